@@ -257,7 +257,7 @@ def test_a_loss_that_is_no_number_takes_no_step(framework, eager_tracing):
     seen = []
     algo.policy.model.update_ops = lambda: [lambda: seen.append(weights(algo))]
     start = weights(algo)
-    with pytest.raises(NonFiniteError, match=r"the loss of a minibatch is nan.*no step was taken"):
+    with pytest.raises(NonFiniteError, match=r"a minibatch has the loss nan.*no step was taken"):
         algo.train()
     assert len(seen) == (0 if traced else 3)
     np.testing.assert_equal(weights(algo), seen[-1] if seen else start)

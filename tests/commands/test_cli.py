@@ -145,7 +145,7 @@ def test_explain_for_people():
         (["explain", "Nowhere-v0"], "Environment 'Nowhere-v0' cannot be made"),
         (["trian", "CartPole-v1"], "Unknown command 'trian'. Did you mean 'train'?"),
         (["train", "CartPole-v1", "--set", "gama=0.9"], "Did you mean 'gamma'?"),
-        (["train", "CartPole-v1", "--set", "seed=1"], "--set does not take 'seed'. Use its option instead: --seed"),
+        (["train", "CartPole-v1", "--set", "seed=1"], "--set does not accept 'seed'. Use its option instead: --seed"),
         (["evaluate", "nowhere"], "nowhere: not a saved policy"),
     ],
 )
@@ -185,7 +185,7 @@ def test_train_and_evaluate(tmp_path):
     assert list((out / "policy").glob("filter-*.safetensors"))
     printed = rlcatalog("evaluate", str(out), "--episodes", "4").stdout
     assert float(printed.strip().rpartition("mean return ")[2]) > 0
-    assert "pass the folder of its run, or --env ID" in rlcatalog("evaluate", str(out / "policy"), code=1).stderr
+    assert "Pass the run's folder, or --env ID" in rlcatalog("evaluate", str(out / "policy"), code=1).stderr
     assert "mean return" in rlcatalog("evaluate", str(out / "policy"), "--env", "CartPole-v1", "--episodes", "2").stdout
 
 

@@ -110,7 +110,7 @@ def test_rewards_are_clipped_for_learning_alone():
     algo.stop()
     for off in (None, False):
         assert PPO(env=Paid, config={**SMALL, "clip_rewards": off}).config.reward_clip is None
-    with pytest.raises(NotServedError, match=r"with their signs.* clip_rewards=1.0 is the same"):
+    with pytest.raises(NotServedError, match=r"with their signs.* use clip_rewards=1.0"):
         PPO(env=Paid, config={**SMALL, "clip_rewards": True})
 
 
@@ -153,5 +153,5 @@ def test_algorithm_finds_out_what_was_saved(tmp_path):
             assert isinstance(algo, Algorithm)
     with pytest.raises(SavedPolicyError, match="A2C wrote this checkpoint; PPO cannot resume it"):
         PPO.from_checkpoint(folder)
-    with pytest.raises(ConfigError, match="Create one of them: PPO, A2C"):
+    with pytest.raises(ConfigError, match="Use one of its subclasses: PPO, A2C"):
         Algorithm(config={}, env="CartPole-v1")

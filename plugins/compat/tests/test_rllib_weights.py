@@ -316,7 +316,7 @@ def test_weights_of_another_net_are_refused_with_names_of_both_sides_and_nothing
         (VECTOR, SMALL, {"a": {}, "b": {}}, NotServedError, r"several policies, \['a', 'b'\]; pass the weights"),
         (VECTOR, ATTENTION, {"default_policy/mha_1/w:0": np.zeros(2)}, NotServedError, "does not name its variables"),
         (IMAGE, {}, {}, ConfigError, "Build the policy with image_scale=False"),
-        (IMAGE, {**FREE, "post_fcnet_hiddens": [4]}, {}, ConfigError, "the same weights would act differently"),
+        (IMAGE, {**FREE, "post_fcnet_hiddens": [4]}, {}, ConfigError, "the same weights would behave differently"),
         (VECTOR, {**SMALL, "post_fcnet_hiddens": [4]}, {}, ConfigError, "with post_fcnet_activation='tanh'"),
     ],
 )

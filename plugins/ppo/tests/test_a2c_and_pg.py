@@ -213,7 +213,7 @@ class Steered(Clock):
 def test_actions_without_a_density_are_refused_before_training(algorithm, framework, both, path):
     model = {"custom_action_dist": "deterministic", "fcnet_hiddens": [4]}
     config = {**SMALL, "rollout_length": 128, "framework": framework, "model": model, "env_config": {"both": both}}
-    message = rf"^{path}: {algorithm.__name__} learns from the density of the actions, and Deterministic has none"
+    message = rf"^{path}: {algorithm.__name__} learns from the density of actions, but Deterministic has none"
     with pytest.raises(NotServedError, match=message):
         algorithm(Steered, config)
 
@@ -236,7 +236,7 @@ def test_what_is_not_finite_is_named_and_nothing_is_learned(algorithm, framework
     """Of a loss beyond float32; the error is of this algorithm, and lists its figures."""
     algo = algorithm(Clock, {**SMALL, "framework": framework, "env_config": {"worth": 6e37}, "gamma": 0.0})
     before = algo.policy.model.get_weights()
-    message = f"^{algorithm.__name__}: the loss of a minibatch is .*This minibatch: policy_loss"
+    message = f"^{algorithm.__name__}: a minibatch has the loss .*This minibatch: policy_loss"
     with np.errstate(over="ignore"), pytest.raises(NonFiniteError, match=message):
         algo.train()
     for name, weight in algo.policy.model.get_weights().items():

@@ -91,14 +91,12 @@ def test_a_frozen_module_is_unfrozen_for_a_second_phase(framework, tmp_path):
         net.requires_grad_(True)
     else:
         net.trainable = True
-    with pytest.raises(ConfigError, match=r"made for 4 weights, but now 6 are trainable.*PPO\(env, config, policy="):
+    with pytest.raises(ConfigError, match=r"has 4 weights, but now 6 are trainable.*PPO\(env, config, policy="):
         first.train()
     second = PPO("CartPole-v1", CONFIG, policy=first.policy)
     assert moved(second)
     second.save_checkpoint(tmp_path)
-    with pytest.raises(
-        SavedPolicyError, match=r"were frozen there, or the reverse: module\.0\.bias, module\.0\.weight"
-    ):
+    with pytest.raises(SavedPolicyError, match=r"were frozen there, or vice versa: module\.0\.bias, module\.0\.weight"):
         PPO.restore(tmp_path, model=made(frozen=True))
     third = PPO.restore(tmp_path, model=made(frozen=False))
     assert moved(third)

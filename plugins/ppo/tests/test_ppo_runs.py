@@ -96,7 +96,7 @@ def test_keys_may_change_on_the_way_and_the_schedule_stretches(tmp_path):
     (["--out", "elsewhere"], "keeps its --out. Remove --out."),
     (["--overwrite"], "keeps its --overwrite. Remove --overwrite."),
     (["--set", "lr=fast"], "PPO config key 'lr'"),
-    (["--set", "model=1"], "does not take 'model'. Use its option"),
+    (["--set", "model=1"], "does not accept 'model'. Use its option"),
     (["--import", "no_such_module"], "--import no_such_module"),
     (["--device", "cuda:99"], "device='cuda:99'"),
     (["--log", "csv,csv"], "'csv' is named twice"),

@@ -606,5 +606,5 @@ def test_recorded_experience_is_read_back(tmp_path):
 
     assert drawn().shape == (500, 2)
     assert not np.array_equal(drawn(), drawn())
-    with pytest.raises(SavedPolicyError, match="no recorded rollouts; `rlcatalog train ENV --record"):
+    with pytest.raises(SavedPolicyError, match=r"no recorded rollouts\. Record some: `rlcatalog train ENV --record"):
         Reader(tmp_path)

@@ -123,7 +123,7 @@ def test_what_a_worker_raises_is_named_with_its_environment_and_step():
 
 def test_a_worker_that_dies_is_named_and_the_others_end():
     algo = PPO(Errand, {**SMALL, "vector": "async", "env_config": {"dies_at": 4}})
-    with pytest.raises(WorkerError, match=r"processes of environments ended: environment \d \(killed by SIGKILL\)"):
+    with pytest.raises(WorkerError, match=r"environment processes ended: environment \d \(killed by SIGKILL\)"):
         algo.train()
     assert left() == []
     algo.stop()

@@ -156,7 +156,7 @@ def test_a_checkpoint_brings_the_same_parts_back_and_another_environment_is_refu
     assert steps > 600
     restored.stop()
     elsewhere = bench.config(lambda: gym.make("Acrobot-v1"), MODEL, runners=0).build_algo()
-    with pytest.raises(SavedPolicyError, match=r"another environment: its observation space is Box.*\(4,\)"):
+    with pytest.raises(SavedPolicyError, match=r"a different environment: its observation space is Box.*\(4,\)"):
         elsewhere.restore_from_path(path)
     elsewhere.stop()
 

@@ -124,11 +124,14 @@ def test_a_state_goes_back_where_it_came_from():
     [
         (
             {"obs": gym.spaces.Box(-1, 1, (3,), np.float32)},
-            r"its observation space is Box.*\(3,\).*, here it is Box.*\(4,\)",
+            r"its observation space is Box.*\(3,\).*, but Box.*\(4,\).* here",
         ),
-        ({"obs": gym.spaces.Box(-2, 1, (4,), np.float32)}, "another environment: its observation space"),
-        ({"actions": gym.spaces.Discrete(2, start=1)}, "another environment: its action space"),
-        ({"use_lstm": True}, r"another model: its parts are trunk 'fcnet', memory 'lstm', here .* trunk 'fcnet'\."),
+        ({"obs": gym.spaces.Box(-2, 1, (4,), np.float32)}, "a different environment: its observation space"),
+        ({"actions": gym.spaces.Discrete(2, start=1)}, "a different environment: its action space"),
+        (
+            {"use_lstm": True},
+            r"a different model: its parts are trunk 'fcnet', memory 'lstm', but here .*'fcnet'\.",
+        ),
         ({"fcnet_hiddens": [9]}, r"hidden\.layers\.0\.weight: \(9, 4\) instead of \(8, 4\)"),
         ({"vf_share_layers": False}, r"unknown: \['model\.value_hidden"),
     ],
@@ -145,7 +148,7 @@ def test_a_state_of_another_kind_of_module_is_refused():
 
 
 def test_a_policy_is_made_of_what_configure_set_up():
-    with pytest.raises(ModelContractError, match="its module is int"):
+    with pytest.raises(ModelContractError, match="this one's module is int"):
         rlcatalog_rllib.to_policy(3)
 
 

@@ -353,7 +353,7 @@ def test_wandb_logs_without_a_network_and_goes_on_under_its_id(tmp_path):
     assert (run.run_id, run.project) == (name, "rlcatalog")
     assert {u.key: json.loads(u.value_json) for u in run.config.update}["algorithm"] == {"lr": 0.5}
     (tmp_path / "wandb-id").write_text("../elsewhere")
-    with pytest.raises(SavedPolicyError, match=r"'\.\./elsewhere' is not a run's id"):
+    with pytest.raises(SavedPolicyError, match=r"'\.\./elsewhere' is not a run id"):
         logs.Wandb(tmp_path, None, 200)
 
 

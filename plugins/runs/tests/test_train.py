@@ -226,7 +226,7 @@ def test_a_resumed_run_is_of_the_engine_that_is_typed(train, tmp_path):
     out = tmp_path / "run"
     assert train("CartPole-v1", "-e", "acme_turbo", "-n", 20, "-o", out)[0] == 0
     code, printed = train("--resume", out, "--steps", 40, "-e", "ppo")
-    assert (code, "a run of engine 'acme_turbo', not of 'ppo'" in printed) == (1, True)
+    assert (code, "this run used engine 'acme_turbo', not 'ppo'" in printed) == (1, True)
     assert train("--resume", out, "--steps", 40, "-e", "acme-turbo/acme_turbo")[0] == 0
 
 

@@ -53,5 +53,5 @@ def test_parts_of_this_repository_pass(catalog, distribution):
 
 
 def test_what_the_bridge_refuses_is_skipped_in_its_words(catalog):
-    with pytest.raises(NotApplicable, match=r"custom_loss: Stable-Baselines3's losses do not include"):
+    with pytest.raises(NotApplicable, match=r"custom_loss: Stable-Baselines3 does not add"):
         sb3_moves_every_weight(part(catalog, "lossy", WithLoss))

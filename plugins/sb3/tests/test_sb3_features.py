@@ -70,7 +70,7 @@ def test_features_equal_those_of_the_same_trunk_in_rlcatalog(name, wrapped, norm
     shown = for_sb3(env, config) if wrapped else env
     policy = "MlpPolicy" if wrapped or not isinstance(space, Dict) else "MultiInputPolicy"
     if "offset" in name and not wrapped:
-        with pytest.raises(NotServedError, match=r"one-hots that begin at 0. Wrap the environment: for_sb3\(env"):
+        with pytest.raises(NotServedError, match=r"one-hots that start at 0. Wrap the environment: for_sb3\(env"):
             DQN(policy, shown, policy_kwargs=kwargs, device="cpu")
         return
     model = DQN(

@@ -153,15 +153,15 @@ class Own(TorchModelV2):
 
 UNEQUAL = {"pi": [8], "vf": [9]}
 REFUSED = [
-    (VECTOR, TWO, {"net_arch": UNEQUAL}, "equal widths.*fcnet_hiddens in model_config"),
-    (VECTOR, TWO, {"net_arch": {"pi": [8]}}, "equal widths"),
+    (VECTOR, TWO, {"net_arch": UNEQUAL}, "the same widths.*fcnet_hiddens in model_config"),
+    (VECTOR, TWO, {"net_arch": {"pi": [8]}}, "the same widths"),
     (VECTOR, TWO, {"net_arch": [64, {"pi": [8], "vf": [8]}]}, r"expected widths, as in \[64, 64\]"),
     (VECTOR, TWO, {"net_arch": 64}, "net_arch=64: expected widths"),
     (VECTOR, TWO, {"net_arch": [0]}, "expected widths"),
     (VECTOR, TWO, {"activation_fn": nn.Hardtanh}, "activation_fn=Hardtanh has no name.*set fcnet_activation in"),
     (VECTOR, TWO, {"activation_fn": "relu"}, "activation_fn='relu' has no name"),
     (VECTOR, Discrete(2), {"log_std_init": 0.0}, "log_std_init=0.0: categorical.*Leave it out"),
-    (VECTOR, TWO, {"log_std_init": False}, "log_std_init=False: in the catalog, they begin at 0"),
+    (VECTOR, TWO, {"log_std_init": False}, "log_std_init=False: in the catalog, they start at 0"),
     (VECTOR, TWO, {"log_std_init": 0.0, "model_config": {"custom_action_dist": "beta"}}, "beta.*free_log_std"),
     (IMAGE, TWO, {"net_arch": [8]}, "the observation contains images.*post_fcnet_hiddens"),
     (IMAGE, TWO, {"activation_fn": nn.ReLU}, "activation_fn=ReLU.*conv_activation"),

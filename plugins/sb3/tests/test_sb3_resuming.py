@@ -235,7 +235,7 @@ def test_weights_that_are_no_numbers_replace_no_policy(tmp_path):
     before = rlcatalog.load(tmp_path / "policy").values(obs)
     with torch.no_grad():
         next(algorithm.policy.parameters()).fill_(float("nan"))
-    with pytest.raises(NonFiniteError, match=r"after 16 steps, weights of PPO are NaN or infinite.*after 0 steps"):
+    with pytest.raises(NonFiniteError, match=r"after 16 steps, PPO has NaN or infinite weights.*after 0 steps"):
         keeping.save()
     keeping.save_early()  # says nothing: there is an error already
     np.testing.assert_array_equal(rlcatalog.load(tmp_path / "policy").values(obs), before)
@@ -288,12 +288,12 @@ def test_what_cannot_go_on_is_said(finished, tmp_path):
         run("train", "--engine", "sb3")
     with pytest.raises(SavedPolicyError, match=r"not a folder that `rlcatalog train` wrote: config\.json"):
         run("train", "-e", "sb3", "--resume", str(tmp_path))
-    with pytest.raises(SavedPolicyError, match="a run of engine 'sb3', not of 'ppo'"):
+    with pytest.raises(SavedPolicyError, match="this run used engine 'sb3', not 'ppo'"):
         run("train", "--engine", "ppo", "--resume", str(finished))
     config = json.loads((finished / "config.json").read_text())
     other = tmp_path / "other"
     other.mkdir()
-    cases = {"a run of engine 'ppo', not of 'sb3'": {"engine": "ppo", "steps": 64},
+    cases = {"this run used engine 'ppo', not 'sb3'": {"engine": "ppo", "steps": 64},
              "does not contain the run's options": {"engine": "sb3", "steps": "many"},
              "contains no checkpoint": {"engine": "sb3", "steps": 99},
              "does not name its engine, so it cannot be resumed": {"command": "train-sb3", "steps": 99},
@@ -328,7 +328,7 @@ def test_a_folder_alone_has_no_pickle_read(finished, tmp_path):
     with pytest.raises(ConfigError, match=rf"are pickles.*--resume {folder} --engine sb3\."):
         run("train", "--resume", str(folder), "--steps", "100")
     for engine in ("ppo", "rllib"):
-        with pytest.raises(CatalogError, match=r"a run of engine 'sb3'|rlcatalog-rllib"):
+        with pytest.raises(CatalogError, match=r"this run used engine 'sb3'|rlcatalog-rllib"):
             run("train", "--resume", str(folder), "--steps", "100", "--engine", engine)
     assert not trap.exists()
 

@@ -138,7 +138,7 @@ def test_an_exported_actor_takes_the_algorithms_actions(name, arch, tmp_path):
 @pytest.mark.parametrize(
     ("kwargs", "message"),
     [
-        ({"net_arch": [8], "activation_fn": torch.nn.Hardtanh}, "a Hardtanh among the layers"),
+        ({"net_arch": [8], "activation_fn": torch.nn.Hardtanh}, "a Hardtanh among Stable-Baselines3's layers"),
         ({"net_arch": [8], "activation_fn": torch.nn.Tanh, "features_extractor_kwargs": {
             "model_config": {"post_fcnet_hiddens": [8]}}}, r"have the activations tanh;.*Set net_arch=\[\]"),
         ({"features_extractor_kwargs": {"model_config": {"no_final_linear": True}}}, "no_final_linear"),
@@ -151,9 +151,9 @@ def test_what_cannot_be_converted_is_refused(kwargs, message):
 
 
 def test_policies_without_our_parts_are_not_converted():
-    with pytest.raises(NotServedError, match="ActorCriticPolicy has no parts of the catalog"):
+    with pytest.raises(NotServedError, match="ActorCriticPolicy has no catalog parts"):
         to_policy(PPO("MlpPolicy", "CartPole-v1", device="cpu"))
-    with pytest.raises(NotServedError, match="DQNPolicy has no parts of the catalog"):
+    with pytest.raises(NotServedError, match="DQNPolicy has no catalog parts"):
         to_policy(DQN("MlpPolicy", "CartPole-v1", device="cpu"))
 
 
@@ -273,7 +273,7 @@ def test_without_a_folder_a_run_gets_a_new_one_and_nothing_written_before_it_cha
     [
         (["--algo", "PPPO"], "--algo: unknown algorithm 'PPPO'. Did you mean 'PPO'?"),
         (["--set", "gama=1"], "PPO does not accept 'gama'. Did you mean 'gamma'?"),
-        (["--set", "seed=1"], "--set does not take 'seed'. Use its option instead: --seed"),
+        (["--set", "seed=1"], "--set does not accept 'seed'. Use its option instead: --seed"),
         (["--model", "use_lstm=true"], "use_lstm: PPO keeps no state"),
     ],
 )

@@ -1,7 +1,7 @@
-"""RLlib's module tree for rlcatalog: `ray.rllib.models.torch.misc` is `rlcatalog_compat.rllib.models.torch.misc`.
+"""RLlib's module tree in rlcatalog: `ray.rllib.models.torch.misc` is `rlcatalog_compat.rllib.models.torch.misc`.
 
-`names.toml` maps every name to its object. Importing this package does not import a framework.
-`import rlcatalog_compat as ray` replaces `import ray`. There is no cluster, so `init` and `shutdown` do nothing.
+`names.toml` maps every RLlib name to its rlcatalog object. Importing this package does not import a framework.
+Use `import rlcatalog_compat as ray` in place of `import ray`. There is no cluster, so `init` and `shutdown` do nothing.
 `load_rllib_weights` loads weights trained by RLlib.
 """
 
@@ -17,15 +17,15 @@ mirror.install()
 
 
 def init(*args: Any, **kwargs: Any) -> None:
-    """Do nothing: everything runs in this process."""
+    """Do nothing, because everything runs in this process."""
 
 
 def shutdown(*args: Any, **kwargs: Any) -> None:
-    """Do nothing: `init` started nothing."""
+    """Do nothing, because `init` starts nothing."""
 
 
 def is_initialized() -> bool:
-    """Return True; nothing needs to be started."""
+    """Return True, because there is nothing to start."""
     return True
 
 

@@ -1,4 +1,4 @@
-"""RLlib's algorithm names, as wrappers around rlcatalog's PPO and A2C."""
+"""RLlib's algorithm classes, as wrappers around rlcatalog's PPO and A2C."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _KEYS = tomllib.loads(Path(__file__).with_name("algorithms.toml").read_text(enco
 
 
 def register_env(name: str, env_creator: Callable[..., Any]) -> None:
-    """Register an environment's name for the algorithms of this module.
+    """Register a name that this module's algorithms accept as an environment.
 
     Args:
         name: The name.
@@ -35,11 +35,11 @@ def register_env(name: str, env_creator: Callable[..., Any]) -> None:
 
 
 class _Creator:
-    """Factory for environments, as in RLlib. It passes a context with the config and the index of the environment.
+    """Factory for environments, as in RLlib. It passes the environment's config and index in a context.
 
     Args:
-        env: A callable with the context as its argument, or without arguments.
-        remote: Whether each environment has a separate process.
+        env: A callable that takes the context, or no arguments.
+        remote: Whether each environment runs in a separate process.
     """
 
     def __init__(self, env: Callable[..., Any], remote: bool) -> None:
@@ -56,18 +56,18 @@ def _environment(env: Any, vector: Any = "sync") -> Any:
 
 
 class Algorithm:
-    """Algorithm with RLlib's constructor, the base class of `PPO` and `A2C`: `PPO(config, env)` or `PPO(env=..., ...)`.
+    """Base class for `PPO` and `A2C` with RLlib's constructor: `PPO(config, env)` or `PPO(env=..., ...)`.
 
-    It trains with rlcatalog_ppo's algorithm of the same name, and forwards attributes to it.
+    It trains with the algorithm of the same name in rlcatalog_ppo, and forwards attribute access to it.
 
     Args:
-        config: RLlib's config, or its builder. A call of `train` takes at least `train_batch_size` steps, in whole
-            fragments of `rollout_fragment_length` steps in each environment; keys about workers, machines and reports
-            have no effect, and one warning names them. `explore` is the default of `compute_single_action`.
-        env: Any form that `rlcatalog.catalog.make_env` takes, or a name given to `register_env`; a config is passed as
-            an `EnvContext`. Worker 0 is the only worker.
+        config: A config in RLlib's format, or a config builder. Each call to `train` takes at least `train_batch_size`
+            steps, in whole fragments of `rollout_fragment_length` steps per environment. Keys for workers, machines and
+            reports have no effect, and one warning lists them. `explore` sets the default for `compute_single_action`.
+        env: Anything that `rlcatalog.catalog.make_env` accepts, or a name registered with `register_env`; a config is
+            passed as an `EnvContext`. The only worker is worker 0.
         logger_creator: Accepted for RLlib's signature.
-        **kwargs: Further keys of the config.
+        **kwargs: Further config keys.
 
     Raises:
         MissingPluginError: rlcatalog-ppo is not installed.
@@ -80,13 +80,9 @@ class Algorithm:
 
     def __init__(self, config: Any = None, env: Any = None, logger_creator: Any = None, **kwargs: Any) -> None:
         if isinstance(config, str) or (env is not None and isinstance(env, Mapping)):
-            raise ConfigError(
-                "The config is the first argument here, as in RLlib: pass env=... and config=... by name."
-            )
+            raise ConfigError("As in RLlib, the config is the first argument: pass env=... and config=... as keywords.")
         if not self._name:
-            raise ConfigError(
-                f"Algorithm is the base class of all algorithms. Create one of them: {', '.join(_ALGORITHMS)}."
-            )
+            raise ConfigError(f"Algorithm is only a base class. Use one of its subclasses: {', '.join(_ALGORITHMS)}.")
         given = {**(config.to_dict() if hasattr(config, "to_dict") else config or {}), **kwargs}
         own_env, explore = given.pop("env", None), given.pop("explore", True)
         env = own_env if env is None else env
@@ -124,7 +120,7 @@ class Algorithm:
         return found if has_length else {**found, **self._own_length}
 
     def train(self) -> dict[str, Any]:
-        """Collect one rollout, improve the policy on it and report."""
+        """Collect one rollout, improve the policy on it, and return the results."""
         result: dict[str, Any] = self._algorithm.train()
         return result
 
@@ -143,24 +139,24 @@ class Algorithm:
         full_fetch: bool = False,
         explore: bool | None = None,
     ) -> Any:
-        """Return the action for one observation; with a state or `full_fetch` also the next state and further outputs.
+        """Return the action for one observation; with a state or `full_fetch`, also the next state and other outputs.
 
         Args:
             observation: Observation as returned by the environment.
-            state: The state that the last call returned, or the model's initial one; see `policy_face.act`.
-            prev_action: The last action, if the state does not contain it.
+            state: The state returned by the previous call, or the model's initial state; see `policy_face.act`.
+            prev_action: The previous action, if the state does not contain it.
             prev_reward: The last reward.
             info: Accepted for RLlib's signature.
             policy_id: Accepted for RLlib's signature.
-            full_fetch: Whether to return state and further outputs even if no state is given.
-            explore: Whether to sample the action. Default: the config's `explore`, which is True by default.
+            full_fetch: Whether to return the state and the other outputs even if no state is passed.
+            explore: Whether to sample the action. If None, the config's `explore`, which is True by default.
 
         Returns:
-            The action; or the action, the state as a list of arrays, and a dict. The dict contains the value estimate,
-            the log density and the distribution's parameters under RLlib's names.
+            The action alone, or a tuple of the action, the state (a list of arrays) and a dict. The dict contains the
+            value estimate, the log density and the distribution's parameters under RLlib's names.
 
         Raises:
-            CatalogError: The observation or the state does not fit the policy.
+            CatalogError: The observation or the state does not match the policy.
         """
         drawn = self._explore if explore is None else explore
         found = act(self._algorithm.policy, observation, state, prev_action, prev_reward, drawn)
@@ -169,11 +165,11 @@ class Algorithm:
     compute_action = compute_single_action
 
     def save(self, checkpoint_dir: str | os.PathLike[str] | None = None) -> str:
-        """Write everything that training needs to continue, and return the folder for `restore`.
+        """Save everything needed to continue training, and return the folder to pass to `restore`.
 
         Args:
-            checkpoint_dir: The folder. If None, a new one in `runs`. `rlcatalog.load(folder + "/policy")` loads the
-                policy in it.
+            checkpoint_dir: The folder. If None, a new folder under `runs`. To load only its policy, call
+                `rlcatalog.load(folder + "/policy")`.
         """
         if checkpoint_dir is None:
             run = f"{self._name}-{datetime.now(UTC):%Y-%m-%dT%H-%M-%S}"
@@ -183,10 +179,10 @@ class Algorithm:
         return str(folder)
 
     def restore(self, checkpoint_path: str | os.PathLike[str]) -> None:
-        """Restore a checkpoint from `save`, with its config.
+        """Restore a checkpoint written by `save`, including its config.
 
         Raises:
-            SavedPolicyError: There is no checkpoint, or it is damaged.
+            SavedPolicyError: The checkpoint is missing or damaged.
         """
         former, self._algorithm = self._algorithm, type(self._algorithm).restore(checkpoint_path, env=self._env)
         former.stop()
@@ -197,10 +193,10 @@ class Algorithm:
 
         Args:
             path: The folder.
-            env: The environment, if it was not a Gymnasium id.
+            env: The environment; required if the run did not use a Gymnasium id.
 
         Raises:
-            SavedPolicyError: There is no checkpoint, it is damaged, or another algorithm wrote it.
+            SavedPolicyError: The checkpoint is missing or damaged, or a different algorithm wrote it.
         """
         if not cls._name:
             writer = importlib.import_module("rlcatalog_ppo.checkpoints").read(path)[1].get("algorithm")
@@ -230,7 +226,7 @@ PPOTrainer = PPO
 
 
 class A2CTrainer(Algorithm):
-    """Advantage actor-critic, trained by `rlcatalog_ppo.A2C`; its rollouts are as long as RLlib's unless given."""
+    """Advantage actor-critic, trained by `rlcatalog_ppo.A2C`; its rollouts have RLlib's default length."""
 
     _name = "A2C"
     _own_length: ClassVar[Mapping[str, Any]] = {"rollout_length": 20}
@@ -246,7 +242,7 @@ DEFAULT_CONFIG: dict[str, Any] = {"env_config": {}, "model": {}}
 
 
 def get_trainable_cls(name: str) -> type[Algorithm]:
-    """Return an algorithm's class by RLlib's name.
+    """Return the algorithm class with the given RLlib name.
 
     Raises:
         ConfigError: The algorithm is not supported.
@@ -257,16 +253,16 @@ def get_trainable_cls(name: str) -> type[Algorithm]:
 
 
 def _own_keys(given: dict[str, Any]) -> dict[str, Any]:
-    """Convert RLlib keys that have a different form in rlcatalog_ppo, and return them under rlcatalog_ppo's names.
+    """Convert RLlib keys whose format differs in rlcatalog_ppo, and return them under rlcatalog_ppo's names.
 
     Raises:
-        NotServedError: The config requests clipping rewards to their signs.
+        NotServedError: The config asks for rewards to be clipped to their signs.
     """
     found = dict(given)
     if (clip := found.pop("clip_rewards", None)) is True:
         raise NotServedError(
             "clip_rewards=True replaces rewards with their signs, which is not supported. For integer rewards,"
-            " clip_rewards=1.0 is the same; for others, wrap the environment in gymnasium.wrappers.TransformReward."
+            " use clip_rewards=1.0; otherwise, wrap the environment in gymnasium.wrappers.TransformReward."
         )
     if clip:
         found["reward_clip"] = float(clip)
@@ -278,6 +274,6 @@ def _own_keys(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _own_class(name: str) -> Any:
-    """Return the class of one of rlcatalog's algorithms."""
+    """Return the class of an rlcatalog algorithm."""
     default_catalog().registry.explain_missing(name, "rlcatalog-ppo")
     return getattr(importlib.import_module("rlcatalog_ppo"), name)

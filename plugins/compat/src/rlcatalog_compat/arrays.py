@@ -1,4 +1,4 @@
-"""Network operations in NumPy for RLlib's tests and losses, and the padding of convolutions."""
+"""NumPy versions of network operations for RLlib's tests and losses, and padding for convolutions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def relu(x: Any, alpha: float = 0.0) -> Any:
 
 
 def huber_loss(x: Any, delta: float = 1.0) -> Any:
-    """Return the Huber loss of errors: squared within `delta`, linear beyond."""
+    """Return the Huber loss for errors: quadratic within `delta`, linear beyond it."""
     error = np.abs(x)
     return np.where(error < delta, 0.5 * np.square(x), delta * (error - 0.5 * delta))
 
@@ -55,18 +55,18 @@ def fc(x: Any, weights: Any, biases: Any = None, framework: str | None = None) -
 
 
 def one_hot_multidiscrete(x: Any, depths: Any) -> Array:
-    """Return the concatenated one-hots of choices `[..., k]`, `[..., sum(depths)]`."""
+    """Convert choices `[..., k]` to concatenated one-hots `[..., sum(depths)]`."""
     x = np.asarray(x)
     return np.concatenate([one_hot(x[..., i], int(n)) for i, n in enumerate(depths)], axis=-1)
 
 
 def convert_to_numpy(x: Any, reduce_type: bool = True, reduce_floats: Any = None) -> Any:
-    """Convert tensors, or a structure of tensors, to arrays.
+    """Convert tensors, or a structure of tensors, to NumPy arrays.
 
     Args:
         x: Tensors of either framework, arrays, numbers, or dicts, lists and tuples of them.
         reduce_type: Whether to convert 64-bit values to 32 bits.
-        reduce_floats: Older name of `reduce_type` for floats only; has no effect.
+        reduce_floats: RLlib's older name for `reduce_type`, which only covered floats; has no effect.
     """
     if isinstance(x, dict):
         return {key: convert_to_numpy(value, reduce_type) for key, value in x.items()}
@@ -80,12 +80,12 @@ def convert_to_numpy(x: Any, reduce_type: bool = True, reduce_floats: Any = None
 
 
 def standardized(array: Any) -> Any:
-    """Return values minus their mean, divided by their standard deviation."""
+    """Return values shifted to mean 0 and scaled to standard deviation 1."""
     return (array - np.mean(array)) / max(1e-4, float(np.std(array)))
 
 
 def discount_cumsum(x: Any, gamma: float) -> Array:
-    """Return, for each index, the discounted sum of the value there and all later values."""
+    """Return the discounted sum of each value and all later values."""
     found = np.zeros(len(x), np.float32)
     total = 0.0
     for place in reversed(range(len(x))):
@@ -95,7 +95,7 @@ def discount_cumsum(x: Any, gamma: float) -> Array:
 
 
 def pair(value: Any) -> tuple[int, int]:
-    """Return a pair: repeat a single number, or return two numbers unchanged."""
+    """Return a pair of numbers: a single number is repeated, and two numbers are returned unchanged."""
     if isinstance(value, int):
         return value, value
     first, second = value
@@ -103,9 +103,9 @@ def pair(value: Any) -> tuple[int, int]:
 
 
 def same_padding(in_size: Any, filter_size: Any, stride_size: Any) -> tuple[tuple[int, int, int, int], tuple[int, int]]:
-    """Return the padding for which a convolution's output size is the input size divided by the stride, rounded up.
+    """Return the padding that makes a convolution's output size equal to its input size over its stride, rounded up.
 
-    If the total is odd, the extra row or column is at the bottom or right.
+    If the total padding is odd, the extra row or column is at the bottom or on the right.
 
     Args:
         in_size: Size of the image.
@@ -113,7 +113,7 @@ def same_padding(in_size: Any, filter_size: Any, stride_size: Any) -> tuple[tupl
         stride_size: Stride.
 
     Returns:
-        `(left, right, top, bottom)` and the size of the output. The first axis of the sizes counts as height.
+        `(left, right, top, bottom)` and the output size. In each pair of sizes, the first is the height.
     """
     found, sizes = [], []
     for size, kernel, stride in zip(pair(in_size), pair(filter_size), pair(stride_size), strict=True):
@@ -126,7 +126,7 @@ def same_padding(in_size: Any, filter_size: Any, stride_size: Any) -> tuple[tupl
 
 
 def valid_padding(in_size: Any, filter_size: Any, stride_size: Any) -> tuple[int, int]:
-    """Return the size of a convolution's output without padding."""
+    """Return a convolution's output size without padding."""
     sizes = zip(pair(in_size), pair(filter_size), pair(stride_size), strict=True)
     height, width = (-(-(size - kernel + 1) // stride) for size, kernel, stride in sizes)
     return height, width

@@ -36,7 +36,7 @@ def concat_samples(samples: list[SampleBatch]) -> SampleBatch:
 
 
 class SampleBatch(dict[str, Any]):
-    """Columns of a trajectory by name, one row per time step.
+    """A trajectory's columns by name, with one row per time step.
 
     Columns are arrays, tensors, or structures of them; lists become arrays. `"seq_lens"`, `"state_in_0"` and so on have
     one row per sequence and do not count as rows. If there is no column `"dones"`, reading it returns `"terminateds"`.
@@ -49,7 +49,8 @@ class SampleBatch(dict[str, Any]):
 
     Args:
         *args: Arguments of `dict`.
-        **kwargs: Columns; `_is_training`, `_time_major`, `_zero_padded` and `_max_seq_len` are attributes instead.
+        **kwargs: Columns, except `_is_training`, `_time_major`, `_zero_padded` and `_max_seq_len`, which set
+            attributes.
     """
 
     OBS = CUR_OBS = "obs"
@@ -110,27 +111,27 @@ class SampleBatch(dict[str, Any]):
         return SampleBatch, (dict(self),), vars(self) | {"get_interceptor": None, "intercepted_values": {}}
 
     def set_get_interceptor(self, fn: Callable[[Any], Any] | None) -> None:
-        """Set a function that each column passes through on its first read; None removes it."""
+        """Set the function that is applied to each column when it is first read; None removes it."""
         self.get_interceptor, self.intercepted_values = fn, {}
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Return a column, or the default."""
+        """Return a column, or the default if it is missing."""
         with suppress(KeyError):
             return self[key]
         return default
 
     @property
     def is_training(self) -> Any:
-        """Whether the batch is for training: a boolean, or a boolean tensor."""
+        """Whether the batch is used for training: a boolean, or a boolean tensor."""
         return False if self._is_training is None else self._is_training
 
     def set_training(self, training: Any = True) -> None:
-        """Set whether the batch is for training."""
+        """Set whether the batch is used for training."""
         self._is_training = training
 
     @property
     def count(self) -> int:
-        """Number of rows: time steps without padding."""
+        """Number of time steps, without padding."""
         lengths = super().get(self.SEQ_LENS)
         if lengths is not None and len(lengths) and not self.zero_padded:
             return int(sum(int(length) for length in lengths))
@@ -158,7 +159,7 @@ class SampleBatch(dict[str, Any]):
         return [self[key] for key in keys]
 
     def copy(self, shallow: bool = False) -> SampleBatch:
-        """Return a copy; without `shallow` the arrays are copied too."""
+        """Return a copy; unless `shallow` is set, the arrays are copied too."""
         same = self._like({name: _map(lambda x: x if shallow else _copy(x), x) for name, x in self.items()})
         same.added_keys, same.deleted_keys = set(self.added_keys), set(self.deleted_keys)
         same.accessed_keys = set(self.accessed_keys)
@@ -167,8 +168,8 @@ class SampleBatch(dict[str, Any]):
     def slice(self, start: int, end: int) -> SampleBatch:
         """Return the rows from `start` up to `end`.
 
-        A sequence across the boundary is cut. As in RLlib, it keeps the state of its first row, even if that row is
-        removed.
+        A sequence that crosses the boundary is cut. As in RLlib, it keeps the state at its original first row, even if
+        that row is removed.
         """
         columns = {name: _map(lambda leaf: leaf[start:end], column) for name, column in self._per_row()}
         if (lengths := super().get(self.SEQ_LENS)) is not None and len(lengths):
@@ -189,11 +190,11 @@ class SampleBatch(dict[str, Any]):
 
         Args:
             key: `"eps_id"` (changes between episodes) or `"dones"` (true at their ends; if missing, `"terminateds"` or
-                `"truncateds"`). Default: the first of these columns that exists.
+                `"truncateds"`). By default, the first of these columns that exists.
 
         Raises:
-            ConfigError: Another key is given.
-            KeyError: There is no such column.
+            ConfigError: The key is not one of these.
+            KeyError: The required column is missing.
         """
         if key not in (None, self.EPS_ID, self.DONES):
             raise ConfigError(f"split_by_episode: expected 'eps_id', 'dones' or None; found {key!r}.")
@@ -219,13 +220,13 @@ class SampleBatch(dict[str, Any]):
         return self
 
     def concat(self, other: SampleBatch) -> SampleBatch:
-        """Return this batch with the rows of another batch appended."""
+        """Return this batch with another batch's rows appended."""
         return concat_samples([self, other])
 
     concat_samples = staticmethod(concat_samples)
 
     def get_single_step_input_dict(self, view_requirements: Mapping[str, Any], index: Any = "last") -> SampleBatch:
-        """Return a model's inputs at one step, with a batch of one row per view.
+        """Return a model's inputs at one step; each view is a batch with one row.
 
         Args:
             view_requirements: A model's views.
@@ -244,7 +245,7 @@ class SampleBatch(dict[str, Any]):
         return SampleBatch(found)
 
     def size_bytes(self) -> int:
-        """Return the size of the columns in bytes."""
+        """Return the total size of the columns in bytes."""
         return sum(getattr(leaf, "nbytes", None) or sys.getsizeof(leaf) for leaf in leaves(dict(self)))
 
     def right_zero_pad(self, max_seq_len: int, exclude_states: bool = True) -> SampleBatch:
@@ -255,7 +256,7 @@ class SampleBatch(dict[str, Any]):
             exclude_states: Accepted for RLlib's signature; states have one row per sequence and are never padded.
 
         Raises:
-            ConfigError: `"seq_lens"` is missing, or contains a longer sequence.
+            ConfigError: `"seq_lens"` is missing, or a sequence is longer than `max_seq_len`.
         """
         if (lengths := super().get(self.SEQ_LENS)) is None or max(lengths, default=0) > max_seq_len:
             raise ConfigError(f"right_zero_pad: expected seq_lens of up to {max_seq_len}, found {lengths}.")
@@ -268,7 +269,7 @@ class SampleBatch(dict[str, Any]):
         """Convert the columns to PyTorch tensors on a device, in place, and return the batch.
 
         Raises:
-            NotServedError: The framework is not `"torch"`, as in RLlib.
+            NotServedError: The framework is not `"torch"`, the only one supported, as in RLlib.
         """
         if framework != "torch":
             raise NotServedError(f"to_device: only framework='torch' is supported, found {framework!r}.")
@@ -278,10 +279,10 @@ class SampleBatch(dict[str, Any]):
         return self
 
     def compress(self, bulk: bool = False, columns: Iterable[str] = ("obs", "new_obs")) -> SampleBatch:
-        """Compress columns of arrays, in place, and return the batch.
+        """Compress array columns in place, and return the batch.
 
         Args:
-            bulk: Whether a column is compressed as a whole, instead of row by row.
+            bulk: Whether to compress each column as a whole instead of row by row.
             columns: Names of the columns.
         """
         for name in self.keys() & set(columns):
@@ -295,7 +296,7 @@ class SampleBatch(dict[str, Any]):
         return self
 
     def _row(self, column: str, step: int, space: Any) -> Any:
-        """Return one value of a column: zeros before the start, and the next observation's value after the end."""
+        """Return a column's value at one step: zeros before the start, and the next observation after the end."""
         if column == self.OBS and step >= self.count and self.NEXT_OBS in self:
             return self[self.NEXT_OBS][step - 1]
         if 0 <= step < self.count:
@@ -307,7 +308,7 @@ class SampleBatch(dict[str, Any]):
         return [name for name in self.keys() if name != self.SEQ_LENS and not name.startswith("state_in_")]
 
     def _per_row(self) -> list[tuple[str, Any]]:
-        """Return the columns with one row per step, unchanged, with their names."""
+        """Return the names and unchanged values of the columns that have one row per step."""
         return [(name, super(SampleBatch, self).__getitem__(name)) for name in self._rows()]
 
     def _like(self, columns: Mapping[str, Any]) -> SampleBatch:
@@ -333,12 +334,12 @@ class MultiAgentBatch:
         return self.count
 
     def agent_steps(self) -> int:
-        """Return the total number of steps of all agents."""
+        """Return the total number of steps taken by all agents."""
         return sum(batch.count for batch in self.policy_batches.values())
 
 
 def convert_ma_batch_to_sample_batch(batch: Any) -> SampleBatch:
-    """Return the single batch of a MultiAgentBatch; return a SampleBatch unchanged.
+    """Return the only batch in a MultiAgentBatch; return a SampleBatch unchanged.
 
     Raises:
         ConfigError: There are several policies.
@@ -369,7 +370,7 @@ def _join(*parts: Any) -> Any:
 
 
 def _pack(array: Any, bulk: bool) -> Any:
-    """Return an array as compressed bytes, or as an array with the compressed bytes of each row."""
+    """Compress an array as a whole into bytes, or row by row into an array of bytes."""
     if not bulk:
         # An array of bytes would drop trailing zeros.
         made = np.empty(len(array), object)

@@ -1,4 +1,4 @@
-"""RLlib's decorators, and its helpers for deprecated names, as plain warnings."""
+"""RLlib's decorators, and helpers that warn about deprecated names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _T = TypeVar("_T")
 def override(cls: Any) -> Callable[[_T], _T]:
     """Return a decorator that marks a method as overriding a method of `cls`.
 
-    There is no check, because base classes may lack methods that RLlib's classes have.
+    The override is not checked, because base classes may lack methods that RLlib's classes have.
 
     Args:
         cls: The class whose method is overridden.
@@ -33,7 +33,7 @@ OverrideToImplementCustomLogic = OverrideToImplementCustomLogic_CallToSuperRecom
 
 
 def is_overridden(obj: Any) -> bool:
-    """Return whether a bound method overrides the method of the first base class of its object's class."""
+    """Return whether a bound method overrides the one in the first base class of its object's class."""
     owner = type(obj.__self__)
     return any(obj.__name__ in vars(cls) for cls in owner.__mro__[:-2])
 
@@ -53,13 +53,13 @@ def deprecation_warning(
     help: str | None = None,
     error: bool | type[Exception] | Exception | None = None,
 ) -> None:
-    """Warn that something is deprecated, or raise.
+    """Warn that something is deprecated, or raise an error.
 
     Args:
         old: Deprecated name or call.
         new: Replacement.
-        help: Text that replaces the hint to use `new`.
-        error: True for a ValueError, or an exception to raise.
+        help: Text to show instead of the hint to use `new`.
+        error: True to raise a ValueError, or the exception to raise.
 
     Raises:
         Exception: `error` is set.
@@ -72,12 +72,12 @@ def deprecation_warning(
 
 
 def Deprecated(old: Any = None, *, new: str | None = None, help: str | None = None, error: Any = None) -> Any:
-    """Return a decorator that warns at each use of a function or class, or raises if `error` is set.
+    """Return a decorator that warns each time a function or class is used, or raises an error if `error` is set.
 
     Args:
-        old: The name, or the decorated object itself if there are no parentheses.
+        old: The deprecated name; if the decorator is used without parentheses, the decorated object itself.
         new: Replacement.
-        help: Text that replaces the hint to use `new`.
+        help: Text to show instead of the hint to use `new`.
         error: See `deprecation_warning`.
     """
     if callable(old):
@@ -99,7 +99,7 @@ def Deprecated(old: Any = None, *, new: str | None = None, help: str | None = No
 
 
 def log_once(key: str) -> bool:
-    """Return True on the first call with a key in this process."""
+    """Return True only on the first call with a given key in this process."""
     new = key not in _SEEN
     _SEEN.add(key)
     return new

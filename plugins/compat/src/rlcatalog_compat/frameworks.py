@@ -25,7 +25,7 @@ def absent(name: str, why: str) -> type:
 
 
 class AbsentModule:
-    """Module of a framework that is not installed: each name is a class that raises an error when used.
+    """Placeholder for a framework that is not installed: each name in it is a class that raises an error when used.
 
     Args:
         why: Reason, for the error.
@@ -58,10 +58,10 @@ def keras_module() -> Any:
 
 
 def try_import_torch(error: bool = False) -> tuple[Any, Any]:
-    """Return `(torch, torch.nn)`; without PyTorch, None and a module whose classes cannot be used.
+    """Return `(torch, torch.nn)`; without PyTorch, return None and a module whose classes cannot be used.
 
     Args:
-        error: Whether to raise if it is missing.
+        error: Whether to raise an error if it is missing.
 
     Raises:
         MissingFrameworkError: The framework is missing, and `error` is set.
@@ -80,7 +80,7 @@ def try_import_tf(error: bool = False) -> tuple[Any, Any, int | None]:
     """Return `(tensorflow.compat.v1, tensorflow, 2)`; without TensorFlow, `(None, None, None)`.
 
     Args:
-        error: Whether to raise if it is missing.
+        error: Whether to raise an error if it is missing.
 
     Raises:
         MissingFrameworkError: The framework is missing, and `error` is set.
@@ -111,7 +111,7 @@ def try_import_jax(error: bool = False) -> tuple[Any, Any]:
         MissingFrameworkError: `error` is set.
     """
     if error:
-        raise MissingFrameworkError("rlcatalog has no framework jax; it supports torch and tf.")
+        raise MissingFrameworkError("rlcatalog does not support jax; it supports torch and tf.")
     return None, None
 
 
@@ -121,7 +121,7 @@ def tf_function(tf_module: Any) -> Callable[[Any], Any]:
 
 
 def get_activation_fn(name: Any = None, framework: str = "tf") -> Any:
-    """Return the activation for a name: a class of `torch.nn`, a function of TensorFlow, or None for "linear".
+    """Return the activation with this name: a class of `torch.nn`, a function of TensorFlow, or None for "linear".
 
     Args:
         name: RLlib's name; a callable is returned unchanged.
@@ -158,17 +158,17 @@ def get_variable(
     shape: Any = None,
     dtype: Any = None,
 ) -> Any:
-    """Return a value as a framework's variable.
+    """Convert a value to a framework's variable.
 
     Args:
-        value: A number or array; for TensorFlow also an initialiser that is called with `shape`.
-        framework: `"torch"`, `"tf"` or anything else for the value itself.
+        value: A number or array, or, for TensorFlow, an initialiser that is called with `shape`.
+        framework: `"torch"`, `"tf"`, or anything else to get the value itself.
         trainable: Whether it gets gradients.
         tf_name: Name of the TensorFlow variable.
-        torch_tensor: Whether to return a tensor for PyTorch; otherwise the value itself.
+        torch_tensor: Whether to return a tensor for PyTorch; if False, the value is returned unchanged.
         device: PyTorch's device.
         shape: Shape for an initialiser.
-        dtype: Dtype. Default: float32 for floats, otherwise the value's dtype.
+        dtype: Dtype. If None, float32 for floats, otherwise the value's dtype.
     """
     import numpy as np
 
@@ -192,7 +192,7 @@ def _dtype(dtype: Any) -> Any:
 
 
 def get_initializer(name: Any, framework: str = "tf") -> Any:
-    """Return the initialiser for a name: a function that fills a tensor in place, or a Keras initialiser.
+    """Return the initialiser with this name: a function that fills a tensor in place, or a Keras initialiser.
 
     Args:
         name: `"xavier_uniform"` (also `"default"` and None) or `"xavier_normal"`; a callable is returned unchanged.
@@ -227,10 +227,10 @@ def get_filter_config(shape: Any) -> list[list[Any]]:
     """Return RLlib's default `conv_filters` for images.
 
     Args:
-        shape: `(height, width)`, optionally with channels before or after.
+        shape: `(height, width)`, optionally with channels first or last.
 
     Raises:
-        ConfigError: There is no default for the size.
+        ConfigError: There is no default for this image size.
     """
     sizes = tuple(int(n) for n in shape)
     for size in (sizes[:2], sizes[1:]):
@@ -238,5 +238,5 @@ def get_filter_config(shape: Any) -> list[list[Any]]:
             return [list(layer) for layer in _FILTERS[size]]
     raise ConfigError(
         f"No default conv_filters for images of shape {sizes}; there are defaults for"
-        f" {', '.join(f'{height} x {width}' for height, width in _FILTERS)}. Write them into the model config."
+        f" {', '.join(f'{height} x {width}' for height, width in _FILTERS)}. Set conv_filters in the model config."
     )

@@ -29,7 +29,7 @@ class EnvError(Exception):
 
 
 class EnvContext(dict[str, Any]):
-    """Config of an environment, with the index of the environment.
+    """Environment config that also contains the environment's index.
 
     Args:
         env_config: The config.
@@ -71,7 +71,7 @@ def deep_update(
     allow_new_subkey_list: list[str] | None = None,
     override_all_if_type_changes: list[str] | None = None,
 ) -> dict[str, Any]:
-    """Merge a dictionary recursively into another dictionary, and return the latter.
+    """Recursively merge one dictionary into another, and return the latter.
 
     Args:
         original: The dictionary to change.
@@ -97,12 +97,12 @@ def deep_update(
 
 
 def merge_dicts(d1: Mapping[str, Any], d2: Mapping[str, Any]) -> dict[str, Any]:
-    """Return two dictionaries merged recursively; values of `d2` take precedence."""
+    """Return the recursive merge of two dictionaries; values in `d2` take precedence."""
     return deep_update(copy.deepcopy(dict(d1)), d2, new_keys_allowed=True)
 
 
 def force_list(elements: Any = None, to_tuple: bool = False) -> Any:
-    """Return a list or tuple: empty for None, the items of a list or tuple, or the single value."""
+    """Return a list or tuple: empty for None, the items of a list or tuple, or a single value as one item."""
     kind = tuple if to_tuple else list
     if elements is None:
         return kind()
@@ -125,7 +125,7 @@ def from_config(cls: Any, config: Any = None, **kwargs: Any) -> Any:
         config: An object of the class, which is returned; or a description of the object, directly or under `"type"`
             next to its arguments: a key of the class's `__type_registry__`, a callable, `"module.Class"`, or a name in
             the class's module.
-        **kwargs: Further arguments, which override the config's; `_args` is the list of positional arguments.
+        **kwargs: Additional arguments, which override those in the config; `_args` is the list of positional arguments.
 
     Raises:
         ConfigError: The name is unknown.

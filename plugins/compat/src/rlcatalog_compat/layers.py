@@ -1,8 +1,8 @@
-"""TensorFlow 1 layers, which models call by name in each pass; the model keeps them after the first pass.
+"""TensorFlow 1 layers, which a model calls by name in each pass and keeps after the first one.
 
-`rlcatalog port` writes these calls for `tf.layers.dense(...)` and the like, and `self.kept_layers = start()` into the
-constructor. This attribute holds the layers under their names in the surrounding `variable_scope`; rlcatalog finds the
-model's variables there.
+`rlcatalog port` replaces `tf.layers.dense(...)` and similar calls with these functions, and adds `self.kept_layers =
+start()` to the constructor. This attribute contains the layers under their names in the enclosing `variable_scope`;
+rlcatalog finds the model's variables there.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from rlcatalog_compat.frameworks import keras_module, tensorflow
 
 
 def start() -> dict[str, Any]:
-    """Return a model's layers before its first pass: one unbuilt layer, so that rlcatalog runs a pass."""
+    """Return a model's layers before its first pass: a single unbuilt layer, which makes rlcatalog run that pass."""
     return {"": keras_module().layers.Layer()}
 
 
@@ -24,10 +24,10 @@ def dense(model: Any, name: str, inputs: Any, units: int, activation: Any = None
     Args:
         model: The model that keeps the layer.
         name: The layer's name in the model.
-        inputs: Input of the layer `[B, n]`.
+        inputs: The layer's input `[B, n]`.
         units: Width of the layer.
         activation: A function, or None.
-        **options: Further arguments of the Keras layer.
+        **options: Additional arguments for the Keras layer.
     """
     options |= {"units": int(units), "activation": activation}
     return _layer(model, name, lambda layers: layers.Dense(**options), ("dense", options["units"]))(inputs)
@@ -39,10 +39,10 @@ def conv2d(model: Any, name: str, inputs: Any, filters: int, kernel_size: Any, *
     Args:
         model: The model that keeps the layer.
         name: The layer's name in the model.
-        inputs: Input of the layer `[B, H, W, C]`.
-        filters: Number of channels of the output.
+        inputs: The layer's input `[B, H, W, C]`.
+        filters: Number of output channels.
         kernel_size: Size of the kernel.
-        **options: Further arguments of the Keras layer.
+        **options: Additional arguments for the Keras layer.
     """
     options |= {"filters": int(filters), "kernel_size": kernel_size}
     return _layer(model, name, lambda layers: layers.Conv2D(**options), ("conv2d", options["filters"]))(inputs)
@@ -62,10 +62,10 @@ def batch_normalization(
         model: The model that keeps the layer.
         name: The layer's name in the model.
         inputs: Input of the layer.
-        training: Whether to use the batch's statistics.
-        trainable: Whether scale and offset are trained. Unlike in Keras, statistics are always updated, as in
+        training: Whether to normalise with the batch's statistics.
+        trainable: Whether the scale and the offset are trainable. Unlike in Keras, statistics are always updated, as in
             TensorFlow 1.
-        **options: Further arguments of the Keras layer.
+        **options: Additional arguments for the Keras layer.
     """
     layer = _layer(model, name, lambda layers: layers.BatchNormalization(**options), ("batch_normalization",))
     if not layer.built:
@@ -86,8 +86,8 @@ def get_variable(
         name: The variable's name in the model.
         shape: Shape of the variable.
         dtype: Dtype of the variable; float32 if None.
-        initializer: A function of a shape, or a value; Glorot uniform if None.
-        trainable: Whether the variable is trained.
+        initializer: A function that takes a shape, or a value; Glorot uniform if None.
+        trainable: Whether the variable is trainable.
     """
     tf, keras = tensorflow(), keras_module()
 
@@ -101,10 +101,10 @@ def get_variable(
 
 
 def _layer(model: Any, name: str, make: Callable[[Any], Any], kind: tuple[Any, ...]) -> Any:
-    """Return the model's layer for a name in the enclosing scope; create it if missing.
+    """Return the model's layer with a given name in the enclosing scope; create it if it is missing.
 
     Raises:
-        ValueError: The name belongs to a layer of another kind.
+        ValueError: The name belongs to a layer of a different kind.
     """
     tf, keras = tensorflow(), keras_module()
     kept, kinds = model.kept_layers, model.__dict__.setdefault("_kept_kinds", {})

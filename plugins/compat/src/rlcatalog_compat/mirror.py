@@ -22,15 +22,15 @@ ROOTS = ("air", "rllib", "train", "tune", "util")
 
 
 class NotMirroredError(NotServedError, ImportError):
-    """The mirror does not have an RLlib module or name. The message gives the reason."""
+    """Error for an RLlib module or name that is not in the mirror. The message gives the reason."""
 
 
 class NameNotMirroredError(NotServedError, AttributeError):
-    """The mirror does not have an attribute. This is also an AttributeError, for code that inspects modules."""
+    """Error for a missing attribute of a mirror module; also an AttributeError, for code that inspects modules."""
 
 
 class Mirror(ModuleType):
-    """Module of the mirror; its names are looked up in the table at each access."""
+    """Mirror module, whose names are looked up in the table on each access."""
 
     def __getattr__(self, name: str) -> Any:
         return lookup(self.__name__, name)
@@ -42,12 +42,12 @@ class Mirror(ModuleType):
 
 
 class _Finder(MetaPathFinder, Loader):
-    """Finder for the mirror's modules; for other RLlib modules, its error gives the reason."""
+    """Finder for the mirror's modules; it raises an error with the reason for other RLlib modules."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return the spec of a module of the mirror, or None for other modules."""
+        """Return a mirror module's spec, or None for other modules."""
         inside = fullname.removeprefix(PREFIX)
         if inside == fullname or inside.partition(".")[0] not in ROOTS:
             return None
@@ -71,13 +71,13 @@ class _Finder(MetaPathFinder, Loader):
 
 
 def install() -> None:
-    """Install the finder once, before the other finders of the import system."""
+    """Install the finder once, ahead of the import system's other finders."""
     if not any(type(finder) is _Finder for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())
 
 
 def lookup(module: str, name: str) -> Any:
-    """Return the object that a name in a module of the mirror refers to.
+    """Return the object that a name in a mirror module refers to.
 
     Args:
         module: The module, `"rlcatalog_compat.rllib..."`.
@@ -85,7 +85,7 @@ def lookup(module: str, name: str) -> Any:
 
     Raises:
         NameNotMirroredError: The RLlib name is unsupported or unknown.
-        AttributeError: The name begins with an underscore, like names that Python itself looks up.
+        AttributeError: The name begins with an underscore, like the names that Python itself looks up.
     """
     path = module.removeprefix(PREFIX) if module.startswith(PREFIX) else ""
     if (entry := modules().get(path)) is not None and name in entry.names:

@@ -1,4 +1,4 @@
-"""The RLlib modules and names of the mirror, read from `names.toml` on first use."""
+"""The RLlib modules and names in the mirror, read from `names.toml` on first use."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Module(NamedTuple):
     """An RLlib module.
 
     Attributes:
-        layouts: The first and last of the RLlib versions 0.8, 1.13, 2.9 and 2.60 that contain the module.
+        layouts: The first and the last RLlib version with this module, among 0.8, 1.13, 2.9 and 2.60.
         names: Name → target `"module:attribute"`.
         refused: Name → why it is not supported.
     """
@@ -36,7 +36,7 @@ def modules() -> dict[str, Module]:
 
 @cache
 def reasons() -> dict[str, str]:
-    """Return why modules below a path are not supported; the longest matching path decides."""
+    """Return why modules below a path are not supported; the longest matching path takes precedence."""
     table = _table()
     return {path: why.format_map(table["texts"]) for path, why in table["reasons"].items()}
 
@@ -65,7 +65,7 @@ def _table() -> dict[str, Any]:
 
 
 def _targets(homes: Iterable[str]) -> dict[str, str]:
-    """Return name → target from lines `"module → names"`. `.module` is in this package, and `old=new` renames."""
+    """Return name → target, read from lines `"module → names"`; `.module` is in this package, and `old=new` renames."""
     targets = {}
     for home in homes:
         module, _, names = home.partition(" → ")

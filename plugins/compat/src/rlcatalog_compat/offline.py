@@ -1,4 +1,4 @@
-"""Recorded experience: RLlib's JSON files with plain columns, and folders recorded by rlcatalog_ppo."""
+"""Readers for recorded experience: RLlib's JSON files with plain columns, and folders recorded by rlcatalog_ppo."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ _ATTEMPTS = 100
 
 
 class JsonReader:
-    """Endless reader of batches from RLlib's JSON files, line by line; after the first file, the order is random.
+    """Endless reader for batches in RLlib's JSON files, line by line; after the first file, the order is random.
 
     It reads columns that are plain lists. By default, RLlib packs observations into pickles. Loading them can run code,
     so the reader rejects them and names the columns.
 
     Args:
-        inputs: A file, a folder, a pattern of files (`"data/*.json"`), or a list of files. A folder without JSON files
+        inputs: A file, a folder, a glob pattern (`"data/*.json"`), or a list of files. A folder without JSON files
             that `PPO(..., record=FOLDER)` has written is read as `rlcatalog_ppo.offline.Reader` reads it.
         ioctx: Accepted without effect, because RLlib's workers and their config are not supported.
 
     Raises:
-        SavedPolicyError: There is no such file.
+        SavedPolicyError: The file does not exist.
         NotServedError: A path is a zip file or a URL instead of a local text file.
     """
 
@@ -62,7 +62,7 @@ class JsonReader:
         """Return the next batch: a `SampleBatch` of arrays, or a `MultiAgentBatch`.
 
         Raises:
-            SavedPolicyError: A line is not an RLlib batch, or no file has a batch.
+            SavedPolicyError: A line is not an RLlib batch, or no file contains a batch.
             NotServedError: A column is packed.
         """
         if self._recorded is not None:
@@ -74,14 +74,14 @@ class JsonReader:
         raise SavedPolicyError(f"{shown(self.files)}: no batch in {_ATTEMPTS} consecutive files.")
 
     def read_all_files(self) -> Iterator[Any]:
-        """Yield each batch of all files once, in the order of the files."""
+        """Yield every batch once, file by file."""
         for file in self.files:
             yield from (_batch(*line) for line in _lines(file))
 
     def tf_input_ops(self, queue_size: int = 1) -> dict[str, Any]:
         """Return a batch as TensorFlow tensors; each run of a traced function reads a new batch.
 
-        Text columns and `infos` are omitted. Columns are cast to the types of the first batch.
+        Text columns and `infos` are omitted. Columns are cast to the first batch's dtypes.
 
         Args:
             queue_size: Accepted without effect; there is no queue.
@@ -97,7 +97,7 @@ class JsonReader:
 
 
 def _lines(file: str) -> Iterator[tuple[str, int, str]]:
-    """Yield the file, number and text of each line that is not empty."""
+    """Yield the file, number and text of each non-empty line."""
     opened: TextIO
     with open(os.path.expanduser(file), encoding="utf-8") as opened:
         for number, line in enumerate(opened, 1):
@@ -133,8 +133,8 @@ def _columns(data: Mapping[str, Any], where: str) -> SampleBatch:
     data = {name: column for name, column in data.items() if name != "type"}
     if packed := [name for name, column in data.items() if _is_packed(column)]:
         raise NotServedError(
-            f"{where}: packed: {', '.join(packed)}. RLlib compresses a pickle into such columns, and reading a pickle"
-            " runs code. If you trust the file, rewrite it with Ray in plain columns:"
+            f"{where}: packed: {', '.join(packed)}. Such a column contains a compressed pickle, and reading a pickle"
+            " can run code. If you trust the file, use Ray to rewrite it with plain columns:"
             " ray.rllib.offline.JsonWriter(folder, compress_columns=[]), or record with output_compress_columns=[]."
         )
     columns = {}

@@ -1,6 +1,6 @@
 """TensorFlow operations on symbolic Keras tensors, which Keras 3 rejects outside of layers.
 
-`rlcatalog port` writes `apply(lambda x: tf.expand_dims(x, 1), x)` for `tf.expand_dims(x, 1)`. Keras' `Lambda` treats
+`rlcatalog port` replaces `tf.expand_dims(x, 1)` with `apply(lambda x: tf.expand_dims(x, 1), x)`. Keras' `Lambda` treats
 all inputs as floats, so operations such as `tf.one_hot` fail in it.
 """
 
@@ -23,7 +23,7 @@ def apply(function: Callable[..., Any], inputs: Any) -> Any:
 
     Args:
         function: Function of the inputs.
-        inputs: A tensor, or a list or dict of tensors, possibly with other values.
+        inputs: A tensor, or a list or dict of tensors, possibly mixed with other values.
     """
     keras: Any = keras_module()
     whole = keras.tree.map_structure(_own, (inputs, function.__defaults__ or ()))

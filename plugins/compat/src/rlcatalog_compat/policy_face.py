@@ -1,4 +1,4 @@
-"""Action computation as in RLlib's algorithms: one observation at a time, with the memory as a list of arrays."""
+"""Action computation in RLlib's style: one observation at a time, with the memory as a list of arrays."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from rlcatalog_compat.arrays import convert_to_numpy
 
 
 class EpisodeState(list[Any]):
-    """Memory of an episode in RLlib's format: arrays without a batch axis.
+    """An episode's memory in RLlib's format: arrays without a batch axis.
 
-    When passed back, it also contains the policy's other state, such as past actions.
+    It also carries the policy's other state, such as past actions, to the next call.
 
     Args:
-        carried: The policy's state for one row.
+        carried: The policy's state for a single environment.
     """
 
     def __init__(self, carried: Any) -> None:
@@ -29,20 +29,20 @@ class EpisodeState(list[Any]):
 def act(
     policy: Policy, observation: Any, state: Any, prev_action: Any, prev_reward: Any, explore: bool
 ) -> tuple[Any, EpisodeState | list[Any], dict[str, Any]]:
-    """Return an action for one observation, the next memory, and RLlib's further outputs.
+    """Return an action for one observation, the next memory, and RLlib's additional outputs.
 
     Args:
         policy: The policy.
         observation: Observation as returned by the environment.
-        state: The state from the last call, or arrays from the model's `get_initial_state`; empty at the start of an
-            episode.
-        prev_action: The last action; not needed with a returned state.
+        state: The state from the previous call, or arrays from the model's `get_initial_state`; empty at the start of
+            an episode.
+        prev_action: The previous action; not needed if the state comes from a previous call.
         prev_reward: The last reward.
         explore: Whether to sample the action.
 
     Raises:
-        ModelContractError: The number or the shapes of the state's parts do not match the model.
-        NotServedError: The model reads past actions, and the state does not contain them.
+        ModelContractError: The number or the shapes of the state's arrays do not match the model.
+        NotServedError: The model reads past actions, but the state does not contain them.
     """
     carried = _state_of(policy, state)
     if prev_action is not None and policy.views and not isinstance(state, EpisodeState):
@@ -85,7 +85,7 @@ class PolicyFace:
         self._policy = policy
 
     def get_initial_state(self) -> list[Any]:
-        """Return the memory at the start of an episode: arrays without a batch axis; an empty list without memory."""
+        """Return the memory at the start of an episode: arrays without a batch axis; empty if there is no memory."""
         began = self._policy.initial_state(1)
         return [] if began is None else EpisodeState(began)
 
@@ -100,7 +100,7 @@ class PolicyFace:
         explore: bool | None = None,
         **kwargs: Any,
     ) -> tuple[Any, list[Any], dict[str, Any]]:
-        """Return the action for one observation, the next memory, and further outputs; see `act`."""
+        """Return the action for one observation, the next memory, and the other outputs; see `act`."""
         return act(self._policy, obs, state, prev_action, prev_reward, explore is not False)
 
     def __getattr__(self, name: str) -> Any:

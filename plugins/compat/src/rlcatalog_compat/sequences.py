@@ -60,14 +60,14 @@ def chop_into_sequences(
         feature_columns: Columns `[B, ...]`.
         state_columns: State columns `[B, ...]`; each sequence gets the state of its first row.
         max_seq_len: Maximum length of a sequence.
-        episode_ids: Episode of each row `[B]`; a sequence ends where the episode changes.
+        episode_ids: Episode id of each row `[B]`; a sequence ends where the id changes.
         unroll_ids: Likewise for rollouts.
         agent_indices: Likewise for agents.
-        dynamic_max: Whether sequences are padded to the length of the longest one, instead of to `max_seq_len`.
-        shuffle: Whether the sequences are put into a random order.
+        dynamic_max: Whether to pad sequences to the length of the longest one instead of to `max_seq_len`.
+        shuffle: Whether to shuffle the sequences.
         seq_lens: Lengths `[S]`, if known.
         states_already_reduced_to_init: Whether `state_columns` are `[S, ...]`.
-        handle_nested_data: Whether columns are structures; each is returned as the list of its leaves.
+        handle_nested_data: Whether columns are structures, each of which is returned as a list of its leaves.
         padding: `"zero"`, or `"last"` for copies of a sequence's last row.
         **kwargs: Accepted for RLlib's signature.
 
@@ -110,7 +110,7 @@ def pad_batch_to_sequences_of_same_size(
 ) -> None:
     """Cut a batch into sequences and pad them to one length, in place.
 
-    A padded batch stays unchanged; a batch without states is only shuffled.
+    A batch that is already padded does not change; a batch without states is only shuffled.
 
     Args:
         batch: A `SampleBatch`.
@@ -170,7 +170,7 @@ def _arrays(column: Any) -> Any:
 
 
 def _lengths(rows: int, longest: int, *ids: Any) -> list[int]:
-    """Return the lengths of sequences that end where an id changes, or after `longest` rows."""
+    """Return the lengths of the sequences, which end where an id changes or after `longest` rows."""
     known = [np.asarray(column) for column in ids if column is not None]
     changes = [np.flatnonzero(column[1:] != column[:-1]) + 1 for column in known]
     edges = sorted({0, rows, *np.concatenate([[], *changes]).astype(int).tolist()})

@@ -1,4 +1,4 @@
-"""Kernel functions with RLlib's signatures, which name the framework differently."""
+"""Kernel functions with RLlib's signatures, which use different framework names."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def restore_original_dimensions(obs: Any, obs_space: Any, tensorlib: Any = None)
     Args:
         obs: Encoded observations `[..., size]`; a structure is returned unchanged.
         obs_space: The model's observation space.
-        tensorlib: `"torch"`, `"tf"`, `"numpy"`, or the library itself. Default: the library of `obs`.
+        tensorlib: `"torch"`, `"tf"`, `"numpy"`, or the library itself. If None, the library of `obs`.
     """
     if tensorlib is None:
         tensorlib = _library_of(obs)
@@ -45,7 +45,7 @@ def add_time_dimension(
     *,
     max_seq_len: int | None = None,
 ) -> Any:
-    """Give padded rows their time axis.
+    """Restore the time axis of padded rows.
 
     Args:
         padded_inputs: `[S * T, ...]`, padded to equal lengths; a NumPy array becomes a tensor only if `framework` is
@@ -53,7 +53,7 @@ def add_time_dimension(
         seq_lens: Lengths `[S]`; or `max_seq_len`.
         framework: `"torch"`, `"tf"` or `"np"` for a NumPy array; a tensor determines its own framework.
         time_major: Whether time comes first.
-        max_seq_len: T, for RLlib 1's signature.
+        max_seq_len: The length T, as in RLlib 1's signature.
 
     Returns:
         `[S, T, ...]`, or `[T, S, ...]`.

@@ -1,4 +1,4 @@
-"""Structures of spaces and their values, as in RLlib's `space_utils`; the keys of a Dict are sorted."""
+"""Functions for structures of spaces and values, as in RLlib's `space_utils`; a Dict's keys are sorted."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def get_base_struct_from_space(space: Space[Any]) -> Any:
 
 
 def flatten_space(space: Space[Any]) -> list[Space[Any]]:
-    """Return the leaves of a space from left to right."""
+    """Return a space's leaves from left to right."""
     return list(leaves(get_base_struct_from_space(space)))
 
 
 def get_original_space(space: Space[Any]) -> Space[Any]:
-    """Return the original of an encoded space; return other spaces unchanged."""
+    """Return the original space behind an encoded space; return other spaces unchanged."""
     return getattr(space, "original_space", space)
 
 
@@ -60,7 +60,7 @@ def batch(list_of_structs: list[Any], individual_items_already_have_batch_1: boo
 
     Args:
         list_of_structs: One structure per row.
-        individual_items_already_have_batch_1: Whether each already has a batch axis.
+        individual_items_already_have_batch_1: Whether each structure already has a batch axis.
     """
     join = np.concatenate if individual_items_already_have_batch_1 else np.stack
     return map_leaves(lambda *rows: join(rows), *list_of_structs)
@@ -71,10 +71,10 @@ def convert_element_to_space_type(element: Any, sampled_element: Any) -> Any:
 
     Args:
         element: A value, or a structure of values.
-        sampled_element: A sample, in the same structure.
+        sampled_element: A sample from the space, with the same structure.
 
     Raises:
-        ObservationError: The value is a number, but the sample is an array with axes.
+        ObservationError: The value is a number, but the sample is an array that has axes.
     """
     return map_leaves(_like, element, sampled_element)
 
@@ -90,7 +90,7 @@ def _like(value: Any, sample: Any) -> Any:
 
 
 class FlexDict(Dict):
-    """Dict whose keys can be set later, `space["key"] = Box(...)`; they keep their insertion order.
+    """Dict space whose keys can be set later, `space["key"] = Box(...)`; keys keep their insertion order.
 
     Args:
         spaces: Key → space; also accepted as keyword arguments.
@@ -106,7 +106,7 @@ def one_hot_widths(space: Space[Any]) -> list[int]:
     """Return the number of choices in each part of a Discrete or MultiDiscrete.
 
     Raises:
-        UnsupportedSpaceError: The space is of a different kind.
+        UnsupportedSpaceError: The space is neither a Discrete nor a MultiDiscrete.
     """
     if isinstance(space, Discrete):
         return [int(space.n)]
@@ -125,10 +125,10 @@ def map_leaves(function: Any, struct: Any, *others: Any, kinds: type | tuple[typ
     """Apply a function to each leaf of a structure, in the order of `leaves`.
 
     Args:
-        function: Takes a leaf of `struct` and the corresponding leaf of each of the others.
+        function: Takes a leaf of `struct` and the corresponding leaf of each further structure.
         struct: A structure of dicts, lists and tuples.
-        *others: Structures of the same form.
-        kinds: Types that count as parts of the structure, in addition to dicts.
+        *others: Further structures of the same form.
+        kinds: Types that count as nested structures, in addition to dicts.
     """
     structs = (struct, *others)
     if isinstance(struct, dict):

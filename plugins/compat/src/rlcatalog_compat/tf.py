@@ -13,9 +13,9 @@ from rlcatalog_tf import FullyConnectedNetwork as _FullyConnectedNetwork, TFMode
 
 
 class TFActionDistribution(ActionDistribution):
-    """Base class of distributions that sample in `_build_sample_op`.
+    """Base class for distributions that sample in `_build_sample_op`.
 
-    RLlib samples once, in the constructor; here, each call of `sample` draws a new sample.
+    RLlib samples once, in the constructor; here, each call to `sample` draws a new sample.
 
     Args:
         inputs: Model output `[B, size]`.
@@ -35,7 +35,7 @@ class TFActionDistribution(ActionDistribution):
 
     @property
     def sample_op(self) -> Any:
-        """The last sample; if there is none yet, a new sample."""
+        """The last sample, or a new one if there is none yet."""
         return self.sample() if self.last_sample is None else self.last_sample
 
     @property
@@ -59,9 +59,9 @@ def get_categorical_class_with_temperature(t: float) -> type:
 
 
 class FullyConnectedNetwork(_FullyConnectedNetwork):
-    """The fully connected network, with an attribute `base_model`; it may be part of a Keras model.
+    """RLlib's fully connected network, with the attribute `base_model`; it can be used inside a Keras model.
 
-    Called with symbolic Keras tensors, it returns symbolic tensors; `value_function()` then does too.
+    When called with symbolic Keras tensors, it returns symbolic tensors, and so does `value_function()`.
     """
 
     def __call__(self, input_dict: Any, state: Any = None, seq_lens: Any = None) -> tuple[Any, list[Any]]:
@@ -81,7 +81,7 @@ class FullyConnectedNetwork(_FullyConnectedNetwork):
 
 
 class _BaseModel:
-    """Interface of the Keras model inside RLlib's fully connected network."""
+    """Interface that the Keras model inside RLlib's fully connected network has."""
 
     def __init__(self, net: FullyConnectedNetwork) -> None:
         self._net = net
@@ -114,7 +114,7 @@ class _BaseModel:
 
 
 def _layer(net: FullyConnectedNetwork) -> Any:
-    """Return a net as a Keras layer from observations to logits and values, with the net's variables."""
+    """Return a net as a Keras layer that maps observations to logits and values, with the net's variables."""
 
     class AsLayer(keras.layers.Layer):  # type: ignore[misc]
         def call(self, obs: Any) -> Any:
@@ -128,7 +128,7 @@ def _layer(net: FullyConnectedNetwork) -> Any:
 
 
 class DistributionalQTFModel(TFModelV2):
-    """Base class: `forward` returns features `[B, num_outputs]`, and heads compute Q-values from them.
+    """Base class for Q-value models: `forward` returns features `[B, num_outputs]`, and heads turn them into Q-values.
 
     Args:
         obs_space: The preprocessor's `observation_space`, or a Box.
@@ -136,14 +136,14 @@ class DistributionalQTFModel(TFModelV2):
         num_outputs: Width of the features; without `q_hiddens`, the features are the Q-values.
         model_config: The flat model config.
         name: Name of the model.
-        q_hiddens: Sizes of the hidden layers of the heads.
-        dueling: Whether there is a head for the state's value.
-        num_atoms: Number of atoms in the distribution over returns; with 1, there are only Q-values.
+        q_hiddens: Sizes of the heads' hidden layers.
+        dueling: Whether to add a head for the state value.
+        num_atoms: Number of atoms in the distribution over returns; 1 for plain Q-values.
         use_noisy: Noisy layers; not supported.
-        v_min: Smallest return in the distribution.
-        v_max: Largest return in the distribution.
+        v_min: Smallest return in the distribution's support.
+        v_max: Largest return in the distribution's support.
         sigma0: Accepted for RLlib's signature; only noisy layers use it.
-        add_layer_norm: Whether hidden layers use layer normalisation.
+        add_layer_norm: Whether the hidden layers use layer normalisation.
 
     Raises:
         NotServedError: `use_noisy` is set.
@@ -188,8 +188,8 @@ class DistributionalQTFModel(TFModelV2):
         """Return the head's outputs for features `[B, num_outputs]`.
 
         Returns:
-            With one atom, the scores `[B, n]`, and logits and probabilities `[B, n, 1]`. Otherwise Q-values `[B, n]`,
-            the atoms' returns `[atoms]`, twice the logits `[B, n, atoms]`, and the probabilities.
+            With one atom, the scores `[B, n]`, and logits and probabilities `[B, n, 1]`. Otherwise, Q-values `[B, n]`,
+            the atoms' returns `[atoms]`, the logits `[B, n, atoms]` twice, and the probabilities.
         """
         scores = model_out if self.q_value_head is None else self.q_value_head(model_out)
         if self.num_atoms == 1:
@@ -201,7 +201,7 @@ class DistributionalQTFModel(TFModelV2):
         return [tf.reduce_sum(returns * probs, -1), returns, logits, logits, probs]
 
     def get_state_value(self, model_out: Any) -> Any:
-        """Return the state's value `[B, atoms]` for features `[B, num_outputs]`.
+        """Return the state value `[B, atoms]` for features `[B, num_outputs]`.
 
         Raises:
             NotServedError: The model was created without `dueling`.

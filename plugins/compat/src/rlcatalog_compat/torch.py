@@ -18,21 +18,21 @@ from rlcatalog_torch import TorchModelV2
 
 
 def _activation(value: Any) -> list[nn.Module]:
-    """Return a list with the activation's module, or an empty list without activation."""
+    """Return a list with the activation's module, or an empty list if there is no activation."""
     if isinstance(value, str):
         value = get_activation_fn(value, "torch")
     return [] if value is None else [value()]
 
 
 class SlimFC(nn.Module):
-    """Dense layer with its activation: `[..., in_size]` → `[..., out_size]`.
+    """Dense layer with an activation: `[..., in_size]` → `[..., out_size]`.
 
     Args:
         in_size: Width of the input.
         out_size: Width of the output.
         initializer: Function that fills the weight in place; Glorot uniform if None.
         activation_fn: A name, a callable that creates a module, or None for no activation.
-        use_bias: Whether there is a bias.
+        use_bias: Whether to add a bias.
         bias_init: Initial value of the bias.
     """
 
@@ -59,7 +59,7 @@ class SlimFC(nn.Module):
 
 
 class SlimConv2d(nn.Module):
-    """Convolution with explicit padding and its activation: `[B, in, H, W]` → `[B, out, H', W']`.
+    """Convolution with explicit padding and an activation: `[B, in, H, W]` → `[B, out, H', W']`.
 
     Args:
         in_channels: Channels of the input.
@@ -101,7 +101,7 @@ class SlimConv2d(nn.Module):
 
 
 class AppendBiasLayer(nn.Module):
-    """Layer that appends a trained vector to each row: `[B, n]` → `[B, n + num_bias_vars]`.
+    """Layer that appends a trainable vector to each row: `[B, n]` → `[B, n + num_bias_vars]`.
 
     Args:
         num_bias_vars: Width of the vector.
@@ -133,7 +133,7 @@ class Reshape(nn.Module):
 
 
 class SkipConnection(nn.Module):
-    """Skip connection around a layer: adds the input to the output, or combines them with a gate.
+    """Skip connection around a layer, which adds the input to the output or combines them with a gate.
 
     Args:
         layer: The layer.
@@ -152,7 +152,7 @@ class SkipConnection(nn.Module):
 
 
 class Swish(nn.Module):
-    """`x` times the logistic function of `x` with a trained slope: RLlib's activation before PyTorch had SiLU."""
+    """`x` times the logistic function of `x` with a trainable slope; RLlib used it before PyTorch had SiLU."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -172,8 +172,8 @@ class ConvTranspose2DStack(nn.Module):
             channels.
         initializer: `"default"` for Glorot uniform, or a callable that fills a weight in place.
         bias_init: Initial value of the biases.
-        activation_fn: Activation between the convolutions, a name or a callable.
-        output_shape: Channels, height and width of the images.
+        activation_fn: Activation between the convolutions: a name or a callable.
+        output_shape: The images' channels, height and width.
     """
 
     def __init__(
@@ -258,7 +258,7 @@ def get_torch_categorical_class_with_temperature(t: float) -> type:
 
 
 class DQNTorchModel(TorchModelV2):
-    """Base class: `forward` returns features `[B, num_outputs]`, and heads compute Q-values from them.
+    """Base class for Q-value models: `forward` returns features `[B, num_outputs]`, and heads turn them into Q-values.
 
     Args:
         obs_space: The preprocessor's `observation_space`, or a Box.
@@ -266,13 +266,13 @@ class DQNTorchModel(TorchModelV2):
         num_outputs: Width of the features; without `q_hiddens` and `dueling`, the features are the Q-values.
         model_config: The flat model config.
         name: Name of the model.
-        q_hiddens: Sizes of the hidden layers of the heads.
-        dueling: Whether there is a head for the state's value.
+        q_hiddens: Sizes of the heads' hidden layers.
+        dueling: Whether to add a head for the state value.
         dueling_activation: Activation of the hidden layers.
-        num_atoms: Number of atoms in the distribution over returns; with 1, there are only Q-values.
+        num_atoms: Number of atoms in the distribution over returns; 1 for plain Q-values.
         use_noisy: Noisy layers; not supported.
-        v_min: Smallest return in the distribution.
-        v_max: Largest return in the distribution.
+        v_min: Smallest return in the distribution's support.
+        v_max: Largest return in the distribution's support.
         sigma0: Accepted for RLlib's signature; only noisy layers use it.
         add_layer_norm: Whether hidden layers use layer normalisation.
 
@@ -322,7 +322,7 @@ class DQNTorchModel(TorchModelV2):
         """Return the head's outputs for features `[B, num_outputs]`.
 
         Returns:
-            With one atom, the scores `[B, n]` and two tensors of ones. Otherwise Q-values `[B, n]`,
+            With one atom, the scores `[B, n]` and two tensors of ones. Otherwise, Q-values `[B, n]`,
             the atoms' returns `[atoms]`, the logits `[B, n, atoms]` twice, and the probabilities.
         """
         scores: Tensor = self.advantage_module(model_out)
@@ -334,7 +334,7 @@ class DQNTorchModel(TorchModelV2):
         return (returns * probs).sum(-1), returns, logits, logits, probs
 
     def get_state_value(self, model_out: Tensor) -> Tensor:
-        """Return the state's value `[B, atoms]` for features `[B, num_outputs]`.
+        """Return the state value `[B, atoms]` for features `[B, num_outputs]`.
 
         Raises:
             NotServedError: The model was created without `dueling`.

@@ -1,8 +1,8 @@
-"""Loading of RLlib's trained weights into a policy or model with the same structure.
+"""Loading of weights trained by RLlib into a policy or model with the same structure.
 
 Each name is mapped to the name in RLlib's net with the same structure: `hidden.layers.0.weight` is
 `_hidden_layers.0._model.0.weight` in its PyTorch nets and `fc_1/kernel` in its TensorFlow nets. A custom model's own
-weights have the same name in both.
+weights have the same names in both.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ _PROJECTIONS = ("query", "key", "value")
 
 
 def load_rllib_weights(policy: Any, weights: Mapping[str, Any]) -> None:
-    """Set a policy's weights to those of an RLlib policy with the same config.
+    """Copy the weights of an RLlib policy with the same config into a policy.
 
     The nets of RLlib's classic stack are supported: fully connected, vision and complex-input nets, the LSTM and
-    attention around them, and custom models, whose own weights keep their names. If any weight does not fit, no weight
-    is set. For attention, a warning says that it differs from RLlib's while its memory fills.
+    attention around them, and custom models, whose own weights keep their names. If any weight does not fit, no weights
+    are set. For attention, a warning says that its outputs differ from RLlib's until its memory is full.
 
     Args:
-        policy: A `Policy`, or a model, of either framework, built with RLlib's model config.
+        policy: A `Policy` or a model in either framework, built with RLlib's model config.
         weights: `Policy.get_weights()`, name → array; a state dict of its PyTorch model; or `Algorithm.get_weights()`
             with one policy. Files are not supported.
 
     Raises:
         ModelContractError: Names have no counterpart, or shapes differ; the message lists both.
-        ConfigError: The config contradicts RLlib's nets.
+        ConfigError: The config does not match RLlib's nets.
         NotServedError: The weights belong to several policies or to an attention net in TensorFlow, or are a list.
     """
     model = policy if isinstance(policy, ModelV2) else policy.model
@@ -71,15 +71,15 @@ def load_rllib_weights(policy: Any, weights: Mapping[str, Any]) -> None:
     unused = [name for name in given.by_name if name not in given.used and not idle.fullmatch(_slim(name))]
     if missing or unused or wrong:
         raise ModelContractError(
-            f"{type(model).__name__}: these weights belong to another model. Missing: {_some(missing)}; unused:"
-            f" {_some(unused)}; wrong shape: {_some(wrong)}. Build the policy with the model config that RLlib had."
+            f"{type(model).__name__}: these weights belong to a different model. Missing: {_some(missing)}; unused:"
+            f" {_some(unused)}; wrong shape: {_some(wrong)}. Build the policy with the model config that RLlib used."
         )
     model.set_weights(found)
     _warn_of_empty_slots(config, given)
 
 
 class _Given:
-    """The given weights, which record which of them were used.
+    """The given weights, with a record of those already used.
 
     Args:
         weights: Name → array, or tensor of either framework, in RLlib's format.
@@ -93,7 +93,7 @@ class _Given:
         self._slim = {_slim(name): name for name in self.by_name}
 
     def take(self, *names: str) -> list[Array] | None:
-        """Return the values for all these names, or None if one is missing."""
+        """Return the values for all these names, or None if any is missing."""
         if any(name not in self._slim for name in names):
             return None
         self.used.update(self._slim[name] for name in names)
@@ -133,7 +133,7 @@ class _Given:
         return None
 
     def _unit(self, prefix: str, index: int, end: str, have: Mapping[str, Array]) -> Array | None:
-        """Return the weights of one unit of the transformer, which is two layers in RLlib."""
+        """Return the weights of one transformer unit, which consists of two layers in RLlib."""
         attention, mlp = f"{prefix}{2 * index}.", f"{prefix}{2 * index + 1}."
         part, _, rest = end.partition(".")
         if part == "attention" and rest in _PROJECTIONS:
@@ -157,7 +157,7 @@ class _Given:
 
 
 def _ways(name: str) -> Iterator[tuple[str, str]]:
-    """Yield the possible RLlib prefixes for a name, and the rest of the name in rlcatalog's form."""
+    """Yield the possible RLlib prefixes for a name, and the remaining name in rlcatalog's format."""
     parts = name.split(".")
     for cut in range(len(parts)):
         end = ".".join(parts[cut:])
@@ -171,7 +171,7 @@ def _ways(name: str) -> Iterator[tuple[str, str]]:
 
 
 def _slim(name: str) -> str:
-    """Return an RLlib name without the indices in its slim layers, which padding shifts."""
+    """Return an RLlib name without the indices of its slim layers, which padding shifts."""
     return re.sub(r"(?<![^.])_model\.\d+\.", "", name)
 
 
@@ -198,20 +198,20 @@ def _of_one_policy(weights: Any) -> Mapping[str, Any]:
 
 
 def _check_config(model: ModelV2, config: Mapping[str, Any], given: _Given) -> None:
-    """Raise if the net of this config differs from RLlib's net with the same weights."""
+    """Raise an error if this config's net differs from RLlib's net with the same weights."""
     names = list(model.get_weights())
     parts = {part for name in names for part in name.split(".")[:-1]}
     own_hidden = any(re.search(r"(^|\.)hidden\.layers\.", name) and ".nets." not in f".{name}" for name in names)
     if any("mha_" in name for name in given.by_name):
         raise NotServedError(
             "load_rllib_weights: RLlib's attention net in TensorFlow does not name its variables, and normalises with"
-            " a different epsilon. Load the weights of the PyTorch net."
+            " a different epsilon. Use the PyTorch net's weights."
         )
     post = config.get("post_fcnet_hiddens") or []
     if "convs" in parts and "nets" not in parts and post:
         raise ConfigError(
             "load_rllib_weights with post_fcnet_hiddens after convolutions: RLlib's nets omit the last activation"
-            " there and read the value from the convolutions, so the same weights would act differently."
+            " there and read the value from the convolutions, so the same weights would behave differently."
         )
     if own_hidden and "nets" not in parts and post and config.get("fcnet_hiddens"):
         first, last = (activation_name(config.get(f"{key}_activation", None)) for key in ("fcnet", "post_fcnet"))
@@ -230,9 +230,9 @@ def _check_config(model: ModelV2, config: Mapping[str, Any], given: _Given) -> N
 
 
 def _warn_of_empty_slots(config: Mapping[str, Any], given: _Given) -> None:
-    """Warn that attention only acts like RLlib's once no unit depends on empty memory slots.
+    """Warn that attention acts like RLlib's only once no unit depends on empty memory slots.
 
-    A unit sees the last outputs of the unit below, so each unit adds a delay of the memory's length.
+    Each unit sees recent outputs of the unit below, so every unit adds a delay of the memory's length.
     """
     units = sum(name.endswith("_layer._uvar") for name in given.by_name)
     if steps := units * {**MODEL_DEFAULTS, **config}["attention_memory_inference"]:
@@ -269,12 +269,12 @@ def _tf_places(name: str) -> Iterator[tuple[str, str]]:
 
 
 def _assign_by_path(model: Any, given: Mapping[str, Array], missing: list[str]) -> dict[str, Array]:
-    """Return the weights for a custom model's Keras layers, with their own names, by the missing names.
+    """Return the weights for a custom model's Keras layers, matched by variable path, under the missing names.
 
     Args:
         model: The TensorFlow model.
         given: The weights.
-        missing: Canonical names without a source.
+        missing: Canonical names for which no weights were found.
     """
     ends = {_end(name): array for name, array in given.items()}
     by_variable = {id(variable): name for name, variable in model.variables(as_dict=True).items()}

@@ -1,4 +1,4 @@
-"""Advantages of a rollout: generalised advantage estimation (GAE)."""
+"""Advantages for a rollout: generalised advantage estimation (GAE)."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ Array = np.ndarray[Any, Any]
 
 
 def estimate_advantages(rollout: Rollout, gamma: float, lambda_: float) -> Array:
-    """Return the advantage estimates `[T, N]` of a rollout (Schulman et al. 2016, equation 16).
+    """Return a rollout's advantage estimates `[T, N]` (Schulman et al. 2016, equation 16).
 
     Args:
-        rollout: The rollout. Its scaled rewards are used if it has them.
+        rollout: The rollout; its scaled rewards are used if it has any.
         gamma: Discount.
-        lambda_: Lambda of the estimate. 0 gives the one-step TD error, 1 the discounted return minus the value.
+        lambda_: Lambda of the estimate: 0 gives the one-step TD error, and 1 gives the discounted return minus the
+            value.
     """
     advantages, running = np.zeros_like(rollout.value), np.zeros_like(rollout.last_value)
     rewards, goes_on = rollout.reward if rollout.scaled is None else rollout.scaled, 1.0 - rollout.done

@@ -1,4 +1,4 @@
-"""Base class of the on-policy algorithms: collect with the current policy, improve it, repeat.
+"""Base class for on-policy algorithms: collect with the current policy, improve it, repeat.
 
 This module is independent of the framework; `torch.py` and `tf.py` define the optimiser step.
 """
@@ -37,30 +37,30 @@ from rlcatalog_runs.folders import unwritten_spaces
 
 
 class OnPolicy:
-    """On-policy algorithm with parts from a catalog; subclasses define what to learn from a rollout, and how.
+    """On-policy algorithm with parts from a catalog; subclasses define what to learn from a rollout and how.
 
     Args:
-        env: A Gymnasium id, a class or function that makes an environment (see `rlcatalog.catalog.make_env`), an
-            environment, or a vector environment. `stop` does not close the latter two, and `num_envs` must match them.
-        config: The algorithm's keys (see `config_class`), with the model config under `model`.
-        catalog: Catalog to look up the parts in. If None, the default catalog.
-        record: Folder to write all experience to, for a `Reader`.
+        env: A Gymnasium id, a class or function that creates an environment (see `rlcatalog.catalog.make_env`), an
+            environment, or a vector environment. `stop` does not close the last two, and `num_envs` must match them.
+        config: The algorithm's config (see `config_class` for its keys), with the model config under `model`.
+        catalog: Catalog in which to look up the parts. If None, the default catalog.
+        record: Folder in which to record all experience, for a `Reader`.
         postprocess_fn: Called with each trajectory, as in RLlib: `postprocess_fn(policy, sample_batch, {}, None)`
             returns its columns (`"obs"`, `"actions"`, `"rewards"`, `"new_obs"`, `"vf_preds"`, …, rows are steps) and
             may add others. For training, the model can request the added columns in its `view_requirements`.
-        callbacks: Callbacks, which are called during the run in this order (see `rlcatalog_ppo.callbacks`).
-        model: The model to use, such as a plain `torch.nn.Module`. It sets `"custom_model"` in the model config.
-        policy: A policy to train further, such as one from `rlcatalog.load`. It keeps its parts and config. If None, a
-            new policy is built.
+        callbacks: Callbacks, called in this order during the run (see `rlcatalog_ppo.callbacks`).
+        model: The model to use, such as a plain `torch.nn.Module`; it becomes the model config's `"custom_model"`.
+        policy: A policy to train further, such as one from `rlcatalog.load`, which keeps its parts and config. If None,
+            a new policy is built.
 
     Attributes:
         config: The checked config.
         policy: The policy that is trained.
-        steps: Environment steps trained so far.
-        iterations: Number of `train` calls so far.
-        stopping: Why `learn` ends early, or None.
-        acting: The policy that collects: `policy`, or its frozen form (see the config key `frozen`). If the frozen form
-            is not faster, its `reason` explains why.
+        steps: Number of environment steps trained so far.
+        iterations: Number of calls to `train` so far.
+        stopping: The reason why `learn` ends early, or None.
+        acting: The policy that collects rollouts: `policy`, or its frozen form (see the config key `frozen`). If the
+            frozen form is not faster, its `reason` explains why.
 
     Raises:
         CatalogError: The config or a space is not supported; see `rlcatalog.errors`.
@@ -89,7 +89,7 @@ class OnPolicy:
         catalog = catalog or default_catalog()
         self.config = parse(config, self.config_class, count_passed(env))
         if model is not None and policy is not None:
-            raise ConfigError("model= and policy= are both given, but a policy has a model. Pass one of them.")
+            raise ConfigError("model= and policy= are both given, but a policy already has a model. Pass only one.")
         given = config_with_model(self.config.model, model, "config={{'model': {}}}")
         self.config = replace(self.config, model=given)
         if policy is not None:
@@ -177,13 +177,14 @@ class OnPolicy:
         `learn(algo.steps + 512)`.
 
         Args:
-            total_steps: Steps since the beginning, including those before a `restore`.
+            total_steps: Total number of environment steps, including those before a `restore`.
 
         Returns:
-            The last result of `train`; None if `train` has not run since the algorithm was created or restored.
+            The result of the last call to `train`; None if it was not called since the algorithm was created or
+            restored.
 
         Warns:
-            CatalogWarning: Nothing is trained, because these steps were already taken or the run has ended.
+            CatalogWarning: There is nothing to train, because these steps were already taken or the run has ended.
 
         Example:
             >>> algo = PPO("CartPole-v1", {"num_envs": 2, "rollout_length": 32, "minibatch_size": 64})
@@ -201,7 +202,7 @@ class OnPolicy:
         return self._learn(total_steps)
 
     def _learn(self, total_steps: int) -> dict[str, Any] | None:
-        """Do the same as `learn`, without its warning."""
+        """Do the same as `learn`, but without the warning."""
         error = None
         try:
             self._collector.decide_frozen(self.config, total_steps)  # before callbacks note the state
@@ -218,7 +219,7 @@ class OnPolicy:
         return self._result
 
     def add_callbacks(self, callbacks: Sequence[Callback]) -> None:
-        """Add callbacks; each receives the state that the checkpoint contains for its class.
+        """Add callbacks; after `restore`, each receives the state that the checkpoint stores for its class.
 
         Raises:
             SavedPolicyError: A callback cannot restore its saved state.
@@ -230,7 +231,7 @@ class OnPolicy:
             self.callbacks.append(callback)
 
     def stop_training(self, reason: str) -> None:
-        """End `learn` after this iteration.
+        """Make `learn` end after this iteration.
 
         Args:
             reason: The reason, for the run's record.
@@ -240,16 +241,16 @@ class OnPolicy:
     def evaluate(
         self, episodes: int = 10, *, env: AnyEnv | None = None, seed: int | None = None, explore: bool = False
     ) -> list[float]:
-        """Return the undiscounted returns of fresh episodes; training is not affected.
+        """Return the undiscounted returns of new episodes; training is not affected.
 
         Args:
             episodes: Number of episodes.
-            env: The environment to play in. If None, new environments like the training ones.
+            env: The environment to play in. If None, new copies of the training environment.
             seed: Seed of the environments.
-            explore: Whether to sample actions, instead of taking the most likely ones.
+            explore: Whether to sample actions instead of taking the most likely ones.
 
         Raises:
-            ConfigError: The training environment was passed, and Gymnasium cannot make another one.
+            ConfigError: The training environment was passed, and Gymnasium cannot create another one.
         """
         make = self._make_env.beside(env)
         n = make.passed or min(episodes, SIDE_BY_SIDE)
@@ -261,7 +262,7 @@ class OnPolicy:
         self.policy.save(directory)
 
     def stop(self) -> None:
-        """Close the environments, except one that the caller passed."""
+        """Close the environments, except any that the caller passed."""
         self._envs.close()
 
     # --- the whole state ---------------------------------------------------------------------------------------------
@@ -286,7 +287,7 @@ class OnPolicy:
         }  # fmt: skip
 
     def set_back(self, state: Mapping[str, Any]) -> None:
-        """Restore policy, optimiser and counts from a state; the environments are unchanged."""
+        """Restore the policy, the optimiser and the counts from a state; the environments do not change."""
         self.steps, self.iterations, self._seconds = state["steps"], state["iterations"], state["seconds"]
         self.policy.model.set_weights(state["policy"]["weights"])
         if self.policy.filter is not None:
@@ -298,7 +299,7 @@ class OnPolicy:
         """Continue from the state of an algorithm of the same class, with the same config and environment.
 
         Warns:
-            ResumeWarning: Some environments cannot resume their episodes and begin new ones.
+            ResumeWarning: Environments that cannot resume their episodes begin new ones.
         """
         self.set_back(state)
         if (frozen := state.get("frozen")) is not None and self.config.frozen == state["config"].get("frozen"):
@@ -350,24 +351,24 @@ class OnPolicy:
         On the CPU, the run continues bit for bit, if its environments can be restored.
 
         Args:
-            directory: Folder of a checkpoint, or of a run, whose last checkpoint is used.
-            env: The environment; required unless the run used a Gymnasium id. First import the module that registers
-                it.
-            config: Keys of the algorithm to change, except `model`. An `env_config` with import paths is only accepted
-                here, never from a file.
+            directory: Folder of a checkpoint, or of a run whose last checkpoint is used.
+            env: The environment; required unless the run used a Gymnasium id. Before restoring, import the module that
+                registers the id.
+            config: The algorithm's config keys to change, except `model`. An `env_config` with import paths is only
+                accepted here, never from a file.
             catalog: As for the algorithm.
             record: As for the algorithm.
             postprocess_fn: As for the algorithm.
-            callbacks: As for the algorithm. Each receives the state that was saved for its class.
+            callbacks: As for the algorithm. Each callback receives the state that was saved for its class.
             model: As for `rlcatalog.load`.
 
         Raises:
-            SavedPolicyError: The checkpoint is missing or damaged, belongs to another algorithm, or contains import
+            SavedPolicyError: The checkpoint is missing or damaged, belongs to a different algorithm, or contains import
                 paths.
             ConfigError: The environment is unknown.
 
         Warns:
-            ResumeWarning: Some environments cannot resume their episodes and begin new ones.
+            ResumeWarning: Environments that cannot resume their episodes begin new ones.
 
         Example:
             >>> PPO("CartPole-v1", {"num_envs": 2, "rollout_length": 128}).save_checkpoint("checkpoint")
@@ -408,7 +409,7 @@ class OnPolicy:
 
     @property
     def acting(self) -> Policy:
-        """The policy that collects: `policy`, or its frozen form."""
+        """The policy that collects rollouts: `policy`, or its frozen form."""
         return self._collector.policy
 
     def _build(self, catalog: Catalog, spaces: tuple[Any, Any]) -> Policy:
@@ -418,7 +419,7 @@ class OnPolicy:
         return build(*spaces, self.config.model, self.config.framework, catalog=catalog)
 
     def _batch(self, rollout: Rollout) -> dict[str, Any]:
-        """Return the data from a rollout to learn from, as rows."""
+        """Return a rollout's training data as rows."""
         # Without values and with lambda 1, the advantage estimates are the returns to go.
         lambda_, kl_coeff = getattr(self.config, "lambda_", 1.0), getattr(self.config, "kl_coeff", 0.0)
         return rollout.batch(self.config.gamma, lambda_, kl_coeff > 0)

@@ -14,7 +14,7 @@ from rlcatalog_ppo.loss import A2C_OBJECTIVE, PG_OBJECTIVE, PPO_OBJECTIVE
 class PPO(OnPolicy):
     """Proximal policy optimisation (Schulman et al. 2017) with parts from a catalog (see `OnPolicy` for the arguments).
 
-    It makes several passes over each rollout, in minibatches, with a clipped surrogate.
+    It makes several passes over each rollout in minibatches, with a clipped surrogate objective.
 
     Example:
         >>> algo = PPO("CartPole-v1", {"model": {"fcnet_hiddens": [64, 64]}, "lr": 3e-4, "seed": 0})
@@ -31,7 +31,7 @@ class PPO(OnPolicy):
 class A2C(OnPolicy):
     """Synchronous advantage actor-critic (Mnih et al. 2016) with parts from a catalog (see `OnPolicy` for arguments).
 
-    A2C takes one optimiser step per rollout, which has 5 steps from each environment, as in the paper. The data always
+    A2C takes one optimiser step per rollout of 5 steps from each environment, as in the paper. The data always
     come from the current policy, so nothing needs clipping. The optimiser is Adam, as in RLlib, instead of the paper's
     RMSprop: all algorithms here share its state format, in both frameworks.
 
@@ -47,7 +47,7 @@ class A2C(OnPolicy):
 
 
 class PG(OnPolicy):
-    """REINFORCE (Williams 1992) with parts from a catalog (see `OnPolicy` for the arguments); no value is needed.
+    """REINFORCE (Williams 1992), without value estimates, with parts from a catalog (see `OnPolicy` for the arguments).
 
     Each action is weighted by the discounted sum of the rewards from its step to the episode's end. The sum also ends
     at a truncation and at the end of the rollout, because no value estimate replaces the later rewards. The rollout's
@@ -89,7 +89,7 @@ class PGTrainer(_Trainer, PG):
 
 
 class A3CTrainer:
-    """Asynchronous form of A2C, which is not supported.
+    """Asynchronous variant of A2C, which is not supported.
 
     Raises:
         NotServedError: Always; the message says why.
@@ -98,6 +98,6 @@ class A3CTrainer:
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         raise NotServedError(
             "A3C is not supported: its workers compute gradients at their own pace from outdated weights, so a run"
-            " cannot be repeated. Use rlcatalog_ppo.A2C, the same algorithm with the workers in step; with"
+            " cannot be repeated. Use rlcatalog_ppo.A2C, the same algorithm with synchronous workers; with"
             " vector='async', each environment has its own process."
         )

@@ -28,7 +28,7 @@ class Callback:
     """
 
     def check_env(self, make_env: EnvMaker) -> None:
-        """Raise an error if the algorithm's environments do not suffice; called before a policy is built."""
+        """Raise an error if the algorithm's environments are not sufficient; called before a policy is built."""
 
     def on_start(self, algo: OnPolicy) -> None:
         """Called when `learn` begins, including after `restore`."""
@@ -38,7 +38,7 @@ class Callback:
 
         Args:
             algo: The algorithm.
-            step: The columns for the step, each `[N, ...]` (see `Rollout`).
+            step: The step's columns, each `[N, ...]` (see `Rollout`).
         """
 
     def on_rollout(self, algo: OnPolicy, rollout: Rollout) -> None:
@@ -49,7 +49,7 @@ class Callback:
 
         Args:
             algo: The algorithm.
-            result: The result that `train` returns. Later callbacks, such as logs, see entries that you add.
+            result: The result that `train` returns. Later callbacks, such as logs, see the entries that you add.
         """
 
     def on_end(self, algo: OnPolicy, error: BaseException | None) -> None:
@@ -68,10 +68,10 @@ class Callback:
 
 
 class Every:
-    """Counter of complete periods of steps.
+    """Counter for completed periods of steps.
 
     Args:
-        steps: Length of a period; 0 for never.
+        steps: Number of steps in a period; 0 for never.
     """
 
     def __init__(self, steps: int) -> None:
@@ -80,7 +80,7 @@ class Every:
         self.steps, self.periods = steps, 0
 
     def due(self, done: int) -> bool:
-        """Return whether a further period is complete after `done` steps."""
+        """Return whether another period is complete after `done` steps."""
         if not self.steps or done // self.steps <= self.periods:
             return False
         self.periods = done // self.steps
@@ -88,18 +88,18 @@ class Every:
 
 
 class Evaluation(Callback):
-    """Evaluation of the policy in separate environments; adds metrics under `result["evaluation"]`.
+    """Callback that evaluates the policy in separate environments and adds metrics under `result["evaluation"]`.
 
     The metrics are `return_mean` and `return_std` over episodes with the most likely actions, and `sampled_return_mean`
-    over the same number of episodes with sampled actions. Random generators, the filter and the weights do not change.
-    The best policy is saved.
+    over the same number of episodes with sampled actions. Evaluation does not change random generators, the filter or
+    the weights. The best policy is saved.
 
     Args:
         every: Environment steps between two evaluations.
-        episodes: Number of episodes of each kind.
-        folder: Folder for the best policy. If None, it is not saved.
-        seed: Seed of the environments, the same at each evaluation.
-        env: The environment to play in, as for `OnPolicy.evaluate`.
+        episodes: Number of episodes with most likely actions, and with sampled ones.
+        folder: Folder for the best policy. If None, the policy is not saved.
+        seed: Seed of the environments, which is the same for every evaluation.
+        env: The environment to play in; see `OnPolicy.evaluate`.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class Evaluation(Callback):
         self.best: float | None = None
 
     def check_env(self, make_env: EnvMaker) -> None:
-        """Raise an error if there is no environment to play in."""
+        """Raise an error if there is no environment in which to play."""
         make_env.beside(self.env)
 
     def on_update(self, algo: OnPolicy, result: dict[str, Any]) -> None:
@@ -125,7 +125,7 @@ class Evaluation(Callback):
                 algo.save(self.folder)
 
     def get_state(self) -> Any:
-        """Return the number of complete periods and the best mean so far."""
+        """Return the number of completed periods and the best mean so far."""
         return [self.every.periods, self.best]
 
     def set_state(self, state: Any) -> None:
@@ -134,11 +134,11 @@ class Evaluation(Callback):
 
 
 class StopAt(Callback):
-    """Early stopping at a mean return, either in an evaluation or over the last 100 training episodes.
+    """Callback that stops training at a mean return, either in an evaluation or over the last 100 training episodes.
 
     Args:
         target: The mean return at which to stop.
-        evaluated: Whether only evaluations count; requires an `Evaluation` before this callback.
+        evaluated: Whether to consider only evaluations; this requires an `Evaluation` before this callback.
     """
 
     def __init__(self, target: float, evaluated: bool) -> None:
@@ -170,15 +170,15 @@ class Log(Callback):
 
 
 class Checkpoints(Callback):
-    """Checkpoints for `restore`, written regularly and at the end of the run, even if it ends early.
+    """Callback that writes checkpoints for `restore`, regularly and at the end of the run, even if it ends early.
 
-    A run may end in the middle of an iteration. The state is therefore copied in memory after iterations, with at most
-    2 % of the running time spent on copies. If the run ends early, the last copy is written, and the policy is reset to
+    A run may end in the middle of an iteration. Therefore, the state is copied in memory after iterations; copying
+    takes at most 2% of the running time. If the run ends early, the last copy is written, and the policy is reset to
     it.
 
     Args:
-        folder: The run's folder. Checkpoints go into `checkpoints`, the policy of the last one into `policy`.
-        every: Environment steps between two checkpoints; 0 for only the first and the last.
+        folder: The run's folder. Checkpoints are written to `checkpoints`, and the last one's policy to `policy`.
+        every: Environment steps between two checkpoints; 0 to write only the first and the last.
         keep: Number of checkpoints to keep.
     """
 
@@ -189,7 +189,7 @@ class Checkpoints(Callback):
         self._noted = self._took = 0.0
 
     def on_start(self, algo: OnPolicy) -> None:
-        """Write the initial state, so that the run can always be resumed."""
+        """Write the initial state so that the run can always be resumed."""
         self.every.due(algo.steps)
         self._note(algo)
         self._write(algo)

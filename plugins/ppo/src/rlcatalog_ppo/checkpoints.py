@@ -1,7 +1,7 @@
-"""Checkpoints: folders with the whole state of an algorithm, each written completely or not at all.
+"""Checkpoints: folders that store an algorithm's whole state, each written completely or not at all.
 
-The folder contains the saved policy (see `Policy.save`), `training.json` with numbers and names, and a file with
-arrays, which `training.json` names. Nothing in the folder is executed.
+The folder contains the saved policy (see `Policy.save`), `training.json` with numbers and names, and a file of arrays,
+whose name is in `training.json`. Nothing in the folder is executed.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def write(directory: str | os.PathLike[str], policy: Policy, state: Mapping[str,
         state: The algorithm's state (see `OnPolicy.state`). The policy's arrays go into separate files.
 
     Raises:
-        SavedPolicyError: The state or the model config contains something other than plain data, or the files cannot be
+        SavedPolicyError: The state or the model config contains values that are not plain data, or the files cannot be
             written. Other checkpoints are unchanged.
     """
     folder = Path(directory)
@@ -83,13 +83,13 @@ def read(directory: str | os.PathLike[str]) -> tuple[Path, dict[str, Any]]:
     """Read a checkpoint.
 
     Args:
-        directory: Folder of the checkpoint, or of a run, whose last checkpoint is read.
+        directory: Folder of a checkpoint, or of a run whose last checkpoint is read.
 
     Returns:
-        The checkpoint's folder, and the state that was passed to `write`. The policy is in its folder `policy`.
+        The checkpoint's folder, and the state that was passed to `write`. The policy is in the subfolder `policy`.
 
     Raises:
-        SavedPolicyError: The folder has no checkpoint, or a damaged one.
+        SavedPolicyError: The folder contains no checkpoint, or a damaged one.
     """
     folder = newest_checkpoint(Path(directory))
     path = folder / TRAINING
@@ -131,7 +131,7 @@ def blamed(what: str | Path) -> AbstractContextManager[None]:
         what: The owner: a checkpoint's folder or a callback's class.
 
     Raises:
-        SavedPolicyError: The state does not fit.
+        SavedPolicyError: The state does not match its owner.
     """
     # A framework, environment or callback received a state that it did not write.
     return raised_as(

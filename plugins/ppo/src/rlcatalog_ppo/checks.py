@@ -1,4 +1,4 @@
-"""Checks for the conformance kit: PPO's requirements on parts."""
+"""Checks for the conformance kit: PPO's requirements for parts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CONFIG = {
     hint="use every weight in the outputs or the value, and store it where the model finds it",
 )  # fmt: skip
 def ppo_moves_every_weight(part: Part) -> None:
-    """One PPO update changes every weight and keeps all weights finite."""
+    """A single PPO update changes every weight and keeps all weights finite."""
     example = update_example(part)
     config = {**_CONFIG, "framework": part.framework, "model": dict(example.config)}
     with refusing(NotServedError):

@@ -20,9 +20,9 @@ from rlcatalog_runs.folders import unwritten_spaces
 
 
 def evaluate(
-    directory: Annotated[Path, typer.Argument(metavar="PATH", help="A folder that train wrote, or a saved policy.")],
+    directory: Annotated[Path, typer.Argument(metavar="PATH", help="A run's folder or a saved policy.")],
     episodes: Annotated[int, typer.Option(metavar="N", min=1, help="Fresh episodes to play.")] = 100,
-    env: Annotated[str | None, typer.Option(metavar="ENV_ID", help="Environment of a policy without a run.")] = None,
+    env: Annotated[str | None, typer.Option(metavar="ENV_ID", help="Environment, for a policy without a run.")] = None,
     modules: Modules = None,
     seed: Annotated[int, typer.Option(metavar="N", min=0, max=2**32 - 1, help="Seed of the environments.")] = 10_000,
     explore: Annotated[bool, typer.Option(help="Sample actions instead of taking the most likely ones.")] = False,
@@ -30,7 +30,7 @@ def evaluate(
         int, typer.Option(metavar="N", min=1, max=1024, help="Threads; small networks are fastest with one.")
     ] = 1,
     video: Annotated[
-        Path | None, typer.Option(metavar="PATH", help="Film the first episodes into PATH, an .mp4 or a .gif.")
+        Path | None, typer.Option(metavar="PATH", help="Film the first episodes to PATH, an .mp4 or .gif file.")
     ] = None,
     render: Annotated[bool, typer.Option("--render", help="Show the episodes in a window, one at a time.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print only the result.")] = False,
@@ -40,15 +40,15 @@ def evaluate(
     from rlcatalog_ppo.video import Film, filmed, windowed
 
     if video is not None and render:
-        raise ConfigError("--video and --render: an environment renders either frames or a window; pass one of them.")
+        raise ConfigError("--video and --render: an environment renders either frames or a window. Pass only one.")
     source = policy_of(directory)
     import_modules(modules or [])
     manifest, env_config = read_manifest(source), {}
     if env is None:
         if source == directory:
             raise SavedPolicyError(
-                f"{directory}: the policy was saved without its run, so its environment is unknown; pass"
-                " the folder of its run, or --env ID."
+                f"{directory}: the policy was saved without its run, so its environment is unknown. Pass"
+                " the run's folder, or --env ID."
             )
         saved = read_config(directory, modules or [])
         env, env_config = saved["env"], saved["algorithm"]["env_config"]

@@ -41,16 +41,16 @@ class OnPolicyConfig(msgspec.Struct, frozen=True, kw_only=True):
     }
 
     framework: Annotated[
-        str | None, Meta(description="torch or tf; by default the framework of a custom class, if any")
+        str | None, Meta(description="torch or tf; by default, the framework of a custom class, if any")
     ] = None
     model: Annotated[dict[str, Any], Meta(description="the model config")] = {}
     device: Annotated[
-        str, Meta(description="where the model computes: cpu, cuda, cuda:1, …, mps, or auto for a GPU if there is one")
+        str, Meta(description="device of the model: cpu, cuda, cuda:1, …, mps, or auto for a GPU if there is one")
     ] = "cpu"
     frozen: Annotated[
         Literal["auto", "always", "never"],
         Meta(
-            description="collect with a frozen policy, which acts faster; auto: on the CPU with up to"
+            description="collect with a frozen policy, which acts faster; auto: only on the CPU with up to"
             " sixteen environments, rollouts of 64 steps or more, and 20,000 steps or more in total"
         ),
     ] = "auto"
@@ -64,24 +64,24 @@ class OnPolicyConfig(msgspec.Struct, frozen=True, kw_only=True):
     lr: Annotated[_NotNegative, Meta(description="learning rate of Adam")] = 1e-3
     anneal_lr: Annotated[bool, Meta(description="lower the learning rate to 0 over total_steps, if that is set")] = True
     total_steps: Annotated[
-        _Positive | None, Meta(description="environment steps over which the learning rate is lowered")
+        _Positive | None, Meta(description="number of environment steps over which the learning rate is lowered")
     ] = None
     lr_schedule: Annotated[
         _Schedule | None,
-        Meta(description="learning rate as [step, value] pairs, linear in between, instead of lr and anneal_lr"),
+        Meta(description="learning rate as [step, value] pairs, interpolated linearly; replaces lr and anneal_lr"),
     ] = None
     gamma: Annotated[_Fraction, Meta(description="discount per step")] = 0.99
     reward_scale: Annotated[
-        bool, Meta(description="learn from rewards divided by the running standard deviation of their discounted sum")
+        bool, Meta(description="divide training rewards by the running standard deviation of their discounted sum")
     ] = False
     reward_clip: Annotated[
-        _AboveZero | None, Meta(description="clip the rewards to learn from to ± this value, after reward_scale")
+        _AboveZero | None, Meta(description="clip training rewards to ± this value, after reward_scale")
     ] = None
     entropy_coeff: Annotated[_NotNegative, Meta(description="weight of the entropy bonus")] = 0.0
     eager_tracing: Annotated[
         bool, Meta(description="TensorFlow: trace the training step; if false, a custom_loss may run arbitrary Python")
     ] = True
-    grad_clip: Annotated[_NotNegative | None, Meta(description="largest norm of the gradient, or None")] = 0.5
+    grad_clip: Annotated[_NotNegative | None, Meta(description="largest norm of the gradient; None for no limit")] = 0.5
 
     def check(self) -> None:
         """Raise a ConfigError if keys are incompatible."""
@@ -91,7 +91,7 @@ class OnPolicyConfig(msgspec.Struct, frozen=True, kw_only=True):
         if getattr(self, "normalize_advantage", False) and size < 2:
             raise ConfigError(
                 f"num_envs * rollout_length = {size}: advantages are normalised by their standard deviation, which"
-                " needs at least two steps. Set 2 or more, or normalize_advantage to false."
+                " needs at least two steps. Set it to 2 or more, or set normalize_advantage to false."
             )
 
     def as_plain(self) -> dict[str, Any]:
@@ -100,10 +100,10 @@ class OnPolicyConfig(msgspec.Struct, frozen=True, kw_only=True):
         return values
 
     def collects_frozen(self, total_steps: int | None, device: str) -> bool:
-        """Return whether a run collects with a frozen policy; depends only on the config, so runs are repeatable.
+        """Return whether a run collects with a frozen policy; it depends only on the config, to keep runs repeatable.
 
         Args:
-            total_steps: Total steps of the run, or None if unknown.
+            total_steps: Total number of steps in the run, or None if unknown.
             device: The policy's device.
         """
         if self.frozen != "auto":
@@ -112,7 +112,7 @@ class OnPolicyConfig(msgspec.Struct, frozen=True, kw_only=True):
         return device == "cpu" and self.num_envs <= MOST_ENVS and not short
 
     def lr_at(self, steps: int) -> float:
-        """Return the learning rate after some environment steps."""
+        """Return the learning rate after a number of environment steps."""
         if self.lr_schedule is not None:
             return value_at(self.lr_schedule, steps)
         if not self.anneal_lr or self.total_steps is None:
@@ -120,13 +120,13 @@ class OnPolicyConfig(msgspec.Struct, frozen=True, kw_only=True):
         return self.lr * max(0.0, 1.0 - steps / self.total_steps)
 
     def clip_param_at(self, steps: int) -> float | None:
-        """Return the scheduled `clip_param` after some environment steps, or None without a schedule."""
+        """Return the scheduled `clip_param` after a number of environment steps, or None if there is no schedule."""
         schedule = getattr(self, "clip_schedule", None)
         return None if schedule is None else value_at(schedule, steps)
 
 
 class PPOConfig(OnPolicyConfig, frozen=True, kw_only=True):
-    """Config keys for PPO; the defaults solve CartPole and are reasonable elsewhere."""
+    """Config keys for PPO; the defaults solve CartPole and are reasonable for other environments."""
 
     algorithm: ClassVar[str] = "PPO"
     aliases: ClassVar[Mapping[str, str]] = {
@@ -139,19 +139,17 @@ class PPOConfig(OnPolicyConfig, frozen=True, kw_only=True):
     num_epochs: Annotated[_PerUpdate, Meta(description="passes over each rollout")] = 10
     minibatch_size: Annotated[_PerUpdate, Meta(description="steps per optimiser step")] = 256
     lambda_: Annotated[_Fraction, Meta(description="lambda of the advantage estimate (GAE)")] = 0.95
-    clip_param: Annotated[_NotNegative, Meta(description="largest distance of the probability ratio from 1")] = 0.2
+    clip_param: Annotated[_NotNegative, Meta(description="largest deviation of the probability ratio from 1")] = 0.2
     clip_schedule: Annotated[
-        _Schedule | None, Meta(description="clip_param as [step, value] pairs, linear in between")
+        _Schedule | None, Meta(description="clip_param as [step, value] pairs, interpolated linearly")
     ] = None
     vf_loss_coeff: Annotated[
         _NotNegative, Meta(description="weight of the value loss; large weights harm shared layers")
     ] = 0.1
     kl_coeff: Annotated[
-        _NotNegative, Meta(description="initial weight of the KL divergence from the collecting policy; 0: none")
+        _NotNegative, Meta(description="initial weight of the KL divergence from the collecting policy; 0 disables it")
     ] = 0.0
-    kl_target: Annotated[_NotNegative, Meta(description="KL divergence per update that the weight is adapted to")] = (
-        0.01
-    )
+    kl_target: Annotated[_NotNegative, Meta(description="target KL divergence per update for this weight")] = 0.01
 
     def check(self) -> None:
         """Raise a ConfigError if keys are incompatible, and warn if a key has no effect."""
@@ -166,7 +164,7 @@ class PPOConfig(OnPolicyConfig, frozen=True, kw_only=True):
         if self.minibatch_size > size:
             warn_caller(
                 f"minibatch_size={self.minibatch_size} is larger than a rollout: num_envs * rollout_length ="
-                f" {size}. The whole rollout is one minibatch.",
+                f" {size}. The whole rollout is used as one minibatch.",
                 CatalogWarning,
             )
 
@@ -181,7 +179,7 @@ class A2CConfig(OnPolicyConfig, frozen=True, kw_only=True):
     rollout_length: Annotated[_PerUpdate, Meta(description="steps per environment between two updates")] = 5
     lambda_: Annotated[
         _Fraction,
-        Meta(description="lambda of the advantage estimate (GAE); 1: all rewards of the rollout, then the value"),
+        Meta(description="lambda of the advantage estimate (GAE); 1 uses all rewards in the rollout, then the value"),
     ] = 1.0
     vf_loss_coeff: Annotated[_NotNegative, Meta(description="weight of the value loss")] = 0.5
     normalize_advantage: Annotated[
@@ -190,7 +188,7 @@ class A2CConfig(OnPolicyConfig, frozen=True, kw_only=True):
 
 
 class PGConfig(OnPolicyConfig, frozen=True, kw_only=True):
-    """Config keys for plain policy gradient."""
+    """Config keys for plain policy gradients."""
 
     algorithm: ClassVar[str] = "PG"
 
@@ -261,12 +259,12 @@ def parse(
     kind: type[Config] = PPOConfig,  # type: ignore[assignment]
     num_envs: int | None = None,
 ) -> Config:
-    """Parse and check an algorithm's config; the caller's object is not changed.
+    """Parse and check an algorithm's config without changing the caller's object.
 
     Args:
         config: The config.
         kind: The algorithm's struct.
-        num_envs: Default of the key `num_envs`, if environments were passed. With few environments, the default
+        num_envs: Default for the key `num_envs`, if environments were passed. With few environments, the default
             `rollout_length` increases, so that the total number of steps in a rollout stays the same.
 
     Raises:
@@ -283,7 +281,7 @@ def parse(
             here, *note = ELSEWHERE.get(name, "").partition(",")
             hint = f" Here it is called {here!r}{''.join(note)}." if here in rows else nearest(str(key), rows)
             raise UnknownConfigKeyError(
-                f"Unknown {kind.algorithm} config key {key!r}.{hint} Keys of the model go under 'model'. Known:"
+                f"Unknown {kind.algorithm} config key {key!r}.{hint} Model config keys go under 'model'. Known:"
                 f" {', '.join(rows)}."
             )
         elif name == "model":

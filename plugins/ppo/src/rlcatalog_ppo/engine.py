@@ -22,7 +22,7 @@ _KEYS = {"framework": "framework", "device": "device", "vector": "vector", "envs
 
 
 class PPOOptions(RunOptions, kw_only=True, frozen=True):
-    """Options of the engine, in addition to the common ones; None keeps the algorithm's default."""
+    """Options for the engine, in addition to the common ones; None keeps the algorithm's default."""
 
     threads: Annotated[int, Meta(ge=1, le=1024)] = 1
     framework: str | None = None
@@ -31,12 +31,12 @@ class PPOOptions(RunOptions, kw_only=True, frozen=True):
     envs: int | None = None
     frozen: str | None = None
     record: Annotated[
-        str | None, Meta(description="Write all experience to this folder, for a Reader.", extra={"metavar": "PATH"})
+        str | None, Meta(description="Record all experience in this folder, for a Reader.", extra={"metavar": "PATH"})
     ] = None
 
 
 class PPOEngine(Engine):
-    """Engine for PPO, A2C and policy gradient; a resumed run is identical to an uninterrupted one."""
+    """Engine for PPO, A2C and policy gradients; a resumed run is identical to an uninterrupted one."""
 
     options = PPOOptions
     algorithms = ("PPO", "A2C", "PG")
@@ -97,7 +97,7 @@ def _config_of(plan: RunPlan) -> dict[str, Any]:
     settings = dict(plan.settings)
     typed = {key: getattr(plan.options, name) for name, key in _KEYS.items() if name in plan.typed}
     if clash := sorted(set(settings) & set(typed)):
-        raise ConfigError(f"--set: {clash[0]!r} is also set by an option. Set it once.")
+        raise ConfigError(f"--set: {clash[0]!r} is also set by an option. Set it only once.")
     if plan.checkpoint is not None:
         return settings | typed
     return {"total_steps": plan.options.steps, **settings, "model": plan.model, "seed": plan.seed, **typed}

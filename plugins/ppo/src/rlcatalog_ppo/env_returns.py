@@ -1,6 +1,6 @@
 """Checks for the return values of an environment's `reset` and `step`.
 
-Types and shapes suffice for nearly all values; only the rest are checked in detail.
+Nearly all values pass a quick test of types and shapes; only the others are checked in detail.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class ReturnChecker:
         space: The environment's observation space.
 
     Attributes:
-        fits: A quick test, which observations in their usual form pass; other observations are checked in detail.
+        fits: A quick test that observations in the usual format pass; other observations are checked in detail.
     """
 
     def __init__(self, space: gymnasium.Space[Any]) -> None:
@@ -41,7 +41,7 @@ class ReturnChecker:
         self.fits = _matcher(self._info)
 
     def fault(self, returned: Any, names: tuple[str, ...]) -> str | None:
-        """Return the problem with a returned value and the expected value; None if it is valid.
+        """Return what is wrong with a returned value and what was expected; None if it is valid.
 
         Args:
             returned: The returned value.
@@ -73,7 +73,7 @@ def _reward_fault(reward: Any) -> str | None:
 
 
 def _flag_fault(name: str, flag: Any) -> str | None:
-    """Return the problem with a flag, which must be True, False, 0 or 1, of rank 0."""
+    """Return the problem with a flag, which must be a scalar True, False, 0 or 1."""
     if type(flag) in FLAGS:
         return None
     with suppress(TypeError, ValueError):

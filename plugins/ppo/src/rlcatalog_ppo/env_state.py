@@ -1,11 +1,11 @@
-"""State of an environment, from which a stopped run resumes in the middle of its episodes.
+"""Environment state, from which a stopped run resumes in the middle of its episodes.
 
 The first of these three methods that the environment supports is used:
 
-1. Report the state: `get_state()` and `set_state(state)` of the innermost environment (or of an Atari game), and of
-every wrapper around it. Gymnasium's common wrappers are supported. 2. Replay the last complete episode and the one in
-progress, with the recorded actions, from the generator's state at the
-    first reset. Rewards, episode ends, the last observation, the last info and the generator must match.
+1. Save and restore the state with `get_state()` and `set_state(state)` of the innermost environment (or of an Atari
+   game) and of every wrapper around it. Gymnasium's common wrappers are supported.
+2. Replay the last complete episode and the one in progress with the recorded actions, from the generator's state at the
+   first reset. Rewards, episode ends, the last observation, the last info and the generator must match.
 3. Begin a new episode, with a warning.
 """
 
@@ -44,7 +44,7 @@ _LONGEST = 200_000
 
 
 class _Episode:
-    """Record of an episode, from which it can be replayed.
+    """Record of an episode, from which the episode can be replayed.
 
     Args:
         env: The environment, before the reset.
@@ -66,26 +66,26 @@ class _Episode:
         self.ended = (False, False)
 
     def record(self, space: gymnasium.Space[Any]) -> dict[str, Any]:
-        """Return the episode as plain data: its actions to replay, and a fingerprint of its outcome."""
+        """Return the episode as plain data: the actions to replay, and a fingerprint of the outcome."""
         begun = {**self.begun, "generator": plain(self.begun["generator"])}
         record = {"begun": begun, "actions": space.to_jsonable(self.actions)}
         json.dumps(record)
         return {**record, "outcome": self.outcome()}
 
     def outcome(self) -> str:
-        """Return a fingerprint of the rewards and the end."""
+        """Return a fingerprint of the rewards and the way the episode ended."""
         return fingerprint((np.array(self.rewards, np.float64), self.ended))
 
 
 class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Outermost wrapper, which reports an environment's errors, and saves and restores its state.
+    """Outermost wrapper, which reports an environment's errors and saves and restores its state.
 
-    It returns a copy of an episode's last observation, because a reset may overwrite it before it is read. Infos are
-    dropped: nothing here reads them, and Gymnasium may be unable to stack them.
+    It returns a copy of an episode's last observation, because a reset may overwrite it before it is read. It drops
+    infos, because this package does not read them and Gymnasium may be unable to stack them.
 
     Args:
         env: The environment.
-        index: Index of the environment in the vector environment.
+        index: The environment's index in the vector environment.
         count: Number of environments in the vector environment.
         closes: Whether closing the wrapper closes the environment.
 
@@ -171,7 +171,7 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
         return self.has_wrapper_attr("action_masks") and callable(self.get_wrapper_attr("action_masks"))
 
     def where(self) -> dict[str, Any]:
-        """Return the environment's state, a structure for `trees.take_apart`."""
+        """Return the environment's state as a structure for `trees.take_apart`."""
         place: dict[str, Any] = {"generator": _generator(self.env)}
         if self._levels is not None:
             try:
@@ -199,7 +199,7 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
             places: The states that `where` returned, for all environments, by index.
 
         Returns:
-            None, or the reason for a failure; in that case, a new episode must begin.
+            None on success; otherwise the reason for the failure, after which a new episode must begin.
         """
         place = places[self.index]
         try:
@@ -225,7 +225,7 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
         return None
 
     def _play_again(self, place: Mapping[str, Any]) -> str | None:
-        """Replay the recorded episodes, the earlier one first; return the difference, if any."""
+        """Replay the recorded episodes, oldest first; return the first difference, if any."""
         self._episode = self._former = None
         records = [place["before"], place] if place.get("before") is not None else [place]
         _set_generator(self.env, records[0]["begun"]["generator"])
@@ -244,7 +244,7 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
         return f"its replayed episode has different infos: {', '.join(names)}" if names else None
 
     def _repeat(self, record: Mapping[str, Any]) -> str | None:
-        """Take the recorded actions of an episode that has begun; return the difference, if any."""
+        """Take an episode's recorded actions after its reset; return the first difference, if any."""
         episode, actions = self._episode, self.action_space.from_jsonable(record["actions"])
         assert episode is not None
         for number, action in enumerate(actions, 1):
@@ -258,9 +258,9 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def _comparable(info: Mapping[Any, Any]) -> dict[str, str]:
-    """Return fingerprints of the entries of an info that the same steps must reproduce.
+    """Return fingerprints of the info entries that the same steps must reproduce.
 
-    A single float may be a time, and objects may differ between runs, so both are left out at every level.
+    A single float may be a time, and objects may differ between runs, so both are omitted at every level.
     """
     return {str(key): fingerprint(_without_times(part)) for key, part in info.items()}
 
@@ -348,7 +348,7 @@ def _is_game(env: Any) -> bool:
 
 
 def _generator(env: gymnasium.Env[Any, Any]) -> Any:
-    """Return the state of an environment's generator as plain data."""
+    """Return the state of an environment's random generator as plain data."""
     return plain(env.unwrapped.np_random.bit_generator.state)
 
 

@@ -25,11 +25,11 @@ AnyEnv: TypeAlias = str | Callable[..., Any] | gymnasium.Env[Any, Any] | VectorE
 
 
 class EnvConfig(dict[str, Any]):
-    """Config of an environment, as passed to a callable.
+    """Environment config, as passed to a callable.
 
     Args:
         config: The config.
-        index: The environment's index among the environments that are stepped together.
+        index: The environment's index among those that are stepped together.
     """
 
     def __init__(self, config: Mapping[str, Any], index: int) -> None:
@@ -38,15 +38,15 @@ class EnvConfig(dict[str, Any]):
 
 
 class EnvMaker:
-    """Factory for environments with the wrappers of installed plugins. A passed environment is returned as is.
+    """Factory for environments with installed plugins' wrappers. A passed environment is returned unchanged.
 
-    It can be pickled if its parts can, and creates the same environment in another process.
+    It can be pickled if its contents can, and creates the same environment in another process.
 
     Args:
-        env: An environment in any form that `rlcatalog.catalog.make_env` takes.
+        env: An environment in any form that `rlcatalog.catalog.make_env` accepts.
         env_config: The environment's config.
         model: The model config, for the wrappers.
-        catalog: Catalog to look the wrappers up in.
+        catalog: Catalog in which to look up the wrappers.
 
     Attributes:
         passed: Number of environments that were passed (see `count_passed`); the caller closes them.
@@ -64,8 +64,8 @@ class EnvMaker:
         """Return `n` environments that are stepped together (see `vector`); passed environments stay open.
 
         Raises:
-            ConfigError: The config does not fit the environment that was passed.
-            ModelContractError: The environments in a vector environment lack a wrapper.
+            ConfigError: The config does not match the environment that was passed.
+            ModelContractError: The environments in the vector environment lack a required wrapper.
         """
         if self.passed is None:
             return vector(self, n, how=how)
@@ -82,10 +82,10 @@ class EnvMaker:
         return ExternalVectorEnv(self._env)
 
     def beside(self, env: AnyEnv | None = None) -> EnvMaker:
-        """Return a factory for additional environments, for an evaluation during training.
+        """Return a factory for separate environments, used for evaluations during training.
 
         Args:
-            env: The environment to evaluate in. If None, one like the training environment.
+            env: The environment in which to evaluate. If None, a new copy of the training environment.
 
         Raises:
             ConfigError: The training environment was passed, and Gymnasium cannot make another one.
@@ -103,9 +103,9 @@ class EnvMaker:
         return EnvMaker(make, {}, self._model, self._catalog)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state: an id with its registration, but no default catalog, because each process has one.
+        """Return the state: an id with its registration, but not the default catalog, because each process has its own.
 
-        Custom classes are left out, because no wrapper needs them and unpickling would import their framework.
+        Custom classes are omitted, because no wrapper needs them and unpickling would import their framework.
         """
         spec = gymnasium.registry.get(self._env) if isinstance(self._env, str) else None
         catalog = None if self._catalog is default_catalog() else self._catalog
@@ -120,14 +120,14 @@ class EnvMaker:
 
 
 def count_passed(env: AnyEnv) -> int | None:
-    """Return the number of passed environments: one, or the number in a vector environment; None if none was passed."""
+    """Return the number of passed environments: one, or all in a vector environment; None if none were passed."""
     if isinstance(env, VectorEnv):
         return env.num_envs
     return 1 if isinstance(env, gymnasium.Env) else None
 
 
 def _make_again(env: Any) -> Callable[[], Any] | None:
-    """Return a function that creates an environment from its spec, without a window; None without a usable spec.
+    """Return a function that creates an environment from its spec, without a window; None if there is no usable spec.
 
     For a vector environment, the function creates one of its environments; wrappers around the whole vector are
     ignored.
@@ -145,13 +145,13 @@ def vector(
 ) -> SyncVectorEnv | AsyncVectorEnv:
     """Return `n` environments that are stepped together.
 
-    An episode's last observation is in `info["final_obs"]`; the observation returned is the next episode's first.
+    When an episode ends, its last observation is in `info["final_obs"]`, and the returned one starts the next episode.
 
     Args:
         make: Creates one environment.
         n: Number of environments.
-        first: Creates the first environment, if it differs from the others.
-        how: `"sync"` steps them in turn, in this process; `"async"` in parallel, each in its own process.
+        first: Function that creates the first environment, if it differs from the others.
+        how: `"sync"` steps them in turn in this process; `"async"` steps them in parallel, each in its own process.
     """
     # Observations are encoded immediately, so the environments may overwrite them with the next ones.
     makes = [partial(_resumable, one, i, n) for i, one in enumerate((first or make, *[make] * (n - 1)))]
@@ -171,7 +171,7 @@ def _resumable(make: Callable[[], Any], index: int, count: int) -> Resumable:
 def warn_of_masks(
     envs: SyncVectorEnv | AsyncVectorEnv | ExternalVectorEnv, resolution: Resolution, algorithm: str
 ) -> None:
-    """Warn if environments have a method `action_masks()`, which is not called, but no mask in the observations.
+    """Warn if environments have a method `action_masks()`, which is never called, but no mask in the observations.
 
     Warns:
         UnusedMaskWarning: The environments have an `action_masks` method.
@@ -179,15 +179,15 @@ def warn_of_masks(
     if resolution.mask_key is None and not resolution.unused_masks and any(envs.call("has_action_masks")):
         key = resolution.config["action_mask_key"]
         warn_caller(
-            f"{algorithm} does not call the environment's action_masks(), so the policy may choose forbidden actions as"
-            f" well. Put the mask into the observation, under {key!r} of a Dict, in a wrapper: {{{key!r}:"
+            f"{algorithm} does not call the environment's action_masks(), so the policy may choose forbidden actions."
+            f" Add the mask to the observation in a wrapper, under the key {key!r} of a Dict: {{{key!r}:"
             " env.action_masks(), 'obs': obs}.",
             UnusedMaskWarning,
         )
 
 
 def registered_id(folder: Path, env: str | None) -> str:
-    """Return the id of the environment that a checkpoint names, without importing the environment's module.
+    """Return the id of the environment that a checkpoint names, without importing its module.
 
     Raises:
         ConfigError: The checkpoint does not name an environment, or no installed package has registered it.

@@ -26,7 +26,7 @@ class ExternalVectorEnv(VectorWrapper):
         env: The vector environment.
 
     Raises:
-        ConfigError: Its metadata do not contain an autoreset mode.
+        ConfigError: The environment's metadata does not contain an autoreset mode.
     """
 
     def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
@@ -34,7 +34,7 @@ class ExternalVectorEnv(VectorWrapper):
         self._has_final_obs = autoreset_of(env) == "same_step"
 
     def reset(self, **options: Any) -> Any:
-        """Begin an episode in every environment, or in those selected by `options["reset_mask"]`."""
+        """Begin an episode in every environment, or in the ones selected by `options["reset_mask"]`."""
         return call_env(self._fault, self.env.reset, **options)
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
@@ -59,7 +59,7 @@ class ExternalVectorEnv(VectorWrapper):
         return obs, reward, terminated, truncated, infos
 
     def call(self, name: str, *_: Any) -> tuple[Any, ...]:
-        """Answer `where` and `go_to` for environments whose state is unknown, as `Resumable` does."""
+        """Answer `where` and `go_to`, as `Resumable` does, for environments whose state is unknown."""
         if name == "has_action_masks":
             members: Any = self.env
             with suppress(Exception):  # it may have no single environments, or a different form of `call`

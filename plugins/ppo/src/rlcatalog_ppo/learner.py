@@ -1,4 +1,4 @@
-"""Learner, which improves a policy on a rollout; `torch.py` and `tf.py` each define one optimiser step."""
+"""Learner that improves a policy on a rollout; `torch.py` and `tf.py` each define an optimiser step."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FIGURES = PPO_OBJECTIVE.figures
 
 
 class Optimizer(frameworks.Learner, Protocol):
-    """Protocol for a framework's optimiser step, in addition to its `Learner`.
+    """Protocol for a framework's optimiser steps, in addition to its `Learner`.
 
     Attributes:
         objective: The objective to minimise.
@@ -31,12 +31,12 @@ class Optimizer(frameworks.Learner, Protocol):
     def step(
         self, batch: Mapping[str, Any], rates: Rates, *, check: bool = True, measure: bool = True
     ) -> tuple[Any, dict[str, Any]]:
-        """Improve the weights on a minibatch; return the metrics of the objective and of the model.
+        """Improve the weights on a minibatch; return the objective's and the model's metrics.
 
         Args:
             batch: The minibatch.
             rates: Learning rate, and other coefficients that change between updates.
-            check: Whether to check the minibatch first; False if its rows have been checked.
+            check: Whether to check the minibatch first; not needed if its rows were checked before.
             measure: Whether to return metrics. If False, None and an empty dict may be returned.
 
         Raises:
@@ -64,7 +64,7 @@ def optimizer_of(framework: str) -> Any:
     """Return a framework's class for optimiser steps, which is an `Optimizer`.
 
     Raises:
-        NotServedError: The framework has no such class.
+        NotServedError: The framework has no class for optimiser steps.
     """
     return frameworks.frameworks()[framework].load("ppo", "rlcatalog-ppo")
 
@@ -91,22 +91,22 @@ def check_policy(policy: Policy, spaces: tuple[Any, Any], algorithm: str, needs_
         dist_class = part.component.load(policy.framework)
         if not getattr(dist_class, "has_density", True):
             raise NotServedError(
-                f"{part.info.path}: {algorithm} learns from the density of the actions, and {dist_class.__name__} has"
+                f"{part.info.path}: {algorithm} learns from the density of actions, but {dist_class.__name__} has"
                 " none (has_density is False), so this part of the policy would never change. Expected a distribution"
-                " with a density; remove custom_action_dist from the model config, or name another one there."
+                " with a density; remove custom_action_dist from the model config, or set a different one there."
             )
 
 
 class Learner:
-    """Learner, which improves a policy's weights.
+    """Learner that improves a policy's weights.
 
-    It takes one step on each complete rollout. If the config has `num_epochs` and `minibatch_size`, it makes several
-    passes over the rollout in minibatches.
+    By default, it takes one step on each complete rollout. If the config has `num_epochs` and `minibatch_size`, it
+    makes several passes over the rollout in minibatches.
 
     Args:
         policy: The policy.
         config: The algorithm's config.
-        rng: Generator that shuffles the minibatches.
+        rng: Random generator that shuffles the minibatches.
         optimizer: Takes the optimiser steps.
 
     Attributes:
@@ -123,9 +123,9 @@ class Learner:
         """Improve the weights on a batch.
 
         Args:
-            batch: The batch that `Rollout.batch` returned; it includes `dist_inputs` if a divergence is needed.
+            batch: A batch from `Rollout.batch`, which includes `dist_inputs` if a divergence is needed.
             lr: Learning rate.
-            clip_param: Largest distance of the probability ratio from 1. If None, the config's.
+            clip_param: Largest deviation of the probability ratio from 1. If None, the config's.
 
         Returns:
             Means of the objective's metrics over the last pass, the learning rate, and the model's metrics under
@@ -138,7 +138,7 @@ class Learner:
         if (count := _count_trained(self.policy)) != self._trained:
             name = self.config.algorithm
             raise ConfigError(
-                f"{name}: its optimizer was made for {self._trained} weights, but now {count} are trainable. Make a new"
+                f"{name}: its optimizer has {self._trained} weights, but now {count} are trainable. Create a new"
                 f" one for the same policy: {name}(env, config, policy=algo.policy)."
             )
         figures: list[Any] = []
@@ -165,7 +165,7 @@ class Learner:
         return {**named, **self._adapted(means), "lr": lr, "model": model, **scheduled}
 
     def _passes(self, batch: Mapping[str, Any]) -> Iterator[Iterable[Mapping[str, Any]]]:
-        """Yield the passes over a batch, each in minibatches."""
+        """Yield each pass over a batch as minibatches."""
         if not hasattr(self.config, "minibatch_size"):
             yield [batch]
             return
@@ -182,7 +182,7 @@ class Learner:
         self.optimizer.set_state(state["optimizer"])
 
     def _adapted(self, means: list[float]) -> dict[str, float]:
-        """Adapt the weight of the divergence (Schulman et al. 2017, section 4); return the previous weight."""
+        """Adapt the divergence's weight (Schulman et al. 2017, section 4), and return the previous weight."""
         used = self.kl_coeff
         if not used:
             return {}
@@ -199,22 +199,22 @@ def _count_trained(policy: Policy) -> int:
 
 
 def array_rows(columns: Any, index: Array) -> Any:
-    """Select rows from a structure of arrays, by indices."""
+    """Select rows by index from a structure of arrays."""
     return map_tensors(columns, lambda column: column[index])
 
 
 def minibatches(
     batch: Mapping[str, Any], size: int, rng: np.random.Generator, take: Callable[[Any, Array], Any] = array_rows
 ) -> Iterator[dict[str, Any]]:
-    """Yield a batch in shuffled parts of about `size` rows; sequences are not split.
+    """Yield a batch in shuffled minibatches of about `size` rows, without splitting sequences.
 
-    Parts with a single row are left out, because their advantage cannot be normalised.
+    Minibatches with a single row are skipped, because their advantage cannot be normalised.
 
     Args:
         batch: The batch.
         size: Rows per part.
         rng: Generator for shuffling.
-        take: Function that returns the rows of a structure of columns at some indices.
+        take: Function that returns the rows at given indices from a structure of columns.
     """
     rows = {name: array for name, array in batch.items() if name not in ("seq_lens", "state")}
     if (lengths := batch.get("seq_lens")) is None:
@@ -236,7 +236,7 @@ def minibatches(
 
 
 def not_finite(algorithm: str, objective: Objective, loss: float, figures: Sequence[float]) -> NonFiniteError:
-    """Return the error for a minibatch with a loss or gradient norm that is not finite.
+    """Return the error for a minibatch whose loss or gradient norm is not finite.
 
     Args:
         algorithm: The algorithm's name.
@@ -246,7 +246,7 @@ def not_finite(algorithm: str, objective: Objective, loss: float, figures: Seque
     """
     shown = ", ".join(f"{name} {value:.6g}" for name, value in zip(objective.figures, figures, strict=True))
     return NonFiniteError(
-        f"{algorithm}: the loss of a minibatch is {loss:.6g}, the norm of its gradient {figures[-1]:.6g}; no step"
+        f"{algorithm}: a minibatch has the loss {loss:.6g} and the gradient norm {figures[-1]:.6g}; no step"
         f" was taken, and the weights are the last good ones. This minibatch: {shown}. Scale large rewards,"
         " lower lr, or set grad_clip."
     )

@@ -16,10 +16,10 @@ class Losses(NamedTuple):
 
     Attributes:
         total: The scalar to minimise.
-        policy_loss: The policy's part of `total`.
+        policy_loss: The policy's contribution to `total`.
         vf_loss: The unweighted value loss, or None if no value is learned.
-        entropy: The mean entropy, or None if the evaluation has none.
-        log_ratio: `[B]`, log of the probability ratio between the current and the collecting policy, or None if not
+        entropy: The mean entropy, or None if the evaluation has no entropy.
+        log_ratio: Log of the probability ratio between the current and the collecting policy, `[B]`, or None if not
             used.
         clip_param: The limit at which the ratio was clipped, or None.
     """
@@ -38,7 +38,7 @@ class Rates(NamedTuple):
     Attributes:
         lr: Learning rate.
         kl_coeff: Weight of the divergence from the collecting policy.
-        clip_param: Largest distance of the probability ratio from 1. If None, the config's.
+        clip_param: Largest deviation of the probability ratio from 1. If None, the config's.
     """
 
     lr: float
@@ -47,13 +47,13 @@ class Rates(NamedTuple):
 
 
 class Objective(NamedTuple):
-    """Objective of an algorithm, and the metrics that it reports for a step.
+    """An algorithm's objective, and the metrics that it reports for a step.
 
     Attributes:
         losses: `losses(evaluation, batch, config, ops, rates)` returns `Losses`.
         columns: Names of the float columns that `losses` reads from the batch.
         figures: Names of the metrics of one optimiser step; the last is `"grad_norm"`.
-        measured: `measured(losses, ops)` returns the other metrics as scalars.
+        measured: `measured(losses, ops)` returns all metrics but the last as scalars.
     """
 
     losses: Callable[..., Losses]
@@ -172,19 +172,19 @@ def as_drawn(policy: Policy, raw: Any) -> Any:
 
 
 def loss_inputs(policy: Policy, batch: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the argument of `custom_loss`: the minibatch under both RLlib's names and ours."""
+    """Return the argument of `custom_loss`: the minibatch, under both RLlib's and rlcatalog's names."""
     theirs = {name: batch[ours] for name, ours in _RENAMED.items()}
     own = {name: part for name, part in batch.items() if name != "columns"}
     return {**batch.get("columns", {}), **own, **theirs, "actions": as_drawn(policy, batch["raw_action"])}
 
 
 def check_loss(policy: Policy, loss: Any, is_tensor: Callable[[Any], bool]) -> list[Any]:
-    """Return the loss terms that `custom_loss` returned.
+    """Return the result of `custom_loss` as a list of loss terms.
 
     Args:
         policy: The policy.
         loss: A tensor, or a list of tensors.
-        is_tensor: Function that returns whether an object is a tensor of the framework.
+        is_tensor: Function that returns whether an object is one of the framework's tensors.
 
     Raises:
         ModelContractError: The result is neither a tensor nor a list of tensors.
@@ -201,7 +201,7 @@ def check_loss(policy: Policy, loss: Any, is_tensor: Callable[[Any], bool]) -> l
 def no_gradient(policy: Policy, algorithm: str) -> ModelContractError:
     """Return the error for a loss that does not depend on any weight."""
     return ModelContractError(
-        f"{algorithm}: the loss does not depend on any weight of {policy.model_name}, so nothing can be learned. Look"
+        f"{algorithm}: the loss does not depend on any weight of {policy.model_name}, so it cannot be trained. Look"
         " for detach(), stop_gradient() or NumPy in its forward pass, value_function() and custom_loss(), and in the"
         " distribution's logp()."
     )

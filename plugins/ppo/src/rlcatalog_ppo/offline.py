@@ -1,4 +1,4 @@
-"""Recorded experience: written to disk during training, read back for custom losses."""
+"""Recorded experience, written to disk during training and read back for custom losses."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from rlcatalog_ppo.rollout import Rollout
 
 
 class Recorder:
-    """Recorder for rollouts, which writes one file per rollout into a folder.
+    """Recorder that writes each rollout to a file in a folder.
 
     Args:
-        folder: The folder, which is created if it does not exist.
+        folder: The folder; created if it does not exist.
         policy: The acting policy.
 
     Attributes:
-        number: Number of the next file. A run resumed from a checkpoint overwrites later files.
+        number: Number of the next file. A run that resumes from a checkpoint overwrites later files.
     """
 
     def __init__(self, folder: str | os.PathLike[str], policy: Policy) -> None:
@@ -32,7 +32,7 @@ class Recorder:
         self.number = len(list(self.folder.glob("rollout-*.npz")))
 
     def write(self, rollout: Rollout) -> None:
-        """Write the rows of a rollout, one environment after another."""
+        """Write a rollout's rows, one environment after another."""
         actions = as_drawn(self.policy, rollout.raw_action)
         columns = {"obs": rollout.obs, "actions": actions, "rewards": rollout.reward, "dones": rollout.done}
         if rollout.mask is not None:
@@ -42,11 +42,11 @@ class Recorder:
 
 
 class Reader:
-    """Reader for recorded rollouts, which returns an endless stream of batches.
+    """Reader that returns endless batches from recorded rollouts.
 
     Args:
         folder: The folder.
-        batch_size: Rows per batch, drawn at random from one file.
+        batch_size: Number of rows per batch, drawn at random from one file.
         seed: Seed for drawing rows.
 
     Raises:
@@ -58,7 +58,7 @@ class Reader:
         files = sorted(Path(folder).glob("rollout-*.npz"))
         if not files:
             raise SavedPolicyError(
-                f"{folder}: no recorded rollouts; `rlcatalog train ENV --record {folder}` writes some."
+                f"{folder}: no recorded rollouts. Record some: `rlcatalog train ENV --record {folder}`."
             )
         self._rollouts = []
         for path in files:

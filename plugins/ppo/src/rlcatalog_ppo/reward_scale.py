@@ -1,4 +1,4 @@
-"""Reward scaling: rewards are divided by the standard deviation of their discounted sum, and clipped."""
+"""Reward scaling: division by the standard deviation of the discounted sum of rewards, and clipping."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from rlcatalog_ppo.config import OnPolicyConfig
 class RewardScale:
     """Reward scaling for several environments, similar to Gymnasium's `NormalizeReward`.
 
-    Each environment has a discounted sum of its rewards; all rewards are divided by the standard deviation of these
-    sums so far. When an episode ends or is truncated, its sum restarts at 0. In Gymnasium's wrapper, the last reward
+    Each environment keeps a discounted sum of its rewards; all rewards are divided by the standard deviation of these
+    sums so far. When an episode ends or is truncated, the sum restarts at 0. In Gymnasium's wrapper, the last reward
     leaks into the next episode, and sums continue across truncations. It also hides the original rewards, which are
-    needed for returns, records and models that read the last reward.
+    needed for returns, records and models that read the previous reward.
 
     Args:
         n: Number of environments.
         gamma: The discount.
-        scaled: Whether rewards are divided. If False, they are only clipped.
+        scaled: Whether rewards are divided. If False, rewards are only clipped.
         clip: Maximum absolute value after the division; None for no limit.
     """
 
@@ -32,12 +32,12 @@ class RewardScale:
         self._sums = np.zeros(n)
 
     def __call__(self, rewards: Array, ended: Array, idle: Array) -> Array:
-        """Return the rewards to learn from for one step, as float32.
+        """Return one step's training rewards, as float32.
 
         Args:
             rewards: Rewards `[N]`.
             ended: Whether the episode ended or was truncated at this step.
-            idle: Steps that only began an episode; nothing is learned from them.
+            idle: Steps that only began an episode, which are not used for training.
         """
         scaled = rewards
         if self.scaled:
@@ -52,7 +52,7 @@ class RewardScale:
         return scaled.astype(np.float32)
 
     def begin_anew(self, rows: Array) -> None:
-        """Reset the sums of environments whose episodes restart, given as booleans `[N]`."""
+        """Reset the sums of the environments that begin a new episode, given as booleans `[N]`."""
         self._sums[rows] = 0.0
 
     def get_state(self) -> dict[str, Array]:

@@ -1,4 +1,4 @@
-"""Rollouts: experience collected with a policy, as rows to learn from."""
+"""Rollouts: experience collected with a policy, as rows for training."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _NO_OVERFLOW = 1e76
 
 @dataclass
 class Rollout:
-    """Experience from N environments over T steps; every array's shape starts with `[T, N]` unless noted.
+    """Experience from N environments over T steps; array shapes start with `[T, N]` unless noted.
 
     Attributes:
         obs: Encoded observations.
         raw_action: Raw actions `[T, N, width]`.
-        logp: Log density of the actions when they were drawn.
-        value: Value estimates of the observations; 0 if the algorithm does not use values.
-        reward: Rewards, unchanged from the environments.
+        logp: Log densities of the actions at the time they were drawn.
+        value: Value estimates for the observations; 0 if the algorithm does not use values.
+        reward: Rewards, as returned by the environments.
         done: Whether the episode ended at this step.
         bootstrap: Discounted value of the last observation where an episode was truncated, otherwise 0. A time limit
             does not end the task, so this value replaces the later rewards.
@@ -44,11 +44,12 @@ class Rollout:
         dist_inputs: Parameters `[T, N, n]` of the distributions that the actions were drawn from.
         mask: Action masks `[T, N, m]`, or None if the environment has none.
         views: The model's inputs in addition to the observation, by name; each is an array or a structure.
-        starts: Where sequences begin, for a model with memory; otherwise None.
+        starts: Whether a sequence begins at each step, for a model with memory; otherwise None.
         memory: The memory at the start of each sequence, `[S, ...]`, one environment after another.
-        idle: Steps that only began an episode, or None if there are none. `batch` and `rows` leave them out.
-        scaled: Rewards to learn from, or None to use `reward`.
-        columns: Columns that only a model's `custom_loss` reads, under RLlib's names; empty without a `custom_loss`.
+        idle: Steps that only began an episode, or None if there are none. `batch` and `rows` omit them.
+        scaled: Rewards to use for training, or None to use `reward`.
+        columns: Columns that only a model's `custom_loss` reads, under RLlib's names; empty if there is no
+            `custom_loss`.
     """
 
     obs: Array
@@ -70,7 +71,7 @@ class Rollout:
 
     @property
     def steps(self) -> int:
-        """Number of steps of experience."""
+        """Number of steps that contain experience."""
         return self.done.size if self.idle is None else int(self.done.size - self.idle.sum())
 
     def rows(self, columns: Any) -> Any:
@@ -79,7 +80,7 @@ class Rollout:
         return map_tensors(columns, lambda array: array.swapaxes(0, 1).reshape(-1, *array.shape[2:])[kept])
 
     def batch(self, gamma: float, lambda_: float, dist_inputs: bool = False) -> dict[str, Any]:
-        """Return the rows to learn from, one environment after another, with their sequences, if any.
+        """Return the rows for training, one environment after another, with their sequences, if any.
 
         Args:
             gamma: Discount.
@@ -113,11 +114,11 @@ class Rollout:
 
 @dataclass
 class Episodes:
-    """Returns and lengths of finished episodes.
+    """Record of finished episodes' returns and lengths.
 
     Attributes:
         returns: Undiscounted returns of the last 100 episodes.
-        lengths: Lengths of these episodes in steps.
+        lengths: Lengths of the last 100 episodes in steps.
         total: Number of finished episodes.
     """
 
@@ -132,11 +133,11 @@ class Episodes:
         self.total += 1
 
     def get_state(self) -> dict[str, Any]:
-        """Return the state, for `trees.take_apart`."""
+        """Return the state as a structure for `trees.take_apart`."""
         return {"returns": list(self.returns), "lengths": list(self.lengths), "total": self.total}
 
     def figures(self) -> dict[str, Any]:
-        """Return the number of episodes, and the means over the last 100, which are None before the first has ended."""
+        """Return the number of episodes, and the means over the last 100, which are None before the first one ends."""
         mean = float(np.mean(self.returns)) if self.returns else None
         return {
             "episodes_total": self.total,
@@ -147,22 +148,22 @@ class Episodes:
 
 
 class Collector:
-    """Collector for rollouts, which steps a vector environment with a policy.
+    """Collector that steps a vector environment with a policy and returns rollouts.
 
     An environment may reuse the memory of its observations, so an episode's last observation must be read before the
     next episode begins. In mode SAME_STEP, the vector environment resets first, so its environments must return copies,
-    as those from `rlcatalog_ppo.environments.vector` do.
+    as `rlcatalog_ppo.environments.vector` ensures.
 
     Args:
-        policy: Policy that chooses the actions, directly or in its frozen form.
+        policy: Policy that chooses the actions, either directly or in its frozen form.
         envs: The environments, in any of Gymnasium's autoreset modes.
         seed: Seed of the environments, and of a frozen policy.
-        gamma: Discount for the value of the last observation in truncated episodes.
-        postprocess: Function that adds columns to each trajectory, which the model may request as training views; or
+        gamma: Discount factor for the value of a truncated episode's last observation.
+        postprocess: Function that adds columns, which the model may request as training views, to each trajectory; or
             None.
-        values: Whether the algorithm learns from value estimates. If False, values are 0, and rewards after the
-            rollout's end or a truncation count as 0.
-        scale: Scaling of the rewards to learn from, or None.
+        values: Whether the algorithm learns from value estimates. If False, values are 0,
+            and rewards after the rollout's end or a truncation count as 0.
+        scale: Scaling for training rewards, or None.
     """
 
     def __init__(
@@ -190,7 +191,7 @@ class Collector:
         self.frozen: bool | None = None
 
     def decide_frozen(self, config: OnPolicyConfig, total_steps: int | None = None) -> None:
-        """Decide before the first steps whether a frozen policy acts.
+        """Decide before the first step whether a frozen policy acts.
 
         Args:
             config: The algorithm's config.
@@ -206,7 +207,7 @@ class Collector:
         self.policy = policy.freeze(self.envs.num_envs, seed=self._seed) if frozen else policy
 
     def take_over(self) -> None:
-        """Update a frozen policy to the current weights."""
+        """Copy the current weights to the frozen policy, if there is one."""
         if isinstance(self.policy, Frozen):
             self.policy.update()
 
@@ -215,11 +216,11 @@ class Collector:
 
         Args:
             length: Number of steps.
-            watching: Functions to call with the columns of each step.
+            watching: Functions that are called with each step's columns.
 
         Raises:
-            NonFiniteError: A reward, an observation or an output of the policy is NaN or infinite; the message names
-                the environment and the step of its episode.
+            NonFiniteError: A reward, an observation or a policy output is NaN or infinite; the message names the
+                environment and the step of its episode.
         """
         policy = self.policy
         steps: list[dict[str, Any]] = []
@@ -350,7 +351,7 @@ class Collector:
         return rewards
 
     def _last(self, observed: Any, wanted: Array, info: dict[str, Any]) -> Array:
-        """Return the encoded last observations `[k]` of some episodes."""
+        """Return the encoded last observations of k episodes."""
         if self.autoreset == "same_step":
             places = np.flatnonzero(wanted)
             with EnvErrors(self._lengths, places):

@@ -1,4 +1,4 @@
-"""Optional columns of a rollout: starts of sequences, and views of the future."""
+"""Optional rollout columns: sequence starts, and views of the future."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ Array = np.ndarray[Any, Any]
 
 
 class Sequences:
-    """Sequences and their initial memory. A sequence begins with each episode and after every `max_seq_len` steps.
+    """Recorder for the starts of sequences and their initial memory.
+
+    A sequence begins with each episode and after every `max_seq_len` steps.
 
     Args:
         policy: A policy with memory.
@@ -38,11 +40,11 @@ class Sequences:
             self._memory.append(tuple(part[starts] for part in state.memory))
 
     def step(self, over: Array) -> None:
-        """Advance one step. After the end of an episode, the next step begins a sequence."""
+        """Advance one step. After an episode ends, the next step begins a sequence."""
         self._age = np.where(over, 0, self._age + 1)
 
     def arrays(self) -> dict[str, Any]:
-        """Return `starts` `[T, N]`, and `memory`, whose sequences are ordered by environment."""
+        """Return `starts` `[T, N]` and `memory`, with the sequences ordered by environment."""
         starts = np.stack(self._starts)
         order = np.lexsort(np.nonzero(starts))  # by environment, then by time; they were stored by time
         parts = zip(*self._memory, strict=True)
@@ -50,10 +52,10 @@ class Sequences:
 
 
 class Ahead:
-    """Columns for views of the future.
+    """Recorder for the columns that views of the future need.
 
     Args:
-        policy: The policy, whose model need not request such views.
+        policy: The policy; its model need not request such views.
         everything: Whether to store all columns. By default, only the requested columns are stored.
 
     Attributes:
@@ -71,14 +73,14 @@ class Ahead:
         self, row: Mapping[str, Any], step: Step, terminated: Array, truncated: Array, encoded: Array,
         last: Array | None,
     ) -> dict[str, Array]:  # fmt: skip
-        """Return the required columns for a step.
+        """Return the columns that are required for a step.
 
         Args:
             row: The step's other columns.
             step: The policy's return value.
             terminated: Booleans `[N]`.
             truncated: Booleans `[N]`.
-            encoded: The encoded observations after the step.
+            encoded: The encoded observations that follow the step.
             last: The last observations of the episodes that ended at this step.
         """
         known: dict[str, Callable[[], Any]] = {
@@ -105,10 +107,10 @@ Postprocess = Callable[[Policy, dict[str, Array], dict[Any, Any], None], Mapping
 def added_columns(
     postprocess: Postprocess, policy: Policy, columns: Mapping[str, Array], done: Array, idle: Array | None
 ) -> dict[str, Array]:
-    """Return the columns `[T, N, ...]` that a postprocessing function adds to a rollout; zeros for idle steps.
+    """Return the columns `[T, N, ...]` that a postprocessing function adds to a rollout, with zeros for idle steps.
 
     Args:
-        postprocess: The function, which is called once per trajectory, that is, for the steps of one episode in the
+        postprocess: The function, which is called once per trajectory, that is, for all steps of one episode in the
             rollout.
         policy: The policy.
         columns: Column → values `[T, N, ...]`.
@@ -116,7 +118,7 @@ def added_columns(
         idle: Steps that only began an episode, or None.
 
     Raises:
-        ModelContractError: It does not return a mapping, or a column has the wrong number of rows.
+        ModelContractError: The function does not return a mapping, or a column has the wrong number of rows.
     """
     name = getattr(postprocess, "__name__", repr(postprocess))
     added: dict[str, Array] = {}
@@ -146,7 +148,7 @@ def added_columns(
 
 
 def _following(encoded: Array, ended: Array, last: Array | None) -> Array:
-    """Return the observation after each step. At an episode's end, it is the episode's last observation."""
+    """Return the observation after each step. For an episode's last step, it is the episode's last observation."""
     if last is None:
         return encoded
     following = encoded.copy()

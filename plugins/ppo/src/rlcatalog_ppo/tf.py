@@ -33,7 +33,7 @@ class Optimizer(TFLearner):
         half = {v.dtype.name for v in policy.model.trainable_variables() if v.dtype in HALF}  # type: ignore[attr-defined]
         if half:
             raise NotServedError(
-                f"{config.algorithm}: the model's variables are {half.pop()}, which is too coarse for Keras' Adam: 1 -"
+                f"{config.algorithm}: the model's variables are {half.pop()}, too imprecise for Keras' Adam: 1 -"
                 " beta_2 and squared gradients round to 0. Use keras.mixed_precision, which keeps variables in float32."
             )
         super().__init__(policy)
@@ -49,7 +49,7 @@ class Optimizer(TFLearner):
     ) -> tuple[Any, dict[str, Any]]:
         """Improve the weights on a minibatch; see `rlcatalog_ppo.learner.Optimizer`.
 
-        A traced step checks only shapes, and always returns metrics.
+        A traced step checks only shapes and always returns metrics.
         """
         self.optimizer.learning_rate.assign(rates.lr)
         self.kl_coeff.assign(rates.kl_coeff)
@@ -106,7 +106,7 @@ class Optimizer(TFLearner):
 
 
 def input_ops(reader: Any) -> dict[str, Any]:
-    """Return tensors with a new batch of a `Reader` each time the traced function runs."""
+    """Return tensors that contain a new batch from a `Reader` each time the traced function runs."""
     example = reader.next()
     names, types = list(example), [tf.as_dtype(array.dtype) for array in example.values()]
     tensors = tf.numpy_function(lambda: list(reader.next().values()), [], types, stateful=True)

@@ -55,7 +55,7 @@ class Optimizer(TorchLearner):
     def _descend(
         self, batch: Mapping[str, Any], rates: Rates, check: bool, entropy: bool
     ) -> tuple[Tensor, Losses, Tensor]:
-        """Compute the gradient; return the loss, its parts, and the gradient's norm."""
+        """Compute the gradient; return the loss, its terms and the gradient norm."""
         tensors = self.placed(batch)
         evaluation = self.policy.evaluate(tensors, check=check, entropy=entropy)
         found = self.objective.losses(evaluation, tensors, self.config, tensor_ops("torch"), rates)
@@ -70,7 +70,7 @@ class Optimizer(TorchLearner):
     def _check_precision(self) -> None:
         if any(parameter.dtype is torch.float16 for parameter in self.parameters):
             raise NotServedError(
-                f"{self.config.algorithm}: the model's weights are float16, where Adam's squares of gradients"
+                f"{self.config.algorithm}: the model's weights are float16, in which Adam's squared gradients"
                 " below 2e-4 are 0: steps would be thousands of times too large. Train in float32 (under torch.autocast"
                 " if you like), bfloat16 or float64, and call model.half() for acting."
             )

@@ -1,7 +1,7 @@
-"""Checks for the training state in a checkpoint, whose files are not trusted.
+"""Checks for a checkpoint's training state, because checkpoint files are not trusted.
 
 `TrainingState` declares names and types. `check_generators` rejects generator states that would make NumPy read out of
-bounds. `check_like` checks that arrays match the algorithm that resumes.
+bounds. `check_like` checks that arrays match those of the algorithm that resumes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _POSITIONS = {"MT19937": ("state", "pos", 624), "Philox": (None, "buffer_pos", 4
 
 
 class Randomness(msgspec.Struct):
-    """States of a process's generators (see `evaluation.get_state`)."""
+    """States of a process's random generators (see `evaluation.get_state`)."""
 
     python: tuple[int, tuple[int, ...], float | None]
     numpy: tuple[Literal["MT19937"], np.ndarray, int, int, float]
@@ -35,7 +35,7 @@ class Randomness(msgspec.Struct):
 
 
 class Adam(msgspec.Struct):
-    """State of an optimiser (see `rlcatalog.frameworks.Learner.get_state`)."""
+    """An optimiser's state (see `rlcatalog.frameworks.Learner.get_state`)."""
 
     step: _Count
     first: dict[str, np.ndarray]
@@ -44,14 +44,14 @@ class Adam(msgspec.Struct):
 
 
 class Learned(msgspec.Struct):
-    """State of a learner without the weights (see `Learner.get_state`)."""
+    """A learner's state without the weights (see `Learner.get_state`)."""
 
     kl_coeff: _NotNegative
     optimizer: Adam
 
 
 class Episodes(msgspec.Struct):
-    """The last finished episodes (see `rollout.Episodes`)."""
+    """The most recent finished episodes (see `rollout.Episodes`)."""
 
     returns: Annotated[list[float], msgspec.Meta(max_length=100)]
     lengths: Annotated[list[int], msgspec.Meta(max_length=100)]
@@ -69,7 +69,7 @@ class Remembered(msgspec.Struct):
 
 
 class Collected(msgspec.Struct):
-    """State of a collector (see `Collector.get_state`); its arrays are compared with those of a new collector."""
+    """A collector's state (see `Collector.get_state`); its arrays are compared with a new collector's."""
 
     episodes: Episodes
     state: Remembered | None
@@ -77,7 +77,7 @@ class Collected(msgspec.Struct):
 
 
 class Place(msgspec.Struct):
-    """State of an environment (see `Resumable.where`); if it cannot be restored, a new episode begins."""
+    """An environment's state (see `Resumable.where`); if it cannot be restored, a new episode begins."""
 
     generator: dict[str, Any]
 
@@ -90,7 +90,7 @@ class Settings(msgspec.Struct):
 
 
 class TrainingState(msgspec.Struct, kw_only=True):
-    """The state of an algorithm (see `OnPolicy.state`)."""
+    """An algorithm's state (see `OnPolicy.state`)."""
 
     algorithm: str
     env: str | None
@@ -109,13 +109,13 @@ class TrainingState(msgspec.Struct, kw_only=True):
 
 
 def numbers_of(policy: Policy) -> dict[str, Any]:
-    """Return copies of a policy's weights and its filter's statistics."""
+    """Return copies of a policy's weights and of its filter's statistics."""
     weights = {name: array.copy() for name, array in policy.model.get_weights().items()}
     return {"weights": weights, "filter": None if policy.filter is None else deepcopy(policy.filter.saved_state())}
 
 
 def check_state(state: Any) -> None:
-    """Raise an error unless a structure is the state of an algorithm.
+    """Raise an error unless a structure is an algorithm's state.
 
     Args:
         state: The result of `trees.put_together`.
@@ -126,7 +126,7 @@ def check_state(state: Any) -> None:
     checked = msgspec.convert(state, TrainingState)
     wanted, count = checked.config.num_envs, len(checked.environments)
     if wanted != count:  # check this first, because that many environments are created
-        raise ValueError(f"its config has num_envs={wanted}, but there are states of {count} environments")
+        raise ValueError(f"its config has num_envs={wanted}, but it contains the states of {count} environments")
     check_generators(state)
 
 
@@ -135,7 +135,7 @@ def check_fits(state: Mapping[str, Any], now: Mapping[str, Any]) -> None:
 
     Args:
         state: The state.
-        now: The state of the new algorithm, which resumes from `state`.
+        now: The state of the new algorithm, which will resume from `state`.
 
     Raises:
         ValueError: They differ. The message names the arrays.
@@ -143,7 +143,7 @@ def check_fits(state: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     kept, trained = (set(one["learner"]["optimizer"]["first"]) for one in (state, now))
     if others := sorted(kept ^ trained):
         raise ValueError(
-            f"weights trained here were frozen there, or the reverse: {', '.join(others)}. Freeze the same ones"
+            f"weights that are trained here were frozen there, or vice versa: {', '.join(others)}. Freeze the same ones"
         )
     for name in ("first", "second"):
         check_like(state["learner"]["optimizer"][name], now["learner"]["optimizer"][name], f"learner/optimizer/{name}")
@@ -166,7 +166,7 @@ def warn_of_other_draws(state: Mapping[str, Any], acting: Policy) -> None:
 
     Args:
         state: The state that the run resumes from.
-        acting: The policy that collects now.
+        acting: The policy that collects rollouts now.
     """
     lost = state["randomness"]["policy"].keys() - acting.random_state().keys()
     if lost and isinstance(acting, Frozen):
@@ -186,7 +186,7 @@ def warn_of_new_episodes(reasons: Mapping[int, str], count: int) -> None:
     """
     place, why = next(iter(reasons.items()))
     warn_caller(
-        f"{len(reasons)} of {count} environments cannot resume their episodes and begin new ones: this run differs from"
+        f"{len(reasons)} of {count} environments cannot resume their episodes and begin new ones. The run differs from"
         f" an uninterrupted one. Environment {place}: {why}. Give the environment get_state() and set_state(state) to"
         " resume exactly.",
         ResumeWarning,
@@ -196,7 +196,7 @@ def warn_of_new_episodes(reasons: Mapping[int, str], count: int) -> None:
 def check_generators(tree: Any) -> None:
     """Raise an error if a structure contains the state of a NumPy generator whose position is out of bounds.
 
-    NumPy accepts such states, and then crashes the process on the next draw.
+    NumPy accepts such a state, and the next draw then crashes the process.
 
     Raises:
         ValueError: A position is out of bounds.
@@ -222,12 +222,12 @@ def _check_position(name: str, position: Any, most: int) -> None:
 
 
 def check_like(value: Any, like: Any, place: str) -> None:
-    """Raise an error unless two structures of arrays have equal names, lengths, shapes and kinds of dtypes.
+    """Raise an error unless two structures of arrays have the same names, lengths, shapes and dtype kinds.
 
     Args:
         value: The structure.
         like: The expected structure.
-        place: Path of the structure, for the message.
+        place: Path of the structure, for error messages.
 
     Raises:
         ValueError: They differ.

@@ -1,4 +1,4 @@
-"""Structures of numbers, strings and arrays: convert them to JSON and named arrays and back, and stack them."""
+"""Structures of numbers, strings and arrays: conversion to JSON with named arrays and back, and stacking."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _RESERVED = (_ARRAY, _TUPLE, _DEQUE, _BYTES, _FLOAT)
 
 
 def take_apart(tree: Any, arrays: dict[str, Array], place: str = "") -> Any:
-    """Convert a structure to JSON data; add its arrays to `arrays` under their paths.
+    """Convert a structure to JSON data, and add its arrays to `arrays` under their paths.
 
     Args:
         tree: Dicts with string keys, lists, tuples, deques, arrays, numbers, strings, bytes, None.
-        arrays: Dict that receives the arrays.
+        arrays: Dict to which the arrays are added.
         place: Path of the structure, such as `collector/encoded`.
 
     Raises:
@@ -53,7 +53,7 @@ def put_together(data: Any, arrays: Mapping[str, Array]) -> Any:
     """Rebuild a structure from the output of `take_apart`.
 
     Raises:
-        ValueError: The data was not returned by `take_apart`.
+        ValueError: The data does not come from `take_apart`.
     """
     if isinstance(data, list):
         return [put_together(part, arrays) for part in data]
@@ -73,7 +73,7 @@ def put_together(data: Any, arrays: Mapping[str, Array]) -> Any:
 
 
 def stack_steps(steps: list[Any]) -> Any:
-    """Stack the values from several steps into one structure of arrays `[T, N, ...]`."""
+    """Stack the structures from several steps into one structure of arrays `[T, N, ...]`."""
     first = steps[0]
     if isinstance(first, Mapping):
         return {name: stack_steps([step[name] for step in steps]) for name in first}

@@ -1,4 +1,4 @@
-"""Videos and windows that show a policy in an environment."""
+"""Videos of a policy in an environment, and windows that show it."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ Maker = Callable[[str | None], Any]
 
 
 class Film:
-    """Film that is encoded frame by frame in memory, and written completely or not at all.
+    """Film that is encoded frame by frame in memory and written completely or not at all.
 
     Args:
         path: The file, with the suffix `.mp4` (H.264) or `.gif`. An existing file is replaced.
 
     Attributes:
-        fps: Frames per second; set this before the first frame.
+        fps: Frames per second; set it before adding the first frame.
         frames: Number of frames.
         episodes: Number of episodes.
 
@@ -78,7 +78,7 @@ class Film:
         """Add a frame.
 
         Args:
-            frame: `[height, width, 3]` uint8, red, green, blue; all frames have the same size.
+            frame: RGB image `[height, width, 3]`, uint8; all frames have the same size.
 
         Raises:
             NotServedError: The frame has a different shape or dtype.
@@ -99,7 +99,7 @@ class Film:
         """Write the file.
 
         Raises:
-            OSError: The file cannot be written; an existing file is unchanged.
+            OSError: The file cannot be written; an existing file remains unchanged.
         """
         self._container.mux(self._stream.encode())  # frames still in the encoder
         self._container.close()
@@ -120,7 +120,7 @@ class Film:
 
 
 def _picture(frame: _Frame, pixels: str) -> Any:
-    """Return a frame for the encoder; in a GIF, each frame has its own palette."""
+    """Convert an image to a frame for the encoder; in a GIF, each frame has its own palette."""
     from av import VideoFrame
     from PIL import Image
 
@@ -135,12 +135,12 @@ def _picture(frame: _Frame, pixels: str) -> Any:
 
 
 def filmed(make: Maker, name: str, film: Film, episodes: int) -> VectorEnv[Any, Any, Any]:
-    """Return a vector environment; film the first episodes of its first environment.
+    """Return a vector environment that films the first episodes of its first environment.
 
-    The number of environments is chosen so that the first one plays 5 episodes, or all if there are fewer.
+    The number of environments is chosen so that the first one plays 5 episodes, or all episodes if there are fewer.
 
     Args:
-        make: Creates an environment with a render mode.
+        make: Function that creates an environment with a given render mode.
         name: The environment's name, for messages.
         film: The film.
         episodes: Total number of episodes that will be played.
@@ -158,10 +158,10 @@ def filmed(make: Maker, name: str, film: Film, episodes: int) -> VectorEnv[Any, 
 
 
 def windowed(make: Maker, name: str) -> VectorEnv[Any, Any, Any]:
-    """Return a vector environment that contains one environment, shown in a window.
+    """Return a vector environment with a single environment, which is shown in a window.
 
     Args:
-        make: Creates an environment with a render mode.
+        make: Function that creates an environment with a given render mode.
         name: The environment's name, for messages.
 
     Raises:
@@ -180,7 +180,7 @@ def windowed(make: Maker, name: str) -> VectorEnv[Any, Any, Any]:
 
 
 def _metadata(make: Maker, name: str, wanted: tuple[str, ...], option: str) -> Mapping[str, Any]:
-    """Return an environment's metadata, or raise an error if it supports none of the render modes."""
+    """Return an environment's metadata; raise an error if it does not support any of the render modes."""
     with closing(make(None)) as env:
         metadata = dict(env.metadata)
     modes = [mode for mode in metadata.get("render_modes") or () if mode is not None]
@@ -194,7 +194,7 @@ def _metadata(make: Maker, name: str, wanted: tuple[str, ...], option: str) -> M
 
 @contextmanager
 def _rendering(env: _Env, mode: str) -> Iterator[None]:
-    """Run an environment's rendering; an error names the environment and the render mode."""
+    """Context manager that adds the environment and the render mode to errors in rendering."""
     name = type(env.unwrapped).__name__ if env.spec is None else env.spec.id
     try:
         yield

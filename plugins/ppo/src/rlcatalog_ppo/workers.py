@@ -29,10 +29,10 @@ _CONTEXT = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods
 
 
 class Workers(AsyncVectorEnv):
-    """Gymnasium's `AsyncVectorEnv` with clear errors; closing it ends all its processes.
+    """Gymnasium's `AsyncVectorEnv`, with clearer errors; closing it ends all of its processes.
 
     Args:
-        makes: Functions that each create one environment; cloudpickle sends them to the processes.
+        makes: Functions that each create one environment; cloudpickle is used to send them to the processes.
 
     Raises:
         ConfigError: The functions cannot be pickled.
@@ -45,7 +45,7 @@ class Workers(AsyncVectorEnv):
                 pickle.dumps(CloudpickleWrapper(make))
         except Exception as error:
             raise ConfigError(
-                f"vector='async': the function that makes the environment cannot be sent to a process: {reason(error)}."
+                f"vector='async': the function that creates environments cannot be sent to a process: {reason(error)}."
                 " Create the objects that it uses inside the function, or use vector='sync'."
             ) from error
         makers: list[Callable[[], Any]] = [partial(_made, make, os.getpid()) for make in makes]
@@ -78,7 +78,7 @@ class Workers(AsyncVectorEnv):
         return tuple(self._answer(super().call, name, *args, **kwargs))
 
     def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:  # type: ignore[override]
-        """Have the workers close their environments. If one does not answer, end all processes."""
+        """Tell the workers to close their environments. If one does not answer, end all processes."""
         idle = getattr(self, "_state", None) is AsyncState.DEFAULT
         self._state = AsyncState.DEFAULT  # do not wait for pending calls
         if not terminate and idle and all(process.is_alive() for process in self.processes):
@@ -88,7 +88,7 @@ class Workers(AsyncVectorEnv):
         super().close_extras(terminate=True)
 
     def _answer(self, ask: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Return the workers' answer; raise if its infos, the last part, report a fault."""
+        """Return the workers' answer; raise an error if its infos, the last element, report a fault."""
         try:
             answer = ask(*args, **kwargs)
         except (EOFError, OSError) as error:
@@ -99,7 +99,7 @@ class Workers(AsyncVectorEnv):
         return answer
 
     def _ended(self) -> WorkerError:
-        """End all processes; return an error that names those that had already ended."""
+        """End all processes; return an error that names the ones that had already ended."""
         for process in self.processes:
             process.join(timeout=0.5)
             if not process.is_alive():
@@ -107,14 +107,14 @@ class Workers(AsyncVectorEnv):
         gone = [f"environment {i} ({_how(p.exitcode)})" for i, p in enumerate(self.processes) if not p.is_alive()]
         self.close(terminate=True)
         return WorkerError(
-            f"processes of environments ended: {', '.join(gone) or 'unknown which'}. See their output on stderr. A"
-            " killed one may have run out of memory. In a script, train with vector='async' only under"
+            f"environment processes ended: {', '.join(gone) or 'unknown which'}. See their output on stderr. A"
+            " killed process may have run out of memory. In a script, train with vector='async' only under"
             ' `if __name__ == "__main__":`, because each process imports the script.'
         )
 
 
 class _Reports(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Wrapper that reports faults of its environment, a `Resumable`, in its infos."""
+    """Wrapper that reports errors from its environment, a `Resumable`, in its infos."""
 
     env: Resumable
 
@@ -138,7 +138,7 @@ class _Reports(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def _made(make: Callable[[], Any], parent: int) -> Any:
-    """Create an environment in its process, or in the parent process, which reads the spaces."""
+    """Create an environment, either in its own process or in the parent process, which reads its spaces."""
     if os.getpid() == parent:
         return make()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the parent handles it
@@ -146,7 +146,7 @@ def _made(make: Callable[[], Any], parent: int) -> Any:
 
 
 def _told(error: CatalogError) -> str:
-    """Return the message, with the traceback of the environment's exception."""
+    """Return an error's message, with the traceback of the environment's exception."""
     if error.__cause__ is None:
         return str(error)
     return f"{error}\n{''.join(traceback.format_exception(error.__cause__)).rstrip()}"

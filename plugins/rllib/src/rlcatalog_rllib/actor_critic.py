@@ -17,9 +17,9 @@ from rlcatalog_rllib.rl_module import CatalogModule, Rows, need_values
 class CatalogRLModule(CatalogModule, ValueFunctionAPI):
     """RLModule with a policy and a value estimate, for PPO, APPO and IMPALA.
 
-    While acting, it samples raw actions and also returns the parameters of their distribution (`action_dist_inputs`).
-    During training, it returns the parameters that score the batch's actions under the current weights. A single
-    distribution scores the actions in both cases, even if parts of an action depend on each other.
+    When acting, it samples raw actions and also returns their distribution's parameters (`action_dist_inputs`).
+    During training, it returns the distribution parameters under the current weights, to score the batch's actions. In
+    both cases, a single distribution scores the actions, even if an action's components depend on each other.
     """
 
     def setup(self) -> None:
@@ -48,7 +48,7 @@ class CatalogRLModule(CatalogModule, ValueFunctionAPI):
 
         Args:
             batch: The batch.
-            embeddings: The values from the same pass, which `forward_train` returns under this name.
+            embeddings: The values from the same forward pass, which `forward_train` returns under this name.
         """
         if embeddings is not None:
             found: Tensor = embeddings
@@ -59,11 +59,11 @@ class CatalogRLModule(CatalogModule, ValueFunctionAPI):
 
     @torch.no_grad()
     def forward_target(self, batch: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the target network's parameters that score the batch's actions."""
+        """Return the target network's distribution parameters, which score the batch's actions."""
         return {TARGET_NETWORK_ACTION_DIST_INPUTS: self._params(self.target, self.rows(batch), batch)}
 
     def _params(self, model: Any, rows: Rows, batch: Mapping[str, Any]) -> Tensor:
-        """Return a model's parameters `[..., n]` that score the batch's actions."""
+        """Return a model's distribution parameters `[..., n]`, which score the batch's actions."""
         params, _ = self.run_model(model, rows, training=True)
         if not self._outputs_are_params:
             actions = batch[Columns.ACTIONS]

@@ -1,4 +1,4 @@
-"""Several agents: each module's recipe encodes the observations and adapts the actions of its agents."""
+"""Support for several agents: each module's recipe encodes its agents' observations and adapts their actions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Spaces = tuple[Any, Any]
 
 
 def spaces_of_agents(env: Any) -> Spaces:
-    """Return the observation spaces and the action spaces of an environment's agents, each as a Dict.
+    """Return the observation spaces of an environment's agents as a Dict, and their action spaces as another.
 
     Raises:
         ConfigError: The environment has only one agent.
@@ -40,18 +40,16 @@ def spaces_of_agents(env: Any) -> Spaces:
 
 
 def spaces_of_modules(config: Any, observations: spaces.Dict, actions: spaces.Dict) -> dict[str, Spaces]:
-    """Return the observation and action space of each module.
-
-    They come from `policies`, or else from the agents that are mapped to the module.
+    """Return each module's observation and action space, taken from `policies` or else from the agents mapped to it.
 
     Args:
         config: Ray's AlgorithmConfig, after `multi_agent(...)`.
-        observations: The observation space of each agent.
-        actions: The action space of each agent.
+        observations: Each agent's observation space.
+        actions: Each agent's action space.
 
     Raises:
-        ConfigError: No agent is mapped to a module whose spaces are not given.
-        NotServedError: Agents with different spaces are mapped to one module.
+        ConfigError: A module's spaces are not given, and no agent is mapped to it.
+        NotServedError: Agents with different spaces are mapped to the same module.
     """
     agents = {agent: (space, actions[agent]) for agent, space in observations.spaces.items()}
     episode, mapped = MultiAgentEpisode(), dict[str, list[Any]]()
@@ -92,13 +90,13 @@ def _same(a: Any, b: Any) -> bool:
 class EncodeAgents(Encoding):
     """Env-to-module connector that encodes each agent's observations for its module; see `EncodeObservations`.
 
-    Observations for modules without catalog parts are unchanged.
+    Observations for modules without catalog parts do not change.
 
     Args:
         input_observation_space: A Dict of the agents' observation spaces.
         input_action_space: A Dict of their action spaces.
-        recipes: The recipe of each module's policy.
-        module_spaces: The observation and action space of each module.
+        recipes: The recipe for each module's policy.
+        module_spaces: Each module's observation and action space.
     """
 
     def __init__(
@@ -113,13 +111,13 @@ class EncodeAgents(Encoding):
         )
 
     def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
-        """Return a Dict with one space per module."""
+        """Return a Dict that contains one space per module."""
         return self._space
 
     def __call__(
         self, *, rl_module: Any, batch: dict[str, Any], episodes: list[Any], explore: bool | None = None, **kwargs: Any
     ) -> dict[str, Any]:
-        """Replace the last observation of each agent that has taken a step."""
+        """Replace the last observation of each agent that took a step."""
         of_module: dict[str, list[Any]] = {}
         for episode in self.single_agent_episode_iterator(episodes, agents_that_stepped_only=True):
             of_module.setdefault(str(episode.module_id), []).append(episode)
@@ -132,13 +130,13 @@ class EncodeAgents(Encoding):
 class AdaptAgents(ConnectorV2):
     """Last module-to-env connector, which maps raw actions to the environment's actions, agent by agent.
 
-    Actions from modules without catalog parts are mapped to their spaces as in Ray.
+    Actions from modules without catalog parts are mapped to their spaces as Ray does.
 
     Args:
         input_observation_space: A Dict of the agents' observation spaces.
         input_action_space: A Dict of their action spaces.
-        normalize_actions: Ray's setting, for modules without catalog parts.
-        clip_actions: Ray's setting, for modules without catalog parts.
+        normalize_actions: Ray's setting, which applies to modules without catalog parts.
+        clip_actions: Ray's setting, which applies to modules without catalog parts.
     """
 
     def __init__(
@@ -149,7 +147,7 @@ class AdaptAgents(ConnectorV2):
         super().__init__(input_observation_space, input_action_space, **kwargs)
 
     def __call__(self, *, rl_module: Any, batch: dict[str, Any], episodes: list[Any], **kwargs: Any) -> dict[str, Any]:
-        """Add the environments' actions to a batch with a dict for each environment that maps agents to raw actions."""
+        """Add the environments' actions to a batch in which each environment has a dict from agents to raw actions."""
         found: list[dict[Any, Any]] = [{} for _ in batch[Columns.ACTIONS]]
         for episode, raw, adapted in zip(episodes, batch[Columns.ACTIONS], found, strict=True):
             for agent, action in raw.items():

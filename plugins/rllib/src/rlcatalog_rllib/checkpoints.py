@@ -1,4 +1,4 @@
-"""Checkpoints of a module: the stored identity, and checks that a checkpoint matches the module."""
+"""Module checkpoints: the stored identity, and checks that a checkpoint matches the module."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _TARGET = "target."
 
 
 def identity(policy: Policy) -> np.ndarray[Any, Any]:
-    """Return the spaces and the model's parts of a policy, as JSON in an array of bytes."""
+    """Return a policy's spaces and its model's parts, as JSON in a byte array."""
     return np.frombuffer(json.dumps(_description(policy)).encode(), np.uint8).copy()
 
 
 def check_same(policy: Policy, found: Any) -> None:
-    """Raise an error unless a state comes from a module with the same spaces and parts.
+    """Raise an error unless a state was saved by a module with the same spaces and parts.
 
     Args:
-        policy: The parts in this process.
+        policy: The policy in this process.
         found: The state's `identity`, or None.
 
     Raises:
@@ -40,12 +40,12 @@ def check_same(policy: Policy, found: Any) -> None:
     for name, what in (("observation_space", "observation space"), ("action_space", "action space")):
         if not same_space(here[name], there[name]):
             raise SavedPolicyError(
-                f"this checkpoint belongs to another environment: its {what} is {there[f'{name}_text']}, here it is"
-                f" {here[f'{name}_text']}."
+                f"this checkpoint belongs to a different environment: its {what} is {there[f'{name}_text']}, but"
+                f" {here[f'{name}_text']} here."
             )
     if here["parts"] != there["parts"]:
         raise SavedPolicyError(
-            f"this checkpoint belongs to another model: its parts are {_listed(there['parts'])}, here they are"
+            f"this checkpoint belongs to a different model: its parts are {_listed(there['parts'])}, but here they are"
             f" {_listed(here['parts'])}. Use the model config of the run that wrote it."
         )
 
@@ -62,8 +62,8 @@ def check_weights(have: Mapping[str, tuple[int, ...]], given: Mapping[str, tuple
              if tuple(have[name]) != tuple(given[name])]  # fmt: skip
     if missing or unknown or wrong:
         raise SavedPolicyError(
-            f"these weights belong to another model. Missing: {missing or 'none'}; unknown: {unknown or 'none'}; wrong"
-            f" shape: {wrong or 'none'}. Use the model config of the run that wrote them."
+            f"these weights belong to a different model. Missing: {missing or 'none'}; unknown: {unknown or 'none'};"
+            f" wrong shape: {wrong or 'none'}. Use the model config of the run that wrote them."
         )
 
 

@@ -1,4 +1,4 @@
-"""Checks for the conformance kit: requirements of Ray RLlib's runners and learners, and outputs to compare."""
+"""Checks for the conformance kit: what Ray RLlib's runners and learners require, and outputs to compare."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ _ENVS, _STEPS = 2, 12
     hint="use every weight in the outputs or the value, and store it where the model finds it",
 )  # fmt: skip
 def rllib_moves_every_weight(part: kit.Part) -> None:
-    """One update of RLlib's PPO changes every weight. Runner and learner are in this process; Ray is not started."""
+    """A single update of RLlib's PPO changes every weight.
+
+    The runner and the learner are in this process; Ray is not started.
+    """
     if "torch" not in part.component.frameworks:
         raise kit.NotApplicable("RLlib's new API stack runs only PyTorch")
     from ray.rllib.core.learner.training_data import TrainingData
@@ -42,7 +45,7 @@ def rllib_moves_every_weight(part: kit.Part) -> None:
 
 
 def _runner(example: kit.Example, catalog: Catalog) -> tuple[Any, Any]:
-    """Return a small PPO config for an example, and an environment runner in this process."""
+    """Return a small PPO config for an example, and an environment runner that runs in this process."""
     from ray.rllib.algorithms.ppo import PPOConfig
     from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
     from ray.tune.registry import register_env
@@ -63,16 +66,16 @@ def _runner(example: kit.Example, catalog: Catalog) -> tuple[Any, Any]:
 
 
 def outputs(module: Any) -> kit.OutputFunction:
-    """Return a `CatalogRLModule` without memory, as an engine for `rlcatalog_testing.check_same_outputs`.
+    """Return an engine that wraps a `CatalogRLModule` without memory, for `rlcatalog_testing.check_same_outputs`.
 
-    Actions come from `forward_inference`. Densities and entropies come from Ray's distribution for the output of
-    `forward_train`, as Ray's learners compute them. Values come from `compute_values`.
+    Actions come from `forward_inference`. Ray's distribution computes densities and entropies from the output of
+    `forward_train`, as in Ray's learners. Values come from `compute_values`.
 
     Args:
         module: The module.
 
     Raises:
-        NotServedError: It is a different kind of module, or reads past steps.
+        NotServedError: The module is of a different kind, or reads past steps.
     """
     if not isinstance(module, CatalogRLModule) or module.policy.memory or module.policy.views:
         raise NotServedError(f"outputs: expected a CatalogRLModule without memory, found {type(module).__name__}.")

@@ -1,4 +1,4 @@
-"""`configure` and `spec`: set up RLlib algorithms with the catalog's parts."""
+"""`configure` and `spec`, which set up RLlib algorithms with catalog parts."""
 
 from __future__ import annotations
 
@@ -38,25 +38,27 @@ def configure(
 ) -> Any:
     """Set up a Ray RLlib algorithm with a preprocessor, model and action distribution from the catalog.
 
-    The parts are chosen once, in this call, and every worker builds the same ones. Ray's `normalize_actions` sets the
-    default of `action_bounds`, which selects how actions are mapped to their bounds; `clip_actions` has no effect.
-    Connectors in the config are kept. They run first, both on the way to the module and on the way to the environment.
+    This call chooses the parts once, and every worker builds the same ones. Ray's `normalize_actions` sets the default
+    of `action_bounds`, which selects how actions are mapped to their bounds; `clip_actions` has no effect. Connectors
+    in the config are kept. They run before the catalog's connectors, both on the way to the module and on the way to
+    the environment.
 
     Args:
         config: `PPOConfig()`, `APPOConfig()`, `IMPALAConfig()`, `DQNConfig()`, `SACConfig()`, `BCConfig()` or
-            `MARWILConfig()`, or an instance of a subclass; modified in place and returned. BC and MARWIL encode the
-            recorded data, which is in the environment's format. After `multi_agent(...)`, each policy has separate
-            parts.
-        env: A Gymnasium id, a name registered with Ray Tune, a class or a function. If None, the config's environment.
-        model: The flat model config of rlcatalog; its keys override those of `training(model=...)` and
-            `rl_module(model_config=...)`. Other keys have the catalog's defaults, except `vf_share_layers`,
-            `action_bounds` and the initialisers of fcnet, which default to the values that match Ray's nets. Anything
-            else, such as a plain `torch.nn.Module`, becomes the `"custom_model"`. With one agent, a value may be
-            `tune.grid_search([...])` or a distribution of Ray Tune.
-        models: With several agents, model configs by policy id; their keys override those of `model`.
-        env_config: The environment's config. If None, the one in `config`.
-        catalog: The catalog for the parts, with its registrations. If None, each process uses its own. Ray pickles it
-            for its workers.
+            `MARWILConfig()`, or an instance of a subclass. It is modified in place and returned. For BC and MARWIL, the
+            recorded data, which is in the environment's format, is encoded. After `multi_agent(...)`, each policy has
+            its own parts.
+        env: A Gymnasium id, a name registered with Ray Tune, a class or a function. If None, the environment in the
+            config.
+        model: rlcatalog's flat model config; its keys override those in `training(model=...)` and
+            `rl_module(model_config=...)`. Unset keys have the catalog's defaults, except `vf_share_layers`,
+            `action_bounds` and the initialisers of fcnet, which default to the values that match Ray's nets. Any other
+            object, such as a plain `torch.nn.Module`, becomes the `"custom_model"`. With one agent, a value may be
+            `tune.grid_search([...])` or a Ray Tune distribution.
+        models: With several agents, model configs by policy id; their keys override those in `model`.
+        env_config: The environment's config. If None, the environment in `config`.
+        catalog: The catalog for the parts, with its registrations, which Ray pickles for its workers. If None, each
+            process uses its own catalog.
 
     Returns:
         The config.
@@ -113,7 +115,7 @@ def configure(
 
 
 def _as_config(model: Any) -> Mapping[str, Any]:
-    """Return a model config unchanged; for a model, return a config that selects it."""
+    """Return a model config unchanged, or, for a model, a config that selects it."""
     return model if isinstance(model, Mapping) else {} if model is None else {"custom_model": model}
 
 
@@ -167,13 +169,13 @@ def _set_up(
 
 
 def _with_check(callbacks: Any) -> list[Any]:
-    """Return the user's callbacks for an event, followed by the check on remote runners."""
+    """Return the user's callbacks for an event, followed by the check of remote runners."""
     given = callbacks if isinstance(callbacks, list) else [] if callbacks is None else [callbacks]
     return [*(callback for callback in given if callback is not check_runners), check_runners]
 
 
 def _own(make: Any) -> Any:
-    """Return the user's function for a pipeline, even if configure() was called before."""
+    """Return the user's function for a pipeline, even if `configure` was called before."""
     if isinstance(make, EnvToModule | ModuleToEnv | EpisodesToLearner):
         return make.own
     return None if make is module_to_env else make
@@ -187,13 +189,13 @@ def spec(
     q_values: bool = False,
     catalog: Catalog | None = None,
 ) -> Any:
-    """Return the `RLModuleSpec` for a module with the catalog's parts, to use in your own config.
+    """Return the `RLModuleSpec` for a module with catalog parts, for use in your own config.
 
     Args:
         obs_space: The environment's observation space.
         action_space: Its action space.
         model: The flat model config.
-        q_values: Whether the module is for DQN.
+        q_values: Whether to create a module for DQN.
         catalog: The catalog for the parts. If None, each process uses its own.
 
     Raises:

@@ -22,16 +22,16 @@ from rlcatalog_rllib.recipe import Recipe
 
 
 class Encoding(ConnectorV2):
-    """Base class for connectors that encode observations. Their state consists of each module's filter statistics.
+    """Base class for connectors that encode observations. Their state is the filter statistics for each module.
 
     Attributes:
-        encoders: The encoder of each module.
+        encoders: Each module's encoder.
     """
 
     encoders: Mapping[str, EpisodeEncoder]
 
     def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
-        """Return the current statistics and the statistics after the last merge."""
+        """Return the filters' current statistics and their statistics after the last merge."""
         return {name: encoder.get_state() for name, encoder in self.encoders.items()}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
@@ -48,9 +48,9 @@ class Encoding(ConnectorV2):
 class EncodeObservations(Encoding):
     """Env-to-module connector that encodes observations with the catalog's preprocessor.
 
-    It writes its results into the episodes, so that the learner receives them too. It adds the action mask's columns
-    and the model's views of the past to the encoded observation. A filter learns while exploring. The filter's
-    statistics are this connector's state, and Ray merges the statistics of all environment runners.
+    It writes the results into the episodes, so that the learner also receives them. It adds the action mask's columns
+    and the model's views of the past to the encoded observation. An observation filter learns only while exploring. Its
+    statistics are this connector's state, which Ray merges across all environment runners.
 
     Args:
         input_observation_space: The environment's observation space.
@@ -88,10 +88,10 @@ class EncodeObservations(Encoding):
 
 
 class AdaptActions(ConnectorV2):
-    """Last module-to-env connector, which maps raw actions to the environment's. Ray stores and scores raw actions."""
+    """Last module-to-env connector: maps the raw actions that Ray stores and scores to the environment's actions."""
 
     def __call__(self, *, rl_module: Any, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
-        """Add the environment's actions to a batch with raw actions `[B]` or `[B, width]`."""
+        """Add the environment's actions to a batch that contains raw actions `[B]` or `[B, width]`."""
         raw = batch[Columns.ACTIONS]
         batch[Columns.ACTIONS_FOR_ENV] = rl_module.policy.adapt(raw[:, None] if raw.ndim == 1 else raw)
         return batch
@@ -102,7 +102,7 @@ Pieces = Callable[..., Any]
 
 
 def pieces_of(make: Pieces | None, *given: Any) -> list[ConnectorV2]:
-    """Return the connectors from the user's function; empty without a function."""
+    """Return the connectors from the user's function; empty if there is no function."""
     made = [] if make is None else make(*given)
     return list(made) if isinstance(made, list | tuple) else [made]
 
@@ -168,7 +168,7 @@ def env_to_module(model: Mapping[str, Any] | Recipe | None = None, catalog: Cata
     """Return the argument for `config.env_runners(env_to_module_connector=...)`.
 
     Args:
-        model: The model config, which must equal the module's.
+        model: The model config, which must be the same as the module's.
         catalog: The catalog for the parts, which must be the same as the module's.
     """
     recipe = model if isinstance(model, Recipe) else Recipe(dict(model or {}), None, catalog)
@@ -179,6 +179,6 @@ def module_to_env(env: Any = None, spaces: Any = None) -> list[ConnectorV2]:
     """Return the module-to-env pipeline; pass this function as `config.env_runners(module_to_env_connector=...)`.
 
     It also needs `add_default_connectors_to_module_to_env_pipeline=False`. It is Ray's pipeline without
-    NormalizeAndClipActions, which would map raw actions to the bounds a second time.
+    NormalizeAndClipActions, which would scale raw actions to the bounds a second time.
     """
     return ModuleToEnv()(env, spaces)

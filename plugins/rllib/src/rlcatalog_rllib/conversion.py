@@ -14,15 +14,15 @@ from rlcatalog_rllib.spaces import original_space
 
 
 def to_policy(algo: Any, module_id: str | None = None) -> Policy:
-    """Return the policy that an algorithm has learned; `policy.save(directory)` saves it.
+    """Return the policy that an algorithm has trained; `policy.save(directory)` saves it.
 
     Args:
-        algo: An algorithm set up by `configure`; if it has no filter, its module also works.
-        module_id: With several agents, the id of a policy.
+        algo: An algorithm set up by `configure`, or, if it has no filter, its module.
+        module_id: Id of the policy to convert, if there are several agents.
 
     Raises:
-        UnknownNameError: There is no policy `module_id`, or it is None and there are several policies.
-        ModelContractError: The module does not have catalog parts.
+        UnknownNameError: There is no policy `module_id`, or `module_id` is None and there are several policies.
+        ModelContractError: The module was not built from catalog parts.
     """
     is_algorithm = hasattr(algo, "get_module")
     name = _module_id(algo, module_id) if is_algorithm else DEFAULT_MODULE_ID
@@ -32,7 +32,7 @@ def to_policy(algo: Any, module_id: str | None = None) -> Policy:
         module = algo.get_module(name) if runs else algo.config.get_multi_rl_module_spec().build()[name]
     if not hasattr(module, "recipe"):
         raise ModelContractError(
-            "to_policy() takes an algorithm that rlcatalog_rllib.configure set up; its module is"
+            "to_policy() needs an algorithm set up by rlcatalog_rllib.configure; this one's module is"
             f" {type(module).__name__}."
         )
     policy = build_policy(module.recipe, original_space(module.observation_space), module.action_space)
@@ -42,7 +42,7 @@ def to_policy(algo: Any, module_id: str | None = None) -> Policy:
     if policy.filter is not None:
         state = _connector_state(algo, name) if is_algorithm else None
         if state is None:
-            raise ModelContractError("to_policy() needs the algorithm: the filter's statistics are not in the module.")
+            raise ModelContractError("to_policy() needs the algorithm: its module lacks the filter's statistics.")
         policy.filter.set_state(state["filter"])
     return policy
 
@@ -58,7 +58,7 @@ def _module_id(algo: Any, asked: str | None) -> str:
 
 
 def _connector_state(algo: Any, module_id: str) -> Any:
-    """Return the state of the connector that encodes observations for a module, on the driver."""
+    """Return the state of the driver's connector that encodes observations for a module."""
     runner = algo.env_runner
     connector = algo.env_to_module_connector if runner is None else runner._env_to_module
     state = connector.get_state()

@@ -1,4 +1,4 @@
-"""The catalog's action distributions as Ray's `Distribution`."""
+"""The catalog's action distributions as subclasses of Ray's `Distribution`."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from rlcatalog_torch import flat_sample
 
 
 class CatalogDistribution(Distribution):
-    """The catalog's distribution for the parameters that a batch contains under `action_dist_inputs`.
+    """A catalog distribution for the parameters in a batch, stored under `action_dist_inputs`.
 
-    Actions are raw: `[...]` for a single Discrete, otherwise `[..., width]`, with the parameters' leading axes.
+    Actions are raw, with the parameters' leading axes: `[...]` for a single Discrete, otherwise `[..., width]`.
     `of(policy)` returns the subclass for a policy.
 
     Args:
-        dist: The catalog's distribution, over rows `[N, ...]`.
+        dist: The catalog's distribution over rows `[N, ...]`.
         shape: Sizes of the leading axes, whose product is N.
     """
 
@@ -37,7 +37,7 @@ class CatalogDistribution(Distribution):
 
     @classmethod
     def of(cls, policy: Policy) -> type[CatalogDistribution]:
-        """Return the class for a policy's stored parameters."""
+        """Return the distribution class for a policy's stored parameters."""
         bound = {"_policy": policy, "_scalar": policy.action_codec.scalar}
         return type(f"CatalogDistributionOf{policy.resolution.dists.component.name}", (cls,), bound)
 
@@ -51,15 +51,15 @@ class CatalogDistribution(Distribution):
 
     @staticmethod
     def required_input_dim(space: Any, **kwargs: Any) -> int:
-        """Raise an error, because the size depends on the policy, not only on the space."""
-        raise NotServedError("CatalogDistribution: ask the policy, policy.resolution.num_outputs.")
+        """Raise an error, because the size depends on the policy as well as on the space."""
+        raise NotServedError("CatalogDistribution: the policy knows the size: policy.resolution.num_outputs.")
 
     def sample(self, *, sample_shape: Any = None, return_logp: bool = False, **kwargs: Any) -> Any:
         """Sample raw actions; with `return_logp`, also return their log density."""
         return self._draw("sample", sample_shape, return_logp)
 
     def rsample(self, *, sample_shape: Any = None, return_logp: bool = False, **kwargs: Any) -> Any:
-        """Sample raw actions with gradients, if the distribution supports it."""
+        """Sample raw actions through which gradients flow, if the distribution supports it."""
         return self._draw("rsample", sample_shape, return_logp)
 
     def logp(self, value: Any, **kwargs: Any) -> Tensor:
@@ -68,7 +68,7 @@ class CatalogDistribution(Distribution):
         return self._with_leading_shape(self.dist.logp(rows))
 
     def entropy(self, **kwargs: Any) -> Tensor:
-        """Return the entropy, with the leading shape; without a closed form, an estimate from one sample."""
+        """Return the entropy, with the leading shape; if there is no closed form, an estimate from one sample."""
         return self._with_leading_shape(entropy_of(self.dist, flat_sample)[0])
 
     def kl(self, other: Any, **kwargs: Any) -> Tensor:
@@ -84,14 +84,14 @@ class CatalogDistribution(Distribution):
             raise
 
     def to_deterministic(self) -> CatalogDistribution:
-        """Return the same distribution, with the most likely actions as its samples."""
+        """Return the same distribution, but with the most likely actions as its samples."""
         other = copy(self)
         other._most_likely = True
         return other
 
     def _draw(self, method: str, sample_shape: Any, return_logp: bool) -> Any:
         if sample_shape:
-            raise NotServedError(f"sample_shape={tuple(sample_shape)}: samples have the shape of the parameters.")
+            raise NotServedError(f"sample_shape={tuple(sample_shape)}: samples always have the parameters' shape.")
         action = flat_sample(getattr(self.dist, "deterministic_sample" if self._most_likely else method)())
         logp = self._with_leading_shape(self.dist.logp(action)) if return_logp else None
         action = action.reshape(self._shape if self._scalar else (*self._shape, action.shape[-1]))

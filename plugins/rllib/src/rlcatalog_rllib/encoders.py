@@ -1,4 +1,4 @@
-"""Encoders for a module's observations, action masks and views of the past."""
+"""Encoders for a module's observations and action masks, and its views of the past."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ Array = np.ndarray[Any, Any]
 
 
 class EpisodeEncoder:
-    """Encoder for one module's observations, which replaces them in the episodes.
+    """Encoder that replaces one module's observations in the episodes with encoded ones.
 
     Args:
-        recipe: The recipe for the module's policy.
-        observation_space: The environment's observation space for the module.
+        recipe: The recipe from which to build the module's policy.
+        observation_space: The environment's observation space for this module.
         action_space: Its action space.
 
     Attributes:
@@ -43,8 +43,8 @@ class EpisodeEncoder:
 
         Args:
             episodes: Ray's episodes, each with one agent.
-            learn: Whether a filter learns from the observations.
-            in_step: Whether these are always all episodes of a vector environment. If False, each episode's past is
+            learn: Whether the filter learns from these observations.
+            in_step: Whether every call passes all episodes of a vector environment. If False, each episode's past is
                 tracked separately.
         """
         raw = [episode.get_observations(-1) for episode in episodes]
@@ -114,10 +114,10 @@ class EpisodeEncoder:
 
 
 class ViewHistory:
-    """History of the last steps of one environment runner's episodes.
+    """History of recent steps in an environment runner's episodes.
 
     Args:
-        policy: The policy, whose model requests views.
+        policy: The policy whose model requests views.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -132,7 +132,7 @@ class ViewHistory:
 
         Args:
             episodes: Ray's episodes, one per environment.
-            obs: Their current encoded observations `[B, ...]`.
+            obs: The episodes' current encoded observations `[B, ...]`.
         """
         rows = len(episodes)
         now = [(episode.id_, episode.t) for episode in episodes]

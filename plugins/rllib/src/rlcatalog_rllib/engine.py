@@ -21,10 +21,10 @@ ALGORITHM = "algorithm"
 
 
 class RLlibOptions(RunOptions, kw_only=True, frozen=True):
-    """Options of the engine, in addition to the common ones, and settings of the run."""
+    """Options for the engine, in addition to the common ones, and run settings."""
 
     env_runners: Annotated[
-        int, Meta(ge=0, description="Processes that collect experience; 2 by default. 0: this process.",
+        int, Meta(ge=0, description="Processes that collect experience; 2 by default. 0: collect in this process.",
                   extra={"metavar": "N"})
     ] = 2  # fmt: skip
     envs: Annotated[int, Meta(ge=1)] = 4
@@ -34,7 +34,7 @@ class RLlibOptions(RunOptions, kw_only=True, frozen=True):
 
 
 class RLlibEngine(Engine):
-    """Engine for Ray RLlib. Creating an instance imports Ray; learning starts Ray."""
+    """Engine for Ray RLlib. Creating an instance imports Ray, and learning starts it."""
 
     options = RLlibOptions
     algorithms = ("PPO", "APPO", "IMPALA", "DQN", "SAC")
@@ -112,7 +112,7 @@ class RLlibEngine(Engine):
 
 
 def _count_gpus(device: str | None) -> int:
-    """Return the number of GPUs for a learner."""
+    """Return the number of GPUs that a learner uses."""
     if device in (None, "cpu"):
         return 0
     if device not in ("cuda", "auto"):
@@ -126,7 +126,10 @@ def _count_gpus(device: str | None) -> int:
 
 @contextmanager
 def _built(config: Any) -> Iterator[Any]:
-    """Yield a config's algorithm, and stop it at the end. Start and stop Ray unless it is already running."""
+    """Context manager that builds a config's algorithm and stops it at the end.
+
+    It starts and stops Ray unless Ray is already running.
+    """
     import ray
 
     ours, trained = not ray.is_initialized(), None

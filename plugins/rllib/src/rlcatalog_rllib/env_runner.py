@@ -1,4 +1,4 @@
-"""Environment runners that report to the driver why they cannot run."""
+"""Environment runners that tell the driver why they cannot run."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _FAILURE = "rlcatalog_failure"
 
 
 class _Telling:
-    """Ray runner that stays alive and reports an error if parts are missing or its processes die repeatedly.
+    """Ray environment runner that stays alive to report missing parts, or processes that died repeatedly.
 
-    If failed runners are restarted (Ray's default), Ray only logs errors from a runner's constructor. It then reads the
-    spaces of the first runner, and fails with an IndexError or waits forever. This runner returns the error instead,
-    and the driver raises it.
+    If Ray restarts failed runners, as it does by default, it only logs errors from a runner's constructor. It then
+    reads the first runner's spaces, and fails with an IndexError or waits forever. This runner returns the error
+    instead, and the driver raises it.
 
     Args:
         config: The algorithm's config.
@@ -41,7 +41,7 @@ class _Telling:
             self._failure = error
 
     def apply(self, func: Any, *args: Any, **kwargs: Any) -> Any:
-        """Call a function with the runner. An error ends the process of a complete runner, and Ray restarts it."""
+        """Call a function with the runner. An error ends a healthy runner's process, and Ray restarts it."""
         if self._failure is not None:
             return func(self, *args, **kwargs)
         return super().apply(func, *args, **kwargs)  # type: ignore[misc]
@@ -54,7 +54,7 @@ class _Telling:
         return found
 
     def assert_healthy(self) -> None:
-        """Raise an error if the runner is unhealthy, which ends its process. A runner with an error stays alive."""
+        """Raise an error, which ends the process, if the runner is unhealthy. A runner with an error stays alive."""
         if self._failure is None:
             super().assert_healthy()  # type: ignore[misc]
 
@@ -93,7 +93,7 @@ def check_spaces(spaces: Mapping[str, Any] | None) -> None:
 
 
 def check_runners(*, algorithm: Any, **_: Any) -> None:
-    """Raise the error of a remote runner that cannot run. Ray calls this after it has created or restarted runners.
+    """Raise the error from a remote runner that cannot run. Ray calls this after it has created or restarted runners.
 
     Raises:
         CatalogError: The runner's error.

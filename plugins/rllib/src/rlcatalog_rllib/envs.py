@@ -1,4 +1,4 @@
-"""Environments for Ray, with the plugins' wrappers; observations that Ray cannot batch are encoded."""
+"""Environments for Ray with the plugins' wrappers, which encode observations that Ray cannot batch."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ARRAYS = ("box", "discrete", "multi_discrete", "multi_binary")
 
 
 class CatalogEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Environment with the wrappers of installed plugins, which `configure` passes to Ray.
+    """Environment with installed plugins' wrappers, which `configure` passes to Ray.
 
     Args:
         config: `"env"`: the argument of `create_env`; `"env_config"`: its config; `"model"`: the model config, for the
@@ -47,10 +47,10 @@ class CatalogEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 class EncodedInside(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Wrapper that encodes observations before they leave the environment.
+    """Wrapper that encodes observations before the environment returns them.
 
-    Ray splits a vector environment's batch as nested arrays. Observations from Text, Sequence, Graph and plugins' kinds
-    of spaces are batched as tuples of values, which Ray would split incorrectly.
+    Ray splits a vector environment's batch as nested arrays. Observations from Text, Sequence, Graph and plugin-defined
+    spaces are batched as tuples of values, which Ray would split incorrectly.
 
     Args:
         env: The environment.
@@ -81,7 +81,7 @@ class EncodedInside(gymnasium.Wrapper[Any, Any, Any, Any]):
         return self._encoded(obs, terminated or truncated), reward, terminated, truncated, info
 
     def _encoded(self, obs: Any, done: bool) -> dict[str, Any]:
-        """Return the encoded observation with the columns of its mask."""
+        """Return the encoded observation together with its mask's columns."""
         found = {OBS: self._encoder.encode(obs)}
         if self._encoder.masks.key is not None:
             found[MASK] = self._encoder.mask_of(obs, over=done).astype(np.int8)
@@ -92,14 +92,14 @@ def create_env(env: Any, env_config: Mapping[str, Any] | None = None, context: A
     """Create one environment, as Ray does.
 
     Args:
-        env: A Gymnasium id, a name registered with Ray Tune, or a class or function. Unlike in Ray, these need not take
-            a config.
+        env: A Gymnasium id, a name registered with Ray Tune, or a class or function. Unlike in Ray, the latter need not
+            take a config.
         env_config: The environment's config.
-        context: The `EnvContext` of the worker, or None.
+        context: The worker's `EnvContext`, or None.
 
     Raises:
-        UnknownNameError: Gymnasium does not know the id.
-        ConfigError: `env` is none of these.
+        UnknownNameError: The id is not registered with Gymnasium.
+        ConfigError: `env` is not an id, a class or a function.
     """
     places = {name: getattr(context, name) for name in ("worker_index", "vector_index", "remote", "num_workers")
               if hasattr(context, name)}  # fmt: skip
@@ -133,7 +133,7 @@ def is_made_by_ray(env: Any) -> bool:
 
 
 def batches_as_arrays(space: Any) -> bool:
-    """Return whether a vector environment batches observations of a space as arrays, nested in dicts and tuples."""
+    """Return whether a vector environment batches a space's observations as arrays, nested in dicts and tuples."""
     for node in SpaceInfo.read(space).walk():
         nested = node.kind in ("dict", "tuple") and bool(node.children)  # Gymnasium's checker rejects empty ones
         if not (nested or node.kind in _ARRAYS) or not type(node.space).__module__.startswith("gymnasium."):

@@ -1,7 +1,7 @@
-"""Merging of statistics from filters that learn in several processes.
+"""Functions that merge statistics from filters that learn in several processes.
 
 A filter's state can be merged if it has the moments `n`, `mean` and `m2` (the sum of squared deviations), as in
-`rlcatalog-filters`. Its other entries must be equal in all processes.
+`rlcatalog-filters`. The state's other entries must be equal in all processes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MOMENTS = ("n", "mean", "m2")
 
 
 def since(begun: State, state: State) -> dict[str, Array]:
-    """Return statistics over the observations since `begun`."""
+    """Return statistics for the observations since the state `begun`."""
     _check(state)
     all_of_them, before = int(state["n"]), int(begun["n"])
     n = all_of_them - before
@@ -31,7 +31,7 @@ def since(begun: State, state: State) -> dict[str, Array]:
 
 
 def merged(states: Sequence[State]) -> dict[str, Array]:
-    """Merge the statistics in several states (Chan et al. 1979)."""
+    """Merge the statistics from several states (Chan et al. 1979)."""
     total = dict(states[0])
     _check(total)
     for state in states[1:]:
@@ -49,7 +49,7 @@ def merged(states: Sequence[State]) -> dict[str, Array]:
 def _check(state: State) -> None:
     if missing := [name for name in _MOMENTS if name not in state]:
         raise NotServedError(
-            f"observation_filter: the statistics of several environment runners are merged from {', '.join(_MOMENTS)};"
+            f"observation_filter: merging the statistics of several environment runners needs {', '.join(_MOMENTS)};"
             f" this filter's state lacks {', '.join(missing)} (it has {', '.join(sorted(state)) or 'nothing'}). Run"
             " with num_env_runners=0, or set it to 'NoFilter' and use Ray's own connector:"
             " ray.rllib.connectors.env_to_module.MeanStdFilter."

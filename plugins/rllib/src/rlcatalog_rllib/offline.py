@@ -1,4 +1,4 @@
-"""Encoding of recorded episodes for the learners of BC and MARWIL, identical to that in an environment runner."""
+"""Encoding of recorded episodes for the BC and MARWIL learners, identical to an environment runner's encoding."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from rlcatalog_rllib.spaces import VIEWS, Array, encoded_rows, rows_of
 class EncodeEpisodes(ConnectorV2):
     """Learner connector that encodes the observations of recorded episodes, and converts their actions to raw actions.
 
-    Episodes contain the environment's observations and actions. Episodes that were recorded with the catalog's
-    connectors already contain encoded observations and raw actions, and are not changed. The trained module's policy
-    does the encoding.
+    Recorded episodes contain the environment's observations and actions, which the trained module's policy encodes.
+    Episodes that were recorded with the catalog's connectors already contain encoded observations and raw actions, and
+    do not change.
     """
 
     def __call__(self, *, rl_module: Any, batch: dict[str, Any], episodes: list[Any], **kwargs: Any) -> dict[str, Any]:
-        """Replace recorded episodes in the list with encoded ones."""
+        """Replace the recorded episodes in the list with encoded ones."""
         module: Any = rl_module[DEFAULT_MODULE_ID] if isinstance(rl_module, MultiRLModule) else rl_module
         self._policy: Any = module.policy
         self._space: Any = module.observation_space
@@ -89,7 +89,7 @@ class EpisodesToLearner:
 
 
 def refuse_filter(policy: Any) -> None:
-    """Reject filters, whose statistics would come from recorded data.
+    """Reject an observation filter, because its statistics would come from recorded data.
 
     Raises:
         NotServedError: The policy has a filter.

@@ -1,4 +1,4 @@
-"""Parcels, which send classes of the running program, and catalogs with such classes, to other processes."""
+"""Parcels, which carry the running program's classes, and catalogs with such classes, to other processes."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ Letter = tuple[str, bytes, bytes]
 class Parcel:
     """Object that another process imports by path or, if that fails, rebuilds from a copy of its code.
 
-    Ray's workers usually have the same modules, but a process that restores a checkpoint may lack them.
+    Ray's workers usually have the same modules as the driver, but a process that restores a checkpoint may lack them.
 
     Args:
         content: The object in this process.
-        send: Returns a function and arguments that rebuild it in another process.
-        classes: The classes in it that belong to the running program.
-        letter: Its pickled form, if it came from another process, so that it can be sent on unchanged.
+        send: Callable that returns a function, and arguments with which it rebuilds the object in another process.
+        classes: The object's classes that belong to the running program.
+        letter: The object's pickled form, if it came from another process, so that it can be passed on unchanged.
     """
 
     def __init__(
@@ -43,12 +43,12 @@ class Parcel:
 
     @classmethod
     def of_code(cls, content: Any) -> Parcel:
-        """Return a parcel with a class, an instance or a function that creates one."""
+        """Return a parcel that contains a class, an instance or a function that creates one."""
         return cls(content, lambda: (_itself, (content,)), [_named(content)])
 
     @classmethod
     def of_catalog(cls, content: Catalog, used: Iterable[Any]) -> Parcel:
-        """Return a parcel with a catalog and those of its registered components that are used."""
+        """Return a parcel that contains a catalog and the registered components that are used."""
         parts = list(used)
         classes = [_named(found) for part in parts for found in part.objects.values()]
         return cls(content, lambda: content.pickled([part.address for part in parts]), classes)
@@ -73,7 +73,7 @@ def content_of(value: Any) -> Any:
 
 
 def packed(model: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a model config with its classes and any custom model in parcels."""
+    """Return a model config with its classes and any custom model wrapped in parcels."""
     return {key: Parcel.of_code(value) if _is_code(key, value) else value for key, value in model.items()}
 
 
@@ -87,7 +87,7 @@ def _is_code(key: str, value: Any) -> bool:
 
 
 def _named(value: Any) -> Any:
-    """Return a class or function unchanged, or the class of an instance."""
+    """Return a class or function unchanged; for an instance, return its class."""
     return value if hasattr(value, "__qualname__") else type(value)
 
 
@@ -110,7 +110,7 @@ def _opened(names: str, by_name: bytes, whole: bytes) -> Parcel:
 
 @contextmanager
 def _by_value(classes: Iterable[type]) -> Iterator[list[ModuleType]]:
-    """Let cloudpickle send the modules of classes by value, except installed packages; yield these modules."""
+    """Let cloudpickle send the modules of classes by value, except those in installed packages; yield these modules."""
     installed = [Path(sysconfig.get_path(name)) for name in ("purelib", "platlib", "stdlib")]
     found = {cls.__module__: sys.modules.get(cls.__module__) for cls in classes if cls.__module__ != "__main__"}
     taken = [m for m in found.values() if m is not None and not _is_below(getattr(m, "__file__", None), installed)]

@@ -1,4 +1,4 @@
-"""Declarations: the engine this package adds, and a check for the conformance kit."""
+"""Declarations: this package's engine, and a check for the conformance kit."""
 
 from __future__ import annotations
 

@@ -19,10 +19,10 @@ from rlcatalog_rllib.rl_module import CatalogModule, Rows, need_values
 class CatalogQModule(CatalogModule, QNetAPI):
     """RLModule for DQN with a catalog model.
 
-    The model's outputs are the action values. With DQN's `dueling`, they are the advantages, and the model's value
-    estimate is added: Q(s, a) = V(s) + A(s, a) - mean of A(s, ·) over the allowed actions. In both cases, the most
-    likely action of the exported policy has the highest value. A masked action has the value -inf, as Ray's learner
-    expects.
+    The model's outputs are the action values. With DQN's `dueling`, the outputs are advantages, to which the model's
+    value estimate is added: Q(s, a) = V(s) + A(s, a) - mean of A(s, ·) over the allowed actions. In both cases, the
+    exported policy's most likely action is the one with the highest value. A masked action has the value -inf, as Ray's
+    learner expects.
     """
 
     def setup(self) -> None:

@@ -1,4 +1,4 @@
-"""Model settings in Ray's config: defaults that match the algorithm's nets, and the user's keys."""
+"""Model settings in Ray's config: defaults that match the algorithm's own nets, and the user's keys."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def given_to_ray(config: Any) -> dict[str, Any]:
     """Return the model keys that the user gave in a config, under the catalog's names.
 
     As in Ray, `training(model=...)` is read first, then `rl_module(model_config=...)` and the `model_config` of a spec
-    without a module class. In the first, and in a `DefaultModelConfig`, keys that have Ray's default values are
+    without a module class. In `training(model=...)` and in a `DefaultModelConfig`, keys with Ray's default values are
     ignored.
 
     Args:
@@ -61,7 +61,7 @@ def given_to_ray(config: Any) -> dict[str, Any]:
 
     Raises:
         ConfigError: A field of `DefaultModelConfig` has no equivalent here.
-        NotServedError: The config's `rl_module_spec` is for a different kind of module.
+        NotServedError: The config's `rl_module_spec` describes a different kind of module.
     """
     rays: Any = next(cls for cls in type(config).__mro__ if cls.__module__.startswith("ray."))
     spec = None if config.is_multi_agent else config._rl_module_spec
@@ -81,13 +81,13 @@ def spec_of(config: Any, module_id: str) -> Any:
 
 
 def is_the_users(spec: Any) -> bool:
-    """Return whether a spec is for a different kind of module."""
+    """Return whether a spec describes a different kind of module."""
     cls = _class_of(spec)
     return cls is not None and not (isinstance(cls, type) and issubclass(cls, CatalogModule))
 
 
 def given_in_spec(config: Any, spec: Any) -> dict[str, Any]:
-    """Return the keys in a spec without a module class; empty for a spec from `configure`.
+    """Return the model config keys of a spec without a module class; empty for a spec from `configure`.
 
     Args:
         config: Ray's AlgorithmConfig.
@@ -120,16 +120,16 @@ def _translated(given: Mapping[str, Any], config: Any) -> dict[str, Any]:
             raise ConfigError(f"model_config: {key}={value!r}: no catalog net supports it. Remove it.")
         if key == "head_fcnet_hiddens" and value and shares:
             raise ConfigError(
-                f"model_config: {key}={value!r} with vf_share_layers=True: Ray builds these layers once for the actions"
-                " and once for the value, after shared layers; the catalog's nets share all layers or none. Set"
-                " vf_share_layers=False, or post_fcnet_hiddens for layers that both share."
+                f"model_config: {key}={value!r} with vf_share_layers=True: after the shared layers, Ray builds these"
+                " layers once for the actions and once for the value; the catalog's nets share all layers or none. Set"
+                " vf_share_layers=False, or use post_fcnet_hiddens for shared layers."
             )
         found[_name(key)] = value
     return found
 
 
 def _name(key: str) -> str:
-    """Return the catalog's name for a key. Ray's new stack renamed some keys of the old stack."""
+    """Return the catalog's name for a key. Ray's new stack renamed some of the old stack's keys."""
     if key not in _FIELDS:
         return key
     if not key.startswith("conv_"):

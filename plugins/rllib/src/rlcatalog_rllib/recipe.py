@@ -1,4 +1,4 @@
-"""Recipe from which every worker builds a policy: the model config and the parts that the driver chose."""
+"""Recipe from which every worker builds a policy: a model config, and the parts that the driver chose."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ RAYS_DEFAULTS = frozenset({"vf_share_layers"})
 
 @dataclass(frozen=True)
 class Recipe:
-    """Recipe from which any process builds the same policy.
+    """Recipe from which any process can build the same policy.
 
     Attributes:
         model: The model config.
         pins: The chosen parts, or None if each process chooses its own.
-        catalog: The catalog for the parts, or a parcel with it. If None, each process uses its own.
-        defaults: Defaults that match the algorithm's own nets, for keys that are not in the model config.
+        catalog: The catalog for the parts, or a parcel that contains it. If None, each process uses its own.
+        defaults: Defaults that match the algorithm's own nets, used for keys missing from the model config.
         warned: Whether the driver has already warned about unused keys.
     """
 
@@ -61,7 +61,7 @@ class Recipe:
         """Return the recipe as a module's `model_config`.
 
         Args:
-            searched: Keys that Ray Tune searches over. Their values come from the trial's config, and the trial's
+            searched: Keys that Ray Tune searches over. Their values come from a trial's config, and the trial's
                 processes choose the parts.
         """
         catalog = {} if self.catalog is None else {CATALOG: self.catalog}
@@ -80,18 +80,18 @@ def choose_parts(
     catalog: Catalog | None,
     defaults: Mapping[str, Any],
 ) -> tuple[Recipe, Policy]:
-    """Choose the parts for an observation and an action space, and build them once.
+    """Choose the parts for an observation space and an action space, and build them once.
 
     Args:
         obs_space: The environment's observation space.
         action_space: Its action space.
         model: The model config.
         catalog: The catalog for the parts. If None, the process's.
-        defaults: The engine's defaults, for keys that are not in the model config. The algorithm that runs the recipe
+        defaults: The engine's defaults, used for keys missing from the model config. The algorithm that runs the recipe
             adds missing keys from `RAYS_DEFAULTS`.
 
     Returns:
-        The recipe for all workers, and the policy that was built here.
+        The recipe for all workers, and the policy that was built in this process.
 
     Raises:
         CatalogError: See `rlcatalog.Catalog.build`.
@@ -120,7 +120,7 @@ def build_policy(recipe: Recipe, obs_space: Any, action_space: Any) -> Policy:
         action_space: Its action space.
 
     Raises:
-        CatalogError: A part cannot be built on this node. The message names the node and any missing package.
+        CatalogError: A part cannot be built on this Ray node. The message names the node and any missing package.
     """
     catalog = default_catalog() if recipe.catalog is None else content_of(recipe.catalog)
     pins = recipe.pins
@@ -151,7 +151,7 @@ def prefix_errors(where: str) -> Iterator[None]:
 
 
 def this_machine() -> str:
-    """Return the name of this process's machine and its Ray node, if any."""
+    """Return the name of the machine that this process runs on, and of its Ray node, if any."""
     import ray
 
     if not ray.is_initialized():

@@ -13,13 +13,13 @@ def check_served(policy: Policy) -> None:
     """Raise an error if a model needs features that Ray's learners do not have.
 
     Raises:
-        NotServedError: It needs such a feature. The message names it.
+        NotServedError: The model needs such a feature. The message names it.
     """
     who = policy.model_name
     if policy.views.ahead:
         names = ", ".join(repr(view.name) for view in policy.views.ahead)
         raise NotServedError(
-            f"{who} requests the view {names}, which needs a finished rollout: RLlib's learners get only"
+            f"{who} requests the view {names}, which needs a finished rollout, but RLlib's learners get only"
             " what was known when the action was taken. Train it with rlcatalog-ppo, or remove the view."
         )
     if policy.memory.skips:
@@ -29,8 +29,8 @@ def check_served(policy: Policy) -> None:
         )
     if policy.model.update_ops():
         raise NotServedError(
-            f"{who}.update_ops() must run after each optimiser step, but RLlib's learners do not call a method of the"
-            " module there. Train it with rlcatalog-ppo, or do the update in forward() while input_dict['is_training']."
+            f"{who}.update_ops() must run after each optimiser step, but RLlib's learners do not call the module"
+            " at that point. Train it with rlcatalog-ppo, or update in forward() if input_dict['is_training'] is set."
         )
 
 
@@ -42,7 +42,7 @@ def check_q_served(policy: Policy, settings: Mapping[str, Any]) -> None:
         settings: DQN's entries in the module's `model_config`.
 
     Raises:
-        NotServedError: It does not. The message gives the reason.
+        NotServedError: The model does not; the message gives the reason.
     """
     if not policy.action_codec.scalar or policy.resolution.num_outputs != policy.resolution.action.n:
         raise NotServedError(
@@ -52,7 +52,7 @@ def check_q_served(policy: Policy, settings: Mapping[str, Any]) -> None:
     if int(settings.get("num_atoms") or 1) > 1:
         raise NotServedError(
             f"num_atoms={settings['num_atoms']}: a distribution over returns needs num_atoms outputs for each action,"
-            " but the catalog's models have one. Keep num_atoms at 1."
+            " but the catalog's models have only one. Keep num_atoms at 1."
         )
 
 
@@ -63,7 +63,7 @@ def check_soft_served(policy: Policy) -> None:
         policy: The parts.
 
     Raises:
-        NotServedError: It does not. The message gives the reason.
+        NotServedError: The model does not; the message gives the reason.
     """
     if policy.memory or policy.views:
         raise NotServedError(f"SAC trains on single steps, but {policy.model_name} has a memory or views of the past.")
@@ -84,11 +84,11 @@ def check_config(config: Any, models: Mapping[str, Any]) -> str:
 
     Args:
         config: Ray's AlgorithmConfig.
-        models: Model configs by policy id.
+        models: Model configs, by policy id.
 
     Raises:
         NotServedError: The algorithm or one of its settings is not supported. The message names it.
-        ConfigError: A model config is for an unknown policy.
+        ConfigError: A model config belongs to an unknown policy.
     """
     known = (_MODULES[cls.__name__] for cls in type(config).__mro__ if cls.__name__ in _MODULES)
     if (module := next(known, None)) is None:
@@ -114,7 +114,7 @@ def check_config(config: Any, models: Mapping[str, Any]) -> str:
 
 
 def learns_offline(config: Any) -> bool:
-    """Return whether an algorithm learns from recorded data (BC, MARWIL).
+    """Return whether an algorithm is trained on recorded data (BC, MARWIL).
 
     Args:
         config: Ray's AlgorithmConfig.

@@ -1,4 +1,4 @@
-"""RLModule with a catalog model: how to build it, read Ray's batches, run it and store checkpoints."""
+"""Base class for RLModules with a catalog model: it builds the model, reads Ray's batches, and stores checkpoints."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ before_torch_optimizers()
 
 @dataclass
 class Rows:
-    """Batch in the format that the model expects.
+    """Batch in the format that the model takes as input.
 
     Attributes:
         obs: Encoded observations `[N, ...]`.
         mask: Action masks as columns `[N, m]`, or None.
         views: The model's views of the past, each `[N, ...]`.
         shape: Leading axes of the batch: `(N,)`, or `(S, T)` for S sequences of T steps.
-        lengths: Lengths of the sequences `[S]`, or None for a model without memory.
+        lengths: Sequence lengths `[S]`, or None for a model without memory.
         states: Memory at the start of each sequence.
         padding: The sequences' padding, if any.
     """
@@ -53,10 +53,10 @@ class Rows:
 
 
 class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSupervisedLossAPI):
-    """RLModule with a model that the catalog has chosen and built.
+    """RLModule with a model that the catalog chose and built.
 
-    `model_config` is the flat model config of rlcatalog. `policy` contains the parts; `policy.model` is this module's
-    `model`.
+    `model_config` is rlcatalog's flat model config. `policy` contains the parts, and `policy.model` is this
+    module's `model`.
     """
 
     policy: Policy
@@ -82,11 +82,11 @@ class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSuper
         self.eval()
 
     def get_initial_state(self) -> dict[str, Any]:
-        """Return the memory at the start of an episode: arrays without a batch axis; empty without memory."""
+        """Return the memory at the start of an episode: arrays without a batch axis; empty if there is no memory."""
         return dict(zip(self._state_names, self.policy.memory.initial, strict=True))
 
     def get_inference_action_dist_cls(self) -> Any:
-        """Return the class of distributions for `action_dist_inputs`."""
+        """Return the distribution class for `action_dist_inputs`."""
         return self._dist_cls
 
     # --- reading batches -------------------------------------------------------------------------------------------
@@ -96,7 +96,7 @@ class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSuper
 
         Args:
             batch: The batch.
-            obs: Observations to read instead of the batch's.
+            obs: Observations to use instead of the batch's.
         """
         obs = batch[Columns.OBS] if obs is None else obs
         mask, views = None, {}
@@ -116,7 +116,7 @@ class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSuper
         return Rows(obs, None if mask is None else folded(mask), views, shape, lengths, states, padding)
 
     def run_model(self, model: Any, rows: Rows, training: bool, masked: bool = True) -> tuple[Tensor, list[Any]]:
-        """Return outputs `[N, size]`, with action masks applied, and the model's new state."""
+        """Return the model's outputs `[N, size]`, with action masks applied, and its new state."""
         inputs: dict[str, Any] = {Columns.OBS: rows.obs, "is_training": training}
         if training:
             for name, repeat in self._training.items():
@@ -132,7 +132,7 @@ class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSuper
         return outputs, states
 
     def values_of(self, model: Any, rows: Rows) -> Tensor:
-        """Return the values from a model's last pass, in the batch's shape."""
+        """Return the values from a model's last forward pass, in the batch's shape."""
         return values_of(model).reshape(rows.shape)
 
     def state_out(self, rows: Rows, returned: list[Any]) -> dict[str, Tensor]:
@@ -164,9 +164,9 @@ class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSuper
         self, *, learner: Any, module_id: str, config: Any, batch: dict[str, Any], fwd_out: dict[str, Any],
         **kwargs: Any,
     ) -> Tensor:  # fmt: skip
-        """Return the learner's loss after the model's `custom_loss`, and report the model's `metrics`.
+        """Apply the model's `custom_loss` to the learner's loss and return it; report the model's `metrics`.
 
-        The model receives the batch's real rows, without sequence padding.
+        The model receives the batch's rows without sequence padding.
         """
         loss = learner.compute_loss_for_module(module_id=module_id, config=config, batch=batch, fwd_out=fwd_out)
         if self._has_loss:
@@ -184,7 +184,7 @@ class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSuper
         return found_loss
 
     def make_target_networks(self) -> None:
-        """Copy the model; called by the learners of APPO and DQN."""
+        """Copy the model; called by APPO's and DQN's learners."""
         self.target = make_target_network(self.model)
 
     def get_target_network_pairs(self) -> list[tuple[Any, Any]]:
@@ -192,7 +192,7 @@ class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSuper
         return [(self.model, self.target)]
 
     def get_non_inference_attributes(self) -> list[str]:
-        """Return the attributes that acting does not need."""
+        """Return the attributes that are not needed for acting."""
         return ["target"]
 
     def __reduce__(self) -> Any:
@@ -211,7 +211,7 @@ class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSuper
         """Set the weights.
 
         Raises:
-            SavedPolicyError: They belong to a different environment or to different parts.
+            SavedPolicyError: The weights belong to a different environment or to different parts.
         """
         weights = dict(state)
         check_same(self.policy, weights.pop(IDENTITY, None))
@@ -229,7 +229,7 @@ def _rebuilt(cls: type[CatalogModule], arguments: dict[str, Any], state: dict[st
 
 
 def folded(value: Any) -> Any:
-    """Reshape `[S, T, ...]` to `[S * T, ...]`, for each part of a structure."""
+    """Reshape `[S, T, ...]` to `[S * T, ...]` for each tensor in a structure."""
     return tree.map_structure(lambda part: part.flatten(0, 1), value)
 
 

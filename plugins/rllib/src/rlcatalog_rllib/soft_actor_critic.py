@@ -1,4 +1,4 @@
-"""The RLModule for SAC: a catalog actor, and critics with trunks of the same kind."""
+"""The RLModule for SAC, with a catalog actor and critics that have trunks of the same kind."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rlcatalog_torch import flat_sample
 
 
 class ChoiceCritic(nn.Module):
-    """Critic for discrete actions: a second model like the actor's, which outputs the values of all actions.
+    """Critic for discrete actions: a model with the actor's architecture, which outputs the values of all actions.
 
     Args:
         policy: The policy from whose parts the critic's model is built.
@@ -38,7 +38,7 @@ class ChoiceCritic(nn.Module):
 
 
 class NumberCritic(nn.Module):
-    """Critic for continuous actions, which are concatenated with a trunk's features before a further hidden layer.
+    """Critic for continuous actions, which it concatenates with a trunk's features before another hidden layer.
 
     Args:
         policy: The policy from whose parts the critic's trunk is built.
@@ -58,7 +58,7 @@ class NumberCritic(nn.Module):
         self.joint = nn.Sequential(nn.Linear(width + codec.width, width), nn.ReLU(), nn.Linear(width, 1))
 
     def forward(self, obs: Tensor, actions: Tensor) -> Tensor:
-        """Return the values `[B]` of raw actions `[B, width]`, which are scaled to [-1, 1]."""
+        """Return the values `[B]` of raw actions `[B, width]`, after scaling them to [-1, 1]."""
         features = self.trunk({"obs": obs, "is_training": True}, [], None)[0].flatten(1)
         scaled = (actions.reshape(len(features), -1) - self.get_buffer("middle")) / self.get_buffer("reach")
         values: Tensor = self.joint(torch.cat([features, scaled], 1))[:, 0]
@@ -68,8 +68,8 @@ class NumberCritic(nn.Module):
 class CatalogSACModule(CatalogModule, QNetAPI):
     """RLModule for SAC with an actor and one or two critics (Haarnoja et al. 2018; discrete: Christodoulou 2019).
 
-    The actor is the catalog's model with its distribution, which must be bounded; the model's value branch is not used.
-    Densities refer to actions between -1 and 1, as in RLlib's module, so that the target entropy keeps its meaning.
+    The actor is the catalog's model and distribution, which must be bounded; the model's value branch is not used.
+    As in RLlib's module, densities refer to actions between -1 and 1, so that the target entropy keeps its meaning.
     """
 
     def setup(self) -> None:
@@ -159,7 +159,7 @@ class CatalogSACModule(CatalogModule, QNetAPI):
         return self._q_values(batch)
 
     def forward_target(self, batch: Mapping[str, Any]) -> Any:
-        """Return the same as `compute_q_values`, from the target networks."""
+        """Return the values that `compute_q_values` returns, but from the target networks."""
         return self._q_values(batch, target=True)
 
     def _q_values(self, batch: Mapping[str, Any], target: bool = False) -> Tensor:
@@ -180,7 +180,7 @@ class CatalogSACModule(CatalogModule, QNetAPI):
 
 
 class _Trained:
-    """A net's parameters, except those of its value branch, for Ray's learner."""
+    """View of a net's parameters without its value branch, for Ray's learner."""
 
     def __init__(self, model: Any) -> None:
         self._model = model

@@ -1,8 +1,8 @@
 """Spaces of encoded observations, which Ray passes from environments to modules.
 
 An encoded observation is an array or a dict. In the dict, `"obs"` is the array, `"mask"` contains the action mask's
-columns, and `"views"` contains the model's views of the past. The attribute `original_space` of the space is the
-environment's space.
+columns, and `"views"` contains the model's past views. The space's attribute `original_space` is the environment's
+space.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ OBS, MASK, VIEWS = "obs", "mask", "views"
 
 
 def encoded_space(policy: Policy) -> Any:
-    """Return the space of observations from `EncodeObservations`."""
+    """Return the space of observations that `EncodeObservations` returns."""
     array = policy.encoded_space
     whole: Any = copy.copy(array)
     if isinstance(array, spaces.Box):
@@ -42,10 +42,10 @@ def encoded_space(policy: Policy) -> Any:
 
 
 def original_space(space: Any) -> Any:
-    """Return the environment's space for a space of encoded observations.
+    """Return the environment's space, which a space of encoded observations stores.
 
     Raises:
-        ConfigError: The space is not from `EncodeObservations`.
+        ConfigError: The space was not created by `EncodeObservations`.
     """
     if (found := getattr(space, "original_space", None)) is None:
         raise ConfigError(
@@ -70,7 +70,7 @@ def _space_of(value: Any) -> Any:
 
 
 def encoded_rows(encoded: Array, **columns: Iterable[Any] | None) -> list[Any]:
-    """Split encoded observations into single ones: arrays or, with further columns, dicts that contain both.
+    """Split encoded observations into single ones: arrays, or, if there are further columns, dicts that contain both.
 
     Args:
         encoded: Encoded observations `[B, ...]`.

@@ -22,7 +22,7 @@ def search_options(model: Mapping[str, Any]) -> dict[str, list[Any]]:
         model: The model config; values may be `tune.grid_search([...])` or a distribution such as `tune.choice([...])`.
 
     Raises:
-        ConfigError: A value depends on others (`tune.sample_from`), or a search is empty.
+        ConfigError: A value depends on other values (`tune.sample_from`), or a grid search is empty.
     """
     found = {}
     for key, value in model.items():
@@ -46,7 +46,7 @@ def check_encoding(options: Mapping[str, list[Any]], policy: Policy, build: Call
     Args:
         options: The result of `search_options`.
         policy: The policy built with the first value of each key.
-        build: Builds the policy with other values of some keys.
+        build: Callable that builds the policy with other values for some keys.
 
     Raises:
         ConfigError: The search changes this.

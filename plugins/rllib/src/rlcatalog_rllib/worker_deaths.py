@@ -1,7 +1,7 @@
-"""Count of the deaths of an environment runner's processes, across Ray's restarts.
+"""Count of how often an environment runner's process died, across Ray's restarts.
 
 When a runner's process dies, Ray restarts it, by default up to a thousand times, and the driver waits. If a runner
-always died in its constructor or first steps, the run would never end or report an error.
+always died in its constructor or its first steps, the run would neither end nor report an error.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _CAUSES = (r"\*\*\* (SIG[A-Z]+) received", r"^Fatal Python error: (.+)$", r"^(\w
 
 
 def record_start() -> WorkerError | None:
-    """Record the start of this process as a runner; return an error if too many earlier processes died.
+    """Record that this process started as a runner; return an error if too many earlier processes died.
 
     The record is in Ray's key-value store, under the actor's id, which does not change when Ray restarts it.
     """
@@ -32,8 +32,8 @@ def record_start() -> WorkerError | None:
         last = starts[-1]
         return WorkerError(
             f"An environment runner's process died {len(starts)} times in a row before it collected any data. Cause of"
-            f" the last death: {_cause(Path(last['log']))}. Its log, on {last['machine']}: {last['log']}. Fix the"
-            " cause. To debug it, set config.env_runners(num_env_runners=0): then it happens in the driver's process."
+            f" the last death: {_cause(Path(last['log']))}. The log, on {last['machine']}: {last['log']}. Fix the"
+            " cause. To debug it, set config.env_runners(num_env_runners=0): it then happens in the driver's process."
         )
     log = ray._private.worker.global_worker.get_err_file_path()
     starts.append({"machine": this_machine(), "log": log})
@@ -42,7 +42,7 @@ def record_start() -> WorkerError | None:
 
 
 def forget_starts() -> None:
-    """Clear the record; called once this process has collected data."""
+    """Clear the record; this is called once the process has collected data."""
     _internal_kv_del(_key())
 
 
@@ -51,7 +51,7 @@ def _key() -> bytes:
 
 
 def _cause(log: Path) -> str:
-    """Return the cause of death in a process's log."""
+    """Return the cause of death from a process's log."""
     try:
         text = log.read_text(encoding="utf-8", errors="replace")
     except OSError:  # on another node

@@ -1,8 +1,8 @@
-"""Checkpoints of a run with any engine: folders named by steps, each written completely or not at all.
+"""Run checkpoints for any engine: folders named by steps, each written completely or not at all.
 
-A new checkpoint whose name is already taken is first given a successor's name. If its writer is killed, either the old
-checkpoint or its successor is complete; `newest_checkpoint` finds it, and the next writer tidies up. Links are not
-followed.
+A new checkpoint whose name is already taken is first written under a temporary successor name. If its writer is killed,
+either the old checkpoint or its successor is complete; `newest_checkpoint` finds it, and the next writer cleans up.
+Links are not followed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NEXT = ".rlcatalog-next"
 
 
 def checkpoint_name(steps: int) -> str:
-    """Return the name of a checkpoint after a number of environment steps; names sort by this number."""
+    """Return the name for a checkpoint after a number of environment steps; names sort by this number."""
     return f"step-{steps:09d}"
 
 
@@ -38,14 +38,14 @@ def checkpoint_steps(path: Path) -> int | None:
 
 
 def checkpoints_of(directory: Path) -> list[Path]:
-    """Return the checkpoints of a run, sorted by step, without links."""
+    """Return a run's checkpoints, sorted by step; links are omitted."""
     named = [path for path in _inside(directory) if checkpoint_steps(path) is not None]
     whole = [path for path in named if path.is_dir() and not path.is_symlink()]
     return sorted(whole, key=lambda path: checkpoint_steps(path) or 0)
 
 
 def newest_checkpoint(directory: Path) -> Path:
-    """Return the last checkpoint of a run, or the folder itself if it is a checkpoint.
+    """Return a run's last checkpoint, or the folder itself if it is a checkpoint.
 
     Raises:
         SavedPolicyError: The run's checkpoint folder is a link.
@@ -59,17 +59,17 @@ def newest_checkpoint(directory: Path) -> Path:
 
 
 def run_of(directory: Path) -> Path:
-    """Return the folder of the run that a checkpoint belongs to, or the folder itself if it is a run's folder."""
+    """Return the run folder that a checkpoint belongs to, or the folder itself if it is a run folder."""
     inside = checkpoint_steps(directory.resolve()) is not None
     return directory.resolve().parent.parent if inside else directory
 
 
 @contextmanager
 def new_checkpoint(folder: Path) -> Iterator[Path]:
-    """Yield a folder for a checkpoint; the folder gets its final name when all files are on disk.
+    """Context manager that yields a folder for a checkpoint, and renames it once all files are on disk.
 
     Args:
-        folder: The checkpoint's folder; an existing one is replaced.
+        folder: The checkpoint's folder; an existing folder is replaced.
 
     Raises:
         SavedPolicyError: The files cannot be written; other checkpoints are unchanged.
@@ -92,12 +92,12 @@ def new_checkpoint(folder: Path) -> Iterator[Path]:
 
 
 def prune_checkpoints(directory: Path, keep: int, last: int | None = None) -> None:
-    """Remove all except a run's last checkpoints, and unfinished checkpoints from dead processes.
+    """Remove all but a run's last checkpoints, and unfinished checkpoints left by dead processes.
 
     Args:
         directory: The run's folder, which the caller has locked.
         keep: Number of checkpoints to keep.
-        last: If given, also remove checkpoints after this step.
+        last: If not None, checkpoints after this step are also removed.
     """
     found = checkpoints_of(directory)
     later = [path for path in found if last is not None and (checkpoint_steps(path) or 0) > last]
@@ -139,7 +139,7 @@ def _replace(folder: Path, temporary: Path) -> None:
 
 
 def _tidy(folder: Path) -> None:
-    """Finish the work of a killed writer: rename a successor to the checkpoint, unless that exists."""
+    """Finish a killed writer's work: rename a successor to the checkpoint, unless the checkpoint exists."""
     successor = _successor(folder)
     if os.path.lexists(folder):
         _discard(successor)
@@ -152,7 +152,10 @@ def _tidy(folder: Path) -> None:
 
 
 def _discard(path: Path) -> None:
-    """Remove a checkpoint, or a file with this name. Rename it first, so that a half-removed one does not count."""
+    """Remove a checkpoint, or a file with this name.
+
+    It is renamed first, so that a partly removed checkpoint is not mistaken for a complete one.
+    """
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path.rename(_beside(path)), ignore_errors=True)
     else:

@@ -1,4 +1,4 @@
-"""Curves of one or several runs, with the interquartile mean over seeds and its interval.
+"""Learning curves for one or several runs, with the interquartile mean over seeds and its interval.
 
 Agarwal et al. (2021) recommend this for small numbers of seeds.
 """
@@ -42,7 +42,7 @@ class Group(NamedTuple):
         runs: The runs.
         steps: Environment steps, `[points]`.
         middle: Interquartile mean of the returns at each step, `[points]`; for a single run, its return.
-        interval: Lower and upper ends of the 95 % interval, `[2, points]`; None for a single run.
+        interval: Lower and upper ends of the 95% interval, `[2, points]`; None for a single run.
     """
 
     label: str
@@ -53,15 +53,15 @@ class Group(NamedTuple):
 
 
 def compare(runs: Sequence[Run], by: str | None = None) -> list[Group]:
-    """Return the curves of runs, up to where the shortest run ends.
+    """Return the runs' curves, up to the step at which the shortest run ends.
 
     Args:
         runs: Runs in one environment.
-        by: Setting that groups the runs: `"model"`, `"framework"`, `"algorithm"`, or a key of the algorithm or the
-            model. If None, everything except the seed.
+        by: Setting by which to group the runs: `"model"`, `"framework"`, `"algorithm"`, or a key of the algorithm or
+            the model. If None, all settings except the seed.
 
     Raises:
-        ConfigError: The environments differ, a run has no returns yet, or no run has a key called `by`.
+        ConfigError: The runs' environments differ, a run has no returns yet, or no run has a key named `by`.
     """
     _check_environment(runs)
     curves = [_curve(run) for run in runs]
@@ -88,7 +88,7 @@ def compare(runs: Sequence[Run], by: str | None = None) -> list[Group]:
 
 
 def _check_environment(runs: Sequence[Run]) -> None:
-    """Raise an error unless there are runs, and all of them used the same environment."""
+    """Raise an error unless there are runs and all of them used the same environment."""
     if not runs:
         raise ConfigError("compare: no runs to compare.")
     for run in runs:
@@ -116,7 +116,7 @@ def check_picture(path: Path) -> None:
 
 
 def draw(path: Path, rows: Sequence[Row], title: str) -> None:
-    """Plot the learning curve: the mean return of the last 100 episodes against environment steps."""
+    """Plot a learning curve: the mean return of the last 100 episodes against environment steps."""
     points = [(row.timesteps_total, row.episode_return_mean) for row in rows if row.episode_return_mean is not None]
     figure, axes = _figure(4, title, "mean return, last 100 episodes")
     axes.plot([x for x, _ in points], [y for _, y in points], color="#1f6fb2")
@@ -124,7 +124,7 @@ def draw(path: Path, rows: Sequence[Row], title: str) -> None:
 
 
 def draw_groups(path: Path, groups: Sequence[Group], title: str) -> None:
-    """Plot curves in one picture.
+    """Plot several curves in one picture.
 
     Args:
         path: File for the picture; its suffix selects the format.
@@ -152,7 +152,7 @@ def draw_groups(path: Path, groups: Sequence[Group], title: str) -> None:
 
 
 def _figure(height: float, title: str, returns: str) -> tuple[Any, Any]:
-    """Return a figure for returns against environment steps, and its axes."""
+    """Return a figure for plotting returns against environment steps, and its axes."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, height), layout="constrained")
@@ -180,7 +180,7 @@ def _curve(run: Run) -> tuple[Array, Array]:
 
 
 def settings_of(run: Run) -> dict[str, Any]:
-    """Return a run's flat settings without its seed: algorithm, framework, and all keys."""
+    """Return a run's settings as a flat dict without the seed: algorithm, framework and all keys."""
     algorithm, model, parts = (table_in(run.config, name) for name in ("algorithm", "model", "parts"))
     keys = {key: value for key, value in algorithm.items() if key not in ("name", "seed", *_PLAIN)}
     return {
@@ -200,7 +200,7 @@ def shown_algorithm(run: Run) -> str:
 
 
 def _chosen(run: Run, by: str | None, runs: Sequence[Run]) -> dict[str, Any]:
-    """Return a run's settings that distinguish curves."""
+    """Return the settings of a run that can distinguish curves."""
     settings = settings_of(run)
     if by is None:
         return settings
@@ -217,7 +217,7 @@ def _chosen(run: Run, by: str | None, runs: Sequence[Run]) -> dict[str, Any]:
 
 
 def _labels(found: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return short labels that distinguish several settings."""
+    """Return short labels that tell several settings apart."""
     names = list(dict.fromkeys(key for settings in found for key in settings))
     if len(names) == 1:
         return [_written(names[0], settings.get(names[0])) for settings in found]
@@ -244,7 +244,7 @@ def _text(settings: Mapping[str, Any], names: Sequence[str]) -> str:
 
 
 def _written(name: str, value: Any) -> str:
-    """Return a setting's text in labels."""
+    """Return the text for a setting in a label."""
     text = "-" if value is None else value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
     return one_line(text if name in _PLAIN else f"{name}={text}", LONGEST)
 
@@ -256,8 +256,8 @@ def interquartile_mean(returns: Array, axis: int = 0) -> Array:
     """Return the interquartile mean; for fewer than four runs, the mean.
 
     Args:
-        returns: Returns, with the runs along `axis`.
-        axis: The axis along which runs differ, which is removed.
+        returns: Mean returns, with the runs along `axis`.
+        axis: The axis of the runs, which is removed.
     """
     ordered = np.sort(np.moveaxis(returns, axis, 0), axis=0)
     cut = int(CUT * len(ordered))
@@ -265,9 +265,9 @@ def interquartile_mean(returns: Array, axis: int = 0) -> Array:
 
 
 def interval(returns: Array) -> Array:
-    """Return the 95 % interval of the interquartile mean: percentiles over a bootstrap of the runs, `[2, points]`.
+    """Return the 95% interval of the interquartile mean, `[2, points]`: percentiles from a bootstrap over the runs.
 
-    The draws are the same each time, so that pictures are reproducible.
+    The random draws are the same each time, so that pictures are reproducible.
 
     Args:
         returns: `[runs, points]`.

@@ -1,4 +1,4 @@
-"""Engines for `rlcatalog train`, and plans, which describe a new or a resumed run."""
+"""Engines for `rlcatalog train`, and plans, which describe new or resumed runs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MOST = (1 << 53) - 1
 
 
 class RunOptions(msgspec.Struct, kw_only=True, frozen=True):
-    """Options for every engine, stored under `run` in a run's `config.json`. Engines add options in a subclass.
+    """Options that every engine has, stored under `run` in a run's `config.json`. An engine adds options in a subclass.
 
     Attributes:
         engine: The engine's name.
@@ -37,7 +37,7 @@ class RunOptions(msgspec.Struct, kw_only=True, frozen=True):
         keep_checkpoints: Number of checkpoints to keep.
         eval_every: Environment steps between two evaluations; 0: no evaluations.
         eval_episodes: Episodes per evaluation.
-        stop_at: Mean return that ends the run, or None.
+        stop_at: Mean return at which the run ends, or None.
         log: Names of logs in addition to `metrics.jsonl`.
     """
 
@@ -53,16 +53,16 @@ class RunOptions(msgspec.Struct, kw_only=True, frozen=True):
 
 @dataclass(frozen=True)
 class RunPlan:
-    """Plan of a run for an engine.
+    """Plan that an engine receives for a run.
 
     Attributes:
-        env_id: The environment, with the module that registers it if the user passed one.
+        env_id: The environment's id, with the module that registers it if the user passed one.
         options: The options, an instance of the engine's `options`.
         algorithm: The algorithm's name.
         seed: The run's initial seed.
-        model: The model config, as typed.
-        settings: Keys of the algorithm, as typed.
-        typed: Names of the options that were typed; a resumed run reads the others from its folder.
+        model: The model config that the user typed.
+        settings: The algorithm config keys that the user typed.
+        typed: Names of the options that the user typed; a resumed run reads the others from its folder.
         folder: The folder of a resumed run, or None.
         checkpoint: The checkpoint to resume from, or None.
         steps: The number of environment steps at that checkpoint.
@@ -83,22 +83,22 @@ class RunPlan:
 
 
 class Engine:
-    """Base class for engines. An instance trains one run; it builds everything, new or from the plan's checkpoint.
+    """Base class for engines. An instance trains one run, and builds everything for it, from scratch or a checkpoint.
 
-    The constructor runs before the run's folder exists, and raises an error if the run cannot be trained.
+    The constructor is called before the run's folder exists, and raises an error if the run cannot be trained.
 
     Attributes:
-        options: Class of the options. A field with the name of an existing `rlcatalog train` option receives its value.
-            Any other field adds an option: `Annotated[int, Meta(description="…", extra={"metavar": "N"})]`. With the
-            metavar `"PATH"`, each of several seeds gets a separate folder.
+        options: Class of the options. A field named like an existing `rlcatalog train` option receives that option's
+            value. Any other field adds an option: `Annotated[int, Meta(description="…", extra={"metavar": "N"})]`. With
+            the metavar `"PATH"`, each seed gets a separate folder if there are several.
         algorithms: Names for `--algo`; the first is the default.
         checkpoint: Name of a file or folder that each of the engine's checkpoints contains.
         packages: Modules whose versions are recorded, if they are imported.
         fixed: Options that a resumed run keeps unchanged.
         reserved: Keys that `--set` does not accept → the option that sets them.
-        not_restored: Sentence for the user about state that a resumed run does not restore, or empty.
+        not_restored: Sentence that tells the user which state a resumed run does not restore; may be empty.
         trusts_checkpoints: Whether reading a checkpoint can run code, as with a pickle. Folders are not trusted, so
-            `--resume` then also needs `--engine`.
+            `--resume` then also requires `--engine`.
         ends_at_once: Whether Ctrl-C may raise `Interrupted` anywhere within `learn`; otherwise the engine checks
             `session.interrupts`.
 
@@ -122,7 +122,7 @@ class Engine:
     def __init__(self, plan: RunPlan) -> None:
         if plan.algorithm not in (self.algorithms or (plan.algorithm,)):
             raise SavedPolicyError(
-                f"{plan.folder}: a run of the algorithm {shown(plan.algorithm)}, which its engine does not have."
+                f"{plan.folder}: the run's engine does not have its algorithm, {shown(plan.algorithm)}."
             )
         self.plan = plan
 
@@ -140,10 +140,10 @@ class Engine:
         raise NotImplementedError
 
     def prepare_folder(self, folder: Path) -> None:
-        """Prepare the folder before the run writes into it; for example, remove files from an earlier run."""
+        """Prepare the folder before the run writes to it; for example, remove files from an earlier run."""
 
     def learn(self, session: Session) -> None:
-        """Train until `session.options.steps`, or until `session.stopping` is set.
+        """Train until `session.options.steps` is reached or `session.stopping` is set.
 
         Report each row of metrics with `session.report`, and write checkpoints with `session.save_checkpoint`,
         including one at the end.
@@ -158,7 +158,7 @@ class Engine:
 
 
 def describe_policy(policy: Policy) -> dict[str, Any]:
-    """Return a policy's entry in `config.json`."""
+    """Return the entry for a policy in `config.json`."""
     parts = {slot: part.name for slot, part in policy.resolution.components().items()}
     return {"framework": policy.framework, "model": plain(policy.config), "parts": parts}
 
@@ -170,7 +170,7 @@ def new_plan(kind: type[Engine], engine: str, env_id: str, typed: Mapping[str, A
         kind: The engine's class.
         engine: The engine's name.
         env_id: The environment.
-        typed: Explicitly given options by name.
+        typed: Options that were passed explicitly, by name.
 
     Raises:
         ConfigError: A value is invalid.
@@ -191,19 +191,19 @@ def new_plan(kind: type[Engine], engine: str, env_id: str, typed: Mapping[str, A
 def resumed_plan(
     kind: type[Engine], directory: Path, config: dict[str, Any], typed: Mapping[str, Any], imported: Collection[str]
 ) -> RunPlan:
-    """Return the plan of a resumed run. Nothing is loaded or changed.
+    """Return the plan of a resumed run. This does not load or change anything.
 
-    From here on, the engine opens files in this folder by name, so links and pipes are rejected.
+    The engine later opens files in this folder by name, so links and pipes are rejected here.
 
     Args:
         kind: The class of the engine that `engine_of` names.
-        directory: The folder of the run or of one of its checkpoints.
+        directory: The run's folder, or the folder of one of its checkpoints.
         config: The run's `config.json`, as returned by `read_config`.
-        typed: Options that replace the run's options.
-        imported: Modules that the user passed with `--import`; see `read_config`.
+        typed: Options that override the run's options.
+        imported: Modules passed with `--import`; see `read_config`.
 
     Raises:
-        SavedPolicyError: The run's config lacks the options, the run has no checkpoint, or its folder contains a link.
+        SavedPolicyError: The run's config lacks the options, the run has no checkpoint, or the folder contains a link.
         ConfigError: All steps are done, or a value is invalid.
     """
     folder, run, algorithm = run_of(directory), config["run"], config["algorithm"]
@@ -250,7 +250,7 @@ def engine_of(folder: Path, config: Mapping[str, Any]) -> str:
 
 
 def _options(kind: type[Engine], begun: Mapping[str, Any], typed: Mapping[str, Any]) -> Any:
-    """Return an engine's options; values from the command line are text if the command does not know the option."""
+    """Return an engine's options; for options that the command does not know, command-line values are text."""
     values = {name: value for name, value in typed.items() if name in kind.options.__struct_fields__}
     try:
         return msgspec.convert({**begun, **values}, kind.options, strict=False)

@@ -1,4 +1,4 @@
-"""Evaluation of a policy over episodes, without changing the process's random state."""
+"""Policy evaluation over episodes that does not change the process's random state."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ def play(
     explore: bool = False,
     on_episode: Callable[[float], None] | None = None,
 ) -> list[float]:
-    """Play fresh episodes and return their undiscounted returns.
+    """Play new episodes, and return their undiscounted returns.
 
-    Each environment plays a fixed share of the episodes, because taking the first episodes to finish would favor short
-    ones.
+    Each environment plays a fixed share of the episodes, because counting the first episodes to finish would favor
+    short ones.
 
     Args:
         policy: The policy.
-        env: Function that creates one environment; or a vector environment, which is reset and left open.
+        env: Function that creates one environment, or a vector environment, which is reset and left open.
         episodes: Number of episodes.
         seed: Seed of the environments.
-        explore: Whether to sample actions, instead of taking the most likely ones.
-        on_episode: Called with the return of each finished episode.
+        explore: Whether to sample actions instead of taking the most likely ones.
+        on_episode: Function that is called with each finished episode's return.
     """
     if not isinstance(env, VectorEnv):
         copies = [env] * min(episodes, SIDE_BY_SIDE)
@@ -70,7 +70,7 @@ def play(
 
 
 def summarize(returns: list[float], sampled: list[float]) -> dict[str, float]:
-    """Return the metrics of an evaluation.
+    """Return an evaluation's metrics.
 
     Args:
         returns: Returns of episodes played with the most likely actions.
@@ -93,7 +93,7 @@ def get_state(policy: Policy) -> dict[str, Any]:
 
 
 def set_state(policy: Policy, state: Mapping[str, Any]) -> None:
-    """Set the states that `get_state` returned."""
+    """Restore the states that `get_state` returned."""
     random.setstate(state["python"])
     np.random.set_state(state["numpy"])
     policy.set_random_state(state["policy"])
@@ -101,7 +101,7 @@ def set_state(policy: Policy, state: Mapping[str, Any]) -> None:
 
 @contextmanager
 def kept(policy: Policy) -> Iterator[None]:
-    """Context manager that restores all random generators at the end."""
+    """Context manager that restores all random generators on exit."""
     state = get_state(policy)
     try:
         yield

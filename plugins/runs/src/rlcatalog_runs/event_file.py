@@ -1,8 +1,8 @@
-"""TensorBoard event files, written with only the standard library.
+"""Writer for TensorBoard event files that uses only the standard library.
 
-An event file is a sequence of records: a length and the bytes of one event, each with a checksum. An event is a
-protocol-buffer message, whose field numbers are defined in `event.proto` and `summary.proto` in TensorFlow's core.
-Other packages for event files import PyTorch or TensorFlow if installed, which takes seconds.
+An event file is a sequence of records. Each record contains a length and an event's bytes, each with a checksum. An
+event is a protocol-buffer message, whose field numbers are defined in `event.proto` and `summary.proto` in TensorFlow's
+core. Other packages that write event files import PyTorch or TensorFlow if installed, which takes seconds.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class EventFile:
     """New event file.
 
     Args:
-        folder: Folder for the file; created if missing. TensorBoard reads a folder's files in order of creation.
-        purge_step: TensorBoard hides the events in earlier files from this step on.
+        folder: Folder for the file; created if missing. TensorBoard reads the files in a folder in order of creation.
+        purge_step: TensorBoard hides events in earlier files from this step onwards.
     """
 
     def __init__(self, folder: Path, purge_step: int | None = None) -> None:
@@ -83,7 +83,7 @@ def _varint(number: int) -> bytes:
 
 
 def _checksum(data: bytes) -> bytes:
-    """Return the record's checksum: CRC-32C, rotated by 15 bits, plus a constant."""
+    """Return a record's checksum: its CRC-32C, rotated by 15 bits, plus a constant."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc = _CRC[(crc ^ byte) & 0xFF] ^ crc >> 8

@@ -1,4 +1,4 @@
-"""Folder for a training run with any engine: it contains one run, and only one process writes to it."""
+"""Folders for training runs with any engine: each contains one run, and only one process writes to it."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ _IMPORT_PATH = re.compile(r"\s*([^\W\d][\w.]*)\s*:(?!//).+", re.DOTALL)
 def default_folder(env_id: str, algorithm: str | None = None, seed: int | Sequence[int] = 0) -> Path:
     """Create a new folder for a run and return it: `runs/CartPole-v1/2026-11-23T04-15-07-seed0`, in UTC.
 
-    Names sort by time. A second run in the same second gets a different name.
+    Names sort by time. A second run that starts in the same second gets a different name.
 
     Args:
-        env_id: The environment, as given on the command line.
-        algorithm: The algorithm, if the command has several; it comes before the seed.
+        env_id: The environment, as passed on the command line.
+        algorithm: The algorithm, if the command has several; its name precedes the seed.
         seed: The seed, or the seeds of several runs in one folder.
     """
     parent = RUNS / (re.sub(r"[^\w.-]", "_", env_id).strip(".") or "_")
@@ -70,7 +70,7 @@ def default_folder(env_id: str, algorithm: str | None = None, seed: int | Sequen
 
 
 def refuse_taken(folder: Path, overwrite: bool) -> None:
-    """Raise an error if a folder contains a run and `overwrite` is not set; change nothing.
+    """Raise an error, without changing anything, if a folder contains a run and `overwrite` is not set.
 
     Raises:
         RunFolderError: The folder contains a run.
@@ -86,7 +86,7 @@ def refuse_taken(folder: Path, overwrite: bool) -> None:
 
 @contextmanager
 def run_folder(folder: Path, overwrite: bool = False, *, resume: bool = False) -> Iterator[None]:
-    """Create a folder for a run and lock it; the lock ends with the block or the process.
+    """Create a folder for a run and lock it until the block or the process ends.
 
     Args:
         folder: The folder.
@@ -94,7 +94,7 @@ def run_folder(folder: Path, overwrite: bool = False, *, resume: bool = False) -
         resume: Whether to resume the run in the folder; nothing is removed.
 
     Raises:
-        RunFolderError: The folder contains a run, or another run is writing into it.
+        RunFolderError: The folder contains a run, or another run is writing to it.
         SavedPolicyError: There is no run to resume.
     """
     if resume:
@@ -106,9 +106,7 @@ def run_folder(folder: Path, overwrite: bool = False, *, resume: bool = False) -
         try:
             stack.enter_context(locked(folder, wait=False))
         except BlockingIOError as error:
-            raise RunFolderError(
-                f"{folder}: another run is writing into it. Pass another folder with --out."
-            ) from error
+            raise RunFolderError(f"{folder}: another run is writing to it. Pass another folder with --out.") from error
         try:
             if not resume:
                 refuse_taken(folder, overwrite)
@@ -120,7 +118,7 @@ def run_folder(folder: Path, overwrite: bool = False, *, resume: bool = False) -
 
 
 def _clear(folder: Path) -> None:
-    """Remove only the files that belong to the run. A link is removed, but not its target."""
+    """Remove only the files that belong to the run. A link is removed, but its target is not."""
     for name in (*_RUN, *_ALSO):
         _remove(folder / name, forget)
     for name in (CHECKPOINTS, *_BESIDE):
@@ -148,13 +146,13 @@ def _remove(path: Path, remove_folder: Callable[[Path], None] = shutil.rmtree) -
 
 
 def write_config(folder: Path, env_id: str, config: Mapping[str, Any]) -> None:
-    """Write the resolved config of a run.
+    """Write a run's resolved config.
 
     Args:
         folder: The run's folder.
-        env_id: The environment, as given on the command line. For `module:Id`, only the id is the run's environment;
-            the file records the module, but this does not cause it to be imported.
-        config: The rest of the config.
+        env_id: The environment, as passed on the command line. For `module:Id`, the run's environment is only the id;
+            the file records the module, but nothing imports it because of that.
+        config: The remaining config.
     """
     module, colon, name = env_id.rpartition(":")
     about = {"env": name, **({"env_module": module} if colon else {}), **config}
@@ -184,11 +182,11 @@ class _Config(msgspec.Struct):
 
 
 def read_config(folder: Path, imported: Iterable[str] = ()) -> dict[str, Any]:
-    """Read the config of a run, without importing the modules that it names.
+    """Read a run's config without importing the modules that it names.
 
     Args:
         folder: The folder.
-        imported: Modules that the user passed with `--import`; the names of environments may contain them.
+        imported: Modules passed with `--import`; environment names may contain them.
 
     Raises:
         SavedPolicyError: The folder contains no run, or its config is damaged or contains import paths.
@@ -213,14 +211,14 @@ def read_config(folder: Path, imported: Iterable[str] = ()) -> dict[str, Any]:
 
 
 def import_modules(names: Iterable[str], env_id: str | None = None) -> str | None:
-    """Import modules that the user named, which register environments.
+    """Import the modules, named by the user, that register environments.
 
     Args:
         names: The modules.
         env_id: An environment, or None.
 
     Returns:
-        The environment. If one of the modules has just registered it, its name includes the module.
+        The environment. If one of the modules has just registered the environment, its name includes the module.
 
     Raises:
         UnknownNameError: A module cannot be imported.
@@ -245,8 +243,8 @@ def refuse_imports(path: Path, value: Any, imported: Iterable[str] = (), advice:
     Args:
         path: The file.
         value: The value, as parsed JSON.
-        imported: Modules that the user passed with `--import`, which are allowed.
-        advice: What to do if the module is trusted. If None, `--import`.
+        imported: Modules passed with `--import`, which are allowed.
+        advice: What to do if the user trusts the module. If None, `--import`.
 
     Raises:
         SavedPolicyError: The value contains an import path, or is nested too deeply to search.
@@ -264,7 +262,7 @@ def refuse_imports(path: Path, value: Any, imported: Iterable[str] = (), advice:
 
 
 def _import_paths(value: Any) -> list[tuple[str, str]]:
-    """Return the import paths in a value, each with its module."""
+    """Return the import paths found in a value, each with its module."""
     if isinstance(value, dict):
         return _import_paths([*value.keys(), *value.values()])
     if isinstance(value, list):
@@ -274,7 +272,7 @@ def _import_paths(value: Any) -> list[tuple[str, str]]:
 
 
 def policy_of(directory: Path) -> Path:
-    """Return the folder with the policy in a run's folder, or the folder itself if it is a saved policy.
+    """Return the policy's folder within a run's folder, or the folder itself if it is a saved policy.
 
     Raises:
         SavedPolicyError: The policy's folder is a link.
@@ -286,12 +284,12 @@ def policy_of(directory: Path) -> Path:
 
 
 def unwritten_spaces(manifest: Manifest, env: Any, catalog: Catalog | None = None) -> dict[str, Any]:
-    """Return the environment's spaces that a saved policy cannot store, by name.
+    """Return the environment's spaces that are not stored in a saved policy, by name.
 
     Args:
         manifest: The policy's manifest.
-        env: The environment, in any form that `rlcatalog.catalog.make_env` takes.
-        catalog: The catalog whose wrappers are applied. If None, the process's.
+        env: The environment, in any form that `rlcatalog.catalog.make_env` accepts.
+        catalog: The catalog that provides the wrappers. If None, the process's.
     """
     names = [name for name in ("observation_space", "action_space") if getattr(manifest, name) is None]
     if not names:

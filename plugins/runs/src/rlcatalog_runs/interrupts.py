@@ -11,7 +11,7 @@ from typing import Any
 
 
 class Interrupted(KeyboardInterrupt):
-    """Exception for a signal that asked the run to stop.
+    """Exception raised when a signal asks the run to stop.
 
     Args:
         number: The signal.
@@ -23,12 +23,12 @@ class Interrupted(KeyboardInterrupt):
 
     @property
     def exit_status(self) -> int:
-        """Exit status of a process that was ended by a signal, as shells expect it."""
+        """Exit status that shells expect from a process that was ended by a signal."""
         return 128 + self.number
 
 
 class Interrupts:
-    """Requests to stop that arrive while a run cannot stop.
+    """Pending request to stop, which arrived while the run could not stop.
 
     Attributes:
         pending: The signal that asked the run to stop, or None.
@@ -52,8 +52,8 @@ def interruptible(*, later: bool = False) -> Iterator[Interrupts]:
     """Turn the first SIGINT or SIGTERM into `Interrupted`; ignore later signals while it is handled.
 
     Args:
-        later: Store the signal, and raise the error only when the yielded object's `check` is called. For code that
-            cannot stop at an arbitrary point.
+        later: Store the signal, and raise the error only when the yielded object's `check` is called. Use this for code
+            that cannot stop at an arbitrary point.
     """
     interrupts = Interrupts()
 
@@ -72,7 +72,7 @@ def interruptible(*, later: bool = False) -> Iterator[Interrupts]:
 
 @contextmanager
 def signal_handler(handle: Callable[[int, Any], None], *names: str) -> Iterator[None]:
-    """Handle signals with a function, if the system supports this.
+    """Install a signal handler, if the system supports this.
 
     Do nothing outside the main thread, where Python cannot handle signals.
     """

@@ -1,7 +1,7 @@
 """Logs for a training run: metrics.jsonl, progress.csv, TensorBoard, Weights & Biases.
 
-A row is the report on one iteration: numbers by name, some in nested tables (`info`), with the number of environment
-steps so far under `timesteps_total`.
+A row reports on one iteration: numbers by name, some in nested tables (`info`), and the number of environment steps so
+far under `timesteps_total`.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _ROWS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class Writer(Protocol):
-    """Writer for a run's rows, one after another.
+    """Protocol for a log that writes a run's rows one after another.
 
-    For a resumed run, the writer is opened with `after`, the number of steps to continue from. It removes rows for
+    For a resumed run, the log is opened with `after`, the number of steps to continue from. It then removes rows for
     later steps, which the run wrote before it was killed.
     """
 
@@ -63,7 +63,7 @@ def log_names(text: str | None) -> tuple[str, ...]:
 
     Raises:
         ConfigError: A name is unknown or repeated.
-        MissingExtraError: A package that a log needs is not installed.
+        MissingExtraError: A package that a log requires is not installed.
     """
     names = [] if text is None else [name.strip() for name in text.split(",")]
     for index, name in enumerate(names):
@@ -82,10 +82,10 @@ def log_names(text: str | None) -> tuple[str, ...]:
 def writers(
     names: Iterable[str], folder: Path, about: Mapping[str, Any] | None = None, *, after: int | None = None
 ) -> list[Writer]:
-    """Open the logs for a run: metrics.jsonl, which every run has, and others.
+    """Open a run's logs: metrics.jsonl, which every run has, and any others.
 
     Args:
-        names: Names of the other logs, as returned by `log_names`.
+        names: Names of other logs, as returned by `log_names`.
         folder: The run's folder.
         about: The run's resolved config, for logs that include it.
         after: For a resumed run, the number of steps to continue from.
@@ -143,17 +143,17 @@ class MetricsFile:
 
 
 class CsvFile:
-    """`progress.csv`: a column for each flat name, in order of appearance; NaN and infinity are left empty.
+    """`progress.csv`: one column per flat name, in order of appearance; cells with NaN or infinity are empty.
 
     It contains the rows of `metrics.jsonl`, and is rewritten from that file when a column is added or a run is resumed.
 
     Args:
-        folder: The run's folder; each row must already be in its `metrics.jsonl`.
+        folder: The run's folder; its `metrics.jsonl` must already contain each row.
         about: Not used.
         after: Not used.
 
     Raises:
-        SavedPolicyError: The rows of a resumed run cannot be read.
+        SavedPolicyError: A resumed run's rows cannot be read.
     """
 
     def __init__(self, folder: Path, about: Mapping[str, Any] | None = None, after: int | None = None) -> None:
@@ -188,13 +188,13 @@ class CsvFile:
 
 
 class TensorBoard:
-    """A folder `tensorboard` with an event file, for any framework, with the rows' numbers under their flat names.
+    """A folder `tensorboard` with an event file, which contains the rows' numbers under their flat names.
 
     Args:
         folder: The run's folder.
         about: Not used.
-        after: For a resumed run, the number of steps to continue from. The run gets a new file, which voids later steps
-            of earlier files.
+        after: For a resumed run, the number of steps to continue from. The run gets a new file, which overrides later
+            steps in earlier files.
     """
 
     def __init__(self, folder: Path, about: Mapping[str, Any] | None = None, after: int | None = None) -> None:
@@ -208,21 +208,21 @@ class TensorBoard:
 
 
 class Wandb:
-    """A run in Weights & Biases, whose files are in a folder `wandb`.
+    """A run in Weights & Biases, whose local files are in a folder `wandb`.
 
-    `WANDB_MODE=offline` needs neither network nor account. `WANDB_PROJECT` names the project; the default is
-    `rlcatalog`. A resumed run keeps its id. Later steps that were already logged stay, because the run repeats them
-    unchanged.
+    `WANDB_MODE=offline` requires neither a network connection nor an account. `WANDB_PROJECT` names the project; the
+    default is `rlcatalog`. A resumed run keeps its id. Later steps that were already logged are kept, because the run
+    repeats them unchanged.
 
     Args:
-        folder: The run's folder; the run has the same name.
+        folder: The run's folder, whose name becomes the run's name.
         about: The run's config.
         after: For a resumed run, the number of steps to continue from.
 
     Raises:
         MissingExtraError: wandb is not installed.
         ConfigError: wandb cannot start a run, for example without an account.
-        SavedPolicyError: The id in the folder is invalid.
+        SavedPolicyError: The id stored in the folder is invalid.
     """
 
     def __init__(self, folder: Path, about: Mapping[str, Any] | None = None, after: int | None = None) -> None:
@@ -267,7 +267,7 @@ def _need_wandb() -> None:
 
 
 def _wandb_id(folder: Path, after: int | None) -> str:
-    """Return a run's id: a new one, or the existing id of a resumed run."""
+    """Return a run's id: a new id, or the existing one if the run is resumed."""
     path = folder / WANDB_ID
     try:
         found = "" if after is None else read_file(path, 1000).decode(errors="replace").strip()
@@ -276,12 +276,12 @@ def _wandb_id(folder: Path, after: int | None) -> str:
     if after is None:
         return secrets.token_hex(8)
     if not re.fullmatch(r"[a-z0-9]{1,64}", found):
-        raise SavedPolicyError(f"{path}: {shown(found)} is not a run's id. Remove the file to continue with a new id.")
+        raise SavedPolicyError(f"{path}: {shown(found)} is not a run id. Remove the file to continue with a new id.")
     return found
 
 
 def _cells(row: Mapping[str, Any]) -> dict[str, str]:
-    """Return a row in table form: the names on one line, and the values on the next."""
+    """Return a row as table text: the names on one line, and the values on the next."""
     return {_cell(name): _cell(value) for name, value in flat(row).items()}
 
 
@@ -296,7 +296,7 @@ def cut_rows(path: Path, column: str, after: int) -> None:
 
     Args:
         path: The file, with one JSON row per line; it may be missing.
-        column: Column with a row's number of environment steps.
+        column: Column that contains the number of environment steps.
         after: Largest number of steps to keep.
 
     Raises:

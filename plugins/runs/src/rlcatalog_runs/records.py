@@ -1,4 +1,4 @@
-"""Record of a run, `run.json`, with its settings, times and status; and metrics rows as JSON.
+"""A run's record, `run.json`, with its settings, times and status; and metrics rows as JSON.
 
 The record is written when the run begins, and completed when it ends. If its status is "running" and the folder is
 locked, the process is alive. If the folder is not locked, the process has died.
@@ -48,9 +48,9 @@ def recorded(
 
     Args:
         folder: The run's folder.
-        engine: The engine, such as `"sb3"`, unless it is rlcatalog's own.
-        packages: Further modules whose versions are recorded if they are imported.
-        resumed: Whether the run is resumed; if so, the existing record is kept, and this part is added.
+        engine: The engine, such as `"sb3"`; None for rlcatalog's own.
+        packages: Additional modules whose versions are recorded if they are imported.
+        resumed: Whether the run is resumed; if so, the existing record is kept, and this session is added to it.
 
     Raises:
         OSError: The record cannot be written.
@@ -99,7 +99,7 @@ def recorded(
 
 
 def read_record(folder: Path) -> dict[str, Any] | None:
-    """Return the record of a run, or None if there is none.
+    """Return a run's record, or None if there is none.
 
     `status` is `"died"` if the record says `"running"` and no process has locked the folder.
 
@@ -119,7 +119,7 @@ def read_record(folder: Path) -> dict[str, Any] | None:
 
 
 def is_held(folder: Path) -> bool:
-    """Return whether a process is writing a run into a folder; True if the system cannot tell."""
+    """Return whether a process is writing a run to a folder; True if the system cannot tell."""
     with suppress(ImportError, OSError):  # a system without locks; locked, or not ours to open
         import fcntl  # noqa: F401
 

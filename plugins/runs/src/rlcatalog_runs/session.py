@@ -1,4 +1,4 @@
-"""Training run with any engine: its folder, record, logs, evaluations, checkpoints and end."""
+"""Training session for any engine: its folder, record, logs, evaluations, checkpoints and end."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ _SEED, _EPISODES = 10_000, 100
 
 
 class Session:
-    """Training run in progress, as the engine sees it.
+    """Training run in progress, from the engine's point of view.
 
     Args:
         plan: The plan of the run.
         folder: The run's folder.
         interrupts: Pending requests to stop.
-        logs: Logs that receive each row.
-        show: Function that also receives each row.
+        logs: Logs that receive each metrics row.
+        show: Function that also receives each metrics row.
 
     Attributes:
-        stopping: Why the run should end before its last step, or None.
+        stopping: The reason why the run should end before its last step, or None.
         saved: The number of environment steps at the last checkpoint, or None.
     """
 
@@ -58,12 +58,12 @@ class Session:
         self.saved: int | None = None
 
     def report(self, row: Mapping[str, Any], policy: Callable[[], Policy] | None = None, episodes: int = 0) -> None:
-        """Log and show a metrics row, evaluate if due, and record whether the run must end.
+        """Log and show a metrics row, evaluate the policy if due, and record whether the run must end.
 
         Args:
             row: `timesteps_total`, `episode_return_mean` (of the last 100 episodes, or None), and any other numbers.
-            policy: Returns the current policy; None if the engine handles evaluation and stopping.
-            episodes: Number of episodes in the mean return; with fewer than 100, the run does not end early.
+            policy: Function that returns the current policy; None if the engine handles evaluation and stopping.
+            episodes: Number of episodes that the mean return covers; with fewer than 100, the run does not end early.
         """
         if policy is not None:
             row = dict(row)
@@ -77,12 +77,12 @@ class Session:
         self._show(row)
 
     def save_checkpoint(self, steps: int, policy: Policy, write: Callable[[Path], None]) -> None:
-        """Save the policy, and a checkpoint at this number of environment steps unless it exists.
+        """Save the policy, and a checkpoint at this number of environment steps unless there already is one.
 
         Args:
             steps: The number of steps.
             policy: The policy.
-            write: Writes the engine's state into the checkpoint's folder.
+            write: Function that writes the engine's state to the checkpoint's folder.
         """
         policy.save(self.folder / POLICY)
         path = self.folder / CHECKPOINTS / checkpoint_name(steps)
@@ -99,7 +99,7 @@ class Session:
         return self.saved is None or bool(every and steps // every > self.saved // every)
 
     def _evaluate(self, policy: Policy) -> dict[str, float]:
-        """Play episodes in separate environments, and save the best policy. Training is not affected."""
+        """Play episodes in separate environments, and save the policy if it is the best. Training is not affected."""
         catalog, episodes = default_catalog(), self.options.eval_episodes
 
         def make() -> Any:
@@ -125,7 +125,7 @@ class Session:
 def train(
     engine: Engine, folder: Path, show: Callable[[Mapping[str, Any]], None], *, overwrite: bool = False
 ) -> Session:
-    """Train until the run ends or is interrupted; the folder always contains the complete run.
+    """Train until the run ends or is interrupted; the folder contains the complete run in either case.
 
     Args:
         engine: The engine.
@@ -134,8 +134,8 @@ def train(
         overwrite: Whether to replace the run in the folder.
 
     Raises:
-        RunFolderError: The folder contains a run, or another process is writing into it.
-        Interrupted: A signal asked the run to stop; the run was saved.
+        RunFolderError: The folder contains a run, or another process is writing to it.
+        Interrupted: A signal asked the run to stop, and the run was saved.
     """
     plan, options = engine.plan, engine.plan.options
     resumed = plan.checkpoint is not None

@@ -1,4 +1,4 @@
-"""Summaries of running and ended runs from any engine, read from their folders."""
+"""Summaries of running and finished runs with any engine, read from their folders."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class Row(msgspec.Struct):
 
     Attributes:
         timesteps_total: Number of environment steps so far.
-        episode_return_mean: Mean return of the last episodes, or None.
-        time_total_s: Seconds so far, if recorded.
-        evaluation: Metrics of an evaluation, if any.
+        episode_return_mean: Mean return of the most recent episodes, or None.
+        time_total_s: Elapsed time in seconds, if recorded.
+        evaluation: An evaluation's metrics, if any.
     """
 
     timesteps_total: Annotated[float, msgspec.Meta(ge=0, le=_LARGEST)]
@@ -50,10 +50,10 @@ class Run(NamedTuple):
         engine: The engine, such as `"sb3"`; None for rlcatalog's own algorithms.
         framework: The framework, or None.
         seed: The seed, or None.
-        steps: Number of environment steps done.
+        steps: Number of environment steps so far.
         wanted: Requested number of environment steps, or None.
-        last_return: Mean return of the last episodes, or None.
-        best_evaluation: The best mean return of an evaluation, or None.
+        last_return: Mean return of the most recent episodes, or None.
+        best_evaluation: The best mean return in an evaluation, or None.
         seconds: Duration in seconds, or None.
         status: `"running"`, `"finished"`, `"interrupted"`, `"failed"` or `"died"`; None without a record.
         error: The first line of the run's error, or None.
@@ -79,7 +79,7 @@ class Run(NamedTuple):
 
 
 def find_runs(folder: Path, depth: int = DEPTH) -> Iterator[Path]:
-    """Yield the folders of runs at and below a folder, without links and hidden folders."""
+    """Yield the run folders at and below a folder, ignoring links and hidden folders."""
     if any(os.path.lexists(folder / name) for name in (CONFIG, RECORD, METRICS)):
         yield folder
     elif depth:
@@ -93,7 +93,7 @@ def find_runs(folder: Path, depth: int = DEPTH) -> Iterator[Path]:
 
 
 def read_run(folder: Path) -> Run:
-    """Return the summary of a run's folder.
+    """Return a summary of the run in a folder.
 
     Raises:
         SavedPolicyError: The folder is damaged.
@@ -122,10 +122,10 @@ def read_run(folder: Path) -> Run:
 
 
 def read_rows(folder: Path) -> list[Row]:
-    """Return the metrics of a run, oldest first; empty before the first row.
+    """Return a run's metrics, oldest first; empty if there are no rows yet.
 
     Raises:
-        SavedPolicyError: They are damaged; an incomplete last line is allowed.
+        SavedPolicyError: The metrics are damaged; an incomplete last line is allowed.
     """
     path, found, decoder = folder / METRICS, [], msgspec.json.Decoder(Row)
     try:
@@ -151,7 +151,7 @@ def best_evaluation(rows: Iterable[Row]) -> float | None:
 
 
 def _config(folder: Path) -> dict[str, Any]:
-    """Return the config of a run; empty if it does not exist yet."""
+    """Return a run's config; empty if it does not exist yet."""
     try:
         config = read_json(folder / CONFIG)
     except FileNotFoundError:
@@ -170,7 +170,7 @@ def _started(record: Mapping[str, Any]) -> float:
 
 
 def table_in(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Return the table with the given name in a config, or an empty one."""
+    """Return the table with the given name from a config, or an empty table."""
     found = values.get(name)
     return found if isinstance(found, dict) else {}
 

@@ -1,6 +1,6 @@
-"""The setup that a run used: versions, code revision, machine.
+"""The setup in which a run was trained: versions, code revision and machine.
 
-No module is imported to find its version, no repository hooks are run, and the names of the user and the machine are
+Versions are found without importing modules, and no repository hooks are run. The user's and the machine's names are
 not recorded.
 """
 
@@ -29,7 +29,7 @@ def versions(packages: Iterable[str] = ()) -> dict[str, str]:
     """Return the versions of Python, the kernel, the plugins and other imported modules, by distribution or module.
 
     Args:
-        packages: Modules in addition to NumPy, Gymnasium and the frameworks, such as an engine's modules.
+        packages: Modules to include besides NumPy, Gymnasium and the frameworks, such as an engine's.
     """
     found = {"python": platform.python_version(), "rlcatalog": __version__}
     found |= {record.distribution: record.version for record in default_catalog().plugins if record.status == "loaded"}
@@ -39,7 +39,7 @@ def versions(packages: Iterable[str] = ()) -> dict[str, str]:
 
 
 def _version(name: str) -> str | None:
-    """Return the version of a module, or None if it is not imported."""
+    """Return a module's version, or None if the module is not imported."""
     if (module := sys.modules.get(name)) is None:
         return None
     if (version := getattr(module, "__version__", None)) is None:
@@ -49,7 +49,7 @@ def _version(name: str) -> str | None:
 
 
 def revision() -> dict[str, Any] | None:
-    """Return the git revision of the current directory and whether tracked files differ from it; None outside git."""
+    """Return the current directory's git revision and whether tracked files differ from it; None outside git."""
     if (head := _git("rev-parse", "--verify", "HEAD")) is None:
         return None
     changed = _git("status", "--porcelain", "--untracked-files=no", "--ignore-submodules=dirty")
@@ -68,7 +68,7 @@ def _git(*arguments: str) -> str | None:
 
 
 def hardware() -> dict[str, Any]:
-    """Return the machine's properties: system, architecture, processor, cores, bytes of memory, accelerators."""
+    """Return the machine's properties: system, architecture, processor, cores, memory in bytes, and accelerators."""
     return {
         "platform": platform.platform(),
         "machine": platform.machine(),

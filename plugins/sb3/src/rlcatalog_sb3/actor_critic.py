@@ -1,4 +1,4 @@
-"""The catalog's actor and critic in a Stable-Baselines3 policy, and the distributions that they create."""
+"""A catalog actor and critic for a Stable-Baselines3 policy, and the distributions that they create."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ from rlcatalog_torch import flat_sample, values_of
 
 
 class ActorCritic:
-    """Preprocessor, model and distribution from a catalog, called with the inputs of a Stable-Baselines3 policy.
+    """A catalog's preprocessor, model and distribution, called with a Stable-Baselines3 policy's inputs.
 
     Args:
         owner: The Stable-Baselines3 policy, a `CatalogBasePolicy`, with its spaces.
-        model_config: The model config. Default: the config that the environment was flattened with.
-        catalog: The catalog for the parts. If None, the flattened environment's catalog or the process's.
+        model_config: The model config. If None, the config that the environment was flattened with.
+        catalog: The catalog for the parts. If None, the flattened environment's catalog, or the process's.
         keywords: Keyword arguments of Stable-Baselines3's own policies; see `translated`.
         algorithm: Name of the algorithm that builds the policy, for error messages.
-        frozen: Whether a frozen policy collects; see `FrozenCollector`.
+        frozen: Whether a frozen policy collects rollouts; see `FrozenCollector`.
 
     Attributes:
-        policy: The rlcatalog policy, for the environment's spaces.
+        policy: The rlcatalog policy, built for the environment's spaces.
         given: The given model config, with the keys translated from keyword arguments.
         given_catalog: The given catalog.
-        observer: The object that encodes observations and finds their masks.
-        adapts: Whether raw actions are passed to the environment through `adapt`.
-        collector: The object that computes the steps of rollouts.
+        observer: The object that encodes observations and extracts their masks.
+        adapts: Whether `adapt` converts raw actions for the environment.
+        collector: The object that computes rollout steps.
 
     Raises:
         CatalogError: The parts do not fit, or the algorithm does not support them; see `refusals`.
@@ -74,8 +74,8 @@ class ActorCritic:
         self.observer = Observer(self.policy, observation_space, origin)
         if recurrent and self.policy.masks.key is not None and not self.observer.columns:
             raise NotServedError(
-                f"{self.policy.masks.key}: RecurrentPPO pads sequences, and only masks that are columns of the"
-                " observation differ from padding. Wrap the environment: for_sb3(env)."
+                f"{self.policy.masks.key}: RecurrentPPO pads sequences, and only masks stored as columns of the"
+                " observation can be told from padding. Wrap the environment: for_sb3(env)."
             )
         self.model: Any = self.policy.model
         self.dist_class: Any = self.policy.dist_class
@@ -83,11 +83,11 @@ class ActorCritic:
         self.collector = FrozenCollector(self.policy, frozen)
 
     def adapt(self, raw: Array) -> Array:
-        """Return the environment's actions for raw Box actions. A flattened environment takes raw actions."""
+        """Convert raw Box actions to the environment's actions. A flattened environment takes raw actions."""
         return raw if self._raw else self.policy.adapt(np.asarray(raw).reshape(len(raw), -1))
 
     def act(self, obs: Any, mask: Any = None, deterministic: bool = False) -> tuple[Tensor, Tensor, Tensor]:
-        """Return raw actions in Stable-Baselines3's shape, value estimates `[B, 1]` and log densities `[B]`.
+        """Return raw actions in the shape for Stable-Baselines3, value estimates `[B, 1]` and log densities `[B]`.
 
         Args:
             obs: Observations in Stable-Baselines3's format.
@@ -102,7 +102,7 @@ class ActorCritic:
         return actions, self.values(), logp
 
     def collected(self, step: Step) -> tuple[Tensor, Tensor, Tensor]:
-        """Return a step of the frozen policy in the same form as `act`."""
+        """Return the frozen policy's step in the same format as `act`."""
         raw, value = torch.from_numpy(step.raw_action), torch.from_numpy(step.value)
         return raw.reshape(-1, *self.action_shape), value.unsqueeze(1), torch.from_numpy(step.logp)
 
@@ -112,7 +112,7 @@ class ActorCritic:
         Args:
             obs: Observations in Stable-Baselines3's format.
             mask: Action masks that are not in the observations.
-            acting: Whether actions will be sampled. If False, stored actions are scored.
+            acting: Whether actions will be sampled. If False, stored actions will be scored.
         """
         inputs, _ = self.model({"obs": self.observer.encode(obs), "is_training": not acting}, [], None)
         return self.masked(inputs, obs, mask, acting)
@@ -128,7 +128,7 @@ class ActorCritic:
         return self.shape_actions(sample), logp
 
     def shape_actions(self, sample: Tensor) -> Tensor:
-        """Return raw actions in the shape of Stable-Baselines3's action space.
+        """Reshape raw actions to fit Stable-Baselines3's action space.
 
         Raises:
             ModelContractError: The actions are not in the action space.
@@ -141,7 +141,7 @@ class ActorCritic:
         if raw[:1].numel() != self._width * len(raw[:1]):
             raise ModelContractError(
                 f"{self.dist_class!r}.sample() returned actions of shape {tuple(raw.shape[1:])};"
-                f" {self.policy.action_space} takes {self._width} values."
+                f" {self.policy.action_space} needs {self._width} values."
             )
         return raw.reshape(-1, *self.action_shape)
 
@@ -156,17 +156,17 @@ class ActorCritic:
         return logp
 
     def values(self) -> Tensor:
-        """Return the value estimates from the last pass, in Stable-Baselines3's shape `[B, 1]`."""
+        """Return the last forward pass's value estimates, in Stable-Baselines3's shape `[B, 1]`."""
         return values_of(self.model).unsqueeze(1)
 
     def moved(self, device: torch.device) -> None:
-        """Record that the model was moved to a device."""
+        """Keep track of the device that the model was moved to."""
         self.policy.to(str(device))
         self.collector.begin()
 
 
 def _refuse_actions(policy: Policy, space: Any, adapts: bool) -> None:
-    """Reject action spaces whose raw actions Stable-Baselines3 would pass to the environment unadapted.
+    """Reject action spaces for which Stable-Baselines3 would pass unadapted raw actions to the environment.
 
     Raises:
         NotServedError: The space needs conversion. Wrapped with `for_sb3`, the environment takes raw actions.
@@ -188,12 +188,12 @@ def _refuse_actions(policy: Policy, space: Any, adapts: bool) -> None:
     if why is None and not isinstance(space, spaces.Box) and not _is_raw(codec):
         why = f"its codec, {type(codec).__name__}, changes raw actions"
     if why is not None:
-        raise NotServedError(f"{info.describe()}: {why}. Wrap the environment, so that it takes raw actions:"
+        raise NotServedError(f"{info.describe()}: {why}. Wrap the environment so that it takes raw actions:"
                              " for_sb3(env, model_config).")  # fmt: skip
 
 
 def _is_raw(codec: ActionCodec) -> bool:
-    """Return whether the codec leaves choices unchanged, by checking the lowest and the highest choice."""
+    """Return whether the codec leaves choices unchanged, judging by the lowest and the highest choice."""
     if codec.counts is None:
         return False
     raw = np.array([[0] * codec.width, [count - 1 for count in codec.counts]], np.int64)
@@ -203,7 +203,7 @@ def _is_raw(codec: ActionCodec) -> bool:
 
 
 class CatalogDistribution(Distribution):
-    """A distribution over raw actions.
+    """A catalog distribution over raw actions.
 
     Args:
         actor_critic: The actor and critic that created it.
@@ -237,9 +237,7 @@ class CatalogDistribution(Distribution):
 
     def _refuse_parameters(self, *args: Any, **kwargs: Any) -> Any:
         """Raise an error, because the layers belong to the catalog's model."""
-        raise NotServedError(
-            "the catalog's distributions are made from a model's output: policy.get_distribution(obs)."
-        )
+        raise NotServedError("catalog distributions are created from a model's output: policy.get_distribution(obs).")
 
     proba_distribution_net = proba_distribution = _refuse_parameters
     actions_from_params = log_prob_from_params = _refuse_parameters

@@ -32,7 +32,7 @@ OWN_NETS = frozenset({"DQN", "SAC", "TD3", "QRDQN", "TQC", "CrossQ"})
 
 
 def algorithm_class(name: str) -> Any:
-    """Return the class of an algorithm.
+    """Return an algorithm's class.
 
     Args:
         name: The algorithm's name.
@@ -57,11 +57,11 @@ def algorithm_class(name: str) -> Any:
 
 
 def refuse_algorithm(name: str) -> None:
-    """Raise an error if a name that is imported from this package is the name of an algorithm.
+    """Raise an error if a name imported from this package is an algorithm's name.
 
     Raises:
-        ImportError: The name is an algorithm name. With an AttributeError, `from … import …` would not show the
-            message.
+        ImportError: The name is an algorithm's name. An AttributeError's message would not be shown by `from … import
+            …`.
     """
     if name in ALGORITHMS:
         package, policy = ALGORITHMS[name]
@@ -70,26 +70,26 @@ def refuse_algorithm(name: str) -> None:
             policy = "CatalogExtractor"
             call = f'{name}("MlpPolicy", env, policy_kwargs={{"features_extractor_class": {policy}}})'
         raise ImportError(
-            f"rlcatalog_sb3 has no {name}; it provides nets for the {name} of {package}. Write:\n"
+            f"rlcatalog_sb3 has no {name}; it provides nets for {package}'s {name}. Write:\n"
             f"from {package} import {name}\nfrom rlcatalog_sb3 import {policy}\nmodel = {call}"
         )
 
 
 def make(name: str, env: Any, model: Mapping[str, Any], frozen: str | None = None, **settings: Any) -> Any:
-    """Return an algorithm with the catalog's parts.
+    """Return an algorithm with catalog parts.
 
     Args:
         name: The algorithm's name.
         env: An environment created with `for_sb3`, or a vector environment of such environments.
         model: The model config.
-        frozen: Whether a frozen policy collects, see `CatalogPolicy`. If None, the policy's default.
-        settings: Keyword arguments of the algorithm; missing `policy_kwargs` are added.
+        frozen: Whether a frozen policy collects rollouts; see `CatalogPolicy`. If None, the policy's default applies.
+        settings: Keyword arguments for the algorithm; missing `policy_kwargs` are added.
 
     Raises:
         UnknownNameError: There is no such algorithm.
         MissingPluginError: Its package is not installed.
         ConfigError: The algorithm does not accept a setting.
-        NotServedError: `frozen` is `"always"`, but the algorithm does not act with a policy that can be frozen.
+        NotServedError: `frozen` is `"always"`, but the algorithm's policy cannot be frozen.
     """
     algorithm, own = algorithm_class(name), ALGORITHMS[name][1]
     policy: Any = "MlpPolicy" if own is None else _own(own)
@@ -116,12 +116,14 @@ def _own(name: str) -> Any:
 
 
 def enter_names(*, importing: bool) -> None:
-    """Write the policies' names into the algorithms' `policy_aliases`: `PPO("CatalogPolicy", env)`.
+    """Add this package's policies to the algorithms' `policy_aliases`, for `PPO("CatalogPolicy", env)`.
 
-    Algorithms that our policy rejects get its name too, because its error is more helpful than an unknown name.
+    Algorithms that a policy rejects also get its name, because its error is more helpful than one about an unknown
+    name.
 
     Args:
-        importing: Whether to import the algorithms. If False, algorithms not imported yet do not get the names.
+        importing: Whether to import the algorithms. If False, algorithms that are not imported yet do not get the
+            names.
     """
     for package in ("stable_baselines3", "sb3_contrib"):
         if importing and package not in sys.modules:

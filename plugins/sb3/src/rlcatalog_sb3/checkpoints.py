@@ -1,4 +1,4 @@
-"""Checkpoints of Stable-Baselines3's algorithms in its native format, and rows from its logger."""
+"""Checkpoints for Stable-Baselines3 algorithms in their native format, and metrics rows from its logger."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ STEPS, RETURN = "time/total_timesteps", "rollout/ep_rew_mean"
 
 
 class Stopped(Exception):
-    """Exception that ends a run that has reached its target."""
+    """Exception that ends a run after it has reached its target."""
 
 
 class CheckpointCallback(BaseCallback):
-    """Callback that saves a run between two updates.
+    """Callback that saves the run between updates.
 
     Args:
         session: The run.
@@ -60,10 +60,10 @@ class CheckpointCallback(BaseCallback):
         self._collecting = False
 
     def save_early(self) -> None:
-        """Save a run that ends early, in its state before the unfinished rollout.
+        """Save a run that ends early, with its state from before the unfinished rollout.
 
-        An off-policy algorithm keeps the collected data. During an update, or if weights are NaN or infinite, nothing
-        is saved, and the previous checkpoint remains the last.
+        An off-policy algorithm keeps the data that it has collected. During an update, or if weights are NaN or
+        infinite, nothing is saved, and the previous checkpoint remains the last one.
         """
         if self._collecting and _is_finite(self.model):
             if not isinstance(self.model, OffPolicyAlgorithm):
@@ -80,7 +80,7 @@ class CheckpointCallback(BaseCallback):
         steps, session = self.model.num_timesteps, self.session
         if not _is_finite(self.model):
             raise NonFiniteError(
-                f"after {steps} steps, weights of {type(self.model).__name__} are NaN or infinite. The policy after"
+                f"after {steps} steps, {type(self.model).__name__} has NaN or infinite weights. The policy after"
                 f" {session.saved or 0} steps is in {session.folder / POLICY}. Try a lower learning rate."
             )
         session.save_checkpoint(steps, policy_of(self.model), self._write)
@@ -92,7 +92,7 @@ class CheckpointCallback(BaseCallback):
 
 
 class RowWriter(KVWriter):
-    """Output format for Stable-Baselines3's logger that reports rows to a run.
+    """Output format that reports rows from Stable-Baselines3's logger to a run.
 
     Args:
         session: The run.
@@ -116,19 +116,19 @@ class RowWriter(KVWriter):
 
 
 def policy_of(algorithm: Any) -> Policy:
-    """Return an algorithm's policy. If it is built by conversion, the run's random draws do not change."""
+    """Return an algorithm's policy. Building it by conversion does not change the run's random draws."""
     with torch.random.fork_rng(devices=[]):
         return to_policy(algorithm)
 
 
 def restore(name: str, checkpoint: Path, env: Any, **settings: Any) -> Any:
-    """Load an algorithm from a checkpoint. The files are pickles; loading them runs any code that they contain.
+    """Load an algorithm from a checkpoint. Its files are pickles; loading them runs any code that they contain.
 
     Args:
         name: The algorithm's name.
         checkpoint: The checkpoint's folder.
-        env: The environment, created as it was for the run.
-        settings: Arguments that replace the saved ones.
+        env: The environment, created in the same way as for the run.
+        settings: Arguments that override the saved ones.
 
     Raises:
         SavedPolicyError: The checkpoint cannot be read, or belongs to a different environment.
@@ -148,7 +148,7 @@ def _is_finite(algorithm: Any) -> bool:
 
 
 def _save_buffer(algorithm: OffPolicyAlgorithm, path: Path) -> None:
-    """Save only the filled part of the replay buffer, whose arrays have their full size from the start."""
+    """Save only the filled part of the replay buffer, whose arrays are allocated at full size from the start."""
     buffer: Any = algorithm.replay_buffer
     if type(buffer) in (ReplayBuffer, DictReplayBuffer) and not buffer.full:
         rows = min(buffer.pos + 1, buffer.buffer_size)  # one row may contain the next observation
@@ -162,7 +162,7 @@ def _save_buffer(algorithm: OffPolicyAlgorithm, path: Path) -> None:
 
 
 def _fill_up(buffer: Any) -> None:
-    """Extend a replay buffer to its full size."""
+    """Extend a loaded replay buffer to its full size."""
 
     def grown(column: Any) -> Any:
         whole = np.zeros((buffer.buffer_size, *column.shape[1:]), column.dtype)
@@ -175,7 +175,7 @@ def _fill_up(buffer: Any) -> None:
 
 
 def _columns(buffer: Any) -> list[tuple[str, Any]]:
-    """Return the contents of a replay buffer by name: arrays `[buffer_size, envs, ...]`, or dicts of arrays."""
+    """Return a replay buffer's contents by name: arrays `[buffer_size, envs, ...]`, or dicts of arrays."""
     found = []
     for name, value in vars(buffer).items():
         parts = list(value.values()) if isinstance(value, dict) else [value]

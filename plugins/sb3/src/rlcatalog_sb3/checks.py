@@ -1,4 +1,4 @@
-"""Checks for the conformance kit: requirements of Stable-Baselines3's loops, and outputs to compare."""
+"""Checks for the conformance kit: what Stable-Baselines3's training loops require, and outputs to compare."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rlcatalog_sb3.spaces import origin_of
     hint="use every weight in the outputs or the value, and store it where the model finds it",
 )  # fmt: skip
 def sb3_moves_every_weight(part: kit.Part) -> None:
-    """One update of Stable-Baselines3's PPO or RecurrentPPO changes every weight; unsupported parts are skipped."""
+    """A single update of Stable-Baselines3's PPO or RecurrentPPO changes every weight; skips unsupported parts."""
     if "torch" not in part.component.frameworks:
         raise kit.NotApplicable("Stable-Baselines3 runs only PyTorch")
     example = kit.update_example(part)
@@ -41,15 +41,15 @@ def sb3_moves_every_weight(part: kit.Part) -> None:
 
 
 def outputs(algorithm: Any) -> kit.OutputFunction:
-    """Return a PPO or A2C with a `CatalogPolicy` as an engine for `rlcatalog_testing.check_same_outputs`.
+    """Return an engine that wraps PPO or A2C with a `CatalogPolicy`, for `rlcatalog_testing.check_same_outputs`.
 
     Actions come from `algorithm.predict`; densities, entropies and values come from `policy.evaluate_actions`.
 
     Args:
-        algorithm: The algorithm; its environment may be flattened (`for_sb3`).
+        algorithm: The algorithm; its environment may be wrapped with `for_sb3`.
 
     Raises:
-        NotServedError: Its policy is not a `CatalogPolicy`.
+        NotServedError: The algorithm's policy is not a `CatalogPolicy`.
     """
     policy = algorithm.policy
     if not isinstance(policy, CatalogPolicy):

@@ -24,25 +24,25 @@ class CatalogMaskablePolicy(WithoutMemory, MaskableActorCriticPolicy):
     """Policy for MaskablePPO with the catalog's preprocessor, model and distribution.
 
     Masks come from the observation (see `action_mask_key` in the model config), from `env.action_masks()`, or from
-    both. If there are both, both must allow an action. MaskablePPO calls the environment's method. If only the
-    observation has masks, wrap the environment with `for_sb3(env)`, or call `learn(..., use_masking=False)`.
+    both. If both provide masks, an action must be allowed by both. MaskablePPO calls the environment's method. If only
+    the observation has masks, wrap the environment with `for_sb3(env)`, or call `learn(..., use_masking=False)`.
     """
 
 
 class CatalogRecurrentPolicy(CatalogBasePolicy, RecurrentActorCriticPolicy):
     """Policy for `rlcatalog_sb3.RecurrentPPO`: `policy_kwargs={"model_config": {"use_lstm": True}}`.
 
-    It also works with sb3-contrib's RecurrentPPO, except for models with batch statistics, because that loop does not
-    report which rows of a batch are padding.
+    It also works with sb3-contrib's RecurrentPPO, except for models with batch statistics. sb3-contrib's training loop
+    does not report which rows of a batch are padding.
 
-    The memory's state must consist of vectors that are initially zero. Memories from plugins and from your program work
-    too. If the config needs something that the loop does not support (previous actions and rewards, attention, views of
-    the past), an error names the key. The value branch reads the memory's output. With `vf_share_layers=False`, the
-    value branch has a second memory, which is part of the same state.
+    The memory's state must consist of vectors that are initially zero. Memories from plugins and from your own program
+    also work. If the config needs something that the loop does not support (previous actions and rewards, attention,
+    views of the past), an error names the key. The value branch reads the memory's output. With
+    `vf_share_layers=False`, the value branch has a second memory, which is part of the same state.
 
     Attributes:
-        seq_lens: Lengths `[S]` of the sequences in the next call of `evaluate_actions`, or None if the loop does not
-            pass them.
+        seq_lens: Lengths `[S]` of the sequences in the next call to `evaluate_actions`, or None if the training loop
+            does not pass them.
     """
 
     recurrent, adapts = True, False
@@ -80,7 +80,7 @@ class CatalogRecurrentPolicy(CatalogBasePolicy, RecurrentActorCriticPolicy):
             obs: Observations of S sequences, padded to the same length T: `[S * T, ...]`.
             actions: Raw actions `[S * T, ...]`.
             lstm_states: The state at the start of each sequence.
-            episode_starts: Where a new episode begins `[S * T]`.
+            episode_starts: Whether a new episode begins at each step `[S * T]`.
         """
         actor_critic = self.actor_critic
         inputs, values = self._sequences(actor_critic.observer.encode(obs), lstm_states.pi, episode_starts)
@@ -90,7 +90,7 @@ class CatalogRecurrentPolicy(CatalogBasePolicy, RecurrentActorCriticPolicy):
     def get_distribution(  # type: ignore[override]
         self, obs: Any, lstm_states: States, episode_starts: Tensor
     ) -> tuple[CatalogDistribution, States]:
-        """Return the distribution over raw actions and the new states."""
+        """Return the distribution over raw actions, and the new states."""
         memory = self._packer.unpack(lstm_states, episode_starts)
         inputs, states = self._run(self.actor_critic.observer.encode(obs), memory)
         return CatalogDistribution(self.actor_critic, self.actor_critic.masked(inputs, obs, None, True)), states
@@ -112,7 +112,7 @@ class CatalogRecurrentPolicy(CatalogBasePolicy, RecurrentActorCriticPolicy):
         return outputs, self._packer.pack(after)
 
     def _sequences(self, encoded: Tensor, states: States, episode_starts: Tensor) -> tuple[Tensor, Tensor]:
-        """Return model outputs and value estimates for padded sequences. The loss masks the padding."""
+        """Return model outputs and value estimates for padded sequences. Padding is masked in the loss."""
         count = states[0].shape[1]
         starts = episode_starts.reshape(count, -1)
         steps = starts.shape[1]
@@ -136,7 +136,7 @@ class CatalogRecurrentPolicy(CatalogBasePolicy, RecurrentActorCriticPolicy):
         return torch.stack(found, 1).flatten(0, 1), torch.stack(values, 1).flatten(0, 1)
 
     def _all_real(self, count: int, steps: int) -> Tensor:
-        """Return the full length for each sequence, because the padding is unknown."""
+        """Return the full length for every sequence, because the padding is unknown."""
         if steps > 1 and not self._warned and any(hasattr(module, "running_mean") for module in self.model.modules()):
             self._warned = True
             warn_caller(
@@ -150,8 +150,8 @@ class CatalogRecurrentPolicy(CatalogBasePolicy, RecurrentActorCriticPolicy):
 class RecurrentPPO(sb3_contrib.RecurrentPPO):
     """sb3-contrib's RecurrentPPO, which keeps padding out of the trunk of a `CatalogRecurrentPolicy`.
 
-    sb3-contrib passes neither sequence lengths nor the padding to a policy. Its loss ignores padding, but a trunk with
-    batch statistics (batch normalisation) would treat padding as observations.
+    sb3-contrib's version passes neither sequence lengths nor padding to a policy. Its loss ignores padding, but a trunk
+    with batch statistics (batch normalisation) would treat padding like observations.
     """
 
     def _setup_model(self) -> None:

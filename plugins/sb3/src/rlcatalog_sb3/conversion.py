@@ -24,17 +24,17 @@ _LOG_STDS = {"gaussian_log_std_min": -20.0, "gaussian_log_std_max": 2.0}
 def to_policy(model: Any) -> Policy:
     """Return the rlcatalog policy of a trained algorithm: `to_policy(model).save(directory)`.
 
-    It acts on the environment's observations, and `rlcatalog.load(directory)` does not need Stable-Baselines3. With a
-    `CatalogPolicy`, it shares its weights with the algorithm. For DQN, SAC and TD3 with a `CatalogExtractor`, the
-    weights are copied: the layers after the trunk become `post_fcnet` layers. Q-values become logits of a Categorical,
-    whose most likely action is the greedy one. Actors become squashed Gaussians, almost without noise for TD3. The
-    value estimates of these policies are 0.
+    The policy acts on the environment's observations, and `rlcatalog.load(directory)` does not need Stable-Baselines3.
+    If the algorithm has a `CatalogPolicy`, the two share their weights. For DQN, SAC and TD3 with a `CatalogExtractor`,
+    the weights are copied, and the layers after the trunk become `post_fcnet` layers. Q-values become a Categorical's
+    logits, so that its most likely action is the greedy one. Actors become squashed Gaussians, with almost no noise for
+    TD3. These policies' value estimates are 0.
 
     Args:
         model: The algorithm.
 
     Raises:
-        NotServedError: The algorithm does not use the catalog's parts, or cannot be rebuilt from them.
+        NotServedError: The algorithm does not use catalog parts, or cannot be rebuilt from them.
 
     Example:
         >>> from stable_baselines3 import PPO
@@ -52,7 +52,7 @@ def to_policy(model: Any) -> Policy:
         return policy.catalog_policy
     if not any(isinstance(module, CatalogExtractor) for module in policy.modules()):
         raise NotServedError(
-            f"{type(policy).__name__} has no parts of the catalog; train with CatalogPolicy, or with CatalogExtractor"
+            f"{type(policy).__name__} has no catalog parts; train with CatalogPolicy, or with CatalogExtractor"
             " as features_extractor_class."
         )
     hidden, last, head = _layers(policy)
@@ -69,7 +69,7 @@ Layer = tuple[nn.Linear, nn.Module | None]
 
 
 def _layers(policy: Any) -> tuple[list[Layer], list[tuple[Tensor, Tensor]], Callable[[Tensor], Tensor]]:
-    """Return the hidden layers after the features, the last layers' weights and biases, and a function for all."""
+    """Return the hidden layers after the features, the last layers' weights and biases, and a function for them all."""
     if hasattr(policy, "q_net"):
         modules = list(policy.q_net.q_net)
         return _pairs(modules[:-1]), [(modules[-1].weight, modules[-1].bias)], policy.q_net.q_net
@@ -93,7 +93,7 @@ def _layers(policy: Any) -> tuple[list[Layer], list[tuple[Tensor, Tensor]], Call
 
 
 def _pairs(modules: list[nn.Module]) -> list[Layer]:
-    """Return linear layers, each with the activation that follows it."""
+    """Return the linear layers, each with the activation that follows it."""
     found: list[Layer] = []
     for module in modules:
         if isinstance(module, nn.Linear):
@@ -101,9 +101,7 @@ def _pairs(modules: list[nn.Module]) -> list[Layer]:
         elif found and found[-1][1] is None and type(module) in ACTIVATIONS:
             found[-1] = (found[-1][0], module)
         else:
-            raise NotServedError(
-                f"a {type(module).__name__} among the layers of Stable-Baselines3 cannot be converted."
-            )
+            raise NotServedError(f"a {type(module).__name__} among Stable-Baselines3's layers cannot be converted.")
     return found
 
 
@@ -120,7 +118,7 @@ def _config(given: Any, hidden: list[Layer], box: bool) -> dict[str, Any]:
         if len(names | ({config.get("post_fcnet_activation", "relu")} if before else set())) > 1:
             raise NotServedError(
                 f"the layers after the trunk have the activations {', '.join(sorted(names))}; conversion needs one"
-                " activation for these and the trunk's post_fcnet_hiddens. Set net_arch=[]."
+                " activation for them and the trunk's post_fcnet_hiddens. Set net_arch=[]."
             )
         config["post_fcnet_hiddens"] = [*before, *(layer.out_features for layer, _ in hidden)]
         config["post_fcnet_activation"] = names.pop()
@@ -128,7 +126,7 @@ def _config(given: Any, hidden: list[Layer], box: bool) -> dict[str, Any]:
 
 
 def _set_weights(policy: Policy, extractor: CatalogExtractor, hidden: list[Layer], last: list[Any]) -> None:
-    """Copy the weights by canonical name, and set the value layer's weights to zero."""
+    """Copy weights by canonical name, and set the value layer's weights to zero."""
     wanted = weights_of(policy.model)
     trunk = weights_of(extractor.trunk)
     first = sum(name.startswith("hidden.layers.") and name.endswith(".weight") for name in trunk)
@@ -158,6 +156,6 @@ def _check(policy: Policy, extractor: CatalogExtractor, head: Callable[[Tensor],
 
 def _not_rebuilt(policy: Policy) -> NotServedError:
     return NotServedError(
-        f"{type(policy.model).__name__}: no catalog model equals this trunk with Stable-Baselines3's layers after it,"
+        f"{type(policy.model).__name__}: no catalog model matches this trunk with Stable-Baselines3's layers after it,"
         " so it cannot be converted. Save the algorithm instead: model.save(path)."
     )

@@ -13,7 +13,7 @@ from rlcatalog_sb3.algorithms import ALGORITHMS, make
 
 
 class SB3Options(RunOptions, kw_only=True, frozen=True):
-    """Options of the engine, in addition to the common ones, and settings of the run."""
+    """Options for the engine, in addition to the common ones, and run settings."""
 
     threads: Annotated[int, Meta(ge=1, le=1024)] = 1
     device: str = "cpu"

@@ -26,20 +26,19 @@ from rlcatalog_torch import before_torch_optimizers
 class CatalogExtractor(CombinedExtractor):
     """Features extractor with a catalog trunk.
 
-    `DQN("MlpPolicy", env, policy_kwargs={"features_extractor_class": CatalogExtractor,
-    "features_extractor_kwargs": {"model_config": {...}}})`. The layers after the trunk are Stable-Baselines3's
-    (`net_arch`). The trunk receives images as the environment returns them, for any value of Stable-Baselines3's
-    `normalize_images`.
+    `DQN("MlpPolicy", env, policy_kwargs={"features_extractor_class": CatalogExtractor, "features_extractor_kwargs":
+    {"model_config": {...}}})`. The layers after the trunk come from Stable-Baselines3 (`net_arch`). The trunk receives
+    images as the environment returns them, regardless of Stable-Baselines3's `normalize_images`.
 
     Args:
-        observation_space: The observation space from Stable-Baselines3.
-        model_config: The model config. Default: the config that the environment was flattened with, or the defaults.
-        normalized_image: Set by Stable-Baselines3 if it leaves images unscaled (`normalize_images=False`).
-        catalog: The catalog for the trunk. Default: the catalog that the environment was flattened with, or the
+        observation_space: Stable-Baselines3's observation space.
+        model_config: The model config. If None, the config that the environment was flattened with, or the defaults.
+        normalized_image: Passed by Stable-Baselines3 if it leaves images unscaled (`normalize_images=False`).
+        catalog: The catalog for the trunk. If None, the catalog that the environment was flattened with, or the
             process's.
 
     Raises:
-        NotServedError: The config selects a memory, a head or a filter, or there are action masks.
+        NotServedError: The config selects a memory, a head or a filter, or the observations contain action masks.
     """
 
     def __init__(
@@ -57,7 +56,7 @@ class CatalogExtractor(CombinedExtractor):
         _refuse_masks(observation_space, values["action_mask_key"], origin)
         if values["custom_action_dist"] is not None:
             raise ConfigError(
-                "custom_action_dist: DQN, SAC and TD3 of Stable-Baselines3 choose actions without a catalog"
+                "custom_action_dist: Stable-Baselines3's DQN, SAC and TD3 choose actions without a catalog"
                 " distribution. Remove this key."
             )
         resolution = catalog.resolve(lookup.observation_space, lookup.action_space, lookup.config, "torch")
@@ -65,7 +64,7 @@ class CatalogExtractor(CombinedExtractor):
         for slot in ("memory", "head"):
             if resolution.choices[slot].component is not None:
                 raise NotServedError(
-                    f"{asking(resolution, slot)}: DQN, SAC and TD3 of Stable-Baselines3 have no place for a {slot};"
+                    f"{asking(resolution, slot)}: Stable-Baselines3's DQN, SAC and TD3 cannot use a {slot};"
                     " a features extractor is only a trunk."
                 )
         preprocessor = catalog.preprocessor_for(resolution.request.obs, values)
@@ -106,14 +105,14 @@ def _undo(space: Any, scaled: bool) -> Callable[[Any], Any]:
     """Return a function that converts tensors from `preprocess_obs` back to observations.
 
     Raises:
-        NotServedError: `preprocess_obs` cannot encode these observations.
+        NotServedError: Stable-Baselines3's `preprocess_obs` cannot encode these observations.
     """
     if isinstance(space, spaces.Dict):
         parts = {key: _undo(child, scaled) for key, child in space.spaces.items()}
         return lambda obs: {key: part(obs[key]) for key, part in parts.items()}
     if np.any(np.asarray(getattr(space, "start", 0)) != 0):
         raise NotServedError(
-            f"{space}: Stable-Baselines3 encodes choices as one-hots that begin at 0. Wrap the"
+            f"{space}: Stable-Baselines3 encodes choices as one-hots that start at 0. Wrap the"
             " environment: for_sb3(env, model_config)."
         )
     if isinstance(space, spaces.Discrete):
@@ -136,7 +135,7 @@ def _refuse_masks(space: Any, key: str, origin: Origin | None) -> None:
     found = MASK if origin is not None else key
     if isinstance(space, spaces.Dict) and found in space.spaces:
         raise NotServedError(
-            f"{key}: DQN, SAC and TD3 of Stable-Baselines3 do not mask actions. Use MaskablePPO with"
+            f"{key}: Stable-Baselines3's DQN, SAC and TD3 do not mask actions. Use MaskablePPO with"
             " CatalogMaskablePolicy, PPO with CatalogPolicy, or remove the mask from the observation."
         )
     if origin is not None:

@@ -28,20 +28,20 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 
 class FlattenSpaces(gym.Wrapper[Any, Any, Any, Any]):
-    """Wrapper that gives any environment the flat spaces that Stable-Baselines3 needs.
+    """Wrapper that gives any environment the flat spaces that Stable-Baselines3 requires.
 
     It encodes each observation once with the catalog's preprocessor, and adapts the policy's raw actions. The flat
-    spaces store the environment's spaces, so that a `CatalogPolicy` finds them.
+    spaces store the environment's spaces, so that a `CatalogPolicy` can find them.
 
     Args:
-        env: The environment. If it has a method `action_masks()`, as in sb3-contrib, and its observations contain no
-            mask, the masks are added to the observations.
+        env: The environment. If the environment has a method `action_masks()`, as in sb3-contrib, and its observations
+            contain no mask, the masks are added to the observations.
         model_config: The model config, which affects observations and actions.
-        catalog: The catalog for the parts, also for policies in this environment. If None, the process's.
+        catalog: The catalog for the parts, which policies in this environment also use. If None, the process's.
 
     Raises:
-        NotServedError: The config selects an observation filter.
-        UnsupportedSpaceError: No installed part supports a space.
+        NotServedError: The config sets an observation filter.
+        UnsupportedSpaceError: No installed part supports one of the spaces.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class FlattenSpaces(gym.Wrapper[Any, Any, Any, Any]):
         return self._observed(obs, terminated or truncated), reward, terminated, truncated, info
 
     def _last_mask(self) -> Any:
-        """Return the action mask of the last observation, boolean `[m]`."""
+        """Return the last observation's action mask, boolean `[m]`."""
         return self._mask
 
     def _observed(self, obs: Any, last: bool) -> Any:
@@ -85,18 +85,18 @@ def for_sb3(
 ) -> FlattenSpaces:
     """Flatten an environment's spaces for Stable-Baselines3.
 
-    `PPO(CatalogPolicy, for_sb3(env))` trains in an environment with any spaces that the installed parts support.
-    Matching wrappers of the installed plugins are applied first (see `rlcatalog.wrap_env`). For several
+    `PPO(CatalogPolicy, for_sb3(env))` trains in any environment whose spaces are supported by the installed parts.
+    Matching wrappers from installed plugins are applied first (see `rlcatalog.wrap_env`). For several
     environments: `make_vec_env(id, 4, wrapper_class=for_sb3, wrapper_kwargs={"model_config": ...})`.
 
     Args:
-        env: A single environment, its Gymnasium id, its class or a function that creates it.
+        env: A single environment, its Gymnasium id, its class, or a function that creates it.
         model_config: The model config, which affects observations and actions; see `FlattenSpaces`.
-        catalog: The catalog for the parts, also for policies in this environment. If None, the process's.
+        catalog: The catalog for the parts, which policies in this environment also use. If None, the process's.
 
     Raises:
         ModelContractError: `env` is a vector environment.
-        ConfigError: `env` is neither an environment nor something that creates one.
+        ConfigError: `env` is neither an environment nor a callable, class or id that creates one.
 
     Example:
         >>> class Hybrid(gym.Env):
@@ -107,8 +107,8 @@ def for_sb3(
     """
     if hasattr(env, "num_envs"):
         raise ModelContractError(
-            f"for_sb3: expected a single environment, found {type(env).__name__} of {env.num_envs}. Stable-Baselines3"
-            " needs its own kind of vector environment, of wrapped members: make_vec_env(MyEnv, n,"
+            f"for_sb3: expected a single environment, found {type(env).__name__} with {env.num_envs}. Stable-Baselines3"
+            " needs its own kind of vector environment, with wrapped members: make_vec_env(MyEnv, n,"
             " wrapper_class=for_sb3)."
         )
     wrapped = (default_catalog() if catalog is None else catalog).wrap_env(make_env(env), model_config)
@@ -116,19 +116,19 @@ def for_sb3(
 
 
 class Flattening:
-    """Encoder for observations and adapter for raw actions, for flat spaces.
+    """Encoder for observations and adapter for raw actions in flat spaces.
 
     Args:
         observation_space: The environment's observation space.
         action_space: Its action space.
         model_config: The model config.
-        masked: Whether masks come from elsewhere if observations do not contain them.
+        masked: Whether masks are passed separately if observations do not contain them.
         catalog: The catalog for the parts. If None, the process's.
 
     Attributes:
-        observation_space: An `EncodedBox`. With masks, a Dict that contains it under `"obs"`, and the mask's columns
-            under `"action_mask"`.
-        action_space: A Discrete for one choice, a MultiDiscrete for several, otherwise a Box of the raw values. Its
+        observation_space: An `EncodedBox`. With masks, a Dict with this box under `"obs"` and the mask's columns under
+            `"action_mask"`.
+        action_space: A Discrete for one choice, a MultiDiscrete for several, otherwise a Box of the raw values. The
             bounds clip only values that the action codec would clip anyway.
         masks: The reader for action masks.
     """
@@ -166,7 +166,7 @@ class Flattening:
         Args:
             obs: The environment's observation.
             mask: The action mask in Gymnasium's format, if the observation does not contain it.
-            last: Whether the episode is over. If so, no action follows, and a mask may allow nothing.
+            last: Whether the episode is over. If so, no action follows, and the mask need not allow any.
         """
         flat = self.encoder.encode(obs).ravel().astype(self._dtype, copy=False)
         if not self.masked:
@@ -174,7 +174,7 @@ class Flattening:
         return {OBS: flat, MASK: self.encoder.mask_of(obs, mask, over=last).astype(np.int8)}
 
     def act(self, raw: Any) -> Any:
-        """Return the environment's action for one raw action."""
+        """Convert one raw action to the environment's action."""
         return first_row(self.action_codec.adapt(np.asarray(raw).reshape(1, -1)))
 
 
@@ -194,7 +194,7 @@ def encoding_of(resolution: Resolution, preprocessor: Preprocessor) -> dict[str,
 
 
 def check_encoding(origin: Origin, resolution: Resolution, preprocessor: Preprocessor) -> None:
-    """Raise an error unless a policy's config encodes observations and reads actions as the flattened environment does.
+    """Raise an error unless a policy's config encodes observations and interprets actions as the environment does.
 
     Raises:
         ConfigError: They differ. The message names the first difference.
@@ -212,8 +212,8 @@ def check_encoding(origin: Origin, resolution: Resolution, preprocessor: Preproc
 def flat_actions(codec: ActionCodec) -> Any:
     """Return a flat space for raw actions.
 
-    Stable-Baselines3 needs finite bounds: PPO clips to them, SAC and TD3 squash into them. The codec clips to the
-    original bounds in any case.
+    Stable-Baselines3 needs finite bounds: PPO clips to them, and SAC and TD3 squash actions into them. The codec always
+    clips to the original bounds.
     """
     if codec.whole:
         counts = list(codec.counts or ())

@@ -1,4 +1,4 @@
-"""Collection with a frozen policy: a recorded graph computes actions, values and log densities if this saves time."""
+"""Rollouts with a frozen policy: a recorded graph computes actions, values and log densities if it saves time."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ MOST_ENVS, FIRST_STEPS, SHORTEST_ROLLOUT = 1, 1000, 64
 
 
 class FrozenCollector:
-    """Collector that acts with a frozen policy, whose weights are always current.
+    """Collector that acts with a frozen policy and keeps its weights up to date.
 
     Args:
         policy: The policy.
-        frozen: `"auto"` (on the CPU with one environment, starting with the thousandth step, if rollouts have 64 steps
-            or more), `"always"` or `"never"`.
+        frozen: `"auto"` (on the CPU with one environment, from the thousandth step on, if rollouts have 64 steps or
+            more), `"always"` or `"never"`.
 
     Attributes:
-        acting: The policy that acts: `policy` or its frozen form. If the frozen form is not faster, its `reason`
+        acting: The policy that acts: `policy` itself or its frozen form. If the frozen form is not faster, its `reason`
             explains why.
 
     Raises:
-        ConfigError: `frozen` has a different value.
+        ConfigError: `frozen` has any other value.
     """
 
     def __init__(self, policy: Policy, frozen: str) -> None:
@@ -41,7 +41,7 @@ class FrozenCollector:
         self.begin()
 
     def begin(self) -> None:
-        """Reset to the policy itself, because its weights have changed."""
+        """Return to the policy itself, because its weights have changed."""
         self.acting = self.policy
         model: Any = self.policy.model
         self._weights = [*model.parameters(), *model.buffers()]
@@ -52,13 +52,13 @@ class FrozenCollector:
     def step(
         self, encoded: Tensor, mask: Tensor | None, deterministic: bool, memory: Sequence[Tensor] = ()
     ) -> Step | None:
-        """Return a step, or None if the policy itself must compute it.
+        """Compute a step; return None if the policy itself must compute it.
 
         Args:
             encoded: Encoded observations `[B, ...]`.
             mask: Action masks, boolean `[B, m]`, or None.
             deterministic: Whether to take the most likely actions.
-            memory: The model's memory for the B episodes. The step's state contains the next memory.
+            memory: The model's memory for each of the B episodes. The returned step's state contains the next memory.
         """
         if not self._open or torch.is_grad_enabled():
             return None
@@ -81,7 +81,7 @@ class FrozenCollector:
         return found
 
     def _frozen(self, rows: int) -> bool:
-        """Freeze the policy if due, and return whether it is frozen."""
+        """Freeze the policy if it is time to, and return whether it is frozen."""
         if self.mode == "auto":
             self._steps += 1
             self._open = rows <= MOST_ENVS
@@ -98,5 +98,5 @@ class FrozenCollector:
         return sum([weight._version + weight.data_ptr() for weight in self._weights])
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Return the state without the frozen policy, because a copy freezes its policy again."""
+        """Return the state without the frozen policy, because a copy must freeze its own policy."""
         return FrozenCollector, (self.policy, self.mode)

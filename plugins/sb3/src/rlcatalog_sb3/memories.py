@@ -24,19 +24,19 @@ _ELSEWHERE = "Train it with rlcatalog-ppo or rlcatalog-rllib."
 
 
 def refuse_memory(policy: Policy, name: str, where: str, *, recurrent: bool, algorithm: str) -> None:
-    """Reject a memory that the algorithm's loop does not support, and a recurrent loop for a model without memory.
+    """Reject a memory that the training loop does not support, and a recurrent loop for a model without memory.
 
     Args:
         policy: The policy.
-        name: The owner of the memory, for error messages.
+        name: The memory's owner, for error messages.
         where: The config keys that select the memory, for error messages.
-        recurrent: Whether the loop supports states.
-        algorithm: Name of the algorithm that runs the loop.
+        recurrent: Whether the training loop supports states.
+        algorithm: Name of the algorithm that runs the training loop.
 
     Raises:
-        NotServedError: The loop has no states, or supports only vectors that are initially zero, unlike attention's
-            state.
-        ConfigError: The loop needs states, but the model has none.
+        NotServedError: The training loop has no states, or supports only vectors that are initially zero, unlike
+            attention's state.
+        ConfigError: The training loop needs states, but the model has none.
     """
     initial = policy.memory.initial
     if recurrent and not initial:
@@ -51,16 +51,18 @@ def refuse_memory(policy: Policy, name: str, where: str, *, recurrent: bool, alg
         raise NotServedError(f"{asks}{algorithm} keeps no state between steps. {way}")
     if not served:
         raise NotServedError(
-            f"{where}RecurrentPPO supports states that are float vectors and begin as zeros, as in an LSTM;"
+            f"{where}RecurrentPPO supports states of float vectors that are initially zero, as in an LSTM;"
             f" {name} has states of shapes {[part.shape for part in initial]}. {_ELSEWHERE}"
         )
 
 
 class StatePacker:
-    """Packer for a memory's state vectors, which become one row of two halves. An LSTM's two vectors are unchanged.
+    """Packer that joins a memory's state vectors to one row and splits it into two halves.
+
+    An LSTM's two vectors do not change.
 
     Args:
-        initial: The state at the start of an episode, vectors `[n]`.
+        initial: The state at the start of an episode, as vectors `[n]`.
 
     Attributes:
         size: Width of one half.

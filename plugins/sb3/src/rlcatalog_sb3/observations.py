@@ -1,4 +1,4 @@
-"""Conversion of Stable-Baselines3's observations for a model."""
+"""Conversion of observations from Stable-Baselines3 for a model."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Array = np.ndarray[Any, Any]
 
 
 class Observer:
-    """Encoder for batches of observations, which also finds their action masks.
+    """Encoder for batches of observations, which also extracts their action masks.
 
     Args:
         policy: The policy, built for the environment's spaces.
-        space: The observation space from Stable-Baselines3: flat, with transposed images, or unchanged.
+        space: Stable-Baselines3's observation space: flat, with transposed images, or unchanged.
         origin: Origin of flat spaces, or None.
 
     Attributes:
@@ -45,11 +45,12 @@ class Observer:
 
         Args:
             obs: Observations.
-            given: Masks that are not in the observations, as an array or tensor of columns. Both must allow an action.
-            check: Whether to reject rows that allow no action; False for stored rows, which include padding.
+            given: Masks that are not in the observations, as an array or tensor of columns. An action must be allowed
+                by both masks.
+            check: Whether to reject rows that do not allow any action; False for stored rows, which include padding.
 
         Raises:
-            ActionMaskError: A row allows no action.
+            ActionMaskError: A row does not allow any action.
         """
         found: Tensor | None = None
         if self._mask_key is not None:
@@ -70,11 +71,11 @@ def encoder(
     """Return a function that encodes observations, with tensor operations if possible, otherwise with NumPy.
 
     Args:
-        preprocessor: The preprocessor for the environment's space.
+        preprocessor: The preprocessor for the environment's observation space.
         space: The space from Stable-Baselines3.
         layout: The model config's `image_layout`.
-        flat: Whether the observations are already encoded, as vectors.
-        preprocess: Function that encodes a batch of the environment's observations if tensor operations cannot.
+        flat: Whether the observations are already encoded as vectors.
+        preprocess: Function that encodes a batch of the environment's observations, used if tensor operations cannot.
     """
     shape = preprocessor.shape
     if flat and isinstance(space, spaces.Dict):
@@ -114,6 +115,6 @@ def _tensor(array: Array | None, obs: Any) -> Tensor:
 
 
 def _device(obs: Any) -> torch.device:
-    """Return the device that observations are on."""
+    """Return the device on which the observations are."""
     one: Tensor = next(iter(obs.values())) if isinstance(obs, Mapping) else obs
     return one.device

@@ -20,28 +20,28 @@ from rlcatalog_torch import before_torch_optimizers
 
 
 class CatalogBasePolicy(BasePolicy):
-    """Base class for this package's policies; not for direct use.
+    """Base class for this package's policies; do not use it directly.
 
     Args:
-        observation_space: The observation space from Stable-Baselines3.
-        action_space: The action space from Stable-Baselines3.
+        observation_space: Stable-Baselines3's observation space.
+        action_space: Stable-Baselines3's action space.
         lr_schedule: Learning rate as a function of the remaining progress.
-        model_config: The model config. Default: the config that the environment was flattened with, or the defaults.
-        model: The model to use, such as a plain `torch.nn.Module`. It sets `"custom_model"` in the model config.
-        catalog: The catalog for the parts. Default: the catalog that the environment was flattened with, or the
+        model_config: The model config. If None, the config that the environment was flattened with, or the defaults.
+        model: The model to use, such as a plain `torch.nn.Module`; it becomes the model config's `"custom_model"`.
+        catalog: The catalog for the parts. If None, the catalog that the environment was flattened with, or the
             process's.
-        frozen: Whether the frozen policy, which acts faster, collects rollouts: `"auto"` (if it saves time), `"always"`
+        frozen: Whether a frozen policy, which acts faster, collects rollouts: `"auto"` (if it saves time), `"always"`
             or `"never"`.
         use_sde: Not supported.
         optimizer_class: Class of the optimiser.
         optimizer_kwargs: The optimiser's keyword arguments, except the learning rate. If None, `eps=1e-5` for Adam, as
             in Stable-Baselines3's own policies.
         keywords: Keyword arguments of Stable-Baselines3's own policies: `net_arch`, `activation_fn` and `log_std_init`
-            are translated to model config keys with the same meaning; others raise an error.
+            are translated to model config keys with the same meaning; other arguments raise an error.
 
     Raises:
         CatalogError: The parts do not fit, or the algorithm does not support them.
-        NotServedError: The algorithm uses different nets or distributions from PPO's.
+        NotServedError: The algorithm's nets or distributions differ from PPO's.
     """
 
     #: Whether the algorithm supports the states of a memory.
@@ -68,7 +68,7 @@ class CatalogBasePolicy(BasePolicy):
         refuse_algorithm(self, builder, observation_space)
         if use_sde:
             raise ConfigError(
-                "use_sde=True: state-dependent exploration needs Stable-Baselines3's own distribution. Remove it, or"
+                "use_sde=True: state-dependent exploration requires Stable-Baselines3's own distribution. Remove it, or"
                 " choose a distribution with custom_action_dist in model_config."
             )
         if optimizer_kwargs is None:
@@ -94,28 +94,28 @@ class CatalogBasePolicy(BasePolicy):
 
     @property
     def catalog_policy(self) -> Policy:
-        """The rlcatalog policy, which shares the weights, for `policy.save(directory)` and `policy.act(obs)`."""
+        """The rlcatalog policy with the same weights, for `policy.save(directory)` and `policy.act(obs)`."""
         return self.actor_critic.policy
 
     def unscale_action(self, scaled_action: Any) -> Any:
-        """Return the environment's actions for raw Box actions, using the catalog's codec."""
+        """Convert raw Box actions to the environment's actions with the catalog's codec."""
         return self.actor_critic.adapt(scaled_action)
 
     def reset_noise(self, n_envs: int = 1) -> None:
-        """Raise an error, because there is no state-dependent exploration."""
+        """Raise an error, because the catalog's distributions have no state-dependent exploration."""
         raise NotServedError("reset_noise: the catalog's distributions have no state-dependent exploration (use_sde).")
 
     def extract_features(self, obs: Any, features_extractor: Any = None) -> Any:
         """Raise an error, because the catalog's models have no separate features extractor."""
         raise NotServedError(
-            f"{type(self).__name__} has no features extractor; its model is `policy.model`, its parts are in"
+            f"{type(self).__name__} has no features extractor; its model is `policy.model`, and its parts are in"
             " `policy.catalog_policy`."
         )
 
     def obs_to_tensor(self, observation: Any) -> tuple[Any, bool]:
-        """Return observations for `predict`, in the dtypes of their space, and whether they are a batch.
+        """Convert observations for `predict` to tensors in the space's dtypes; also return whether they are a batch.
 
-        Floats in a space of integers keep their dtype.
+        Floats in an integer space keep their dtype.
         """
         space: Any = self.observation_space
         tensors, batched = super().obs_to_tensor(observation)
@@ -174,7 +174,8 @@ class CatalogPolicy(WithoutMemory, ActorCriticPolicy):
     """Policy for Stable-Baselines3's PPO and A2C with the catalog's preprocessor, model and distribution.
 
     `PPO(CatalogPolicy, env, policy_kwargs={"model_config": {"fcnet_hiddens": [64, 64]}})`. If Stable-Baselines3 does
-    not support the environment's spaces, wrap it: `for_sb3(env)`. Action masks are read from the observation.
+    not support the environment's spaces, wrap the environment: `for_sb3(env)`. Action masks are read from the
+    observation.
 
     Example:
         >>> from stable_baselines3 import PPO

@@ -1,4 +1,4 @@
-"""Translation of keyword arguments for Stable-Baselines3's policies to model config keys with the same meaning."""
+"""Translation of Stable-Baselines3 policies' keyword arguments to model config keys with the same meaning."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def translated(
     policy: str,
     recurrent: bool,
 ) -> dict[str, Any]:
-    """Return the model config, with keys translated from keyword arguments for Stable-Baselines3's policies.
+    """Return the model config with keys translated from keyword arguments for Stable-Baselines3's policies.
 
     `net_arch` sets `fcnet_hiddens` and `vf_share_layers=False`, `activation_fn` sets `fcnet_activation`, and
     `log_std_init=0.0` sets `free_log_std=True`.
@@ -65,12 +65,12 @@ def translated(
     Args:
         keywords: The arguments.
         config: The given model config.
-        resolve: Function that looks up the parts for a model config.
+        resolve: Function that looks up the parts that a model config selects.
         policy: Name of the policy, for error messages.
         recurrent: Whether the policy has a memory.
 
     Raises:
-        ConfigError: No key has the same meaning as an argument, or an argument contradicts the model config.
+        ConfigError: An argument has no equivalent key, or contradicts the model config.
     """
     if unknown := [name for name in keywords if name not in _TRANSLATIONS]:
         raise _refusal(unknown[0], policy)
@@ -96,7 +96,7 @@ _OWN = ("model_config", "model", "catalog", "optimizer_class", "optimizer_kwargs
 
 
 def _refusal(name: str, policy: str) -> ConfigError:
-    """Return the error for an argument without a model config key; it names the alternative."""
+    """Return the error for an argument that has no model config key; it names an alternative."""
     accepted = (*_OWN, *_TRANSLATIONS)
     if name in _REFUSED:
         return ConfigError(f"policy_kwargs: {policy} does not accept {name!r}: {_REFUSED[name]}")
@@ -107,7 +107,7 @@ def _refusal(name: str, policy: str) -> ConfigError:
 
 
 def _layers(value: Any, found: Resolution, recurrent: bool) -> dict[str, Any]:
-    """Return the keys for `net_arch`: equal stacks of layers for actor and critic."""
+    """Return the keys for `net_arch`: identical stacks of layers for the actor and the critic."""
     what = f"net_arch={_said(value)}"
     _refuse_elsewhere(
         what, "fcnet_hiddens", found, recurrent,
@@ -119,7 +119,7 @@ def _layers(value: Any, found: Resolution, recurrent: bool) -> dict[str, Any]:
         actor, critic = value.get("pi", []), value.get("vf", [])
         if set(value) - {"pi", "vf"} or not same(list(actor), list(critic)):
             raise ConfigError(
-                f"policy_kwargs: {what}: the catalog's actor and critic have layers of equal widths. Pass the same"
+                f"policy_kwargs: {what}: the catalog's actor and critic have layers of the same widths. Pass the same"
                 " list for both, or set fcnet_hiddens in model_config. For other nets, write a custom_model."
             )
         value = actor
@@ -148,7 +148,7 @@ def _activation(value: Any, found: Resolution, recurrent: bool) -> dict[str, Any
 
 
 def _log_std(value: Any, found: Resolution, recurrent: bool) -> dict[str, Any]:
-    """Return the key for `log_std_init`: trainable log standard deviations, independent of the observation."""
+    """Return the key for `log_std_init`: trainable log standard deviations that do not depend on the observation."""
     what = f"log_std_init={_said(value)}"
     info, dist = found.action, found.component("action_dist")
     single = info.kind == "box" and np.issubdtype(info.dtype, np.floating)
@@ -159,7 +159,7 @@ def _log_std(value: Any, found: Resolution, recurrent: bool) -> dict[str, Any]:
         )
     if isinstance(value, bool) or not isinstance(value, int | float) or value != 0:
         raise ConfigError(
-            f"policy_kwargs: {what}: in the catalog, they begin at 0, with free_log_std=True in model_config. For"
+            f"policy_kwargs: {what}: in the catalog, they start at 0 if model_config has free_log_std=True. For"
             " another initial value, set that key, and change the weight 'outputs.free_log_std.log_std' of the"
             " algorithm's policy.model with get_weights and set_weights."
         )
@@ -174,14 +174,14 @@ _TRANSLATIONS: dict[str, Callable[[Any, Resolution, bool], dict[str, Any]]] = {
 
 
 def _refuse_elsewhere(what: str, key: str, found: Resolution, recurrent: bool, *, image: str) -> None:
-    """Reject Stable-Baselines3 layers that come at a different point in the net from the catalog's dense layers.
+    """Reject Stable-Baselines3 layers that are at a different place in the net from the catalog's dense layers.
 
     Raises:
-        ConfigError: The layers come at a different point, or the model has no such dense layers.
+        ConfigError: The layers are at a different place, or the model has no such dense layers.
     """
     if recurrent:
         raise ConfigError(
-            f"policy_kwargs: {what}: Stable-Baselines3's layers come after the memory, the catalog's before it."
+            f"policy_kwargs: {what}: Stable-Baselines3's layers come after the memory, but the catalog's before it."
             f" Set {key} in model_config."
         )
     if has_images(found.request.obs):
@@ -195,7 +195,7 @@ def _refuse_elsewhere(what: str, key: str, found: Resolution, recurrent: bool, *
 
 
 def _neutral(key: str, value: Any) -> Any:
-    """Return a model config value in the form that translations produce."""
+    """Convert a model config value to the form that translation produces."""
     if key != "fcnet_activation":
         return value
     return ACTIVATIONS.get(value, value) if isinstance(value, type) else activation_name(value, key)

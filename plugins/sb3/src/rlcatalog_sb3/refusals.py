@@ -1,4 +1,4 @@
-"""Errors for parts that Stable-Baselines3's loops do not support; each error names the config key."""
+"""Errors for parts that Stable-Baselines3's training loops do not support; each error names the config key."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rlcatalog_sb3.memories import refuse_memory
 
 
 def builder_of(policy: Any) -> type:
-    """Return the class of the object that builds a policy; call it in the policy's constructor.
+    """Return the class of the object that builds a policy; call this function in the policy's constructor.
 
     Stable-Baselines3 does not pass this class to a policy, so this function inspects the constructor's caller.
     """
@@ -31,23 +31,23 @@ def algorithm_name(builder: type, policy: Any) -> str:
 
 
 def _engine_classes(builder: type) -> set[str]:
-    """Return the names of the classes from Stable-Baselines3 and sb3-contrib among a class's bases."""
+    """Return the names of a class's bases that belong to Stable-Baselines3 or sb3-contrib."""
     packages = ("stable_baselines3.", "sb3_contrib.")
     return {cls.__name__ for cls in builder.__mro__ if cls.__module__.startswith(packages)}
 
 
 def refuse_algorithm(policy: Any, builder: type, observation_space: Any) -> None:
-    """Reject algorithms that act or learn differently from PPO and A2C.
+    """Reject algorithms that do not act and learn like PPO and A2C.
 
-    Without this check, Stable-Baselines3 fails only after it has filled a buffer.
+    Without this check, Stable-Baselines3 would fail only after filling a buffer.
 
     Args:
-        policy: The policy, in its constructor.
+        policy: The policy, which is still being constructed.
         builder: The class that builds the policy.
         observation_space: The policy's observation space.
 
     Raises:
-        NotServedError: The algorithm is one of those.
+        NotServedError: The algorithm acts or learns differently.
     """
     theirs = _engine_classes(builder)
     name, own = builder.__name__, type(policy).__name__
@@ -75,24 +75,24 @@ def refuse_algorithm(policy: Any, builder: type, observation_space: Any) -> None
         )
     if "TRPO" in theirs:
         raise NotServedError(
-            f"TRPO does not accept {own}: it needs classes of torch.distributions, unlike the catalog's. Use"
-            f" PPO(CatalogPolicy, env, target_kl=0.01), which bounds the divergence as well, or {way}"
+            f"TRPO does not accept {own}: it needs distributions from torch.distributions. Use"
+            f" PPO(CatalogPolicy, env, target_kl=0.01), which also bounds the divergence, or {way}"
         )
 
 
 def refuse_filter(resolution: Resolution) -> None:
-    """Reject an observation filter, because training would see different inputs from acting.
+    """Reject an observation filter, because training and acting would see different inputs.
 
-    Stable-Baselines3's loop stores unfiltered observations.
+    Stable-Baselines3 stores unfiltered observations.
 
     Raises:
-        NotServedError: The config selects a filter.
+        NotServedError: The config sets a filter.
     """
     if resolution.choices["filter"].component is not None:
         name = resolution.config["observation_filter"]
         raise NotServedError(
             f"observation_filter={name!r}: Stable-Baselines3 stores unfiltered observations, so running"
-            " statistics would change between acting and training. Normalise with its own"
+            " statistics would change between acting and training. Instead, normalise with"
             " stable_baselines3.common.vec_env.VecNormalize around the vector environment."
         )
 
@@ -105,15 +105,15 @@ def asking(resolution: Resolution, slot: str) -> str:
 
 
 def refuse_model(policy: Policy, *, recurrent: bool, algorithm: str) -> None:
-    """Reject models that need features that a loop does not have.
+    """Reject models that need features that a training loop does not have.
 
     Args:
         policy: The policy that contains the model.
-        recurrent: Whether the loop supports the states of a memory.
-        algorithm: Name of the algorithm that runs the loop.
+        recurrent: Whether the training loop supports a memory's states.
+        algorithm: Name of the algorithm that runs the training loop.
 
     Raises:
-        NotServedError: There is a filter, or the model requests views or states, or has a `custom_loss`.
+        NotServedError: There is an observation filter, or the model requests views or states, or has a `custom_loss`.
         ModelContractError: The model has no value branch.
         ConfigError: The loop needs states, but the model has none.
     """
@@ -132,6 +132,6 @@ def refuse_model(policy: Policy, *, recurrent: bool, algorithm: str) -> None:
         )
     if policy.overrides("custom_loss"):
         raise NotServedError(
-            f"{name}.custom_loss: Stable-Baselines3's losses do not include a model's custom_loss. Train it with"
+            f"{name}.custom_loss: Stable-Baselines3 does not add a model's custom_loss to its losses. Train it with"
             " rlcatalog-ppo."
         )

@@ -1,4 +1,4 @@
-"""Flat spaces for Stable-Baselines3, and the environment's original spaces."""
+"""Flat spaces for Stable-Baselines3, which remember the environment's original spaces."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Origin:
         observation_space: The environment's observation space.
         action_space: The environment's action space.
         config: The model config that the environment was flattened with.
-        encoding: The settings that affect flat observations and actions, as plain data to compare.
-        catalog: The catalog that the environment was flattened with; None for the process's.
+        encoding: The settings that affect flat observations and actions, as plain data for comparison.
+        catalog: The catalog that the environment was flattened with; None for the process's default.
     """
 
     observation_space: Any
@@ -37,7 +37,7 @@ class Origin:
 
 
 class EncodedBox(spaces.Box):
-    """Space of encoded observations as flat vectors. Two such spaces are equal only if their origins are equal.
+    """Space of observations encoded as flat vectors. Two such spaces are equal only if their origins are equal.
 
     Args:
         low: Lowest values `[size]`.
@@ -70,12 +70,12 @@ def origin_of(observation_space: Any, action_space: Any = None) -> Origin | None
 
 
 class Lookup(NamedTuple):
-    """Inputs to a lookup for spaces from Stable-Baselines3.
+    """Inputs for looking up parts for Stable-Baselines3's spaces.
 
     Attributes:
         origin: Origin of flat spaces, or None.
-        catalog: The catalog for the parts: the given one, a flattened environment's, or the process's.
-        config: The model config: the given one, or a flattened environment's.
+        catalog: The catalog for the parts: the given one, the flattened environment's, or the process's.
+        config: The model config: the given one, or the flattened environment's.
         values: The parsed config.
         layout: The config's `image_layout`.
         observation_space: The environment's observation space.
@@ -94,7 +94,7 @@ class Lookup(NamedTuple):
     def of(
         cls, observation_space: Any, action_space: Any, config: Mapping[str, Any] | None, catalog: Catalog | None
     ) -> Lookup:
-        """Return the inputs for spaces, a given config and a given catalog."""
+        """Return the inputs for given spaces, config and catalog."""
         if (origin := origin_of(observation_space, action_space)) is not None:
             catalog, config = catalog or origin.catalog, origin.config if config is None else config
         catalog = catalog or default_catalog()
@@ -109,8 +109,8 @@ class Lookup(NamedTuple):
 def engine_defaults(observation_space: Any, action_space: Any) -> dict[str, Any]:
     """Return model config defaults that match Stable-Baselines3's own nets.
 
-    Actor and critic have separate nets for vectors, and share a net for images (`ActorCriticPolicy`, `net_arch`). The
-    standard deviations of a Gaussian do not depend on the observation (`DiagGaussianDistribution`).
+    The actor and the critic have separate nets for vectors and share a net for images (`ActorCriticPolicy`,
+    `net_arch`). A Gaussian's standard deviations do not depend on the observation (`DiagGaussianDistribution`).
     """
     found: dict[str, Any] = {"vf_share_layers": has_images(SpaceInfo.read(observation_space))}
     if isinstance(action_space, spaces.Box) and np.issubdtype(action_space.dtype, np.floating):
@@ -126,7 +126,7 @@ def has_images(info: SpaceInfo) -> bool:
 def is_transposed(space: Any, layout: str) -> bool:
     """Return whether a space contains images whose channels have been moved to the front.
 
-    Stable-Baselines3 moves them (`VecTransposeImage`) in uint8 images whose channels come last. A config with
+    Stable-Baselines3 moves the channels (`VecTransposeImage`) of uint8 images whose channels come last. A config with
     `image_layout="chw"` expects channels first.
 
     Args:
@@ -139,7 +139,7 @@ def is_transposed(space: Any, layout: str) -> bool:
 
 
 def untransposed(space: Any, layout: str) -> Any:
-    """Return an observation space with the channels of its images moved back to the end; see `is_transposed`."""
+    """Return an observation space with its images' channels moved back to the end; see `is_transposed`."""
     if isinstance(space, spaces.Dict):
         leaves = {key: untransposed(child, layout) for key, child in space.spaces.items()}
         changed = any(leaves[key] is not child for key, child in space.spaces.items())

@@ -57,7 +57,7 @@ def port(
 
 
 def files(paths: list[Path]) -> list[Path]:
-    """Return the Python files among the paths and in their subfolders; hidden folders and build folders are skipped.
+    """Return the Python files among the paths and in their subfolders, skipping hidden folders and build folders.
 
     Raises:
         ConfigError: A path does not exist.

@@ -1,4 +1,4 @@
-"""Context in which the rules process a file."""
+"""Context that the rules share while they process a file."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ RAY = ("ray", "rlcatalog_compat")
 
 @dataclass(frozen=True, order=True)
 class Note:
-    """Place that could not be ported.
+    """Piece of code that could not be ported.
 
     Attributes:
         line: Line in the original file.
-        what: The code at this place.
-        why: Why the code is unchanged, and what to do.
+        what: The piece of code itself.
+        why: Why the code was left unchanged, and what to do about it.
     """
 
     line: int
@@ -33,16 +33,16 @@ class Note:
 
 @dataclass
 class ClassScope:
-    """A class, with information about its layers.
+    """Information about a class and its layers.
 
     Attributes:
-        bases: The last parts of the base classes' names.
-        functions: Methods around the current place, from the outside in.
-        keeps: Whether a call was replaced by a layer that the model keeps.
-        models: Attributes that are Keras models.
-        kept: Whether methods call TensorFlow 1 layers by name, which the model must keep.
-        calls: Method → number of calls to it from other methods.
-        texts: The strings in the class, which may be names of layers.
+        bases: The last components of the base classes' dotted names.
+        functions: Methods that enclose the current code, outermost first.
+        keeps: Whether any call was replaced by a layer that the model keeps.
+        models: Names of attributes that are Keras models.
+        kept: Whether any method calls named TensorFlow 1 layers, which the model must keep.
+        calls: Number of calls to each method from other methods.
+        texts: The string literals in the class, which may be layer names.
         labels: Names given to unnamed layers.
     """
 
@@ -56,7 +56,7 @@ class ClassScope:
     labels: list[str] = field(default_factory=list)
 
     def label(self, function: str) -> str:
-        """Return a name for an unnamed layer that no other layer of the class has."""
+        """Return a name for an unnamed layer that no other layer in the class uses."""
         base = f"unnamed_{function}" if any(function in text for text in self.texts) else function
         count = sum(label == base or label.startswith(f"{base}_") for label in self.labels)
         self.labels.append(f"{base}_{count + 1}" if count else base)
@@ -65,24 +65,25 @@ class ClassScope:
 
 @dataclass
 class Context:
-    """Context of the current place in a file.
+    """Context of the code that is being processed in a file.
 
     Attributes:
         modules: Name → the module that it refers to, one of the constants above.
         mirrored: Name → the RLlib module that it refers to, without `ray.`; `""` for `ray` itself.
-        notes: Places that could not be ported.
-        classes: Classes around the current place, from the outside in.
+        notes: Pieces of code that could not be ported.
+        classes: Classes that enclose the current code, outermost first.
         gym: Name → the path below gym that it refers to; `""` for gym itself.
-        patched: Dotted names that the file assigns to, which rules ignore.
+        patched: Dotted names that the file assigns to; the rules ignore them.
         makers: Functions in the file that always return symbolic tensors.
-        own_shapes: Whether a class in the file defines `shape` or `get_shape`, which rules must not change.
-        hidden: Parameters of the functions around the current place; they hide modules of the same name.
-        loops: Number of loops around the current place within its function.
-        helpers: Modules of rlcatalog-compat that the ported file calls.
-        frames: Whether the file has three-dimensional layers; its two-dimensional convolutions may then get stacks of
-            frames.
+        own_shapes: Whether a class in the file defines `shape` or `get_shape`, which the rules must then leave
+            unchanged.
+        hidden: Parameters of the enclosing functions; they shadow modules of the same name.
+        loops: Number of loops that enclose the current code within its function.
+        helpers: Modules from rlcatalog-compat that the ported file calls.
+        frames: Whether the file uses three-dimensional layers; its two-dimensional convolutions may then receive stacks
+            of frames.
         recurrent: Whether the file creates PyTorch's recurrent layers.
-        whole: Number of `int` calls around the current place.
+        whole: Number of `int` calls that enclose the current code.
         selects_rows: Whether the file uses RLlib 0.8's TensorFlow, whose `where` takes one condition per row.
         pads_as_before: Whether the file calls RLlib 0.8's `valid_padding`, which returns the padding.
     """
@@ -105,7 +106,7 @@ class Context:
     pads_as_before: bool = False
 
     def stands_for(self, node: cst.CSTNode) -> tuple[str, str]:
-        """Return the module of a name or dotted name, and the rest of the name; two empty strings for other names."""
+        """Return the module that a name begins with and the remaining name, or two empty strings if there is none."""
         name, _, rest = dotted(node).partition(".")
         if name not in self.modules or self.hides(name):
             return "", ""
@@ -116,7 +117,7 @@ class Context:
         return "", ""
 
     def hides(self, name: str) -> bool:
-        """Return whether a parameter of a surrounding function hides a module's name."""
+        """Return whether a parameter of an enclosing function shadows a module's name."""
         return any(name in names for names in self.hidden)
 
     def is_root(self, node: cst.CSTNode) -> bool:
@@ -125,7 +126,7 @@ class Context:
 
 
 class Rewriter(cst.CSTTransformer):
-    """Rewriter for a file, which records the places that could not be ported.
+    """Rewriter for a file, which records code that could not be ported.
 
     Args:
         context: Context of the file.
@@ -138,7 +139,7 @@ class Rewriter(cst.CSTTransformer):
         self.context = context
 
     def note(self, node: cst.CSTNode, what: cst.CSTNode | str, why: str | None) -> None:
-        """Record a place that could not be ported, with its code. Do nothing without a reason."""
+        """Record code that could not be ported. Do nothing if there is no reason."""
         if why is not None:
             line = self.get_metadata(PositionProvider, node).start.line
             self.context.notes.add(Note(line, what if isinstance(what, str) else code(what), why))
@@ -176,18 +177,18 @@ def comma() -> cst.Comma:
 
 
 def as_name(name: str) -> cst.AsName:
-    """Return the `as` part of an import with this name."""
+    """Return the `as` clause that gives an import this name."""
     return cst.AsName(cst.Name(name), cst.SimpleWhitespace(" "), cst.SimpleWhitespace(" "))
 
 
 def with_names(node: cst.ImportFrom, aliases: list[cst.ImportAlias]) -> cst.ImportFrom:
-    """Return an import of only these names."""
+    """Return an import that contains only these names."""
     last = aliases[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
     return node.with_changes(names=[*aliases[:-1], last])
 
 
 def names_of(node: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
-    """Yield the targets of an assignment one by one."""
+    """Yield an assignment's targets one by one."""
     if isinstance(node, cst.Tuple | cst.List):
         for element in node.elements:
             yield from names_of(element.value)

@@ -1,4 +1,4 @@
-"""Rules for imports: RLlib's modules become the mirror's, gym becomes Gymnasium."""
+"""Rules for imports: replace RLlib's modules with the mirror's, and gym with Gymnasium."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _CLUSTER = "Ray's cluster; everything runs in one process here"
 
 
 def why_not(path: str, name: str = "") -> str | None:
-    """Return why an RLlib module or a name in it is not supported, or None if it is supported.
+    """Return why an RLlib module, or a name in it, is not supported; None if it is supported.
 
     Args:
         path: The module, without `ray.`; `""` is `ray` itself.
@@ -41,7 +41,7 @@ def why_not(path: str, name: str = "") -> str | None:
 
 
 def why_not_in_gymnasium(path: str, name: str = "") -> str | None:
-    """Return why a gym module or a name in it is missing in Gymnasium, or None if it exists.
+    """Return why a gym module or a name in it is missing from Gymnasium, or None if it exists.
 
     Args:
         path: The module, without `gym.`; `""` is `gym` itself.
@@ -64,13 +64,13 @@ def why_not_in_gymnasium(path: str, name: str = "") -> str | None:
 
 
 def without_root(path: str) -> str | None:
-    """Return a path inside Ray or the mirror without its root; None for other paths."""
+    """Return a path within Ray or the mirror without its root, or None for other paths."""
     root, _, inside = path.partition(".")
     return inside if root in RAY else None
 
 
 def port_import(node: cst.Import) -> Change:
-    """Return the replacement for an `import` statement, and the unchanged names with reasons."""
+    """Return the replacement for an `import` statement, and the names left unchanged, with reasons."""
     stays, names = [], []
     for alias in node.names:
         path = dotted(alias.name)
@@ -88,7 +88,7 @@ def port_import(node: cst.Import) -> Change:
 
 
 def port_from(node: cst.ImportFrom) -> Change:
-    """Return the statements that replace a `from ... import`, and the unchanged names with reasons."""
+    """Return the statements that replace a `from ... import`, and the names left unchanged, with reasons."""
     path = dotted(node.module)
     if node.relative or not path:
         return [node], []
@@ -122,7 +122,7 @@ def port_from(node: cst.ImportFrom) -> Change:
 
 
 def padding_as_before(node: cst.ImportFrom) -> cst.ImportFrom:
-    """Return an import with RLlib 0.8's `valid_padding` under its current name."""
+    """Return an import with RLlib 0.8's `valid_padding` changed to its current name."""
     if isinstance(node.names, cst.ImportStar):
         return node
     names = [

@@ -1,4 +1,4 @@
-"""Rules for code that differs in Keras 3 and current PyTorch."""
+"""Rules for code that behaves differently in Keras 3 or current PyTorch."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def call(context: Context, node: cst.Call) -> cst.Call:
 
 
 def model_call(context: Context, node: cst.Call) -> cst.Call:
-    """Return `model([input_dict])` as `model(input_dict)`, and a Keras model's call without state and lengths."""
+    """Replace `model([input_dict])` with `model(input_dict)`; drop state and lengths from a Keras model's call."""
     places = [dotted(arg.value) for arg in node.args]
     if places[1:] == ["state", "seq_lens"] and context.classes and dotted(node.func) in context.classes[-1].models:
         return node.with_changes(args=[cst.Arg(node.args[0].value)])
@@ -54,7 +54,7 @@ def _with_argument(node: cst.Call, name: str, change: Callable[[Any], cst.BaseEx
 
 
 def _whole(units: cst.BaseExpression) -> cst.BaseExpression:
-    """Convert a number of units that may be a NumPy integer."""
+    """Convert a number of units, which may be a NumPy integer, to a Python integer."""
     is_number = dotted(units) == "num_outputs" or dotted(units).rpartition(".")[2] == "n"
     return cst.Call(cst.Name("int"), [cst.Arg(units)]) if is_number else units
 
@@ -75,7 +75,7 @@ def is_recurrent(node: cst.Call) -> bool:
 
 
 def number(context: Context, node: cst.Attribute) -> cst.BaseExpression:
-    """Return `action_space.n` as a Python number, which recurrent layers require; in Gymnasium it is a NumPy number."""
+    """Convert `action_space.n`, a NumPy integer in Gymnasium, to the Python integer that recurrent layers require."""
     if not context.recurrent or context.whole or node.attr.value != "n" or not code(node.value).endswith("space"):
         return node
     return cst.Call(cst.Name("int"), [cst.Arg(node)])

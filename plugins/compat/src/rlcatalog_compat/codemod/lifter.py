@@ -1,7 +1,7 @@
 """Turn TensorFlow operations on symbolic Keras tensors, which Keras 3 rejects, into layers.
 
-A layer computes its output in each call of the model, but the original operation was computed once. Therefore,
-everything except symbolic tensors is read when the layer is created: `tf.gather(x, [i])` becomes
+A layer computes its output on each call of the model, but the original operation ran only once. Therefore,
+all values except symbolic tensors are read when the layer is created: `tf.gather(x, [i])` becomes
 `rlcatalog_compat.operations.apply(lambda x, i=i: tf.gather(x, [i]), x)`.
 """
 
@@ -33,7 +33,7 @@ class Lifter(Rewriter):
 
     Args:
         module: The file.
-        context: Context with the meaning of its names.
+        context: The file's context, which records what its names refer to.
     """
 
     def __init__(self, module: cst.Module, context: Context) -> None:
@@ -44,7 +44,7 @@ class Lifter(Rewriter):
         self._lengths: dict[cst.CSTNode, cst.BaseExpression] = {}
 
     def is_symbolic(self, node: cst.BaseExpression) -> bool:
-        """Return whether an expression is symbolic in the function around it."""
+        """Return whether an expression is symbolic in its enclosing function."""
         return is_symbolic(node, self._known[-1], self.context)
 
     def on_visit(self, node: cst.CSTNode) -> bool:
@@ -67,7 +67,7 @@ class Lifter(Rewriter):
         return updated_node
 
     def _check(self, node: cst.Call) -> None:
-        """Record calls that cannot become a layer, and the sequences for the mask of each layer call."""
+        """Record calls that cannot become layers, and the sequences that each layer call's mask belongs to."""
         name = self.context.stands_for(node.func)
         if name[0] and name[1].rpartition(".")[2] in _REFUSED and any(self.is_symbolic(arg.value) for arg in node.args):
             self.note(node, node.func, _UNWRAPPED)
@@ -98,7 +98,7 @@ class Lifter(Rewriter):
         return any(is_operation(self.context, part) or self._needs_layer(part) for part in inside)
 
     def _layer(self, node: cst.BaseExpression) -> cst.BaseExpression:
-        """Return an expression as a layer's output."""
+        """Turn an expression into a layer's output."""
         if matchers.findall(node, _BINDING):
             self.note(node, node.func if isinstance(node, cst.Call) else node, _UNWRAPPED)
             return node
@@ -204,7 +204,7 @@ class Parts(cst.CSTTransformer):
         return bool(names) and not self._reads_shape(node) and not isinstance(node, cst.BaseNumber | cst.BaseString)
 
     def _reads_shape(self, node: cst.BaseExpression) -> bool:
-        """Return whether an expression is `x.shape` or `x.get_shape()` of a symbolic tensor, or a part of it."""
+        """Return whether an expression is a symbolic tensor's shape (`x.shape` or `x.get_shape()`), or a part of it."""
         while isinstance(node, cst.Attribute | cst.Subscript | cst.Call):
             if isinstance(node, cst.Call) and node.args:
                 return False

@@ -51,7 +51,7 @@ def call(context: Context, node: cst.Call) -> cst.Call:
 
 
 def why_gone(context: Context, node: cst.Attribute) -> str | None:
-    """Return why a dotted name is unchanged although NumPy 2 lacks it, or None."""
+    """Return why a dotted name that NumPy 2 lacks is left unchanged, or None."""
     module, name = context.stands_for(node)
     first = name.partition(".")[0]
     if module != NUMPY or dotted(node) in context.patched or first in (*_RENAMED, *_BUILT_IN, *_NUMBERS, *_CALLS):
@@ -60,7 +60,7 @@ def why_gone(context: Context, node: cst.Attribute) -> str | None:
 
 
 def imported(node: cst.ImportFrom) -> tuple[list[cst.BaseSmallStatement], list[str]]:
-    """Return the statements that replace `from numpy import ...`, and its names that NumPy 2 lacks."""
+    """Return the statements that replace `from numpy import ...`, and the imported names that NumPy 2 lacks."""
     if isinstance(node.names, cst.ImportStar):
         return [node], []
     aliases, statements, gone = [], list[cst.BaseSmallStatement](), []

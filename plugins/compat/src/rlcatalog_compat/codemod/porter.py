@@ -1,4 +1,4 @@
-"""Rewriter for a file, which applies all rules."""
+"""Rewriter that applies all rules to a file."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Ported:
 
     Attributes:
         content: New content.
-        notes: Places that could not be ported, by lines of the original file.
+        notes: Pieces of code that could not be ported, sorted by line in the original file.
     """
 
     content: bytes
@@ -59,7 +59,7 @@ def port(content: bytes) -> Ported:
         content: The file.
 
     Raises:
-        libcst.ParserSyntaxError: It is not Python code.
+        libcst.ParserSyntaxError: The text is not valid Python code.
         SyntaxError: Likewise, from Python's parser.
     """
     if not any(word in content for word in _WORDS):
@@ -122,7 +122,7 @@ class _Porter(Rewriter):
         return updated_node.with_changes(body=self._imports(original_node, updated_node))
 
     def _imports(self, original: _Line, updated: _Line) -> list[cst.BaseSmallStatement]:
-        """Return the statements of a line with corrected imports."""
+        """Return a line's statements with corrected imports."""
         body: list[cst.BaseSmallStatement] = []
         for was, statement in zip(original.body, updated.body, strict=True):
             new, stays = [statement], list[tuple[str, str]]()
@@ -208,7 +208,7 @@ class _Porter(Rewriter):
         return layer_rules.model_call(self.context, layer_rules.call(self.context, changed))
 
     def _kept(self, original: cst.Call, updated: cst.Call) -> cst.BaseExpression:
-        """Return a call to a layer that the model keeps, or the unchanged call and a note."""
+        """Return a call to a layer that the model keeps; if not possible, add a note and return the call unchanged."""
         scope = self.context.classes[-1]
         methods = ([*function.params.posonly_params, *function.params.params] for function in scope.functions)
         if any(parameters and parameters[0].name.value == "self" for parameters in methods):
@@ -288,7 +288,7 @@ def _env_method(node: cst.BaseExpression) -> str:
 
 
 def _with_import(module: cst.Module, helper: str) -> cst.Module:
-    """Return a module with an import added after its first import, its docstring and `__future__` imports."""
+    """Return a module with an import added after its docstring, `__future__` imports and first import."""
     body = list(module.body)
     if any(code(statement).strip() == f"import {helper}" for statement in body):
         return module

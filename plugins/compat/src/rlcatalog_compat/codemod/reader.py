@@ -1,4 +1,4 @@
-"""Find the meaning of the names in a file before anything is rewritten."""
+"""Find out what the names in a file refer to, before anything is rewritten."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _KEPT = ("dense", "conv2d", "flatten", "batch_normalization", "batch_norm", "get
 
 
 class Reader(cst.CSTVisitor):
-    """Visitor that records in the context which names are NumPy, TensorFlow and RLlib modules.
+    """Visitor that records in the context which names refer to NumPy, TensorFlow and RLlib modules.
 
     Args:
-        context: Context in which to record them.
+        context: Context in which to record the names.
     """
 
     def __init__(self, context: Context) -> None:

@@ -17,7 +17,7 @@ class Symbolic:
 
     Args:
         module: The file.
-        context: Context with the meaning of its names.
+        context: The file's context, which records what its names refer to.
     """
 
     def __init__(self, module: cst.Module, context: Context) -> None:
@@ -42,7 +42,7 @@ class Symbolic:
         return found if parent is None else found | (self.of(parent) - parameters_of(function))
 
     def enter_call(self, call: cst.Call, known: set[str]) -> None:
-        """Add the function parameters in the file that receive symbolic tensors."""
+        """Add the parameters of the file's functions that receive symbolic tensors."""
         front, _, name = dotted(call.func).rpartition(".")
         if front not in ("", "self"):
             return
@@ -59,7 +59,7 @@ class Symbolic:
 
 
 def is_symbolic(node: cst.BaseExpression, known: set[str], context: Context) -> bool:
-    """Return whether an expression is a symbolic Keras tensor, or a list of them."""
+    """Return whether an expression is a symbolic Keras tensor or a list of such tensors."""
     if dotted(node) in known:
         return True
     if isinstance(node, cst.Call):
@@ -74,7 +74,7 @@ def is_symbolic(node: cst.BaseExpression, known: set[str], context: Context) -> 
 
 
 def parts_of(node: cst.BaseExpression) -> list[cst.BaseExpression]:
-    """Return the parts of an expression that make it symbolic if they are symbolic."""
+    """Return the subexpressions that make an expression symbolic if they are symbolic themselves."""
     match node:
         case cst.List() | cst.Tuple() | cst.Dict():
             return [element.value for element in node.elements]
@@ -149,7 +149,7 @@ class _Functions(cst.CSTVisitor):
 
 
 class _Walker(cst.CSTVisitor):
-    """Visitor that records a function's names for symbolic tensors, and parameters of called functions."""
+    """Visitor that records names for symbolic tensors: a function's own, and parameters of the functions it calls."""
 
     def __init__(self, symbolic: Symbolic, function: cst.CSTNode) -> None:
         self._symbolic, self._function, self._context = symbolic, function, symbolic.context
@@ -216,7 +216,7 @@ class _Walker(cst.CSTVisitor):
 def pairs(
     target: cst.BaseExpression, value: cst.BaseExpression
 ) -> Iterator[tuple[cst.BaseExpression, cst.BaseExpression]]:
-    """Yield the targets of an assignment with their values, if the values are written one by one."""
+    """Yield an assignment's targets with their values, if the values are listed one by one."""
     left, right = (list(side.elements) if isinstance(side, cst.Tuple | cst.List) else [] for side in (target, value))
     if left and len(left) == len(right) and not any(isinstance(one, cst.StarredElement) for one in (*left, *right)):
         for one, part in zip(left, right, strict=True):

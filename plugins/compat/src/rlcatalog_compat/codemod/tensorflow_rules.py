@@ -1,4 +1,4 @@
-"""Rules for TensorFlow 1 code that differs in TensorFlow 2."""
+"""Rules for TensorFlow 1 code that behaves differently in TensorFlow 2."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ _BATCH_SIZE_FIRST = m.Tuple([m.Element(_FIRST_SIZE), m.ZeroOrMore()]) | m.List([
 
 
 def shape(context: Context, node: cst.BaseExpression) -> cst.BaseExpression:
-    """Return a tensor's size or shape in a form for both TensorFlow 2 and symbolic Keras tensors.
+    """Return a tensor's size or shape in a form that works for both TensorFlow 2 and symbolic Keras tensors.
 
     Sizes have no `value`, and symbolic tensors have neither `get_shape` nor `as_list`.
 
     Args:
         context: Context of the file.
-        node: An attribute, a subscript or a call, with rewritten parts.
+        node: An attribute, a subscript or a call, whose parts have already been rewritten.
     """
     if context.own_shapes or not any(module.startswith(TENSORFLOW) for module in context.modules.values()):
         return node
@@ -90,12 +90,12 @@ def is_kept(context: Context, node: cst.Call) -> bool:
 
 
 def kept(context: Context, node: cst.Call, once: bool) -> cst.BaseExpression | None:
-    """Return a call to a TensorFlow 1 layer as a call to a kept layer.
+    """Replace a call to a TensorFlow 1 layer with a call to a kept layer.
 
     Args:
         context: Context of the file.
-        node: The call, in a method of a class.
-        once: Whether the call runs once per pass of the model; otherwise the layer needs a name.
+        node: The call, which is in a class's method.
+        once: Whether the call runs once per forward pass; otherwise the layer needs a name.
 
     Returns:
         None if there is no replacement.
@@ -128,7 +128,7 @@ def kept(context: Context, node: cst.Call, once: bool) -> cst.BaseExpression | N
 
 
 def _arguments(node: cst.Call, name: str, front: int) -> dict[str, cst.Arg] | None:
-    """Return a call's arguments under a kept layer's names for them; None if unknown."""
+    """Return a call's arguments by their names in a kept layer, or None if one is unknown."""
     if any(arg.star for arg in node.args):
         return None
     words = _KEPT[name].split()
@@ -173,7 +173,7 @@ def graph_code(context: Context, node: cst.Attribute) -> str | None:
 
 
 def is_graph_code(name: str) -> bool:
-    """Return whether a name or its prefix only exists in graphs."""
+    """Return whether a name, or a prefix of it, exists only in TensorFlow 1 graphs."""
     return any(name == start or name.startswith(f"{start}.") for start in _TABLE["graphs"])
 
 

@@ -15,14 +15,14 @@ from rlcatalog_tf import tf
 
 
 def one_hot(x: Any, space: Space[Any]) -> Any:
-    """Return Discrete values `[...]` as one-hots, or MultiDiscrete values `[..., k]` as joined one-hots, as floats.
+    """Return Discrete values `[...]` as float one-hots, or MultiDiscrete values `[..., k]` as joined float one-hots.
 
     Args:
         x: Values that start at 0.
         space: A Discrete or MultiDiscrete.
 
     Raises:
-        UnsupportedSpaceError: The space is of a different kind.
+        UnsupportedSpaceError: The space is neither a Discrete nor a MultiDiscrete.
     """
     widths = one_hot_widths(space)
     x = tf.cast(x, tf.int32)
@@ -35,8 +35,8 @@ def flatten_inputs_to_1d_tensor(inputs: Any, spaces_struct: Any = None, time_axi
 
     Args:
         inputs: The values, each `[B, ...]`.
-        spaces_struct: The spaces of the leaves, in the same structure; None if no leaf is discrete.
-        time_axis: Whether the values are `[B, T, ...]`, and the result `[B, T, n]`.
+        spaces_struct: The leaves' spaces, in the same structure; None if no leaf is discrete.
+        time_axis: Whether the values are `[B, T, ...]` and the result is `[B, T, n]`.
     """
     columns = []
     for leaf, space in leaves_in(inputs, spaces_struct):
@@ -87,15 +87,15 @@ def symlog(x: Any) -> Any:
 
 
 def inverse_symlog(y: Any) -> Any:
-    """Return the `x` whose `symlog` is `y`."""
+    """Return the `x` that `symlog` maps to `y`."""
     return tf.sign(y) * tf.math.expm1(tf.abs(y))
 
 
 def input_ops(read: Callable[[], Any]) -> dict[str, Any]:
-    """Return a batch as tensors; each run of the traced function reads a new one.
+    """Return a batch as tensors; each run of the traced function reads a new batch.
 
     Args:
-        read: Returns the next batch; its number of rows may change, the shape of a row may not.
+        read: Returns the next batch; the number of rows may change, but the shape of a row may not.
     """
     first = read()
     if not isinstance(first, dict):
@@ -123,7 +123,7 @@ def input_ops(read: Callable[[], Any]) -> dict[str, Any]:
 
 
 def _flat(batch: Any, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], np.ndarray[Any, Any]]:
-    """Return the numeric columns by the path of their keys."""
+    """Return the numeric columns by key path."""
     found: dict[tuple[str, ...], np.ndarray[Any, Any]] = {}
     for name, column in batch.items():
         if isinstance(column, dict):

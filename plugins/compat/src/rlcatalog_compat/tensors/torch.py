@@ -23,7 +23,7 @@ def convert_to_torch_tensor(x: Any, device: Any = None, pin_memory: bool = False
     Args:
         x: Any value; None and arrays of objects or strings are unchanged.
         device: Device of the tensors.
-        pin_memory: Whether to pin their memory if there is a GPU.
+        pin_memory: Whether to pin the tensors' memory if there is a GPU.
     """
 
     def convert(leaf: Any) -> Any:
@@ -53,7 +53,7 @@ def copy_torch_tensors(x: Any, device: Any = None) -> Any:
 
 
 def one_hot(x: Tensor, space: Space[Any]) -> Tensor:
-    """Return Discrete values `[...]` as one-hots, or MultiDiscrete values `[..., k]` as joined one-hots, as floats.
+    """Return Discrete values `[...]` as float one-hots, or MultiDiscrete values `[..., k]` as joined float one-hots.
 
     Args:
         x: Values that start at 0.
@@ -120,7 +120,7 @@ def reduce_mean_ignore_inf(x: Tensor, axis: int | None = None) -> Tensor:
 
 
 def sequence_mask(lengths: Tensor, maxlen: int | None = None, dtype: Any = None, time_major: bool = False) -> Tensor:
-    """Return a mask of the positions in padded sequences that are not padding.
+    """Return a mask of the non-padding positions in padded sequences.
 
     Args:
         lengths: Lengths `[S]`.
@@ -150,5 +150,5 @@ def symlog(x: Tensor) -> Tensor:
 
 
 def inverse_symlog(y: Tensor) -> Tensor:
-    """Return the `x` whose `symlog` is `y`."""
+    """Return the `x` that `symlog` maps to `y`."""
     return y.sign() * y.abs().expm1()

@@ -1,4 +1,4 @@
-"""The command `export`: export a saved policy, or the policy of a run, as one file."""
+"""The command `export`: export a saved policy or a run's policy to a single file."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from rlcatalog_runs.folders import POLICY, import_modules, policy_of, read_confi
 
 
 def export(
-    run: Annotated[Path, typer.Argument(metavar="PATH", help="The folder of a run or of a saved policy.")],
+    run: Annotated[Path, typer.Argument(metavar="PATH", help="Folder of a run or of a saved policy.")],
     format: Annotated[
         str | None,
-        typer.Option("--format", metavar="NAME", help="The format, such as onnx; by default from the suffix of --out."),
+        typer.Option("--format", metavar="NAME", help="Format, such as onnx; by default, from --out's suffix."),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", metavar="PATH", help="The file to write; by default a new policy.* in PATH."),
+        typer.Option("--out", "-o", metavar="PATH", help="File to write; by default, a new policy.* in PATH."),
     ] = None,
     modules: Modules = None,
 ) -> None:

@@ -1,4 +1,4 @@
-"""The same run with several seeds: one process per seed, as many in parallel as there are cores, and one picture."""
+"""Training with several seeds: one process per seed, as many in parallel as there are cores, and one picture."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _PAUSE, _LOOK, _TAIL = 0.2, 5, 1 << 16
 
 
 class _Child(NamedTuple):
-    """One seed and its process."""
+    """A seed, with the process that trains it."""
 
     seed: int
     process: subprocess.Popen[bytes]
@@ -51,7 +51,7 @@ def parse_seeds(text: str) -> list[int]:
         text: The option's value.
 
     Raises:
-        ConfigError: The text has a different form, repeats a seed, or names too many seeds.
+        ConfigError: The text has a different format, repeats a seed, or names too many seeds.
     """
     seeds: list[int] = []
     for part in text.split(","):
@@ -81,23 +81,23 @@ def train_seeds(
     per_seed: Sequence[str] = ("record",),
     resume: Callable[[str], str] = "rlcatalog train --resume {}".format,
 ) -> None:
-    """Run the command once per seed, each in a separate process and folder, and plot their curves.
+    """Run the command once per seed, each time in a separate process and folder, and plot the curves.
 
     The folder contains `seed-0`, `seed-0.log`, … and `learning_curves.png`. If a seed fails, the others continue.
     SIGINT, SIGTERM and SIGHUP are passed on to the runs, which then save and end; a second signal ends them at once.
 
     Args:
-        context: The context of the command, which takes `--seed`, `--out` and `--seeds`; see `refuse_with_seeds`.
+        context: The command's context; the command takes `--seed`, `--out` and `--seeds`; see `refuse_with_seeds`.
         seeds: The seeds.
         folder: The folder for all runs.
-        threads: Threads of one run; more threads mean fewer parallel runs.
+        threads: Number of threads per run; with more threads, fewer runs are parallel.
         overwrite: Replace existing runs.
-        per_seed: Names of other options whose value is a folder; each seed gets a separate subfolder.
-        resume: Returns the command that resumes the run in a folder.
+        per_seed: Names of other options whose value is a folder, in which each seed gets a subfolder.
+        resume: Function that returns the command for resuming the run in a folder.
 
     Raises:
-        RunFolderError: A folder contains a run, or another process is writing into it.
-        FailedRunsError: Runs failed; all others have ended.
+        RunFolderError: A folder contains a run, or another process is writing to it.
+        FailedRunsError: Some runs failed; all others have ended.
         Exit: A signal asked the command to stop.
     """
     for seed in seeds:
@@ -131,7 +131,7 @@ def refuse_with_seeds(context: typer.Context) -> None:
     """Raise an error if an option does not work with several seeds.
 
     Raises:
-        ConfigError: There is such an option.
+        ConfigError: The user passed such an option.
     """
     for name, why in (
         ("seed", "names one seed, --seeds several. Pass one of them."),
@@ -142,7 +142,7 @@ def refuse_with_seeds(context: typer.Context) -> None:
 
 
 def command_line(context: typer.Context, without: Sequence[str] = ()) -> list[str]:
-    """Return the current command and its options, as arguments of `rlcatalog`.
+    """Return the current command and its options, as arguments for `rlcatalog`.
 
     Args:
         context: The command's context.
@@ -180,7 +180,7 @@ def _process(arguments: Sequence[str], output: Any) -> subprocess.Popen[bytes]:
 
 
 def _all(seeds: Sequence[int], start: Callable[[int], _Child], at_once: int, quiet: bool) -> dict[int, str]:
-    """Run all seeds to the end, and return seed → error for failed seeds.
+    """Run all seeds to the end, and return a dict from failed seeds to errors.
 
     Raises:
         Interrupted: A signal asked the command to stop, and all runs have ended.
@@ -214,7 +214,7 @@ def _all(seeds: Sequence[int], start: Callable[[int], _Child], at_once: int, qui
 
 
 def _bars(quiet: bool) -> Progress:
-    """Return progress bars for the runs. Without a terminal, or if quiet, they are not shown."""
+    """Return progress bars for the runs. The bars are hidden if there is no terminal or the command is quiet."""
     columns = "{task.description}", "{task.completed:,.0f} steps", "mean return {task.fields[value]}"
     console = Console()
     return Progress(
@@ -224,7 +224,7 @@ def _bars(quiet: bool) -> Progress:
 
 
 def _look(child: _Child) -> tuple[Run, str] | None:
-    """Return a run's summary and its mean return as text; None while the folder is being written."""
+    """Return a run's summary, and its mean return as text; None if the folder is currently being written."""
     with suppress(SavedPolicyError, OSError):
         run = read_run(child.log.with_suffix(""))
         return run, "-" if run.last_return is None else f"{run.last_return:.1f}"
@@ -232,7 +232,7 @@ def _look(child: _Child) -> tuple[Run, str] | None:
 
 
 def _end(children: Sequence[_Child], asked: Sequence[int]) -> None:
-    """Ask processes to end, and wait for them; a second signal kills them."""
+    """Ask processes to end and wait for them; a second signal kills them."""
     name = signal.Signals(asked[0]).name
     told = f"{name}: waiting for {len(children)} runs to save and end; a second signal ends them at once"
     print(told, file=sys.stderr)
@@ -256,7 +256,7 @@ def _send(child: _Child, number: int) -> None:
 
 
 def _error(child: _Child) -> str:
-    """Return why a run failed: its printed error, or otherwise how its process ended."""
+    """Return why a run failed: the error that it printed, or how its process ended."""
     code = child.process.returncode
     how = describe_exit(code)
     with suppress(OSError):
@@ -271,13 +271,13 @@ def _error(child: _Child) -> str:
 
 
 def _outcome(child: _Child) -> str:
-    """Return a description of how a run that did not fail ended."""
+    """Describe how a run ended, if it did not fail."""
     found = _look(child)
     return "ended" if found is None else f"{found[0].steps:,} steps, mean return {found[1]}"
 
 
 def _draw(folder: Path, seeds: Sequence[int]) -> None:
-    """Draw the curves of the runs that did not fail, and print where they end."""
+    """Plot the curves of the runs that did not fail, and print their final values."""
     if not seeds:
         return
     try:

@@ -1,4 +1,4 @@
-"""The commands `runs` and `compare`, which show run folders as a table and as a picture."""
+"""The commands `runs` and `compare`, which show run folders in a table or a picture."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def runs(
 
 def compare(
     folders: Annotated[
-        list[Path], typer.Argument(metavar="PATH...", help="Folders of runs, or folders that contain them.")
+        list[Path], typer.Argument(metavar="PATH...", help="Run folders, or folders that contain them.")
     ],
     out: Annotated[
         Path, typer.Option("--out", "-o", metavar="PATH", help="File for the picture; its suffix selects the format.")
@@ -57,7 +57,7 @@ def compare(
         str | None,
         typer.Option(
             metavar="model|framework|algorithm|KEY",
-            help="Group runs by this; by default everything except the seed.",
+            help="Group runs by this setting; the default is everything except the seed.",
         ),
     ] = None,
 ) -> None:
@@ -73,7 +73,7 @@ def compare(
 
 
 def print_groups(groups: Sequence[comparison.Group]) -> None:
-    """Print the value at the end of each curve."""
+    """Print each curve's final value."""
     rows = []
     for group in groups:
         interval = "one run" if group.interval is None else " to ".join(map(_number, group.interval[:, -1]))
@@ -101,17 +101,17 @@ def print_groups(groups: Sequence[comparison.Group]) -> None:
 
 
 def _read(paths: Sequence[Path]) -> tuple[list[Run], list[tuple[Path, str]]]:
-    """Return the named runs, the runs in named folders, and damaged folders with their problems.
+    """Return the runs at or below the given paths, and damaged folders with their problems.
 
     Raises:
-        SavedPolicyError: A path contains no run.
+        SavedPolicyError: A path does not contain any run.
     """
     folders: dict[Path, Path] = {}  # each folder once
     for path in paths:
         inside = list(find_runs(path))
         if not inside:
             what = "contains no run" if path.is_dir() else "no such folder"
-            raise SavedPolicyError(f"{one_line(str(path))}: {what}. `rlcatalog train ENV_ID` makes one in runs.")
+            raise SavedPolicyError(f"{one_line(str(path))}: {what}. `rlcatalog train ENV_ID` creates one in runs.")
         for folder in inside:
             folders.setdefault(folder.resolve(), folder)
     found, damaged = [], []

@@ -1,4 +1,4 @@
-"""The command `train`, for all engines."""
+"""The command `train`, which works with every engine."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ENV = typer.Argument(metavar="ENV_ID", help="A Gymnasium environment, such as C
 
 
 def train(context: typer.Context, env_id: Annotated[str | None, _ENV] = None, **options: Any) -> None:
-    """Train a policy, and write it to a folder with the best policy, checkpoints, metrics and a plot."""
+    """Train a policy, and save it to a folder with the best policy, checkpoints, metrics and a plot."""
     typed = {name: value for name, value in context.params.items() if is_given(context, name)}
     modules = typed.get("modules", [])
     registered_id = import_modules(modules, env_id)
@@ -72,10 +72,10 @@ def _resume(typed: Mapping[str, Any], modules: list[str]) -> None:
     name = engine_of(folder, config)
     kind = engine_class(name)
     if "engine" in typed and engine_class(typed["engine"]) is not kind:
-        raise SavedPolicyError(f"{folder}: a run of engine {shown(name)}, not of {shown(typed['engine'])}.")
+        raise SavedPolicyError(f"{folder}: this run used engine {shown(name)}, not {shown(typed['engine'])}.")
     if kind.trusts_checkpoints and "engine" not in typed:
         raise ConfigError(
-            f"--resume {directory}: a run of engine {name}, whose checkpoints are pickles, which can run any code. If"
+            f"--resume {directory}: the checkpoints of engine {name} are pickles, which can run any code. If"
             f" you trust the run: --resume {directory} --engine {name}."
         )
     refuse_foreign(typed, name, kind)
@@ -89,7 +89,7 @@ def _resume(typed: Mapping[str, Any], modules: list[str]) -> None:
 
 
 def _resume_line(plan: RunPlan, kind: type[Engine], modules: list[str], folder: Path | str) -> str:
-    """Return the command that resumes a run, with the modules that the user named."""
+    """Return the command that resumes a run, including the modules that the user named."""
     words = ["rlcatalog", "train", "--resume", str(folder)]
     words += ["--engine", plan.options.engine] if kind.trusts_checkpoints else []
     for module in dict.fromkeys([*modules, *plan.env_id.split(":")[:-1]]):
@@ -103,7 +103,7 @@ def _refuse_fixed(directory: Path, names: frozenset[str] | set[str]) -> None:
 
 
 def _run(engine: Engine, folder: Path, modules: list[str], quiet: bool, overwrite: bool = False) -> None:
-    """Train with progress, and print where the results are."""
+    """Train while showing progress, and print where the results are."""
     plan = engine.plan
     try:
         with show_progress(f"training on {plan.env_id}", plan.options.steps, done=plan.steps, quiet=quiet) as update:

@@ -1,4 +1,4 @@
-"""The options of `train`: common options, and options for some of the engines."""
+"""Options for `train`: common options, and options that only some engines have."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from rlcatalog_runs.logs import LOGS
 
 
 class Option(NamedTuple):
-    """One option of the command.
+    """Option of the command `train`.
 
     Attributes:
         name: The parameter's name.
         kind: Type of the value.
         metavar: Placeholder for the value in the help text.
         help: Description of the option.
-        default: Value if the option is not passed.
+        default: Value that is used if the option is not passed.
         flags: Flags of the option; `--name` if empty.
-        bounds: Smallest and largest allowed number.
+        bounds: Smallest and largest allowed values.
     """
 
     name: str
@@ -58,41 +58,41 @@ class Option(NamedTuple):
 #: Options that more than one engine uses, by group.
 COMMON = {
     "Run": (
-        Option("engine", str, "NAME", "Train with this engine: ppo, sb3, rllib or a plugin's engine.", DEFAULT_ENGINE,
+        Option("engine", str, "NAME", "Train with this engine: ppo, sb3, rllib or one from a plugin.", DEFAULT_ENGINE,
                ("--engine", "-e")),
-        Option("out", Path, "PATH", "Write the run into this folder; by default a new one in runs/ENV_ID.", None,
+        Option("out", Path, "PATH", "Write the run to this folder; by default, a new one in runs/ENV_ID.", None,
                ("--out", "-o")),
         Option("overwrite", bool, None, "Replace the run in the folder.", False),
-        Option("resume", Path, "PATH", "Resume the run in this folder, or from this checkpoint. Runs of sb3"
-               " and rllib are pickles, which can run code, so they also need --engine."),
-        Option("seed", int, "N", "Seed of environments, weights and sampling.", 0, bounds=(0, 2**32 - 1)),
+        Option("resume", Path, "PATH", "Resume the run in this folder, or from this checkpoint. sb3 and rllib"
+               " runs are pickles, which can run code, so they also need --engine."),
+        Option("seed", int, "N", "Seed for environments, weights and sampling.", 0, bounds=(0, 2**32 - 1)),
         Option("seeds", str, "SEEDS", "Train once per seed, in parallel: 0,1,2 or 0-4."),
         Option("modules", list[str], "MODULE", "Import a module that registers environments; repeatable.", None,
                ("--import",)),
         Option("quiet", bool, None, "Show no progress.", False),
     ),
     "Training": (
-        Option("algo", str, "NAME", "Algorithm of the engine; by default the first one."),
-        Option("framework", str, "NAME", "torch or tf; by default the framework of a custom class."),
+        Option("algo", str, "NAME", "The engine's algorithm; by default, the first one."),
+        Option("framework", str, "NAME", "torch or tf; by default, the framework of a custom class."),
         Option("model", list[str], "KEY=VALUE", "Set a key of the model config; repeatable.", None, ("--model", "-m")),
-        Option("settings", list[str], "KEY=VALUE", "Set a key of the algorithm, such as gamma=0.9; repeatable.", None,
+        Option("settings", list[str], "KEY=VALUE", "Set an algorithm config key, such as gamma=0.9; repeatable.", None,
                ("--set", "-s")),
         Option("steps", int, "N", "Environment steps to train for.", 100_000, ("--steps", "-n"), (1, None)),
         Option("device", str, "NAME", "Device of the model: cpu (default), cuda, cuda:1, …, or auto."),
-        Option("envs", int, "N", "Environments in parallel; by default 8 (ppo), 1 (sb3), 4 per runner (rllib).",
+        Option("envs", int, "N", "Environments in parallel; by default, 8 (ppo), 1 (sb3), 4 per runner (rllib).",
                bounds=(1, None)),
-        Option("vector", str, "NAME", "Step environments in turn (sync, default) or each in a process (async)."),
-        Option("frozen", str, "NAME", "Collect with a frozen policy: auto (default; only if faster), always, never."),
+        Option("vector", str, "NAME", "Step environments in turn (sync, default) or in separate processes (async)."),
+        Option("frozen", str, "NAME", "Collect with a frozen policy: auto (default; if faster), always, never."),
         Option("threads", int, "N", "Threads; small networks are fastest with one.", 1, bounds=(1, 1024)),
     ),
     "Checkpoints, evaluation and logs": (
-        Option("checkpoint_every", int, "N", "Steps between checkpoints; by default a tenth of --steps. 0: only"
+        Option("checkpoint_every", int, "N", "Steps between checkpoints; by default, a tenth of --steps. 0: only"
                " at the end.", bounds=(0, None)),
-        Option("keep_checkpoints", int, "N", "Keep this number of checkpoints.", 2, bounds=(1, None)),
+        Option("keep_checkpoints", int, "N", "Number of checkpoints to keep.", 2, bounds=(1, None)),
         Option("eval_every", int, "N", "Steps between evaluations in separate environments. 0: no evaluations.", 0,
                bounds=(0, None)),
-        Option("eval_episodes", int, "N", "Play this number of episodes per evaluation.", 10, bounds=(1, None)),
-        Option("stop_at", float, "RETURN", "End at this mean return, of evaluations if there are any."),
+        Option("eval_episodes", int, "N", "Number of episodes per evaluation.", 10, bounds=(1, None)),
+        Option("stop_at", float, "RETURN", "Stop at this mean return, taken from evaluations if there are any."),
         Option("log", str, "NAMES", f"Write logs in addition to metrics.jsonl: {', '.join(LOGS)}."),
     ),
 }  # fmt: skip
@@ -106,7 +106,7 @@ _FLAGS = {option.name: option.flag for group in COMMON.values() for option in gr
 
 
 def parameters() -> list[inspect.Parameter]:
-    """Return the options as parameters for a typer function, including those of the installed engines."""
+    """Return the options as parameters for a typer function, including the installed engines' options."""
     kinds = engines()
     added = {f"Engine {name}": own_options(kind) for name, kind in kinds.items()}
     found: dict[str, inspect.Parameter] = {}
@@ -120,7 +120,7 @@ def parameters() -> list[inspect.Parameter]:
 
 
 def engines() -> dict[str, type[Engine]]:
-    """Return the installed engines by name, without engines that cannot be imported."""
+    """Return the installed engines by name, except those that cannot be imported."""
     registry, found = default_catalog().registry, {}
     for component in registry.active("engine"):
         with suppress(CatalogError):  # `--engine` with this name raises the error
@@ -129,7 +129,7 @@ def engines() -> dict[str, type[Engine]]:
 
 
 def engine_class(name: str) -> type[Engine]:
-    """Return the class of an engine.
+    """Return an engine's class.
 
     Raises:
         MissingPluginError: The package that provides it is not installed.
@@ -161,7 +161,7 @@ def refuse_foreign(typed: Mapping[str, Any], engine: str, kind: type[Engine]) ->
         ConfigError: The message names the engines that have the option, or the option to use.
     """
     for key in sorted(kind.reserved.keys() & typed.get("settings", {}).keys()):
-        raise ConfigError(f"--set does not take {key!r}. Use its option instead: {kind.reserved[key]}.")
+        raise ConfigError(f"--set does not accept {key!r}. Use its option instead: {kind.reserved[key]}.")
     for name in typed:
         if name not in OF_ALL and name not in kind.options.__struct_fields__:
             having = [other for other, one in engines().items() if name in one.options.__struct_fields__]
