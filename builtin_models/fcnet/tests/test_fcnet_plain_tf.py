@@ -133,7 +133,7 @@ def test_a_call_with_seq_lens_is_refused():
         def call(self, obs, seq_lens=None):
             return obs
 
-    with pytest.raises(NotServedError, match=r"its forward takes seq_lens. .*use_lstm"):
+    with pytest.raises(NotServedError, match=r"its forward method takes seq_lens. .*use_lstm"):
         build(Sequential)
 
 

@@ -1,4 +1,4 @@
-"""Plugin declarations: the observations that the fully connected network takes, and its stages."""
+"""Plugin declarations: the observations that the fully connected network supports, and its stages."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from rlcatalog.plugins import OUTPUT_KEYS
 
 
 def match(request: Request) -> Match:
-    """Return how well the network fits: well for vectors, only as a fallback for images."""
+    """Return how well the network fits: well for vectors, but only as a fallback for images."""
     if request.encoded_shape is None:
         return Match(
             None, "takes encoded observations; pass ModelCatalog.get_preprocessor_for_space(space).observation_space"

@@ -1,4 +1,4 @@
-"""Plugin declarations: when the head is chosen, its inputs from the observation, and its stages."""
+"""Plugin declarations: when the head is chosen, what it reads from the observation, and its stages."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def claims(request: Request) -> list[str]:
         )
     if found.claims and request.preprocessor is None:
         raise ConfigError(
-            "parametric: needs encoded observations; pass"
-            " ModelCatalog.get_preprocessor_for_space(space).observation_space."
+            "parametric needs encoded observations: pass "
+            "ModelCatalog.get_preprocessor_for_space(space).observation_space."
         )
     return found.claims
 
