@@ -15,8 +15,8 @@ class AroundTrunk(ModelV2):
     """An LSTM around a trunk, then logits and a value, which both read the LSTM's output.
 
     `[S * T, obs] → trunk → with previous action and reward → LSTM [S * T, cell] → logits [S * T, outputs]`. When built
-    as a trunk itself (`num_outputs=None`), the model ends with the LSTM. The state is `[h, c]`, each of shape `[S,
-    cell]`; the model returns the state at the end of each sequence, before the padding.
+    as a trunk itself (`num_outputs=None`), the model ends with the LSTM. The state is `[h, c]`, each of shape
+    `[S, cell]`; the model returns the state at the end of each sequence, before the padding.
 
     Args:
         *args: See `ModelV2`.
