@@ -1,4 +1,4 @@
-"""`MeanStdFilter` and `NoFilter` with RLlib's interface: called on observations, one at a time or in batches."""
+"""`MeanStdFilter` and `NoFilter` with RLlib's interface, called on single observations or on batches."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ EPSILON = 1e-6
 class MeanStdFilter:
     """Filter that subtracts the running mean and divides by the running standard deviation.
 
-    `(x - mean) / (std + 1e-6)`, clipped at `clip`. Before the first value, there are no statistics:
-    values are then only clipped. The first value itself becomes 0 (see `RunningStat.var`).
+    `(x - mean) / (std + 1e-6)`, clipped at `clip`. Before the first value, there are no statistics, so values are only
+    clipped. The first value always becomes 0 (see `RunningStat.var`).
 
     Args:
         shape: Shape of one observation, `()` for a number; or a dict or tuple of shapes, nested to any depth, for
-            observations with that structure. A None leaf is passed through.
+            observations with that structure. A leaf that is None is passed through unchanged.
         demean: Whether to subtract the mean.
         destd: Whether to divide by the standard deviation.
         clip: Limit on the results, or None.
 
     Attributes:
-        running_stats: Statistics of all observations: a `RunningStat`, or a structure of them.
-        buffer: Statistics of the observations since the last `reset_buffer`, in the same form.
+        running_stats: Statistics of all observations: a `RunningStat`, or a structure of such objects.
+        buffer: Statistics of the observations since the last `reset_buffer`, in the same structure.
 
     Raises:
-        ConfigError: `shape` or `clip` cannot be used.
+        ConfigError: `shape` or `clip` is invalid.
     """
 
     def __init__(self, shape: Any, demean: bool = True, destd: bool = True, clip: float | None = 10.0) -> None:
