@@ -130,8 +130,8 @@ class EncodedMeanStdFilter(Filter):
         if filtered is None or not np.array_equal(filtered, self._filtered):
             found = "no 'filtered'" if filtered is None else f"{int(np.sum(filtered))} of {np.size(filtered)}"
             raise SavedPolicyError(
-                f"these filter statistics are for different values of the observation: expected {self._filtered.sum()} of"
-                f" {self._filtered.size} ({', '.join(leaf.path for leaf in self.leaves) or 'none'}), found {found}."
+                f"these filter statistics are for different values of the observation: expected {self._filtered.sum()}"
+                f" of {self._filtered.size} ({', '.join(leaf.path for leaf in self.leaves) or 'none'}), found {found}."
             )
         restored = RunningStat.from_state(state)
         if restored.shape != self.statistics.running_stats.shape:
