@@ -102,7 +102,7 @@ class ExampleEnv(gymnasium.Env[Any, Any]):
         self._place = self._step = 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode; observations continue."""
+        """Begin an episode; the sequence of observations continues."""
         super().reset(seed=seed)
         self._step = 0
         return self._next(), {}
@@ -125,14 +125,14 @@ def trained_weights(model: Any) -> dict[str, Array]:
 
 
 def every_weight_moved(before: Mapping[str, Array], after: Mapping[str, Array]) -> None:
-    """Raise an error unless an update has changed every array of weights, and all of them are finite.
+    """Raise an error unless an update has changed every array of weights and all of them are finite.
 
     Args:
         before: The result of `trained_weights` before the update.
         after: The result of `trained_weights` after the update.
 
     Raises:
-        AssertionError: Some weights were not changed, or are not finite; the message names them.
+        AssertionError: Some weights have not changed, or are not finite; the message names them.
     """
     require(bool(before), "the model has no weights to train")
     wrong = [name for name in before if not np.isfinite(after[name]).all()]
