@@ -126,8 +126,8 @@ class RecurrentNetwork(TFModelV2):
 
         Returns:
             Outputs `[B, T, num_outputs]` (`[T, B, num_outputs]` when time-major) and the new state tensors `[B, ...]`.
-            If `value_function` computes values from tensors stored here, it also returns them in this order. rlcatalog
-            reorders outputs and values from `[T, B]` to the order of the batch.
+            If `value_function` computes values from tensors stored in this method, it also returns them in this order.
+            rlcatalog reorders outputs and values from `[T, B]` to the batch's order.
         """
         raise NotImplementedError(f"{type(self).__name__} must implement forward_rnn(inputs, state, seq_lens).")
 

@@ -1,4 +1,4 @@
-"""PyTorch backend for `Policy`: acting, values and scoring."""
+"""PyTorch backend for `Policy`, which acts, computes values and scores actions."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class TorchBackend:
             memory: The model's memory, tensors `[B, ...]`.
             mask: Action mask `[B, m]`, or None.
             explore: See `draw`.
-            rows: B, to check shapes; None while a graph is recorded that leaves B open.
+            rows: B, for checking shapes; None while recording a graph that leaves B open.
 
         Returns:
             Raw actions and their logp from `draw`, the value `[B]` or None, the parameters from `draw`, and the memory
@@ -86,8 +86,9 @@ class TorchBackend:
         Args:
             outputs: The output of the model's last pass, `[B, n]`.
             mask: Action mask `[B, m]`, or None.
-            explore: Whether to sample or take the most likely action. A tensor leaves this open in a recorded graph.
-            rows: B, to check shapes, or None.
+            explore: Whether to sample or take the most likely action. If this is a tensor, a recorded graph supports
+                both.
+            rows: B, for checking shapes, or None.
 
         Returns:
             Raw actions in the form for `logp`, `[B]` or `[B, width]`; their logp `[B]`; the parameters `[B, n]` that
@@ -164,9 +165,9 @@ class TorchBackend:
     def inputs_of(
         self, obs: Any, views: Mapping[str, Any], memory: Sequence[Any]
     ) -> tuple[dict[str, Any], list[Tensor]]:
-        """Return the model's input at one step, and its memory as tensors.
+        """Return the model's input at one step and its memory, both as tensors.
 
-        Call it outside inference mode, so that tensors count in-place writes.
+        Call this method outside inference mode, so that tensors count in-place writes.
 
         Args:
             obs: Encoded observations `[B, ...]`, an array or a tensor.
@@ -183,7 +184,7 @@ class TorchBackend:
         return inputs, [self.tensor(part, dtype) for part in (tensors if memory is arrays else memory)]
 
     def _single_steps(self, obs: Tensor, rows: int | None) -> Tensor:
-        """Return the lengths of sequences of one step, reusing the tensor of the last call if it fits."""
+        """Return the lengths of one-step sequences; reuse the last call's tensor if it fits."""
         if rows is None:
             return torch.ones(obs.shape[0], dtype=torch.int32, device=self.device)
         if self._lengths.shape[0] != rows:
@@ -234,20 +235,20 @@ class TorchBackend:
         return Evaluation(logp, uncertainty, kind, value, dist, kl)
 
     def _check_untouched(self, before: Mapping[str, int], after: Mapping[str, int]) -> None:
-        """Check that a model has not written into an input, which may share memory with the caller's array.
+        """Check that a model has not written to an input, which may share memory with the caller's array.
 
         Raises:
-            ModelContractError: The version of an input has grown; one that is not in `before` began at 0.
+            ModelContractError: The version of an input has increased; an input that is not in `before` started at 0.
         """
         for name, version in after.items():
             if version != before.get(name, 0):
                 self.contract.refuse_written_input(name)
 
     def _examine(self, inputs: Tensor, terms: list[Tensor]) -> None:
-        """Check that samples carry no gradient, and that every weight that affects the result is a parameter.
+        """Check that samples carry no gradients, and that every weight that affects the result is a parameter.
 
         Raises:
-            ModelContractError: A sample carries a gradient: training would miss an unregistered weight.
+            ModelContractError: A sample carries a gradient, or training would miss an unregistered weight.
         """
         if torch._C._are_functorch_transforms_active():  # draws and leaves are symbolic there
             return
@@ -290,21 +291,21 @@ class TorchBackend:
         self._lengths = self._lengths.to(self.device)
 
     def random_state(self) -> dict[str, Array]:
-        """Return the states of PyTorch's global generators, for the CPU and the policy's device."""
+        """Return the states of PyTorch's global generators for the CPU and for the policy's device."""
         states = {"cpu": torch.get_rng_state()}
         if not self.on_cpu and self.device.type != "meta":
             states[self.device.type] = torch.get_device_module(self.device).get_rng_state(self.device)
         return {name: state.numpy() for name, state in states.items()}
 
     def set_random_state(self, state: Mapping[str, Array]) -> None:
-        """Set the states of PyTorch's global generators; a state for another device is ignored."""
+        """Set the states of PyTorch's global generators, and ignore a state for a different device."""
         torch.set_rng_state(torch.from_numpy(np.array(state["cpu"])))
         if self.device.type in state and not self.on_cpu:
             held = torch.from_numpy(np.array(state[self.device.type]))
             torch.get_device_module(self.device).set_rng_state(held, self.device)
 
     def tensor(self, value: Any, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Return an array or tensor as a tensor on the device.
+        """Convert an array or tensor to a tensor on the device.
 
         Args:
             value: The array or tensor.
@@ -320,7 +321,7 @@ class TorchBackend:
         return tensor if self.on_cpu and tensor.is_cpu else tensor.to(self.device)
 
     def _tensors(self, value: Any, dtype: torch.dtype) -> Any:
-        """Convert a structure of arrays into tensors; see `tensor`."""
+        """Convert a structure of arrays to tensors; see `tensor`."""
         return map_tensors(value, lambda array: self.tensor(array, dtype))
 
     def _sequences(self, batch: Mapping[str, Any], dtype: torch.dtype) -> tuple[Tensor, Padding, list[Tensor]]:
@@ -333,7 +334,7 @@ class TorchBackend:
 
 
 def _versions(input_dict: Mapping[str, Any], states: Sequence[Tensor] = ()) -> dict[str, int]:
-    """Return the version of each input tensor of a model by name: how often it was written in place."""
+    """Return the version of each of a model's input tensors by name, that is, the number of in-place writes."""
     versions: dict[str, int] = {}
 
     def walk(name: str, value: Any) -> None:
@@ -354,7 +355,7 @@ def _versions(input_dict: Mapping[str, Any], states: Sequence[Tensor] = ()) -> d
 
 
 def leaves_of(tensors: Iterable[Tensor]) -> Iterator[Tensor]:
-    """Yield the leaves of the autograd graph of some tensors."""
+    """Yield the leaves of the given tensors' autograd graph."""
     functions = [tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None]
     known = set(functions)
     for function in functions:
@@ -366,7 +367,7 @@ def leaves_of(tensors: Iterable[Tensor]) -> Iterator[Tensor]:
 
 
 def _place_of(leaf: Tensor, model: torch.nn.Module) -> str:
-    """Return the path of a parameter in a list, tuple or dict of a module; if there is none, a description."""
+    """Return the path of a parameter inside a list, tuple or dict of a module, or else a description."""
     for path, module in model.named_modules():
         for name, value in vars(module).items():
             if name.startswith("_") or not isinstance(value, dict | list | tuple):

@@ -1,4 +1,4 @@
-"""PyTorch code for the conformance kit: passes, samples, gradients and seeds."""
+"""PyTorch code for the conformance kit: model passes, samples, gradients and seeds."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class TorchKit:
     def run(
         policy: PolicyParts, inputs: dict[str, Any], memory: Sequence[Array], lengths: Array | None, single: bool
     ) -> tuple[Array, Array | None, list[Array]]:
-        """Run a model as in acting; return its outputs, value and new state."""
+        """Run a model as acting does, and return its outputs, value and new state."""
         model: Any = policy.model
         model.eval()
         copies: Any = map_tensors(inputs, np.array)
