@@ -24,7 +24,7 @@ class AutoregressiveConfig(msgspec.Struct, frozen=True, kw_only=True):
         list[Annotated[int, Meta(ge=1)]],
         Meta(min_length=1, description="units of each hidden layer between the parts, for every part"),
     ] = msgspec.field(default_factory=lambda: [16])
-    autoregressive_activation: Annotated[NameOrCallable, Meta(description="activation in these hidden layers")] = "tanh"
+    autoregressive_activation: Annotated[NameOrCallable, Meta(description="activation of the hidden layers")] = "tanh"
     autoregressive_order: Annotated[
         list[int | str], Meta(description="the parts in sampling order, by number, path or Dict key; others follow")
     ] = []

@@ -37,7 +37,7 @@ class VisionnetConfig(msgspec.Struct, frozen=True, kw_only=True):
     ] = False
     image_scale: Annotated[
         float | bool | None,
-        Meta(description="factor to scale pixels by; None: 1/255 for uint8, otherwise no scaling; False: no scaling"),
+        Meta(description="scale factor for pixels; None: 1/255 for uint8, otherwise no scaling; False: no scaling"),
     ] = None
     conv_kernel_initializer: Annotated[NameOrCallable, Meta(description="initialiser of the kernels")] = None
     conv_kernel_initializer_config: InitConfig = None
