@@ -87,7 +87,7 @@ class JointDistribution(ActionDistribution):
 
     @staticmethod
     def differentiable() -> bool:
-        """Return whether gradients may be taken through current results, while samples have none."""
+        """Return whether current results, unlike samples, may be differentiated later."""
         raise NotImplementedError
 
     @staticmethod

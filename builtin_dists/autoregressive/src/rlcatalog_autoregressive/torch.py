@@ -154,7 +154,7 @@ class AutoregressiveDistribution(TorchDistribution, JointDistribution):
 
     @staticmethod
     def differentiable() -> bool:
-        """Return whether gradients may later be taken through current results."""
+        """Return whether current results may be differentiated later."""
         return torch.is_grad_enabled()
 
     @staticmethod

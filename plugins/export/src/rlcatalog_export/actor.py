@@ -35,8 +35,8 @@ class ActorState(NamedTuple):
 class Actor:
     """Exported policy that is read from a file and acts like the original policy.
 
-    Importing PyTorch or TensorFlow is only necessary if the file's format needs it. The actor checks observations and
-    masks as the policy does, and raises the same errors.
+    PyTorch and TensorFlow are only imported if the file's format needs them. The actor checks observations and masks as
+    the policy does, and raises the same errors.
 
     Args:
         path: The file.
@@ -327,7 +327,7 @@ class ActorStepper(Stepper):
     """Actor for `n` environments that keeps their states across steps and episodes; see `Stepper`."""
 
     def _beside(self, obs: Any, idle: Array, prev_reward: Any, mask: Any, explore: bool) -> Step:
-        """Act in all rows. In idle rows, all actions are allowed, and the value is the one of the last observation."""
+        """Act in all rows. Idle rows allow all actions and keep the value of their last observation."""
         actor: Any = self.policy
         if idle.any() and actor.masks.size:
             mask = actor.masks.of(obs, idle) if mask is None else actor.masks.matrix(mask, self.n, idle)
@@ -349,4 +349,4 @@ def _space(written: Any, given: Any, name: str, where: str) -> Any:
     try:
         return space_from_json(written)
     except Exception as error:  # Gymnasium's spaces may raise any error
-        raise SavedPolicyError(f"{where}: cannot read its {name}: {error}; pass {name}= to Actor.") from error
+        raise SavedPolicyError(f"{where}: its {name} cannot be read: {error}; pass {name}= to Actor.") from error

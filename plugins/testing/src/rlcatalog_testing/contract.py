@@ -18,11 +18,11 @@ T = TypeVar("T")
 
 
 class NotApplicable(Exception):
-    """Raised if a check does not apply to a part; the text gives the reason."""
+    """A check does not apply to a part; the text gives the reason."""
 
 
 class ExampleError(AssertionError):
-    """Raised if an example that a part declares cannot be used in any check."""
+    """An example that a part declares cannot be used in any check."""
 
 
 def require(holds: bool, what: str) -> None:

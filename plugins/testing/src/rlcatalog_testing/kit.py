@@ -32,7 +32,7 @@ OWN = tuple(value for module in _MODULES for value in vars(module).values() if i
 
 
 class ConformanceError(CatalogError, AssertionError):
-    """Raised if a plugin's part violates its contract; the message contains every failed check with its hint."""
+    """A plugin's part violates its contract; the message contains every failed check with its hint."""
 
 
 @dataclass(frozen=True)

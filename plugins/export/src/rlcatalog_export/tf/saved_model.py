@@ -35,7 +35,7 @@ def write_saved_model(policy: Policy, path: Path) -> Exported:
     module.held = list(function.program.graph.variables)
     # TensorFlow raises its own errors for objects that it cannot track, and would print the temporary path of the
     # files.
-    no_form = raised_as(lambda why: NotServedError(f"export: this policy cannot be a SavedModel: {why}"), OSError)
+    no_form = raised_as(lambda why: NotServedError(f"export: cannot write it as a SavedModel: {why}"), OSError)
     with no_form, quiet_converters("tensorflow"):
         tf.saved_model.save(module, str(path), signatures={_SIGNATURE: function.program})
     (path / INTERFACE).parent.mkdir(exist_ok=True)

@@ -40,7 +40,7 @@ class _StepNoise(TorchNoise):
 
 
 def _one_hot(x: Tensor, num_classes: int = -1) -> Tensor:
-    """Return one-hot vectors without reading the numbers first, as PyTorch's function would."""
+    """Return one-hot vectors; unlike PyTorch's function, this one does not read the numbers first."""
     if num_classes < 0:
         raise NotServedError("freeze: pass num_classes to one_hot().")
     return (x.unsqueeze(-1) == torch.arange(num_classes)).long()
