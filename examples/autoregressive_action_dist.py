@@ -1,7 +1,7 @@
 """Autoregressive actions: two performers must agree on a song, but also surprise the audience.
 
-An evening has two rounds. In each, both performers choose one of n songs. The audience pays 1 if both play the same
-song and it was not played earlier that evening. Observations are empty, so a policy is one joint distribution
+An evening has two rounds. In each round, both performers choose one of n songs. The audience pays 1 if both play the
+same song and it was not played earlier that evening. Observations are empty, so a policy is one joint distribution
 P(a1, a2), used twice. With d_v = P(v, v), the probability that both choose song v, an evening pays on average
 
     sum_v d_v + sum_v d_v (1 - d_v) = sum_v (2 d_v - d_v^2).

@@ -26,7 +26,7 @@ class AutoregressiveConfig(msgspec.Struct, frozen=True, kw_only=True):
     ] = msgspec.field(default_factory=lambda: [16])
     autoregressive_activation: Annotated[NameOrCallable, Meta(description="activation of the hidden layers")] = "tanh"
     autoregressive_order: Annotated[
-        list[int | str], Meta(description="the parts in sampling order, by number, path or Dict key; others follow")
+        list[int | str], Meta(description="the parts in sampling order (number, path or Dict key); others follow")
     ] = []
     autoregressive_mask: Annotated[Any, Meta(description="function (path, earlier parts) -> mask [B, n], or None")] = (
         None

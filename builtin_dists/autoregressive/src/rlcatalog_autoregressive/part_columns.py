@@ -77,7 +77,7 @@ class PartColumns:
         action: The action space.
         config: The model config.
         plain: Factory for the underlying distribution of independent parts.
-        size: Number of inputs of `plain`.
+        size: Number of inputs that `plain` takes.
 
     Attributes:
         action: The action space.

@@ -50,7 +50,7 @@ class Conditionals:
         """Return the encoding `[B, encoded]` of raw actions `[B, raw]`: one-hot vectors and scaled numbers.
 
         Args:
-            raw: Raw values from column `start` on.
+            raw: Raw values from the column `start` onwards.
             columns: Encoded columns to return.
             start: See `raw`.
         """

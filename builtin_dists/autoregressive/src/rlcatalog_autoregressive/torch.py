@@ -71,7 +71,7 @@ class Conditionals(nn.Module):
         """Return the encoding `[B, encoded]` of raw actions `[B, raw]`: one-hot vectors and scaled numbers.
 
         Args:
-            raw: Raw values from column `start` on.
+            raw: Raw values from the column `start` onwards.
             dtype: The dtype of the result. Default: the weights' dtype.
             columns: Encoded columns to return.
             start: See `raw`.

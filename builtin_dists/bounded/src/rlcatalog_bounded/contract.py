@@ -66,7 +66,7 @@ class BetaContract(SharesContract):
     Args:
         inputs: `[B, 2d]`: the inputs for the d first concentrations (towards high), then for the d second ones, before
             the softplus. Half-precision inputs are widened to float32.
-        model: The model that computed them, or None.
+        model: The model that computed the inputs, or None.
         low: Lower bounds: a number or an array `[d]`.
         high: Upper bounds: a number or an array `[d]`.
     """
@@ -105,7 +105,7 @@ class DirichletContract(SharesContract):
 
     Args:
         inputs: `[B, rows * n]`: logs of the concentrations. Half-precision inputs are widened to float32.
-        model: The model that computed them, or None.
+        model: The model that computed the inputs, or None.
         components: n, the size of the simplex's last axis. If None, all values form one row.
     """
 

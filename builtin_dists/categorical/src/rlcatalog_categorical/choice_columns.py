@@ -100,5 +100,5 @@ def lens_of(input_lens: Any, action_space: Any) -> tuple[int, ...]:
     if input_lens is not None:
         return tuple(int(n) for n in np.asarray(input_lens).reshape(-1).tolist())
     if action_space is None:
-        raise ConfigError("MultiCategorical needs input_lens, the number of values of each choice, or action_space.")
+        raise ConfigError("MultiCategorical needs input_lens (the number of values of each choice) or action_space.")
     return lens_of_space(SpaceInfo.read(action_space, "action"))

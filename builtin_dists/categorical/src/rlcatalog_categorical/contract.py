@@ -22,7 +22,7 @@ class CategoricalContract(ActionDistribution):
 
     Args:
         inputs: Logits `[B, n]`, unnormalised.
-        model: The model that computed them, or None.
+        model: The model that computed the inputs, or None.
         temperature: Divisor of the logits. Values above 1 flatten the distribution; values below 1 sharpen it.
     """
 
@@ -63,7 +63,7 @@ class MultiCategoricalContract(ActionDistribution):
 
     Args:
         inputs: Unnormalised logits `[B, Σ input_lens]`, choice by choice.
-        model: The model that computed them, or None.
+        model: The model that computed the inputs, or None.
         input_lens: Number of values of each choice: a list, a tuple or an array of any rank, read in C order.
         action_space: A MultiDiscrete space or a Box of integers; required without `input_lens`.
     """
@@ -118,7 +118,7 @@ class BernoulliContract(ActionDistribution):
 
     Args:
         inputs: Logits `[B, n]`.
-        model: The model that computed them, or None.
+        model: The model that computed the inputs, or None.
     """
 
     ops: TensorOps
@@ -152,7 +152,7 @@ class GumbelSoftmaxContract(ActionDistribution):
 
     Args:
         inputs: Logits `[B, n]`, unnormalised.
-        model: The model that computed them, or None.
+        model: The model that computed the inputs, or None.
         temperature: Relaxation temperature; near 0, samples are close to one-hot vectors.
     """
 
@@ -180,7 +180,7 @@ class SlateMultiCategoricalContract(ActionDistribution):
 
     Args:
         inputs: Logits `[B, S]`, unnormalised.
-        model: The model that computed them, or None.
+        model: The model that computed the inputs, or None.
         temperature: Divisor of the logits. Values above 1 flatten the distribution; values below 1 sharpen it.
         action_space: A MultiDiscrete space of k equal entries n: the slates are the ordered selections of k distinct
             items out of n, in lexicographic order.

@@ -1,4 +1,4 @@
-"""Plugin declarations: the action spaces of the distributions, and the number of model outputs."""
+"""Plugin declarations: the action spaces that the distributions support, and the number of model outputs."""
 
 from __future__ import annotations
 

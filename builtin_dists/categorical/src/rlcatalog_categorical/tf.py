@@ -39,7 +39,7 @@ class Categorical(contract.CategoricalContract):
         return tf.maximum(tf.nn.log_softmax(self.inputs), self.inputs.dtype.min)
 
     def sample(self) -> Any:
-        """Sample int64 `[B]` by the Gumbel-max trick."""
+        """Sample values, int64 `[B]`, with the Gumbel-max trick."""
         # Normalised logits, because with a large common offset the noise would be lost to rounding.
         uniform = draw_uniform(tf.shape(self.inputs), self.inputs.dtype)
         # log1p(-u) with u in [0, 1) is finite; the tiny floor avoids log 0.

@@ -65,7 +65,7 @@ class _Choices(TorchDistribution):
         return self._exp
 
     def sample(self) -> Tensor:
-        """Sample int64 `[B]`, or `[B, k]` for several choices."""
+        """Sample values, int64 `[B]`, or `[B, k]` for several choices."""
         self._index = race(self._probs())
         self.last_sample = self._index.squeeze(-1)
         return self.last_sample

@@ -31,11 +31,11 @@ class NormalsContract(ActionDistribution):
 
 
 class DiagGaussianContract(NormalsContract):
-    """Independent normal values `[B, d]`; raw actions are unbounded, and the action codec maps them to their bounds.
+    """Independent normal values `[B, d]`; raw actions are unbounded, and the action codec maps them into the bounds.
 
     Args:
         inputs: `[B, 2d]`: means, then log standard deviations. Half-precision inputs are widened to float32.
-        model: The model that computed them, or None.
+        model: The model that computed the inputs, or None.
         log_std_min: Lower limit for the log standard deviations; None for no limit.
         log_std_max: Upper limit for the log standard deviations; None for no limit.
     """
@@ -87,9 +87,9 @@ class SquashedGaussianContract(NormalsContract):
 
     Args:
         inputs: `[B, 2d]`: means, then log standard deviations. Half-precision inputs are widened to float32.
-        model: The model that computed them, or None.
-        low: Lower bounds, a number or `[d]`.
-        high: Upper bounds, a number or `[d]`.
+        model: The model that computed the inputs, or None.
+        low: Lower bounds: a number or an array `[d]`.
+        high: Upper bounds: a number or an array `[d]`.
         log_std_min: Lower limit for the log standard deviations. If None, -5, as in RLlib.
         log_std_max: Upper limit for the log standard deviations. If None, 2, as in RLlib.
     """
@@ -121,5 +121,5 @@ class SquashedGaussianContract(NormalsContract):
 
 
 def _equal(one: Any, other: Any) -> bool:
-    """Return whether two tensors or arrays are equal."""
+    """Return whether two tensors or arrays have equal values."""
     return one.shape == other.shape and bool((one == other).all())

@@ -101,7 +101,7 @@ class SquashedGaussian(_Normals, SquashedGaussianContract):
         return self.last_sample
 
     def logp(self, actions: Any) -> Any:
-        """Return the log density `[B]` of values `[B, d]`, summed over d; finite at and outside the bounds."""
+        """Return the log density `[B]` of values `[B, d]`, summed over d; it is finite even outside the bounds."""
         if self._drawn is not None and actions is self._drawn[0]:
             return self._logp_of_draw(*self._drawn[1:])
         bounds = self.bounds

@@ -126,7 +126,7 @@ class SquashedGaussian(_Normals, SquashedGaussianContract):
         return drawn
 
     def logp(self, actions: Any) -> Tensor:
-        """Return the log density `[B]` of values `[B, d]`, summed over d; finite at and outside the bounds."""
+        """Return the log density `[B]` of values `[B, d]`, summed over d; it is finite even outside the bounds."""
         if self._drawn is not None and actions is self._drawn[0] and actions._version == self._drawn[1]:
             return self._logp_of_draw(*self._drawn[2:])
         mean, bounds = self.mean, self.bounds

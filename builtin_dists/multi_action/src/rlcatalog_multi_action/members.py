@@ -51,7 +51,7 @@ class Member:
         dist: Factory for the distribution, called with `(inputs, model)`.
         size: Number of model outputs.
         mask_width: Number of mask columns.
-        leaves: Its leaves, in the order of its raw actions.
+        leaves: The distribution's leaves, in the order of its raw actions.
         places: The positions of these leaves among all leaves.
     """
 
@@ -184,7 +184,7 @@ def layout_of(child_distributions: Sequence[Any], input_lens: Sequence[int], act
 
 
 def values_of(info: SpaceInfo, actions: Any) -> list[Any]:
-    """Return the values of the leaves of a Tuple or Dict, depth first.
+    """Return the leaf values of a Tuple or Dict, depth first.
 
     Raises:
         ModelContractError: The structure is wrong.

@@ -21,8 +21,8 @@ def match(request: Request) -> Match:
 def size(action: SpaceInfo, config: Mapping[str, Any]) -> int:
     """Raise an error: only the catalog, which chooses the children's distributions, knows their sizes."""
     raise UnsupportedSpaceError(
-        f"{action.path}: multi_action only supports a Tuple or Dict, found {action.describe()}. Use multi_action only "
-        "for these spaces; call Catalog.action_dist() to get the size of a Tuple or Dict."
+        f"{action.path}: multi_action only supports a Tuple or Dict, found {action.describe()}. Name multi_action"
+        " only for these spaces, or call Catalog.action_dist() to get the size of this one."
     )
 
 

@@ -60,7 +60,7 @@ class TransformerModel(ModelV2):
 
 
 class AroundTrunk(TransformerModel):
-    """A gated transformer after a trunk, then logits and a value.
+    """Gated transformer after a trunk, followed by logits and a value.
 
     The concatenated trunk features, past actions and past rewards, `[S * T, width]` → units → logits
     `[S * T, num_outputs]`. An episode's state consists of the memory `[units, slots, dim]` (each unit's inputs in the

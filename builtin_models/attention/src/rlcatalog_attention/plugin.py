@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def describe(request: Request) -> list[Stage]:
-    """Return the stages and their shapes."""
+    """Return the model's stages and their shapes."""
     from rlcatalog.models import PastInputs
     from rlcatalog_attention.config import plan
 

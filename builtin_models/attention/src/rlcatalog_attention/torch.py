@@ -247,7 +247,7 @@ class _Model(TransformerModel, TorchModelV2):
 
 
 class AttentionWrapper(AroundTrunk, _Model):
-    """A gated transformer after a trunk, then logits and a value; see `AroundTrunk`."""
+    """Gated transformer after a trunk, followed by logits and a value; see `AroundTrunk`."""
 
 
 class GTrXLNet(ByItself, _Model):

@@ -23,7 +23,7 @@ def match(request: Request) -> Match:
 
 
 def describe(request: Request) -> list[Stage]:
-    """Return the stages and their shapes."""
+    """Return the model's stages and their shapes."""
     from rlcatalog_fcnet.config import plan
 
     return plan(request.config, request.encoded_size, request.num_outputs).stages()

@@ -1,6 +1,6 @@
 """Framework-independent code for the LSTM around a trunk.
 
-Each framework's class derives from this class and then from the framework's base class for models.
+Each framework's class inherits from this class first and then from the framework's base class for models.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from rlcatalog_lstm.config import past_of, plan
 
 
 class AroundTrunk(ModelV2):
-    """An LSTM around a trunk, then logits and a value, which both read the LSTM's output.
+    """LSTM around a trunk, followed by logits and a value that both read the LSTM's output.
 
     `[S * T, obs] → trunk → with previous action and reward → LSTM [S * T, cell] → logits [S * T, outputs]`. When built
     as a trunk itself (`num_outputs=None`), the model ends with the LSTM. The state is `[h, c]`, each of shape

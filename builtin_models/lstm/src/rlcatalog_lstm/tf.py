@@ -68,7 +68,7 @@ class LSTMCell:
         return tf.cond(tf.equal(tf.shape(x)[0], tf.shape(seq_lens)[0]), step, sequences)  # type: ignore[no-any-return]
 
     def canonical(self) -> Iterator[tuple[str, Any, tuple[int, ...] | None]]:
-        """Yield (canonical name, variable, axes that turn its value into the canonical layout)."""
+        """Yield the canonical name, the variable, and the axes that transpose its value into the canonical layout."""
         yield "weight_ih", self.kernel, (1, 0)
         yield "weight_hh", self.recurrent, (1, 0)
         yield "bias", self.bias, None
@@ -114,7 +114,7 @@ class LSTMCell:
 
 
 class LSTMWrapper(AroundTrunk, TFModelV2):
-    """An LSTM around a trunk, then logits and a value; see `AroundTrunk`."""
+    """LSTM around a trunk, followed by logits and a value; see `AroundTrunk`."""
 
     cell_class, outputs_class = LSTMCell, OutputLayers
 

@@ -125,7 +125,7 @@ class LSTMCell(nn.Module):
 
 
 class LSTMWrapper(AroundTrunk, TorchModelV2):
-    """An LSTM around a trunk, then logits and a value; see `AroundTrunk`."""
+    """LSTM around a trunk, followed by logits and a value; see `AroundTrunk`."""
 
     cell_class, outputs_class = LSTMCell, OutputLayers
 

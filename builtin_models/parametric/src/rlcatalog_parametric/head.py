@@ -22,7 +22,7 @@ class ParametricHead(ModelV2):
     Args:
         *args: See `ModelV2`.
         trunk: The wrapped model; it sees the parts of the observation that the head does not read.
-        value_trunk: A separate trunk for the value, or None.
+        value_trunk: A separate trunk for the value function, or None.
         action_dist: Factory for the action distribution, which defines how a mask changes its inputs.
 
     Attributes:

@@ -54,7 +54,7 @@ def claims(request: Request) -> list[str]:
 
 
 def describe(request: Request) -> list[Stage]:
-    """Return the stages and their shapes."""
+    """Return the model's stages and their shapes."""
     from rlcatalog_parametric.config import layout, plan
     from rlcatalog_parametric.mask_columns import ShownMask
 

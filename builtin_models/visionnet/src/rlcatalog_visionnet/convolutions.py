@@ -134,7 +134,7 @@ LayerSpec = ConvSpec | PoolSpec | ResidualSpec
 
 
 def by(numbers: Sequence[int]) -> str:
-    """Return `(8, 4)` as `8x4`."""
+    """Format `(8, 4)` as `8x4`."""
     return "x".join(map(str, numbers))
 
 
@@ -143,12 +143,12 @@ def derived(size: Pair, padding: str | None) -> list[Filter]:
 
     Along each axis, the kernel depends on the side length: 8 with stride 4 above 44, 4 with stride 2 above 11,
         otherwise 3 with stride 1. At least two layers are added, until no side exceeds 11; they have 16, then 32, then
-        64 channels. A last
-    layer of 256 channels covers the rest. For 84x84 and 42x42 images, this gives RLlib's lists.
+        64 channels. A last layer with 256 channels covers the remaining area. For 84x84 and 42x42 images, this gives
+        RLlib's lists.
 
     Args:
         size: Height and width of the image.
-        padding: `conv_padding`; None means RLlib's rule.
+        padding: Value of `conv_padding`; None means RLlib's rule.
     """
     filters: list[Filter] = []
     while len(filters) < 2 or max(size) > 11:

@@ -1,6 +1,6 @@
 """Framework-independent code for the vision network.
 
-Each framework's class derives from this class and then from the framework's base class for models.
+Each framework's class inherits from this class first and then from the framework's base class for models.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ def match(request: Request) -> Match:
 
 
 def describe(request: Request) -> list[Stage]:
-    """Return the stages and their shapes."""
+    """Return the model's stages and their shapes."""
     from rlcatalog_visionnet.convolutions import ConvSpec, PoolSpec
     from rlcatalog_visionnet.plan import plan
 

@@ -31,7 +31,7 @@ _ALL = typer.Option(
 
 def list_parts(
     kind: Annotated[
-        str | None, typer.Option(metavar="NAME", help="List one kind: model, preprocessor, action_dist, …")
+        str | None, typer.Option(metavar="NAME", help="List one kind of part: model, preprocessor, action_dist, …")
     ] = None,
     as_json: Annotated[bool, AS_JSON] = False,
     isolate: Annotated[bool, _ISOLATE] = False,
@@ -57,7 +57,7 @@ def list_parts(
 
 
 def list_sheet(plugins: Sequence[PluginRecord], components: Sequence[Component]) -> Sheet:
-    """Return the data of `list`: the plugins, their parts, and the errors of plugins that failed."""
+    """Return the data for `list`: the plugins, their parts, and the errors of failed plugins."""
     none = all(component.kind == "command" for component in components)
     facts = [("note", f"No parts are installed. {public_index.install_hint()}")] if none else []
     records = [(record.name, record.distribution, record.version, record.status) for record in plugins]

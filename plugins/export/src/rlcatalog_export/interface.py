@@ -82,7 +82,7 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         versions: Distribution → version.
         format: `"rlcatalog-export"`.
         format_version: Version of this layout.
-        rlcatalog: Version of the kernel that wrote it.
+        rlcatalog: Version of the kernel that wrote the file.
     """
 
     #: Maximum number of characters in its JSON.

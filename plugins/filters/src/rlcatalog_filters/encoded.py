@@ -29,8 +29,8 @@ class EncodedMeanStdFilter(Filter):
 
     Attributes:
         leaves: The leaves that are filtered.
-        statistics: A `MeanStdFilter` over their concatenated values. Workers that collect experience separately use it
-            to combine their statistics: `here.statistics.apply_changes(there.statistics)`.
+        statistics: A `MeanStdFilter` over the leaves' concatenated values. Workers that collect experience separately
+            use it to combine their statistics: `here.statistics.apply_changes(there.statistics)`.
 
     Raises:
         ConfigError: A path in the config does not match any leaf.
@@ -105,7 +105,7 @@ class EncodedMeanStdFilter(Filter):
         return filtered
 
     def processed_space(self, preprocessor: Preprocessor) -> Any:
-        """Return a float32 Box: filtered values have the clip bounds, and other values keep their bounds.
+        """Return a float32 Box: filtered values get the clip bounds, and other values keep their own bounds.
 
         If no leaf is filtered, models see the same as without a filter.
         """

@@ -91,7 +91,7 @@ class TupleFlatteningPreprocessor(Flattening):
 
 
 class OneOfPreprocessor(Preprocessor):
-    """OneOf: a one-hot of the branch, then the branch's own encoding, padded with zeros to the longest one."""
+    """OneOf: a one-hot vector for the branch, then the branch's own encoding, padded with zeros to the longest one."""
 
     structured = True
 

@@ -27,7 +27,7 @@ class Missions(gymnasium.Space[str]):
         return str(self.np_random.choice(["go to the door", "pick it up", "stop!"]))
 
     def contains(self, x: Any) -> bool:
-        """Return whether the value is a text."""
+        """Return whether the value is a string."""
         return isinstance(x, str)
 
 

@@ -21,10 +21,10 @@ class GraphValues:
 
     Attributes:
         nodes: `[B, max_nodes, ...]`.
-        node_mask: 1 for each node, `[B, max_nodes]`.
+        node_mask: Mask with a 1 for each node, `[B, max_nodes]`.
         edges: `[B, max_edges, ...]`, or None for a space without edges.
         edge_links: Source and target nodes of each edge, int64 `[B, max_edges, 2]`, or None.
-        edge_mask: 1 for each edge, `[B, max_edges]`, or None.
+        edge_mask: Mask with a 1 for each edge, `[B, max_edges]`, or None.
     """
 
     nodes: Any

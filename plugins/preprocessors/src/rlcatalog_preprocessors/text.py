@@ -23,7 +23,7 @@ class TextValues:
     Attributes:
         values: The characters as one-hot vectors `[B, max_length, characters]`; with `text_encoding="index"`, as int64
             `[B, max_length]`, with 1 for the charset's first character and 0 after the text.
-        mask: 1 for each character, 0 after the text, `[B, max_length]`.
+        mask: Mask with a 1 for each character and 0 after the text, `[B, max_length]`.
     """
 
     values: Any
@@ -31,7 +31,7 @@ class TextValues:
 
 
 class TextPreprocessor(Preprocessor):
-    """Text: the characters as one-hots or integers, padded, then a mask that is 1 for each character."""
+    """Text: the padded characters as one-hot vectors or integers, followed by a mask that is 1 for each character."""
 
     structured = True
 

@@ -37,7 +37,7 @@ class ConformanceError(CatalogError, AssertionError):
 
 @dataclass(frozen=True)
 class Case:
-    """One check for one part. Calling the case raises an error if the part violates the contract.
+    """A single check for a single part. Calling the case raises an error if the part violates the contract.
 
     Attributes:
         check: The check.

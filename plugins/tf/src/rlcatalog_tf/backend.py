@@ -161,7 +161,7 @@ class TFBackend:
     def step(
         self, inputs: dict[str, Any], memory: list[Any], mask: Any, explore: Any
     ) -> tuple[Any, Any, Any, Any, list[Any]]:
-        """Do one acting step on tensors: run the model and `draw`.
+        """Do one acting step on tensors: run the model and call `draw`.
 
         Args:
             inputs: The model's input, from `inputs_of`.

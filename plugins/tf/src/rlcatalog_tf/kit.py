@@ -45,7 +45,7 @@ class TFKit:
     def gradients(
         policy: PolicyParts, batch: dict[str, Any], rng: np.random.Generator
     ) -> tuple[dict[str, Array | None], list[tuple[int, ...]]]:
-        """Return the gradients of a random loss by weight name, and the shapes of trained weights outside the model."""
+        """Return a random loss's gradients by weight name, and the shapes of trained weights outside the model."""
         model: Any = policy.model
         with tf.GradientTape() as tape:
             evaluation = policy.evaluate(batch)

@@ -1,6 +1,6 @@
 """Preparations for importing TensorFlow: triton is imported first, and eager execution is on.
 
-TensorFlow 2.20 and later exports the symbols of its LLVM library to every library that is loaded afterwards. PyTorch's
+Since version 2.20, TensorFlow exports its LLVM library's symbols to every library that is loaded afterwards. PyTorch's
 CUDA build includes triton, which PyTorch's optimisers import and which uses a different LLVM. If triton finds
 TensorFlow's symbols, the process ends with a segmentation fault. If triton is imported first, both work.
 

@@ -60,18 +60,18 @@ class TorchBackend:
         explore: bool | Tensor,
         rows: int | None = None,
     ) -> tuple[Tensor, Tensor, Tensor | None, Tensor, list[Tensor]]:
-        """Do one acting step on tensors: run the model and `draw`.
+        """Do one acting step on tensors: run the model and call `draw`.
 
         Args:
             inputs: The model's input, from `inputs_of`.
-            memory: The model's memory, tensors `[B, ...]`.
+            memory: The model's memory: tensors `[B, ...]`.
             mask: Action mask `[B, m]`, or None.
             explore: See `draw`.
             rows: B, for checking shapes; None while recording a graph that leaves B open.
 
         Returns:
             Raw actions and their logp from `draw`, the value `[B]` or None, the parameters from `draw`, and the memory
-            that the model returned.
+            returned by the model.
         """
         lengths = self._single_steps(inputs["obs"], rows) if memory else None
         outputs, new_memory = self.model(inputs, memory, lengths)
@@ -84,18 +84,19 @@ class TorchBackend:
         """Draw raw actions from a model's outputs.
 
         Args:
-            outputs: The output of the model's last pass, `[B, n]`.
+            outputs: The outputs of the model's last pass, `[B, n]`.
             mask: Action mask `[B, m]`, or None.
-            explore: Whether to sample or take the most likely action. If this is a tensor, a recorded graph supports
-                both.
+            explore: Whether to sample actions instead of taking the most likely ones. If this is a tensor, a recorded
+                graph supports both.
             rows: B, for checking shapes, or None.
 
         Returns:
-            Raw actions in the form for `logp`, `[B]` or `[B, width]`; their logp `[B]`; the parameters `[B, n]` that
-            score them.
+            Raw actions in the form that `logp` expects, `[B]` or `[B, width]`; their logp `[B]`; and the parameters
+            `[B, n]` that score them.
 
         Raises:
-            ModelContractError: The model or the distribution returned a wrong shape, or a tensor of another framework.
+            ModelContractError: The model or the distribution returned a wrong shape, or a tensor from a different
+                framework.
         """
         if rows is not None and (type(outputs) is not Tensor or outputs.shape != (rows, self.outputs)):
             self.contract.check_outputs(outputs, rows)
@@ -123,7 +124,7 @@ class TorchBackend:
     def act(
         self, obs: Any, views: Mapping[str, Any], memory: tuple[Array, ...], mask: Any, explore: bool
     ) -> tuple[Any, ...]:
-        """Return raw actions, logp, value or None, inputs, memory; if `obs` is a tensor, all but memory are tensors."""
+        """Return raw actions, logp, value or None, inputs and memory; for a tensor `obs`, all but memory are too."""
         if self.model.training:
             self.model.eval()
         rows, array, given = len(obs), self.numpy, isinstance(obs, Tensor)
@@ -170,8 +171,8 @@ class TorchBackend:
         Call this method outside inference mode, so that tensors count in-place writes.
 
         Args:
-            obs: Encoded observations `[B, ...]`, an array or a tensor.
-            views: The views of past steps by name.
+            obs: Encoded observations `[B, ...]`: an array or a tensor.
+            views: The views of past steps, keyed by name.
             memory: The model's memory `[B, ...]`.
         """
         dtype = dtype_of(self.model)
@@ -309,7 +310,7 @@ class TorchBackend:
 
         Args:
             value: The array or tensor.
-            dtype: The dtype of floating-point numbers; other dtypes are kept.
+            dtype: The dtype for floating-point numbers; other dtypes are kept.
         """
         if isinstance(value, Tensor):
             tensor = value
@@ -325,7 +326,7 @@ class TorchBackend:
         return map_tensors(value, lambda array: self.tensor(array, dtype))
 
     def _sequences(self, batch: Mapping[str, Any], dtype: torch.dtype) -> tuple[Tensor, Padding, list[Tensor]]:
-        """Return the lengths of a batch's sequences, their padding, and the memory at the start of each sequence."""
+        """Return the lengths of a batch's sequences, their padding, and the memory at the start of each of them."""
         rows = len(batch["obs"])
         lengths = lengths_of(batch, rows)
         memory = memory_of(self.policy, batch, len(lengths))

@@ -41,8 +41,8 @@ class Adam:
     Args:
         weights: The weights to optimise.
         eps: Number added to the square root of the corrected second moment.
-        beta1: Decay of the first moments.
-        beta2: Decay of the second moments.
+        beta1: Decay rate of the first moments.
+        beta2: Decay rate of the second moments.
 
     Attributes:
         state: State of each weight that has been updated at least once.
@@ -67,7 +67,7 @@ class Adam:
 
     @torch.no_grad()
     def step(self, lr: float) -> None:
-        """Update the weights from their gradients.
+        """Update the weights with their gradients.
 
         Args:
             lr: Learning rate.
@@ -189,8 +189,8 @@ class TorchLearner:
         count = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}[kind]
         if int(index or 0) >= count:
             raise ConfigError(
-                f"device={name!r}: PyTorch {torch.__version__} sees {count} devices of this kind. Use cpu, or auto,"
-                " which takes a GPU if there is one."
+                f"device={name!r}: PyTorch {torch.__version__} sees {count} devices of this kind. Use cpu, or auto, "
+                "which uses a GPU if there is one."
             )
         return "cpu" if kind == "cpu" else name
 
@@ -222,7 +222,7 @@ class TorchLearner:
         return {name: part if name == "seq_lens" else map_tensors(part, moved) for name, part in batch.items()}
 
     def rows(self, columns: Any, index: Any) -> Any:
-        """Return the rows of columns at an index; see `rlcatalog.frameworks.Learner`."""
+        """Return the columns' rows at an index; see `rlcatalog.frameworks.Learner`."""
         places = torch.from_numpy(index).to(self.policy.device)
         return map_tensors(columns, lambda column: column.index_select(0, places))
 

@@ -137,7 +137,7 @@ class RecurrentNetwork(TorchModelV2):
     def forward_rnn(
         self, inputs: torch.Tensor, state: list[torch.Tensor], seq_lens: torch.Tensor
     ) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        """Compute a batch of sequences.
+        """Compute the outputs for a batch of sequences.
 
         Args:
             inputs: Observations `[B, T, obs_size]` (`[T, B, obs_size]` when time-major).
@@ -146,8 +146,8 @@ class RecurrentNetwork(TorchModelV2):
 
         Returns:
             Outputs `[B, T, num_outputs]` (`[T, B, num_outputs]` when time-major) and the new state tensors `[B, ...]`.
-            If `value_function` computes values from tensors stored here, it also returns them in this order. rlcatalog
-            reorders outputs and values from `[T, B]` to the order of the batch.
+            If `value_function` computes values from tensors stored in this method, it also returns them in this order.
+            rlcatalog reorders outputs and values from `[T, B]` to the batch's order.
         """
         raise NotImplementedError(f"{type(self).__name__} must implement forward_rnn(inputs, state, seq_lens).")
 

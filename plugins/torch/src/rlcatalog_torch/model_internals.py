@@ -61,5 +61,5 @@ class TorchInternals(ModelInternals):
         return rows.reshape(steps, sequences, *rows.shape[1:]).transpose(0, 1).reshape(rows.shape)
 
     def padding(self, seq_lens: Any, rows: Any) -> Padding | None:
-        """Return which rows are padding, or None if there is none."""
+        """Return which rows are padding, or None if there is no padding."""
         return Padding.of(seq_lens, rows)

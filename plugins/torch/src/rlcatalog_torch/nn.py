@@ -79,7 +79,7 @@ def initialize(tensor: Tensor, value: Any, config: Mapping[str, Any], inputs: in
         tensor: Weight `[out, in, ...]` or bias `[out]`.
         value: A framework-neutral name, or a callable that fills a tensor in place.
         config: Arguments for the initialiser.
-        inputs: The layer's number of inputs, which the shape of a bias does not determine.
+        inputs: The layer's number of inputs, which the shape of a bias does not reveal.
     """
     name = initializer_name(value, dict(config))
     wide = to_float32_at_least(tensor)  # some do not support half precision, and all would draw coarsely
@@ -110,14 +110,14 @@ def features_of(trunk: Any, input_dict: Mapping[str, Any], state: list[Any], seq
 
 
 def values_of(model: Any, rows: int | None = None) -> Tensor:
-    """Return the value estimates `[B]` of a model's last pass, float32 or wider.
+    """Return the value estimates `[B]` of a model's last pass, as float32 or wider.
 
     Args:
-        model: The model; its `value_function` returns `[B]` or `[B, 1]`.
+        model: The model, whose `value_function` returns `[B]` or `[B, 1]`.
         rows: B, if known.
 
     Raises:
-        ModelContractError: The values have a wrong shape.
+        ModelContractError: The values have the wrong shape.
     """
     value: Tensor = model.value_function()
     if type(value) is not Tensor or value.shape != (rows,):
@@ -184,7 +184,7 @@ class DenseStack(nn.Module):
 
 
 class FreeLogStd(nn.Module):
-    """Layer that appends a trained vector, the same for every row, to the means: the `free_log_std` option.
+    """Layer for the option `free_log_std`: it appends a trained vector, the same for every row, to the means.
 
     Args:
         size: Number of log standard deviations.
@@ -200,10 +200,10 @@ class FreeLogStd(nn.Module):
 
 
 class OutputLayers(nn.Module):
-    """Last layers of a model: logits and value.
+    """Last layers of a model, for the logits and the value.
 
     Args:
-        plan: Sizes of the layers; logits are required.
+        plan: Sizes of the layers; the logits layer is required.
         value_inputs: Width of the value layer's input; None means the width of the logits' input.
     """
 

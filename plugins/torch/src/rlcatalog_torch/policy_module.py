@@ -40,11 +40,11 @@ class PolicyModule(nn.Module):
 
         Args:
             obs: Encoded observations `[B, ...]`.
-            mask: Action masks, booleans `[B, m]`.
+            mask: Action masks: booleans `[B, m]`.
 
         Raises:
             ObservationError: The observations do not have the encoded shape.
-            ActionMaskError: The masks have a wrong shape, or a mask allows nothing.
+            ActionMaskError: The masks have the wrong shape, or a mask allows no action.
         """
         inputs, value = self._run(obs, mask)
         return self.policy.dist_class(inputs, self.model), value

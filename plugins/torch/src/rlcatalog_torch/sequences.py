@@ -43,7 +43,7 @@ class Padding:
     def fill(self, rows: Any, repeat: int = 1) -> Any:
         """Pad rows `[R, ...]`, or a structure of rows, to `[S * T, ...]`.
 
-        Padding repeats the last row of a sequence, so that a model only sees rows that can occur.
+        Padding repeats the last row of each sequence, so that a model only sees rows that can occur.
 
         Args:
             rows: The rows.

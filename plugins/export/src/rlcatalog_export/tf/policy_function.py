@@ -23,7 +23,7 @@ class TFPolicyFunction(PolicyFunction, tf.Module):  # type: ignore[misc]
     """Copy of a policy as a function of tensors, described by `interface`.
 
     Args:
-        policy: The policy; it is copied.
+        policy: The policy, which is copied.
 
     Attributes:
         program: The function from a dict of inputs to a dict of outputs, traced for any number of rows.

@@ -24,7 +24,7 @@ class TorchPolicyFunction(PolicyFunction, nn.Module):
     """Copy of a policy as a function of tensors, described by `interface`.
 
     Args:
-        policy: The policy; it is copied.
+        policy: The policy, which is copied.
 
     Attributes:
         suspects: Lines that turn the batch size into a constant, stored in an object that PyTorch does not restore.
