@@ -245,7 +245,7 @@ def test_the_lens_may_come_in_any_form(kit):
 
 
 def test_wrong_arguments_are_refused(kit):
-    with pytest.raises(ConfigError, match="needs input_lens \(the number of values of each choice\) or action_space"):
+    with pytest.raises(ConfigError, match=r"needs input_lens \(the number of values of each choice\) or action_space"):
         multi(kit, lens=None)
     with pytest.raises(ConfigError, match=r"each at least 1; found \(9, 0\)"):
         multi(kit, lens=(9, 0))
