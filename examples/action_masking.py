@@ -3,7 +3,7 @@
 Gymnasium's Taxi returns an action mask in its `info`: the taxi cannot drive through walls, and a passenger can only be
 picked up where it is waiting. A wrapper moves the mask into the observation, under `"action_mask"`, where the catalog
 finds it. PPO then never tries a forbidden action. Each step costs 1 and a delivery pays 20, so an episode of 200 steps
-without a delivery returns -200. The first mean covers only the few episodes that a delivery ended early. To use
+without a delivery returns -200. The first mean only covers the few episodes that a delivery ended early. To use
 TensorFlow, run `python examples/action_masking.py --framework tf`.
 """
 
@@ -19,7 +19,7 @@ from rlcatalog_ppo import PPO
 
 
 class MaskedTaxi(gym.Wrapper):
-    """Taxi with the action mask in the observation; a forbidden action raises."""
+    """Taxi with the action mask in the observation; a forbidden action raises an error."""
 
     def __init__(self) -> None:
         super().__init__(gym.make("Taxi-v3"))
@@ -30,7 +30,7 @@ class MaskedTaxi(gym.Wrapper):
         return self._shown(*self.env.reset(seed=seed, options=options))
 
     def step(self, action: Any) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
-        """Check the action against the last mask, then take it."""
+        """Check the action against the last mask, and then take it."""
         if not self.mask[action]:
             raise ValueError(f"action {action} is forbidden; the mask is {self.mask}")
         state, reward, terminated, truncated, info = self.env.step(action)
@@ -43,7 +43,7 @@ class MaskedTaxi(gym.Wrapper):
 
 
 def main() -> None:
-    """Train and print the mean return."""
+    """Train a policy and print its mean return."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--framework", default="torch", choices=["torch", "tf"])
     parser.add_argument("--iterations", type=int, default=200)

@@ -1,7 +1,7 @@
-"""A gated transformer after the default net, in PyTorch and in TensorFlow, on a memory task.
+"""A gated transformer after the default net, on a memory task, in PyTorch and TensorFlow.
 
-Each step shows a symbol; the reward is for naming the previous symbol. Run it with
-`python examples/attention_net.py --framework tf`; `--without` shows what the same net learns without attention.
+Each step shows a symbol, and the agent is rewarded for naming the previous one. Run it with
+`python examples/attention_net.py --framework tf`; `--without` shows what the same net learns when it has no attention.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MODEL = {
 
 
 class RepeatAfterMe(gym.Env):
-    """Random symbols over 50 steps; naming the previous symbol pays 1, any other symbol -1."""
+    """Environment that shows random symbols for 50 steps; naming the previous symbol pays 1, any other symbol -1."""
 
     observation_space, action_space = Discrete(3), Discrete(3)
 
@@ -42,7 +42,7 @@ class RepeatAfterMe(gym.Env):
         return self.shown, {}
 
     def step(self, action: Any) -> tuple[int, float, bool, bool, dict[str, Any]]:
-        """Judge the answer and show the next symbol."""
+        """Reward the answer and show the next symbol."""
         reward = 1.0 if action == self.before else -1.0
         self.steps, self.before, self.shown = self.steps + 1, self.shown, self._draw()
         return self.shown, reward, self.steps == 50, False, {}
@@ -52,7 +52,7 @@ class RepeatAfterMe(gym.Env):
 
 
 def main() -> None:
-    """Train, print the mean return, and show the memory of one step."""
+    """Train, print the mean return, and show the memory at one step."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--framework", default="torch", choices=["torch", "tf"])
     parser.add_argument("--iterations", type=int, default=40)

@@ -1,7 +1,7 @@
 """Autoregressive actions: two performers must agree on a song, but also surprise the audience.
 
-An evening has two rounds. In each, both performers choose one of n songs. The audience pays 1 if both play the same
-song and it was not played earlier that evening. Observations are empty, so a policy is one joint distribution
+An evening has two rounds. In each round, both performers choose one of n songs. The audience pays 1 if both play the
+same song and it was not played earlier that evening. Observations are empty, so a policy is one joint distribution
 P(a1, a2), used twice. With d_v = P(v, v), the probability that both choose song v, an evening pays on average
 
     sum_v d_v + sum_v d_v (1 - d_v) = sum_v (2 d_v - d_v^2).
@@ -33,7 +33,7 @@ OPTIMUM, BOUND = 2 - 1 / SONGS, sqrt(32 / 27)
 
 
 class Duet(gym.Env):
-    """Environment with two rounds; a song that both choose pays 1 the first time."""
+    """Environment with two rounds; a song that both performers choose pays 1 the first time."""
 
     observation_space = Box(1, 1, (1,), np.float32)  # every round looks the same
     action_space = Tuple([Discrete(SONGS), Discrete(SONGS)])
@@ -80,7 +80,7 @@ def expected_return(algo: PPO) -> float:
 
 
 def main() -> None:
-    """Train both ways, and print the mean return of an evening."""
+    """Train both policies, and print their mean returns per evening."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--framework", default="torch", choices=["torch", "tf"])
     parser.add_argument("--iterations", type=int, default=40)

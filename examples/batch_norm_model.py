@@ -1,6 +1,6 @@
-"""Batch normalisation in a custom model, in PyTorch and in TensorFlow.
+"""Batch normalisation in a custom model, in PyTorch and TensorFlow.
 
-Training normalises with the statistics of the batch; acting normalises with their moving averages. Run it with
+Training uses the batch's own statistics for normalisation; acting uses their moving averages. Run it with
 `python examples/batch_norm_model.py --framework tf`.
 """
 
@@ -16,13 +16,13 @@ from rlcatalog_ppo import PPO
 
 
 def torch_model() -> type:
-    """Return the model in PyTorch, where a policy switches `train()` and `eval()`."""
+    """Return the PyTorch model; the policy switches it between `train()` and `eval()` mode."""
     from torch import nn
 
     from rlcatalog_torch import TorchModelV2
 
     class BatchNormModel(TorchModelV2, nn.Module):
-        """Two normalised dense layers and two output layers."""
+        """Network with two normalised dense layers and two output layers."""
 
         def __init__(self, obs_space: Any, action_space: Any, num_outputs: int, model_config: Any, name: str) -> None:
             TorchModelV2.__init__(self, obs_space, action_space, num_outputs, model_config, name)
@@ -45,11 +45,11 @@ def torch_model() -> type:
 
 
 def tf_model() -> type:
-    """Return the model in TensorFlow, where `input_dict["is_training"]` selects the mode."""
+    """Return the TensorFlow model; `input_dict["is_training"]` selects its mode."""
     from rlcatalog_tf import TFModelV2, tf
 
     class BatchNormModel(TFModelV2):
-        """Two normalised dense layers and two output layers; Keras keeps the moving statistics up to date."""
+        """Network with two normalised dense layers and two output layers; Keras updates the moving statistics."""
 
         def __init__(self, obs_space: Any, action_space: Any, num_outputs: int, model_config: Any, name: str) -> None:
             super().__init__(obs_space, action_space, num_outputs, model_config, name)
@@ -72,7 +72,7 @@ def tf_model() -> type:
 
 
 def main() -> None:
-    """Train, and print the mean return and the final statistics."""
+    """Train, and print the mean return and the final normalisation statistics."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--env", default="CartPole-v1")
     parser.add_argument("--framework", default="torch", choices=["torch", "tf"])

@@ -1,8 +1,8 @@
 """Behaviour cloning: a policy learns to repeat an expert's actions, in PyTorch or TensorFlow.
 
-The expert is a rule of a few lines. The example records its actions, and learns from the records only. They contain
-environment actions, discrete or continuous. `policy.raw_action` converts them into raw actions for `policy.evaluate`.
-Run it with `python examples/behaviour_cloning.py --env Pendulum-v1 --framework tf`.
+The expert is a rule of a few lines. The example records the expert's actions and learns only from these records. The
+records contain environment actions, which may be discrete or continuous. `policy.raw_action` converts them into raw
+actions for `policy.evaluate`. Run it with `python examples/behaviour_cloning.py --env Pendulum-v1 --framework tf`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MODEL = {"CartPole-v1": {"fcnet_hiddens": [64, 64]}, "Pendulum-v1": {"fcnet_hidd
 
 
 def balance(obs: Array) -> int:
-    """Return the CartPole expert's action: push to where the pole falls, or where the cart should return."""
+    """Return the CartPole expert's action: push in the direction in which the pole falls or the cart should return."""
     position, speed, angle, turning = obs
     return int(0.1 * position + 0.3 * speed + 3.0 * angle + turning > 0)
 
@@ -46,8 +46,8 @@ EXPERTS: dict[str, Callable[[Array], Any]] = {"CartPole-v1": balance, "Pendulum-
 def record(env: gym.Env, expert: Callable[[Array], Any], steps: int, seed: int, noise: float = 0.2) -> dict[str, Any]:
     """Record an expert's observations, `obs`, and its actions, `actions`.
 
-    Sometimes an action other than the recorded one is taken, so that the records also contain states that the expert
-    does not visit.
+    Sometimes the environment receives a different action than the recorded one, so that the records also contain states
+    which the expert would not visit.
     """
     rng = np.random.default_rng(seed)
     env.action_space.seed(seed)
@@ -64,7 +64,7 @@ def record(env: gym.Env, expert: Callable[[Array], Any], steps: int, seed: int, 
 
 
 def torch_step(policy: rlcatalog.Policy, lr: float) -> Callable[[dict[str, Array]], float]:
-    """Return a function that makes the actions of a minibatch more likely, and returns the loss."""
+    """Return a function that makes the actions in a minibatch more likely and returns the loss."""
     import torch
 
     optimizer = torch.optim.Adam(policy.model.parameters(), lr)
@@ -80,7 +80,7 @@ def torch_step(policy: rlcatalog.Policy, lr: float) -> Callable[[dict[str, Array
 
 
 def tf_step(policy: rlcatalog.Policy, lr: float) -> Callable[[dict[str, Array]], float]:
-    """Return the same in TensorFlow."""
+    """Return the same function in TensorFlow."""
     from rlcatalog_tf import tf
 
     weights, optimizer = policy.model.trainable_variables(), tf.keras.optimizers.Adam(lr)
@@ -103,15 +103,15 @@ def clone(
     env: gym.Env, data: dict[str, Any], model: dict[str, Any], framework: str, updates: int, seed: int = 0,
     lr: float = 1e-3, rows: int = 128,
 ) -> rlcatalog.Policy:  # fmt: skip
-    """Return a policy that has learned from records only.
+    """Return a policy that has learned only from records.
 
     Args:
-        env: The environment, for its spaces.
+        env: The environment, which only provides the spaces.
         data: Observations and actions of the environment, as `record` returns them.
         model: The model config.
         framework: `"torch"` or `"tf"`.
         updates: Number of minibatches.
-        seed: Seed of the weights and the minibatches.
+        seed: Seed for the weights and the minibatches.
         lr: Learning rate.
         rows: Number of rows in a minibatch.
     """

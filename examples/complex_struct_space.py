@@ -1,7 +1,7 @@
-"""Observations that are structures with repeated fields, and a model that reads them, in PyTorch and in TensorFlow.
+"""Structured observations with repeated fields, and a model that reads them, in PyTorch and TensorFlow.
 
-The environment shows a player and a varying number of enemies, each with its position, health and items; the reward is
-for moving towards the nearest one. Run it with `python examples/complex_struct_space.py --framework tf`.
+The environment shows a player and a varying number of enemies, each with a position, health and items. It rewards moves
+towards the nearest enemy. Run it with `python examples/complex_struct_space.py --framework tf`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ OBSERVATION = Dict({"player": Tuple([Box(-1.0, 1.0, (2,), np.float32), Discrete(
 
 
 class Arena(gym.Env):
-    """Enemies at random places; actions point left, right, down or up."""
+    """Arena with enemies at random places; actions are moves to the left, right, down or up."""
 
     observation_space, action_space = OBSERVATION, Discrete(4)
     directions = np.array([[-1, 0], [1, 0], [0, -1], [0, 1]], np.float32)
@@ -38,7 +38,7 @@ class Arena(gym.Env):
         return self._look(), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Reward a direction by how much it leads to the nearest enemy, and show the next scene."""
+        """Reward a direction by how directly it leads to the nearest enemy, and show the next scene."""
         here, enemies = self.seen["player"][0], self.seen["enemies"]
         ways = [enemy["position"] - here for enemy in enemies]
         nearest = min(ways, key=np.linalg.norm) if ways else np.zeros(2, np.float32)
@@ -96,7 +96,7 @@ def train(iterations: int) -> None:
 
 
 def main() -> None:
-    """Look at one batch as models see it, then act in four arenas."""
+    """Print one batch as models see it, then act in four arenas."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--framework", default="torch", choices=["torch", "tf"])
     parser.add_argument("--iterations", type=int, default=0, help="PPO iterations (torch)")

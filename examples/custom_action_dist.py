@@ -1,4 +1,4 @@
-"""A custom action distribution: a categorical distribution with a share of uniform exploration.
+"""A custom action distribution: a categorical distribution mixed with some uniform exploration.
 
 Run it with `python examples/custom_action_dist.py --iterations 20`.
 """
@@ -49,7 +49,7 @@ class EpsilonCategorical(ActionDistribution):
 
 
 def main() -> None:
-    """Train and print the mean return."""
+    """Train a policy and print its mean return."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--env", default="CartPole-v1")
     parser.add_argument("--iterations", type=int, default=40)

@@ -1,6 +1,6 @@
-"""A custom loss: an imitation loss on recorded data, added to the loss of PPO, in PyTorch and TensorFlow.
+"""A custom loss: an imitation loss on recorded data, added to PPO's loss, in PyTorch and TensorFlow.
 
-The first run records the experience of another policy, while that policy learns, in the folder `--data`. Run it with
+The first run records a different policy's experience in the folder `--data`, while that policy learns. Run it with
 `python examples/custom_loss.py --framework tf`. `rlcatalog train CartPole-v1 --record FOLDER` also records data.
 """
 
@@ -16,7 +16,7 @@ from rlcatalog_ppo.offline import Reader
 
 
 def torch_model() -> type:
-    """Return the model in PyTorch, where each loss computation reads the next batch."""
+    """Return the PyTorch model, in which each loss computation reads the next batch."""
     import torch
     from torch import nn
 
@@ -41,7 +41,7 @@ def torch_model() -> type:
             return self.net.value_function()
 
         def custom_loss(self, policy_loss: Any, loss_inputs: Any) -> Any:
-            """Add the negative log density of recorded actions."""
+            """Add the recorded actions' negative log density to the loss."""
             batch = self.reader.next()
             logits, _ = self.net({"obs": torch.from_numpy(batch["obs"])})
             actions = torch.from_numpy(batch["actions"])
@@ -56,7 +56,7 @@ def torch_model() -> type:
 
 
 def tf_model() -> type:
-    """Return the model in TensorFlow, where the traced loss contains the operations that read data."""
+    """Return the TensorFlow model, in which the traced loss contains the operations that read data."""
     from rlcatalog_tf import Categorical, FullyConnectedNetwork, TFModelV2, tf
 
     class ImitatingModel(TFModelV2):
@@ -77,7 +77,7 @@ def tf_model() -> type:
             return self.net.value_function()
 
         def custom_loss(self, policy_loss: Any, loss_inputs: Any) -> Any:
-            """Add the negative log density of recorded actions."""
+            """Add the recorded actions' negative log density to the loss."""
             batch = self.reader.tf_input_ops()  # drawn again at every step, although this method is traced only once
             logits, _ = self.net({"obs": batch["obs"]})
             self.policy_loss = policy_loss

@@ -1,4 +1,4 @@
-"""A custom model in RLlib's class form, registered by name and trained by PPO.
+"""A custom model class in RLlib's style, registered under a name and trained by PPO.
 
 Run it with `python examples/custom_model.py --iterations 20`.
 """
@@ -16,7 +16,7 @@ from rlcatalog_torch import TorchModelV2, normc_initializer
 
 
 class TwoTowers(TorchModelV2, nn.Module):
-    """A network for the policy and one for the value; `width` comes from `custom_model_config`."""
+    """One network for the policy and one for the value; `width` comes from `custom_model_config`."""
 
     def __init__(
         self, obs_space: Any, action_space: Any, num_outputs: int, model_config: Any, name: str, width: int = 64
@@ -43,7 +43,7 @@ class TwoTowers(TorchModelV2, nn.Module):
 
 
 def main() -> None:
-    """Train and print the mean return."""
+    """Train a policy and print its mean return."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--env", default="CartPole-v1")
     parser.add_argument("--iterations", type=int, default=40)

@@ -33,7 +33,7 @@ def interfaces(framework: str) -> tuple[type, type, Any]:
 
 
 def main() -> None:
-    """Build both, and print their outputs for a batch of three observations."""
+    """Build both models, and print their outputs for a batch of three observations."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--framework", default="torch", choices=["torch", "tf"])
     framework = parser.parse_args().framework

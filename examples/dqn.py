@@ -1,7 +1,8 @@
 """Dueling double DQN in one file, with models from the catalog; PyTorch or TensorFlow.
 
-The catalog provides the preprocessor, the network for the observations, and its additional methods
-(`model_interface=`, see `model_apis`). This file has the replay buffer, the target network, the loss and the loop.
+The catalog provides the preprocessor, the network for the observations, and the network's additional methods
+(`model_interface=`, see `model_apis`). This file contains the replay buffer, the target network, the loss and the
+training loop.
 
 It supports discrete actions and feedforward models, including custom ones. A Dict observation can contain an action
 mask under `"action_mask"`. Masked actions are never taken, and their values never become targets. Run it with
@@ -83,13 +84,13 @@ class Replay:
 
 
 def mask_of(obs: Any, n: int) -> np.ndarray:
-    """Return the mask of an observation, booleans `[n]`; all True if it has none."""
+    """Return an observation's mask as booleans `[n]`; all are True if it has no mask."""
     shown = obs.get("action_mask") if isinstance(obs, Mapping) else None
     return np.ones(n, bool) if shown is None else np.asarray(shown, bool)
 
 
 def best(q: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """Return the allowed actions with the highest value, `[B]`."""
+    """Return the allowed actions that have the highest value, `[B]`."""
     return np.where(mask, q, -np.inf).argmax(axis=-1)
 
 
@@ -97,7 +98,7 @@ def best(q: np.ndarray, mask: np.ndarray) -> np.ndarray:
 
 
 def torch_learner(model: Any, target: Any, lr: float) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Return `q_values(obs) -> [B, n]` and `update(batch, lr)`."""
+    """Return the functions `q_values(obs) -> [B, n]` and `update(batch, lr)`."""
     import torch
     from torch.nn.functional import mse_loss
 
@@ -129,7 +130,7 @@ def torch_learner(model: Any, target: Any, lr: float) -> tuple[Callable[..., Any
 
 
 def tf_learner(model: Any, target: Any, lr: float) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Return `q_values(obs) -> [B, n]` and `update(batch, lr)`, both traced."""
+    """Return the traced functions `q_values(obs) -> [B, n]` and `update(batch, lr)`."""
     from rlcatalog_tf import tf
 
     weights = model.trainable_variables()
@@ -204,10 +205,10 @@ def train(
     hyper: Hyper | None = None,
     episodes: int = 100,
 ) -> list[float]:
-    """Train, play, and return the returns of the final episodes with the best actions.
+    """Train, play final episodes with the best actions, and return their returns.
 
     `env` is a Gymnasium id or a function that creates an environment, and `model` is the model config. Without
-    `dueling`, the model's output is one value per action.
+    `dueling`, the model outputs one value per action.
     """
     hyper = hyper or Hyper()
     make = env if callable(env) else lambda: gym.make(env)
@@ -252,7 +253,7 @@ def train(
 
 
 def play(make: Callable[[], gym.Env], act: Callable[[Any], Any], episodes: int, seed: int) -> list[float]:
-    """Return the returns of new episodes."""
+    """Play new episodes and return their returns."""
     env, returns = make(), []
     for episode in range(episodes):
         shown, _ = env.reset(seed=seed + episode)
@@ -266,7 +267,7 @@ def play(make: Callable[[], gym.Env], act: Callable[[Any], Any], episodes: int, 
 
 
 def main() -> None:
-    """Train and print the mean return."""
+    """Train a policy and print its mean return."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--env", default="CartPole-v1")
     parser.add_argument("--framework", default="torch", choices=["torch", "tf"])

@@ -16,7 +16,7 @@ from rlcatalog_ppo import PPO
 
 
 class OneHotEnv(gym.ObservationWrapper):
-    """One-hots instead of numbers in `[0, depth)`."""
+    """Wrapper that turns numbers in `[0, depth)` into one-hot vectors."""
 
     def __init__(self, env: gym.Env, depth: int) -> None:
         super().__init__(env)
@@ -24,12 +24,12 @@ class OneHotEnv(gym.ObservationWrapper):
         self.observation_space = gym.spaces.Box(0.0, 1.0, (depth,), np.float32)
 
     def observation(self, observation: Any) -> np.ndarray:
-        """Return the one-hot of a number."""
+        """Return a number as a one-hot vector."""
         return one_hot(observation, depth=self.depth)
 
 
 class ClipRewardEnv(gym.RewardWrapper):
-    """Rewards clipped to a minimum and a maximum."""
+    """Wrapper that clips rewards to a minimum and a maximum."""
 
     def __init__(self, env: gym.Env, min_: float, max_: float) -> None:
         super().__init__(env)
@@ -41,7 +41,7 @@ class ClipRewardEnv(gym.RewardWrapper):
 
 
 class NamedMoves(gym.ActionWrapper):
-    """Two of the four moves: 0 goes down, 1 goes right."""
+    """Wrapper that offers two of the four moves: 0 goes down, 1 goes right."""
 
     MOVES = (1, 2)
 
@@ -50,18 +50,18 @@ class NamedMoves(gym.ActionWrapper):
         self.action_space = gym.spaces.Discrete(len(self.MOVES))
 
     def action(self, action: Any) -> int:
-        """Return the environment's number for a move."""
+        """Return the number that the environment uses for a move."""
         return self.MOVES[int(action)]
 
 
 def frozen_lake(config: dict[str, Any]) -> gym.Env:
-    """Make a FrozenLake without slipping, where going down and right is enough."""
+    """Make a FrozenLake environment without slipping, in which going down and right is enough."""
     env = gym.make("FrozenLake-v1", is_slippery=False, **config)
     return NamedMoves(ClipRewardEnv(OneHotEnv(env, depth=16), min_=-1.0, max_=1.0))
 
 
 def main() -> None:
-    """Train and print the mean return."""
+    """Train a policy and print its mean return."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--iterations", type=int, default=20)
     arguments = parser.parse_args()

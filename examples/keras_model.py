@@ -1,4 +1,4 @@
-"""A functional Keras 3 model inside `TFModelV2`, registered by name and trained by PPO.
+"""A functional Keras 3 model inside `TFModelV2`, registered under a name and trained by PPO.
 
 Run it with `python examples/keras_model.py --iterations 20`.
 """
@@ -14,7 +14,7 @@ from rlcatalog_tf import TFModelV2, keras, normc_initializer, tf
 
 
 class KerasModel(TFModelV2):
-    """One body with two outputs, built with Keras; `width` comes from `custom_model_config`."""
+    """Keras network with one body and two outputs; `width` comes from `custom_model_config`."""
 
     def __init__(
         self, obs_space: Any, action_space: Any, num_outputs: int, model_config: Any, name: str, width: int = 64
@@ -38,7 +38,7 @@ class KerasModel(TFModelV2):
 
 
 def main() -> None:
-    """Train and print the mean return."""
+    """Train a policy and print its mean return."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--env", default="CartPole-v1")
     parser.add_argument("--iterations", type=int, default=40)

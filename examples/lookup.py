@@ -1,4 +1,4 @@
-"""One lookup, in PyTorch and in TensorFlow: the parts, why they were chosen, and a few steps with them.
+"""One lookup, in PyTorch and TensorFlow: the parts, why they were chosen, and a few steps with them.
 
 Run it with `python examples/lookup.py --env Pendulum-v1 --framework tf`.
 """
@@ -13,7 +13,7 @@ import rlcatalog
 
 
 def main() -> None:
-    """Build a policy for an environment and take ten steps in four copies of it."""
+    """Build a policy for an environment and take ten steps in four copies of the environment."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--env", default="CartPole-v1")
     parser.add_argument("--framework", default="torch", choices=["torch", "tf"])

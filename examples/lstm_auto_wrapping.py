@@ -1,4 +1,4 @@
-"""A custom model to which `use_lstm` adds an LSTM, in PyTorch and in TensorFlow.
+"""A custom model to which `use_lstm` adds an LSTM, in PyTorch and TensorFlow.
 
 The model declares the width of its features, and leaves the logits and values to the LSTM. Run it with
 `python examples/lstm_auto_wrapping.py --framework tf`.
@@ -17,21 +17,21 @@ from rlcatalog_ppo import PPO
 
 
 def positions_only() -> gym.Env:
-    """Make a CartPole that only shows the cart's position and the pole's angle."""
+    """Make a CartPole environment that only shows the cart's position and the pole's angle."""
     env = gym.make("CartPole-v1")
     seen = Box(env.observation_space.low[[0, 2]], env.observation_space.high[[0, 2]])
     return gym.wrappers.TransformObservation(env, lambda obs: obs[[0, 2]], seen)
 
 
 def torch_model() -> type:
-    """Return the trunk in PyTorch."""
+    """Return the PyTorch trunk."""
     import torch
     from torch import nn
 
     from rlcatalog_torch import TorchModelV2
 
     class NormedModel(TorchModelV2, nn.Module):
-        """A dense layer whose outputs are normalised."""
+        """Dense layer with normalised outputs."""
 
         def __init__(self, obs_space: Any, action_space: Any, num_outputs: None, model_config: Any, name: str) -> None:
             TorchModelV2.__init__(self, obs_space, action_space, num_outputs, model_config, name)
@@ -46,7 +46,7 @@ def torch_model() -> type:
 
 
 def tf_model() -> type:
-    """Return the trunk in TensorFlow."""
+    """Return the TensorFlow trunk."""
     from rlcatalog_tf import TFModelV2, tf
 
     class NormedModel(TFModelV2):
@@ -64,7 +64,7 @@ def tf_model() -> type:
 
 
 def main() -> None:
-    """Train and print the mean return."""
+    """Train a policy and print its mean return."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--framework", default="torch", choices=["torch", "tf"])
     parser.add_argument("--iterations", type=int, default=60)

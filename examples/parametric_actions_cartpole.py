@@ -1,8 +1,8 @@
 """Parametric actions: a CartPole whose observation lists the available actions, as embeddings and a mask.
 
-An action is an index into the list. Two entries push the cart left and right, and the mask forbids the others. Each
-step shuffles the list, so only the embedding identifies an action. rlcatalog chooses a head that compares the
-network's output with every embedding. Run it with `python examples/parametric_actions_cartpole.py --framework tf`,
+An action is an index into the list. Two entries push the cart to the left and to the right, and the mask forbids all
+others. Each step shuffles the list, so only the embedding identifies an action. rlcatalog chooses a head that compares
+the network's output with every embedding. Run it with `python examples/parametric_actions_cartpole.py --framework tf`,
 with `--dqn` for Q-values, or from this folder with
 `python -m rlcatalog_cli train parametric_actions_cartpole:ParametricCartPole-v0`.
 """
@@ -47,7 +47,7 @@ class ParametricCartPole(gym.Wrapper):
         return self._shown(cart), info
 
     def step(self, action: Any) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
-        """Push in the direction of the action's embedding.
+        """Push the cart in the direction given by the action's embedding.
 
         Raises:
             ValueError: The action is forbidden.
@@ -71,7 +71,7 @@ gym.register("ParametricCartPole-v0", lambda **options: ParametricCartPole(**opt
 
 
 def main() -> None:
-    """Train and print the mean return."""
+    """Train a policy and print its mean return."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--framework", default="torch", choices=["torch", "tf"])
     parser.add_argument("--iterations", type=int, default=150)

@@ -47,7 +47,7 @@ class Player:
         self.running, self.returns = np.zeros(envs.num_envs), []
 
     def rollout(self) -> dict[str, np.ndarray]:
-        """Return `[T * N, ...]` rows to learn from."""
+        """Return the rows to learn from, `[T * N, ...]`."""
         policy, hyper, steps = self.policy, self.hyper, []
         for _ in range(hyper.length):
             step = policy.act_encoded(self.obs, mask=self.mask)
@@ -84,11 +84,11 @@ class Player:
 
 
 class Adam(keras.optimizers.Adam):
-    """Adam as in PyTorch. Keras adds epsilon before it corrects the second moment, which gives it more weight."""
+    """Adam as in PyTorch. Keras adds epsilon before it corrects the second moment, which increases epsilon's effect."""
 
     @property
     def epsilon(self) -> tf.Tensor:
-        """Epsilon times the divisor of this step's correction."""
+        """Epsilon, multiplied by the divisor of this step's bias correction."""
         return self._epsilon * tf.sqrt(1.0 - self.beta_2 ** tf.cast(self.iterations + 1, tf.float32))
 
     @epsilon.setter
@@ -97,7 +97,7 @@ class Adam(keras.optimizers.Adam):
 
 
 class Learner:
-    """Improves a policy's weights (Schulman et al. 2017, equations 7 and 9)."""
+    """Improves a policy's weights with the PPO loss (Schulman et al. 2017, equations 7 and 9)."""
 
     def __init__(self, policy: rlcatalog.Policy, hyper: Hyper) -> None:
         self.policy, self.hyper = policy, hyper
@@ -144,7 +144,7 @@ def train(
 ) -> rlcatalog.Policy:
     """Train a policy.
 
-    `env` is the id of an environment, `env_config` contains its keyword arguments, and `model` is the model config.
+    `env` is an environment's id, `env_config` contains its keyword arguments, and `model` is the model config.
     """
     hyper, rng = hyper or Hyper(), np.random.default_rng(seed)
     keras.utils.set_random_seed(seed)
@@ -167,7 +167,7 @@ def train(
 
 
 def play(policy: rlcatalog.Policy, env: str, episodes: int, seed: int) -> list[float]:
-    """Return the returns of new episodes with the most likely actions."""
+    """Play new episodes with the most likely actions and return their returns."""
     envs = environments(env, 1)
     obs, _ = envs.reset(seed=seed)
     returns, running = [], 0.0

@@ -1,6 +1,6 @@
 """A pretrained network from timm or `keras.applications` under PPO, on images: frozen, or fine-tuned.
 
-The backbone's features go through a dense layer into logits and value. Its weights are random, and nothing is
+A dense layer follows the backbone's features, before the logits and the value. The weights are random and nothing is
 downloaded, unless you pass `--pretrained`. Run it with `python examples/pretrained_backbone.py --fine-tune` after
 `pip install timm`, or with `--framework tf`, which needs no other package.
 """
@@ -19,13 +19,13 @@ from rlcatalog_ppo import PPO
 
 
 def timm_model() -> type:
-    """Return the model in PyTorch; images arrive as floats in [0, 1], channels first."""
+    """Return the PyTorch model; images arrive as floats in [0, 1], with channels first."""
     import timm
     import torch
     from torch import Tensor, nn
 
     class TimmBackbone(nn.Module):
-        """A timm network, with the normalisation that it was trained with."""
+        """A timm network, with the same normalisation as in its pretraining."""
 
         def __init__(
             self, space: gym.Space, name: str = "test_resnet", pretrained: bool = False, frozen: bool = True
@@ -39,7 +39,7 @@ def timm_model() -> type:
             self.norm = nn.LayerNorm(self.net.num_features)
 
         def train(self, mode: bool = True) -> Any:
-            """Leave the backbone in eval mode: its batch normalisation keeps the statistics it was trained with."""
+            """Leave the backbone in eval mode, so that its batch normalisation keeps the pretrained statistics."""
             super().train(mode)
             self.net.eval()
             return self
@@ -52,11 +52,11 @@ def timm_model() -> type:
 
 
 def keras_model() -> type:
-    """Return the model in TensorFlow; images arrive as floats in [0, 1], channels last."""
+    """Return the TensorFlow model; images arrive as floats in [0, 1], with channels last."""
     from rlcatalog_tf import keras
 
     class KerasBackbone(keras.layers.Layer):
-        """A network from `keras.applications` that scales its inputs from [0, 255] itself, as MobileNetV3 does."""
+        """A network from `keras.applications` that scales inputs in [0, 255] itself, as MobileNetV3 does."""
 
         def __init__(
             self, space: gym.Space, name: str = "EfficientNetV2B0", pretrained: bool = False, frozen: bool = True
@@ -69,7 +69,7 @@ def keras_model() -> type:
             self.norm = keras.layers.LayerNormalization(epsilon=1e-9)
 
         def call(self, images: Any) -> Any:
-            """Return the features `[B, F]`; batch normalisation keeps the statistics it was trained with."""
+            """Return the features `[B, F]`; batch normalisation keeps the pretrained statistics."""
             return self.norm(self.net(255.0 * images, training=False))
 
     return KerasBackbone
@@ -82,7 +82,7 @@ def make_env(name: str) -> gym.Env:
 
 
 def main() -> None:
-    """Train, print the mean return, and count the backbone's changed weights."""
+    """Train, print the mean return, and count the backbone weights that have changed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--env", default="MiniGrid-Empty-5x5-v0")
     parser.add_argument("--framework", default="torch", choices=["torch", "tf"])

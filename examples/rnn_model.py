@@ -1,7 +1,7 @@
 """A custom recurrent model, in PyTorch and TensorFlow, on a CartPole that hides its velocities.
 
-One observation has only positions. A memory of past steps lets the model estimate velocities. Run it with
-`python examples/rnn_model.py --framework tf`.
+A single observation contains only positions. With a memory of past steps, the model can estimate the velocities. Run it
+with `python examples/rnn_model.py --framework tf`.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from rlcatalog_ppo import PPO
 
 
 def positions_only() -> gym.Env:
-    """Make a CartPole that only shows the cart's position and the pole's angle."""
+    """Make a CartPole environment that only shows the cart's position and the pole's angle."""
     env = gym.make("CartPole-v1")
     seen = Box(env.observation_space.low[[0, 2]], env.observation_space.high[[0, 2]])
     return gym.wrappers.TransformObservation(env, lambda obs: obs[[0, 2]], seen)
 
 
 def torch_model() -> type:
-    """Return the model in PyTorch."""
+    """Return the PyTorch model."""
     import torch
     from torch import nn
 
     from rlcatalog_torch import RecurrentNetwork, sequence_mask
 
     class GRUModel(RecurrentNetwork, nn.Module):
-        """A dense layer, a GRU, and layers for logits and value."""
+        """Model with a dense layer, a GRU, and layers for the logits and the value."""
 
         def __init__(
             self, obs_space: Any, action_space: Any, num_outputs: int, model_config: Any, name: str, cell_size: int = 64
@@ -64,11 +64,11 @@ def torch_model() -> type:
 
 
 def tf_model() -> type:
-    """Return the model in TensorFlow."""
+    """Return the TensorFlow model."""
     from rlcatalog_tf import RecurrentNetwork, sequence_mask, tf
 
     class GRUModel(RecurrentNetwork):
-        """The same with Keras layers, whose mask keeps the state unchanged after the end of a sequence."""
+        """The same model with Keras layers, whose mask keeps the state unchanged after the end of a sequence."""
 
         def __init__(
             self, obs_space: Any, action_space: Any, num_outputs: int, model_config: Any, name: str, cell_size: int = 64
@@ -96,7 +96,7 @@ def tf_model() -> type:
 
 
 def main() -> None:
-    """Train and print the mean return."""
+    """Train a policy and print its mean return."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--framework", default="torch", choices=["torch", "tf"])
     parser.add_argument("--iterations", type=int, default=60)

@@ -1,8 +1,8 @@
 """Soft actor-critic in one file, with models from the catalog; PyTorch or TensorFlow.
 
 The catalog provides the preprocessor, the actor's network with its squashed Gaussian, and the critics' networks with
-additional methods (`model_interface=`, see `model_apis`). This file has the replay buffer, the losses, the temperature
-and the loop.
+additional methods (`model_interface=`, see `model_apis`). This file contains the replay buffer, the losses, the
+temperature and the training loop.
 
 It supports continuous actions and feedforward models, including custom ones. Run it with
 `python examples/sac.py --env Pendulum-v1 --framework tf --seed 1`.
@@ -29,7 +29,7 @@ Q_MODEL = {"fcnet_hiddens": [128], "fcnet_activation": "relu"}
 
 @dataclass(frozen=True)
 class Hyper:
-    """Hyperparameters; counts are environment steps. Each is followed by one training step."""
+    """Hyperparameters; counts are environment steps. One training step follows each of them."""
 
     steps: int = 10_000
     learning_starts: int = 1_000  # random actions until then
@@ -74,7 +74,7 @@ class Replay:
 
 
 class Nets(NamedTuple):
-    """The networks: an actor and two critics. The smaller of two values is less prone to overestimation."""
+    """The networks: an actor and two critics. Taking the smaller of two values reduces overestimation."""
 
     actor: Any
     dist_class: Any
@@ -115,7 +115,7 @@ def build(obs_space: Any, action_space: Any, framework: str, model: Any, q_model
 
 
 def torch_learner(nets: Nets, target_entropy: float, hyper: Hyper) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Return `act(obs, explore) -> [B, ...]` and `update(batch)`."""
+    """Return the functions `act(obs, explore) -> [B, ...]` and `update(batch)`."""
     import torch
     from torch.nn.functional import mse_loss
 
@@ -173,7 +173,7 @@ def torch_learner(nets: Nets, target_entropy: float, hyper: Hyper) -> tuple[Call
 
 
 def tf_learner(nets: Nets, target_entropy: float, hyper: Hyper) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Return `act(obs, explore) -> [B, ...]` and `update(batch)`, both traced."""
+    """Return the traced functions `act(obs, explore) -> [B, ...]` and `update(batch)`."""
     from rlcatalog_tf import tf
 
     actor, dist_class, critics, targets = nets
@@ -245,7 +245,7 @@ def train(
     hyper: Hyper | None = None,
     episodes: int = 100,
 ) -> list[float]:
-    """Train, play, and return the returns of the final episodes with the most likely actions.
+    """Train, play final episodes with the most likely actions, and return their returns.
 
     `env` is a Gymnasium id or a function that creates an environment whose actions are a bounded Box. `model` is the
     actor's config, and `q_model` is the critics' config.
@@ -284,7 +284,7 @@ def train(
 
 
 def play(make: Callable[[], gym.Env], act: Callable[[Any], Any], episodes: int, seed: int) -> list[float]:
-    """Return the returns of new episodes."""
+    """Play new episodes and return their returns."""
     env, returns = make(), []
     for episode in range(episodes):
         shown, _ = env.reset(seed=seed + episode)
@@ -298,7 +298,7 @@ def play(make: Callable[[], gym.Env], act: Callable[[Any], Any], episodes: int, 
 
 
 def main() -> None:
-    """Train and print the mean return."""
+    """Train a policy and print its mean return."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--env", default="Pendulum-v1")
     parser.add_argument("--framework", default="torch", choices=["torch", "tf"])

@@ -1,7 +1,7 @@
 """Self-supervised losses in `custom_loss`: a variational autoencoder and L2 regularisation, in both frameworks.
 
 The policy reads the code that a variational autoencoder (Kingma and Welling 2014) computes from the observation. The
-loss adds the reconstruction error, the divergence of the code, and the squared weights. Run it with
+additional losses are the reconstruction error, the code's KL divergence, and the squared weights. Run it with
 `python examples/self_supervised_loss.py --framework tf`.
 """
 
@@ -18,14 +18,14 @@ WEIGHTS = {"reconstruction": 0.1, "divergence": 1e-4, "l2": 1e-5}
 
 
 def torch_model() -> type:
-    """Return the model in PyTorch."""
+    """Return the PyTorch model."""
     import torch
     from torch import nn
 
     from rlcatalog_torch import TorchModelV2
 
     class AutoencodingModel(TorchModelV2, nn.Module):
-        """Encoder, decoder, and policy and value on the code."""
+        """Encoder, decoder, and layers that compute the policy and the value from the code."""
 
         def __init__(self, obs_space: Any, action_space: Any, num_outputs: int, model_config: Any, name: str) -> None:
             TorchModelV2.__init__(self, obs_space, action_space, num_outputs, model_config, name)
@@ -37,7 +37,7 @@ def torch_model() -> type:
             self.value = nn.Sequential(nn.Linear(CODE, 64), nn.Tanh(), nn.Linear(64, 1))
 
         def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
-            """Compute the logits from the mean code, which does not fluctuate."""
+            """Compute the logits from the mean code, which is free of sampling noise."""
             self.obs = input_dict["obs"]
             self.mean, self.log_variance = self.encoder(self.obs).chunk(2, dim=1)
             return self.policy(self.mean), state
@@ -46,7 +46,7 @@ def torch_model() -> type:
             return self.value(self.mean).squeeze(1)
 
         def custom_loss(self, policy_loss: Any, loss_inputs: Any) -> Any:
-            """Add the losses, computed from results of the forward pass."""
+            """Add the additional losses, computed from the results of the forward pass."""
             code = self.mean + torch.exp(0.5 * self.log_variance) * torch.randn_like(self.mean)
             divergence = self.mean.square() + self.log_variance.exp() - 1 - self.log_variance
             self.terms = {
@@ -63,7 +63,7 @@ def torch_model() -> type:
 
 
 def tf_model() -> type:
-    """Return the model in TensorFlow."""
+    """Return the TensorFlow model."""
     from rlcatalog_tf import TFModelV2, tf
 
     class AutoencodingModel(TFModelV2):
@@ -81,7 +81,7 @@ def tf_model() -> type:
             return tf.keras.Sequential([tf.keras.layers.Input((inputs,)), *layers])
 
         def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
-            """Compute the logits from the mean code, which does not fluctuate."""
+            """Compute the logits from the mean code, which is free of sampling noise."""
             self.obs = input_dict["obs"]
             self.mean, self.log_variance = tf.split(self.encoder(self.obs), 2, axis=1)
             return self.policy(self.mean), state
@@ -90,7 +90,7 @@ def tf_model() -> type:
             return tf.reshape(self.value(self.mean), [-1])
 
         def custom_loss(self, policy_loss: Any, loss_inputs: Any) -> Any:
-            """Add the losses, computed from results of the forward pass."""
+            """Add the additional losses, computed from the results of the forward pass."""
             code = self.mean + tf.exp(0.5 * self.log_variance) * tf.random.normal(tf.shape(self.mean))
             divergence = self.mean**2 + tf.exp(self.log_variance) - 1 - self.log_variance
             kernels = [weight for weight in self.trainable_variables() if len(weight.shape) == 2]
@@ -108,7 +108,7 @@ def tf_model() -> type:
 
 
 def main() -> None:
-    """Train and print the mean return and the losses."""
+    """Train, and print the mean return and the losses."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--env", default="CartPole-v1")
     parser.add_argument("--framework", default="torch", choices=["torch", "tf"])

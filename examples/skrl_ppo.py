@@ -1,8 +1,9 @@
-"""The catalog's nets in skrl's PPO; the agent and the trainer are untouched.
+"""The catalog's nets in skrl's PPO, with skrl's own agent and trainer.
 
 skrl's mixins draw and score actions themselves. `rlcatalog_torch.actor_critic(policy)` returns the nets that they
 need: an actor, whose outputs are logits for a `CategoricalMixin`, and a critic. For a `GaussianMixin`,
-`mean, log_std = outputs.chunk(2, -1)`. Run the script with `python examples/skrl_ppo.py`, in an environment with skrl.
+`mean, log_std = outputs.chunk(2, -1)`. Run the script with `python examples/skrl_ppo.py`, in a Python environment that
+contains skrl.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class ActorCritic(CategoricalMixin, DeterministicMixin, Model):
 
 
 def main() -> None:
-    """Train, and print the mean return of recent episodes."""
+    """Train, and print recent episodes' mean return."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--env", default="CartPole-v1")
     parser.add_argument("--iterations", type=int, default=60, help=f"of {NUM_ENVS * LENGTH} steps")

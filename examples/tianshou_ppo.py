@@ -1,10 +1,10 @@
-"""The catalog's nets and distribution in tianshou's PPO; the algorithm and the trainer are untouched.
+"""The catalog's nets and distribution in tianshou's PPO, with tianshou's own algorithm and trainer.
 
 tianshou takes an actor, a critic and a function that turns the actor's outputs into a
 `torch.distributions.Distribution`. `rlcatalog_torch.actor_critic(policy)` returns them. A small class adapts the
 networks: tianshou's collector passes arrays, and its actors return a state. Run the script with
-`python examples/tianshou_ppo.py`. It needs tianshou 2, which `make engines` installs in a separate environment,
-because it needs older packages than the other engines.
+`python examples/tianshou_ppo.py`. The script needs tianshou 2, which requires older packages than the other engines;
+`make engines` therefore installs it in a separate environment.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NUM_ENVS, STEPS = 8, 1024
 
 
 class Part(nn.Module):
-    """An actor or a critic with the call signature that tianshou uses."""
+    """Actor or critic with the call signature that tianshou expects."""
 
     def __init__(self, net: nn.Module, *, actor: bool) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class Part(nn.Module):
 
 
 def main() -> None:
-    """Train, and print the mean return of recent episodes."""
+    """Train, and print recent episodes' mean return."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--env", default="CartPole-v1")
     parser.add_argument("--iterations", type=int, default=60, help=f"of {STEPS} steps")

@@ -1,9 +1,9 @@
-"""The catalog's nets and distribution in TorchRL's PPO; the loop is untouched.
+"""The catalog's nets and distribution in TorchRL's PPO, with an ordinary TorchRL loop.
 
 TorchRL's modules read and write entries of a TensorDict. `rlcatalog_torch.actor_critic(policy)` returns functions for
-them: an actor, a critic, and the catalog's distribution under the names of `torch.distributions`. TorchRL stores the
-environment's action, so this supports actions whose raw and environment forms are equal: a Discrete that begins at 0.
-Run the script with `python examples/torchrl_ppo.py`, in an environment with TorchRL.
+them: an actor, a critic, and the catalog's distribution under the names of `torch.distributions`. TorchRL stores
+environment actions, so the example needs a Discrete space that starts at 0, whose raw and environment actions are the
+same. Run the script with `python examples/torchrl_ppo.py`, in a Python environment that contains TorchRL.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from rlcatalog_torch import actor_critic
 
 
 def main() -> None:
-    """Train and print the mean return."""
+    """Train a policy and print its mean return."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--env", default="CartPole-v1")
     parser.add_argument("--iterations", type=int, default=60)

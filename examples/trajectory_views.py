@@ -1,6 +1,6 @@
-"""Views of past steps instead of a memory: a model that requests the last observations, actions and rewards.
+"""Views of past steps instead of a memory: the model requests the last observations, actions and rewards.
 
-The example uses a CartPole that hides its velocities, in PyTorch and in TensorFlow. Run it with
+The example uses a CartPole that hides its velocities, in PyTorch and TensorFlow. Run it with
 `python examples/trajectory_views.py --framework tf --frames 4`.
 """
 
@@ -17,7 +17,7 @@ from rlcatalog_ppo import PPO
 
 
 def positions_only() -> gym.Env:
-    """Make a CartPole that only shows the cart's position and the pole's angle."""
+    """Make a CartPole environment that only shows the cart's position and the pole's angle."""
     env = gym.make("CartPole-v1")
     seen = Box(env.observation_space.low[[0, 2]], env.observation_space.high[[0, 2]])
     return gym.wrappers.TransformObservation(env, lambda obs: obs[[0, 2]], seen)
@@ -33,7 +33,7 @@ def views(obs_space: Any, action_space: Any, frames: int) -> dict[str, ViewRequi
 
 
 def torch_model() -> type:
-    """Return the model in PyTorch."""
+    """Return the PyTorch model."""
     import torch
     from torch import nn
     from torch.nn.functional import one_hot
@@ -41,7 +41,7 @@ def torch_model() -> type:
     from rlcatalog_torch import TorchModelV2
 
     class FrameStackingModel(TorchModelV2, nn.Module):
-        """Dense layers over everything that the views show."""
+        """Model with dense layers that read everything in the views."""
 
         def __init__(
             self, obs_space: Any, action_space: Any, num_outputs: int, model_config: Any, name: str, frames: int = 3
@@ -55,7 +55,7 @@ def torch_model() -> type:
             self.logits, self.value = nn.Linear(64, num_outputs), nn.Linear(64, 1)
 
         def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
-            """Concatenate the views `[B, frames, ...]`, which are zeros before the episode began."""
+            """Concatenate the views `[B, frames, ...]`, which are zero before the start of the episode."""
             actions = one_hot(input_dict["prev_n_actions"].long(), self.actions)
             seen = [input_dict["prev_n_obs"].flatten(1), actions.flatten(1), input_dict["prev_n_rewards"]]
             self.features = self.body(torch.cat(seen, dim=1))
@@ -68,11 +68,11 @@ def torch_model() -> type:
 
 
 def tf_model() -> type:
-    """Return the model in TensorFlow."""
+    """Return the TensorFlow model."""
     from rlcatalog_tf import TFModelV2, tf
 
     class FrameStackingModel(TFModelV2):
-        """The same with Keras layers."""
+        """The same model with Keras layers."""
 
         def __init__(
             self, obs_space: Any, action_space: Any, num_outputs: int, model_config: Any, name: str, frames: int = 3
@@ -91,7 +91,7 @@ def tf_model() -> type:
             self.body = tf.keras.Model(inputs, [tf.keras.layers.Dense(num_outputs)(x), tf.keras.layers.Dense(1)(x)])
 
         def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
-            """Concatenate the views `[B, frames, ...]`, which are zeros before the episode began."""
+            """Concatenate the views `[B, frames, ...]`, which are zero before the start of the episode."""
             actions = tf.one_hot(input_dict["prev_n_actions"], self.actions)
             logits, self._values = self.body([input_dict["prev_n_obs"], actions, input_dict["prev_n_rewards"]])
             return logits, state
@@ -103,7 +103,7 @@ def tf_model() -> type:
 
 
 def main() -> None:
-    """Train and print the mean return."""
+    """Train a policy and print its mean return."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--framework", default="torch", choices=["torch", "tf"])
     parser.add_argument("--frames", type=int, default=3, help="steps that the model sees; with 1, no velocities")

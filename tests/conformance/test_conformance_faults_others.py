@@ -350,7 +350,7 @@ MORE = {
     "a filter of float64": ("returns_what_it_announced", Fault("largest", "float64, but its space has dtype float32", {
         "__call__": lambda self, encoded, update=False: sound.Largest.__call__(
             self, encoded, update=update).astype(np.float64)})),
-    "a file that ignores its state": ("the_file_acts_as_the_policy", Fault("program", "does not act like the policy", {
+    "a file that ignores its state": ("the_file_acts_as_the_policy", Fault("program", "acts differently from", {
         "run": _without_state})),
     "a switch that is off": ("has_a_way_in", Fault("doubled", "it matches none of its examples", None, None, {
         "match": lambda request: Match(None, "never"), "examples": f"{PARTS}:pendulums"})),

@@ -69,7 +69,7 @@ REFUSED = [
      and c["memory"] == "none",
      "post_fcnet_hiddens"),
     ("a head", "no_final_linear", lambda c: "autoregressive" in c["action"] and c["no_final_linear"],
-     "the parts' logits and their context are linear layers"),
+     "computes logits and context in linear layers"),
 ]  # fmt: skip
 
 

@@ -81,7 +81,7 @@ def test_a_folder_that_is_no_export_and_a_damaged_one_are_refused(tmp_path):
     policy = rlcatalog.build(VECTOR, Discrete(3), {"fcnet_hiddens": [4]}, "tf")
     policy.export(tmp_path / "model", format="savedmodel")
     policy.export(tmp_path / "model", format="savedmodel")  # a former one is replaced as a whole
-    with pytest.raises(FolderTakenError, match="contains something else"):
+    with pytest.raises(FolderTakenError, match="is not an exported policy"):
         policy.export(tmp_path, format="savedmodel")
     assert (tmp_path / "model/saved_model.pb").is_file()
     (tmp_path / "model/saved_model.pb").write_bytes(b"no graph")

@@ -55,7 +55,9 @@ def test_a_new_file_without_its_checksum_is_refused(files, tmp_path):
     shutil.copytree(files["policy-savedmodel"], tmp_path / "cut")
     (tmp_path / "cut/assets.extra/rlcatalog.sha256").unlink()
     for name in ("cut.onnx", "cut.pt2", "cut"):
-        with pytest.raises(SavedPolicyError, match=r"files of format version 2 have a checksum, but this one has none"):
+        with pytest.raises(
+            SavedPolicyError, match=r"files of format version 2 have a checksum, but this file has none"
+        ):
             rlcatalog.Actor(tmp_path / name)
 
 

@@ -342,7 +342,7 @@ def ppo():
 
 @pytest.mark.parametrize("make", [ppo, sb3_policy, sb3_features])
 def test_a_warning_comes_before_the_optimizer(make, too_late):
-    with pytest.warns(LoadOrderWarning, match="put `import triton` before the import of tensorflow"):
+    with pytest.warns(LoadOrderWarning, match="put `import triton` before `import tensorflow`"):
         make()
 
 

@@ -120,7 +120,7 @@ def test_dqn_trains_on_dot_products(framework):
     hyper = dqn.Hyper(steps=300, learning_starts=100, epsilon_steps=150)
     returns = dqn.train(ParametricCartPole, framework, model=SMALL, hyper=hyper, episodes=3, dueling=False)
     assert len(returns) == 3
-    with pytest.raises(rlcatalog.errors.ConfigError, match=r"features are requested .*by a dueling interface"):
+    with pytest.raises(rlcatalog.errors.ConfigError, match=r"features were requested .*by a dueling interface"):
         dqn.train(ParametricCartPole, framework, model=SMALL, hyper=hyper, episodes=3)
 
 

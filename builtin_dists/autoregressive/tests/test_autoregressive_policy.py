@@ -241,7 +241,7 @@ def test_the_keys_of_a_dict_that_look_alike_are_told_apart(ar):
 
 REFUSED = {
     "one part": (Discrete(3), {}, UnsupportedSpaceError,
-                 r"action: autoregressive takes actions with several parts .*, but Discrete\(3\) has 1\. Remove"),
+                 r"action: autoregressive requires actions with several parts .*, but Discrete\(3\) has 1\. Remove"),
     "one box": (Box(-1, 1, (4,)), {}, UnsupportedSpaceError, r"but Box\(4,\) float32 has 1"),
     "tuple of one": (Tuple([Discrete(3)]), {}, UnsupportedSpaceError, r"has 1\. Remove use_autoregressive"),
     "unknown path": (PAIR, {"autoregressive_order": ["action[7]"]}, ConfigError,
@@ -250,10 +250,10 @@ REFUSED = {
     "unknown number": (PAIR, {"autoregressive_order": [3]}, ConfigError, r"autoregressive_order: 3 is not a part"),
     "negative number": (PAIR, {"autoregressive_order": [-1]}, ConfigError, r"autoregressive_order: -1 is not a part"),
     "twice": (PAIR, {"autoregressive_order": [1, "action[1]"]}, ConfigError, r"'action\[1\]' is named twice"),
-    "no_final_linear": (PAIR, {"no_final_linear": True}, ConfigError, r"use_autoregressive with no_final_linear: the"),
+    "no_final_linear": (PAIR, {"no_final_linear": True}, ConfigError, "does not work with no_final_linear"),
     "free_log_std": (PAIR, {"free_log_std": True}, ConfigError, r"free_log_std trains .*; autoregressive, for Tuple"),
     "another dist": (MultiDiscrete([3, 3]), {"custom_action_dist": "slate_multi_categorical"}, ConfigError,
-                     r"use_autoregressive: the distribution of the whole action is .*Slate.*choose the parts'"
+                     r"use_autoregressive: the whole action has the distribution .*Slate.*choose the parts'"
                      r" distributions by path"),
     "value without lstm": (PAIR, {**LSTM, "vf_share_layers": False, "vf_memory": "none"}, NotServedError,
                            r"vf_memory='none': AutoregressiveModel needs features of the same width .* The memory"
@@ -271,7 +271,9 @@ def test_what_is_refused_says_why(ar, framework, case):
 def test_a_distribution_without_its_model_is_refused(ar, framework):
     policy = ar.build(PAIR, framework)
     inputs = ar.dist_of(policy, ar.observations(2)).inputs
-    says = r"needs the model that computed its inputs, with the layers between the parts \(`conditionals`\), found {}\."
+    says = (
+        r"needs the model that computed its inputs, with layers that connect the parts \(`conditionals`\), found {}\."
+    )
     with pytest.raises(ModelContractError, match=says.format("NoneType")):
         policy.dist_class(inputs)
     plain = rlcatalog.build(ar.OBS, PAIR, {"fcnet_hiddens": [4]}, framework).model

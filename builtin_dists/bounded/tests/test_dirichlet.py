@@ -318,7 +318,7 @@ def test_a_policy_over_a_simplex(framework, cls, shape):
 @frameworks
 def test_dirichlet_refuses_what_it_cannot_serve_with_typed_errors(cls):
     assert cls.required_model_output_shape(Simplex((2, 3)), {}) == 6
-    with pytest.raises(UnsupportedSpaceError, match="Dirichlet takes a Simplex, found Discrete"):
+    with pytest.raises(UnsupportedSpaceError, match="Dirichlet requires a Simplex, found Discrete"):
         cls.required_model_output_shape(spaces.Discrete(3), {})
     inputs = tensor(cls, INPUTS)
     assert cls.masked(inputs, np.ones((ROWS, 0), bool)) is inputs

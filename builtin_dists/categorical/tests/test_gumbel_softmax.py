@@ -260,7 +260,7 @@ def test_wrong_arguments_are_refused(kit):
         gumbel(kit).logp(np.zeros(3, np.int64))  # as they were given, in either framework
     with pytest.raises(ModelContractError, match=r"expected one-hots \(7, 4\) or values \[7\], found shape \(7, 3\)"):
         gumbel(kit).logp(kit.tensor(np.zeros((7, 3), np.float32)))
-    with pytest.raises(UnsupportedSpaceError, match="GumbelSoftmax takes a Discrete space, found MultiBinary"):
+    with pytest.raises(UnsupportedSpaceError, match="GumbelSoftmax requires a Discrete space, found MultiBinary"):
         gumbel(kit).required_model_output_shape(spaces.MultiBinary(3))
     assert gumbel(kit).required_model_output_shape(spaces.Discrete(4, start=2)) == 4
 

@@ -190,9 +190,9 @@ def test_wrong_arguments_are_refused(kit):
             slates(kit, all_slates=table)
     with pytest.raises(ConfigError, match="needs all_slates, nvec or action_space"):
         slates(kit, temperature=1.0)
-    with pytest.raises(ModelContractError, match=r"over 3 slates takes inputs \[B, 3\], found \(7, 12\)"):
+    with pytest.raises(ModelContractError, match=r"over 3 slates requires inputs \[B, 3\], found \(7, 12\)"):
         slates(kit, all_slates=[[0], [1], [2]])
-    with pytest.raises(ModelContractError, match="the lists of slates differ"):
+    with pytest.raises(ModelContractError, match="both distributions need the same list of slates"):
         slates(kit).kl(slates(kit, all_slates=ALL[::-1]))
 
 
@@ -202,7 +202,10 @@ def test_wrong_arguments_are_refused(kit):
         (spaces.MultiDiscrete([3, 4]), "equal entries"),
         (spaces.Discrete(3), "needs a MultiDiscrete space"),
         (spaces.MultiDiscrete([2, 2, 2]), "there are 0 slates of 3 distinct items out of 2"),
-        (spaces.MultiDiscrete([10] * 5), "there are 30,240 slates .* takes 1 to 10,000. Use 'multi_categorical'"),
+        (
+            spaces.MultiDiscrete([10] * 5),
+            "there are 30,240 slates .* supports 1 to 10,000. Use a shorter slate, or 'multi_categorical'",
+        ),
     ],
 )
 def test_a_space_without_a_fair_number_of_slates_is_refused(kit, space, says):

@@ -374,7 +374,7 @@ def test_parts_that_do_not_fit_together_are_refused(fw):
         ({"child_distributions": [categorical], "input_lens": [7]}, ModelContractError, "expected 2 child_dist"),
         ({"input_lens": [5, 4]}, ModelContractError, r"expected 9 model outputs \(action\[0\]: 5"),
         ({"action_space": None}, ModelContractError, "action_space="),
-        ({"action_space": spaces.Discrete(2)}, UnsupportedSpaceError, "needs a Tuple or Dict"),
+        ({"action_space": spaces.Discrete(2)}, UnsupportedSpaceError, "needs a non-empty Tuple or Dict"),
     ):
         with pytest.raises(error, match=message):
             cls(inputs, None, **{**whole, **change})

@@ -197,7 +197,7 @@ def test_no_final_linear_needs_layers_of_the_models_own(catalog):
     with pytest.raises(ConfigError) as caught:
         catalog.resolve(MIXED, ACTIONS, {**CONFIG, "no_final_linear": True})
     assert str(caught.value) == (
-        "no_final_linear makes the last of the post_fcnet layers the output, but post_fcnet_hiddens is empty."
+        "no_final_linear uses the last post_fcnet layer as the output, but post_fcnet_hiddens is empty."
         " Set post_fcnet_hiddens, or no_final_linear=False."
     )
 
@@ -219,7 +219,7 @@ def test_observations_that_are_not_encoded_are_refused(catalog):
 
 def test_an_observation_without_values_is_refused(catalog):
     space = spaces.Dict({"a": spaces.Box(0, 1, (0,)), "b": Repeated(VECTOR, 0)})
-    with pytest.raises(UnsupportedSpaceError, match=r"^obs: Dict\(a: .*\) holds no values\.$"):
+    with pytest.raises(UnsupportedSpaceError, match=r"^obs: Dict\(a: .*\) has no values\.$"):
         catalog.resolve(space, ACTIONS, {"custom_model": "complex_input"})
 
 

@@ -99,7 +99,7 @@ def test_a_filtered_image_is_no_image_of_bytes_any_more(witnesses):
 
 def test_a_filter_that_changes_lengths_is_refused(witnesses):
     config = {"observation_filter": "MeanStdFilter", "filter_include": ["obs['frames']"]}
-    with pytest.raises(ConfigError, match=r"^obs\['frames'\]: a filter changes the lengths of the lists.*filter_excl"):
+    with pytest.raises(ConfigError, match=r"^obs\['frames'\]: a filter changes the lists' lengths.*filter_excl"):
         witnesses(**config)
     witnesses(**config, filter_exclude=["obs['frames'].lengths"])
 
@@ -213,9 +213,9 @@ class Silent(Witness):
 @pytest.mark.parametrize(
     ("cls", "kind", "said"),
     [
-        (Recurrent, NotServedError, r"^obs\['speed'\]: Recurrent has a state; a net for one part sees"),
+        (Recurrent, NotServedError, r"^obs\['speed'\]: Recurrent has a state, but the net for a part sees"),
         (LooksBack, NotServedError, r"^obs\['speed'\]: LooksBack requests the views \['prev_rewards'\]; a net for"),
-        (Silent, ModelContractError, r"^Silent was built for .*, but did not set self"),
+        (Silent, ModelContractError, r"^Silent was built as a trunk for .*, but did not set self"),
         (torch.nn.Identity, ModelContractError, "must be a subclass of rlcatalog_torch.TorchModelV2"),
     ],
 )

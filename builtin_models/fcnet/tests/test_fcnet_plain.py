@@ -253,7 +253,7 @@ def test_a_forward_with_seq_lens_is_refused():
         def forward(self, obs, seq_lens=None):
             return self.layers(obs)
 
-    with pytest.raises(NotServedError, match=r"its forward takes seq_lens. .*use_lstm"):
+    with pytest.raises(NotServedError, match=r"its forward method takes seq_lens. .*use_lstm"):
         build(Sequential)
 
 

@@ -133,7 +133,7 @@ def test_a_call_with_seq_lens_is_refused():
         def call(self, obs, seq_lens=None):
             return obs
 
-    with pytest.raises(NotServedError, match=r"its forward takes seq_lens. .*use_lstm"):
+    with pytest.raises(NotServedError, match=r"its forward method takes seq_lens. .*use_lstm"):
         build(Sequential)
 
 
@@ -254,7 +254,7 @@ def test_dicts_and_tuples_arrive_as_such():
 
 def test_another_backend_of_keras_is_refused(monkeypatch):
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
-    with pytest.raises(NotServedError, match="Dense is a Keras layer, and Keras runs on its backend 'jax'"):
+    with pytest.raises(NotServedError, match="Dense is a Keras layer, and Keras uses the backend 'jax'"):
         build(keras.layers.Dense(3))
 
 
@@ -268,4 +268,4 @@ def test_a_layer_of_keras_on_pytorch_is_no_module_of_pytorch():
     )
     environ = {**os.environ, "KERAS_BACKEND": "torch", "TF_CPP_MIN_LOG_LEVEL": "3"}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environ, check=True)
-    assert "Keras runs on its backend 'torch'; framework='tf' needs 'tensorflow'" in done.stdout
+    assert "Keras uses the backend 'torch', but framework='tf' needs 'tensorflow'" in done.stdout

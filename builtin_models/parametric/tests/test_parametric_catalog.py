@@ -109,7 +109,7 @@ REFUSED = {
     "fewer embeddings than actions": (
         with_list(spaces.Box(-1, 1, (4, 2))), FIVE, {},
         r"obs\['avail_actions'\]: Box\(4, 2\) float32 is not a list of embeddings for Discrete\(5\): expected a Box of"
-        r" shape \(5, E\), or Repeated\(Box\(E,\), 5\)\..*set 'action_embeddings_key' to another key",
+        r" shape \(5, E\), or Repeated\(Box\(E,\), 5\)\..*set 'action_embeddings_key' to a different key",
     ),
     "embeddings of rank 2": (with_list(spaces.Box(-1, 1, (5, 2, 2))), FIVE, {}, r"2, 2\) float32 is not a list"),
     "a list of images": (with_list(Repeated(spaces.Box(-1, 1, (2, 2)), 5)), FIVE, {}, "Repeated.* is not a list"),
@@ -119,9 +119,9 @@ REFUSED = {
         r"at most 7 embeddings.*Set the model config key 'sequence_max_len' to 5",
     ),
     "no final layer": (with_list(spaces.Box(-1, 1, (5, 2))), FIVE, {"no_final_linear": True},
-                       "no_final_linear with parametric actions.*Remove no_final_linear, or set use_parametric"),
+                       "no_final_linear does not work with parametric.*Remove no_final_linear, or set use_param"),
     "no final layer, mask": (spaces.Dict({"action_mask": spaces.MultiBinary(5), "x": ITEM}), FIVE,
-                             {"no_final_linear": True}, "no_final_linear with parametric actions"),
+                             {"no_final_linear": True}, "no_final_linear does not work with parametric actions"),
     "asked for, with nothing there": (
         spaces.Dict({"x": ITEM}), FIVE, {"use_parametric": True},
         r"parametric: obs has neither an action mask \(action_mask_key='action_mask'\) nor, for a Discrete action"
@@ -146,7 +146,7 @@ def test_embeddings_alone_leave_nothing_to_see():
         explained(spaces.Dict({"avail_actions": spaces.Box(-1, 1, (5, 2))}), FIVE)
 
 
-@pytest.mark.parametrize(("asked", "said"), [(None, "features are requested"), (7, "7 outputs are requested")])
+@pytest.mark.parametrize(("asked", "said"), [(None, "features were requested"), (7, "but 7 were requested")])
 def test_embeddings_serve_one_output_per_action(head, framework, asked, said):
     with pytest.raises(ConfigError, match=said):
         head.model(framework, head.space("embeddings"), num_outputs=asked)

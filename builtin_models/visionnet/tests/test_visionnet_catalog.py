@@ -163,33 +163,34 @@ def test_it_can_be_built_directly_on_any_box_of_rank_three():
 REFUSED = {
     "too little": (
         {"conv_filters": [[16, 8, 4], [32, 4, 2]]},
-        "config key 'conv_filters': this list does not suit images of 84x84x4: the last convolution leaves 9x9 instead"
-        " of 1x1. Layer by layer: image 84x84x4 -> conv 1 (8x8/4 same, relu) 21x21x16 -> conv 2 (4x4/2 valid, relu)"
-        " 9x9x32. A list that fits: [[16, [8, 8], 4], [32, [4, 4], 2], [256, [11, 11], 1]]. Or set conv_flatten=True.",
+        "config key 'conv_filters': this list does not fit images of size 84x84x4: the last convolution leaves 9x9"
+        " instead of 1x1. Layer by layer: image 84x84x4 -> conv 1 (8x8/4 same, relu) 21x21x16 -> conv 2 (4x4/2 valid,"
+        " relu) 9x9x32. This list fits: [[16, [8, 8], 4], [32, [4, 4], 2], [256, [11, 11], 1]]. Or set"
+        " conv_flatten=True.",
     ),
     "a last kernel for another size": (
         {"conv_filters": [[16, 8, 4], [32, 4, 2], [64, 9, 1]]},
-        " A list that fits: [[16, [8, 8], 4], [32, [4, 4], 2], [64, [11, 11], 1]]. Or set conv_flatten=True.",
+        " This list fits: [[16, [8, 8], 4], [32, [4, 4], 2], [64, [11, 11], 1]]. Or set conv_flatten=True.",
     ),
     "a kernel too large": (
         {"conv_filters": [[16, 8, 4], [32, [4, 30], 2], [64, 9, 1]], "conv_padding": "valid", "conv_flatten": True},
         "kernel 4x30 of conv 2 does not fit into 20x20. Layer by layer: image 84x84x4 -> conv 1 (8x8/4 valid, relu)"
-        " 20x20x16. A list that fits: [[16, [8, 8], 4], [32, [4, 4], 2], [256, [9, 9], 1]].",
+        " 20x20x16. This list fits: [[16, [8, 8], 4], [32, [4, 4], 2], [256, [9, 9], 1]].",
     ),
     "a preset's padding": (
         {"conv_filters": "nature", "conv_padding": "same"},
-        "config key 'conv_padding': the preset 'nature' defines its padding, but found conv_padding='same'."
+        "config key 'conv_padding': the preset 'nature' defines its own padding, but found conv_padding='same'."
         " Remove conv_padding, or write the layers as a list.",
     ),
     "an unknown preset": (
         {"conv_filters": "natur"},
-        "config key 'conv_filters': unknown preset 'natur'. Did you mean 'nature'? Known: nature, impala; or give a"
+        "config key 'conv_filters': unknown preset 'natur'. Did you mean 'nature'? Use nature, impala, or a"
         " list of [channels, kernel, stride].",
     ),
     "two numbers": (
         {"conv_filters": [[16, 8, 4], [32, 4]]},
-        "config key 'conv_filters': entry 1 must be [channels, kernel, stride], integers >= 1, with kernel and"
-        " stride as one number or [height, width]; found [32, 4].",
+        "config key 'conv_filters': entry 1 must be [channels, kernel, stride] with integers >= 1, where kernel"
+        " and stride may also be [height, width]; found [32, 4].",
     ),
     "a stride of zero": ({"conv_filters": [[16, 8, 0]]}, "entry 0 must be"),
     "three kernel sizes": ({"conv_filters": [[16, [8, 8, 8], 4]]}, "entry 0 must be"),
@@ -239,9 +240,9 @@ def test_a_wrong_config_is_refused_with_reasons(name):
      ("nature", (7, 7, 3), "kernel 8x8 of conv 1 does not fit into 7x7")],
 )  # fmt: skip
 def test_an_image_too_small_for_a_preset_is_refused(filters, size, needed):
-    with pytest.raises(ConfigError, match=f"the preset 'nature' does not suit.*{needed}") as caught:
+    with pytest.raises(ConfigError, match=f"the preset 'nature' does not fit.*{needed}") as caught:
         rlcatalog.explain(spaces.Box(0, 255, size, np.uint8), FOUR, {"conv_filters": filters})
-    works = eval(re.search(r"A list that fits: (\[.*\])\.", str(caught.value))[1])
+    works = eval(re.search(r"This list fits: (\[.*\])\.", str(caught.value))[1])
     rlcatalog.explain(spaces.Box(0, 255, size, np.uint8), FOUR, {"conv_filters": works})
 
 

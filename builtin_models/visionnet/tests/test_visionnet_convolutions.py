@@ -227,6 +227,6 @@ def test_a_list_works_or_another_is_offered_that_does(size, filters, padding):
     else:
         assert found.layers[-1].size == (1, 1)
         return
-    assert f"A list that fits: {offered}." in message
+    assert f"This list fits: {offered}." in message
     assert offered != asked
     assert plan({"conv_filters": offered, "conv_padding": padding}, shape, 2).layers[-1].size == (1, 1)

@@ -248,7 +248,7 @@ def test_a_file_that_acts_otherwise_is_not_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(OneHotPreprocessor, "lowered", shifted)
     kind, text = said(lambda: policy.export(path))
     assert kind is errors.NotServedError
-    assert "the file does not act like the policy: dist_inputs" in text
+    assert "the file acts differently from the policy: dist_inputs" in text
     assert path.read_text() == "what was there"
     assert list(tmp_path.iterdir()) == [path]
 

@@ -94,7 +94,7 @@ def test_noise_at_the_ends_gives_numbers():
 def test_what_cannot_be_drawn_so_is_refused():
     with pytest.raises(NotServedError, match=r"randint\(\)"), TorchNoise(2):
         torch.randint(3, (2,))
-    with pytest.raises(NotServedError, match="the first axis must be the rows"), TorchNoise(2):
+    with pytest.raises(NotServedError, match="the first axis must index the rows"), TorchNoise(2):
         torch.rand(3)
-    with pytest.raises(NotServedError, match="without replacement"), TorchNoise(2):
+    with pytest.raises(NotServedError, match="needs replacement=True"), TorchNoise(2):
         torch.multinomial(torch.ones(2, 3), 2)

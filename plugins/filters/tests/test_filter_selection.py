@@ -116,7 +116,7 @@ def test_include_overrides_the_default_and_exclude_wins(options, filtered):
 def test_a_path_that_matches_no_leaf_is_an_error_naming_the_leaves(key, path):
     with pytest.raises(ConfigError) as caught:
         make(**{key: ["obs['gear']", path]})
-    assert str(caught.value).startswith(f"{key}: no leaf of the observation is at or below {path!r}; leaves: ")
+    assert str(caught.value).startswith(f"{key}: the observation has no leaf at or below {path!r}; its leaves are ")
     for leaf in default_catalog().preprocessor_for(SpaceInfo.read(SPACE), {}).leaves():
         assert leaf.path in str(caught.value)
 
@@ -169,7 +169,7 @@ def test_boxes_of_any_shape_and_dtype_are_filtered(space):
     ids=str,
 )
 def test_nothing_to_filter_is_a_warning_and_passes_unchanged(space, options):
-    with pytest.warns(CatalogWarning, match="has nothing to filter; leaves: "):
+    with pytest.warns(CatalogWarning, match="has nothing to filter in the leaves "):
         f, preprocessor = make(space, **options)
     x = encoded(preprocessor, space)
     out = f(x, update=True)

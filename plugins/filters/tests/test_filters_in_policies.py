@@ -123,7 +123,7 @@ def test_the_explanation_names_filter_and_keys():
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        ({"filtered": None}, "belong to other values of the observation: expected 3 of 3"),
+        ({"filtered": None}, "are for different values of the observation: expected 3 of 3"),
         ({"filtered": np.array([True, True, False])}, "found 2 of 3"),
         ({"mean": None}, "incomplete"),
         ({"mean": np.zeros(2), "m2": np.zeros(2)}, r"expected filter statistics of shape \(3,\), found \(2,\)"),

@@ -278,7 +278,7 @@ def test_copies_are_equal_and_independent(method):
 @pytest.mark.parametrize("method", ["apply_changes", "sync"])
 @pytest.mark.parametrize("other", [(3,), {"a": (2,)}, ((2,),), None])
 def test_filters_of_another_shape_are_not_mixed(method, other):
-    with pytest.raises(ObservationError, match="expected a filter of shape"):
+    with pytest.raises(ObservationError, match="expected a filter with shape"):
         getattr(MeanStdFilter((2,)), method)(MeanStdFilter(other))
 
 

@@ -195,7 +195,7 @@ def test_state_goes_through_safetensors_and_back_bit_for_bit(shape):
 def test_a_damaged_state_is_refused(damage):
     stat = RunningStat((2,))
     stat.push_batch(np.ones((3, 2)))
-    with pytest.raises(SavedPolicyError, match="expected statistics as an integer n >= 0"):
+    with pytest.raises(SavedPolicyError, match="expected an integer n >= 0"):
         RunningStat.from_state({**stat.to_state(), **damage})
 
 

@@ -173,7 +173,7 @@ def test_a_plugin_brings_checks_of_its_own(monkeypatch):
 @pytest.mark.parametrize(
     ("function", "words"),
     [
-        (list, r"must return at least one rlcatalog_testing.Example; found \[\]"),
+        (list, r"must return at least one rlcatalog_testing.Example, found \[\]"),
         (lambda: ["CartPole-v1"], "found .'CartPole-v1'."),
         (lambda: 1 / 0, "raised ZeroDivisionError: division by zero"),
     ],

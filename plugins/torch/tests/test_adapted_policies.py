@@ -59,7 +59,7 @@ def test_a_policy_with_a_function_of_no_module_cannot_be_pickled(catalog):
 EXPORTED = {
     **dict.fromkeys(["Normal", "Laplace", "LogNormal", "Gumbel", "Gamma", "Kumaraswamy", "Categorical", "Bernoulli"]),
     "StudentT": (NotServedError, "data-dependent"),
-    "VonMises": (NotServedError, "the number of random numbers per row depends"),
+    "VonMises": (NotServedError, "the number of random numbers per row must not depend"),
     "Poisson": (NotServedError, "poisson"),
     "MixtureSameFamily": (NoClosedFormError, "has no mode"),
     "Beta": (SavedPolicyError, "cannot run"),  # the mode of torch's Beta is of no fixed shape

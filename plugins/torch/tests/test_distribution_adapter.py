@@ -67,7 +67,7 @@ def test_entropy_and_kl_are_torchs_or_a_typed_error(catalog, case):
 def test_the_deterministic_action_is_the_mode(catalog, case):
     (own, _), (truth, _) = two(catalog, case)
     if case == "MixtureSameFamily":
-        with pytest.raises(NoClosedFormError, match="has no mode, which acting with explore=False needs"):
+        with pytest.raises(NoClosedFormError, match="has no mode, but acting with explore=False needs one"):
             own.deterministic_sample()
         return
     drawn = own.deterministic_sample()
@@ -219,7 +219,7 @@ def test_what_is_neither_a_class_nor_a_function_with_its_inputs_is_refused(catal
     ("factory", "error", "text"),
     [
         (lambda x: x, ModelContractError, "must return a torch.distributions.Distribution, found Tensor"),
-        (lambda x: td.Normal(x, 1.0), UnsupportedSpaceError, r"takes raw actions \[B, 2\], and lambda draws \[B, 3\]"),
+        (lambda x: td.Normal(x, 1.0), UnsupportedSpaceError, r"takes raw actions \[B, 2\], but lambda draws \[B, 3\]"),
         (lambda x: x / 0 / None, PartError, "its size function raised TypeError"),
     ],
 )

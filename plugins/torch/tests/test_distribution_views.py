@@ -196,7 +196,7 @@ def test_what_has_no_closed_form_is_not_implemented():
         with pytest.raises(NotImplementedError, match=r"SquashedGaussian has no closed form for its \w+"):
             getattr(view, name)
     choices = dist_of(MultiDiscrete([4, 4]), named("slate_multi_categorical")).as_torch()
-    with pytest.raises(NotImplementedError, match="draws without gradient"):
+    with pytest.raises(NotImplementedError, match="draws without gradients"):
         choices.rsample()
 
 

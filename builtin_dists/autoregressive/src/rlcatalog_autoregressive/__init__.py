@@ -1,1 +1,1 @@
-"""Actions whose parts depend on each other: P(a₁) P(a₂ | a₁) … P(aₙ | a₁ … aₙ₋₁), for rlcatalog."""
+"""Autoregressive action distribution for rlcatalog: P(a₁) P(a₂ | a₁) … P(aₙ | a₁ … aₙ₋₁)."""

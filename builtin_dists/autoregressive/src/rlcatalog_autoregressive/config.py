@@ -1,4 +1,4 @@
-"""Config keys of this package, and their checks against an action space."""
+"""Config keys for the autoregressive head, and checks of their values against an action space."""
 
 from __future__ import annotations
 
@@ -18,24 +18,22 @@ class AutoregressiveConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Config keys for the autoregressive head."""
 
     use_autoregressive: Annotated[
-        bool, Meta(description="let each part of an action depend on the parts sampled before it")
+        bool, Meta(description="make each part of an action depend on the parts sampled before it")
     ] = False
     autoregressive_hiddens: Annotated[
         list[Annotated[int, Meta(ge=1)]],
         Meta(min_length=1, description="units of each hidden layer between the parts, for every part"),
     ] = msgspec.field(default_factory=lambda: [16])
-    autoregressive_activation: Annotated[NameOrCallable, Meta(description="activation of these hidden layers")] = "tanh"
+    autoregressive_activation: Annotated[NameOrCallable, Meta(description="activation of the hidden layers")] = "tanh"
     autoregressive_order: Annotated[
-        list[int | str], Meta(description="the parts in sampling order, by number, path or Dict key; others follow")
+        list[int | str], Meta(description="the parts in sampling order (number, path or Dict key); others follow")
     ] = []
     autoregressive_mask: Annotated[Any, Meta(description="function (path, earlier parts) -> mask [B, n], or None")] = (
         None
     )
     autoregressive_exact: Annotated[
         int,
-        Meta(
-            ge=0, description="most combinations of earlier parts to sum over in entropy and kl; beyond it, estimates"
-        ),
+        Meta(ge=0, description="maximum number of combinations summed for exact entropy and kl; beyond it, estimates"),
     ] = 64
 
     def __post_init__(self) -> None:
@@ -48,15 +46,15 @@ class AutoregressiveConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_last_layers(config: Mapping[str, Any]) -> None:
-    """Raise an error if a key for the last layers does not apply here.
+    """Raise an error if the config sets a final-layer key that the autoregressive head does not support.
 
     Raises:
         ConfigError: `no_final_linear` is set.
     """
     if read_config(config, KernelConfig).no_final_linear:
         raise ConfigError(
-            "use_autoregressive with no_final_linear: the parts' logits and their context are linear layers after the"
-            " trunk. Remove no_final_linear."
+            "use_autoregressive does not work with no_final_linear: the head computes logits and context in linear "
+            "layers after the trunk. Remove no_final_linear."
         )
 
 
@@ -70,8 +68,8 @@ def hidden_widths(action: SpaceInfo, config: Mapping[str, Any]) -> list[int]:
     own, paths = read_config(config, AutoregressiveConfig), action_codec(action).paths
     if len(paths) < 2:
         raise UnsupportedSpaceError(
-            f"{action.path}: autoregressive takes actions with several parts (Tuple, Dict, MultiDiscrete), but"
-            f" {action.describe()} has {len(paths)}. Remove use_autoregressive."
+            f"{action.path}: autoregressive requires actions with several parts (Tuple, Dict, MultiDiscrete), but "
+            f"{action.describe()} has {len(paths)}. Remove use_autoregressive."
         )
     ordered(own.autoregressive_order, paths)
     return [len(paths) * units for units in own.autoregressive_hiddens]
@@ -81,7 +79,7 @@ def ordered(order: list[int | str], paths: list[str]) -> list[int]:
     """Return the parts' positions in sampling order.
 
     Args:
-        order: The value of `autoregressive_order`. A path or Dict key means all parts below it that were not named
+        order: The value of `autoregressive_order`. A path or Dict key stands for all parts below it that were not named
             earlier.
         paths: The parts' paths.
 

@@ -28,7 +28,7 @@ def examples() -> list[Example]:
 
 
 def _mask(path: str, earlier: Mapping[str, Any]) -> Any:
-    """Forbid the last of the three values of the second part, in any framework."""
+    """Forbid the last of the second part's three values, in any framework."""
     for first in earlier.values():
         ops = tensor_ops("torch" if hasattr(first, "detach") else "tf")
         return ops.all_rows(ops.booleans([[True, True, False]], first), first)

@@ -1,4 +1,4 @@
-"""The autoregressive head: code shared by both frameworks."""
+"""Framework-independent code for the autoregressive head."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rlcatalog_autoregressive.part_columns import PartColumns
 
 
 class AutoregressiveHead(ModelV2):
-    """Head for actions whose parts depend on each other, around a trunk or a memory.
+    """Autoregressive head around a trunk or a memory, for actions whose parts depend on each other.
 
     `features → logits of independent parts | context of the conditionals`, `[B, params + hidden]`, and a value computed
     from the same features or, with `vf_share_layers=False`, from a separate trunk's features.
@@ -20,8 +20,8 @@ class AutoregressiveHead(ModelV2):
     Args:
         *args: See `ModelV2`. With `num_outputs=None` the head returns the trunk's features unchanged.
         trunk: The wrapped model.
-        value_trunk: A separate trunk for the value, or None.
-        action_dist: The distribution that takes the head's outputs.
+        value_trunk: A separate trunk for the value function, or None.
+        action_dist: The action distribution that takes the head's outputs as inputs.
 
     Attributes:
         ops: The framework's tensor operations.
@@ -50,7 +50,7 @@ class AutoregressiveHead(ModelV2):
         self.conditionals = self.conditionals_class(layout)
 
     def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
-        """Compute the inputs of the distribution; see `ModelV2.forward`."""
+        """Compute the action distribution's inputs; see `ModelV2.forward`."""
         x, state = self.features_of(self.trunk, input_dict, state, seq_lens)
         if self.outputs is None:
             return x, state
@@ -69,21 +69,21 @@ class AutoregressiveHead(ModelV2):
 
 
 def served_columns(action_dist: Any, num_outputs: int) -> PartColumns:
-    """Return the layout of the distribution that takes a head's outputs.
+    """Return the layout of the action distribution for this head.
 
     Raises:
         ConfigError: The distribution is not autoregressive.
-        ModelContractError: The distribution takes a different number of model outputs.
+        ModelContractError: The distribution expects a different number of model outputs.
     """
     layout = unbind(action_dist)[1].get("layout")
     if not isinstance(layout, PartColumns):
         raise ConfigError(
-            f"use_autoregressive: the distribution of the whole action is {action_dist!r}, but this head is for"
-            " 'autoregressive'. Remove custom_action_dist, or use it to choose the parts' distributions by path."
+            f"use_autoregressive: the whole action has the distribution {action_dist!r}, but this head requires "
+            "'autoregressive'. Remove custom_action_dist, or use it to choose the parts' distributions by path."
         )
     if num_outputs != layout.size:
         raise ModelContractError(
-            f"AutoregressiveModel: num_outputs={num_outputs}; {layout.action.describe()} needs {layout.size}, as"
-            " ModelCatalog.get_action_dist(action_space, config) returns."
+            f"AutoregressiveModel: num_outputs is {num_outputs}, but {layout.action.describe()} needs {layout.size}. "
+            "Pass the number that ModelCatalog.get_action_dist(action_space, config) returns."
         )
     return layout

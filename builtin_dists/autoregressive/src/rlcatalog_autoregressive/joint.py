@@ -1,4 +1,4 @@
-"""Distribution over actions whose parts depend on each other, for all frameworks."""
+"""Framework-independent code for distributions over actions whose parts depend on each other."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ from rlcatalog_autoregressive.part_columns import ActionPart, PartColumns
 
 
 class JointDistribution(ActionDistribution):
-    """P(a₁) P(a₂ | a₁) … P(aₙ | a₁ … aₙ₋₁), with one distribution per factor.
+    """Product P(a₁) P(a₂ | a₁) … P(aₙ | a₁ … aₙ₋₁), with one distribution per factor.
 
-    The inputs are the parameters that the parts would have if they were independent, and the context of the layers
-    between them; `model.conditionals` adds the effect of earlier parts. Scoring stored actions takes one pass through
-    those layers with masked weights (MADE: Germain et al. 2015); sampling takes one light pass for each part.
+    The inputs are the parameters that the parts would have if they were independent, followed by the context for the
+    hidden layers; `model.conditionals` adds the effect of earlier parts. Scoring stored actions takes a single pass
+    through these layers with masked weights (MADE: Germain et al. 2015). Sampling takes one cheap pass per part.
 
     Args:
         inputs: Model output `[B, params + context]`.
-        model: The model that computed the inputs. It, or a model inside it, has an attribute `conditionals`.
+        model: The model that computed the inputs. The model itself, or a model inside it, has an attribute
+            `conditionals`.
         layout: The parts.
     """
 
@@ -51,7 +52,7 @@ class JointDistribution(ActionDistribution):
 
     @classmethod
     def required_model_output_shape(cls, action_space: Any, model_config: Mapping[str, Any] | None = None) -> int:
-        """Return the number of inputs for the default catalog's choice of parts."""
+        """Return the number of inputs if the default catalog chooses the parts' distributions."""
         config = {**(model_config or {}), "use_autoregressive": True}
         return int(rlcatalog.default_catalog().action_dist(action_space, config, framework=cls.framework_of_class)[1])
 
@@ -59,18 +60,18 @@ class JointDistribution(ActionDistribution):
     def options_for(
         cls, action: SpaceInfo, config: Mapping[str, Any], children: Sequence[tuple[Any, int]] = ()
     ) -> dict[str, Any]:
-        """Return the layout around the distribution of independent parts."""
+        """Return the layout, built on the distribution of independent parts."""
         ((plain, size),) = children  # the distribution that the catalog has chosen for the space
         return {"layout": PartColumns(action, config, plain, size)}
 
     @classmethod
     def stored(cls, options: Mapping[str, Any]) -> Any:
-        """Return the distribution of independent parts for parameters from `params_given`."""
+        """Return the distribution of independent parts with parameters from `params_given`."""
         return options["layout"].plain
 
     @classmethod
     def masked(cls, inputs: Any, mask: Any, **options: Any) -> Any:
-        """Return `inputs` with a mask baked into the parameters that independent parts would have."""
+        """Return `inputs` with a mask applied to the parameters of the independent parts."""
         layout = options["layout"]
         own, bound = unbind(layout.plain)
         params = own.masked(inputs[:, : layout.params], mask, **bound)
@@ -81,12 +82,12 @@ class JointDistribution(ActionDistribution):
 
     @staticmethod
     def no_gradient() -> AbstractContextManager[Any]:
-        """Return the context manager for sampling actions."""
+        """Return a context manager for sampling actions."""
         raise NotImplementedError
 
     @staticmethod
     def differentiable() -> bool:
-        """Return whether current results can be differentiated later, but samples cannot."""
+        """Return whether current results, unlike samples, may be differentiated later."""
         raise NotImplementedError
 
     @staticmethod
@@ -101,11 +102,11 @@ class JointDistribution(ActionDistribution):
     # --- drawing ---------------------------------------------------------------------------------------------------
 
     def sample(self) -> Any:
-        """Sample part by part, without gradients, in the same form as the distribution of independent parts."""
+        """Sample part by part, without gradients; samples have the same form as those of independent parts."""
         return self._draw(explore=True)
 
     def deterministic_sample(self) -> Any:
-        """Return the most likely value of each part given the earlier parts; not always the most likely action."""
+        """Return each part's most likely value given the earlier parts, which is not always the most likely action."""
         return self._draw(explore=False)
 
     def _draw(self, explore: bool) -> Any:
@@ -132,14 +133,14 @@ class JointDistribution(ActionDistribution):
         return self.last_sample
 
     def _allowed(self, part: ActionPart, params: Any, raw: Mapping[ActionPart, Any], check: bool = False) -> Any:
-        """Return a part's parameters, masked by the user's function, finite in any precision.
+        """Return a part's parameters, masked by the user's function and finite in any precision.
 
         Args:
             part: The part.
             params: Its parameters `[B, n]`.
-            raw: Raw values of the parts before it.
-            check: Whether a row without an allowed value is an error, as it is in sampling. Scoring also covers earlier
-                values with probability 0, which may allow no value.
+            raw: Raw values of the earlier parts.
+            check: Whether to raise an error for a row without an allowed value, as in sampling. Scoring also covers
+                earlier values with probability 0, after which no value may be allowed.
         """
         ops = self.ops
         if ops.is_half(params):  # forbidden values, at the lowest finite value, may have changed
@@ -166,7 +167,7 @@ class JointDistribution(ActionDistribution):
     # --- densities -------------------------------------------------------------------------------------------------
 
     def params_given(self, actions: Any) -> Any:
-        """Return the parameters `[B, params]` of every part, given the earlier parts of `actions`, in one pass.
+        """Return the parameters `[B, params]` of all parts in one pass, each given the earlier parts of `actions`.
 
         Args:
             actions: Flat raw actions `[B, width]`, or the structure that `sample` returns.
@@ -210,7 +211,7 @@ class JointDistribution(ActionDistribution):
         return self.ops.side_by_side([self._allowed(p, params[:, p.params], raw) for p in self.layout.in_space])
 
     def _values(self, flat: Any) -> dict[ActionPart, Any]:
-        """Return raw actions part by part, in the same form as the parts' samples."""
+        """Split raw actions into parts, in the same form as the parts' samples."""
         values = {part: flat[:, part.raw] for part in self.layout.parts}
         values |= {part: self.ops.whole(value) for part, value in values.items() if part.counts}
         return values | {part: value[:, 0] for part, value in values.items() if part.single}
@@ -233,7 +234,7 @@ class JointDistribution(ActionDistribution):
         return weighted(weights, self.layout.plain(params, self.model).entropy(), self.ops)
 
     def kl(self, other: Any) -> Any:
-        """Return the divergence `[B]`, summed over all combinations of the parts before the last.
+        """Return the KL divergence `[B]`, summed over all combinations of values of all parts except the last.
 
         Raises:
             NoClosedFormError: See `entropy`.
@@ -242,8 +243,8 @@ class JointDistribution(ActionDistribution):
         orders = [[part.path for part in dist.layout.parts] for dist in (self, other)]
         if orders[0] != orders[1]:
             raise ModelContractError(
-                f"{self.layout.action.path}: kl() needs a distribution with the same parts in the same order; they are"
-                f" {', '.join(orders[0])} here and {', '.join(orders[1])} in the other."
+                f"{self.layout.action.path}: kl() needs a distribution with the same parts in the same order, found "
+                f"{', '.join(orders[0])} here and {', '.join(orders[1])} in the other."
             )
         if self.entropy_kind != "exact":
             way = "the mean of stored_dist(params).kl over drawn actions (see Policy.evaluate)"
@@ -260,7 +261,7 @@ class JointDistribution(ActionDistribution):
         )
 
     def _over_prefixes(self) -> tuple[Any, Any]:
-        """Return the parameters for each combination, `[B * P, params]`, and its probability `[B, P]`."""
+        """Return each combination's parameters, `[B * P, params]`, and its probability, `[B, P]`."""
         ops, layout = self.ops, self.layout
         prefixes = ops.tensor(layout.prefixes, self.inputs)
         count = len(layout.prefixes)  # type: ignore[arg-type]
@@ -272,10 +273,10 @@ class JointDistribution(ActionDistribution):
         return params, ops.exp(ops.rows(logp, (count,)))
 
     def entropy_estimate(self) -> Any:
-        """Return an unbiased estimate `[B]` of the entropy: the parts' entropies along a new sample.
+        """Return an unbiased estimate `[B]` of the entropy: the sum of the parts' entropies along a new sample.
 
-        Its gradient is unbiased too. Because choices cannot be reparameterised, a score-function term with value 0 adds
-        the effect of a draw on the entropies of later parts.
+        The gradient of the estimate is unbiased too. Choices cannot be reparameterised, so a score-function term with
+        value 0 accounts for the effect of a draw on the later parts' entropies.
         """
         ops, layout = self.ops, self.layout
         kept = self._known, self.last_sample  # keep the last sample
@@ -292,7 +293,7 @@ class JointDistribution(ActionDistribution):
 
 
 def weighted(weights: Any, values: Any, ops: TensorOps) -> Any:
-    """Return the sum over columns of weights `[B, P]` times values `[B * P]`; values with weight 0 are ignored."""
+    """Return the sum over columns of values `[B * P]` weighted by `[B, P]`; values with weight 0 are ignored."""
     return ops.sum(ops.only(weights > 0, weights * ops.rows(values, (weights.shape[1],))), axis=1)
 
 
@@ -303,9 +304,9 @@ def _conditionals(model: Any, who: str) -> Any:
             return model.conditionals
         model = inner_model(model)
     raise ModelContractError(
-        f"{who} needs the model that computed its inputs, with the layers between the parts (`conditionals`), found"
-        f" {type(outer).__name__}. Build the model with the same config (use_autoregressive=True); for results of"
-        " `params_given`, use `policy.stored_dist`."
+        f"{who} needs the model that computed its inputs, with layers that connect the parts (`conditionals`), "
+        f"found {type(outer).__name__}. Build the model with the same config (use_autoregressive=True); for "
+        "parameters from `params_given`, use `policy.stored_dist`."
     )
 
 

@@ -1,4 +1,4 @@
-"""Columns of an action's parts in flat tensors, and the masks for hidden units (MADE)."""
+"""Columns of an action's parts in flat tensors, and the masks for the hidden units (MADE)."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ Array = np.ndarray[Any, Any]
 
 
 class Column(NamedTuple):
-    """Input to the conditionals, computed from one raw value.
+    """One input of the conditionals, computed from one raw value.
 
     Attributes:
         raw: The raw value's column.
-        value: The value that it indicates (its place in a one-hot), or -1 for a number.
+        value: The value that this input indicates (its index in a one-hot vector), or -1 for a number.
         shift: Offset to subtract from a number.
         scale: Factor to apply afterwards.
     """
@@ -37,22 +37,22 @@ class Column(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ActionPart:
-    """One part of an action.
+    """Columns, distribution and position of one part of an action.
 
     Attributes:
-        path: Its path, such as `action['arm'][0]`.
-        dist: Factory of its distribution, called with `(inputs, model)`.
-        draw: Factory of the distribution for sampling, with the same arguments.
+        path: Path of the part, such as `action['arm'][0]`.
+        dist: Factory for the part's distribution, called with `(inputs, model)`.
+        draw: Factory for the distribution used in sampling, with the same arguments.
         params: Columns of its parameters.
-        raw: Columns of its raw values.
-        encoded: Columns of this part that later parts see.
-        single: Whether its raw values are integers `[B]`, which later parts see as one-hots.
-        counts: Number of values of each raw value if all are choices; otherwise empty.
+        raw: Columns that hold the part's raw values.
+        encoded: Encoded columns that show this part to later parts.
+        single: Whether the raw values are integers `[B]`, which later parts see as one-hot vectors.
+        counts: Number of choices for each raw value; empty unless all raw values are choices.
         masks: Mapping from the columns of a mask to choices.
-        bits: Whether a parameter has two mask columns: whether the bit may be 0, and whether it may be 1.
-        rank: Its place in the sampling order.
-        place: Its place in the space's order.
-        units: Its units in each hidden layer, which only see earlier parts.
+        bits: Whether each parameter has two mask columns: one says whether the bit may be 0, one whether it may be 1.
+        rank: Position of the part in the sampling order.
+        place: Position of the part in the space's order.
+        units: The part's units in each hidden layer, which only see earlier parts.
     """
 
     path: str
@@ -71,28 +71,28 @@ class ActionPart:
 
 
 class PartColumns:
-    """The parts of an action space.
+    """Layout of an action space's parts.
 
     Args:
         action: The action space.
         config: The model config.
-        plain: Factory of the underlying distribution of independent parts.
-        size: Number of inputs of `plain`.
+        plain: Factory for the underlying distribution of independent parts.
+        size: Number of inputs that `plain` takes.
 
     Attributes:
         action: The action space.
         plain: See above.
         parts: The parts, in sampling order.
         in_space: The parts in the space's order.
-        params: Number of parameters of all parts.
+        params: Total number of parameters of all parts.
         raw: Number of raw values.
         hiddens: Widths of the hidden layers.
         activation: Activation of the hidden layers.
-        mask: The user's function, or None.
-        columns: The inputs to the conditionals; like the parameters and raw values, they are in the space's order.
+        mask: The user's mask function, or None.
+        columns: The inputs of the conditionals; like parameters and raw values, they are in the space's order.
         param_widths: Number of parameters of each part, in the space's order.
         encoded_widths: Number of encoded columns of each part, in the space's order.
-        unit_widths: Number of units of each hidden layer for each part, in sampling order.
+        unit_widths: Number of units that each part has in each hidden layer, in sampling order.
     """
 
     def __init__(self, action: SpaceInfo, config: Mapping[str, Any], plain: Any, size: int) -> None:
@@ -131,16 +131,16 @@ class PartColumns:
 
     @property
     def size(self) -> int:
-        """Number of model outputs: the parameters of independent parts, and the context of the first hidden layer."""
+        """Number of model outputs: the parameters of independent parts plus the context for the first hidden layer."""
         return self.params + self.hiddens[0]
 
     @cached_property
     def masks(self) -> tuple[Array, list[Array], Array]:
-        """The masks for the weights (Germain et al. 2015, equations 13 and 14), with 1 for each connection.
+        """The weight masks (Germain et al. 2015, equations 13 and 14), with a 1 for each connection.
 
         Returns:
             Masks from the encoded action to the first hidden layer `[hidden, encoded]`, between hidden layers, and from
-            the last one to the parameters `[params, hidden]`.
+            the last hidden layer to the parameters `[params, hidden]`.
         """
         ranks = [np.repeat(np.arange(len(widths)), widths) for widths in self.unit_widths]
         own = [part.rank for part in self.in_space]
@@ -151,7 +151,7 @@ class PartColumns:
 
     @cached_property
     def encoding(self) -> tuple[Array, Array, Array, Array, Array]:
-        """For each encoded column: the raw value that it reads, the choice that it indicates (if any), shift, scale."""
+        """For each encoded column: the raw value that it encodes, the choice that it indicates, a shift and a scale."""
         raw, value, shift, scale = (np.array(numbers) for numbers in zip(*self.columns, strict=True))
         return raw, value >= 0, value, shift.astype(np.float32), scale.astype(np.float32)
 
@@ -171,7 +171,7 @@ class PartColumns:
 
     @cached_property
     def is_exact(self) -> bool:
-        """Whether entropies are exact sums."""
+        """Whether entropies are computed as exact sums."""
         kinds = [getattr(unbind(part.dist)[0], "entropy_kind", "exact") for part in self.parts]
         return self.prefixes is not None and all(kind == "exact" for kind in kinds)
 
@@ -184,7 +184,7 @@ def _drawing(dist: Any) -> Callable[[Any, Any], Any]:
 
 
 def _columns(codec: ActionCodec, raw: int) -> Iterator[Column]:
-    """Yield a part's encoding for later parts: choices as one-hots, numbers scaled from their limits to [-1, 1]."""
+    """Yield a part's encoding for later parts: one-hot vectors for choices, and numbers scaled to [-1, 1]."""
     if codec.children:  # a composite that is not split
         for child in codec.children:
             yield from _columns(child, raw)

@@ -1,4 +1,4 @@
-"""Plugin declarations: the distribution and its head; one key enables both."""
+"""Plugin declarations for the distribution and its head, which one key enables together."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _CONFIG = "rlcatalog_autoregressive.config:AutoregressiveConfig"
 
 
 def match(request: Request) -> Match:
-    """Match if the config makes the parts of an action depend on one another."""
+    """Match if the config makes an action's parts depend on one another."""
     if request.config["use_autoregressive"]:
         return Match(Rank.SPECIFIC, "use_autoregressive is set")
     if request.config["custom_action_dist"] == "autoregressive":
@@ -21,14 +21,14 @@ def match(request: Request) -> Match:
 
 
 def match_dist(request: Request) -> Match:
-    """Match the whole action space; its parts get separate distributions."""
+    """Match the whole action space; each of its parts gets a separate distribution."""
     if request.action is None or request.action.path != "action":
         return Match(None, "takes whole actions")
     return match(request)
 
 
 def size(action: SpaceInfo, config: Mapping[str, Any], independent: int = 0) -> int:
-    """Return the number of model outputs: those for independent parts, and one per unit of the first hidden layer.
+    """Return the number of model outputs: those for independent parts, plus one per unit of the first hidden layer.
 
     Args:
         action: The action space.
@@ -41,7 +41,7 @@ def size(action: SpaceInfo, config: Mapping[str, Any], independent: int = 0) -> 
 
 
 def describe(request: Request) -> list[Stage]:
-    """Return the stages and their shapes."""
+    """Return the head's stages and their shapes."""
     from rlcatalog.actions import action_codec
     from rlcatalog_autoregressive.config import check_last_layers, hidden_widths
 
@@ -71,7 +71,7 @@ def rlcatalog_action_dists() -> list[ActionDistSpec]:
                 "torch": "rlcatalog_autoregressive.torch:AutoregressiveDistribution",
                 "tf": "rlcatalog_autoregressive.tf:AutoregressiveDistribution",
             },
-            summary="action parts that depend on earlier parts, built on independent distributions",
+            summary="actions whose parts depend on earlier parts, built on the parts' own distributions",
             match=match_dist,
             size=size,
             wraps_default=True,

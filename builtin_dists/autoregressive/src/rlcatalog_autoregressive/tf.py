@@ -18,7 +18,7 @@ from rlcatalog_tf import OPS, Dense, OutputLayers, TFModelV2, activation, featur
 
 
 class Conditionals:
-    """Effect of earlier parts of an action on the parameters of later ones: MADE (Germain et al. 2015).
+    """MADE layers (Germain et al. 2015) that add the effect of earlier action parts to the parameters of later ones.
 
     The layers have the same structure and names as in PyTorch.
 
@@ -39,7 +39,7 @@ class Conditionals:
         self._source, self._is_choice, self._value, self._shift, self._scale = layout.encoding
 
     def canonical(self) -> Iterator[tuple[str, Any, tuple[int, ...] | None]]:
-        """Yield (canonical name, variable, axes that turn its value into the canonical layout)."""
+        """Yield the canonical name, the variable, and the axes that transpose its value into the canonical layout."""
         yield "actions", self.actions, (1, 0)
         yield "params", self.params, (1, 0)
         for i, layer in enumerate(self.hidden):
@@ -50,8 +50,8 @@ class Conditionals:
         """Return the encoding `[B, encoded]` of raw actions `[B, raw]`: one-hot vectors and scaled numbers.
 
         Args:
-            raw: Raw values from column `start` on.
-            columns: The encoded columns to return.
+            raw: Raw values from the column `start` onwards.
+            columns: Encoded columns to return.
             start: See `raw`.
         """
         dtype = self.actions.dtype
@@ -64,7 +64,7 @@ class Conditionals:
         return tf.where(is_choice, chosen, (tf.cast(found, dtype) - shift) * scale)
 
     def given(self, context: Any, raw: Any) -> Any:
-        """Return the changes `[B, params]` for whole actions, in one pass.
+        """Return the effect `[B, params]` of whole actions on the parameters, in one pass.
 
         Args:
             context: `[B, hidden]`.
@@ -77,7 +77,7 @@ class Conditionals:
 
 
 class Run:
-    """Pass over the parts in sampling order, that computes each unit once.
+    """Pass over the parts in sampling order that computes each unit once.
 
     Args:
         made: The conditionals.
@@ -91,7 +91,7 @@ class Run:
         self.done: list[list[Any]] = [[] for _ in made.layout.hiddens]
 
     def params(self, part: ActionPart) -> Any:
-        """Return a part's parameters `[B, n]` given the values added so far."""
+        """Return a part's parameters `[B, n]`, given the raw values added so far."""
         made, stop = self.made, part.units[0].stop
         x = self._keep(0, made.activation(self.sums[:, part.units[0]]))
         for i, (layer, units) in enumerate(zip(made.hidden, part.units[1:], strict=True), 1):
@@ -104,7 +104,7 @@ class Run:
         return tf.concat(self.done[layer], axis=1)
 
     def note(self, part: ActionPart, value: Any) -> None:
-        """Add the raw values of a part, which later parts see: `[B]` or `[B, width]`."""
+        """Add a part's raw values, `[B]` or `[B, width]`, so that later parts see them."""
         made, columns = self.made, part.encoded
         if part.single:  # adding its row of weights is enough
             self.sums = self.sums + tf.gather(made.actions, tf.reshape(value, [-1]) + columns.start)
@@ -119,19 +119,19 @@ def _weight(outputs: int, inputs: int, std: float, name: str) -> Any:
 
 
 class AutoregressiveDistribution(JointDistribution):
-    """P(a₁) P(a₂ | a₁) … P(aₙ | a₁ … aₙ₋₁); see `JointDistribution`."""
+    """Product P(a₁) P(a₂ | a₁) … P(aₙ | a₁ … aₙ₋₁); see `JointDistribution`."""
 
     framework_of_class = "tf"
     ops, run_class = OPS, Run
 
     @staticmethod
     def no_gradient() -> AbstractContextManager[Any]:
-        """Return the context manager for sampling actions; samples of parts have no gradient."""
+        """Return a context manager for sampling actions; samples of parts have no gradient."""
         return nullcontext()
 
     @staticmethod
     def differentiable() -> bool:
-        """Return whether a tape that did not record the sampling may be recording; in a trace, one tape sees both."""
+        """Return whether a tape that missed the sampling may be recording now; in a trace, one tape records both."""
         return bool(tf.executing_eagerly())
 
     @staticmethod
@@ -139,8 +139,8 @@ class AutoregressiveDistribution(JointDistribution):
         """Raise an error if a row allows no value of a part, counting values that its parameters already forbid.
 
         Raises:
-            ActionMaskError: A row allows no value; the message names it. Inside a trace, TensorFlow raises its own
-                error.
+            ActionMaskError: A row allows no value; the message names the row. Inside a trace, TensorFlow raises its own
+                error instead.
         """
         largest = params.dtype.max / 2
         free = params > -largest

@@ -29,13 +29,13 @@ from rlcatalog_torch import (
 
 
 class Conditionals(nn.Module):
-    """Effect of earlier parts of an action on the parameters of later ones: MADE (Germain et al. 2015).
+    """MADE layers (Germain et al. 2015) that add the effect of earlier action parts to the parameters of later ones.
 
-    All computations use the dtype of the context, which distributions may widen, so the results of a pass and of a run
-    differ by rounding.
+    All computations use the context's dtype, which distributions may widen. One pass over all parts and a pass part by
+    part therefore differ by rounding.
 
     `context [B, hidden] + masked weights · earlier parts → activation → … → [B, params]`. Units are assigned to the
-    parts in sampling order, so that a part needs only its own units and the earlier parts' units.
+    parts in sampling order, so that each part needs only its own units and those of earlier parts.
 
     Args:
         layout: The parts.
@@ -71,9 +71,9 @@ class Conditionals(nn.Module):
         """Return the encoding `[B, encoded]` of raw actions `[B, raw]`: one-hot vectors and scaled numbers.
 
         Args:
-            raw: Raw values from column `start` on.
+            raw: Raw values from the column `start` onwards.
             dtype: The dtype of the result. Default: the weights' dtype.
-            columns: The encoded columns to return.
+            columns: Encoded columns to return.
             start: See `raw`.
         """
         numbers, dtype = raw.index_select(1, self.source[columns] - start), dtype or self.actions.dtype
@@ -84,7 +84,7 @@ class Conditionals(nn.Module):
         return torch.where(self.is_choice[columns], chosen, (numbers.to(dtype) - shift) * scale)
 
     def given(self, context: Tensor, raw: Tensor) -> Tensor:
-        """Return the changes `[B, params]` for whole actions, in one pass.
+        """Return the effect `[B, params]` of whole actions on the parameters, in one pass.
 
         Args:
             context: `[B, hidden]`.
@@ -101,7 +101,7 @@ class Conditionals(nn.Module):
 
 
 class Run:
-    """Pass over the parts in sampling order, that computes each unit once, without gradients.
+    """Pass over the parts in sampling order that computes each unit once, without gradients.
 
     Args:
         made: The conditionals.
@@ -121,7 +121,7 @@ class Run:
         self.done = [context.new_empty(context.shape[0], width) for width in layout.hiddens]
 
     def params(self, part: ActionPart) -> Tensor:
-        """Return a part's parameters `[B, n]` given the values added so far."""
+        """Return a part's parameters `[B, n]`, given the raw values added so far."""
         done, stop = self.done[0], part.units[0].stop
         done[:, part.units[0]] = self.activation(self.blocks[part.rank])
         for (weight, bias), units, later in zip(self.layers, part.units[1:], self.done[1:], strict=True):
@@ -130,7 +130,7 @@ class Run:
         return torch.addmm(self.independent[part.place], done[:, :stop], self.out[part.place][:, :stop].t())
 
     def note(self, part: ActionPart, value: Tensor) -> None:
-        """Add the raw values of a part, which later parts see: `[B]` or `[B, width]`."""
+        """Add a part's raw values, `[B]` or `[B, width]`, so that later parts see them."""
         if part.single:  # adding its row of weights is enough
             self.sums += self.rows[part.place].index_select(0, value)
             return
@@ -143,18 +143,18 @@ def _weight(outputs: int, inputs: int, std: float) -> nn.Parameter:
 
 
 class AutoregressiveDistribution(TorchDistribution, JointDistribution):
-    """P(a₁) P(a₂ | a₁) … P(aₙ | a₁ … aₙ₋₁); see `JointDistribution`."""
+    """Product P(a₁) P(a₂ | a₁) … P(aₙ | a₁ … aₙ₋₁); see `JointDistribution`."""
 
     run_class = Run
 
     @staticmethod
     def no_gradient() -> AbstractContextManager[Any]:
-        """Return the context manager for sampling actions."""
+        """Return a context manager for sampling actions."""
         return torch.no_grad()
 
     @staticmethod
     def differentiable() -> bool:
-        """Return whether current results can be differentiated later."""
+        """Return whether current results may be differentiated later."""
         return torch.is_grad_enabled()
 
     @staticmethod

@@ -1,1 +1,1 @@
-"""The Beta and Dirichlet action distributions of rlcatalog, for PyTorch and TensorFlow."""
+"""Beta and Dirichlet action distributions for rlcatalog, in PyTorch and TensorFlow."""

@@ -15,13 +15,13 @@ from rlcatalog_bounded.plugin import beta_size, dirichlet_size
 
 
 class SharesContract(ActionDistribution):
-    """Shares that sum to 1 along `axis` of `concentration`, a tensor of rank 3; base of Beta and Dirichlet.
+    """Base class for Beta and Dirichlet: shares that sum to 1 along `axis` of `concentration`, a rank-3 tensor.
 
     Attributes:
         ops: The framework's tensor operations.
         concentration: `[B, 2, d]` (Beta, axis 1) or `[B, rows, n]` (Dirichlet, axis 2), positive.
         log_norm: Log of the normaliser of the shares' density, `[B]`.
-        expected_log: Expected logs of the shares, with the shape of the concentrations.
+        expected_log: Expected logs of the shares, in the same shape as the concentrations.
     """
 
     maskable = False
@@ -37,16 +37,16 @@ class SharesContract(ActionDistribution):
         return self.concentration - 1
 
     def sample(self) -> Any:
-        """Sample as `rsample` does, but without gradients."""
+        """Sample in the same way as `rsample`, but without gradients."""
         self.last_sample = self.ops.without_gradient(self.rsample())
         return self.last_sample
 
     def entropy(self) -> Any:
-        """Return the entropy of the shares, `[B]`."""
+        """Return the shares' entropy, `[B]`."""
         return -self.log_norm - self.ops.sum(self.excess * self.expected_log, axis=(1, 2))
 
     def kl(self, other: Any) -> Any:
-        """Return the divergence `[B]`, summed over the independent values.
+        """Return the KL divergence `[B]`, summed over the independent values.
 
         Raises:
             ModelContractError: The other distribution has a different kind, shape or interval.
@@ -59,16 +59,16 @@ class SharesContract(ActionDistribution):
 class BetaContract(SharesContract):
     """Independent values `[B, d]` within bounds: `low + y * (high - low)` with y from a Beta distribution.
 
-    Both concentrations are `1 + softplus(input)`, with inputs clipped to ±100, so the density has one mode or is flat.
-    `logp` is the true density, including the scale. At a bound, an action is scored as the nearest float32 inside. The
-    deterministic action is the mean.
+    Both concentrations are `1 + softplus(input)`, with inputs clipped to ±100, so the density is unimodal or flat.
+    `logp` is the true log density, including the scale factor. An action at a bound is scored as the nearest float32
+    inside the bounds. The deterministic action is the mean.
 
     Args:
-        inputs: `[B, 2d]`: the d first concentrations (towards high), then the d second ones, before the softplus.
-            Half-precision inputs are widened to float32.
-        model: The model that computed them, or None.
-        low: Lower bounds, a number or `[d]`.
-        high: Upper bounds, a number or `[d]`.
+        inputs: `[B, 2d]`: the inputs for the d first concentrations (towards high), then for the d second ones, before
+            the softplus. Half-precision inputs are widened to float32.
+        model: The model that computed the inputs, or None.
+        low: Lower bounds: a number or an array `[d]`.
+        high: Upper bounds: a number or an array `[d]`.
     """
 
     raw_kind = "bounded"
@@ -88,7 +88,7 @@ class BetaContract(SharesContract):
         return super().entropy() + self.bounds.log_volume
 
     def kl(self, other: Any) -> Any:
-        """Return the divergence `[B]`, summed over d; the bounds must be the same."""
+        """Return the KL divergence `[B]`, summed over d; both distributions must have the same bounds."""
         same_kind(self, other)
         if not self.bounds.has_bounds_of(other.bounds):
             raise ModelContractError("Beta.kl() needs a distribution with the same bounds.")
@@ -96,14 +96,15 @@ class BetaContract(SharesContract):
 
 
 class DirichletContract(SharesContract):
-    """Points of a simplex, flat `[B, rows * n]`: the n values of each row are positive and sum to 1.
+    """Points on a simplex, flattened to `[B, rows * n]`: the n values of each row are positive and sum to 1.
 
-    Concentrations are `exp(input) + 1e-7`, with inputs clipped to [-16, 7]. The density refers to the first n - 1
-    values of a row, as usual. The deterministic action is the mean; RLlib takes the softmax of the concentrations.
+    Concentrations are `exp(input) + 1e-7`, with inputs clipped to [-16, 7]. The density is over the first n - 1 values
+    of each row, which is the usual convention. The deterministic action is the mean; RLlib takes the softmax of the
+    concentrations.
 
     Args:
         inputs: `[B, rows * n]`: logs of the concentrations. Half-precision inputs are widened to float32.
-        model: The model that computed them, or None.
+        model: The model that computed the inputs, or None.
         components: n, the size of the simplex's last axis. If None, all values form one row.
     """
 
@@ -113,12 +114,12 @@ class DirichletContract(SharesContract):
 
     @classmethod
     def options_for(cls, action: SpaceInfo, config: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the size of the last axis, for a Simplex with several rows."""
+        """Return the size of the last axis of a Simplex, which may have several rows."""
         shape = action.shape or ()
         return {"components": shape[-1]} if math.prod(shape[:-1]) > 1 else {}
 
     def kl(self, other: Any) -> Any:
-        """Return the divergence `[B]`, summed over rows; both simplexes must be the same."""
+        """Return the KL divergence `[B]`, summed over rows; both distributions must be over the same simplex."""
         same_kind(self, other)
         if self.concentration.shape[1:] != other.concentration.shape[1:]:
             raise ModelContractError("Dirichlet.kl() needs a distribution over the same simplex.")
@@ -126,5 +127,5 @@ class DirichletContract(SharesContract):
 
 
 def wrong_components(components: int, size: int) -> ConfigError:
-    """Return the error for inputs that do not divide into rows."""
+    """Return the error for inputs that cannot be split evenly into rows."""
     return ConfigError(f"components must divide the number of inputs, found {components} and {size}.")

@@ -1,4 +1,4 @@
-"""Plugin declarations: the action spaces of the distributions, and the number of model outputs."""
+"""Plugin declarations: the action spaces that the distributions support, and the number of model outputs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LEAST_CONCENTRATION = 1e-7
 
 
 def beta_size(action: SpaceInfo, config: Mapping[str, Any]) -> int:
-    """Return twice the number of values, because each has two concentrations; all values must be bounded."""
+    """Return twice the number of values, because each value has two concentrations; all values must be bounded."""
     from rlcatalog.actions import read_bounds
 
     low, _ = read_bounds(action, "Beta")
@@ -33,9 +33,9 @@ def match_simplex(request: Request) -> Match:
 
 
 def dirichlet_size(action: SpaceInfo, config: Mapping[str, Any]) -> int:
-    """Return the number of values, because each has one concentration."""
+    """Return the number of values, because each value has one concentration."""
     if action.kind != "simplex" or not action.shape:
-        raise UnsupportedSpaceError(f"{action.path}: Dirichlet takes a Simplex, found {action.describe()}.")
+        raise UnsupportedSpaceError(f"{action.path}: Dirichlet requires a Simplex, found {action.describe()}.")
     if action.is_empty:
         raise action.without_values("Dirichlet")
     return math.prod(action.shape)
@@ -47,7 +47,7 @@ def rlcatalog_action_dists() -> list[ActionDistSpec]:
         ActionDistSpec(
             name="beta",
             targets={"torch": "rlcatalog_bounded.torch:Beta", "tf": "rlcatalog_bounded.tf:Beta"},
-            summary="independent Beta values within the bounds of a Box",
+            summary="independent Beta-distributed values within the bounds of a Box",
             size=beta_size,
         ),
         ActionDistSpec(

@@ -14,7 +14,7 @@ from rlcatalog_tf import OPS, draw_gamma, draw_uniform, tf, to_float32_at_least
 
 
 class _Shares(SharesContract):
-    """Shared code of Beta and Dirichlet; see `SharesContract`."""
+    """Code shared by Beta and Dirichlet; see `SharesContract`."""
 
     framework_of_class, ops = "tf", OPS
 
@@ -56,7 +56,7 @@ class Beta(BetaContract, _Shares):
         return self.last_sample
 
     def logp(self, actions: Any) -> Any:
-        """Return the log density `[B]` of values `[B, d]`, summed over d; finite at and outside the bounds."""
+        """Return the log density `[B]` of values `[B, d]`, summed over d; it is finite even outside the bounds."""
         concentration, bounds = self.concentration, self.bounds
         x = tf.reshape(tf.cast(actions, concentration.dtype), tf.shape(concentration[:, 0]))
         x = tf.clip_by_value(x, bounds.lowest, bounds.highest)
@@ -66,7 +66,7 @@ class Beta(BetaContract, _Shares):
 
 
 class Dirichlet(DirichletContract, _Shares):
-    """Points of a simplex, flat `[B, rows * n]`; see `DirichletContract`."""
+    """Points on a simplex, flattened to `[B, rows * n]`; see `DirichletContract`."""
 
     def __init__(self, inputs: Any, model: Any = None, components: int | None = None) -> None:
         super().__init__(tf.convert_to_tensor(inputs), model)
@@ -92,7 +92,7 @@ class Dirichlet(DirichletContract, _Shares):
         return self.last_sample
 
     def logp(self, actions: Any) -> Any:
-        """Return the log density `[B]` of points `[B, rows * n]`, summed over rows; finite on the edges."""
+        """Return the log density `[B]` of points `[B, rows * n]`, summed over rows; it is finite even on the edges."""
         concentration = self.concentration
         x = tf.reshape(tf.cast(actions, concentration.dtype), tf.shape(concentration))
         x = tf.clip_by_value(x, _TINY, 1)

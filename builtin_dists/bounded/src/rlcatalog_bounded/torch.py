@@ -16,7 +16,7 @@ from rlcatalog_torch import TorchDistribution, tensor_interval, to_float32_at_le
 
 
 class _Shares(TorchDistribution, SharesContract):
-    """Shared code of Beta and Dirichlet; see `SharesContract`."""
+    """Code shared by Beta and Dirichlet; see `SharesContract`."""
 
     concentration: Tensor
 
@@ -59,7 +59,7 @@ class Beta(BetaContract, _Shares):
         return drawn
 
     def logp(self, actions: Any) -> Tensor:
-        """Return the log density `[B]` of values `[B, d]`, summed over d; finite at and outside the bounds."""
+        """Return the log density `[B]` of values `[B, d]`, summed over d; it is finite even outside the bounds."""
         concentration, bounds = self.concentration, self.bounds
         if actions is not self.last_sample:
             actions = torch.as_tensor(actions, dtype=concentration.dtype, device=concentration.device)
@@ -78,7 +78,7 @@ class Beta(BetaContract, _Shares):
 
 
 class Dirichlet(DirichletContract, _Shares):
-    """Points of a simplex, flat `[B, rows * n]`; see `DirichletContract`."""
+    """Points on a simplex, flattened to `[B, rows * n]`; see `DirichletContract`."""
 
     def __init__(self, inputs: Any, model: Any = None, components: int | None = None) -> None:
         super().__init__(inputs if isinstance(inputs, Tensor) else torch.as_tensor(inputs), model)
@@ -104,7 +104,7 @@ class Dirichlet(DirichletContract, _Shares):
         return drawn
 
     def logp(self, actions: Any) -> Tensor:
-        """Return the log density `[B]` of points `[B, rows * n]`, summed over rows; finite on the edges."""
+        """Return the log density `[B]` of points `[B, rows * n]`, summed over rows; it is finite even on the edges."""
         concentration = self.concentration
         actions = torch.as_tensor(actions, dtype=concentration.dtype, device=concentration.device)
         x = actions.reshape(concentration.shape).clamp(_TINY, 1.0)

@@ -1,4 +1,4 @@
-"""Columns for the logits of several choices, computed once per tuple of lengths."""
+"""Column layouts for the logits of several choices, computed once per tuple of lengths."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from rlcatalog_categorical.plugin import input_lens as lens_of_space
 
 @dataclass(frozen=True, eq=False)
 class ChoiceColumns:
-    """Rule that turns `[B, total]` logits into `[B, k, longest]`.
+    """Layout that turns logits `[B, total]` into `[B, k, longest]`.
 
     Attributes:
         lens: Number of values of each choice.
-        longest: The largest of these numbers.
-        total: The sum of these numbers.
-        index: For unequal lengths, the column of each of the `k · longest` places; `total` for padding.
+        longest: The largest number of values of any choice.
+        total: The sum of the numbers of values.
+        index: If the lengths differ, the column for each of the `k · longest` places; `total` for padding.
     """
 
     lens: tuple[int, ...]
@@ -32,21 +32,21 @@ class ChoiceColumns:
     index: np.ndarray[Any, Any] | None
 
     def check_width(self, shape: Any) -> None:
-        """Raise an error unless inputs of a given shape contain all logits.
+        """Raise an error unless inputs of the given shape contain one logit for each value.
 
         Raises:
             ModelContractError: The width differs.
         """
         if len(shape) != 2 or shape[-1] != self.total:
             raise ModelContractError(
-                f"MultiCategorical with input_lens {self.lens} takes inputs [B, {self.total}], found {tuple(shape)}."
+                f"MultiCategorical with input_lens {self.lens} requires inputs [B, {self.total}], found {tuple(shape)}."
             )
 
     def check_actions(self, shape: Any, batch_size: int | None) -> None:
-        """Raise an error unless a shape means one action per row; an unknown size is None.
+        """Raise an error unless a shape has one action per row; None means an unknown size.
 
         Raises:
-            ModelContractError: The actions have a different shape.
+            ModelContractError: The actions do not have this shape.
         """
         width = None if None in shape[1:] else math.prod(shape[1:])
         rows = shape[0] if len(shape) else -1
@@ -57,7 +57,7 @@ class ChoiceColumns:
             )
 
     def check_same(self, other: ChoiceColumns) -> None:
-        """Raise an error unless another distribution has the same choices, which a divergence requires.
+        """Raise an error unless another distribution has the same choices, as required for a KL divergence.
 
         Raises:
             ModelContractError: The choices differ.
@@ -71,7 +71,7 @@ def layout_of(lens: tuple[int, ...]) -> ChoiceColumns:
     """Return the layout for a tuple of lengths.
 
     Raises:
-        ConfigError: There is no length, or a length is below 1.
+        ConfigError: There are no lengths, or a length is below 1.
     """
     lens = tuple(int(n) for n in lens)
     if not lens or min(lens) < 1:
@@ -85,13 +85,13 @@ def layout_of(lens: tuple[int, ...]) -> ChoiceColumns:
 
 
 def choices(action: SpaceInfo, lens: tuple[int, ...]) -> list[SpaceInfo]:
-    """Return each choice as a Discrete that starts at 0, in C order."""
+    """Return each choice as a Discrete space that starts at 0, in C order."""
     paths = action_codec(action).paths
     return [SpaceInfo("discrete", path, (), "int64", n=n) for path, n in zip(paths, lens, strict=True)]
 
 
 def lens_of(input_lens: Any, action_space: Any) -> tuple[int, ...]:
-    """Return the given lengths as a tuple in C order, or else the action space's lengths.
+    """Return the given lengths, or else the action space's lengths, as a tuple in C order.
 
     Raises:
         ConfigError: Neither argument is given.
@@ -100,5 +100,5 @@ def lens_of(input_lens: Any, action_space: Any) -> tuple[int, ...]:
     if input_lens is not None:
         return tuple(int(n) for n in np.asarray(input_lens).reshape(-1).tolist())
     if action_space is None:
-        raise ConfigError("MultiCategorical needs input_lens, the number of values of each choice, or action_space.")
+        raise ConfigError("MultiCategorical needs input_lens (the number of values of each choice) or action_space.")
     return lens_of_space(SpaceInfo.read(action_space, "action"))

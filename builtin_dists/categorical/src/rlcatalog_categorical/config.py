@@ -20,5 +20,5 @@ class GumbelSoftmaxConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Config keys of `gumbel_softmax`."""
 
     gumbel_softmax_temperature: Annotated[
-        float, Meta(gt=0.0, description="temperature of the relaxation: near 0, samples are close to one-hot vectors")
+        float, Meta(gt=0.0, description="relaxation temperature: near 0, samples are close to one-hot vectors")
     ] = 1.0

@@ -1,4 +1,4 @@
-"""Framework-independent code for the distributions over choices: sizes, options, joining and checks."""
+"""Framework-independent code for the distributions over choices: sizes, options, checks and joining."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class CategoricalContract(ActionDistribution):
 
     Args:
         inputs: Logits `[B, n]`, unnormalised.
-        model: The model that computed them, or None.
+        model: The model that computed the inputs, or None.
         temperature: Divisor of the logits. Values above 1 flatten the distribution; values below 1 sharpen it.
     """
 
@@ -33,13 +33,13 @@ class CategoricalContract(ActionDistribution):
 
     @classmethod
     def options_for(cls, action: SpaceInfo, config: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the temperature, if it is not 1."""
+        """Return the config's temperature as an option, if it is not 1."""
         temperature = read_config(config, CategoricalConfig).categorical_temperature
         return {} if temperature == 1.0 else {"temperature": temperature}
 
     @classmethod
     def family(cls, options: Mapping[str, Any]) -> Any:
-        """Join with other choices if there is no temperature; a subclass may behave differently."""
+        """Allow joining with other choices if there is no temperature; a subclass may behave differently."""
         return "choices" if not options and CategoricalContract in cls.__bases__ else None
 
     @classmethod
@@ -59,12 +59,12 @@ def check_temperature(temperature: float) -> None:
 
 
 class MultiCategoricalContract(ActionDistribution):
-    """Independent choices `[B, k]`, each starting at 0; the action codec adds a space's lowest values.
+    """Independent choices `[B, k]`, each starting at 0; the action codec adds the space's lowest values.
 
     Args:
         inputs: Unnormalised logits `[B, Σ input_lens]`, choice by choice.
-        model: The model that computed them, or None.
-        input_lens: Number of values of each choice: a list, tuple or array (of any rank, read in C order).
+        model: The model that computed the inputs, or None.
+        input_lens: Number of values of each choice: a list, a tuple or an array of any rank, read in C order.
         action_space: A MultiDiscrete space or a Box of integers; required without `input_lens`.
     """
 
@@ -91,7 +91,7 @@ class MultiCategoricalContract(ActionDistribution):
 
     @classmethod
     def family(cls, options: Mapping[str, Any]) -> Any:
-        """Join all choices; a subclass may behave differently."""
+        """Allow joining with any other choices; a subclass may behave differently."""
         return "choices" if set(options) == {"input_lens"} and MultiCategoricalContract in cls.__bases__ else None
 
     @classmethod
@@ -101,11 +101,11 @@ class MultiCategoricalContract(ActionDistribution):
         return BoundDistribution(cls, {"input_lens": lens}), [(i, 0, size) for i, (_, size) in enumerate(members)]
 
     def kl(self, other: Any) -> Any:
-        """Return the sum of the choices' divergences, `[B]`."""
+        """Return the sum of the choices' KL divergences, `[B]`."""
         return self.ops.finite(self.ops.sum(self._divergences(other), axis=(-2, -1)))
 
     def multi_kl(self, other: Any) -> Any:
-        """Return the divergence of each choice, `[B, k]`."""
+        """Return the KL divergence for each choice, `[B, k]`."""
         return self.ops.finite(self.ops.sum(self._divergences(other), axis=-1))
 
     def _divergences(self, other: Any) -> Any:
@@ -118,7 +118,7 @@ class BernoulliContract(ActionDistribution):
 
     Args:
         inputs: Logits `[B, n]`.
-        model: The model that computed them, or None.
+        model: The model that computed the inputs, or None.
     """
 
     ops: TensorOps
@@ -128,7 +128,7 @@ class BernoulliContract(ActionDistribution):
         return self.ops.sum(self.multi_entropy(), axis=-1)
 
     def kl(self, other: Any) -> Any:
-        """Return the sum of the bits' divergences, `[B]`."""
+        """Return the sum of the bits' KL divergences, `[B]`."""
         return self.ops.finite(self.ops.sum(self.multi_kl(other), axis=-1))
 
     required_model_output_shape = staticmethod(sized_by(plugin.bernoulli_size))
@@ -137,23 +137,23 @@ class BernoulliContract(ActionDistribution):
 def wrong_mask(inputs: Any, mask: Any) -> ActionMaskError:
     """Return the error for a mask without two columns per bit."""
     return ActionMaskError(
-        f"Bernoulli: a mask has two columns per bit (may be 0, may be 1): expected {2 * inputs.shape[-1]} columns,"
-        f" found shape {tuple(mask.shape)}."
+        f"Bernoulli: a mask needs two columns per bit (may be 0, may be 1): expected {2 * inputs.shape[-1]} columns, "
+        f"found shape {tuple(mask.shape)}."
     )
 
 
 class GumbelSoftmaxContract(ActionDistribution):
-    """Points near the corners of the simplex `[B, n]`, with gradients; the action codec takes the largest entry.
+    """Points near the corners of the simplex `[B, n]`, with gradients; the action codec picks the largest entry.
 
     This is the Concrete distribution (Maddison, Mnih and Teh 2016, arXiv 1611.00712; also Jang, Gu and Poole 2016,
-    arXiv 1611.01144): softmax((logits + Gumbel noise) / temperature). Neither its entropy nor its divergences have a
+    arXiv 1611.01144): softmax((logits + Gumbel noise) / temperature). Neither its entropy nor its KL divergence has a
     closed form. At any temperature, the index of the largest entry follows a `Categorical` distribution with the same
     logits.
 
     Args:
         inputs: Logits `[B, n]`, unnormalised.
-        model: The model that computed them, or None.
-        temperature: Temperature of the relaxation; near 0, samples are close to one-hots.
+        model: The model that computed the inputs, or None.
+        temperature: Relaxation temperature; near 0, samples are close to one-hot vectors.
     """
 
     raw_kind = "onehot"
@@ -163,28 +163,28 @@ class GumbelSoftmaxContract(ActionDistribution):
 
     @classmethod
     def options_for(cls, action: SpaceInfo, config: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the temperature, if it is not 1."""
+        """Return the config's temperature as an option, if it is not 1."""
         temperature = read_config(config, GumbelSoftmaxConfig).gumbel_softmax_temperature
         return {} if temperature == 1.0 else {"temperature": temperature}
 
 
 def wrong_actions(expected: Any, found: Any) -> ModelContractError:
-    """Return the error for actions that are neither one-hot vectors of the expected shape nor one value per row."""
+    """Return the error for actions that are neither one-hot vectors of the expected shape nor single values per row."""
     return ModelContractError(
         f"GumbelSoftmax: expected one-hots {tuple(expected)} or values [{expected[0]}], found shape {tuple(found)}."
     )
 
 
 class SlateMultiCategoricalContract(ActionDistribution):
-    """Distribution over a list of slates `[B, k]`, with one logit per slate. List this base class before a Categorical.
+    """Distribution over the slates `[B, k]` in a list, with one logit per slate. List this base before a Categorical.
 
     Args:
         inputs: Logits `[B, S]`, unnormalised.
-        model: The model that computed them, or None.
+        model: The model that computed the inputs, or None.
         temperature: Divisor of the logits. Values above 1 flatten the distribution; values below 1 sharpen it.
         action_space: A MultiDiscrete space of k equal entries n: the slates are the ordered selections of k distinct
             items out of n, in lexicographic order.
-        all_slates: Other slates, `[S, k]`, or a `Slates` object, which saves converting them again.
+        all_slates: A different list of slates, `[S, k]`, or a `Slates` object, which avoids converting the list again.
         nvec: The entries `(n,) * k` of the space, instead of `action_space`.
     """
 
@@ -227,7 +227,7 @@ class SlateMultiCategoricalContract(ActionDistribution):
 
     @classmethod
     def _allowed(cls, mask: Any, columns: Any) -> Any:
-        """Return which slates are allowed, `[B, S]`: those for which all mask columns `[S, k]` are True."""
+        """Return which slates are allowed, `[B, S]`: a slate is allowed if all its mask columns `[S, k]` are True."""
         raise NotImplementedError
 
     def sample(self) -> Any:
@@ -239,11 +239,11 @@ class SlateMultiCategoricalContract(ActionDistribution):
         return self._slates_of(super().deterministic_sample())
 
     def _slates_of(self, index: Any) -> Any:
-        """Return the slates with these numbers `[B]`, and store them as the last sample."""
+        """Return the slates with the given indices `[B]`, and store them as the last sample."""
         raise NotImplementedError
 
     def kl(self, other: Any) -> Any:
-        """Return Σ p (log p - log q), `[B]`."""
+        """Return the KL divergence Σ p (log p - log q), `[B]`."""
         same_kind(self, other)
         self.slates.same_as(other.slates)
         return super().kl(other)

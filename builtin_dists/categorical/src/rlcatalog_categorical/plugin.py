@@ -1,4 +1,4 @@
-"""Plugin declarations: the action spaces of the distributions, and the number of model outputs."""
+"""Plugin declarations: the action spaces that the distributions support, and the number of model outputs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def match_bernoulli(request: Request) -> Match:
 
 def _discrete_size(action: SpaceInfo, name: str) -> int:
     if action.n is None or action.kind != "discrete":
-        raise UnsupportedSpaceError(f"{action.path}: {name} takes a Discrete space, found {action.describe()}.")
+        raise UnsupportedSpaceError(f"{action.path}: {name} requires a Discrete space, found {action.describe()}.")
     return action.n
 
 
@@ -65,18 +65,18 @@ def input_lens(action: SpaceInfo) -> tuple[int, ...]:
         raise action.without_values("MultiCategorical")
     if not _lists_choices(action):
         raise UnsupportedSpaceError(
-            f"{action.path}: MultiCategorical takes MultiDiscrete or a Box of integers, found {action.describe()}."
+            f"{action.path}: MultiCategorical requires a MultiDiscrete or a Box of integers, found {action.describe()}."
         )
     if (bounded := getattr(action.space, "is_bounded", None)) is not None and not bounded():
         raise UnsupportedSpaceError(
-            f"{action.path}: MultiCategorical needs an upper and a lower bound of every value of"
-            f" {action.describe()}; set finite bounds, or name another distribution."
+            f"{action.path}: MultiCategorical needs a lower and an upper bound for every value of "
+            f"{action.describe()}; set finite bounds, or choose a different distribution."
         )
     lens = action_codec(action).counts or ()
     if sum(lens) > MAX_LOGITS:
         raise UnsupportedSpaceError(
-            f"{action.path}: {action.describe()} would need {sum(lens):,} logits, more than {MAX_LOGITS:,}; narrow its"
-            " bounds, use a Box of floats, or name another distribution."
+            f"{action.path}: {action.describe()} would need {sum(lens):,} logits, more than {MAX_LOGITS:,}; narrow "
+            "its bounds, use a Box of floats, or choose a different distribution."
         )
     return lens
 
@@ -89,7 +89,7 @@ def multi_size(action: SpaceInfo, config: Mapping[str, Any]) -> int:
 def bernoulli_size(action: SpaceInfo, config: Mapping[str, Any]) -> int:
     """Return the number of bits."""
     if action.kind != "multi_binary":
-        raise UnsupportedSpaceError(f"{action.path}: Bernoulli takes a MultiBinary space, found {action.describe()}.")
+        raise UnsupportedSpaceError(f"{action.path}: Bernoulli requires a MultiBinary, found {action.describe()}.")
     return math.prod(action.shape or ())
 
 
@@ -109,8 +109,8 @@ def slate_nvec(action: SpaceInfo) -> tuple[int, ...]:
     count = math.perm(nvec[0], len(nvec))
     if not 0 < count <= MAX_SLATES:
         raise UnsupportedSpaceError(
-            f"{action.path}: there are {count:,} slates of {len(nvec)} distinct items out of {nvec[0]}; {name} takes 1"
-            f" to {MAX_SLATES:,}. Use 'multi_categorical', which draws each place independently, or a shorter slate."
+            f"{action.path}: there are {count:,} slates of {len(nvec)} distinct items out of {nvec[0]}; {name} "
+            f"supports 1 to {MAX_SLATES:,}. Use a shorter slate, or 'multi_categorical' (independent places)."
         )
     return nvec
 

@@ -1,4 +1,4 @@
-"""Distributions over choices in TensorFlow: one or several choices, bits, relaxed one-hots, slates."""
+"""Distributions over choices in TensorFlow: one or several choices, bits, relaxed one-hot vectors, slates."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Categorical(contract.CategoricalContract):
         return tf.maximum(tf.nn.log_softmax(self.inputs), self.inputs.dtype.min)
 
     def sample(self) -> Any:
-        """Sample int64 `[B]` by the Gumbel-max trick."""
+        """Sample values, int64 `[B]`, with the Gumbel-max trick."""
         # Normalised logits, because with a large common offset the noise would be lost to rounding.
         uniform = draw_uniform(tf.shape(self.inputs), self.inputs.dtype)
         # log1p(-u) with u in [0, 1) is finite; the tiny floor avoids log 0.
@@ -53,16 +53,16 @@ class Categorical(contract.CategoricalContract):
         return self.last_sample
 
     def logp(self, actions: Any) -> Any:
-        """Return the log probability `[B]` of values `[B]` or `[B, 1]`."""
+        """Return the log probability `[B]` of values with shape `[B]` or `[B, 1]`."""
         index = tf.reshape(tf.cast(actions, tf.int64), [-1])
         return tf.gather(self.log_probs, index, batch_dims=1)
 
     def entropy(self) -> Any:
-        """Return -Σ p log p, `[B]`."""
+        """Return the entropy -Σ p log p, `[B]`."""
         return -tf.reduce_sum(tf.exp(self.log_probs) * self.log_probs, axis=-1)
 
     def kl(self, other: Any) -> Any:
-        """Return Σ p (log p - log q), `[B]`."""
+        """Return the KL divergence Σ p (log p - log q), `[B]`."""
         same_kind(self, other)
         return tf.reduce_sum(tf.exp(self.log_probs) * (self.log_probs - other.log_probs), axis=-1)
 
@@ -85,7 +85,7 @@ class MultiCategorical(contract.MultiCategoricalContract):
 
     @cached_property
     def log_probs(self) -> Any:
-        """Normalised log probabilities `[B, k, longest]`; the lowest finite value in the padding."""
+        """Normalised log probabilities `[B, k, longest]`, padded with the lowest finite value."""
         # The lowest finite value replaces -inf, so that 0 · log 0 is not NaN.
         return tf.maximum(tf.nn.log_softmax(self.logits), self.logits.dtype.min)
 
@@ -159,7 +159,7 @@ class Bernoulli(contract.BernoulliContract):
 
     @classmethod
     def masked(cls, inputs: Any, mask: Any, **options: Any) -> Any:
-        """Force bits by a mask `[B, 2n]`, which says for each bit whether it may be 0 and whether it may be 1.
+        """Apply a mask `[B, 2n]`, which says for each bit whether it may be 0 and whether it may be 1.
 
         Raises:
             ActionMaskError: The mask does not have two columns per bit.
@@ -194,7 +194,7 @@ class Bernoulli(contract.BernoulliContract):
         return -(self._p * self.log_p + self._q * self.log_q)
 
     def multi_kl(self, other: Any) -> Any:
-        """Return the divergence of each bit, `[B, n]`."""
+        """Return the KL divergence for each bit, `[B, n]`."""
         same_kind(self, other)
         return self._p * (self.log_p - other.log_p) + self._q * (self.log_q - other.log_q)
 
@@ -222,10 +222,10 @@ class GumbelSoftmax(contract.GumbelSoftmaxContract):
         return self.last_sample
 
     def rsample(self, straight_through: bool = False) -> Any:
-        """Draw relaxed one-hots `[B, n]`, with gradients.
+        """Draw relaxed one-hot vectors `[B, n]`, with gradients.
 
         Args:
-            straight_through: Return exact one-hots instead, with the gradient of the relaxed ones.
+            straight_through: Return exact one-hot vectors instead, with the gradient of the relaxed ones.
         """
         uniform = draw_uniform(tf.shape(self.log_probs), self.log_probs.dtype)
         # log1p(-u) with u in [0, 1) is finite; the tiny floor avoids log 0.
@@ -237,7 +237,7 @@ class GumbelSoftmax(contract.GumbelSoftmaxContract):
         return hard + (soft - tf.stop_gradient(soft))
 
     def deterministic_sample(self) -> Any:
-        """Return the one-hot `[B, n]` of the most likely value."""
+        """Return the one-hot vector `[B, n]` of the most likely value."""
         best = tf.argmax(self.inputs, axis=-1)
         self.last_sample = tf.one_hot(best, self.inputs.shape[-1], dtype=self.inputs.dtype)
         return self.last_sample
@@ -245,16 +245,17 @@ class GumbelSoftmax(contract.GumbelSoftmaxContract):
     def logp(self, actions: Any) -> Any:
         """Return the log density `[B]`.
 
-        Entries of 0 were too small for the dtype; a sample with zeros lies on a face of the simplex. There, `logp` is
-        the log density on the face of the other entries, plus the log probability that the largest entry is one of
-        them. All results are finite. Interior points have the log density of the Concrete distribution; exact one-hots
-        have the log probability of their value under `Categorical`.
+        An entry of 0 was too small for the dtype; a sample with such entries lies on a face of the simplex. For such a
+        sample, `logp` adds two terms: the log density on the face of the other entries, and the log probability that
+        the largest entry is among them. All results are finite. Interior points have the log density of the Concrete
+        distribution; exact one-hot vectors have the log probability of their value under `Categorical`.
 
         Args:
-            actions: (Relaxed) one-hots `[B, n]`, or values `[B]` or `[B, 1]`, treated as their one-hots.
+            actions: Exact or relaxed one-hot vectors `[B, n]`, or values `[B]` or `[B, 1]`, which are treated as
+                one-hot vectors.
 
         Raises:
-            ModelContractError: The actions have a different shape.
+            ModelContractError: The actions do not have this shape.
         """
         log_probs = self.log_probs
         dtype, n = log_probs.dtype, log_probs.shape[-1]
@@ -283,7 +284,7 @@ class GumbelSoftmax(contract.GumbelSoftmaxContract):
 
 
 class SlateMultiCategorical(contract.SlateMultiCategoricalContract, Categorical):
-    """Distribution over a list of slates `[B, k]`; see `SlateMultiCategoricalContract`."""
+    """Distribution over the slates in a list, `[B, k]`; see `SlateMultiCategoricalContract`."""
 
     @classmethod
     def _allowed(cls, mask: Any, columns: Any) -> Any:
@@ -294,7 +295,7 @@ class SlateMultiCategorical(contract.SlateMultiCategoricalContract, Categorical)
         return self.last_sample
 
     def logp(self, actions: Any) -> Any:
-        """Return the log probability `[B]` of slates `[B, k]`; the lowest finite number for unknown slates."""
+        """Return the log probability `[B]` of slates `[B, k]`; for unknown slates, it is the lowest finite number."""
         slates = self.slates
         items = tf.reshape(tf.cast(actions, tf.int64), [tf.shape(self.inputs)[0], len(slates.weights)])
         code = tf.reduce_sum(items * slates.weights, axis=-1)

@@ -1,4 +1,4 @@
-"""Distributions over choices in PyTorch: one or several choices, bits, relaxed one-hots, slates."""
+"""Distributions over choices in PyTorch: one or several choices, bits, relaxed one-hot vectors, slates."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rlcatalog_torch import HALF, HIGHEST, LOWEST, TorchDistribution, to_float32
 
 
 def tempered(logits: Tensor, temperature: float) -> Tensor:
-    """Divide logits by a temperature, in new memory; masked values stay masked, and all logits stay finite.
+    """Divide logits by a temperature into a new tensor; masked values stay masked, and all logits stay finite.
 
     Raises:
         ConfigError: The temperature is not positive.
@@ -29,10 +29,11 @@ def tempered(logits: Tensor, temperature: float) -> Tensor:
 
 
 def race(probs: Tensor) -> Tensor:
-    """Sample an index `[..., 1]` from probabilities `[..., n]`, as the minimum of exponential variables.
+    """Sample an index `[..., 1]` from probabilities `[..., n]`: the argmin of exponential variables.
 
-    The variables are negated logs of uniform numbers, which is much faster than `exponential_`; argmin handles the
-    sign. The uniform numbers start at 1e-30, so that their logs are finite and values with probability 0 never win.
+    The exponential variables come from logs of uniform numbers, which is much faster than `exponential_`; the choice of
+    argmin accounts for the sign. The uniform numbers start at 1e-30, so that their logs are finite and values with
+    probability 0 never win.
     """
     if probs.dtype in HALF:  # in half precision, the variables may round to 0
         probs = probs.float()
@@ -40,7 +41,7 @@ def race(probs: Tensor) -> Tensor:
 
 
 class _Choices(TorchDistribution):
-    """Normalised log probabilities `[..., n]` of choices, and quantities derived from them on first use."""
+    """Normalised log probabilities `[..., n]` of choices, and quantities that are derived from them on first use."""
 
     log_probs: Tensor
     last_sample: Tensor
@@ -64,7 +65,7 @@ class _Choices(TorchDistribution):
         return self._exp
 
     def sample(self) -> Tensor:
-        """Sample int64 `[B]`, or `[B, k]` for several choices."""
+        """Sample values, int64 `[B]`, or `[B, k]` for several choices."""
         self._index = race(self._probs())
         self.last_sample = self._index.squeeze(-1)
         return self.last_sample
@@ -91,18 +92,18 @@ class Categorical(_Choices, contract.CategoricalContract):
         return self._remember(self.inputs.argmax(dim=-1, keepdim=True))
 
     def logp(self, actions: Any) -> Tensor:
-        """Return the log probability `[B]` of values `[B]` or `[B, 1]`."""
+        """Return the log probability `[B]` of values with shape `[B]` or `[B, 1]`."""
         if actions is self.last_sample:  # just sampled: its index is known, and its probability is not 0
             return self.log_probs.gather(-1, self._index).squeeze(-1)
         index = torch.as_tensor(actions, device=self.inputs.device).long().reshape(-1, 1)
         return self._finite().gather(-1, index).squeeze(-1)
 
     def entropy(self) -> Tensor:
-        """Return -Σ p log p, `[B]`."""
+        """Return the entropy -Σ p log p, `[B]`."""
         return -(self._probs() * self._finite()).sum(dim=-1)
 
     def kl(self, other: Any) -> Tensor:
-        """Return Σ p (log p - log q), `[B]`."""
+        """Return the KL divergence Σ p (log p - log q), `[B]`."""
         if type(other) is not type(self):
             same_kind(self, other)
         divergence: Tensor = self._probs() * (self._finite() - other._finite())
@@ -114,7 +115,7 @@ class Categorical(_Choices, contract.CategoricalContract):
 
 @lru_cache(maxsize=256)
 def _padding(layout: ChoiceColumns, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return the column of each place, and the number to add there: -inf for padding, otherwise 0."""
+    """Return each place's column and the number to add there: -inf for padding, otherwise 0."""
     # Outside inference mode, so that cached tensors can be used in training.
     with torch.inference_mode(False):
         index = torch.as_tensor(layout.index, device=device)
@@ -214,7 +215,7 @@ class Bernoulli(TorchDistribution, contract.BernoulliContract):
 
     @classmethod
     def masked(cls, inputs: Tensor, mask: Tensor, **options: Any) -> Tensor:
-        """Force bits by a mask `[B, 2n]`, which says for each bit whether it may be 0 and whether it may be 1.
+        """Apply a mask `[B, 2n]`, which says for each bit whether it may be 0 and whether it may be 1.
 
         Raises:
             ActionMaskError: The mask does not have two columns per bit.
@@ -257,7 +258,7 @@ class Bernoulli(TorchDistribution, contract.BernoulliContract):
         return -torch.addcmul(p * self.log_p, q, self.log_q)
 
     def multi_kl(self, other: Any) -> Tensor:
-        """Return the divergence of each bit, `[B, n]`."""
+        """Return the KL divergence for each bit, `[B, n]`."""
         if type(other) is not type(self):
             same_kind(self, other)
         p, q = self._probs()
@@ -292,15 +293,15 @@ class GumbelSoftmax(TorchDistribution, contract.GumbelSoftmaxContract):
         self.log_probs = torch.log_softmax(logits, dim=-1).maximum(LOWEST[logits.dtype])
 
     def sample(self) -> Tensor:
-        """Draw relaxed one-hots `[B, n]`, without gradients."""
+        """Draw relaxed one-hot vectors `[B, n]`, without gradients."""
         self.last_sample = self.rsample().detach()
         return self.last_sample
 
     def rsample(self, straight_through: bool = False) -> Tensor:
-        """Draw relaxed one-hots `[B, n]`, with gradients.
+        """Draw relaxed one-hot vectors `[B, n]`, with gradients.
 
         Args:
-            straight_through: Return exact one-hots instead, with the gradient of the relaxed ones.
+            straight_through: Return exact one-hot vectors instead, with the gradient of the relaxed ones.
         """
         noise = torch.empty_like(self.log_probs).exponential_().log()
         soft = torch.softmax((self.log_probs - noise) / self.temperature, dim=-1).to(self.inputs.dtype)
@@ -310,7 +311,7 @@ class GumbelSoftmax(TorchDistribution, contract.GumbelSoftmaxContract):
         return hard + (soft - soft.detach())
 
     def deterministic_sample(self) -> Tensor:
-        """Return the one-hot `[B, n]` of the most likely value."""
+        """Return the one-hot vector `[B, n]` of the most likely value."""
         best = functional.one_hot(self.inputs.argmax(dim=-1), self.inputs.shape[-1])
         self.last_sample = best.to(self.inputs.dtype)
         return self.last_sample
@@ -318,16 +319,17 @@ class GumbelSoftmax(TorchDistribution, contract.GumbelSoftmaxContract):
     def logp(self, actions: Any) -> Tensor:
         """Return the log density `[B]`.
 
-        Entries of 0 were too small for the dtype; a sample with zeros lies on a face of the simplex. There, `logp` is
-        the log density on the face of the other entries, plus the log probability that the largest entry is one of
-        them. All results are finite. Interior points have the log density of the Concrete distribution; exact one-hots
-        have the log probability of their value under `Categorical`.
+        An entry of 0 was too small for the dtype; a sample with such entries lies on a face of the simplex. For such a
+        sample, `logp` adds two terms: the log density on the face of the other entries, and the log probability that
+        the largest entry is among them. All results are finite. Interior points have the log density of the Concrete
+        distribution; exact one-hot vectors have the log probability of their value under `Categorical`.
 
         Args:
-            actions: (Relaxed) one-hots `[B, n]`, or values `[B]` or `[B, 1]`, treated as their one-hots.
+            actions: Exact or relaxed one-hot vectors `[B, n]`, or values `[B]` or `[B, 1]`, which are treated as
+                one-hot vectors.
 
         Raises:
-            ModelContractError: The actions have a different shape.
+            ModelContractError: The actions do not have this shape.
         """
         log_probs, n = self.log_probs, self.log_probs.shape[-1]
         x = torch.as_tensor(actions, device=log_probs.device)
@@ -353,7 +355,7 @@ class GumbelSoftmax(TorchDistribution, contract.GumbelSoftmaxContract):
 
 @lru_cache(maxsize=64)
 def _tensors(slates: Slates, device: torch.device) -> tuple[Tensor, ...]:
-    """Return the table, weights, codes and order as tensors on a device."""
+    """Return the table, the weights, the codes and the order as tensors on a device."""
     # Outside inference mode, so that cached tensors can be used in training.
     with torch.inference_mode(False):
         arrays = (slates.table, slates.weights, slates.codes, slates.order)
@@ -361,7 +363,7 @@ def _tensors(slates: Slates, device: torch.device) -> tuple[Tensor, ...]:
 
 
 class SlateMultiCategorical(contract.SlateMultiCategoricalContract, Categorical):
-    """Distribution over a list of slates `[B, k]`; see `SlateMultiCategoricalContract`."""
+    """Distribution over the slates in a list, `[B, k]`; see `SlateMultiCategoricalContract`."""
 
     @classmethod
     def _allowed(cls, mask: Tensor, columns: Any) -> Tensor:
@@ -372,7 +374,7 @@ class SlateMultiCategorical(contract.SlateMultiCategoricalContract, Categorical)
         return self.last_sample
 
     def logp(self, actions: Any) -> Tensor:
-        """Return the log probability `[B]` of slates `[B, k]`; the lowest finite number for unknown slates."""
+        """Return the log probability `[B]` of slates `[B, k]`; for unknown slates, it is the lowest finite number."""
         _, weights, codes, order = _tensors(self.slates, self.inputs.device)
         items = torch.as_tensor(actions, device=self.inputs.device).long().reshape(self.inputs.shape[0], len(weights))
         code = (items * weights).sum(dim=-1)

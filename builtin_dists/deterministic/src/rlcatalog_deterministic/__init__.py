@@ -1,1 +1,1 @@
-"""The deterministic action distribution of rlcatalog, for PyTorch and TensorFlow."""
+"""Deterministic action distribution for rlcatalog, in PyTorch and TensorFlow."""

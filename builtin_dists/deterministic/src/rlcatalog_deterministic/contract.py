@@ -10,15 +10,15 @@ from rlcatalog_deterministic.plugin import size
 
 
 class DeterministicContract(ActionDistribution):
-    """Point mass: the action equals the inputs `[B, d]`; the action codec maps it to its bounds.
+    """Point mass: the action equals the inputs `[B, d]`; the action codec maps it into the bounds.
 
-    It has no density. By convention, probabilities are relative to the point, which has probability 1: the entropy is
-    0, and `logp` is 0 for every action, even if it differs from the point. If the point is NaN, so is `logp`. There is
-    no `kl`, because it is infinite between different points.
+    It has no density. By convention, the point has probability 1: the entropy is 0, and `logp` is 0 for every action,
+        even for one that differs from the point. If the point is NaN, so is `logp`. There is no `kl`, because the
+        divergence between different points is infinite.
 
     Args:
         inputs: `[B, d]`: the actions.
-        model: The model that computed them, or None.
+        model: The model that computed the inputs, or None.
     """
 
     has_density = False

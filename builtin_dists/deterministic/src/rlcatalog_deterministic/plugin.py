@@ -1,4 +1,4 @@
-"""Plugin declarations: the action spaces of the distribution, and the number of model outputs."""
+"""Plugin declarations: the action spaces that the distribution supports, and the number of model outputs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rlcatalog.errors import UnsupportedSpaceError
 def size(action: SpaceInfo, config: Mapping[str, Any]) -> int:
     """Return the number of values."""
     if action.kind != "box" or not (action.dtype or "").startswith("float"):
-        raise UnsupportedSpaceError(f"{action.path}: Deterministic takes a Box of floats, found {action.describe()}.")
+        raise UnsupportedSpaceError(f"{action.path}: Deterministic needs a Box of floats, found {action.describe()}.")
     return math.prod(action.shape or ())
 
 
@@ -26,7 +26,7 @@ def rlcatalog_action_dists() -> list[ActionDistSpec]:
                 "torch": "rlcatalog_deterministic.torch:Deterministic",
                 "tf": "rlcatalog_deterministic.tf:Deterministic",
             },
-            summary="the model's outputs are the action",
+            summary="uses the model's outputs as the action",
             size=size,
             reads=("action_bounds",),
         )

@@ -17,10 +17,10 @@ class Deterministic(DeterministicContract):
         super().__init__(tf.convert_to_tensor(inputs), model)
 
     def logp(self, actions: Any) -> Any:
-        """Return 0, `[B]`, for all actions; NaN if the inputs contain NaN."""
+        """Return zeros `[B]` for all actions; rows whose inputs contain NaN yield NaN."""
         nan = tf.reduce_any(tf.math.is_nan(self.inputs), axis=-1)
         return tf.where(nan, tf.cast(float("nan"), self.inputs.dtype), 0)
 
     def entropy(self) -> Any:
-        """Return 0, `[B]`, because sampling is deterministic."""
+        """Return zeros `[B]`, because sampling is deterministic."""
         return tf.zeros(tf.shape(self.inputs)[:1], self.inputs.dtype)

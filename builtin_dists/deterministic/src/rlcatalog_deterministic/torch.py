@@ -18,11 +18,11 @@ class Deterministic(TorchDistribution, DeterministicContract):
         super().__init__(inputs if isinstance(inputs, Tensor) else torch.as_tensor(inputs), model)
 
     def logp(self, actions: Any) -> Tensor:
-        """Return 0, `[B]`, for all actions; NaN if the inputs contain NaN."""
+        """Return zeros `[B]` for all actions; rows whose inputs contain NaN yield NaN."""
         return torch.where(self.inputs.isnan().any(dim=-1), torch.nan, self.inputs.new_zeros(self.inputs.shape[0]))
 
     def entropy(self) -> Tensor:
-        """Return 0, `[B]`, because sampling is deterministic."""
+        """Return zeros `[B]`, because sampling is deterministic."""
         result: Tensor = self.inputs.new_zeros(self.inputs.shape[0])
         return result
 

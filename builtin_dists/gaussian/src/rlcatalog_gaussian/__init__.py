@@ -1,1 +1,1 @@
-"""The Gaussian action distributions of rlcatalog, for PyTorch and TensorFlow."""
+"""Gaussian action distributions for rlcatalog, in PyTorch and TensorFlow."""

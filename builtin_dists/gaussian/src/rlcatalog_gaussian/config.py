@@ -16,8 +16,8 @@ from rlcatalog_gaussian.plugin import MAX_LOG_STD, SQUASHED_LOG_STD
 class GaussianConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Config keys for the Gaussian distributions."""
 
-    gaussian_log_std_min: Annotated[float | None, Meta(description="lower bound of the log standard deviation")] = None
-    gaussian_log_std_max: Annotated[float | None, Meta(description="upper clip of the log standard deviation")] = None
+    gaussian_log_std_min: Annotated[float | None, Meta(description="lower limit of the log standard deviation")] = None
+    gaussian_log_std_max: Annotated[float | None, Meta(description="upper limit of the log standard deviation")] = None
 
     def __post_init__(self) -> None:
         low, high = self.gaussian_log_std_min, self.gaussian_log_std_max
@@ -26,14 +26,14 @@ class GaussianConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def limits(config: Mapping[str, Any]) -> dict[str, float]:
-    """Return a model config's limits as keyword arguments for the distributions."""
+    """Return the limits from a model config as keyword arguments for the distributions."""
     own = read_config(config, GaussianConfig)
     found = {"log_std_min": own.gaussian_log_std_min, "log_std_max": own.gaussian_log_std_max}
     return {name: value for name, value in found.items() if value is not None}
 
 
 def clipping(low: float | None, high: float | None, least: float, most: float) -> tuple[float, float]:
-    """Return the clip range of log standard deviations: the requested limits, within [least, most].
+    """Return the clip range for log standard deviations: the requested limits, within [least, most].
 
     Args:
         low: Requested lower limit, or None.
@@ -51,7 +51,7 @@ def clipping(low: float | None, high: float | None, least: float, most: float) -
 
 
 def squashed_clipping(low: float | None, high: float | None) -> tuple[float, float]:
-    """Return the clip range for a squashed Gaussian, with RLlib's limits as defaults.
+    """Return the clip range for a squashed Gaussian; RLlib's limits are the defaults.
 
     Raises:
         ConfigError: The requested limits are in the wrong order.

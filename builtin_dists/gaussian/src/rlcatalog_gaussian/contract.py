@@ -1,4 +1,4 @@
-"""Framework-independent code for the Gaussians: sizes, options, joining and checks."""
+"""Framework-independent code for the Gaussians: sizes, options, checks and joining."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rlcatalog_gaussian.plugin import size, squashed_size
 
 
 class NormalsContract(ActionDistribution):
-    """Normal values `[B, d]` without masks; base class of both Gaussians.
+    """Base class for both Gaussians: normal values `[B, d]` without masks.
 
     Attributes:
         ops: The framework's tensor operations.
@@ -26,18 +26,18 @@ class NormalsContract(ActionDistribution):
     mean: Any
 
     def divergence(self, other: Any) -> Any:
-        """Return the divergence `[B]` between two sets of normal values, at most the highest finite number."""
+        """Return the KL divergence `[B]` between two sets of normal values, capped at the highest finite number."""
         raise NotImplementedError
 
 
 class DiagGaussianContract(NormalsContract):
-    """Independent normal values `[B, d]`; raw actions are unbounded, and the action codec maps them to their bounds.
+    """Independent normal values `[B, d]`; raw actions are unbounded, and the action codec maps them into the bounds.
 
     Args:
         inputs: `[B, 2d]`: means, then log standard deviations. Half-precision inputs are widened to float32.
-        model: The model that computed them, or None.
-        log_std_min: Lower clip of the log standard deviations; None for no clipping.
-        log_std_max: Upper clip of the log standard deviations; None for no clipping.
+        model: The model that computed the inputs, or None.
+        log_std_min: Lower limit for the log standard deviations; None for no limit.
+        log_std_max: Upper limit for the log standard deviations; None for no limit.
     """
 
     required_model_output_shape = staticmethod(sized_by(size))
@@ -49,12 +49,12 @@ class DiagGaussianContract(NormalsContract):
 
     @classmethod
     def family(cls, options: Mapping[str, Any]) -> Any:
-        """Join normal values with equal limits on the deviations; a subclass may behave differently."""
+        """Allow joining normal values with equal limits on the deviations; a subclass may behave differently."""
         return ("normals", *sorted(options.items())) if DiagGaussianContract in cls.__bases__ else None
 
     @classmethod
     def side_by_side(cls, members: Sequence[tuple[Mapping[str, Any], int]]) -> tuple[Any, list[tuple[int, int, int]]]:
-        """Return one DiagGaussian: the means of all, then the log standard deviations of all."""
+        """Return one DiagGaussian: all members' means, then all members' log standard deviations."""
         means = [(i, 0, size // 2) for i, (_, size) in enumerate(members)]
         deviations = [(i, size // 2, size) for i, (_, size) in enumerate(members)]
         options = members[0][0]
@@ -71,7 +71,7 @@ class DiagGaussianContract(NormalsContract):
         return self.last_sample
 
     def kl(self, other: Any) -> Any:
-        """Return the divergence `[B]` between diagonal Gaussians, summed over d."""
+        """Return the KL divergence `[B]` between diagonal Gaussians, summed over d."""
         same_kind(self, other)
         return self.divergence(other)
 
@@ -79,19 +79,19 @@ class DiagGaussianContract(NormalsContract):
 class SquashedGaussianContract(NormalsContract):
     """Independent normal values u, squashed into bounds: `low + (tanh(u) + 1) / 2 * (high - low)`, `[B, d]`.
 
-    Raw actions lie within the bounds, and `logp` is their true density, including the Jacobian and the scale (RLlib
+    Raw actions lie within the bounds. `logp` is their true log density, including the Jacobian and the scale (RLlib
     omits the term `log((high - low) / 2)`). A stored action is scored by inverting the squashing; an action at a bound
-    is scored as the nearest float32 inside. A tensor that came from `rsample` is scored from its normal value instead:
-    near the bounds, where floats are sparse, inverting would lose the gradient. The entropy has no closed form;
-    `entropy_estimate` is computed in the same way.
+    is scored as the nearest float32 inside the bounds. A tensor returned by `rsample` is scored from its normal value
+        instead: near the bounds, where floats are sparse, inverting would lose the gradient. The entropy has no closed
+            form; `entropy_estimate` also scores a sample from its normal value.
 
     Args:
         inputs: `[B, 2d]`: means, then log standard deviations. Half-precision inputs are widened to float32.
-        model: The model that computed them, or None.
-        low: Lower bounds, a number or `[d]`.
-        high: Upper bounds, a number or `[d]`.
-        log_std_min: Lower clip of the log standard deviations. If None, -5 as in RLlib.
-        log_std_max: Upper clip of the log standard deviations. If None, 2 as in RLlib.
+        model: The model that computed the inputs, or None.
+        low: Lower bounds: a number or an array `[d]`.
+        high: Upper bounds: a number or an array `[d]`.
+        log_std_min: Lower limit for the log standard deviations. If None, -5, as in RLlib.
+        log_std_max: Upper limit for the log standard deviations. If None, 2, as in RLlib.
     """
 
     raw_kind = "bounded"
@@ -108,7 +108,7 @@ class SquashedGaussianContract(NormalsContract):
         return {"low": low, "high": high, **limits(config)}
 
     def kl(self, other: Any) -> Any:
-        """Return the divergence `[B]` between the normal values; squashing, a bijection, does not change it.
+        """Return the KL divergence `[B]` between the normal values; squashing, a bijection, does not change it.
 
         Raises:
             ModelContractError: The other distribution has a different kind or different bounds.

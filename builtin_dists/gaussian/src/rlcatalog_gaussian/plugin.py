@@ -1,4 +1,4 @@
-"""Plugin declarations: the action spaces of the distributions, and the number of model outputs."""
+"""Plugin declarations: the action spaces that the distributions support, and the number of model outputs."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def match(request: Request) -> Match:
 
 
 def size(action: SpaceInfo, config: Mapping[str, Any]) -> int:
-    """Return twice the number of values: means and log standard deviations."""
+    """Return twice the number of values, for means and log standard deviations."""
     if action.kind != "box" or not (action.dtype or "").startswith("float"):
-        raise UnsupportedSpaceError(f"{action.path}: DiagGaussian takes a Box of floats, found {action.describe()}.")
+        raise UnsupportedSpaceError(f"{action.path}: DiagGaussian needs a Box of floats, found {action.describe()}.")
     return 2 * math.prod(action.shape or ())
 
 

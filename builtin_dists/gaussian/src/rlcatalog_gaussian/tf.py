@@ -47,7 +47,7 @@ class DiagGaussian(_Normals, DiagGaussianContract):
         self.log_std = tf.clip_by_value(log_std, *clipping(log_std_min, log_std_max, -MAX_LOG_STD, MAX_LOG_STD))
 
     def rsample(self) -> Any:
-        """Draw `[B, d]`, reparameterised: mean + std * noise."""
+        """Draw `[B, d]` with reparameterisation: mean + std * noise."""
         noise = draw_normal(tf.shape(self.mean), self.mean.dtype)
         return self.mean + tf.exp(self.log_std) * noise
 
@@ -58,7 +58,7 @@ class DiagGaussian(_Normals, DiagGaussianContract):
         return -tf.reduce_sum(0.5 * tf.square(z) + self.log_std, axis=-1) - _HALF_LOG_2PI * self.mean.shape[-1]
 
     def entropy(self) -> Any:
-        """Return Σ (log σ + ½ log 2πe), `[B]`."""
+        """Return the entropy Σ (log σ + ½ log 2πe), `[B]`."""
         return tf.reduce_sum(self.log_std, axis=-1) + (0.5 + _HALF_LOG_2PI) * self.mean.shape[-1]
 
 
@@ -91,7 +91,7 @@ class SquashedGaussian(_Normals, SquashedGaussianContract):
         return self.last_sample
 
     def rsample(self) -> Any:
-        """Draw `[B, d]` within the bounds, reparameterised: the squashed mean + std * noise."""
+        """Draw `[B, d]` within the bounds with reparameterisation: mean + std * noise, then squashed."""
         self._drawn = self._draw()
         return self._drawn[0]
 
@@ -101,7 +101,7 @@ class SquashedGaussian(_Normals, SquashedGaussianContract):
         return self.last_sample
 
     def logp(self, actions: Any) -> Any:
-        """Return the log density `[B]` of values `[B, d]`, summed over d; finite at and outside the bounds."""
+        """Return the log density `[B]` of values `[B, d]`, summed over d; it is finite even outside the bounds."""
         if self._drawn is not None and actions is self._drawn[0]:
             return self._logp_of_draw(*self._drawn[1:])
         bounds = self.bounds

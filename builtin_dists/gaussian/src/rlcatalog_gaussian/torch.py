@@ -21,7 +21,7 @@ _LOG_2 = math.log(2)
 
 
 class _Normals(TorchDistribution, NormalsContract):
-    """Means and log standard deviations `[B, d]` of normal values, and the standard deviations, on first use."""
+    """Means and log standard deviations `[B, d]` of normal values; computes standard deviations on first use."""
 
     mean: Tensor
     log_std: Tensor
@@ -62,7 +62,7 @@ class DiagGaussian(_Normals, DiagGaussianContract):
         return self.log_std + _HALF_LOG_2PI
 
     def rsample(self) -> Tensor:
-        """Draw `[B, d]`, reparameterised: mean + std * noise."""
+        """Draw `[B, d]` with reparameterisation: mean + std * noise."""
         return torch.addcmul(self.mean, self.std, torch.randn_like(self.mean))
 
     def logp(self, actions: Any) -> Tensor:
@@ -76,7 +76,7 @@ class DiagGaussian(_Normals, DiagGaussianContract):
         return -torch.addcmul(self._log_norms, z, z, value=0.5).sum(-1)
 
     def entropy(self) -> Tensor:
-        """Return Σ (log σ + ½ log 2πe), `[B]`."""
+        """Return the entropy Σ (log σ + ½ log 2πe), `[B]`."""
         return self._log_norms.sum(-1) + 0.5 * self.mean.shape[-1]
 
     def as_torch(self) -> distributions.Distribution:
@@ -112,7 +112,7 @@ class SquashedGaussian(_Normals, SquashedGaussianContract):
         return drawn
 
     def rsample(self) -> Tensor:
-        """Draw `[B, d]` within the bounds, reparameterised: the squashed mean + std * noise."""
+        """Draw `[B, d]` within the bounds with reparameterisation: mean + std * noise, then squashed."""
         noise = torch.randn_like(self.mean)
         normal = torch.addcmul(self.mean, self.std, noise)
         action = self._squash(normal)
@@ -126,7 +126,7 @@ class SquashedGaussian(_Normals, SquashedGaussianContract):
         return drawn
 
     def logp(self, actions: Any) -> Tensor:
-        """Return the log density `[B]` of values `[B, d]`, summed over d; finite at and outside the bounds."""
+        """Return the log density `[B]` of values `[B, d]`, summed over d; it is finite even outside the bounds."""
         if self._drawn is not None and actions is self._drawn[0] and actions._version == self._drawn[1]:
             return self._logp_of_draw(*self._drawn[2:])
         mean, bounds = self.mean, self.bounds

@@ -1,1 +1,1 @@
-"""rlcatalog's action distribution for Tuple and Dict spaces, in PyTorch and TensorFlow."""
+"""Action distribution for Tuple and Dict spaces in rlcatalog, for PyTorch and TensorFlow."""

@@ -1,4 +1,4 @@
-"""Distribution for Tuple and Dict spaces, for all frameworks."""
+"""Framework-independent distribution for Tuple and Dict spaces."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ class CompositeDistribution(ActionDistribution):
 
     Args:
         inputs: `[B, size]`: the concatenated inputs of the parts, in the space's order.
-        model: The model that made them, or None; passed to every part.
+        model: The model that computed the inputs, or None; it is passed to every part.
         child_distributions: Factories for the parts' distributions, called with `(inputs, model)`: one for each child
             of the space, or one for each leaf, depth first.
-        input_lens: The number of inputs of each distribution.
+        input_lens: Number of inputs that each distribution takes.
         action_space: The Tuple or Dict space.
 
     Attributes:
         layout: The parts of the space and their columns in flat tensors.
-        groups: The distributions that are evaluated; parts of one kind may share one.
+        groups: The distributions that are evaluated; parts of the same family may share one.
     """
 
     #: `"exact"` if the entropy of every part is exact.
@@ -69,14 +69,14 @@ class CompositeDistribution(ActionDistribution):
 
     @cached_property
     def flat_child_distributions(self) -> list[Any]:
-        """The parts' distributions, depth first and in the space's order; created on first use."""
+        """The parts' distributions, depth first and in the space's order. They are created on first use."""
         own = {group.places: dist for group, dist in zip(self.layout.groups, self.groups, strict=True)}
         pieces = zip(self.layout.parts, self.ops.cut(self.inputs, self.layout.inputs), strict=True)
         return [own.get(part.places) or part.dist(piece, self.model) for part, piece in pieces]
 
     @classmethod
     def required_model_output_shape(cls, action_space: Any, model_config: Mapping[str, Any] | None = None) -> int:
-        """Return the sum of the sizes of the distributions that the default catalog chooses for the parts."""
+        """Return the total number of inputs for the distributions that the default catalog chooses for the parts."""
         catalog, config = rlcatalog.default_catalog(), dict(model_config or {})
         custom = config.get("custom_action_dist")
         if isinstance(custom, str):
@@ -132,7 +132,7 @@ class CompositeDistribution(ActionDistribution):
         return sample
 
     def rsample(self) -> Any:
-        """Sample all leaves in the space's structure, with gradients if they have one."""
+        """Sample all leaves in the space's structure; samples have gradients if their distributions support them."""
         return self._structure([dist.rsample() for dist in self.groups])
 
     def deterministic_sample(self) -> Any:
@@ -141,7 +141,7 @@ class CompositeDistribution(ActionDistribution):
         return sample
 
     def _structure(self, drawn: list[Any]) -> Any:
-        """Return the groups' samples in the structure of the space, and store both."""
+        """Arrange the groups' samples in the space's structure, and store both."""
         values: list[Any] = [None] * len(self.layout.leaves)
         for group, value in zip(self.layout.groups, drawn, strict=True):
             if group.is_leaf:
@@ -161,16 +161,16 @@ class CompositeDistribution(ActionDistribution):
     # --- the flat form ---------------------------------------------------------------------------------------------
 
     def join(self, actions: Any) -> Any:
-        """Return a structure of actions as one flat tensor `[B, width]`, in the order of the leaves; see `split`.
+        """Flatten a structure of actions into one tensor `[B, width]`, in the leaves' order; `split` is the inverse.
 
-        If all values are integers, the result is int64. With half-precision floats, the result is float32, which
-        represents them exactly.
+        If all values are integers, the result is int64. If some values are half-precision floats, the result is
+        float32, which represents them exactly.
         """
         values = self.layout.values(actions)
         return self._join(values, rows_of=self.ops.tensor(values[0]))
 
     def split(self, flat: Any) -> Any:
-        """Split flat actions `[B, width]`, a tensor or an array, into the space's structure, in the form of samples."""
+        """Split flat actions `[B, width]`, a tensor or an array, into the space's structure, as samples have it."""
         flat = self.ops.tensor(flat)
         self._check_flat(flat, None)
         ops, pieces, values = self.ops, self.ops.cut(flat, self.layout.actions), []
@@ -202,7 +202,7 @@ class CompositeDistribution(ActionDistribution):
     # --- densities -------------------------------------------------------------------------------------------------
 
     def logp(self, actions: Any) -> Any:
-        """Return the log density `[B]`, the sum over the leaves.
+        """Return the log density `[B]`, summed over the leaves.
 
         Args:
             actions: Raw actions in the space's structure (dicts in any order), a flat list of the leaves' raw actions,
@@ -227,7 +227,7 @@ class CompositeDistribution(ActionDistribution):
         return ops.finite(ops.total(logps)) if layout.several_masked else ops.total(logps)
 
     def entropy(self) -> Any:
-        """Return the entropy `[B]`, the sum over the leaves.
+        """Return the entropy `[B]`, summed over the leaves.
 
         Raises:
             NoClosedFormError: A part's entropy has no closed form; see `entropy_estimate`.
@@ -236,28 +236,28 @@ class CompositeDistribution(ActionDistribution):
             exact = [getattr(dist, "entropy_kind", "exact") == "exact" for dist in self.groups]
             info = self.layout.groups[exact.index(False)].info
             raise NoClosedFormError(
-                f"{info.path}: {info.kind} has no closed form for its entropy here; use entropy_estimate()."
+                f"{info.path}: the entropy of {info.kind} has no closed form here; use entropy_estimate()."
             )
         return self.ops.total([dist.entropy() for dist in self.groups])
 
     def entropy_estimate(self) -> Any:
         """Return an estimate `[B]` of the entropy: exact for parts with a closed form, estimated for the others.
 
-        It is unbiased, like each estimate, and has less variance than an estimate from samples of all leaves.
+        The result is unbiased, as each estimate is, and varies less than an estimate from samples of all leaves.
         """
         return self.ops.total([entropy_of(dist, lambda sample: sample)[0] for dist in self.groups])
 
     def multi_entropy(self) -> Any:
-        """Return the entropy of each of the space's children, `[B, children]`."""
+        """Return the entropy for each child of the space, `[B, children]`."""
         return self._per_child([dist.entropy() for dist in self.flat_child_distributions])
 
     def kl(self, other: Any) -> Any:
-        """Return the divergence `[B]`, the sum over the leaves."""
+        """Return the KL divergence `[B]`, summed over the leaves."""
         total = self.ops.total(self._kls(other, "groups"))
         return self.ops.finite(total) if self.layout.several_masked else total
 
     def multi_kl(self, other: Any) -> Any:
-        """Return the divergence of each of the space's children, `[B, children]`."""
+        """Return the KL divergence for each child of the space, `[B, children]`."""
         return self._per_child(self._kls(other, "flat_child_distributions"))
 
     def _kls(self, other: Any, which: str) -> list[Any]:
@@ -268,8 +268,8 @@ class CompositeDistribution(ActionDistribution):
             here, there = list(self.layout.inputs.widths), list(other.layout.inputs.widths)
             if here != there:
                 raise ModelContractError(
-                    f"{self.layout.info.path}: kl() needs a distribution with the same parts; they take {here} model"
-                    f" outputs here and {there} in the other."
+                    f"{self.layout.info.path}: kl() needs a distribution with the same parts, but its parts take "
+                    f"{here} model outputs here and {there} in the other distribution."
                 )
         return [dist.kl(its) for dist, its in zip(getattr(self, which), getattr(other, which), strict=True)]
 

@@ -1,4 +1,4 @@
-"""Members of a Tuple or Dict, concatenated in flat tensors of model outputs, raw actions and masks."""
+"""Layout of a Tuple's or Dict's members in flat tensors of model outputs, raw actions and masks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SEQUENCES = (list, tuple)
 
 
 class Cut:
-    """Reordering of the columns of `[B, n]` and their split into pieces of `widths`."""
+    """Reordering of the columns of a tensor `[B, n]`, and a split into pieces of the given `widths`."""
 
     def __init__(self, widths: Iterable[int], order: Sequence[int] = ()) -> None:
         self.widths = tuple(widths)
@@ -27,7 +27,7 @@ class Cut:
 
 @dataclass(frozen=True, eq=False)
 class Leaf:
-    """Node of the space without children.
+    """Leaf of the space: a node without children.
 
     Attributes:
         path: Its path, such as `action['arm'][0]`.
@@ -44,15 +44,15 @@ class Leaf:
 
 @dataclass(frozen=True, eq=False)
 class Member:
-    """Distribution in a composite: for a leaf, for a composite that is not split, or for several leaves.
+    """Distribution within a composite: for one leaf, for a composite that is not split, or for several leaves.
 
     Attributes:
-        info: Its node of the space, or the first of several nodes.
-        dist: Factory of the distribution, called with `(inputs, model)`.
+        info: Its node in the space, or the first of several nodes.
+        dist: Factory for the distribution, called with `(inputs, model)`.
         size: Number of model outputs.
         mask_width: Number of mask columns.
-        leaves: Its leaves, in the order of its raw actions.
-        places: Their positions among all leaves.
+        leaves: The distribution's leaves, in the order of its raw actions.
+        places: The positions of these leaves among all leaves.
     """
 
     info: SpaceInfo
@@ -74,12 +74,12 @@ class Member:
 
     @cached_property
     def is_leaf(self) -> bool:
-        """Whether it is a single leaf."""
+        """Whether the space is a single leaf."""
         return len(self.leaves) == 1 and not self.info.is_composite
 
     @cached_property
     def fills(self) -> bool:
-        """Whether masks apply to single inputs, so that neighbours can be masked together."""
+        """Whether a mask applies to single inputs, so that neighbouring parts can be masked together."""
         own = getattr(getattr(unbind(self.dist)[0], "masked", None), "__func__", None)
         return own is ActionDistribution.masked.__func__ and 0 < self.mask_width == self.size  # type: ignore[attr-defined]
 
@@ -90,19 +90,19 @@ class Member:
 
 
 class MemberColumns:
-    """Parts of a composite space, in the space's order, and the groups that are evaluated.
+    """Parts of a composite space, in the space's order, and the groups in which they are evaluated.
 
     Attributes:
         info: The space.
         parts: Its parts.
         leaves: Their leaves.
         counts: Number of parts in each child of the space.
-        groups: The parts; parts of one family are joined (see `ActionDistribution.family`).
+        groups: The groups; parts of the same family form one group (see `ActionDistribution.family`).
         runs: Neighbouring parts that are masked together.
-        inputs, run_inputs, group_inputs: Model outputs by part, by run and by group.
+        inputs, run_inputs, group_inputs: Columns of the model outputs by part, by run and by group.
         run_masks: Mask columns by run.
-        actions, group_actions: Raw actions by leaf and by group.
-        several_masked: Whether more than one group may have forbidden values.
+        actions, group_actions: Columns of the raw actions by leaf and by group.
+        several_masked: Whether values can be forbidden in more than one group.
     """
 
     def __init__(self, info: SpaceInfo, parts: Sequence[Member]) -> None:
@@ -124,11 +124,11 @@ class MemberColumns:
         self.group_actions = Cut((group.by_leaf.total for group in self.groups), action_order)
 
     def structure(self, values: Iterable[Any]) -> Any:
-        """Return the leaves' values as the space's structure: tuples, and dicts in the space's order."""
+        """Arrange the leaves' values in the space's structure: tuples, and dicts in the space's order."""
         return _structure(self.info, iter(values))
 
     def values(self, actions: Any) -> list[Any]:
-        """Return the leaves' values from the space's structure (dicts in any order), or from a flat list.
+        """Return the leaves' values, taken from the space's structure (dicts in any order) or from a flat list.
 
         Raises:
             ModelContractError: The structure is wrong.
@@ -146,7 +146,7 @@ class MemberColumns:
 
 
 class Children(tuple[Any, ...]):
-    """Factories for the distributions of a space's children, with a cached layout."""
+    """Factories for the distributions of a space's children, together with their cached layout."""
 
     layout: MemberColumns
 
@@ -156,7 +156,7 @@ def layout_of(child_distributions: Sequence[Any], input_lens: Sequence[int], act
 
     Args:
         child_distributions: Factories for the distributions, one for each child of the space or for each leaf.
-            `Children` already have the layout.
+            A `Children` object already contains the layout.
         input_lens: The number of model outputs that each distribution takes.
         action_space: The Tuple or Dict space, or its SpaceInfo.
 
@@ -171,7 +171,7 @@ def layout_of(child_distributions: Sequence[Any], input_lens: Sequence[int], act
     info = action_space if isinstance(action_space, SpaceInfo) else SpaceInfo.read(action_space, "action")
     if not info.is_composite or not info.children:
         raise UnsupportedSpaceError(
-            f"{info.path}: MultiActionDistribution needs a Tuple or Dict with parts, found {info.describe()}."
+            f"{info.path}: MultiActionDistribution needs a non-empty Tuple or Dict, found {info.describe()}."
         )
     parts: list[Member] = []
     place = 0
@@ -184,7 +184,7 @@ def layout_of(child_distributions: Sequence[Any], input_lens: Sequence[int], act
 
 
 def values_of(info: SpaceInfo, actions: Any) -> list[Any]:
-    """Return the values of the leaves of a Tuple or Dict, depth first.
+    """Return the leaf values of a Tuple or Dict, depth first.
 
     Raises:
         ModelContractError: The structure is wrong.
@@ -232,7 +232,7 @@ def _leaves(info: SpaceInfo, dist: Any) -> list[Leaf]:
 
 
 def _given(info: SpaceInfo, dists: Sequence[Any], sizes: Sequence[int]) -> Iterator[tuple[SpaceInfo, Any, int]]:
-    """Yield node, distribution and number of model outputs of each part of a composite, depth first."""
+    """Yield each part's node, distribution and number of model outputs, depth first."""
     if len(dists) != len(sizes):
         raise ModelContractError(f"{info.path}: found {len(dists)} child_distributions, but {len(sizes)} input_lens.")
     leaves = _leaf_nodes(info)
@@ -253,14 +253,14 @@ def _given(info: SpaceInfo, dists: Sequence[Any], sizes: Sequence[int]) -> Itera
             continue
         if sum(options["input_lens"]) != size:
             raise ModelContractError(
-                f"{child.path}: its parts take {list(options['input_lens'])} model outputs, which do not add up to"
-                f" {size}."
+                f"{child.path}: its parts take {list(options['input_lens'])} model outputs in total, but {size} were "
+                f"expected."
             )
         yield from _given(child, options["child_distributions"], options["input_lens"])
 
 
 def _group(parts: Sequence[Member]) -> tuple[list[Member], list[int]]:
-    """Join the parts of each family; return the groups, and the columns of model outputs in their order."""
+    """Join the parts of each family; return the groups, and the model-output columns in the groups' order."""
     starts = [0, *accumulate(part.size for part in parts)]
     families: dict[Any, list[int]] = {}
     for i, part in enumerate(parts):

@@ -1,4 +1,4 @@
-"""Distribution for Tuple and Dict spaces in TensorFlow."""
+"""Action distribution for Tuple and Dict spaces in TensorFlow."""
 
 from __future__ import annotations
 

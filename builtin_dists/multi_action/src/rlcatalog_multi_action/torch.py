@@ -1,4 +1,4 @@
-"""Distribution for Tuple and Dict spaces in PyTorch."""
+"""Action distribution for Tuple and Dict spaces in PyTorch."""
 
 from __future__ import annotations
 

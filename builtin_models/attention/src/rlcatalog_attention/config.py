@@ -1,4 +1,4 @@
-"""Config keys of this package, and helpers for both frameworks."""
+"""Config keys for the attention models, and helpers for both frameworks."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class AttentionConfig(msgspec.Struct, frozen=True, kw_only=True):
     attention_dim: Annotated[Size, Meta(description="width of the units")] = 64
     attention_num_heads: Annotated[Size, Meta(description="number of attention heads")] = 1
     attention_head_dim: Annotated[Size, Meta(description="width of one head")] = 32
-    attention_memory_inference: Annotated[Count, Meta(description="past steps visible to a unit when acting")] = 50
-    attention_memory_training: Annotated[Count, Meta(description="past steps visible to a unit in training")] = 50
+    attention_memory_inference: Annotated[Count, Meta(description="number of past steps visible when acting")] = 50
+    attention_memory_training: Annotated[Count, Meta(description="number of past steps visible in training")] = 50
     attention_position_wise_mlp_dim: Annotated[
         Size, Meta(description="width of the hidden dense layer inside a unit")
     ] = 32
@@ -55,11 +55,11 @@ class AttentionConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def slots(self) -> int:
-        """Number of past steps in the memory: enough for acting and for training."""
+        """Number of past steps to keep in memory, enough for both acting and training."""
         return max(self.attention_memory_inference, self.attention_memory_training)
 
     def window(self, training: bool) -> int:
-        """Return the number of past steps visible to a step."""
+        """Return the number of past steps that are visible to each step."""
         return self.attention_memory_training if training else self.attention_memory_inference
 
     @property
@@ -69,7 +69,7 @@ class AttentionConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def mlp(self) -> list[DenseSpec]:
-        """The dense layers of one unit."""
+        """The dense layers inside each unit."""
         widths = (self.attention_position_wise_mlp_dim, self.attention_dim)
         return [DenseSpec(width, "relu", weights="xavier_uniform") for width in widths]
 
@@ -82,25 +82,25 @@ def sizes_of(options: Mapping[str, Any]) -> AttentionConfig:
 
 
 def _checked(own: AttentionConfig) -> AttentionConfig:
-    """Return the sizes, unless they need an absurd amount of memory."""
+    """Return the sizes, or raise an error if they need far too much memory."""
     if (held := own.attention_num_transformer_units * (own.slots + 1) * own.attention_dim) > MOST_HELD:
         raise ConfigError(
-            f"attention_num_transformer_units={own.attention_num_transformer_units} with {own.slots} past steps of"
-            f" attention_dim={own.attention_dim}: the memory of one episode would hold {held} numbers, and {MOST_HELD}"
-            " is the limit. Use fewer units, or a shorter attention_memory_inference and attention_memory_training."
+            f"attention_num_transformer_units={own.attention_num_transformer_units} with {own.slots} past steps of "
+            f"attention_dim={own.attention_dim}: one episode's memory would hold {held} numbers; the limit is "
+            f"{MOST_HELD}. Use fewer units, or reduce attention_memory_inference and attention_memory_training."
         )
     return own
 
 
 def plan(config: Mapping[str, Any], num_outputs: int | None) -> tuple[AttentionConfig, OutputPlan]:
-    """Read the transformer around a trunk, and its last layers, from a model config.
+    """Read the sizes of the transformer around a trunk, and its last layers, from a model config.
 
     Args:
         config: The flat model config; missing keys take their defaults.
         num_outputs: Width of the model's output, or None for a trunk.
 
     Raises:
-        ConfigError: A key is not supported with a memory; see `rlcatalog.models.memory_outputs`.
+        ConfigError: The config sets a key that a memory does not support; see `rlcatalog.models.memory_outputs`.
     """
     own = _checked(read_config(config, AttentionConfig))
     return own, memory_outputs(config, own.attention_dim, num_outputs, "use_attention")
@@ -112,17 +112,17 @@ def net_plan(
     """Check the sizes of the standalone transformer, and read its last layers.
 
     Args:
-        config: The flat model config, for the last layers only.
+        config: The flat model config, which only determines the last layers.
         num_outputs: Width of the model's output, or None for a trunk.
-        sizes: The transformer's sizes, as the caller passed them.
+        sizes: The transformer's sizes, as passed by the caller.
 
     Raises:
         ConfigError: A size is out of range, or the model does not support a config key.
     """
     if read_config(config, KernelConfig).post_fcnet_hiddens:
         raise ConfigError(
-            "GTrXLNet does not support post_fcnet_hiddens: it has no dense layers before the units. Remove"
-            " post_fcnet_hiddens, or set use_attention, which puts them between the trunk and the units."
+            "GTrXLNet does not support post_fcnet_hiddens: it has no dense layers before the units. Remove "
+            "post_fcnet_hiddens, or set use_attention, which places these layers between the trunk and the units."
         )
     # A struct's constructor does not check its values.
     own = _checked(read_config(msgspec.structs.asdict(sizes), AttentionConfig))
@@ -130,10 +130,10 @@ def net_plan(
 
 
 def distances(slots: int, width: int) -> np.ndarray[Any, Any]:
-    """Return the sinusoids of the distances `slots`, …, 1, 0: `[slots + 1, width]`, float32.
+    """Return sinusoids for the distances `slots`, …, 1, 0: `[slots + 1, width]`, float32.
 
-    Column k < width / 2 holds sin(distance · 10000^(-2k / width)), the other half holds the cosines (Dai et al. 2019).
-    An odd width omits the last cosine.
+    Column k < width / 2 is sin(distance · 10000^(-2k / width)); the other half contains the cosines (Dai et al. 2019).
+    If the width is odd, the last cosine is omitted.
     """
     angles = np.arange(slots, -1, -1.0)[:, None] * 10000.0 ** (-np.arange(0, width, 2) / width)
     return np.concatenate([np.sin(angles), np.cos(angles)], axis=1)[:, :width].astype(np.float32)

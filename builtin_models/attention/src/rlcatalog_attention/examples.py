@@ -1,4 +1,4 @@
-"""Examples for the conformance kit: the transformer after a trunk (if `use_attention` is set) and standalone."""
+"""Examples for the conformance kit: the transformer after a trunk (with `use_attention`) and on its own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SIZES = {"dim": 8, "num_heads": 2, "head_dim": 4, "memory_inference": 6, "memor
 
 
 def examples() -> list[Example]:
-    """Return examples of the transformer after a vector trunk, after an image trunk, and with past inputs."""
+    """Return examples with the transformer after a vector trunk, after an image trunk, and with past inputs."""
     small: dict[str, Any] = {"use_attention": True, **{f"attention_{name}": size for name, size in _SIZES.items()}}
     past = {"attention_use_n_prev_actions": 2, "attention_use_n_prev_rewards": 1, "attention_num_transformer_units": 2}
     return [
@@ -27,7 +27,7 @@ def examples() -> list[Example]:
 
 
 def net_examples() -> list[Example]:
-    """Return examples of the standalone transformer; its sizes are keyword arguments."""
+    """Return examples with the standalone transformer, whose sizes are keyword arguments."""
     sizes = {"attention_dim" if name == "dim" else name: size for name, size in _SIZES.items()}
     own = {"custom_model_config": sizes}
     return [Example(_VECTOR, spaces.Discrete(3, start=1), own), Example(spaces.Discrete(5), _BOX, own)]

@@ -1,4 +1,4 @@
-"""GTrXL around a trunk and standalone: code shared by both frameworks.
+"""Framework-independent code for GTrXL, around a trunk and standalone.
 
 Each framework's class derives from one of these and then from the framework's base class for models.
 """
@@ -15,7 +15,7 @@ from rlcatalog_attention.config import AttentionConfig, net_plan, plan
 
 
 class TransformerModel(ModelV2):
-    """Base class of both models: the units and the last layers.
+    """Base class for both models: the transformer units and the last layers.
 
     Attributes:
         ops: The framework's tensor operations.
@@ -35,7 +35,7 @@ class TransformerModel(ModelV2):
         self._features: Any = None
 
     def _forward(self, x: Any, input_dict: Mapping[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
-        """Map `[S * T, inputs]` to the output."""
+        """Map inputs `[S * T, inputs]` to the model's output."""
         lengths, real = self._padding(x, input_dict, seq_lens)
         if real is not None:  # padding may contain NaN, which even a weight of 0 would spread
             x = self.ops.only(self.ops.rows(real, ()), x)
@@ -46,11 +46,11 @@ class TransformerModel(ModelV2):
         return self.outputs(features), state
 
     def _padding(self, x: Any, input_dict: Mapping[str, Any], seq_lens: Any) -> tuple[Any, Any]:
-        """Return the lengths of sequences, and which places contain rows `[S, T]` (None without padding)."""
+        """Return the sequences' lengths, and which places contain rows `[S, T]` (None if there is no padding)."""
         raise NotImplementedError
 
     def get_initial_state(self) -> list[Any]:
-        """Return an empty memory, and 0 as the number of steps in it."""
+        """Return an empty memory, and 0 as its number of steps."""
         state: list[Any] = self.transformer.initial_state()
         return state
 
@@ -60,15 +60,15 @@ class TransformerModel(ModelV2):
 
 
 class AroundTrunk(TransformerModel):
-    """A gated transformer after a trunk, then logits and a value.
+    """Gated transformer after a trunk, followed by logits and a value.
 
     The concatenated trunk features, past actions and past rewards, `[S * T, width]` → units → logits
-    `[S * T, num_outputs]`. The state of an episode is the memory `[units, slots, dim]` (each unit's inputs in the last
-    steps) and the number of used slots. Built as a trunk (`num_outputs=None`), it ends with the units.
+    `[S * T, num_outputs]`. An episode's state consists of the memory `[units, slots, dim]` (each unit's inputs in the
+    last steps) and the number of used slots. When built as a trunk (`num_outputs=None`), the model ends with the units.
 
     Args:
         *args: See `ModelV2`.
-        trunk: The model whose features the units read.
+        trunk: The model whose features the units take as input.
     """
 
     is_memory = True
@@ -103,10 +103,10 @@ class ByItself(TransformerModel):
         num_transformer_units: Number of units.
         attention_dim: Width of the units.
         num_heads: Number of attention heads.
-        memory_inference: Number of past steps visible to a step when acting.
-        memory_training: Number of past steps visible to a step in training.
+        memory_inference: Number of past steps visible to each step when acting.
+        memory_training: Number of past steps visible to each step in training.
         head_dim: Width of one head.
-        position_wise_mlp_dim: Width of the hidden dense layer inside a unit.
+        position_wise_mlp_dim: Width of the hidden dense layer inside each unit.
         init_gru_gate_bias: Initial bias of the gates.
     """
 

@@ -1,4 +1,4 @@
-"""Plugin declarations: the condition for a transformer after the trunk, and its stages."""
+"""Plugin declarations: when a transformer follows the trunk, and its stages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def describe(request: Request) -> list[Stage]:
-    """Return the stages and their shapes."""
+    """Return the model's stages and their shapes."""
     from rlcatalog.models import PastInputs
     from rlcatalog_attention.config import plan
 
@@ -27,7 +27,7 @@ def describe(request: Request) -> list[Stage]:
 
 
 def describe_net(request: Request) -> list[Stage]:
-    """Return the stages of the standalone transformer; its sizes are keyword arguments."""
+    """Return the stages of the standalone transformer, whose sizes are keyword arguments."""
     from rlcatalog_attention.config import net_plan, sizes_of
 
     own, outputs = net_plan(request.config, request.num_outputs, sizes_of(request.config["custom_model_config"]))

@@ -1,4 +1,4 @@
-"""GTrXL in TensorFlow: the gated transformer, around a trunk and standalone."""
+"""The gated transformer (GTrXL) in TensorFlow, around a trunk and standalone."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Transformer:
         self.table = distances(self.slots, sizes.attention_dim)
 
     def initial_state(self) -> list[Any]:
-        """Return the state at the start of an episode: memory `[units, slots, dim]` and number of steps in it."""
+        """Return the initial state of an episode: the memory `[units, slots, dim]` and the number of steps in it."""
         return [tf.zeros([len(self.units), self.slots, self.sizes.attention_dim]), tf.zeros([], tf.int32)]
 
     def __call__(self, rows: Any, state: list[Any], seq_lens: Any, training: bool) -> tuple[Any, list[Any]]:
@@ -49,7 +49,7 @@ class Transformer:
             rows: Inputs `[S * T, inputs]`.
             state: Memory `[S, units, slots, dim]` with the newest step last, and the number of steps in it `[S]`; empty
                 at the start of episodes.
-            seq_lens: Lengths `[S]`; None if each row is a sequence; most shapes are then static.
+            seq_lens: Lengths `[S]`; None if each row is a sequence, in which case most shapes are static.
             training: Whether to use the training window instead of the acting window.
 
         Returns:
@@ -69,7 +69,8 @@ class Transformer:
         unused = tf.range(slots) < (slots - held)[:, None]  # [S, slots]
         # Unused slots may contain NaN, so do not multiply them by zero.
         memory = tf.where(unused[:, None, :, None], 0.0, tf.stop_gradient(memory))
-        # The keys are the window's slots, then the steps. Step t sees the keys t, …, t + window; the last is step t.
+        # The keys are the window's slots, then the steps. Step t sees the keys t, …, t + window, where the last key is
+        # step t itself.
         later = tf.range(keys) - tf.range(length)[:, None]
         hidden = (later < 0) | (later > window) | tf.pad(unused[:, start:], [[0, 0], [0, length]])[:, None]
         windows = []
@@ -100,13 +101,13 @@ class Unit:
         self.mlp_gate = Gate(dim, bias)
 
     def __call__(self, x: Any, attended: Any) -> Any:
-        """Map the unit's input and its attention's output to the unit's output; all `[B, dim]`."""
+        """Map the unit's input and the attention's output to the unit's output; all have shape `[B, dim]`."""
         x = self.attention_gate(x, attended)
         return self.mlp_gate(x, self.mlp(self.norm(x)))
 
 
 class Attention:
-    """Multi-head attention with relative positions and no biases, between a layer normalisation and a ReLU."""
+    """Multi-head attention with relative positions and without biases, between a layer normalisation and a ReLU."""
 
     def __init__(self, sizes: AttentionConfig) -> None:
         self.heads, self.head_dim = sizes.attention_num_heads, sizes.attention_head_dim
@@ -119,12 +120,12 @@ class Attention:
         self.norm = LayerNorm(self.dim)
 
     def __call__(self, seen: Any, hidden: Any, table: Any, length: Any) -> Any:
-        """Compute the attention of each step of sequences.
+        """Compute the attention for each step of the sequences.
 
         Args:
             seen: The window's slots, followed by the steps, `[S, K, dim]`.
-            hidden: Which keys are hidden from each step, `[S, T, K]`.
-            table: Sinusoids of the distances window, …, 0.
+            hidden: Mask of the keys that are hidden from each step, `[S, T, K]`.
+            table: Sinusoids for the distances window, …, 0.
             length: T.
         """
         keys = length + len(table) - 1
@@ -150,7 +151,7 @@ class Attention:
         return tf.transpose(tf.reshape(x, [-1, length, self.heads, self.head_dim]), [2, 0, 1, 3])
 
     def canonical(self) -> Names:
-        """Yield the variables in canonical form; see `rlcatalog_tf.nn.Dense`."""
+        """Yield the variables with their canonical names and axes; see `rlcatalog_tf.nn.Dense`."""
         for name in ("query", "key", "value", "position", "output"):
             yield name, getattr(self, name), (1, 0)
         yield "content_bias", self.content_bias, None
@@ -160,9 +161,9 @@ class Attention:
 
 
 class Gate:
-    """GRU that serves as a gate between the stream x and a sublayer's output y.
+    """GRU-style gate that combines the stream x with a sublayer's output y.
 
-    `w` maps y to r, z and the candidate, in this order of columns. `u` maps x to r and z; `u_candidate` maps r·x.
+    `w` maps y to r, z and the candidate, with columns in this order. `u` maps x to r and z; `u_candidate` maps r·x.
     """
 
     def __init__(self, dim: int, bias: float) -> None:
@@ -179,7 +180,7 @@ class Gate:
         return x + tf.sigmoid(z - self.bias) * (candidate - x)
 
     def canonical(self) -> Names:
-        """Yield the variables in canonical form; see `rlcatalog_tf.nn.Dense`."""
+        """Yield the variables with their canonical names and axes; see `rlcatalog_tf.nn.Dense`."""
         yield "w", self.w, (1, 0)
         yield "u", self.u, (1, 0)
         yield "u_candidate", self.u_candidate, (1, 0)
@@ -193,7 +194,7 @@ class LayerNorm:
         self.weight, self.bias = tf.Variable(tf.ones([dim])), tf.Variable(tf.zeros([dim]))
 
     def __call__(self, x: Any) -> Any:
-        """Map `[..., dim]` to the same shape."""
+        """Map `[..., dim]` to an output of the same shape."""
         centred = x - tf.reduce_mean(x, axis=-1, keepdims=True)
         variance = tf.reduce_mean(tf.square(centred), axis=-1, keepdims=True)
         return centred * tf.math.rsqrt(variance + EPSILON) * self.weight + self.bias
@@ -204,7 +205,7 @@ def _initial_matrix(rows: int, columns: int) -> Any:
 
 
 def _matrix(rows: int, columns: int) -> Any:
-    """Return a variable `[columns, rows]`, TensorFlow's layout; its canonical form is `[rows, columns]`."""
+    """Return a variable in TensorFlow's layout `[columns, rows]`; its canonical form is `[rows, columns]`."""
     return tf.Variable(_initial_matrix(rows, columns))
 
 
@@ -218,7 +219,7 @@ class _Model(TransformerModel, TFModelV2):
 
 
 class AttentionWrapper(AroundTrunk, _Model):
-    """A gated transformer after a trunk, then logits and a value; see `AroundTrunk`."""
+    """Gated transformer after a trunk, followed by logits and a value; see `AroundTrunk`."""
 
 
 class GTrXLNet(ByItself, _Model):

@@ -1,4 +1,4 @@
-"""GTrXL in PyTorch: the gated transformer, around a trunk and standalone."""
+"""The gated transformer (GTrXL) in PyTorch, around a trunk and standalone."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Transformer(nn.Module):
         self.register_buffer("places", torch.arange(self.slots + 1)[:, None], persistent=False)
 
     def initial_state(self) -> list[Tensor]:
-        """Return the state at the start of an episode: memory `[units, slots, dim]` and number of steps in it."""
+        """Return the initial state of an episode: the memory `[units, slots, dim]` and the number of steps in it."""
         weight = self.input.weight
         memory = weight.new_zeros(len(self.units), self.slots, self.sizes.attention_dim)
         return [memory, weight.new_zeros((), dtype=torch.int32)]
@@ -93,16 +93,16 @@ class Transformer(nn.Module):
     def _outside(self, key: Tensor, length: int) -> Tensor:
         """Return which of the window's slots and steps a step cannot see, `[T, window + T]`.
 
-        Step t sees the keys t, …, t + window; the last is step t.
+        Step t sees the keys t, …, t + window, where the last key is step t itself.
         """
         later = key - key[:length, None]
         return (later < 0) | (later > key.shape[0] - length)
 
     def _carried(self, inputs: Tensor, held: Tensor, seq_lens: Tensor | None) -> list[Tensor]:
-        """Return the state after the sequences: the last slots up to the end of each sequence.
+        """Return the state after the sequences: the last slots before the end of each sequence.
 
         Args:
-            inputs: Inputs of the units, preceded by the memory: `[S, units, slots + T, dim]`.
+            inputs: The units' inputs, preceded by the memory: `[S, units, slots + T, dim]`.
             held: Number of steps in the memory.
             seq_lens: Lengths.
         """
@@ -128,13 +128,13 @@ class Unit(nn.Module):
         self.mlp_gate = Gate(dim, bias)
 
     def forward(self, x: Tensor, seen: Tensor, hidden: Tensor, table: Tensor) -> Tensor:
-        """Map the unit's input to its output, both `[S * T, dim]`; see `Attention` for the other arguments."""
+        """Map the unit's input to its output, both of shape `[S * T, dim]`; see `Attention` for the other arguments."""
         x = self.attention_gate(x, self.attention(seen, hidden, table))
         return self.mlp_gate(x, self.mlp(self.norm(x)))  # type: ignore[no-any-return]
 
 
 class Attention(nn.Module):
-    """Multi-head attention with relative positions and no biases, between a layer normalisation and a ReLU."""
+    """Multi-head attention with relative positions and without biases, between a layer normalisation and a ReLU."""
 
     def __init__(self, sizes: AttentionConfig) -> None:
         super().__init__()
@@ -147,12 +147,12 @@ class Attention(nn.Module):
         self._scale = self.head_dim**-0.5
 
     def forward(self, seen: Tensor, hidden: Tensor, table: Tensor) -> Tensor:
-        """Compute the attention of each step of sequences.
+        """Compute the attention for each step of the sequences.
 
         Args:
             seen: The window's slots, followed by the steps, `[S, K, dim]`.
-            hidden: Which of these are hidden from each step, `[S, T, K]`.
-            table: Sinusoids of the distances window, …, 0.
+            hidden: Mask of the slots and steps that are hidden from each step, `[S, T, K]`.
+            table: Sinusoids for the distances window, …, 0.
 
         Returns:
             `[S * T, dim]`.
@@ -161,7 +161,7 @@ class Attention(nn.Module):
         return F.linear(found, self.output).relu()
 
     def _sequences(self, seen: Tensor, hidden: Tensor, table: Tensor) -> Tensor:
-        """Return the concatenated outputs of the heads."""
+        """Return the heads' concatenated outputs."""
         sequences, keys, _ = seen.shape
         length = hidden.shape[1]
         normal = self.norm(seen)
@@ -179,10 +179,10 @@ class Attention(nn.Module):
         return found.permute(1, 2, 0, 3).reshape(sequences * length, -1)
 
     def _step(self, seen: Tensor, hidden: Tensor, table: Tensor) -> Tensor:
-        """Compute the same result for one step per sequence, in a different order of summation.
+        """Compute the same result for one step per sequence, but sum in a different order.
 
-        With one query it is cheaper to transform the query, (K n)·q = n·(Kᵀ q), than to project each step of the
-        window. No projections are stored between steps, as they would be outdated after a weight update.
+        With only one query, transforming the query, (K n)·q = n·(Kᵀ q), is cheaper than projecting each step of the
+        window. No projections are stored between steps, because a weight update would make them outdated.
         """
         normal = self.norm(seen)
         query = F.linear(normal[:, -1], self.query)
@@ -209,9 +209,9 @@ class Attention(nn.Module):
 
 
 class Gate(nn.Module):
-    """GRU that serves as a gate between the stream x and a sublayer's output y.
+    """GRU-style gate that combines the stream x with a sublayer's output y.
 
-    `w` maps y to r, z and the candidate, in this order of rows. `u` maps x to r and z; `u_candidate` maps r·x.
+    `w` maps y to r, z and the candidate, with rows in this order. `u` maps x to r and z; `u_candidate` maps r·x.
     """
 
     def __init__(self, dim: int, bias: float) -> None:
@@ -230,7 +230,7 @@ class Gate(nn.Module):
 
 
 def _from(x: Tensor, axis: int, start: int) -> Tensor:
-    """Return `x` from a position onwards. The position is usually 0, and skipping the view then saves time."""
+    """Return `x` from the entry `start` onwards; for 0, the usual case, `x` itself, which saves making a view."""
     return x.narrow(axis, start, x.shape[axis] - start) if start else x
 
 
@@ -247,7 +247,7 @@ class _Model(TransformerModel, TorchModelV2):
 
 
 class AttentionWrapper(AroundTrunk, _Model):
-    """A gated transformer after a trunk, then logits and a value; see `AroundTrunk`."""
+    """Gated transformer after a trunk, followed by logits and a value; see `AroundTrunk`."""
 
 
 class GTrXLNet(ByItself, _Model):

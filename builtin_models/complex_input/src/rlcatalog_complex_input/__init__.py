@@ -1,1 +1,1 @@
-"""The complex-input network of rlcatalog, for PyTorch and TensorFlow: one net for each part of an observation."""
+"""Complex-input network for rlcatalog, in PyTorch and TensorFlow: one net for each part of an observation."""

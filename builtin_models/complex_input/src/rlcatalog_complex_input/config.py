@@ -1,4 +1,4 @@
-"""Config key of this package, and the layers after the networks."""
+"""Config key for the complex-input network, and the layers after its nets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class ComplexInputConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Config keys for the complex-input network."""
 
     input_nets: Annotated[
-        dict[str, str], Meta(description="path of an observation part → name of its model; other parts: the best fit")
+        dict[str, str], Meta(description="path of an observation part → name of its model; the others get the best fit")
     ] = {}
 
 
@@ -29,13 +29,13 @@ def ending(config: Mapping[str, Any], width: int, num_outputs: int | None) -> Ou
         num_outputs: Width of the output, or None for a trunk.
 
     Raises:
-        ConfigError: `free_log_std` is set with an odd number of outputs, or `no_final_linear` without
+        ConfigError: `free_log_std` is set although the number of outputs is odd, or `no_final_linear` is set without
             `post_fcnet_hiddens`.
     """
     layers = post_fcnet(config)
     if config.get("no_final_linear") and num_outputs is not None and not layers:
         raise ConfigError(
-            "no_final_linear makes the last of the post_fcnet layers the output, but post_fcnet_hiddens is empty."
+            "no_final_linear uses the last post_fcnet layer as the output, but post_fcnet_hiddens is empty."
             " Set post_fcnet_hiddens, or no_final_linear=False."
         )
     return output_plan(config, width, layers, num_outputs)

@@ -1,4 +1,4 @@
-"""The complex-input network: code shared by both frameworks."""
+"""Framework-independent code for the complex-input network."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from rlcatalog_complex_input.plans import Net, Plan, plan
 
 
 class ComplexInput(ModelV2):
-    """A network for each part of the observation, concatenated features, dense layers, then logits and a value.
+    """One network per part of the observation, followed by dense layers, logits and a value.
 
-    The catalog chooses a network for each part, unless `input_nets` names one. The items of a list share networks.
-    Their features are averaged over the items, and the length of the list is an additional feature. With
-    `vf_share_layers=False` the value has separate networks and layers. Built as a trunk (`num_outputs=None`), the
-    network ends with the `post_fcnet` layers, or with the concatenated features.
+    The catalog chooses a network for each part, unless `input_nets` names one. All items of a list share the same
+    networks. The features are averaged over the items, and the list's length is an additional feature. With
+    `vf_share_layers=False`, the value has separate networks and layers. When built as a trunk (`num_outputs=None`), the
+    network ends with the `post_fcnet` layers or, without them, with the concatenated features.
 
     Attributes:
         ops: The framework's tensor operations.
         stack_class: The framework's stack of dense layers.
         outputs_class: The framework's `OutputLayers`.
         list_class: The framework's container for several layers.
-        dtype_of: Function that returns the dtype of a model's weights.
+        dtype_of: The framework's function that returns the dtype of a model's weights.
     """
 
     ops: TensorOps
@@ -77,7 +77,7 @@ class ComplexInput(ModelV2):
         return last_values(self, self._features)
 
     def inner_models(self) -> dict[str, ModelV2]:
-        """Return the nets, keyed by their parts' paths. Their losses, metrics and update_ops belong to the model."""
+        """Return the nets, keyed by their parts' paths; their losses, metrics and update_ops belong to the model."""
         models = {f"{path}: ": net for path, net in zip(self.__paths, self.nets, strict=True)}
         if self.value_nets is not None:
             models |= {f"value: {path}: ": net for path, net in zip(self.__paths, self.value_nets, strict=True)}
@@ -92,7 +92,7 @@ class ComplexInput(ModelV2):
 
 
 def plan_for(model: Any) -> Plan:
-    """Return the plan for a complex-input network, from its constructor's arguments.
+    """Return the plan for a complex-input network, based on its constructor's arguments.
 
     Raises:
         UnsupportedSpaceError: The observations are not encoded.
@@ -111,25 +111,25 @@ def plan_for(model: Any) -> Plan:
 
 
 def build_net(model: Any, net: Net, name: str) -> Any:
-    """Build the net of a part, as a trunk.
+    """Build a part's net as a trunk.
 
     Raises:
         ModelContractError: The net does not set `num_outputs`, the width of its features.
-        NotServedError: The net has a state, or requests more than the current observation.
+        NotServedError: The net has a state, or requests other inputs than the current observation.
     """
     cls = net.component.load(model.framework)
     config = net.request.config
     made = assemble([ModelPart(cls)], net.space, model.action_space, None, lambda: plain(config), name)
     if not isinstance(made.num_outputs, int):
         raise ModelContractError(
-            f"{cls.__name__} was built for {net.part.path} with num_outputs=None, but did not set self.num_outputs to"
-            " the width of its features."
+            f"{cls.__name__} was built as a trunk for {net.part.path} (num_outputs=None), but did not set "
+            "self.num_outputs to the width of its features."
         )
     views = sorted(set(made.view_requirements) - {"obs"})
     if views or list(made.get_initial_state()):
         wants = f"requests the views {views}" if views else "has a state"
         raise NotServedError(
-            f"{net.part.path}: {cls.__name__} {wants}; a net for one part sees only the current observation. Name a"
-            " different one in input_nets, and put the memory after complex_input."
+            f"{net.part.path}: {cls.__name__} {wants}, but the net for a part sees only the current observation. Name "
+            "a different net in input_nets, and put the memory after complex_input."
         )
     return made

@@ -1,6 +1,7 @@
-"""Parts of an observation: find their paths, read their tensors and join their features.
+"""Parts of an observation: their paths, their tensors and their concatenated features.
 
-The code is the same for all frameworks. N counts rows and, in lists, places; M counts the places in a list.
+This code is the same for all frameworks. N is the number of rows (inside lists, of rows times places); M is the number
+of places in a list.
 """
 
 from __future__ import annotations
@@ -19,33 +20,33 @@ class OneHots:
     """One-hot encoder for integers.
 
     Attributes:
-        entries: For each column, the entry of the observation that it encodes, `[n]`.
-        values: For each column, the value that sets it, `[n]`.
+        entries: The entry of the observation that each column encodes, `[n]`.
+        values: The value that sets each column to 1, `[n]`.
     """
 
     entries: Array
     values: Array
 
     def of(self, x: Any, ops: TensorOps) -> Any:
-        """Return the one-hots `[N, n]` of integers `[N, *shape]`."""
+        """Return integers `[N, *shape]` as one-hot vectors `[N, n]`."""
         entries = ops.columns_at(ops.flat(ops.integers(x)), self.entries)
         return ops.as_type(entries == ops.tensor(self.values, entries), "float32")
 
 
 @dataclass(frozen=True, eq=False)
 class ObservationPart:
-    """A part of the observation with its network.
+    """Part of the observation that has its own network.
 
     Attributes:
         index: Index of its net.
-        path: Its path: `obs['camera']`; items of a list as `obs['units'][:]`.
-        steps: Keys and positions that lead to it, starting from the observation or from the item of its list.
-        depth: The number of nested lists around it.
-        shape: Shape of the net's input, without axes for batch and places.
-        hot: One-hot encoder for its integers (Discrete and MultiDiscrete), or None.
-        integers: Shape of its integers (Discrete and MultiDiscrete).
-        columns: Its columns in the encoded observation or item, if its net reads them (Text, Graph and OneOf).
-        codec: Its preprocessor (Text, Graph and OneOf).
+        path: Path of the part: `obs['camera']`; items of a list as `obs['units'][:]`.
+        steps: Keys and positions that lead to the part, starting from the observation or from the item of its list.
+        depth: Number of nested lists around the part.
+        shape: Shape of the net's input, without the axes for batch and places.
+        hot: One-hot encoder for the part's integers (Discrete and MultiDiscrete), or None.
+        integers: Shape of the part's integers (Discrete and MultiDiscrete).
+        columns: Columns of the part in the encoded observation or item, if its net reads them (Text, Graph and OneOf).
+        codec: Preprocessor of the part (Text, Graph and OneOf).
     """
 
     index: int
@@ -61,15 +62,16 @@ class ObservationPart:
 
 @dataclass(frozen=True, eq=False)
 class Items:
-    """List of variable length: its items' features are averaged, and its length is a feature.
+    """List of variable length, whose items' features are averaged and whose length is a feature.
 
     Attributes:
         index: Index of the list.
         path: Its path.
         steps: As in `ObservationPart`.
         max_len: Number of places.
-        parts: Parts of an item; empty for items without values.
-        columns: The items' columns in the surrounding observation if a part of an item is read from there, or None.
+        parts: Parts of each item; empty for items without values.
+        columns: The items' columns in the surrounding observation if some part of an item is read from there; otherwise
+            None.
         item_size: Width of one encoded item.
     """
 
@@ -83,11 +85,12 @@ class Items:
 
 
 class Inputs:
-    """Inputs of the networks for one batch.
+    """The networks' inputs for one batch.
 
     Attributes:
-        tensors: The input of each net, `[N, *shape]`, where N counts rows and, in lists, places.
-        taken: For each list, which places are filled, boolean `[N, M]`.
+        tensors: The input of each net, `[N, *shape]`, where N is the number of rows (inside lists, of rows times
+            places).
+        taken: Boolean arrays `[N, M]` that mark the filled places of each list.
 
     Args:
         dtype: The dtype of the model's weights.
@@ -102,15 +105,15 @@ class Inputs:
 def read(
     parts: Sequence[ObservationPart | Items], obs: Any, flat: Any, ops: TensorOps, inputs: Inputs, around: Any = None
 ) -> None:
-    """Collect the input of each net.
+    """Collect every net's input.
 
     Args:
         parts: The parts of the observation.
         obs: Observations as models see them: a tensor, or a structure of tensors.
-        flat: The encoded observations, `[B, size]`; None if they were given as structures.
+        flat: The encoded observations, `[B, size]`; None if the observations are structures.
         ops: The framework's tensor operations.
         inputs: List that collects the results.
-        around: Which places of the surrounding list are filled, `[N]`; None outside lists.
+        around: Boolean array `[N]` that marks the filled places of the surrounding list; None outside lists.
     """
     for part in parts:
         x = obs
@@ -136,7 +139,7 @@ def read(
 
 
 def _are_integers(x: Any, part: ObservationPart, ops: TensorOps) -> bool:
-    """Return whether a Discrete or MultiDiscrete was given as integers rather than as one-hots."""
+    """Return whether a Discrete or MultiDiscrete consists of integers rather than one-hot vectors."""
     shape, axes = x.shape, part.depth + 1
     if len(shape) - axes != len(part.integers):
         return False
@@ -156,7 +159,7 @@ def features(
     Args:
         parts: The parts of the observation.
         inputs: The result of `read`.
-        nets: A net for each part.
+        nets: The net for each part.
         ops: The framework's tensor operations.
         is_training: Passed to the nets.
     """
@@ -181,18 +184,18 @@ def _mean(features: Any, taken: Any, ops: TensorOps) -> Any:
 
 
 def width(parts: Sequence[ObservationPart | Items], nets: Sequence[Any]) -> int:
-    """Return the width of the concatenated features; each of `nets` has a width."""
+    """Return the width of the concatenated features, from the widths of all `nets`."""
     return sum(
         1 + width(part.parts, nets) if isinstance(part, Items) else int(nets[part.index].num_outputs) for part in parts
     )
 
 
 def pack(values: Any, codec: Preprocessor, ops: TensorOps, dtype: Any) -> Any:
-    """Encode results of `codec.restore` as `[N, size]`, for observations given as structures.
+    """Encode results of `codec.restore` as `[N, size]`, for observations that are structures.
 
     Args:
-        values: A tensor, or a structure of tensors; axes before those of the codec count as rows.
-        codec: The preprocessor; its size is not 0.
+        values: A tensor, or a structure of tensors; axes in front of the codec's own axes count as rows.
+        codec: The preprocessor, whose size must not be 0.
         ops: The framework's tensor operations.
         dtype: The dtype of the encoded values.
     """

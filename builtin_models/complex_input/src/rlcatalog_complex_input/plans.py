@@ -1,4 +1,4 @@
-"""The framework-independent plan: the parts of an observation and their networks."""
+"""Framework-independent plan for the parts of an observation and their networks."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ _OUTER: dict[str, Any] = {
 
 @dataclass(frozen=True, eq=False)
 class Net:
-    """Plan for the net of one part.
+    """Plan for one part's net.
 
     Attributes:
         part: The part.
         component: The catalog's choice.
         request: The request for the net.
-        space: The observation space to build it with: the part's space, or a float32 Box for values that a filter has
-            changed.
+        space: The observation space to build the net with: the part's space, or a float32 Box if a filter has changed
+            the values.
     """
 
     part: ObservationPart
@@ -54,8 +54,8 @@ class Plan:
     """Plan for a complex-input network.
 
     Attributes:
-        parts: The parts of the observation, lists with their items' parts inside.
-        nets: The net of each part, in the order of the parts' indices.
+        parts: The parts of the observation; lists contain the parts of their items.
+        nets: The net for each part, in the order of the parts' indices.
     """
 
     parts: tuple[ObservationPart | Items, ...]
@@ -63,7 +63,7 @@ class Plan:
 
 
 def plan(preprocessor: Preprocessor, request: Request, obs_space: Any = None) -> Plan:
-    """Find the parts of an observation and a network for each.
+    """Find the parts of an observation and choose a network for each of them.
 
     Args:
         preprocessor: The observation's preprocessor.
@@ -85,7 +85,7 @@ def plan(preprocessor: Preprocessor, request: Request, obs_space: Any = None) ->
         bounds = np.ravel(obs_space.low), np.ravel(obs_space.high)
     parts = finder.visit(preprocessor, restored, (), 0, 0, np.stack(bounds))
     if not finder.leaves:
-        raise errors.UnsupportedSpaceError(f"{preprocessor.info.path}: {preprocessor.info.describe()} holds no values.")
+        raise errors.UnsupportedSpaceError(f"{preprocessor.info.path}: {preprocessor.info.describe()} has no values.")
     spaces = [codec.observation_space for _, codec, _ in finder.leaves]
     if not preprocessor.structured and obs_space is not None:
         spaces = [obs_space]
@@ -124,15 +124,15 @@ class _Finder:
     def visit(
         self, codec: Preprocessor, values: Any, steps: tuple[Any, ...], depth: int, start: int, bounds: Array
     ) -> list[ObservationPart | Items]:
-        """Return the parts of a node.
+        """Return the parts below a node of the observation.
 
         Args:
             codec: Its preprocessor.
-            values: The restored values of one encoded observation, `[1, ...]`; in lists `[1, places, ...]`.
-            steps: Keys and positions that lead here.
-            depth: The number of nested lists around it.
-            start: Its first column in the encoded observation, or item.
-            bounds: The lowest and highest values of its columns, `[2, size]`.
+            values: The restored values of one encoded observation, `[1, ...]`; inside lists, `[1, places, ...]`.
+            steps: Keys and positions that lead to the node.
+            depth: Number of nested lists around the part.
+            start: The node's first column in the encoded observation or item.
+            bounds: The lowest and highest values of the node's columns, `[2, size]`.
         """
         if not codec.size:
             return []
@@ -160,8 +160,8 @@ class _Finder:
         places = slice(block.start, block.stop)
         if not np.array_equal(np.delete(bounds, places, 1), np.delete(codec.bounds(), places, 1)):
             raise errors.ConfigError(
-                f"{codec.info.path}: a filter changes the lengths of the lists, so that items cannot be distinguished"
-                f" from padding. Exclude them from the filter (filter_exclude=['{codec.info.path}.lengths'])."
+                f"{codec.info.path}: a filter changes the lists' lengths, which hides where padding"
+                f" starts. Exclude them from the filter (filter_exclude=['{codec.info.path}.lengths'])."
             )
         low, high = bounds[:, places].reshape(2, values.max_len, child.size)
         own = np.stack([low.min(0), high.max(0)])
@@ -199,7 +199,7 @@ def _one_hots(info: SpaceInfo) -> OneHots | None:
 
 
 def _find(request: Request, name: str | None, named: list[str]) -> Component:
-    """Return the catalog's net for a part; errors name the part as `input_nets` does."""
+    """Return the net that the catalog chooses for a part; errors name the part as `input_nets` does."""
     path = request.obs.path
     try:
         component = (request.catalog or default_catalog()).trunk(request, name)
@@ -212,6 +212,6 @@ def _find(request: Request, name: str | None, named: list[str]) -> Component:
     if component.declaration.slot != "trunk":  # type: ignore[attr-defined]
         raise errors.ConfigError(
             f"input_nets: for {path!r}: {component.name!r} is a {component.declaration.slot}, not a trunk."  # type: ignore[attr-defined]
-            " Name a model that takes observations."
+            " Name a model that takes observations as input."
         )
     return component

@@ -1,4 +1,4 @@
-"""Plugin declarations: the observations that the complex-input network takes, and its nets for their parts."""
+"""Plugin declarations: the observations that the complex-input network supports, and the nets for their parts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def match(request: Request) -> Match:
 
 
 def describe(request: Request) -> list[Stage]:
-    """Return each part with the stages of its net, followed by the common stages."""
+    """Return each part with its net's stages, followed by the stages that all parts share."""
     from rlcatalog_complex_input.description import stages
 
     return stages(request)
@@ -45,7 +45,7 @@ def rlcatalog_models() -> list[ModelSpec]:
                 "torch": "rlcatalog_complex_input.torch:ComplexInputNetwork",
                 "tf": "rlcatalog_complex_input.tf:ComplexInputNetwork",
             },
-            summary="Dict and Tuple observations with images: a net for each part, their concatenated features",
+            summary="one net for each part of a Dict or Tuple observation with images, and concatenated features",
             match=match,
             describe=describe,
             pinned_keys=pinned_keys,

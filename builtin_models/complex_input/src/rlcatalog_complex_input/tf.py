@@ -11,7 +11,7 @@ from rlcatalog_tf import OPS, DenseStack, OutputLayers, TFModelV2, tf
 
 
 class ComplexInputNetwork(ComplexInput, TFModelV2):
-    """A net for each part of the observation; see `ComplexInput`."""
+    """One network for each part of the observation; see `ComplexInput`."""
 
     ops, stack_class, outputs_class, list_class = OPS, DenseStack, OutputLayers, list
     dtype_of = staticmethod(lambda model: tf.float32)

@@ -9,7 +9,7 @@ from rlcatalog_torch import OPS, DenseStack, OutputLayers, TorchModelV2, dtype_o
 
 
 class ComplexInputNetwork(ComplexInput, TorchModelV2):
-    """A net for each part of the observation; see `ComplexInput`."""
+    """One network for each part of the observation; see `ComplexInput`."""
 
     ops, stack_class, outputs_class, list_class = OPS, DenseStack, OutputLayers, nn.ModuleList
     dtype_of = staticmethod(dtype_of)

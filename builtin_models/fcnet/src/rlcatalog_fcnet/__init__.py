@@ -1,1 +1,1 @@
-"""The fully connected network of rlcatalog, for PyTorch and TensorFlow."""
+"""Fully connected network for rlcatalog, in PyTorch and TensorFlow."""

@@ -1,4 +1,4 @@
-"""Config keys of this package, and the layers that they describe."""
+"""Config keys for the fully connected network, and the layers that they describe."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def plan(config: Mapping[str, Any], inputs: int, num_outputs: int | None) -> Out
         num_outputs: Width of the output, or None for a trunk.
 
     Raises:
-        ConfigError: `free_log_std` is set with an odd number of outputs.
+        ConfigError: `free_log_std` is set although the number of outputs is odd.
     """
     own = read_config(config, FcnetConfig)
     hidden = dense_specs(own.fcnet_hiddens, own.fcnet_activation, config, "fcnet")

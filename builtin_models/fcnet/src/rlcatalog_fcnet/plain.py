@@ -1,6 +1,6 @@
-"""Plain modules as models: code shared by both frameworks.
+"""Framework-independent code for using plain modules as models.
 
-Each framework's class derives from `Plain`, from a class that runs the framework's modules, and from the framework's
+Each framework's class inherits from `Plain`, from a class that runs the framework's modules, and from the framework's
 base class for models.
 """
 
@@ -32,36 +32,36 @@ class Plain(ModelV2):
     """Plain module that maps observations to features, followed by dense layers, logits and a value.
 
     `observations → module → features [B, F] → post_fcnet layers → logits [B, num_outputs]`, and a value layer that
-    reads the same features as the logits or, with `vf_share_layers=False`, a second module's features. Built as a trunk
-    (`num_outputs=None`), it ends with the features. A module whose class or factory takes `num_outputs` returns the
-    logits and the value itself.
+    reads the same features as the logits or, with `vf_share_layers=False`, a second module's features. When built as a
+    trunk (`num_outputs=None`), the model ends with the features. If the class or factory takes `num_outputs`, its
+    module returns the logits and the value itself.
 
     Each framework's class derives from this class and from the framework's base class for models, and implements the
     methods that are only declared here.
 
     Args:
         *args: See `ModelV2`.
-        **options: Keyword arguments for the class or factory: `custom_model_config`.
+        **options: Keyword arguments for the class or factory, from `custom_model_config`.
 
     Attributes:
-        input_space: Space of the module's input, without the batch axis.
-        is_instance: Whether the source is an instance.
+        input_space: Space for the module's input, without the batch axis.
+        is_instance: Whether the source is a module instance.
         module: The module.
         stack_class: The framework's `DenseStack`.
         outputs_class: The framework's `OutputLayers`.
-        channels_first: Whether the framework's convolutions expect channels before rows.
+        channels_first: Whether the framework's convolutions expect channels first.
         is_module: `is_module(value)` returns whether a value is a module or a module class of the framework.
-        unwrapped: `unwrapped(module)` returns the original of a compiled module.
+        unwrapped: `unwrapped(module)` returns the module that a compiled module wraps.
         copied: `copied(module)` returns a deep copy.
         run_module: `run_module(module, x, input_dict)` returns a module's outputs.
-        try_module: `try_module(module, rows)` runs a module in eval mode on encoded observations `[2, ...]` that `show`
-            has turned into its inputs, without side effects.
+        try_module: `try_module(module, rows)` runs a module in eval mode, without side effects. `rows` are encoded
+            observations `[2, ...]` that `show` has converted to the module's inputs.
         seen: `seen(x, leaf)` returns a leaf of the observation `[B, ...]` as the module sees it.
 
     Raises:
         ConfigError: An argument is unknown or missing, or a key has no effect here.
         ModelContractError: The module does not return features.
-        NotServedError: The module has a state.
+        NotServedError: The module has a recurrent state.
     """
 
     stack_class: Any
@@ -105,7 +105,7 @@ class Plain(ModelV2):
 
     @classmethod
     def of(cls, source: Any) -> type[Self]:
-        """Return the model class of a plain module: a class, an instance or a factory."""
+        """Return the model class for a plain module, given as a class, an instance or a factory."""
         code = code_of(source)
         fields = {"__doc__": code.__doc__, "__module__": cls.__module__, "_source": (source,)}
         return type(code.__name__, (cls,), fields)
@@ -134,7 +134,7 @@ class Plain(ModelV2):
         return features if self._alone else self.outputs.values(features)
 
     def show(self, encoded: Any) -> Any:
-        """Convert a tensor of encoded observations to the form that the module sees."""
+        """Convert a tensor of encoded observations to what the module sees."""
         codec = _codec_of(self.obs_space)
         obs = encoded if codec is None else codec.restore(encoded, tensor_ops(self.framework))
         return _seen(self._plan, obs, self)
@@ -142,7 +142,7 @@ class Plain(ModelV2):
     # --- internals ----------------------------------------------------------------------------------------------------
 
     def _inputs(self, rows: Array) -> tuple[Any, Any]:
-        """Return the space of the module's input, and the plan for creating it."""
+        """Return the space for the module's input, and the plan for creating that input."""
         if len(rows) == 1:
             return self.obs_space, None
         codec, config = _codec_of(self.obs_space), self.model_config
@@ -156,19 +156,19 @@ class Plain(ModelV2):
         name, config = type(self).__name__, self.model_config
         if self.is_instance and not config.get("vf_share_layers", True):
             raise ConfigError(
-                f"vf_share_layers=False: the value needs a second module, and {name} is an instance. Pass its class,"
+                f"vf_share_layers=False: the value needs a second module, but {name} is an instance. Pass its class,"
                 " or a function that creates one."
             )
         alone = f"{name} takes num_outputs, so it returns logits and value itself. Remove its num_outputs argument, or"
         if self._alone and self.num_outputs is None:
-            raise NotServedError(f"a memory or a head needs features [B, F], and {alone} the memory or head.")
+            raise NotServedError(f"a memory or a head needs features [B, F], but {alone} the memory or head.")
         idle = [key for key in _IDLE_ALONE if config.get(key)]
         idle += [] if config.get("vf_share_layers", True) else ["vf_share_layers"]
         if self._alone and idle:
             raise ConfigError(f"{idle[0]}={config[idle[0]]!r} has no effect: {alone} {idle[0]}.")
 
     def _make(self, options: Mapping[str, Any]) -> Any:
-        """Return the instance, or a new module from the class or factory."""
+        """Return the given instance, or a new module created by the class or factory."""
         source, name = self._source[0], type(self).__name__
         if self.is_instance:
             if options:
@@ -196,8 +196,8 @@ class Plain(ModelV2):
             module = source(*arguments, **given)
         if isinstance(module, type) or not self.is_module(module):
             raise ModelContractError(
-                f"{called} must return a module of framework {self.framework!r}, found {type(module).__name__}. Pass"
-                " framework= if it creates a module of another framework."
+                f"{called} must return a module of framework {self.framework!r}, found {type(module).__name__}. Pass "
+                "framework= if it creates a module for a different framework."
             )
         return self.unwrapped(module)
 
@@ -207,7 +207,7 @@ class Plain(ModelV2):
         # A scripted module's forward has no signature.
         code = getattr(getattr(module, "forward", None) or module.call, "__code__", None)
         if code is not None and "seq_lens" in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]:
-            raise NotServedError(f"{name}: its forward takes seq_lens. {_WAY_TO_MEMORY}")
+            raise NotServedError(f"{name}: its forward method takes seq_lens. {_WAY_TO_MEMORY}")
         with raised_as(lambda why: ModelContractError(f"{name} raised {why}, {where}."), CatalogError):
             output = self.try_module(module, rows[:1].repeat(2, axis=0))
         parts = list(output) if isinstance(output, tuple | list) else [output]
@@ -224,7 +224,7 @@ class Plain(ModelV2):
         seen = " and ".join(
             f"{type(part).__name__} of shape {shape}" for part, shape in zip(parts, shapes, strict=True)
         )
-        raise ModelContractError(f"{name} must return {wanted}; found {seen}, {where}.{way}")
+        raise ModelContractError(f"{name} must return {wanted}, found {seen}, {where}.{way}")
 
 
 def _codec_of(space: Any) -> Any:
@@ -242,12 +242,12 @@ def _brief(space: Any) -> str:
 
 @dataclass(frozen=True)
 class Leaf:
-    """Conversion of a leaf of the observation into a module's input: floats, moved channels, bounds scaled to [0, 1].
+    """Conversion of an observation leaf to a module's input: floats, moved channels, bounds scaled to [0, 1].
 
     Attributes:
-        axes: The axes of an image in the order in which the module reads them, or None.
-        low: Offset to subtract afterwards: a number, or an array of the shape that the module sees.
-        span: Divisor, or None for no offset and no division.
+        axes: An image's axes in the order in which the module expects them, or None.
+        low: Offset to subtract after the axes are moved: a number, or an array in the shape that the module sees.
+        span: Divisor to apply after the offset, or None to apply neither.
     """
 
     axes: tuple[int, ...] | None = None
@@ -256,14 +256,14 @@ class Leaf:
 
 
 def _example_rows(space: Any) -> Array:
-    """Return an encoded observation; for a Box, also the lowest and the highest."""
+    """Return an encoded observation; for a Box, also the lowest and the highest one."""
     if hasattr(space, "low"):
         return np.stack([np.clip(np.zeros_like(space.low), space.low, space.high), space.low, space.high])
     return (np.zeros(space.shape, space.dtype) + getattr(space, "start", 0))[None].astype(space.dtype)
 
 
 def _seen(plan: Any, value: Any, model: Plain) -> Any:
-    """Return a part of the observation as the module sees it; unchanged if the plan is None."""
+    """Convert a part of the observation to what the module sees; return it unchanged if the plan is None."""
     if isinstance(plan, dict):
         parts = value if isinstance(value, Mapping) else vars(value)
         return {name: _seen(inner, parts[name], model) for name, inner in plan.items()}
@@ -273,13 +273,13 @@ def _seen(plan: Any, value: Any, model: Plain) -> Any:
 
 
 def _inputs_of(value: Any, info: SpaceInfo | None, channels_first: bool | None, is_chw: bool) -> tuple[Any, Any]:
-    """Return the space of a module's input for a part of the observation, and the conversion plan.
+    """Return the space for a module's input from a part of the observation, and the conversion plan.
 
     Args:
-        value: The part as models see it: for one observation, for the lowest and for the highest.
-        info: Its space, or None inside lists, texts and graphs, which are passed as dicts.
-        channels_first: Whether the framework's images have channels first; None disables the conversion.
-        is_chw: Whether the environment's images have their channels first.
+        value: The part as models see it, for an ordinary observation, for the lowest and for the highest one.
+        info: The part's space, or None inside lists, texts and graphs, which are passed as dicts.
+        channels_first: Whether the framework expects images with channels first; None disables the conversion.
+        is_chw: Whether the environment's images have channels first.
     """
     from gymnasium.spaces import Dict, Tuple
 

@@ -1,4 +1,4 @@
-"""Plugin declarations: the observations that the fully connected network takes, and its stages."""
+"""Plugin declarations: the observations that the fully connected network supports, and its stages."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from rlcatalog.plugins import OUTPUT_KEYS
 
 
 def match(request: Request) -> Match:
-    """Return how well the network fits: well for vectors, only as a fallback for images."""
+    """Return how well the network fits: well for vectors, but only as a fallback for images."""
     if request.encoded_shape is None:
         return Match(
             None, "takes encoded observations; pass ModelCatalog.get_preprocessor_for_space(space).observation_space"
@@ -23,7 +23,7 @@ def match(request: Request) -> Match:
 
 
 def describe(request: Request) -> list[Stage]:
-    """Return the stages and their shapes."""
+    """Return the model's stages and their shapes."""
     from rlcatalog_fcnet.config import plan
 
     return plan(request.config, request.encoded_size, request.num_outputs).stages()

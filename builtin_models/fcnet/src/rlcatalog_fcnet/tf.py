@@ -10,7 +10,7 @@ from rlcatalog_tf import DenseStack, KerasModules, OutputLayers, TFModelV2, tf
 
 
 class FullyConnectedNetwork(FullyConnected, TFModelV2):
-    """Dense layers, then logits and a value; see `FullyConnected`."""
+    """Dense layers followed by logits and a value; see `FullyConnected`."""
 
     stack_class, outputs_class = DenseStack, OutputLayers
 
@@ -20,6 +20,6 @@ class FullyConnectedNetwork(FullyConnected, TFModelV2):
 
 
 class PlainModel(Plain, KerasModules, TFModelV2):
-    """Plain module, dense layers, then logits and a value; see `Plain`."""
+    """Plain module followed by dense layers, logits and a value; see `Plain`."""
 
     stack_class, outputs_class = DenseStack, OutputLayers

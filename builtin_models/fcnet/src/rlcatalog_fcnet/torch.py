@@ -8,12 +8,12 @@ from rlcatalog_torch import DenseStack, OutputLayers, TorchModelV2, TorchModules
 
 
 class FullyConnectedNetwork(FullyConnected, TorchModelV2):
-    """Dense layers, then logits and a value; see `FullyConnected`."""
+    """Dense layers followed by logits and a value; see `FullyConnected`."""
 
     stack_class, outputs_class = DenseStack, OutputLayers
 
 
 class PlainModel(Plain, TorchModules, TorchModelV2):
-    """Plain module, dense layers, then logits and a value; see `Plain`."""
+    """Plain module followed by dense layers, logits and a value; see `Plain`."""
 
     stack_class, outputs_class = DenseStack, OutputLayers

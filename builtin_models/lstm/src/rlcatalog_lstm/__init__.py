@@ -1,1 +1,1 @@
-"""The LSTM of rlcatalog, for PyTorch and TensorFlow."""
+"""LSTM for rlcatalog, in PyTorch and TensorFlow."""

@@ -1,4 +1,4 @@
-"""Config keys of this package, and the cell that they describe."""
+"""Config keys for the LSTM, and the cell that they describe."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ class LstmConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Initial(NamedTuple):
-    """Initial values of one gate's weight or bias: a framework-neutral name or a callable, and its arguments."""
+    """Initialiser for one gate's weight or bias: a framework-neutral name or a callable, and its arguments."""
 
     name: Any
     config: Mapping[str, Any]
 
 
 class CellPlan(NamedTuple):
-    """Framework-neutral LSTM cell. Each gate (input, forget, cell, output) is initialised separately.
+    """Framework-neutral LSTM cell. The gates (input, forget, cell, output) are initialised separately.
 
     Attributes:
         inputs: Width of its input.
-        size: Width of its output and of each of its two states.
-        input_weights: Initial values of the weights `[size, inputs]` of each gate.
-        recurrent_weights: Initial values of the weights `[size, size]` of each gate.
-        biases: Initial values of the biases `[size]` of each gate.
+        size: Width of the cell's output and of each of its two states.
+        input_weights: Initialiser for each gate's input weights `[size, inputs]`.
+        recurrent_weights: Initialiser for each gate's recurrent weights `[size, size]`.
+        biases: Initialiser for each gate's biases `[size]`.
     """
 
     inputs: int
@@ -60,7 +60,7 @@ class CellPlan(NamedTuple):
 
 
 def past_of(config: Mapping[str, Any], action: Any) -> PastInputs:
-    """Return the past inputs of the LSTM.
+    """Return the past actions and rewards that the LSTM reads.
 
     Args:
         config: The flat model config; missing keys take their defaults.
@@ -78,11 +78,11 @@ def plan(
     Args:
         config: The flat model config; missing keys take their defaults.
         trunk_width: Width of the trunk's output.
-        past: Past inputs of the LSTM.
+        past: Past inputs that the LSTM reads.
         num_outputs: Width of the output, or None for a trunk that ends with the cell.
 
     Raises:
-        ConfigError: A key is not supported with an LSTM; see `rlcatalog.models.memory_outputs`.
+        ConfigError: The config sets a key that an LSTM does not support; see `rlcatalog.models.memory_outputs`.
     """
     own = read_config(config, LstmConfig)
     outputs = memory_outputs(config, own.lstm_cell_size, num_outputs, "use_lstm")
@@ -100,7 +100,7 @@ def plan(
 
 
 def check_lengths(lengths: Sequence[int], steps: int) -> None:
-    """Raise an error unless the lengths of sequences fit their padding.
+    """Raise an error unless the sequences' lengths fit within the padding.
 
     Args:
         lengths: Lengths of the sequences.

@@ -1,6 +1,6 @@
-"""LSTM around a trunk: code shared by both frameworks.
+"""Framework-independent code for the LSTM around a trunk.
 
-Each framework's class derives from this class and then from the framework's base class for models.
+Each framework's class inherits from this class first and then from the framework's base class for models.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from rlcatalog_lstm.config import past_of, plan
 
 
 class AroundTrunk(ModelV2):
-    """An LSTM around a trunk, then logits and a value, which both read the LSTM's output.
+    """LSTM around a trunk, followed by logits and a value that both read the LSTM's output.
 
-    `[S * T, obs] → trunk → with previous action and reward → LSTM [S * T, cell] → logits [S * T, outputs]`. Built as a
-    trunk itself (`num_outputs=None`) it ends with the LSTM. Its state is `[h, c]`, each `[S, cell]`; it returns the
-    state at the end of each sequence, before the padding.
+    `[S * T, obs] → trunk → with previous action and reward → LSTM [S * T, cell] → logits [S * T, outputs]`. When built
+    as a trunk itself (`num_outputs=None`), the model ends with the LSTM. The state is `[h, c]`, each of shape
+    `[S, cell]`; the model returns the state at the end of each sequence, before the padding.
 
     Args:
         *args: See `ModelV2`.
@@ -43,7 +43,7 @@ class AroundTrunk(ModelV2):
         self._features: Any = None
 
     def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
-        """Compute the logits of sequences; see `ModelV2.forward`."""
+        """Compute the logits for sequences; see `ModelV2.forward`."""
         x, (h, c), lengths = self._inputs(input_dict, state, seq_lens)
         outputs_only = lengths is not None and bool(input_dict.get("outputs_only"))
         features, h, c = self.cell(x, h, c, lengths, self.time_major, outputs_only)
@@ -54,7 +54,7 @@ class AroundTrunk(ModelV2):
         return outputs(features), new_state
 
     def _inputs(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any], Any]:
-        """Return the inputs of the cell, `[S * T, width]`, its state, and sequence lengths (None for single steps)."""
+        """Return the cell's inputs `[S * T, width]`, its state, and the sequence lengths (None for single steps)."""
         raise NotImplementedError
 
     def value_function(self) -> Any:

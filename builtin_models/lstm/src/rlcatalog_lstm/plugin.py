@@ -6,7 +6,7 @@ from rlcatalog import ModelSpec, Request, Stage, hookimpl
 
 
 def describe(request: Request) -> list[Stage]:
-    """Return the stages and their shapes."""
+    """Return the model's stages and their shapes."""
     from rlcatalog_lstm.config import past_of, plan
 
     past = past_of(request.config, request.action)

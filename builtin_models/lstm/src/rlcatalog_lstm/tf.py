@@ -13,13 +13,13 @@ from rlcatalog_tf import OutputLayers, TFModelV2, add_time_dimension, features_o
 
 
 class LSTMCell:
-    """One LSTM layer with one bias (Hochreiter & Schmidhuber 1997, with Gers' forget gate).
+    """LSTM layer with a single bias (Hochreiter & Schmidhuber 1997, with the forget gate of Gers et al.).
 
-    The order of the gates is input, forget, cell, output. Kernels have TensorFlow's layout `[in, 4 size]`; their
-    canonical form has PyTorch's layout.
+    The gates are in the order input, forget, cell, output. Kernels are in TensorFlow's layout `[in, 4 size]`; their
+    canonical form is in PyTorch's layout.
 
     Args:
-        cell: Sizes and initial values of the cell.
+        cell: Sizes and initialisers of the cell.
     """
 
     def __init__(self, cell: CellPlan) -> None:
@@ -43,11 +43,11 @@ class LSTMCell:
             outputs_only: Whether only the outputs are needed.
 
         Returns:
-            Outputs `[S * T, size]`, zeros at padded places, and both states at the end of each sequence (with
+            Outputs `[S * T, size]`, with zeros at padded places, and both states at the end of each sequence (with
             `outputs_only`, at the end of the padding).
 
         Raises:
-            ModelContractError: A length is not between 1 and T (eagerly).
+            ModelContractError: A length is not between 1 and T (checked only in eager mode).
         """
         if outputs_only:  # running through the padding is faster than stopping at each sequence's end
             real = tf.reshape(tf.sequence_mask(seq_lens, steps_of(x, seq_lens)), [-1, 1])
@@ -68,7 +68,7 @@ class LSTMCell:
         return tf.cond(tf.equal(tf.shape(x)[0], tf.shape(seq_lens)[0]), step, sequences)  # type: ignore[no-any-return]
 
     def canonical(self) -> Iterator[tuple[str, Any, tuple[int, ...] | None]]:
-        """Yield (canonical name, variable, axes that turn its value into the canonical layout)."""
+        """Yield the canonical name, the variable, and the axes that transpose its value into the canonical layout."""
         yield "weight_ih", self.kernel, (1, 0)
         yield "weight_hh", self.recurrent, (1, 0)
         yield "bias", self.bias, None
@@ -84,7 +84,7 @@ class LSTMCell:
     def _sequences(
         self, x: Any, h: Any, c: Any, seq_lens: Any, time_major: bool, stops: bool = True
     ) -> tuple[Any, Any, Any]:
-        """Process sequences of any lengths; with `stops`, a state stays constant after its sequence ends."""
+        """Process sequences of any length; with `stops`, each state stays constant after its sequence ends."""
         if time_major:
             timed = add_time_dimension(x, seq_lens, time_major=True)
             shape = tf.concat([tf.shape(timed)[:2], [4 * self.size]], axis=0)
@@ -114,7 +114,7 @@ class LSTMCell:
 
 
 class LSTMWrapper(AroundTrunk, TFModelV2):
-    """An LSTM around a trunk, then logits and a value; see `AroundTrunk`."""
+    """LSTM around a trunk, followed by logits and a value; see `AroundTrunk`."""
 
     cell_class, outputs_class = LSTMCell, OutputLayers
 
@@ -135,6 +135,6 @@ class LSTMWrapper(AroundTrunk, TFModelV2):
 
 
 def _gates(initial: Sequence[Initial], shape: tuple[int, ...]) -> Any:
-    """Return the concatenated initial values of all gates: `[4 * shape[0], ...]`."""
+    """Return the initial values for all gates, concatenated to `[4 * shape[0], ...]`."""
     inputs = shape[0] if len(shape) == 1 else None
     return tf.concat([initial_value(shape, one.name, one.config, inputs) for one in initial], axis=0)

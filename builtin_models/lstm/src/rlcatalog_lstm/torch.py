@@ -16,12 +16,12 @@ from rlcatalog_torch import OPS, OutputLayers, TorchModelV2, add_time_dimension,
 
 
 class LSTMCell(nn.Module):
-    """One LSTM layer with one trainable bias (Hochreiter & Schmidhuber 1997, with Gers' forget gate).
+    """LSTM layer with a single trainable bias (Hochreiter & Schmidhuber 1997, with the forget gate of Gers et al.).
 
-    The order of the gates is input, forget, cell, output, as in torch.nn.LSTM.
+    The gates are in the order input, forget, cell, output, as in torch.nn.LSTM.
 
     Args:
-        cell: Sizes and initial values of the cell.
+        cell: Sizes and initialisers of the cell.
     """
 
     no_bias: Tensor
@@ -38,7 +38,7 @@ class LSTMCell(nn.Module):
     def forward(
         self, x: Tensor, h: Tensor, c: Tensor, seq_lens: Tensor | None, time_major: bool, outputs_only: bool = False
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Process sequences in the dtype of the weights.
+        """Process sequences in the weights' dtype.
 
         Args:
             x: Inputs `[S * T, inputs]`, padded to equal lengths.
@@ -49,7 +49,7 @@ class LSTMCell(nn.Module):
             outputs_only: Whether only the outputs are needed.
 
         Returns:
-            Outputs `[S * T, size]`, zeros at padded places, and both states at the end of each sequence (with
+            Outputs `[S * T, size]`, with zeros at padded places, and both states at the end of each sequence (with
             `outputs_only`, at the end of the padding).
 
         Raises:
@@ -93,7 +93,7 @@ class LSTMCell(nn.Module):
         return torch.stack(found, dim=1).flatten(0, 1), h, c
 
     def _packed(self, x: Tensor, h: Tensor, c: Tensor, lengths: list[int], steps: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Process sequences of different lengths; PyTorch gets only real rows, with the longest sequence first."""
+        """Process sequences of different lengths; PyTorch only receives unpadded rows, longest sequence first."""
         sizes = np.asarray(lengths)
         order = np.argsort(-sizes, kind="stable")
         t = np.arange(sizes.max())[:, None]
@@ -125,7 +125,7 @@ class LSTMCell(nn.Module):
 
 
 class LSTMWrapper(AroundTrunk, TorchModelV2):
-    """An LSTM around a trunk, then logits and a value; see `AroundTrunk`."""
+    """LSTM around a trunk, followed by logits and a value; see `AroundTrunk`."""
 
     cell_class, outputs_class = LSTMCell, OutputLayers
 
@@ -144,7 +144,7 @@ class LSTMWrapper(AroundTrunk, TorchModelV2):
 
 
 def _gates(initial: Sequence[Initial], shape: tuple[int, ...]) -> Tensor:
-    """Return the concatenated initial values of all gates: `[4 * shape[0], ...]`."""
+    """Return the initial values for all gates, concatenated to `[4 * shape[0], ...]`."""
     gates, inputs = torch.empty(len(initial), *shape), shape[0] if len(shape) == 1 else None
     for gate, one in zip(gates, initial, strict=True):
         initialize(gate, one.name, one.config, inputs)

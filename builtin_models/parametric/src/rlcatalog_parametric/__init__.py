@@ -1,1 +1,1 @@
-"""Parametric actions: a head that reads action masks and embeddings of the available actions."""
+"""Head for parametric actions, which reads action masks and embeddings of the available actions."""

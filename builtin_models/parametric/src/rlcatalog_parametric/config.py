@@ -1,4 +1,4 @@
-"""Config keys of this package, and the head's inputs in an observation."""
+"""Config keys for parametric actions, and the parts of an observation that the head reads."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from rlcatalog.spaces import SpaceInfo
 
 
 class ParametricConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Config keys of parametric actions."""
+    """Config keys for parametric actions."""
 
     use_parametric: Annotated[
         bool | None,
         Meta(
-            description="read action masks and embeddings; None: if the observation has them and no custom_model is"
-            " set (which reads them itself); True: also around a custom_model"
+            description="read action masks and embeddings. None: only if the observation has them and no custom_model "
+            "is set, since a custom model reads them itself; True: also around a custom_model"
         ),
     ] = None
     action_embeddings_key: Annotated[
-        str, Meta(description="key of the embeddings of the available actions in Dict observations")
+        str, Meta(description="key of the available actions' embeddings in Dict observations")
     ] = "avail_actions"
 
 
 class HeadInputs(NamedTuple):
-    """The head's inputs in an observation.
+    """Parts of an observation that the head reads.
 
     Attributes:
-        actions: Number of actions of a Discrete, 0 for other action spaces.
+        actions: Number of actions in a Discrete space; 0 for other action spaces.
         embeddings: Key of the embeddings, or None.
         size: Width of one embedding.
         listed: Whether the embeddings are a list whose length is the number of available actions.
@@ -101,39 +101,40 @@ def layout(obs: SpaceInfo, action: SpaceInfo, config: Mapping[str, Any]) -> Head
         return HeadInputs(n, key, found.shape[1], False, mask)
     raise ConfigError(
         f"{found.path}: {found.describe()} is not a list of embeddings for {action.describe()}: expected a Box of shape"
-        f" ({n}, E), or Repeated(Box(E,), {n}). If it is an action mask, set the model config key 'action_mask_key' to"
-        f" {key!r}; if it is something else, set 'action_embeddings_key' to another key."
+        f" ({n}, E), or Repeated(Box(E,), {n}). If it is an action mask, set the model config key 'action_mask_key' "
+        f"to {key!r}; otherwise set 'action_embeddings_key' to a different key."
     )
 
 
 def plan(config: Mapping[str, Any], found: HeadInputs, width: int, num_outputs: int | None) -> OutputPlan:
-    """Return the last layers of the head: the logits (or, with embeddings, the intent) and the value.
+    """Return the head's last layers: for the logits (or, with embeddings, the intent) and for the value.
 
     Args:
         config: The flat model config; missing keys take their defaults.
         found: Inputs of the head.
         width: Width of the trunk's output.
-        num_outputs: Width of the output, or None for features.
+        num_outputs: Width of the output, or None to return features.
 
     Raises:
-        ConfigError: `no_final_linear` is set; or there are embeddings, and the outputs are not one logit per action.
+        ConfigError: `no_final_linear` is set, or there are embeddings but the model does not output one logit per
+            action.
     """
     if read_config(config, KernelConfig).no_final_linear:
         raise ConfigError(
-            "no_final_linear with parametric actions: the trunk has the hidden layers, and the logits need a linear"
-            " layer after them. Remove no_final_linear, or set use_parametric to False."
+            "no_final_linear does not work with parametric actions: the logits need a linear layer after the trunk's "
+            "hidden layers. Remove no_final_linear, or set use_parametric to False."
         )
     if found.embeddings is None:
         return output_plan(config, width, [], num_outputs)
     if num_outputs is None:
         raise ConfigError(
-            f"obs[{found.embeddings!r}]: embeddings define an output for each action, but features are requested"
-            f" (num_outputs=None), for example by a dueling interface. Request num_outputs={found.actions}, or set"
+            f"obs[{found.embeddings!r}]: embeddings define one output per action, but features were requested "
+            f"(num_outputs=None), for example by a dueling interface. Request num_outputs={found.actions}, or set"
             " use_parametric to False to show the embeddings to the trunk."
         )
     if num_outputs != found.actions:
         raise ConfigError(
-            f"obs[{found.embeddings!r}]: embeddings give each of {found.actions} actions one output, but {num_outputs}"
-            " outputs are requested. Choose another action distribution, or set use_parametric to False."
+            f"obs[{found.embeddings!r}]: embeddings define one output per action, but {num_outputs} were requested for"
+            f" {found.actions} actions. Choose a different action distribution, or set use_parametric to False."
         )
     return output_plan(config, width, [], found.size)

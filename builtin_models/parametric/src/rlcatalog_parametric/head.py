@@ -1,4 +1,4 @@
-"""Parametric actions: code shared by both frameworks."""
+"""Framework-independent code for parametric actions."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from rlcatalog_parametric.mask_columns import read
 
 
 class ParametricHead(ModelV2):
-    """Logits for actions that the observation describes by embeddings, a mask, or both.
+    """Head that computes logits for actions which the observation describes by embeddings, a mask, or both.
 
     `rest of the observation → trunk [B, w] → intent [B, E]`; an action's logit is the dot product of the intent with
-    its embedding. Without embeddings, a linear layer computes the logits. If the model sees a mask, logits of forbidden
-    values are set to the dtype's lowest finite value. The value layer reads the trunk's features or, with
+    its embedding. Without embeddings, a linear layer computes the logits. If the model sees a mask, the logits of
+    forbidden values become the dtype's lowest finite value. The value layer reads the trunk's features or, with
     `vf_share_layers=False`, a separate trunk's features. With `num_outputs=None` and only a mask, the model returns the
     trunk's features.
 
     Args:
         *args: See `ModelV2`.
         trunk: The wrapped model; it sees the parts of the observation that the head does not read.
-        value_trunk: A separate trunk for the value, or None.
-        action_dist: Factory of the action distribution, which defines how a mask changes its inputs.
+        value_trunk: A separate trunk for the value function, or None.
+        action_dist: Factory for the action distribution, which defines how a mask changes its inputs.
 
     Attributes:
         ops: The framework's tensor operations.
@@ -75,7 +75,7 @@ class ParametricHead(ModelV2):
         return self.trunk.get_initial_state()  # type: ignore[no-any-return]
 
     def _allowed(self, obs: Any) -> Any:
-        """Return which values are allowed, booleans `[B, m]`; None if the observation does not determine it."""
+        """Return which values are allowed, as booleans `[B, m]`; None if the observation does not determine them."""
         allowed = None if self._shown is None else self._unmasked(self._shown.leaves(obs[self.layout.mask]))
         if self.layout.listed:
             listed = self.ops.taken(obs[self.layout.embeddings].lengths, self.layout.actions)
@@ -84,14 +84,14 @@ class ParametricHead(ModelV2):
 
     @staticmethod
     def features_of(trunk: Any, input_dict: Any, state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
-        """Run a trunk; implemented per framework."""
+        """Run a trunk; each framework implements this method."""
         raise NotImplementedError
 
     def _keep_constants(self) -> None:
         """Store the constants of `_unmasked` on the model's device."""
 
     def _unmasked(self, leaves: list[Any]) -> Any:
-        """Return which values the tensors of a mask allow, booleans `[B, m]`."""
+        """Return which values a mask's tensors allow, as booleans `[B, m]`."""
         raise NotImplementedError
 
     def _products(self, embeddings: Any, intent: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Action mask as models see it, and the mapping of its values to columns, one for each value that may be forbidden."""
+"""Action mask as models see it, and the mapping from its values to one column for each value that may be forbidden."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from rlcatalog_parametric.config import HeadInputs, layout
 
 
 class ShownMask:
-    """Mapping of values of an encoded mask to columns of `rlcatalog.actions.masks`.
+    """Mapping from the values of an encoded mask to columns of `rlcatalog.actions.masks`.
 
     Args:
         action: The action space.
-        shown: The observation space's entry for the mask; the kernel has checked its format.
+        shown: The mask's entry in the observation space; the kernel has already checked its format.
 
     Attributes:
-        places: For each column, the position of its value among all concatenated values of the mask; None if they are
-            in the same order and 0 forbids.
+        places: For each column, the position of its value among all concatenated values of the mask; None if columns
+            and values have the same order and 0 means forbidden.
         forbidding: For each column, the value that means forbidden.
 
     Raises:
-        ConfigError: Models see the mask only as one-hots (a MultiDiscrete).
+        ConfigError: Models see the mask only as one-hot vectors (it is a MultiDiscrete).
     """
 
     def __init__(self, action: SpaceInfo, shown: SpaceInfo) -> None:
@@ -37,8 +37,8 @@ class ShownMask:
         for leaf in (node for node in shown.walk() if not node.is_composite):
             if leaf.kind not in ("box", "multi_binary"):
                 raise ConfigError(
-                    f"{leaf.path}: models see {leaf.describe()} as one-hots, not as a mask. Declare it as"
-                    " MultiBinary or Box, or set use_parametric to False and mask what the model returns."
+                    f"{leaf.path}: models see {leaf.describe()} as one-hot vectors, not as a mask. Declare it as "
+                    "MultiBinary or Box, or set use_parametric to False and mask the model's outputs yourself."
                 )
             size += math.prod(leaf.shape or ())
         columns = action_codec(action).mask_places_in(shown)
@@ -48,14 +48,14 @@ class ShownMask:
         self.forbidding = forbidding
 
     def leaves(self, values: Any) -> list[Any]:
-        """Return the tensors `[B, ...]` of a mask in order."""
+        """Return a mask's tensors `[B, ...]` in order."""
         return list(_leaves(self._shown, values))
 
 
 def read(
     obs_space: Any, action_space: Any, config: Mapping[str, Any]
 ) -> tuple[HeadInputs, ShownMask | None, ActionMasks | None]:
-    """Return the entries that a head reads from the observations in a space.
+    """Return the entries that a head reads from a space's observations.
 
     Args:
         obs_space: The space of encoded observations.
@@ -63,8 +63,8 @@ def read(
         config: The flat model config.
 
     Returns:
-        The layout, the models' mask (None without a mask), and a check that each row allows an action (None if not
-        needed).
+        The layout, the mask as models see it (None without a mask), and a check that each row allows an action (None if
+        not needed).
     """
     obs = SpaceInfo.read(getattr(obs_space, "original_space", obs_space))
     action = SpaceInfo.read(action_space, "action")

@@ -1,4 +1,4 @@
-"""Plugin declarations: when the head is chosen, its inputs from the observation, and its stages."""
+"""Plugin declarations: when the head is chosen, what it reads from the observation, and its stages."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ def claims(request: Request) -> list[str]:
         )
     if found.claims and request.preprocessor is None:
         raise ConfigError(
-            "parametric: needs encoded observations; pass"
-            " ModelCatalog.get_preprocessor_for_space(space).observation_space."
+            "parametric needs encoded observations: pass "
+            "ModelCatalog.get_preprocessor_for_space(space).observation_space."
         )
     return found.claims
 
 
 def describe(request: Request) -> list[Stage]:
-    """Return the stages and their shapes."""
+    """Return the model's stages and their shapes."""
     from rlcatalog_parametric.config import layout, plan
     from rlcatalog_parametric.mask_columns import ShownMask
 

@@ -12,7 +12,7 @@ class ParametricActionsHead(ParametricHead, TFModelV2):
     """Logits for actions that the observation describes; see `ParametricHead`.
 
     Inside a caller's `tf.function`, a row that allows no action raises TensorFlow's InvalidArgumentError, unless
-    `is_training`.
+    `is_training` is set.
     """
 
     ops, outputs_class, features_of = OPS, OutputLayers, staticmethod(features_of)

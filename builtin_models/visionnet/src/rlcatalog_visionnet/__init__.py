@@ -1,1 +1,1 @@
-"""The convolutional network of rlcatalog, for PyTorch and TensorFlow."""
+"""Convolutional network for rlcatalog, in PyTorch and TensorFlow."""

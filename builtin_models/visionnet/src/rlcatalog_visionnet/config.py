@@ -30,14 +30,14 @@ class VisionnetConfig(msgspec.Struct, frozen=True, kw_only=True):
     conv_activation: Annotated[NameOrCallable, Meta(description="activation of the convolutions")] = "relu"
     conv_padding: Annotated[
         Literal["same", "valid"] | None,
-        Meta(description='padding of the convolutions; None: "valid" for the last, "same" for the others'),
+        Meta(description='padding of the convolutions; None: "valid" for the last one, "same" for the others'),
     ] = None
     conv_flatten: Annotated[
         bool, Meta(description="flatten the output of the convolutions, instead of requiring 1x1")
     ] = False
     image_scale: Annotated[
         float | bool | None,
-        Meta(description="factor for the pixels; None: 1/255 for uint8, otherwise no scaling; False: no scaling"),
+        Meta(description="scale factor for pixels; None: 1/255 for uint8, otherwise no scaling; False: no scaling"),
     ] = None
     conv_kernel_initializer: Annotated[NameOrCallable, Meta(description="initialiser of the kernels")] = None
     conv_kernel_initializer_config: InitConfig = None
@@ -48,8 +48,8 @@ class VisionnetConfig(msgspec.Struct, frozen=True, kw_only=True):
         filters = read_filters(self.conv_filters)
         if isinstance(filters, str) and self.conv_padding is not None:
             raise ConfigError(
-                f"config key 'conv_padding': the preset {filters!r} defines its padding, but found"
-                f" conv_padding={self.conv_padding!r}. Remove conv_padding, or write the layers as a list."
+                f"config key 'conv_padding': the preset {filters!r} defines its own padding, but found "
+                f"conv_padding={self.conv_padding!r}. Remove conv_padding, or write the layers as a list."
             )
         activation_name(self.conv_activation, "conv_activation")
         read_initializers(partial(getattr, self), "conv", "kernel", "bias")
@@ -67,23 +67,23 @@ def read_filters(value: Any) -> list[Filter] | str | None:
     An empty list counts as None, as in RLlib.
 
     Raises:
-        ConfigError: The value is invalid; the message shows the entry.
+        ConfigError: The value is invalid; the message shows the invalid entry.
     """
     if value is None or value == []:
         return None
     key = "config key 'conv_filters'"
     if isinstance(value, str):
         if value not in PRESETS:
-            raise ConfigError(f"{key}: unknown preset {shown(value)}.{nearest(value, PRESETS)} Known:"
-                              f" {', '.join(PRESETS)}; or give a list of [channels, kernel, stride].")  # fmt: skip
+            raise ConfigError(f"{key}: unknown preset {shown(value)}.{nearest(value, PRESETS)} Use"
+                              f" {', '.join(PRESETS)}, or a list of [channels, kernel, stride].")  # fmt: skip
         return value
     filters: list[Filter] = []
     for i, entry in enumerate(value):
         parts = list(entry) if isinstance(entry, list | tuple) else []
         kernel, stride = (_pair(part) for part in parts[1:]) if len(parts) == 3 else (None, None)
         if kernel is None or stride is None or not _positive(parts[0]):
-            raise ConfigError(f"{key}: entry {i} must be [channels, kernel, stride], integers >= 1, with kernel"
-                              f" and stride as one number or [height, width]; found {shown(entry)}.")  # fmt: skip
+            raise ConfigError(f"{key}: entry {i} must be [channels, kernel, stride] with integers >= 1, where kernel "
+                              f"and stride may also be [height, width]; found {shown(entry)}.")  # fmt: skip
         filters.append((parts[0], kernel, stride))
     return filters
 
@@ -98,11 +98,11 @@ def _pair(value: Any) -> Pair | None:
 
 
 def pixel_factor(config: Mapping[str, Any], dtype: Any) -> float | None:
-    """Return the factor for pixels, or None.
+    """Return the factor by which pixels are scaled, or None.
 
     Args:
         config: The flat model config.
-        dtype: NumPy dtype of the network's image space.
+        dtype: NumPy dtype of the image space.
     """
     if (scale := read_config(config, VisionnetConfig).image_scale) is None:
         return 1 / 255 if str(dtype) == "uint8" else None

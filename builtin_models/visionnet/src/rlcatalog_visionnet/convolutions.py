@@ -1,4 +1,4 @@
-"""Framework-independent convolutions: layers, their output sizes, and lists by name or image size."""
+"""Framework-independent convolutions: layers, their output sizes, and lists chosen by name or image size."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ class ConvSpec:
         channels: Number of output channels.
         kernel: Height and width of the kernel.
         stride: Vertical and horizontal step.
-        padding: `"same"` (output `ceil(n / stride)`; any odd extra row or column is at the bottom or right) or
-            `"valid"` (none).
+        padding: `"same"` (output `ceil(n / stride)`; if padding is uneven, the extra row or column is at the bottom or
+            right) or `"valid"` (no padding).
         size_in: Height and width of the input.
         activation: Neutral name or callable.
-        weights: Initialiser of the kernel: name or callable.
+        weights: Initialiser of the kernel: a name or a callable.
         weights_config: Arguments for that initialiser.
-        bias: Initialiser of the bias: name or callable.
+        bias: Initialiser of the bias: a name or a callable.
         bias_config: Arguments for that initialiser.
     """
 
@@ -70,7 +70,7 @@ class ConvSpec:
 
     @property
     def pads(self) -> tuple[Pair, Pair]:
-        """Numbers of zero rows above and below, and zero columns left and right."""
+        """Numbers of zero rows above and below, and of zero columns on the left and right."""
         if self.padding == "valid":
             return (0, 0), (0, 0)
         rows, columns = (
@@ -86,7 +86,7 @@ class ConvSpec:
 
     @property
     def label(self) -> str:
-        """Short text for tables: `8x8/4 same, relu`."""
+        """Short description for tables, such as `8x8/4 same, relu`."""
         stride = str(self.stride[0]) if self.stride[0] == self.stride[1] else by(self.stride)
         name = self.activation if isinstance(self.activation, str) else getattr(self.activation, "__name__", "custom")
         return f"{by(self.kernel)}/{stride} {self.padding}, {name}"
@@ -94,7 +94,7 @@ class ConvSpec:
 
 @dataclass(frozen=True)
 class PoolSpec:
-    """Max pooling: 3x3 windows at stride 2, with `"same"` padding."""
+    """Max pooling with 3x3 windows, stride 2 and `"same"` padding."""
 
     channels: int
     size_in: Pair
@@ -126,7 +126,7 @@ class ResidualSpec:
 
     @property
     def size(self) -> Pair:
-        """Height and width of input and output."""
+        """Height and width of the input and output."""
         return self.first.size_in
 
 
@@ -134,20 +134,21 @@ LayerSpec = ConvSpec | PoolSpec | ResidualSpec
 
 
 def by(numbers: Sequence[int]) -> str:
-    """Return `(8, 4)` as `8x4`."""
+    """Format `(8, 4)` as `8x4`."""
     return "x".join(map(str, numbers))
 
 
 def derived(size: Pair, padding: str | None) -> list[Filter]:
-    """Return a list that reduces an image of any size to 1x1.
+    """Return a list of convolutions that reduces an image of any size to 1x1.
 
-    The kernel depends on the side length along each axis: 8 with stride 4 above 44, 4 with stride 2 above 11, otherwise
-    3 with stride 1. Layers are added until no side exceeds 11, at least two, with 16, then 32, then 64 channels. A last
-    layer of 256 channels covers the rest. For 84x84 and 42x42 this gives RLlib's lists.
+    Along each axis, the kernel depends on the side length: 8 with stride 4 above 44, 4 with stride 2 above 11,
+        otherwise 3 with stride 1. At least two layers are added, until no side exceeds 11; they have 16, then 32, then
+        64 channels. A last layer with 256 channels covers the remaining area. For 84x84 and 42x42 images, this gives
+        RLlib's lists.
 
     Args:
         size: Height and width of the image.
-        padding: `conv_padding`; None means RLlib's rule.
+        padding: Value of `conv_padding`; None means RLlib's rule.
     """
     filters: list[Filter] = []
     while len(filters) < 2 or max(size) > 11:
@@ -159,7 +160,7 @@ def derived(size: Pair, padding: str | None) -> list[Filter]:
 
 
 def cover(size: Pair, padding: str | None, channels: int = 256) -> Filter:
-    """Return a last layer whose kernel covers the map, so that the output is 1x1."""
+    """Return a last layer whose kernel covers the whole feature map, so that the output is 1x1."""
     return channels, size, size if padding == "same" else (1, 1)
 
 
@@ -171,8 +172,9 @@ def lay_out(filters: Sequence[Filter], size: Pair, channels: int, padding: str |
         filters: The list.
         size: Height and width of the image.
         channels: Number of channels of the image.
-        padding: `"same"` or `"valid"` for all; None: `"valid"` for the last and `"same"` for the others.
-        options: Activation and initialisers, for `ConvSpec`.
+        padding: `"same"` or `"valid"` for all layers; None means `"valid"` for the last layer and `"same"` for the
+            others.
+        options: Activation and initialisers, as arguments of `ConvSpec`.
     """
     specs: list[ConvSpec] = []
     for i, (outputs, kernel, stride) in enumerate(filters):
@@ -187,8 +189,8 @@ def lay_out(filters: Sequence[Filter], size: Pair, channels: int, padding: str |
 def working_list(filters: Sequence[Filter], size: Pair, padding: str | None) -> list[Filter]:
     """Return a list of convolutions close to the given list that reduces the image to 1x1.
 
-    A last kernel that covers at least half of its input is enlarged to cover all of it; otherwise a layer is added. If
-    an earlier kernel does not fit, the result is the list from `derived`.
+    If the last kernel covers at least half of its input, it is enlarged to cover all of it; otherwise a layer is added.
+    If an earlier kernel does not fit, the result is the list that `derived` returns.
     """
     body = lay_out(filters, size, 1, padding, {})
     last = body[-1]
@@ -202,5 +204,5 @@ def working_list(filters: Sequence[Filter], size: Pair, padding: str | None) -> 
 
 
 def as_config(filters: Sequence[Filter]) -> list[list[Any]]:
-    """Return a list as users write it in a config."""
+    """Return a list of convolutions as users write it in a config."""
     return [[n, list(kernel), stride[0] if stride[0] == stride[1] else list(stride)] for n, kernel, stride in filters]

@@ -1,4 +1,4 @@
-"""The layers that the keys of this package describe."""
+"""Layers of the convolutional network, read from its config keys."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class ImagePlan:
     """Plan of a network.
 
     Attributes:
-        channels_first: Whether the channels are the first axis of the image.
-        layers: Convolutions, pools and residual blocks, in order.
+        channels_first: Whether the channels are the image's first axis.
+        layers: Convolutions, pooling layers and residual blocks, in order.
         activation: The activation after the last layer; `"linear"` if the last layer includes one.
-        output: The dense layers, logits and value, which read height x width x channels values in this order.
+        output: The dense layers, the logits and the value, which read height x width x channels values in this order.
         logits: The convolution that replaces the logits layer (`no_final_linear`), or None.
     """
 
@@ -49,7 +49,7 @@ def plan(config: Mapping[str, Any], shape: Sequence[int] | None, num_outputs: in
     """
     if shape is None or len(shape) != 3 or min(shape) < 1:
         raise UnsupportedSpaceError(
-            "visionnet needs images: encoded observations of rank 3 (height, width, channels); found"
+            "visionnet needs images, that is, encoded observations of rank 3 (height, width, channels); found"
             f" {'no Box' if shape is None else f'shape {tuple(shape)}'}."
             " Use fcnet, or reshape the observation in an environment wrapper."
         )
@@ -62,8 +62,8 @@ def plan(config: Mapping[str, Any], shape: Sequence[int] | None, num_outputs: in
     if num_outputs is not None and not dense and read_config(config, KernelConfig).no_final_linear:
         if not isinstance(last, ConvSpec) or last.size != (1, 1):
             raise ConfigError(
-                "no_final_linear makes the last layer the output, but the last convolution leaves"
-                f" {by((*last.size, last.channels))} instead of 1x1. Add post_fcnet_hiddens, or convolutions that"
+                "no_final_linear makes the last layer the output, but the last convolution's output is "
+                f"{by((*last.size, last.channels))} instead of 1x1. Add post_fcnet_hiddens, or convolutions that"
                 " reduce the image to 1x1."
             )
         logits, layers = last, layers[:-1]
@@ -75,7 +75,7 @@ def plan(config: Mapping[str, Any], shape: Sequence[int] | None, num_outputs: in
 
 
 def _layers(own: VisionnetConfig, size: Pair, channels: int) -> tuple[list[LayerSpec], Any, list[DenseSpec]]:
-    """Return the convolutions, the activation after the last one, and the preset's dense layer if it has one."""
+    """Return the convolutions, the activation after the last one, and the preset's dense layer, if any."""
     options, filters, padding = _options(own), read_filters(own.conv_filters), own.conv_padding
     preset = {"weights": "xavier_uniform", **options}  # its dense layer is initialised like its convolutions
     if filters == "impala":
@@ -96,7 +96,7 @@ def _layers(own: VisionnetConfig, size: Pair, channels: int) -> tuple[list[Layer
 
 
 def _options(own: VisionnetConfig) -> dict[str, Any]:
-    """Return activation and initialisers as arguments of `ConvSpec`."""
+    """Return the activation and the initialisers as arguments of `ConvSpec`."""
     options: dict[str, Any] = {"activation": activation_name(own.conv_activation, "conv_activation")}
     for kind, (name, arguments) in read_initializers(partial(getattr, own), "conv", "kernel", "bias").items():
         field = "weights" if kind == "kernel" else kind
@@ -105,7 +105,7 @@ def _options(own: VisionnetConfig) -> dict[str, Any]:
 
 
 def _impala(size: Pair, channels: int, options: Mapping[str, Any]) -> list[LayerSpec]:
-    """Return the sections of the residual net, each with a convolution, a pool and two residual blocks."""
+    """Return the residual net's sections, each with a convolution, a pooling layer and two residual blocks."""
     layers: list[LayerSpec] = []
     for outputs in convolutions.IMPALA:
         conv = ConvSpec(channels, outputs, (3, 3), (1, 1), "same", size, **{**options, "activation": "linear"})
@@ -119,7 +119,7 @@ def _impala(size: Pair, channels: int, options: Mapping[str, Any]) -> list[Layer
 
 def _check(convs: list[ConvSpec], filters: list[Filter], image: tuple[int, int, int], padding: str | None,
            flatten: bool, asked: Any) -> None:  # fmt: skip
-    """Raise an error unless each kernel fits and, without flattening, the result is 1x1."""
+    """Raise an error unless each kernel fits and, if the output is not flattened, it is 1x1."""
     last = convs[-1]
     if min(last.size) >= 1 and (flatten or last.size == (1, 1)):
         return
@@ -133,6 +133,6 @@ def _check(convs: list[ConvSpec], filters: list[Filter], image: tuple[int, int, 
         name, works = f"the preset {asked!r}", convolutions.derived(image[:2], None)
     advice = "" if min(last.size) < 1 else " Or set conv_flatten=True."
     raise ConfigError(
-        f"config key 'conv_filters': {name} does not suit images of {by(image)}: {what}. Layer by layer:"
-        f" {' -> '.join([f'image {by(image)}', *steps])}. A list that fits: {convolutions.as_config(works)}.{advice}"
+        f"config key 'conv_filters': {name} does not fit images of size {by(image)}: {what}. Layer by layer:"
+        f" {' -> '.join([f'image {by(image)}', *steps])}. This list fits: {convolutions.as_config(works)}.{advice}"
     )

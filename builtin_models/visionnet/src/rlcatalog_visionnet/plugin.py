@@ -1,4 +1,4 @@
-"""Plugin declarations: the observations that the convolutional network takes, and its stages."""
+"""Plugin declarations: the observations that the convolutional network supports, and its stages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def match(request: Request) -> Match:
 
 
 def describe(request: Request) -> list[Stage]:
-    """Return the stages and their shapes."""
+    """Return the model's stages and their shapes."""
     from rlcatalog_visionnet.convolutions import ConvSpec, PoolSpec
     from rlcatalog_visionnet.plan import plan
 
@@ -52,7 +52,7 @@ def rlcatalog_models() -> list[ModelSpec]:
         ModelSpec(
             name="visionnet",
             targets={"torch": "rlcatalog_visionnet.torch:VisionNetwork", "tf": "rlcatalog_visionnet.tf:VisionNetwork"},
-            summary="convolutions for images: RLlib's lists, a derived list for other sizes, nature, impala",
+            summary="convolutions for images: nature, impala, RLlib's lists, or a derived list for other sizes",
             match=match,
             describe=describe,
             config="rlcatalog_visionnet.config:VisionnetConfig",

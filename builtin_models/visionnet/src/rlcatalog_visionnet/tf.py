@@ -16,10 +16,10 @@ Named = Iterator[tuple[str, Any, tuple[int, ...] | None]]
 
 
 class Conv:
-    """Convolution with its activation; maps are `[B, H, W, C]`.
+    """Convolution with its activation; feature maps have shape `[B, H, W, C]`.
 
-    The kernel is stored `[height, width, in, out]`, as TensorFlow reads it; its canonical form is PyTorch's
-    `[out, in, height, width]`. A convolution with 1x1 output is computed as a matrix product.
+    The kernel is stored in TensorFlow's layout `[height, width, in, out]`; its canonical form is PyTorch's
+    `[out, in, height, width]`. A convolution whose output is 1x1 is computed as a matrix product.
     """
 
     def __init__(self, spec: ConvSpec) -> None:
@@ -36,7 +36,7 @@ class Conv:
         self.activate = activation(spec.activation)
 
     def __call__(self, x: Any) -> Any:
-        """Map `[B, H, W, C]` to the next map."""
+        """Map `[B, H, W, C]` to the next feature map."""
         if self.covers:
             output = self._product(x)[:, None, None, :]
         else:
@@ -46,7 +46,7 @@ class Conv:
         return output if self.activate is None else self.activate(output)
 
     def _product(self, x: Any) -> Any:
-        """Return the output `[B, out]` of the single window."""
+        """Return the output `[B, out]` for the only window."""
         spec = self.spec
         if spec.pads != ((0, 0), (0, 0)):
             x = tf.pad(x, ((0, 0), *spec.pads, (0, 0)))
@@ -58,13 +58,13 @@ class Conv:
         return tf.nn.bias_add(product, self.bias)
 
     def canonical(self) -> Named:
-        """Yield (canonical name, variable, axes that turn its value into the canonical layout)."""
+        """Yield the canonical name, the variable, and the axes that transpose its value into the canonical layout."""
         yield "weight", self.kernel, (3, 2, 0, 1)
         yield "bias", self.bias, None
 
 
 class Pool:
-    """Max pooling: 3x3 windows at stride 2."""
+    """Max pooling with 3x3 windows and stride 2."""
 
     def __call__(self, x: Any) -> Any:
         """Map `[B, H, W, C]` to `[B, H/2, W/2, C]`, rounded up."""
@@ -72,14 +72,14 @@ class Pool:
 
 
 class Residual:
-    """Residual block: activation, convolution, activation, convolution, plus the input."""
+    """Residual block: activation, convolution, activation, convolution; the input is added to the result."""
 
     def __init__(self, spec: ResidualSpec) -> None:
         self.activate = activation(spec.activation)
         self.first, self.second = Conv(spec.first), Conv(spec.second)
 
     def __call__(self, x: Any) -> Any:
-        """Map `[B, H, W, C]` to the same shape."""
+        """Map `[B, H, W, C]` to an output of the same shape."""
         inner = x if self.activate is None else self.activate(x)
         return x + self.second(self.first(inner))
 
@@ -88,7 +88,7 @@ LAYERS: dict[type[LayerSpec], Any] = {ConvSpec: Conv, PoolSpec: lambda spec: Poo
 
 
 class ConvStack:
-    """The convolutions of a plan, with flattened output."""
+    """A plan's convolutions, with flattened output."""
 
     def __init__(self, image_plan: ImagePlan) -> None:
         self.layers = [LAYERS[type(spec)](spec) for spec in image_plan.layers]
@@ -114,7 +114,7 @@ class ConvLogits(Conv):
 
 
 class VisionNetwork(Vision, TFModelV2):
-    """Convolutions, dense layers if configured, then logits and a value; see `Vision`."""
+    """Convolutions, followed by dense layers if configured, logits and a value; see `Vision`."""
 
     convs_class, stack_class, outputs_class, logits_class = ConvStack, DenseStack, OutputLayers, ConvLogits
 

@@ -15,15 +15,15 @@ from rlcatalog_visionnet.plan import ImagePlan
 
 
 def map_activation(value: Any) -> Any:
-    """Return the function for an activation of maps `[B, C, H, W]`, softmax over their channels; None for "linear"."""
+    """Return the function for an activation on maps `[B, C, H, W]`, with softmax over channels; None for "linear"."""
     return nn.Softmax2d() if value == "softmax" else activation(value)
 
 
 class Conv(nn.Conv2d):
-    """Convolution with its activation; maps are `[B, C, H, W]`, and `channels_last` in memory.
+    """Convolution with its activation; feature maps have shape `[B, C, H, W]` and are `channels_last` in memory.
 
-    The kernel is stored `channels_last`, the fastest format on CPUs and GPUs. A convolution with 1x1 output is computed
-    as a matrix product, which takes a third of the time.
+    The kernel is stored in `channels_last`, the fastest format on CPUs and GPUs. A convolution whose output is 1x1 is
+    computed as a matrix product, which takes a third of the time.
     """
 
     def __init__(self, spec: ConvSpec) -> None:
@@ -45,7 +45,7 @@ class Conv(nn.Conv2d):
         """Do nothing: the spec has already set the initial values."""
 
     def forward(self, input: Tensor) -> Tensor:
-        """Map `[B, C, H, W]` to the next map."""
+        """Map `[B, C, H, W]` to the next feature map."""
         if self.margins is not None:
             input = F.pad(input, self.margins)
         if self.covers:
@@ -59,7 +59,7 @@ class Conv(nn.Conv2d):
         return output if self.activate is None else self.activate(output)
 
     def _product(self, x: Tensor) -> Tensor:
-        """Return the output `[B, out]` of the single window."""
+        """Return the output `[B, out]` for the only window."""
         weight, (height, width) = self.weight, self.kernel_size
         if x.shape[2:] != (height, width):
             x = x[:, :, :height, :width]
@@ -69,7 +69,7 @@ class Conv(nn.Conv2d):
 
 
 class Pool(nn.Module):
-    """Max pooling: 3x3 windows at stride 2, padded like TensorFlow's "SAME"."""
+    """Max pooling with 3x3 windows and stride 2, padded as with TensorFlow's "SAME"."""
 
     def __init__(self, spec: PoolSpec) -> None:
         super().__init__()
@@ -82,7 +82,7 @@ class Pool(nn.Module):
 
 
 class Residual(nn.Module):
-    """Residual block: activation, convolution, activation, convolution, plus the input."""
+    """Residual block: activation, convolution, activation, convolution; the input is added to the result."""
 
     def __init__(self, spec: ResidualSpec) -> None:
         super().__init__()
@@ -90,7 +90,7 @@ class Residual(nn.Module):
         self.first, self.second = Conv(spec.first), Conv(spec.second)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map `[B, C, H, W]` to the same shape."""
+        """Map `[B, C, H, W]` to an output of the same shape."""
         inner = x if self.activate is None else self.activate(x)
         residual: Tensor = self.second(self.first(inner))
         return x + residual
@@ -100,7 +100,7 @@ LAYERS: dict[type[LayerSpec], Any] = {ConvSpec: Conv, PoolSpec: Pool, ResidualSp
 
 
 class ConvStack(nn.Module):
-    """The convolutions of a plan, with output flattened in channels-last order."""
+    """A plan's convolutions, with output flattened in channels-last order."""
 
     def __init__(self, image_plan: ImagePlan) -> None:
         super().__init__()
@@ -130,12 +130,12 @@ class ConvLogits(Conv):
 
 
 class VisionNetwork(Vision, TorchModelV2):
-    """Convolutions, dense layers if configured, then logits and a value; see `Vision`."""
+    """Convolutions, followed by dense layers if configured, logits and a value; see `Vision`."""
 
     convs_class, stack_class, outputs_class, logits_class = ConvStack, DenseStack, OutputLayers, ConvLogits
 
     def _scaled_images(self, x: Tensor, channels_first: bool, factor: float | None) -> Tensor:
-        """Return images `[B, C, H, W]` in the weights' memory format; a view if channels are last in memory."""
+        """Return images `[B, C, H, W]` in the weights' memory format, as a view if channels are last in memory."""
         if not channels_first:
             x = x.permute(0, 3, 1, 2)
         dtype = dtype_of(self)

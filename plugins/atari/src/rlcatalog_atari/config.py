@@ -1,4 +1,4 @@
-"""Config keys for Atari environments, and for the codecs for their pixels and RAM."""
+"""Config keys for Atari environments and for the codecs for their pixels and RAM."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class AtariConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     preprocessor_pref: Annotated[
         Literal["deepmind", "rllib"] | None,
-        Meta(description='Atari: "deepmind" stacks gray frames, "rllib" scales pixels or RAM, None: neither'),
+        Meta(description='Atari: "deepmind" stacks gray frames, "rllib" scales pixels or RAM; None does neither'),
     ] = "deepmind"
     dim: Annotated[int, Meta(ge=1, description="height and width of Atari frames")] = 84
     framestack: Annotated[

@@ -17,10 +17,10 @@ _Wrapper = gymnasium.Wrapper[Any, Any, Any, Any]
 
 
 def action_of(env: gymnasium.Env[Any, Any], meaning: str) -> Any:
-    """Return the action of an Atari environment that means `"NOOP"` or `"FIRE"`, or None if it has none.
+    """Return the index of an Atari environment's action `"NOOP"` or `"FIRE"`, or None if it has no such action.
 
     Args:
-        env: The environment. If a wrapper has changed its action space, the meanings are unknown.
+        env: The environment. If a wrapper has changed the action space, the actions' meanings are unknown.
         meaning: Name of the action.
     """
     game: Any = env.unwrapped
@@ -35,10 +35,10 @@ def action_of(env: gymnasium.Env[Any, Any], meaning: str) -> Any:
 class FireOnReset(_Wrapper, RecordConstructorArgs):
     """Wrapper that presses FIRE once after each reset, because games such as Breakout do not start on their own.
 
-    The reward for the press is discarded. If the press ends the game, the next game starts without a press.
+    The wrapper discards the reward for this press. If the press ends the game, the next game starts without a press.
 
     Args:
-        env: An Atari environment with the action FIRE.
+        env: An Atari environment that has the action FIRE.
 
     Raises:
         NotServedError: The environment has no such action.
@@ -66,15 +66,15 @@ class FireOnReset(_Wrapper, RecordConstructorArgs):
 class TerminalOnLifeLoss(_Wrapper, RecordConstructorArgs):
     """Wrapper that ends the episode when a life is lost; the next reset continues the same game.
 
-    That reset takes one no-op step and discards its reward. A new game starts after game over, when a seed is given, or
-    when `reset` does not follow a lost life. (The option `terminal_on_life_loss` of gymnasium's AtariPreprocessing
-    starts a new game at each lost life, so an agent never sees more than the first life.)
+    That reset takes one no-op step and discards the reward for it. A new game starts after game over, when a seed is
+    given, or when `reset` does not follow a lost life. (With `terminal_on_life_loss`, Gymnasium's AtariPreprocessing
+    starts a new game after each lost life, so an agent only ever sees the first life.)
 
     Args:
         env: An Atari environment.
 
     Raises:
-        NotServedError: The environment's actions were changed, so the no-op is unknown.
+        NotServedError: A wrapper has changed the environment's actions, so the index of the no-op is unknown.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
@@ -107,7 +107,7 @@ class TerminalOnLifeLoss(_Wrapper, RecordConstructorArgs):
         self._lives, self._goes_on = state["lives"], state["goes_on"]
 
     def _play_on(self) -> tuple[Any, dict[str, Any]] | None:
-        """Play one step without an action (NOOP). Return None if the step ends the game."""
+        """Take one step with the no-op action (NOOP). Return None if the step ends the game."""
         obs, _, terminated, truncated, info = self.env.step(self._noop)
         return None if terminated or truncated else (obs, info)
 
@@ -119,7 +119,7 @@ class TerminalOnLifeLoss(_Wrapper, RecordConstructorArgs):
 def _needed_action(env: gymnasium.Env[Any, Any], meaning: str, who: str) -> Any:
     if (found := action_of(env, meaning)) is None:
         raise NotServedError(
-            f"{who} needs the action {meaning}; {env} has the action space {env.action_space}, where its index is"
-            " unknown. Apply this wrapper before the one that changes the actions."
+            f"{who} needs the action {meaning}, but {env} has the action space {env.action_space}, in which its index"
+            " is unknown. Apply this wrapper before the wrapper that changes the actions."
         )
     return found

@@ -13,7 +13,7 @@ from rlcatalog_testing import Example
 
 
 def environments() -> list[Callable[[], Any]]:
-    """Return functions that create a game with pixel observations."""
+    """Return functions, each of which creates a game with pixel observations."""
     import ale_py
 
     gymnasium.register_envs(ale_py)
@@ -21,7 +21,7 @@ def environments() -> list[Callable[[], Any]]:
 
 
 def pixels() -> list[Example]:
-    """Return examples of a screen for the pixel codec, in colour and in gray."""
+    """Return example screens for the pixel codec, in colour and in gray."""
     screen = Box(0, 255, (210, 160, 3), np.uint8)
     return [Example(screen, Discrete(2), _named("generic_pixel", dim=42, grayscale=gray)) for gray in (False, True)]
 

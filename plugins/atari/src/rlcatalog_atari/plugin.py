@@ -18,14 +18,14 @@ def match(request: Request) -> Match:
 
 
 def ignores(request: Request) -> dict[str, str]:
-    """Return the wrapper's keys that do not affect the environment; all of them if it cannot have been wrapped."""
+    """Return the wrapper's keys that do not affect the environment, or all of them if it cannot have been wrapped."""
     from rlcatalog_atari.recognition import ignored_keys
 
     return ignored_keys(request.obs, request.config)
 
 
 def ignores_stacking(request: Request) -> dict[str, str]:
-    """Return the keys of the wrapper that the pixel codec does not use."""
+    """Return the wrapper's keys that the pixel codec does not use."""
     keys = ("framestack", "atari_terminal_on_life_loss")
     return dict.fromkeys(keys, "Atari environments without custom_preprocessor")
 
@@ -36,7 +36,7 @@ def rlcatalog_env_wrappers() -> list[EnvWrapperSpec]:
         EnvWrapperSpec(
             "atari",
             {"numpy": "rlcatalog_atari.wrapper:wrap"},
-            "Atari: stacked gray frames, or RLlib's codecs for pixels and RAM",
+            "Atari games: stacked gray frames, or RLlib's codecs for pixels and RAM",
             match=match,
             config=_CONFIG,
             reads=("custom_preprocessor",),
@@ -52,7 +52,7 @@ def rlcatalog_preprocessors() -> list[PreprocessorSpec]:
         PreprocessorSpec(
             "generic_pixel",
             {"numpy": "rlcatalog_atari.preprocessors:GenericPixelPreprocessor"},
-            "uint8 images: cropped, resized and scaled floats, on request",
+            "uint8 images, converted on request to cropped, resized and scaled floats",
             config=_CONFIG,
             reads=("check_observations",),
             ignores=ignores_stacking,
@@ -61,7 +61,7 @@ def rlcatalog_preprocessors() -> list[PreprocessorSpec]:
         PreprocessorSpec(
             "atari_ram",
             {"numpy": "rlcatalog_atari.preprocessors:AtariRamPreprocessor"},
-            "vectors of bytes: floats from -1 to 1, on request",
+            "byte vectors, converted on request to floats from -1 to 1",
             reads=("check_observations",),
             examples="rlcatalog_atari.examples:memory",
         ),

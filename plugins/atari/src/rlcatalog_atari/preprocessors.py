@@ -22,7 +22,7 @@ _SUM = np.ones((1, 3), np.float32)
 
 
 class BytesPreprocessor(Preprocessor):
-    """Base class of both codecs, for Box spaces of uint8."""
+    """Base class for both codecs, for uint8 Box spaces."""
 
     def check(self, obs: Any) -> None:
         info = self.info
@@ -41,20 +41,20 @@ class BytesPreprocessor(Preprocessor):
         """Raise UnsupportedSpaceError for this codec's space."""
         raise UnsupportedSpaceError(
             f"{self.info.path}: {type(self).__name__} takes {expected}; found {self.info.describe()}."
-            " Remove custom_preprocessor from the config, or wrap the environment."
+            " Remove custom_preprocessor from the config, or convert the observations in an environment wrapper."
         )
 
 
 class GenericPixelPreprocessor(BytesPreprocessor):
-    """Images as floats: cropped, resized by area, scaled.
+    """Codec for images, which are cropped, resized by area averaging, and scaled to floats.
 
-    Images with 210 rows (most Atari screens) lose 25 rows at the top and 25 at the bottom. The result has shape
+    Images with 210 rows (most Atari screens) lose 25 rows at the top and 25 at the bottom each. The result has shape
     `[dim, dim, 3]`, or `[dim, dim, 1]` for gray images and with `grayscale`, and values `(x - 128) / 128`, or `x / 255`
     with `zero_mean=False`.
 
     Raises:
-        UnsupportedSpaceError: The space is not a Box of uint8 with shape `[H, W]`, `[H, W, 1]` or `[H, W, 3]`.
-        ConfigError: An option has a wrong value.
+        UnsupportedSpaceError: The space is not a uint8 Box with shape `[H, W]`, `[H, W, 1]` or `[H, W, 3]`.
+        ConfigError: An option has an invalid value.
     """
 
     def _init_shape(self, obs_space: Any, options: dict[str, Any]) -> tuple[int, ...]:
@@ -104,10 +104,10 @@ class GenericPixelPreprocessor(BytesPreprocessor):
 
 
 class AtariRamPreprocessor(BytesPreprocessor):
-    """Bytes of RAM as floats: `(x - 128) / 128`, from -1 to 127/128, in the space's shape.
+    """Codec for the bytes of the RAM: floats `(x - 128) / 128`, from -1 to 127/128, in the space's shape.
 
     Raises:
-        UnsupportedSpaceError: The space is not a Box of uint8 with one axis.
+        UnsupportedSpaceError: The space is not a uint8 Box with one axis.
     """
 
     def _init_shape(self, obs_space: Any, options: dict[str, Any]) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Recognition of Atari games by the names of their classes, without imports."""
+"""Recognition of Atari games by their class names, without importing them."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ def why_not(env: Any, config: Mapping[str, Any]) -> str | None:
 
 
 def ignored_keys(obs: SpaceInfo, config: Mapping[str, Any]) -> dict[str, str]:
-    """Return the wrapper's keys that do not affect the observations: key → the condition under which it would.
+    """Return the wrapper's keys that do not affect the observations, each with the condition under which it would.
 
-    The observations show whether an environment was wrapped; in unclear cases, it counts as wrapped.
+    The observations reveal whether an environment was wrapped; in unclear cases, it counts as wrapped.
 
     Args:
-        obs: The observation space of a model.
+        obs: The observation space that a model was built for.
         config: The model config; missing keys take their defaults.
     """
     settings = read_config(config, AtariConfig)
@@ -73,7 +73,7 @@ def ignored_keys(obs: SpaceInfo, config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _may_show_frames(shape: tuple[int, ...], dim: int) -> bool:
-    """Return whether a part of an observation may contain prepared frames, even flattened, stacked or transposed."""
+    """Return whether a part of an observation may contain prepared frames, even if flattened, stacked or transposed."""
     return shape.count(dim) > 1 or (len(shape) == 1 and shape[0] % dim**2 == 0)
 
 

@@ -1,4 +1,4 @@
-"""The environment wrapper for Atari games."""
+"""Environment wrappers for Atari games."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ _FRAME_SKIP = 4
 def wrap(env: gymnasium.Env[Any, Any], config: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
     """Prepare an Atari environment according to `preprocessor_pref`.
 
-    `"deepmind"`: see `stacked_frames`. `"rllib"`: `EncodedObservation` and, with `atari_terminal_on_life_loss`, also
-    `TerminalOnLifeLoss`.
+    `"deepmind"`: see `stacked_frames`. `"rllib"` applies `EncodedObservation` and, with `atari_terminal_on_life_loss`,
+    also `TerminalOnLifeLoss`.
 
     Args:
-        env: An Atari environment whose observations are still the emulator's.
+        env: An Atari environment that still emits the emulator's own observations.
         config: The model config; missing keys take their defaults.
 
     Raises:
-        ConfigError: A key has a wrong value.
+        ConfigError: A key has an invalid value.
         NotServedError: The environment cannot or must not be changed. The message says why.
     """
     settings = read_config(config, AtariConfig)
@@ -50,17 +50,18 @@ def wrap(env: gymnasium.Env[Any, Any], config: Mapping[str, Any]) -> gymnasium.E
 
 
 def stacked_frames(env: gymnasium.Env[Any, Any], settings: AtariConfig) -> gymnasium.Env[Any, Any]:
-    """Return the environment with gray, resized, stacked frames, uint8 `[dim, dim, frames]`, the newest frame last.
+    """Return the environment with gray, resized and stacked frames: uint8 `[dim, dim, frames]`, newest frame last.
 
-    This combines Gymnasium's AtariPreprocessing and FrameStackObservation, and presses FIRE at the start if the game
-    has that button. An episode starts with up to 30 no-ops. Each action lasts 4 frames, and the observation is the
-    maximum of the last two, unless the environment skips frames itself. Episodes are whole games: after a lost life,
-    the agent must press FIRE. With `atari_terminal_on_life_loss`, an episode is one life and starts with a press of
-    FIRE.
+    This function combines Gymnasium's AtariPreprocessing and FrameStackObservation, and presses FIRE at the start if
+    the game has that button. An episode starts with up to 30 no-ops. Each action lasts 4 frames, and the observation is
+    the
+    maximum of the last two, unless the environment skips frames itself. An episode is a whole game; after a lost life,
+    the agent itself must press FIRE. With `atari_terminal_on_life_loss`, an episode is one life and starts with a press
+    of FIRE.
 
     Args:
-        env: An Atari environment with pixel observations of any colours; the wrapper reads the screen again.
-        settings: Frame sizes, and where episodes end.
+        env: An Atari environment with pixel observations in colour or gray; the wrapper reads the screen again.
+        settings: Frame sizes, and the rule for the end of episodes.
     """
     game: Any = env.unwrapped
     starts_with_noop = not game.continuous and action_of(env, "NOOP") == 0
@@ -83,14 +84,14 @@ def stacked_frames(env: gymnasium.Env[Any, Any], settings: AtariConfig) -> gymna
 
 
 def channels_last(stack: Array) -> Array:
-    """Return a view `[height, width, frames]` of stacked frames `[frames, height, width]`."""
+    """Return stacked frames `[frames, height, width]` as a view `[height, width, frames]`."""
     return stack.transpose(1, 2, 0)
 
 
 class EncodedObservation(gymnasium.ObservationWrapper[Any, Any, Any], RecordConstructorArgs):
     """Wrapper that encodes pixels with `GenericPixelPreprocessor`, and RAM with `AtariRamPreprocessor`.
 
-    Its observation space is a float32 Box, so a policy for it does not encode twice.
+    The observation space is a float32 Box, so a policy for it does not encode observations twice.
 
     Args:
         env: An Atari environment with pixel or RAM observations.

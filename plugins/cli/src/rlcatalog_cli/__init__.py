@@ -1,4 +1,4 @@
-"""Command line: `list` and `explain`, and the commands that the installed plugins add."""
+"""Command line with `list`, `explain` and the commands that installed plugins add."""
 
 import lazy_loader
 

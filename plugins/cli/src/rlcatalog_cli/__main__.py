@@ -1,4 +1,4 @@
-"""`python -m rlcatalog_cli`: the command line."""
+"""Entry point of the command line: `python -m rlcatalog_cli`."""
 
 from rlcatalog_cli import main
 

@@ -21,17 +21,17 @@ from rlcatalog_cli.isolation import catalog_of_survivors, print_json, redirect_s
 from rlcatalog_cli.options import AS_JSON, Command, ModelKeys, key_values
 
 _ISOLATE = typer.Option(
-    "--isolate", help="First load each plugin in a separate process, and report plugins that crash it."
+    "--isolate", help="First load each plugin in a separate process, and report the plugins that crash it."
 )
 
 _ALL = typer.Option(
-    "--all", help="Also show the parts that were not chosen, with reasons, and the config keys that are read."
+    "--all", help="Also show the parts that were not chosen, with the reasons, and the config keys that are read."
 )
 
 
 def list_parts(
     kind: Annotated[
-        str | None, typer.Option(metavar="NAME", help="List one kind: model, preprocessor, action_dist, …")
+        str | None, typer.Option(metavar="NAME", help="List one kind of part: model, preprocessor, action_dist, …")
     ] = None,
     as_json: Annotated[bool, AS_JSON] = False,
     isolate: Annotated[bool, _ISOLATE] = False,
@@ -57,7 +57,7 @@ def list_parts(
 
 
 def list_sheet(plugins: Sequence[PluginRecord], components: Sequence[Component]) -> Sheet:
-    """Return the data of `list`: the plugins, their parts, and the errors of plugins that failed."""
+    """Return the data for `list`: the plugins, their parts, and the errors of failed plugins."""
     none = all(component.kind == "command" for component in components)
     facts = [("note", f"No parts are installed. {public_index.install_hint()}")] if none else []
     records = [(record.name, record.distribution, record.version, record.status) for record in plugins]
@@ -75,10 +75,10 @@ def explain(
     framework: Annotated[str | None, typer.Option(metavar="NAME", help="torch or tf.")] = None,
     model: ModelKeys = None,
     everything: Annotated[bool, _ALL] = False,
-    svg: Annotated[Path | None, typer.Option(metavar="PATH", help="Also draw it into this file.")] = None,
+    svg: Annotated[Path | None, typer.Option(metavar="PATH", help="Also draw the explanation as an SVG file.")] = None,
     as_json: Annotated[bool, AS_JSON] = False,
 ) -> None:
-    """Show which parts fit an environment, why, and the shapes along the way."""
+    """Show which parts fit an environment, why they fit, and the shapes between them."""
     with redirect_stdout(), open_env(env_id, model or []) as (catalog, config, env):
         explanation = catalog.explain(config=config, framework=framework, env=env)
         found, text = explanation.as_dict(), explanation.text(all=everything)
@@ -94,7 +94,7 @@ def explain(
 
 @contextmanager
 def open_env(env_id: str, model: list[str]) -> Iterator[tuple[Catalog, dict[str, Any], Any]]:
-    """Make an environment for a command; yield the catalog, the config and the environment."""
+    """Create an environment for a command; yield the catalog, the config and the environment."""
     catalog = default_catalog()
     config = key_values(model, "--model")
     catalog.parse_config(config)  # report a wrong key before making an environment
@@ -116,7 +116,7 @@ def program(
         bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Model catalog for reinforcement learning: show installed parts, and explain which fit an environment."""
+    """Model catalog for reinforcement learning: list the installed parts, and explain which fit an environment."""
 
 
 #: Maximum length of a line in an error message, so that long arguments do not flood the terminal.
@@ -127,9 +127,9 @@ OWN_COMMANDS: dict[str, Callable[..., None]] = {"list": list_parts, "explain": e
 
 
 def make_app(argv: Sequence[str]) -> typer.Typer:
-    """Return the program with its built-in commands and the plugins' commands.
+    """Return the program with its built-in commands and the commands from plugins.
 
-    A plugin's code is imported only if its command is called; otherwise its declaration suffices.
+    A plugin's code is imported only when its command is called; until then, its declaration suffices.
 
     Args:
         argv: The arguments.

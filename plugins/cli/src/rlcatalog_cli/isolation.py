@@ -1,4 +1,4 @@
-"""Isolation of plugins from the command line: their output and process exits."""
+"""Isolation of the command line from plugins' output and process exits."""
 
 from __future__ import annotations
 
@@ -25,11 +25,10 @@ _ANSWERS: ContextVar[TextIO | None] = ContextVar("rlcatalog_answers", default=No
 
 @contextmanager
 def redirect_stdout(*, for_good: bool = False) -> Iterator[None]:
-    """Redirect the output of plugins to standard error; standard output is for the result (see `print_answer`).
+    """Redirect the plugins' output to standard error; standard output is reserved for the result (see `print_answer`).
 
     Args:
-        for_good: Keep the redirection after the command, because threads of plugins may still print until the process
-            ends.
+        for_good: Keep the redirection after the command, because plugins' threads may print until the process ends.
     """
     if _ANSWERS.get() is not None:
         yield
@@ -79,7 +78,7 @@ def catalog_of_survivors() -> Catalog:
 
 
 def _death(plugin: PluginRecord) -> str | None:
-    """Load a plugin in a separate process; return how the plugin ended that process, or None if it loaded."""
+    """Load a plugin in a separate process; return how the process ended, or None if the plugin loaded."""
     command = [sys.executable, "-m", __name__, plugin.distribution, plugin.name]
     try:
         done = subprocess.run(command, capture_output=True, timeout=PATIENCE, check=False, stdin=subprocess.DEVNULL)
@@ -93,7 +92,7 @@ def _death(plugin: PluginRecord) -> str | None:
 
 
 def describe_exit(code: int) -> str:
-    """Return a process's exit status, or the signal that ended it, from its return code."""
+    """Describe a process's return code: its exit status, or the signal that ended it."""
     with suppress(ValueError):
         return f"exit status {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
     return f"signal {-code}"

@@ -1,4 +1,4 @@
-"""Options of commands: shared options, `KEY=VALUE` options, and a check for repeated options."""
+"""Command options: shared options, `KEY=VALUE` options, and a check for repeated options."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Modules = Annotated[
 
 
 class Command(TyperCommand):
-    """Command that rejects repeated options; the parser would silently use the last one."""
+    """Command that rejects repeated options; without it, the parser would silently use the last one."""
 
     def make_parser(self, ctx: Any) -> Any:
         """Return a parser that counts options before anything is converted or run."""
@@ -50,14 +50,14 @@ def _is_single(parameter: Any) -> bool:
 
 
 def key_values(options: list[str], option: str) -> dict[str, Any]:
-    """Parse `KEY=VALUE` options; values are JSON (`[64, 64]`, `true`, `0.5`), anything else is text.
+    """Parse `KEY=VALUE` options; values are JSON (`[64, 64]`, `true`, `0.5`), and anything else is text.
 
     Args:
         options: The options' values.
-        option: The name of the option, for messages.
+        option: The option's name, for error messages.
 
     Raises:
-        ConfigError: An option has no `=`, a key is repeated, or a value is nested too deeply.
+        ConfigError: An option does not contain `=`, a key is repeated, or a value is nested too deeply.
     """
     found: dict[str, Any] = {}
     for text in options:

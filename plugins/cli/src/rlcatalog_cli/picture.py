@@ -1,4 +1,4 @@
-"""Picture of a lookup: the pipeline, the chosen part of each slot, and the other candidates."""
+"""Picture of a lookup: the pipeline, the part chosen for each slot, and the other candidates."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ try:
     import drawsvg
 except ImportError:
     raise MissingExtraError(
-        "drawsvg is needed to draw the picture, but is not installed: pip install 'rlcatalog-cli[pictures]'."
+        "drawing a picture needs drawsvg, which is not installed: pip install 'rlcatalog-cli[pictures]'."
     ) from None
 
 #: Widths of the columns for chosen and other parts, of the gap between them and of the margin.
@@ -31,11 +31,11 @@ _PLAIN = ("#ffffff", _GREY)
 
 
 class _Box:
-    """Section of an explanation, broken into lines.
+    """Section of an explanation, wrapped into lines.
 
     Attributes:
         section: The section.
-        lines: The lines in the box, each with the shape that follows it.
+        lines: The lines inside the box, each with the shape that follows it.
         beside: Lines to the right of the box.
         height: The box's height in pixels.
         room: The height of the row.
@@ -84,12 +84,12 @@ def _said(name: str, text: str) -> str:
 
 
 def _pieces(text: str, most: int) -> list[str]:
-    """Return a text broken into lines of at most `most` characters."""
+    """Return a text wrapped into lines of at most `most` characters."""
     return textwrap.wrap(one_line(text, 1_000), most, break_on_hyphens=False) or [""]
 
 
 def _wrapped(lines: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Return lines that fit into a box, with each shape after the last line of its text."""
+    """Return lines that fit into a box, with each shape next to the last line of its text."""
     fitting = []
     for text, shape in lines:
         *before, last = _pieces(text, _IN_BOX - len(shape))

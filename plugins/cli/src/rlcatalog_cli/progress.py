@@ -1,4 +1,4 @@
-"""Progress of a long command: a bar in a terminal, ten lines elsewhere."""
+"""Progress display for a long command: a bar in a terminal, ten lines elsewhere."""
 
 from __future__ import annotations
 
@@ -20,19 +20,20 @@ def show_progress(
 ) -> Iterator[Callable[[int, float | None], None]]:
     """Show a command's progress, mean return, speed and remaining time.
 
-    In a terminal, this is a bar that updates in place. In a file or pipe, it is a line for each tenth, without control
+    In a terminal, this is a bar that updates in place. In a file or pipe, it is one line for every 10%, without control
     characters.
 
     Args:
         text: Description of the work.
         total: The total number.
         unit: The unit of the numbers.
-        done: The number already done at the start.
+        done: The number of units already done at the start.
         quiet: Show nothing.
         stream: Stream to write to. If None, standard output.
 
     Yields:
-        `update(done, mean_return)`, which takes the number done so far and the mean return, or None before the first.
+        `update(done, mean_return)`, which takes the number of units done so far and the mean return (None before the
+        first episode ends).
     """
     stream = sys.stdout if stream is None else stream
     begun, before, shown = time.perf_counter(), done, 10 * done // total

@@ -1,1 +1,1 @@
-"""Parts for agents that steer by a compass."""
+"""Catalog parts for agents that steer by a compass."""

@@ -1,4 +1,4 @@
-"""The config keys this package owns."""
+"""Config keys that this package owns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Examples for the conformance kit, which cannot know how to create a Compass."""
+"""Examples for the conformance kit, which does not know how to create a Compass space."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from rlcatalog_testing import Example
 
 
 def examples() -> list[Example]:
-    """Return observations that the codec accepts."""
+    """Return example observations that the codec accepts."""
     return [Example(Compass(8), Discrete(2))]

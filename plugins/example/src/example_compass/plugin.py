@@ -1,4 +1,4 @@
-"""Declarations of the plugin: a preprocessor and two models."""
+"""Plugin declarations: a preprocessor and two models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The codec for Compass spaces."""
+"""Codec for Compass spaces."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rlcatalog import Preprocessor
 
 
 class CompassPreprocessor(Preprocessor):
-    """Compass: (cos, sin) of the heading, so that neighbours are close."""
+    """Codec for Compass: (cos, sin) of the heading, so that neighbouring headings have similar codes."""
 
     def _init_shape(self, obs_space: Any, options: dict[str, Any]) -> tuple[int, ...]:
         return (2,)

@@ -15,7 +15,7 @@ from rlcatalog_tf import Dense, TFModelV2, activation
 
 
 class GatedNetwork(TFModelV2):
-    """One gated linear unit (Dauphin et al. 2017): a(x) * sigmoid(b(x))."""
+    """Single gated linear unit (Dauphin et al. 2017): a(x) * sigmoid(b(x))."""
 
     def __init__(
         self, obs_space: Any, action_space: Any, num_outputs: int | None, model_config: Any, name: str

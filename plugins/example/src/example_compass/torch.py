@@ -22,7 +22,7 @@ def output_layer(inputs: int, outputs: int) -> nn.Linear:
 
 
 class GatedNetwork(TorchModelV2):
-    """One gated linear unit (Dauphin et al. 2017): a(x) * sigmoid(b(x))."""
+    """Single gated linear unit (Dauphin et al. 2017): a(x) * sigmoid(b(x))."""
 
     def __init__(
         self, obs_space: Any, action_space: Any, num_outputs: int | None, model_config: Any, name: str

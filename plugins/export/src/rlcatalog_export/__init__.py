@@ -1,8 +1,7 @@
-"""Export of policies as files, and `Actor`, which acts from an exported file without a framework.
+"""Export of policies to files, and `Actor`, which acts from an exported file without a framework.
 
-Plugins provide the formats (`rlcatalog_exporters`). This package contains the code that all formats share: the
-interface of a file, the pipeline from observation to action as tensor operations, and the check of a file against its
-policy.
+Plugins provide the formats (`rlcatalog_exporters`). This package contains the code that all formats share: a file's
+interface, the pipeline from observation to action as tensor operations, and the comparison of a file with its policy.
 """
 
 import lazy_loader

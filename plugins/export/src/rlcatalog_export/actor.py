@@ -1,4 +1,4 @@
-"""`Actor`: act from an exported policy with NumPy and a runner, without a framework."""
+"""`Actor`, which acts from an exported policy with NumPy and a runner, without a framework."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from rlcatalog_policy import Stepper, check_step, checked_reward, space_from_jso
 
 
 class ActorState(NamedTuple):
-    """State of B episodes between two steps: arrays `[B, ...]`, keyed by the names of the file's inputs."""
+    """State of B episodes between two steps: arrays `[B, ...]`, keyed by the file's input names."""
 
     parts: Mapping[str, Array]
 
@@ -33,22 +33,23 @@ class ActorState(NamedTuple):
 
 
 class Actor:
-    """Exported policy, read from a file; it acts like the original policy.
+    """Exported policy that is read from a file and acts like the original policy.
 
-    PyTorch and TensorFlow are only imported if the file's format needs them. Observations and masks are checked as in
-    the policy, with the same errors.
+    PyTorch and TensorFlow are only imported if the file's format needs them. The actor checks observations and masks as
+    the policy does, and raises the same errors.
 
     Args:
         path: The file.
         observation_space: The environment's observation space, if the file cannot contain it (because its kind comes
             from a plugin).
         action_space: The same for actions.
-        seed: Seed for sampling actions: `act` samples the same actions with the same seed; None: a new seed each time.
-        catalog: Catalog of formats and codecs. If None, the default catalog.
+        seed: Seed for sampling actions: with the same seed, `act` samples the same actions. None means a new seed each
+            time.
+        catalog: Catalog that provides the formats and codecs. If None, the default catalog is used.
         runner: Object that runs the file, instead of `path`.
 
     Attributes:
-        interface: Inputs and outputs of the file, spaces, config and versions.
+        interface: The file's inputs and outputs, the spaces, the config and the versions.
         observation_space: The environment's observation space.
         action_space: The environment's action space.
         action_codec: Converter from raw actions to environment actions.
@@ -57,7 +58,7 @@ class Actor:
 
     Raises:
         SavedPolicyError: The file cannot be read.
-        MissingPluginError: A package that running the file needs is not installed.
+        MissingPluginError: A package that is needed to run the file is not installed.
 
     Example:
         >>> interface = rlcatalog.build(env="CartPole-v1").export("cartpole.onnx")
@@ -80,7 +81,7 @@ class Actor:
         where = "the runner" if path is None else str(path)
         if runner is None:
             if path is None:
-                raise ConfigError("Actor: expected the path of an exported policy.")
+                raise ConfigError("Actor: expected the path to an exported policy.")
             runner = runner_for(catalog, Path(path))
         self._runner, self._where = runner, where
         self.interface = Interface.from_json(runner.interface, where, getattr(runner, "checked", None))
@@ -118,11 +119,11 @@ class Actor:
         self._flags = {False: np.array(False), True: np.array(True)}
 
     def _try(self) -> None:
-        """Run the file on one row, to detect a wrong interface or wrong spaces before it acts.
+        """Run the file on one row to detect a wrong interface or wrong spaces before acting.
 
         Raises:
-            SavedPolicyError: An output does not have the format that the interface or the action space defines, or the
-                graph cannot run.
+            SavedPolicyError: An output differs in format from the interface or the action space, or the graph cannot
+                run.
         """
         interface, codec = self.interface, self.action_codec
         forms = {"raw_action": (codec.width,), "logp": (), "value": (), "mask": (self.masks.size,)}
@@ -133,8 +134,8 @@ class Actor:
         for port, shape in wanted:
             if port.shape != shape:
                 raise SavedPolicyError(
-                    f"{self._where}: {port.name!r} has rows of shape {list(port.shape)}; the spaces require"
-                    f" {list(shape)}."
+                    f"{self._where}: {port.name!r} has rows of shape {list(port.shape)}, but the spaces require "
+                    f"{list(shape)}."
                 )
         if interface.observation == "filtered":
             filtered = next(port for port in interface.inputs if port.role == "observation")
@@ -149,8 +150,8 @@ class Actor:
         for port, array in zip(interface.outputs, self._run(feeds), strict=True):
             if (array.dtype.name, array.shape) != (port.dtype, (1, *port.shape)):
                 raise SavedPolicyError(
-                    f"{self._where}: {port.name!r} has the output {array.dtype}{list(array.shape)}; its interface says"
-                    f" {port.dtype}{[1, *port.shape]}."
+                    f"{self._where}: {port.name!r} has the output {array.dtype}{list(array.shape)}, but its interface"
+                    f" declares {port.dtype}{[1, *port.shape]}."
                 )
 
     # --- acting ----------------------------------------------------------------------------------------------------
@@ -161,18 +162,17 @@ class Actor:
         """Choose actions for a batch of observations; see `Policy.act`.
 
         Args:
-            obs: A vector environment's observations (a batch), or a list of single ones. If the file takes filtered
-                observations (`interface.observation`), pass the result of the policy's `preprocess`.
+            obs: A vector environment's observations (a batch), or a list of single observations. If the file expects
+                filtered observations (see `interface.observation`), pass the result of the policy's `preprocess`.
             state: The state that the last `act` returned; None if all episodes are starting.
             prev_reward: Rewards `[B]` of the last step, for models that request them.
-            mask: Batched action mask in Gymnasium's format. If None, the mask in the observations is used, if there is
-                one.
-            explore: Whether to sample; otherwise the most likely action is chosen.
+            mask: Batch of action masks in Gymnasium's format. If None, the mask in the observations is used, if any.
+            explore: Whether to sample actions; otherwise the most likely action is chosen.
 
         Raises:
             ObservationError: An observation is not in the space.
             ActionMaskError: The mask has the wrong shape, or a row allows no action.
-            NonFiniteError: An observation, a past reward, a value or a parameter of an action distribution is NaN or
+            NonFiniteError: An observation, a past reward, a value or an action distribution's parameter is NaN or
                 infinite.
         """
         own = None
@@ -197,7 +197,7 @@ class Actor:
         return self._observations.feeds(obs)
 
     def draw(self, rows: int) -> Array:
-        """Return noise `[B, k]` for a step: uniform numbers from the open interval (0, 1), float32."""
+        """Return noise `[B, k]` for a step: float32 uniform numbers from the open interval (0, 1)."""
         drawn = self.rng.random((rows, self._noise), np.float32)
         return np.maximum(drawn, np.float32(LEAST), out=drawn)
 
@@ -211,7 +211,7 @@ class Actor:
         explore: bool,
         noise: Array | None,
     ) -> Step:
-        """Run the file: `act` for checked observations.
+        """Run the file on observations that have been checked; see `act`.
 
         Args:
             feeds: The file's observation inputs, by name.
@@ -242,7 +242,7 @@ class Actor:
     def _complete(
         self, feeds: dict[str, Array], rows: int, state: Any, prev_reward: Any, mask: Any, explore: bool, noise: Any
     ) -> Array | None:
-        """Add all inputs that are not observations, and return the number of steps in each episode, or None."""
+        """Add all inputs other than observations, and return each episode's number of steps, or None."""
         if self._masked:
             feeds["mask"] = np.ones((rows, self.masks.size), np.bool_) if mask is None else mask
         elif mask is not None:
@@ -258,7 +258,7 @@ class Actor:
         return feeds.get("steps") if self._states else None
 
     def _run(self, feeds: Mapping[str, Array]) -> Sequence[Array]:
-        """Return the outputs of the file.
+        """Return the file's outputs.
 
         Raises:
             SavedPolicyError: The file cannot run with these inputs.
@@ -269,7 +269,7 @@ class Actor:
             raise SavedPolicyError(f"{self._where}: cannot run: {reason(error)}") from error
 
     def _none(self, feeds: Mapping[str, Array]) -> list[Array]:
-        """Return the outputs for zero rows, which some operations of some runtimes do not support."""
+        """Return the outputs for zero rows, which some runtimes do not support for all operations."""
         one = {name: np.ones((1, *x.shape[1:]), x.dtype) if x.ndim else x for name, x in feeds.items()}
         return [array[:0] for array in self._run(one)]
 
@@ -296,11 +296,11 @@ class Actor:
         return state.parts
 
     def initial_state(self, batch_size: int) -> ActorState | None:
-        """Return the state at the start of `batch_size` episodes, or None if there is no state."""
+        """Return the initial state of `batch_size` episodes, or None if there is no state."""
         return ActorState(dict(self._carried(None, batch_size))) if self._states else None
 
     def restart(self, state: ActorState | None, rows: Any) -> ActorState | None:
-        """Return a state with new episodes in some rows, by indices `[k]` or booleans `[B]`."""
+        """Return a state in which some rows, given as indices `[k]` or booleans `[B]`, start new episodes."""
         if state is None:
             return None
         parts = {name: part.copy() for name, part in state.parts.items()}
@@ -309,7 +309,7 @@ class Actor:
         return ActorState(parts)
 
     def stepper(self, n: Any, autoreset: Any = None) -> ActorStepper:
-        """Return an object that acts in several environments and keeps their states; see `Policy.stepper`."""
+        """Return an object that acts in several environments and keeps track of their states; see `Policy.stepper`."""
         acting: Any = self  # provides everything that a stepper uses
         return ActorStepper(acting, n, autoreset)
 
@@ -324,10 +324,10 @@ class Actor:
 
 
 class ActorStepper(Stepper):
-    """Actor for `n` environments that stores their states across episodes; see `Stepper`."""
+    """Actor for `n` environments that keeps their states across steps and episodes; see `Stepper`."""
 
     def _beside(self, obs: Any, idle: Array, prev_reward: Any, mask: Any, explore: bool) -> Step:
-        """Act in all rows. Idle rows allow all actions, and get the value of their last observation."""
+        """Act in all rows. Idle rows allow all actions and keep the value of their last observation."""
         actor: Any = self.policy
         if idle.any() and actor.masks.size:
             mask = actor.masks.of(obs, idle) if mask is None else actor.masks.matrix(mask, self.n, idle)

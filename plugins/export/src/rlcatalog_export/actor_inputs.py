@@ -1,4 +1,4 @@
-"""Observations of an `Actor`: check them as the policy does, and split them into the inputs of the file."""
+"""Inputs of an `Actor`: observations that are checked as in the policy and split into the file's inputs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rlcatalog_policy import config_from_plain, with_batch_hint
 
 
 class Observations:
-    """Converter from batches of observations to the inputs of a file.
+    """Converter from batches of observations to a file's inputs.
 
     Args:
         catalog: Catalog of codecs.
@@ -33,7 +33,7 @@ class Observations:
         preprocessor: The policy's codec, which checks observations.
 
     Raises:
-        MissingPluginError: A codec's package is not usable.
+        MissingPluginError: A codec's package cannot be used.
     """
 
     def __init__(self, catalog: Catalog, interface: Interface, info: SpaceInfo, masks: ActionMasks) -> None:
@@ -60,7 +60,7 @@ class Observations:
         """Return the observation inputs by name, and the number of rows.
 
         Args:
-            obs: A batch of observations, or a list of single ones.
+            obs: A batch of observations, or a list of single observations.
 
         Raises:
             ObservationError: An observation is not in the space.
@@ -71,16 +71,16 @@ class Observations:
         return (None if isinstance(obs, list) else self._at_a_glance(obs)) or self._closely(obs)
 
     def seen(self, obs: Any) -> Any:
-        """Return the codec's part of observations: all, or all except the action masks."""
+        """Return the entries of the observations that the codec reads: all, or all except the action masks."""
         return obs if self._apart is None else self._apart.without(obs)
 
     def forget(self) -> None:
-        """Fully check the next observations."""
+        """Require a full check of the next observations."""
         self.preprocessor.set_check(self.preprocessor.check_mode)
         self._known.clear()
 
     def _at_a_glance(self, obs: Any) -> tuple[dict[str, Array], int] | None:
-        """Return the inputs if they are arrays of the right dtype and shape; None if they need a full check."""
+        """Return the inputs if they are arrays with the right dtypes and shapes; None if they need a full check."""
         feeds, rows = {}, None
         try:
             for port, _, limits in self._cut:
@@ -103,7 +103,7 @@ class Observations:
         return feeds, rows or 0
 
     def _closely(self, obs: Any) -> tuple[dict[str, Array], int]:
-        """Return the inputs of a batch that its codec has encoded and thereby checked."""
+        """Return the inputs for a batch that the codec has encoded and thereby checked."""
         try:
             rows = len(self.preprocessor.encode_batch(obs))
         except ObservationError as error:
@@ -135,7 +135,7 @@ class Observations:
         return all(math.isfinite(np.vdot(feeds[name], feeds[name])) for name in self._floats)
 
     def encoded(self, feeds: Mapping[str, Array]) -> tuple[Array, Preprocessor]:
-        """Return the encoded observations of inputs, and the codec, for messages."""
+        """Return the inputs as encoded observations, and the codec, for error messages."""
         if self._filtered:
             return feeds[self._ports[0].name], self.preprocessor
         columns = []
@@ -152,13 +152,13 @@ class Observations:
             parts = codec.side_by_side()
             if (codec := next((child for name, child in parts if name == step), None)) is None:
                 raise ConfigError(
-                    f"the input {port.name!r} is read at {port.path}, but the observations have no such entry."
+                    f"the input {port.name!r} is read from {port.path}, but the observations have no such entry."
                 )
         return ObservationInput(codec, port.steps, None)
 
 
 def _limits(port: Port, part: ObservationInput) -> tuple[Array, Array] | None:
-    """Return the smallest and largest values of choices, to check in each step; None for numbers."""
+    """Return the smallest and largest value of each choice, for a check in each step; None for numbers."""
     info = part.codec.info
     if port.encoded or info.kind not in ("discrete", "multi_discrete"):
         return None

@@ -1,7 +1,7 @@
-"""Agreement between a policy's step and its graph's step, up to rounding.
+"""Comparison of a policy's step with its graph's step, up to rounding.
 
-Parameters, raw actions, values and states are compared number by number. Log densities need a different rule: near a
-bound, and for a narrow distribution, the last digit of an action changes them by more than any fixed tolerance. The
+Parameters, raw actions, values and states are compared elementwise. Log densities need a different rule: near a bound,
+    and for narrow distributions, an action's last digit changes them by more than any fixed tolerance. The
 graph's log density must match the policy's distribution, computed from the graph's parameters and action.
 """
 
@@ -27,12 +27,13 @@ _LARGEST = 1e30
 
 
 def disagreement(policy: Policy, expected: Mapping[str, Array | None], actual: Mapping[str, Array | None]) -> str:
-    """Return how outputs of a graph differ from those of its policy, as text; empty if they agree.
+    """Describe how a graph's outputs differ from its policy's outputs; the text is empty if they agree.
 
     Args:
         policy: The policy.
-        expected: The policy's results to compare, arrays by name.
-        actual: The graph's results by the same names, including `raw_action` and `dist_inputs` if `logp` is compared.
+        expected: The policy's results to compare: a dict of arrays.
+        actual: The graph's results under the same names, including `raw_action` and `dist_inputs` if `logp` is
+            compared.
     """
     for name, one in expected.items():
         other = actual[name]
@@ -52,7 +53,7 @@ def disagreement(policy: Policy, expected: Mapping[str, Array | None], actual: M
 
 
 def action_disagreement(policy: Policy, expected: Any, actual: Any) -> str:
-    """Return how a graph's environment actions differ from the policy's actions; see `disagreement`."""
+    """Describe how a graph's environment actions differ from the policy's actions; see `disagreement`."""
     leaves = (policy.action_codec.leaf_actions(actions) for actions in (expected, actual))
     for (leaf, one), (_, other) in zip(*leaves, strict=True):
         if (one.dtype, one.shape) != (other.dtype, other.shape):
@@ -69,9 +70,9 @@ def _first_difference(name: str, one: Array, other: Array, near: Array) -> str:
 
 
 def _raw_units(codec: ActionCodec) -> Array:
-    """Return the unit `[width]` for comparing raw actions: the larger bound if they have bounds, otherwise 1.
+    """Return the scale `[width]` for comparing raw actions: the larger bound if there are bounds, otherwise 1.
 
-    Raw actions are computed as sums with their bounds, so they have the rounding error of the bounds.
+    Raw actions are computed as sums that include their bounds, so their rounding error is that of the bounds.
     """
     units = [
         _bound_of(leaf).reshape(-1) if leaf.raw_kind == "bounded" else np.ones(leaf.width) for leaf in codec.leaves
@@ -80,7 +81,7 @@ def _raw_units(codec: ActionCodec) -> Array:
 
 
 def _bound_of(leaf: ActionCodec) -> Array:
-    """Return the larger of each value's bounds, or 1 if it has no bounds."""
+    """Return the larger bound of each value, or 1 if a value has no bounds."""
     low, high = leaf.info.low, leaf.info.high
     if low is None or high is None:
         return np.ones(leaf.info.shape or ())
@@ -97,7 +98,7 @@ def _near(one: Array, other: Array, scale: Any) -> Array:
 
 
 def _rounding(policy: Policy, actual: Mapping[str, Any], density: Array) -> Array:
-    """Return how much a log density changes if each parameter changes by one unit in its last place."""
+    """Return the change of a log density if each parameter changes by one unit in the last place."""
     params, raw = actual["dist_inputs"], actual["raw_action"]
     unit = np.where(abs(params) < _LARGEST, np.finfo(params.dtype).eps * np.maximum(abs(params), 1), 0)
     rng, moves = np.random.default_rng(0), np.zeros_like(density)

@@ -1,7 +1,7 @@
-"""Codecs as tensor operations: encode observations and adapt raw actions in any tensor library.
+"""Codecs as tensor operations, which encode observations and adapt raw actions in any tensor library.
 
-A codec defines its tensor form with `lowered`. Parts of an observation without a tensor form are separate inputs that
-come encoded: varying sizes, texts, and plugins' codecs without `lowered`.
+A codec defines its tensor form with `lowered`. Observation parts without a tensor form are separate inputs, which are
+    passed encoded: varying sizes, texts, and plugins' codecs without `lowered`.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from rlcatalog.observations import Preprocessor
 
 @dataclass(frozen=True)
 class ObservationInput:
-    """Part of an observation as an input of an exported policy.
+    """Part of an observation that is a separate input of an exported policy.
 
     Attributes:
         codec: The part's codec.
-        steps: The keys and positions that lead to it.
-        lowered: Its encoder in tensor operations; None if the input is already encoded, `[B, size]`.
+        steps: The keys and positions that lead to the part.
+        lowered: Encoder for the part in tensor operations; None if the input is already encoded, `[B, size]`.
     """
 
     codec: Preprocessor
@@ -31,11 +31,11 @@ class ObservationInput:
 
 
 def observation_inputs(codec: Preprocessor, steps: tuple[str | int, ...] = ()) -> Iterator[ObservationInput]:
-    """Yield the inputs of an observation, in the order of the flat vector.
+    """Yield an observation's inputs, in the order of the flat vector.
 
     Args:
         codec: The codec for the observation, or for a part of it.
-        steps: The keys and positions that lead to it.
+        steps: The keys and positions that lead to the part.
     """
     parts = codec.side_by_side() if _defines(codec, "side_by_side", _WRITERS) else None
     if parts is None:
@@ -47,12 +47,12 @@ def observation_inputs(codec: Preprocessor, steps: tuple[str | int, ...] = ()) -
 
 
 def encode_inputs(inputs: Sequence[ObservationInput], values: Sequence[Any], root: Preprocessor, ops: TensorOps) -> Any:
-    """Compute `root.encode_batch` of the whole observation, `[B, *shape]`.
+    """Compute `root.encode_batch` for the whole observation, `[B, *shape]`.
 
     Args:
         inputs: The results of `observation_inputs`.
         values: One tensor per input: `[B, *shape]`, or `[B, size]` if already encoded.
-        root: The codec of the whole observation.
+        root: The codec for the whole observation.
         ops: The tensor library's operations.
     """
     encoded = [x if one.lowered is None else one.lowered(x, ops) for one, x in zip(inputs, values, strict=True)]
@@ -67,7 +67,7 @@ _WRITERS = ("transform", "transform_batch", "encode_batch", "writer", "batch_wri
 
 
 def _defines(part: Any, method: str, others: Sequence[str]) -> bool:
-    """Return whether no subclass overrides one of `others` without the method."""
+    """Return whether every subclass that overrides one of `others` also overrides the method."""
     classes = type(part).__mro__
 
     def place(name: str) -> int:
@@ -77,7 +77,7 @@ def _defines(part: Any, method: str, others: Sequence[str]) -> bool:
 
 
 def lowered_actions(codec: ActionCodec, ops: TensorOps) -> LoweredActions | None:
-    """Return a codec's tensor form; None if the codec or a part of it has none."""
+    """Return a codec's tensor form; None if the codec or one of its parts has no tensor form."""
     return codec.lowered(codec, ops) if codec.lowered is not None and _is_lowered(codec) else None
 
 

@@ -29,7 +29,7 @@ _LONGEST = 400
 
 
 def line_of(frames: Iterable[Any], *engines: ModuleType) -> str | None:
-    """Return the last frame in a model or distribution as text; None if there is none.
+    """Describe the last frame inside a model or distribution; None if there is none.
 
     Args:
         frames: The result of `traceback.extract_tb`, or other objects with `filename`, `lineno` and `name`.
@@ -50,15 +50,15 @@ def explain_stop(error: BaseException, what: str, *engines: ModuleType, suspects
     Args:
         error: PyTorch's error.
         what: The attempted operation, for the message.
-        engines: Packages without user code; if there are none, no line is named.
-        suspects: Lines that may have fixed the batch size, which must stay unknown.
+        engines: Packages that contain no user code; if there are none, the message names no line.
+        suspects: Lines that may have fixed the batch size, which must stay variable.
     """
     message = _ADVICE.sub("", _COLOURS.sub("", reason(error)))
     line = line_of(traceback.extract_tb(error.__traceback__), *engines) if engines else None
     if suspects and "pecialized" in str(error):
         return NotServedError(
-            f"export: {suspects[0]} turns the batch size into a constant, but an exported file must support any batch"
-            " size: write x.shape[0] instead of len(x)."
+            f"export: {suspects[0]} turns the batch size into a constant, but an exported file must support any batch "
+            "size. Write x.shape[0] instead of len(x)."
         )
     short = message if len(message) <= _LONGEST else f"{message[:_LONGEST]} …"
     if line is not None:

@@ -1,4 +1,4 @@
-"""Check of a written file against its policy, with the same steps on random observations."""
+"""Comparison of a written file with its policy, on the same steps with random observations."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LARGEST = 10.0
 
 
 def compare(written: Exported, actor: Actor) -> None:
-    """Compare a file with its policy over a few steps, with new episodes in between.
+    """Compare a file with its policy over a few steps, in which some episodes restart.
 
     Raises:
         NotServedError: The file and the policy differ; the message names the output.
@@ -37,7 +37,7 @@ def compare(written: Exported, actor: Actor) -> None:
             differences = [_differences(written, actor, policy, rows, explore, seed) for seed in (0, 1)]
             if all(differences):
                 raise NotServedError(
-                    f"export: the file does not act like the policy: {differences[0]}. No file was written."
+                    f"export: the file acts differently from the policy: {differences[0]}. No file was written."
                 )
 
 
@@ -101,10 +101,10 @@ def random_masks(masks: ActionMasks, rows: int, rng: np.random.Generator, forbid
     """Return random masks `[B, size]` that allow at least one value of each choice.
 
     Args:
-        masks: The masks of an action space.
+        masks: Mask layout of an action space.
         rows: B.
         rng: Generator of random numbers.
-        forbidden: Probability that a value is forbidden. One value of each choice is always allowed.
+        forbidden: Probability with which each value is forbidden. At least one value of each choice is always allowed.
     """
     mask = rng.random((rows, masks.size)) >= forbidden
     for _, columns in masks.by_choice(mask):
@@ -113,7 +113,7 @@ def random_masks(masks: ActionMasks, rows: int, rng: np.random.Generator, forbid
 
 
 def _moderate(info: SpaceInfo, value: Any) -> Any:
-    """Return an observation with the values of wide Boxes moved near 0, within their bounds."""
+    """Return an observation in which the values of wide Boxes are moved near 0, within their bounds."""
     if info.is_composite:
         return info.join([_moderate(child, part) for child, part in zip(info.children, info.split(value), strict=True)])
     if info.kind != "box" or info.dtype is None or not info.dtype.startswith("float"):

@@ -1,4 +1,4 @@
-"""Formats: `Exported` and `Runner`, and the format for a path."""
+"""Formats: `Exported` and `Runner`, and the choice of a format for a path."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ class Exported:
 
 
 class Runner(Protocol):
-    """Base class of objects that run an exported policy.
+    """Base class for objects that run an exported policy.
 
     Attributes:
-        interface: The file's inputs and outputs as JSON, as `Interface.to_json` wrote them.
-        checked: Whether the file has a (correct) checksum of its whole content; None if the format has no checksums. A
-            wrong checksum is a `SavedPolicyError`.
+        interface: The file's inputs and outputs as JSON, written by `Interface.to_json`.
+        checked: Whether the file has a (correct) checksum for its whole content; None if the format has no checksums. A
+            wrong checksum raises `SavedPolicyError` instead.
     """
 
     interface: str
@@ -51,31 +51,31 @@ class Runner(Protocol):
         ...
 
     def run(self, feeds: Mapping[str, Array], outputs: Sequence[str]) -> Sequence[Array]:
-        """Return the named outputs for the inputs given by name."""
+        """Return a dict of outputs for a dict of inputs."""
 
 
 def exporter_for(catalog: Catalog, path: Path, format: str | None) -> Component:
-    """Return the exporter for a format, or for a path's suffix.
+    """Return the exporter for a named format, or else for a path's suffix.
 
     Raises:
-        ConfigError: No format is named, and no format has the suffix.
-        UnknownNameError: There is no such format.
-        MissingPluginError: The format's package is not usable.
+        ConfigError: No format is named, and no format uses the suffix.
+        UnknownNameError: No format has this name.
+        MissingPluginError: The format's package cannot be used.
     """
     if format is not None:
         return catalog.registry.get("exporter", format)
     known = list(catalog.registry.active("exporter"))
     if (component := _by_suffix(known, path)) is None:
         suffixes = ", ".join(f"{c.declaration.suffix or 'a folder'}: {c.name!r}" for c in known)  # type: ignore[attr-defined]
-        raise ConfigError(f"{path}: no installed format has this suffix ({suffixes}); choose one with format=.")
+        raise ConfigError(f"{path}: no installed format uses this suffix ({suffixes}); choose a format with format=.")
     return component
 
 
 def _by_suffix(components: Sequence[Component], path: Path) -> Component | None:
-    """Return the exporter for a path's suffix, or None. Conflicts are resolved by the rule for names.
+    """Return the exporter for a path's suffix, or None. Conflicts are resolved in the same way as for equal names.
 
     Raises:
-        AmbiguousChoiceError: Two exporters have the suffix.
+        AmbiguousChoiceError: Two exporters use the suffix.
     """
     matches = []
     for c in components:
@@ -84,7 +84,7 @@ def _by_suffix(components: Sequence[Component], path: Path) -> Component | None:
             matches.append(c)
     if len(matches) > 1:
         names = " or ".join(repr(c.address) for c in matches)
-        raise AmbiguousChoiceError(f"{path}: several formats have this suffix; choose one with format=: {names}.")
+        raise AmbiguousChoiceError(f"{path}: several formats use this suffix; choose one with format=: {names}.")
     return matches[0] if matches else None
 
 
@@ -92,8 +92,8 @@ def runner_for(catalog: Catalog, path: Path) -> Runner:
     """Return the runner for an exported policy.
 
     Raises:
-        SavedPolicyError: There is no such file, or no format has its suffix.
-        MissingPluginError: The format's package is not usable.
+        SavedPolicyError: The file does not exist, or no format uses its suffix.
+        MissingPluginError: The format's package cannot be used.
     """
     if not path.exists():
         raise SavedPolicyError(f"{path}: there is no such file.")
@@ -104,7 +104,7 @@ def runner_for(catalog: Catalog, path: Path) -> Runner:
     if component is None and path.is_dir():
         component = next((c for c in known if not c.declaration.suffix), None)  # type: ignore[attr-defined]
     if component is None:
-        raise SavedPolicyError(f"{path}: no installed format has this suffix; formats:"
-                               f" {', '.join(c.name for c in known) or 'none'}.")  # fmt: skip
+        raise SavedPolicyError(f"{path}: no installed format uses this suffix; installed formats: "
+                               f"{', '.join(c.name for c in known) or 'none'}.")  # fmt: skip
     made: Runner = component.load("runner")(path)
     return made

@@ -31,19 +31,19 @@ _OUTPUTS = ("action", "raw_action", "logp", "value", "dist_inputs", "state")
 
 
 class Port(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Input or output; all except `deterministic` have a batch axis before their shape.
+    """Input or output of an exported policy; all except `deterministic` have a batch axis before their shape.
 
     Attributes:
-        name: Its name: letters, digits and `_`.
+        name: Name, which consists of letters, digits and `_`.
         role: For an input, `"observation"`, `"mask"`, `"state"`, `"prev_reward"`, `"noise"`, `"deterministic"`; for an
             output, `"action"`, `"raw_action"`, `"logp"`, `"value"`, `"dist_inputs"`, `"state"`.
-        dtype: NumPy name of its dtype.
+        dtype: NumPy's name for the dtype.
         shape: Shape of one row.
-        path: Its path in the observation or the action: `obs['camera'][0]`.
-        steps: The keys and positions that lead to it.
+        path: Path in the observation or the action, such as `obs['camera'][0]`.
+        steps: The keys and positions that lead to the part.
         encoded: Whether an observation is encoded by its codec; otherwise it is as returned by the environment.
-        initial: Flat values of one row at the start of an episode; zeros if empty.
-        follows: For a returned state, the name of its input in the next step.
+        initial: Flat values of one row at the start of an episode; empty means zeros.
+        follows: For a returned state, the name of the input that receives it in the next step.
     """
 
     name: Name
@@ -63,26 +63,26 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     Attributes:
         inputs: Its inputs, in order.
         outputs: Its outputs, in order.
-        observation: Kind of its observations: `"leaves"` (each leaf of the environment's observation is a separate
-            port; some may be encoded already) or `"filtered"` (one port, encoded and filtered).
-        framework: The framework of the policy.
-        model: Class of its model, for messages.
+        observation: Kind of observations that the policy takes: `"leaves"` (each leaf of the environment's observation
+            is a separate port; some may already be encoded) or `"filtered"` (one port, encoded and filtered).
+        framework: The policy's framework.
+        model: Class of the policy's model, for error messages.
         observation_space: The environment's observation space as plain data, or None (see `space_to_json`).
         action_space: The same for actions.
         mask_key: Key of the action mask in Dict observations, or None.
-        mask_apart: Whether the model does not see the mask.
-        mask_columns: Path and number of values of each choice, in the order of the mask's columns.
-        raw_kinds: Path → how to read raw actions of a leaf.
-        action_bounds: Rule that brings floats into their bounds.
-        encoding: The config keys that the observation codecs read.
+        mask_apart: Whether the mask is hidden from the model.
+        mask_columns: Path and number of values for each choice, in the order of the mask's columns.
+        raw_kinds: For each leaf's path, how to read the leaf's raw actions.
+        action_bounds: Rule that maps floats into their bounds.
+        encoding: Config keys that the observation codecs read.
         config: Keys of the model config that differ from their defaults.
         parts: Slot → `"distribution/name"`.
         preprocessors: Path → `"distribution/name"`.
-        action_dists: The same for the action space and its parts.
+        action_dists: The same as `observation_space`, for the action space and its parts.
         versions: Distribution → version.
         format: `"rlcatalog-export"`.
         format_version: Version of this layout.
-        rlcatalog: Version of the kernel that wrote it.
+        rlcatalog: Version of the kernel that wrote the file.
     """
 
     #: Maximum number of characters in its JSON.
@@ -120,7 +120,7 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     @classmethod
     def from_json(cls, text: str, where: str = "the file", checked: bool | None = None) -> Interface:
-        """Read the output of `to_json`.
+        """Read an interface from the output of `to_json`.
 
         Args:
             text: The JSON.
@@ -132,34 +132,34 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         """
         try:
             if len(text) > cls.LONGEST:
-                raise ValueError(f"its interface has {len(text)} characters; the limit is {cls.LONGEST}")
+                raise ValueError(f"its interface has {len(text)} characters, but the limit is {cls.LONGEST}")
             header = msgspec.json.decode(text, type=_Header)
             if header.format != FORMAT:
-                raise ValueError(f"no format {FORMAT!r} in it")
+                raise ValueError(f"it does not name the format {FORMAT!r}")
             if header.format_version != FORMAT_VERSION:
-                raise ValueError(f"format version {header.format_version} instead of {FORMAT_VERSION}")
+                raise ValueError(f"it has format version {header.format_version} instead of {FORMAT_VERSION}")
             interface = msgspec.json.decode(text, type=cls)
             for wrong in _contradictions(interface):
                 raise ValueError(wrong)
         except (ValueError, msgspec.MsgspecError, RecursionError) as error:
-            raise SavedPolicyError(f"{where}: not a policy exported by rlcatalog: {one_line(str(error))}.") from error
+            raise SavedPolicyError(f"{where} is not a policy exported by rlcatalog: {one_line(str(error))}.") from error
         if checked is False:
             raise SavedPolicyError(
-                f"{where}: damaged: files of format version {FORMAT_VERSION} have a checksum, but this one has none."
+                f"{where} is damaged: files of format version {FORMAT_VERSION} have a checksum, but this file has none."
                 " Export the policy again, or copy the file again."
             )
         return interface
 
 
 class _Header(msgspec.Struct):
-    """Header of an interface. It is read first, to check whether this version can read the rest."""
+    """Header of an interface. It is read first, to check whether this version of rlcatalog can read the file."""
 
     format: str = ""
     format_version: int = 0
 
 
 def _contradictions(interface: Interface) -> Iterator[str]:
-    """Yield descriptions of the contradictions in an interface."""
+    """Yield a description of each contradiction in an interface."""
     inputs, outputs = ({port.name: port for port in ports} for ports in (interface.inputs, interface.outputs))
     for ports, named, what in ((interface.inputs, inputs, "inputs"), (interface.outputs, outputs, "outputs")):
         if len(named) < len(ports):

@@ -1,4 +1,4 @@
-"""Noise as the source of randomness instead of a generator, which makes a policy a pure function."""
+"""Noise that replaces random generators as the source of randomness, which makes a policy a pure function."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ LEAST, MOST = 2.0**-25, 1 - 2.0**-24
 
 
 class Noise:
-    """Sampler that uses given uniform numbers. Without any, it generates them and counts how many a row needs.
+    """Sampler that draws from given uniform numbers, or else generates and counts the numbers that a row needs.
 
     Args:
-        rows: Number of rows B of the batch; None if unknown.
+        rows: Number of rows B in the batch; None if unknown.
         uniforms: Uniform numbers `[B, k]`, or None.
-        widths: Random numbers per row for each draw, from an earlier count, if the number of rows is unknown.
+        widths: Numbers per row for each draw, counted earlier; required if the number of rows is unknown.
 
     Attributes:
-        widths: Random numbers per row for each draw so far.
-        math: The framework's functions, under NumPy's names.
+        widths: How many random numbers each row needed in each draw so far.
+        math: The framework's functions under NumPy's names.
     """
 
     math: ClassVar[Any]
@@ -52,8 +52,8 @@ class Noise:
             sizes = tuple(int(n) for n in shape)
             if not self.rows or math.prod(sizes) % self.rows:
                 raise NotServedError(
-                    f"export: random numbers of shape {sizes} are drawn for a batch of {self.rows} rows; the first"
-                    " axis must be the rows."
+                    f"export: random numbers of shape {sizes} are drawn for a batch of {self.rows} rows, but the "
+                    "first axis must index the rows."
                 )
             own = math.prod(sizes) // self.rows
         else:
@@ -65,7 +65,7 @@ class Noise:
         return self.numbers(self.uniforms[:, start : start + own], shape, dtype)
 
     def normal(self, shape: Any, dtype: Any) -> Any:
-        """Return standard normal numbers by the Box-Muller method, two from each pair of uniform numbers."""
+        """Return standard normal numbers by the Box-Muller method, two for each pair of uniform numbers."""
         m, sizes = self.math, self.sizes(shape)
         *rows, last = sizes if len(sizes) > 1 else (*sizes, 1)
         half = (last + 1) // 2
@@ -74,7 +74,7 @@ class Noise:
         return m.reshape(m.concat([radius * m.cos(angle), radius * m.sin(angle)], -1)[..., :last], shape)
 
     def gamma(self, concentration: Any) -> Any:
-        """Return Gamma numbers by Marsaglia and Tsang's method: the first accepted of a few proposals."""
+        """Return Gamma-distributed numbers by Marsaglia and Tsang's method, as the first accepted proposal of a few."""
         m, shape, dtype = self.math, self.sizes(self.math.shape(concentration)), concentration.dtype
         small = concentration < 1
         d = m.where(small, concentration + 1, concentration) - 1 / 3

@@ -1,4 +1,4 @@
-"""Random numbers for frozen policies, sampled in blocks, with a state that includes the position in the block."""
+"""Random numbers for frozen policies, generated in blocks; the state includes the position within the block."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class NoiseBlocks:
     """Uniform numbers from the open interval (0, 1), float32.
 
     Args:
-        seed: Seed; None: different numbers each time.
+        seed: Seed; None means different numbers each time.
     """
 
     def __init__(self, seed: int | None) -> None:
@@ -51,11 +51,11 @@ class NoiseBlocks:
         """Restore a state that `state` returned.
 
         Raises:
-            ValueError: The state does not come from `state`.
+            ValueError: The state was not returned by `state`.
         """
         high, low, inc_high, inc_low, has, last, size, at = (int(number) for number in state)
         if not 0 <= at <= size <= _MOST:
-            raise ValueError(f"the state of a block of {size} numbers, {at} of them used; the limit is {_MOST}")
+            raise ValueError(f"the state of a block of {size} numbers with {at} of them used; the limit is {_MOST}")
         self._rng.bit_generator.state = {
             "bit_generator": "PCG64", "state": {"state": high << 64 | low, "inc": inc_high << 64 | inc_low},
             "has_uint32": has, "uinteger": last,

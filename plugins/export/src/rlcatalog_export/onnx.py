@@ -1,4 +1,4 @@
-"""ONNX files for policies: written by one function for all frameworks, and run with onnxruntime."""
+"""ONNX files for policies, which one function writes for all frameworks and onnxruntime runs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def write_sealed(content: bytes, path: Path) -> None:
 
 @contextlib.contextmanager
 def quiet_converters(*names: str) -> Iterator[None]:
-    """Silence converters: their warnings, prints, and the named loggers."""
+    """Silence converters: warnings, prints, and the given loggers."""
     loggers = [logging.getLogger(name) for name in names]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
@@ -56,7 +56,7 @@ def quiet_converters(*names: str) -> Iterator[None]:
 
 
 def session_of(content: bytes) -> Any:
-    """Return a session that runs a model on one CPU thread, which is fastest for small batches.
+    """Return a session that runs a model on a single CPU thread, which is fastest for small batches.
 
     Raises:
         Exception: onnxruntime's errors, which have no common base class.
@@ -85,13 +85,13 @@ class OnnxRunner:
 
     def __init__(self, path: Path) -> None:
         content, self.checked = read_sealed(path, _MARK)
-        with raised_as(lambda why: SavedPolicyError(f"{path}: cannot be read: {why}")):
+        with raised_as(lambda why: SavedPolicyError(f"{path} cannot be read: {why}")):
             self._session = session_of(content)
         if (interface := self._session.get_modelmeta().custom_metadata_map.get(INTERFACE)) is None:
-            raise SavedPolicyError(f"{path}: an ONNX file, but not a policy exported by rlcatalog.")
+            raise SavedPolicyError(f"{path} is an ONNX file, but not a policy exported by rlcatalog.")
         self.interface: str = interface
 
     def run(self, feeds: Mapping[str, Array], outputs: Sequence[str]) -> Sequence[Array]:
-        """Return the named outputs for the inputs given by name."""
+        """Return a dict of outputs for a dict of inputs."""
         arrays: Sequence[Array] = self._session.run(outputs, feeds)
         return arrays

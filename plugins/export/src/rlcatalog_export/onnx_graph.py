@@ -60,11 +60,11 @@ class Graph:
     def model(
         self, outputs: list[tuple[str, str, str, tuple[int, ...]]], fixed: Mapping[str, Array] | None = None
     ) -> bytes:
-        """Return the graph as a file's content.
+        """Return the graph as the content of an ONNX file.
 
         Args:
-            outputs: Name, value in the graph, dtype and shape of each output.
-            fixed: Inputs that become constants, with their values.
+            outputs: Each output's name, its value in the graph, its dtype and its shape.
+            fixed: Inputs that become constants, and their values.
         """
         named = [helper.make_node("Identity", [inside], [name]) for name, inside, *_ in outputs]
         infos = [helper.make_tensor_value_info(name, type_of(dtype), shape) for name, _, dtype, shape in outputs]
@@ -88,8 +88,8 @@ def bind_graph(
 
     Args:
         content: The model.
-        inputs: Name → the array to read in each run; its memory is used directly.
-        outputs: Name → dtype and shape.
+        inputs: For each input name, the array to read in each run; its memory is used directly.
+        outputs: For each name, the dtype and the shape.
 
     Raises:
         NotServedError: onnxruntime has no kernel for an operation.

@@ -1,4 +1,4 @@
-"""Plugin declarations: export formats, their writers, and freezing."""
+"""Plugin declarations: export formats with their writers, and freezing."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def rlcatalog_frameworks() -> list[FrameworkSpec]:
                 "export-torch": "rlcatalog_export.torch.program:write_program",
                 "freeze": "rlcatalog_export.torch.freeze:FrozenTorch",
             },
-            "writes exported policies, and acts from a recorded graph with onnxruntime",
+            "exports policies to files, and runs a recorded graph with onnxruntime to act",
             extends="rlcatalog-torch/torch",
         ),
         FrameworkSpec(

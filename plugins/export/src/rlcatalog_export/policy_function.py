@@ -1,4 +1,4 @@
-"""Policies as functions from observations and noise to actions, in any framework."""
+"""Policies as functions from observations and noise to actions, for any framework."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ class PolicyFunction:
     """Policy as a function of tensors; each framework's class samples from noise and records the function.
 
     Args:
-        policy: A copy of the policy, used only by this object.
-        ops: The operations of its framework.
+        policy: A copy of the policy, which only this object uses.
+        ops: The operations of the policy's framework.
 
     Attributes:
         policy: The policy.
         masked: Whether there is an input for action masks. There is one if the action space has values that can be
-            forbidden and the distribution supports masks.
+            forbidden, and the distribution supports masks.
         inputs: The inputs except the noise, whose width is unknown before the first sample.
         interface: Inputs and outputs.
-        widths: Random numbers per row for each draw.
+        widths: How many random numbers each row needs in each draw.
 
     Raises:
-        NotServedError: The policy does something that cannot be exported.
+        NotServedError: The policy uses something that cannot be exported.
     """
 
     noise_class: type[Noise]
@@ -54,8 +54,8 @@ class PolicyFunction:
         self._actions = lowered_actions(policy.action_codec, ops)
         if self._actions is None and policy.views and {"actions", "action_inputs"} & set(policy.views.windows):
             raise NotServedError(
-                f"export: {policy.model_name} requests past actions, but the codec of the action space"
-                f" {policy.action_space} has no tensor form: it must set a class as `lowered`."
+                f"export: {policy.model_name} requests past actions, but the codec for the action space "
+                f"{policy.action_space} has no tensor form. Set its attribute `lowered` to a class."
             )
         self.masked = policy.masks.size > 0
         try:
@@ -69,7 +69,7 @@ class PolicyFunction:
     # --- the function ----------------------------------------------------------------------------------------------
 
     def run(self, given: Mapping[str, Any], noise: Any) -> dict[str, Any]:
-        """Return the outputs by name for inputs by name."""
+        """Map a dict of inputs to a dict of outputs."""
         policy, ops, backend = self.policy, self._ops, self.policy.backend
         with self.drawing(noise):
             obs = self._encode([given[port.name] for port in self.inputs if port.role == "observation"])
@@ -109,7 +109,7 @@ class PolicyFunction:
         return encoded if self._filter is None else self._filter(encoded, self._ops)
 
     def _history(self, given: Mapping[str, Any]) -> History:
-        """Return the stored data of past steps, including the last reward."""
+        """Return the stored data from past steps, including the last reward."""
         ops, views, t = self._ops, self.policy.views, given["steps"]
         windows = {column: given[f"window_{column}"] for column in views.windows}
         if views.reads_rewards:
@@ -118,17 +118,17 @@ class PolicyFunction:
         return History(windows, t)
 
     def drawing_given(self, numbers: Array) -> AbstractContextManager[Any]:
-        """Return a context in which the policy samples from numbers `[B, k]`, as a file does."""
+        """Return a context in which the policy samples from given numbers `[B, k]`, as a file does."""
         raise NotImplementedError
 
     def written(self) -> Exported:
-        """Return the expected results for a written file."""
+        """Return the results that are expected from a written file."""
         return Exported(self.interface, self.policy, self.drawing_given)
 
     # --- its description ---------------------------------------------------------------------------------------
 
     def example(self, port: Port, rows: int, rng: np.random.Generator) -> Array:
-        """Return an array for an input: zeros, or numbers from the open interval (0, 1)."""
+        """Return an array for an input, filled with zeros or with numbers from the open interval (0, 1)."""
         if port.role == "deterministic":
             return np.array(False)
         shape, dtype, mask_steps = (rows, *port.shape), np.dtype(port.dtype), self.policy.masks.steps
@@ -151,11 +151,11 @@ class PolicyFunction:
             widths.append(noise.widths)
             for name, array in outputs.items():
                 if array.shape[:1] != (rows,):
-                    raise NotServedError(f"export: {name!r} has shape {array.shape} for {rows} rows.")
+                    raise NotServedError(f"export: {name!r} has the shape {array.shape} for {rows} rows.")
         if widths[0] != widths[1]:
             raise NotServedError(
-                "export: the number of random numbers per row depends on the batch size; found"
-                f" {sum(widths[0])} for {_TRIED[0]} rows and {sum(widths[1])} for {_TRIED[1]}."
+                "export: the number of random numbers per row must not depend on the batch size; found "
+                f"{sum(widths[0])} for {_TRIED[0]} rows and {sum(widths[1])} for {_TRIED[1]}."
             )
         self.widths = widths[0]
         forms = {name: (array.dtype.name, array.shape[1:]) for name, array in outputs.items()}
@@ -194,7 +194,7 @@ class PolicyFunction:
         """Return the interface.
 
         Args:
-            outputs: Output name → dtype and shape of one row, from a run, in the order of the outputs.
+            outputs: For each output, in order, the dtype and the shape of one row, taken from a run.
             noise: Random numbers per row.
         """
         policy, resolution = self.policy, self.policy.resolution

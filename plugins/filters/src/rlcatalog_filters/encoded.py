@@ -1,4 +1,4 @@
-"""`MeanStdFilter` inside a policy, for the quantities in encoded observations."""
+"""`MeanStdFilter` inside a policy, which normalises the quantities in encoded observations."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rlcatalog_filters.running_stat import RunningStat, worst_place
 class EncodedMeanStdFilter(Filter):
     """Filter that normalises quantities in encoded observations, except one-hot vectors, masks, indices and padding.
 
-    It learns only when called with `update=True`, which `Policy.act` never does.
+    The filter learns only when it is called with `update=True`, which `Policy.act` never does.
 
     Args:
         preprocessor: Preprocessor whose output is filtered.
@@ -29,11 +29,11 @@ class EncodedMeanStdFilter(Filter):
 
     Attributes:
         leaves: The leaves that are filtered.
-        statistics: A `MeanStdFilter` over their concatenated values. Workers that gather experience separately use it
-            to share what they have learned: `here.statistics.apply_changes(there.statistics)`.
+        statistics: A `MeanStdFilter` over the leaves' concatenated values. Workers that collect experience separately
+            use it to combine their statistics: `here.statistics.apply_changes(there.statistics)`.
 
     Raises:
-        ConfigError: A path in the config matches no leaf.
+        ConfigError: A path in the config does not match any leaf.
     """
 
     def __init__(self, preprocessor: Preprocessor, options: Mapping[str, Any]) -> None:
@@ -44,8 +44,8 @@ class EncodedMeanStdFilter(Filter):
         self.leaves = leaves_to_filter(plan, config, options.get("action_mask_key", "action_mask"), claimed)
         if not self.leaves:
             warn_caller(
-                "observation_filter='MeanStdFilter' has nothing to filter; leaves:"
-                f" {', '.join(f'{leaf.path} ({leaf.kind})' for leaf in plan) or 'none'}. Set it to 'NoFilter', or name"
+                "observation_filter='MeanStdFilter' has nothing to filter in the leaves "
+                f"{', '.join(f'{leaf.path} ({leaf.kind})' for leaf in plan) or 'none'}. Set it to 'NoFilter', or name"
                 " leaves in filter_include.",
                 CatalogWarning,
             )
@@ -61,16 +61,16 @@ class EncodedMeanStdFilter(Filter):
         """Filter encoded observations.
 
         Args:
-            encoded: Array `[B, *shape]` as the preprocessor returns it, of any numeric dtype.
-            update: Whether to learn from it first.
+            encoded: Array `[B, *shape]` of any numeric dtype, as the preprocessor returns it.
+            update: Whether to update the statistics with the batch first.
 
         Returns:
-            Float32 array of the same shape, with the filtered leaves within the clip bounds; if nothing is filtered,
-            the array itself.
+            Float32 array of the same shape, with filtered leaves within the clip bounds; if nothing is filtered, the
+            given array itself.
 
         Raises:
             ObservationError: The shape is wrong; or, with `update`, a value of a filtered leaf is not finite (in which
-                case nothing is changed).
+                case the filter stays unchanged).
         """
         if encoded.shape[1:] != self.preprocessor.shape or not encoded.ndim:
             raise ObservationError(
@@ -105,7 +105,7 @@ class EncodedMeanStdFilter(Filter):
         return filtered
 
     def processed_space(self, preprocessor: Preprocessor) -> Any:
-        """Return a float32 Box: filtered values have the clip bounds, and other values keep their bounds.
+        """Return a float32 Box: filtered values get the clip bounds, and other values keep their own bounds.
 
         If no leaf is filtered, models see the same as without a filter.
         """
@@ -117,21 +117,21 @@ class EncodedMeanStdFilter(Filter):
         return preprocessor.processed_space(low, high)
 
     def get_state(self) -> dict[str, Array]:
-        """Return `n`, `mean` and `m2` of the filtered values, and which values those are (`filtered`, `[size]`)."""
+        """Return `n`, `mean` and `m2` for the filtered values, and which values are filtered (`filtered`, `[size]`)."""
         return {**self.statistics.running_stats.to_state(), "filtered": self._filtered.copy()}
 
     def set_state(self, state: Mapping[str, Array]) -> None:
         """Restore statistics that `get_state` returned; the buffer is emptied.
 
         Raises:
-            SavedPolicyError: The statistics are damaged, or belong to other values of the observation.
+            SavedPolicyError: The statistics are damaged, or they belong to different values of the observation.
         """
         filtered = state.get("filtered")
         if filtered is None or not np.array_equal(filtered, self._filtered):
             found = "no 'filtered'" if filtered is None else f"{int(np.sum(filtered))} of {np.size(filtered)}"
             raise SavedPolicyError(
-                f"these filter statistics belong to other values of the observation: expected {self._filtered.sum()} of"
-                f" {self._filtered.size} ({', '.join(leaf.path for leaf in self.leaves) or 'none'}), found {found}."
+                f"these filter statistics are for different values of the observation: expected {self._filtered.sum()}"
+                f" of {self._filtered.size} ({', '.join(leaf.path for leaf in self.leaves) or 'none'}), found {found}."
             )
         restored = RunningStat.from_state(state)
         if restored.shape != self.statistics.running_stats.shape:
@@ -151,8 +151,8 @@ class EncodedMeanStdFilter(Filter):
             where = ", ".join(str(int(i)) for i in np.unravel_index(place - leaf.start, leaf.shape))
             raise ObservationError(
                 f"{leaf.path}: expected finite values to filter; found {values[row, column]}"
-                f"{f' at [{where}]' if where else ''} in row {row} of the batch. The filter has learned nothing from"
-                " it. Keep such values out of the observations, or add the leaf to filter_exclude."
+                f"{f' at [{where}]' if where else ''} in row {row} of the batch. The filter has not learned from this "
+                "batch. Keep such values out of the observations, or add the leaf to filter_exclude."
             ) from error
 
     def _laid_out(self) -> tuple[Array, Array, Any, Any]:
@@ -182,12 +182,13 @@ def leaves_to_filter(
 
     Args:
         leaves: The leaves of a preprocessor's plan.
-        config: The model config, with the leaves to include and exclude.
-        action_mask_key: Key of the action mask in Dict observations, at any depth; or a path, `"a.b"`.
-        claimed: Paths that a head reads itself. They describe actions, so only `filter_include` may change them.
+        config: The model config, which names leaves to include and exclude.
+        action_mask_key: Key of the action mask in Dict observations, at any depth; or a path such as `"a.b"`.
+        claimed: Paths of the leaves that a head reads itself. They describe actions, so only `filter_include` can add
+            them.
 
     Raises:
-        ConfigError: A path in the config matches no leaf, or only an action mask.
+        ConfigError: A path in the config does not match any leaf, or matches only an action mask.
     """
     path = "".join(f"[{step!r}]" for step in action_mask_key.split("."))
     masks = [leaf for leaf in leaves if _holds(f"[{action_mask_key!r}]", leaf.path) or _holds(path, leaf.path)]
@@ -199,7 +200,7 @@ def leaves_to_filter(
             if all(leaf in masks for leaf in leaves if _below(path, leaf.path)):
                 raise ConfigError(
                     f"filter_include: {path!r} is the action mask (action_mask_key={action_mask_key!r}), which is never"
-                    " filtered. If it is not a mask, set action_mask_key to another key."
+                    " filtered. If it is not a mask, set action_mask_key to a different key."
                 )
     left_out = masks + _matching(leaves, config.filter_exclude, "filter_exclude")
     return [leaf for leaf in chosen if leaf not in left_out]
@@ -209,8 +210,8 @@ def _matching(leaves: Sequence[Leaf], paths: Sequence[str], key: str) -> list[Le
     for path in paths:
         if not any(_below(path, leaf.path) for leaf in leaves):
             raise ConfigError(
-                f"{key}: no leaf of the observation is at or below {path!r};"
-                f" leaves: {', '.join(leaf.path for leaf in leaves) or 'none'}."
+                f"{key}: the observation has no leaf at or below {path!r}; its leaves are "
+                f"{', '.join(leaf.path for leaf in leaves) or 'none'}."
             )
     return [leaf for leaf in leaves if any(_below(path, leaf.path) for path in paths)]
 

@@ -1,4 +1,4 @@
-"""`MeanStdFilter` and `NoFilter` with RLlib's interface: called on observations, one at a time or in batches."""
+"""`MeanStdFilter` and `NoFilter` with RLlib's interface, called on single observations or on batches."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ EPSILON = 1e-6
 class MeanStdFilter:
     """Filter that subtracts the running mean and divides by the running standard deviation.
 
-    `(x - mean) / (std + 1e-6)`, clipped at `clip`. Before the first value, there are no statistics:
-    values are then only clipped. The first value itself becomes 0 (see `RunningStat.var`).
+    `(x - mean) / (std + 1e-6)`, clipped at `clip`. Before the first value, there are no statistics, so values are only
+    clipped. The first value always becomes 0 (see `RunningStat.var`).
 
     Args:
         shape: Shape of one observation, `()` for a number; or a dict or tuple of shapes, nested to any depth, for
-            observations with that structure. A None leaf is passed through.
+            observations with that structure. A leaf that is None is passed through unchanged.
         demean: Whether to subtract the mean.
         destd: Whether to divide by the standard deviation.
         clip: Limit on the results, or None.
 
     Attributes:
-        running_stats: Statistics of all observations: a `RunningStat`, or a structure of them.
-        buffer: Statistics of the observations since the last `reset_buffer`, in the same form.
+        running_stats: Statistics of all observations: a `RunningStat`, or a structure of such objects.
+        buffer: Statistics of the observations since the last `reset_buffer`, in the same structure.
 
     Raises:
-        ConfigError: `shape` or `clip` cannot be used.
+        ConfigError: `shape` or `clip` is invalid.
     """
 
     def __init__(self, shape: Any, demean: bool = True, destd: bool = True, clip: float | None = 10.0) -> None:
@@ -45,31 +45,32 @@ class MeanStdFilter:
         self.buffer: Any = _statistics(shape)
 
     def __call__(self, x: Any, update: bool = True) -> Any:
-        """Filter an observation, or a batch of observations with an additional leading axis.
+        """Filter a single observation, or a batch of observations with an additional leading axis.
 
         Args:
-            x: Array of `shape`, or `[B, *shape]`; or, if `shape` is a structure, a structure of such arrays.
-            update: Whether to learn from `x` first. The default is the same as in RLlib; `Policy.act` never learns.
+            x: Array of shape `shape` or `[B, *shape]`; or, if `shape` is a structure, a structure of such arrays.
+            update: Whether to update the statistics with `x` first. The default is the same as in RLlib; `Policy.act`
+                never updates statistics.
 
         Returns:
-            Float32 array of the same shape, for any dtype of `x`; a structure of such arrays.
+            Float32 array of the same shape, for any dtype of `x`; or a structure of such arrays.
 
         Raises:
-            ObservationError: `x` has a wrong shape or structure, or is not finite while `update` is set; in either
-                case, nothing is changed.
+            ObservationError: `x` has the wrong shape or structure, or `update` is set and `x` is not finite. The filter
+                stays unchanged.
         """
         if update:
             self.observe(x)
         return _map(self._scale, self.running_stats, x)
 
     def observe(self, x: Any) -> None:
-        """Learn from an observation or a batch, without filtering it.
+        """Update the statistics with an observation or a batch, without filtering it.
 
         Args:
             x: See `__call__`.
 
         Raises:
-            ObservationError: `x` has a wrong shape or structure, or is not finite; in either case, nothing is changed.
+            ObservationError: `x` has the wrong shape or structure, or is not finite. The filter stays unchanged.
         """
         found: list[Moments] = []
         _map(lambda stat, value, path: found.append(_moments(stat, value, path)), self.running_stats, x)
@@ -83,11 +84,11 @@ class MeanStdFilter:
             stat.moments, buffer.moments = all_of_them, gathered
 
     def reset_buffer(self) -> None:
-        """Clear the buffer, for example after its content was sent."""
+        """Clear the buffer, for example after its content has been sent."""
         self.buffer = _statistics(self.shape)
 
     def apply_changes(self, other: MeanStdFilter, with_buffer: bool = False) -> None:
-        """Add the buffer of another filter to the statistics.
+        """Add another filter's buffer to the statistics.
 
         Args:
             other: A filter of the same shape, such as a worker's.
@@ -124,7 +125,7 @@ class MeanStdFilter:
         _assign(self.buffer, other.buffer)
 
     def as_serializable(self) -> MeanStdFilter:
-        """Return a copy to pickle and send."""
+        """Return a copy that can be pickled and sent."""
         return self.copy()
 
     def __repr__(self) -> str:
@@ -136,7 +137,7 @@ class MeanStdFilter:
     def _check_same(self, other: MeanStdFilter) -> None:
         here, there = (_map(lambda stat, path: stat.shape, f.running_stats) for f in (self, other))
         if here != there:
-            raise ObservationError(f"expected a filter of shape {here}, found one of shape {there}.")
+            raise ObservationError(f"expected a filter with shape {here}, found one with shape {there}.")
 
     def _scale(self, stat: RunningStat, value: Any, path: str) -> Array:
         batch, single = _batch(stat, value, path)
@@ -146,13 +147,13 @@ class MeanStdFilter:
 
 
 class NoFilter:
-    """Filter that returns observations unchanged, with the interface of `MeanStdFilter`."""
+    """Filter with the interface of `MeanStdFilter` that returns observations unchanged."""
 
     def __init__(self, *args: Any) -> None:
-        """Accept and ignore the arguments of other filters, such as a shape."""
+        """Accept and ignore the arguments that other filters take, such as a shape."""
 
     def __call__(self, x: Any, update: bool = True) -> Any:
-        """Return arrays, dicts and tuples unchanged, anything else as an array."""
+        """Return arrays, dicts and tuples unchanged, and anything else as an array."""
         return x if isinstance(x, np.ndarray | dict | tuple) else np.asarray(x)
 
     def reset_buffer(self) -> None:
@@ -174,10 +175,10 @@ class NoFilter:
 
 
 def scaling(stat: RunningStat, demean: bool = True, destd: bool = True) -> tuple[Array, Array]:
-    """Return the offset to subtract and the factor, float64 arrays of the statistics' shape.
+    """Return the offset to subtract and the factor to multiply by: float64 arrays in the statistics' shape.
 
     Args:
-        stat: The statistics; without statistics, values are unchanged.
+        stat: The statistics; if there are none yet, values are unchanged.
         demean: Whether the mean is subtracted.
         destd: Whether to divide by the standard deviation.
     """
@@ -191,11 +192,11 @@ def scale(batch: Array, offset: Array, factor: Array, low: Any, high: Any) -> Ar
     """Return `(batch - offset) * factor` between `low` and `high`, as float32.
 
     Args:
-        batch: Numbers of any dtype `[B, *shape]`; computed in float64, because means may be large.
+        batch: Numbers `[B, *shape]` of any dtype; the computation is in float64, because means may be large.
         offset: Array of `shape`.
         factor: Array of `shape`.
-        low: Smallest results: a number, an array of `shape`, or None for no limits.
-        high: Largest results, of the same form.
+        low: Lower limits for the results: a number, an array of shape `shape`, or None for no limits.
+        high: Upper limits for the results, in the same form.
     """
     out = np.subtract(batch, offset)
     np.multiply(out, factor, out=out)
@@ -209,7 +210,7 @@ def scale(batch: Array, offset: Array, factor: Array, low: Any, high: Any) -> Ar
 
 
 def _statistics(shape: Any) -> Any:
-    """Return empty statistics for a shape or a structure of shapes."""
+    """Create empty statistics for a shape or a structure of shapes."""
     if shape is None:
         return None
     if isinstance(shape, Mapping):
@@ -225,7 +226,7 @@ def _statistics(shape: Any) -> Any:
 
 
 def _map(function: Callable[..., Any], stats: Any, *values: Any, path: str = "x") -> Any:
-    """Return the structure of `function(stat, value, path)`; values without statistics are unchanged."""
+    """Map `function(stat, value, path)` over a structure; values without statistics stay unchanged."""
     if stats is None:
         return values[0] if values else None
     if isinstance(stats, dict):

@@ -15,12 +15,12 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, eq=False)
 class Moments:
-    """Count, mean and sum of squared deviations of a stream. Immutable: a change creates a new object.
+    """Count, mean and sum of squared deviations for a stream of values; immutable.
 
     Attributes:
         n: Number of values.
         mean: Their mean, float64, read-only.
-        m2: Sum of their squared differences from the mean, float64, read-only.
+        m2: Sum of the values' squared differences from the mean, float64, read-only.
     """
 
     n: int
@@ -35,7 +35,7 @@ class Moments:
 
     @classmethod
     def empty(cls, shape: tuple[int, ...]) -> Moments:
-        """Return the moments of no values of this shape."""
+        """Return the moments of an empty stream of values with this shape."""
         return cls(0, np.zeros(shape), np.zeros(shape))
 
     @classmethod
@@ -83,22 +83,23 @@ class Moments:
             usable = _usable(n, mean, m2)
         if not usable:
             raise ObservationError(
-                f"the values are too large for statistics: up to {np.abs(other.mean).max()} next to"
-                f" {np.abs(self.mean).max()}; nothing was changed."
+                f"the values are too large for statistics (up to {np.abs(other.mean).max()}, with "
+                f"{np.abs(self.mean).max()} before); nothing was changed."
             )
         return Moments(n, mean, m2)
 
 
 class RunningStat:
-    """Mean and variance, per entry, of arrays that arrive one by one or in batches.
+    """Elementwise mean and variance of arrays that arrive one by one or in batches.
 
-    They are computed in float64 from differences from the mean, so that a large mean does not swamp a small variance.
+    The computation is in float64 and uses differences from the mean, so that a large mean does not swamp a small
+    variance.
 
     Args:
         shape: Shape of one value.
 
     Attributes:
-        moments: The current moments; replaced, never modified.
+        moments: The current moments; the object is replaced but never modified.
     """
 
     def __init__(self, shape: Sequence[int] = ()) -> None:
@@ -106,7 +107,7 @@ class RunningStat:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of one value, and of mean, variance and standard deviation."""
+        """Shape of each value, and of the mean, variance and standard deviation."""
         return tuple(self.moments.mean.shape)
 
     @property
@@ -123,37 +124,37 @@ class RunningStat:
 
     @property
     def var(self) -> Array:
-        """Variance of the values, with n - 1 in the denominator; for one value, the square of the mean, as in RLlib."""
+        """Variance of the values, with n - 1 in the denominator; for a single value, its square, as in RLlib."""
         n, mean, m2 = self.moments.n, self.moments.mean, self.moments.m2
         return np.asarray(m2 / (n - 1) if n > 1 else np.square(mean))
 
     @property
     def std(self) -> Array:
-        """The square root of `var`."""
+        """Standard deviation of the values: the square root of `var`."""
         return np.asarray(np.sqrt(self.var))
 
     def push(self, x: Any) -> None:
         """Add one value.
 
         Args:
-            x: Array of shape `shape`, of any numeric dtype.
+            x: Array of shape `shape` and of any numeric dtype.
 
         Raises:
-            ObservationError: `x` has a wrong shape, or is not finite.
+            ObservationError: `x` has the wrong shape, or is not finite.
         """
         array = numbers(x)
         if array.shape != self.shape:
-            raise ObservationError(f"expected one value of shape {self.shape}, found shape {array.shape}.")
+            raise ObservationError(f"expected a single value of shape {self.shape}, found shape {array.shape}.")
         self.moments = self.moments.merged(Moments.of(array[None]))
 
     def push_batch(self, x: Any) -> None:
-        """Add a batch of values at once.
+        """Add a batch of values in one step.
 
         Args:
             x: Array `[B, *shape]` of any numeric dtype.
 
         Raises:
-            ObservationError: `x` has a wrong shape, or is not finite.
+            ObservationError: `x` has the wrong shape, or is not finite.
         """
         array = numbers(x)
         if array.ndim == 0 or array.shape[1:] != self.shape:
@@ -177,18 +178,18 @@ class RunningStat:
         return copied
 
     def to_state(self) -> dict[str, Array]:
-        """Return fresh arrays: `n` (int64), `mean` and `m2` (float64, of `shape`)."""
+        """Return new arrays: `n` (int64), and `mean` and `m2` (float64, of shape `shape`)."""
         return {"n": np.array(self.n, np.int64), "mean": self.mean.copy(), "m2": self.moments.m2.copy()}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Array]) -> RunningStat:
-        """Return the object that `to_state` described.
+        """Return the object whose state `to_state` returned.
 
         Raises:
-            SavedPolicyError: The arrays are not a filter's state.
+            SavedPolicyError: The arrays are not the state of a filter.
         """
         if missing := [name for name in ("n", "mean", "m2") if name not in state]:
-            raise SavedPolicyError(f"these statistics are incomplete; missing: {missing}, found: {sorted(state)}.")
+            raise SavedPolicyError(f"these statistics are incomplete: missing {missing}, found {sorted(state)}.")
         n, mean, m2 = (np.array(state[name]) for name in ("n", "mean", "m2"))
         fits = n.shape == () and n.dtype.kind in "iu" and mean.shape == m2.shape
         if fits := fits and mean.dtype == m2.dtype == np.float64 and bool(n >= 0) and bool((m2 >= 0).all()):
@@ -196,8 +197,8 @@ class RunningStat:
                 fits = _usable(int(n), mean, m2)
         if not fits:
             raise SavedPolicyError(
-                "expected statistics as an integer n >= 0 and float64 arrays mean and m2 of one shape, finite and"
-                f" m2 >= 0; found n {n.dtype} {n.shape}, mean {mean.dtype} {mean.shape}, m2 {m2.dtype} {m2.shape}."
+                "expected an integer n >= 0 and finite float64 arrays mean and m2 of the same shape, with m2 >= 0; "
+                f"found n {n.dtype} {n.shape}, mean {mean.dtype} {mean.shape}, m2 {m2.dtype} {m2.shape}."
             )
         found = cls()
         found.moments = Moments(int(n), mean, m2)
@@ -208,12 +209,12 @@ class RunningStat:
 
 
 def _usable(n: int, mean: Any, m2: Any) -> bool:
-    """Return whether the sum of squares is finite; then everything computed from these moments is finite too."""
+    """Return whether the sum of squares is finite; if so, all results computed from these moments are too."""
     return bool(np.isfinite(m2 + n * (mean * mean)).all())
 
 
 def numbers(x: Any) -> Array:
-    """Return a value as an array of numbers.
+    """Convert a value to a numeric array.
 
     Raises:
         ObservationError: The value is not numeric.

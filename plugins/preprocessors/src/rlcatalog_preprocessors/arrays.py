@@ -15,7 +15,7 @@ _TAKES = {"f": "biuf", "i": "biu", "u": "biu", "b": "b"}
 
 
 class ArrayPreprocessor(Preprocessor):
-    """The values of an array as float32; the base class of the codecs below."""
+    """Base class for the codecs below: the values of an array as float32."""
 
     def _init_shape(self, obs_space: Any, options: dict[str, Any]) -> tuple[int, ...]:
         self._dtype = np.dtype(obs_space.dtype)
@@ -66,7 +66,7 @@ class ArrayPreprocessor(Preprocessor):
         return write
 
     def _readable(self, values: Any) -> Array:
-        """Return values as an array of a kind that the space takes: no text is read as a number.
+        """Return values as an array of a kind that the space accepts: text is never read as a number.
 
         Raises:
             ValueError: The values are of a different kind.
@@ -92,7 +92,7 @@ class ArrayPreprocessor(Preprocessor):
         self.check_values(array, expected)
 
     def check_values(self, array: Array, expected: str) -> None:
-        """Raise an error unless the values are in the space; shape and kind were checked before."""
+        """Raise an error unless the values are in the space; the shape and the kind have already been checked."""
         low, high = self.limits()
         inside = (array >= low) & (array <= high)  # false for NaN
         if not inside.all():
@@ -101,7 +101,7 @@ class ArrayPreprocessor(Preprocessor):
             self.refuse(f"{expected}: values within [{low[index]}, {high[index]}]{at}", array[index])
 
     def limits(self) -> tuple[Array, Array]:
-        """Return the lowest and highest values of the space, arrays of `shape`."""
+        """Return the space's lowest and highest values, as arrays of shape `shape`."""
         return np.zeros(self.shape, self._dtype), np.ones(self.shape, self._dtype)
 
     def bounds(self) -> tuple[Array, Array]:
@@ -123,7 +123,7 @@ def as_array(codec: Preprocessor, obs: Any, expected: str) -> Array:
 
 
 class MultiBinaryPreprocessor(ArrayPreprocessor):
-    """MultiBinary: zeros and ones, as float32."""
+    """Codec for MultiBinary: zeros and ones, as float32."""
 
 
 class SimplexPreprocessor(ArrayPreprocessor):
@@ -163,7 +163,7 @@ class NoPreprocessor(ArrayPreprocessor):
         return array.copy() if array is batch or array.base is not None else array
 
     def encode_batch(self, batch: Any) -> Array:
-        """Return the batch itself if it is an array with the space's dtype."""
+        """Return the batch unchanged if it is an array with the space's dtype."""
         try:
             if self._unchecked:
                 self._check_rows(batch)
@@ -183,7 +183,7 @@ class NoPreprocessor(ArrayPreprocessor):
         return lambda x, ops: x
 
     def _cast(self, values: Any, copy: bool) -> Array:
-        """Return numbers as an array of the space's dtype, without rounding integers.
+        """Convert numbers to an array with the space's dtype, without rounding integers.
 
         Raises:
             ValueError: The values are of a different kind, or too large for the dtype.

@@ -1,4 +1,4 @@
-"""Codecs for composite spaces: Dict, Tuple, OneOf."""
+"""Codecs for the composite spaces Dict, Tuple and OneOf."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class TupleFlatteningPreprocessor(Flattening):
 
 
 class OneOfPreprocessor(Preprocessor):
-    """OneOf: a one-hot of the branch, then the branch's own encoding, padded with zeros to the longest one."""
+    """OneOf: a one-hot vector for the branch, then the branch's own encoding, padded with zeros to the longest one."""
 
     structured = True
 
@@ -115,7 +115,7 @@ class OneOfPreprocessor(Preprocessor):
         return write
 
     def restore(self, flat: Any, ops: TensorOps) -> OneOfValues:
-        """Return the one-hot tag, and the values interpreted as each of the branches."""
+        """Return the one-hot tag, and the values as interpreted by each branch."""
         count = len(self.children)
         branches = [child.restore(flat[..., count : count + child.size], ops) for child in self.children]
         return OneOfValues(flat[..., :count], tuple(branches))
@@ -150,15 +150,15 @@ class OneOfPreprocessor(Preprocessor):
 
 
 def _in_line(codec: Flattening, method: str, start: int) -> Writer:
-    """Return the writer for nested Dicts and Tuples: one function with a line for each look-up, check and call.
+    """Return the writer for nested Dicts and Tuples: a single function with one line for each look-up, check and call.
 
-    Functions nested like the space, each with a loop over its children, take a third longer: Python specialises each
-    line for the function that it calls, and in a loop this is a different function every time. The source consists of
-    numbers and of names defined here; keys and the children's writers are its globals.
+    Functions that are nested like the space and loop over their children take a third longer: Python specialises each
+        line for the function that it calls, and in a loop, this function changes every time. The source consists only
+        of numbers and of names defined here; the keys and the children's writers are its globals.
 
     Args:
         codec: The codec of the Dict or Tuple.
-        method: `"writer"` or `"batch_writer"`: the method of codecs that are neither.
+        method: `"writer"` or `"batch_writer"`: the method to call on codecs that are neither Dicts nor Tuples.
         start: Index of its first value in the flat vector.
     """
     lines, names = ["def write(v0, out):"], {"__name__": __name__, "refuse": _refuse}

@@ -50,11 +50,11 @@ class GraphConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def limit(options: Mapping[str, Any], key: str, info: SpaceInfo) -> int | None:
-    """Return the size of a leaf from a config key, or None.
+    """Return a leaf's size from a config key, or None.
 
     Args:
         options: The model config.
-        key: Name of the key: a number for all leaves, or a dict of path → number.
+        key: Name of the key, whose value is a number for all leaves or a dict from paths to numbers.
         info: The leaf.
     """
     found = options.get(key)
@@ -65,11 +65,11 @@ def needed_limit(options: Mapping[str, Any], key: str, info: SpaceInfo, what: st
     """Return the limit (see `limit`) for a size that the space does not define.
 
     Raises:
-        UnsupportedSpaceError: The key is not given for the leaf; the message names both.
+        UnsupportedSpaceError: The key gives no size for the leaf; the message names both.
     """
     if (found := limit(options, key, info)) is None:
         raise UnsupportedSpaceError(
-            f"{info.path}: {info.describe()} does not limit the number of {what} in an observation. Set the model"
+            f"{info.path}: {info.describe()} sets no limit on the number of {what} in an observation. Set the model"
             " config"
             f' key {key!r}: a number, or {{"{info.path}": number}} for this leaf alone.'
         )

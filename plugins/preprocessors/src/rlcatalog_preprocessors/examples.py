@@ -1,4 +1,4 @@
-"""Examples for the conformance kit: observations that are not among the standard ones."""
+"""Examples for the conformance kit: observations that its standard examples do not include."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ _TWO: spaces.Space[Any] = spaces.Discrete(2)
 
 
 class Missions(gymnasium.Space[str]):
-    """Space of sentences: strings without a maximum length, not a Text space."""
+    """Space of sentences: strings without a maximum length, and not a Text space."""
 
     def __init__(self) -> None:
         super().__init__(dtype=str)
 
     def sample(self, mask: Any = None, probability: Any = None) -> str:
-        """Return one of three sentences."""
+        """Sample one of three sentences."""
         return str(self.np_random.choice(["go to the door", "pick it up", "stop!"]))
 
     def contains(self, x: Any) -> bool:
-        """Return whether the value is a text."""
+        """Return whether the value is a string."""
         return isinstance(x, str)
 
 
 def of_none() -> list[Example]:
-    """Return Boxes of several shapes and dtypes."""
+    """Return examples with Boxes of several shapes and dtypes."""
     boxes = [
         _PAIR, spaces.Box(-5, 5, (), np.float64), spaces.Box(0, 255, (4, 5, 3), np.uint8),
         spaces.Box(-9, 9, (3,), np.int64),
@@ -46,29 +46,29 @@ def of_multi_binary() -> list[Example]:
 
 
 def of_simplex() -> list[Example]:
-    """Return one simplex, and two at once."""
+    """Return examples with a single simplex and with two at once."""
     return [Example(Simplex((3,)), _TWO), Example(Simplex((2, 3)), _TWO)]
 
 
 def of_onehot() -> list[Example]:
-    """Return choices that do not start at 0, and several choices."""
+    """Return examples with a choice that does not start at 0, and with several choices."""
     several = spaces.MultiDiscrete(np.array([[3, 4], [2, 5]]))
     return [Example(spaces.Discrete(3, start=-1), _TWO), Example(several, _TWO)]
 
 
 def of_index() -> list[Example]:
-    """Return the same spaces, with the key that leaves their values unencoded."""
+    """Return examples with the same spaces, and with the key that leaves their values unencoded."""
     return [Example(example.obs, _TWO, {"_disable_preprocessor_api": True}) for example in of_onehot()]
 
 
 def of_text() -> list[Example]:
-    """Return texts as one-hots and as integers."""
+    """Return examples with texts as one-hot vectors and as integers."""
     text = spaces.Text(6, min_length=0, charset="abc ")
     return [Example(text, _TWO), Example(text, _TWO, {"text_encoding": "index"})]
 
 
 def of_strings() -> list[Example]:
-    """Return strings of unknown length."""
+    """Return examples with strings of unknown length."""
     return [Example(Missions(), _TWO, {"text_max_length": 20})]
 
 
@@ -78,29 +78,29 @@ def of_repeated() -> list[Example]:
 
 
 def of_sequence() -> list[Example]:
-    """Return lists of unknown length, one of them stacked."""
+    """Return examples with lists of unknown length, one of which is stacked."""
     sizes = {"sequence_max_len": 60}
     return [Example(spaces.Sequence(_ITEM), _TWO, sizes), Example(spaces.Sequence(_PAIR, stack=True), _TWO, sizes)]
 
 
 def of_graph() -> list[Example]:
-    """Return graphs with and without values on their edges."""
+    """Return examples with graphs, with and without values on their edges."""
     sizes = {"graph_max_nodes": 10, "graph_max_edges": 100}
     edges: list[Any] = [spaces.Discrete(3), None]
     return [Example(spaces.Graph(_PAIR, edge), _TWO, sizes) for edge in edges]
 
 
 def of_oneof() -> list[Example]:
-    """Return a choice between a Dict and a Box."""
+    """Return an example with a choice between a Dict and a Box."""
     return [Example(spaces.OneOf([_ITEM, spaces.Box(-1, 1, (2, 2), np.float32)]), _TWO)]
 
 
 def of_dict() -> list[Example]:
-    """Return a plain Dict, and one with a OneOf."""
+    """Return examples with a plain Dict and with a Dict that contains a OneOf."""
     nested = spaces.Dict({"b": _PAIR, "a": spaces.OneOf([_PAIR, spaces.Discrete(4)])})
     return [Example(_ITEM, _TWO), Example(nested, _TWO)]
 
 
 def of_tuple() -> list[Example]:
-    """Return a Tuple of a Box, a Dict and a Tuple."""
+    """Return an example with a Tuple that contains a Box, a Dict and a Tuple."""
     return [Example(spaces.Tuple([_PAIR, _ITEM, spaces.Tuple([spaces.MultiBinary(2)])]), _TWO)]

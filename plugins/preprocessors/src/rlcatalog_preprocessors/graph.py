@@ -17,14 +17,14 @@ from rlcatalog_preprocessors.lists import check_item
 
 @dataclass(frozen=True, eq=False)
 class GraphValues:
-    """A batch of graphs, padded to the same number of nodes and of edges.
+    """Batch of graphs, padded to the same number of nodes and the same number of edges.
 
     Attributes:
         nodes: `[B, max_nodes, ...]`.
-        node_mask: 1 for each node, `[B, max_nodes]`.
+        node_mask: Mask with a 1 for each node, `[B, max_nodes]`.
         edges: `[B, max_edges, ...]`, or None for a space without edges.
-        edge_links: Source and target node of each edge, int64 `[B, max_edges, 2]`, or None.
-        edge_mask: 1 for each edge, `[B, max_edges]`, or None.
+        edge_links: Source and target nodes of each edge, int64 `[B, max_edges, 2]`, or None.
+        edge_mask: Mask with a 1 for each edge, `[B, max_edges]`, or None.
     """
 
     nodes: Any
@@ -69,7 +69,7 @@ class GraphPreprocessor(Preprocessor):
         def place(out: Array, name: str, count: int) -> Array:
             leaf = parts[name]
             if count > leaf.shape[0]:
-                raise ValueError(f"{count} {name} instead of at most {leaf.shape[0]}")
+                raise ValueError(f"{count} {name}, which exceeds the limit {leaf.shape[0]}")
             return out[leaf.start : leaf.stop].reshape(leaf.shape)[:count]
 
         def write(obs: Any, out: Array) -> None:
@@ -88,7 +88,7 @@ class GraphPreprocessor(Preprocessor):
         return write
 
     def restore(self, flat: Any, ops: TensorOps) -> GraphValues:
-        """Return the padded nodes and edges with their masks; links as int64."""
+        """Return the padded nodes and edges with their masks; links are int64."""
         found = {}
         for leaf in self.leaves():
             values = ops.reshape(flat[..., leaf.start : leaf.stop], leaf.shape)

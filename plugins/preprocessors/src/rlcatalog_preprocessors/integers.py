@@ -1,4 +1,4 @@
-"""Codecs for Discrete and MultiDiscrete: one-hots, or the integers themselves."""
+"""Codecs for Discrete and MultiDiscrete: one-hot vectors, or the integers themselves."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _LARGE = 256
 
 @lru_cache(maxsize=8)
 def _row_starts(rows: int, width: int) -> Array:
-    """Return where each row of a matrix begins among its values."""
+    """Return the index at which each row of a matrix begins among its values."""
     return np.arange(rows) * width
 
 
 class OneHotPreprocessor(Preprocessor):
-    """Discrete: a one-hot vector of the value. MultiDiscrete: one such vector per entry, in C order."""
+    """Discrete: a one-hot vector of the value. MultiDiscrete: one one-hot vector per entry, in C order."""
 
     def _init_shape(self, obs_space: Any, options: dict[str, Any]) -> tuple[int, ...]:
         self._first, self._counts = _values(obs_space)
@@ -123,7 +123,7 @@ class OneHotPreprocessor(Preprocessor):
 
 
 class IndexPreprocessor(NoPreprocessor):
-    """Discrete and MultiDiscrete as integers, for `_disable_preprocessor_api`."""
+    """Codec that leaves Discrete and MultiDiscrete as integers, for `_disable_preprocessor_api`."""
 
     def limits(self) -> tuple[Array, Array]:
         first, counts = _values(self._obs_space)
@@ -141,7 +141,7 @@ class IndexPreprocessor(NoPreprocessor):
         return lambda x, ops: x
 
     def restore(self, flat: Any, ops: TensorOps) -> Any:
-        """Return int64 values of the space's own shape."""
+        """Return int64 values in the space's own shape."""
         return ops.integers(ops.reshape(flat, self.shape))
 
     def check(self, obs: Any) -> None:
@@ -151,13 +151,13 @@ class IndexPreprocessor(NoPreprocessor):
         low, high = self.limits()
         if self.size and max(-int(low.min()), int(high.max())) > _EXACT_IN_FLOAT32:
             raise UnsupportedSpaceError(
-                f"{self.info.path}: {self.info.describe()} has integers beyond 2**24, which a float32 vector cannot"
-                " hold. Wrap the environment to number its values from 0."
+                f"{self.info.path}: {self.info.describe()} has integers beyond "
+                "2**24, which float32 cannot represent. Wrap the environment to number its values from 0."
             )
 
 
 def check_integers(preprocessor: Preprocessor, obs: Any, first: Array, counts: Array) -> None:
-    """Raise an error unless an observation contains integers `first <= value < first + counts`, in the space's shape.
+    """Raise an error unless an observation has the space's shape and integers `first <= value < first + counts`.
 
     Raises:
         ObservationError: The observation does not.
@@ -181,6 +181,6 @@ def check_integers(preprocessor: Preprocessor, obs: Any, first: Array, counts: A
 
 
 def _values(space: Any) -> tuple[Array, Array]:
-    """Return the smallest value and the number of values of each entry, int64 vectors in C order."""
+    """Return the smallest value and the number of values for each entry, as int64 vectors in C order."""
     counts = np.asarray(space.nvec if hasattr(space, "nvec") else space.n, np.int64).ravel()
     return np.broadcast_to(np.asarray(space.start, np.int64).ravel(), counts.shape), counts

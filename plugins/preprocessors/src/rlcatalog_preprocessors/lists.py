@@ -1,4 +1,4 @@
-"""Codec for lists of varying length: Repeated and Sequence."""
+"""Codec for the variable-length lists Repeated and Sequence."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rlcatalog_preprocessors.config import needed_limit
 
 
 def check_item(child: Preprocessor, item: Any, path: str) -> None:
-    """Check one of several items that share a codec; an error names the path of the item.
+    """Check one of several items that share a codec; an error names the item's path.
 
     Raises:
         ObservationError: The item is not in the child's space.
@@ -49,7 +49,7 @@ class RepeatedValuesPreprocessor(Preprocessor):
                 raise TypeError(f"{type(obs).__name__} instead of a list or tuple")
             length = batch_size(item, obs) if stacked else len(obs)
             if length > places[0]:
-                raise ValueError(f"{length} items instead of at most {places[0]}")
+                raise ValueError(f"{length} items, which exceeds the limit {places[0]}")
             out[start] = length
             block = out[first:stop].reshape(places)
             if stacked:
@@ -61,7 +61,7 @@ class RepeatedValuesPreprocessor(Preprocessor):
         return write
 
     def restore(self, flat: Any, ops: TensorOps) -> RepeatedValues:
-        """Return the items with their places as an axis, and the lengths."""
+        """Return the items, with an axis for their places in the list, and the lengths."""
         (child,) = self.children
         items = ops.reshape(flat[..., 1:], (self.max_len, child.size))
         return RepeatedValues(child.restore(items, ops), flat[..., 0], self.max_len)

@@ -31,7 +31,7 @@ def match_index(request: Request) -> Match:
 
 
 def match_strings(request: Request) -> Match:
-    """Match any space of strings without another codec."""
+    """Match any space of strings that has no other codec."""
     if request.obs.dtype is not None and request.obs.dtype.startswith("<U") and request.obs.kind != "text":
         return Match(Rank.FALLBACK, "the space contains strings")
     return Match(None, "takes spaces of strings")

@@ -1,4 +1,4 @@
-"""Codec for texts: Text, and any other space of strings."""
+"""Codec for texts: the Text space, and any other space of strings."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _PRINTABLE = string.digits + string.ascii_letters + string.punctuation + " "
 
 @dataclass(frozen=True, eq=False)
 class TextValues:
-    """A batch of texts, padded to the same length.
+    """Batch of texts, padded to the same length.
 
     Attributes:
-        values: One-hots of the characters `[B, max_length, characters]`; with `text_encoding="index"`, int64
-            `[B, max_length]`, 1 for the first character, 0 after the text.
-        mask: 1 for each character, 0 after the text, `[B, max_length]`.
+        values: The characters as one-hot vectors `[B, max_length, characters]`; with `text_encoding="index"`, as int64
+            `[B, max_length]`, with 1 for the charset's first character and 0 after the text.
+        mask: Mask with a 1 for each character and 0 after the text, `[B, max_length]`.
     """
 
     values: Any
@@ -31,7 +31,7 @@ class TextValues:
 
 
 class TextPreprocessor(Preprocessor):
-    """Text: the characters as one-hots or integers, padded, then a mask that is 1 for each character."""
+    """Text: the padded characters as one-hot vectors or integers, followed by a mask that is 1 for each character."""
 
     structured = True
 
@@ -45,7 +45,7 @@ class TextPreprocessor(Preprocessor):
         encoding = options.get("text_encoding", "onehot")
         self._onehot = encoding == "onehot" and not options.get("_disable_preprocessor_api")
         if self.max_length < 1 or not self.characters:
-            raise UnsupportedSpaceError(f"{self.info.path}: {self.info.describe()} has no text to encode.")
+            raise UnsupportedSpaceError(f"{self.info.path}: {self.info.describe()} contains no text to encode.")
         self._width = len(self.characters) if self._onehot else 1
         return (self.max_length * (self._width + 1),)
 
@@ -58,7 +58,7 @@ class TextPreprocessor(Preprocessor):
         def write(obs: Any, out: Array) -> None:
             length = len(obs)
             if length > most or not isinstance(obs, str):
-                raise ValueError(f"{length} characters instead of at most {most}")
+                raise ValueError(f"{length} characters, which exceeds the limit {most}")
             numbers = np.fromiter(map(index.__getitem__, obs), np.int64, length)
             if onehot:
                 out[places[:length] + numbers] = 1.0

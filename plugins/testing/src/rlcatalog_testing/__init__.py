@@ -1,4 +1,4 @@
-"""Testing: the conformance kit, catalogs of selected plugins, and comparison of engines."""
+"""Testing: the conformance kit, catalogs of selected plugins, and comparisons of engines."""
 
 import lazy_loader
 

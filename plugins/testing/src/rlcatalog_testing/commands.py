@@ -1,4 +1,4 @@
-"""The commands `check`, the conformance kit, and `new`, the scaffold."""
+"""The command `check`, which runs the conformance kit, and the command `new`, which creates a plugin."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from rlcatalog_testing.scaffold import KINDS, chosen_frameworks, extras_of, pack
 if TYPE_CHECKING:
     from rlcatalog_testing import Outcome
 
-_EXPECT = typer.Option("--expect", metavar="CASE=REASON", help="A case that is expected to fail; repeatable.")
+_EXPECT = typer.Option("--expect", metavar="CASE=REASON", help="Name of a case that is expected to fail; repeatable.")
 
 
 def _line(outcome: Outcome) -> str:
-    """Return a case on one line, with a reason if there is one; a failed case is followed by its message and hint."""
+    """Return a case as one line, with its reason, if any; after a failed case, the message and the hint follow."""
     why = outcome.why.removeprefix(f"{outcome.name}: ")
     if outcome.status == "failed":
         text = why.replace(" Hint: ", "\n         Hint: ", 1)
@@ -28,7 +28,7 @@ def _line(outcome: Outcome) -> str:
 
 
 def check(
-    distribution: Annotated[str, typer.Argument(help="An installed package, by its pip name, such as acme-resnet.")],
+    distribution: Annotated[str, typer.Argument(help="An installed package under its pip name, such as acme-resnet.")],
     expect: Annotated[list[str] | None, _EXPECT] = None,
     as_json: Annotated[bool, AS_JSON] = False,
 ) -> None:
@@ -51,13 +51,13 @@ def check(
 
 def new(
     kind: Annotated[str, typer.Argument(help=f"Kind of part: {', '.join(KINDS)}.")],
-    name: Annotated[str, typer.Argument(help="Name of the package and its folder, such as acme-resnet.")],
+    name: Annotated[str, typer.Argument(help="Name of the package and of its folder, such as acme-resnet.")],
     frameworks: Annotated[
-        str | None, typer.Option(metavar="torch,tf", help="The frameworks that it supports; by default, both.")
+        str | None, typer.Option(metavar="torch,tf", help="The frameworks that the part supports; both by default.")
     ] = None,
-    out: Annotated[Path, typer.Option(help="The folder to create it in.")] = Path(),
+    out: Annotated[Path, typer.Option(help="The folder in which to create the package.")] = Path(),
 ) -> None:
-    """Write a new plugin package: a working part with its tests, for you to change."""
+    """Write a new plugin package, with a working part and its tests, for you to change."""
     wanted = None if frameworks is None else [part.strip() for part in frameworks.split(",")]
     files = package_files(kind, name, wanted)
     folder = out / name

@@ -1,4 +1,4 @@
-"""Check: one requirement of a contract, as a function of a `Part` that raises an error if the part violates it."""
+"""Check: one requirement of a contract, as a function that raises an error if a `Part` violates it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class NotApplicable(Exception):
-    """Exception for a check that does not apply to a part; the text gives the reason."""
+    """A check does not apply to a part; the text gives the reason."""
 
 
 class ExampleError(AssertionError):
@@ -26,7 +26,7 @@ class ExampleError(AssertionError):
 
 
 def require(holds: bool, what: str) -> None:
-    """Raise an AssertionError with the text `what` unless a condition holds, even with `python -O`."""
+    """Raise an AssertionError with the text `what` unless a condition holds, even under `python -O`."""
     if not holds:
         raise AssertionError(what)
 
@@ -37,15 +37,16 @@ class Check:
 
     Attributes:
         name: Name of the check, such as `output_width`.
-        kinds: The kinds of part that it applies to: `"trunk"`, `"memory"`, `"head"`, `"action_dist"`, `"preprocessor"`,
-            `"action_codec"`, `"filter"`, `"env_wrapper"`, `"command"`, `"engine"`, `"framework"`, `"exporter"`.
+        kinds: The kinds of part to which it applies: `"trunk"`, `"memory"`, `"head"`, `"action_dist"`,
+            `"preprocessor"`, `"action_codec"`, `"filter"`, `"env_wrapper"`, `"command"`, `"engine"`, `"framework"`,
+            `"exporter"`.
         hint: Advice for authors.
         run: Function that raises an error if a part violates the requirement.
-        each: Function that yields what `run` is called with: an argument or a tuple of arguments at a time. If None,
-            `run` gets the part. A check applies to a part if it applies to one of these.
-        every_framework: Whether it runs once per framework of the part; otherwise once.
-        where: Function that returns whether the check can apply to a part, based only on its declaration, without
-            building it.
+        each: Function that yields the arguments for each call of `run`: a single argument or a tuple. If None, `run` is
+            called once, with the part. A check applies to a part if it applies to at least one of these.
+        every_framework: Whether the check runs once for each framework of the part, instead of only once.
+        where: Function that returns whether the check can apply to a part, based only on the declaration, without
+            building the part.
         stops: Whether a failure skips the following checks, which would fail for the same reason.
     """
 
@@ -79,7 +80,7 @@ def check(
     where: Callable[[Part], bool] = lambda part: True,
     stops: bool = False,
 ) -> Callable[[Callable[..., None]], Check]:
-    """Turn a function into a check with the same name. The arguments become the check's attributes.
+    """Decorator that turns a function into a check with the same name. The arguments become the check's attributes.
 
     Example:
         >>> @check("trunk", hint="let forward return [B, num_outputs]")
@@ -97,12 +98,12 @@ _LATEST: list[dict[Any, Any]] = []
 
 @dataclass(frozen=True)
 class Part:
-    """A part from a plugin, for checks.
+    """A plugin's part as the checks see it.
 
     Attributes:
         component: The part.
         catalog: The catalog for the trial.
-        framework: `"torch"`, `"tf"`, …; None if the check or the part needs none.
+        framework: `"torch"`, `"tf"`, …; None if the check or the part needs no framework.
         shared: Data that the part's checks share across frameworks, such as examples and policies.
     """
 
@@ -112,7 +113,7 @@ class Part:
     shared: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     def once(self, key: object, make: Callable[[], T]) -> T:
-        """Return an object that the checks of this part share under a key; the first call creates it."""
+        """Return an object that this part's checks share under a key; the first call creates it."""
         if key not in self.shared:
             self.shared[key] = make()
         value: T = self.shared[key]
@@ -120,10 +121,10 @@ class Part:
 
     @property
     def examples(self) -> list[Example]:
-        """The examples of the part, at least one.
+        """The part's examples, at least one.
 
         Raises:
-            AssertionError: It fits no standard space and declares no examples, or the config of an example is invalid.
+            AssertionError: The part fits no standard space and declares no examples, or an example's config is invalid.
         """
         examples = self.once("examples", self._read_examples)
         require(
@@ -146,13 +147,13 @@ class Part:
 
     @property
     def few(self) -> list[Example]:
-        """Two of the examples: the first, and one with different classes of spaces, if there is one."""
+        """Two of the examples: the first one and, if there is one, an example with different classes of spaces."""
         first, *others = self.examples
         unlike = [e for e in others if type(e.obs) is not type(first.obs) or type(e.action) is not type(first.action)]
         return [first, *sorted(unlike, key=lambda e: type(e.obs) is type(first.obs))[:1]]
 
     def distinct(self, space: str) -> list[Example]:
-        """Return an example for each config and each space (`"obs"` or `"action"`), with the part's name."""
+        """Return one example per config and space (`"obs"` or `"action"`), with the part's name in the config."""
         examples: dict[str, Example] = {}
         for example in self.examples:
             example = named(self.component, example)
@@ -161,22 +162,22 @@ class Part:
 
     @property
     def frameworks(self) -> list[str]:
-        """The installed frameworks with code for the part."""
+        """The installed frameworks for which the part has code."""
         table = frameworks()
         return [name for name in self.component.frameworks if name in table and table[name].is_installed]
 
     def within(self, framework: str | None) -> Part:
-        """Return the same part in another framework; built objects are shared."""
+        """Return the same part in a different framework; both share the objects that have been built."""
         return replace(self, framework=framework)
 
     def sharing(self) -> Iterator[dict[str, Any]]:
-        """Yield config keys for shared layers of policy and value and, if the part supports it, for separate layers."""
+        """Yield config keys for layers that policy and value share and, if supported, for separate layers."""
         yield {}
         if "vf_share_layers" in self.catalog.config_keys(self.component) and not self._refuses(vf_share_layers=False):
             yield {"vf_share_layers": False}
 
     def _refuses(self, **config: Any) -> bool:
-        """Return whether a plain module rejects a key, as instances and modules that take num_outputs do."""
+        """Return whether a plain module rejects a key, as instances and modules with a `num_outputs` argument do."""
         try:
             if getattr(self.component.declaration, "plain", False):
                 self.policy(self.examples[0], **config)
@@ -185,7 +186,7 @@ class Part:
         return False
 
     def resolve(self, example: Example, config: Mapping[str, Any] | None = None) -> Resolution:
-        """Return the choice for an example, with its own config or the given one."""
+        """Return the catalog's choice for an example, with the example's own config or the given one."""
         with quiet():
             config = example.config if config is None else config
             return self.catalog.resolve(example.obs, example.action, config, self.framework)
@@ -197,7 +198,7 @@ class Part:
             return build(example.obs, example.action, config, self.framework, catalog=self.catalog)
 
     def policy(self, example: Example, **config: Any) -> Policy:
-        """Return a policy for the example that checks share, without changing its config or shapes."""
+        """Return a policy for the example that several checks share; they must not change its config or shapes."""
         if _LATEST and _LATEST[0] is not self.shared:
             _LATEST[0].clear()  # cases live as long as pytest runs, but the parts that they built do not
         _LATEST[:] = [self.shared]

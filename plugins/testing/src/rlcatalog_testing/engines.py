@@ -1,4 +1,4 @@
-"""Checks for engines: equal results, and updates that change every weight."""
+"""Checks for engines: their results agree, and their updates change every weight."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from rlcatalog_testing.trials import chance_trials, contains
 
 
 class PolicyOutputs(NamedTuple):
-    """An engine's results for a batch of observations, in NumPy.
+    """An engine's results for a batch of observations, as NumPy arrays.
 
     Attributes:
         action: The most likely actions, in the environment's format.
-        logp: Log density `[B]` of given raw actions.
+        logp: Log densities `[B]` of the given raw actions.
         entropy: Entropy `[B]`.
         value: Value estimates `[B]`.
     """
@@ -63,13 +63,13 @@ def check_same_outputs(
     """Check that engines with equal weights give equal results for equal observations.
 
     Args:
-        reference: A policy; its weights are copied into the engines' policies, and its actions are scored.
-        engines: Name → the policy that the engine acts with, and the engine.
+        reference: A policy, whose weights are copied into the engines' policies and whose actions are scored.
+        engines: For each engine's name, the policy that the engine acts with, and the engine.
         observations: A vector environment's batch of observations.
         tolerance: Absolute and relative tolerance.
 
     Raises:
-        AssertionError: The results of an engine differ. The message names the engine and the difference.
+        AssertionError: An engine's results differ. The message names the engine and the difference.
     """
     raw_actions = reference.act(observations).raw_action
     expected = outputs_of(reference)(observations, raw_actions)
@@ -93,7 +93,7 @@ class ExampleEnv(gymnasium.Env[Any, Any]):
         example: The spaces.
 
     Raises:
-        AssertionError: An action passed to `step` is not in the space.
+        AssertionError: An action passed to `step` is not in the action space.
     """
 
     def __init__(self, example: Example) -> None:
@@ -102,7 +102,7 @@ class ExampleEnv(gymnasium.Env[Any, Any]):
         self._place = self._step = 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode; observations continue."""
+        """Begin an episode; the sequence of observations continues."""
         super().reset(seed=seed)
         self._step = 0
         return self._next(), {}
@@ -119,20 +119,20 @@ class ExampleEnv(gymnasium.Env[Any, Any]):
 
 
 def trained_weights(model: Any) -> dict[str, Array]:
-    """Return copies of a model's trainable weights, by name."""
+    """Return copies of a model's trainable weights, keyed by name."""
     weights = weights_of(model)
     return {name: np.array(weights[name]) for name in model.trainable_variables(as_dict=True)}
 
 
 def every_weight_moved(before: Mapping[str, Array], after: Mapping[str, Array]) -> None:
-    """Raise an error unless an update has changed every array of weights, and all of them are finite.
+    """Raise an error unless an update has changed every array of weights and all of them are finite.
 
     Args:
         before: The result of `trained_weights` before the update.
         after: The result of `trained_weights` after the update.
 
     Raises:
-        AssertionError: Some weights were not changed, or are not finite; the message names them.
+        AssertionError: Some weights have not changed, or are not finite; the message names them.
     """
     require(bool(before), "the model has no weights to train")
     wrong = [name for name in before if not np.isfinite(after[name]).all()]

@@ -20,13 +20,13 @@ from rlcatalog.plugins import Component
 
 @dataclass(frozen=True)
 class Example:
-    """Spaces and a config for which a part is chosen.
+    """Spaces and a config for which the catalog chooses a part.
 
     Attributes:
         obs: The observation space.
         action: The action space.
         config: Model config keys that select the part, in addition to its name.
-        draw: `draw(rng)` returns an observation, for a part that does not accept every observation in the space. If
+        draw: `draw(rng)` returns an observation, for a part that does not accept all observations in the space. If
             None, observations are sampled from the space.
     """
 
@@ -73,7 +73,7 @@ NAMING = {
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Look parts up by name without warnings."""
+    """Look up parts by name, without warnings."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # custom_preprocessor is deprecated
         warnings.simplefilter("ignore", CatalogWarning)
@@ -81,17 +81,17 @@ def quiet() -> Iterator[None]:
 
 
 def kind_of(component: Component) -> str:
-    """Return the kind that selects the checks: the slot of a model, otherwise the component's kind."""
+    """Return the kind that selects the checks: a model's slot, or otherwise the component's kind."""
     return component.declaration.slot if isinstance(component.declaration, ModelSpec) else component.kind
 
 
 def examples_of(component: Component, catalog: Catalog) -> list[Example]:
-    """Return the examples that a part declares, and a few standard ones that cover all spaces that it fits.
+    """Return the examples that a part declares, and a few standard examples that cover all spaces that the part fits.
 
     A part that is only chosen by name does not declare what it fits, so only its declared examples are used.
 
     Raises:
-        PartError: The declared function raised an error, or returned a different type.
+        PartError: The declared function raised an error or returned something else.
     """
     declared = [] if component.declaration.examples is None else _declared(component)
     if declared and component.declaration.match is None:
@@ -127,7 +127,7 @@ def _declared(component: Component) -> list[Example]:
         found = list(function())
     if not found or not all(isinstance(example, Example) for example in found):
         raise component.fault(
-            f"its examples function {path!r} must return at least one rlcatalog_testing.Example; found {found!r}."
+            f"its examples function {path!r} must return at least one rlcatalog_testing.Example, found {found!r}."
         )
     # A codec chosen by name would encode the whole observation, not only the part of its kind.
     by_name = not (component.kind == "preprocessor" and _says_what_it_fits(component))
@@ -135,14 +135,14 @@ def _declared(component: Component) -> list[Example]:
 
 
 def named(component: Component, example: Example) -> Example:
-    """Return the example with the part's name in its config, if its kind is chosen by name."""
+    """Return the example with the part's name in its config, if parts of this kind are chosen by name."""
     if (key := NAMING.get(kind_of(component))) is None or key in example.config:
         return example
     return Example(example.obs, example.action, {key: component.address, **example.config}, example.draw)
 
 
 def is_chosen(component: Component, catalog: Catalog, example: Example) -> bool:
-    """Return whether a lookup for the example chooses the part, for the whole space or one within it.
+    """Return whether a lookup for the example chooses the part, for the whole space or for a space within it.
 
     A part with a `match` must match the example, even if the config names the part.
     """
@@ -165,7 +165,7 @@ def _says_what_it_fits(component: Component) -> bool:
 
 
 def observations_of(example: Example, rows: int, seed: int = 0) -> Sequence[Any]:
-    """Sample observations from an example; action masks in them allow everything."""
+    """Sample observations from an example; action masks in them allow all actions."""
     if example.draw is not None:
         rng = np.random.default_rng(seed)
         return [example.draw(rng) for _ in range(rows)]
@@ -177,7 +177,7 @@ def observations_of(example: Example, rows: int, seed: int = 0) -> Sequence[Any]
 
 
 def _allowing(sample: Any, steps: Sequence[str]) -> Any:
-    """Return an observation whose mask, if it has one, allows everything."""
+    """Return an observation whose mask, if any, allows all actions."""
     if not steps:
         return _ones(sample)
     if not isinstance(sample, Mapping) or steps[0] not in sample:

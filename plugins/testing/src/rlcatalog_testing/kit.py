@@ -1,7 +1,7 @@
-"""The conformance kit: all checks for all parts of a distribution, and functions that run them.
+"""The conformance kit: all checks for a distribution's parts, and functions that run the checks.
 
-`check_plugin` runs them at once, `rlcatalog check` does so on the command line, and `parametrize_with_checks` passes
-them to pytest.
+`check_plugin` runs all checks, `rlcatalog check` does so on the command line, and `parametrize_with_checks` passes the
+checks to pytest.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ OWN = tuple(value for module in _MODULES for value in vars(module).values() if i
 
 
 class ConformanceError(CatalogError, AssertionError):
-    """A plugin's part violates its contract; the message contains every check that failed, with its hint."""
+    """A plugin's part violates its contract; the message contains every failed check with its hint."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """One check for one part. Calling it raises an error if the contract is violated.
+    """A single check for a single part. Calling the case raises an error if the part violates the contract.
 
     Attributes:
         check: The check.
         part: The part.
-        expected: Why the check is expected to fail, or None.
-        after: Earlier checks; if one of them fails, this check does not run.
+        expected: Why the check is expected to fail; None if it is not.
+        after: Earlier checks; if any of them fails, this check does not run.
     """
 
     check: Check
@@ -97,7 +97,7 @@ class Case:
 
 
 def _place(error: BaseException, part: Part) -> str:
-    """Return where in the plugin's own files an error was raised, or an empty string if it was raised elsewhere."""
+    """Return the line in the plugin's own files that raised an error; empty if the error came from elsewhere."""
     roots = {target.partition(".")[0].partition(":")[0] for target in part.component.declaration.targets.values()}
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         path = Path(frame.filename)
@@ -108,7 +108,7 @@ def _place(error: BaseException, part: Part) -> str:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Result of one case: `"passed"`, `"failed"`, `"expected"` (an expected failure) or `"skipped"`, and why."""
+    """Result of a case: `"passed"`, `"failed"`, `"expected"` (an expected failure) or `"skipped"`, and the reason."""
 
     name: str
     status: str
@@ -118,15 +118,15 @@ class Outcome:
 def cases(
     distribution: str, *, catalog: Catalog | None = None, expected: Mapping[str, str] | None = None
 ) -> list[Case]:
-    """Return every check for every part of a distribution.
+    """Return all checks for all parts of a distribution.
 
     Args:
         distribution: The distribution's name.
-        catalog: The catalog that loads it. If None, the process's.
+        catalog: The catalog that loads the distribution. If None, the process's.
         expected: Names of cases that are expected to fail, such as `"trunk-glu-output_width-tf"`, with the reason.
 
     Raises:
-        UnknownNameError: No such distribution has parts, or a name in `expected` is not a case.
+        UnknownNameError: The distribution does not exist or has no parts, or a name in `expected` is not a case.
     """
     catalog = catalog or default_catalog()
     own, expected = normalize(distribution), expected or {}
@@ -158,18 +158,18 @@ def _cases_of(part: Part, checks: list[Check]) -> Iterator[Case]:
 
 
 def all_checks(catalog: Catalog) -> list[Check]:
-    """Return the kernel's checks and the checks of installed plugins."""
+    """Return the conformance kit's checks and those of installed plugins."""
     found = [*OWN]
     for component in catalog.components("check"):
         added = component.load("checks")
         if not isinstance(added, Check):
-            raise component.fault("its target must be a rlcatalog_testing.Check: decorate the function with @check.")
+            raise component.fault("its target must be a rlcatalog_testing.Check. Decorate the function with @check.")
         found.append(added)
     return found
 
 
 def _without_parts(catalog: Catalog, distribution: str) -> CatalogError:
-    """Return the error for a distribution that has no part in a catalog."""
+    """Return the error for a distribution that has no parts in a catalog."""
     asked, records = normalize(distribution), {record.distribution: record for record in catalog.plugins}
     if asked in records:
         record = records[asked]
@@ -185,7 +185,7 @@ def _without_parts(catalog: Catalog, distribution: str) -> CatalogError:
 
 
 def _star_import(error: BaseException | None) -> str:
-    """Name the star import that caused an error, or return "". A star import fails if any public name fails."""
+    """Return a note on the star import behind an error, or "". A star import fails if any public name does."""
     for frame in traceback.extract_tb(error.__traceback__) if error is not None else ():
         line = (frame.line or "").strip()
         if re.fullmatch(r"from [\w.]+ import \*.*", line):
@@ -194,7 +194,7 @@ def _star_import(error: BaseException | None) -> str:
 
 
 def outcomes(found: list[Case]) -> Iterator[Outcome]:
-    """Run cases and yield their results."""
+    """Run cases and yield each result."""
     for case in found:
         status, why = "passed", ""
         try:
@@ -215,15 +215,15 @@ def check_plugin(
 
     Args:
         distribution: The distribution's name: `"acme-resnet"`.
-        catalog: The catalog that loads it. If None, the process's.
+        catalog: The catalog that loads the distribution. If None, the process's.
         expected: Names of cases that are expected to fail, with the reason.
 
     Returns:
         The result of each case.
 
     Raises:
-        ConformanceError: A case failed unexpectedly, or passed although it was expected to fail.
-        UnknownNameError: No such distribution has parts, or a name in `expected` is not a case.
+        ConformanceError: A case failed unexpectedly, or it passed although it was expected to fail.
+        UnknownNameError: The distribution does not exist or has no parts, or a name in `expected` is not a case.
 
     Example:
         >>> results = check_plugin("rlcatalog-filters")
@@ -241,7 +241,7 @@ def check_plugin(
 def parametrize_with_checks(
     *distributions: str, catalog: Catalog | None = None, expected: Mapping[str, str] | None = None
 ) -> Callable[[Any], Any]:
-    """Parametrize a pytest function over the checks for distributions, which are passed as `check`.
+    """Parametrize a pytest function over the checks for distributions; it receives each check as `check`.
 
     Example:
         >>> @parametrize_with_checks("acme-resnet")

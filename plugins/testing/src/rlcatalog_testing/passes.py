@@ -1,4 +1,4 @@
-"""Single passes of a policy's model for checks: eager, with outputs as arrays and gradients by name."""
+"""Single eager passes of a policy's model for checks, with outputs as arrays and gradients keyed by name."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Pass:
     """The results of a single model pass, as arrays.
 
     Attributes:
-        outputs: Outputs `[B, n]`; half precisions as float32.
+        outputs: Outputs `[B, n]`; half-precision outputs are converted to float32.
         value: Value estimates `[B]`, or None for a model without a value branch.
         state: The new state.
     """
@@ -42,7 +42,7 @@ class Pass:
 
 
 class Kit(Protocol):
-    """A framework's functions for the conformance kit; they run eagerly, and take and return arrays.
+    """A framework's functions for the conformance kit; they run eagerly, accept arrays and return arrays.
 
     Attributes:
         traces: Whether the backend traces models for acting.
@@ -58,28 +58,28 @@ class Kit(Protocol):
     def run(
         policy: PolicyParts, inputs: dict[str, Any], memory: Sequence[Array], lengths: Array | None, single: bool
     ) -> tuple[Array, Array | None, list[Array]]:
-        """Run a model as acting does; return its outputs, value and new state."""
+        """Run a model in the same way as acting does; return its outputs, value and new state."""
 
     @staticmethod
     def draw(policy: PolicyParts, outputs: Array, mask: Array | None, explore: bool) -> tuple[Array, Array]:
-        """Sample raw actions from outputs; return them with the stored distribution."""
+        """Sample raw actions from outputs, and return them with the stored distribution."""
 
     @staticmethod
     def gradients(
         policy: PolicyParts, batch: dict[str, Any], rng: np.random.Generator
     ) -> tuple[dict[str, Array | None], list[tuple[int, ...]]]:
-        """Return the gradients of a random loss by weight name, and the shapes of trained weights outside the model."""
+        """Return a random loss's gradients by weight name, and the shapes of trained weights outside the model."""
 
     @staticmethod
     def gradient(function: Callable[[Any], Any], inputs: Array) -> Array | None:
-        """Return the gradient of the sum of a function's outputs; None if no gradient reaches the inputs."""
+        """Return the gradient of the sum of a function's outputs, or None if no gradient reaches the inputs."""
 
 
 def kit_of(framework: str) -> Kit:
-    """Return a framework's code for the kit.
+    """Return a framework's code for the conformance kit.
 
     Raises:
-        NotApplicable: The framework has no code for the kit.
+        NotApplicable: The framework has no code for the conformance kit.
     """
     if not has_kit(framework):
         raise NotApplicable(f"framework {framework!r} declares no code for the kit")
@@ -88,25 +88,25 @@ def kit_of(framework: str) -> Kit:
 
 
 def has_kit(framework: str) -> bool:
-    """Return whether a framework has code for the kit."""
+    """Return whether a framework has code for the conformance kit."""
     return framework in frameworks() and frameworks()[framework].target("kit") is not None
 
 
 def framework_modules() -> list[str]:
-    """Return the modules of all frameworks that are slow to import, without NumPy, which rlcatalog itself needs."""
+    """Return the modules of all frameworks that are slow to import, except NumPy, which rlcatalog itself needs."""
     return [framework.module for framework in frameworks().values() if framework.module != "numpy"]
 
 
 @cache
 def run_apart(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run code in a separate process that can import this process's modules; equal calls share a run."""
+    """Run code in a separate process that can import this process's modules; calls with equal arguments share a run."""
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path), "COLUMNS": "200"}
     command = [sys.executable, "-c", code, *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False, env=environ, timeout=120)
 
 
 def seed(framework: str | None) -> None:
-    """Set a framework's seed for weights and sampling; do nothing if it has no code for the kit."""
+    """Set a framework's seed for weights and sampling, if the framework has code for the conformance kit."""
     if framework is not None and has_kit(framework):
         kit_of(framework).seed(0)
 
@@ -117,12 +117,12 @@ def traces(framework: str | None) -> bool:
 
 
 class ModelTrial:
-    """The model of an example's policy, which checks run eagerly.
+    """Model of an example's policy, which checks run eagerly.
 
     Args:
         part: The part.
         example: The spaces and config.
-        policy: The policy. Default: the policy that the checks share.
+        policy: The policy. By default, the policy that the checks share.
         **config: Further keys for the config.
 
     Attributes:
@@ -152,7 +152,7 @@ class ModelTrial:
         """Return the model's views at the start of an episode.
 
         Raises:
-            NotApplicable: The model requests views that only a finished rollout has, or that skip rows.
+            NotApplicable: The model requests views that only a finished rollout contains, or views that skip rows.
         """
         views = self.policy.views
         if not views:
@@ -162,12 +162,12 @@ class ModelTrial:
         return dict(views.see(views.start(len(encoded)), encoded))
 
     def run(self, encoded: Array, state: Sequence[Array] | None = None, lengths: Sequence[int] | None = None) -> Pass:
-        """Run the model once, eagerly, as acting does.
+        """Run the model once, eagerly, in the same way as acting does.
 
         Args:
             encoded: Encoded observations `[B, ...]`.
-            state: The model's state; None at the start of all episodes.
-            lengths: Lengths of the sequences, which are padded to the same length; None for single steps.
+            state: The model's state; None if all episodes are starting.
+            lengths: Lengths of the sequences, which are padded to a common length; None for single steps.
         """
         policy, kit = self.policy, kit_of(self.policy.framework)
         shown = {name: view for name, view in self.views(encoded).items() if name in policy.views.acting}
@@ -178,14 +178,14 @@ class ModelTrial:
         return Pass(outputs, value, tuple(new))
 
     def draw(self, outputs: Array, mask: Array | None = None, explore: bool = True) -> tuple[Array, Array]:
-        """Sample raw actions `[B, width]` from the model's outputs; return them with the stored distribution.
+        """Sample raw actions `[B, width]` from the model's outputs, and return them with the stored distribution.
 
         If the distribution reads the model, the outputs must come from the model's last pass.
         """
         return kit_of(self.policy.framework).draw(self.policy, outputs, mask, explore)
 
     def batch(self, rows: int = 8) -> dict[str, Any]:
-        """Return sampled observations and actions as a batch for `Policy.evaluate`; with a memory, two sequences."""
+        """Return sampled observations and actions as a batch for `Policy.evaluate`; with a memory, as two sequences."""
         encoded, mask = self.encoded_and_mask(rows)
         raw, _ = self.draw(self.run(encoded).outputs, mask)
         batch: dict[str, Any] = {"obs": encoded, "raw_action": raw}
@@ -198,10 +198,10 @@ class ModelTrial:
         return batch
 
     def gradients(self, largest: float | None = None) -> tuple[dict[str, Array | None], list[tuple[int, ...]]]:
-        """Return `Kit.gradients` for a loss over log density, value and outputs.
+        """Return `Kit.gradients` for a loss that depends on the log density, the value and the outputs.
 
         Args:
-            largest: Maximum absolute value of encoded observations, which are clipped to it; None for no limit.
+            largest: Maximum absolute value to which encoded observations are clipped; None for no limit.
         """
         batch = self.batch()
         if largest is not None:
@@ -225,7 +225,7 @@ def every(part: Part) -> Iterator[ModelTrial]:
 
 
 def with_sharing(part: Part, examples: Iterable[Example]) -> Iterator[ModelTrial]:
-    """Yield trials for examples, also with separate layers for the value if the part supports this."""
+    """Yield trials for examples, also with separate value layers if the part supports them."""
     return (ModelTrial(part, example, **config) for example in examples for config in part.sharing())
 
 
@@ -234,10 +234,10 @@ check_models = partial(check, "trunk", "memory", "head", each=few)
 
 
 def twins(part: Part, makers: Iterable[Callable[[Part], T]]) -> Iterator[tuple[T, T]]:
-    """Yield the results of factories for a part in its first framework, each with the result in another framework.
+    """Yield the factories' results for a part in its first framework, each with the result in a different framework.
 
     Raises:
-        NotApplicable: No example works in another framework.
+        NotApplicable: No example works in a different framework.
     """
     tried = False
     for make in makers:
@@ -259,7 +259,7 @@ def array_of(tensor: Any) -> Array:
 
 
 def alike(answer: Array, expected: Array, what: str, tolerance: float = 1e-4) -> None:
-    """Raise an error unless arrays are equal up to rounding, or both extreme, for example below -1e30."""
+    """Raise an error unless arrays are equal up to rounding, or both are extreme, for example below -1e30."""
     require(answer.shape == expected.shape, f"{what}: shape {answer.shape}, expected {expected.shape}")
     answer, expected = (np.clip(np.asarray(x, np.float64), -1e30, 1e30) for x in (answer, expected))
     close = np.isclose(answer, expected, rtol=tolerance, atol=tolerance)

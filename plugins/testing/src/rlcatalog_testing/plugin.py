@@ -1,4 +1,4 @@
-"""Declarations: the commands that check and create plugins."""
+"""Declarations: commands that check and create plugins."""
 
 from __future__ import annotations
 

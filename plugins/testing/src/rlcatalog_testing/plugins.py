@@ -1,4 +1,4 @@
-"""A catalog with selected plugins, for tests."""
+"""Catalogs with selected plugins, for tests."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from rlcatalog.internals import normalize, scan
 
 
 class PluginEntryPoint:
-    """Replacement for the entry point of an installed plugin.
+    """Stand-in for the entry point of an installed plugin.
 
     Args:
         plugin: The plugin's module, its import path, or any object with hook methods.
-        distribution: Name of the distribution that it replaces.
+        distribution: Name of the distribution that it stands for.
         name: Name of the entry point. If None, the distribution's name.
         version: The distribution's version.
         requires: The distribution's `Requires-Dist` lines.
@@ -50,7 +50,7 @@ def plugin_of(**hooks: Any) -> ModuleType:
     """Create a plugin module without a file.
 
     Args:
-        **hooks: The return value of each hook, or its function.
+        **hooks: For each hook, its return value or its function.
 
     Example:
         >>> catalog = isolated_catalog(PluginEntryPoint(plugin_of(rlcatalog_models=[spec]), "acme-resnet"))
@@ -68,9 +68,9 @@ def isolated_catalog(
     """Return a catalog with exactly these plugins.
 
     Args:
-        *plugins: Entry points, or names of installed distributions.
+        *plugins: Entry points of plugins, or names of installed distributions.
         environ: Environment variables. If None, empty.
-        prefer: Distributions that win a tie.
+        prefer: Distributions whose parts win ties.
     """
     installed = {normalize(entry_point.dist.name): entry_point for entry_point in scan()}
     found = [installed[normalize(plugin)] if isinstance(plugin, str) else plugin for plugin in plugins]

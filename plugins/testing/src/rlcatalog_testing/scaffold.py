@@ -1,7 +1,7 @@
 """Scaffold for `rlcatalog new`: a working plugin package that passes the conformance kit.
 
-The files are templates in `templates/`, with a folder for each kind of part and one for all kinds. `kinds.toml` lists
-the kinds.
+Templates for the files are in `templates/`, with one folder for each kind of part and one for all kinds. `kinds.toml`
+lists the kinds.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _DISTRIBUTION = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?\Z")
 
 @dataclass(frozen=True)
 class Key:
-    """A config key in a generated package; its name is a suffix to the package's name."""
+    """Config key in a generated package; its name is a suffix to the package's name."""
 
     name: str
     default: str
@@ -39,14 +39,14 @@ class Key:
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of part that `rlcatalog new` writes.
+    """Kind of part that `rlcatalog new` writes.
 
     Attributes:
-        component: The kind of component, as named in the registry.
+        component: The component's kind, as named in the registry.
         about: Short description of the generated part.
         keys: The generated part's config keys.
-        frameworks: Whether its code depends on a framework.
-        suffix: The suffix that follows the package's name in the part's name.
+        frameworks: Whether the part's code depends on a framework.
+        suffix: Suffix that follows the package's name in the part's name.
     """
 
     component: str
@@ -66,19 +66,19 @@ KINDS = {
 
 
 def package_files(kind: str, name: str, frameworks: Sequence[str] | None = None) -> dict[str, str]:
-    """Return the files of a new package; nothing is written.
+    """Return the files of a new package without writing them.
 
     Args:
         kind: A name in `KINDS`.
         name: The distribution's name.
-        frameworks: The names in `FRAMEWORKS` that it supports. If None, all.
+        frameworks: The names from `FRAMEWORKS` that the part supports. If None, all.
 
     Returns:
-        Path within the package's folder → text.
+        The files' texts, keyed by path within the package's folder.
 
     Raises:
         UnknownNameError: The kind or a framework is unknown, or the name is invalid.
-        DuplicateNameError: The name, or a name in the package, belongs to another package.
+        DuplicateNameError: The name, or a name inside the package, belongs to a different package.
         MissingExtraError: The template engine is not installed.
     """
     if kind not in KINDS:
@@ -136,26 +136,26 @@ def import_name(name: str) -> str:
     """Return the import name of a distribution.
 
     Raises:
-        UnknownNameError: The name is not a valid distribution name, or cannot be imported.
+        UnknownNameError: The name is not a valid distribution name, or it cannot be used in an import.
     """
     if not _DISTRIBUTION.match(name):
         raise UnknownNameError(
-            f"{shown(name)} is not a distribution's name: expected letters, digits, '-', '_' and '.', with a letter or"
-            " digit at both ends, such as acme-resnet."
+            f"{shown(name)} is not a valid distribution name: expected letters, digits, '-', '_' and '.', with a "
+            "letter or digit at both ends, such as acme-resnet."
         )
     if len(name) > LONGEST_NAME:
-        raise UnknownNameError(f"{shown(name)} has {len(name)} characters; at most {LONGEST_NAME} are allowed.")
+        raise UnknownNameError(f"{shown(name)} has {len(name)} characters, but at most {LONGEST_NAME} are allowed.")
     package = normalize(name).replace("-", "_")
     if not package.isidentifier() or keyword.iskeyword(package):
         raise UnknownNameError(
-            f"{shown(name)} would be imported as {package!r}, which is not valid in Python. Begin it with a letter, and"
-            " do not use a Python keyword."
+            f"{shown(name)} would be imported as {package!r}, which is not a valid module name. Begin the name with a "
+            "letter, and do not use a Python keyword."
         )
     return package
 
 
 def check_owners(kind: str, name: str) -> None:
-    """Raise an error if the name of a new package, or a name that it would declare, belongs to another package.
+    """Raise an error if a new package's name, or a name that it would declare, belongs to a different package.
 
     Raises:
         DuplicateNameError: The name is taken. The message names the owner.
@@ -170,7 +170,7 @@ def check_owners(kind: str, name: str) -> None:
     spec = importlib.util.find_spec(package)
     if package in sys.stdlib_module_names or (spec is not None and spec.origin is not None):
         raise DuplicateNameError(
-            f"{name} would be imported as {package}, and a module with that name is installed. Choose another name."
+            f"{name} would be imported as {package}, but a module with that name is installed. Choose another name."
         )
     part = KINDS[kind]
     declared = [(part.component, f"{name}{part.suffix}" if part.suffix else package)]
@@ -179,12 +179,12 @@ def check_owners(kind: str, name: str) -> None:
         if not may_claim(what, wanted, own):
             owner = public_index.provider_of(what, wanted)
             raise DuplicateNameError(
-                f"{name} would declare the {what} {wanted!r}, which belongs to {owner}. Choose another name."
+                f"{name} would declare the {what} {wanted!r}, but this name belongs to {owner}. Choose another name."
             )
 
 
 def kernel_bound(version: str) -> str:
-    """Return the rlcatalog versions that a new package requires: up to the next breaking release."""
+    """Return the rlcatalog versions that a new package requires, up to the next breaking release."""
     from packaging.version import Version
 
     found = Version(version)
@@ -196,11 +196,11 @@ def chosen_frameworks(kind: str, frameworks: Sequence[str] | None) -> list[str]:
     """Return the frameworks that a new package supports, in the order of `FRAMEWORKS`.
 
     Raises:
-        UnknownNameError: There is no such framework, or the kind has no framework code.
+        UnknownNameError: The framework does not exist, or parts of this kind have no framework code.
     """
     if not KINDS[kind].frameworks:
         if frameworks is not None:
-            raise UnknownNameError(f"{kind}: its code needs no framework; leave out --frameworks.")
+            raise UnknownNameError(f"{kind}: the code for this kind needs no framework; omit --frameworks.")
         return []
     asked = FRAMEWORKS if frameworks is None else frameworks
     for framework in asked:
@@ -212,7 +212,7 @@ def chosen_frameworks(kind: str, frameworks: Sequence[str] | None) -> list[str]:
 
 
 def extras_of(frameworks: Sequence[str]) -> str:
-    """Return the extras that installing a new package needs."""
+    """Return the extras that are needed to install a new package."""
     return ",".join([*(frameworks or FRAMEWORKS[:1]), "dev"])
 
 
@@ -221,8 +221,8 @@ def _render(templates: Mapping[str, str], values: Mapping[str, Any]) -> dict[str
         import jinja2
     except ImportError as error:
         raise MissingExtraError(
-            "rlcatalog new: jinja2, which fills in the templates, is not installed:"
-            " pip install 'rlcatalog-testing[new]'."
+            "rlcatalog new fills in templates with jinja2, which is not installed: pip install "
+            "'rlcatalog-testing[new]'."
         ) from error
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES), undefined=jinja2.StrictUndefined, trim_blocks=True,

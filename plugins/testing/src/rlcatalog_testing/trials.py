@@ -1,4 +1,4 @@
-"""Trials of action distributions: one for each action space in a part's examples."""
+"""Trials of action distributions, one for each action space in a part's examples."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ MOST_ACTIONS = 64
 
 
 class Trial:
-    """Trial of the distribution for one action space.
+    """Trial of a distribution for one action space.
 
     Args:
-        part: The checked distribution, or a distribution that combines it with others.
+        part: The distribution under test, or a distribution that combines it with others.
         example: The spaces.
 
     Attributes:
@@ -34,7 +34,7 @@ class Trial:
         size: Number of the distribution's inputs.
         codec: The codec of the action space.
         ops: The framework's tensor operations.
-        kit: The framework's code for the kit.
+        kit: The framework's code for the conformance kit.
     """
 
     def __init__(self, part: Part, example: Example) -> None:
@@ -52,7 +52,7 @@ class Trial:
 
     @property
     def is_subject(self) -> bool:
-        """Whether the checked distribution is for the whole space instead of a part of it."""
+        """Whether the distribution under test is for the whole space rather than a part of it."""
         return self.policy.resolution.dists.component is self.part.component
 
     def inputs(self, count: int, scale: float = 1.0, seed: int = 0) -> Array:
@@ -60,14 +60,14 @@ class Trial:
         return (scale * np.random.default_rng(seed).normal(size=(count, self.size))).astype(np.float32)
 
     def dist(self, inputs: Any, mask: Array | None = None) -> Any:
-        """Return the distribution for inputs `[B, size]` (array or tensor), with a mask `[B, m]` applied."""
+        """Return the distribution for inputs `[B, size]` (array or tensor), after applying a mask `[B, m]`."""
         tensor = self.ops.tensor(inputs)
         if mask is not None:
             tensor = self.policy.dist_class.masked(tensor, self.ops.booleans(mask, tensor))
         return self.policy.dist_class(tensor, self.policy.model)
 
     def flat(self, sample: Any) -> Any:
-        """Return a sample as engines store it, as one tensor."""
+        """Return a sample as a single tensor, which is how engines store it."""
         parts = parts_of(sample)
         return sample if parts is None else self.ops.columns(parts)
 
@@ -82,11 +82,11 @@ class Trial:
         return tensor[:, 0] if self.codec.scalar else tensor
 
     def logp(self, dist: Any, raw: Array) -> Array:
-        """Return the log density of raw actions as an array of float64."""
+        """Return the log density of raw actions as a float64 array."""
         return self.array(dist.logp(self.actions(raw))).astype(np.float64)
 
     def params(self, dist: Any, raw: Array) -> Array:
-        """Return the stored parameters of a distribution, `[B, n]`."""
+        """Return a distribution's stored parameters, `[B, n]`."""
         return self.array(params_given(dist, self.actions(raw)))
 
     def stored(self, dist: Any, raw: Array) -> Any:
@@ -94,7 +94,7 @@ class Trial:
         return self.policy.stored_dist(self.ops.tensor(self.params(dist, raw)), self.policy.model)
 
     def pieces(self) -> Iterator[tuple[ActionCodec, slice]]:
-        """Yield the codec of each leaf of the space with its columns of raw actions."""
+        """Yield the codec for each leaf of the space, with its columns in raw actions."""
         start = 0
         for leaf in self.codec.leaves:
             yield leaf, slice(start, start + leaf.width)
@@ -102,7 +102,7 @@ class Trial:
 
     @staticmethod
     def has_entropy(dist: Any) -> bool:
-        """Return whether the entropy of a distribution is exact instead of an estimate."""
+        """Return whether a distribution's entropy is exact rather than an estimate."""
         return getattr(dist, "entropy_kind", "exact") == "exact"
 
     def entropy(self, dist: Any) -> Any:
@@ -114,7 +114,7 @@ class Trial:
         return np.asarray(self.ops.array(tensor))
 
     def every_action(self) -> Array | None:
-        """Return all raw actions `[n, width]` if there are only a few; None if there are many, or floats."""
+        """Return all raw actions `[n, width]` if there are only a few; None if there are many or they have floats."""
         counts = [leaf.counts for leaf in self.codec.leaves]
         if None in counts:
             return None
@@ -132,7 +132,7 @@ class Trial:
             yield contains(self.example.action, action)
 
     def is_point(self) -> bool:
-        """Return whether sampling is deterministic, and the distribution declares it."""
+        """Return whether sampling is deterministic and the distribution declares this."""
         dist = self.dist(self.inputs(8))
         if not self.has_entropy(dist):
             return False
@@ -164,14 +164,14 @@ check_chance_trials = partial(check, "action_dist", each=chance_trials)
 
 
 def contains(space: Any, action: Any) -> bool:
-    """Return whether an action, one row of a batch, is in a space."""
+    """Return whether an action, given as one row of a batch, is in a space."""
     if hasattr(space, "low") and not isinstance(action, np.ndarray):
         action = np.asarray(action)  # rank 0 is returned as a number
     return bool(space.contains(action))
 
 
 def random_mask(trial: Trial, count: int, seed: int = 0) -> Array:
-    """Return random masks `[count, m]` that forbid about half, but allow a sampled action in each row."""
+    """Return random masks `[count, m]` that forbid about half of the values, but allow a sampled action in each row."""
     rng = np.random.default_rng(seed)
     mask: Array = rng.random((count, trial.policy.masks.size)) < 0.5
     drawn = trial.raw(trial.dist(trial.inputs(count, seed=seed + 1)).sample())

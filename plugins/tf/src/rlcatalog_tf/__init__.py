@@ -1,8 +1,8 @@
-"""TensorFlow 2: base classes for models, building blocks, and the installed parts' classes by name.
+"""TensorFlow 2 support: base classes for models, building blocks, and the classes of installed parts by name.
 
 `from rlcatalog_tf import TFModelV2, FullyConnectedNetwork, Categorical, normc_initializer`
 
-`from rlcatalog_tf import keras, tf` imports Keras and TensorFlow in an order that works with PyTorch (see
+`from rlcatalog_tf import keras, tf` imports Keras and TensorFlow in an order that works together with PyTorch (see
 `before_tensorflow`).
 """
 

@@ -1,4 +1,4 @@
-"""TensorFlow backend for `Policy`: acting, values and scoring."""
+"""TensorFlow backend for `Policy`, which acts, computes values and scores actions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rlcatalog_tf.variables import unbuilt
 
 
 class TFBackend:
-    """Backend that runs a policy's model and distribution in TensorFlow; it traces acting once per signature.
+    """Backend that runs a policy's model and distribution in TensorFlow; it traces acting once for each signature.
 
     Args:
         policy: The policy.
@@ -59,7 +59,7 @@ class TFBackend:
         self.dtype = np.dtype(dtype.as_numpy_dtype) if encoded.kind == "f" else encoded
 
     def _example(self) -> tuple[dict[str, Any], list[Any]]:
-        """Return an input and a memory with one row, in the model's format."""
+        """Return an input and a memory, each with one row, in the model's format."""
         policy = self.policy
         obs = np.zeros((1, *policy.preprocessor.shape), self.dtype)
         seen = policy.views.see(policy.views.start(1), obs)
@@ -69,7 +69,7 @@ class TFBackend:
     def act(
         self, obs: Any, views: Mapping[str, Any], memory: tuple[Array, ...], mask: Any, explore: bool
     ) -> tuple[Any, ...]:
-        """Return raw actions, logp, value or None, inputs, memory; if `obs` is a tensor, all but memory are tensors."""
+        """Return raw actions, logp, value or None, inputs and memory; for a tensor `obs`, all but memory are too."""
         if not len(obs):  # TensorFlow's compiled convolutions fail on empty batches
             mask = None if mask is None else tf.ones([1, *mask.shape[1:]], tf.bool)
             step = self.act(*self._one_row(obs, views), mask, explore)
@@ -105,7 +105,7 @@ class TFBackend:
         return value.numpy() if isinstance(obs, np.ndarray) else value
 
     def _one_row(self, obs: Any, views: Mapping[str, Any]) -> tuple[Any, dict[str, Any], tuple[Array, ...]]:
-        """Return inputs and a memory of the same form with one row."""
+        """Return inputs and a memory in the same form, with one row each."""
 
         def one(part: Any) -> Any:
             zeros = tf.zeros([1, *part.shape[1:]], part.dtype)
@@ -114,7 +114,7 @@ class TFBackend:
         return one(obs), tf.nest.map_structure(one, dict(views)), self.policy.memory.start(1)
 
     def _arguments(self, obs: Any, views: Mapping[str, Any], memory: tuple[Array, ...]) -> list[Any]:
-        """Return the inputs and the memory in the form that a trace takes."""
+        """Return the inputs and the memory in the form that a trace accepts."""
         if obs.dtype != self.dtype:
             obs = obs.astype(self.dtype) if isinstance(obs, np.ndarray) else tf.cast(obs, self.dtype)
         arrays, tensors = self._last
@@ -141,7 +141,7 @@ class TFBackend:
         return self._traced[explore, masked]
 
     def _runner(self, explore: bool | None, masked: bool) -> Callable[..., Any]:
-        """Return acting, or values if `explore` is None, as a function of flattened inputs, memory and mask."""
+        """Return a function of flattened inputs, memory and mask that acts or, with `explore` None, computes values."""
         example = self._example()
 
         def flat(*arguments: Any) -> Any:
@@ -161,17 +161,17 @@ class TFBackend:
     def step(
         self, inputs: dict[str, Any], memory: list[Any], mask: Any, explore: Any
     ) -> tuple[Any, Any, Any, Any, list[Any]]:
-        """Do one acting step on tensors: run the model and `draw`.
+        """Do one acting step on tensors: run the model and call `draw`.
 
         Args:
             inputs: The model's input, from `inputs_of`.
-            memory: The model's memory, tensors `[B, ...]`.
+            memory: The model's memory: tensors `[B, ...]`.
             mask: Action mask `[B, m]`, or None.
             explore: See `draw`.
 
         Returns:
             Raw actions and their logp from `draw`, the value `[B]` or None, the parameters from `draw`, and the memory
-            that the model returned.
+            returned by the model.
         """
         rows = inputs["obs"].shape[0]
         outputs, new_memory = self._run_model(inputs, memory)
@@ -182,8 +182,8 @@ class TFBackend:
         """Return the model's input and memory at one step, as tensors.
 
         Args:
-            obs: Encoded observations `[B, ...]`, an array or a tensor.
-            views: The views of past steps by name.
+            obs: Encoded observations `[B, ...]`: an array or a tensor.
+            views: The views of past steps, keyed by name.
             memory: The model's memory `[B, ...]`.
         """
         return self._tensors({"obs": obs, **views}), self._tensors(list(memory))
@@ -192,17 +192,19 @@ class TFBackend:
         """Draw raw actions from a model's outputs.
 
         Args:
-            outputs: The output of the model's last pass, `[B, n]`.
+            outputs: The outputs of the model's last pass, `[B, n]`.
             mask: Action mask `[B, m]`, or None.
-            explore: Whether to sample or take the most likely action. A tensor leaves this open in a trace.
+            explore: Whether to sample actions instead of taking the most likely ones. If this is a tensor, a trace
+                supports both.
             rows: B, if known.
 
         Returns:
-            Raw actions in the form for `logp`, `[B]` or `[B, width]`; their logp `[B]`; the parameters `[B, n]` that
-            score them.
+            Raw actions in the form that `logp` expects, `[B]` or `[B, width]`; their logp `[B]`; and the parameters
+            `[B, n]` that score them.
 
         Raises:
-            ModelContractError: The model or the distribution returned a wrong shape, or a tensor of another framework.
+            ModelContractError: The model or the distribution returned a wrong shape, or a tensor from a different
+                framework.
         """
         self.contract.check_outputs(outputs, rows)
         outputs = to_float32_at_least(outputs)
@@ -225,7 +227,7 @@ class TFBackend:
         return flat, logp, params_given(dist, sample)
 
     def _run_model(self, inputs: dict[str, Any], memory: list[Any]) -> tuple[Any, list[Any]]:
-        """Run the model on one step of each episode."""
+        """Run the model on a single step of each episode."""
         lengths = tf.ones([tf.shape(inputs["obs"])[0]], tf.int32) if memory else None
         outputs, returned = self.model({**inputs, "is_training": False, "single_steps": True}, list(memory), lengths)
         if len(returned) == len(memory):  # the state of the next step must match the trace
@@ -280,7 +282,7 @@ class TFBackend:
         return old.kl(stored(params, self.model))
 
     def _sequences(self, batch: Mapping[str, Any]) -> tuple[Any, Padding, list[Any]]:
-        """Return the lengths of a batch's sequences, their padding, and the memory at the start of each sequence."""
+        """Return the lengths of a batch's sequences, their padding, and the memory at the start of each of them."""
         lengths = batch.get("seq_lens")
         if not tf.is_tensor(lengths):  # if they are traced, the caller checks them
             lengths = tf.constant(lengths_of(batch, len(batch["obs"])))
@@ -296,7 +298,7 @@ class TFBackend:
         return lengths, Padding(lengths), self._tensors(list(getattr(state, "memory", state)))
 
     def to(self, device: str) -> None:
-        """Rebuild the model on a device, because variables cannot be moved."""
+        """Rebuild the model on a device, because variables cannot be moved between devices."""
         self.device = device
         self.generator = new_generator(device, self.generator.state.numpy())
         weights = weights_of(self.model)
@@ -306,7 +308,7 @@ class TFBackend:
             set_weights_of(self.model, weights)
 
     def random_state(self) -> dict[str, Array]:
-        """Return the state of the distributions' generator; `tf.random` in a model has no readable state."""
+        """Return the state of the distributions' generator; `tf.random`, used by some models, has no readable state."""
         return {"generator": self.generator.state.numpy()}
 
     def set_random_state(self, state: Mapping[str, Array]) -> None:
@@ -315,7 +317,7 @@ class TFBackend:
 
     @contextmanager
     def untraced(self, generator: Any) -> Iterator[None]:
-        """Return a context in which acting runs eagerly, and distributions draw from the given generator."""
+        """Return a context in which acting runs eagerly and distributions sample from the given generator."""
         former = self._traces, self.generator
         self._traces, self.generator = False, generator
         try:
@@ -324,11 +326,11 @@ class TFBackend:
             self._traces, self.generator = former
 
     def tensor(self, value: Any, dtype: Any = tf.float32) -> Any:
-        """Return an array or tensor as a tensor.
+        """Convert an array or tensor to a tensor.
 
         Args:
             value: The array or tensor.
-            dtype: The dtype of floating-point numbers; other dtypes are kept.
+            dtype: The dtype for floating-point numbers; other dtypes are kept.
         """
         return floats_as(tf.convert_to_tensor(value), dtype)
 

@@ -1,7 +1,7 @@
 """Deep copies of Keras layers.
 
-Keras copies a layer through its config, which many classes do not support. Only `Sequential` and functional models are
-copied this way. Any other layer is copied attribute by attribute, as in `copy.deepcopy`.
+Keras copies a layer through its config, which many classes do not support. This module only copies `Sequential` and
+functional models in this way. It copies any other layer attribute by attribute, as `copy.deepcopy` does.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _COPYING = threading.Lock()
 
 
 def copied_layer(layer: Any) -> Any:
-    """Return a layer of the same class with separate variables of equal value.
+    """Return a layer of the same class with separate variables that have equal values.
 
     Raises:
         NotServedError: The layer cannot be copied.
@@ -49,7 +49,7 @@ def copied_layer(layer: Any) -> Any:
                     tracker.lock()
         pairs = zip(layer.variables, made.variables, strict=True)
         if not all(a is not b and np.array_equal(a.numpy(), b.numpy()) for a, b in pairs):
-            raise ValueError("the weights of the copy differ")
+            raise ValueError("the copy has different weights")
     return made
 
 

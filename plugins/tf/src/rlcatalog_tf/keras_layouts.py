@@ -1,7 +1,7 @@
 """PyTorch's names and layouts for the weights of common Keras layers, so that weights can be copied.
 
-This covers layers that compute the same function in both frameworks. Other layers, and a GRU without `reset_after`,
-keep Keras's names.
+This covers layers that compute the same function in both frameworks. Other layers, and GRUs without `reset_after`, keep
+Keras's names.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Layout:
-    """Canonical form of one variable, as one or several arrays.
+    """Canonical form of a variable, as one or several arrays.
 
     Attributes:
         names: Canonical names of the arrays.
-        axes: Axes that transpose the value into its only canonical array, if that is enough.
-        to: Otherwise, a function that converts the value into the canonical arrays.
+        axes: Axes that transpose the value into its only canonical array, if transposing suffices.
+        to: In other cases, a function that converts the value into the canonical arrays.
         back: The inverse of `to`.
     """
 
@@ -32,7 +32,7 @@ class Layout:
     back: Callable[..., Array] | None = None
 
     def split(self, value: Array) -> tuple[Array, ...]:
-        """Return the canonical arrays of a value."""
+        """Return the canonical arrays for a value."""
         if self.to is not None:
             return self.to(value)
         return (value if self.axes is None else value.transpose(self.axes),)
@@ -49,7 +49,7 @@ def layouts_of(layer: Any, keras: Any) -> list[tuple[Any, Layout]] | None:
 
     Args:
         layer: A built layer.
-        keras: The module of the layer: Keras or legacy Keras.
+        keras: The module that the layer comes from: Keras or legacy Keras.
     """
     for names, describe in _TABLE:
         classes = tuple(cls for name in names if (cls := getattr(keras.layers, name, None)) is not None)
@@ -59,7 +59,7 @@ def layouts_of(layer: Any, keras: Any) -> list[tuple[Any, Layout]] | None:
 
 
 def _named(layer: Any, **layouts: Layout) -> list[tuple[Any, Layout]]:
-    """Return the variables that a layer has, with their layouts."""
+    """Return a layer's existing variables with their layouts."""
     return [
         (variable, layout)
         for name, layout in layouts.items()
@@ -87,7 +87,7 @@ def _batch_norm(layer: Any) -> list[tuple[Any, Layout]]:
 
 
 def _lstm(layer: Any, end: str) -> list[tuple[Any, Layout]]:
-    """Return the gates in their order, which is the same. PyTorch adds two biases; Keras has only the first."""
+    """Return the gates in the order that both frameworks use. PyTorch adds two biases; Keras has only the first."""
     bias = Layout(
         (f"bias_ih{end}", f"bias_hh{end}"),
         to=lambda value: (value, np.zeros_like(value)),

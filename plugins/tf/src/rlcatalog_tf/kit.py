@@ -1,4 +1,4 @@
-"""TensorFlow code for the conformance kit: passes, samples, gradients and seeds."""
+"""TensorFlow code for the conformance kit: model passes, samples, gradients and seeds."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class TFKit:
     def run(
         policy: PolicyParts, inputs: dict[str, Any], memory: Sequence[Array], lengths: Array | None, single: bool
     ) -> tuple[Array, Array | None, list[Array]]:
-        """Run a model eagerly, as in acting; return its outputs, value and new state."""
+        """Run a model eagerly, as acting does, and return its outputs, value and new state."""
         model: Any = policy.model
         views = {name: view for name, view in inputs.items() if name != "obs"}
         given, states = policy.backend.inputs_of(inputs["obs"], views, memory)
@@ -36,7 +36,7 @@ class TFKit:
 
     @staticmethod
     def draw(policy: PolicyParts, outputs: Array, mask: Array | None, explore: bool) -> tuple[Array, Array]:
-        """Draw raw actions from outputs, and return them with the stored parameters of their distribution."""
+        """Sample raw actions from outputs, and return them with their distribution's stored parameters."""
         allowed = None if mask is None else tf.cast(tf.constant(mask), tf.bool)
         sample, _, dist_inputs = policy.backend.draw(tf.constant(outputs), allowed, explore, len(outputs))
         return flatten_rows(sample).numpy(), dist_inputs.numpy()
@@ -45,7 +45,7 @@ class TFKit:
     def gradients(
         policy: PolicyParts, batch: dict[str, Any], rng: np.random.Generator
     ) -> tuple[dict[str, Array | None], list[tuple[int, ...]]]:
-        """Return the gradients of a random loss by weight name, and the shapes of trained weights outside the model."""
+        """Return a random loss's gradients by weight name, and the shapes of trained weights outside the model."""
         model: Any = policy.model
         with tf.GradientTape() as tape:
             evaluation = policy.evaluate(batch)
@@ -64,10 +64,10 @@ class TFKit:
 
     @staticmethod
     def gradient(function: Callable[[Any], Any], inputs: Array) -> Array | None:
-        """Return the gradient of the sum of a function's result; None if no gradient reaches the inputs.
+        """Return the gradient of the sum of a function's result, or None if no gradient reaches the inputs.
 
         Args:
-            function: A function from a tensor of the inputs to a tensor.
+            function: Function that maps a tensor of inputs to a tensor.
             inputs: Floats of any shape.
         """
         x = tf.constant(inputs)

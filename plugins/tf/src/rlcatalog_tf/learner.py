@@ -1,4 +1,4 @@
-"""Learner in TensorFlow: clipping and Adam."""
+"""Learner in TensorFlow, with gradient clipping and Adam."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from rlcatalog_tf import TFModelV2, keras, tf
 class Adam(keras.optimizers.Adam):  # type: ignore[misc]
     """Adam optimiser (Kingma and Ba 2015, algorithm 1) with one operation per weight and PyTorch's epsilon.
 
-    Keras adds epsilon before it corrects the bias of the second moment, so 1e-5 acts like 3e-4 at the first step. Its
-    dozen operations per weight account for half of the time it takes to trace a step of a small network.
+    Keras adds epsilon before it corrects the second moment's bias, so 1e-5 acts like 3e-4 in the first step. Its dozen
+    operations per weight account for half of the time that tracing a small network's step takes.
     """
 
     #: Learning rate and epsilon of the current step, including the corrections of both moments.
     _corrected: Any = None
 
     def apply(self, grads: Any, trainable_variables: Any = None) -> None:
-        """Update the weights from their gradients."""
+        """Update the weights with their gradients."""
         count = tf.cast(self.iterations + 1, tf.float64)
         first, second = (1.0 - tf.constant(beta, tf.float64) ** count for beta in (self.beta_1, self.beta_2))
         rate = tf.cast(self.learning_rate, tf.float64) * tf.sqrt(second) / first
@@ -46,12 +46,12 @@ class Adam(keras.optimizers.Adam):  # type: ignore[misc]
         )  # fmt: skip
 
     def moments(self) -> tuple[list[Any], list[Any]]:
-        """Return the variables of the first and the second moments, in the order of the weights."""
+        """Return the variables for the first and the second moments, in the order of the weights."""
         return self._momentums, self._velocities
 
 
 class TFLearner:
-    """Clipping and Adam for the weights of a policy; see `rlcatalog.frameworks.Learner`.
+    """Gradient clipping and Adam for a policy's weights; see `rlcatalog.frameworks.Learner`.
 
     Args:
         policy: The policy.
@@ -67,13 +67,13 @@ class TFLearner:
 
     @staticmethod
     def seed(value: int) -> None:
-        """Seed TensorFlow and Python's generator, from which Keras initialisers draw their seeds."""
+        """Seed TensorFlow, and Python's generator, from which Keras initialisers draw their seeds."""
         tf.random.set_seed(value)
         random.seed(value)
 
     @staticmethod
     def set_threads(count: int) -> None:
-        """Set the number of threads per operation; call it before TensorFlow's first operation."""
+        """Set the number of threads per operation; call this function before TensorFlow's first operation."""
         tf.config.threading.set_intra_op_parallelism_threads(count)
 
     @staticmethod
@@ -81,7 +81,7 @@ class TFLearner:
         """Return TensorFlow's device name for a config value.
 
         Raises:
-            ConfigError: The name is unknown, or TensorFlow finds no such device.
+            ConfigError: The name is unknown, or TensorFlow does not find this device.
         """
         if name == "cpu":
             return name
@@ -93,13 +93,13 @@ class TFLearner:
             return "cpu"
         if int(index or 0) >= count:
             raise ConfigError(
-                f"device={name!r}: TensorFlow {tf.__version__} sees {count} GPUs. Use cpu, or auto, which takes a"
-                " GPU if there is one."
+                f"device={name!r}: TensorFlow {tf.__version__} sees {count} GPUs. Use cpu, or auto, which uses a GPU "
+                "if there is one."
             )
         return f"/gpu:{index or 0}"
 
     def clip(self, gradients: Sequence[Any], dtype: Any, limit: float | None) -> tuple[list[Any], Any]:
-        """Scale gradients down to a norm; return them and their original norm.
+        """Scale gradients down to a maximum norm; return them and their original norm.
 
         Args:
             gradients: The gradients, as tensors.
@@ -113,7 +113,7 @@ class TFLearner:
         return [gradient * tf.cast(scale, gradient.dtype) for gradient in gradients], norm
 
     def apply(self, gradients: Sequence[Any]) -> None:
-        """Update the weights from their gradients, with the optimiser's learning rate."""
+        """Update the weights with their gradients and the optimiser's learning rate."""
         self.optimizer.apply(list(gradients), self.variables)
 
     def placed(self, batch: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -125,7 +125,7 @@ class TFLearner:
                     for name, part in batch.items()}  # fmt: skip
 
     def rows(self, columns: Any, index: Any) -> Any:
-        """Return the rows of columns at an index; see `rlcatalog.frameworks.Learner`."""
+        """Return the columns' rows at an index; see `rlcatalog.frameworks.Learner`."""
         return map_tensors(columns, lambda column: tf.gather(column, index) if tf.is_tensor(column) else column[index])
 
     def get_state(self) -> dict[str, Any]:
@@ -144,7 +144,7 @@ class TFLearner:
                 part.assign(values[name] if axes is None else values[name].transpose(np.argsort(axes)))
 
     def _moments(self) -> list[list[Any]]:
-        """Return a list for each moment: (name, axes of its layout) and variable of each weight."""
+        """Return one list per moment; each entry contains (name, axes of its layout) and the variable of a weight."""
         axes = TFModelV2.variable_axes(self.model)
         names = [(name, axes[name]) for name in self.model.trainable_variables(as_dict=True)]
         return [list(zip(names, part, strict=True)) for part in self.optimizer.moments()]

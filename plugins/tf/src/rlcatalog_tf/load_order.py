@@ -1,10 +1,10 @@
-"""Requirements before TensorFlow is imported: triton first, and eager execution on.
+"""Preparations for importing TensorFlow: triton is imported first, and eager execution is on.
 
-TensorFlow 2.20 and later exports the symbols of its LLVM library to every library that is loaded afterwards. PyTorch's
-CUDA build includes triton, which PyTorch's optimisers import, and which has a different LLVM. If triton finds
-TensorFlow's symbols, the process ends with a segmentation fault. In the other order, both work.
+Since version 2.20, TensorFlow exports its LLVM library's symbols to every library that is loaded afterwards. PyTorch's
+CUDA build includes triton, which PyTorch's optimisers import and which uses a different LLVM. If triton finds
+TensorFlow's symbols, the process ends with a segmentation fault. If triton is imported first, both work.
 
-If Ray RLlib is the first to import TensorFlow, it turns eager execution off for the whole process.
+If Ray RLlib imports TensorFlow first, it turns off eager execution for the whole process.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from rlcatalog.frameworks import load_first
 
 
 def before_tensorflow() -> None:
-    """Make sure that triton is imported before TensorFlow. Call it before you import TensorFlow.
+    """Make sure that triton is imported before TensorFlow. Call this function before you import TensorFlow.
 
-    If TensorFlow is already imported with eager execution off, turn eager execution on, because rlcatalog needs it.
+    If TensorFlow is already imported and eager execution is off, turn it on, because rlcatalog needs it.
 
     Raises:
         NotServedError: Eager execution is off, and TensorFlow has already been used without it.
@@ -33,5 +33,5 @@ def before_tensorflow() -> None:
     except ValueError as error:
         raise NotServedError(
             "framework='tf' needs eager execution, but it is turned off, and TensorFlow was already used without it."
-            " Import rlcatalog_tf before the code that turns it off (tf.compat.v1.disable_v2_behavior)."
+            " Import rlcatalog_tf before the code that turns eager execution off (tf.compat.v1.disable_v2_behavior)."
         ) from error

@@ -19,8 +19,8 @@ from rlcatalog_tf.sequences import steps_of
 class TFModelV2(ModelV2):
     """Base class for TensorFlow models; Keras models, layers and raw variables can be attributes.
 
-    Implement `__init__`, `forward` and `value_function`; see `ModelV2` for the contract. rlcatalog finds variables in
-    the attributes. Models run eagerly or inside a `tf.function`; they do not trace themselves.
+    Implement `__init__`, `forward` and `value_function`; see `ModelV2` for the contract. rlcatalog finds variables
+    through the attributes. Models run eagerly or inside a `tf.function`; they do not trace themselves.
 
     Args:
         obs_space: The preprocessor's `observation_space`, or a Box.
@@ -55,21 +55,21 @@ class TFModelV2(ModelV2):
             cls.value_function = _same_trace(own)  # type: ignore[method-assign]
 
     def register_variables(self, variables: Iterable[Any]) -> None:
-        """Add variables that are not reachable through attributes (RLlib's models call this)."""
+        """Add variables that are not reachable through attributes (RLlib's models call this method)."""
         self._rlcatalog.registered.extend(variables)
 
     def variables(self, as_dict: bool = False) -> list[Any] | dict[str, Any]:
-        """Return all variables, as a list or by name."""
+        """Return all variables, as a list or as a dict."""
         variables = {item.name: item.variable for item in variables_of(self) if not item.part}
         return variables if as_dict else list(variables.values())
 
     def trainable_variables(self, as_dict: bool = False) -> list[Any] | dict[str, Any]:
-        """Return the trainable variables, as a list or by name."""
+        """Return the trainable variables, as a list or as a dict."""
         variables = {item.name: item.variable for item in variables_of(self) if item.trainable and not item.part}
         return variables if as_dict else list(variables.values())
 
     def variable_axes(self) -> dict[str, tuple[int, ...] | None]:
-        """Return, by name, the axes that transpose each variable into its canonical layout, or None."""
+        """Return a dict with the axes that transpose each variable into its canonical layout, or None."""
         return {item.name: item.layout.axes for item in variables_of(self)}
 
 

@@ -1,4 +1,4 @@
-"""Kernel-side state of a TensorFlow model (see `rlcatalog.models.internals`)."""
+"""Kernel-side state of TensorFlow models (see `rlcatalog.models.internals`)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class TFInternals(ModelInternals):
         self.trace: Any = None
 
     def as_tensors(self, model: Any, obs: Any) -> Any:
-        """Convert NumPy arrays in observations into tensors."""
+        """Convert NumPy arrays in observations to tensors."""
         return map_tensors(obs, lambda leaf: self.ops.tensor(leaf) if isinstance(leaf, np.ndarray) else leaf)
 
     def run(self, model: Any, inputs: dict[str, Any], state: list[Any], seq_lens: Any) -> Any:
@@ -79,12 +79,12 @@ class TFInternals(ModelInternals):
         return tf.ensure_shape(tf.reshape(turned, tf.shape(rows)), rows.shape)
 
     def padding(self, seq_lens: Any, rows: Any) -> Padding | None:
-        """Return which rows are padding, or None if there is none."""
+        """Return which rows are padding, or None if there is no padding."""
         return Padding.of(seq_lens, rows)
 
 
 def variables_of(model: Any) -> list[NamedVariable]:
-    """Return the variables of a model: first from its attributes, then registered ones, including its trunks'."""
+    """Return a model's variables: first those in attributes, then registered ones, including those of its trunks."""
     variables = find_variables(model)
     known = {id(item.variable) for item in variables}
     models: list[tuple[Any, str]] = [(model, "")]

@@ -1,4 +1,4 @@
-"""Activations, initialisers and dense layers in TensorFlow, by the names in `rlcatalog.config.names`."""
+"""Activations, initialisers and dense layers in TensorFlow, under the names in `rlcatalog.config.names`."""
 
 from __future__ import annotations
 
@@ -73,13 +73,13 @@ _INITIALIZERS: dict[str, Callable[..., Any]] = {
 
 
 def initial_value(shape: Sequence[int], value: Any, config: Mapping[str, Any], inputs: int | None = None) -> Any:
-    """Return an initial value, float32, in PyTorch's layout.
+    """Return a float32 initial value in PyTorch's layout.
 
     Args:
         shape: `[out, in, ...]` for weights, `[out]` for a bias.
-        value: A framework-neutral name, or a Keras-style callable of a shape (for a dense weight: `[in, out]`).
+        value: A framework-neutral name, or a Keras-style callable that takes a shape (`[in, out]` for a dense weight).
         config: Arguments for the initialiser.
-        inputs: The layer's number of inputs, which the shape of a bias does not determine.
+        inputs: The layer's number of inputs, which the shape of a bias does not reveal.
     """
     name = initializer_name(value, dict(config))
     with initializing(value):
@@ -93,7 +93,7 @@ def initial_value(shape: Sequence[int], value: Any, config: Mapping[str, Any], i
 
 
 def normc_initializer(std: float = 1.0) -> Callable[..., Any]:
-    """Return RLlib's initialiser as a Keras initialiser, with the L2 norm `std` along the first axis.
+    """Return RLlib's initialiser as a Keras initialiser; values have the L2 norm `std` along the first axis.
 
     For a dense layer's `[in, out]`, each column has this norm.
     """
@@ -110,7 +110,7 @@ def normc_initializer(std: float = 1.0) -> Callable[..., Any]:
 
 
 def features_of(trunk: Any, input_dict: Mapping[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
-    """Run the trunk of a memory or head; return its features `[B, width]`, float32, and its new state.
+    """Run the trunk of a memory or head; return its float32 features `[B, width]` and its new state.
 
     Raises:
         ModelContractError: The width differs from the trunk's `num_outputs`.
@@ -122,14 +122,14 @@ def features_of(trunk: Any, input_dict: Mapping[str, Any], state: list[Any], seq
 
 
 def values_of(model: Any, rows: int | None = None) -> Any:
-    """Return the value estimates `[B]` of a model's last pass, float32 or wider.
+    """Return the value estimates `[B]` of a model's last pass, as float32 or wider.
 
     Args:
-        model: The model; its `value_function` returns `[B]` or `[B, 1]`.
+        model: The model, whose `value_function` returns `[B]` or `[B, 1]`.
         rows: B, if known.
 
     Raises:
-        ModelContractError: The values have a wrong shape.
+        ModelContractError: The values have the wrong shape.
     """
     value = model.value_function()
     if not tf.is_tensor(value):
@@ -143,13 +143,13 @@ def values_of(model: Any, rows: int | None = None) -> Any:
 
 
 class Dense:
-    """Linear layer whose constructor creates its variables.
+    """Linear layer that creates its variables in the constructor.
 
     The weight is stored as `[in, out]`; its canonical form is PyTorch's `[out, in]`.
 
     Args:
         inputs: Width of the input.
-        spec: The layer; the caller applies its activation.
+        spec: The layer's sizes and initialisers; the caller applies its activation.
     """
 
     def __init__(self, inputs: int, spec: DenseSpec) -> None:
@@ -162,7 +162,7 @@ class Dense:
         return tf.nn.bias_add(tf.matmul(x, self.kernel), self.bias)
 
     def canonical(self) -> Iterator[tuple[str, Any, tuple[int, ...] | None]]:
-        """Yield (canonical name, variable, axes that transpose its value into the canonical layout)."""
+        """Yield the canonical name, the variable, and the axes that transpose its value into the canonical layout."""
         yield "weight", self.kernel, (1, 0)
         yield "bias", self.bias, None
 
@@ -194,7 +194,7 @@ class DenseStack:
 
 
 class FreeLogStd:
-    """Layer that appends a trained vector, the same for every row, to the means: the `free_log_std` option.
+    """Layer for the option `free_log_std`: it appends a trained vector, the same for every row, to the means.
 
     Args:
         size: Number of log standard deviations.
@@ -210,10 +210,10 @@ class FreeLogStd:
 
 
 class OutputLayers:
-    """Last layers of a model: logits and value.
+    """Last layers of a model, for the logits and the value.
 
     Args:
-        plan: Sizes of the layers; logits are required.
+        plan: Sizes of the layers; the logits layer is required.
         value_inputs: Width of the value layer's input; None means the width of the logits' input.
     """
 

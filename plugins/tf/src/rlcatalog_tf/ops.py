@@ -1,4 +1,4 @@
-"""Tensor operations of TensorFlow; `rlcatalog.frameworks.TensorOps` documents each."""
+"""Tensor operations in TensorFlow; see `rlcatalog.frameworks.TensorOps` for their documentation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _reshape_last(x: Any, shape: tuple[int, ...]) -> Any:
 
 
 def flatten_rows(x: Any) -> Any:
-    """Return a tensor or an array `[B]` or `[B, ...]` as `[B, n]`."""
+    """Reshape a tensor or an array `[B]` or `[B, ...]` to `[B, n]`."""
     if len(x.shape) == 1:
         return x[:, None]
     if len(x.shape) == 2:
@@ -45,7 +45,7 @@ def _side_by_side(pieces: list[Any]) -> Any:
 
 
 def _alike(values: list[Any]) -> list[Any]:
-    """Convert tensors to a common type: the widest floating-point type if there is one, otherwise the widest type."""
+    """Convert tensors to a common type: the widest floating-point type, if any, or otherwise the widest type."""
     dtype = max((value.dtype for value in values), key=lambda dtype: (dtype.is_floating, dtype.size))
     return [tf.cast(value, dtype) for value in values]
 

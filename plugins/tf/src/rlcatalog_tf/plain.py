@@ -1,4 +1,4 @@
-"""Plain Keras layers and models: recognising, copying and running them."""
+"""Functions that recognise, copy and run plain Keras layers and models."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from rlcatalog_tf.variables import loaded_kerases, raw, unbuilt
 
 
 class KerasModules:
-    """Keras code for models around a Keras layer; see `rlcatalog_fcnet`."""
+    """Keras-specific code for models around a Keras layer; see `rlcatalog_fcnet`."""
 
     channels_first = False
     show: Any
 
     @staticmethod
     def unwrapped(module: Any) -> Any:
-        """Return the layer: compiling does not wrap it."""
+        """Return the layer itself, because compiling does not wrap it."""
         return module
 
     @staticmethod
     def is_module(value: Any) -> bool:
-        """Return whether a value is a Keras layer or model, or a class of one.
+        """Return whether a value is a Keras layer or model, or a class of Keras layers or models.
 
         Raises:
-            NotServedError: It is one, but Keras runs on a backend other than TensorFlow.
+            NotServedError: It is, but Keras runs on a backend other than TensorFlow.
         """
         kind = value if isinstance(value, type) else type(value)
         if not issubclass(kind, tuple(keras.layers.Layer for keras in loaded_kerases())):
             return False
         if (backend := current_keras.backend.backend()) != "tensorflow" and issubclass(kind, current_keras.Layer):
             raise NotServedError(
-                f"{kind.__name__} is a Keras layer, and Keras runs on its backend {backend!r}; framework='tf' needs"
-                " 'tensorflow'. Set KERAS_BACKEND=tensorflow before Keras is imported."
+                f"{kind.__name__} is a Keras layer, and Keras uses the backend {backend!r}, but framework='tf' needs "
+                "'tensorflow'. Set KERAS_BACKEND=tensorflow before Keras is imported."
             )
         return True
 
@@ -52,12 +52,12 @@ class KerasModules:
         return copied_layer(module)
 
     def run_module(self, module: Any, x: Any, inputs: Mapping[str, Any]) -> Any:
-        """Return the layer's outputs, in the precision of the next layers."""
+        """Return the layer's outputs, in the precision that the next layers use."""
         output = module(x, training=inputs.get("is_training", False))
         return tf.nest.map_structure(lambda part: tf.cast(part, tf.float32), output)
 
     def try_module(self, module: Any, rows: np.ndarray[Any, Any]) -> Any:
-        """Run a layer in inference mode, then restore its variables; a built layer is only traced."""
+        """Run a layer in inference mode, then restore its variables; if the layer is built, only trace it."""
         x = self.show(floats_as(tf.convert_to_tensor(rows), dtype_of(self)))
         before = [(variable, variable.numpy()) for variable in map(raw, module.variables)]
         output = None
@@ -70,7 +70,7 @@ class KerasModules:
         return output
 
     def seen(self, x: Any, leaf: Any) -> Any:
-        """Return a leaf of the observation in the form of the layer's input."""
+        """Return a leaf of the observation in the form that the layer expects."""
         x = x if x.dtype.is_floating else tf.cast(x, tf.float32)
         x = x if leaf.axes is None else tf.transpose(x, [0, *(axis + 1 for axis in leaf.axes)])
         return x if leaf.span is None else (x - tf.cast(leaf.low, x.dtype)) / tf.cast(leaf.span, x.dtype)

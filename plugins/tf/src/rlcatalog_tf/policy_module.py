@@ -1,4 +1,4 @@
-"""TensorFlow module for a policy, for training loops that take modules: `policy.as_module()`."""
+"""TensorFlow module for a policy, returned by `policy.as_module()` for training loops that take modules."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from rlcatalog_tf.random import drawing_from
 
 
 class PolicyModule(tf.Module):  # type: ignore[misc]
-    """Model and action distribution of a policy; it shares the policy's variables.
+    """A policy's model and action distribution as a module that shares the policy's variables.
 
-    It is a `tf.Module` instead of a Keras layer, because layers only return tensors, and it returns a distribution.
-    Pass its `trainable_variables` to Keras optimisers.
+    This is a `tf.Module` rather than a Keras layer, because layers only return tensors, and this module returns a
+    distribution. Pass the module's `trainable_variables` to Keras optimisers.
 
     Args:
         policy: The policy, without memory.
@@ -33,26 +33,26 @@ class PolicyModule(tf.Module):  # type: ignore[misc]
 
     @property
     def trainable_variables(self) -> tuple[Any, ...]:
-        """The variables that are trained."""
+        """The variables that training changes."""
         return tuple(self.policy.model.trainable_variables())
 
     @property
     def non_trainable_variables(self) -> tuple[Any, ...]:
-        """The other variables, such as the statistics of batch normalisation."""
+        """All other variables, such as batch-normalisation statistics."""
         trained = {id(variable) for variable in self.trainable_variables}
         return tuple(variable for variable in self.variables if id(variable) not in trained)
 
     def __call__(self, obs: Any, mask: Any = None, training: bool = False) -> tuple[Any, Any]:
-        """Return the distribution of raw actions, which draws from `tf.random`, and the value estimates `[B]` or None.
+        """Return the distribution of raw actions, which samples from `tf.random`, and value estimates `[B]` or None.
 
         Args:
             obs: Encoded observations `[B, ...]`.
-            mask: Action masks, booleans `[B, m]`.
+            mask: Action masks: booleans `[B, m]`.
             training: Whether layers such as dropout behave as in training.
 
         Raises:
             ObservationError: The observations do not have the encoded shape.
-            ActionMaskError: The masks have a wrong shape, or a mask allows nothing.
+            ActionMaskError: The masks have the wrong shape, or a mask allows no action.
         """
         policy, backend = self.policy, self.policy.backend
         obs = backend.tensor(obs, backend.floats)

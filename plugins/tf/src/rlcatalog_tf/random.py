@@ -1,8 +1,8 @@
 """Random numbers for distributions, from a generator whose state can be saved and restored.
 
-In a trace, `tf.random.normal` hides its state inside the operation, so a resumed run could not continue with the same
-random numbers. Inside a policy, these functions draw from the policy's generator, which is a variable. Outside, they
-call `tf.random`.
+In a trace, `tf.random.normal` hides its state inside the operation, so a run could not be resumed with the same random
+numbers. Inside a policy, the functions of this module draw from the policy's generator, which is a variable. Outside,
+they call `tf.random`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def draw_uniform(shape: Any, dtype: Any = tf.float32) -> Any:
     """Draw uniform numbers from [0, 1).
 
     Args:
-        shape: Shape of the result, as numbers or a tensor.
+        shape: Shape of the result, as a sequence of numbers or as a tensor.
         dtype: Dtype of the result.
     """
     generator = _CURRENT.get()
@@ -46,7 +46,7 @@ def draw_normal(shape: Any, dtype: Any = tf.float32) -> Any:
     """Draw numbers from the standard normal distribution.
 
     Args:
-        shape: Shape of the result, as numbers or a tensor.
+        shape: Shape of the result, as a sequence of numbers or as a tensor.
         dtype: Dtype of the result.
     """
     generator = _CURRENT.get()
@@ -58,10 +58,10 @@ def draw_normal(shape: Any, dtype: Any = tf.float32) -> Any:
 
 
 def draw_gamma(concentration: Any) -> Any:
-    """Draw Gamma values with scale 1, with gradients by implicit reparameterisation (Figurnov et al. 2018).
+    """Draw Gamma-distributed values with scale 1; gradients use implicit reparameterisation (Figurnov et al. 2018).
 
     Args:
-        concentration: Shape parameters, floating-point numbers of any shape.
+        concentration: Shape parameters: floating-point numbers in a tensor of any shape.
     """
     generator, dtype = _CURRENT.get(), concentration.dtype
     if generator is tf.random:
@@ -94,7 +94,7 @@ def new_generator(device: str, state: Any = None) -> Any:
 
     Args:
         device: Device for the generator's state.
-        state: The generator's state, int64 `[3]`; if None, a seed is drawn from `tf.random`, which `tf.random.set_seed`
+        state: The generator's state, int64 `[3]`. If None, a seed is drawn from `tf.random`, which `tf.random.set_seed`
             controls.
     """
     with tf.init_scope(), tf.device(device):
@@ -105,7 +105,7 @@ def new_generator(device: str, state: Any = None) -> Any:
 
 @contextmanager
 def drawing_from(generator: Any) -> Iterator[None]:
-    """Return a context in which the functions of this module draw from a generator, or from a replacement.
+    """Return a context in which this module's functions draw from a generator or a replacement for it.
 
     Args:
         generator: A `tf.random.Generator`, or an object with `uniform(shape, dtype)`, `normal(shape, dtype)`,

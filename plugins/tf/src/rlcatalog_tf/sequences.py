@@ -1,4 +1,4 @@
-"""Sequences in TensorFlow: padding, and the time axis."""
+"""Sequences in TensorFlow: padding and the time axis."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from rlcatalog.spaces import map_tensors
 
 
 class Padding:
-    """Positions of rows in sequences that are padded to one length; they can be symbolic tensors.
+    """Positions of rows in sequences that are padded to a common length; they can be symbolic tensors.
 
     Args:
         lengths: Lengths of the sequences `[S]`, int32, each from 1 to `length`.
-        length: Length of the padded sequences; None means the longest.
+        length: Length of the padded sequences; None means the longest sequence's length.
     """
 
     def __init__(self, lengths: Any, length: Any = None) -> None:
@@ -24,10 +24,10 @@ class Padding:
 
     @classmethod
     def of(cls, seq_lens: Any, rows: Any) -> Padding | None:
-        """Return the padding in padded rows `[S * T, ...]`, or None if there is none (only known eagerly).
+        """Return the padding in padded rows `[S * T, ...]`, or None if there is none (known only in eager mode).
 
         Raises:
-            ModelContractError: The lengths do not fit the rows (only checked eagerly).
+            ModelContractError: The lengths do not fit the rows (checked only in eager mode).
         """
         lengths = tf.cast(seq_lens, tf.int32)
         if tf.executing_eagerly():
@@ -41,7 +41,7 @@ class Padding:
     def fill(self, rows: Any, repeat: int = 1) -> Any:
         """Pad rows `[R, ...]`, or a structure of rows, to `[S * T, ...]`.
 
-        Padding repeats the last row of a sequence, so that a model only sees rows that can occur.
+        Padding repeats the last row of each sequence, so that a model only sees rows that can occur.
 
         Args:
             rows: The rows.
@@ -89,7 +89,7 @@ def add_time_dimension(rows: Any, seq_lens: Any, *, time_major: bool = False) ->
 
 
 def steps_of(rows: Any, seq_lens: Any) -> Any:
-    """Return T, the length to which the sequences in rows `[S * T, ...]` are padded; 1 if there are none."""
+    """Return T, the length to which the sequences in rows `[S * T, ...]` are padded; 1 if there are no sequences."""
     return tf.maximum(tf.shape(rows)[0] // tf.maximum(tf.shape(seq_lens)[0], 1), 1)
 
 

@@ -1,11 +1,12 @@
-"""Search for the variables of a TensorFlow model, with stable names.
+"""Search for a TensorFlow model's variables, with stable names.
 
-A name is the path of attributes and indices to the variable, as in PyTorch's `state_dict`. The names of Keras
-("dense_3") contain a counter that differs between instances. The search includes lists, dicts and objects of any class.
+A name is the path of attributes and indices that leads to the variable, as in PyTorch's `state_dict`. Keras's own
+names, such as "dense_3", contain a counter that differs between instances. The search covers lists, dicts and objects
+of any class.
 
-An object that stores variables in a different layout than PyTorch defines `canonical()`. It yields the name, the
-variable, and the axes that transpose its value into the canonical layout, or None. Common Keras layers get PyTorch's
-names and layouts (`rlcatalog_tf.keras_layouts`).
+An object that stores variables in a different layout than PyTorch defines `canonical()`. This method yields the name,
+the variable, and the axes that transpose its value into the canonical layout, or None. Common Keras layers get
+PyTorch's names and layouts (`rlcatalog_tf.keras_layouts`).
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class NamedVariable(NamedTuple):
         variable: The tf.Variable.
         layout: Its canonical form.
         part: Index of the array, if the variable has several canonical arrays.
-        trainable: Whether it is trained. A frozen Keras layer stores this itself; its tf.Variables do not.
+        trainable: Whether it is trained. For a frozen Keras layer, the layer stores this, and its tf.Variables do not.
     """
 
     name: str
@@ -51,7 +52,7 @@ AS_IT_IS = Layout(("",))
 
 
 def find_variables(model: Any) -> list[NamedVariable]:
-    """Return the variables of a model in the order of its attributes, each once."""
+    """Return each of a model's variables once, in the order of the model's attributes."""
     seen: set[tuple[int, int]] = set()
     variables = []
     for item in _walk(model, "", set()):
@@ -62,7 +63,7 @@ def find_variables(model: Any) -> list[NamedVariable]:
 
 
 def unbuilt(value: Any, _visited: set[int] | None = None) -> bool:
-    """Return whether `find_variables` reaches a Keras layer that creates its variables only on its first call."""
+    """Return whether `find_variables` reaches a Keras layer that only creates its variables on the first call."""
     visited = set() if _visited is None else _visited
     if isinstance(value, _PLAIN) or id(value) in visited:
         return False
@@ -73,7 +74,7 @@ def unbuilt(value: Any, _visited: set[int] | None = None) -> bool:
 
 
 def raw(variable: Any) -> Any:
-    """Return the tf.Variable of a Keras variable; return a tf.Variable unchanged."""
+    """Return a Keras variable's tf.Variable; return a tf.Variable unchanged."""
     return variable if isinstance(variable, tf.Variable) else variable.value
 
 
@@ -85,7 +86,7 @@ _CLOSED = frozenset({"tensorflow", "keras", "tf_keras", "numpy", "gymnasium", "t
 
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the contents of a list, dict or object by name."""
+    """Yield the names and contents of a list, dict or object."""
     if isinstance(value, list | tuple):
         yield from ((str(index), item) for index, item in enumerate(value))
     elif isinstance(value, Mapping):
@@ -136,7 +137,7 @@ def _is_layer(value: Any) -> bool:
 
 
 def _layer(layer: Any, path: str, visited: set[int]) -> Iterator[NamedVariable]:
-    """Yield a layer's variables: canonical ones, its inner layers' variables, then the others under their names."""
+    """Yield a layer's variables: canonical ones, those of its inner layers, then all others under their own names."""
     if not layer.built and not isinstance(layer, tuple(keras.Model for keras in loaded_kerases())):
         return
     variables: list[NamedVariable] = []

@@ -1,4 +1,4 @@
-"""PyTorch: base classes for models, building blocks, and the installed parts' classes by name.
+"""PyTorch: base classes for models, building blocks, and the classes of installed parts by name.
 
 `from rlcatalog_torch import TorchModelV2, FullyConnectedNetwork, Categorical, normc_initializer`
 """

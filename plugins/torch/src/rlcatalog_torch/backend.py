@@ -1,4 +1,4 @@
-"""PyTorch backend for `Policy`: acting, values and scoring."""
+"""PyTorch backend for `Policy`, which acts, computes values and scores actions."""
 
 from __future__ import annotations
 
@@ -60,18 +60,18 @@ class TorchBackend:
         explore: bool | Tensor,
         rows: int | None = None,
     ) -> tuple[Tensor, Tensor, Tensor | None, Tensor, list[Tensor]]:
-        """Do one acting step on tensors: run the model and `draw`.
+        """Do one acting step on tensors: run the model and call `draw`.
 
         Args:
             inputs: The model's input, from `inputs_of`.
-            memory: The model's memory, tensors `[B, ...]`.
+            memory: The model's memory: tensors `[B, ...]`.
             mask: Action mask `[B, m]`, or None.
             explore: See `draw`.
-            rows: B, to check shapes; None while a graph is recorded that leaves B open.
+            rows: B, for checking shapes; None while recording a graph that leaves B open.
 
         Returns:
             Raw actions and their logp from `draw`, the value `[B]` or None, the parameters from `draw`, and the memory
-            that the model returned.
+            returned by the model.
         """
         lengths = self._single_steps(inputs["obs"], rows) if memory else None
         outputs, new_memory = self.model(inputs, memory, lengths)
@@ -84,17 +84,19 @@ class TorchBackend:
         """Draw raw actions from a model's outputs.
 
         Args:
-            outputs: The output of the model's last pass, `[B, n]`.
+            outputs: The outputs of the model's last pass, `[B, n]`.
             mask: Action mask `[B, m]`, or None.
-            explore: Whether to sample or take the most likely action. A tensor leaves this open in a recorded graph.
-            rows: B, to check shapes, or None.
+            explore: Whether to sample actions instead of taking the most likely ones. If this is a tensor, a recorded
+                graph supports both.
+            rows: B, for checking shapes, or None.
 
         Returns:
-            Raw actions in the form for `logp`, `[B]` or `[B, width]`; their logp `[B]`; the parameters `[B, n]` that
-            score them.
+            Raw actions in the form that `logp` expects, `[B]` or `[B, width]`; their logp `[B]`; and the parameters
+            `[B, n]` that score them.
 
         Raises:
-            ModelContractError: The model or the distribution returned a wrong shape, or a tensor of another framework.
+            ModelContractError: The model or the distribution returned a wrong shape, or a tensor from a different
+                framework.
         """
         if rows is not None and (type(outputs) is not Tensor or outputs.shape != (rows, self.outputs)):
             self.contract.check_outputs(outputs, rows)
@@ -122,7 +124,7 @@ class TorchBackend:
     def act(
         self, obs: Any, views: Mapping[str, Any], memory: tuple[Array, ...], mask: Any, explore: bool
     ) -> tuple[Any, ...]:
-        """Return raw actions, logp, value or None, inputs, memory; if `obs` is a tensor, all but memory are tensors."""
+        """Return raw actions, logp, value or None, inputs and memory; for a tensor `obs`, all but memory are too."""
         if self.model.training:
             self.model.eval()
         rows, array, given = len(obs), self.numpy, isinstance(obs, Tensor)
@@ -164,13 +166,13 @@ class TorchBackend:
     def inputs_of(
         self, obs: Any, views: Mapping[str, Any], memory: Sequence[Any]
     ) -> tuple[dict[str, Any], list[Tensor]]:
-        """Return the model's input at one step, and its memory as tensors.
+        """Return the model's input at one step and its memory, both as tensors.
 
-        Call it outside inference mode, so that tensors count in-place writes.
+        Call this method outside inference mode, so that tensors count in-place writes.
 
         Args:
-            obs: Encoded observations `[B, ...]`, an array or a tensor.
-            views: The views of past steps by name.
+            obs: Encoded observations `[B, ...]`: an array or a tensor.
+            views: The views of past steps, keyed by name.
             memory: The model's memory `[B, ...]`.
         """
         dtype = dtype_of(self.model)
@@ -183,7 +185,7 @@ class TorchBackend:
         return inputs, [self.tensor(part, dtype) for part in (tensors if memory is arrays else memory)]
 
     def _single_steps(self, obs: Tensor, rows: int | None) -> Tensor:
-        """Return the lengths of sequences of one step, reusing the tensor of the last call if it fits."""
+        """Return the lengths of one-step sequences; reuse the last call's tensor if it fits."""
         if rows is None:
             return torch.ones(obs.shape[0], dtype=torch.int32, device=self.device)
         if self._lengths.shape[0] != rows:
@@ -234,20 +236,20 @@ class TorchBackend:
         return Evaluation(logp, uncertainty, kind, value, dist, kl)
 
     def _check_untouched(self, before: Mapping[str, int], after: Mapping[str, int]) -> None:
-        """Check that a model has not written into an input, which may share memory with the caller's array.
+        """Check that a model has not written to an input, which may share memory with the caller's array.
 
         Raises:
-            ModelContractError: The version of an input has grown; one that is not in `before` began at 0.
+            ModelContractError: The version of an input has increased; an input that is not in `before` started at 0.
         """
         for name, version in after.items():
             if version != before.get(name, 0):
                 self.contract.refuse_written_input(name)
 
     def _examine(self, inputs: Tensor, terms: list[Tensor]) -> None:
-        """Check that samples carry no gradient, and that every weight that affects the result is a parameter.
+        """Check that samples carry no gradients, and that every weight that affects the result is a parameter.
 
         Raises:
-            ModelContractError: A sample carries a gradient: training would miss an unregistered weight.
+            ModelContractError: A sample carries a gradient, or training would miss an unregistered weight.
         """
         if torch._C._are_functorch_transforms_active():  # draws and leaves are symbolic there
             return
@@ -290,25 +292,25 @@ class TorchBackend:
         self._lengths = self._lengths.to(self.device)
 
     def random_state(self) -> dict[str, Array]:
-        """Return the states of PyTorch's global generators, for the CPU and the policy's device."""
+        """Return the states of PyTorch's global generators for the CPU and for the policy's device."""
         states = {"cpu": torch.get_rng_state()}
         if not self.on_cpu and self.device.type != "meta":
             states[self.device.type] = torch.get_device_module(self.device).get_rng_state(self.device)
         return {name: state.numpy() for name, state in states.items()}
 
     def set_random_state(self, state: Mapping[str, Array]) -> None:
-        """Set the states of PyTorch's global generators; a state for another device is ignored."""
+        """Set the states of PyTorch's global generators, and ignore a state for a different device."""
         torch.set_rng_state(torch.from_numpy(np.array(state["cpu"])))
         if self.device.type in state and not self.on_cpu:
             held = torch.from_numpy(np.array(state[self.device.type]))
             torch.get_device_module(self.device).set_rng_state(held, self.device)
 
     def tensor(self, value: Any, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Return an array or tensor as a tensor on the device.
+        """Convert an array or tensor to a tensor on the device.
 
         Args:
             value: The array or tensor.
-            dtype: The dtype of floating-point numbers; other dtypes are kept.
+            dtype: The dtype for floating-point numbers; other dtypes are kept.
         """
         if isinstance(value, Tensor):
             tensor = value
@@ -320,11 +322,11 @@ class TorchBackend:
         return tensor if self.on_cpu and tensor.is_cpu else tensor.to(self.device)
 
     def _tensors(self, value: Any, dtype: torch.dtype) -> Any:
-        """Convert a structure of arrays into tensors; see `tensor`."""
+        """Convert a structure of arrays to tensors; see `tensor`."""
         return map_tensors(value, lambda array: self.tensor(array, dtype))
 
     def _sequences(self, batch: Mapping[str, Any], dtype: torch.dtype) -> tuple[Tensor, Padding, list[Tensor]]:
-        """Return the lengths of a batch's sequences, their padding, and the memory at the start of each sequence."""
+        """Return the lengths of a batch's sequences, their padding, and the memory at the start of each of them."""
         rows = len(batch["obs"])
         lengths = lengths_of(batch, rows)
         memory = memory_of(self.policy, batch, len(lengths))
@@ -333,7 +335,7 @@ class TorchBackend:
 
 
 def _versions(input_dict: Mapping[str, Any], states: Sequence[Tensor] = ()) -> dict[str, int]:
-    """Return the version of each input tensor of a model by name: how often it was written in place."""
+    """Return the version of each of a model's input tensors by name, that is, the number of in-place writes."""
     versions: dict[str, int] = {}
 
     def walk(name: str, value: Any) -> None:
@@ -354,7 +356,7 @@ def _versions(input_dict: Mapping[str, Any], states: Sequence[Tensor] = ()) -> d
 
 
 def leaves_of(tensors: Iterable[Tensor]) -> Iterator[Tensor]:
-    """Yield the leaves of the autograd graph of some tensors."""
+    """Yield the leaves of the given tensors' autograd graph."""
     functions = [tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None]
     known = set(functions)
     for function in functions:
@@ -366,7 +368,7 @@ def leaves_of(tensors: Iterable[Tensor]) -> Iterator[Tensor]:
 
 
 def _place_of(leaf: Tensor, model: torch.nn.Module) -> str:
-    """Return the path of a parameter in a list, tuple or dict of a module; if there is none, a description."""
+    """Return the path of a parameter inside a list, tuple or dict of a module, or else a description."""
     for path, module in model.named_modules():
         for name, value in vars(module).items():
             if name.startswith("_") or not isinstance(value, dict | list | tuple):

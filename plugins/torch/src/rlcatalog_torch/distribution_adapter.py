@@ -1,4 +1,4 @@
-"""Adapter from `torch.distributions` to action distributions: `register_action_dist("laplace", Laplace)`."""
+"""Adapter from `torch.distributions` to action distributions, as in `register_action_dist("laplace", Laplace)`."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ Maker = Callable[[Tensor], Distribution]
 
 @cache
 def adapted_dist(source: Any, num_inputs: Any) -> Any:
-    """Return an action-distribution class for a class of `torch.distributions`, or for a function that returns one.
+    """Return an action-distribution class for a `torch.distributions` class or a function that returns an instance.
 
     Args:
         source: A subclass of `torch.distributions.Distribution` whose `arg_constraints` define how inputs become its
             arguments; or, with `num_inputs`, a function or class that takes inputs `[B, num_inputs]` and returns a
             distribution with batch shape `[B]` or `[B, d]`.
-        num_inputs: Number of inputs, a function of the action space that returns it, or None.
+        num_inputs: Number of inputs, a function that maps the action space to this number, or None.
 
     Returns:
-        The class; any other `source` is returned unchanged.
+        The action-distribution class; any other kind of `source` is returned unchanged.
 
     Raises:
-        ModelContractError: The `arg_constraints` of the class are not sufficient.
+        ModelContractError: The class's `arg_constraints` are not sufficient.
     """
     if num_inputs is None and not (isinstance(source, type) and issubclass(source, Distribution)):
         return source
@@ -57,17 +57,17 @@ def adapted_dist(source: Any, num_inputs: Any) -> Any:
 
 
 class _Adapted(type):
-    """Metaclass of adapted classes, which are pickled by their source."""
+    """Metaclass for adapted classes, which are pickled by reference to their source."""
 
 
 copyreg.pickle(_Adapted, lambda cls: (adapted_dist, (cls.source, cls.num_inputs)))  # type: ignore[attr-defined]
 
 
 def _transforms(source: type[Distribution]) -> dict[str, Any]:
-    """Return the transform from numbers to each argument of a class; whole-number arguments keep their defaults.
+    """Return the transforms from numbers to a class's arguments; whole-number arguments keep their defaults.
 
     Raises:
-        ModelContractError: The `arg_constraints` of the class are not sufficient.
+        ModelContractError: The class's `arg_constraints` are not sufficient.
     """
     parameters = inspect.signature(source).parameters
     wanted: Any = source.arg_constraints
@@ -85,8 +85,8 @@ def _transforms(source: type[Distribution]) -> dict[str, Any]:
     name = source.__name__
     raise ModelContractError(
         f"{name} does not define in arg_constraints how model outputs become its arguments"
-        f" ({', '.join(n for n in parameters if n != 'validate_args')}). Register a function that takes the outputs"
-        f" [B, n] and returns a {name}, and say how many: register_action_dist(name, function, num_inputs=n)."
+        f" ({', '.join(n for n in parameters if n != 'validate_args')}). Register a function that takes the outputs "
+        f"[B, n] and returns a {name}, and pass their number n: register_action_dist(name, function, num_inputs=n)."
     )
 
 
@@ -94,16 +94,17 @@ class AdaptedDistribution(TorchDistribution):
     """Base class for adapted distributions from `torch.distributions`; `adapted_dist` creates subclasses.
 
     Args:
-        inputs: Model output `[B, size]`. Half precision is converted to float32.
+        inputs: Model output `[B, size]`. Half-precision inputs are converted to float32.
         model: The model that computed it, or None.
-        make: A function from the inputs to the distribution.
-        whole: Whether raw actions are choices, int64.
+        make: Function that maps the inputs to the distribution.
+        whole: Whether raw actions are choices, which are int64.
         entropy_kind: See `ActionDistribution`.
-        bounds: Lower and upper bounds to which values in [0, 1] are scaled, and their number; or None.
+        bounds: Lower and upper bounds to which values in [0, 1] are scaled, and the number of values; or None.
         least: The lowest value that `logp` scores unchanged, if the support is bounded below.
 
     Attributes:
-        dist: The wrapped `torch.distributions.Distribution`, batch `[B]`, over values in [0, 1] if `bounds` are given.
+        dist: The wrapped `torch.distributions.Distribution`, with batch shape `[B]`, over values in [0, 1] if there are
+            `bounds`.
     """
 
     maskable = False
@@ -125,7 +126,7 @@ class AdaptedDistribution(TorchDistribution):
 
     @classmethod
     def required_model_output_shape(cls, action_space: Any, model_config: Any = None) -> int:
-        """Return the number of inputs that the arguments take."""
+        """Return the number of inputs that the arguments need."""
         return _served(cls, SpaceInfo.read(action_space, "action"), model_config or {})[0]
 
     @classmethod
@@ -143,7 +144,7 @@ class AdaptedDistribution(TorchDistribution):
         return self._raw(self.dist.rsample() if self.dist.has_rsample else self.dist.sample())
 
     def deterministic_sample(self) -> Tensor:
-        """Return the modes; a mode that is NaN is replaced by the mean.
+        """Return the modes, with NaN replaced by the mean.
 
         Raises:
             NoClosedFormError: The class has no mode.
@@ -152,8 +153,8 @@ class AdaptedDistribution(TorchDistribution):
             mode = self.dist.mode
         except NotImplementedError:
             raise NoClosedFormError(
-                f"{type(self).__name__} has no mode, which acting with explore=False needs. Register a subclass that"
-                " has the property `mode`, or act with explore=True."
+                f"{type(self).__name__} has no mode, but acting with explore=False needs one. Register a subclass "
+                "with a property `mode`, or act with explore=True."
             ) from None
         if mode.is_floating_point():
             with suppress(NotImplementedError):
@@ -192,7 +193,7 @@ class AdaptedDistribution(TorchDistribution):
         return -logp if self.dist.has_rsample else -logp - held * (logp - held)
 
     def kl(self, other: Any) -> Tensor:
-        """Return the divergence `[B]` if `torch.distributions` has it, clipped to the highest finite number."""
+        """Return the KL divergence `[B]`, clipped to finite numbers, if `torch.distributions` implements it."""
         same_kind(self, other)
         try:
             return OPS.finite(kl_divergence(self.dist, other.dist))  # type: ignore[no-any-return]
@@ -219,7 +220,7 @@ def _served(cls: type[AdaptedDistribution], action: SpaceInfo, config: Mapping[s
     """Return the number of inputs for an action space, and the constructor options.
 
     Raises:
-        UnsupportedSpaceError: The values have a wrong shape, or the support does not fit.
+        UnsupportedSpaceError: The values have the wrong shape, or the support does not fit.
         ModelContractError: A factory does not return a distribution.
     """
     if action.is_empty:
@@ -249,7 +250,7 @@ def _served(cls: type[AdaptedDistribution], action: SpaceInfo, config: Mapping[s
             options["entropy_kind"] = "estimate"
         return size, options
     raise UnsupportedSpaceError(
-        f"{action.path}: {action.describe()} takes raw actions [B{''.join(f', {n}' for n in raw)}], and"
+        f"{action.path}: {action.describe()} takes raw actions [B{''.join(f', {n}' for n in raw)}], but"
         f" {cls.__name__} draws {' or '.join(shapes)}."
     )
 
@@ -257,7 +258,7 @@ def _served(cls: type[AdaptedDistribution], action: SpaceInfo, config: Mapping[s
 def _ways(
     cls: type[AdaptedDistribution], action: SpaceInfo, codec: ActionCodec, raw: tuple[int, ...]
 ) -> Iterator[tuple[int, Maker]]:
-    """Yield numbers of inputs and functions that take them: one per value, then one for all values as an event."""
+    """Yield numbers of inputs and functions that take them: first one per value, then one for all as an event."""
     if cls.num_inputs is not None:
         yield int(cls.num_inputs(action.space) if callable(cls.num_inputs) else cls.num_inputs), cls.source
         return
@@ -276,10 +277,10 @@ def _ways(
 
 
 def _check_support(name: str, probe: Distribution, codec: ActionCodec) -> float | None:
-    """Check that every action can be sampled, and that the action codec brings all samples into the space.
+    """Check that every action can be sampled, and that the action codec maps all samples into the space.
 
     Returns:
-        The lowest number in a continuous support that is bounded below, or None.
+        The lowest number of a continuous support that is bounded below, or None.
 
     Raises:
         UnsupportedSpaceError: The support does not fit.
@@ -300,9 +301,9 @@ def _check_support(name: str, probe: Distribution, codec: ActionCodec) -> float 
             fits = (support.check(x.reshape(len(x), 1, *like[1:]).expand(len(x), *like)) == expected).all()
     if not fits:
         raise UnsupportedSpaceError(
-            f"{codec.info.path}: {name} draws from {shown(support, 80)}, which does not fit {codec.info.describe()}."
-            " Choose another distribution, or register a function that returns it moved into the space"
-            " (torch.distributions.TransformedDistribution), with num_inputs=."
+            f"{codec.info.path}: {name} samples from {shown(support, 80)}, which does not fit {codec.info.describe()}."
+            " Choose a different distribution, or register a function, with num_inputs=, that returns it transformed "
+            "into the space (torch.distributions.TransformedDistribution)."
         )
     support = getattr(support, "base_constraint", support)
     lowest = 0 if support is constraints.simplex else getattr(support, "lower_bound", None)

@@ -1,4 +1,4 @@
-"""The catalog's distributions with the interface of `torch.distributions`: `dist.as_torch()`."""
+"""Views of the catalog's distributions with the interface of `torch.distributions`, returned by `dist.as_torch()`."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ class TorchDistribution(ActionDistribution):
     framework_of_class, ops = "torch", OPS
 
     def as_torch(self) -> Distribution:
-        """Return the same distribution of raw actions, batch `[B]`, as a `torch.distributions.Distribution`.
+        """Return the same distribution of raw actions as a `torch.distributions.Distribution` with batch shape `[B]`.
 
-        It includes masks, because the inputs do. Samples are flat, `[B, width]`, or `[B]` for a single Discrete, even
-        if `sample` returns a structure. Methods without a closed form raise NotImplementedError.
+        The result includes masks, because they are part of the inputs. Samples are flat (`[B, width]`, or `[B]` for a
+        single Discrete), even if `sample` returns a structure. Methods without a closed form raise NotImplementedError.
         """
         return DistributionView(self)
 
     def moment(self, name: str) -> Tensor:
-        """Return the `"mean"`, `"variance"` or `"mode"` of raw actions, in the shape of a flat sample.
+        """Return the `"mean"`, `"variance"` or `"mode"` of raw actions, in the same shape as a flat sample.
 
         Raises:
             NoClosedFormError: The moment has no closed form.
@@ -46,7 +46,7 @@ class DistributionView(Distribution):
     """Action distribution with the interface of `torch.distributions`.
 
     Args:
-        dist: The action distribution; the view samples from a copy, so that the last sample of `dist` stays.
+        dist: The action distribution; the view samples from a copy, so that `dist` keeps its last sample.
     """
 
     arg_constraints: ClassVar[dict[str, Any]] = {}
@@ -63,9 +63,9 @@ class DistributionView(Distribution):
         return self._draw(self.dist.sample, Size(sample_shape))
 
     def rsample(self, sample_shape: Any = ()) -> Tensor:
-        """Draw like `sample`, with gradients."""
+        """Draw in the same way as `sample`, but with gradients."""
         if not self.has_rsample:
-            raise NoClosedFormError(f"{type(self.dist).__name__} draws without gradient; use sample().")
+            raise NoClosedFormError(f"{type(self.dist).__name__} draws without gradients; use sample().")
         return self._draw(self.dist.rsample, Size(sample_shape))
 
     def _draw(self, draw: Callable[[], Any], sample_shape: Size) -> Tensor:

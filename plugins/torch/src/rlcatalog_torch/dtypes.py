@@ -1,9 +1,9 @@
 """Floating-point precision in PyTorch.
 
-- A model gets observations, views and memory in the dtype of its first floating-point parameter at the time of the
-  call. Therefore, `model.double()`, `model.half()`, assigned weights and `torch.set_default_dtype` work. Integers and
-  booleans keep their dtype.
-- rlcatalog's layers convert their input to the dtype of their weights, so the parts of a model can differ.
+- A model receives observations, views and memory in the dtype that its first floating-point parameter has at the time
+  of the call. Therefore, `model.double()`, `model.half()`, assigned weights and `torch.set_default_dtype` work as
+  expected. Integers and booleans keep their dtype.
+- rlcatalog's layers convert their inputs to the dtype of their weights, so dtypes can differ within a model.
 - Distributions, values and the results of a policy are float32 or wider: outputs in half precision are converted.
 """
 
@@ -26,8 +26,8 @@ _SERVED = frozenset(LOWEST)
 def dtype_of(model: nn.Module) -> torch.dtype:
     """Return the dtype of a model's first floating-point parameter; float32 if there is none.
 
-    It is not cached, because parameters can be converted or replaced at any time. For most models the search ends at
-    the first parameter and takes one microsecond.
+    The dtype is not cached, because parameters can be converted or replaced at any time. For most models, the search
+    ends at the first parameter and takes one microsecond.
     """
     module: Any = model
     while module is not None:  # in most models, the first submodule has weights
@@ -49,7 +49,7 @@ def to_float32_at_least(x: Tensor) -> Tensor:
 
 
 def to_array(x: Tensor) -> np.ndarray[Any, Any]:
-    """Return a copy of a tensor as an array; bfloat16, which NumPy does not have, becomes float32."""
+    """Return a copy of a tensor as an array; bfloat16, which NumPy does not support, becomes float32."""
     x = x.detach().cpu()
     array: np.ndarray[Any, Any] = (x.float() if x.dtype is torch.bfloat16 else x).numpy()
     return array.copy()

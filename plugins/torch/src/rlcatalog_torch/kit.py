@@ -1,4 +1,4 @@
-"""PyTorch code for the conformance kit: passes, samples, gradients and seeds."""
+"""PyTorch code for the conformance kit: model passes, samples, gradients and seeds."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class TorchKit:
     def run(
         policy: PolicyParts, inputs: dict[str, Any], memory: Sequence[Array], lengths: Array | None, single: bool
     ) -> tuple[Array, Array | None, list[Array]]:
-        """Run a model as in acting; return its outputs, value and new state."""
+        """Run a model as acting does, and return its outputs, value and new state."""
         model: Any = policy.model
         model.eval()
         copies: Any = map_tensors(inputs, np.array)
@@ -41,7 +41,7 @@ class TorchKit:
 
     @staticmethod
     def draw(policy: PolicyParts, outputs: Array, mask: Array | None, explore: bool) -> tuple[Array, Array]:
-        """Draw raw actions from outputs, and return them with the stored parameters of their distribution."""
+        """Sample raw actions from outputs, and return them with their distribution's stored parameters."""
         allowed = None if mask is None else torch.from_numpy(mask).bool()
         with torch.no_grad():
             sample, _, dist_inputs = policy.backend.draw(torch.from_numpy(outputs), allowed, explore)
@@ -51,7 +51,7 @@ class TorchKit:
     def gradients(
         policy: PolicyParts, batch: dict[str, Any], rng: np.random.Generator
     ) -> tuple[dict[str, Array | None], list[tuple[int, ...]]]:
-        """Return the gradients of a random loss by weight name, and the shapes of trained weights outside the model."""
+        """Return a random loss's gradients by weight name, and the shapes of trained weights outside the model."""
         model: Any = policy.model
         model.zero_grad(set_to_none=True)
         evaluation = policy.evaluate(batch)
@@ -74,10 +74,10 @@ class TorchKit:
 
     @staticmethod
     def gradient(function: Callable[[Any], Any], inputs: Array) -> Array | None:
-        """Return the gradient of the sum of a function's result; None if no gradient reaches the inputs.
+        """Return the gradient of the sum of a function's result, or None if no gradient reaches the inputs.
 
         Args:
-            function: A function from a tensor of the inputs to a tensor.
+            function: Function that maps a tensor of inputs to a tensor.
             inputs: Floats of any shape.
         """
         x = torch.tensor(inputs, requires_grad=True)

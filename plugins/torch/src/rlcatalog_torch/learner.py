@@ -1,4 +1,4 @@
-"""Learner in PyTorch: gradients, clipping and Adam."""
+"""Learner in PyTorch, with gradients, gradient clipping and Adam."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from rlcatalog_torch.load_order import before_torch_optimizers
 
 
 class State(NamedTuple):
-    """Adam's state for one weight.
+    """Adam's state for a single weight.
 
     Attributes:
-        step: Steps taken, a float32 scalar on the weight's device.
+        step: Number of steps taken, as a float32 scalar on the weight's device.
         first: Running mean of the gradients, with the weight's dtype, device and strides.
-        second: Running mean of their squares.
+        second: Running mean of the squared gradients.
     """
 
     step: Tensor
@@ -32,23 +32,23 @@ class State(NamedTuple):
 class Adam:
     """Adam optimiser (Kingma and Ba 2015, algorithm 1) with the same operator as `torch.optim.Adam(fused=True)`.
 
-    It does not use `torch.optim`, because constructing any of its optimisers imports `torch._dynamo`, which takes most
-    of the time of a short run. The results are bitwise equal. A PyTorch version without the operator, or with a
-    different signature, raises an error at the first step.
+    This class does not use `torch.optim`, because constructing one of its optimisers imports `torch._dynamo`, which
+    takes most of a short run's time. The results are bitwise equal to those of `torch.optim`. A PyTorch version without
+    the operator, or with a different signature, raises an error at the first step.
 
-    Weights without a gradient are skipped, and their step count does not grow.
+    Weights without a gradient are skipped, and their step count does not increase.
 
     Args:
         weights: The weights to optimise.
         eps: Number added to the square root of the corrected second moment.
-        beta1: Decay of the first moments.
-        beta2: Decay of the second moments.
+        beta1: Decay rate of the first moments.
+        beta2: Decay rate of the second moments.
 
     Attributes:
-        state: State of each weight that has taken a step.
+        state: State of each weight that has been updated at least once.
 
     Raises:
-        NotServedError: A weight is not a floating-point tensor, or its memory has gaps or overlaps.
+        NotServedError: A weight is not a floating-point tensor, or its memory contains gaps or overlaps.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Adam:
 
     @torch.no_grad()
     def step(self, lr: float) -> None:
-        """Update the weights from their gradients.
+        """Update the weights with their gradients.
 
         Args:
             lr: Learning rate.
@@ -94,8 +94,8 @@ class Adam:
         Args:
             weight: One of the weights.
             step: Steps taken.
-            first: Running mean of its gradients, with its shape.
-            second: Running mean of their squares.
+            first: Running mean of the weight's gradients, in the weight's shape.
+            second: Running mean of the squared gradients.
         """
         _check(weight)
         self.state[weight] = State(
@@ -105,7 +105,7 @@ class Adam:
         )
 
     def _state(self, weight: Tensor) -> State:
-        """Return the state of a weight, with the weight's current device and dtype."""
+        """Return the state of a weight, on the weight's current device and in its current dtype."""
         state = self.state.get(weight)
         if state is None:
             zeros = torch.zeros_like(weight)
@@ -129,16 +129,16 @@ def _check(weight: Tensor) -> None:
 
 
 def gradient_norm(weights: Sequence[Tensor]) -> Tensor:
-    """Return the norm of all gradients as one vector; 0 if there are none."""
+    """Return the norm of all gradients, taken as one vector; 0 if there are no gradients."""
     gradients = [weight.grad for weight in weights if weight.grad is not None]
     return torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients))) if gradients else torch.zeros(())
 
 
 def clip_gradients(weights: Sequence[Tensor], norm: Tensor, limit: float) -> None:
-    """Scale the gradients of weights down to a norm.
+    """Scale the weights' gradients down to a maximum norm.
 
-    With `gradient_norm` the result is bitwise equal to `torch.nn.utils.clip_grad_norm_`, in half the time for small
-    networks.
+    Together with `gradient_norm`, the result is bitwise equal to `torch.nn.utils.clip_grad_norm_`, in half the time for
+    small networks.
 
     Args:
         weights: The weights.
@@ -150,7 +150,7 @@ def clip_gradients(weights: Sequence[Tensor], norm: Tensor, limit: float) -> Non
 
 
 class TorchLearner:
-    """Gradients, clipping and Adam for a policy's weights; see `rlcatalog.frameworks.Learner`.
+    """Gradients, gradient clipping and Adam for a policy's weights; see `rlcatalog.frameworks.Learner`.
 
     Args:
         policy: The policy.
@@ -179,7 +179,7 @@ class TorchLearner:
         """Return the device for a config value.
 
         Raises:
-            ConfigError: The name is unknown, or PyTorch finds no such device.
+            ConfigError: The name is unknown, or PyTorch does not find this device.
         """
         if name == "auto":
             return "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
@@ -189,13 +189,13 @@ class TorchLearner:
         count = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}[kind]
         if int(index or 0) >= count:
             raise ConfigError(
-                f"device={name!r}: PyTorch {torch.__version__} sees {count} devices of this kind. Use cpu, or auto,"
-                " which takes a GPU if there is one."
+                f"device={name!r}: PyTorch {torch.__version__} sees {count} devices of this kind. Use cpu, or auto, "
+                "which uses a GPU if there is one."
             )
         return "cpu" if kind == "cpu" else name
 
     def descend(self, loss: Tensor) -> Tensor:
-        """Compute the gradient of a loss, and return its norm."""
+        """Compute the gradient of a loss and return the gradient's norm."""
         self.optimizer.zero_grad()
         torch.autograd.backward(loss)
         return gradient_norm(self.parameters)
@@ -222,7 +222,7 @@ class TorchLearner:
         return {name: part if name == "seq_lens" else map_tensors(part, moved) for name, part in batch.items()}
 
     def rows(self, columns: Any, index: Any) -> Any:
-        """Return the rows of columns at an index; see `rlcatalog.frameworks.Learner`."""
+        """Return the columns' rows at an index; see `rlcatalog.frameworks.Learner`."""
         places = torch.from_numpy(index).to(self.policy.device)
         return map_tensors(columns, lambda column: column.index_select(0, places))
 

@@ -19,10 +19,10 @@ _MISSING: Any = object()
 
 
 class _ModelMeta(ABCMeta):
-    """Metaclass that allows `nn.Module` next to `TorchModelV2` in a class header, in either order.
+    """Metaclass that allows `nn.Module` alongside `TorchModelV2` in a class header, in either order.
 
-    TorchModelV2 is already an nn.Module. With nn.Module first, the method order would be inconsistent, so the metaclass
-    removes the redundant base.
+    TorchModelV2 is already an nn.Module. If nn.Module came first, the method resolution order would be inconsistent, so
+    the metaclass removes the redundant base.
     """
 
     def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **kwargs: Any) -> Any:
@@ -35,8 +35,9 @@ class TorchModelV2(ModelV2, nn.Module, metaclass=_ModelMeta):
     """Base class for PyTorch models.
 
     Implement `__init__`, `forward` and `value_function`; see `ModelV2` for the contract. You can call
-    `nn.Module.__init__` before, after, or not at all. Without arguments, the constructor only initialises the nn.Module
-    part, because `super().__init__()` calls it in classes whose header names nn.Module first.
+    `nn.Module.__init__` before or after this class's constructor, or not at all. Without arguments, the constructor
+    only initialises the nn.Module part, because `super().__init__()` calls it in classes whose header names nn.Module
+    first.
 
     Args:
         obs_space: The preprocessor's `observation_space`, or a Box.
@@ -63,11 +64,11 @@ class TorchModelV2(ModelV2, nn.Module, metaclass=_ModelMeta):
             ModelV2.__init__(self, obs_space, action_space, num_outputs, model_config, name, "torch")
 
     def variables(self, as_dict: bool = False) -> list[nn.Parameter] | dict[str, nn.Parameter]:
-        """Return all parameters, as a list or by name."""
+        """Return all parameters, as a list or as a dict."""
         return dict(self.named_parameters()) if as_dict else list(self.parameters())
 
     def trainable_variables(self, as_dict: bool = False) -> list[nn.Parameter] | dict[str, nn.Parameter]:
-        """Return the parameters that require gradients, as a list or by name."""
+        """Return the parameters that require gradients, as a list or as a dict."""
         weights = {name: p for name, p in self.named_parameters() if p.requires_grad}
         return weights if as_dict else list(weights.values())
 

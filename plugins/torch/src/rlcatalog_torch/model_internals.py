@@ -1,4 +1,4 @@
-"""Kernel-side state of a PyTorch model (see `rlcatalog.models.internals`)."""
+"""Kernel-side state of PyTorch models (see `rlcatalog.models.internals`)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class TorchInternals(ModelInternals):
     in_trace = staticmethod(torch._C._get_tracing_state)  # of `torch.jit.trace`, queried like in nn.Module
 
     def run(self, model: Any, inputs: dict[str, Any], state: list[Any], seq_lens: Any) -> Any:
-        """Call `forward`, with nn.Module's hooks if there are any, and compiled after `model.compile()`."""
+        """Call `forward`, with nn.Module's hooks, if any; after `model.compile()`, call the compiled version."""
         # Without hooks, nn.Module.__call__ would only cost three microseconds.
         if model._forward_hooks or model._forward_pre_hooks or model._backward_hooks or model._backward_pre_hooks:
             return nn.Module.__call__(model, inputs, state, seq_lens)
@@ -30,7 +30,7 @@ class TorchInternals(ModelInternals):
         return model.forward(inputs, state, seq_lens)
 
     def hold(self, model: Any, models: Mapping[str, Any]) -> None:
-        """Record the models inside a model, and keep references to models that nn.Module does not find."""
+        """Record the models inside a model, and keep references to those that nn.Module does not find."""
         super().hold(model, models)
         known = {id(module) for module in model.modules()}
         for name, held in self.held.items():
@@ -38,7 +38,7 @@ class TorchInternals(ModelInternals):
                 model.add_module(f"_rlcatalog_{name}", held)
 
     def weights(self, model: Any) -> dict[str, np.ndarray[Any, Any]]:
-        """Return all weights and buffers as arrays, with the names of `state_dict`."""
+        """Return all weights and buffers as arrays, under their `state_dict` names."""
         return {name: to_array(tensor) for name, tensor in model.state_dict().items()}
 
     def set_weights(self, model: Any, weights: Mapping[str, Any]) -> None:
@@ -50,7 +50,7 @@ class TorchInternals(ModelInternals):
                 tensor.copy_(torch.as_tensor(np.array(weights[name]), dtype=tensor.dtype))
 
     def as_tensors(self, model: Any, obs: Any) -> Any:
-        """Convert NumPy arrays in observations into tensors on the model's device."""
+        """Convert NumPy arrays in observations to tensors on the model's device."""
         like = next(model.parameters(), None)
         return map_tensors(obs, lambda leaf: self.ops.tensor(leaf, like) if isinstance(leaf, np.ndarray) else leaf)
 
@@ -61,5 +61,5 @@ class TorchInternals(ModelInternals):
         return rows.reshape(steps, sequences, *rows.shape[1:]).transpose(0, 1).reshape(rows.shape)
 
     def padding(self, seq_lens: Any, rows: Any) -> Padding | None:
-        """Return which rows are padding, or None if there is none."""
+        """Return which rows are padding, or None if there is no padding."""
         return Padding.of(seq_lens, rows)

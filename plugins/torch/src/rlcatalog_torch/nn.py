@@ -1,4 +1,4 @@
-"""Activations, initialisers and dense layers in PyTorch, by the names in `rlcatalog.config.names`."""
+"""Activations, initialisers and dense layers in PyTorch, under the names in `rlcatalog.config.names`."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def activation(value: Any) -> Callable[[Tensor], Tensor] | None:
 
 
 def normc_(tensor: Tensor, std: float = 1.0) -> Tensor:
-    """Fill a weight `[out, in, ...]` with normal values, scaled to the L2 norm `std` for each output."""
+    """Fill a weight `[out, in, ...]` with normal values that are scaled to the L2 norm `std` for each output."""
     with torch.no_grad():
         tensor.normal_()
         return tensor.mul_(std / tensor.square().sum(dim=tuple(range(1, tensor.dim())), keepdim=True).sqrt())
 
 
 def _fan_in_uniform(tensor: Tensor, gain: float, inputs: int | None = None) -> Tensor:
-    """Fill a weight or a bias as nn.Linear does, with the bounds ±`gain` / sqrt(inputs)."""
+    """Fill a weight or a bias as nn.Linear does, within the bounds ±`gain` / sqrt(inputs)."""
     bound = gain / math.sqrt(fan_in(tensor.shape, inputs))
     return nn.init.uniform_(tensor, -bound, bound)
 
@@ -79,7 +79,7 @@ def initialize(tensor: Tensor, value: Any, config: Mapping[str, Any], inputs: in
         tensor: Weight `[out, in, ...]` or bias `[out]`.
         value: A framework-neutral name, or a callable that fills a tensor in place.
         config: Arguments for the initialiser.
-        inputs: The layer's number of inputs, which the shape of a bias does not determine.
+        inputs: The layer's number of inputs, which the shape of a bias does not reveal.
     """
     name = initializer_name(value, dict(config))
     wide = to_float32_at_least(tensor)  # some do not support half precision, and all would draw coarsely
@@ -110,14 +110,14 @@ def features_of(trunk: Any, input_dict: Mapping[str, Any], state: list[Any], seq
 
 
 def values_of(model: Any, rows: int | None = None) -> Tensor:
-    """Return the value estimates `[B]` of a model's last pass, float32 or wider.
+    """Return the value estimates `[B]` of a model's last pass, as float32 or wider.
 
     Args:
-        model: The model; its `value_function` returns `[B]` or `[B, 1]`.
+        model: The model, whose `value_function` returns `[B]` or `[B, 1]`.
         rows: B, if known.
 
     Raises:
-        ModelContractError: The values have a wrong shape.
+        ModelContractError: The values have the wrong shape.
     """
     value: Tensor = model.value_function()
     if type(value) is not Tensor or value.shape != (rows,):
@@ -128,14 +128,14 @@ def values_of(model: Any, rows: int | None = None) -> Tensor:
 
 
 class Linear(nn.Linear):
-    """Linear layer for small batches with less Python overhead than nn.Linear; takes inputs of any dtype.
+    """Linear layer with less Python overhead than nn.Linear for small batches; it accepts inputs of any dtype.
 
-    The function that creates the layer initialises it, so the constructor does not. Each call reads the parameters from
-    their dictionary, without nn.Module's `__getattr__`.
+    The constructor does not initialise the layer, because the function that creates it does. Each call reads the
+    parameters from their dictionary, without nn.Module's `__getattr__`.
     """
 
     def reset_parameters(self) -> None:
-        """Do nothing: `dense` initialises the layer."""
+        """Do nothing, because `dense` initialises the layer."""
 
     def forward(self, input: Tensor) -> Tensor:
         """Map `[B, in]` to `[B, out]`."""
@@ -147,7 +147,7 @@ class Linear(nn.Linear):
 
 
 def dense(inputs: int, spec: DenseSpec) -> nn.Linear:
-    """Return one initialised linear layer; the caller applies the activation."""
+    """Return an initialised linear layer; the caller applies the activation."""
     layer = Linear(inputs, spec.size)
     initialize(layer.weight, spec.weights, spec.weights_config)
     initialize(layer.bias, spec.bias, spec.bias_config, inputs)
@@ -184,7 +184,7 @@ class DenseStack(nn.Module):
 
 
 class FreeLogStd(nn.Module):
-    """Layer that appends a trained vector, the same for every row, to the means: the `free_log_std` option.
+    """Layer for the option `free_log_std`: it appends a trained vector, the same for every row, to the means.
 
     Args:
         size: Number of log standard deviations.
@@ -200,10 +200,10 @@ class FreeLogStd(nn.Module):
 
 
 class OutputLayers(nn.Module):
-    """Last layers of a model: logits and value.
+    """Last layers of a model, for the logits and the value.
 
     Args:
-        plan: Sizes of the layers; logits are required.
+        plan: Sizes of the layers; the logits layer is required.
         value_inputs: Width of the value layer's input; None means the width of the logits' input.
     """
 

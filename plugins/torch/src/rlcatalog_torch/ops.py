@@ -1,4 +1,4 @@
-"""Tensor operations of PyTorch; `rlcatalog.frameworks.TensorOps` documents each."""
+"""Tensor operations in PyTorch; see `rlcatalog.frameworks.TensorOps` for their documentation."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _HIGHEST = {dtype: highest.item() for dtype, highest in HIGHEST.items()}
 
 
 def flatten_rows(x: Tensor) -> Tensor:
-    """Return `[B]` or `[B, ...]` as `[B, n]`; B can be 0, for which `reshape` cannot infer a `-1`."""
+    """Reshape `[B]` or `[B, ...]` to `[B, n]`; B can be 0, in which case `reshape` cannot infer a `-1`."""
     return x[:, None] if x.ndim == 1 else x.flatten(1)
 
 
@@ -69,7 +69,7 @@ def _order(how: Any, device: torch.device) -> Tensor:
 
 @lru_cache(maxsize=256)
 def tensor_interval(low: Any, high: Any, size: int, dtype: torch.dtype, device: torch.device) -> Interval:
-    """Return `rlcatalog.actions.interval` with tensors on a device instead of arrays."""
+    """Return the result of `rlcatalog.actions.interval` as tensors on a device."""
     *arrays, log_volume = interval(low, high, size, str(dtype).removeprefix("torch."))
     # Cached, so they must not be inference tensors, which training cannot use.
     with torch.inference_mode(False):

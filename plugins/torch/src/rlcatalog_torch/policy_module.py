@@ -1,7 +1,7 @@
-"""PyTorch modules for a policy, for training loops that take modules.
+"""PyTorch modules made from a policy, for training loops that take modules.
 
-`policy.as_module()` returns one module for actor and critic. `actor_critic(policy)` returns one for each, and a
-distribution with the interface of `torch.distributions`, for TorchRL and tianshou.
+`policy.as_module()` returns a single module for actor and critic. `actor_critic(policy)` returns one module for each,
+and a distribution with the interface of `torch.distributions`, for TorchRL and tianshou.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from rlcatalog_torch.ops import flat_sample
 
 
 class PolicyModule(nn.Module):
-    """Model and action distribution of a policy; it shares the policy's weights.
+    """A policy's model and action distribution as a module that shares the policy's weights.
 
-    Moving it to a device also moves the policy. A deep copy has separate weights, as a target network needs.
+    Moving the module to a device also moves the policy. A deep copy has its own weights, as target networks need.
 
     Args:
         policy: The policy, without memory.
@@ -40,17 +40,17 @@ class PolicyModule(nn.Module):
 
         Args:
             obs: Encoded observations `[B, ...]`.
-            mask: Action masks, booleans `[B, m]`.
+            mask: Action masks: booleans `[B, m]`.
 
         Raises:
             ObservationError: The observations do not have the encoded shape.
-            ActionMaskError: The masks have a wrong shape, or a mask allows nothing.
+            ActionMaskError: The masks have the wrong shape, or a mask allows no action.
         """
         inputs, value = self._run(obs, mask)
         return self.policy.dist_class(inputs, self.model), value
 
     def _run(self, obs: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """Return the parameters of the distribution `[B, n]`, masks included, and the value estimates."""
+        """Return the distribution's parameters `[B, n]`, which include masks, and the value estimates."""
         policy, model = self.policy, self.model
         if model.training is not self.training:  # acting and scoring set the model's own mode
             model.train(self.training)
@@ -76,14 +76,14 @@ class PolicyModule(nn.Module):
 
 
 class _Part(PolicyModule):
-    """The actor or the critic of a policy; see `actor_critic`."""
+    """A policy's actor or critic; see `actor_critic`."""
 
     def __init__(self, policy: PolicyParts, index: int) -> None:
         super().__init__(policy)
         self.index = index
 
     def forward(self, obs: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Run the model on rows, for a batch with any axes."""
+        """Run the model on the rows of a batch with any axes."""
         axes = obs.shape[: obs.ndim - len(self.policy.preprocessor.shape)]
         masks = None if mask is None else mask.reshape(-1, mask.shape[-1])
         outputs: Any = self._run(obs.reshape(-1, *obs.shape[len(axes) :]), masks)[self.index]
@@ -91,7 +91,7 @@ class _Part(PolicyModule):
 
 
 class ActorDistribution(torch.distributions.Distribution):
-    """One of the catalog's distributions, with the interface of `torch.distributions`, for batches with any axes.
+    """A distribution from the catalog with the interface of `torch.distributions`, for batches with any axes.
 
     Args:
         dist_class: The catalog's class, `dist_class(inputs, model)`.
@@ -106,7 +106,7 @@ class ActorDistribution(torch.distributions.Distribution):
         self.dist = dist_class(inputs.reshape(-1, inputs.shape[-1]), model)
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
-        """Draw raw actions, `[...]` for a single Discrete, otherwise `[..., width]`, with `sample_shape` in front."""
+        """Draw raw actions: `[...]` for a single Discrete, otherwise `[..., width]`, with `sample_shape` in front."""
         draws = [self._shaped(flat_sample(self.dist.sample())) for _ in range(torch.Size(sample_shape).numel())]
         return torch.stack(draws).reshape(torch.Size(sample_shape) + draws[0].shape)
 
@@ -116,7 +116,7 @@ class ActorDistribution(torch.distributions.Distribution):
         return logp.reshape(self.batch_shape)
 
     def entropy(self) -> Tensor:
-        """Return the entropy `[...]`, or an unbiased estimate if there is no closed form."""
+        """Return the entropy `[...]`, or an unbiased estimate if it has no closed form."""
         entropy: Tensor = entropy_of(self.dist, flat_sample)[0]
         return entropy.reshape(self.batch_shape)
 
@@ -129,7 +129,7 @@ class ActorDistribution(torch.distributions.Distribution):
 
     @property
     def variance(self) -> Tensor:
-        """NaN, as in `torch.distributions.Categorical`. Loops record it, but the catalog's distributions have none."""
+        """NaN, as in `torch.distributions.Categorical`: loops record a mean, but the catalog's classes have none."""
         return torch.full_like(self.mode, torch.nan, dtype=torch.float32)
 
     def _shaped(self, rows: Tensor) -> Tensor:
@@ -143,10 +143,11 @@ def actor_critic(policy: PolicyParts) -> tuple[nn.Module, nn.Module, Callable[[T
         policy: The policy.
 
     Returns:
-        - The actor, a module from encoded observations `[..., *shape]`, and masks `[..., m]` if there are any, to the
-          parameters `[..., n]` of the action distribution.
-        - The critic, a module from the same inputs to value estimates `[..., 1]`. Both share the policy's weights.
-        - A function from the parameters to a `torch.distributions.Distribution` of raw actions.
+        - The actor, a module that maps encoded observations `[..., *shape]` and masks `[..., m]`, if any, to the
+            parameters `[..., n]` of the action distribution.
+        - The critic, a module that maps the same inputs to value estimates `[..., 1]`. Actor and critic share the
+            policy's weights.
+        - A function that maps the parameters to a `torch.distributions.Distribution` of raw actions.
 
     Raises:
         NotServedError: The model has a memory, looks at past steps, or has no value branch.

@@ -1,4 +1,4 @@
-"""Sequences in PyTorch: padding, and the time axis."""
+"""Sequences in PyTorch: padding and the time axis."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rlcatalog.spaces import map_tensors
 
 
 class Padding:
-    """Positions of rows in sequences that are padded to one length.
+    """Positions of rows in sequences that are padded to a common length.
 
     Args:
         lengths: Lengths of the sequences `[S]`, each from 1 to `length`.
@@ -28,7 +28,7 @@ class Padding:
 
     @classmethod
     def of(cls, seq_lens: Any, rows: Tensor) -> Padding | None:
-        """Return the padding in padded rows `[S * T, ...]`, or None if there is none (or, on "meta", none known).
+        """Return the padding in padded rows `[S * T, ...]`, or None if there is none (or if, on "meta", it is unknown).
 
         Raises:
             ModelContractError: The lengths do not fit the rows.
@@ -43,7 +43,7 @@ class Padding:
     def fill(self, rows: Any, repeat: int = 1) -> Any:
         """Pad rows `[R, ...]`, or a structure of rows, to `[S * T, ...]`.
 
-        Padding repeats the last row of a sequence, so that a model only sees rows that can occur.
+        Padding repeats the last row of each sequence, so that a model only sees rows that can occur.
 
         Args:
             rows: The rows.
@@ -100,12 +100,12 @@ def add_time_dimension(rows: Tensor, seq_lens: Tensor, *, time_major: bool = Fal
 
 
 def sequences_of(seq_lens: Any) -> int:
-    """Return the number of sequences, in a form that traces and exports leave open for a tensor."""
+    """Return the number of sequences; for a tensor, in a form that traces and exports leave open."""
     return seq_lens.shape[0] if isinstance(seq_lens, Tensor) else len(seq_lens)
 
 
 def steps_of(rows: int, sequences: int) -> int:
-    """Return T, the length to which S sequences in S * T rows are padded; 1 if there are none."""
+    """Return T, the length to which S sequences in S * T rows are padded; 1 if there are no sequences."""
     return rows // sequences if sequences else 1
 
 

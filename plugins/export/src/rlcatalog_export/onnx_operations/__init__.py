@@ -1,4 +1,4 @@
-"""Operations in ONNX: PyTorch operations in frozen policies, and formulas that ONNX lacks."""
+"""ONNX operations: PyTorch operations for frozen policies, and formulas that ONNX lacks."""
 
 from rlcatalog_export.onnx_operations import elementwise, layers, reductions, shapes  # noqa: F401, they register forms
 from rlcatalog_export.onnx_operations.elementwise import FORMULAS

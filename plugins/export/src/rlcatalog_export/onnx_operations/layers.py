@@ -1,4 +1,4 @@
-"""Layer operations: products, convolutions, norms, pooling."""
+"""Layer operations: products, convolutions, normalisations and pooling."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operations that move numbers without changing them."""
+"""Operations that rearrange numbers without changing them."""
 
 from __future__ import annotations
 

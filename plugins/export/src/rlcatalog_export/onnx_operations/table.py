@@ -1,6 +1,6 @@
-"""Table of PyTorch operations in ONNX, and helpers for its entries.
+"""Table of ONNX forms for PyTorch operations, and helpers for its entries.
 
-All shapes are known. A form is a function that adds nodes to a recording and returns their output or outputs. Its
+All shapes are known. A form is a function that adds nodes to a recording and returns the nodes' output or outputs. Its
 arguments are the recording, PyTorch's result, and the operation's arguments. `recorder.name` returns the name of a
 tensor argument, and converts it to a dtype if given.
 """
@@ -34,7 +34,7 @@ def form_of(*names: str) -> Callable[[_Made], _Made]:
 
 
 class Nodes(Protocol):
-    """Graph under construction: `Graph`, or another converter's class, which may use other names."""
+    """Graph under construction: `Graph`, or a different converter's class, whose names may differ."""
 
     def add(self, operator: str, *inputs: Any, **attributes: Any) -> Any:
         """Add a node with one output, and return the output's name."""
@@ -56,7 +56,7 @@ class Value:
         self.graph, self.name, self.dtype = graph, name, dtype
 
     def to(self, operator: str, *others: Any, dtype: str | None = None, **attributes: Any) -> Value:
-        """Return the result of an ONNX operation on these and other values, by default of the same dtype."""
+        """Return the result of an ONNX operation on these and other values, by default in the same dtype."""
         names = [x.name if isinstance(x, Value) else self.graph.constant(x, self.dtype) for x in others]
         return Value(self.graph, self.graph.add(operator, self.name, *names, **attributes), dtype or self.dtype)
 
@@ -106,11 +106,11 @@ def shape_of(tensor: Any) -> tuple[int, ...]:
 
 
 def axis_of(axis: int, ndim: int) -> int:
-    """Return an axis counted from the front."""
+    """Return an axis as a non-negative index."""
     return axis + ndim if axis < 0 else axis
 
 
 def value_of(r: Recording, tensor: Any, dtype: str | None = None) -> Value:
-    """Return a tensor or number for formulas, in a dtype, by default the tensor's."""
+    """Return a tensor or number for use in formulas, by default in the tensor's dtype."""
     dtype = dtype or dtype_of(tensor)
     return Value(r.graph, r.name(tensor, dtype), dtype)

@@ -1,1 +1,1 @@
-"""Export in TensorFlow: a policy as a traced function, and TensorFlow's file formats."""
+"""Export from TensorFlow: a policy as a traced function, and TensorFlow's file formats."""

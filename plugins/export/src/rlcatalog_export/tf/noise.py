@@ -1,4 +1,4 @@
-"""Noise in TensorFlow: the source of distributions' random numbers, instead of a policy's generator."""
+"""Noise in TensorFlow, from which distributions sample instead of using a policy's generator."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rlcatalog_tf import tf
 
 
 class TFNoise(Noise):
-    """Noise for TensorFlow, which may be traced."""
+    """Noise for TensorFlow, usable inside traced functions."""
 
     math = SimpleNamespace(
         log=tf.math.log, sqrt=tf.sqrt, rsqrt=tf.math.rsqrt, cos=tf.cos, sin=tf.sin, where=tf.where, concat=tf.concat,
@@ -30,6 +30,6 @@ class TFNoise(Noise):
         return tf.cast(tf.reshape(tf.clip_by_value(columns, LEAST, MOST), shape), dtype)
 
     def categorical(self, logits: Any) -> Any:
-        """Return an index for each row, int64 `[B, 1]`: the minimum of exponential variables with these rates."""
+        """Return an index for each row, int64 `[B, 1]`: the argmin of exponential variables with these rates."""
         clocks = tf.math.log(-tf.math.log(self.uniform(tf.shape(logits), logits.dtype)))
         return tf.argmax(logits - clocks, axis=1)[:, None]

@@ -1,4 +1,4 @@
-"""Writing ONNX files for TensorFlow policies, with tf2onnx."""
+"""Writer of ONNX files for TensorFlow policies, based on tf2onnx."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def write_onnx(policy: Policy, path: Path) -> Exported:
         # A dict of outputs is flattened in the order of its keys.
         names = sorted(port.name for port in function.interface.outputs)
         outputs = {tensor.name: name for tensor, name in zip(graph.outputs, names, strict=True)}
-        with raised_as(lambda why: NotServedError(f"export: this policy has no ONNX form: {why}")):
+        with raised_as(lambda why: NotServedError(f"export: this policy cannot be converted to ONNX: {why}")):
             model, _ = tf2onnx.convert.from_graph_def(
                 graph.graph.as_graph_def(), input_names=list(inputs), output_names=list(outputs), opset=OPSET,
                 tensors_to_rename={**inputs, **outputs}, custom_op_handlers=CONVERTED,
@@ -50,7 +50,7 @@ def write_onnx(policy: Policy, path: Path) -> Exported:
 
 
 class _Nodes:
-    """Builder of nodes that replace a TensorFlow node.
+    """Builder for the nodes that replace a TensorFlow node.
 
     Args:
         graph: Input of tf2onnx.
@@ -75,7 +75,7 @@ class _Nodes:
 
 
 def _converter(formula: Callable[..., Value]) -> tuple[Callable[..., None], list[str]]:
-    """Return a converter for tf2onnx that replaces a node by a formula of its inputs."""
+    """Return a tf2onnx converter that replaces a node with a formula on its inputs."""
 
     def convert(graph: Any, node: Any, name: str, arguments: Any) -> None:
         target, nodes = node.output[0], _Nodes(graph, name)

@@ -23,13 +23,13 @@ class TFPolicyFunction(PolicyFunction, tf.Module):  # type: ignore[misc]
     """Copy of a policy as a function of tensors, described by `interface`.
 
     Args:
-        policy: The policy; it is copied.
+        policy: The policy, which is copied.
 
     Attributes:
-        program: The function, traced for any number of rows: inputs by name to outputs by name.
+        program: The function from a dict of inputs to a dict of outputs, traced for any number of rows.
 
     Raises:
-        NotServedError: The policy does something that cannot be exported.
+        NotServedError: The policy uses something that cannot be exported.
     """
 
     noise_class, drawing = TFNoise, staticmethod(drawing_from)
@@ -40,7 +40,7 @@ class TFPolicyFunction(PolicyFunction, tf.Module):  # type: ignore[misc]
         self.program = self._traced()
 
     def drawing_given(self, numbers: np.ndarray[Any, Any]) -> AbstractContextManager[Any]:
-        """Return a context in which the policy samples from numbers `[B, k]`, as a file does."""
+        """Return a context in which the policy samples from given numbers `[B, k]`, as a file does."""
         return self.policy.backend.untraced(TFNoise(len(numbers), numbers))  # type: ignore[no-any-return]
 
     def _traced(self) -> Any:
@@ -72,8 +72,8 @@ class TFPolicyFunction(PolicyFunction, tf.Module):  # type: ignore[misc]
             if "Random" in operation.type or operation.type in ("Multinomial", "TruncatedNormal"):
                 line = line_of(operation.traceback, tf, rlcatalog_tf)
                 raise NotServedError(
-                    f"export: {line or operation.name} uses TensorFlow's random numbers ({operation.type}), but a file"
-                    " only samples from given noise: use draw_uniform, draw_normal, draw_gamma and draw_categorical of"
-                    " rlcatalog_tf."
+                    f"export: {line or operation.name} uses TensorFlow's random numbers ({operation.type}), but a "
+                    "file only samples from given noise. Use draw_uniform, draw_normal, draw_gamma and "
+                    "draw_categorical from rlcatalog_tf."
                 )
         return program

@@ -1,4 +1,4 @@
-"""The format `"savedmodel"`: writing a policy as a TensorFlow SavedModel, and running it."""
+"""Writer and runner for the format `"savedmodel"`, a policy as a TensorFlow SavedModel."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SIGNATURE = "serving_default"
 
 
 def write_saved_model(policy: Policy, path: Path) -> Exported:
-    """Write a policy as a SavedModel, a folder.
+    """Write a policy as a SavedModel, which is a folder.
 
     Args:
         policy: The policy.
@@ -35,7 +35,7 @@ def write_saved_model(policy: Policy, path: Path) -> Exported:
     module.held = list(function.program.graph.variables)
     # TensorFlow raises its own errors for objects that it cannot track, and would print the temporary path of the
     # files.
-    no_form = raised_as(lambda why: NotServedError(f"export: this policy has no form as a SavedModel: {why}"), OSError)
+    no_form = raised_as(lambda why: NotServedError(f"export: cannot write it as a SavedModel: {why}"), OSError)
     with no_form, quiet_converters("tensorflow"):
         tf.saved_model.save(module, str(path), signatures={_SIGNATURE: function.program})
     (path / INTERFACE).parent.mkdir(exist_ok=True)
@@ -62,14 +62,14 @@ class SavedModelRunner:
         try:
             self.interface = read_file(path / INTERFACE, Interface.LONGEST).decode()
         except (OSError, UnicodeDecodeError) as error:
-            raise SavedPolicyError(f"{path}: not a policy exported by rlcatalog: {error}") from error
+            raise SavedPolicyError(f"{path} is not a policy exported by rlcatalog: {error}") from error
         self.checked = check_folder(path, _CHECKSUMS)
-        with raised_as(lambda why: SavedPolicyError(f"{path}: cannot be read: {why}")):
+        with raised_as(lambda why: SavedPolicyError(f"{path} cannot be read: {why}")):
             self._module = tf.saved_model.load(str(path))  # the signature does not keep it alive
             self._run = self._module.signatures[_SIGNATURE]
 
     def run(self, feeds: Mapping[str, Array], outputs: Sequence[str]) -> Sequence[Array]:
-        """Return the named outputs for the inputs given by name."""
+        """Return a dict of outputs for a dict of inputs."""
         with tf.device("/cpu:0"):
             arrays = self._run(**{name: tf.constant(array) for name, array in feeds.items()})
         return [arrays[name].numpy() for name in outputs]

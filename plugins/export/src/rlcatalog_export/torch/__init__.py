@@ -1,1 +1,1 @@
-"""Export in PyTorch: a policy as a module of tensors, and PyTorch's file formats."""
+"""Export from PyTorch: a policy as a module on tensors, and PyTorch's file formats."""

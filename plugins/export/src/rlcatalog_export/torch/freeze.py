@@ -1,7 +1,8 @@
-"""Freeze a PyTorch policy: record its acting step as a graph that onnxruntime runs.
+"""Freezing of PyTorch policies: the acting step is recorded as a graph that onnxruntime runs.
 
-The graph is recorded operation by operation while the policy acts. This takes milliseconds; a full export takes
-seconds. Each graph supports one number of rows. The weights are inputs, so a graph always uses the current weights.
+The graph is recorded operation by operation while the policy acts. Recording takes milliseconds, while a full export
+takes seconds. Each graph supports a single number of rows. The weights are inputs, so a graph always uses the current
+weights.
 """
 
 from __future__ import annotations
@@ -25,18 +26,19 @@ _MOST = 16
 
 
 class FrozenTorch:
-    """Backend of a frozen policy: recorded graphs, one for each number of rows.
+    """Backend of a frozen policy, with one recorded graph for each number of rows.
 
-    Each graph is compared with the policy at its first, second, fourth, eighth … step. This detects effects that a
-    recording cannot see, such as a counter in Python; from then on, the policy itself acts.
+    Each graph is compared with the policy at its first, second, fourth, eighth … step. This comparison detects effects
+    that a recording cannot capture, such as a counter in Python. If the results differ, the policy itself acts from
+    then on.
 
     Args:
         policy: The policy.
-        rows: Number of rows per step.
+        rows: Number of rows in each step.
         seed: Seed for sampling actions.
 
     Attributes:
-        reason: Why the policy itself acts, or None.
+        reason: Why the policy itself acts; None if a graph does.
 
     Raises:
         NotServedError: The policy cannot be recorded.
@@ -44,7 +46,7 @@ class FrozenTorch:
 
     def __init__(self, policy: Policy, rows: int, seed: int | None) -> None:
         if policy.device != "cpu":
-            raise NotServedError(f"freeze: the policy is on {policy.device}; graphs run only on the CPU.")
+            raise NotServedError(f"freeze: the policy is on {policy.device}, but graphs only run on the CPU.")
         self._policy = policy
         self._backend: Backend = policy.backend
         self._noise = NoiseBlocks(seed)
@@ -56,7 +58,7 @@ class FrozenTorch:
     def act(
         self, obs: Array, views: Mapping[str, Any], memory: tuple[Array, ...], mask: Array | None, explore: bool
     ) -> tuple[Any, ...]:
-        """Return raw actions, logp, value or None, inputs and new memory, as NumPy arrays."""
+        """Return raw actions, logp, the value or None, the distribution's inputs and the new memory, as arrays."""
         key = (len(obs), explore, mask is None)
         graph = self._graphs.get(key)
         if graph is None and (graph := self._record(key, obs, views, memory, mask)) is None:
@@ -68,7 +70,7 @@ class FrozenTorch:
         return outputs
 
     def update(self) -> None:
-        """Act with the current weights."""
+        """Act with the policy's current weights."""
         weights = weights_of(self._policy)
         for key, graph in list(self._graphs.items()):
             if graph is not None and not graph.refresh(weights):
@@ -84,7 +86,7 @@ class FrozenTorch:
             self._noise.set_state(state["frozen"])
 
     def _try(self, rows: int) -> None:
-        """Record one step on a random batch, to detect unsupported operations at once."""
+        """Record one step on a random batch to detect unsupported operations immediately."""
         policy, rng = self._policy, np.random.default_rng(0)
         obs, mask = observations(policy, rows, rng)
         mask = None if policy.masks.key is None else mask
@@ -112,7 +114,7 @@ class FrozenTorch:
         return graph
 
     def _compare(self, graph: StepGraph, given: Mapping[str, Any], outputs: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return a graph's outputs, or the policy's if they differ."""
+        """Return a graph's outputs, or the policy's own outputs if they differ."""
         right = graph.run_policy(given)
         expected, actual = _outputs(right), _outputs(outputs)
         fixed = {name: array for name, array in expected.items() if name not in _DRAWN}
@@ -138,7 +140,7 @@ _DRAWN = ("raw_action", "logp")
 
 
 def _outputs(acted: tuple[Any, ...]) -> dict[str, Array | None]:
-    """Return the results of a backend's `act`, by name."""
+    """Return the results of a backend's `act` as a dict."""
     raw, logp, value, dist_inputs, memory = acted
     named = {"dist_inputs": dist_inputs, "raw_action": raw, "logp": logp, "value": value}
     return named | {f"memory_{i}": part for i, part in enumerate(memory)}

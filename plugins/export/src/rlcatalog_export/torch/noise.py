@@ -1,7 +1,7 @@
-"""Noise in PyTorch: inside the context, PyTorch's random functions use given uniform numbers.
+"""Noise in PyTorch: a context in which PyTorch's random functions use given uniform numbers.
 
-This turns a policy into a pure function of its inputs and the noise, which can be exported as a graph. PyTorch has no
-switch for this; the mode replaces each function that samples.
+In this context, a policy is a pure function of its inputs and the noise, which can be exported as a graph. PyTorch has
+no switch for this, so the mode replaces each function that samples.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class TorchNoise(Noise, TorchFunctionMode):
         rows: See `Noise`.
         uniforms: See `Noise`.
         widths: See `Noise`.
-        suspects: List that collects lines that turn the batch size, which must stay unknown, into a constant.
+        suspects: List that collects the lines that turn the batch size, which must stay variable, into a constant.
     """
 
     math = SimpleNamespace(
@@ -95,7 +95,7 @@ def _normal(d: TorchNoise, mean: Any, std: Any = 1.0, size: Any = None, *, gener
 
 def _multinomial(d: TorchNoise, probs: Tensor, count: int, replacement: bool = False, *, generator: Any = None) -> Any:
     if count > 1 and not replacement:
-        raise NotServedError("export: torch.multinomial() of several values without replacement cannot be exported.")
+        raise NotServedError("export: torch.multinomial() of several values needs replacement=True to be exported.")
     shape = (*probs.shape[:-1], count, probs.shape[-1])
     # Exponential clocks with rates `probs`: the first to ring is the sample.
     clocks = -d.uniform(shape, probs.dtype).log() / probs.unsqueeze(-2)

@@ -1,4 +1,4 @@
-"""Writing ONNX files for PyTorch policies."""
+"""Writer of ONNX files for PyTorch policies."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def write_onnx(policy: Policy, path: Path) -> Exported:
 
 
 class _Nodes:
-    """Graph under construction by PyTorch's exporter."""
+    """Graph that PyTorch's exporter is constructing."""
 
     def add(self, operator: str, *inputs: Any, **attributes: Any) -> Any:
         """Add a node with one output, and return the output's name."""

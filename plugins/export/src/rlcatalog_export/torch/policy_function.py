@@ -24,13 +24,13 @@ class TorchPolicyFunction(PolicyFunction, nn.Module):
     """Copy of a policy as a function of tensors, described by `interface`.
 
     Args:
-        policy: The policy; it is copied.
+        policy: The policy, which is copied.
 
     Attributes:
-        suspects: Lines that turn the batch size into a constant, in an object that PyTorch does not restore.
+        suspects: Lines that turn the batch size into a constant, stored in an object that PyTorch does not restore.
 
     Raises:
-        NotServedError: The policy does something that cannot be exported.
+        NotServedError: The policy uses something that cannot be exported.
     """
 
     noise_class = TorchNoise
@@ -47,11 +47,11 @@ class TorchPolicyFunction(PolicyFunction, nn.Module):
 
     @staticmethod
     def drawing(noise: TorchNoise) -> TorchNoise:
-        """Return a context in which PyTorch samples from noise: the noise itself."""
+        """Return a context in which PyTorch samples from the noise: the noise object itself."""
         return noise
 
     def drawing_given(self, numbers: np.ndarray[Any, Any]) -> TorchNoise:
-        """Return a context in which the policy samples from numbers `[B, k]`, as a file does."""
+        """Return a context in which the policy samples from given numbers `[B, k]`, as a file does."""
         return TorchNoise(len(numbers), torch.from_numpy(numbers))
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:

@@ -1,4 +1,4 @@
-"""The format `"torch"`: writing a policy as a `torch.export` program, and running it."""
+"""Writer and runner for the format `"torch"`, a policy as a `torch.export` program."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def write_program(policy: Policy, path: Path) -> Exported:
         path: The file.
 
     Raises:
-        NotServedError: The policy does something that PyTorch cannot export.
+        NotServedError: The policy uses something that PyTorch cannot export.
     """
     function = TorchPolicyFunction(policy)
     archive = io.BytesIO()
@@ -56,10 +56,10 @@ class ProgramRunner:
     def __init__(self, path: Path) -> None:
         content, self.checked = read_sealed(path, _MARK)
         extra = {INTERFACE: ""}
-        with raised_as(lambda why: SavedPolicyError(f"{path}: cannot be read: {why}")):
+        with raised_as(lambda why: SavedPolicyError(f"{path} cannot be read: {why}")):
             program = torch.export.load(io.BytesIO(content), extra_files=extra)
         if not extra[INTERFACE]:
-            raise SavedPolicyError(f"{path}: a PyTorch program, but not a policy exported by rlcatalog.")
+            raise SavedPolicyError(f"{path} is a PyTorch program, but not a policy exported by rlcatalog.")
         self.interface = extra[INTERFACE]
         self._run = program.module()
         interface = Interface.from_json(self.interface, str(path))
@@ -67,7 +67,7 @@ class ProgramRunner:
         self._names = [port.name for port in interface.outputs]
 
     def run(self, feeds: Mapping[str, Array], outputs: Sequence[str]) -> Sequence[Array]:
-        """Return the named outputs for the inputs given by name."""
+        """Return a dict of outputs for a dict of inputs."""
         with torch.inference_mode():
             tensors = self._run(*(torch.from_numpy(np.ascontiguousarray(feeds[name])) for name in self._inputs))
         by_name = dict(zip(self._names, tensors, strict=True))

@@ -1,6 +1,6 @@
 """Recording: each PyTorch operation on the input tensors becomes a node of an ONNX graph.
 
-There is no symbolic tracing: the model runs with real numbers, and is unchanged afterwards.
+There is no symbolic tracing: the model runs on real numbers and is unchanged afterwards.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Recorder for operations on the given tensors; all other operands are constants.
 
     Args:
-        inputs: The tensors by name, which become inputs of the graph.
-        weights: Tensors by name, which become inputs when an operation reads them.
+        inputs: Dict of the tensors that become the graph's inputs.
+        weights: Dict of tensors that become inputs as soon as an operation reads them.
 
     Attributes:
         graph: The graph.
-        used: The weights that were read, by the name of their input: `name.t` for a matrix that was read transposed.
-        convolves: Whether there is a convolution.
+        used: The weights that were read, keyed by input name: `name.t` for a matrix that was read transposed.
+        convolves: Whether the recording contains a convolution.
     """
 
     def __init__(self, inputs: dict[str, Tensor], weights: dict[str, Tensor]) -> None:
@@ -66,7 +66,7 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return False
 
     def knows(self, tensor: Any) -> bool:
-        """Return whether the graph computes a tensor, or whether the tensor is a weight."""
+        """Return whether a tensor is computed by the graph or is a weight."""
         if id(tensor) in self._names or id(tensor) in self._weights:
             return True
         return bool(self._written) and id(getattr(tensor, "_base", None)) in self._written
@@ -91,7 +91,7 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def turned(self, tensor: Tensor) -> str | None:
         """Return the transpose of a weight as a separate input; None if it is not a weight.
 
-        Otherwise, an input weight would be transposed in each step.
+        Otherwise, the graph would transpose the weight in each step.
         """
         if id(tensor) not in self._weights:
             return None
@@ -118,7 +118,7 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return NotServedError(f"freeze: {what} cannot be recorded as a graph.")
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run an operation, and record it if it reads a known tensor."""
+        """Run an operation, and record it if it reads a tensor of the graph."""
         kwargs = kwargs or {}
         name = func._schema.name.rpartition("::")[2]
         if name in _FRESH or not any(self.knows(part) for part in tree_leaves((args, kwargs))):
@@ -151,7 +151,8 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Forget all tensors that share memory with a tensor that is being written in place.
 
         Returns:
-            The whole tensor that it is a part of; None if it is a whole tensor, or the whole is no longer read.
+            The whole tensor that the written tensor is a part of; None if it is a whole tensor itself, or the whole is
+            no longer read.
 
         Raises:
             NotServedError: The tensor is a weight, or a part of memory that is not a contiguous tensor.
@@ -173,7 +174,7 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return whole
 
     def _put(self, tensor: Tensor, whole: Tensor, name: str) -> None:
-        """Record a write to a part of a tensor: its values replace those in the whole tensor."""
+        """Record a write to a part of a tensor: the part's values replace those in the whole tensor."""
         flat = (whole.numel(),)
         before = self.reshaped(self.name(whole), tuple(whole.shape), flat)
         part = self.reshaped(name, tuple(tensor.shape), (tensor.numel(),))
@@ -221,9 +222,9 @@ def record(
     """Record the operations of a function on its inputs.
 
     Args:
-        function: Called with the inputs by name; returns its outputs by name.
+        function: Function to call with the dict of inputs; it returns a dict of outputs.
         inputs: The function's inputs; it must not change them.
-        weights: Other tensors that it may read and that must not become constants.
+        weights: Other tensors that the function may read and that must not become constants.
 
     Returns:
         The recording, and its outputs for `Graph.model`.
@@ -237,5 +238,5 @@ def record(
 
 
 def array_of(tensor: Tensor) -> np.ndarray[Any, Any]:
-    """Return a tensor as an array that shares its memory."""
+    """Return a tensor as an array that shares the tensor's memory."""
     return tensor.detach().numpy()

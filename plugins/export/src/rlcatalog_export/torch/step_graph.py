@@ -1,4 +1,4 @@
-"""A policy's step for one number of rows, recorded as a graph that runs with other inputs and weights."""
+"""A policy's step for one number of rows, recorded as a graph that also runs with different inputs and weights."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NOTHING = np.zeros(0, np.float32)
 
 
 class _StepNoise(TorchNoise):
-    """Noise for one step, which already lies in the open interval (0, 1)."""
+    """Noise for one step, whose numbers already lie in the open interval (0, 1)."""
 
     def numbers(self, columns: Any, shape: Any, dtype: torch.dtype) -> Tensor:
         """Return the next columns of the noise with the given shape and dtype."""
@@ -40,7 +40,7 @@ class _StepNoise(TorchNoise):
 
 
 def _one_hot(x: Tensor, num_classes: int = -1) -> Tensor:
-    """Return one-hots; PyTorch's function reads the numbers first."""
+    """Return one-hot vectors; unlike PyTorch's function, this one does not read the numbers first."""
     if num_classes < 0:
         raise NotServedError("freeze: pass num_classes to one_hot().")
     return (x.unsqueeze(-1) == torch.arange(num_classes)).long()
@@ -51,8 +51,8 @@ class StepGraph:
 
     Args:
         policy: The policy, on the CPU.
-        given: The backend's inputs by name, `obs`, `views`, `memory`, `mask`: arrays and structures of arrays.
-        explore: Whether to sample; otherwise the most likely action is chosen.
+        given: Dict of the backend's inputs `obs`, `views`, `memory` and `mask`: arrays and structures of arrays.
+        explore: Whether to sample actions; otherwise the most likely action is chosen.
 
     Raises:
         NotServedError: An operation cannot be recorded, or the model has half precision.
@@ -63,7 +63,7 @@ class StepGraph:
         model: Any = policy.model
         self._dtype = dtype_of(model)
         if self._dtype in HALF:
-            raise NotServedError(f"freeze: a model of {self._dtype} cannot be frozen; only float32 and float64 can.")
+            raise NotServedError(f"freeze: models with dtype {self._dtype} are not supported; use float32 or float64.")
         self._given = _tensors(given, self._dtype)
         self.rows = len(given["obs"])
         leaves = {f"{name}{i}": leaf for name, value in self._given.items() for i, leaf in enumerate(_leaves(value))}
@@ -120,7 +120,7 @@ class StepGraph:
     def run(
         self, obs: Array, views: Mapping[str, Any], memory: tuple[Array, ...], mask: Array | None, noise: NoiseBlocks
     ) -> tuple[Any, ...]:
-        """Return the result of a backend's `act`."""
+        """Run the graph and return the result of a backend's `act`."""
         self._obs[...] = obs
         for buffer, part in zip(self._memory_in, memory, strict=True):
             buffer[...] = part
@@ -170,7 +170,7 @@ class StepGraph:
 
 @contextmanager
 def _in_small_steps() -> Iterator[None]:
-    """Make PyTorch compute layers with supported operations instead of one kernel for the whole layer."""
+    """Make PyTorch compute layers with supported operations instead of a single kernel for the whole layer."""
     kernels: Any = torch.backends.mkldnn
     before = kernels.enabled
     kernels.enabled = False
@@ -182,7 +182,7 @@ def _in_small_steps() -> Iterator[None]:
 
 
 def weights_of(policy: Policy) -> dict[str, Tensor]:
-    """Return the parameters and buffers of a policy's model as graph inputs, by name."""
+    """Return the parameters and buffers of a policy's model as a dict of graph inputs."""
     model: Any = policy.model
     tensors: dict[Tensor, None] = dict.fromkeys([*model.parameters(), *model.buffers()])
     return {f"w{i}": tensor for i, tensor in enumerate(tensors)}
@@ -193,7 +193,7 @@ def _form(tensor: Tensor | None) -> tuple[Any, ...] | None:
 
 
 def _tensors(given: Mapping[str, Any], dtype: torch.dtype) -> dict[str, Any]:
-    """Copy arrays and nested arrays into tensors, with one dtype for floating-point numbers."""
+    """Copy arrays and nested arrays into tensors; all floating-point numbers get the given dtype."""
 
     def tensor(array: Array) -> Tensor:
         return floats_as(torch.from_numpy(np.array(array, order="C")), dtype)

@@ -1,4 +1,4 @@
-"""The codec for composite action spaces: Tuple and Dict."""
+"""Codec for the composite action spaces Tuple and Dict."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rlcatalog_preprocessors.actions.lowering import LoweredComposite
 
 
 class CompositeCodec(ActionCodec):
-    """The codecs of a Tuple's or Dict's children, concatenated in the space's order."""
+    """Codec for a Tuple or Dict: the children's codecs, concatenated in the space's order."""
 
     lowered = LoweredComposite
 
@@ -52,10 +52,10 @@ class CompositeCodec(ActionCodec):
             yield from child.leaf_actions(part)
 
     def _split(self, action: Any) -> list[Any]:
-        """Return the parts of a batch of the environment's actions.
+        """Return the parts of a batch of environment actions.
 
         Raises:
-            ActionError: Parts are missing or unknown.
+            ActionError: Some parts are missing or unknown.
         """
         if self.info.keys:
             if not isinstance(action, Mapping) or set(action) != set(self.info.keys):
@@ -139,7 +139,7 @@ def _names(info: SpaceInfo) -> Sequence[Any]:
 
 
 def _side_by_side(raws: Sequence[Array]) -> Array:
-    """Join raw actions along their columns. Integers stay integers, or become floats if any floats are present."""
+    """Concatenate raw actions along their columns. If any of them are floats, integers become floats too."""
     floats = [raw.dtype for raw in raws if raw.dtype.kind == "f"]
     if floats:
         dtype = np.result_type(*floats)  # represents all integers that are allowed next to floats

@@ -19,10 +19,10 @@ _INT64_MAX = np.iinfo(np.int64).max
 
 
 class _EntryByEntry(ActionCodec):
-    """Codec that checks actions entry by entry."""
+    """Base class for codecs that check actions entry by entry."""
 
     def _check_inside(self, inside: Array, given: Array, expected: str) -> None:
-        """Raise an error unless all values of a batch are as expected (True in `inside`)."""
+        """Raise an error unless all values of a batch are allowed (True in `inside`)."""
         if not inside.all():
             row, *place = (int(i) for i in np.argwhere(~inside)[0])
             where = f"row {row}{f', at {place}' if place else ''}"
@@ -31,7 +31,7 @@ class _EntryByEntry(ActionCodec):
 
 
 class DiscreteCodec(_EntryByEntry):
-    """One of n values; a raw value counts from 0, and the codec adds the space's `start`."""
+    """Codec for one of n values; raw values count from 0, and the codec adds the space's `start`."""
 
     scalar = whole = True
     lowered = lowering.LoweredDiscrete
@@ -71,7 +71,7 @@ class DiscreteCodec(_EntryByEntry):
 
 
 class OneHotCodec(DiscreteCodec):
-    """One of n values, sampled as a one-hot vector, exact or relaxed; the largest entry gives the value."""
+    """Codec for one of n values, sampled as an exact or relaxed one-hot vector whose largest entry gives the value."""
 
     scalar = whole = False
     clips = True
@@ -98,14 +98,14 @@ class OneHotCodec(DiscreteCodec):
 
 
 class _CountedCodec(_EntryByEntry):
-    """Integers between two bounds, exact for every integer dtype; raw values count from 0."""
+    """Codec for integers between two bounds, exact for every integer dtype; raw values count from 0."""
 
     lowered: ClassVar[type[LoweredActions] | None] = lowering.LoweredCounted
 
     def _count(self, low: Array, span: Array) -> None:
-        """Set the lowest values, and the distances from them to the highest.
+        """Set the lowest values, and their distances to the highest values.
 
-        uint64 represents the distance of any two integers; sums are modulo 2^64, as for all integer dtypes.
+        uint64 represents the distance between any two integers; sums are modulo 2^64, as for all integer dtypes.
         """
         self.low, self.span = low, span
         self._first = low.astype(np.uint64)
@@ -136,13 +136,13 @@ class _CountedCodec(_EntryByEntry):
         return flat if self.span.max(initial=0) > _INT64_MAX else flat.astype(np.int64)
 
     def _exact(self, action: Any) -> Array:
-        """Return a batch as `_given` does; numbers without a common dtype stay Python numbers."""
+        """Return a batch in the same form as `_given`; numbers without a common dtype stay Python numbers."""
         given = self._given(action)
         return given if hasattr(action, "dtype") else np.asarray(action, object).reshape(given.shape)
 
 
 class MultiDiscreteCodec(_CountedCodec):
-    """Several choices, in C order; each raw value counts from 0."""
+    """Codec for several choices, in C order; each raw value counts from 0."""
 
     whole = True
     lowered = lowering.LoweredChoices
@@ -168,9 +168,9 @@ class MultiDiscreteCodec(_CountedCodec):
 
 
 class MultiBinaryCodec(_EntryByEntry):
-    """Bits; a mask has two columns for each, whether it may be 0 and whether it may be 1.
+    """Codec for bits; a mask has two columns per bit, which say whether it may be 0 and whether it may be 1.
 
-    In Gymnasium's format, a mask has one value per bit: 0 and 1 require this value, 2 allows both.
+    In Gymnasium's format, a mask has one value per bit: 0 or 1 requires this value, and 2 allows both.
     """
 
     whole = True
@@ -201,7 +201,7 @@ class MultiBinaryCodec(_EntryByEntry):
 
 
 class BoxCodec(_EntryByEntry):
-    """Numbers between bounds; `bounds` selects how values are brought within them."""
+    """Codec for numbers between bounds; `bounds` selects how values are brought within them."""
 
     clips = True
     lowered = lowering.LoweredBox
@@ -270,7 +270,7 @@ class IntegerBoxCodec(_CountedCodec):
         self._spread = np.maximum(self.span.astype(np.float64), 1.0).reshape(-1)
 
     def inputs(self, raw: Array) -> Array:
-        """Return raw values as fractions of the span."""
+        """Return raw values as fractions of the range between the bounds."""
         return (raw / self._spread).astype(np.float32)
 
     @property
@@ -280,7 +280,7 @@ class IntegerBoxCodec(_CountedCodec):
 
 
 class SimplexCodec(_EntryByEntry):
-    """Probability vectors, which distributions sample directly."""
+    """Codec for probability vectors, which distributions sample directly."""
 
     lowered = LoweredActions
     stored_form = BoxCodec.stored_form
@@ -298,7 +298,7 @@ _BELOW_2_64 = np.nextafter(2.0**64, 0)
 
 
 def _whole(raw: Array) -> Array:
-    """Return raw values as integers from 0, uint64; round floats, which mixed actions store."""
+    """Return raw values as uint64 integers that count from 0; round floats, which mixed actions store."""
     if raw.dtype.kind == "f":
         raw = np.minimum(np.rint(raw.astype(np.float64)), _BELOW_2_64)
     return raw.astype(np.uint64) if raw.dtype.kind in "ub" else np.maximum(raw, 0).astype(np.uint64)

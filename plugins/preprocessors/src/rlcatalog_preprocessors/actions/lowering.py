@@ -1,4 +1,4 @@
-"""Action codecs as operations of any tensor library, for exported policies."""
+"""Action codecs as operations in any tensor library, for exported policies."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class LoweredDiscrete(LoweredActions):
 
 
 class LoweredOneHot(LoweredDiscrete):
-    """One of n values, drawn as a one-hot."""
+    """One of n values, sampled as a one-hot vector."""
 
     def leaf(self, raw: Any) -> Any:
         return self._started(self.ops.argmax(raw))

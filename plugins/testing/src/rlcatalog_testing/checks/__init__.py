@@ -1,4 +1,4 @@
-"""Checks for each kind of part, with one function for each line of its contract."""
+"""Checks for each kind of part, with one function per line of the part's contract."""
 
 #: The modules of this package, in the order in which their checks run.
 MODULES = (

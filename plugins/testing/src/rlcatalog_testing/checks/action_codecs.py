@@ -25,7 +25,7 @@ from rlcatalog_testing.trials import contains
 
 
 class ActionTrial:
-    """A codec with one of its action spaces, and actions from this space.
+    """Codec for one of its action spaces, with actions from this space.
 
     Args:
         space: The space.
@@ -45,7 +45,7 @@ class ActionTrial:
         return self.codec.info.describe()
 
     def raws(self) -> Array:
-        """Return raw actions for the environment's actions, or arbitrary raw actions if there is no inverse."""
+        """Return raw actions for the environment's actions, or arbitrary raw actions if the codec has no inverse."""
         with suppress(NotServedError):
             return self.codec.invert(stack(self.codec.info, self.actions))
         return self.any_raws()
@@ -60,10 +60,10 @@ class ActionTrial:
 
 
 def action_trials(part: Part) -> Iterator[ActionTrial]:
-    """Yield a trial of the checked codec for each of its spaces and each way to apply bounds.
+    """Yield a trial of the codec for each of its spaces and each way to apply bounds.
 
     Raises:
-        AssertionError: It does not support any action space in its examples, or any standard action space.
+        AssertionError: The codec supports no action space from its examples or, without examples, no standard one.
     """
     declared = part.component.declaration.examples
     given: list[spaces.Space[Any]] = [*ACTIONS, Simplex((3,)), spaces.Box(-3, 3, (2,), np.int8)]
@@ -122,7 +122,7 @@ def adapted_actions_lie_in_the_space(trial: ActionTrial) -> None:
 
 @check_action_codecs(hint="keep width, input_width, counts, choices and mask_places in step with the arrays")
 def sizes_are_those_of_arrays(trial: ActionTrial) -> None:
-    """Declared widths match the arrays, and declared value counts match the allowed values."""
+    """The declared widths match the arrays, and the declared value counts match the allowed values."""
     codec, raw = trial.codec, trial.raws()
     inputs = codec.inputs(raw)
     low, high = codec.limits
@@ -140,7 +140,7 @@ def sizes_are_those_of_arrays(trial: ActionTrial) -> None:
 
 @check_action_codecs(hint="include each raw value in inputs(), with a choice as a one-hot")
 def models_can_tell_actions_apart(trial: ActionTrial) -> None:
-    """Different raw actions become different model inputs, all of them finite."""
+    """Different raw actions become different model inputs, all of which are finite."""
     raw = trial.raws()
     inputs = trial.codec.inputs(raw)
     require(bool(np.isfinite(inputs).all()), f"{trial}: inputs() are not finite")
@@ -150,7 +150,7 @@ def models_can_tell_actions_apart(trial: ActionTrial) -> None:
 
 @check_action_codecs(hint="return data that distinguishes spaces from space_to_json, and read it in space_from_json")
 def the_space_is_written_down(trial: ActionTrial) -> None:
-    """The space's plain data can be converted back to an equal space, for saved policies."""
+    """The space's plain data, used in saved policies, can be converted back to an equal space."""
     space = trial.codec.info.space
     if (data := space_to_json(space)) is None:
         raise NotApplicable("space_to_json returns None: the space must be passed to load()")
@@ -162,9 +162,9 @@ def the_space_is_written_down(trial: ActionTrial) -> None:
     hint="let `choices` return the number of values of each choice, in the order of the mask's columns"
 )
 def masks_become_columns(trial: ActionTrial) -> None:
-    """A mask can be passed as columns; without a mask, everything is allowed, and a wrong width raises an error.
+    """A mask can be passed as columns; without a mask, all values are allowed, and a wrong width raises an error.
 
-    Each action has one column for each choice, if the codec defines columns.
+    If the codec defines columns, each action has one column per choice.
     """
     codec, width = trial.codec, trial.codec.mask_width
     if not width:
@@ -192,7 +192,7 @@ def masks_become_columns(trial: ActionTrial) -> None:
 
 @check_action_codecs(hint="use only self.info: inside a Tuple or Dict, the codec is for a child, with a longer path")
 def nested_actions_are_those_alone(trial: ActionTrial) -> None:
-    """Inside a Tuple or Dict, it adapts and shows its slice just as it would on its own."""
+    """Inside a Tuple or Dict, the codec adapts and shows its slice just as it would on its own."""
     codec, space, raw = trial.codec, trial.codec.info.space, trial.raws()
     both = np.concatenate([np.ones((ROWS, 1), raw.dtype), raw], axis=1)
     for outer in (spaces.Tuple([spaces.Discrete(2), space]), spaces.Dict({"a": spaces.Discrete(2), "b": space})):

@@ -1,4 +1,4 @@
-"""Checks for preprocessors, which are the codecs for observations."""
+"""Checks for preprocessors, that is, for codecs of observations."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ DECLARE = (
 
 
 class CodecTrial:
-    """A codec with one of its spaces, and observations from this space.
+    """Codec for one of its spaces, with observations from this space.
 
     Args:
         part: The codec's declaration.
@@ -58,20 +58,20 @@ class CodecTrial:
         return self.codec.info.describe()
 
     def batch(self) -> Any:
-        """Return the observations in the form that a vector environment returns."""
+        """Return the observations in the same form as a vector environment returns them."""
         return concatenate(self.space, tuple(self.observations), create_empty_array(self.space, n=ROWS))
 
     def encoded(self, observations: list[Any] | None = None) -> Array:
-        """Return the observations, or the given ones, in encoded form: `[B, size]`."""
+        """Return the encoded observations `[B, size]`, either of the trial's or of the given observations."""
         observations = self.observations if observations is None else observations
         return self.codec.transform_batch(observations).reshape(len(observations), -1)
 
 
 def codec_trials(part: Part) -> Iterator[CodecTrial]:
-    """Yield a trial of the checked codec for each of its spaces in the examples.
+    """Yield a trial of the codec for each of the example spaces that it supports.
 
     Raises:
-        AssertionError: It does not support any of these spaces.
+        AssertionError: The codec does not support any of the example spaces.
     """
     seen = set()
     for example in part.examples:
@@ -97,7 +97,7 @@ def _preprocessor(part: Part, space: Any, options: Mapping[str, Any]) -> Preproc
 
 
 def _takes(part: Part, codec: Preprocessor, options: Mapping[str, Any]) -> bool:
-    """Return whether a codec is the checked one, for a space that its declaration accepts."""
+    """Return whether a codec is the one under test, for a space that its declaration accepts."""
     declaration: Any = part.component.declaration
     says = declaration.match is not None or declaration.kinds
     return codec.component is part.component and (
@@ -107,7 +107,7 @@ def _takes(part: Part, codec: Preprocessor, options: Mapping[str, Any]) -> bool:
 
 @check_codecs(hint="let writer and batch_writer compute the same; leave out batch_writer if it is not faster")
 def single_is_batch(trial: CodecTrial) -> None:
-    """An observation is encoded the same on its own, in a list and in a vector environment's batch, as float32."""
+    """An observation has the same float32 encoding on its own, in a list and in a vector environment's batch."""
     codec, observations = trial.codec, trial.observations
     single = np.stack([codec.transform(obs) for obs in observations])
     dtype = codec.observation_space.dtype
@@ -123,7 +123,7 @@ def single_is_batch(trial: CodecTrial) -> None:
 
 @check_codecs(hint="use self.info, not the whole observation: inside a Dict or Tuple, the codec is for a child")
 def nested_is_alone(trial: CodecTrial) -> None:
-    """Inside a Dict or Tuple, it encodes into its slice just as it would on its own."""
+    """Inside a Dict or Tuple, the codec encodes into its slice just as it would on its own."""
     part, vector, tried = trial.part, spaces.Box(-1, 1, (2,), np.float32), False
     pairs = [(vector.sample(), obs) for obs in trial.observations]
     for outer, batch in (
@@ -159,7 +159,7 @@ def writes_only_its_slice(trial: CodecTrial) -> None:
 
 @check_codecs(hint="let bounds() return the lowest and highest values that the writers write")
 def encodes_within_its_bounds(trial: CodecTrial) -> None:
-    """Encoded values lie within the declared bounds, including the encoded extremes of the space."""
+    """Encoded values lie within the declared bounds, even for the space's extreme values."""
     codec, observations = trial.codec, list(trial.observations)
     for edge in (codec.info.low, codec.info.high) if codec.info.kind == "box" else ():
         observations += [edge.copy()] if edge is not None and np.isfinite(edge).all() else []
@@ -169,7 +169,7 @@ def encodes_within_its_bounds(trial: CodecTrial) -> None:
 
 @check_codecs(hint="encode the whole observation: different observations should be encoded differently")
 def tells_observations_apart(trial: CodecTrial) -> None:
-    """Different observations, and different values of each part, have different encodings."""
+    """Different observations have different encodings, and so have different values of each part."""
     codec, info = trial.codec, trial.codec.info
     drawn = [*trial.observations, *(trial.space.sample() for _ in range(MANY))]
     encoded = trial.encoded(drawn)
@@ -201,7 +201,7 @@ def refuses_what_does_not_fit(trial: CodecTrial) -> None:
 
 
 def _wrong(space: Any) -> Iterator[Any]:
-    """Yield values outside a space."""
+    """Yield values that are outside a space."""
     for candidate in (None, object(), "\x00", {"no": "such"}, np.zeros((1, 2, 1, 2, 1)), -987654321, (), np.nan):
         inside = False
         with suppress(Exception):  # a space may raise an error for unknown values
@@ -212,7 +212,7 @@ def _wrong(space: Any) -> Iterator[Any]:
 
 @check_codecs(hint="write only into `out`, and do not return a view of the observation")
 def leaves_observations_alone(trial: CodecTrial) -> None:
-    """Observations stay unchanged; results do not share memory with them or with earlier results."""
+    """Observations stay unchanged, and results share memory neither with them nor with earlier results."""
     codec, observations, batch = trial.codec, trial.observations, trial.batch()
     before, first = copy.deepcopy(observations), codec.transform(observations[0])
     kept, many = first.copy(), codec.transform_batch(batch)

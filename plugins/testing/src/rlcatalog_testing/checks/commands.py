@@ -1,4 +1,4 @@
-"""Checks for commands: `rlcatalog NAME --help` in a separate process."""
+"""Checks for commands, which run `rlcatalog NAME --help` in a separate process."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ check_help = partial(check, "command", each=_ask_for_help)
 
 @check_help(hint="annotate parameters as typer expects, and give the function a docstring")
 def help_is_shown(done: subprocess.CompletedProcess[str]) -> None:
-    """`--help` exits with status 0 and prints the usage."""
+    """`--help` prints the usage and exits with status 0."""
     require(done.returncode == 0, f"--help failed with {done.stderr[-2000:] or done.returncode}")
     require("Usage" in done.stdout, f"--help printed no usage: {done.stdout[:200]!r}")
 

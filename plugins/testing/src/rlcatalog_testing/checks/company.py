@@ -1,4 +1,4 @@
-"""Checks for combinations: each model inside, around and next to the other installed models."""
+"""Checks for combinations, with each model inside, around and next to the other installed models."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ REFUSALS = (ConfigError, NoMatchError, NotServedError, UnsupportedSpaceError)
 
 
 def _others(part: Part, slot: str) -> list[Component]:
-    """Return the other installed models of a slot that have code for the part's framework."""
+    """Return the other installed models for a slot that support the part's framework."""
     models = [model for model in part.catalog.components("model") if part.framework in (None, *model.frameworks)]
     return [model for model in models if model is not part.component and kind_of(model) == slot]
 
 
 def _join(inner: Example, outer: Example, part: Part, outside: Component) -> Example:
-    """Return an example of a memory or head around the model of a different example.
+    """Return an example in which a memory or head wraps a different example's model.
 
-    The outer model receives the part of the observation that the head claims, and the inner model the rest.
+    The outer model receives the part of the observation that the head claims; the inner model receives all other parts.
     """
     resolution, config = part.resolve(outer), {**outer.config, **inner.config}
     if kind_of(outside) == "memory":
@@ -42,7 +42,7 @@ def _join(inner: Example, outer: Example, part: Part, outside: Component) -> Exa
 
 
 def _works(part: Part, example: Example, *members: Component) -> bool:
-    """Check a model made of several parts; return False if they are not chosen together, or cannot be combined."""
+    """Check a model made of several parts; return False if the parts are not chosen together or cannot be combined."""
     try:
         chosen = list(part.resolve(example).parts())
         if not all(member in chosen for member in members):
@@ -56,7 +56,7 @@ def _works(part: Part, example: Example, *members: Component) -> bool:
 
 
 def _company(part: Part, slot: str, outside: bool) -> None:
-    """Check the part with each installed model for a slot, outside or inside it."""
+    """Check the part combined with each installed model for a slot, which is outside or inside the part."""
     works = False
     for other in _others(part, slot):
         for example in examples_of(other, part.catalog)[:1]:
@@ -71,7 +71,7 @@ def _company(part: Part, slot: str, outside: bool) -> None:
     "trunk", hint="if num_outputs=None, do not build logits, set self.num_outputs, and return features of that width"
 )
 def works_inside_memories(part: Part) -> None:
-    """As a trunk, it works inside every installed memory."""
+    """As a trunk, the model works inside every installed memory."""
     if part.policy(part.examples[0]).memory:
         raise NotApplicable("it has a state, so a memory cannot be wrapped around it")
     _company(part, "memory", outside=True)
@@ -79,19 +79,19 @@ def works_inside_memories(part: Part) -> None:
 
 @check("trunk", "memory", hint="if num_outputs=None, return features of the declared width; read no observation by key")
 def works_under_heads(part: Part) -> None:
-    """It works under every installed head."""
+    """The model works under every installed head."""
     _company(part, "head", outside=True)
 
 
 @check("memory", "head", hint="take the trunk as a keyword argument, and its features at trunk.num_outputs")
 def works_around_trunks(part: Part) -> None:
-    """It works around every installed trunk."""
+    """The model works around every installed trunk."""
     _company(part, "trunk", outside=False)
 
 
 @check("trunk", hint="read the shape from obs_space: for part of an observation, it is not the environment's space")
 def works_for_a_part_of_an_observation(part: Part) -> None:
-    """It works inside trunks that use a separate model for each part of an observation."""
+    """The model works inside trunks that use a separate model for each part of an observation."""
     mine = next((e for e in part.examples if not isinstance(e.obs, spaces.Dict | spaces.Tuple)), None)
     if mine is None:
         raise NotApplicable("its examples have no simple observation")
@@ -118,7 +118,7 @@ def works_for_a_part_of_an_observation(part: Part) -> None:
     hint="call self.trunk(input_dict, state, seq_lens), not its forward, once in each pass",
 )  # fmt: skip
 def shows_the_trunk_its_input(trial: ModelTrial) -> None:
-    """It calls its trunk, which sees only the part of the observation that no head claims."""
+    """The model calls its trunk, which only sees the part of the observation that no head claims."""
     trunk: Any = innermost(trial.policy)
     require(trunk is not trial.policy.model, f"{trial}: it contains no trunk: inner_models() is empty")
     inputs: list[Any] = []

@@ -29,7 +29,7 @@ CHOSEN = ("trunk", "memory", "head", "action_dist", "preprocessor")
 
 
 def _is_asked(part: Part) -> bool:
-    """Return whether a lookup calls the part's functions. It does not call a wrapper's, which need an environment."""
+    """Return whether a lookup calls the part's functions; it calls none of a wrapper's, which need an environment."""
     return bool(part.component.declaration.functions) and kind_of(part.component) in CHOSEN
 
 
@@ -38,7 +38,7 @@ check_declarations = partial(check, *EVERY, every_framework=False)
 
 @check_declarations(hint="write one line for `rlcatalog list`")
 def has_a_summary(part: Part) -> None:
-    """The summary is a single line that is not empty."""
+    """The summary is a single non-empty line."""
     summary = part.component.declaration.summary
     require(bool(summary.strip()) and "\n" not in summary, f"its summary is {summary!r}")
 
@@ -48,7 +48,7 @@ def has_a_summary(part: Part) -> None:
     " SpaceInfo and the config"
 )
 def imports_no_framework(part: Part) -> None:
-    """Importing the plugin and calling its functions does not import a framework."""
+    """Importing the plugin and calling its functions imports no framework."""
     own = _plugin_of(part)
     # In one process for all plugins if none of them imports a framework, which is the usual case.
     everyone = [p for p in find_plugins(part.catalog.entry_points) if isinstance(p.entry_point.value, str)]
@@ -106,9 +106,9 @@ def keys_are_described(part: Part) -> None:
     " to the public index",
 )
 def names_are_its_own(part: Part) -> None:
-    """Names and config keys begin with the package's name, or the public index assigns them to it.
+    """Names and config keys begin with the package's name, or the public index assigns them to the package.
 
-    A framework may also be named after its library.
+    A framework may also have its library's name.
     """
     component, declaration = part.component, part.component.declaration
     after_its_library = component.kind == "framework" and component.name == frameworks()[component.name].module
@@ -127,7 +127,7 @@ def names_are_its_own(part: Part) -> None:
     where=lambda part: part.component.distribution != "rlcatalog",
 )
 def bounds_the_kernel(part: Part) -> None:
-    """The metadata requires a range of kernel versions with a lower and an upper bound."""
+    """The package metadata requires a range of kernel versions with a lower and an upper bound."""
     plugin = _plugin_of(part)
     if isinstance(plugin.entry_point, PluginEntryPoint) and not plugin.requires:
         raise NotApplicable("it is not installed, so it has no metadata")
@@ -143,7 +143,7 @@ def bounds_the_kernel(part: Part) -> None:
     where=_is_asked,
 )
 def answers_every_request(part: Part) -> None:
-    """`match`, `claims`, `describe`, `size` and `pinned_keys` raise only rlcatalog's errors, for every request."""
+    """`match`, `claims`, `describe`, `size` and `pinned_keys` only raise rlcatalog's errors, for any request."""
     for name, request, answer in answers(part.component, part.catalog):
         what = f"{name} for {request.obs.describe()} → {request.action.describe() if request.action else None}"
         if isinstance(answer, Exception):
@@ -155,9 +155,9 @@ def answers_every_request(part: Part) -> None:
 
 
 def answers(component: Component, catalog: Catalog) -> Iterator[tuple[str, Request, Any]]:
-    """Yield the answers of a declaration's functions to all kinds of requests: function, request, answer.
+    """Yield the results of a declaration's functions for all kinds of requests: function, request, result.
 
-    An answer is the return value or the exception.
+    A result is the return value or the exception.
     """
     declaration = component.declaration
     names = declaration.functions

@@ -1,4 +1,4 @@
-"""Checks for action distributions: densities, entropies and divergences against samples, and their gradients."""
+"""Checks of action distributions: densities, entropies and KL divergences against samples, and their gradients."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ MOST_FLOATS = 4
 
 @check_chance_trials(hint="normalise logp: the sum or integral of the density over all actions is 1")
 def density_integrates_to_one(trial: Trial) -> None:
-    """Probabilities sum to 1 over all actions; densities integrate over a box of samples to its volume.
+    """Probabilities sum to 1 over all actions; densities are normalised, as an integral over a box of samples shows.
 
-    If x is drawn from p, the mean of 1/p(x) over the draws within a box is the volume of the box. This only holds if p
-    integrates to 1 and is the density of the samples.
+    If x is drawn from p, the mean of 1/p(x) over the draws within a box is the volume of the box. This equality only
+    holds if p integrates to 1 and is the density of the samples.
     """
     every = trial.every_action()
     for row in trial.inputs(ROWS, 0.5):
@@ -46,10 +46,10 @@ def density_integrates_to_one(trial: Trial) -> None:
 
 
 def _volumes(trial: Trial, row: Array) -> tuple[float, float, float]:
-    """Return the volume of a box of samples by importance sampling, its standard error, and the exact volume.
+    """Return a box's volume by importance sampling, the standard error of this estimate, and the exact volume.
 
     Raises:
-        NotApplicable: There are too many floats.
+        NotApplicable: The action contains too many floats.
     """
     dist = trial.dist(np.tile(row, (4 * DRAWS, 1)))
     drawn = trial.raw(dist.sample())
@@ -67,7 +67,7 @@ def _volumes(trial: Trial, row: Array) -> tuple[float, float, float]:
 
 
 def _kinds_of_columns(trial: Trial) -> tuple[list[int], list[list[int]], int]:
-    """Return the indices of free floats, the groups of fractions among them, and the number of integer combinations.
+    """Return the free floats' indices, the groups of fractions among them, and the number of integer combinations.
 
     The fractions in a group sum to less than 1. The last fraction is 1 minus the others, so it is not in the group.
     """
@@ -89,7 +89,7 @@ def _kinds_of_columns(trial: Trial) -> tuple[list[int], list[list[int]], int]:
 
 
 def _within(low: Array, high: Array, floats: list[int], shares: list[list[int]]) -> float:
-    """Return the fraction of a box in which the fractions sum to less than 1."""
+    """Return the share of a box's volume in which the fractions sum to less than 1."""
     points = np.random.default_rng(0).uniform(low, high, (50_000, len(low)))
     fits = np.ones(len(points), bool)
     for group in shares:
@@ -99,7 +99,7 @@ def _within(low: Array, high: Array, floats: list[int], shares: list[list[int]])
 
 @check_chance_trials(hint="draw with the probabilities that logp returns")
 def draws_follow_logp(trial: Trial) -> None:
-    """With few actions, frequencies match probabilities."""
+    """If there are only few actions, their frequencies match their probabilities."""
     if (every := trial.every_action()) is None:
         raise NotApplicable("its actions cannot be counted; density_integrates_to_one checks logp instead")
     for row in trial.inputs(ROWS):
@@ -114,7 +114,7 @@ def draws_follow_logp(trial: Trial) -> None:
 
 @check_chance_trials(hint="entropy is the mean of -logp in nats; if it is an estimate, set entropy_kind = 'estimate'")
 def entropy_agrees_with_draws(trial: Trial) -> None:
-    """The entropy, or the average of its estimates, is the mean of -logp over samples."""
+    """The entropy, or the average of its estimates, equals the mean of -logp over samples."""
     for row in trial.inputs(ROWS):
         dist = trial.dist(np.tile(row, (DRAWS, 1)))
         logp = trial.logp(dist, trial.raw(dist.sample()))
@@ -129,7 +129,7 @@ def entropy_agrees_with_draws(trial: Trial) -> None:
 
 
 def _check_mean(name: str, says: Array, of: str, drawn: Array) -> None:
-    """Raise an error unless the mean of numbers equals the mean of the samples, within sampling error."""
+    """Raise an error unless the mean of the given numbers equals the mean of the samples, within sampling error."""
     error = float(np.hypot(drawn.std(), says.std()) / np.sqrt(DRAWS))
     what = f"{name} is {says.mean():.5g}, but the mean of {of} over draws is {drawn.mean():.5g} ± {error:.2g}"
     require(abs(says.mean() - drawn.mean()) <= ERRORS * error + 1e-3, what)
@@ -137,7 +137,7 @@ def _check_mean(name: str, says: Array, of: str, drawn: Array) -> None:
 
 @check_chance_trials(hint="kl(other) is the mean of self.logp - other.logp over draws of self")
 def kl_agrees_with_draws(trial: Trial) -> None:
-    """The divergence between stored distributions is the mean difference in log density over samples."""
+    """The KL divergence between stored distributions equals the mean difference in log density over samples."""
     for i, row in enumerate(trial.inputs(ROWS)):
         other = row + trial.inputs(1, seed=10 + i)[0]
         here, there = (trial.dist(np.tile(x, (DRAWS, 1))) for x in (row, other))
@@ -148,7 +148,7 @@ def kl_agrees_with_draws(trial: Trial) -> None:
 
 
 def _divergences(trial: Trial, here: Any, there: Any, raw: Array) -> list[tuple[str, Array]]:
-    """Return the divergence between stored distributions, and between the distributions themselves, if defined.
+    """Return the KL divergences between stored distributions and between the distributions themselves, if defined.
 
     Raises:
         NotApplicable: They have no divergence.
@@ -236,7 +236,7 @@ def gradients_are_those_of_numbers(trial: Trial) -> None:
 
 
 def _questions(trial: Trial, raw: Array) -> Iterator[tuple[str, Ask]]:
-    """Yield functions with a gradient with respect to the inputs; divergences are from stored to current, as in PPO."""
+    """Yield functions that have gradients for the inputs; KL divergences are from stored to current, as in PPO."""
     yield "logp", lambda raw, x: trial.dist(x).logp(trial.actions(raw))
     if trial.has_entropy(trial.dist(trial.inputs(1))):
         yield "entropy", lambda raw, x: trial.dist(x).entropy()
@@ -251,7 +251,7 @@ def _questions(trial: Trial, raw: Array) -> Iterator[tuple[str, Ask]]:
 
 
 def _slopes(trial: Trial, ask: Ask, inputs: Array, raw: Array) -> Array:
-    """Return difference quotients `[B, size]`, all computed in one batch."""
+    """Return difference quotients `[B, size]`, all of which are computed in one batch."""
     rows, size = inputs.shape
     steps = STEP * np.repeat(np.eye(size, dtype=np.float32), rows, axis=0)
     tiled = np.tile(inputs, (size, 1))

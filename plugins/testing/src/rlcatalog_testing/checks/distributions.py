@@ -1,4 +1,4 @@
-"""Checks for action distributions: shapes, the range of actions, masks, stored parameters, frameworks."""
+"""Checks of action distributions: shapes, the range of actions, masks, stored parameters, frameworks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ROWS = 5
     stops=True,
 )
 def works_for_what_it_accepts(part: Part) -> None:
-    """If it works for one action space, it works for every space that its `match` and `size` accept."""
+    """If the distribution works for one action space, it works for every space that its `match` and `size` accept."""
     works, fails = [], []
     for example in part.distinct("action"):
         try:
@@ -61,7 +61,7 @@ def size_is_announced(trial: Trial) -> None:
     " inputs' dtype or as integers"
 )
 def draws_have_their_form(trial: Trial) -> None:
-    """Samples have one row per row of inputs, and the declared width and dtype; `sample` has no gradient."""
+    """Samples have one row per input row, and the declared width and dtype; `sample` has no gradient."""
     codec = trial.codec
     for count in (ROWS, 1):
         dist = trial.dist(trial.inputs(count))
@@ -84,7 +84,7 @@ def draws_have_their_form(trial: Trial) -> None:
 
 @check_trials(hint="sum over the values in an action, and keep the rows: logp, entropy and kl are [B]")
 def one_number_per_row(trial: Trial) -> None:
-    """Densities, entropies and divergences are `[B]`, and rows do not affect one another."""
+    """Densities, entropies and KL divergences have the shape `[B]`, and rows do not affect one another."""
     inputs, some = trial.inputs(ROWS), [ROWS - 1, 1, 0]
     dist, other = trial.dist(inputs), trial.dist(inputs[some])
     raw, precision = trial.raw(dist.sample()), trial.array(dist.inputs).dtype
@@ -113,7 +113,7 @@ def one_number_per_row(trial: Trial) -> None:
 
 @check_trials(hint="draw within the space, or set raw_kind so that the action codec knows how to read draws")
 def actions_lie_in_the_space(trial: Trial) -> None:
-    """Actions are in the space for each way to apply bounds; actions declared as bounded are in it without bounds."""
+    """Actions are in the space for every way to apply bounds; if declared bounded, even without bounds applied."""
     for scale in (1.0, 10.0):
         dist = trial.dist(trial.inputs(200, scale))
         drawn = np.concatenate([trial.raw(dist.sample()), trial.raw(dist.deterministic_sample())])
@@ -132,7 +132,7 @@ def actions_lie_in_the_space(trial: Trial) -> None:
 
 @check_trials(hint="read only the inputs and options: a Tuple passes each part its slice")
 def works_inside_tuple_and_dict(trial: Trial) -> None:
-    """Two of them in a Tuple or Dict add up their log densities, and sample the space's structure."""
+    """Inside a Tuple or Dict, two of these distributions add their log densities and sample the space's structure."""
     part, space, width = trial.part, trial.example.action, trial.codec.width
     if not trial.is_subject or part.component.declaration.wraps_default:  # type: ignore[attr-defined]
         raise NotApplicable("in its examples, it takes whole actions or several parts")
@@ -158,7 +158,7 @@ def works_inside_tuple_and_dict(trial: Trial) -> None:
 
 @check_trials(hint="return everything that logp needs from params_given, and rebuild from it in stored()")
 def is_rebuilt_from_stored_parameters(trial: Trial) -> None:
-    """Stored parameters give the same log density later, without the model."""
+    """Stored parameters later give the same log density, without the model."""
     dist = trial.dist(trial.inputs(ROWS))
     raw = trial.raw(dist.sample())
     params = trial.params(dist, raw)

@@ -1,4 +1,4 @@
-"""Checks for samples from action distributions: the seed determines them, and acting greedily does not sample."""
+"""Checks of samples from action distributions: the seed determines them, and greedy acting does not sample."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MANY = 200
 
 @check_trials(hint="do not use random numbers in deterministic_sample(), only in sample()")
 def deterministic_sample_is_no_draw(trial: Trial) -> None:
-    """Without exploring, the action is the same each time."""
+    """Without exploration, the action is the same each time."""
     inputs = np.repeat(trial.inputs(ROWS), 8, axis=0)
     dist = trial.dist(inputs)
     first = trial.raw(dist.deterministic_sample())
@@ -29,7 +29,7 @@ def deterministic_sample_is_no_draw(trial: Trial) -> None:
 
 @check_trials(hint="return the mode, or a mean or median that is likely; choosing each part greedily is fine")
 def deterministic_sample_is_likely(trial: Trial) -> None:
-    """Without exploring, the action is likely; floats are the mode, the mean or the median."""
+    """Without exploration, the action is likely; floats are the mode, the mean or the median."""
     inputs, every = trial.inputs(ROWS), trial.every_action()
     best = trial.raw(trial.dist(inputs).deterministic_sample())
     if every is not None:
@@ -45,7 +45,7 @@ def deterministic_sample_is_likely(trial: Trial) -> None:
 
 
 def _unlike(trial: Trial, row: Array, drawn: Array, best: Array) -> str | None:
-    """Return the values in an action that differ from the samples: floats far from their centre, or rare choices."""
+    """Return an action's values that differ from the samples: floats far from their centre, or rare choices."""
     same, ways = np.ones(len(drawn), bool), 1.0
     for leaf, columns in trial.pieces():
         piece, own = drawn[:, columns], best[columns]
@@ -59,7 +59,7 @@ def _unlike(trial: Trial, row: Array, drawn: Array, best: Array) -> str | None:
 
 
 def _is_mean_or_median(piece: Array, own: Array) -> bool:
-    """Return whether floats equal the mean or the median of draws, within sampling error."""
+    """Return whether floats equal the mean or the median of the draws, within sampling error."""
     slack = 1e-4 + ERRORS * piece.std(axis=0) / np.sqrt(len(piece))
     margin = ERRORS / 2 / np.sqrt(len(piece))
     low, high = np.quantile(piece, [0.5 - margin, 0.5 + margin], axis=0)
@@ -68,7 +68,7 @@ def _is_mean_or_median(piece: Array, own: Array) -> bool:
 
 
 def _is_mode(trial: Trial, row: Array, drawn: Array, best: Array, columns: slice) -> bool:
-    """Return whether no small step in some columns makes an action more likely; steps go from sample to sample."""
+    """Return whether no small step from an action, in the direction between two samples, makes it more likely."""
     steps = np.zeros((64, len(best)))
     steps[:, columns] = 0.1 * (drawn[:64, columns] - drawn[64:128, columns])
     around = (best + np.concatenate([steps, -steps, steps[:1] * 0])).astype(np.float32)
@@ -79,7 +79,7 @@ def _is_mode(trial: Trial, row: Array, drawn: Array, best: Array, columns: slice
 
 @check_chance_trials(hint="draw from the framework's random generators, which are seeded and stored with runs")
 def draws_follow_the_seed(trial: Trial) -> None:
-    """The same seed, or a policy's stored random state, samples the same actions; a different seed samples others."""
+    """The same seed, or a policy's stored random state, gives the same actions; a different seed gives others."""
     dist = trial.dist(trial.inputs(MANY))
 
     def draw(seed: int) -> Array:

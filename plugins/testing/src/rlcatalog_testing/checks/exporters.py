@@ -30,13 +30,13 @@ _TOLERANCE = 1e-4
 
 @dataclass(frozen=True)
 class Exported:
-    """An exported policy, which the checks share.
+    """Exported policy that the checks share.
 
     Attributes:
         part: The format.
         policy: The policy.
-        interface: Result of the export. changed: Changes that exporting made to the policy's weights and next draws.
-        files: Contents of the written files by path, `"."` for a single file.
+        interface: Result of the export. changed: Changes that the export made to the policy's weights and next draws.
+        files: Contents of the written files, keyed by path; `"."` for a single file.
     """
 
     part: Part
@@ -95,7 +95,7 @@ def _state(policy: Any) -> dict[str, Array]:
 
 @check_exports(hint="let the file compute the same results as the policy: compare each output with the policy's")
 def the_file_acts_as_the_policy(exported: Exported) -> None:
-    """A file computes the same results as the policy, over steps, for batches of any size, and with masks."""
+    """A file computes the same results as the policy, over several steps, for batches of any size, and with masks."""
     policy = exported.policy
     with exported.written() as path:
         from rlcatalog_export import observations  # requested by a format's plugin
@@ -138,4 +138,4 @@ def damaged_files_are_refused(exported: Exported) -> None:
             (path / largest).write_bytes(data)
             with suppress(SavedPolicyError):
                 exported.actor(path)
-                raise AssertionError(f"{(path / largest).name} was {what}, but was read without an error")
+                raise AssertionError(f"{(path / largest).name} was {what}, but could be read without an error")

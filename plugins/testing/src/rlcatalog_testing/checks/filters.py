@@ -19,12 +19,12 @@ ROWS = 6
 
 
 class Bench:
-    """A filter for one observation space, which can be created repeatedly.
+    """Filter for one observation space, which can be created repeatedly.
 
     Args:
         part: The filter.
         obs: The observation space.
-        config: Keys for the model config.
+        config: Config keys for the model.
 
     Attributes:
         encoded: Encoded observations `[ROWS, *shape]`.
@@ -49,13 +49,13 @@ class Bench:
         return made
 
     def teach(self) -> Filter:
-        """Return a filter that has learned from the encoded observations."""
+        """Return a new filter that has learned from the encoded observations."""
         made = self.make()
         made(self.encoded.copy(), update=True)
         return made
 
     def filtered(self, by: Filter, update: bool = False) -> Array:
-        """Return the other observations after filtering."""
+        """Filter the other observations and return the results."""
         return by(self.others.copy(), update=update)
 
 
@@ -70,7 +70,7 @@ check_benches = partial(check, "filter", each=benches)
 
 @check_benches(hint="compute into a new array: the encoded observations belong to others")
 def leaves_its_input_alone(bench: Bench) -> None:
-    """Its input stays unchanged, with or without learning."""
+    """The filter's input stays unchanged, with or without learning."""
     for update in (False, True):
         given = bench.encoded.copy()
         bench.make()(given, update=update)
@@ -79,7 +79,7 @@ def leaves_its_input_alone(bench: Bench) -> None:
 
 @check_benches(hint="return numbers with the shape and within the bounds of processed_space()")
 def returns_what_it_announced(bench: Bench) -> None:
-    """It returns as many observations as it gets, even zero, with its space's shape and dtype, within its bounds."""
+    """The filter returns as many observations as it gets, even zero, with its space's shape, dtype and bounds."""
     made = bench.make()
     space = made.processed_space(bench.preprocessor)
     low, high = space.low - 1e-4, space.high + 1e-4
@@ -97,7 +97,7 @@ def returns_what_it_announced(bench: Bench) -> None:
 
 @check_benches(hint="change statistics only under `if update:`, and before filtering")
 def learns_only_when_asked(bench: Bench) -> None:
-    """Without `update`, it does not learn: its state and results stay the same."""
+    """Without `update`, the filter does not learn: its state and results stay the same."""
     made = bench.teach()
     before = _copy(made.get_state())
     first = bench.filtered(made)
@@ -108,7 +108,7 @@ def learns_only_when_asked(bench: Bench) -> None:
 
 @check_benches(hint="return everything that was learned from get_state(), and restore all of it in set_state()")
 def state_is_saved_and_restored(bench: Bench) -> None:
-    """A second filter with its state filters the same way; later learning does not change the state's arrays."""
+    """A second filter with the same state gives the same results; later learning does not change the state's arrays."""
     made, restored = bench.teach(), bench.make()
     state = made.get_state()
     wrong = [

@@ -1,4 +1,4 @@
-"""Checks for frameworks: the table of operations against NumPy, and the backend with a small policy."""
+"""Checks for frameworks: their operations, compared with NumPy, and the backend with a small policy."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _name(part: Part) -> str:
 
 @check("framework", hint="compare each operation with its description in rlcatalog.frameworks.TensorOps")
 def operations_are_those_of_numpy(part: Part) -> None:
-    """The four required operations exist; these and all others work as documented."""
+    """The four required operations exist, and all operations work as documented."""
     name = _name(part)
     ops = tensor_ops(name)
     require(ops.framework == name, f"its table is named {ops.framework!r}, expected {name!r}")
@@ -103,7 +103,7 @@ check_backends = partial(check, "framework", each=_policies)
 
 @check_backends(hint="return raw actions [B, width], logp [B], values [B] or None, inputs and the new memory, as NumPy")
 def the_backend_acts(policy: Policy, observations: Array) -> None:
-    """A policy acts on a batch, on one observation and on none; without exploring, results repeat."""
+    """A policy acts on a batch, on one observation and on none; without exploration, the results repeat."""
     for count in (5, 1, 0):
         obs = observations[:count]
         step = policy.act(obs)
@@ -125,7 +125,7 @@ def the_backend_acts(policy: Policy, observations: Array) -> None:
 
 @check_backends(hint="return the same scores as acting, or raise NotServedError; reject bad input with a CatalogError")
 def the_backend_evaluates(policy: Policy, obs: Array) -> None:
-    """Stored actions get the same score as when they were sampled, or evaluation raises a typed error."""
+    """Stored actions get the same log density as when they were sampled, or evaluation raises a typed error."""
     step = policy.act(obs)
     try:
         found = policy.evaluate({"obs": obs, "raw_action": step.raw_action})

@@ -1,4 +1,4 @@
-"""Checks for config keys: a model reads the keys that it declares, and only those."""
+"""Checks for config keys: a model reads exactly the keys that it declares."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def declared_keys_have_an_effect(part: Part) -> None:
 
 @check(*MODELS, hint="declare the key: in config if the package owns it, otherwise in reads", every_framework=False)
 def undeclared_keys_have_none(part: Part) -> None:
-    """No other key changes the model."""
+    """Other keys do not change the model."""
     keys = part.catalog.schema.keys
     for example in part.few:
         chosen = list(_parts(part, example.config, example))
@@ -68,7 +68,7 @@ def undeclared_keys_have_none(part: Part) -> None:
 
 
 def _declared(part: Part) -> list[Key]:
-    """Return the keys that a part declares and that change its outputs; for plain modules, rlcatalog declares them."""
+    """Return the declared keys that change a part's outputs; for plain modules, rlcatalog declares the keys."""
     keys = part.catalog.schema.keys
     names = part.catalog.config_keys(part.component)
     others = PLAIN_KEYS if getattr(part.component.declaration, "plain", False) else ()
@@ -76,7 +76,7 @@ def _declared(part: Part) -> list[Key]:
 
 
 def _acts(part: Part, key: Key) -> bool:
-    """Return whether a key has an effect in some example, on its own or together with another changed key."""
+    """Return whether a key has an effect in some example, either on its own or together with another changed key."""
     setting = [example for example in part.examples if key.name in example.config]
     for example in setting:  # the author has set it: compare with the config without it
         rest = {name: value for name, value in example.config.items() if not name.startswith(key.name)}
@@ -95,14 +95,14 @@ def _acts(part: Part, key: Key) -> bool:
 
 
 def _differs(part: Part, example: Example, key: Key, beside: Mapping[str, Any]) -> bool:
-    """Return whether one of the first changes to a key changes an example's model, or is rejected."""
+    """Return whether one of the first changes to a key either changes an example's model or is rejected."""
     before = _print(part, example, beside)
     first = islice(changes(key, part.catalog, {**example.config, **beside}), 3)
     return any(_print(part, example, {**beside, **change}) != before for change in first)
 
 
 def _parts(part: Part, config: Mapping[str, Any], example: Example) -> list[Any]:
-    """Return the parts chosen for a config, including the models in them; empty if the config is rejected."""
+    """Return the parts chosen for a config, including the models inside them; empty if the config is rejected."""
     try:
         chosen = part.resolve(example, config)
         with quiet():
@@ -148,11 +148,11 @@ _NAMES = ("relu", "tanh", "normc", "uniform", "constant")
 def changes(key: Key, catalog: Catalog, given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield configs in which one key has a different valid value.
 
-    An initialiser's arguments, under `…_config`, are set together with the initialiser.
+    The arguments of an initialiser, under `…_config`, are set together with the initialiser.
 
     Args:
         key: The key.
-        catalog: The catalog whose schema the configs must pass.
+        catalog: The catalog whose schema the configs must satisfy.
         given: The original config.
     """
     now = given.get(key.name, key.default)
@@ -172,7 +172,7 @@ def changes(key: Key, catalog: Catalog, given: Mapping[str, Any]) -> Iterator[di
 
 
 def _values(kind: Any, now: Any) -> Iterator[Any]:
-    """Yield values of a type, beginning with those most likely to differ."""
+    """Yield values of a type, beginning with the values most likely to have an effect."""
     origin, inside = typing.get_origin(kind), typing.get_args(kind)
     if origin is typing.Annotated:
         yield from _values(inside[0], now)

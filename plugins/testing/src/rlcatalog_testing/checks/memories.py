@@ -1,4 +1,4 @@
-"""Checks for models with a state: memories and recurrent trunks."""
+"""Checks for models with a state, that is, memories and recurrent trunks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LENGTHS = (4, 2)
 
 
 class Episodes:
-    """Two episodes, step by step, with a model that has a state.
+    """Two episodes, passed step by step through a model that has a state.
 
     Args:
         trial: The model.
@@ -47,7 +47,7 @@ class Episodes:
         return str(self.trial)
 
     def run(self, start: int = 0, state: tuple[Array, ...] | None = None) -> Pass:
-        """Run the model over both episodes at once, starting at a step; each part of the pass is `[2, T, ...]`."""
+        """Run the model over both episodes in one pass, from a given step on; all results are `[2, T, ...]`."""
         rest = self.encoded[:, start:]
         steps = rest.shape[1]
         whole = self.trial.run(rest.reshape(-1, *rest.shape[2:]), state, [steps] * 2)
@@ -55,7 +55,7 @@ class Episodes:
         return Pass(whole.outputs.reshape(2, steps, -1), value, whole.state)
 
     def run_padded(self, garbage: float) -> Pass:
-        """Run the model over the episodes cut to `LENGTHS`, with garbage in place of the rest; outputs `[2, T, n]`."""
+        """Run the model over the episodes cut to `LENGTHS`, with garbage in the padding; outputs are `[2, T, n]`."""
         padded = self.encoded.copy()
         padded[1, LENGTHS[1] :] = np.asarray(garbage).astype(padded.dtype)
         found = self.trial.run(padded.reshape(-1, *padded.shape[2:]), lengths=LENGTHS)
@@ -71,7 +71,7 @@ check_episodes = partial(check, "memory", "trunk", each=lambda part: map(Episode
     hint="return the state at the start of an episode, unbatched, and set is_memory = True on the class",
 )  # fmt: skip
 def has_a_state(trial: ModelTrial) -> None:
-    """A memory declares its initial state, and that it is a memory."""
+    """A memory declares its initial state and its role as a memory."""
     require(
         getattr(trial.part.component.load(str(trial.part.framework)), "is_memory", False) is True,
         "its class does not set is_memory = True, which keeps it away from trunks whose state it would not carry",
@@ -82,7 +82,7 @@ def has_a_state(trial: ModelTrial) -> None:
 
 @check_episodes(hint="return as many tensors as get_initial_state() does, with the same shapes and one row per episode")
 def state_keeps_its_shapes(episodes: Episodes) -> None:
-    """The state keeps its shapes from step to step, with a row for each episode."""
+    """The state keeps its shapes from step to step, with one row per episode."""
     trial = episodes.trial
     before = trial.policy.memory.start(3)
     after = trial.run(trial.encoded(3), before).state
@@ -95,7 +95,7 @@ def state_keeps_its_shapes(episodes: Episodes) -> None:
     hint="start each sequence from its state and run it in time order; watch out for time-major input",
 )
 def steps_equal_a_sequence(episodes: Episodes) -> None:
-    """Single steps give the same results as the whole sequence at once."""
+    """Single steps give the same results as one pass over the whole sequence."""
     whole = episodes.run()
     for t, step in enumerate(episodes.passes):
         same_answers(step, whole.at((slice(None), t)), f"{episodes}: step {t} on its own, compared with the sequence")
@@ -103,7 +103,7 @@ def steps_equal_a_sequence(episodes: Episodes) -> None:
 
 @check_episodes(hint="start from the state passed to forward, and do not keep state in attributes")
 def state_carries_everything(episodes: Episodes) -> None:
-    """A sequence cut in two, with the state passed on, gives the same results; restarted rows get a new state."""
+    """A sequence cut in two gives the same results if the state is passed on; restarted rows get a new state."""
     trial, encoded, passes = episodes.trial, episodes.encoded, episodes.passes
     half = LENGTHS[0] // 2
     rest = episodes.run(half, passes[half - 1].state)
@@ -120,7 +120,7 @@ def state_carries_everything(episodes: Episodes) -> None:
 
 @check_episodes(hint="return the state at seq_lens - 1, not at the padded end")
 def state_at_seq_lens(episodes: Episodes) -> None:
-    """After a padded sequence, the state is the one at its last real step."""
+    """After a padded sequence, the state is the one after the last real step."""
     for index, part in enumerate(episodes.run_padded(0.0).state):
         for row, length in enumerate(LENGTHS):
             what = f"state {index} after {length} steps padded to {LENGTHS[0]}, compared with the state after step"
@@ -130,7 +130,7 @@ def state_at_seq_lens(episodes: Episodes) -> None:
 
 @check_episodes(hint="mask padded steps with seq_lens before they can affect a real step")
 def padding_never_reaches_it(episodes: Episodes) -> None:
-    """The values in the padding do not change outputs or state."""
+    """Values in the padding change neither the outputs nor the state."""
     one, two = map(episodes.run_padded, (0.0, 100.0))
     for padded in (one, two):
         for row, length in enumerate(LENGTHS):

@@ -1,4 +1,4 @@
-"""Checks for models' inputs: models read the whole observation, and do not write into it."""
+"""Checks of models' inputs: models read the whole observation and do not write to it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _arrays(value: object) -> list[Array]:
     each=every, hint="read every part of the observation: obs_flat has them all, input_dict['obs'] each under its key"
 )
 def every_part_of_an_observation_matters(trial: ModelTrial) -> None:
-    """A different value in any part of an observation changes the outputs, or the value, of some row."""
+    """A different value in any part of an observation changes the outputs or the value in some row."""
     encoded = trial.encoded(ROWS)
     if encoded[0].size != trial.policy.preprocessor.size:
         return  # a filter has changed it
@@ -58,7 +58,7 @@ def every_part_of_an_observation_matters(trial: ModelTrial) -> None:
 
 
 def _changes(trial: ModelTrial, encoded: Array) -> Iterator[tuple[str, Array]]:
-    """Yield encoded observations with one part taken from another observation; skip parts without differences."""
+    """Yield encoded observations with one part taken from a different observation; skip parts without differences."""
     rows = encoded.reshape(len(encoded), -1)
     for leaf in trial.policy.preprocessor.leaves():
         places = {leaf.path: slice(leaf.start, leaf.stop)}

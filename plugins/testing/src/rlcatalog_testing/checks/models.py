@@ -1,4 +1,4 @@
-"""Checks for models: trunks, memories and heads, each as the whole model for its examples."""
+"""Checks for models: trunks, memories and heads, each used as the whole model for its examples."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _check_numbers(numbers: Array, shape: tuple[int, ...], what: str) -> None:
 
 
 def check_trained(trial: ModelTrial) -> None:
-    """Check that a pass reads only the model's weights, and that a step changes every weight."""
+    """Check that a pass only reads the model's weights, and that a gradient step changes every weight."""
     gradients, strangers = trial.gradients()
     used = f"trainable weights outside the model, of shapes {strangers[:5]}"
     require(not strangers, f"{trial}: forward used {used}. They are neither trained nor saved")
@@ -96,7 +96,7 @@ def batches_of_one_and_none(trial: ModelTrial) -> None:
 
 @check_models(hint="compute each row independently: no batch statistics while acting, and no mixing of the batch axis")
 def rows_are_independent(trial: ModelTrial) -> None:
-    """The results of a row do not depend on the other rows, or on their order."""
+    """A row's results depend neither on the other rows nor on the rows' order."""
     encoded = trial.encoded(6)
     whole = trial.run(encoded)
     for what, rows in (("in a different order", [3, 0, 5, 1, 4, 2]), ("with only one other", [4, 1])):
@@ -105,7 +105,7 @@ def rows_are_independent(trial: ModelTrial) -> None:
 
 @check_models(hint="cast obs_flat to the weights' dtype: observations have their space's dtype")
 def takes_bytes_and_floats(trial: ModelTrial) -> None:
-    """Observations can be uint8 or float32."""
+    """Observations can be passed as uint8 or float32."""
     part, box = trial.part, trial.example.obs
     if isinstance(box, spaces.Box) and box.dtype in (np.uint8, np.float32):
         high, dtype = (1.0, np.float32) if box.dtype == np.uint8 else (255, np.uint8)
@@ -142,7 +142,7 @@ def describes_what_is_built(trial: ModelTrial) -> None:
 
 
 def innermost(policy: Policy) -> ModelV2:
-    """Return the trunk in a policy's model."""
+    """Return the trunk inside a policy's model."""
     model = policy.model
     while (found := inner_model(model)) is not None:
         model = found
@@ -154,7 +154,7 @@ def innermost(policy: Policy) -> ModelV2:
     hint="store layers as attributes, tensors as parameters, and lists in nn.ModuleList; do not build unused layers",
 )
 def every_weight_is_trained(trial: ModelTrial) -> None:
-    """Every weight that forward reads is found, and a step on outputs, log density and value changes each of them."""
+    """The model lists every weight that forward reads, and a step on outputs, log density and value changes all."""
     check_trained(trial)
 
 
@@ -240,7 +240,7 @@ def saved_and_restored(trial: ModelTrial) -> None:
     where=lambda part: len(part.frameworks) > 1,
 )
 def frameworks_agree(one: ModelTrial, two: ModelTrial) -> None:
-    """With copied weights, every framework gives the same outputs."""
+    """After weights are copied between them, all frameworks give the same outputs."""
     set_weights_of(two.policy.model, weights_of(one.policy.model))
     encoded = one.encoded(4)
     where = f"{one}: {one.policy.framework} and {two.policy.framework} with the same weights"
@@ -273,7 +273,7 @@ def traced_equals_eager(trial: ModelTrial) -> None:
     hint="let evaluate's pass (is_training=True) return the same as acting, except for dropout and similar layers",
 )
 def evaluates_batches(trial: ModelTrial) -> None:
-    """Scoring stored actions returns a density and a value for each row, including for sequences."""
+    """Scoring stored actions returns a density and a value for each row, also for sequences."""
     scores = trial.policy.evaluate(trial.batch())
     for name in ("logp", "entropy", "value"):
         if (tensor := getattr(scores, name)) is not None:

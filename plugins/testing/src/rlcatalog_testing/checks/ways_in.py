@@ -1,4 +1,4 @@
-"""Checks that parts can be chosen: by name, switch or class, or because no listed part fits."""
+"""Checks that parts can be chosen by name, by switch or by class, or because no listed part fits."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ KINDS = ("trunk", "memory", "head", "action_dist", "preprocessor", "filter", "en
 def has_a_way_in(part: Part) -> None:
     """The part can be chosen by its name, its switch or the class of a space, or because no listed part fits.
 
-    If it declares a switch, the switch alone selects it.
+    If the part declares a switch, the switch alone selects the part.
     """
     if kind_of(part.component) == "action_codec":
         ways = {"class" for _ in action_trials(part)}  # there is a space of one of its classes
@@ -39,7 +39,7 @@ def has_a_way_in(part: Part) -> None:
 
 
 def _is_looked_up(part: Part) -> set[str]:
-    """Return the ways in which lookups for the examples choose the part."""
+    """Return the ways in which the examples' lookups choose the part."""
     catalog, declaration = _as_users_have_it(part), part.component.declaration
     name = NAMING.get(kind_of(part.component), "custom_model")
     found, reader = set(), replace(part, catalog=catalog)
@@ -69,7 +69,7 @@ def _wraps(part: Part) -> set[str]:
 
 
 def _as_users_have_it(part: Part) -> Catalog:
-    """Return the catalog without the kit's preference for the part's distribution."""
+    """Return the catalog without the conformance kit's preference for the part's distribution."""
     catalog, own = part.catalog, part.component.distribution
     prefer = tuple(name for name in catalog.prefer if name != own)
     return part.once("unpreferred", lambda: Catalog(catalog.entry_points, environ=catalog.environ, prefer=prefer))

@@ -20,7 +20,7 @@ STANDARD = ("CartPole-v1", "Pendulum-v1")
 
 
 def environments(part: Part) -> Iterator[tuple[Part, Any, Mapping[str, Any]]]:
-    """Yield the part, a new environment for it, and a config; close all environments afterwards.
+    """Yield the part, a new environment for the part, and a config; close all environments afterwards.
 
     Raises:
         AssertionError: It matches no environment.
@@ -69,7 +69,7 @@ check_wrappers = partial(check, "env_wrapper", each=environments)
 
 @check_wrappers(hint="return a new wrapper around env, and do not modify env")
 def applied_twice_is_once(part: Part, env: Any, config: Mapping[str, Any]) -> None:
-    """A second wrapping has no effect, and the first does not modify the inner environment."""
+    """Wrapping an environment again has no effect, and wrapping does not modify the inner environment."""
     before = env.observation_space, env.action_space
     once = part.catalog.wrap_env(env, config)
     spaces = once.observation_space, once.action_space
@@ -93,7 +93,7 @@ def wrapped_environments_conform(part: Part, env: Any, config: Mapping[str, Any]
     hint="let match() return Match(None, why) for other environments: it is called for every environment",
 )
 def leaves_others_alone(part: Part) -> None:
-    """It does not wrap CartPole, unless CartPole is among its examples."""
+    """The wrapper leaves CartPole unwrapped, unless CartPole is among its examples."""
     plain = [env.spec and env.spec.id for _, env, config in environments(part) if not config]
     if part.component.declaration.examples and "CartPole-v1" in plain:
         raise NotApplicable("CartPole is among its examples")
