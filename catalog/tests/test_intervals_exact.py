@@ -139,5 +139,5 @@ def test_bounds_of_a_space_that_cannot_be_are_refused_by_their_place():
     with pytest.raises(UnsupportedSpaceError, match=r"found \[-inf, inf\] at \[0\]"):
         read_bounds(wide, "Beta")
     for space in (spaces.Box(0, 5, (2,), np.int32), spaces.Discrete(3)):
-        with pytest.raises(UnsupportedSpaceError, match="Beta supports only a Box of floats, found "):
+        with pytest.raises(UnsupportedSpaceError, match="Beta needs a Box of floats, found "):
             read_bounds(SpaceInfo.read(space), "Beta")

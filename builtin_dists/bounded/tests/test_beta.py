@@ -327,7 +327,7 @@ def test_a_policy_with_beta_actions(framework, cls, shape):
 def test_beta_refuses_what_it_cannot_serve_with_typed_errors(cls):
     with pytest.raises(UnsupportedSpaceError, match=r"^action: Beta needs finite bounds.*at \[1, 0\]"):
         cls.required_model_output_shape(spaces.Box(np.float32([[0], [-np.inf]]), np.float32([[1], [1]])), {})
-    with pytest.raises(UnsupportedSpaceError, match="Beta supports only a Box of floats, found Discrete"):
+    with pytest.raises(UnsupportedSpaceError, match="Beta needs a Box of floats, found Discrete"):
         cls.required_model_output_shape(spaces.Discrete(3), {})
     with pytest.raises(ConfigError, match="low must be below high"):
         make(cls, low=1.0, high=1.0)

@@ -78,7 +78,7 @@ def test_squashing_needs_finite_bounds(cls, box):
 
 @frameworks
 def test_squashing_refuses_other_spaces_and_bounds_with_typed_errors(cls):
-    with pytest.raises(UnsupportedSpaceError, match="SquashedGaussian supports only a Box of floats, found Discrete"):
+    with pytest.raises(UnsupportedSpaceError, match="SquashedGaussian needs a Box of floats, found Discrete"):
         cls.required_model_output_shape(spaces.Discrete(3), {})
     with pytest.raises(ConfigError, match="low must be below high"):
         cls(INPUTS, None, 1.0, 1.0)

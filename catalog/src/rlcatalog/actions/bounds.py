@@ -55,7 +55,7 @@ def read_bounds(action: SpaceInfo, name: str) -> tuple[Array, Array]:
     if action.is_empty:
         raise action.without_values(name)
     if action.kind != "box" or not (action.dtype or "").startswith("float"):
-        raise UnsupportedSpaceError(f"{action.path}: {name} supports only a Box of floats, found {action.describe()}.")
+        raise UnsupportedSpaceError(f"{action.path}: {name} needs a Box of floats, found {action.describe()}.")
     with np.errstate(over="ignore"):
         low, high = (np.array(bound, np.float32).reshape(-1) for bound in (action.low, action.high))
     fine = _fine(low, high)

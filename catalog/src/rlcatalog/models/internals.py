@@ -156,7 +156,7 @@ class RecurrentContract:
             cls.value_function = _in_row_order(own)  # type: ignore[attr-defined]
 
     def forward_rnn(self, inputs: Tensor, state: list[Any], seq_lens: Tensor) -> tuple[Any, list[Any]]:
-        """Compute a batch of sequences.
+        """Compute the outputs for a batch of sequences.
 
         Args:
             inputs: Observations `[B, T, obs_size]` (`[T, B, obs_size]` when time-major).
@@ -165,8 +165,8 @@ class RecurrentContract:
 
         Returns:
             Outputs `[B, T, num_outputs]` (`[T, B, num_outputs]` when time-major) and the new state tensors `[B, ...]`.
-            If `value_function` computes values from tensors stored here, it also returns them in this order. rlcatalog
-            reorders outputs and values from `[T, B]` to the order of the batch.
+            If `value_function` computes values from tensors stored in this method, it also returns them in this order.
+            rlcatalog reorders outputs and values from `[T, B]` to the order of the batch.
         """
         raise NotImplementedError(f"{type(self).__name__} must implement forward_rnn(inputs, state, seq_lens).")
 
