@@ -100,7 +100,7 @@ def add_time_dimension(rows: Tensor, seq_lens: Tensor, *, time_major: bool = Fal
 
 
 def sequences_of(seq_lens: Any) -> int:
-    """Return the number of sequences; for a tensor, in a form that traces and exports leave open."""
+    """Return the number of sequences; for a tensor, in a form that stays dynamic in traces and exports."""
     return seq_lens.shape[0] if isinstance(seq_lens, Tensor) else len(seq_lens)
 
 
