@@ -1,4 +1,4 @@
-"""Declarations: the command of this package."""
+"""Declarations: this package's command."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ class StopAt(Callback):
         self.target, self.evaluated = target, evaluated
 
     def on_update(self, algo: OnPolicy, result: dict[str, Any]) -> None:
-        """End the run if the mean return of an evaluation, or of 100 training episodes, reaches the target."""
+        """End the run if the mean return in an evaluation, or over 100 training episodes, reaches the target."""
         if self.evaluated:
             what, mean = "an evaluation", result.get("evaluation", {}).get("return_mean")
         else:
@@ -203,7 +203,7 @@ class Checkpoints(Callback):
             self._write(algo)
 
     def on_end(self, algo: OnPolicy, error: BaseException | None) -> None:
-        """Write the final state or, after an error, the last copy."""
+        """Write the final state, or, after an error, the last copy of the state."""
         if self._last is None:
             return
         if error is None:

@@ -171,7 +171,7 @@ def warn_of_other_draws(state: Mapping[str, Any], acting: Policy) -> None:
     lost = state["randomness"]["policy"].keys() - acting.random_state().keys()
     if lost and isinstance(acting, Frozen):
         warn_caller(
-            f"the run collected with a frozen policy, which is not possible here: {acting.reason}. It continues with"
+            f"the run used a frozen policy to collect, which is not possible here: {acting.reason}. It continues with"
             " the policy itself, which draws different actions.",
             ResumeWarning,
         )

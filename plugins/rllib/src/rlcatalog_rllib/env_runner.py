@@ -47,7 +47,7 @@ class _Telling:
         return super().apply(func, *args, **kwargs)  # type: ignore[misc]
 
     def get_spaces(self) -> dict[str, Any]:
-        """Return the spaces of the environment and the module, or the error instead."""
+        """Return the environment's and the module's spaces, or the error in place of them."""
         if self._failure is not None:
             return {_FAILURE: self._failure}
         found: dict[str, Any] = super().get_spaces()  # type: ignore[misc]

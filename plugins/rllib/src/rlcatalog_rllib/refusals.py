@@ -100,7 +100,7 @@ def check_config(config: Any, models: Mapping[str, Any]) -> str:
     if not (config.enable_rl_module_and_learner and config.enable_env_runner_and_connector_v2):
         raise NotServedError(
             "RLlib's old API stack is not supported: keep enable_rl_module_and_learner and"
-            " enable_env_runner_and_connector_v2 of config.api_stack(...) at True."
+            " enable_env_runner_and_connector_v2 set to True in config.api_stack(...)."
         )
     if getattr(config, "noisy", False):
         raise NotServedError("noisy=True: RLlib's new API stack has no noisy layers, so only epsilon would explore.")

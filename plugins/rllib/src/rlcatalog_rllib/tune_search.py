@@ -28,7 +28,7 @@ def search_options(model: Mapping[str, Any]) -> dict[str, list[Any]]:
     for key, value in model.items():
         if isinstance(value, Function):
             raise ConfigError(
-                f"model: {key} is a tune.sample_from, whose values are unknown in advance. Pass Tune a function that"
+                f"model: {key} is a tune.sample_from, whose values are not known in advance. Pass Tune a function that"
                 " calls rlcatalog_rllib.configure with the trial's values."
             )
         if isinstance(value, Domain):

@@ -74,7 +74,7 @@ def _single(field: int, number: float) -> bytes:
 
 
 def _varint(number: int) -> bytes:
-    """Encode a number >= 0 in groups of 7 bits, lowest first; all groups except the last have the 8th bit set."""
+    """Encode a number >= 0 in groups of 7 bits, lowest first; the 8th bit is set in all groups except the last."""
     found = bytearray()
     while number > 127:
         found.append(number & 127 | 128)

@@ -121,7 +121,7 @@ def numbers(row: Mapping[str, Any]) -> dict[str, float]:
 
 
 class MetricsFile:
-    """`metrics.jsonl`: each row as a line of JSON; NaN and infinity are null.
+    """`metrics.jsonl`: one line of JSON per row; NaN and infinity become null.
 
     Args:
         folder: The run's folder.

@@ -18,7 +18,7 @@ def one_hot(x: Any, space: Space[Any]) -> Any:
     """Return Discrete values `[...]` as float one-hots, or MultiDiscrete values `[..., k]` as joined float one-hots.
 
     Args:
-        x: Values that start at 0.
+        x: Integer values, which start at 0.
         space: A Discrete or MultiDiscrete.
 
     Raises:
