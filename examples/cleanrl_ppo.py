@@ -40,7 +40,7 @@ class Agent(nn.Module):
 
 
 def main() -> None:
-    """Train, and print recent episodes' mean return."""
+    """Train, and print the mean return of recent episodes."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--env", default="CartPole-v1")
     parser.add_argument("--seed", type=int, default=0)

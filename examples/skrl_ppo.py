@@ -48,7 +48,7 @@ class ActorCritic(CategoricalMixin, DeterministicMixin, Model):
 
 
 def main() -> None:
-    """Train, and print recent episodes' mean return."""
+    """Train, and print the mean return of recent episodes."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--env", default="CartPole-v1")
     parser.add_argument("--iterations", type=int, default=60, help=f"of {NUM_ENVS * LENGTH} steps")

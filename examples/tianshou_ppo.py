@@ -42,7 +42,7 @@ class Part(nn.Module):
 
 
 def main() -> None:
-    """Train, and print recent episodes' mean return."""
+    """Train, and print the mean return of recent episodes."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--env", default="CartPole-v1")
     parser.add_argument("--iterations", type=int, default=60, help=f"of {STEPS} steps")

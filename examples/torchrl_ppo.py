@@ -25,7 +25,7 @@ from rlcatalog_torch import actor_critic
 
 
 def main() -> None:
-    """Train a policy and print its mean return."""
+    """Train and print the mean return."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--env", default="CartPole-v1")
     parser.add_argument("--iterations", type=int, default=60)

@@ -363,7 +363,7 @@ def test_each_value_of_a_space_counts_its_own_range(kit, space, lens):
         (spaces.Box(-np.inf, np.inf, (2,), np.int16), "action: MultiCategorical needs a lower and an upper bound"),
         (spaces.Box(0, 50_000, (2,), np.int32), "would need 100,002 logits, more than 100,000; narrow its bounds"),
         (spaces.Box(np.iinfo(np.int64).min + 1, np.iinfo(np.int64).max - 1, (1,), np.int64), "more than 100,000"),
-        (spaces.Box(0, 1, (2,)), "takes MultiDiscrete or a Box of integers, found"),
+        (spaces.Box(0, 1, (2,)), "requires a MultiDiscrete or a Box of integers, found"),
         (spaces.MultiDiscrete([99_999, 2]), "would need 100,001 logits"),
     ],
 )
