@@ -86,7 +86,7 @@ def test_one_number_stands_for_all_dimensions():
 
 def test_bounds_of_another_size_are_refused():
     for low, high in ((hashable_bound([0, 0]), 1.0), (-1.0, hashable_bound([1, 1]))):
-        with pytest.raises(ConfigError, match=r"low and high must be numbers or have 3 values, found \["):
+        with pytest.raises(ConfigError, match=r"low and high must be numbers or have 3 values; found \["):
             interval(low, high, 3, "float32")
 
 
