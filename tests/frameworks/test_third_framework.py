@@ -97,7 +97,7 @@ def test_a_policy_acts_in_it(catalog):
 
 def test_what_it_cannot_do_is_refused_by_type(catalog):
     policy = rlcatalog.build(SPACE, ACTIONS, {}, "toy", catalog=catalog)
-    assert policy.freeze().reason == "no installed package does this for framework='toy'"
+    assert policy.freeze().reason == "no installed package supports this for framework='toy'"
     with pytest.raises(NotServedError, match=r"'lstm'.*has no code for framework='toy'"):
         isolated_catalog(*PARTS, "rlcatalog-lstm").registry.get("model", "lstm").load("toy")
 
