@@ -249,7 +249,7 @@ class BoundDistribution:
 
 
 def sized_by(size: Callable[[SpaceInfo, Mapping[str, Any]], int]) -> Callable[..., int]:
-    """Return the method `required_model_output_shape` for a class whose declaration has this `size`."""
+    """Return a `required_model_output_shape` method for a class whose declaration has this `size`."""
 
     def required_model_output_shape(action_space: Any, model_config: Mapping[str, Any] | None = None) -> int:
         return size(SpaceInfo.read(action_space, "action"), model_config or {})

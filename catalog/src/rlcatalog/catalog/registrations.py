@@ -31,9 +31,9 @@ def register_model(
 
     Args:
         name: The name.
-        cls: The model class, or a plain module as a class, an instance or a function that creates one. None: return a
-            decorator.
-        slot: `"trunk"`, `"memory"` or `"head"`; None takes it from the class.
+        cls: The model class, or a plain module as a class, an instance or a function that creates one. If None, the
+            method returns a decorator.
+        slot: `"trunk"`, `"memory"` or `"head"`; if None, the class's own slot.
         match: A function that returns whether, how well and why the class fits a request. If None, the class is chosen
             only by name or by its switch.
         switch: Config key that turns the class on.

@@ -233,7 +233,7 @@ def _slot_section(slot: str, data: Mapping[str, Any], first: Sequence[Row], most
 
 
 def _losers(choice: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return name and reason for each candidate that was not chosen, which means all except the first."""
+    """Return the name and reason for each candidate that was not chosen, which means all except the first."""
     losers = choice["candidates"][choice["chosen"] is not None :]
     return [(part["name"], f"{part['reason']} ({_source(part)})") for part in losers]
 

@@ -1,10 +1,10 @@
 """Selection rule: which component fills a slot. The first step that finds a component decides.
 
-1. The component that the config names, by its name or by a switch that is on. 2. A component that the running program
-registered with a `match` function, regardless of its rank. 3. The listed part with the best rank. The listed parts are
-the parts in the public index and of preferred
-   distributions, which win ties. A part for a space class that its package defines competes with them.
-4. The best rank of all other parts, only in slots that cannot stay empty.
+1. The component that the config names, by its name or by a switch that is on.
+2. A component that the running program registered with a `match` function, regardless of its rank.
+3. The listed component with the best rank. Listed components are the ones in the public index and the ones from
+   preferred distributions, which win ties. A component for a space class that its package defines competes with them.
+4. The best rank of all other components, only in slots that cannot stay empty.
 
 Therefore, installing an unlisted package never changes what a config builds. A component for a more derived space class
 takes precedence over one with a better rank.

@@ -25,7 +25,7 @@ class Sheet:
         title: The title.
         facts: Label and text of each line above the tables.
         tables: Title → rows. The first row names the columns; it is empty for a table without column names. A table
-            without other rows is left out.
+            without other rows is omitted.
         notes: Label and text of each line below the tables.
         most: Maximum number of rows shown per table.
     """
@@ -57,7 +57,7 @@ class Sheet:
         return f"<div><p><b>{_escape(self.title)}</b></p>{_html_list(self.facts)}{tables}{_html_list(self.notes)}</div>"
 
     def _shown(self) -> Iterator[tuple[str, Row, list[Row]]]:
-        """Yield each table's title, header and rows, as single lines and cut to a readable number of rows."""
+        """Yield each table's title, header and rows, as single lines, cut to a readable number of rows."""
         for title, (header, *rows) in self.tables.items():
             shown = [
                 (*(one_line(cell, _CELL) for cell in cells), one_line(last, _LINE))

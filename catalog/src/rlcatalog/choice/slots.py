@@ -69,7 +69,7 @@ class Slots:
         ]  # fmt: skip
 
     def named(self, kind: str, value: str | type | None) -> Component | None:
-        """Return the component that a config value names or, as a class, contains; None for None."""
+        """Return the component for a name or class from a config; None for None."""
         if isinstance(value, str):
             return self.registry.get(kind, value)
         return None if value is None else in_process(kind, value)
@@ -81,7 +81,7 @@ class Slots:
         return Choice(component, why, ((component, Match(None, why)),))
 
     def _refuse_missing(self, slot: str, request: Request, among: Collection[str] | None = None) -> None:
-        """Raise an error if a slot has a component in the index whose package is unusable; `among` limits them."""
+        """Raise an error if an indexed component for a slot has an unusable package; `among` limits the components."""
         info = request.space_for(slot)
         if slot in MODEL_SLOTS:  # by the shape of its input, or by whether that has parts
             what = f"the {slot}" if info.path == "obs" else f"{info.path}: the {slot}"

@@ -114,7 +114,7 @@ class PolicyParts(Protocol):
 
 
 class Backend(Protocol):
-    """Code that acts and scores actions with a policy in one framework."""
+    """Code of one framework that acts with a policy and scores its actions."""
 
     def act(
         self, obs: Array | Tensor, views: Mapping[str, Any], memory: tuple[Array, ...], mask: Array | Tensor | None,

@@ -66,7 +66,7 @@ def require_framework(framework: str, distribution: str = "rlcatalog") -> None:
 
 
 def framework_of(cls: type) -> FrameworkSpec | None:
-    """Return the framework that a class or its nearest such base belongs to; None for NumPy arrays."""
+    """Return the framework of a class or of its nearest base that has one; None for NumPy arrays."""
     known = {package: spec for spec in frameworks().values() for package in (spec.module, *spec.packages)}
     roots = (base.__module__.partition(".")[0] for base in cls.__mro__)
     return next((known[root] for root in roots if root in known), None)

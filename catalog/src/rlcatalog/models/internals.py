@@ -64,7 +64,7 @@ class ModelInternals:
         return model.forward(inputs, state, seq_lens)
 
     def check_trace(self, model: ModelV2, what: str) -> None:
-        """Raise a `StaleOutputError` if the last call belongs to a finished trace. There need not have been a call."""
+        """Raise a `StaleOutputError` if the last call, if any, belongs to a finished trace."""
 
     def hold(self, model: ModelV2, models: Mapping[str, Any]) -> None:
         """Record the models inside a model; `assemble` calls it after construction.

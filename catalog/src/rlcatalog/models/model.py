@@ -76,10 +76,10 @@ class ModelV2:
 
         Args:
             input_dict: `"obs"` (structured), `"obs_flat"` `[B, size]`, `"is_training"`, `"seq_lens"` for sequences, and
-                requested views. Acting adds `"single_steps"`, because each row is a sequence of one step.
-                `Policy.values` adds `"values_only"`, because no action is chosen and a mask need not allow any.
-                `Policy.evaluate` adds `"outputs_only"` for sequences, because it ignores the returned state, which can
-                be an empty list. All three are True. `Policy.evaluate` pads a sequence with copies of its last step.
+                requested views. Acting adds `"single_steps"`, which means that each row is a sequence of one step.
+                `Policy.values` adds `"values_only"`: no action is chosen, so a mask need not allow any. For sequences,
+                `Policy.evaluate` adds `"outputs_only"`: it ignores the returned state, which can be an empty list. All
+                three are True. `Policy.evaluate` pads a sequence with copies of its last step.
             state: State tensors `[B, ...]`, one for each array that `get_initial_state()` returns.
             seq_lens: Sequence lengths `[B]`, int32, or None.
 

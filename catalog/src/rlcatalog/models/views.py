@@ -22,7 +22,7 @@ class ViewRequirement:
         shift: Time steps relative to the current one: a number, a list, or a range `"from:to"` or `"from:to:step"` with
             both ends included (`"-3:0"` is -3, -2, -1, 0).
         index: Accepted for RLlib's signature.
-        batch_repeat_value: Number of steps that share one value of the view; for example, a sequence has one state.
+        batch_repeat_value: Number of steps that share one value of the view, such as a whole sequence for a state.
         used_for_compute_actions: Whether `act` needs it.
         used_for_training: Whether training needs it.
 

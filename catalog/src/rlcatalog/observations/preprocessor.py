@@ -188,8 +188,8 @@ class Preprocessor:
     def lowered(self) -> Callable[[Any, TensorOps], Any] | None:
         """Return `encode(x, ops)`, which encodes a tensor `[B, *shape]` like `encode_batch`.
 
-        `ops` are the tensor library's `TensorOps`. Exported policies use it. If it returns None, which is the default,
-        the exported policy expects encoded observations.
+        `ops` is the tensor library's `TensorOps`. Exported policies use this function. If it returns None, which is the
+        default, the exported policy expects encoded observations.
         """
         return None
 

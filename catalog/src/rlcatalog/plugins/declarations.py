@@ -212,7 +212,7 @@ class Declaration:
         provided.leave(self)
 
     def describe_clash(self, entry: str, other: Any) -> str:
-        """Return the description of the problem if another declaration has this entry."""
+        """Describe the problem that another declaration already has this entry."""
         return f"{self.kind} {entry!r} already exists; use another name."
 
     @property

@@ -161,7 +161,7 @@ def _keys(struct: type) -> tuple[str, ...]:
 
 
 def unknown_key(component: Component, declared: Collection[str]) -> DeclarationError | None:
-    """Return the error for naming an undeclared config key, or None. Keys of absent packages are accepted.
+    """Return the error for an undeclared config key in a declaration, or None. Absent packages' keys are accepted.
 
     Args:
         component: The component.

@@ -37,8 +37,8 @@ def build(
             one: torch, then tf.
         model: The model to use, as under `"custom_model"` in the config: a name, a class, or a plain `torch.nn.Module`
             or `keras.Layer` (its class, an instance or a function that creates one).
-        env: An environment whose spaces to use, after wrapping with `wrap_env`, in place of the two space arguments: an
-            id, a class, a function, an environment or a vector environment. The policy then acts on observations from
+        env: An environment to take the spaces from, after `wrap_env`, instead of the two space arguments: an id, a
+            class, a function, an environment or a vector environment. The policy then acts on observations from
             `policy.wrap_env(env)`.
         catalog: The catalog that chooses the components. If None, the process's default catalog.
         pins: Choices of an earlier lookup to repeat.

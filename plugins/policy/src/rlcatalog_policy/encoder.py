@@ -91,7 +91,7 @@ class Encoder:
         filters: Whether to also create the filter that the lookup chose.
 
     Attributes:
-        preprocessor: Encodes observations; if the model does not see masks, without them.
+        preprocessor: Encodes observations, omitting their masks if the model does not see them.
         masks: Reads action masks.
         mask_apart: Whether the mask is removed before the preprocessor runs.
         filter: The filter after the preprocessor, or None.

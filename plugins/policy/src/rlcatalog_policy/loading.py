@@ -8,8 +8,8 @@ Memory use is bounded by the lengths of the files or, for small files, by fixed 
   (`Stage.weights`).
 - Before an array is read, the model's names, shapes and dtypes must match the header's.
 
-Memory for a component that does not declare its weights, such as a custom class, is not bounded. Its errors, including
-out-of-memory errors, become a `SavedPolicyError`.
+Memory for a component that does not declare its weights, such as a custom class, is not bounded. Errors in it,
+including out-of-memory errors, become a `SavedPolicyError`.
 """
 
 from __future__ import annotations
