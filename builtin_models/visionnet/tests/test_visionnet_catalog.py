@@ -165,8 +165,8 @@ REFUSED = {
         {"conv_filters": [[16, 8, 4], [32, 4, 2]]},
         "config key 'conv_filters': this list does not fit images of size 84x84x4: the output of the last"
         " convolution is 9x9 instead of 1x1. Layer by layer: image 84x84x4 -> conv 1 (8x8/4 same, relu) 21x21x16"
-        " -> conv 2 (4x4/2 valid, relu) 9x9x32. This list fits: [[16, [8, 8], 4], [32, [4, 4], 2], [256, [11, 11], 1]]. Or"
-        " set conv_flatten=True.",
+        " -> conv 2 (4x4/2 valid, relu) 9x9x32. This list fits: [[16, [8, 8], 4], [32, [4, 4], 2], [256, [11, 11], 1]]."
+        " Or set conv_flatten=True.",
     ),
     "a last kernel for another size": (
         {"conv_filters": [[16, 8, 4], [32, 4, 2], [64, 9, 1]]},
