@@ -249,7 +249,7 @@ def test_wrong_arguments_are_refused(kit):
         multi(kit, lens=None)
     with pytest.raises(ConfigError, match=r"each at least 1; found \(9, 0\)"):
         multi(kit, lens=(9, 0))
-    with pytest.raises(ModelContractError, match=r"takes inputs \[B, 5\], found \(7, 9\)"):
+    with pytest.raises(ModelContractError, match=r"requires inputs \[B, 5\], found \(7, 9\)"):
         multi(kit, lens=(3, 2))
     with pytest.raises(ModelContractError, match="input_lens differ"):
         multi(kit).kl(multi(kit, lens=EQUAL))

@@ -214,7 +214,11 @@ class Silent(Witness):
     ("cls", "kind", "said"),
     [
         (Recurrent, NotServedError, r"^obs\['speed'\]: Recurrent has a state, but the net for a part sees"),
-        (LooksBack, NotServedError, r"^obs\['speed'\]: LooksBack requests the views \['prev_rewards'\]; a net for"),
+        (
+            LooksBack,
+            NotServedError,
+            r"^obs\['speed'\]: LooksBack requests the views \['prev_rewards'\], but the net for",
+        ),
         (Silent, ModelContractError, r"^Silent was built as a trunk for .*, but did not set self"),
         (torch.nn.Identity, ModelContractError, "must be a subclass of rlcatalog_torch.TorchModelV2"),
     ],

@@ -155,7 +155,9 @@ def test_embeddings_serve_one_output_per_action(head, framework, asked, said):
 def test_a_mask_that_models_see_as_one_hots_is_refused(head, framework):
     space = spaces.Dict({"action_mask": spaces.MultiDiscrete([2] * 5), "x": head.place})
     rlcatalog.build(space, head.actions, head.small, framework)  # kept apart, it does no harm
-    with pytest.raises(ConfigError, match=r"obs\['action_mask'\]: models see .* as one-hots.*MultiBinary or Box"):
+    with pytest.raises(
+        ConfigError, match=r"obs\['action_mask'\]: models see .* as one-hot vectors.*MultiBinary or Box"
+    ):
         head.model(framework, space)
     assert head.model(framework, space, {"use_parametric": False})[0].num_outputs == 5
 

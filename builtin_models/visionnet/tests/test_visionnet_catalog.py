@@ -163,10 +163,10 @@ def test_it_can_be_built_directly_on_any_box_of_rank_three():
 REFUSED = {
     "too little": (
         {"conv_filters": [[16, 8, 4], [32, 4, 2]]},
-        "config key 'conv_filters': this list does not fit images of size 84x84x4: the last convolution leaves 9x9"
-        " instead of 1x1. Layer by layer: image 84x84x4 -> conv 1 (8x8/4 same, relu) 21x21x16 -> conv 2 (4x4/2 valid,"
-        " relu) 9x9x32. This list fits: [[16, [8, 8], 4], [32, [4, 4], 2], [256, [11, 11], 1]]. Or set"
-        " conv_flatten=True.",
+        "config key 'conv_filters': this list does not fit images of size 84x84x4: the output of the last"
+        " convolution is 9x9 instead of 1x1. Layer by layer: image 84x84x4 -> conv 1 (8x8/4 same, relu) 21x21x16"
+        " -> conv 2 (4x4/2 valid, relu) 9x9x32. This list fits: [[16, [8, 8], 4], [32, [4, 4], 2], [256, [11, 11], 1]]."
+        " Or set conv_flatten=True.",
     ),
     "a last kernel for another size": (
         {"conv_filters": [[16, 8, 4], [32, 4, 2], [64, 9, 1]]},
@@ -199,8 +199,8 @@ REFUSED = {
     "a flat list": ({"conv_filters": [16, 8, 4]}, "entry 0 must be"),
     "no layer to resize": (
         {"conv_filters": [[16, 8, 4]], "conv_flatten": True, "no_final_linear": True},
-        "no_final_linear makes the last layer the output, but the last convolution leaves 20x20x16 instead of 1x1. Add"
-        " post_fcnet_hiddens, or convolutions that reduce the image to 1x1.",
+        "no_final_linear makes the last layer the output, but the output of the last convolution is 20x20x16 instead"
+        " of 1x1. Add post_fcnet_hiddens, or convolutions that reduce the image to 1x1.",
     ),
     "a scale that says nothing": (
         {"image_scale": True},

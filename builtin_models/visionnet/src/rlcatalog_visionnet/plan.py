@@ -62,8 +62,8 @@ def plan(config: Mapping[str, Any], shape: Sequence[int] | None, num_outputs: in
     if num_outputs is not None and not dense and read_config(config, KernelConfig).no_final_linear:
         if not isinstance(last, ConvSpec) or last.size != (1, 1):
             raise ConfigError(
-                "no_final_linear makes the last layer the output, but the last convolution's output is "
-                f"{by((*last.size, last.channels))} instead of 1x1. Add post_fcnet_hiddens, or convolutions that"
+                "no_final_linear makes the last layer the output, but the output of the last convolution"
+                f" is {by((*last.size, last.channels))} instead of 1x1. Add post_fcnet_hiddens, or convolutions that"
                 " reduce the image to 1x1."
             )
         logits, layers = last, layers[:-1]
@@ -127,7 +127,7 @@ def _check(convs: list[ConvSpec], filters: list[Filter], image: tuple[int, int, 
     if min(last.size) < 1:
         what = f"kernel {by(last.kernel)} of conv {len(convs)} does not fit into {by(last.size_in)}"
     else:
-        what = f"the last convolution leaves {by(last.size)} instead of 1x1"
+        what = f"the output of the last convolution is {by(last.size)} instead of 1x1"
     name, works = "this list", convolutions.working_list(filters, image[:2], padding)
     if isinstance(asked, str):
         name, works = f"the preset {asked!r}", convolutions.derived(image[:2], None)
