@@ -137,19 +137,34 @@ def test_a_stepper_keeps_the_state_as_the_policy_s_does(remembering, mode):
         done = rng.random(3) < 0.3
 
 
-def test_an_actor_finds_the_ends_of_episodes_of_a_vector_environment(tmp_path):
-    env = gym.make_vec("CartPole-v1", 2)
-    path = tmp_path / "pole.pt2"
-    policy = rlcatalog.build(env.single_observation_space, env.single_action_space, {"fcnet_hiddens": [4]}, "torch")
-    policy.export(path)
-    stepper = rlcatalog.Actor(path, seed=0).stepper(env)
-    obs, _ = env.reset(seed=0)
-    done, ended = None, 0
-    for _ in range(80):
-        obs, _, terminated, truncated, _ = env.step(stepper.step(obs, done=done).action)
-        done = terminated | truncated
-        ended += done.sum()
-    assert ended > 2
+class Short(gym.Env):
+    """Episodes of about four steps."""
+
+    observation_space, action_space = VECTOR, Discrete(3)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.np_random.uniform(-1, 1, 3).astype(np.float32), {}
+
+    def step(self, action):
+        return self.reset()[0], float(action), self.np_random.random() < 0.25, False, {}
+
+
+def test_an_actor_finds_the_ends_of_episodes_of_a_vector_environment(remembering):
+    policy, path = remembering
+    steppers, env = {}, gym.vector.SyncVectorEnv([Short] * 2)
+    for one in (policy, rlcatalog.Actor(path, seed=0)):
+        stepper = one.stepper(env)
+        obs, _ = env.reset(seed=0)
+        done, reward, values, ended = None, None, [], 0
+        for _ in range(20):
+            step = stepper.step(obs, done=done, prev_reward=reward, explore=False)
+            values.append(step.value)
+            obs, reward, done, _, _ = env.step(step.action)
+            ended += done.sum()
+        assert ended > 2
+        steppers[one] = values
+    np.testing.assert_allclose(*steppers.values(), rtol=1e-5, atol=1e-5)
 
 
 class Halve(rlcatalog.Filter):
@@ -296,10 +311,16 @@ def test_log_gamma_is_pytorch_s():
 # --- other formats and frameworks ------------------------------------------------------------------------------------
 
 
-def test_a_program_of_pytorch_s_acts_as_its_policy(tmp_path):
+def test_the_command_writes_a_program_of_pytorch_that_acts_as_the_saved_policy(tmp_path, capsys):
+    from rlcatalog_cli import main
+
     policy = rlcatalog.build(VECTOR, Box(-1, 2, (2,), np.float32), REMEMBERING, "torch")
-    policy.export(tmp_path / "policy.pt2")
-    actor, state, other = rlcatalog.Actor(tmp_path / "policy.pt2"), None, None
+    policy.save(tmp_path / "run" / "policy")
+    with pytest.raises(SystemExit) as left:
+        main(["export", str(tmp_path / "run"), "--format", "torch"])
+    assert left.value.code == 0
+    assert "policy.pt2: inputs obs, " in capsys.readouterr().out
+    actor, state, other = rlcatalog.Actor(tmp_path / "run" / "policy.pt2"), None, None
     for _ in range(3):
         obs = np.random.default_rng(0).uniform(-1, 1, (1, 3)).astype(np.float32)
         reward = np.ones(1)
@@ -326,15 +347,3 @@ def test_a_policy_of_tensorflow_s_is_exported_from_its_own_graph(tmp_path):
         np.testing.assert_allclose(found.dist_inputs, step.dist_inputs, rtol=1e-5, atol=1e-5)
         np.testing.assert_allclose(found.value, step.value, rtol=1e-5, atol=1e-5)
         state, other = step.state, found.state
-
-
-def test_the_command_writes_a_file_of_a_saved_policy(tmp_path, masked, capsys):
-    from rlcatalog_cli import main
-
-    policy, _ = masked
-    policy.save(tmp_path / "run" / "policy")
-    with pytest.raises(SystemExit) as left:
-        main(["export", str(tmp_path / "run"), "--format", "torch"])
-    assert left.value.code == 0
-    assert "policy.pt2: inputs obs_v, mask, noise, deterministic; outputs action," in capsys.readouterr().out
-    assert rlcatalog.Actor(tmp_path / "run" / "policy.pt2").act([observation()]).action.shape == (1,)

@@ -164,29 +164,11 @@ def test_a_batch_of_mixed_lengths_equals_its_sequences_one_by_one(framework):
         np.testing.assert_allclose(gradient, apart[name], rtol=1e-3, atol=1e-4, err_msg=name)
 
 
-@pytest.mark.parametrize("memory", [None, pytest.param("lstm_past", marks=pytest.mark.attack), "attention_past"])
-def test_a_step_is_the_same_in_both_frameworks(memory):
-    """The same weights and rollout: the same losses, gradients and steps."""
-    config = {**SMALL, "minibatch_size": 51, "num_epochs": 1, "entropy_coeff": 0.01,
-              "model": MEMORIES[memory] if memory else PLAIN}  # fmt: skip
-    algos = [PPO(Walk, {**config, "framework": framework}) for framework in ("torch", "tf")]
-    weights = algos[0].policy.model.get_weights()
-    algos[1].policy.model.set_weights(weights)
-    batch = algos[0]._collector.collect(17).batch(0.9, 0.9)
-    batch["logp"] += np.random.default_rng(0).normal(scale=0.3, size=51).astype(np.float32)  # ratios away from 1
-    results = [algo._learner.update(batch, 1e-3) for algo in algos]
-    for name in ("policy_loss", "vf_loss", "entropy", "kl", "clip_fraction", "grad_norm"):
-        np.testing.assert_allclose(results[1][name], results[0][name], rtol=1e-4, atol=1e-5, err_msg=name)
-    moves = [{n: w - weights[n] for n, w in algo.policy.model.get_weights().items()} for algo in algos]
-    for name, move in moves[0].items():
-        assert np.linalg.norm(moves[1][name] - move) <= 1e-3 * np.linalg.norm(move), name
-
-
 @pytest.mark.parametrize(
     ("framework", "memory"),
     [
         *(("torch", memory) for memory in MEMORIES),
-        ("tf", "lstm_apart"),  # it is slow to trace; attention takes a step in the test before
+        ("tf", "lstm_apart"),  # it is slow to trace; attention takes a step in test_ppo_one_algorithm.py
         pytest.param("tf", "attention_past", marks=pytest.mark.attack),
     ],
 )

@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import threading
+from contextlib import contextmanager
 
 import gymnasium as gym
 import numpy as np
@@ -46,15 +47,32 @@ def users_nets(tmp_path_factory):
     default_catalog.cache_clear()
 
 
-@pytest.fixture(scope="module")
-def algo(local_ray, bench, users_nets):
-    """PPO with two environment runners and two learners, trained for two iterations; the last test kills a runner."""
-    config = bench.config("CartPole-v1", MODEL, runners=2, fragment=100, seed=0).learners(num_learners=2)
-    made = config.build_algo()
+@contextmanager
+def trained(bench, count):
+    """PPO with `count` environment runners and as many learners, trained for two iterations of 400 steps.
+
+    Each of these processes imports PyTorch and TensorFlow, which takes ten seconds: `make test` has one of a kind.
+    """
+    config = bench.config("CartPole-v1", MODEL, runners=count, fragment=200 // count, seed=0)
+    made = config.learners(num_learners=count).build_algo()
     for _ in range(2):
         made.train()
     yield made
     made.stop()
+
+
+@pytest.fixture(scope="module")
+def algo(local_ray, bench, users_nets):
+    """PPO with an environment runner and a learner."""
+    with trained(bench, 1) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def pairs(local_ray, bench, users_nets):
+    """PPO with two environment runners and two learners; the last test kills a runner."""
+    with trained(bench, 2) as made:
+        yield made
 
 
 def pids(algo):
@@ -66,8 +84,9 @@ def learned(runner):
     return int(runner._env_to_module[0].encoders["default_policy"].policy.filter.get_state()["n"])
 
 
-def test_parts_are_found_in_every_process(algo):
-    here = os.getpid()
+@pytest.mark.parametrize(("name", "count"), [("algo", 1), pytest.param("pairs", 2, marks=pytest.mark.attack)])
+def test_parts_are_found_in_every_process(request, name, count):
+    algo, here = request.getfixturevalue(name), os.getpid()
     found = algo.env_runner_group.foreach_env_runner(
         lambda r: (
             os.getpid(),
@@ -77,7 +96,7 @@ def test_parts_are_found_in_every_process(algo):
         ),
         local_env_runner=False,
     )
-    assert len({pid for pid, *_ in found} - {here}) == 2
+    assert len({pid for pid, *_ in found} - {here}) == count
     assert {name for _, name, _, _ in found} == {"Slim"}
     assert {width for *_, width in found} == {8}
     assert len({n for _, _, n, _ in found}) == 1  # they share what their filters learned
@@ -86,13 +105,13 @@ def test_parts_are_found_in_every_process(algo):
         lambda one: (os.getpid(), type(one.module["default_policy"].unwrapped().model).__name__)
     )
     names = [name.get() for name in names]
-    assert len({pid for pid, _ in names} - {here, *(pid for pid, *_ in found)}) == 2
+    assert len({pid for pid, _ in names} - {here, *(pid for pid, *_ in found)}) == count
     assert {name for _, name in names} == {"Slim"}
 
 
 def test_every_environment_runner_imports_triton_before_tensorflow(algo, import_order):
     orders = algo.env_runner_group.foreach_env_runner(import_order, local_env_runner=False)
-    assert orders == [["triton", "tensorflow"]] * 2
+    assert orders == [["triton", "tensorflow"]]
     assert algo.env_runner_group.num_remote_worker_restarts() == 0
 
 
@@ -110,7 +129,8 @@ print(json.dumps([step.raw_action.tolist(), step.dist_inputs.tolist()]))
 
 
 @pytest.mark.attack
-def test_the_exported_policy_acts_the_same_without_ray(algo, users_nets, tmp_path):
+def test_the_exported_policy_acts_the_same_without_ray(pairs, users_nets, tmp_path):
+    algo = pairs
     policy = to_policy(algo)
     policy.save(tmp_path / "policy")
     obs = np.random.default_rng(0).normal(0, 0.1, (9, 4)).astype(np.float32)
@@ -161,9 +181,10 @@ def test_a_checkpoint_brings_the_same_parts_back_and_another_environment_is_refu
     elsewhere.stop()
 
 
-def test_several_learners_keep_the_same_weights(algo):
+@pytest.mark.attack
+def test_several_learners_keep_the_same_weights(pairs):
     """Their processes import RLlib, and so TensorFlow, before anything of ours: triton is loaded apart."""
-    states = algo.learner_group.foreach_learner(lambda learner: learner.module["default_policy"].get_state())
+    states = pairs.learner_group.foreach_learner(lambda learner: learner.module["default_policy"].get_state())
     first, second = (state.get() for state in states)
     assert first.keys() == second.keys()
     for name, value in first.items():
@@ -171,7 +192,8 @@ def test_several_learners_keep_the_same_weights(algo):
 
 
 @pytest.mark.attack
-def test_a_killed_environment_runner_does_not_end_the_run(algo):
+def test_a_killed_environment_runner_does_not_end_the_run(pairs):
+    algo = pairs
     before = pids(algo)
     os.kill(before[0], signal.SIGKILL)
     steps = algo.train()["num_env_steps_sampled_lifetime"]

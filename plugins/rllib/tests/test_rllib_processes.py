@@ -43,6 +43,7 @@ def small(env="CartPole-v1", *, runners=0):
 # --- triton before TensorFlow ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.attack  # a learner of its own process trains in test_rllib_algorithms.py
 @pytest.mark.filterwarnings("ignore:.*WARN:UserWarning")  # Gymnasium of what Ray makes of the spaces
 def test_a_trial_of_ray_tune_trains(local_ray, tmp_path):
     """Its process imports RLlib, and so TensorFlow, before anything of ours: triton is loaded apart."""
@@ -54,9 +55,12 @@ def test_a_trial_of_ray_tune_trains(local_ray, tmp_path):
 
 @pytest.fixture
 def impostors(tmp_path):
-    """A folder with an empty triton, and a TensorFlow that notes whether triton was there, and is none."""
+    """A folder with an empty triton, and a TensorFlow that notes whether triton was there, and is none.
+
+    Nor is PyTorch one: RLlib is imported sooner without.
+    """
     noting = "import sys\nsys.asked = [*getattr(sys, 'asked', []), 'triton' in sys.modules]\nraise ImportError\n"
-    for name, text in {"triton": "", "tensorflow": noting}.items():
+    for name, text in {"triton": "", "tensorflow": noting, "torch": "raise ImportError\n"}.items():
         (tmp_path / f"{name}.py").write_text(text)
     return tmp_path
 
@@ -64,10 +68,11 @@ def impostors(tmp_path):
 def test_the_setup_hook_comes_before_rllib(local_ray, impostors):
     """As Ray's hook for a whole job, here set for one task alone; what its process imports first is RLlib."""
     from ray._private.ray_constants import WORKER_PROCESS_SETUP_HOOK_ENV_VAR
-    from ray.rllib.core.learner.torch.torch_learner import TorchLearner
 
     def first():
-        return TorchLearner and sys.asked
+        import ray.rllib  # noqa: F401
+
+        return sys.asked
 
     hook = {WORKER_PROCESS_SETUP_HOOK_ENV_VAR: "rlcatalog_rllib.prepare_worker", "PYTHONPATH": str(impostors)}
     asked = local_ray.get(local_ray.remote(first).options(runtime_env={"env_vars": hook}).remote())
@@ -112,17 +117,13 @@ def check_told(error, cause):
         ("exit", "none in the log, as after SIGKILL"),
     ],
 )
-def test_repeated_deaths_are_told_with_cause_and_log(local_ray, how, cause):
+def test_repeated_deaths_are_told_with_cause_and_log_until_a_process_gathers(local_ray, how, cause):
     actor = local_ray.remote(max_restarts=10, num_cpus=0)(Starts).remote(True, how)
     error = local_ray.get(actor.told.remote(), timeout=100)
+    ended = local_ray.get([actor.gather.remote() for _ in range(2 * LIMIT)])
     local_ray.kill(actor)
     check_told(error, cause)
-
-
-def test_a_process_that_has_gathered_ends_the_count(local_ray):
-    actor = local_ray.remote(num_cpus=0)(Starts).remote(False, "")
-    assert local_ray.get([actor.gather.remote() for _ in range(2 * LIMIT)]) == [None] * 2 * LIMIT
-    local_ray.kill(actor)
+    assert ended == [None] * 2 * LIMIT
 
 
 class Deadly(gym.Wrapper):

@@ -105,9 +105,10 @@ def start(folder, environ, *arguments):
                             text=True, process_group=0)  # fmt: skip
 
 
-@pytest.fixture
-def toy(environ, monkeypatch):
+@pytest.fixture(scope="module")
+def toy(environ):
     """Return the command in this process; its children are processes of the program."""
+    monkeypatch = pytest.MonkeyPatch()
     monkeypatch.setenv("PYTHONPATH", environ["PYTHONPATH"])
     monkeypatch.syspath_prepend(environ["PYTHONPATH"])
     app = typer.Typer()
@@ -118,7 +119,8 @@ def toy(environ, monkeypatch):
         line = ["toy", "CartPole-v1", f"--out={folder}", *arguments]
         return CliRunner().invoke(app, line, catch_exceptions=False).output
 
-    return run
+    yield run
+    monkeypatch.undo()
 
 
 def until(what, seconds=60):
@@ -225,16 +227,24 @@ def test_one_seed_and_several_are_an_error(option, message):
 # --- the runs --------------------------------------------------------------------------------------------------------
 
 
-def test_each_seed_has_a_process_and_a_folder_and_all_have_one_picture(toy, tmp_path):
-    folder = tmp_path / "run"
-    out = toy(folder, "--seeds=0,1", "--set", "a=b c", f"--record={tmp_path / 'data'}")
+@pytest.fixture(scope="module")
+def two(toy, tmp_path_factory):
+    """Return the folder of a run of two seeds with a thread per core, what it printed, and when each ran."""
+    folder = tmp_path_factory.mktemp("two") / "run"
+    more = ["--set", "a=b c", "--set=sleep=0.3", f"--record={folder.parent / 'data'}", f"--threads={usable_cores()}"]
+    out = toy(folder, "--seeds=0,1", *more)
+    return folder, out, [json.loads((folder / f"seed-{seed}/times.json").read_text()) for seed in (0, 1)]
+
+
+def test_each_seed_has_a_process_and_a_folder_and_all_have_one_picture(toy, two):
+    folder, out, _ = two
     names = {"learning_curves.png"} | {f"seed-{seed}{end}" for seed in range(2) for end in ("", ".log")}
     assert {path.name for path in folder.iterdir()} == names
     assert (folder / "learning_curves.png").read_bytes().startswith(b"\x89PNG")
     for seed in range(2):
         assert json.loads((folder / f"seed-{seed}/argv.json").read_text()) == [
-            "toy", f"--seed={seed}", f"--out={folder}/seed-{seed}", f"--record={tmp_path}/data/seed-{seed}",
-            "--set=a=b c", "--", "CartPole-v1",
+            "toy", f"--seed={seed}", f"--out={folder}/seed-{seed}", f"--record={folder.parent}/data/seed-{seed}",
+            "--set=a=b c", "--set=sleep=0.3", f"--threads={usable_cores()}", "--", "CartPole-v1",
         ]  # fmt: skip
         assert f"seed {seed}: 200 steps, mean return {seed + 2}.0" in out
         assert (folder / f"seed-{seed}.log").read_text() == "there\n"
@@ -271,11 +281,11 @@ def test_where_all_seeds_fail_there_is_no_picture(toy, tmp_path):
 @pytest.mark.skipif(
     not hasattr(os, "sched_setaffinity"), reason="this system does not say which cores a process may use"
 )
-def test_no_more_run_at_once_than_there_are_cores_for_their_threads(toy, tmp_path):
-    cores = len(os.sched_getaffinity(0))
-    out = toy(tmp_path / "one", "--seeds=0,1", f"--threads={cores}", "--set=sleep=0.3")
+def test_no_more_run_at_once_than_there_are_cores_for_their_threads(two):
+    _, out, times = two
+    assert usable_cores() == len(os.sched_getaffinity(0))
     assert out.startswith("2 seeds, 1 at once")
-    first, second = sorted(json.loads((tmp_path / f"one/seed-{seed}/times.json").read_text()) for seed in (0, 1))
+    first, second = sorted(times)
     assert first[1] <= second[0]
 
 
@@ -312,7 +322,7 @@ def test_a_second_signal_ends_the_runs_at_once(environ, tmp_path):
     until(lambda: log.exists() and log.read_text() == "there\n")
     child.send_signal(signal.SIGINT)
     until(saved.exists)
-    time.sleep(0.5)
+    time.sleep(0.2)
     assert child.poll() is None
     child.send_signal(signal.SIGINT)
     child.communicate(timeout=30)
