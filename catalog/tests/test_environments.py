@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import sys
+from types import SimpleNamespace
 
 import gymnasium as gym
 import numpy as np
@@ -10,6 +12,7 @@ import pytest
 
 import rlcatalog
 from rlcatalog.catalog import make_env
+from rlcatalog.choice.environments import look_here
 from rlcatalog.errors import ConfigError, ModelContractError, UnknownNameError
 
 #: Widths of the observation.
@@ -129,3 +132,69 @@ def test_what_is_no_environment_is_refused():
             make_env(wrong)
     with pytest.raises(ModelContractError, match=r"expected a gymnasium\.Env, found None"):
         rlcatalog.build(env=lambda: None)
+
+
+def test_a_class_and_an_object_with_the_spaces_of_a_vector_are_told_apart():
+    class Members(Sized):
+        single_action_space = gym.spaces.Discrete(2)
+
+    vector_like = SimpleNamespace(single_action_space=gym.spaces.Discrete(2))
+    assert make_env(vector_like) is vector_like
+    assert isinstance(make_env(Members), Members)
+
+
+def test_a_function_with_a_required_argument_gets_the_whole_config():
+    def make(config, size=SIZES[1]):
+        return Sized(size) if config == {} else Sized()
+
+    assert make_env(make).observation_space.shape == (5,)
+    assert make_env(make, {"size": 7}).observation_space.shape == (3,)
+
+
+# --- modules in the working folder ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """An empty working folder, with a search path of its own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path not in ("", ".")])
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("module", "files", "found"),
+    [
+        ("look_here_file", ["look_here_file.py"], True),
+        ("look_here_folder", ["look_here_folder/__init__.py"], True),
+        ("look_here_folder.inner", ["look_here_folder/__init__.py"], True),
+        ("look_here_none", ["another.py", "__init__.py", "look_here_none/another.py"], False),
+        ("look-here", ["look-here.py"], False),  # no name of a module
+        ("json", ["json.py"], False),  # another module has the name
+    ],
+)
+def test_the_working_folder_is_searched_for_a_module_that_is_there_and_nowhere_else(here, module, files, found):
+    for file in files:
+        (here / file).parent.mkdir(exist_ok=True)
+        (here / file).touch()
+    before = list(sys.path)
+    for _ in range(2):  # it is not added twice
+        look_here(module)
+        assert sys.path == ([*before, str(here)] if found else before)
+
+
+def test_an_id_may_name_a_module_in_the_working_folder(here):
+    text = "import gymnasium\ngymnasium.register('LookHere-v0', 'gymnasium.envs.classic_control:CartPoleEnv')\n"
+    (here / "look_here_envs.py").write_text(text)
+    assert make_env("look_here_envs:LookHere-v0").observation_space.shape == (4,)
+    gym.registry.pop("LookHere-v0")
+    del sys.modules["look_here_envs"]
+
+
+def test_an_unknown_id_says_how_to_import_its_package():
+    with pytest.raises(UnknownNameError, match="PACKAGE:NoSuchEnv-v0"):
+        make_env("NoSuchEnv-v0")
+    for named in ("json:NoSuchEnv-v0", "CartPole-v1"):  # a package is named; the environment refuses its argument
+        with pytest.raises(UnknownNameError) as raised:
+            make_env(named, {"no_such_argument": 3})
+        assert "PACKAGE" not in str(raised.value)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import gymnasium as gym
 import numpy as np
 import pytest
 
 import rlcatalog
 from rlcatalog import Catalog, EnvWrapperSpec, Match, Rank
+from rlcatalog.choice.environments import check_wrapped
 from rlcatalog.errors import ModelContractError, ObservationError, PluginError
 from rlcatalog.plugins.discovery import scan
 from rlcatalog_policy import loading
@@ -45,6 +48,12 @@ def fail(env, config):
 
 def nothing(env, config):
     return None
+
+
+def spaceless(env, config):
+    env = gym.Wrapper(env)
+    env.action_space = "left or right"
+    return env
 
 
 def only_cartpole(request):
@@ -119,6 +128,7 @@ def test_what_each_wrapper_said(catalog):
     [
         (fail, PluginError, r"env_wrapper 'fail' \(acme 1\.0\) raised RuntimeError: no such screen"),
         (nothing, ModelContractError, r"env_wrapper 'nothing' \(acme 1\.0\) must return an environment, found None"),
+        (spaceless, ModelContractError, r"env_wrapper 'spaceless' \(acme 1\.0\) .* found 'left or right'"),
     ],
 )
 def test_a_wrapper_that_fails_is_named(catalog, function, error, said):
@@ -161,3 +171,13 @@ def test_a_vector_environment_without_its_wrappers_is_refused(catalog):
         rlcatalog.build(env=envs, catalog=catalog)
     other = gym.make_vec("MountainCar-v0", num_envs=2, vectorization_mode="sync")
     assert rlcatalog.build(env=other, config={"fcnet_hiddens": [4]}, catalog=catalog).observation_space.shape == (2,)
+
+
+def test_the_first_member_of_a_vector_environment_stands_for_all(catalog):
+    catalog = catalog(double)
+    wrappers, config = catalog.slots.env_wrappers({}), catalog.parse_config({})
+    raw = gym.make("CartPole-v1")
+    check_wrapped(wrappers, SimpleNamespace(envs=[catalog.wrap_env(raw), raw]), config)
+    check_wrapped(wrappers, SimpleNamespace(), config)  # its members are in other processes
+    with pytest.raises(ModelContractError, match="'double'"):
+        check_wrapped(wrappers, SimpleNamespace(envs=[raw, catalog.wrap_env(raw)]), config)

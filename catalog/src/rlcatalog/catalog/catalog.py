@@ -16,7 +16,7 @@ from rlcatalog.choice import Pins, Resolution
 from rlcatalog.choice.environments import check_wrapped, make_env as make_env, wrap
 from rlcatalog.choice.selection import Verdict
 from rlcatalog.choice.slots import Slots
-from rlcatalog.config import KernelConfig, keys_of
+from rlcatalog.config import keys_of
 from rlcatalog.config.flat import FlatConfig
 from rlcatalog.config.key_table import default_of
 from rlcatalog.config.schema import Schema
@@ -180,8 +180,10 @@ class Catalog:
             if extension.declaration.reads:
                 return list(extension.declaration.reads)
         struct = self.registry.config_paths.get(component.declaration.config or "")
-        names = self.registry.key_names.get(struct or KernelConfig, {})
-        own = [names.get(k.name, k.name) for k in keys_of(struct)] if struct is not None else []
+        own: list[str] = []
+        if struct is not None:
+            names = self.registry.key_names.get(struct, {})
+            own = [names.get(key.name, key.name) for key in keys_of(struct)]
         return list(dict.fromkeys((*own, *component.declaration.named_keys)))
 
     # --- lookups ---------------------------------------------------------------------------------------------------
@@ -291,7 +293,7 @@ class Catalog:
         every = dict(defaults or {})
         fewer = [{name: value for name, value in every.items() if name != without} for without in every]
         for tried in [*filter(None, (every, *fewer)), None]:
-            key = config if tried is None else (config, tried)
+            key = config, tried
             try:
                 known: Resolution | None = None if pins is not None else recall(slots, what, spaces, key)
                 resolution = known or find_resolution(self, *spaces, config, framework, pins, tried)

@@ -30,7 +30,7 @@ def look_here(module: str) -> None:
     root, here = module.partition(".")[0], Path.cwd()
     if not root.isidentifier() or not ((here / f"{root}.py").is_file() or (here / root / "__init__.py").is_file()):
         return
-    if str(here) not in sys.path and importlib.util.find_spec(root) is None:
+    if importlib.util.find_spec(root) is None:
         sys.path.append(str(here))
 
 

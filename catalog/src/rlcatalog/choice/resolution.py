@@ -118,7 +118,7 @@ class Resolution:
     @property
     def action(self) -> SpaceInfo:
         """The action space."""
-        return self.request.action or self.request.obs  # a resolution has one
+        return self.request.space_for("action_dist")
 
     def components(self, *slots: str) -> dict[str, Component]:
         """Return the components in these slots, or in all slots; empty slots are omitted."""

@@ -21,7 +21,7 @@ from rlcatalog.plugins import Component, Match, Rank, Request
 from rlcatalog.spaces.action_codecs import package_of
 
 #: Slots that can stay empty.
-OPTIONAL = ("memory", "head", "env_wrapper")
+OPTIONAL = ("memory", "head")
 #: Slot → the config key that names its part.
 KEYS = {
     "preprocessor": "custom_preprocessor", "filter": "observation_filter", "action_dist": "custom_action_dist",
@@ -126,7 +126,7 @@ def _best(
     near = [v for v, distance in zip(matching, distances, strict=True) if distance == min(distances)]
     rank = max(match.rank for _, match in near if match.rank is not None)
     best = [(c, match) for c, match in near if match.rank == rank]
-    for distribution in prefer if len(best) > 1 else ():
+    for distribution in prefer:
         if preferred := [(c, match) for c, match in best if c.distribution == distribution]:
             best = preferred
             break
@@ -172,18 +172,18 @@ def _unasked(
     for c in candidates:
         if id(c) in known:
             continue
-        switch, key = c.switch, KEYS.get(slot)
-        ways = [f"{switch}=True"] if switch else [f"{key}={c.address!r}"] if key else []
+        switch = c.switch
+        way = f"{switch}=True" if switch else f"{KEYS[slot]}={c.address!r}"
         waits = c.declaration.match is None and not c.declaration.kinds  # because of its name or its switch
-        if c.is_third_party and not waits:
-            ways.append(f"RLCATALOG_PREFER_PLUGINS={c.distribution}")
+        if not waits:
+            way += f" or RLCATALOG_PREFER_PLUGINS={c.distribution}"
         if waits:
             why = f"{switch} is not set" if switch else "only chosen by name"
         elif chosen is None or slot in OPTIONAL:
             why = "is only selected by name or switch"
         else:
             why = f"not considered: {chosen.name!r} comes first"
-        yield c, Match(None, f"{why}; to choose it: {' or '.join(ways)}" if ways and c.is_third_party else why)
+        yield c, Match(None, f"{why}; to choose it: {way}" if c.is_third_party else why)
 
 
 def verdict(component: Component, request: Request) -> Match:
@@ -233,10 +233,10 @@ def _tie(slot: str, best: Sequence[tuple[Component, Match]], request: Request) -
 
 def _in_config(slot: str, component: Component, request: Request) -> list[str]:
     """Return how to resolve a tie in the config; components for subspaces have no config key."""
-    name, key = component.address, KEYS.get(slot)
-    if slot == "action_dist" and request.action is not None and request.action.path != "action":
-        return [f"name one in the config ({key}={{{request.action.path!r}: {name!r}}})"]
-    if slot != "action_dist" and (request.obs.path != "obs" or request.config.get(key or "") is not None):
+    name, key, path = component.address, KEYS[slot], request.space_for(slot).path
+    if slot == "action_dist" and path != "action":
+        return [f"name one in the config ({key}={{{path!r}: {name!r}}})"]
+    if slot != "action_dist" and (path != "obs" or request.config.get(key) is not None):
         return []
     return [f"name one in the config ({key}={name!r})"]
 
