@@ -106,7 +106,7 @@ def test_a_divergence_needs_the_same_parts_in_the_same_order(ar, framework):
     other = ar.dist_of(ar.build(space, framework, {"autoregressive_order": [2]}), obs)
     with pytest.raises(ModelContractError, match=r"same order, found action\[0\], action\[1\], action\[2\] here and"):
         one.kl(other)
-    with pytest.raises(ModelContractError, match="takes another AutoregressiveDistribution"):
+    with pytest.raises(ModelContractError, match="expects another AutoregressiveDistribution"):
         one.kl(one.layout.plain(one.inputs[:, : one.layout.params], None))
 
 

@@ -189,7 +189,7 @@ def test_the_catalogs_two_calls_give_parts_that_fit(ar, framework):
     np.testing.assert_allclose(ar.array(dist.sampled_action_logp()), ar.array(dist.logp(drawn)), rtol=1e-5)
     with pytest.raises(ModelContractError, match=rf"takes inputs \[B, {size}\], found shape \(5, 7\)"):
         dist_class(inputs[:, :7], model)
-    with pytest.raises(ModelContractError, match=rf"num_outputs=7; Tuple\(.*\) needs {size}, as ModelCatalog.get_act"):
+    with pytest.raises(ModelContractError, match=rf"num_outputs is 7, but Tuple\(.*\) needs {size}\. Pass"):
         ModelCatalog.get_model_v2(ar.OBS, PAIR, 7, {"use_autoregressive": True}, framework)
 
 

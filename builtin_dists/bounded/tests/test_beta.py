@@ -123,7 +123,7 @@ def test_the_estimate_of_the_beta_entropy_is_unbiased(cls):
 def test_beta_kl_needs_the_same_bounds(cls):
     with pytest.raises(ModelContractError, match="same bounds"):
         make(cls).kl(make(cls, low=LOW - 1))
-    with pytest.raises(ModelContractError, match="takes another Beta"):
+    with pytest.raises(ModelContractError, match="expects another Beta"):
         make(cls).kl(object())
 
 

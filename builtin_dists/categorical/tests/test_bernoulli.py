@@ -217,7 +217,7 @@ def test_what_is_stored_gives_the_same_numbers(kit):
 
 
 def test_another_kind_is_refused(kit):
-    with pytest.raises(ModelContractError, match="takes another Bernoulli"):
+    with pytest.raises(ModelContractError, match="expects another Bernoulli"):
         bits(kit).kl(None)
     with pytest.raises(UnsupportedSpaceError, match="Bernoulli requires a MultiBinary, found Discrete"):
         bits(kit).required_model_output_shape(spaces.Discrete(2))

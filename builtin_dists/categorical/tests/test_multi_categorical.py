@@ -253,7 +253,7 @@ def test_wrong_arguments_are_refused(kit):
         multi(kit, lens=(3, 2))
     with pytest.raises(ModelContractError, match="input_lens differ"):
         multi(kit).kl(multi(kit, lens=EQUAL))
-    with pytest.raises(ModelContractError, match="takes another MultiCategorical"):
+    with pytest.raises(ModelContractError, match="expects another MultiCategorical"):
         multi(kit).kl(kit.load("Bernoulli")(kit.tensor(LOGITS)))
 
 

@@ -121,5 +121,5 @@ def test_another_space_and_a_mask_are_refused_with_typed_errors(cls):
         cls.required_model_output_shape(spaces.Discrete(3), {})
     inputs = tensor(cls, INPUTS)
     assert cls.masked(inputs, np.ones((7, 0), bool)) is inputs
-    with pytest.raises(NotServedError, match=r"Deterministic does not support action masks, .* mask of 3 columns"):
+    with pytest.raises(NotServedError, match=r"Deterministic does not support action masks, .* mask with 3 columns"):
         cls.masked(inputs, np.ones((7, 3), bool))

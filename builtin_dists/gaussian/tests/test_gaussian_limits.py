@@ -95,5 +95,5 @@ def test_actions_of_another_size_are_refused(cls):
 def test_an_empty_mask_leaves_the_inputs_alone(cls):
     inputs = np.zeros((3, 4), np.float32)
     assert cls.masked(inputs, np.ones((3, 0), bool)) is inputs
-    with pytest.raises(NotServedError, match=r"DiagGaussian does not support action masks, .* mask of 4 columns"):
+    with pytest.raises(NotServedError, match=r"DiagGaussian does not support action masks, .* mask with 4 columns"):
         cls.masked(inputs, np.ones((3, 4), bool))

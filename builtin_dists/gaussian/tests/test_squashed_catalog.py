@@ -89,5 +89,5 @@ def test_squashing_refuses_other_spaces_and_bounds_with_typed_errors(cls):
 @frameworks
 def test_squashed_inputs_pass_an_empty_mask(cls):
     assert cls.masked(INPUTS, np.ones((7, 0), bool)) is INPUTS
-    with pytest.raises(NotServedError, match=r"SquashedGaussian does not support action masks, .* mask of 2 columns"):
+    with pytest.raises(NotServedError, match=r"SquashedGaussian does not support action masks, .* mask with 2 columns"):
         cls.masked(INPUTS, np.ones((7, 2), bool))

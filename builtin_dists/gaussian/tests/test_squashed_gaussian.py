@@ -131,7 +131,7 @@ def test_squashed_kl_is_that_of_the_normal_values_where_rllib_has_none(cls):
 def test_squashed_kl_needs_the_same_bounds(cls):
     with pytest.raises(ModelContractError, match="same bounds"):
         make(cls).kl(make(cls, low=LOW - 1))
-    with pytest.raises(ModelContractError, match="takes another SquashedGaussian"):
+    with pytest.raises(ModelContractError, match="expects another SquashedGaussian"):
         make(cls).kl(object())
 
 

@@ -225,7 +225,7 @@ def test_a_point_mass_of_the_program_says_so_too():
         has_density = False
 
     ModelCatalog.register_custom_action_dist("mean_alone", Mean)
-    with pytest.raises(NotServedError, match=r"action: PG learns .* and Mean has none"):
+    with pytest.raises(NotServedError, match=r"action: PG learns .*, but Mean has none"):
         PG(Steered, {**SMALL, "model": {"custom_action_dist": "mean_alone"}, "env_config": {"both": False}})
 
 

@@ -368,7 +368,7 @@ def test_a_mask_that_is_not_in_the_observation_is_said_once(algorithm, form):
         "batched": (Batched(2), long),
         "async": (Forbidding, {**long, "num_envs": 2, "vector": "async"}),
     }[form]
-    with pytest.warns(UnusedMaskWarning, match=r"action_masks\(\).*under 'action_mask' of a Dict") as caught:
+    with pytest.warns(UnusedMaskWarning, match=r"action_masks\(\).*under the key 'action_mask' of a Dict") as caught:
         algo = algorithm(env, config)
     assert len(caught) == 1
     algo.stop()

@@ -285,7 +285,7 @@ def same_kind(dist: ActionDistribution, other: ActionDistribution) -> None:
         ModelContractError: `other` is of a different kind.
     """
     if not isinstance(other, type(dist)):
-        raise ModelContractError(f"{type(dist).__name__}.kl() expects a {type(dist).__name__}, found {other!r}.")
+        raise ModelContractError(f"{type(dist).__name__}.kl() expects another {type(dist).__name__}, found {other!r}.")
 
 
 def entropy_of(dist: Any, flat: Callable[[Any], Any], asked: bool = True) -> tuple[Any, str]:
