@@ -27,8 +27,8 @@ rlcatalog chooses, using PPO, and is compared with Stable-Baselines3's own netwo
 Each trained policy plays 50 episodes. With PPO, it samples its actions as in training. With SAC, TD3 and DQN, it
 takes the most likely action. Tables show interquartile means over seeds with 95% bootstrap intervals. Differences are
 paired by seed and given as a percentage of the task's range, from random actions to the best return. The claim to be
-tested is that the lower end is at least {mark}%. An interval that contains 0 and reaches below {mark}% is undecided; the
-table estimates the number of seeds that would decide it. With fewer than {fewest} seeds, no claim is made.
+tested is that the lower end is at least {mark}%. An interval that contains 0 and reaches below {mark}% is undecided;
+the table estimates the number of seeds that would decide it. With fewer than {fewest} seeds, no claim is made.
 
 The probability of improvement is defined as in Agarwal et al. (2021): it is the share of pairs of runs, whatever their
 seeds, in which rlcatalog has the higher return. A tie counts as half. Costs are given in CPU seconds per 1,000
