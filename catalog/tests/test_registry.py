@@ -484,7 +484,7 @@ def test_a_framework_that_is_not_installed_names_the_extra(not_installed, framew
     with pytest.raises(MissingFrameworkError) as raised:
         require_framework(framework)
     assert str(raised.value) == (
-        f"framework={framework!r} needs the package {module!r}, which is not installed here."
+        f"framework={framework!r} needs the package {module!r}, which is not installed."
         f" Install it with: pip install 'rlcatalog[{framework}]'"
     )
 
