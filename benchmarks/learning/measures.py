@@ -19,7 +19,7 @@ FEWEST = 3
 
 
 class Estimate(NamedTuple):
-    """A point and the ends of its 95 % interval."""
+    """A point and the ends of its 95% interval."""
 
     point: float
     low: float
@@ -27,7 +27,7 @@ class Estimate(NamedTuple):
 
 
 def summary(returns: Array, low: float, high: float) -> dict[str, Estimate]:
-    """Return interquartile means with 95 % bootstrap intervals (Agarwal et al. 2021), and those of the difference.
+    """Return interquartile means with 95% bootstrap intervals (Agarwal et al. 2021), and those of the difference.
 
     Args:
         returns: Returns of seeds that both sides were trained with, `[seeds, 2]`: base and catalog.

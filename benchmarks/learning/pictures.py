@@ -29,7 +29,7 @@ def draw_differences(path: Path, rows: Sequence[tuple[str, Side, Estimate]]) -> 
     axes.axvline(0, color="gray", linewidth=1)
     axes.axvline(MARK, color="gray", linewidth=1, linestyle=":")
     axes.set_yticks(range(len(rows)), [label for label, *_ in reversed(rows)])
-    axes.set_xlabel("difference, percent of the task's range (95 % intervals)")
+    axes.set_xlabel("difference, percent of the task's range (95% intervals)")
     _save(fig, path)
 
 

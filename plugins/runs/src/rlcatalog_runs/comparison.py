@@ -146,7 +146,7 @@ def draw_groups(path: Path, groups: Sequence[Group], title: str) -> None:
     for text in below.get_texts():
         text.set_parse_math(False)  # names of settings, and their values
     if any(group.interval is not None for group in groups):
-        below.set_title("lines: interquartile mean over runs; bands: its 95 % interval", FontProperties(size="small"))
+        below.set_title("lines: interquartile mean over runs; bands: its 95% interval", FontProperties(size="small"))
     path.parent.mkdir(parents=True, exist_ok=True)
     _write_picture(path, figure)
 

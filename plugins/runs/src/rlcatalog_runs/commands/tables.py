@@ -84,7 +84,7 @@ def print_groups(groups: Sequence[comparison.Group]) -> None:
                 "runs": str(len(group.runs)),
                 "seeds": one_line(", ".join("-" if seed is None else str(seed) for seed in seeds), 40),
                 "final return": _number(group.middle[-1]),
-                "95 % interval": interval,
+                "95% interval": interval,
             }
         )
     _print_table(rows)
