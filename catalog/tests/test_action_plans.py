@@ -144,7 +144,7 @@ def test_parts_are_named_by_path(shared):
 @pytest.mark.parametrize(
     ("space", "config", "error", "said"),
     [
-        (TWO, {"custom_action_dist": "beta"}, UnsupportedSpaceError, "action: Beta takes .* found Discrete"),
+        (TWO, {"custom_action_dist": "beta"}, UnsupportedSpaceError, "action: Beta supports .* found Discrete"),
         (TWO, {"custom_action_dist": "multi_action"}, UnsupportedSpaceError, "parts of a Tuple or Dict, found Discr"),
         (spaces.Tuple([TWO, TWO]), {"custom_action_dist": "beta"}, UnsupportedSpaceError, "Beta|does not fit any part"),
         (BOX, {"custom_action_dist": "betta"}, UnknownNameError, "Unknown action dist 'betta'. Did you mean 'beta'"),

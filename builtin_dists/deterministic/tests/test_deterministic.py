@@ -117,7 +117,7 @@ def test_it_is_chosen_by_name_only(framework, cls):
 
 @frameworks
 def test_another_space_and_a_mask_are_refused_with_typed_errors(cls):
-    with pytest.raises(UnsupportedSpaceError, match="Deterministic supports only a Box of floats, found Discrete"):
+    with pytest.raises(UnsupportedSpaceError, match="Deterministic takes a Box of floats, found Discrete"):
         cls.required_model_output_shape(spaces.Discrete(3), {})
     inputs = tensor(cls, INPUTS)
     assert cls.masked(inputs, np.ones((7, 0), bool)) is inputs

@@ -27,5 +27,5 @@ def test_boxes_of_floats_need_a_value_for_each_number(cls):
     ids=lambda space: type(space).__name__ + str(space.dtype),
 )
 def test_other_spaces_are_refused(cls, space):
-    with pytest.raises(UnsupportedSpaceError, match="Deterministic supports only a Box of floats, found"):
+    with pytest.raises(UnsupportedSpaceError, match="Deterministic takes a Box of floats, found"):
         cls.required_model_output_shape(space, {})
