@@ -200,7 +200,7 @@ def test_a_damaged_state_is_refused(damage):
 
 
 def test_an_incomplete_state_is_refused():
-    with pytest.raises(SavedPolicyError, match=r"missing: \['m2'\], found: \['mean', 'n'\]"):
+    with pytest.raises(SavedPolicyError, match=r"missing \['m2'\], found \['mean', 'n'\]"):
         RunningStat.from_state({"n": np.array(0), "mean": np.zeros(2)})
 
 
