@@ -1,7 +1,7 @@
 """Structured observations with repeated fields, and a model that reads them, in PyTorch and TensorFlow.
 
-The environment shows a player and a varying number of enemies, each with a position, health and items. It rewards moves
-towards the nearest enemy. Run it with `python examples/complex_struct_space.py --framework tf`.
+An observation describes a player and a varying number of enemies, each with a position, health and items. Moves towards
+the nearest enemy are rewarded. Run the example with `python examples/complex_struct_space.py --framework tf`.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ $ make compare COMPARE_ARGS='--try 4096'      # test whether each kind of run wo
 
 Each finished run is one line of `benchmarks/learning/results.jsonl`, with its settings, seed, versions and CPU time.
 You can stop the command at any time: finished runs are kept, and the same command continues. An interrupted run starts
-again from the beginning; Stable-Baselines3 cannot resume exactly, so no engine resumes. Commands that run at the
+again from the beginning; because Stable-Baselines3 cannot resume exactly, no engine does. Commands that run at the
 same time never train the same run. The command runs at the lowest priority and prints how to pause it. Policies trained
 with rlcatalog-ppo are saved in `runs/learning`.
 

@@ -257,7 +257,7 @@ REFUSED = {
                      r" distributions by path"),
     "value without lstm": (PAIR, {**LSTM, "vf_share_layers": False, "vf_memory": "none"}, NotServedError,
                            r"vf_memory='none': AutoregressiveModel needs features of the same width .* The memory"
-                           r" has 5, the trunk"),
+                           r"'s have 5, the trunk"),
 }  # fmt: skip
 
 

@@ -21,5 +21,5 @@ def test_divergences_to_another_kind_are_refused(library):
     )
     for dist, other in ((dirichlet, beta), (beta, dirichlet), (dirichlet, look_alike), (beta, look_alike)):
         name = type(dist).__name__
-        with pytest.raises(ModelContractError, match=rf"{name}\.kl\(\) expects a {name}, found"):
+        with pytest.raises(ModelContractError, match=rf"{name}\.kl\(\) expects another {name}, found"):
             dist.kl(other)

@@ -220,7 +220,7 @@ class Returns(nn.Module):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda x: x[:, None], r"features \[B, F\]; found \w+ of shape \(2, 1, 6\)"),
+        (lambda x: x[:, None], r"features \[B, F\], found \w+ of shape \(2, 1, 6\)"),
         (lambda x: x[:, 0], r"found \w+ of shape \(2,\)"),
         (lambda x: x.mean(0), r"found \w+ of shape \(6,\)"),
         (lambda x: x[:1], r"found \w+ of shape \(1, 6\)"),

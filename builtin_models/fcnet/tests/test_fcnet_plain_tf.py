@@ -118,7 +118,7 @@ def test_a_module_that_takes_num_outputs_stands_alone():
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda x: x[:, None], r"features \[B, F\]; found \w+ of shape \(2, 1, 4\)"),
+        (lambda x: x[:, None], r"features \[B, F\], found \w+ of shape \(2, 1, 4\)"),
         (lambda x: tf.cast(x > 0, tf.int32), "floating-point features"),
         (lambda x: (x, [x]), r"found \w+ of shape \(2, 4\) and list of shape \(\).*has no state: set use_lstm"),
     ],

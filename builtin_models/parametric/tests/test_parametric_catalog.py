@@ -142,7 +142,7 @@ def test_what_is_refused_when_it_is_looked_up(case):
 
 
 def test_embeddings_alone_leave_nothing_to_see():
-    with pytest.raises(UnsupportedSpaceError, match=r"parametric takes 'avail_actions' and leaves nothing"):
+    with pytest.raises(UnsupportedSpaceError, match=r"parametric takes 'avail_actions' and leaves no entry"):
         explained(spaces.Dict({"avail_actions": spaces.Box(-1, 1, (5, 2))}), FIVE)
 
 

@@ -39,7 +39,7 @@ class Conditionals:
         self._source, self._is_choice, self._value, self._shift, self._scale = layout.encoding
 
     def canonical(self) -> Iterator[tuple[str, Any, tuple[int, ...] | None]]:
-        """Yield the canonical name, the variable, and the axes that transpose its value into the canonical layout."""
+        """Yield the canonical name, the variable, and its axis order in the canonical layout."""
         yield "actions", self.actions, (1, 0)
         yield "params", self.params, (1, 0)
         for i, layer in enumerate(self.hidden):

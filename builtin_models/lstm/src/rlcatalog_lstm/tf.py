@@ -68,7 +68,7 @@ class LSTMCell:
         return tf.cond(tf.equal(tf.shape(x)[0], tf.shape(seq_lens)[0]), step, sequences)  # type: ignore[no-any-return]
 
     def canonical(self) -> Iterator[tuple[str, Any, tuple[int, ...] | None]]:
-        """Yield the canonical name, the variable, and the axes that transpose its value into the canonical layout."""
+        """Yield the canonical name, the variable, and its axis order in the canonical layout."""
         yield "weight_ih", self.kernel, (1, 0)
         yield "weight_hh", self.recurrent, (1, 0)
         yield "bias", self.bias, None

@@ -58,7 +58,7 @@ class Conv:
         return tf.nn.bias_add(product, self.bias)
 
     def canonical(self) -> Named:
-        """Yield the canonical name, the variable, and the axes that transpose its value into the canonical layout."""
+        """Yield the canonical name, the variable, and its axis order in the canonical layout."""
         yield "weight", self.kernel, (3, 2, 0, 1)
         yield "bias", self.bias, None
 

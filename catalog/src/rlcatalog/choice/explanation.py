@@ -62,7 +62,7 @@ class Explanation:
         return provided.pipeline_svg(self.as_dict())
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the explanation as plain data, as printed by `--json`. All other output formats are made from it."""
+        """Return the explanation as plain data, as printed by `--json`. All other formats are generated from it."""
         resolution, steps = self.resolution, self.resolution.mask_steps
         return {
             "env": self.env or None,

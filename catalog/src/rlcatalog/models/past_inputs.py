@@ -46,7 +46,7 @@ class PastInputs:
         return cls(actions, rewards, actions * action_codec(info).input_width + rewards)
 
     def views(self) -> dict[str, ViewRequirement]:
-        """Return the views to request. They are zero for steps before the episode.
+        """Return the views to request. They are zero for steps before the start of the episode.
 
         Actions have the shape `[B, width]`, or `[B, n, width]` for n > 1, rewards `[B]` or `[B, n]`. Use
         `x.reshape(len(x), -1)` to get one flat row of values per sample.

@@ -169,7 +169,7 @@ class SpaceInfo:
             yield from child.walk()
 
     def describe(self) -> str:
-        """Return a short text for tables and messages, such as `Box(84, 84, 4) uint8`."""
+        """Return a short description for tables and messages, such as `Box(84, 84, 4) uint8`."""
         if (describe := _DESCRIBERS.get(self.kind)) is not None:
             return describe(self)
         if not self.children:

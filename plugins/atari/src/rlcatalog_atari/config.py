@@ -13,7 +13,7 @@ class AtariConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     preprocessor_pref: Annotated[
         Literal["deepmind", "rllib"] | None,
-        Meta(description='Atari: "deepmind" stacks gray frames, "rllib" scales pixels or RAM; None does neither'),
+        Meta(description='Atari: "deepmind" stacks grayscale frames, "rllib" scales pixels or RAM; None does neither'),
     ] = "deepmind"
     dim: Annotated[int, Meta(ge=1, description="height and width of Atari frames")] = 84
     framestack: Annotated[

@@ -1,4 +1,4 @@
-"""Functions for structures of spaces and values, as in RLlib's `space_utils`; a Dict's keys are sorted."""
+"""Functions for nested spaces and values, like RLlib's `space_utils`; Dict keys are sorted."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def load_rllib_weights(policy: Any, weights: Mapping[str, Any]) -> None:
 
     Raises:
         ModelContractError: Names have no counterpart, or shapes differ; the message lists both.
-        ConfigError: The config does not match RLlib's nets.
+        ConfigError: The config does not match RLlib's networks.
         NotServedError: The weights belong to several policies or to an attention net in TensorFlow, or are a list.
     """
     model = policy if isinstance(policy, ModelV2) else policy.model

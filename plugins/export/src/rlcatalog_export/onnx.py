@@ -1,4 +1,4 @@
-"""ONNX files for policies, which one function writes for all frameworks and onnxruntime runs."""
+"""ONNX export of policies: one function writes the files for all frameworks, and onnxruntime runs them."""
 
 from __future__ import annotations
 

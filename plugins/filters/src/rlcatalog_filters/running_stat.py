@@ -186,7 +186,7 @@ class RunningStat:
         """Return the object whose state `to_state` returned.
 
         Raises:
-            SavedPolicyError: The arrays are not the state of a filter.
+            SavedPolicyError: The arrays are not a valid filter state.
         """
         if missing := [name for name in ("n", "mean", "m2") if name not in state]:
             raise SavedPolicyError(f"these statistics are incomplete: missing {missing}, found {sorted(state)}.")

@@ -75,7 +75,7 @@ def config_with_model(config: Mapping[str, Any] | None, model: Any, way: str = "
             dictionary.
 
     Raises:
-        ConfigError: The model is a dictionary, or the config names a different model.
+        ConfigError: Either the model is a dictionary, or the config names a different model.
     """
     if model is None:
         return config

@@ -88,7 +88,7 @@ def write_file(folder: Path, name: str, data: bytes) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Write a folder's directory entries to disk, if the system supports this."""
+    """Flush a folder's directory entries to disk, if the system supports it."""
     with suppress(OSError):  # Windows cannot open folders, and some file systems cannot sync them
         handle = os.open(folder, os.O_RDONLY)
         try:

@@ -34,7 +34,7 @@ class History(NamedTuple):
     """The last steps of B episodes.
 
     Attributes:
-        windows: Column → its last values `[B, depth, ...]`, the newest last; zeros for steps before the episode.
+        windows: Column → its last values `[B, depth, ...]`, the newest last; zeros before the start of the episode.
         t: Number of steps taken in each episode, `[B]`; counted for models that request views.
     """
 

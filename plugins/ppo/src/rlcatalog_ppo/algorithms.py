@@ -89,7 +89,7 @@ class PGTrainer(_Trainer, PG):
 
 
 class A3CTrainer:
-    """Asynchronous variant of A2C, which is not supported.
+    """The asynchronous variant of A2C (not supported).
 
     Raises:
         NotServedError: Always; the message says why.

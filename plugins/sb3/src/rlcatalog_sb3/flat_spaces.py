@@ -107,9 +107,9 @@ def for_sb3(
     """
     if hasattr(env, "num_envs"):
         raise ModelContractError(
-            f"for_sb3: expected a single environment, found {type(env).__name__} with {env.num_envs}. Stable-Baselines3"
-            " needs its own kind of vector environment, with wrapped members: make_vec_env(MyEnv, n,"
-            " wrapper_class=for_sb3)."
+            f"for_sb3: expected a single environment, found a {type(env).__name__} with {env.num_envs}."
+            " Stable-Baselines3 needs its own kind of vector environment, with wrapped members:"
+            " make_vec_env(MyEnv, n, wrapper_class=for_sb3)."
         )
     wrapped = (default_catalog() if catalog is None else catalog).wrap_env(make_env(env), model_config)
     return FlattenSpaces(wrapped, model_config, catalog)

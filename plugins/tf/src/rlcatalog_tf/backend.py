@@ -69,7 +69,7 @@ class TFBackend:
     def act(
         self, obs: Any, views: Mapping[str, Any], memory: tuple[Array, ...], mask: Any, explore: bool
     ) -> tuple[Any, ...]:
-        """Return raw actions, logp, value or None, inputs and memory; if `obs` is a tensor, so are all but memory."""
+        """Return raw actions, logp, value or None, inputs (tensors if `obs` is one), and memory arrays."""
         if not len(obs):  # TensorFlow's compiled convolutions fail on empty batches
             mask = None if mask is None else tf.ones([1, *mask.shape[1:]], tf.bool)
             step = self.act(*self._one_row(obs, views), mask, explore)

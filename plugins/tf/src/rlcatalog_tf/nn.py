@@ -162,7 +162,7 @@ class Dense:
         return tf.nn.bias_add(tf.matmul(x, self.kernel), self.bias)
 
     def canonical(self) -> Iterator[tuple[str, Any, tuple[int, ...] | None]]:
-        """Yield the canonical name, the variable, and the axes that transpose its value into the canonical layout."""
+        """Yield the canonical name, the variable, and its axis order in the canonical layout."""
         yield "weight", self.kernel, (1, 0)
         yield "bias", self.bias, None
 

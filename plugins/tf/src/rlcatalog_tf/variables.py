@@ -5,7 +5,7 @@ names, such as "dense_3", contain a counter that differs between instances. The 
 of any class.
 
 An object that stores variables in a different layout than PyTorch defines `canonical()`. This method yields the name,
-the variable, and the axes that transpose its value into the canonical layout, or None. Common Keras layers get
+the variable, and the axis order that transposes its value into the canonical layout, or None. Common Keras layers get
 PyTorch's names and layouts (`rlcatalog_tf.keras_layouts`).
 """
 

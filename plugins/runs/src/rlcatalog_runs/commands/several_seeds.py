@@ -98,7 +98,7 @@ def train_seeds(
     Raises:
         RunFolderError: A folder contains a run, or another process is writing to it.
         FailedRunsError: Some runs failed; all others have ended.
-        Exit: A signal asked the command to stop.
+        Exit: The command received a stop signal.
     """
     for seed in seeds:
         refuse_taken(folder / f"seed-{seed}", overwrite)
@@ -183,7 +183,7 @@ def _all(seeds: Sequence[int], start: Callable[[int], _Child], at_once: int, qui
     """Run all seeds to the end, and return a dict from failed seeds to errors.
 
     Raises:
-        Interrupted: A signal asked the command to stop, and all runs have ended.
+        Interrupted: The command received a stop signal, and all runs have ended.
     """
     waiting, tasks, pauses = list(seeds), dict[_Child, TaskID](), itertools.count()
     errors: dict[int, str] = {}

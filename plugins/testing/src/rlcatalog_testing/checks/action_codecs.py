@@ -81,7 +81,7 @@ check_action_codecs = partial(check, "action_codec", each=action_trials)
 
 @check_action_codecs(hint="let invert undo adapt, or raise NotServedError if that is impossible")
 def actions_are_inverted(trial: ActionTrial) -> None:
-    """Converting a raw action into an environment action and back gives the same raw action, and vice versa."""
+    """Converting a raw action to an environment action and back returns the original, in both directions."""
     codec = trial.codec
     try:
         raw = codec.invert(stack(codec.info, trial.actions))
