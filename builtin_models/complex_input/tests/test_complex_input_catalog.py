@@ -140,7 +140,8 @@ def test_a_model_that_is_no_trunk_is_refused(fresh_catalog):
     catalog.register(ModelSpec("recall", {"torch": "nowhere:Recall"}, "a memory", slot="memory"))
     said = refusal(catalog, ConfigError, {"obs['speed']": "recall"})
     assert said == (
-        "input_nets: for \"obs['speed']\": 'recall' is a memory, not a trunk. Name a model that takes observations as input."
+        "input_nets: for \"obs['speed']\": 'recall' is a memory, not a trunk."
+        " Name a model that takes observations as input."
     )
 
 
