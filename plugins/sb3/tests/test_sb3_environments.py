@@ -57,9 +57,7 @@ def test_several_are_made_of_a_class():
 
 def test_a_vector_environment_is_refused():
     for envs, name in ((SyncVectorEnv([Pair] * 2), "SyncVectorEnv"), (make_vec_env("CartPole-v1", 2), "DummyVecEnv")):
-        with pytest.raises(
-            ModelContractError, match=rf"found a {name} with 2\..*make_vec_env\(MyEnv, n, wrapper"
-        ):
+        with pytest.raises(ModelContractError, match=rf"found a {name} with 2\..*make_vec_env\(MyEnv, n, wrapper"):
             for_sb3(envs)
     with pytest.raises(ConfigError, match=r"env: expected a Gymnasium id, .*; found None"):
         for_sb3(None)
