@@ -171,7 +171,8 @@ def test_a_switch_that_is_off_is_read_and_one_that_is_on_must_have_an_effect(cat
 
 
 def test_a_memory_reads_its_keys_and_makes_some_of_the_trunks_idle(catalog):
-    config = {"max_seq_len": 5, "no_final_linear": True, "vf_memory": "none", "fcnet_hiddens": [4]}
+    config = {"max_seq_len": 5, "no_final_linear": True, "vf_memory": "none", "fcnet_hiddens": [4],
+              "check_observations": "always"}  # fmt: skip
     assert set(unread(catalog, {**config, "use_lstm": True})) == {"no_final_linear"}
     assert set(unread(catalog, config)) == {"max_seq_len", "vf_memory"}
     other = component("other", reads=("fcnet_hiddens", "no_final_linear"))  # it may have a state itself
