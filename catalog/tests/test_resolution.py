@@ -147,7 +147,7 @@ def test_each_part_pins_keys_for_the_observation_that_it_sees(catalog):
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("answer", ["a", ["a"], {1: 2}, {"a": 1, 2: 3}], ids=repr)
+@pytest.mark.parametrize("answer", ["a", ["ab"], {1: 2}, {"a": 1, 2: 3}], ids=repr)
 def test_keys_that_are_no_dict_of_texts_are_the_parts_fault(catalog, answer):
     resolution = with_parts(resolved(catalog), pinning("trunk", answer))
     with pytest.raises(PartError, match=r"model 'trunk' \(acme 1\.0\): its pinned_keys function returned"):
