@@ -255,6 +255,16 @@ def test_a_space_is_encoded_for_the_models_that_need_it(parts, model, space, enc
     assert request.encoded_shape == inner.shape
 
 
+def test_numbers_are_not_encoded_for_a_plain_module_whatever_the_config_says(parts):
+    twice = type("Twice", (Own,), {"_init_shape": lambda self, space, options: (6,)})
+    config = {"custom_model": "plain", "custom_preprocessor": twice}
+    assert asked_of(parts, TWO, config)[1].encoded_shape == (6,)
+    assert asked_of(parts, BOX, config)[1].encoded_shape == (3,)
+    index = Discrete(4)
+    index.original_space, index.preprocessor = TWO, parts.preprocessor_for(TWO)
+    assert asked_of(parts, index, {"custom_model": "plain"})[0].obs_space is index  # a preprocessor made it
+
+
 def test_a_default_model_is_used_unless_the_config_names_one(parts):
     default_model = type("Default", (Torch,), {})
     assert asked_of(parts, BOX)[0].parts[0].component.name == "net"

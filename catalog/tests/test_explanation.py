@@ -200,6 +200,7 @@ def test_long_lists_are_cut_to_24_lines_unless_all_are_wanted(count):
     for title, own in (("preprocessor: none", 0), ("model: net", 1)):
         cut, whole = (sections_of(data, whole=whole)[title].lines[own:] for whole in (False, True))
         assert len(whole) == count
+        assert sections_of(data)[title].lines[own:] == cut
         assert len(cut) == min(count, 25)
         assert cut[:23] == whole[:23]
         assert [line for line in cut if line[0].startswith("...")] == (

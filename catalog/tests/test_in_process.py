@@ -154,7 +154,9 @@ def test_a_distribution_class_serves_its_framework_or_all():
     ],
 )
 def test_a_frameworks_class_or_a_function_is_adapted(source, num_inputs, by):
-    (framework, cls), *more = in_process("action_dist", source, num_inputs=num_inputs).objects.items()
+    made = in_process("action_dist", source, num_inputs=num_inputs)
+    assert (made.declaration.composite, made.declaration.wraps_default) == (False, False)
+    (framework, cls), *more = made.objects.items()
     assert more == []
     assert framework == by
     assert cls.adapted == (by, source, num_inputs)

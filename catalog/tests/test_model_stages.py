@@ -142,8 +142,9 @@ def test_trunk_and_memory_are_described_for_what_the_head_leaves():
 @pytest.mark.parametrize(
     "stages",
     [
-        "none", None, {"a": Stage("a", ())}, ["a"], [Stage("a", ()), "b"], [Stage(3, ())], [Stage("a", (-1,))],
-        [Stage("a", (2.0,))], [Stage("a", (2, "3"))], [Stage("a", (2,), -1)], [Stage("a", (2,), 1.5)],
+        "none", None, {"a": Stage("a", ())}, {Stage("a", ()): "a"}, ["a"], [Stage("a", ()), "b"],
+        [Stage(3, ())], [Stage("a", (-1,))], [Stage("a", (2.0,))], [Stage("a", (2, "3"))],
+        [Stage("a", (2,), -1)], [Stage("a", (2,), 1.5)],
         [Stage("a", (2,), 3), Stage("b", (0.5,))], [type("Mine", (Stage,), {})("a", ())],
     ],
     ids=repr,

@@ -147,7 +147,7 @@ def test_each_part_pins_keys_for_the_observation_that_it_sees(catalog):
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("answer", ["a", ["a"], {1: 2}, {"a": 1, 2: 3}], ids=repr)
+@pytest.mark.parametrize("answer", ["a", ["ab"], {1: 2}, {"a": 1, 2: 3}], ids=repr)
 def test_keys_that_are_no_dict_of_texts_are_the_parts_fault(catalog, answer):
     resolution = with_parts(resolved(catalog), pinning("trunk", answer))
     with pytest.raises(PartError, match=r"model 'trunk' \(acme 1\.0\): its pinned_keys function returned"):
@@ -171,7 +171,8 @@ def test_a_switch_that_is_off_is_read_and_one_that_is_on_must_have_an_effect(cat
 
 
 def test_a_memory_reads_its_keys_and_makes_some_of_the_trunks_idle(catalog):
-    config = {"max_seq_len": 5, "no_final_linear": True, "vf_memory": "none", "fcnet_hiddens": [4]}
+    config = {"max_seq_len": 5, "no_final_linear": True, "vf_memory": "none", "fcnet_hiddens": [4],
+              "check_observations": "always"}  # fmt: skip
     assert set(unread(catalog, {**config, "use_lstm": True})) == {"no_final_linear"}
     assert set(unread(catalog, config)) == {"max_seq_len", "vf_memory"}
     other = component("other", reads=("fcnet_hiddens", "no_final_linear"))  # it may have a state itself

@@ -272,3 +272,4 @@ def test_a_tie_names_the_config_key_where_there_is_one(slot, make, obs, action, 
     text = tie(slot, *candidates, request=request, prefer=["acme"])
     assert ("name one in the config" in text) == (way is not None)
     assert way is None or f"({way})" in text
+    assert ": ." not in text  # no empty list of options

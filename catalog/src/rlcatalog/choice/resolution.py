@@ -182,7 +182,7 @@ class Resolution:
                 else:
                     del left[key]
         for key, others in READ_BESIDE.items():
-            if key in given and not any(self.request.config[other] for other in others):
+            if not any(self.request.config[other] for other in others):
                 left[key] = " or ".join(others)
         left |= {key: idle[key] for key in given if key in idle}
         return {key: left[key] for key in given if key in left}
@@ -229,7 +229,6 @@ def model_stages(
     # The value may have a separate trunk and memory below the head.
     has_own_value = num_outputs is not None and any(slot_of(part) != "trunk" for part in filled)
     apart = has_own_value and not request.config["vf_share_layers"]
-    bare = apart and request.config["vf_memory"] == "none"
     stages: list[Stage] = []
     beside: list[Stage] = []
     width: int | None = None
@@ -246,7 +245,7 @@ def model_stages(
         stages += own
         shape = described[-1].shape if described else None
         width = shape[-1] if shape else None
-        if apart and slot != "head" and not (bare and slot == "memory"):
+        if apart and slot != "head" and not (slot == "memory" and request.config["vf_memory"] == "none"):
             beside += [replace(stage, name=f"value, {stage.name}") for stage in own]
             value_width = width
     if apart and slot_of(filled[-1]) != "head":
