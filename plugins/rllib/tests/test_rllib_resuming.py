@@ -31,7 +31,7 @@ def rows(folder):
     return [json.loads(line)["timesteps_total"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.attack), signal.SIGTERM])
 def test_a_run_that_is_asked_to_end_is_kept_and_goes_on(number, local_ray, tmp_path, monkeypatch):
     train, trained = Algorithm.train, []
 
