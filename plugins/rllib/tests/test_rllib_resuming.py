@@ -19,6 +19,7 @@ from rlcatalog_cli.app import make_app
 from rlcatalog_runs.checkpoints import checkpoint_steps, checkpoints_of
 from rlcatalog_runs.records import read_record
 
+pytestmark = pytest.mark.usefixtures("blank_curves")
 TINY = ["--env-runners", "0", "--envs", "2", "--model", "fcnet_hiddens=[8]", "--set", "train_batch_size_per_learner=64",
         "--set", "minibatch_size=32", "--set", "num_epochs=1"]  # fmt: skip
 

@@ -27,6 +27,7 @@ from rlcatalog_sb3.checkpoints import CheckpointCallback, restore
 from rlcatalog_sb3.engine import SB3Options
 from rlcatalog_sb3.flat_spaces import for_sb3
 
+pytestmark = pytest.mark.usefixtures("blank_curves")
 SMALL = {"fcnet_hiddens": [8]}
 SETTINGS = {
     "PPO": ["--envs", "2", "--set", "n_steps=32", "--set", "batch_size=32", "--set", "n_epochs=1"],
