@@ -302,17 +302,21 @@ def test_a_declared_command_runs(tmp_path, install):
     install(tmp_path, "polite-plugin", source)
     clean = {key: value for key, value in os.environ.items() if not key.startswith(("RLCATALOG_", "PYTHON"))}
 
-    def run(*arguments):
-        return subprocess.run(
-            [sys.executable, "-m", "rlcatalog_cli", *arguments],
-            env=clean | {"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, timeout=60, check=False,
+    def run(*commands):
+        """Run commands one after another in one process; return what each printed."""
+        code = "import json, sys\nfrom rlcatalog_cli import main\nfor arguments in json.loads(sys.argv[1]):\n"
+        code += "    try: main(arguments)\n    except SystemExit as end: print(end.code, end='\\0')"
+        done = subprocess.run(
+            [sys.executable, "-c", code, json.dumps(commands)],
+            env=clean | {"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, timeout=60, check=True,
         )  # fmt: skip
+        return done.stdout.split("\0")[:-1]
 
-    greeted = run("polite-plugin-greet", "Ada", "--loud")
-    assert (greeted.returncode, greeted.stdout) == (0, "HELLO ADA\n"), greeted.stderr
-    overview = run("--help")
-    assert "polite-plugin-greet" in overview.stdout
-    assert "says hello to someone" in overview.stdout
-    listing = run("list", "--kind", "command", "--json")
-    names = {part["name"]: part["frameworks"] for part in json.loads(listing.stdout)["components"]}
+    greeted, overview, listing = run(
+        ["polite-plugin-greet", "Ada", "--loud"], ["--help"], ["list", "--kind", "command", "--json"]
+    )
+    assert greeted == "HELLO ADA\n0"
+    assert "polite-plugin-greet" in overview
+    assert "says hello to someone" in overview
+    names = {part["name"]: part["frameworks"] for part in json.loads(listing.removesuffix("0"))["components"]}
     assert names["polite-plugin-greet"] == ["cli"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import numpy as np
@@ -56,6 +57,11 @@ def build(space, framework="torch", config=None, obs=OBS, seed=0, scale=0.7):
     policy = rlcatalog.build(obs, space, {**SMALL, **(config or {})}, framework)
     randomise(policy.model, seed, scale)
     return policy
+
+
+def untraced(policy):
+    """A context in which a policy of TensorFlow acts without tracing it first, which takes longer than the test."""
+    return policy.backend.untraced(policy.backend.generator) if policy.framework == "tf" else nullcontext()
 
 
 def observations(rows, seed=1):
@@ -171,5 +177,5 @@ def ar():
     """The helpers above, as one object."""
     return SimpleNamespace(
         OBS=OBS, SMALL=SMALL, array=array, tensor=tensor, randomise=randomise, build=build, observations=observations,
-        dist_of=dist_of, leaves=leaves, all_actions=all_actions, Reference=Reference,
+        dist_of=dist_of, leaves=leaves, all_actions=all_actions, Reference=Reference, untraced=untraced,
     )  # fmt: skip

@@ -40,7 +40,7 @@ def random_space(rng):
 
 
 @pytest.mark.parametrize(
-    ("framework", "spaces"), [("torch", 100), ("tf", 40), pytest.param("torch", 200, marks=pytest.mark.attack)]
+    ("framework", "spaces"), [("torch", 60), ("tf", 40), pytest.param("torch", 200, marks=pytest.mark.attack)]
 )
 def test_densities_of_random_spaces_sum_to_one_and_are_the_products_of_their_conditionals(ar, framework, spaces):
     rng = np.random.default_rng(7)
@@ -69,7 +69,8 @@ def test_each_conditional_of_mixed_parts_is_the_papers(ar, framework, hiddens):
     config = {"autoregressive_hiddens": hiddens, "autoregressive_order": ["keys", "action['more'][1]"]}
     policy = ar.build(MIXED, framework, config, scale=0.5)
     obs = ar.observations(40)
-    step = policy.act(obs)
+    with ar.untraced(policy):
+        step = policy.act(obs)
     dist = ar.dist_of(policy, obs)
     raw = ar.tensor(step.raw_action, framework)
     order = ["action['keys']", "action['more'][1][0]", "action['more'][1][1]"]

@@ -106,15 +106,22 @@ def test_the_squashed_density_integrates_to_one_in_two_dimensions(cls):
     np.testing.assert_allclose(np.exp(logp).mean() * np.prod(high - low), 1, rtol=1e-3)
 
 
-@frameworks
-def test_the_kl_of_squashed_gaussians_is_the_integral_over_the_actions(cls):
+@pytest.fixture(scope="module")
+def pair_and_kl():
+    """Inputs of two distributions over (0, 4), and their divergence as an integral over the actions."""
     p, q = np.float32([[0.5, -0.3]]), np.float32([[-0.2, 0.1]])
+    dists = [truth(i, 0, 4) for i in (p, q)]
 
     def term(x):
-        one, other = (float(truth(i, 0, 4).log_prob(torch.tensor([[x]], dtype=torch.float64))) for i in (p, q))
+        one, other = (float(dist.log_prob(torch.tensor([[x]], dtype=torch.float64))) for dist in dists)
         return np.exp(one) * (one - other)
 
-    expected = integrate.quad(term, 1e-9, 4 - 1e-9, limit=200)[0]
+    return p, q, integrate.quad(term, 1e-9, 4 - 1e-9, limit=200)[0]
+
+
+@frameworks
+def test_the_kl_of_squashed_gaussians_is_the_integral_over_the_actions(cls, pair_and_kl):
+    p, q, expected = pair_and_kl
     np.testing.assert_allclose(array(make(cls, p, 0.0, 4.0).kl(make(cls, q, 0.0, 4.0))), expected, rtol=1e-4)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 import ale_py
 import gymnasium
 import pytest
@@ -11,14 +13,26 @@ import rlcatalog
 gymnasium.register_envs(ale_py)
 
 
+@pytest.fixture(scope="module")
+def games():
+    """Games that no test uses, by what they were made with: to load one takes as long as a short test."""
+    return defaultdict(list)
+
+
 @pytest.fixture
-def wrapped():
-    """Make a wrapped game: `wrapped(id, config, **kwargs of the environment)`."""
+def wrapped(games):
+    """Wrap a game that no other env of the test has: `wrapped(id, config, **kwargs of the environment)`."""
+    lent = []
 
     def make(env_id, config=None, **kwargs):
-        return rlcatalog.wrap_env(gymnasium.make(env_id, **kwargs), config)
+        key = (env_id, *sorted(kwargs.items()))
+        game = games[key].pop() if games[key] else gymnasium.make(env_id, **kwargs)
+        lent.append((key, game))
+        return rlcatalog.wrap_env(game, config)
 
-    return make
+    yield make
+    for key, game in lent:
+        games[key].append(game)
 
 
 @pytest.fixture

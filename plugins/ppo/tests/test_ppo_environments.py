@@ -357,6 +357,7 @@ class Showing(gym.ObservationWrapper):
         return {"action_mask": self.unwrapped.action_masks().astype(np.int8), "obs": obs}
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("algorithm", [PPO, A2C, PG])
 @pytest.mark.parametrize("form", ["class", "wrapped", "vector", "batched", "async"])
 def test_a_mask_that_is_not_in_the_observation_is_said_once(algorithm, form):

@@ -523,7 +523,7 @@ def test_nested_observations(tmp_path):
 @pytest.mark.parametrize("preprocessing", ["deepmind", pytest.param("rllib", marks=pytest.mark.attack)])
 def test_a_game_with_sticky_actions_goes_on_where_it_was(preprocessing, tmp_path):
     pytest.importorskip("ale_py", reason="ale-py is not installed")
-    config = {"num_envs": 2, "rollout_length": 40, "minibatch_size": 40, "num_epochs": 1, "seed": 3, "lr": 1e-2,
+    config = {"num_envs": 2, "rollout_length": 20, "minibatch_size": 20, "num_epochs": 1, "seed": 3, "lr": 1e-2,
               "framework": "torch", "model": {"preprocessor_pref": preprocessing, "dim": 42}}  # fmt: skip
 
     def env():

@@ -25,6 +25,7 @@ from rlcatalog_ppo.environments import EnvMaker
 from rlcatalog_runs import Interrupted, RunPlan, interruptible, newest_checkpoint, prune_checkpoints
 from rlcatalog_runs.checkpoints import checkpoint_steps, checkpoints_of
 
+pytestmark = pytest.mark.usefixtures("blank_curves")
 SMALL = ["--set", "num_envs=2", "--set", "rollout_length=25", "--set", "minibatch_size=25", "--set", "num_epochs=1",
          "--model", "fcnet_hiddens=[8]", "--framework", "torch", "--quiet"]  # fmt: skip
 

@@ -228,10 +228,9 @@ def test_an_asynchronous_algorithm_runs(local_ray, bench):
 
 def test_dqn_runs(local_ray, bench):
     config = bench.config("CartPole-v1", algo="dqn", num_steps_sampled_before_learning_starts=50, fragment=4)
-    config.reporting(min_sample_timesteps_per_iteration=100)
+    config.reporting(min_sample_timesteps_per_iteration=64)
     made = config.build_algo()
     try:
-        made.train()
         result = made.train()
         assert result["learners"]["default_policy"]["td_error_mean"] > 0
         assert to_policy(made).act(np.zeros((2, 4), np.float32)).action.shape == (2,)

@@ -19,6 +19,7 @@ from rlcatalog_cli.app import make_app
 from rlcatalog_runs.checkpoints import checkpoint_steps, checkpoints_of
 from rlcatalog_runs.records import read_record
 
+pytestmark = pytest.mark.usefixtures("blank_curves")
 TINY = ["--env-runners", "0", "--envs", "2", "--model", "fcnet_hiddens=[8]", "--set", "train_batch_size_per_learner=64",
         "--set", "minibatch_size=32", "--set", "num_epochs=1"]  # fmt: skip
 
@@ -31,7 +32,7 @@ def rows(folder):
     return [json.loads(line)["timesteps_total"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.attack), signal.SIGTERM])
 def test_a_run_that_is_asked_to_end_is_kept_and_goes_on(number, local_ray, tmp_path, monkeypatch):
     train, trained = Algorithm.train, []
 

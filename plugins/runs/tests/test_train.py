@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -213,18 +214,28 @@ def test_what_it_does_not_take_is_said_before_there_is_a_folder(arguments, messa
     assert not list(tmp_path.iterdir())
 
 
+@pytest.fixture(scope="module")
+def twenty(tmp_path_factory):
+    """Where the run of `out` is, once a test has made it."""
+    return tmp_path_factory.mktemp("twenty") / "run"
+
+
+@pytest.fixture
+def out(train, twenty, tmp_path):
+    """A copy of a run of twenty steps."""
+    if not twenty.exists():
+        assert train("CartPole-v1", "-e", "acme_turbo", "-n", 20, "-o", twenty)[0] == 0
+    return shutil.copytree(twenty, tmp_path / "run")
+
+
 @pytest.mark.parametrize("name", ["algo", "seed", "model", "out"])
-def test_what_a_resumed_run_keeps(name, train, tmp_path):
-    out = tmp_path / "run"
-    assert train("CartPole-v1", "-e", "acme_turbo", "-n", 20, "-o", out)[0] == 0
+def test_what_a_resumed_run_keeps(name, train, out):
     value = {"seed": "1", "model": "use_lstm=true"}.get(name, "Leap")
     code, printed = train("--resume", out, "--steps", 40, f"--{name}", value)
     assert (code, f"a resumed run keeps its --{name}." in printed) == (1, True)
 
 
-def test_a_resumed_run_is_of_the_engine_that_is_typed(train, tmp_path):
-    out = tmp_path / "run"
-    assert train("CartPole-v1", "-e", "acme_turbo", "-n", 20, "-o", out)[0] == 0
+def test_a_resumed_run_is_of_the_engine_that_is_typed(train, out):
     code, printed = train("--resume", out, "--steps", 40, "-e", "ppo")
     assert (code, "this run used engine 'acme_turbo', not 'ppo'" in printed) == (1, True)
     assert train("--resume", out, "--steps", 40, "-e", "acme-turbo/acme_turbo")[0] == 0

@@ -27,6 +27,8 @@ from rlcatalog_torch import RecurrentNetwork, TorchModelV2
 pytestmark = pytest.mark.filterwarnings("ignore::rlcatalog.errors.UnreadKeysWarning")
 
 QUICK = {"n_steps": 64, "batch_size": 64, "n_epochs": 2, "seed": 0, "device": "cpu"}
+#: Before an update, and after it, every source of masks is asked 32 times: a choice at random is forbidden most times.
+SHORT = {**QUICK, "n_steps": 16, "batch_size": 32}
 
 
 class Doors(gym.Env):
@@ -95,8 +97,8 @@ SOURCES = {
 
 @pytest.mark.parametrize("source", SOURCES)
 def test_maskable_ppo_takes_no_forbidden_action(source):
-    model = MaskablePPO(CatalogMaskablePolicy, make_vec_env(SOURCES[source], 2), **QUICK)
-    model.learn(256)
+    model = MaskablePPO(CatalogMaskablePolicy, make_vec_env(SOURCES[source], 2), **SHORT)
+    model.learn(64)
     assert forbidden(model) == 0
 
 
@@ -117,14 +119,14 @@ def test_maskable_ppo_refuses_a_memory_and_its_way_out_takes_no_forbidden_action
         MaskablePPO(CatalogMaskablePolicy, SOURCES[source](), policy_kwargs=config, **QUICK)
     assert "Use RecurrentPPO(CatalogRecurrentPolicy, for_sb3(env), ...) from rlcatalog_sb3" in str(refused.value)
     assert "A2C" not in str(refused.value)
-    model = RecurrentPPO(CatalogRecurrentPolicy, SOURCES[source](), policy_kwargs=config, **QUICK)
-    model.learn(128)
+    model = RecurrentPPO(CatalogRecurrentPolicy, SOURCES[source](), policy_kwargs=config, **SHORT)
+    model.learn(64)
     assert forbidden(model) == 0
 
 
 def test_maskable_ppo_without_asking_masks_by_the_observation():
-    model = MaskablePPO(CatalogMaskablePolicy, make_vec_env(Doors, 2), **QUICK)
-    model.learn(256, use_masking=False)
+    model = MaskablePPO(CatalogMaskablePolicy, make_vec_env(Doors, 2), **SHORT)
+    model.learn(64, use_masking=False)
     assert forbidden(model) == 0
 
 
@@ -132,8 +134,9 @@ def test_maskable_ppo_without_asking_masks_by_the_observation():
 @pytest.mark.parametrize("algorithm", [PPO, A2C])
 @pytest.mark.parametrize("source", [Doors, lambda: for_sb3(Asked()), lambda: for_sb3(Doors(close_at_the_end=True))])
 def test_ppo_and_a2c_take_no_forbidden_action(algorithm, source):
-    model = algorithm(CatalogPolicy, make_vec_env(source, 2), n_steps=64, seed=0, device="cpu")
-    model.learn(256)
+    settings = {"batch_size": 32} if algorithm is PPO else {}
+    model = algorithm(CatalogPolicy, make_vec_env(source, 2), n_steps=16, seed=0, device="cpu", **settings)
+    model.learn(64)
     assert forbidden(model) == 0
 
 

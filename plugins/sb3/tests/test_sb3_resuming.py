@@ -27,6 +27,7 @@ from rlcatalog_sb3.checkpoints import CheckpointCallback, restore
 from rlcatalog_sb3.engine import SB3Options
 from rlcatalog_sb3.flat_spaces import for_sb3
 
+pytestmark = pytest.mark.usefixtures("blank_curves")
 SMALL = {"fcnet_hiddens": [8]}
 SETTINGS = {
     "PPO": ["--envs", "2", "--set", "n_steps=32", "--set", "batch_size=32", "--set", "n_epochs=1"],
@@ -386,10 +387,13 @@ def test_evaluations_change_nothing_of_the_run(algo, tmp_path):
     assert read_record(ended)["status"] == "finished"
 
 
-def test_environments_in_processes_of_their_own_take_the_same_steps(tmp_path):
+@pytest.mark.parametrize("envs", [1, pytest.param(2, marks=pytest.mark.attack)])  # each imports PyTorch
+def test_environments_in_processes_of_their_own_take_the_same_steps(envs, tmp_path):
     one, other = tmp_path / "one", tmp_path / "other"
-    run(*train(one, "PPO", 64))
-    run(*train(other, "PPO", 64, "--vector", "async"))
+    for folder, more in ((one, []), (other, ["--vector", "async"])):
+        arguments = train(folder, "PPO", 64, *more)
+        arguments[arguments.index("--envs") + 1] = str(envs)
+        run(*arguments)
     expected = rlcatalog.load(one / "policy").model.get_weights()
     for name, array in rlcatalog.load(other / "policy").model.get_weights().items():
         np.testing.assert_array_equal(array, expected[name])

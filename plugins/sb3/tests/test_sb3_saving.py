@@ -214,7 +214,8 @@ def test_the_command_writes_what_evaluate_reads(algo, tmp_path):
     runner = CliRunner()
     arguments = ["train", "CartPole-v1", "-e", "sb3", "--algo", algo, "-n", "150", "--out", str(tmp_path), "--model",
                  "fcnet_hiddens=[8]", "--set", "learning_rate=0.01"]  # fmt: skip
-    arguments += ["--envs", "2", "--set", "n_steps=32"] if algo == "PPO" else ["--set", "learning_starts=50"]
+    more = ["--envs", "2", "--set", "n_steps=32", "--set", "n_epochs=2"]
+    arguments += more if algo == "PPO" else ["--set", "learning_starts=50", "--set", "buffer_size=1000"]
     trained = runner.invoke(make_app(arguments), arguments, catch_exceptions=False)
     assert trained.exit_code == 0, trained.output
     left = {"policy", "config.json", "run.json", "metrics.jsonl", "learning_curve.png", "checkpoints"}
@@ -256,13 +257,13 @@ def test_without_a_folder_a_run_gets_a_new_one_and_nothing_written_before_it_cha
 
     monkeypatch.chdir(tmp_path)
     arguments = ["train", "Pendulum-v1", "-e", "sb3", "--algo", "SAC", "-n", "40", "-m", "fcnet_hiddens=[4]", "--set",
-                 "learning_starts=20"]  # fmt: skip
+                 "learning_starts=20", "--set", "buffer_size=100"]  # fmt: skip
     assert CliRunner().invoke(make_app(arguments), arguments, catch_exceptions=False).exit_code == 0
     (folder,) = (tmp_path / "runs/Pendulum-v1").iterdir()
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d-SAC-seed0", folder.name)
     config = {"fcnet_hiddens": [4]}
     env = make_vec_env(lambda: for_sb3("Pendulum-v1", config), n_envs=1, seed=0)
-    alone = make("SAC", env, config, device="cpu", learning_starts=20, seed=0).learn(40)
+    alone = make("SAC", env, config, device="cpu", learning_starts=20, buffer_size=100, seed=0).learn(40)
     *_, saved = sorted(folder.glob("checkpoints/*/algorithm.zip"))
     found, expected = (one.policy.state_dict() for one in (SAC.load(saved), alone))
     assert all(torch.equal(found[name], value) for name, value in expected.items())

@@ -50,10 +50,10 @@ def test_it_returns_the_distribution_and_the_value_that_its_weights_say(traced):
 
 def test_a_keras_optimizer_trains_the_policy_through_it():
     policy, obs = policy_of({"vf_share_layers": False}), observations(32)
-    module, optimizer = policy.as_module(), tf.keras.optimizers.Adam(0.05)
+    module, optimizer = policy.as_module(), tf.keras.optimizers.Adam(0.1)
     assert isinstance(module, tf.Module)
     assert len(module.variables) == len(policy.model.variables()) == 8
-    for _ in range(50):
+    for _ in range(25):
         with tf.GradientTape() as tape:
             dist, value = module(obs, training=True)
             loss = tf.reduce_mean((value - 1) ** 2) - tf.reduce_mean(dist.logp(tf.fill([32], 2)))
