@@ -33,14 +33,6 @@ def _logs_of_stable_baselines(tmp_path_factory):
     os.environ.setdefault("SB3_LOGDIR", str(tmp_path_factory.mktemp("sb3")))
 
 
-@pytest.fixture(autouse=True, scope="session")
-def _no_waiting_for_the_disk():
-    """What a test saves need not outlive a crash of the system: one `os.fsync` takes 5 ms, and tests make thousands."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", lambda file: os.fstat(file if isinstance(file, int) else file.fileno()) and None)
-        yield
-
-
 @pytest.fixture(autouse=True)
 def _tables_as_before(monkeypatch):
     """The tables of frameworks and action codecs are the process's: after each test they are as they were."""
