@@ -216,8 +216,13 @@ def verdict(component: Component, request: Request) -> Match:
 def _two_switches(slot: str, on: Sequence[Component]) -> AmbiguousChoiceError:
     switches = list(dict.fromkeys(str(c.switch) for c in on))
     names = " and ".join(f"{c.name!r} ({c.provider}: {c.switch} is set)" for c in on)
-    way = f"Remove one of {' and '.join(switches)} from the config" if len(switches) > 1 else (
-        "; ".join(_about_plugins(on)) or "Give each a separate switch")  # fmt: skip
+    packages = list(dict.fromkeys(c.distribution for c in on))
+    if len(switches) > 1:
+        way = f"Remove one of {' and '.join(switches)} from the config"
+    elif len(packages) > 1:
+        way = f"Disable one with RLCATALOG_DISABLE_PLUGINS={next(filter(None, packages))}"
+    else:
+        way = "Give each a separate switch"
     return AmbiguousChoiceError(f"{slot}: {names} are switched on together, but there is only one {slot}. {way}.")
 
 
