@@ -216,11 +216,11 @@ def verdict(component: Component, request: Request) -> Match:
 def _two_switches(slot: str, on: Sequence[Component]) -> AmbiguousChoiceError:
     switches = list(dict.fromkeys(str(c.switch) for c in on))
     names = " and ".join(f"{c.name!r} ({c.provider}: {c.switch} is set)" for c in on)
-    packages = list(dict.fromkeys(c.distribution for c in on))
+    packages = list(dict.fromkeys(c.distribution for c in on if c.is_third_party))
     if len(switches) > 1:
         way = f"Remove one of {' and '.join(switches)} from the config"
-    elif len(packages) > 1:
-        way = f"Disable one with RLCATALOG_DISABLE_PLUGINS={next(filter(None, packages))}"
+    elif packages and len({c.distribution for c in on}) > 1:
+        way = f"Disable one with RLCATALOG_DISABLE_PLUGINS={packages[-1]}"
     else:
         way = "Give each a separate switch"
     return AmbiguousChoiceError(f"{slot}: {names} are switched on together, but there is only one {slot}. {way}.")
