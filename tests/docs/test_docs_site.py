@@ -42,6 +42,17 @@ def test_no_block_of_python_is_overlooked():
         assert len(marks) == len(pages.blocks(read(page))), page
 
 
+def test_containers_are_closed_on_a_line_of_their_own():
+    """Otherwise the colons are text, and the next card lies in this one; Sphinx warns of neither."""
+    for page in SITE:
+        colons = re.findall(r"^.*:::.*$", re.sub(r"^(`{3,}).*?^\1", "", read(page), flags=re.S | re.M), re.M)
+        opened = []
+        for line in colons:
+            mark, opens = re.fullmatch(r"(:{3,})(\{.*)?", line).groups()
+            opened.append(mark) if opens else opened.remove(mark)
+        assert opened == [], page
+
+
 def test_titles_have_no_links():
     """Sphinx ends with a KeyError when it writes the contents of such a page."""
     for page in SITE:
