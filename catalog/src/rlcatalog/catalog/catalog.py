@@ -293,7 +293,7 @@ class Catalog:
         every = dict(defaults or {})
         fewer = [{name: value for name, value in every.items() if name != without} for without in every]
         for tried in [*filter(None, (every, *fewer)), None]:
-            key = config, tried
+            key = config if tried is None else (config, tried)  # a repeated lookup compares the config by identity
             try:
                 known: Resolution | None = None if pins is not None else recall(slots, what, spaces, key)
                 resolution = known or find_resolution(self, *spaces, config, framework, pins, tried)
