@@ -138,7 +138,7 @@ def test_a_package_is_at_home_in_its_own_space_classes_only(monkeypatch):
     home = codec("home", kinds=(name,))
     also = codec("also", kinds=("gymnasium.spaces.box.Box",))  # of the same package, for a class of another one
     foreign = Component(PreprocessorSpec("foreign", {"numpy": "emca.parts:C"}, "", kinds=(name,)), "emca", "1.0")
-    silent = codec("silent", Rank.SPECIFIC)  # of that package, but for no class in particular
+    silent = codec("silent", Rank.SPECIFIC)  # of that package, without space classes
     assert choose("preprocessor", [listed, home], request).component is home
     for other in (also, foreign, silent):
         choice = choose("preprocessor", [listed, other], request)
@@ -146,7 +146,7 @@ def test_a_package_is_at_home_in_its_own_space_classes_only(monkeypatch):
         assert "'none'" in reason_of(choice, other.name)
 
 
-# --- what is said about the others ------------------------------------------------------------------------------------
+# --- reasons of the candidates that were not chosen ------------------------------------------------------------------
 
 
 def test_the_reasons_of_parts_that_were_not_asked_show_how_to_choose_them():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from operator import is_
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rlcatalog.actions import ActionMasks, mask_key
 from rlcatalog.actions.masks import mask_steps, unused_masks
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 #: The caller's config, alone or with the other arguments of a lookup.
-Config: TypeAlias = "Mapping[str, Any] | tuple[Any, ...] | None"
+Config = Mapping[str, Any] | tuple[Any, ...] | None
 
 #: Number of cached lookups.
 _MOST_LOOKUPS = 64

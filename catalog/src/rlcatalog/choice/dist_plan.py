@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from rlcatalog.actions.distribution import bind
 from rlcatalog.choice.selection import Choice
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 #: The distributions that a caller names: path → component. The key None means the whole space, or every part that the
 #: distribution fits.
-Names: TypeAlias = "Mapping[str | None, Component]"
+Names = Mapping[str | None, Component]
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ def _plan(
 def _name_at(request: Request, names: Names, outer: Component | None) -> Component | None:
     """Return the component named for a node, or None; never `outer`, which wraps the result."""
     info, anywhere = request.space_for("action_dist"), names.get(None)
-    if (at_path := names.get(info.path)) not in (None, outer):
+    if (at_path := names.get(info.path)) is not None and at_path is not outer:
         return at_path
     if anywhere is None or anywhere is outer or (info.children and info.path != "action"):
         return None

@@ -61,7 +61,7 @@ def get_categorical_class_with_temperature(t: float) -> type:
 class FullyConnectedNetwork(_FullyConnectedNetwork):
     """RLlib's fully connected network, with the attribute `base_model`; it can be used inside a Keras model.
 
-    When called with symbolic Keras tensors, it returns symbolic tensors, and so does `value_function()`.
+    When called with symbolic Keras tensors, it and `value_function()` return symbolic tensors.
     """
 
     def __call__(self, input_dict: Any, state: Any = None, seq_lens: Any = None) -> tuple[Any, list[Any]]:

@@ -29,7 +29,7 @@ class EnvConfig(dict[str, Any]):
 
     Args:
         config: The config.
-        index: The environment's index among those that are stepped together.
+        index: The environment's index in its vector environment.
     """
 
     def __init__(self, config: Mapping[str, Any], index: int) -> None:

@@ -135,7 +135,7 @@ def _configure_agents(
             specs[name] = given
             continue
         model = {**asked, **ray_config.given_in_spec(config, given), **models.get(name, {})}
-        with prefix_errors(f"policy {name!r}"):
+        with prefix_errors(partial("policy {!r}".format, name)):
             recipes[name], policy = choose_parts(
                 obs_space, action_space, model, catalog, ray_config.engine_defaults(config, action_space)
             )

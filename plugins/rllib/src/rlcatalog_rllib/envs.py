@@ -38,7 +38,7 @@ class CatalogEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         catalog = content_of(config.get("catalog")) or default_catalog()
-        with prefix_errors(this_machine()):
+        with prefix_errors(this_machine):
             model = unpacked(config["model"])
             env = catalog.wrap_env(create_env(config["env"], config.get("env_config"), config), model)
             if not batches_as_arrays(env.observation_space):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import warnings
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -141,12 +141,12 @@ def build_policy(recipe: Recipe, obs_space: Any, action_space: Any) -> Policy:
 
 
 @contextmanager
-def prefix_errors(where: str) -> Iterator[None]:
-    """Context manager that adds a place, such as a policy's name, to the messages of errors."""
+def prefix_errors(where: Callable[[], str]) -> Iterator[None]:
+    """Context manager that adds a place, such as a policy's name, to the messages of errors; `where` names it then."""
     try:
         yield
     except CatalogError as error:
-        error.args = (f"{where}: {error}",)
+        error.args = (f"{where()}: {error}",)
         raise
 
 

@@ -30,7 +30,7 @@ class TorchInternals(ModelInternals):
         return model.forward(inputs, state, seq_lens)
 
     def hold(self, model: Any, models: Mapping[str, Any]) -> None:
-        """Record the models inside a model, and keep references to those that nn.Module does not find."""
+        """Record the models inside a model, and keep references to models that nn.Module does not find."""
         super().hold(model, models)
         known = {id(module) for module in model.modules()}
         for name, held in self.held.items():

@@ -120,7 +120,7 @@ def parameters() -> list[inspect.Parameter]:
 
 
 def engines() -> dict[str, type[Engine]]:
-    """Return the installed engines by name, except those that cannot be imported."""
+    """Return the installed engines that can be imported, by name."""
     registry, found = default_catalog().registry, {}
     for component in registry.active("engine"):
         with suppress(CatalogError):  # `--engine` with this name raises the error
