@@ -73,7 +73,8 @@ def preprocessor_for(
         raise
     if not hasattr(made, "size"):
         raise component.fault(f"{cls.__qualname__}.__init__() must call rlcatalog.Preprocessor.__init__(); it did not.")
-    made.set_check(check)
+    if made.check_mode != check:
+        made.set_check(check)
     made.component, made.made_by = component, catalog
     made.is_watched = not component.is_indexed
     if made.is_watched:

@@ -182,7 +182,7 @@ class Resolution:
                 else:
                     del left[key]
         for key, others in READ_BESIDE.items():
-            if not any(self.request.config[other] for other in others):
+            if key in given and not any(self.request.config[other] for other in others):
                 left[key] = " or ".join(others)
         left |= {key: idle[key] for key in given if key in idle}
         return {key: left[key] for key in given if key in left}
