@@ -109,7 +109,7 @@ lowest: $(LOWEST)/.done  ## the kernel and fcnet with PyTorch, at every lowest v
 engines: $(ENGINES)/.done  ## the examples of engines that need other packages than the rest: tianshou
 	$(ENGINES)/bin/python -m pytest tests/docs/test_examples.py -k tianshou $(PYTEST_ARGS)
 
-generate: $(VENV)/.dev  ## write what is generated: install hints, tables and pages of the docs, code in docs/plugins.md
+generate: $(VENV)/.dev  ## write what is generated: install hints, tables, pages and pictures of the docs
 	$(BIN)/python tools/public_index.py
 	$(BIN)/python tools/config_table.py
 	$(BIN)/python tools/porting_table.py
@@ -119,6 +119,7 @@ generate: $(VENV)/.dev  ## write what is generated: install hints, tables and pa
 	$(BIN)/python tools/reference_pages.py
 	$(BIN)/python tools/gallery.py
 	$(BIN)/python tools/pictures.py
+	$(BIN)/python -m benchmarks.learning --report
 
 dist: $(VENV)/.dev $(VENV)/.dist  ## build all packages into dist/, check them, run the tour in an empty environment and the demo in a bare clone
 	$(BIN)/python tools/dist.py
