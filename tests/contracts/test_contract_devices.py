@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import rlcatalog
+from rlcatalog.errors import ConfigError
 
 pytestmark = [
     pytest.mark.usefixtures("one_thread"),
@@ -28,6 +29,28 @@ def test_moving_keeps_what_a_policy_computes(framework, device):
     np.testing.assert_array_equal(before.dist_inputs, after.dist_inputs)
     np.testing.assert_array_equal(before.value, after.value)
     assert policy.evaluate({"obs": OBS, "raw_action": after.raw_action}).logp.shape == (5,)
+
+
+@pytest.mark.parametrize("framework", ["torch", "tf"])
+def test_auto_is_a_device_that_is_there(framework):
+    policy = build(framework).to("auto")
+    assert policy.device in ("cpu", "cuda", "mps", "/gpu:0")
+    assert np.isfinite(policy.act(OBS).logp).all()
+
+
+@pytest.mark.parametrize(("framework", "device", "message"), [
+    ("torch", "gpu", "device='gpu': expected cpu, cuda, cuda:1, …, mps or auto"),
+    ("torch", "cuda:99", r"device='cuda:99': PyTorch \S+ sees \d devices of this kind"),
+    ("tf", "mps", "device='mps': expected cpu, cuda, cuda:1, … or auto"),
+    ("tf", "/gpu:99", r"device='/gpu:99': TensorFlow \S+ sees \d GPUs"),
+])  # fmt: skip
+def test_a_policy_stays_where_it_is_when_a_device_is_not_there(framework, device, message):
+    policy = build(framework)
+    before = policy.act(OBS, explore=False)
+    with pytest.raises(ConfigError, match=message):
+        policy.to(device)
+    assert policy.device == "cpu"
+    np.testing.assert_array_equal(policy.act(OBS, explore=False).dist_inputs, before.dist_inputs)
 
 
 def test_every_parameter_and_every_input_moves():

@@ -71,6 +71,12 @@ class Backend:
     def log_density(self, dist_inputs, raw_action):
         return self.policy.stored_dist(dist_inputs, self.policy.model).logp(raw_action)
 
+    @staticmethod
+    def device_of(name):
+        if name not in ("cpu", "auto"):
+            raise ConfigError(f"device={name!r}: there is one, cpu.")
+        return "cpu"
+
     def to(self, device: str) -> None:
         """There is one device."""
 
@@ -200,12 +206,6 @@ class Learner:
     @staticmethod
     def set_threads(count):
         """There is one."""
-
-    @staticmethod
-    def device_of(name):
-        if name not in ("cpu", "auto"):
-            raise ConfigError(f"device={name!r}: there is one, cpu.")
-        return "cpu"
 
     def placed(self, batch):
         return batch

@@ -135,8 +135,16 @@ class Backend(Protocol):
     def log_density(self, dist_inputs: Array, raw_action: Array) -> Array:
         """Return the log density `[B]` of raw actions `[B, width]` under parameters that `act` returned."""
 
+    @staticmethod
+    def device_of(name: str) -> str:
+        """Return the device with this name; `"auto"` is a GPU if there is one.
+
+        Raises:
+            ConfigError: The name is unknown, or the framework finds no such device.
+        """
+
     def to(self, device: str) -> None:
-        """Move model and computation to a device."""
+        """Move model and computation to a device that `device_of` returned."""
 
     def random_state(self) -> Mapping[str, Array]:
         """Return the states of the random generators used for sampling, by name."""
@@ -146,7 +154,7 @@ class Backend(Protocol):
 
 
 class Learner(Protocol):
-    """Training in one framework: gradients, clipping, an optimizer, seeds and devices.
+    """Training in one framework: gradients, clipping, an optimizer, seeds and placement.
 
     `cls(policy, eps)` updates the trainable weights of a policy with Adam. An algorithm subclasses it for each
     framework, because each framework computes gradients in its own way.
@@ -159,14 +167,6 @@ class Learner(Protocol):
     @staticmethod
     def set_threads(count: int) -> None:
         """Set the number of threads per operation, before the first operation."""
-
-    @staticmethod
-    def device_of(name: str) -> str:
-        """Return the device that a config names, in the form that `Policy.to` accepts.
-
-        Raises:
-            ConfigError: The name is unknown, or the framework finds no such device.
-        """
 
     def placed(self, batch: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return a batch on the model's device; the batch is converted and copied once per update."""

@@ -358,10 +358,15 @@ class Policy:
         return self.catalog.wrap_env(env, self.resolution.config.given)
 
     def to(self, device: str) -> Policy:
-        """Move the policy to a device (`"cpu"`, `"cuda"`, …) and return it."""
+        """Move the policy to a device (`"cpu"`, `"cuda"`, …; `"auto"`: a GPU if there is one) and return it.
+
+        Raises:
+            ConfigError: The framework does not find this device; the policy stays where it is.
+        """
         with self._passing:
-            self.backend.to(device)
-            self.device = device
+            name = self.backend.device_of(device)
+            self.backend.to(name)
+            self.device = name
         return self
 
     def random_state(self) -> dict[str, Array]:

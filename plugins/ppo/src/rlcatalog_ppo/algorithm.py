@@ -109,7 +109,7 @@ class OnPolicy:
             self.policy: Policy = self._build(catalog, spaces) if policy is None else policy
             check_policy(self.policy, spaces, self.config.algorithm, self.uses_values)
             warn_of_masks(self._envs, self.policy.resolution, self.config.algorithm)
-            device = learner_of(self.policy.framework).device_of(self.config.device)
+            device = self.policy.backend.device_of(self.config.device)
             if device != self.policy.device:
                 self.policy.to(device)
             self._collector = Collector(

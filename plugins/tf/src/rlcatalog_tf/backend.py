@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from rlcatalog.actions import entropy_of, params_given
+from rlcatalog.errors import ConfigError
 from rlcatalog.frameworks import Array, Evaluation, PolicyParts, lengths_of, memory_of, views_of
 from rlcatalog.models import check_values, set_weights_of, weights_of
 from rlcatalog_tf.dtypes import dtype_of, floats_as, to_float32_at_least
@@ -296,6 +297,28 @@ class TFBackend:
         elif tf.executing_eagerly():
             state = memory_of(self.policy, batch, int(lengths.shape[0]))
         return lengths, Padding(lengths), self._tensors(list(getattr(state, "memory", state)))
+
+    @staticmethod
+    def device_of(name: str) -> str:
+        """Return TensorFlow's name of a device.
+
+        Raises:
+            ConfigError: The name is unknown, or TensorFlow does not find this device.
+        """
+        kind, colon, index = name.removeprefix("/").partition(":")
+        if kind == "cpu" and index in ("", "0"):
+            return name
+        if kind not in ("auto", "cuda", "gpu") or (colon and not index.isdecimal()):
+            raise ConfigError(f"device={name!r}: expected cpu, cuda, cuda:1, … or auto, with framework='tf'.")
+        count = len(tf.config.list_logical_devices("GPU"))
+        if name == "auto" and not count:
+            return "cpu"
+        if int(index or 0) >= count:
+            raise ConfigError(
+                f"device={name!r}: TensorFlow {tf.__version__} sees {count} GPUs. Use cpu, or auto, which uses a GPU "
+                "if there is one."
+            )
+        return f"/gpu:{index or 0}"
 
     def to(self, device: str) -> None:
         """Rebuild the model on a device, because variables cannot be moved between devices."""

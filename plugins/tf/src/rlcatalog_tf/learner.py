@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from rlcatalog.errors import ConfigError
 from rlcatalog.frameworks import PolicyParts
 from rlcatalog.spaces import map_tensors
 from rlcatalog_tf import TFModelV2, keras, tf
@@ -75,28 +74,6 @@ class TFLearner:
     def set_threads(count: int) -> None:
         """Set the number of threads per operation; call this function before TensorFlow's first operation."""
         tf.config.threading.set_intra_op_parallelism_threads(count)
-
-    @staticmethod
-    def device_of(name: str) -> str:
-        """Return TensorFlow's device name for a config value.
-
-        Raises:
-            ConfigError: The name is unknown, or TensorFlow does not find this device.
-        """
-        if name == "cpu":
-            return name
-        kind, colon, index = name.partition(":")
-        if kind not in ("auto", "cuda", "gpu") or (colon and not index.isdecimal()):
-            raise ConfigError(f"device={name!r}: expected cpu, cuda, cuda:1, … or auto, with framework='tf'.")
-        count = len(tf.config.list_logical_devices("GPU"))
-        if name == "auto" and not count:
-            return "cpu"
-        if int(index or 0) >= count:
-            raise ConfigError(
-                f"device={name!r}: TensorFlow {tf.__version__} sees {count} GPUs. Use cpu, or auto, which uses a GPU "
-                "if there is one."
-            )
-        return f"/gpu:{index or 0}"
 
     def clip(self, gradients: Sequence[Any], dtype: Any, limit: float | None) -> tuple[list[Any], Any]:
         """Scale gradients down to a maximum norm; return them and their original norm.

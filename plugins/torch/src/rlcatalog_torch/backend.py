@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from rlcatalog.actions import entropy_of, params_given
+from rlcatalog.errors import ConfigError
 from rlcatalog.frameworks import Array, Evaluation, PolicyParts, lengths_of, memory_of, views_of
 from rlcatalog.spaces import map_tensors
 from rlcatalog_torch.dtypes import HALF, dtype_of, floats_as, to_float32_at_least
@@ -281,6 +282,27 @@ class TorchBackend:
         old = stored(self.tensor(batch["dist_inputs"], params.dtype), self.model)
         kl: Tensor = old.kl(stored(params, self.model))
         return kl
+
+    @staticmethod
+    def device_of(name: str) -> str:
+        """Return PyTorch's name of a device.
+
+        Raises:
+            ConfigError: The name is unknown, or PyTorch does not find this device.
+        """
+        if name == "auto":
+            return "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+        try:
+            device = torch.device(name)
+            count = 1 if device.type in ("cpu", "meta") else torch.get_device_module(device).device_count()
+        except RuntimeError as error:
+            raise ConfigError(f"device={name!r}: expected cpu, cuda, cuda:1, …, mps or auto.") from error
+        if (device.index or 0) >= count:
+            raise ConfigError(
+                f"device={name!r}: PyTorch {torch.__version__} sees {count} devices of this kind. Use cpu, or auto, "
+                "which uses a GPU if there is one."
+            )
+        return "cpu" if device.type == "cpu" else name
 
     def to(self, device: str) -> None:
         """Move the model to a device."""

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from rlcatalog.errors import ConfigError, NotServedError
+from rlcatalog.errors import NotServedError
 from rlcatalog.frameworks import PolicyParts
 from rlcatalog.spaces import map_tensors
 from rlcatalog_torch.dtypes import to_array
@@ -173,26 +173,6 @@ class TorchLearner:
     def set_threads(count: int) -> None:
         """Set the number of threads that one operation can use."""
         torch.set_num_threads(count)
-
-    @staticmethod
-    def device_of(name: str) -> str:
-        """Return the device for a config value.
-
-        Raises:
-            ConfigError: The name is unknown, or PyTorch does not find this device.
-        """
-        if name == "auto":
-            return "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
-        kind, colon, index = name.partition(":")
-        if kind not in ("cpu", "cuda", "mps") or (colon and not index.isdecimal()):
-            raise ConfigError(f"device={name!r}: expected cpu, cuda, cuda:1, …, mps or auto.")
-        count = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}[kind]
-        if int(index or 0) >= count:
-            raise ConfigError(
-                f"device={name!r}: PyTorch {torch.__version__} sees {count} devices of this kind. Use cpu, or auto, "
-                "which uses a GPU if there is one."
-            )
-        return "cpu" if kind == "cpu" else name
 
     def descend(self, loss: Tensor) -> Tensor:
         """Compute the gradient of a loss and return the gradient's norm."""
