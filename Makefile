@@ -37,7 +37,7 @@ export TF_CPP_MIN_LOG_LEVEL ?= 3
 # Small nets: more threads wait for one another, and tests run side by side.
 test test-one quick lowest engines learn attack sweep compare docs: export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo help test quick test-one learn attack sweep lint fix bench bench-check compare mutate lowest engines generate dist version docs docs-serve clean
+.PHONY: demo help test quick test-one learn attack sweep lint fix bench bench-check gpu compare mutate lowest engines generate dist version docs docs-serve clean
 
 demo: $(VENV)/.demo  ## explain, train and evaluate CartPole with parts found through entry points
 	$(BIN)/rlcatalog explain CartPole-v1
@@ -95,6 +95,9 @@ bench: $(VENV)/.dev  ## speed, as ratios to hand-written floors measured in the 
 
 bench-check: $(VENV)/.dev  ## measure, and say what got slower or faster than benchmarks/ratios.json
 	$(BIN)/python -m benchmarks --check $(BENCH_ARGS)
+
+gpu: $(VENV)/.dev  ## on an accelerator: tests of devices, then acting, training and PPO beside the CPU, as tables; GPU_ARGS=--help
+	$(BIN)/python -m benchmarks.gpu $(GPU_ARGS)
 
 compare: $(VENV)/.dev $(VENV)/.compare  ## learning: engines with their own nets and with ours, our PPO beside them, over paired seeds; COMPARE_ARGS=--help
 	$(BIN)/python -m benchmarks.learning $(COMPARE_ARGS)
