@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -58,6 +59,7 @@ def measure(parts: Sequence[str], names: Sequence[str], markdown: Path | None = 
     Raises:
         subprocess.CalledProcessError: A part failed; what came before is in the Markdown file.
     """
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # with it, what imports cost is what compiling them costs
     found = {}
     with tempfile.TemporaryDirectory() as folder, (markdown or Path("/dev/null")).open("w", encoding="utf-8") as file:
         for part in parts:
