@@ -285,7 +285,7 @@ def test_a_model_without_a_head_needs_no_distribution(parts):
     assert asked_of(parts, BOX, action=Simplex((3,)))[0].action_dist is None
 
 
-def test_keyword_arguments_go_to_the_trunk(parts):
+def test_keyword_arguments_go_to_the_trunk_and_the_configs_to_the_part_it_names(parts):
     config = {"custom_model_config": {"a": 1, "b": 2}}
 
     def arguments(**config):
@@ -294,7 +294,7 @@ def test_keyword_arguments_go_to_the_trunk(parts):
 
     assert arguments(**config) == {"trunk": {"b": 3, "c": 4}}  # the config's are for a custom model
     assert arguments(**config, custom_model="net") == {"trunk": {"a": 1, "b": 2, "c": 4}}
-    assert arguments(**config, custom_model="gru") == {"trunk": {"a": 1, "b": 2, "c": 4}, "memory": {}}
+    assert arguments(**config, custom_model="gru") == {"trunk": {"b": 3, "c": 4}, "memory": {"a": 1, "b": 2}}
 
 
 def test_a_config_that_cannot_be_built_is_refused_before_anything_is_imported(parts):

@@ -206,6 +206,21 @@ def test_a_plugin_installed_meanwhile_is_found_and_one_removed_is_forgotten(site
     assert found.registry.get("model", "mine").load("torch") is Net
 
 
+def test_a_class_that_reads_a_removed_plugins_key_is_omitted_and_said(site):
+    keys = "import msgspec\n\nclass Keys(msgspec.Struct):\n    late_width: int = 3\n"
+    (site / "late_keys_config.py").write_text(keys)
+    code = PLUGIN.format(name="late_keys_net").replace('"made up")', '"made up", config="late_keys_config:Keys")')
+    info = install(site, "late-keys", code)
+    found = Catalog(environ={})
+    found.register_model("mine", Net, reads=("late_width",))
+    for path in info.iterdir():
+        path.unlink()
+    info.rmdir()
+    with pytest.warns(PluginWarning, match="model 'mine', which this program registered, is omitted: .*late_width"):
+        found.refresh()
+    assert not {"mine", "late_keys_net"} & set(found.registry.names(["model"]))
+
+
 def test_a_lookup_is_made_anew_after_a_refresh(site):
     found = Catalog(environ={}, prefer=["late-best"])
     assert found.explain(BOX, TWO, {}, "torch").as_dict()["model"]["chosen"] == "fcnet"

@@ -113,6 +113,18 @@ def test_a_wrapper_is_asked_with_both_spaces_of_the_environment(entry_point, plu
     assert [(r.obs.shape, r.action.kind, r.action.shape) for r in seen] == [((4,), "discrete", ()), ((3,), "box", (1,))]
 
 
+class Native:
+    """Stands for an object of an extension, which has no `__dict__`."""
+
+    __slots__ = ()
+
+
+def test_an_attribute_called_env_need_not_be_an_environment(catalog):
+    env = gym.make("CartPole-v1").unwrapped
+    env.env = Native()
+    assert catalog(double).wrap_env(env).env is env
+
+
 def test_what_each_wrapper_said(catalog):
     catalog = catalog(double)
     env, said = catalog.explain_wrapping(gym.make("CartPole-v1"))

@@ -150,6 +150,9 @@ def test_an_ordinary_explanation_is_read_at_a_glance():
 
 
 def test_spaces_or_an_environment_are_needed():
+    for call in (rlcatalog.build, rlcatalog.explain):
+        with pytest.raises(UnsupportedSpaceError, match=rf"{call.__name__}\(\) needs two spaces or env=, but both"):
+            call(Discrete(2), env="CartPole-v1")
     with pytest.raises(UnsupportedSpaceError, match=r"explain\(\) needs an observation space and an action space, or"):
         rlcatalog.explain(VECTOR)
     assert rlcatalog.explain(env="CartPole-v1").as_dict()["env"] == "CartPole-v1"

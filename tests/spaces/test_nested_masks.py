@@ -59,6 +59,11 @@ def test_a_mask_that_is_nested_is_one_at_the_top(framework, tmp_path):
         policy.act(nested)
     with pytest.raises(ObservationError, match=r"expected a dict with the action mask under 'p\.action_mask'"):
         policy.act({"p": {"x": nested["p"]["x"]}, "q": nested["q"]})
+    for wrong in (nested["p"]["x"], [1.0, 2.0], None):  # no dict at all
+        with pytest.raises(ObservationError, match=r"expected a dict with the action mask under 'p\.action_mask'"):
+            policy.act(wrong)
+        with pytest.raises(ObservationError, match="expected a "):
+            policy.preprocess(wrong)
 
 
 KEY = {"action_mask_key": "action_mask"}

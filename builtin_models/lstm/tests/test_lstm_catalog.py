@@ -368,3 +368,9 @@ def test_it_plays_an_environment(framework):
         if done:
             obs, _ = env.reset()
     assert np.abs(stepper.state.memory[0]).max() > 0
+
+
+def test_arguments_for_the_model_that_the_config_names_are_the_memorys():
+    config = {"custom_model": "lstm", "custom_model_config": {"cells": 3}}
+    with pytest.raises(ConfigError, match="custom_model_config: LSTMWrapper does not accept 'cells'"):
+        rlcatalog.build(OBS, ACTIONS, config)

@@ -1,4 +1,4 @@
-"""Warnings about plugins and user code, attributed to the user's line."""
+"""Warnings about plugins and user code."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ concatenates the columns of its children. Gymnasium's other spaces have no colum
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import reduce
 from operator import getitem
 from typing import Any
@@ -170,7 +170,9 @@ def unused_masks(obs: SpaceInfo, action: SpaceInfo, key: str) -> tuple[str, ...]
     return tuple(node.path for node in obs.walk() if node.path.endswith(name))
 
 
-def _without(obs: Mapping[str, Any], steps: Sequence[str]) -> dict[str, Any]:
+def _without(obs: Any, steps: Sequence[str]) -> Any:
+    if not hasattr(obs, "items"):
+        return obs  # no dict: the preprocessor says so
     key, *inner = steps
     rest = _without(obs[key], inner) if inner and obs.get(key) else {}
     return {**obs, key: rest} if rest else {name: value for name, value in obs.items() if name != key}

@@ -20,7 +20,7 @@ from rlcatalog.config import keys_of
 from rlcatalog.config.flat import FlatConfig
 from rlcatalog.config.key_table import default_of
 from rlcatalog.config.schema import Schema
-from rlcatalog.errors import DuplicateNameError, UnsupportedSpaceError
+from rlcatalog.errors import DeclarationError, DuplicateNameError, UnsupportedSpaceError
 from rlcatalog.plugins import Component, Request
 from rlcatalog.plugins.declarations import Declaration
 from rlcatalog.plugins.discovery import PluginRecord, normalize, scan
@@ -127,7 +127,7 @@ class Catalog:
                 struct = old.config_paths.get(component.declaration.config or "")
                 try:
                     registry.add_in_process(component, struct)
-                except DuplicateNameError as error:  # one of its config keys now belongs to a plugin
+                except (DeclarationError, DuplicateNameError) as error:  # a plugin brought or took a key
                     who = f"{component.kind} {component.name!r}, which this program registered,"
                     tell(f"{who} is omitted: {error}")
             self._hold(registry)
@@ -200,7 +200,7 @@ class Catalog:
     ) -> Resolution:
         """Choose a component for every slot, without building a model or importing a framework.
 
-        Results are cached by the identity of the spaces, the config and the framework.
+        Results are cached by the identity of the spaces and by the values of the config and the framework.
 
         Args:
             obs_space: The environment's observation space.
@@ -250,6 +250,8 @@ class Catalog:
         """
         name, wrappers = "", list[Verdict]()
         if env is not None:
+            if obs_space is not None or action_space is not None:
+                raise UnsupportedSpaceError("explain() needs two spaces or env=, but both were given. Remove one.")
             obs_space, action_space, name, wrappers = self.spaces_of(env, config)
         if obs_space is None or action_space is None:
             raise UnsupportedSpaceError("explain() needs an observation space and an action space, or env=.")
@@ -293,7 +295,7 @@ class Catalog:
         every = dict(defaults or {})
         fewer = [{name: value for name, value in every.items() if name != without} for without in every]
         for tried in [*filter(None, (every, *fewer)), None]:
-            key = config if tried is None else (config, tried)  # a repeated lookup compares the config by identity
+            key = config if tried is None else (config, tried)
             try:
                 known: Resolution | None = None if pins is not None else recall(slots, what, spaces, key)
                 resolution = known or find_resolution(self, *spaces, config, framework, pins, tried)

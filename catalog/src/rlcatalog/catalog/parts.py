@@ -201,11 +201,12 @@ def model(
 
     require_framework(framework)
     parts = []
+    named = next((slot for slot, c in choices.items() if c and c.name == config["custom_model"]), "trunk")
     for slot in MODEL_SLOTS:
         if (component := choices.get(slot)) is None:
             continue
-        custom = config.fresh()["custom_model_config"] if config["custom_model"] is not None else {}
-        own = {**(kwargs or {}), **custom} if slot == "trunk" else {}
+        custom = config.fresh()["custom_model_config"] if slot == named and config["custom_model"] is not None else {}
+        own = {**(kwargs or {} if slot == "trunk" else {}), **custom}
         cls = component.load(framework)
         if component.is_third_party and getattr(cls, "framework_of_class", None) != framework:
             raise component.fault(f"its target must be a model class of {framework!r}, found {shown(cls)}.")

@@ -132,7 +132,7 @@ def ask_wrapper(component: Component, env: gymnasium.Env[Any, Any], config: Mapp
         config: The model config, complete.
     """
     inner: Any = env
-    while inner is not None:
+    while hasattr(inner, "__dict__"):
         if vars(inner).get(_MARK) == component.address:
             return Match(None, "is already applied")
         inner = vars(inner).get("env")

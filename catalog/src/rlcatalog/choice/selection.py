@@ -1,13 +1,13 @@
 """Selection rule: which component fills a slot. The first step that finds a component decides.
 
 1. The component that the config names, by its name or by a switch that is on.
-2. A component that the running program registered with a `match` function, regardless of its rank.
+2. A matching component that the running program registered with `match` or `kinds`, regardless of its rank.
 3. The listed component with the best rank. Listed components are the ones in the public index and the ones from
    preferred distributions, which win ties. A component for a space class that its package defines competes with them.
 4. The best rank of all other components, only in slots that cannot stay empty.
 
-Therefore, installing an unlisted package never changes what a config builds. A component for a more derived space class
-takes precedence over one with a better rank.
+Therefore, installing an unlisted package changes nothing that listed components build. A component for a more derived
+space class takes precedence over one with a better rank.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rlcatalog.errors import AmbiguousChoiceError, NoMatchError, reason, shown
 from rlcatalog.plugins import Component, Match, Rank, Request
 from rlcatalog.spaces.action_codecs import package_of
 
-#: Slots that can stay empty.
+#: Slots of the model that can stay empty.
 OPTIONAL = ("memory", "head")
 #: Slot → the config key that names its part.
 KEYS = {
@@ -81,7 +81,7 @@ def choose(
     on = [c for c in candidates if c.switch is not None and c.declaration.is_on(request.config)]
     if named is not None:
         component, why = named, "named in the config"
-        asked = [(named, verdict(named, request))]  # only because of its rank
+        asked = [(named, verdict(named, request))]  # only to show its answer
     elif on:
         component, match = _switched_on(slot, on, request)
         why, asked = match.why, [(component, match)]

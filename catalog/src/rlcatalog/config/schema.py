@@ -1,7 +1,6 @@
 """Parsing of model configs, with one table of all keys from the kernel and the installed packages.
 
-A lookup parses its config once. NumPy scalars become Python numbers, and values are copied, so that nothing is shared
-with the caller.
+NumPy scalars become Python numbers, and the values of a config are copied, so that nothing is shared with the caller.
 """
 
 from __future__ import annotations

@@ -65,10 +65,10 @@ def assemble(
     def standard(outputs: int | None, space: Any = inner_space) -> tuple[Any, ...]:
         return space, action_space, outputs, fresh_config(), name
 
-    def separate_value(policy: ModelV2, parts: list[ModelPart], outputs: int | None) -> SeparateValue:
+    def separate_value(actor: ModelV2, parts: list[ModelPart], outputs: int | None) -> SeparateValue:
         cls = _separate_value_class(parts[-1].cls)
         kept = parts[:1] if fresh_config().get("vf_memory", "own") == "none" else parts
-        held = {"trunk": policy, "value_trunk": _build_body(standard, kept, None)}
+        held = {"trunk": actor, "value_trunk": _build_body(standard, kept, None)}
         held = {role: _checked_trunk(model, cls) for role, model in held.items()}
         return cast("SeparateValue", ModelPart(cls).construct(standard(outputs), held))
 

@@ -57,7 +57,7 @@ class FrameworkSpec(Declaration):
     Its targets name its code. Two are required: `"backend"`, the class that runs a policy
     (`rlcatalog.frameworks.Backend`), and `"ops"`, its `rlcatalog.frameworks.TensorOps`. The others are optional:
 
-    - `"learner"`: gradients, clipping, an optimizer, seeds and devices (`rlcatalog.frameworks.Learner`);
+    - `"learner"`: gradients, clipping, an optimizer and seeds (`rlcatalog.frameworks.Learner`);
     - `"host"`: the base class that a `model_interface` is mixed into (`rlcatalog.models.ModelWrapper`);
     - `"separate_value"`: its `rlcatalog.models.SeparateValue`;
     - `"add_time_dimension"`: a function that adds the time axis to padded rows;
@@ -65,7 +65,7 @@ class FrameworkSpec(Declaration):
       distributions, or for a factory of them and its number of inputs. It returns anything else unchanged;
     - `"kit"`: functions for the conformance kit (`rlcatalog_testing.Kit`);
     - `"policy_module"`: a function that creates the result of `policy.as_module()` from the policy;
-    - `"before"`: a function that rlcatalog calls before it imports any module of the framework.
+    - `"before"`: a function that rlcatalog calls before it imports a component of the framework.
 
     Other packages add targets with `extends`: rlcatalog-ppo adds `"ppo"`, and rlcatalog-fcnet `"plain"`, the class
     that turns a plain module into a model. The target `"freeze"` is a function `freeze(policy, rows, seed)` that

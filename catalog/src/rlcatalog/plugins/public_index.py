@@ -1,4 +1,4 @@
-"""Public index of names and their distributions, for install hints and the naming rule.
+"""Public index of names and their distributions, for install hints, the naming rule and the rule of choice.
 
 It is a data file, so that the kernel's code does not name any component. `tools/public_index.py` writes it from the
 packages of this repository; other packages can be added.

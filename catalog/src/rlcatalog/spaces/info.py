@@ -1,4 +1,4 @@
-"""A Gymnasium space, read once into a frozen, framework-free tree.
+"""A Gymnasium space, read into a frozen, framework-free tree.
 
 Matching, explaining, config checks and codec plans all read this tree. It lets plugins inspect a space without
 importing gymnasium.

@@ -56,13 +56,14 @@ def build(
     config = config_with_model(config, model)
     catalog = catalog or default_catalog()
     if env is not None:
+        if obs_space is not None or action_space is not None:
+            raise UnsupportedSpaceError("build() needs two spaces or env=, but both were given. Remove one.")
         obs_space, action_space, *_ = catalog.spaces_of(env, config)
     if obs_space is None or action_space is None:
         raise UnsupportedSpaceError("build() needs an observation space and an action space, or env=.")
-    spaces = obs_space, action_space
     # Called with the lookup's choice, and again with a different choice if the policy rejects an engine's default.
-    new_policy = partial(Policy, catalog, observation_space=obs_space, action_space=action_space)
-    return catalog.build_from_lookup(new_policy, *spaces, config, framework, pins=pins, defaults=defaults)
+    create = partial(Policy, catalog, observation_space=obs_space, action_space=action_space)
+    return catalog.build_from_lookup(create, obs_space, action_space, config, framework, pins=pins, defaults=defaults)
 
 
 def config_with_model(config: Mapping[str, Any] | None, model: Any, way: str = "config={}") -> Mapping[str, Any] | None:

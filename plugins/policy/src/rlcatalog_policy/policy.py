@@ -354,7 +354,7 @@ class Policy:
         return summarize_layers(self.resolution) or summarize_weights(self)
 
     def wrap_env(self, env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
-        """Apply the environment wrappers that this policy's config switches on; see `Catalog.wrap_env`."""
+        """Apply the environment wrappers that match, with this policy's config; see `Catalog.wrap_env`."""
         return self.catalog.wrap_env(env, self.resolution.config.given)
 
     def to(self, device: str) -> Policy:
