@@ -48,10 +48,15 @@ class Worker:
         self.versions: dict[str, str] = first.get("versions", {})
         self.memory: float = first.get("memory", 0.0)
 
-    def seconds(self, name: str) -> float | None:
-        """Return the seconds per unit of some work, or None where the library has no such thing."""
-        found: float | None = self.ask(name)["seconds"]
-        return found
+    def prepare(self, name: str) -> bool:
+        """Prepare some work; return whether the library has such a thing."""
+        able: bool = self.ask(name)["able"]
+        return able
+
+    def seconds(self) -> float:
+        """Return the seconds per unit of what was prepared."""
+        seconds: float = self.ask("measure")["seconds"]
+        return seconds
 
     def ask(self, line: str) -> dict[str, Any]:
         """Return the answer to a line."""
@@ -111,18 +116,13 @@ def measure(chosen: argparse.Namespace) -> dict[str, Any]:
 
 def timed(running: Sequence[Worker], name: str, rounds: int) -> dict[str, list[float] | None]:
     """Return library → seconds, round by round; each round begins with another library."""
-    found: dict[str, list[float] | None] = {}
-    for worker in running:  # prepare; this measurement is not kept
-        found[worker.library] = None if worker.seconds(name) is None else []
-    able = [worker for worker in running if found[worker.library] is not None]
+    able = [worker for worker in running if worker.prepare(name)]
+    kept: dict[str, list[float]] = {worker.library: [] for worker in able}
     for turn in range(rounds):
         first = turn % len(able)
         for worker in able[first:] + able[:first]:
-            seconds, kept = worker.seconds(name), found[worker.library]
-            assert seconds is not None
-            assert kept is not None
-            kept.append(seconds)
-    return found
+            kept[worker.library].append(worker.seconds())
+    return {worker.library: kept.get(worker.library) for worker in running}
 
 
 def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:

@@ -79,11 +79,11 @@ def faster(stored: Mapping[str, Any], names: Iterable[str] = work.WORK) -> str:
     names, ahead = list(names), []
     for library in work.LIBRARIES:
         ratios = {name: stored["rows"].get(name, {}).get(library, {}).get("ratio", (0, 9, 0))[1] for name in names}
-        if rows := [f"{work.WORK[name]} ({times(ratio)})" for name, ratio in ratios.items() if ratio < EQUAL]:
-            ahead.append(f"{work.LIBRARIES[library]} in {' and in '.join(rows)}")
+        if rows := [f"{work.WORK[name]}, {times(ratio)}" for name, ratio in ratios.items() if ratio < EQUAL]:
+            ahead.append(f"{work.LIBRARIES[library]} ({'; '.join(rows)})")
     if not ahead:
         return "No library is ahead of rlcatalog in these rows."
-    return f"Ahead of rlcatalog: {'; '.join(ahead)}."
+    return f"Ahead of rlcatalog: {', '.join(ahead)}."
 
 
 def texts(stored: Mapping[str, Any]) -> dict[Path, str]:

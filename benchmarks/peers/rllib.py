@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -106,7 +107,7 @@ def train(columns: Mapping[str, work.Array]) -> Callable[[], Any]:
 
 def ppo(num_envs: int) -> Callable[[int], float]:
     if not ray.is_initialized():
-        ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+        ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
     algo = config_of(num_envs).build_algo()
 
     def run(rollouts: int) -> int:

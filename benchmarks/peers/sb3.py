@@ -21,7 +21,10 @@ from torch import Tensor
 from benchmarks.peers import work
 
 PACKAGES = ("stable-baselines3",)
-NETS = {"net_arch": {"pi": list(work.HIDDENS), "vf": list(work.HIDDENS)}, "activation_fn": torch.nn.Tanh}
+NETS: dict[str, Any] = {
+    "net_arch": {"pi": list(work.HIDDENS), "vf": list(work.HIDDENS)},
+    "activation_fn": torch.nn.Tanh,
+}
 
 
 def policy_of() -> ActorCriticPolicy:

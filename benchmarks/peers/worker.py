@@ -1,8 +1,8 @@
 """Measures one library in this process: `python -m benchmarks.peers.worker LIBRARY [FOLDER]`, started by the command.
 
-Each line of input names work; each answer is a line of JSON: the seconds that one unit of the work took, or null where
-the library has no such thing. The first answer tells the versions and the memory after acting once. The line `check`
-asks what the tests compare between libraries.
+It answers each line of input with a line of JSON. A line that names work prepares it, and tells whether the library has
+such a thing; `measure` asks for the seconds that one unit of it takes, and `check` for what the tests compare between
+libraries. The first answer tells the versions and the memory after acting once.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from unittest.mock import Mock, patch
 from benchmarks.peers import work
 
 #: About how long a measurement of short work takes, in seconds; it is the median of so many parts.
-LONG_ENOUGH, PARTS = 0.3, 10
+LONG_ENOUGH, PARTS = 0.3, 5
 
 
 def hide_tensorflow() -> None:
@@ -79,7 +79,7 @@ def checked(library: Any) -> dict[str, Any]:
 
     mean, log_std = map(torch.from_numpy, work.some_inputs())
     drawn = {"categorical": library.categorical(mean)(), "gaussian": library.gaussian(mean, log_std)()}
-    found = {name: [column.tolist() for column in columns] for name, columns in drawn.items()}
+    found: dict[str, Any] = {name: [column.tolist() for column in columns] for name, columns in drawn.items()}
     acted = [[np.asarray(column).size for column in library.act(work.some_obs(rows))()] for rows in (1, 64)]
     if make := getattr(library, "preprocess", None):
         found["preprocess"] = np.stack([np.asarray(row) for row in make(work.some_observed())()]).tolist()
@@ -118,16 +118,17 @@ def main(name: str, folder: str | None = None) -> None:
     except ImportError as error:
         return answer(missing=str(error))
     answer(memory=peak(), versions={package: version(package) for package in library.PACKAGES})
-    measured, call = None, None
-    for line in sys.stdin:
+    call: Callable[[], float] | None = None
+    for line in map(str.strip, sys.stdin):
         try:
-            if line.strip() == "check":
+            if line == "check":
                 answer(**checked(library))
-                continue
-            if line != measured:
-                call, measured = None, line  # what was prepared before goes first
-                call = prepared(library, line.strip())
-            answer(seconds=None if call is None else call())
+            elif line == "measure":
+                answer(seconds=None if call is None else call())
+            else:
+                call = None  # what was prepared before goes first
+                call = prepared(library, line)
+                answer(able=call is not None)
         except Exception:  # the command shows it
             answer(error=traceback.format_exc())
     return None
