@@ -89,7 +89,7 @@ def faster(stored: Mapping[str, Any], names: Iterable[str] = work.WORK) -> str:
 def texts(stored: Mapping[str, Any]) -> dict[Path, str]:
     """Return page → what its marked region holds."""
     versions = ", ".join(f"{name} {version}" for name, version in stored["versions"].items())
-    where = f"{stored['date']}; {stored['machine']}; medians of {stored['rounds']} rounds; {versions}."
+    where = f"{stored['date']}; {stored['machine']}; rounds: {stored['rounds']}; {versions}."
     return {
         ROOT / "docs" / "speed.md": f"{where}\n\n{table(stored)}\n\n{faster(stored)}",
         ROOT / "README.md": f"{table(stored, SHORT)}\n\n{faster(stored, SHORT)}",
