@@ -35,9 +35,9 @@ unexport PYTHONDONTWRITEBYTECODE
 # TensorFlow's start-up notices are of no use here.
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 # Small nets: more threads wait for one another, and tests run side by side.
-test test-one quick lowest engines learn attack sweep compare docs: export OMP_NUM_THREADS ?= 1
+test test-one quick lowest engines learn attack sweep compare peers docs: export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo help test quick test-one learn attack sweep lint fix bench bench-check gpu compare mutate lowest engines generate dist version docs docs-serve clean
+.PHONY: demo help test quick test-one learn attack sweep lint fix bench bench-check gpu peers compare mutate lowest engines generate dist version docs docs-serve clean
 
 demo: $(VENV)/.demo  ## explain, train and evaluate CartPole with parts found through entry points
 	$(BIN)/rlcatalog explain CartPole-v1
@@ -99,6 +99,9 @@ bench-check: $(VENV)/.dev  ## measure, and say what got slower or faster than be
 gpu: $(VENV)/.dev  ## on an accelerator: tests of devices, then acting, training and PPO beside the CPU, as tables; GPU_ARGS=--help
 	$(BIN)/python -m benchmarks.gpu $(GPU_ARGS)
 
+peers: $(VENV)/.dev $(VENV)/.peers  ## speed and memory beside other libraries on the same work, in one run; PEERS_ARGS=--help
+	$(BIN)/python -m benchmarks.peers $(PEERS_ARGS)
+
 compare: $(VENV)/.dev $(VENV)/.compare  ## learning: engines with their own nets and with ours, our PPO beside them, over paired seeds; COMPARE_ARGS=--help
 	$(BIN)/python -m benchmarks.learning $(COMPARE_ARGS)
 
@@ -123,6 +126,7 @@ generate: $(VENV)/.dev  ## write what is generated: install hints, tables, pages
 	$(BIN)/python tools/gallery.py
 	$(BIN)/python tools/pictures.py
 	$(BIN)/python -m benchmarks.learning --report
+	$(BIN)/python -m benchmarks.peers --report
 
 dist: $(VENV)/.dev $(VENV)/.dist  ## build all packages into dist/, check them, run the tour in an empty environment and the demo in a bare clone
 	$(BIN)/python tools/dist.py
@@ -162,7 +166,7 @@ $(VENV)/.dev: requirements/dev.txt requirements/torch.txt requirements/demo.txt 
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation -r $<
 	touch $@ $(VENV)/.torch $(VENV)/.demo
 
-$(BESIDE) $(VENV)/.compare: $(VENV)/.%: requirements/%.txt | $(BIN)/pip
+$(BESIDE) $(VENV)/.compare $(VENV)/.peers: $(VENV)/.%: requirements/%.txt | $(BIN)/pip
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(VENV)/$* -r $<
 	touch $@
 

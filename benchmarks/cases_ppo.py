@@ -1,4 +1,4 @@
-"""PPO: steps per second against a plain single-file PPO, and that one against Stable-Baselines3's."""
+"""PPO: steps per second against a plain single-file PPO."""
 
 from __future__ import annotations
 
@@ -42,48 +42,27 @@ def plain(num_envs: int, hyper: plain_ppo.Hyper, steps: int, seed: int) -> float
     return float(plain_ppo.run(ENV, replace(hyper, num_envs=num_envs), steps, seed)["sps"])
 
 
-def stable_baselines(num_envs: int, hyper: plain_ppo.Hyper, steps: int, seed: int) -> float:
-    """Return the steps per second of Stable-Baselines3's PPO with the same hyperparameters."""
-    from stable_baselines3 import PPO
-    from stable_baselines3.common.env_util import make_vec_env
-
-    hiddens = list(hyper.hiddens)
-    model = PPO(
-        "MlpPolicy", make_vec_env(ENV, num_envs, seed=seed), n_steps=hyper.rollout_length, n_epochs=hyper.epochs,
-        batch_size=hyper.minibatch_size, learning_rate=lambda left: hyper.lr * left, gamma=hyper.gamma,
-        gae_lambda=hyper.lambda_, clip_range=hyper.clip, vf_coef=hyper.vf_coef, ent_coef=hyper.ent_coef,
-        max_grad_norm=hyper.max_grad_norm, seed=seed, device="cpu",
-        policy_kwargs={"net_arch": {"pi": hiddens, "vf": hiddens}},
-    )  # fmt: skip
-    start = time.perf_counter()
-    model.learn(steps)
-    return model.num_timesteps / (time.perf_counter() - start)
-
-
 def run(rounds: int = 5) -> list[Figure]:
     """Print the ratios of steps per second; larger is faster."""
     torch.set_num_threads(1)
-    hyper = plain_ppo.Hyper(share=False)  # Stable-Baselines3 does not share layers
-    print("\n| PPO on CartPole, environments | ours | plain | Stable-Baselines3 | ours / plain | plain / SB3 |")
-    print("|---|---:|---:|---:|---:|---:|")
+    hyper = plain_ppo.Hyper(share=False)
+    print("\n| PPO on CartPole, environments | ours | plain | ours / plain |")
+    print("|---|---:|---:|---:|")
     found = []
     for num_envs in (1, 8):
         name = f"PPO on CartPole, environments {num_envs}, to plain"
         if not wanted(name):
             continue
         per_env = replace(hyper, rollout_length=1024 // num_envs)
-        sides: list[Callable[..., float]] = [ours, plain, stable_baselines]
-        speeds: list[list[float]] = [[], [], []]
+        sides: list[Callable[..., float]] = [ours, plain]
+        speeds: list[list[float]] = [[], []]
         for turn in range(rounds):
-            for i in (0, 1, 2) if turn % 2 else (2, 1, 0):
+            for i in (0, 1) if turn % 2 else (1, 0):
                 speeds[i].append(sides[i](num_envs, per_env, 12_288, turn))
         to_plain = [a / b for a, b in zip(speeds[0], speeds[1], strict=True)]
-        to_peer = [b / c for b, c in zip(speeds[1], speeds[2], strict=True)]
         figures = " | ".join(f"{statistics.median(values):.0f}/s" for values in speeds)
         mark = "met" if statistics.median(to_plain) >= 0.95 else "**missed**"
-        print(
-            f"| {num_envs} | {figures} | {_spread(to_plain)} (budget 0.95: {mark}) | {_spread(to_peer)} |", flush=True
-        )
+        print(f"| {num_envs} | {figures} | {_spread(to_plain)} (budget 0.95: {mark}) |", flush=True)
         found.append(Figure(name, to_plain, "higher"))
     return found
 

@@ -24,6 +24,7 @@ ELSEWHERE = {
     "tools/mut": "tests/tools/test_mutate.py",
     "tools/equivalent_mutants": "tests/tools/test_mutate.py",
     "tools/": "tests/tools/test_makefile.py",
+    "benchmarks/peers": "tests/tools/test_peers.py",
     "benchmarks/": "tests/tools/test_bench_check.py",
     "Makefile": "tests/tools/test_makefile.py",
     ".github/": "tests/tools/test_makefile.py",
