@@ -48,6 +48,7 @@ def policy_of(space, codec=None, catalog=None):
         (spaces.MultiDiscrete([2, 3]), [1, 2], [[1, 2]]),
         (spaces.MultiDiscrete([2, 3]), [[1, 2], [0, 0]], [[1, 2], [0, 0]]),
         (spaces.MultiBinary(2), [1, 0], [[1, 0]]),
+        (spaces.Tuple([DICT, DICT]), ({"a": 6, "b": [1, 2]}, {"a": 7, "b": [3, 4]}), [[1, 1, 2, 2, 3, 4]]),
     ],
     ids=lambda value: str(value)[:40],
 )  # fmt: skip

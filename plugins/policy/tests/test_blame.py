@@ -45,8 +45,7 @@ class Acme(FullyConnectedNetwork):
 
 
 @pytest.fixture
-def acme(module):
-    module(Acme=Acme)
+def acme():
     spec = ModelSpec("net", {"torch": f"{__name__}:Acme"}, "")
     point = PluginEntryPoint(plugin_of(rlcatalog_models=[spec]), "acme-nets")
     catalog = isolated_catalog(*INSTALLED, point)

@@ -11,13 +11,14 @@ import torch
 from gymnasium import spaces
 
 import rlcatalog
-from rlcatalog import ActionDistSpec, Match, Rank
+from rlcatalog import ActionDistSpec, Match, Preprocessor, Rank
 from rlcatalog.errors import ActionMaskError, ModelContractError
 from rlcatalog_policy.contract_checker import fits, shape_of
 from rlcatalog_testing import PluginEntryPoint, isolated_catalog, plugin_of
-from rlcatalog_torch import Categorical, DiagGaussian, FullyConnectedNetwork
+from rlcatalog_torch import Categorical, DiagGaussian
 
 OBS, THREE = spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(3)
+MASKED = spaces.Dict(action_mask=spaces.MultiBinary(3), x=OBS)
 SMALL = {"fcnet_hiddens": [2]}
 INSTALLED = [f"rlcatalog-{name}" for name in ("preprocessors", "fcnet", "categorical", "gaussian", "multi-action")]
 
@@ -168,8 +169,8 @@ def test_listed_distributions_are_not_checked_without_a_mask(policy):
     assert not policy.contract.checks_actions
     policy.contract.check_actions(np.array([[7]]), None)  # nothing is looked at
     assert policy.adapt(np.array([[1], [2]])).tolist() == [1, 2]
-    masked = rlcatalog.build(spaces.Dict(action_mask=spaces.MultiBinary(3), x=OBS), THREE, SMALL, "torch")
-    assert masked.contract.checks_actions == masked.resolution.shows_mask
+    masked = rlcatalog.build(MASKED, THREE, SMALL, "torch")
+    assert not masked.contract.checks_actions
 
 
 @pytest.fixture(scope="module")
@@ -291,20 +292,32 @@ def test_forbidden_actions_are_named_with_what_is_allowed(masked):
         assert said.startswith(f"mask: row 1: the raw action {raw} was drawn, but the mask allows {allowed}. rlcatalog")
         assert "(True or 1 allows); MultiActionDistribution" in said
         assert "forward() or" not in said
+        assert "action_dist 'multi_action' of rlcatalog-multi-action" in said  # the outermost listed one alone
+        assert "action_dist 'categorical'" not in said
     with pytest.raises(ActionMaskError, match=r"mask: row 0: the raw action .0, 1. was drawn"):
         check(np.array([[0, 1], [1, 1]]), mask[::-1])
     check(np.array([[0, 0], [0, 0]]), None)
 
 
-def test_a_model_that_sees_the_mask_is_named_too():
-    class Seeing(FullyConnectedNetwork):
-        pass
+class Everything(Preprocessor):
+    """Shows the whole observation, also its mask."""
 
-    space = spaces.Dict(action_mask=spaces.MultiBinary(3), x=OBS)
-    for config in ({"custom_model": Seeing}, {}):
-        policy = rlcatalog.build(space, THREE, {**SMALL, **config}, "torch")
-        mask = np.array([[1, 0, 1]], bool)
-        with pytest.raises(ActionMaskError, match=r"the raw action .1. was drawn") as caught:
-            policy.contract.check_actions(np.array([[1]]), mask)
-        assert ("forward() " in str(caught.value)) == policy.resolution.shows_mask
-        policy.contract.check_actions(np.array([[2]]), mask)
+    def _init_shape(self, obs_space, options):
+        return (5,)
+
+    def transform(self, observation):
+        return np.concatenate([observation["action_mask"], observation["x"]]).astype(np.float32)
+
+
+def test_a_model_that_sees_the_mask_is_checked_and_named_too(catalog):
+    catalog.register_preprocessor("everything", Everything)
+    config = {**SMALL, "custom_preprocessor": "everything"}
+    contract = rlcatalog.build(MASKED, THREE, config, "torch", catalog=catalog).contract
+    assert contract.checks_actions
+    mask = np.array([[1, 1, 1], [1, 0, 1]], bool)
+    contract.check_actions(np.array([[1], [2]]), mask)
+    contract.check_actions(np.array([[7], [7]]), None)  # listed distributions are checked with a mask only
+    with pytest.raises(
+        ActionMaskError, match=r"^mask: row 1: .* \(.*\); FullyConnectedNetwork\.forward\(\) .* or Categor"
+    ):
+        contract.check_actions(np.array([[1], [1]]), mask)

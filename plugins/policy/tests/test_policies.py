@@ -1,4 +1,4 @@
-"""Policies and frozen policies: what they pass on, to whom, and what they say of themselves."""
+"""Policies: what they pass on, to whom, and how they are copied and built."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ from rlcatalog.errors import (
     SavedPolicyError,
     UnsupportedSpaceError,
 )
-from rlcatalog_policy import Frozen, config_with_model, frozen as frozen_module
+from rlcatalog.models import SeparateValue
+from rlcatalog_policy import Frozen, config_with_model
 from rlcatalog_policy.policy import load_extension
 from rlcatalog_torch import FullyConnectedNetwork, TorchModelV2
 
@@ -94,16 +95,12 @@ def test_methods_that_a_model_or_an_inner_one_overrides_are_found(policy):
     assert around.overrides("custom_loss")
 
 
-def test_a_separate_value_chain_does_not_give_a_model_its_name():
+def test_a_separate_value_chain_does_not_give_a_model_its_name(policy):
+    assert policy.model_name == "FullyConnectedNetwork"
     config = {**SMALL, "use_lstm": True, "lstm_cell_size": 2, "vf_share_layers": False}
-    for options in ({}, {"vf_memory": "own"}, {"vf_memory": "none"}):
-        try:
-            policy = rlcatalog.build(OBS, THREE, {**config, **options}, "torch")
-        except ConfigError:
-            continue
-        separate = rlcatalog.models.SeparateValue
-        chain = policy.model.trunk if isinstance(policy.model, separate) else policy.model
-        assert policy.model_name == type(chain).__name__ != "TorchSeparateValue"
+    separate = rlcatalog.build(OBS, THREE, config, "torch")
+    assert isinstance(separate.model, SeparateValue)
+    assert separate.model_name == type(separate.model.trunk).__name__ != type(separate.model).__name__
 
 
 def test_only_policies_with_a_memory_or_views_have_a_state(policy):
@@ -123,15 +120,15 @@ def test_only_policies_with_a_memory_or_views_have_a_state(policy):
 
 
 class Looking(TorchModelV2):
-    """Reads the observation before."""
+    """Reads this observation and the one before."""
 
     def __init__(self, *arguments):
         super().__init__(*arguments)
         self.layer = torch.nn.Linear(2, self.num_outputs)
-        self.view_requirements["before"] = ViewRequirement("obs", shift=-1, space=OBS)
+        self.view_requirements["before"] = ViewRequirement("obs", shift="-1:0", space=OBS)
 
     def forward(self, input_dict, state, seq_lens):
-        return self.layer(input_dict["before"]), state
+        return self.layer(input_dict["before"][:, 0]), state
 
 
 def test_the_inputs_of_a_backend_are_those_of_a_step(policy):
@@ -146,8 +143,8 @@ def test_the_inputs_of_a_backend_are_those_of_a_step(policy):
     assert policy.backend_inputs(tensor)["obs"] is tensor
     looking = rlcatalog.build(OBS, THREE, {"custom_model": Looking}, "torch")
     state = looking.act(ROWS).state
-    given = looking.backend_inputs(tensor.clone().requires_grad_(), state)
-    np.testing.assert_array_equal(given["views"]["before"], ROWS)
+    given = looking.backend_inputs((tensor + 1).requires_grad_(), state)
+    np.testing.assert_array_equal(given["views"]["before"], np.stack([ROWS, ROWS + 1], 1))
     assert isinstance(given["obs"], torch.Tensor)
     assert not policy.memory
     unchanged = policy.backend_inputs(tensor.clone().requires_grad_())
@@ -216,98 +213,6 @@ def test_a_missing_extension_says_what_to_install(monkeypatch):
     expected = r"supports this for framework='torch'; install it with: pip install 'rlcatalog-export\[torch\]'$"
     with pytest.raises(MissingPluginError, match=expected):
         load_extension("torch", "freeze")
-
-
-# --- frozen policies -------------------------------------------------------------------------------------------------
-
-
-class Recorded:
-    """A frozen backend that notes what it is asked, and acts as the policy does."""
-
-    def __init__(self, policy, rows, seed):
-        self.policy, self.asked, self.reason, self.calls = policy, (rows, seed), None, []
-
-    def act(self, *arguments):
-        self.calls.append("act")
-        return self.policy.backend.act(*arguments)
-
-    def update(self):
-        self.calls.append("update")
-
-    def random_state(self):
-        return {"recorded": np.array([7])}
-
-    def set_random_state(self, state):
-        self.calls.append(sorted(state))
-
-
-@pytest.fixture
-def frozen(policy, monkeypatch):
-    monkeypatch.setattr(frozen_module, "load_extension", lambda framework, what: {"freeze": Recorded}[what])
-    return policy.freeze()
-
-
-def test_a_frozen_policy_acts_by_its_backend(frozen, policy):
-    backend = frozen._acting
-    assert backend.asked == (1, None)
-    assert policy.freeze(3, seed=5)._acting.asked == frozen.freeze(3, seed=5)._acting.asked == (3, 5)
-    assert frozen.freeze()._acting.asked == (1, None)
-    for call in (frozen.act, frozen.act_encoded):
-        np.testing.assert_array_equal(
-            call(ROWS, explore=False).dist_inputs, policy.act(ROWS, explore=False).dist_inputs
-        )
-    mask = np.array([[0, 0, 1], [0, 1, 0]])
-    for call in (frozen.act, frozen.act_encoded):
-        assert call(ROWS, mask=mask).raw_action[:, 0].tolist() == [2, 1]
-    assert isinstance(frozen.act_encoded(torch.from_numpy(ROWS)).logp, np.ndarray)
-    assert backend.calls == ["act"] * 5
-    frozen.update()
-    assert backend.calls[5:] == ["update"]
-    state = frozen.random_state()
-    assert state["recorded"].tolist() == [7]
-    assert set(state) == {"recorded", *policy.random_state()}
-    frozen.set_random_state(state)
-    assert backend.calls[6:] == [sorted(state)]
-    drawn = frozen.act(np.zeros((64, 2))).raw_action
-    frozen.set_random_state(state)  # the policy's generators, too
-    np.testing.assert_array_equal(frozen.act(np.zeros((64, 2))).raw_action, drawn)
-
-
-def test_a_frozen_policy_says_whether_it_is_faster(frozen, policy):
-    assert frozen.reason is None
-    assert repr(frozen) == f"Frozen: acts from a recorded graph\n{policy!r}"
-    assert "acts from a recorded graph" in str(frozen.explain())
-    frozen._acting.reason = "its results differ"
-    assert frozen.reason == "its results differ"
-    assert repr(frozen).startswith("Frozen: no faster: its results differ\n")
-
-
-def test_a_frozen_policy_stays_where_it_is(frozen, policy):
-    assert frozen.to("cpu") is frozen
-    with pytest.raises(NotServedError, match="a frozen policy cannot be moved: move the policy, and freeze it again"):
-        frozen.to("cuda")
-    assert frozen.model is policy.model
-    for made in (copy.deepcopy(frozen), pickle.loads(pickle.dumps(frozen))):
-        assert type(made) is Policy
-        np.testing.assert_array_equal(made.act(ROWS).dist_inputs, policy.act(ROWS).dist_inputs)
-
-
-@pytest.mark.parametrize(
-    ("error", "reason"),
-    [(MissingPluginError("install it"), "install it"), (NotServedError("not this"), "NotServedError: not this")],
-)
-def test_a_policy_that_cannot_be_frozen_acts_as_it_is(policy, monkeypatch, error, reason):
-    def fail(*arguments):
-        raise error
-
-    monkeypatch.setattr(frozen_module, "load_extension", fail)
-    frozen = policy.freeze()
-    assert frozen.reason == reason
-    assert repr(frozen).startswith(f"Frozen: no faster: {reason}\n")
-    np.testing.assert_array_equal(frozen.act(ROWS).dist_inputs, policy.act(ROWS).dist_inputs)
-    frozen.update()
-    assert set(frozen.random_state()) == set(policy.random_state())
-    frozen.set_random_state(policy.random_state())
 
 
 # --- copies ----------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import pytest
 from gymnasium import spaces
 
 import rlcatalog
-from rlcatalog import Filter, FilterSpec
+from rlcatalog import Filter, FilterSpec, Match, ModelSpec, Rank
 from rlcatalog.errors import (
     ConfigError,
     MissingPluginError,
@@ -21,7 +21,7 @@ from rlcatalog.errors import (
 )
 from rlcatalog.plugins.discovery import scan
 from rlcatalog_policy import TEMPORARY, forget, load, loading, locked, read_manifest, saving
-from rlcatalog_torch import FullyConnectedNetwork
+from rlcatalog_torch import FullyConnectedNetwork, LSTMWrapper
 
 OBS, THREE = spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(3)
 ROWS = np.float32([[0.5, -0.5], [1, 0]])
@@ -177,6 +177,21 @@ def test_the_code_of_a_model_is_saved_by_its_name(catalog, directory):
     assert policy.resolution.config.given["custom_model"] is Trunk  # the policy's own config is unchanged
 
 
+def test_other_parts_of_the_program_do_not_replace_the_models_name(directory, module):
+    module(Memory=type("Memory", (LSTMWrapper,), {}))
+    installed = ("fcnet", "lstm", "categorical", "preprocessors")
+    catalog = rlcatalog.Catalog([point for point in scan() if point.name in installed], environ={})
+    match = Match(Rank.SPECIFIC, "any")
+    catalog.register(
+        ModelSpec("mine", {"torch": "made_up_parts:Memory"}, "", slot="memory", match=lambda request: match)
+    )
+    policy = policy_of(catalog, custom_model=Trunk, lstm_cell_size=2)
+    assert policy.resolution.component("memory").name == "mine"
+    policy.save(directory)
+    manifest = read_manifest(directory)
+    assert (manifest.config["custom_model"], manifest.parts["memory"]) == ("Trunk", "mine")
+
+
 def test_models_for_parts_of_an_observation_are_saved_with_the_config(directory):
     space = spaces.Dict(a=OBS, b=spaces.Box(0, 255, (10, 10, 3), np.uint8))
     policy = rlcatalog.build(space, THREE, {"post_fcnet_hiddens": [2]}, "torch")
@@ -277,6 +292,19 @@ def test_a_model_of_the_program_is_asked_for_as_a_line_to_paste(catalog, directo
     np.testing.assert_array_equal(loaded.act(ROWS).dist_inputs, policy.act(ROWS).dist_inputs)
     with pytest.raises(ConfigError, match=r"model: 'width' had no code when the policy was saved; none did\."):
         load(directory, catalog=catalog, model={"width": 3})
+
+
+def test_only_unknown_names_of_the_program_are_explained(catalog, saved, edit, directory):
+    parts = read_manifest(saved).parts
+    edit(saved, parts={**parts, "trunk": "rlcatalog-fcnet/gone"})
+    with pytest.raises(UnknownNameError, match="gone") as caught:
+        load(saved, catalog=catalog)
+    assert "is not from a package" not in str(caught.value)
+    policy_of(catalog, custom_model=Trunk).save(directory)
+    edit(directory, config={"custom_model": "Trunk", "fcnet_hidden": [2]})
+    with pytest.raises(ConfigError, match="fcnet_hidden") as caught:
+        load(directory, catalog=catalog, model=Trunk)
+    assert "is not from a package" not in str(caught.value)
 
 
 def test_a_filter_of_the_program_is_imported_again(catalog, directory, module):
