@@ -262,3 +262,7 @@ def test_a_single_action_without_a_shape_is_told_from_a_batch_by_its_space(point
     policy = point(Table, Words(), listed=["word", 7])
     assert raw_actions(policy, "word").tolist() == [[0]]
     assert raw_actions(policy, ("word",)).tolist() == [[0]]
+
+
+def test_no_actions_without_a_shape_are_no_action(point):
+    assert raw_actions(point(Table, Words()), []).shape == (0, 1)
