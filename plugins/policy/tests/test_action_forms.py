@@ -26,8 +26,8 @@ def policy_of(space, codec=None, catalog=None):
     """Return what raw_actions reads of a policy."""
     if catalog is None:
         catalog = Catalog([point for point in scan() if point.name == "preprocessors"], environ={})
-    made = action_codec(SpaceInfo.read(space, "action")) if codec is None else codec
-    return SimpleNamespace(action_codec=made, catalog=catalog)
+    codec = action_codec(SpaceInfo.read(space, "action")) if codec is None else codec
+    return SimpleNamespace(action_codec=codec, catalog=catalog)
 
 
 @pytest.mark.parametrize(
@@ -53,9 +53,9 @@ def policy_of(space, codec=None, catalog=None):
     ids=lambda value: str(value)[:40],
 )  # fmt: skip
 def test_one_action_a_list_and_a_batch_are_told_apart(space, actions, raw):
-    found = raw_actions(policy_of(space), actions)
-    assert isinstance(found, np.ndarray)
-    np.testing.assert_array_equal(found, raw)
+    raw_found = raw_actions(policy_of(space), actions)
+    assert isinstance(raw_found, np.ndarray)
+    np.testing.assert_array_equal(raw_found, raw)
 
 
 @pytest.mark.parametrize("space", [THREE, PAIR, DICT, TUPLE], ids=str)
@@ -75,7 +75,7 @@ def test_no_actions_are_an_empty_batch(space):
         (DICT, None, "expected a dict"), (TUPLE, {"a": 1}, "found dict"), (TUPLE, ([1, 2],), "expected"),
         (TUPLE, ([1, 2], 6, 7), "expected"), (TUPLE, 7, "expected"), (THREE, 4, "4"), (THREE, [5, 8], "8"),
         (THREE, [[5], [6]], "expected numbers"), (PAIR, [[1, 2], [3]], "expected"), (PAIR, [1, 2, 3], "expected"),
-        (PAIR, 1.0, "expected"), (THREE, "text", "expected"),
+        (PAIR, 1.0, "expected"), (THREE, "text", "expected"), (PAIR, [(1, 2), (3,)], "expected numbers of shape"),
     ],
     ids=lambda value: str(value)[:40],
 )  # fmt: skip

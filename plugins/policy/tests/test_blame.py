@@ -91,11 +91,11 @@ def test_a_models_method_with_other_arguments_is_named(method, count, function):
     policy = rlcatalog.build(OBS, THREE, {**SMALL, "custom_model": cls}, "torch")
     policy.contract.blame(TypeError("missing"))
     setattr(cls, method, function)
-    said = refused("cannot be called as the contract requires", policy.contract.blame, TypeError("missing"))
-    assert said.startswith(
+    message = refused("cannot be called as the contract requires", policy.contract.blame, TypeError("missing"))
+    assert message.startswith(
         f"Odd.{method}() cannot be called as the contract requires, with {count} arguments: it takes ("
     )
-    assert said.endswith("TypeError: missing")
+    assert message.endswith("TypeError: missing")
 
 
 def test_an_inner_model_may_have_values_of_another_kind():
@@ -119,8 +119,8 @@ def test_a_distributions_method_with_other_arguments_is_named(method, count, fun
     policy = rlcatalog.build(OBS, THREE, {**SMALL, "custom_action_dist": cls}, "torch")
     policy.contract.blame(TypeError("missing"))
     setattr(cls, method, function)
-    said = refused("cannot be called as the contract requires", policy.contract.blame, TypeError("missing"))
-    assert said.startswith(
+    message = refused("cannot be called as the contract requires", policy.contract.blame, TypeError("missing"))
+    assert message.startswith(
         f"Odd.{method}() cannot be called as the contract requires, with {count} arguments: it takes ("
     )
     policy.contract.blame(ValueError("another kind of error: signatures are not looked at"))

@@ -99,10 +99,10 @@ def test_outputs_have_a_row_for_each_observation(policy):
         (torch.zeros(1, 3), None, r"\[B, 3\]", r"shape \[1, 3\]"),
         (None, 4, r"\[4, 3\]", "None"), ("x" * 100, 4, r"\[4, 3\]", "'x+"),
     ):  # fmt: skip
-        said = refused(rf"outputs of shape {expected}: .*; found {shape}", check, outputs, rows)
-        assert said.startswith("FullyConnectedNetwork.forward() (model 'fcnet' of rlcatalog-fcnet")
-        assert "each of the 3 inputs that Categorical (action_dist 'categorical' of rlcatalog-categorical" in said
-    assert len(said.partition("found ")[2]) == 81  # a long value is cut
+        message = refused(rf"outputs of shape {expected}: .*; found {shape}", check, outputs, rows)
+        assert message.startswith("FullyConnectedNetwork.forward() (model 'fcnet' of rlcatalog-fcnet")
+        assert "each of the 3 inputs that Categorical (action_dist 'categorical' of rlcatalog-categorical" in message
+    assert len(message.partition("found ")[2]) == 81  # a long value is cut
 
 
 def test_samples_have_a_row_and_their_width(policy, wide):
@@ -110,14 +110,14 @@ def test_samples_have_a_row_and_their_width(policy, wide):
     wide.contract.check_sample(torch.zeros(4, 2), 4)
     wide.contract.check_sample(torch.zeros(4, 2), None)
     for shape, rows in (((4, 3), 4), ((4, 1), None), ((4, 0), 4)):
-        said = refused(f"returned {shape[1]} values per action; .* needs 2", wide.contract.check_sample,
+        message = refused(f"returned {shape[1]} values per action; .* needs 2", wide.contract.check_sample,
                        torch.zeros(shape), rows)  # fmt: skip
-        assert said.startswith("DiagGaussian.sample() (action_dist")
+        assert message.startswith("DiagGaussian.sample() (action_dist")
     for shape, rows in (((4,), 4), ((3, 1), 4), ((4, 2, 1), 4), ((4, 2, 1), None), ((2,), None)):
-        said = refused(r"must return one action for each row, \[[4B], 2\]", wide.contract.check_sample,
+        message = refused(r"must return one action for each row, \[[4B], 2\]", wide.contract.check_sample,
                        torch.zeros(shape), rows, "rsample")  # fmt: skip
-        assert said.startswith("DiagGaussian.rsample() (action_dist")
-        assert said.endswith(f"found shape {list(shape)}.")
+        assert message.startswith("DiagGaussian.rsample() (action_dist")
+        assert message.endswith(f"found shape {list(shape)}.")
     refused("or .4. for a single Discrete; found None", policy.contract.check_sample, None, 4)
 
 
@@ -126,12 +126,14 @@ def test_values_are_the_frameworks_tensors(policy):
     check(torch.zeros(2), "sample")
     check((torch.zeros(2), {"a": torch.zeros(1)}), "sample")
     for value in (tf.zeros(2), (torch.zeros(2), tf.zeros(1)), {"a": torch.zeros(2), "b": tf.zeros(1)}):
-        said = refused("must return tensors of the policy's framework, 'torch'; found EagerTensor", check, value, "kl")
-        assert said.startswith("Categorical.kl() (")
-        assert said.endswith("name the framework that the class is written for: framework='tf'.")
+        message = refused(
+            "must return tensors of the policy's framework, 'torch'; found EagerTensor", check, value, "kl"
+        )
+        assert message.startswith("Categorical.kl() (")
+        assert message.endswith("name the framework that the class is written for: framework='tf'.")
     for value in (np.zeros(2), [], 3.0, (torch.zeros(1), np.zeros(1))):
-        said = refused("must return tensors of the policy's framework, 'torch'", check, value, "kl")
-        assert said.endswith("written for: framework='tf'.")
+        message = refused("must return tensors of the policy's framework, 'torch'", check, value, "kl")
+        assert message.endswith("written for: framework='tf'.")
 
 
 def test_one_number_is_returned_for_each_row(policy):
@@ -140,8 +142,8 @@ def test_one_number_is_returned_for_each_row(policy):
     check(torch.zeros(4), None, "logp")
     for shape, rows, expected in (((4, 1), 4, r"\[4\]"), ((3,), 4, r"\[4\]"), ((1,), None, r"\[B\]")):
         match = f"must return one number per row, shape {expected}; found shape"
-        said = refused(match, check, torch.zeros(shape), rows, "logp")
-        assert said.startswith("Categorical.logp() (")
+        message = refused(match, check, torch.zeros(shape), rows, "logp")
+        assert message.startswith("Categorical.logp() (")
     refused("must return tensors of the policy's framework", check, np.zeros(4), 4, "logp")
 
 
@@ -185,14 +187,14 @@ def test_choices_are_counted_from_zero(own, raw):
 
 
 @pytest.mark.parametrize(
-    ("raw", "found"),
+    ("raw", "problem"),
     [([[0], [3]], "3 in row 1"), ([[-1], [0]], "-1 in row 0"), ([[0], [0.5]], "0.5 in row 1"), ([[np.nan], [0]], "nan"),
      ([[np.inf], [0]], "inf in row 0"), ([[3], [4]], "3 in row 0")],
 )  # fmt: skip
-def test_other_choices_are_outside(own, raw, found):
+def test_other_choices_are_outside(own, raw, problem):
     match = "Own drew an action outside the action space: action: expected an integer from 0 to 2 for Discrete.*, found"
-    said = refused(f"{match} {found}", own.contract.check_actions, np.array(raw), None)
-    assert said.endswith("must return raw actions: choices count from 0.")
+    message = refused(f"{match} {problem}", own.contract.check_actions, np.array(raw), None)
+    assert message.endswith("must return raw actions: choices count from 0.")
     with pytest.raises(ModelContractError):
         own.adapt(np.array(raw))
 
@@ -259,19 +261,19 @@ def test_each_part_is_checked_that_a_plugin_draws(parts):
     ):
         raw = sound.copy()
         raw[1, column] = number
-        said = refused(f"^{who} drew .*: {where}.*, found {number}", parts.contract.check_actions, raw, None)
-        assert "in row 1." in said
+        message = refused(f"^{who} drew .*: {where}.*, found {number}", parts.contract.check_actions, raw, None)
+        assert "in row 1." in message
     listed = sound.copy()
     listed[1, 1:3] = 2, 4
     parts.contract.check_actions(listed, None)  # a listed distribution drew it
 
 
 def test_the_plugins_of_a_distribution_are_named(parts, policy):
-    said = refused("must return one number per row", parts.contract.check_rows, torch.zeros(2, 1), 2, "entropy")
+    message = refused("must return one number per row", parts.contract.check_rows, torch.zeros(2, 1), 2, "entropy")
     labels = "action_dist 'own' of acme-dists 1.0 with action_dist 'numbers' of acme-dists 1.0"
-    assert said.partition(" must")[0].endswith(f".entropy() ({labels})")
-    said = refused("must return one number per row", policy.contract.check_rows, torch.zeros(2, 1), 2, "entropy")
-    assert said.partition(" must")[0].startswith("Categorical.entropy() (action_dist 'categorical' of rlcatalog-cat")
+    assert message.partition(" must")[0].endswith(f".entropy() ({labels})")
+    message = refused("must return one number per row", policy.contract.check_rows, torch.zeros(2, 1), 2, "entropy")
+    assert message.partition(" must")[0].startswith("Categorical.entropy() (action_dist 'categorical' of rlcatalog-cat")
 
 
 @pytest.fixture(scope="module")
@@ -287,13 +289,15 @@ def test_forbidden_actions_are_named_with_what_is_allowed(masked):
     for raw in ([0, 1], [1, 0]):
         with pytest.raises(ActionMaskError) as caught:
             check(np.array([[0, 0], raw]), mask)
-        said = str(caught.value)
+        message = str(caught.value)
         allowed = "{'action[0]': [1, 2], 'action[1]': [1]}"
-        assert said.startswith(f"mask: row 1: the raw action {raw} was drawn, but the mask allows {allowed}. rlcatalog")
-        assert "(True or 1 allows); MultiActionDistribution" in said
-        assert "forward() or" not in said
-        assert "action_dist 'multi_action' of rlcatalog-multi-action" in said  # the outermost listed one alone
-        assert "action_dist 'categorical'" not in said
+        assert message.startswith(
+            f"mask: row 1: the raw action {raw} was drawn, but the mask allows {allowed}. rlcatalog"
+        )
+        assert "(True or 1 allows); MultiActionDistribution" in message
+        assert "forward() or" not in message
+        assert "action_dist 'multi_action' of rlcatalog-multi-action" in message  # the outermost listed one alone
+        assert "action_dist 'categorical'" not in message
     with pytest.raises(ActionMaskError, match=r"mask: row 0: the raw action .0, 1. was drawn"):
         check(np.array([[0, 1], [1, 1]]), mask[::-1])
     check(np.array([[0, 0], [0, 0]]), None)
@@ -318,6 +322,6 @@ def test_a_model_that_sees_the_mask_is_checked_and_named_too(catalog):
     contract.check_actions(np.array([[1], [2]]), mask)
     contract.check_actions(np.array([[7], [7]]), None)  # listed distributions are checked with a mask only
     with pytest.raises(
-        ActionMaskError, match=r"^mask: row 1: .* \(.*\); FullyConnectedNetwork\.forward\(\) .* or Categor"
+        ActionMaskError, match=r"^mask: row 1: .* \(.*\); FullyConnectedNetwork\.forward\(\) .* or Categorical"
     ):
         contract.check_actions(np.array([[1], [1]]), mask)

@@ -177,9 +177,9 @@ def test_masks_of_encoded_observations_stay_what_they_are(encoder_of):
     encoder, mask = encoder_of(TWO), np.array([[1, 0, 1], [0, 1, 0]])
     assert encoder.resolve_mask(ROWS) is None
     for given in (mask, mask.tolist(), list(mask)):
-        found = encoder.resolve_mask(ROWS, given)
-        assert found.dtype == np.bool_
-        assert found.tolist() == mask.astype(bool).tolist()
+        matrix = encoder.resolve_mask(ROWS, given)
+        assert matrix.dtype == np.bool_
+        assert matrix.tolist() == mask.astype(bool).tolist()
     for convert in (torch.as_tensor, tf.convert_to_tensor):
         tensor = convert(mask.astype(bool))
         assert encoder.resolve_mask(convert(ROWS), tensor) is tensor

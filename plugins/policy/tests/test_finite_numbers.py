@@ -102,19 +102,19 @@ FINE = "its observation is finite: look at the model's weights"
      ({"logp": (0.5, INF), "value": (1, NAN), "inputs": ((1, 2), (NAN, 4))}, "the log density of its action is inf")],
 )  # fmt: skip
 def test_the_first_wrong_number_is_named(preprocessor, changes, problem):
-    said = refused(f"^row 1 of 2: {problem}; the parameters of its distribution are", *step(**changes), preprocessor)
-    assert FINE in said
-    assert said.endswith("set its logit to the lowest finite number.")
+    message = refused(f"^row 1 of 2: {problem}; the parameters of its distribution are", *step(**changes), preprocessor)
+    assert FINE in message
+    assert message.endswith("set its logit to the lowest finite number.")
 
 
 def test_the_first_wrong_row_is_named_with_its_steps(preprocessor):
     logp, value, inputs, encoded = step()
     inputs[0, 1] = inputs[1, 0] = NAN
-    said = refused("^row 0 of 2: a parameter", logp, value, inputs, encoded, preprocessor, np.array([7, 9]), row=0)
-    assert said.endswith("(after 7 steps of its episode).")
+    message = refused("^row 0 of 2: a parameter", logp, value, inputs, encoded, preprocessor, np.array([7, 9]), row=0)
+    assert message.endswith("(after 7 steps of its episode).")
     inputs[0, 1] = 0
-    said = refused("^row 1 of 2: a parameter", logp, value, inputs, encoded, preprocessor, np.array([7, 9]))
-    assert said.endswith("(after 9 steps of its episode).")
+    message = refused("^row 1 of 2: a parameter", logp, value, inputs, encoded, preprocessor, np.array([7, 9]))
+    assert message.endswith("(after 9 steps of its episode).")
 
 
 def test_at_most_eight_parameters_are_shown(preprocessor):
@@ -135,8 +135,10 @@ def test_the_place_in_an_observation_is_named(preprocessor, place, where):
     assert place_of(preprocessor, encoded[1]) == f"-inf at {where}"
     assert place_of(preprocessor, encoded[0]) is None
     logp[1] = NAN
-    said = refused("the log density of its action is NaN", logp, value, inputs, encoded, preprocessor)
-    assert f"its observation contains values that are not finite: -inf at {where}; fix it in the environment." in said
+    message = refused("the log density of its action is NaN", logp, value, inputs, encoded, preprocessor)
+    assert (
+        f"its observation contains values that are not finite: -inf at {where}; fix it in the environment." in message
+    )
     logp[1] = 0  # what the model made of it is finite: the observation is refused nevertheless
     begin = "^row 1 of 2: its observation contains values that are not finite: -inf at"
     assert f"-inf at {where}; fix it in the environment." in refused(begin, logp, value, inputs, encoded, preprocessor)

@@ -113,8 +113,8 @@ def test_unknown_columns_are_only_for_training():
      ("x", "obs", np.int64(-2), "obs", (-2,), True), ("x", "t", (-2, 0), "t", (-2, 0), False)],
 )  # fmt: skip
 def test_a_requirement_is_read_as_rllib_reads_it(name, data_col, shift, column, shifts, single):
-    (found,) = views(**{name: view(data_col, shift)}).all
-    assert (found.name, found.column, found.shifts, found.single) == (name, column, shifts, single)
+    (one,) = views(**{name: view(data_col, shift)}).all
+    assert (one.name, one.column, one.shifts, one.single) == (name, column, shifts, single)
 
 
 # --- what is kept ----------------------------------------------------------------------------------------------------

@@ -104,9 +104,9 @@ def test_only_stages_that_declare_all_their_weights_are_layers():
 
 def test_the_layers_of_a_policy_are_counted_by_hand():
     policy = rlcatalog.build(OBS, TWO, {"fcnet_hiddens": [3]}, "torch")
-    found = policy.summary()
-    assert not found.built
-    assert [(layer.name, layer.weights) for layer in found.layers] == [
+    summary = policy.summary()
+    assert not summary.built
+    assert [(layer.name, layer.weights) for layer in summary.layers] == [
         ("fcnet: hidden 1 (tanh)", 15), ("fcnet: value", 4), ("fcnet: logits (linear)", 8)
     ]  # fmt: skip
     sheet = repr(policy)
@@ -120,15 +120,15 @@ def test_the_layers_of_a_policy_are_counted_by_hand():
 
 def test_the_weights_of_a_model_are_grouped_by_their_layers():
     policy = rlcatalog.build(OBS, TWO, {"custom_model": Plain}, "torch")
-    found = policy.summary()
-    assert found.built
-    groups = {layer.name: (layer.shape, layer.weights, dict(layer.arrays)) for layer in found.layers}
+    summary = policy.summary()
+    assert summary.built
+    groups = {layer.name: (layer.shape, layer.weights, dict(layer.arrays)) for layer in summary.layers}
     assert groups == {
         "body": (None, 15, {"weight": (3, 4), "bias": (3,)}),
         "last": (None, 8, {"weight": (2, 3), "bias": (2,)}),
         "scale": (None, 1, {"scale": ()}),
     }
-    assert found.weights == 24
+    assert summary.weights == 24
 
 
 def test_a_policy_says_that_its_config_is_the_default_and_which_shapes_are_unknown():

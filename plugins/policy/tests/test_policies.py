@@ -223,12 +223,12 @@ def test_copies_have_the_same_numbers_and_statistics(config):
     policy = rlcatalog.build(OBS, THREE, {**SMALL, **config}, "torch")
     policy.preprocess(np.float32([[0.5, 1], [0.1, -1], [0.2, 0.9]]), update=True)
     memo = {}
-    for made in (copy.deepcopy(policy, memo), pickle.loads(pickle.dumps(policy))):
-        np.testing.assert_array_equal(made.act(ROWS).dist_inputs, policy.act(ROWS).dist_inputs)
-        np.testing.assert_array_equal(made.preprocess(ROWS), policy.preprocess(ROWS))
-        assert made.config == policy.config
-        assert made.model is not policy.model
-        assert (made.filter is None) == (not config)
+    for other in (copy.deepcopy(policy, memo), pickle.loads(pickle.dumps(policy))):
+        np.testing.assert_array_equal(other.act(ROWS).dist_inputs, policy.act(ROWS).dist_inputs)
+        np.testing.assert_array_equal(other.preprocess(ROWS), policy.preprocess(ROWS))
+        assert other.config == policy.config
+        assert other.model is not policy.model
+        assert (other.filter is None) == (not config)
     assert memo[id(policy.model)] is not policy.model
 
 
@@ -242,9 +242,9 @@ def test_a_class_is_pickled_where_it_can_be_found_again(catalog):
         rlcatalog.build(OBS, THREE, {**SMALL, "custom_model": name}, "torch", catalog=catalog)
         for name in ("losing", "local", Losing)
     ]
-    made = pickle.loads(pickle.dumps(policies[0]))
-    np.testing.assert_array_equal(made.act(ROWS).dist_inputs, policies[0].act(ROWS).dist_inputs)
-    assert type(made.model) is Losing
+    other = pickle.loads(pickle.dumps(policies[0]))
+    np.testing.assert_array_equal(other.act(ROWS).dist_inputs, policies[0].act(ROWS).dist_inputs)
+    assert type(other.model) is Losing
     with pytest.raises(
         SavedPolicyError, match=r"^model 'local': the class .*Local cannot be imported from .*Define it at"
     ):
@@ -260,8 +260,8 @@ def test_a_pickle_keeps_the_models_that_were_chosen_for_parts_of_an_observation(
     policy = rlcatalog.build(space, THREE, {"post_fcnet_hiddens": [2]}, "torch")
     pinned = policy.resolution.pinned_keys()
     assert pinned
-    made = pickle.loads(pickle.dumps(policy))
-    assert dict(made.resolution.config.given) == {**policy.resolution.config.given, **pinned}
+    other = pickle.loads(pickle.dumps(policy))
+    assert dict(other.resolution.config.given) == {**policy.resolution.config.given, **pinned}
 
 
 def test_a_missing_plugin_is_named_before_its_config_keys(policy):
@@ -288,9 +288,9 @@ def test_a_policy_needs_both_spaces():
     for spaces_given in ((None, None), (OBS, None), (None, THREE)):
         with pytest.raises(UnsupportedSpaceError, match="needs an observation space and an action space, or env="):
             rlcatalog.build(*spaces_given, SMALL, "torch")
-    made = rlcatalog.build(env="CartPole-v1", config=SMALL, framework="torch")
-    assert made.observation_space.shape == (4,)
-    assert made.catalog is rlcatalog.default_catalog()
+    other = rlcatalog.build(env="CartPole-v1", config=SMALL, framework="torch")
+    assert other.observation_space.shape == (4,)
+    assert other.catalog is rlcatalog.default_catalog()
 
 
 def test_a_catalog_is_used_that_is_given(catalog):

@@ -221,8 +221,8 @@ def test_where_a_folder_holds_no_policy_one_beside_it_is_named(catalog, saved, t
     with pytest.raises(SavedPolicyError) as caught:
         load(tmp_path / "run")
     inside = tmp_path / "run" / "policy"
-    said = f"{tmp_path / 'run'}: not a saved policy; it has no policy.json. Its folder 'policy' is one: {inside}."
-    assert str(caught.value) == said
+    message = f"{tmp_path / 'run'}: not a saved policy; it has no policy.json. Its folder 'policy' is one: {inside}."
+    assert str(caught.value) == message
     (tmp_path / "other" / "policy").mkdir(parents=True)
     with pytest.raises(SavedPolicyError, match=r"it has no policy\.json\.$"):
         load(tmp_path / "other")
@@ -271,11 +271,11 @@ def test_a_policy_without_its_plugin_says_how_it_was_saved(catalog, saved):
     without = rlcatalog.Catalog([], environ={})
     with pytest.raises(MissingPluginError) as caught:
         load(saved, catalog=without)
-    said = str(caught.value)
-    assert said.startswith(f"{saved}: this policy cannot be restored here. ")
-    assert "(It was saved for framework='torch', with " in said
-    assert f"rlcatalog-fcnet {version}" in said
-    assert "is not from a package" not in said
+    message = str(caught.value)
+    assert message.startswith(f"{saved}: this policy cannot be restored here. ")
+    assert "(It was saved for framework='torch', with " in message
+    assert f"rlcatalog-fcnet {version}" in message
+    assert "is not from a package" not in message
 
 
 def test_a_model_of_the_program_is_asked_for_as_a_line_to_paste(catalog, directory):
@@ -328,6 +328,28 @@ def test_a_filter_of_the_program_is_imported_again(catalog, directory, module):
     with pytest.raises(UnknownNameError) as caught:
         load(directory, catalog=without)
     assert "'same' is not from a package. Import the module that registers it, and load again. (It" in str(caught.value)
+
+
+def test_an_error_of_a_filter_names_the_file_of_its_statistics(catalog, directory, module):
+    class Failing(Filter):
+        text = ""
+
+        def __call__(self, encoded, *, update=False):
+            return encoded.copy()
+
+        def get_state(self):
+            return {"n": np.array(3)}
+
+        def set_state(self, state):
+            raise ValueError(self.text)
+
+    module(Failing=Failing)
+    catalog.register(FilterSpec("failing", {"numpy": "made_up_parts:Failing"}, ""))
+    policy_of(catalog, observation_filter="failing").save(directory)
+    path = directory / read_manifest(directory).file("filter")
+    for Failing.text in ("no such statistics", f"{path} has no such statistics"):
+        with pytest.raises(SavedPolicyError, match=rf"^{path}: .*no such statistics"):
+            load(directory, catalog=catalog)
 
 
 def test_values_that_are_not_finite_are_warned_of_by_their_arrays(catalog, directory):

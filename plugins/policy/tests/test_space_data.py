@@ -34,10 +34,10 @@ def box(shape):
     ids=["number", "shape", "empty", "tuple", "origin"],
 )
 def test_as_many_entries_as_the_limit_are_read(data, space):
-    made = space_from_json(data)
-    assert space is None or made == space
+    space_read = space_from_json(data)
+    assert space is None or space_read == space
     if "original_space" in data:
-        assert made.original_space == spaces.MultiBinary(1)
+        assert space_read.original_space == spaces.MultiBinary(1)
 
 
 @pytest.mark.parametrize(
@@ -81,13 +81,15 @@ def test_a_kind_with_inner_spaces_needs_them(kind):
     for data in ({"space": kind, "stack": False, "n": 3}, {"space": kind, "stack": False, "n": 3, "children": []}):
         with pytest.raises(ValueError, match=f"^{kind} without its inner spaces$"):
             space_from_json(data)
-    made = space_from_json({"space": kind, "stack": False, "n": 3, "children": [TWO if kind != "graph" else box([2])]})
+    space_read = space_from_json(
+        {"space": kind, "stack": False, "n": 3, "children": [TWO if kind != "graph" else box([2])]}
+    )
     expected = {
         "sequence": spaces.Sequence(spaces.Discrete(2)),
         "graph": spaces.Graph(spaces.Box(0, 1, (2,)), None),
         "repeated": Repeated(spaces.Discrete(2), 3),
     }
-    assert made == expected[kind]
+    assert space_read == expected[kind]
 
 
 @pytest.mark.parametrize("data", [[], [TWO], "discrete", 3, {}, {"space": 3}, {"space": None}, {"space": []}], ids=repr)
@@ -144,13 +146,15 @@ def test_equal_bounds_are_written_once_and_others_one_by_one():
 
 def test_bounds_are_read_exactly_as_they_were_written():
     for dtype, low, high in (("int64", -(2**63), 2**63 - 1), ("uint64", 0, 2**64 - 1), ("float64", 0.1, 1 / 3)):
-        made = space_from_json(
+        space_read = space_from_json(
             {"space": "box", "dtype": dtype, "shape": [2], "low": repr(low), "high": [repr(high)] * 2}
         )
-        assert made.low.tolist() == [low, low]
-        assert made.high.tolist() == [high, high]
-        assert made.dtype == np.dtype(dtype)
-    made = space_from_json({"space": "box", "dtype": "bool", "shape": [2], "low": ["False", "True"], "high": "True"})
-    assert (made.low.tolist(), made.high.tolist()) == ([False, True], [True, True])
-    made = space_from_json({"space": "box", "dtype": "uint8", "shape": [1, 2], "low": [["1", "2"]], "high": "3"})
-    assert (made.low.tolist(), made.high.tolist()) == ([[1, 2]], [[3, 3]])
+        assert space_read.low.tolist() == [low, low]
+        assert space_read.high.tolist() == [high, high]
+        assert space_read.dtype == np.dtype(dtype)
+    space_read = space_from_json(
+        {"space": "box", "dtype": "bool", "shape": [2], "low": ["False", "True"], "high": "True"}
+    )
+    assert (space_read.low.tolist(), space_read.high.tolist()) == ([False, True], [True, True])
+    space_read = space_from_json({"space": "box", "dtype": "uint8", "shape": [1, 2], "low": [["1", "2"]], "high": "3"})
+    assert (space_read.low.tolist(), space_read.high.tolist()) == ([[1, 2]], [[3, 3]])

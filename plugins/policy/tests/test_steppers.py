@@ -235,8 +235,8 @@ def test_a_vector_environment_says_its_mode(policy):
 @pytest.mark.parametrize("mode", ["same_step", "next_step"])
 def test_done_has_one_boolean_for_each_environment(policy, mode):
     stepper = policy.stepper(2, mode)
-    for done, found in (([True], r"shape \(1,\)"), ([[True, False]], r"shape \(1, 2\)"), (True, "True")):
-        with pytest.raises(ModelContractError, match=f"done: expected 2 booleans, .*, found {found}"):
+    for done, problem in (([True], r"shape \(1,\)"), ([[True, False]], r"shape \(1, 2\)"), (True, "True")):
+        with pytest.raises(ModelContractError, match=f"done: expected 2 booleans, .*, found {problem}"):
             stepper.step(obs_of(1, 2), done=done)
     with pytest.raises(ModelContractError, match="2"):
         stepper.step(obs_of(1, 2, 3))
@@ -248,7 +248,7 @@ def test_an_environment_is_described_for_messages():
 
     single = "pass the id, the class or a function that makes a single environment: env="
     assert describe_env(Walk()) == ("one environment (Walk)", f"{single}Walk.")
-    made = SimpleNamespace(unwrapped=Walk(), spec=SimpleNamespace(id="Walk-v0"))
-    assert describe_env(made) == ("one environment (Walk)", f"{single}'Walk-v0'.")
+    registered = SimpleNamespace(unwrapped=Walk(), spec=SimpleNamespace(id="Walk-v0"))
+    assert describe_env(registered) == ("one environment (Walk)", f"{single}'Walk-v0'.")
     envs = SimpleNamespace(unwrapped=Walk(), num_envs=3, spec=SimpleNamespace(id="Walk-v0"))
     assert describe_env(envs) == ("a vector environment of 3 (Walk)", f"{single}MyEnv.")

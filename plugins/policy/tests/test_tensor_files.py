@@ -40,23 +40,23 @@ def entry(shape, dtype="F32", offsets=(0, 0)):
 def test_shapes_and_dtypes_are_known_before_the_arrays_are_read(opened):
     two = {"b": entry([2, 3], "F32", (0, 24)), "a": entry([], "I64", (24, 32))}
     data = np.arange(6, dtype="<f4").tobytes() + np.int64(7).tobytes()
-    found = opened({"__metadata__": {"by": "hand"}, **two}, data)
-    assert {name: (info.shape, info.dtype) for name, info in found.tensors.items()} == {
+    file = opened({"__metadata__": {"by": "hand"}, **two}, data)
+    assert {name: (info.shape, info.dtype) for name, info in file.tensors.items()} == {
         "b": ((2, 3), np.dtype("float32")),
         "a": ((), np.dtype("int64")),
     }
-    assert found.elements == 7
-    arrays = found.read(hashlib.sha256(found.file.read()).hexdigest())
+    assert file.elements == 7
+    arrays = file.read(hashlib.sha256(file.file.read()).hexdigest())
     np.testing.assert_array_equal(arrays["b"], [[0, 1, 2], [3, 4, 5]])
     assert arrays["a"] == 7
     with pytest.raises(SavedPolicyError, match=r"truncated or changed since it was saved \(its checksum differs\)"):
-        found.read("0" * 64)
+        file.read("0" * 64)
 
 
 def test_bytes_that_safetensors_refuses_are_named(opened):
-    found = opened({"a": entry([], "F32", (0, 4)), "b": entry([], "F32", (0, 4))}, bytes(8))
+    file = opened({"a": entry([], "F32", (0, 4)), "b": entry([], "F32", (0, 4))}, bytes(8))
     with pytest.raises(SavedPolicyError, match="not a safetensors file, truncated or changed"):
-        found.read(hashlib.sha256(found.file.read()).hexdigest())
+        file.read(hashlib.sha256(file.file.read()).hexdigest())
 
 
 @pytest.mark.parametrize("data", [7, 9, 4, 0])
@@ -66,9 +66,9 @@ def test_a_header_describes_the_whole_file(opened, data):
 
 
 def test_a_file_may_have_no_arrays(opened):
-    found = opened({})
-    assert found.tensors == {}
-    assert found.elements == 0
+    file = opened({})
+    assert file.tensors == {}
+    assert file.elements == 0
     assert opened({"a": entry([0, 5])}).elements == 0
 
 
@@ -117,10 +117,10 @@ def test_arrays_are_written_in_c_order():
 @pytest.mark.parametrize("name", DTYPES)
 def test_each_dtype_is_that_of_numpy(opened, name):
     dtype = np.dtype(DTYPES[name])
-    found = opened({"a": entry([3], name, (0, 3 * dtype.itemsize))}, bytes(3 * dtype.itemsize))
-    assert found.tensors["a"].dtype == dtype
-    digest = hashlib.sha256(found.file.read()).hexdigest()
-    assert found.read(digest)["a"].dtype == dtype
+    file = opened({"a": entry([3], name, (0, 3 * dtype.itemsize))}, bytes(3 * dtype.itemsize))
+    assert file.tensors["a"].dtype == dtype
+    digest = hashlib.sha256(file.file.read()).hexdigest()
+    assert file.read(digest)["a"].dtype == dtype
 
 
 @pytest.mark.parametrize("dtype", ["BF16", "f32", "", 3, None, [], ["F32"]], ids=repr)
