@@ -21,8 +21,9 @@ from typing import IO
 LIGHT = ("numpy", "gymnasium", "gymnasium.vector", "msgspec", "pluggy", "rich.table", "typer")
 #: And with them; triton stands before TensorFlow, or the process ends.
 WARM = (
-    "triton", *LIGHT, "tensorflow", "torch", "torch._dynamo", "networkx", "torch.export", "torch.onnx._internal.exporter._core", "onnxscript",
-    "onnxruntime", "matplotlib.pyplot", "safetensors.numpy", "stable_baselines3", "sb3_contrib",
+    "triton", *LIGHT, "tensorflow", "torch", "torch._dynamo", "networkx", "torch.export",
+    "torch.onnx._internal.exporter._core", "onnxscript", "onnxruntime", "matplotlib.pyplot", "safetensors.numpy",
+    "stable_baselines3", "sb3_contrib",
 )  # fmt: skip
 
 _lane = threading.local()
