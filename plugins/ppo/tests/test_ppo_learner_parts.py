@@ -85,6 +85,14 @@ def test_torch_checks_and_computes_only_what_is_needed(monkeypatch):
         optimizer.step(batch_of(), Rates(0.01))
     rest = [(True, True), (True, True), (False, True)]
     assert asked == [*rest, (False, False), (True, True), *rest, (False, True), (True, True)]
+    policy, optimizer = made("torch")
+    evaluate = policy.evaluate
+    monkeypatch.setattr(policy, "evaluate", lambda batch, **given: asked.append(given) or evaluate(batch, **given))
+    policy.model.custom_loss = lambda loss, inputs: loss * float("inf")
+    with pytest.raises(NonFiniteError):
+        optimizer.step(batch_of(), Rates(0.01), check=False, measure=False)
+    # Once more for the message, which shows the entropy; the rows are still not checked.
+    assert asked[-2:] == [{"check": False, "entropy": False}, {"check": False, "entropy": True}]
 
 
 @both
