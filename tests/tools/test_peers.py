@@ -19,8 +19,8 @@ from benchmarks.peers import __main__ as command, report, work
 WEIGHTS = sum((4 + 1) * 64 + (64 + 1) * 64 + (64 + 1) * outputs for outputs in (2, 1))
 
 
-#: Libraries that take long to import.
-SLOW = ("sb3", "rllib", "torchrl", "tianshou")
+#: Libraries whose processes `make attack` asks; each takes some seconds.
+SLOW = ("sb3", "rllib", "torchrl", "tianshou", "cleanrl")
 
 
 @pytest.fixture(

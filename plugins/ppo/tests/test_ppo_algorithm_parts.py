@@ -112,7 +112,7 @@ def test_a_policy_or_a_model_but_not_both():
 @pytest.mark.parametrize("device", ["cpu", "elsewhere"])
 def test_a_policy_is_moved_only_to_another_device(device, monkeypatch):
     moved = []
-    monkeypatch.setattr(algorithm, "learner_of", lambda framework: SimpleNamespace(device_of=lambda asked: device))
+    monkeypatch.setattr("rlcatalog_torch.backend.TorchBackend.device_of", lambda backend, asked: device)
     monkeypatch.setattr(rlcatalog.Policy, "to", lambda policy, where: moved.append(where))
     PPO(Short, {**QUICK, "seed": None})
     assert moved == [device] * (device != "cpu")
