@@ -12,10 +12,12 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
 
+import rlcatalog
 from rlcatalog import Catalog, Match, ModelSpec, ModelV2, Preprocessor, Rank
 from rlcatalog.catalog import catalog as module
 from rlcatalog.catalog.lookups import _seen_by_models, answer_of, framework_for, recall, remember
 from rlcatalog.choice import Pins
+from rlcatalog.choice.slots import Slots
 from rlcatalog.errors import (
     DuplicateNameError,
     PluginWarning,
@@ -322,3 +324,12 @@ def test_a_match_that_a_lookup_needs_is_asked_for_with_the_framework():
     catalog = isolated_catalog(*PARTS, acme(ModelSpec("acme_net", NET, "", match=match)), prefer=["acme"])
     catalog.resolve(BOX, Discrete(5), {}, "torch")
     assert asked == [("torch", (3,), 5, None)]
+
+
+def test_a_build_looks_each_space_up_once(monkeypatch):
+    asked = []
+    look_up = Slots.preprocessor
+    monkeypatch.setattr(Slots, "preprocessor", lambda *args, **rest: asked.append(args[1]) or look_up(*args, **rest))
+    leaves = {"a": Discrete(3), "b": Box(-1, 1, (2,))}
+    rlcatalog.build(Dict(leaves), Discrete(2), {"fcnet_hiddens": [2]}, "torch")
+    assert len(asked) == 1 + len(leaves)

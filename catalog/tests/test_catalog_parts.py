@@ -88,7 +88,7 @@ def test_observations_are_checked_as_the_argument_or_else_the_options_say(catalo
     chosen = catalog.registry.get("preprocessor", "own")
     for check, options, mode in ((None, {}, "first"), (None, {"check_observations": "never"}, "never"),
                                  ("always", {"check_observations": "never"}, "always")):  # fmt: skip
-        made = catalog.preprocessor_for(BOX, options, check=check, chosen=chosen)
+        made = catalog.preprocessor_for(BOX, options, check=check, chosen={"obs": chosen})
         assert (made.check_mode, made.component, made.is_watched) == (mode, chosen, True)
         assert made._unchecked == (mode != "never")
 
@@ -98,7 +98,7 @@ def test_the_component_may_be_chosen_before(catalog):
     chosen = catalog.registry.get("preprocessor", "own")
     options = {"custom_model_config": {"k": [1]}}
     assert catalog.preprocessor_for(BOX, options).component.name == "none"
-    made = catalog.preprocessor_for(BOX, options, chosen=chosen)
+    made = catalog.preprocessor_for(BOX, options, chosen={"obs": chosen})
     assert type(made) is Constructed
     assert made.given == {**options, "custom_options": {"k": [1]}}
     made.given["custom_options"]["k"].append(2)

@@ -128,8 +128,7 @@ class Catalog:
                 try:
                     registry.add_in_process(component, struct)
                 except (DeclarationError, DuplicateNameError) as error:  # a plugin brought or took a key
-                    who = f"{component.kind} {component.name!r}, which this program registered,"
-                    tell(f"{who} is omitted: {error}")
+                    tell(f"{component.kind} {component.name!r}, which this program registered, is omitted: {error}")
             self._hold(registry)
         known = {(record.distribution, record.name, record.version) for record in old.records}
         return [r for r in registry.records if (r.distribution, r.name, r.version) not in known]

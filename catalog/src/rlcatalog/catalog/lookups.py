@@ -58,7 +58,8 @@ def find_resolution(
     request = Request(seen, action, values.read_only(), framework, catalog=catalog, mask_key=key)
     # Preprocessor and filter.
     choices = {"preprocessor": slots.preprocessor(request, pins), "filter": slots.filter(request, pins)}
-    preprocessor = catalog.preprocessor_for(seen, values, pins=pins, chosen=choices["preprocessor"].component)
+    root = {seen.path: choices["preprocessor"].component}
+    preprocessor = catalog.preprocessor_for(seen, values, pins=pins, chosen=root)
     if not preprocessor.size:
         raise UnsupportedSpaceError(
             f"{seen.path}: {seen.describe()} has no values, so a model would have no input. Add a value to the"

@@ -36,7 +36,7 @@ def preprocessor_for(
     *,
     check: str | None = None,
     pins: Pins | None = None,
-    chosen: Component | None = None,
+    chosen: Mapping[str, Component | None] | None = None,
 ) -> Preprocessor:
     """Create the preprocessor for a space.
 
@@ -45,7 +45,7 @@ def preprocessor_for(
         options: A complete model config.
         check: When to check observations; None takes this setting from the options.
         pins: The choices of an earlier lookup to repeat, including the choices for children.
-        chosen: The component, if it has already been chosen; None looks it up.
+        chosen: Path → component, for spaces whose component has already been chosen; others are looked up.
 
     Raises:
         UnsupportedSpaceError: No installed preprocessor supports a leaf; the message names it.
@@ -55,7 +55,8 @@ def preprocessor_for(
     options = plain_values(options or {})  # a copy, because it may change them
     options["custom_options"] = options.get("custom_model_config", {})  # RLlib's preprocessors look here
     check = check or options.get("check_observations", "first")
-    component = chosen or catalog.slots.preprocessor(Request(info, config=ReadOnlyConfig(options)), pins).component
+    if (component := (chosen or {}).get(info.path)) is None:
+        component = catalog.slots.preprocessor(Request(info, config=ReadOnlyConfig(options)), pins).component
     assert component is not None
     cls = component.load("numpy")
     if not (isinstance(cls, type) and issubclass(cls, Preprocessor)):
@@ -63,7 +64,7 @@ def preprocessor_for(
     try:
         with blame_part(component):
             if cls.__init__ is Preprocessor.__init__:
-                find_child = partial(preprocessor_for, catalog, check="never", pins=pins)  # the root checks for all
+                find_child = partial(preprocessor_for, catalog, check="never", pins=pins, chosen=chosen)  # root checks
                 made = cls(info.space, options, check=check, info=info, find_child=find_child)
             else:  # a custom class with a constructor in RLlib's form
                 made = cls(info.space, dict(options))

@@ -85,7 +85,7 @@ def _refuse_unknown_frameworks(records: Sequence[PluginRecord]) -> None:
     """Mark plugins as failed if their components name unknown frameworks; any plugin may declare a framework."""
     declared = [c.name for _, c in _parts(records) if c.kind == "framework"]
     for record, c in _parts(records):
-        error = None if c.declaration.entries else unknown_framework(c, declared)  # its targets have names of their own
+        error = None if c.declaration.entries else unknown_framework(c, declared)  # entries are of no framework
         if error is not None:
             record.fail(error)
 

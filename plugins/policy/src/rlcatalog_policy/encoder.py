@@ -101,15 +101,15 @@ class Encoder:
     def __init__(
         self, catalog: Catalog, resolution: Resolution, codec: ActionCodec | None = None, *, filters: bool = False
     ) -> None:
-        obs, values, chosen = resolution.request.obs, resolution.config, resolution.choices["preprocessor"].component
+        obs, values, chosen = resolution.request.obs, resolution.config, dict(resolution.preprocessor.components())
         self.preprocessor = catalog.preprocessor_for(obs, values, pins=resolution.pins, chosen=chosen)
         self.masks = ActionMasks(resolution.action, resolution.mask_key, resolution.mask_steps, codec)
         self.mask_apart = resolution.mask_key is not None and not resolution.shows_mask
         self.filter: Filter | None = None
         self.space = self.preprocessor.observation_space
         if filters:
-            chosen = resolution.choices["filter"].component
-            self.filter = make_filter(chosen, self.preprocessor, values, resolution.unclaimed)
+            made_by = resolution.choices["filter"].component
+            self.filter = make_filter(made_by, self.preprocessor, values, resolution.unclaimed)
         if self.filter is not None:
             self.space = self.filter.processed_space(self.preprocessor)
 

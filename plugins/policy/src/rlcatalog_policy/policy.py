@@ -364,9 +364,8 @@ class Policy:
             ConfigError: The framework does not find this device; the policy stays where it is.
         """
         with self._passing:
-            name = self.backend.device_of(device)
-            self.backend.to(name)
-            self.device = name
+            self.device = self.backend.device_of(device)
+            self.backend.to(self.device)
         return self
 
     def random_state(self) -> dict[str, Array]:
