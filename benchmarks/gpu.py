@@ -1,7 +1,7 @@
 """`make gpu`: tests of devices, acting, training steps and PPO on an accelerator beside the CPU, as Markdown tables.
 
 Without an accelerator the CPU stands in for it, and everything is short: the script stays in working order, and its
-figures mean nothing. PyTorch and TensorFlow run in processes of their own.
+figures mean nothing. PyTorch and TensorFlow run in separate processes.
 """
 
 from __future__ import annotations

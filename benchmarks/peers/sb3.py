@@ -48,20 +48,14 @@ def parameters() -> int:
     return sum(weight.numel() for weight in policy_of().parameters())
 
 
-@torch.no_grad()
-def drawn(dist: Any) -> tuple[Tensor, Tensor, Tensor]:
-    sample = dist.sample()
-    return sample, dist.log_prob(sample), dist.entropy()
-
-
 def categorical(logits: Tensor) -> Callable[[], Any]:
     dist = CategoricalDistribution(work.SIZE)
-    return lambda: drawn(dist.proba_distribution(logits))
+    return work.drawn(lambda: dist.proba_distribution(logits))
 
 
 def gaussian(mean: Tensor, log_std: Tensor) -> Callable[[], Any]:
     dist = DiagGaussianDistribution(work.SIZE)
-    return lambda: drawn(dist.proba_distribution(mean, log_std))
+    return work.drawn(lambda: dist.proba_distribution(mean, log_std))
 
 
 def preprocess(observed: dict[str, work.Array]) -> Callable[[], Tensor]:

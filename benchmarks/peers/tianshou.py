@@ -57,19 +57,12 @@ def parameters() -> int:
     return sum(weight.numel() for weight in algo_of().parameters())
 
 
-@torch.no_grad()
-def drawn(make: Callable[[], Any]) -> tuple[Tensor, Tensor, Tensor]:
-    dist = make()
-    sample = dist.sample()
-    return sample, dist.log_prob(sample), dist.entropy()
-
-
 def categorical(logits: Tensor) -> Callable[[], Any]:
-    return lambda: drawn(lambda: Categorical(logits=logits))
+    return work.drawn(lambda: Categorical(logits=logits))
 
 
 def gaussian(mean: Tensor, log_std: Tensor) -> Callable[[], Any]:
-    return lambda: drawn(lambda: Independent(Normal(mean, log_std.exp()), 1))
+    return work.drawn(lambda: Independent(Normal(mean, log_std.exp()), 1))
 
 
 def train(columns: Mapping[str, work.Array]) -> Callable[[], Any]:

@@ -54,19 +54,12 @@ def parameters() -> int:
     return sum(weight.numel() for part in parts(env_of(1)) for weight in part.parameters())
 
 
-@torch.no_grad()
-def drawn(make: Callable[[], Any]) -> tuple[Tensor, Tensor, Tensor]:
-    dist = make()
-    sample = dist.sample()
-    return sample, dist.log_prob(sample), dist.entropy()
-
-
 def categorical(logits: Tensor) -> Callable[[], Any]:
-    return lambda: drawn(lambda: Categorical(logits=logits))
+    return work.drawn(lambda: Categorical(logits=logits))
 
 
 def gaussian(mean: Tensor, log_std: Tensor) -> Callable[[], Any]:
-    return lambda: drawn(lambda: IndependentNormal(mean, log_std.exp()))
+    return work.drawn(lambda: IndependentNormal(mean, log_std.exp()))
 
 
 def preprocess(observed: dict[str, work.Array]) -> Callable[[], Tensor]:

@@ -97,6 +97,19 @@ def some_columns() -> dict[str, Array]:
     }  # fmt: skip
 
 
+def drawn(make: Callable[[], Any]) -> Callable[[], tuple[Any, Any, Any]]:
+    """Return a call that makes a distribution, samples, and returns the sample, its log-probability and the entropy."""
+    import torch
+
+    @torch.no_grad()
+    def run() -> tuple[Any, Any, Any]:
+        dist = make()
+        sample = dist.sample()
+        return sample, dist.log_prob(sample), dist.entropy()
+
+    return run
+
+
 class Dicts(gym.Env[Any, Any]):
     """An environment that does nothing, for libraries that read observations through one."""
 

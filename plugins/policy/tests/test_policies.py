@@ -269,8 +269,8 @@ def test_a_missing_plugin_is_named_before_its_config_keys(policy):
     state = {**state, "config": {**state["config"], "no_such_key": 1}}
     with pytest.raises(ConfigError, match="no_such_key"):
         policy.__reduce__()[0](Policy, state)
-    pins = {**state["pins"], "parts": {"trunk": "nobody/net"}}
-    with pytest.raises(MissingPluginError, match="nobody"):
+    pins = {**state["pins"], "parts": {"trunk": "absent/net"}}
+    with pytest.raises(MissingPluginError, match="absent"):
         policy.__reduce__()[0](Policy, {**state, "pins": pins})
     weights = {name: array.astype(np.float64) for name, array in state["numbers"]["weights"].items()}
     numbers = {**state["numbers"], "weights": weights}

@@ -2,54 +2,20 @@
 
 from __future__ import annotations
 
-import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
+from short_env import NET, QUICK, Short, same, weights_of
 
 from rlcatalog.errors import CatalogError, ConfigError, ResumeWarning, SavedPolicyError
 from rlcatalog_policy import Frozen
 from rlcatalog_ppo import A2C, PPO, algorithm
 from rlcatalog_ppo.callbacks import Callback
 
-NET = {"fcnet_hiddens": [3]}
-SMALL = {"num_envs": 2, "rollout_length": 4, "seed": 0, "framework": "torch", "model": NET}
-QUICK = {**SMALL, "minibatch_size": 8, "num_epochs": 1}
-
-
-class Short(gym.Env):
-    """Episodes of three steps that pay their action; counts its instances and those that were closed."""
-
-    observation_space, action_space = spaces.Box(-9, 9, (2,), np.float32), spaces.Discrete(2)
-    made = closed = 0
-
-    def __init__(self):
-        Short.made += 1
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.t = 0
-        return self.np_random.normal(size=2).astype(np.float32), {}
-
-    def step(self, action):
-        self.t += 1
-        return self.np_random.normal(size=2).astype(np.float32), float(action), self.t == 3, False, {}
-
-    def close(self):
-        Short.closed += 1
-
 
 @pytest.fixture(autouse=True)
 def _count_from_zero():
     Short.made = Short.closed = 0
-
-
-def weights_of(algo):
-    return {name: np.array(array) for name, array in algo.policy.model.get_weights().items()}
-
-
-def same(one, other):
-    return all(np.array_equal(array, other[name]) for name, array in one.items())
 
 
 class Keeps(Callback):

@@ -6,10 +6,10 @@ import os
 import sys
 from types import SimpleNamespace
 
-import av
 import gymnasium as gym
 import numpy as np
 import pytest
+from films import frames, hide_screen
 
 from rlcatalog.errors import NotServedError
 from rlcatalog_ppo import video
@@ -48,15 +48,7 @@ class Screen(gym.Env):
 
 @pytest.fixture(autouse=True)
 def _no_screen(monkeypatch):
-    sdl = (f"SDL_{name}" for name in ("VIDEODRIVER", "AUDIODRIVER", "FRAMEBUFFER_ACCELERATION"))
-    for name in ("DISPLAY", "WAYLAND_DISPLAY", *sdl):
-        monkeypatch.setenv(name, "")  # what a test sets is taken back
-        monkeypatch.delenv(name)
-
-
-def frames(path):
-    with av.open(str(path)) as file:
-        return [frame.to_ndarray(format="rgb24") for frame in file.decode(video=0)], file.streams.video[0].average_rate
+    hide_screen(monkeypatch)
 
 
 # --- files -----------------------------------------------------------------------------------------------------------

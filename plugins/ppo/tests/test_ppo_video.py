@@ -3,10 +3,10 @@
 import sys
 from pathlib import Path
 
-import av
 import gymnasium as gym
 import numpy as np
 import pytest
+from films import frames, hide_screen
 
 import rlcatalog
 from rlcatalog.errors import ConfigError, MissingExtraError, NotServedError
@@ -72,15 +72,7 @@ def saved(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def _no_screen(monkeypatch):
     """Each test begins without a display, and without what filming says to SDL."""
-    sdl = (f"SDL_{name}" for name in ("VIDEODRIVER", "AUDIODRIVER", "FRAMEBUFFER_ACCELERATION"))
-    for name in ("DISPLAY", "WAYLAND_DISPLAY", *sdl):
-        monkeypatch.setenv(name, "")  # what a test sets is taken back
-        monkeypatch.delenv(name)
-
-
-def frames(path):
-    with av.open(str(path)) as file:
-        return [frame.to_ndarray(format="rgb24") for frame in file.decode(video=0)], file.streams.video[0].average_rate
+    hide_screen(monkeypatch)
 
 
 def by_hand(policy, episodes, seed):
