@@ -61,7 +61,7 @@ attack: $(VENV)/.dev $(BESIDE)  ## attacks and large grids of which `make test` 
 	$(BIN)/python -m pytest -m attack -n 2 --dist worksteal $(PYTEST_ARGS)
 	HYPOTHESIS_PROFILE=full $(BIN)/python -m pytest -m "hypothesis and not attack and not learn" -n 2 --dist worksteal $(PYTEST_ARGS)
 
-learn: $(VENV)/.dev  ## long learning runs, medians over seeds from SEED on; under an hour on two cores
+learn: $(VENV)/.dev $(VENV)/.compare  ## long learning runs, medians over seeds from SEED on; under an hour on two cores
 	SEED=$(SEED) $(BIN)/python -m pytest -m learn -n 2 --dist loadgroup $(PYTEST_ARGS)
 
 sweep: N = 10

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.learning`: train what is missing of the comparison, and write its page.
+"""`python -m benchmarks.learning`: train what is missing of the comparison, and write its page and the zoo.
 
 Each finished run is a line of results.jsonl. Stop it at any time; the same command goes on with what is missing.
 """
@@ -51,7 +51,7 @@ def main() -> int:
     parser.add_argument("--required", action="store_true", help="leave out the runs that come after all others")
     parser.add_argument("--unclaimed", action="store_true", help="also the tasks without a claim, which take longest")
     parser.add_argument("--list", action="store_true", help="train nothing; print what is missing")
-    parser.add_argument("--report", action="store_true", help="train nothing; write the page")
+    parser.add_argument("--report", action="store_true", help="train nothing; write the page and the zoo")
     parser.add_argument(
         "--try", type=int, dest="trial", metavar="STEPS",
         help="train each run of seed 0 for so many steps and keep nothing: does it work here?",
@@ -69,10 +69,13 @@ def main() -> int:
         failed = _train_missing(given)
     if given.list or given.trial or failed == INTERRUPTED:
         return failed
-    from benchmarks.learning.report import write
+    from benchmarks.learning import report, zoo
 
     # What was trained with other settings stays in the file, and is not shown.
-    write([row for row in RECORDS.read() if _known(row) == key_of(*(row[name] for name in NAMED))])
+    rows = [row for row in RECORDS.read() if _known(row) == key_of(*(row[name] for name in NAMED))]
+    for task in zoo.write(rows, RUNS):
+        print(f"The zoo has a new policy of {task}.")
+    report.write(rows)
     return failed
 
 

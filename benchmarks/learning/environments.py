@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
+
+from rlcatalog_runs import import_modules
 
 
 class Catch(gym.Env[Any, Any]):
@@ -39,20 +40,21 @@ class Catch(gym.Env[Any, Any]):
         return board
 
 
-def registered(name: str, *modules: str) -> Callable[[], Any]:
-    """Return a maker of a registered environment.
+@dataclass(frozen=True)
+class Registered:
+    """Maker of a registered environment.
 
-    Args:
+    Attributes:
         name: Its Gymnasium id.
         modules: Modules that register it when they are imported, or whose `register_envs` does.
     """
 
-    def make() -> Any:
-        for module in modules:
-            getattr(importlib.import_module(module), "register_envs", lambda: None)()
-        return gym.make(name)
+    name: str
+    modules: tuple[str, ...] = ()
 
-    return make
+    def __call__(self) -> Any:
+        import_modules(self.modules)
+        return gym.make(self.name)
 
 
 def minigrid() -> Any:

@@ -72,6 +72,23 @@ Even with equal settings, these differences remain:
 
 {differs}
 
+## The zoo
+
+rlcatalog-ppo contains these policies, exported as ONNX files. For each task, it is the policy whose most likely actions
+had the highest return above. Play one with:
+
+```console
+$ pip install 'rlcatalog[torch,export]'
+$ rlcatalog evaluate zoo:Hopper-v5
+```
+
+Playing needs no framework, but the environment's own package. Beside each file, a JSON file records the run that
+trained the policy. The returns are means over {zoo_episodes} episodes with 95% intervals.
+
+| policy | most likely actions | sampled actions | training steps | seed | kB |
+|---|---|---|---|---|---|
+{zoo}
+
 ## Easy tasks
 
 These settings do not come from published sources and are the same for all engines.
@@ -99,7 +116,7 @@ Each finished run is one line of `benchmarks/learning/results.jsonl`, with its s
 You can stop the command at any time: finished runs are kept, and the same command continues. An interrupted run starts
 again from the beginning; because Stable-Baselines3 cannot resume exactly, no engine does. Commands that run at the
 same time never train the same run. The command runs at the lowest priority and prints how to pause it. Policies trained
-with rlcatalog-ppo are saved in `runs/learning`.
+with rlcatalog-ppo are saved in `runs/learning`, and a better policy than the one in the zoo replaces it.
 
 Versions in the records:
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from benchmarks.learning.environments import MaskInObservation, masked, minigrid_dict, minigrid_numbers, registered
+from benchmarks.learning.environments import MaskInObservation, Registered, masked, minigrid_dict, minigrid_numbers
 from benchmarks.learning.task import Published, Task
 
 #: RL Baselines3 Zoo at one commit (version 2.9.0a2): its tuned settings, and what agents trained with them reached.
@@ -73,24 +73,24 @@ _SAC_NET = {"own": {"net_arch": [256, 256]}, "extractor": {"fcnet_hiddens": [256
 
 PUBLISHED = {
     "Hopper-v5": Task(
-        registered("Hopper-v5"), 20, 3600, {"sb3": 1_000_000},
+        Registered("Hopper-v5"), 20, 3600, {"sb3": 1_000_000},
         _mujoco(minibatch=32, gamma=0.999, lr=9.80828e-05, entropy=0.00229519, epochs=5, gae=0.99, grad=0.7,
                 value=0.835671),
         FIVE, nets=BOTH, cost=2200, source=f"{PPO_YML} (Hopper-v4)",
         published=(Published("Stable-Baselines3's PPO, 1,000,000 steps in Hopper-v3, one seed", 2410.4, MARKS),),
     ),
     "MinAtar/Breakout-v1": Task(
-        registered("MinAtar/Breakout-v1", "minatar.gym"), 0.4, 20, {"sb3": 500_000}, _MINATAR, FIVE, nets=BOTH,
+        Registered("MinAtar/Breakout-v1", ("minatar.gym",)), 0.4, 20, {"sb3": 500_000}, _MINATAR, FIVE, nets=BOTH,
         needs=("minatar",), cost=200, source=_MINATAR_SOURCE,
         published=(Published("gymnax-blines' PPO, 10,000,000 steps in a JAX port", 28.0, GYMNAX),),
     ),
     "LunarLander-v3": Task(
-        registered("LunarLander-v3"), -200, 270, {"sb3": 500_000}, _LANDER, FIVE, needs=("Box2D",), later=("rllib",),
+        Registered("LunarLander-v3"), -200, 270, {"sb3": 500_000}, _LANDER, FIVE, needs=("Box2D",), later=("rllib",),
         cost=200, source=_LANDER_SOURCE,
         published=(Published("Stable-Baselines3's PPO, 1,000,000 steps in LunarLander-v2, one seed", 242.1, MARKS),),
     ),
     "RepeatPreviousEasy": Task(
-        registered("popgym-RepeatPreviousEasy-v0", "popgym"), -0.5, 1, {"sb3": 200_000}, _recurrent(48), FIVE,
+        Registered("popgym-RepeatPreviousEasy-v0", ("popgym",)), -0.5, 1, {"sb3": 200_000}, _recurrent(48), FIVE,
         algorithm="RecurrentPPO", nets={"sb3": ("own", "catalog"), "ours": ("catalog", "attention")},
         needs=("popgym",), cost=450, source=_RECURRENT_SOURCE,
     ),
@@ -113,12 +113,12 @@ PUBLISHED = {
         published=(Published("Stable-Baselines3's PPO, 100,000 steps with flat observations, one seed", 0.968, MARKS),),
     ),
     "Pendulum-v1, SAC": Task(
-        registered("Pendulum-v1"), -1250, -150, {"sb3": 20_000}, {"learning_rate": 1e-3, **_SAC_NET}, FIVE,
+        Registered("Pendulum-v1"), -1250, -150, {"sb3": 20_000}, {"learning_rate": 1e-3, **_SAC_NET}, FIVE,
         algorithm="SAC", nets=ONLY_SB3, cost=450, source=f"{SAC_YML} (Pendulum-v1)",
         published=(Published("Stable-Baselines3's SAC, 20,000 steps, one seed", -157.0, MARKS),),
     ),
     "CartPole-v1, DQN": Task(
-        registered("CartPole-v1"), 22, 500, {"sb3": 50_000},
+        Registered("CartPole-v1"), 22, 500, {"sb3": 50_000},
         {"learning_rate": 2.3e-3, "batch_size": 64, "buffer_size": 100_000, "learning_starts": 1000, "gamma": 0.99,
          "target_update_interval": 10, "train_freq": 256, "gradient_steps": 128, "exploration_fraction": 0.16,
          "exploration_final_eps": 0.04, "own": {"net_arch": [256, 256]},
@@ -128,33 +128,33 @@ PUBLISHED = {
     ),
     # --- registered, and run after all others -------------------------------------------------------------------------
     "HalfCheetah-v5": Task(
-        registered("HalfCheetah-v5"), -280, 5800, {"sb3": 1_000_000},
+        Registered("HalfCheetah-v5"), -280, 5800, {"sb3": 1_000_000},
         _mujoco(minibatch=64, gamma=0.98, lr=2.0633e-05, entropy=0.000401762, clip=0.1, epochs=20, gae=0.92, grad=0.8,
                 value=0.58096),
         FIVE, nets=BOTH, later=("sb3", "ours"), cost=4500, source=f"{PPO_YML} (HalfCheetah-v4)",
         published=(Published("Stable-Baselines3's PPO, 1,000,000 steps in HalfCheetah-v3, one seed", 5819.1, MARKS),),
     ),
     "MinAtar/SpaceInvaders-v1": Task(
-        registered("MinAtar/SpaceInvaders-v1", "minatar.gym"), 4.8, 60, {"sb3": 500_000}, _MINATAR, FIVE, nets=BOTH,
+        Registered("MinAtar/SpaceInvaders-v1", ("minatar.gym",)), 4.8, 60, {"sb3": 500_000}, _MINATAR, FIVE, nets=BOTH,
         needs=("minatar",), later=("sb3", "ours"), cost=200, source=_MINATAR_SOURCE,
         published=(Published("gymnax-blines' PPO, 10,000,000 steps in a JAX port", 131.0, GYMNAX),),
     ),
     "LunarLanderContinuous-v3": Task(
-        registered("LunarLanderContinuous-v3"), -200, 270, {"sb3": 500_000}, _LANDER, FIVE, needs=("Box2D",),
+        Registered("LunarLanderContinuous-v3"), -200, 270, {"sb3": 500_000}, _LANDER, FIVE, needs=("Box2D",),
         later=("sb3", "ours", "rllib"), cost=200, source=_LANDER_SOURCE,
         published=(Published(
             "Stable-Baselines3's PPO, 1,000,000 steps in LunarLanderContinuous-v2, one seed", 270.9, MARKS),),
     ),
     "CountRecallEasy": Task(
-        registered("popgym-CountRecallEasy-v0", "popgym"), -0.93, 1, {"sb3": 200_000}, _recurrent(48), FIVE,
+        Registered("popgym-CountRecallEasy-v0", ("popgym",)), -0.93, 1, {"sb3": 200_000}, _recurrent(48), FIVE,
         algorithm="RecurrentPPO", nets={"sb3": ("own", "catalog"), "ours": ("catalog", "attention")},
         # sb3-contrib's LSTM takes no MultiDiscrete, which Stable-Baselines3 would turn into the same one-hots.
         views={"sb3/own": lambda: gym.wrappers.FlattenObservation(
-            registered("popgym-CountRecallEasy-v0", "popgym")())},
+            Registered("popgym-CountRecallEasy-v0", ("popgym",))())},
         needs=("popgym",), later=("sb3", "ours"), cost=450, source=_RECURRENT_SOURCE,
     ),
     "Pendulum-v1, TD3": Task(
-        registered("Pendulum-v1"), -1250, -150, {"sb3": 20_000},
+        Registered("Pendulum-v1"), -1250, -150, {"sb3": 20_000},
         {"learning_rate": 1e-3, "gamma": 0.98, "buffer_size": 200_000, "learning_starts": 10_000, "gradient_steps": 1,
          "train_freq": 1, "noise": 0.1, "own": {"net_arch": [400, 300]},
          "extractor": {"fcnet_hiddens": [400], "fcnet_activation": "relu"}, "layers": [300]},

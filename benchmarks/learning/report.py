@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +16,8 @@ from benchmarks.learning.pictures import Array, Side, draw_curves, draw_differen
 from benchmarks.learning.published_tasks import PUBLISHED
 from benchmarks.learning.task import Task
 from benchmarks.learning.tasks import EASY, TASKS
+from benchmarks.learning.zoo import EPISODES
+from rlcatalog_ppo.commands import ZOO
 from rlcatalog_runs.comparison import interquartile_mean
 
 Row = dict[str, Any]
@@ -107,7 +110,7 @@ def write(rows: Sequence[Row]) -> None:
             differs="\n".join(f"- {text}" for text in DIFFERS),
             easy="\n".join(_easy_line(rows, one) for one in sorted(
                 comparisons([*EASY]), key=lambda one: [*NAMES].index(one.engine))),
-            versions=_versions(rows), **pictures,
+            zoo="\n".join(_zoo()), zoo_episodes=EPISODES, versions=_versions(rows), **pictures,
         ),
         encoding="utf-8",
     )  # fmt: skip
@@ -190,6 +193,18 @@ def _settings(rows: Sequence[Row]) -> Iterator[str]:
         counts = {side: row["parameters"] for side in SIDES for row in _runs(rows, side, name) if row["parameters"]}
         weights = "; ".join(f"{SIDES[side]}: {count:,}" for side, count in counts.items()) or "not yet run"
         yield f"**{name}** ({task.algorithm}). Source: {task.source}.\n\n- settings: `{given}`\n- weights: {weights}\n"
+
+
+def _zoo() -> Iterator[str]:
+    """Yield the policies of the zoo."""
+    for path in sorted(ZOO.glob("*.json")):
+        record = json.loads(path.read_text())
+        run = record["run"]
+        reached = " | ".join(
+            f"{mean:,.4g} ± {margin:.2g}" for mean, margin in (record["return"], record["sampled_return"])
+        )
+        size = path.with_suffix(".onnx").stat().st_size / 1000
+        yield f"| `zoo:{record['env']}` | {reached} | {run['settings']['steps']:,} | {run['seed']} | {size:.0f} |"
 
 
 def _versions(rows: Sequence[Row]) -> str:

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from benchmarks.learning.environments import Catch, breakout, minigrid, registered
+from benchmarks.learning.environments import Catch, Registered, breakout, minigrid
 from benchmarks.learning.published_tasks import PUBLISHED
 from benchmarks.learning.task import Task
 
 EASY = {
-    "CartPole-v1": Task(registered("CartPole-v1"), 22, 500, {"sb3": 20_000, "rllib": 40_000}),
+    "CartPole-v1": Task(Registered("CartPole-v1"), 22, 500, {"sb3": 20_000, "rllib": 40_000}),
     # Now and then a seed never finds the top, under any engine: ten would be too few to say how often.
-    "Acrobot-v1": Task(registered("Acrobot-v1"), -500, -75, {"sb3": 40_000, "rllib": 40_000},
+    "Acrobot-v1": Task(Registered("Acrobot-v1"), -500, -75, {"sb3": 40_000, "rllib": 40_000},
                        {"gamma": 0.99, "lr": 1e-3}, {"sb3": 20, "rllib": 10}),
     "Pendulum-v1": Task(
-        registered("Pendulum-v1"), -1250, -150, {"sb3": 120_000, "rllib": 60_000},
+        Registered("Pendulum-v1"), -1250, -150, {"sb3": 120_000, "rllib": 60_000},
         {"gamma": 0.9, "lr": 1e-3, "length": 256, "minibatch": 256},
     ),
     "MountainCarContinuous-v0": Task(
-        registered("MountainCarContinuous-v0"), -35, 95, {"sb3": 40_000, "rllib": 40_000},
+        Registered("MountainCarContinuous-v0"), -35, 95, {"sb3": 40_000, "rllib": 40_000},
         {"gamma": 0.99, "length": 256, "minibatch": 256},
     ),
     # With 1e-3 as learning rate, policies of all engines are at times lost again after the task is solved.
     "MiniGrid-Empty-5x5-v0": Task(minigrid, 0.2, 0.96, {"sb3": 20_000, "rllib": 20_000}),
     "InvertedPendulum-v5": Task(
-        registered("InvertedPendulum-v5"), 6, 1000, {"sb3": 40_000, "rllib": 40_000}, {"lr": 1e-3}
+        Registered("InvertedPendulum-v5"), 6, 1000, {"sb3": 40_000, "rllib": 40_000}, {"lr": 1e-3}
     ),
     # Returns go up and down between updates, under any engine: one that is looked at after a bad one counts less.
     "Catch": Task(Catch, -0.6, 1, {"sb3": 15_000, "rllib": 15_000}, {"lr": 1e-3, "gamma": 0.95},

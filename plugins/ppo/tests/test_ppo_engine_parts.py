@@ -167,8 +167,9 @@ def command(monkeypatch):
     monkeypatch.setattr(commands, "policy_of", lambda folder: folder / "policy" if folder.name == "run" else folder)
     monkeypatch.setattr(commands, "import_modules", note("import"))
     monkeypatch.setattr(commands, "read_manifest", note("manifest", SimpleNamespace(framework="tf", config={"m": 1})))
-    config = {"env": "Run-v0", "algorithm": {"env_config": {"size": 3}}}
-    monkeypatch.setattr(commands, "read_config", note("config", config))
+    env_of = commands.env_of
+    run = note("config", ("Run-v0", {"size": 3}))
+    monkeypatch.setattr(commands, "env_of", lambda at, names: (run if at.name == "run" else env_of)(at, names))
     monkeypatch.setattr(commands, "unwritten_spaces", lambda manifest, make: {})
     monkeypatch.setattr(commands, "set_threads", note("threads"))
     monkeypatch.setattr(rlcatalog, "load", note("load", "policy"))

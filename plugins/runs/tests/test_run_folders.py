@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 
+import gymnasium as gym
 import pytest
 
 from rlcatalog.errors import CatalogError, RunFolderError, SavedPolicyError, UnknownNameError
@@ -152,3 +153,13 @@ def test_a_module_that_cannot_be_imported_is_named(name):
     with pytest.raises(UnknownNameError, match="--import") as caught:
         import_modules([name])
     assert isinstance(caught.value, CatalogError)
+
+
+def test_a_module_registers_its_environments_when_asked(tmp_path, monkeypatch):
+    code = "import gymnasium\ndef register_envs():\n    gymnasium.register('Asked-v0', lambda: None)\n"
+    (tmp_path / "registers_when_asked.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    try:
+        assert import_modules(["registers_when_asked"], "Asked-v0") == "registers_when_asked:Asked-v0"
+    finally:
+        gym.registry.pop("Asked-v0")

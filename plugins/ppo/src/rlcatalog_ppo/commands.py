@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 from contextlib import closing
 from pathlib import Path
@@ -10,17 +11,23 @@ from typing import Annotated, Any
 import typer
 
 import rlcatalog
-from rlcatalog.errors import ConfigError, SavedPolicyError
+from rlcatalog.errors import ConfigError, UnknownNameError
 from rlcatalog_cli import Modules, show_progress
 from rlcatalog_policy import read_manifest
 from rlcatalog_ppo.learner import set_threads
-from rlcatalog_runs import import_modules, policy_of, read_config
+from rlcatalog_runs import import_modules, policy_of
 from rlcatalog_runs.evaluation import SIDE_BY_SIDE, play
-from rlcatalog_runs.folders import unwritten_spaces
+from rlcatalog_runs.folders import env_of, unwritten_spaces
+
+#: The zoo: exported policies `NAME.onnx`, each with a `NAME.json` that says how it was trained and what it reached.
+ZOO = Path(__file__).with_name("zoo")
+IN_ZOO = "zoo:"
 
 
 def evaluate(
-    directory: Annotated[Path, typer.Argument(metavar="PATH", help="A run's folder or a saved policy.")],
+    path: Annotated[
+        Path, typer.Argument(metavar="PATH", help="A run's folder, a saved or exported policy, or zoo:ENV_ID.")
+    ],
     episodes: Annotated[int, typer.Option(metavar="N", min=1, help="Fresh episodes to play.")] = 100,
     env: Annotated[str | None, typer.Option(metavar="ENV_ID", help="Environment, for a policy without a run.")] = None,
     modules: Modules = None,
@@ -41,21 +48,20 @@ def evaluate(
 
     if video is not None and render:
         raise ConfigError("--video and --render: an environment renders either frames or a window. Pass only one.")
-    source = policy_of(directory)
+    record: dict[str, Any] = {}
+    if str(path).startswith(IN_ZOO):
+        path, record = _find_in_zoo(str(path).removeprefix(IN_ZOO))
+        env, modules = env or record["env"], [*record["modules"], *(modules or [])]
+    source, env_config = policy_of(path), dict[str, Any]()
     import_modules(modules or [])
-    manifest, env_config = read_manifest(source), {}
+    policy: Any = rlcatalog.Actor(path) if path.is_file() else None
+    about = read_manifest(source) if policy is None else policy.interface
     if env is None:
-        if source == directory:
-            raise SavedPolicyError(
-                f"{directory}: the policy was saved without its run, so its environment is unknown. Pass"
-                " the run's folder, or --env ID."
-            )
-        saved = read_config(directory, modules or [])
-        env, env_config = saved["env"], saved["algorithm"]["env_config"]
+        env, env_config = env_of(path, modules)
 
     def make(mode: str | None = None) -> Any:
         config = env_config if mode is None else {**env_config, "render_mode": mode}
-        return EnvMaker(env, config, manifest.config, rlcatalog.default_catalog())()
+        return EnvMaker(env, config, about.config, rlcatalog.default_catalog())()
 
     film = None if video is None else Film(video)
     if film is not None:
@@ -64,8 +70,9 @@ def evaluate(
         envs = windowed(make, env) if render else vector(make, min(episodes, SIDE_BY_SIDE))
     returns: list[float] = []
     with closing(envs):
-        set_threads(manifest.framework, threads)
-        policy = rlcatalog.load(source, **unwritten_spaces(manifest, make))
+        if policy is None:
+            set_threads(about.framework, threads)
+            policy = rlcatalog.load(source, **unwritten_spaces(about, make))
         with show_progress(f"playing {env}", episodes, unit="episodes", quiet=quiet) as update:
 
             def note(value: float) -> None:
@@ -77,3 +84,15 @@ def evaluate(
         film.write()
         print(f"video: {film.path} (episodes: {film.episodes}, frames: {film.frames:,})")
     print(f"mean return {statistics.fmean(returns):.2f}")
+    if record:
+        mean, margin = record["sampled_return" if explore else "return"]
+        print(f"on record: {mean:.2f} ± {margin:.2f} in {record['episodes']} episodes")
+
+
+def _find_in_zoo(env: str) -> tuple[Path, dict[str, Any]]:
+    """Return the zoo's policy for an environment, and its record."""
+    file = ZOO / f"{env.replace('/', '-')}.json"
+    if not file.exists():
+        names = ", ".join(sorted(path.stem for path in ZOO.glob("*.json")))
+        raise UnknownNameError(f"{IN_ZOO}{env}: there is no such policy. The zoo has {names}.")
+    return file.with_suffix(".onnx"), json.loads(file.read_text())

@@ -210,8 +210,23 @@ def read_config(folder: Path, imported: Iterable[str] = ()) -> dict[str, Any]:
     return config
 
 
+def env_of(folder: Path, imported: Iterable[str] | None = None) -> tuple[str, dict[str, Any]]:
+    """Return a run's environment and the environment's config; see `read_config`.
+
+    Raises:
+        SavedPolicyError: The folder is a policy that was saved without its run; or see `read_config`.
+    """
+    if policy_of(folder) == folder:
+        raise SavedPolicyError(
+            f"{folder}: the policy was saved without its run, so its environment is unknown. Pass the run's folder, or"
+            " --env ID."
+        )
+    config = read_config(folder, imported or ())
+    return config["env"], config["algorithm"]["env_config"]
+
+
 def import_modules(names: Iterable[str], env_id: str | None = None) -> str | None:
-    """Import the modules, named by the user, that register environments.
+    """Import the modules, named by the user, that register environments on import or in `register_envs()`.
 
     Args:
         names: The modules.
@@ -229,7 +244,7 @@ def import_modules(names: Iterable[str], env_id: str | None = None) -> str | Non
         look_here(name)
         unknown = env_id not in registry
         try:
-            importlib.import_module(name)
+            getattr(importlib.import_module(name), "register_envs", bool)()
         except (ImportError, ValueError, TypeError) as error:
             raise UnknownNameError(f"--import {name}: {type(error).__name__}: {error}") from error
         if unknown and env_id in registry:

@@ -30,7 +30,8 @@ def before_torch_optimizers() -> None:
         flags = sys.getdlopenflags()
         sys.setdlopenflags(os.RTLD_NOW | deep)
         try:
-            _import("triton")
+            with contextlib.suppress(Exception):  # PyTorch works without triton
+                importlib.import_module("triton")
         finally:
             sys.setdlopenflags(flags)
 
@@ -38,11 +39,6 @@ def before_torch_optimizers() -> None:
 def came_first(early: str, late: str) -> bool:
     """Return whether `early` is imported, and `late` is installed but not imported."""
     return early in sys.modules and late not in sys.modules and importlib.util.find_spec(late) is not None
-
-
-def _import(module: str) -> None:
-    with contextlib.suppress(Exception):  # PyTorch works without triton
-        importlib.import_module(module)
 
 
 @functools.cache

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from rlcatalog.catalog import default_catalog, make_env
 from rlcatalog_cli import Modules, redirect_stdout
 from rlcatalog_policy import load, read_manifest
-from rlcatalog_runs.folders import POLICY, import_modules, policy_of, read_config, unwritten_spaces
+from rlcatalog_runs.folders import POLICY, env_of, import_modules, policy_of, unwritten_spaces
 
 
 def export(
@@ -35,15 +34,8 @@ def export(
             out = run / f"{POLICY}{suffix or f'-{format}'}"
         import_modules(modules or [])
         saved = policy_of(run)
-        make = partial(_make_env, run, modules or [])
-        spaces = {} if saved == run else unwritten_spaces(read_manifest(saved), make)
+        spaces = {} if saved == run else unwritten_spaces(read_manifest(saved), lambda: make_env(*env_of(run, modules)))
         policy = load(saved, catalog=catalog, **spaces)
         interface = policy.export(out, format)
     print(f"{out}: inputs {', '.join(port.name for port in interface.inputs)}; outputs"
           f" {', '.join(port.name for port in interface.outputs)}")  # fmt: skip
-
-
-def _make_env(run: Path, modules: list[str]) -> Any:
-    """Create a run's environment."""
-    config = read_config(run, modules)
-    return make_env(config["env"], config["algorithm"]["env_config"])

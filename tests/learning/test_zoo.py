@@ -1,0 +1,94 @@
+"""The zoo: what is exported into it, and whether its policies reach what their records say."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+import rlcatalog
+from rlcatalog.errors import UnknownNameError
+from rlcatalog_cli import main
+from rlcatalog_ppo import commands
+
+sys.path.append(str(Path(__file__).resolve().parents[2]))
+
+from benchmarks.learning import zoo
+from benchmarks.learning.__main__ import BESIDE
+from benchmarks.learning.published_tasks import PUBLISHED
+
+RECORDS = sorted(commands.ZOO.glob("*.json"))
+ROWS = [
+    {"engine": "ours", "task": "Hopper-v5", "net": "catalog", "seed": seed, "greedy_return": 10.0 + seed, "curve": []}
+    for seed in range(2)
+]
+
+
+def evaluate(capsys, *arguments):
+    """Return the lines that `rlcatalog evaluate` prints."""
+    with pytest.raises(SystemExit) as end:
+        main(["evaluate", *arguments, "--quiet"])
+    assert not end.value.code
+    return capsys.readouterr().out.splitlines()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A zoo into which two untrained policies of Hopper were exported, the second because its record is better."""
+    folder = tmp_path_factory.mktemp("zoo")
+    for row in ROWS:
+        policy = rlcatalog.build(env="Hopper-v5", config={"fcnet_hiddens": [8]}, framework="torch")
+        policy.save(folder / "runs" / "Hopper-v5" / f"ours-catalog-{row['seed']}")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(zoo, "EPISODES", 4)
+        for rows, written in ((ROWS[:1], ["Hopper-v5"]), (ROWS, ["Hopper-v5"]), (ROWS, [])):
+            assert list(zoo.write(rows, folder / "runs", folder)) == written
+    return folder
+
+
+@pytest.fixture
+def record(folder, monkeypatch):
+    monkeypatch.setattr(commands, "ZOO", folder)
+    return json.loads((folder / "Hopper-v5.json").read_text())
+
+
+def test_the_best_kept_policy_has_the_record_of_its_run(record, folder):
+    assert record["run"] == {key: part for key, part in ROWS[1].items() if key != "curve"}
+    lost = {**ROWS[1], "seed": 7, "greedy_return": 99.0}
+    assert list(zoo.write([lost], folder / "runs", folder)) == []
+
+
+def test_one_line_plays_a_policy_as_its_record_says(record, folder, capsys):
+    (mean, margin), four = record["return"], ("--episodes", "4")
+    played, recorded = f"mean return {mean:.2f}", f"on record: {mean:.2f} ± {margin:.2f} in 4 episodes"
+    assert evaluate(capsys, "zoo:Hopper-v5", *four) == [played, recorded]
+    assert evaluate(capsys, str(folder / "Hopper-v5.onnx"), "--env", "Hopper-v5", *four) == [played]
+    recorded = "on record: {:.2f} ± {:.2f} in 4 episodes".format(*record["sampled_return"])
+    assert evaluate(capsys, "zoo:Hopper-v5", "--explore", *four)[1] == recorded
+
+
+def test_an_unknown_name_is_an_error_that_lists_the_zoo(record):
+    with pytest.raises(UnknownNameError, match=r"^zoo:Hopper-v4: there is no such policy. The zoo has Hopper-v5\.$"):
+        commands.evaluate(Path("zoo:Hopper-v4"))
+
+
+def test_the_zoo_is_small_and_complete():
+    assert {path.stem for path in RECORDS} == {path.stem for path in commands.ZOO.glob("*.onnx")}
+    assert sum(path.stat().st_size for path in commands.ZOO.glob("*")) <= 2_000_000
+    for path in RECORDS:
+        run = json.loads(path.read_text())["run"]
+        assert run["settings"] == {**PUBLISHED[run["task"]].given, "steps": PUBLISHED[run["task"]].steps_of("ours")}
+        assert {"versions", "commit", "date", "seed", "net", "return", "train_seconds"} <= run.keys()
+
+
+@pytest.mark.learn
+@pytest.mark.parametrize("path", RECORDS, ids=[path.stem for path in RECORDS])
+def test_a_policy_of_the_zoo_reaches_its_recorded_return(path, monkeypatch, capsys):
+    monkeypatch.syspath_prepend(str(BESIDE))
+    record = json.loads(path.read_text())
+    lines = evaluate(capsys, f"zoo:{record['env']}")
+    mean, margin = record["return"]
+    assert float(re.fullmatch(r"mean return (\S+)", lines[0])[1]) >= mean - margin
