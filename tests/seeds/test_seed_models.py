@@ -370,7 +370,7 @@ def supervised(framework, folder):
     return TFImitator
 
 
-@both
+@pytest.mark.parametrize("framework", ["torch", pytest.param("tf", marks=pytest.mark.attack)])
 def test_a_supervised_loss_over_recorded_data(framework, tmp_path):
     class Left(TFFullyConnectedNetwork):  # always pushes left, so that there is something to imitate
         def forward(self, input_dict, state, seq_lens):
