@@ -423,13 +423,19 @@ MODULES = (
 CHECKS = {name: check for module in MODULES for name, check in vars(module).items() if isinstance(check, Check)}
 KINDS = {check.name: check.kinds for check in CHECKS.values()}
 OURS = {*CHECKS, "ppo_moves_every_weight"}
+#: Faults of exporters that take a whole export each.
+LONG = ("damaged_files_are_refused", "the_interface_is_in_the_file", "exporting_leaves_the_policy_alone")
 
 
 def found(catalog, names):
     return [case for case in cases("acme", catalog=catalog) if case.check.name in names and case.part.framework != "tf"]
 
 
-@pytest.mark.parametrize(("name", "fault"), [*FAULTS.items(), *MORE.values()], ids=[*FAULTS, *MORE])
+@pytest.mark.parametrize(
+    ("name", "fault"),
+    [pytest.param(*case, id=key, marks=pytest.mark.attack if key in LONG else ())
+     for key, case in {**{name: (name, fault) for name, fault in FAULTS.items()}, **MORE}.items()],
+)  # fmt: skip
 def test_a_fault_is_found_and_its_plugin_named(plugged, name, fault):
     [case] = found(plugged(fault.part, fault), [name])
     with pytest.raises(ConformanceError, match=fault.says) as error:

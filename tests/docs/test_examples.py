@@ -79,9 +79,9 @@ CASES = {f"{name} {' '.join(run)}".strip(): (name, run) for name, runs in RUNS.i
 BESIDES = {f"hand_written/{path.name}": (f"hand_written/{path.name}", ["--iterations", "1"])
            for path in sorted(HAND_WRITTEN.glob("*.py"))}  # fmt: skip
 #: Of the examples with a run in each framework, these run in TensorFlow in `make test`; PyTorch is quicker.
-IN_TENSORFLOW = ("batch_norm_model.py", "custom_model_api.py", "custom_loss.py", "lookup.py")
-#: These import or download large libraries.
-SLOW = ("pretrained_backbone.py", "torchrl_ppo.py")
+IN_TENSORFLOW = ("custom_model_api.py", "lookup.py")
+#: These import or download large libraries, or take long; what the last one does is in tests/engines, too.
+SLOW = ("pretrained_backbone.py", "torchrl_ppo.py", "ppo_single_file_tf.py")
 LEFT = {
     f"{name} {' '.join(runs[0 if name in IN_TENSORFLOW else 1])}" for name, runs in RUNS.items() if len(runs) == 2
 } | {f"{name} {' '.join(run)}" for name in SLOW for run in RUNS[name]}

@@ -25,8 +25,8 @@ SUPPORT = Path(__file__).resolve().parents[1] / "support"
 #: `make test` exports one of each way there is: in PyTorch a filter, a memory, a user's views; in
 #: TensorFlow, whose exporter is quicker, several kinds of operations. PyTorch's graphs of all parts: test_frozen.py.
 SHORT = [
-    "categorical, filter", "bernoulli, lstm", "a user's views", "squashed gaussian, choices, tf",
-    "choices, attention, tf", "dirichlet, text, tf", "autoregressive, tf", "complex inputs, tf", "a user's codec, tf",
+    "categorical, filter", "bernoulli, lstm", "a user's views", "choices, attention, tf", "autoregressive, tf",
+    "a user's codec, tf",
 ]  # fmt: skip
 #: Exported by `make attack`.
 LONG = {*cases()} - {*SHORT}

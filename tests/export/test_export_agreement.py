@@ -47,9 +47,9 @@ def near_a_bound(framework, action=OBS, log_std=1.0):
     return policy
 
 
+@pytest.mark.attack  # rules of the comparison are seen above
 @pytest.mark.parametrize(("framework", "action"), [
-    ("tf", OBS), pytest.param("torch", WIDE, marks=pytest.mark.attack),
-    pytest.param("torch", OBS, marks=pytest.mark.attack), pytest.param("tf", WIDE, marks=pytest.mark.attack),
+    ("tf", OBS), ("torch", WIDE), ("torch", OBS), ("tf", WIDE)
 ], ids=str)  # fmt: skip
 def test_a_policy_that_draws_close_to_its_bounds_is_exported(framework, action, tmp_path):
     if framework == "tf":

@@ -23,7 +23,7 @@ VECTOR = Box(-1, 1, (3,), np.float32)
     "name",
     [
         "parts, lstm, tf",
-        "dirichlet, text, tf",
+        pytest.param("dirichlet, text, tf", marks=pytest.mark.attack),
         pytest.param("a user's Keras layers, lstm, tf", marks=pytest.mark.attack),
     ],
 )

@@ -103,6 +103,7 @@ def ends_after(module: str, *programs: str) -> list[tuple[int, str, str]]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
+@pytest.mark.attack  # who warns is seen below
 @needs_triton
 def test_tensorflow_first_ends_the_process_or_is_warned_of_once():
     # What all of this is about. When it stops failing, so may we.

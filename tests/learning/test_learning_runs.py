@@ -195,7 +195,7 @@ def wait_for(path, lines):
     pytest.fail(f"{path} has not {lines} lines")
 
 
-@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("ending", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.attack)])
 def test_a_stopped_command_keeps_finished_runs_and_the_same_command_goes_on(ending, command, tmp_path):
     process = command("0 60")
     wait_for(tmp_path / "begun", 2)

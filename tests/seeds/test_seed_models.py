@@ -278,8 +278,7 @@ class TorchTrunk(TorchModelV2):
     [
         ("torch", "use_lstm"),
         ("torch", "use_attention"),
-        ("tf", "use_lstm"),
-        pytest.param("tf", "use_attention", marks=pytest.mark.attack),
+        *(pytest.param("tf", key, marks=pytest.mark.attack) for key in ("use_lstm", "use_attention")),
     ],
 )
 def test_a_custom_model_inside_a_wrapper_trains_with_it(framework, wrapper):
@@ -370,7 +369,7 @@ def supervised(framework, folder):
     return TFImitator
 
 
-@both
+@pytest.mark.parametrize("framework", ["torch", pytest.param("tf", marks=pytest.mark.attack)])
 def test_a_supervised_loss_over_recorded_data(framework, tmp_path):
     class Left(TFFullyConnectedNetwork):  # always pushes left, so that there is something to imitate
         def forward(self, input_dict, state, seq_lens):

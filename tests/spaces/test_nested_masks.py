@@ -69,6 +69,7 @@ def test_a_mask_that_is_nested_is_one_at_the_top(framework, tmp_path):
 KEY = {"action_mask_key": "action_mask"}
 
 
+@pytest.mark.attack
 @both
 def test_an_exported_policy_reads_it_there(framework, tmp_path):
     policy = rlcatalog.build(NESTED, FOUR, PATH, framework)

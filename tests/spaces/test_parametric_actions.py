@@ -126,7 +126,7 @@ def test_dqn_trains_on_dot_products(framework):
 
 @pytest.mark.parametrize(
     ("framework", "dueling"),
-    [("torch", True), ("torch", False), ("tf", False), pytest.param("tf", True, marks=pytest.mark.attack)],
+    [("torch", True), ("torch", False), *(pytest.param("tf", d, marks=pytest.mark.attack) for d in (True, False))],
 )
 def test_dqn_trains_under_a_mask_alone(framework, dueling):
     hyper = dqn.Hyper(steps=150, learning_starts=100, epsilon_steps=100)

@@ -226,7 +226,7 @@ def test_a_mutant_is_killed_survives_hangs_is_not_run_or_is_known_to_change_noth
     ("fault", "name"),
     [
         ("def test_wrong():\n    assert area(1, 1) == 2\n", "toy/tests/test_areas.py::test_wrong"),
-        ("import toy_areas.missing\n", "toy/tests/test_areas.py (status 2)"),
+        pytest.param("import toy_areas.missing\n", "toy/tests/test_areas.py (status 2)", marks=pytest.mark.attack),
     ],
     ids=["a test", "an import"],
 )

@@ -75,6 +75,7 @@ def test_preprocessing_gives_the_same_numbers_in_some_order(answers):
     np.testing.assert_allclose(np.sort(answers["preprocess"]), np.sort(expected), rtol=1e-6)
 
 
+@pytest.mark.attack
 def test_a_library_that_is_not_installed_is_named_and_left_out(tmp_path, capsys):
     if importlib.util.find_spec("tianshou"):
         pytest.skip("tianshou is installed")

@@ -45,7 +45,11 @@ class Agree(gym.Env):
 
 @pytest.mark.parametrize(
     ("framework", "memory"),
-    [("torch", "none"), ("torch", "lstm"), ("tf", "none"), pytest.param("tf", "lstm", marks=pytest.mark.attack)],
+    [
+        ("torch", "none"),
+        ("torch", "lstm"),
+        *(pytest.param("tf", memory, marks=pytest.mark.attack) for memory in ("none", "lstm")),
+    ],
 )
 def test_ppo_scores_what_is_stored_as_it_was_drawn_and_learns_from_it(ar, framework, memory):
     model = {**ar.SMALL, "autoregressive_order": [2], **(LSTM if memory == "lstm" else {})}

@@ -311,6 +311,7 @@ def test_log_gamma_is_pytorch_s():
 # --- other formats and frameworks ------------------------------------------------------------------------------------
 
 
+@pytest.mark.attack
 def test_the_command_writes_a_program_of_pytorch_that_acts_as_the_saved_policy(tmp_path, capsys):
     from rlcatalog_cli import main
 

@@ -227,6 +227,7 @@ print(json.dumps(found))
 """
 
 
+@pytest.mark.attack
 def test_a_run_and_its_evaluation_import_none_of_the_compiler(tmp_path):
     folder = str(tmp_path / "run")
     train = ["train", "CartPole-v1", "--framework", "torch", "--steps", "64", "--out", folder]

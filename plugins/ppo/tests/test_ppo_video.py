@@ -90,7 +90,7 @@ def by_hand(policy, episodes, seed):
     return found
 
 
-@pytest.mark.parametrize("ending", ["mp4", "GIF"])
+@pytest.mark.parametrize("ending", ["mp4", pytest.param("GIF", marks=pytest.mark.attack)])
 def test_a_film_of_two_episodes_shows_both_from_first_to_last_frame(ending, saved, tmp_path, capsys):
     path = tmp_path / "films" / f"cartpole.{ending}"
     evaluate(saved("CartPole-v1"), env="CartPole-v1", episodes=2, seed=7, video=path)
@@ -107,6 +107,7 @@ def test_a_film_of_two_episodes_shows_both_from_first_to_last_frame(ending, save
     assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
+@pytest.mark.attack  # the parts are in test_ppo_film_parts.py
 def test_the_first_of_several_environments_is_filmed_and_returns_are_as_ever(saved, tmp_path):
     policy = rlcatalog.load(saved("CartPole-v1"))
     film = video.Film(tmp_path / "film.mp4")

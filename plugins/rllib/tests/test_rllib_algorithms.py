@@ -151,6 +151,7 @@ def test_the_exported_policy_acts_the_same_without_ray(pairs, users_nets, tmp_pa
     np.testing.assert_allclose(out["action_dist_inputs"].numpy(), params, atol=1e-6)
 
 
+@pytest.mark.attack
 def test_a_policy_of_rllib_leaves_as_a_file_that_needs_no_framework(algo, tmp_path):
     pytest.importorskip("onnxruntime", reason="needs rlcatalog-export, which is not installed here")
     policy = to_policy(algo)

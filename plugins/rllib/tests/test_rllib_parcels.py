@@ -46,6 +46,7 @@ def configured(model):
     return rlcatalog_rllib.configure(config, "CartPole-v1", model={"fcnet_hiddens": [12], **model})
 
 
+@pytest.mark.attack  # how names reach processes is seen in test_rllib_algorithms.py
 def test_a_registered_name_comes_back_where_its_module_is_missing(local_ray, users_nets, tmp_path, monkeypatch):
     """How it reaches runners and learners stands in test_rllib_algorithms.py."""
     default_catalog.cache_clear()

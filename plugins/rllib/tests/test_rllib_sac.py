@@ -135,6 +135,7 @@ def test_what_a_mask_forbids_has_no_probability_and_no_nan():
     torch.testing.assert_close(found["action_probs"].sum(1), torch.ones(4))
 
 
+@pytest.mark.attack  # its parts are seen above
 def test_an_algorithm_trains_is_saved_and_handed_on(local_ray, tmp_path):
     from ray.tune.registry import register_env
 

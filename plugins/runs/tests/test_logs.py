@@ -335,6 +335,7 @@ def records(path):
     return found
 
 
+@pytest.mark.attack
 def test_wandb_logs_without_a_network_and_goes_on_under_its_id(tmp_path):
     pytest.importorskip("wandb", reason="Weights & Biases is not installed")
     home = {"HOME": str(tmp_path), "WANDB_MODE": "offline"}

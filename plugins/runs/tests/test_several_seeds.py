@@ -315,6 +315,7 @@ def test_a_signal_ends_all_runs_and_waits_for_them(environ, tmp_path, number, wo
     assert not (folder / f"seed-{at_once}").exists()
 
 
+@pytest.mark.attack
 def test_a_second_signal_ends_the_runs_at_once(environ, tmp_path):
     folder = tmp_path / "run"
     child = start(folder, environ, "--seeds=0", "--set=sleep=60", "--set=stubborn=1")

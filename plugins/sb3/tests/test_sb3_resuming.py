@@ -362,7 +362,7 @@ def test_a_run_that_was_killed_after_its_last_step_is_brought_to_its_end(algo, t
         run("train", "-e", "sb3", "--resume", str(tmp_path))
 
 
-@pytest.mark.parametrize("algo", SETTINGS)
+@pytest.mark.parametrize("algo", ["PPO", pytest.param("DQN", marks=pytest.mark.attack)])
 def test_evaluations_change_nothing_of_the_run(algo, tmp_path):
     """Neither the weights nor the rows; a run that they end is saved as it was then."""
     alone, watched, ended = (tmp_path / name for name in ("alone", "watched", "ended"))
@@ -387,7 +387,8 @@ def test_evaluations_change_nothing_of_the_run(algo, tmp_path):
     assert read_record(ended)["status"] == "finished"
 
 
-@pytest.mark.parametrize("envs", [1, pytest.param(2, marks=pytest.mark.attack)])  # each imports PyTorch
+@pytest.mark.attack  # each of the processes imports PyTorch
+@pytest.mark.parametrize("envs", [1, 2])
 def test_environments_in_processes_of_their_own_take_the_same_steps(envs, tmp_path):
     one, other = tmp_path / "one", tmp_path / "other"
     for folder, more in ((one, []), (other, ["--vector", "async"])):
