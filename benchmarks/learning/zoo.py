@@ -21,29 +21,28 @@ Row = dict[str, Any]
 
 
 def write(rows: Sequence[Row], runs: Path, zoo: Path = ZOO) -> Iterator[str]:
-    """Export each task's best kept policy, unless the zoo has a better one, and yield the tasks.
+    """Export each task's best kept policy with the default net, unless the zoo has a better one, and yield the tasks.
 
     Args:
         rows: Records of runs.
-        runs: Folder of the kept policies, `TASK/ours-NET-SEED`.
+        runs: Folder of the kept policies, `TASK/ours-catalog-SEED`.
         zoo: Folder of the zoo.
     """
     for task, about in PUBLISHED.items():
         if not isinstance(about.make, Registered):
             continue  # an environment of ours has no id to name it by
-        name = task.replace("/", "-")
-        kept = {runs / name / f"ours-{row['net']}-{row['seed']}": row
-                for row in rows if (row["engine"], row["task"]) == ("ours", task)}  # fmt: skip
-        kept = {folder: row for folder, row in kept.items() if folder.is_dir()}
+        wanted = [row for row in rows if (row["engine"], row["task"], row["net"]) == ("ours", task, "catalog")]
+        folders = {row["seed"]: runs / task.replace("/", "-") / f"ours-catalog-{row['seed']}" for row in wanted}
+        kept = [row for row in wanted if folders[row["seed"]].is_dir()]
         if not kept:
             continue
-        folder = max(kept, key=lambda folder: kept[folder]["greedy_return"])
-        file, row = zoo / f"{about.make.name.replace('/', '-')}.onnx", kept[folder]
+        row = max(kept, key=lambda row: row["greedy_return"])
+        file = zoo / f"{about.make.name.replace('/', '-')}.onnx"
         record = file.with_suffix(".json")
         if record.exists() and json.loads(record.read_text())["run"]["greedy_return"] >= row["greedy_return"]:
             continue
         zoo.mkdir(exist_ok=True)
-        rlcatalog.load(folder).export(file)
+        rlcatalog.load(folders[row["seed"]]).export(file)
         run = {key: part for key, part in row.items() if key != "curve"}
         record.write_text(json.dumps({**_played(file, about.make), "run": run}, indent=1) + "\n")
         yield task

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
@@ -111,6 +112,13 @@ def test_a_batch_of_no_rows_gives_none(remembering):
     one, other = policy.act(none), rlcatalog.Actor(path).act(none)
     assert [array.shape for array in other[:5]] == [array.shape for array in one[:5]]
     assert len(other.state) == 0
+
+
+def test_a_file_contains_no_path_of_the_machine_that_wrote_it(remembering):
+    content = remembering[1].read_bytes()
+    assert b'File "' not in content
+    assert str(Path(rlcatalog.__file__).parent).encode() not in content
+    assert len(content) < 60_000  # 228 weights, and a graph
 
 
 def test_the_same_seed_draws_the_same(remembering):

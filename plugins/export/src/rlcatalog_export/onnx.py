@@ -30,6 +30,8 @@ def write_model(model: Any, interface: Interface, path: Path) -> None:
     """Write an `onnx.ModelProto` of a policy, with its interface and its checksum."""
     import onnx  # not needed to act from a file
 
+    for part in (model, model.graph, *model.graph.node, *model.graph.value_info):
+        part.ClearField("metadata_props")  # PyTorch writes stack traces there, with the paths of this machine
     model.producer_name, model.producer_version = "rlcatalog", interface.rlcatalog
     onnx.helper.set_model_props(model, {INTERFACE: interface.to_json()})
     write_sealed(model.SerializeToString(), path)
