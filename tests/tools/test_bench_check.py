@@ -12,8 +12,9 @@ import pytest
 
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 
-from benchmarks import __main__ as command, harness, page, table
-from benchmarks.harness import Case, Figure
+from benchmarks import __main__ as command, harness, page, profiles, table
+from benchmarks.harness import Case, Figure, Result
+from rlcatalog.errors import nearest
 
 
 def figure(ratio, low, high, better="lower"):
@@ -195,3 +196,18 @@ def test_what_is_kept_has_a_name_of_its_own_and_is_ours():
     assert [one.name for one in harness.figures([ours, peer, Figure("c", [1.0])])] == ["a", "c"]
     with pytest.raises(ValueError, match="two cases are called a"):
         harness.figures([ours, Figure("a", [1.0])])
+
+
+def test_what_is_over_budget_has_a_profile(capsys, monkeypatch):
+    monkeypatch.setattr(profiles, "SECONDS", 0.02)
+    words = [f"word {number}" for number in range(200)]
+    slow = Case("nearest", lambda: nearest("wort 7", words), lambda: None, 1.0, "7")
+    profiles.report([Result(slow, [3.0], [2.0], []), Result(Case("quick", dict, dict, 2.0), [3.0], [2.0], [])])
+    lines = capsys.readouterr().out.strip().splitlines()
+    assert len(lines) == 3
+    title, share, largest = re.fullmatch(r"\| (.*) \| (\d+)% \| (.*) \|", lines[2]).groups()
+    assert title == "nearest, batch 7"
+    assert largest.startswith("`errors.nearest` ")
+    assert 0 <= int(share) < 50  # difflib does the work
+    profiles.report([Result(Case("quick", dict, dict, 2.0), [3.0], [2.0], []), Figure("kept", [9.0])])
+    assert capsys.readouterr().out == ""

@@ -1,0 +1,38 @@
+"""Profiles of cases over their budget: which share of the time rlcatalog's functions take, and which ones."""
+
+from __future__ import annotations
+
+import cProfile
+import pstats
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from benchmarks.harness import Case, Figure, Result
+
+HEADER = "| over budget | rlcatalog's functions | the largest |\n|---|---:|---|"
+#: Seconds that a case runs under the profiler, and how many functions are named.
+SECONDS, NAMED = 0.5, 5
+
+
+def report(found: Iterable[Figure | Result]) -> None:
+    """Print a table with the profile of each case over its budget, if there is one."""
+    missed = [one.case for one in found if isinstance(one, Result) and one.met is False]
+    if missed:
+        print(f"\n{HEADER}")
+    for case in missed:
+        print(_row(case), flush=True)
+
+
+def _row(case: Case) -> str:
+    profile = cProfile.Profile()
+    end = time.perf_counter() + SECONDS
+    while time.perf_counter() < end:
+        profile.runcall(case.ours)
+    stats: Any = pstats.Stats(profile)
+    own = {f"{Path(file).stem}.{name}": seconds for (file, _, name), (_, _, seconds, _, _) in stats.stats.items()
+           if "/src/rlcatalog" in file}  # fmt: skip
+    largest = sorted(own, key=lambda name: -own[name])[:NAMED]
+    named = ", ".join(f"`{name}` {own[name] / stats.total_tt:.0%}" for name in largest)
+    return f"| {case.title} | {sum(own.values()) / stats.total_tt:.0%} | {named} |"
