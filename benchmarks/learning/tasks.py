@@ -11,9 +11,10 @@ EASY = {
     # Now and then a seed never finds the top, under any engine: ten would be too few to say how often.
     "Acrobot-v1": Task(Registered("Acrobot-v1"), -500, -75, {"sb3": 40_000, "rllib": 40_000},
                        {"gamma": 0.99, "lr": 1e-3}, {"sb3": 20, "rllib": 10}),
+    # With ten seeds, the interval under Stable-Baselines3 ended at 0.
     "Pendulum-v1": Task(
         Registered("Pendulum-v1"), -1250, -150, {"sb3": 120_000, "rllib": 60_000},
-        {"gamma": 0.9, "lr": 1e-3, "length": 256, "minibatch": 256},
+        {"gamma": 0.9, "lr": 1e-3, "length": 256, "minibatch": 256}, {"sb3": 30, "rllib": 10},
     ),
     "MountainCarContinuous-v0": Task(
         Registered("MountainCarContinuous-v0"), -35, 95, {"sb3": 40_000, "rllib": 40_000},
