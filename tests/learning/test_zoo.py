@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import warm
 
 import rlcatalog
 from rlcatalog.errors import UnknownNameError
@@ -68,6 +69,21 @@ def test_one_line_plays_a_policy_as_its_record_says(record, folder, capsys):
     assert evaluate(capsys, str(folder / "Hopper-v5.onnx"), "--env", "Hopper-v5", *four) == [played]
     recorded = "on record: {:.2f} ± {:.2f} in 4 episodes".format(*record["sampled_return"])
     assert evaluate(capsys, "zoo:Hopper-v5", "--explore", *four)[1] == recorded
+
+
+def test_a_policy_is_played_without_a_framework(folder, tmp_path):
+    arguments = ["evaluate", str(folder / "Hopper-v5.onnx"), "--env", "Hopper-v5", "--episodes", "1"]
+    code = f"""
+import sys
+from rlcatalog_cli import main
+try:
+    main({arguments})
+finally:
+    print({{"torch", "tensorflow"}} & set(sys.modules))
+"""
+    played = warm.run(["-c", code], tmp_path, frameworks=False)
+    assert played.returncode == 0, played.stderr
+    assert played.stdout.splitlines()[-1] == "set()"
 
 
 def test_an_unknown_name_is_an_error_that_lists_the_zoo(record):
