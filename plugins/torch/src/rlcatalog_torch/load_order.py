@@ -30,8 +30,7 @@ def before_torch_optimizers() -> None:
         flags = sys.getdlopenflags()
         sys.setdlopenflags(os.RTLD_NOW | deep)
         try:
-            with contextlib.suppress(Exception):  # PyTorch works without triton
-                importlib.import_module("triton")
+            _import("triton")
         finally:
             sys.setdlopenflags(flags)
 
@@ -39,6 +38,11 @@ def before_torch_optimizers() -> None:
 def came_first(early: str, late: str) -> bool:
     """Return whether `early` is imported, and `late` is installed but not imported."""
     return early in sys.modules and late not in sys.modules and importlib.util.find_spec(late) is not None
+
+
+def _import(module: str) -> None:
+    with contextlib.suppress(Exception):  # PyTorch works without triton
+        importlib.import_module(module)
 
 
 @functools.cache
