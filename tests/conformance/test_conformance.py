@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 from grids import covering
 
-from rlcatalog import Catalog
+from rlcatalog import Catalog, FrameworkSpec
 from rlcatalog.plugins.discovery import scan
 from rlcatalog_testing import parametrize_with_checks
 from rlcatalog_testing.kit import cases
+from rlcatalog_testing.passes import kit_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -17,15 +21,21 @@ DISTRIBUTIONS = sorted({component.distribution for component in CATALOG.componen
 
 
 def left_to_attack():
-    """Names of cases that `make attack` runs: in TensorFlow all but each check once and each part once.
+    """Names of cases that `make attack` runs: all but each check once for each kind of part, and each part once.
 
-    All run in PyTorch, and `frameworks_agree` compares the two. Of the commands' help, each of which takes a process,
-    one is asked for; the others are in `test_docs_reference.py`. ONNX files are in `test_export.py`.
+    In TensorFlow, all but each check once and each part once; `frameworks_agree` compares the two. Of the commands'
+    help, each of which takes a process, one is asked for; the others are in `test_docs_reference.py`. ONNX files are in
+    `test_export.py`.
     """
     every = [case for name in DISTRIBUTIONS for case in cases(name, catalog=CATALOG)]
     inner = [case for case in every if case.check.every_framework and case.part.framework == "tf"]
-    kept = covering([(case.check.name, case.part.component.address) for case in inner])
-    left = [case for place, case in enumerate(inner) if place not in kept]
+    outer = [case for case in every if case not in inner]
+    left = []
+    for some, kinds in ((inner, False), (outer, True)):
+        kept = covering([
+            ((case.check.name, case.part.component.kind if kinds else ""), case.part.component.address) for case in some
+        ])  # fmt: skip
+        left += [case for place, case in enumerate(some) if place not in kept]
     left += [case for case in every if case.check.name.startswith("help_") and case.part.component.name != "train"]
     left += [case for case in every if case.part.component.kind == "exporter" and case.part.component.name == "onnx"]
     return {str(case) for case in left}
@@ -48,3 +58,24 @@ def test_contract(check):
 
 def test_all_packages_are_there():
     assert len(DISTRIBUTIONS) >= 18
+
+
+def test_a_framework_is_prepared_before_code_of_the_kit_runs_in_it(monkeypatch):
+    prepared = []
+    monkeypatch.setattr(FrameworkSpec, "prepare", lambda self: prepared.append(self.name))
+    kit_of("torch")
+    assert prepared == ["torch"]
+
+
+ALONE = """
+from rlcatalog_testing.kit import cases
+(case,) = [case for case in cases("rlcatalog-fcnet") if str(case) == "trunk-fcnet-every_weight_is_trained-tf"]
+case()
+"""
+
+
+@pytest.mark.attack
+def test_a_check_in_tensorflow_runs_alone_where_rllib_is_installed(tmp_path):
+    """RLlib, which its bridge's check imports, turns eager execution off if it is the first to import TensorFlow."""
+    done = subprocess.run([sys.executable, "-c", ALONE], capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]

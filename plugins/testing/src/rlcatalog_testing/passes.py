@@ -83,6 +83,7 @@ def kit_of(framework: str) -> Kit:
     """
     if not has_kit(framework):
         raise NotApplicable(f"framework {framework!r} declares no code for the kit")
+    frameworks()[framework].prepare()  # a bridge's check may have imported RLlib, which turns eager execution off
     found: Kit = frameworks()[framework].load("kit")
     return found
 
