@@ -424,7 +424,10 @@ CHECKS = {name: check for module in MODULES for name, check in vars(module).item
 KINDS = {check.name: check.kinds for check in CHECKS.values()}
 OURS = {*CHECKS, "ppo_moves_every_weight"}
 #: Faults of exporters that take a whole export each.
-LONG = ("damaged_files_are_refused", "the_interface_is_in_the_file", "exporting_leaves_the_policy_alone")
+LONG = (
+    "damaged_files_are_refused", "the_interface_is_in_the_file", "exporting_leaves_the_policy_alone",
+    "a file that ignores its state",
+)  # fmt: skip
 
 
 def found(catalog, names):

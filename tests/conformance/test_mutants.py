@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 KINDS = {"model": ALL, "memory": BOTH, "head": BOTH, "action_dist": ALL}
 #: The parts of this repository pass each check in TensorFlow as well: `test_conformance.py`.
 SOUND = [
-    pytest.param(kind, framework, marks=[pytest.mark.attack] * (framework == "tf" and kind in ("model", "memory")))
+    pytest.param(kind, framework, marks=[pytest.mark.attack] * (framework == "tf"))
     for kind, frameworks in KINDS.items()
     for framework in frameworks
 ]
