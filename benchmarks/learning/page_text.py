@@ -78,11 +78,11 @@ rlcatalog-ppo contains these policies, exported as ONNX files. For each task, it
 had the highest return above. Play one with:
 
 ```console
-$ pip install 'rlcatalog[torch,export]'
+$ pip install rlcatalog-ppo rlcatalog-cli rlcatalog-export
 $ rlcatalog evaluate zoo:Hopper-v5
 ```
 
-Playing needs no framework, but the environment's own package. Beside each file, a JSON file records the run that
+Playing needs no framework; install the environment's own package. Beside each file, a JSON file records the run that
 trained the policy. The returns are means over {zoo_episodes} episodes with 95% intervals.
 
 | policy | most likely actions | sampled actions | training steps | seed | kB |
