@@ -28,12 +28,11 @@ def left_to_attack():
     `test_export.py`.
     """
     every = [case for name in DISTRIBUTIONS for case in cases(name, catalog=CATALOG)]
-    inner = [case for case in every if case.check.every_framework and case.part.framework == "tf"]
-    outer = [case for case in every if case not in inner]
     left = []
-    for some, kinds in ((inner, False), (outer, True)):
+    for in_tensorflow in (True, False):
+        some = [c for c in every if (c.check.every_framework and c.part.framework == "tf") == in_tensorflow]
         kept = covering([
-            ((case.check.name, case.part.component.kind if kinds else ""), case.part.component.address) for case in some
+            ((case.check.name, "" if in_tensorflow else case.part.component.kind), case.part.component.address) for case in some
         ])  # fmt: skip
         left += [case for place, case in enumerate(some) if place not in kept]
     left += [case for case in every if case.check.name.startswith("help_") and case.part.component.name != "train"]
