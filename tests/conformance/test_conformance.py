@@ -31,9 +31,8 @@ def left_to_attack():
     left = []
     for in_tensorflow in (True, False):
         some = [c for c in every if (c.check.every_framework and c.part.framework == "tf") == in_tensorflow]
-        kept = covering([
-            ((case.check.name, "" if in_tensorflow else case.part.component.kind), case.part.component.address) for case in some
-        ])  # fmt: skip
+        checks = [(case.check.name, "" if in_tensorflow else case.part.component.kind) for case in some]
+        kept = covering([*zip(checks, (case.part.component.address for case in some), strict=True)])
         left += [case for place, case in enumerate(some) if place not in kept]
     left += [case for case in every if case.check.name.startswith("help_") and case.part.component.name != "train"]
     left += [case for case in every if case.part.component.kind == "exporter" and case.part.component.name == "onnx"]
