@@ -124,7 +124,10 @@ def test_runs_go_seed_by_seed_short_tasks_first_and_those_that_wait_last():
     assert len(runs) == len(set(runs))
 
 
-def test_a_task_whose_environment_is_not_installed_is_left_out_with_the_line_that_installs_it(monkeypatch, capsys):
+def test_a_task_whose_environment_is_not_installed_is_left_out_with_the_line_that_installs_it(
+    records, monkeypatch, capsys
+):
+    monkeypatch.setattr(runner, "RECORDS", records)
     monkeypatch.setitem(TASKS, MASKED, replace(TASKS[MASKED], needs=("no_such_module",)))
     assert runner.missing(Namespace(**GIVEN)) == []
     assert "Not installed: no_such_module." in (said := capsys.readouterr().err)
