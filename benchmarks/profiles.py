@@ -12,8 +12,8 @@ from typing import Any
 from benchmarks.harness import Case, Figure, Result
 
 HEADER = "| over budget | rlcatalog's functions | the largest |\n|---|---:|---|"
-#: Seconds that a case runs under the profiler, and how many functions are named.
-SECONDS, NAMED = 0.5, 5
+#: Seconds that a case runs under the profiler, how many functions are named, and the smallest share of these.
+SECONDS, NAMED, LEAST = 0.5, 5, 0.005
 
 
 def report(found: Iterable[Figure | Result]) -> None:
@@ -33,6 +33,7 @@ def _row(case: Case) -> str:
     stats: Any = pstats.Stats(profile)
     own = {f"{Path(file).stem}.{name}": seconds for (file, _, name), (_, _, seconds, _, _) in stats.stats.items()
            if "/src/rlcatalog" in file}  # fmt: skip
-    largest = sorted(own, key=lambda name: -own[name])[:NAMED]
-    named = ", ".join(f"`{name}` {own[name] / stats.total_tt:.0%}" for name in largest)
-    return f"| {case.title} | {sum(own.values()) / stats.total_tt:.0%} | {named} |"
+    shares = {name: seconds / stats.total_tt for name, seconds in own.items()}
+    largest = sorted(shares, key=lambda name: -shares[name])[:NAMED]
+    named = ", ".join(f"`{name}` {shares[name]:.0%}" for name in largest if shares[name] >= LEAST)
+    return f"| {case.title} | {sum(shares.values()):.0%} | {named} |"

@@ -200,6 +200,7 @@ def test_what_is_kept_has_a_name_of_its_own_and_is_ours():
 
 def test_what_is_over_budget_has_a_profile(capsys, monkeypatch):
     monkeypatch.setattr(profiles, "SECONDS", 0.02)
+    monkeypatch.setattr(profiles, "LEAST", 0.0)
     words = [f"word {number}" for number in range(200)]
     slow = Case("nearest", lambda: nearest("wort 7", words), lambda: None, 1.0, "7")
     profiles.report([Result(slow, [3.0], [2.0], []), Result(Case("quick", dict, dict, 2.0), [3.0], [2.0], [])])
