@@ -189,6 +189,7 @@ def test_train_and_evaluate(tmp_path):
     assert "mean return" in rlcatalog("evaluate", str(out / "policy"), "--env", "CartPole-v1", "--episodes", "2").stdout
 
 
+@pytest.mark.attack
 def test_a_space_that_cannot_be_written_down_is_evaluated_with_the_environments_own(tmp_path):
     """MiniGrid's missions are a space of its own class."""
     forget("minigrid")

@@ -32,9 +32,11 @@ def transitions(n=8, actions=3, seed=0):
     return dqn.Batch(obs, rng.integers(actions, size=n), reward, discount, next_obs, mask)
 
 
-@pytest.mark.grid
-@pytest.mark.parametrize("framework", FRAMEWORKS)
-@pytest.mark.parametrize("dueling", [True, False])
+@pytest.mark.parametrize(
+    ("framework", "dueling"),
+    [pytest.param(name, dueling, marks=pytest.mark.attack if name == "tf" or dueling else ())
+     for name in FRAMEWORKS for dueling in (True, False)],
+)  # fmt: skip
 def test_dqn_values_settle_at_reward_plus_what_the_target_network_says(framework, dueling):
     net, target = dqn.build(OBS, Discrete(3), framework, SMALL, dueling, seed=0)
     learner = dqn.torch_learner if framework == "torch" else dqn.tf_learner

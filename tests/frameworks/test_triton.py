@@ -236,7 +236,7 @@ def test_our_own_code_takes_tensorflow_from_the_kernel():
     "import rlcatalog",
     "import rlcatalog; rlcatalog.default_catalog().components()",
     f"{BUILD}\nrlcatalog.explain(*spaces, framework='tf')",
-    f"{BUILD}\nrlcatalog.build(*spaces, framework='torch')",
+    pytest.param(f"{BUILD}\nrlcatalog.build(*spaces, framework='torch')", marks=pytest.mark.attack),
     "import rlcatalog_sb3, rlcatalog_rllib, rlcatalog_ppo",
 ], ids=["import", "list", "explain", "torch", "packages"])  # fmt: skip
 def test_triton_is_left_alone_where_tensorflow_is_not_wanted(code, impostors):

@@ -25,7 +25,11 @@ def test_there_is_a_run_of_each_framework():
     assert [folder.name for folder in FOLDERS] == ["cartpole-tf", "cartpole-torch"]
 
 
-@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+@pytest.mark.parametrize(
+    "folder",
+    [pytest.param(folder, id=folder.name, marks=pytest.mark.attack if folder.name.endswith("tf") else ())
+     for folder in FOLDERS],
+)  # fmt: skip
 def test_a_kept_run_goes_on_as_it_would_have(folder, tmp_path):
     run = tmp_path / "run"
     shutil.copytree(folder, run)

@@ -65,6 +65,7 @@ def impostors(tmp_path):
     return tmp_path
 
 
+@pytest.mark.attack  # the order in real runners is seen in test_rllib_algorithms.py
 def test_the_setup_hook_comes_before_rllib(local_ray, impostors):
     """As Ray's hook for a whole job, here set for one task alone; what its process imports first is RLlib."""
     from ray._private.ray_constants import WORKER_PROCESS_SETUP_HOOK_ENV_VAR
