@@ -1,12 +1,13 @@
 """`make gpu`: tests of devices, acting, training steps and PPO on an accelerator beside the CPU, as Markdown tables.
 
 Without an accelerator the CPU stands in for it, and everything is short: the script stays in working order, and its
-figures mean nothing. PyTorch and TensorFlow run in separate processes.
+figures mean nothing. PyTorch and TensorFlow run in separate processes; one that is not installed is left out.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import statistics
 import subprocess
 import sys
@@ -35,6 +36,9 @@ MODELS: dict[str, tuple[gym.spaces.Box, dict[str, Any]]] = {
     "attention": (VECTORS, {"fcnet_hiddens": [256, 256], "use_attention": True}),
 }
 ACTING, TRAINING = (1, 64, 1024), (256, 4096)
+#: Framework → the module it needs.
+FRAMEWORKS = {"torch": "torch", "tf": "tensorflow"}
+BEGIN = "<!-- written by `make gpu GPU_ARGS=--save`: begin -->"
 #: Environment of PPO → its config.
 RUNS: dict[str, tuple[Any, dict[str, Any]]] = {
     "CartPole-v1": ("CartPole-v1", {"rollout_length": 128, "minibatch_size": 256, "num_epochs": 4}),
@@ -179,8 +183,9 @@ def main(given: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, metavar="N",
                         help="for how long each call is repeated (0.5; without an accelerator 0.01)")  # fmt: skip
     parser.add_argument(
-        "--framework", choices=("torch", "tf"), help="this one alone, in this process, without the tests"
+        "--framework", choices=FRAMEWORKS, help="this one alone, in this process, without the tests"
     )
+    parser.add_argument("--save", action="store_true", help="write docs/speed.md as well")
     chosen = parser.parse_args(given)
     if chosen.framework:
         real = built(chosen.framework, "LSTM", "auto").device != "cpu"
@@ -190,7 +195,10 @@ def main(given: Sequence[str] | None = None) -> int:
         return 0
     codes = [subprocess.run([sys.executable, "-m", "pytest", "-q", *TESTS]).returncode]
     text = f"{time.strftime('%Y-%m-%d')}; {page.machine()}.\n"
-    for framework in ("torch", "tf"):
+    for framework, module in FRAMEWORKS.items():
+        if importlib.util.find_spec(module) is None:
+            text += f"\n{module} is not installed.\n"
+            continue
         command = [sys.executable, "-m", "benchmarks.gpu", "--framework", framework]
         command += [] if chosen.seconds is None else ["--seconds", str(chosen.seconds)]
         run = subprocess.run(command, stdout=subprocess.PIPE, text=True)
@@ -199,7 +207,10 @@ def main(given: Sequence[str] | None = None) -> int:
         text += f"\n{run.stdout}"
     chosen.markdown.parent.mkdir(parents=True, exist_ok=True)
     chosen.markdown.write_text(text, encoding="utf-8")
-    print(f"written to {chosen.markdown}")
+    if chosen.save:
+        shown = page.replaced(page.PAGE.read_text(encoding="utf-8"), BEGIN, text.strip())
+        page.PAGE.write_text(shown, encoding="utf-8")
+    print(f"written to {chosen.markdown}{' and docs/speed.md' * chosen.save}")
     return int(any(codes))
 
 

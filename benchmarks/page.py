@@ -13,6 +13,25 @@ PAGE = Path(__file__).parents[1] / "docs" / "speed.md"
 BEGIN, END = "<!-- written by `make bench BENCH_ARGS=--save`: begin -->", "<!-- end -->"
 
 
+def parts(page: str, begin: str) -> tuple[str, str, str]:
+    """Return a page's marked region, and what comes before and after it, markers included.
+
+    Raises:
+        SystemExit: The page has no such region.
+    """
+    before, found, rest = page.partition(begin)
+    region, end, after = rest.partition(END)
+    if not (found and end):
+        raise SystemExit(f"The page must hold the lines {begin!r} and {END!r}, between which the tables stand.")
+    return f"{before}{begin}", region, f"{END}{after}"
+
+
+def replaced(page: str, begin: str, text: str) -> str:
+    """Return a page with another text in its marked region."""
+    before, _, after = parts(page, begin)
+    return f"{before}\n\n{text}\n\n{after}"
+
+
 def machine() -> str:
     """Return what is measured on: the processor, the number of cores that may be used, and how busy they are."""
     try:
@@ -47,13 +66,9 @@ def updated(
     Raises:
         SystemExit: The page does not say where its tables stand.
     """
-    before, begin, rest = page.partition(BEGIN)
-    tables, end, after = rest.partition(END)
-    if not (begin and end):
-        raise SystemExit(f"The page must hold the lines {BEGIN!r} and {END!r}, between which the tables stand.")
-    found = sections(tables)
+    found = sections(parts(page, BEGIN)[1])
     for part, table in sections(printed).items():
         versions = ", ".join(f"{name} {version}" for name, version in measured[part]["versions"].items())
         found[part] = f"{measured[part]['date']}; {where}; {versions}.\n\n{table}"
     text = "\n\n".join(f"### {part}\n\n{found[part]}" for part in order if part in found)
-    return f"{before}{BEGIN}\n\n{text}\n\n{END}{after}"
+    return replaced(page, BEGIN, text)

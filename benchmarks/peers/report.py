@@ -7,11 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks import page
 from benchmarks.peers import work
 
 ROOT = Path(__file__).parents[2]
 STORED = ROOT / "benchmarks" / "peers.json"
-BEGIN, END = "<!-- written by `make peers PEERS_ARGS=--save`: begin -->", "<!-- end -->"
+BEGIN = "<!-- written by `make peers PEERS_ARGS=--save`: begin -->"
 #: The rows that the start page shows.
 SHORT = ("act 1", "train", "ppo 8", "memory")
 #: Below this ratio a library is faster, or smaller.
@@ -96,20 +97,7 @@ def texts(stored: Mapping[str, Any]) -> dict[Path, str]:
     }
 
 
-def updated(page: str, text: str) -> str:
-    """Return a page with its marked region replaced.
-
-    Raises:
-        SystemExit: The page has no such region.
-    """
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (begin and end):
-        raise SystemExit(f"The page must hold the lines {BEGIN!r} and {END!r}, with the table between them.")
-    return f"{before}{BEGIN}\n\n{text}\n\n{END}{after}"
-
-
 def write(stored: Mapping[str, Any]) -> None:
     """Write the table into the pages."""
     for path, text in texts(stored).items():
-        path.write_text(updated(path.read_text(encoding="utf-8"), text), encoding="utf-8")
+        path.write_text(page.replaced(path.read_text(encoding="utf-8"), BEGIN, text), encoding="utf-8")

@@ -45,6 +45,18 @@ def test_a_batch_and_its_losses_are_on_the_policy_s_device(model):
     assert {found.logp.device.type, found.value.device.type} == {"meta"}
 
 
+def test_it_writes_the_page_and_says_what_is_not_installed(monkeypatch, tmp_path):
+    (tmp_path / "speed.md").write_text(f"before\n{gpu.BEGIN}\nold\n{gpu.page.END}\nafter", encoding="utf-8")
+    monkeypatch.setattr(gpu.page, "PAGE", tmp_path / "speed.md")
+    monkeypatch.setitem(gpu.FRAMEWORKS, "tf", "no_such_module")
+    monkeypatch.setattr(subprocess, "run", lambda command, **_: subprocess.CompletedProcess(command, 0, "a table\n"))
+    assert gpu.main(["--markdown", str(tmp_path / "gpu.md"), "--save"]) == 0
+    shown = (tmp_path / "speed.md").read_text(encoding="utf-8")
+    assert "old" not in shown
+    assert (tmp_path / "gpu.md").read_text(encoding="utf-8").strip() in shown
+    assert "a table\n\nno_such_module is not installed.\n" in shown
+
+
 def test_a_failure_in_the_tests_of_devices_is_the_command_s(monkeypatch, tmp_path, capsys):
     asked = []
 

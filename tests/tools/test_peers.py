@@ -13,6 +13,7 @@ from scipy import special, stats
 
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 
+from benchmarks import page
 from benchmarks.peers import __main__ as command, report, work
 
 #: Weights of two nets of two layers of 64 on four numbers, one with two outputs and one with one.
@@ -158,15 +159,17 @@ def test_the_pages_hold_the_stored_figures():
     assert set(stored["libraries"]) == set(work.LIBRARIES)
     assert list(stored["rows"]) == list(work.WORK)
     for path, text in report.texts(stored).items():
-        page = path.read_text(encoding="utf-8")
-        assert report.updated(page, text) == page, f"{path.name}: run python -m benchmarks.peers --report"
+        shown = path.read_text(encoding="utf-8")
+        current = page.replaced(shown, report.BEGIN, text)
+        assert current == shown, f"{path.name}: run python -m benchmarks.peers --report"
 
 
 def test_a_page_keeps_what_surrounds_the_table():
-    page = f"before\n{report.BEGIN}\nold\n{report.END}\nafter {report.END}"
-    assert report.updated(page, "new") == f"before\n{report.BEGIN}\n\nnew\n\n{report.END}\nafter {report.END}"
+    shown = f"before\n{report.BEGIN}\nold\n{page.END}\nafter {page.END}"
+    wanted = f"before\n{report.BEGIN}\n\nnew\n\n{page.END}\nafter {page.END}"
+    assert page.replaced(shown, report.BEGIN, "new") == wanted
     with pytest.raises(SystemExit, match="must hold the lines"):
-        report.updated("no region", "new")
+        page.replaced("no region", report.BEGIN, "new")
 
 
 @pytest.mark.parametrize("given", [["--save", "--work", "act 1"], ["--save", "--report"], ["--rounds", "0"]])
