@@ -8,12 +8,14 @@ import shutil
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import typer
 
 import rlcatalog
 from rlcatalog.catalog import default_catalog
+from rlcatalog.errors import SavedPolicyError
 from rlcatalog.plugins.discovery import scan
 from rlcatalog_cli import main
 from rlcatalog_cli.app import make_app
@@ -239,6 +241,18 @@ def test_a_resumed_run_is_of_the_engine_that_is_typed(train, out):
     code, printed = train("--resume", out, "--steps", 40, "-e", "ppo")
     assert (code, "this run used engine 'acme_turbo', not 'ppo'" in printed) == (1, True)
     assert train("--resume", out, "--steps", 40, "-e", "acme-turbo/acme_turbo")[0] == 0
+
+
+def test_paths_are_those_that_the_command_was_given(out):
+    """Typer before 0.29 keeps strings in its context, and gives paths to the command."""
+    from rlcatalog_runs.commands.train import train
+
+    typed = {"resume": out, "engine": "ppo"}
+    origin = SimpleNamespace(name="COMMANDLINE")
+    context = SimpleNamespace(params={**typed, "resume": str(out)},
+                              get_parameter_source=lambda name: origin if name in typed else None)  # fmt: skip
+    with pytest.raises(SavedPolicyError, match="this run used engine 'acme_turbo'"):
+        train(context, **typed)
 
 
 def test_an_engine_that_is_not_installed_names_its_package(train, monkeypatch):

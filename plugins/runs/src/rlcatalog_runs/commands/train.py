@@ -29,7 +29,8 @@ _ENV = typer.Argument(metavar="ENV_ID", help="A Gymnasium environment, such as C
 
 def train(context: typer.Context, env_id: Annotated[str | None, _ENV] = None, **options: Any) -> None:
     """Train a policy, and save it to a folder with the best policy, checkpoints, metrics and a plot."""
-    typed = {name: value for name, value in context.params.items() if is_given(context, name)}
+    # Not from the context: before 0.29, Typer keeps paths as strings there.
+    typed = {name: value for name, value in {"env_id": env_id, **options}.items() if is_given(context, name)}
     modules = typed.get("modules", [])
     registered_id = import_modules(modules, env_id)
     for name in {"model", "settings"} & set(typed):
