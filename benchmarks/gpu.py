@@ -7,6 +7,7 @@ figures mean nothing. PyTorch and TensorFlow run in separate processes; one that
 from __future__ import annotations
 
 import argparse
+import importlib
 import importlib.util
 import statistics
 import subprocess
@@ -147,7 +148,8 @@ def tables(framework: str, seconds: float, batches: tuple[Sequence[int], Sequenc
         batches: Numbers of rows: for acting, and for training.
     """
     device = built(framework, "LSTM", "auto").device
-    yield f"### {framework}: {_name_of(framework, device)}\n"
+    version = importlib.import_module(FRAMEWORKS[framework]).__version__
+    yield f"### {framework} {version}: {_name_of(framework, device)}\n"
     yield f"| work | cpu | {device} | cpu / {device} |\n|---|---:|---:|---:|"
     for title, make, rows in (("act", acting, batches[0]), ("training step", training, batches[1])):
         for model in MODELS:
@@ -182,9 +184,7 @@ def main(given: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--seconds", type=float, metavar="N",
                         help="for how long each call is repeated (0.5; without an accelerator 0.01)")  # fmt: skip
-    parser.add_argument(
-        "--framework", choices=FRAMEWORKS, help="this one alone, in this process, without the tests"
-    )
+    parser.add_argument("--framework", choices=FRAMEWORKS, help="this one alone, in this process, without the tests")
     parser.add_argument("--save", action="store_true", help="write docs/speed.md as well")
     chosen = parser.parse_args(given)
     if chosen.framework:
