@@ -35,8 +35,10 @@ class Padding:
         """
         if sequences_of(seq_lens) == rows.shape[0] or rows.is_meta:
             return None
-        # As a list: inside torch.func a tensor cannot become an array.
-        lengths = np.asarray(seq_lens.tolist() if isinstance(seq_lens, Tensor) else seq_lens, np.int64)
+        try:  # as a list: inside torch.func a tensor cannot become an array
+            lengths = np.asarray(seq_lens.tolist() if isinstance(seq_lens, Tensor) else seq_lens, np.int64)
+        except RuntimeError:  # inside torch.func of PyTorch 2.8
+            lengths = np.asarray([int(length) for length in seq_lens], np.int64)
         padding = cls(lengths, padded_length(lengths, len(rows)), rows.device)
         return padding if padding.needed else None
 
