@@ -21,18 +21,16 @@ DISTRIBUTIONS = sorted({component.distribution for component in CATALOG.componen
 
 
 def left_to_attack():
-    """Names of cases that `make attack` runs: all but each check once for each kind of part, and each part once.
+    """Names of cases that `make attack` runs: all but each check once and each part once, in each framework.
 
-    In TensorFlow, all but each check once and each part once; `frameworks_agree` compares the two. Of the commands'
-    help, each of which takes a process, one is asked for; the others are in `test_docs_reference.py`. ONNX files are in
-    `test_export.py`.
+    Of the commands' help, each of which takes a process, one is asked for; the others are in `test_docs_reference.py`.
+    ONNX files are in `test_export.py`.
     """
     every = [case for name in DISTRIBUTIONS for case in cases(name, catalog=CATALOG)]
     left = []
     for in_tensorflow in (True, False):
         some = [c for c in every if (c.check.every_framework and c.part.framework == "tf") == in_tensorflow]
-        checks = [(case.check.name, "" if in_tensorflow else case.part.component.kind) for case in some]
-        kept = covering([*zip(checks, (case.part.component.address for case in some), strict=True)])
+        kept = covering([(case.check.name, case.part.component.address) for case in some])
         left += [case for place, case in enumerate(some) if place not in kept]
     left += [case for case in every if case.check.name.startswith("help_") and case.part.component.name != "train"]
     left += [case for case in every if case.part.component.kind == "exporter" and case.part.component.name == "onnx"]
