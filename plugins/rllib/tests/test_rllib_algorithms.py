@@ -54,6 +54,7 @@ def trained(bench, count):
     Each of these processes imports PyTorch and TensorFlow, which takes ten seconds: `make test` has one of a kind.
     """
     config = bench.config("CartPole-v1", MODEL, runners=count, fragment=200 // count, seed=0)
+    config.env_runners(num_cpus_per_env_runner=0)  # or `algo` and `pairs` would wait for each other's processors
     made = config.learners(num_learners=count).build_algo()
     for _ in range(2):
         made.train()
@@ -215,7 +216,7 @@ def test_a_killed_environment_runner_does_not_end_the_run(pairs):
 def test_an_asynchronous_algorithm_runs(local_ray, bench):
     config = bench.config("CartPole-v1", {"use_lstm": True, "lstm_cell_size": 8}, "appo", runners=1, fragment=20)
     config.reporting(min_time_s_per_iteration=0, min_sample_timesteps_per_iteration=100)
-    config.env_runners(num_cpus_per_env_runner=0)  # the processes of `algo` may still hold all there are
+    config.env_runners(num_cpus_per_env_runner=0)  # the processes of `algo` and `pairs` may hold all there are
     made = config.learners(num_learners=0).build_algo()
     try:
         # Wait for the actors to start: training asks without a pause, and leaves them little of the processor.
