@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from fractions import Fraction
 from types import SimpleNamespace
 
 import gymnasium as gym
@@ -75,6 +76,15 @@ def test_frames_are_padded_to_what_the_codec_takes(name, shape, size, tmp_path):
     assert found[1][1, shape[1] - 1].min() > 150  # and nothing is stretched
     assert found[1][: shape[0] - 2, : shape[1] - 2].max() < 60
     assert Film(film.path).frames == 0  # its folder may be there already
+
+
+@pytest.mark.parametrize("rate", [Fraction(1, 8), Fraction(30000, 1001)])
+def test_a_film_has_the_rate_of_its_environment(rate, tmp_path):
+    film = Film(tmp_path / "film.mp4")
+    film.fps = float(rate)
+    film.add(np.zeros((16, 16, 3), np.uint8))
+    film.write()
+    assert frames(film.path)[1] == rate
 
 
 @pytest.mark.parametrize("frame", [

@@ -113,7 +113,7 @@ class Film:
 
         container, codec, pixels, self._multiple, options = _KINDS[self.path.suffix.lower()]
         self._container = av.open(self._file, "w", format=container)
-        rate = Fraction(self.fps).limit_denominator(1000)
+        rate = Fraction(self.fps).limit_denominator(1001)  # as in television's 30000/1001
         self._stream = self._container.add_stream(codec, rate=rate, options=options)
         self._stream.pix_fmt, self._shape = pixels, shape
         self._stream.height, self._stream.width = (size + -size % self._multiple for size in shape[:2])
