@@ -20,14 +20,8 @@ from benchmarks.peers import __main__ as command, report, work
 WEIGHTS = sum((4 + 1) * 64 + (64 + 1) * 64 + (64 + 1) * outputs for outputs in (2, 1))
 
 
-#: Libraries whose processes `make attack` asks; each takes some seconds.
-SLOW = ("sb3", "rllib", "torchrl", "tianshou", "cleanrl")
-
-
-@pytest.fixture(
-    scope="module",
-    params=[pytest.param(name, marks=pytest.mark.attack) if name in SLOW else name for name in work.LIBRARIES],
-)
+# Each process takes some seconds.
+@pytest.fixture(scope="module", params=[pytest.param(name, marks=pytest.mark.attack) for name in work.LIBRARIES])
 def answers(request):
     """What a library's process tells of its work."""
     try:

@@ -200,7 +200,7 @@ class TFImitating(TFModelV2):
         return {"imitation_loss": self.imitation_loss}
 
 
-@pytest.mark.parametrize("framework", ["torch", "tf"])
+@pytest.mark.parametrize("framework", ["torch", pytest.param("tf", marks=pytest.mark.attack)])
 @pytest.mark.filterwarnings("ignore::rlcatalog.errors.CatalogWarning")
 def test_the_linked_example_s_loss_over_recorded_batches(tmp_path, framework):
     """The records push in the direction the pole falls to; what imitates them comes to do so."""

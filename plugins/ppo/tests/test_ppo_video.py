@@ -237,6 +237,7 @@ def test_a_film_and_a_window_at_once_are_refused(tmp_path):
 # --- windows ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.attack
 def test_a_window_shows_one_environment(saved, monkeypatch, capsys):
     import pygame
 

@@ -258,6 +258,7 @@ def test_each_seed_has_a_process_and_a_folder_and_all_have_one_picture(toy, two)
     assert (folder / "seed-1/argv.json").read_bytes() != before
 
 
+@pytest.mark.attack
 def test_a_seed_that_fails_is_named_and_ends_no_other(toy, tmp_path):
     folder = tmp_path / "run"
     with pytest.raises(FailedRunsError) as caught:
