@@ -39,14 +39,15 @@ class TransformerModel(ModelV2):
         lengths, real = self._padding(x, input_dict, seq_lens)
         if real is not None:  # padding may contain NaN, which even a weight of 0 would spread
             x = self.ops.only(self.ops.rows(real, ()), x)
-        features, state = self.transformer(x, state, lengths, bool(input_dict.get("is_training", False)))
+        flags = (bool(input_dict.get(name)) for name in ("is_training", "outputs_only"))
+        features, state = self.transformer(x, state, lengths, *flags)
         if self.outputs is None:
             return features, state
         self._features = features
         return self.outputs(features), state
 
     def _padding(self, x: Any, input_dict: Mapping[str, Any], seq_lens: Any) -> tuple[Any, Any]:
-        """Return the sequences' lengths, and which places contain rows `[S, T]` (None if there is no padding)."""
+        """Return the sequences' lengths, and which places contain rows `[S, T]`; None if all inputs are real."""
         raise NotImplementedError
 
     def get_initial_state(self) -> list[Any]:

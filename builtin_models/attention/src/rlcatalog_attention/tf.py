@@ -42,7 +42,9 @@ class Transformer:
         """Return the initial state of an episode: the memory `[units, slots, dim]` and the number of steps in it."""
         return [tf.zeros([len(self.units), self.slots, self.sizes.attention_dim]), tf.zeros([], tf.int32)]
 
-    def __call__(self, rows: Any, state: list[Any], seq_lens: Any, training: bool) -> tuple[Any, list[Any]]:
+    def __call__(
+        self, rows: Any, state: list[Any], seq_lens: Any, training: bool, outputs_only: bool
+    ) -> tuple[Any, list[Any]]:
         """Process sequences.
 
         Args:
@@ -51,9 +53,10 @@ class Transformer:
                 at the start of episodes.
             seq_lens: Lengths `[S]`; None if each row is a sequence, in which case most shapes are static.
             training: Whether to use the training window instead of the acting window.
+            outputs_only: Whether only the outputs are needed.
 
         Returns:
-            Outputs `[S * T, dim]`, and the state at the end of each sequence.
+            Outputs `[S * T, dim]`, and the state at the end of each sequence, or nothing with `outputs_only`.
         """
         length: Any = 1
         sequences = tf.shape(rows)[0]
@@ -79,6 +82,8 @@ class Transformer:
             seen = tf.concat([memory[:, index], steps], axis=1)
             windows.append(seen)
             x = unit(x, unit.attention(seen[:, start:], hidden, self.table[start:], length))
+        if outputs_only:
+            return x, []
         kept = tf.stop_gradient(tf.stack(windows, axis=1))
         if seq_lens is None:
             kept, taken = kept[:, :, 1:], 1
@@ -215,7 +220,8 @@ class _Model(TransformerModel, TFModelV2):
     def _padding(self, x: Any, input_dict: Mapping[str, Any], seq_lens: Any) -> tuple[Any, Any]:
         if seq_lens is None or input_dict.get("single_steps"):
             return None, None
-        return seq_lens, sequence_mask(seq_lens, steps_of(x, seq_lens))
+        real = None if input_dict.get("outputs_only") else sequence_mask(seq_lens, steps_of(x, seq_lens))
+        return seq_lens, real
 
 
 class AttentionWrapper(AroundTrunk, _Model):

@@ -53,7 +53,7 @@ class Transformer(nn.Module):
         return [memory, weight.new_zeros((), dtype=torch.int32)]
 
     def forward(
-        self, rows: Tensor, state: list[Tensor], seq_lens: Tensor | None, training: bool
+        self, rows: Tensor, state: list[Tensor], seq_lens: Tensor | None, training: bool, outputs_only: bool
     ) -> tuple[Tensor, list[Tensor]]:
         """Process sequences.
 
@@ -63,9 +63,10 @@ class Transformer(nn.Module):
                 at the start of episodes.
             seq_lens: Lengths `[S]`; None if each row is a sequence.
             training: Whether to use the training window instead of the acting window.
+            outputs_only: Whether only the outputs are needed.
 
         Returns:
-            Outputs `[S * T, dim]`, and the state at the end of each sequence.
+            Outputs `[S * T, dim]`, and the state at the end of each sequence, or nothing with `outputs_only`.
         """
         sequences = rows.shape[0] if seq_lens is None else seq_lens.shape[0]
         if not state:
@@ -87,6 +88,8 @@ class Transformer(nn.Module):
             keys = torch.cat([memory[:, index], x.view(sequences, length, x.shape[1])], dim=1)
             inputs.append(keys)
             x = unit(x, _from(keys, 1, start), hidden, table)
+        if outputs_only:
+            return x, []
         kept = inputs[0][:, None] if len(inputs) == 1 else torch.stack(inputs, dim=1)
         return x, self._carried(kept.detach(), held, seq_lens)
 
@@ -242,8 +245,9 @@ class _Model(TransformerModel, TorchModelV2):
     ops, transformer_class, outputs_class, features_of = OPS, Transformer, OutputLayers, staticmethod(features_of)
 
     def _padding(self, x: Tensor, input_dict: Mapping[str, Any], seq_lens: Any) -> tuple[Any, Tensor | None]:
-        single = seq_lens is None or seq_lens.shape[0] == x.shape[0]
-        return seq_lens, None if single else sequence_mask(seq_lens, x.shape[0] // seq_lens.shape[0])
+        if seq_lens is None or seq_lens.shape[0] == x.shape[0] or input_dict.get("outputs_only"):
+            return seq_lens, None
+        return seq_lens, sequence_mask(seq_lens, x.shape[0] // seq_lens.shape[0])
 
 
 class AttentionWrapper(AroundTrunk, _Model):

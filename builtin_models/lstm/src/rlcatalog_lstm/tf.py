@@ -43,16 +43,14 @@ class LSTMCell:
             outputs_only: Whether only the outputs are needed.
 
         Returns:
-            Outputs `[S * T, size]`, with zeros at padded places, and both states at the end of each sequence (with
-            `outputs_only`, at the end of the padding).
+            Outputs `[S * T, size]`, with zeros at padded places, and both states at the end of each sequence. With
+            `outputs_only`, the padding is processed like steps.
 
         Raises:
             ModelContractError: A length is not between 1 and T (checked only in eager mode).
         """
         if outputs_only:  # running through the padding is faster than stopping at each sequence's end
-            real = tf.reshape(tf.sequence_mask(seq_lens, steps_of(x, seq_lens)), [-1, 1])
-            y, h, c = self._sequences(tf.where(real, x, 0.0), h, c, seq_lens, time_major, stops=False)
-            return tf.where(real, y, 0.0), h, c
+            return self._sequences(x, h, c, seq_lens, time_major, stops=False)
 
         def step() -> tuple[Any, Any, Any]:
             new_h, new_c = self._step(self._projected(x), h, c)
@@ -61,7 +59,9 @@ class LSTMCell:
         def sequences() -> tuple[Any, Any, Any]:
             if tf.executing_eagerly():
                 check_lengths(np.asarray(seq_lens).tolist(), int(steps_of(x, seq_lens)))
-            return self._sequences(x, h, c, seq_lens, time_major)
+            # Padding may contain NaN, which gradients would spread.
+            real = tf.reshape(tf.sequence_mask(seq_lens, steps_of(x, seq_lens)), [-1, 1])
+            return self._sequences(tf.where(real, x, 0.0), h, c, seq_lens, time_major)
 
         if seq_lens is None:
             return step()

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from rlcatalog_lstm.config import CellPlan, Initial, check_lengths
 from rlcatalog_lstm.network import AroundTrunk
-from rlcatalog_torch import OPS, OutputLayers, TorchModelV2, add_time_dimension, features_of, initialize, sequence_mask
+from rlcatalog_torch import OPS, OutputLayers, TorchModelV2, add_time_dimension, features_of, initialize
 
 
 class LSTMCell(nn.Module):
@@ -49,8 +49,8 @@ class LSTMCell(nn.Module):
             outputs_only: Whether only the outputs are needed.
 
         Returns:
-            Outputs `[S * T, size]`, with zeros at padded places, and both states at the end of each sequence (with
-            `outputs_only`, at the end of the padding).
+            Outputs `[S * T, size]`, with zeros at padded places, and both states at the end of each sequence. With
+            `outputs_only`, the padding is processed like steps.
 
         Raises:
             ModelContractError: A length is not between 1 and T.
@@ -62,22 +62,17 @@ class LSTMCell(nn.Module):
         if seq_lens is None or seq_lens.shape[0] == rows:
             h, c = torch.lstm_cell(x, (h, c), *self._weights())
             return h, h, c
-        steps, real = rows // seq_lens.shape[0], None
-        if outputs_only:
-            # On CPUs, PyTorch processes the padding faster than it selects the real rows; on GPUs this avoids a
-            # synchronisation.
-            real = sequence_mask(seq_lens, steps).view(rows, 1)
-            x = torch.where(real, x, 0.0)  # padding may contain NaN, which gradients would spread
-        else:
-            lengths = seq_lens.tolist()
+        if not outputs_only:
+            # Otherwise: on CPUs, PyTorch processes the padding faster than it selects the real rows; on GPUs this
+            # avoids a synchronisation.
+            lengths, steps = seq_lens.tolist(), rows // seq_lens.shape[0]
             check_lengths(lengths, steps)
             if min(lengths) < steps:
                 return self._packed(x, h, c, lengths, steps)
         timed = add_time_dimension(x, seq_lens, time_major=time_major)
         options = (True, 1, 0.0, torch.is_grad_enabled(), False, not time_major)
         y, h, c = torch.lstm(timed, (h[None], c[None]), self._compact(), *options)
-        y = (y.transpose(0, 1) if time_major else y).reshape(rows, -1)
-        return y if real is None else torch.where(real, y, 0.0), h[0], c[0]
+        return (y.transpose(0, 1) if time_major else y).reshape(rows, -1), h[0], c[0]
 
     def _by_hand(self, x: Tensor, h: Tensor, c: Tensor, seq_lens: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """Process sequences step by step, with operations that `torch.func` supports."""

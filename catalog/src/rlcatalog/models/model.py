@@ -78,8 +78,8 @@ class ModelV2:
             input_dict: `"obs"` (structured), `"obs_flat"` `[B, size]`, `"is_training"`, `"seq_lens"` for sequences, and
                 requested views. Acting adds `"single_steps"`, which means that each row is a sequence of one step.
                 `Policy.values` adds `"values_only"`: no action is chosen, so a mask need not allow any. For sequences,
-                `Policy.evaluate` adds `"outputs_only"`: it ignores the returned state, which can be an empty list. All
-                three are True. `Policy.evaluate` pads a sequence with copies of its last step.
+                `Policy.evaluate` adds `"outputs_only"`: it ignores the returned state, which can be an empty list, and
+                pads each sequence with copies of its last step. All three are True.
             state: State tensors `[B, ...]`, one for each array that `get_initial_state()` returns.
             seq_lens: Sequence lengths `[B]`, int32, or None.
 
