@@ -25,7 +25,7 @@ MODELS: dict[str, tuple[gym.spaces.Box, dict[str, Any], float]] = {
     "vision": (IMAGES, {}, 1.25),
     "vision (nature)": (IMAGES, {"conv_filters": "nature"}, 1.25),
     "LSTM": (VECTORS, {"use_lstm": True, "lstm_cell_size": 256, "fcnet_hiddens": HIDDENS}, 1.25),
-    "attention": (VECTORS, {"use_attention": True, "fcnet_hiddens": HIDDENS}, 1.0),
+    "attention": (VECTORS, {"use_attention": True, "fcnet_hiddens": HIDDENS}, 1.25),
 }
 IMAGE_BATCH, SEQUENCES, LENGTH = 64, 16, 20
 #: Lengths of sequences: all the same, and half of that on average.
