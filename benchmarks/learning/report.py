@@ -104,7 +104,7 @@ def write(rows: Sequence[Row]) -> None:
         TEXT.format(
             mark=f"{MARK:.0f}", fewest=FEWEST,
             published="\n".join(_published_line(rows, one) for one in comparisons([*PUBLISHED])),
-            conclusions="\n".join(_conclusions(rows, measured)),
+            conclusions="\n".join(_conclusions(rows, measured)) or "None yet.",
             figures="\n".join(_figures(rows)),
             settings="\n".join(_settings(rows)),
             differs="\n".join(f"- {text}" for text in DIFFERS),
