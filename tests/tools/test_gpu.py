@@ -57,6 +57,16 @@ def test_it_writes_the_page_and_says_what_is_not_installed(monkeypatch, tmp_path
     assert "a table\n\nno_such_module is not installed.\n" in shown
 
 
+def test_without_an_accelerator_the_page_stays_as_it_is(monkeypatch, tmp_path, capsys):
+    (tmp_path / "speed.md").write_text(f"{gpu.BEGIN}\nold\n{gpu.page.END}\n", encoding="utf-8")
+    monkeypatch.setattr(gpu.page, "PAGE", tmp_path / "speed.md")
+    heading = f"### torch: {gpu._name_of('torch', 'cpu')}\n"
+    monkeypatch.setattr(subprocess, "run", lambda command, **_: subprocess.CompletedProcess(command, 0, heading))
+    assert gpu.main(["--markdown", str(tmp_path / "gpu.md"), "--save"]) == 1
+    assert "old" in (tmp_path / "speed.md").read_text(encoding="utf-8")
+    assert "no framework found an accelerator" in capsys.readouterr().err
+
+
 def test_a_failure_in_the_tests_of_devices_is_the_command_s(monkeypatch, tmp_path, capsys):
     asked = []
 
