@@ -151,7 +151,7 @@ def evaluated(policy, obs, raw, state):
 @pytest.mark.parametrize(
     ("acts", "name"),
     [pytest.param(acts, name, marks=pytest.mark.attack if acts > 20 or name == "tf-lstm" else ())
-     for acts in (20, 2_000) for name in MODELS],
+     for acts in (20, 1_000) for name in MODELS],
 )  # fmt: skip
 def test_acts_of_several_threads_return_their_own(name, acts):
     """Each thread acts on observations of its own; what it is told is what it was told alone."""
