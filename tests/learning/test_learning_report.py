@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -123,6 +124,14 @@ def test_the_page_names_what_is_below_0_with_its_reason(rows, page, monkeypatch)
         assert (report.PICTURES / picture).stat().st_size > 1000
         assert f"(pictures/{picture})" in text
     assert "published.png" not in text
+
+
+def test_a_known_reason_stands_beside_what_is_undecided(rows, page, monkeypatch):
+    swings = [row | {"return": row["return"] - 90 * (row["net"] == "catalog" and row["seed"] % 2)} for row in rows]
+    (line,) = [line for line in page(swings).splitlines() if line.startswith(f"- {TASK}, Stable-Baselines3: ")]
+    assert re.fullmatch(r".*: undecided, about \d+ more seeds\.", line)
+    monkeypatch.setitem(report.REASONS, ("sb3", TASK, "catalog"), "It swings.")
+    assert f"{line} It swings." in page(swings).splitlines()
 
 
 def test_the_page_shows_registered_tasks_as_not_yet_run_until_three_seeds_are_there(page):
