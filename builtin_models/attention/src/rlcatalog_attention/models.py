@@ -39,8 +39,8 @@ class TransformerModel(ModelV2):
         lengths, real = self._padding(x, input_dict, seq_lens)
         if real is not None:  # padding may contain NaN, which even a weight of 0 would spread
             x = self.ops.only(self.ops.rows(real, ()), x)
-        flags = (bool(input_dict.get(name)) for name in ("is_training", "outputs_only"))
-        features, state = self.transformer(x, state, lengths, *flags)
+        training, outputs_only = (bool(input_dict.get(name)) for name in ("is_training", "outputs_only"))
+        features, state = self.transformer(x, state, lengths, training, outputs_only)
         if self.outputs is None:
             return features, state
         self._features = features

@@ -62,9 +62,9 @@ class LSTMCell(nn.Module):
         if seq_lens is None or seq_lens.shape[0] == rows:
             h, c = torch.lstm_cell(x, (h, c), *self._weights())
             return h, h, c
+        # If only the outputs count, PyTorch also processes the padding: on CPUs, that is faster than selecting the real
+        # rows; on GPUs, it avoids a synchronisation.
         if not outputs_only:
-            # Otherwise: on CPUs, PyTorch processes the padding faster than it selects the real rows; on GPUs this
-            # avoids a synchronisation.
             lengths, steps = seq_lens.tolist(), rows // seq_lens.shape[0]
             check_lengths(lengths, steps)
             if min(lengths) < steps:
