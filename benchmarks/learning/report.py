@@ -28,12 +28,7 @@ SIDES = {("sb3", "own"): "Stable-Baselines3, own", ("sb3", "catalog"): "Stable-B
          ("ours", "catalog"): "rlcatalog-ppo", ("ours", "attention"): "rlcatalog-ppo, attention",
          ("rllib", "own"): "Ray RLlib, own", ("rllib", "catalog"): "Ray RLlib, catalog"}  # fmt: skip
 #: Engine, task and net → why rlcatalog's returns are lower.
-REASONS: dict[tuple[str, str, str], str] = {
-    ("sb3", "CartPole-v1, DQN", "catalog"): (
-        "The hidden layers begin with `normc`. With PyTorch's initialisation (`fan_in_uniform` for weights and biases),"
-        " rlcatalog's network reached 500 with each of the seeds 0 to 3."
-    ),
-}
+REASONS: dict[tuple[str, str, str], str] = {}
 
 
 class Comparison(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,13 +13,23 @@ from stable_baselines3.common.preprocessing import is_image_space
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, CombinedExtractor
 from torch import Tensor
 
-from rlcatalog import Catalog, SpaceInfo
+from rlcatalog import Catalog, Preprocessor, SpaceInfo
+from rlcatalog.choice import Resolution
 from rlcatalog.errors import ConfigError, NotServedError
 from rlcatalog_sb3.flat_spaces import check_encoding, is_float_box
 from rlcatalog_sb3.observations import encoder
 from rlcatalog_sb3.refusals import asking, refuse_filter
 from rlcatalog_sb3.spaces import MASK, Lookup, Origin
 from rlcatalog_torch import before_torch_optimizers
+
+#: Initialisers of Stable-Baselines3's own nets for DQN, SAC and TD3, which are PyTorch's.
+_DEFAULTS = dict.fromkeys(
+    (
+        "fcnet_weights_initializer", "fcnet_bias_initializer", "conv_kernel_initializer", "conv_bias_initializer",
+        "post_fcnet_weights_initializer", "post_fcnet_bias_initializer",
+    ),
+    "fan_in_uniform",
+)  # fmt: skip
 
 
 # Derived from CombinedExtractor, because Stable-Baselines3 sets `normalized_image=True` for unscaled images only if the
@@ -59,24 +70,10 @@ class CatalogExtractor(CombinedExtractor):
                 "custom_action_dist: Stable-Baselines3's DQN, SAC and TD3 choose actions without a catalog"
                 " distribution. Remove this key."
             )
-        resolution = catalog.resolve(lookup.observation_space, lookup.action_space, lookup.config, "torch")
-        refuse_filter(resolution)
-        for slot in ("memory", "head"):
-            if resolution.choices[slot].component is not None:
-                raise NotServedError(
-                    f"{asking(resolution, slot)}: Stable-Baselines3's DQN, SAC and TD3 cannot use a {slot};"
-                    " a features extractor is only a trunk."
-                )
-        preprocessor = catalog.preprocessor_for(resolution.request.obs, values)
-        if origin is not None:
-            check_encoding(origin, resolution, preprocessor)
-        parts = {"trunk": resolution.component("trunk")}
-        trunk = catalog.model(parts, preprocessor.observation_space, None, None, resolution.config, "torch")
-        if getattr(trunk, "is_instance", False):
-            raise ConfigError(
-                f"custom_model: {type(trunk).__name__} is an instance, but Stable-Baselines3 builds an extractor more"
-                " than once, also for target networks. Pass its class, or a function that creates one."
-            )
+        resolution, preprocessor, trunk = catalog.build_from_lookup(
+            partial(_built, catalog, origin), lookup.observation_space, lookup.action_space, lookup.config, "torch",
+            defaults=_DEFAULTS,
+        )  # fmt: skip
         if not isinstance(trunk.num_outputs, int):
             raise NotServedError(
                 f"{type(trunk).__name__} did not set its width in self.num_outputs, so it cannot be a trunk."
@@ -89,7 +86,7 @@ class CatalogExtractor(CombinedExtractor):
         #: The environment's spaces (action space: None if unknown) and the config's keys.
         self.own_space = lookup.observation_space
         self.own_actions = origin.action_space if origin is not None else None
-        self.config = resolution.config.given
+        self.config = resolution.config.explicit
         self.preprocessor = preprocessor
         self._undo = _undo(observation_space, scaled=not normalized_image)
         self._encode = encoder(preprocessor, observation_space, lookup.layout, flat, preprocessor.transform_batch)
@@ -99,6 +96,33 @@ class CatalogExtractor(CombinedExtractor):
         encoded = self._encode(self._undo(observations))
         features: Tensor = self.trunk({"obs": encoded, "is_training": self.training}, [], None)[0]
         return features if features.dim() == 2 else features.flatten(1)
+
+
+def _built(catalog: Catalog, origin: Origin | None, resolution: Resolution) -> tuple[Resolution, Preprocessor, Any]:
+    """Return the resolution, its preprocessor and the trunk that it describes.
+
+    Raises:
+        NotServedError: The config selects a filter, a memory or a head.
+        ConfigError: The trunk is an instance.
+    """
+    refuse_filter(resolution)
+    for slot in ("memory", "head"):
+        if resolution.choices[slot].component is not None:
+            raise NotServedError(
+                f"{asking(resolution, slot)}: Stable-Baselines3's DQN, SAC and TD3 cannot use a {slot};"
+                " a features extractor is only a trunk."
+            )
+    preprocessor = catalog.preprocessor_for(resolution.request.obs, resolution.config)
+    if origin is not None:
+        check_encoding(origin, resolution, preprocessor)
+    parts = {"trunk": resolution.component("trunk")}
+    trunk = catalog.model(parts, preprocessor.observation_space, None, None, resolution.config, "torch")
+    if getattr(trunk, "is_instance", False):
+        raise ConfigError(
+            f"custom_model: {type(trunk).__name__} is an instance, but Stable-Baselines3 builds an extractor more"
+            " than once, also for target networks. Pass its class, or a function that creates one."
+        )
+    return resolution, preprocessor, trunk
 
 
 def _undo(space: Any, scaled: bool) -> Callable[[Any], Any]:
