@@ -6,11 +6,10 @@ say whether the page is up to date. What a table says comes from the code; the h
 
 from __future__ import annotations
 
-import re
 import sys
-from pathlib import Path
 from typing import Any
 
+from generated import ROOT, fill, write
 from public_index import packages
 
 from rlcatalog import Catalog
@@ -20,7 +19,6 @@ from rlcatalog.config.rllib_keys import IGNORED, REFUSED, RENAMED, RLLIB_DEFAULT
 from rlcatalog.plugins.discovery import scan
 from rlcatalog_ppo import config as ppo
 
-ROOT = Path(__file__).resolve().parents[1]
 TARGET = ROOT / "docs/config.md"
 
 #: A default nobody wrote down.
@@ -214,25 +212,12 @@ def filled(text: str) -> str:
         "activations": activation_table(),
         "initialisers": initializer_table(),
     }
-    for name, lines in tables.items():
-        pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.S)
-        text, found = pattern.subn(lambda m, lines=lines: f"{m[1]}\n{lines}\n\n{m[2]}", text)
-        if found != 1:
-            raise SystemExit(f"{TARGET.name}: expected the markers <!-- {name} --> and <!-- /{name} --> once each.")
-    return text
+    return fill(TARGET, text, tables)
 
 
 def main(arguments: list[str]) -> int:
     """Write the page, or with `--check` say whether it is up to date."""
-    old = TARGET.read_text(encoding="utf-8")
-    new = filled(old)
-    if arguments == ["--check"]:
-        if new != old:
-            print("docs/config.md is stale: run `make generate`.", file=sys.stderr)
-        return int(new != old)
-    TARGET.write_text(new, encoding="utf-8")
-    print(f"wrote {TARGET.relative_to(ROOT)}")
-    return 0
+    return write({TARGET: filled(TARGET.read_text(encoding="utf-8"))}, arguments)
 
 
 if __name__ == "__main__":

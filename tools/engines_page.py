@@ -6,13 +6,12 @@ to date. That each word has its test, `tests/engines/test_engines.py` says.
 
 from __future__ import annotations
 
-import re
 import sys
 import tomllib
-from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
+from generated import ROOT, fill, write
+
 DATA = ROOT / "docs/engines.toml"
 TARGET = ROOT / "docs/engines.md"
 #: The table's halves: one of nine columns is too wide for any page.
@@ -47,26 +46,12 @@ def table(data: dict[str, Any], engines: tuple[str, ...]) -> str:
 def filled(text: str) -> str:
     """Return the page with its tables written anew, each between its two markers."""
     data = tomllib.loads(DATA.read_text(encoding="utf-8"))
-    for name, engines in HALVES.items():
-        pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.S)
-        lines = table(data, engines)
-        text, found = pattern.subn(lambda m, lines=lines: f"{m[1]}\n{lines}\n\n{m[2]}", text)
-        if found != 1:
-            raise SystemExit(f"{TARGET.name}: expected the markers <!-- {name} --> and <!-- /{name} --> once each.")
-    return text
+    return fill(TARGET, text, {name: table(data, engines) for name, engines in HALVES.items()})
 
 
 def main(arguments: list[str]) -> int:
     """Write the page, or with `--check` say whether it is up to date."""
-    old = TARGET.read_text(encoding="utf-8")
-    new = filled(old)
-    if arguments == ["--check"]:
-        if new != old:
-            print("docs/engines.md is stale: run `make generate`.", file=sys.stderr)
-        return int(new != old)
-    TARGET.write_text(new, encoding="utf-8")
-    print(f"wrote {TARGET.relative_to(ROOT)}")
-    return 0
+    return write({TARGET: filled(TARGET.read_text(encoding="utf-8"))}, arguments)
 
 
 if __name__ == "__main__":

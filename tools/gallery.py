@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 import thumbnails
+from generated import ROOT, write
 
-ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = ROOT / "examples"
 #: The same programs without the catalog.
 HAND_WRITTEN = EXAMPLES / "hand_written"
@@ -198,20 +198,12 @@ def main(arguments: list[str]) -> int:
     """Run examples, write the pages, or say whether they are up to date."""
     if arguments[:1] == ["--run"]:
         run(arguments[1:])
-    stale = []
-    for path, new in pages().items():
-        if not path.exists() or path.read_text(encoding="utf-8") != new:
-            stale.append(f"{path.relative_to(ROOT)} is stale: run `make generate`.")
-            if arguments != ["--check"]:
-                path.parent.mkdir(exist_ok=True)
-                path.write_text(new, encoding="utf-8")
-                print(f"wrote {path.relative_to(ROOT)}")
+    status, check = write(pages(), arguments), arguments == ["--check"]
     for name, path in examples().items():
-        if records()[name]["checksum"] != checksum(path):
-            stale.append(f"examples/{name}.py was changed: python tools/gallery.py --run {name}")
-    if arguments == ["--check"]:
-        print("\n".join(stale), file=sys.stderr)
-    return int(bool(stale) and arguments == ["--check"])
+        if check and records()[name]["checksum"] != checksum(path):
+            status = 1
+            print(f"examples/{name}.py was changed: python tools/gallery.py --run {name}", file=sys.stderr)
+    return status
 
 
 if __name__ == "__main__":

@@ -6,16 +6,15 @@ import json
 import re
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
+from generated import ROOT, write
 from house_imports import ALLOWED
 from svg import TEXT, box, picture, words
 
 import rlcatalog
 
-ROOT = Path(__file__).resolve().parents[1]
 PICTURES = ROOT / "docs/pictures"
 _WIDTH = 720
 #: A benchmark's case that has another library beside rlcatalog → how the picture calls it.
@@ -97,20 +96,10 @@ def packages() -> str:
 DRAWN = {"pipeline.svg": pipeline, "packages.svg": packages, "speed.svg": speed}
 
 
-def main(check: bool) -> int:
-    """Draw the pictures, or compare them; return the exit status."""
-    stale = []
-    PICTURES.mkdir(exist_ok=True)
-    for name, draw in DRAWN.items():
-        path, text = PICTURES / name, draw() + "\n"
-        if check:
-            stale += [name] if not path.is_file() or path.read_text(encoding="utf-8") != text else []
-        else:
-            path.write_text(text, encoding="utf-8")
-    if stale:
-        print(f"docs/pictures: {', '.join(stale)} would be drawn otherwise; run make generate", file=sys.stderr)
-    return 1 if stale else 0
+def main(arguments: list[str]) -> int:
+    """Draw the pictures, or with `--check` say whether they are up to date."""
+    return write({PICTURES / name: draw() + "\n" for name, draw in DRAWN.items()}, arguments)
 
 
 if __name__ == "__main__":
-    sys.exit(main("--check" in sys.argv[1:]))
+    sys.exit(main(sys.argv[1:]))

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 import sys
-from pathlib import Path
+
+from generated import ROOT, write
 
 from rlcatalog_testing.scaffold import import_name, package_files
 
-ROOT = Path(__file__).resolve().parents[1]
 TARGET = ROOT / "docs/plugins.md"
 _COMMAND = re.compile(r"rlcatalog new (\S+) ([a-z][\w-]*)(?: --frameworks ([\w,]+))?")
 _BLOCK = re.compile(r"^`(src/(\w+)/[\w./]+)`\n\n```python\n.*?^```$", re.S | re.M)
@@ -34,15 +34,7 @@ def filled(text: str) -> str:
 
 def main(arguments: list[str]) -> int:
     """Write the page, or with `--check` say whether it is up to date."""
-    old = TARGET.read_text(encoding="utf-8")
-    new = filled(old)
-    if arguments == ["--check"]:
-        if new != old:
-            print("docs/plugins.md is stale: run `make generate`.", file=sys.stderr)
-        return int(new != old)
-    TARGET.write_text(new, encoding="utf-8")
-    print(f"wrote {TARGET.relative_to(ROOT)}")
-    return 0
+    return write({TARGET: filled(TARGET.read_text(encoding="utf-8"))}, arguments)
 
 
 if __name__ == "__main__":

@@ -5,14 +5,14 @@ Run it after a name was added: `python tools/porting_table.py`, or with `--check
 
 from __future__ import annotations
 
-import re
 import sys
 from collections import defaultdict
 from pathlib import Path
 
+from generated import ROOT, fill, write
+
 from rlcatalog_compat.names import Module, known, modules, reasons
 
-ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs/porting.md"
 STUBS = ROOT / "plugins/compat/src/rlcatalog_compat"
 OWN = "rlcatalog_compat."
@@ -45,10 +45,7 @@ def page(text: str) -> str:
         "names": ["| module | in RLlib | names | provided by |", "| --- | --- | --- | --- |", *served],
         "refused": ["| path | why |", "| --- | --- |", *refused],
     }
-    for mark, lines in tables.items():
-        table = "\n".join([f"<!-- {mark} -->", *lines, f"<!-- /{mark} -->"])
-        text = re.sub(rf"<!-- {mark} -->.*<!-- /{mark} -->", lambda _, table=table: table, text, flags=re.S)
-    return text
+    return fill(PAGE, text, {name: "\n".join(lines) for name, lines in tables.items()})
 
 
 def stub(path: str) -> str:
@@ -72,22 +69,11 @@ def files() -> dict[Path, str]:
 
 def main(arguments: list[str]) -> int:
     """Write the files, or with `--check` say whether they are up to date."""
-    stale = 0
     new = files()
     gone = [path for path in STUBS.rglob("__init__.pyi") if path not in new]
     for path in gone:
-        stale += 1
         print(f"{path.relative_to(ROOT)} belongs to no module.", file=sys.stderr)
-    for path, text in new.items():
-        if path.exists() and path.read_text(encoding="utf-8") == text:
-            continue
-        stale += 1
-        if arguments == ["--check"]:
-            print(f"{path.relative_to(ROOT)} is stale: run `make generate`.", file=sys.stderr)
-        else:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
-    return int(stale > 0 and arguments == ["--check"])
+    return int(write(new, arguments) or (arguments == ["--check"] and bool(gone)))
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
+from generated import ROOT, write
 
 from rlcatalog import Catalog, SpaceInfo
 from rlcatalog.config import KernelConfig, keys_of
@@ -22,7 +23,6 @@ from rlcatalog.plugins.discovery import scan
 from rlcatalog.spaces import Repeated, Simplex
 from rlcatalog_cli.app import OWN_COMMANDS
 
-ROOT = Path(__file__).resolve().parents[1]
 KERNEL = ROOT / "catalog/src/rlcatalog"
 TARGET = KERNEL / "plugins/public_index.json"
 #: The frameworks of this repository, the default first; their doors show the classes of installed parts.
@@ -123,17 +123,7 @@ def stub(framework: str) -> tuple[Path, str]:
 
 def main(arguments: list[str]) -> int:
     """Write the files, or with `--check` say whether they are up to date."""
-    stale = 0
-    for path, new in [(TARGET, json.dumps(data(), indent=1) + "\n"), *map(stub, FRAMEWORKS)]:
-        if path.read_text(encoding="utf-8") == new:
-            continue
-        stale += 1
-        if arguments == ["--check"]:
-            print(f"{path.relative_to(ROOT)} is stale: run `make generate`.", file=sys.stderr)
-        else:
-            path.write_text(new, encoding="utf-8")
-            print(f"wrote {path.relative_to(ROOT)}")
-    return int(stale > 0 and arguments == ["--check"])
+    return write({TARGET: json.dumps(data(), indent=1) + "\n", **dict(map(stub, FRAMEWORKS))}, arguments)
 
 
 if __name__ == "__main__":

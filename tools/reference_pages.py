@@ -18,13 +18,13 @@ import api_pages
 import error_messages
 import typer
 from config_table import public_index_catalog, table
+from generated import ROOT, write
 
 from rlcatalog import errors
 from rlcatalog.choice import MODEL_SLOTS
 from rlcatalog_cli.app import OWN_COMMANDS, make_app
 from rlcatalog_testing.kit import OWN
 
-ROOT = Path(__file__).resolve().parents[1]
 TARGET = ROOT / "docs/reference"
 #: Modules whose errors are shown to users.
 MODULES = ("rlcatalog.errors", "rlcatalog_testing", "rlcatalog_compat.mirror")
@@ -219,17 +219,7 @@ def pages() -> dict[Path, str]:
 
 def main(arguments: list[str]) -> int:
     """Write the pages, or with `--check` say whether they are up to date."""
-    stale = 0
-    for path, new in pages().items():
-        if path.exists() and path.read_text(encoding="utf-8") == new:
-            continue
-        stale += 1
-        if arguments == ["--check"]:
-            print(f"{path.relative_to(ROOT)} is stale: run `make generate`.", file=sys.stderr)
-        else:
-            path.write_text(new, encoding="utf-8")
-            print(f"wrote {path.relative_to(ROOT)}")
-    return int(stale > 0 and arguments == ["--check"])
+    return write(pages(), arguments)
 
 
 if __name__ == "__main__":

@@ -7,15 +7,14 @@ the page is up to date.
 from __future__ import annotations
 
 import json
-import re
 import statistics
 import sys
 from pathlib import Path
 from typing import Any
 
 from config_table import table
+from generated import ROOT, fill, write
 
-ROOT = Path(__file__).resolve().parents[1]
 TARGET = ROOT / "docs/results.md"
 _NAMES = {"ppo": "PPO", "dqn": "DQN", "sac": "SAC", "td3": "TD3", "a2c": "A2C", "pg": "PG", "cartpole": "CartPole",
           "pendulum": "Pendulum", "lstm": "LSTM", "api": "API", "tf": "TensorFlow", "torch": "PyTorch", "appo": "APPO",
@@ -55,27 +54,17 @@ def tables() -> str:
         head = ("what", "seeds", "median", "lowest to highest", "threshold", "chance")
         rows = [row(test, record) for test, record in sorted(found.items())]
         text += [f"[`{place}`](../{place})", "", table(head, *rows), ""]
-    return "\n".join(text)
+    return "\n".join(text[:-1])
 
 
 def filled(text: str) -> str:
     """Return the page with its tables written anew, between their markers."""
-    return re.sub(
-        r"(<!-- records -->\n).*?(<!-- /records -->)", lambda m: f"{m[1]}\n{tables()}\n{m[2]}", text, flags=re.S
-    )
+    return fill(TARGET, text, {"records": tables()})
 
 
 def main(arguments: list[str]) -> int:
     """Write the page, or with `--check` say whether it is up to date."""
-    old = TARGET.read_text(encoding="utf-8")
-    new = filled(old)
-    if arguments == ["--check"]:
-        if new != old:
-            print("docs/results.md is stale: run `make generate`.", file=sys.stderr)
-        return int(new != old)
-    TARGET.write_text(new, encoding="utf-8")
-    print(f"wrote {TARGET.relative_to(ROOT)}")
-    return 0
+    return write({TARGET: filled(TARGET.read_text(encoding="utf-8"))}, arguments)
 
 
 if __name__ == "__main__":

@@ -15,8 +15,11 @@ import warnings
 from pathlib import Path
 
 import command_line
+import config_table
 import msgspec
 import pages
+import plugins_page
+import public_index
 import pytest
 import warm
 
@@ -297,27 +300,20 @@ def test_a_listed_name_is_there(door):
 # --- the authors' guide -----------------------------------------------------------------------------------------------
 
 
-def guide_tool():
-    spec = importlib.util.spec_from_file_location("plugins_page_tool", ROOT / "tools/plugins_page.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_the_guide_shows_what_the_templates_make():
     page = read("docs/plugins.md")
-    assert guide_tool().filled(page) == page, "run `make generate`"
+    assert plugins_page.filled(page) == page, "run `make generate`"
     shown = re.findall(r"^`src/(\w+)/[\w./]+`\n\n```python\n.", page, re.M)
-    assert set(shown) == set(guide_tool().packages(page))
+    assert set(shown) == set(plugins_page.packages(page))
     assert len(shown) == 15
     stale = page.replace("class Laplace(", "class Laplacian(")
-    assert guide_tool().filled(stale) == page != stale
+    assert plugins_page.filled(stale) == page != stale
 
 
 def test_the_guide_s_own_code_runs(tmp_path):
     """The blocks without a file's name, with the package installed that the page begins."""
     page = read("docs/plugins.md")
-    for path, text in guide_tool().packages(page)["acme_resnet"].items():
+    for path, text in plugins_page.packages(page)["acme_resnet"].items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(text, encoding="utf-8")
     info = tmp_path / "src/acme_resnet-0.1.0.dist-info"
@@ -431,17 +427,14 @@ def parse(config):
     return catalog().parse_config(config)
 
 
-def test_config_table_check_finds_a_stale_page(tmp_path):
+def test_config_table_check_finds_a_stale_page(tmp_path, monkeypatch):
     """The check of `make lint` can fail: on a page with one row taken out it does."""
     page = read("docs/config.md")
     stale = re.sub(r"^\| `fcnet_hiddens`.*\n", "", page, flags=re.M)
     assert stale != page
     (tmp_path / "config.md").write_text(stale, encoding="utf-8")
-    code = (
-        "import pathlib, sys; import config_table as t;"
-        f"t.TARGET = pathlib.Path({str(tmp_path / 'config.md')!r}); assert t.main(['--check']) == 1"
-    )
-    run("-c", f"import sys; sys.path.insert(0, {str(ROOT / 'tools')!r}); {code}", cwd=tmp_path)
+    monkeypatch.setattr(config_table, "TARGET", tmp_path / "config.md")
+    assert config_table.main(["--check"]) == 1
 
 
 #: What RLlib's model config ever held, by era and family; written down a second time, apart from the tool's list.
@@ -627,22 +620,15 @@ def test_seed_table_has_the_names_the_page_imports():
 # --- what is generated, and the house -------------------------------------------------------------------------------
 
 
-def tool():
-    spec = importlib.util.spec_from_file_location("public_index_tool", ROOT / "tools/public_index.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_install_hints_are_fresh():
     written = json.loads(read("catalog/src/rlcatalog/plugins/public_index.json"))
-    assert written == tool().data(), "run `make generate`"
+    assert written == public_index.data(), "run `make generate`"
 
 
 @pytest.mark.parametrize("framework", ["torch", "tf"])
 def test_type_checkers_see_the_classes_that_are_imported(framework):
     """The stub of a framework's door says for each part which class it is; the door gives that class."""
-    path, text = tool().stub(framework)
+    path, text = public_index.stub(framework)
     assert path.read_text(encoding="utf-8") == text, "run `make generate`"
     said = dict(re.findall(r"^(\w+) = (\w[\w.]+)$", text, re.M))
     exports = json.loads(read("catalog/src/rlcatalog/plugins/public_index.json"))["provides"]
@@ -654,7 +640,7 @@ def test_type_checkers_see_the_classes_that_are_imported(framework):
 
 
 def test_the_packages_on_disk_are_installed():
-    on_disk = {str(path.relative_to(ROOT)) for path in tool().packages().values()}
+    on_disk = {str(path.relative_to(ROOT)) for path in public_index.packages().values()}
     demo, torch, dev = (
         re.findall(r"^-e \./(\S+)", read(f"requirements/{name}.txt"), re.M) for name in ("demo", "torch", "dev")
     )

@@ -6,12 +6,14 @@ import importlib
 import importlib.util
 import inspect
 import re
-import sys
 import tomllib
 from pathlib import Path
 
+import api_pages
 import command_line
+import gallery
 import pytest
+import results_page
 
 from rlcatalog.errors import CatalogError, CatalogWarning
 from rlcatalog_cli.app import OWN_COMMANDS
@@ -98,8 +100,7 @@ def test_every_part_has_an_entry():
 
 
 def test_every_door_has_a_page_with_all_its_names():
-    tool = load_tool("api_pages")
-    found = tool.doors()
+    found = api_pages.doors()
     assert len(found["rlcatalog"]) > 35
     assert set(found) >= {"rlcatalog", "rlcatalog_torch", "rlcatalog_tf", "rlcatalog_testing", "rlcatalog_ppo"}
     for door, names in found.items():
@@ -110,23 +111,14 @@ def test_every_door_has_a_page_with_all_its_names():
 
 
 def test_every_example_has_a_page():
-    tool = load_tool("gallery")
     shown = {path.stem for path in ROOT.glob("docs/examples/*.md")} - {"index"}
     assert shown == {path.stem for path in ROOT.glob("examples/*.py")}
-    assert set(tool.records()) == shown
+    assert set(gallery.records()) == shown
     for name in shown:
-        assert tool.shows(ROOT / f"examples/{name}.py")[0], f"{name} does not say what it shows"
+        assert gallery.shows(ROOT / f"examples/{name}.py")[0], f"{name} does not say what it shows"
 
 
 # --- and it is up to date --------------------------------------------------------------------------------------------
-
-
-def load_tool(name):
-    sys.path.insert(0, str(ROOT / "tools"))
-    try:
-        return importlib.import_module(name)
-    finally:
-        sys.path.remove(str(ROOT / "tools"))
 
 
 def test_each_tool_that_writes_pages_checks_them_in_lint():
@@ -141,20 +133,18 @@ def test_each_tool_that_writes_pages_checks_them_in_lint():
 
 
 def test_a_stale_page_is_found(tmp_path, monkeypatch, capsys):
-    tool = load_tool("results_page")
     stale = read("docs/results.md").replace("CartPole", "Acrobot", 1)
     (tmp_path / "results.md").write_text(stale, encoding="utf-8")
-    monkeypatch.setattr(tool, "TARGET", tmp_path / "results.md")
-    assert tool.main(["--check"]) == 1
+    monkeypatch.setattr(results_page, "TARGET", tmp_path / "results.md")
+    assert results_page.main(["--check"]) == 1
     assert "make generate" in capsys.readouterr().err
 
 
 def test_an_example_whose_code_was_changed_since_it_was_run_is_found(tmp_path, monkeypatch, capsys):
     """Comments are not code."""
-    tool = load_tool("gallery")
     for path in ROOT.glob("examples/*.py"):
         text = path.read_text(encoding="utf-8")
         (tmp_path / path.name).write_text(text + "changed = True\n" * (path.stem == "lookup"), encoding="utf-8")
-    monkeypatch.setattr(tool, "EXAMPLES", tmp_path)
-    assert tool.main(["--check"]) == 1
+    monkeypatch.setattr(gallery, "EXAMPLES", tmp_path)
+    assert gallery.main(["--check"]) == 1
     assert capsys.readouterr().err.strip() == "examples/lookup.py was changed: python tools/gallery.py --run lookup"

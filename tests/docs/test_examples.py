@@ -5,14 +5,10 @@
 """
 
 import importlib.util
-import sys
 from pathlib import Path
 
 import pytest
 import warm
-
-sys.path.append(str(Path(__file__).resolve().parents[2] / "tools"))
-
 from gallery import BESIDE, HAND_WRITTEN, command, replaced
 
 BOTH = [["--iterations", "1"], ["--iterations", "1", "--framework", "tf"]]

@@ -2,36 +2,34 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import tomllib
 from pathlib import Path
 
+import engines_page
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = tomllib.loads((ROOT / "docs/engines.toml").read_text(encoding="utf-8"))
-SPEC = importlib.util.spec_from_file_location("engines_page_tool", ROOT / "tools/engines_page.py")
-assert SPEC is not None
-assert SPEC.loader is not None
-TOOL = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(TOOL)
-CELLS = [pytest.param(word, path, name, id=f"{what}, {engine}") for what, engine, word, path, name in TOOL.cells(DATA)]
+CELLS = [
+    pytest.param(word, path, name, id=f"{what}, {engine}")
+    for what, engine, word, path, name in engines_page.cells(DATA)
+]
 
 
 def test_the_table_is_read_whole():
     assert len(DATA["engines"]) == 8
     assert len(DATA["rows"]) >= 12
     assert len(CELLS) == sum(len(row) - 1 for row in DATA["rows"])  # each row, but for what it is about
-    assert sorted(engine for half in TOOL.HALVES.values() for engine in half) == sorted(DATA["engines"])
+    assert sorted(engine for half in engines_page.HALVES.values() for engine in half) == sorted(DATA["engines"])
 
 
 def test_the_page_is_fresh():
-    page = TOOL.TARGET.read_text(encoding="utf-8")
-    assert TOOL.filled(page) == page, "run `make generate`"
+    page = engines_page.TARGET.read_text(encoding="utf-8")
+    assert engines_page.filled(page) == page, "run `make generate`"
     assert len(re.findall(r'\[(?:yes|no)\]\(\S+ "\w+"\)', page)) == len(CELLS)
     stale = page.replace("[yes]", "[no]", 1)
-    assert TOOL.filled(stale) == page != stale
+    assert engines_page.filled(stale) == page != stale
 
 
 @pytest.mark.parametrize(("word", "path", "name"), CELLS)

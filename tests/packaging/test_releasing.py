@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import shutil
 import tomllib
 from pathlib import Path
 
 import pytest
+import version
 from packaging.requirements import Requirement
 from packaging.version import Version
 
@@ -18,14 +18,6 @@ CLONE, KERNEL = (
     tomllib.loads((ROOT / path).read_text(encoding="utf-8"))["project"]
     for path in ("pyproject.toml", "catalog/pyproject.toml")
 )
-
-
-@pytest.fixture(scope="module")
-def version():
-    spec = importlib.util.spec_from_file_location("version", ROOT / "tools/version.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def projects(root=ROOT):
@@ -106,7 +98,7 @@ def test_the_demo_has_what_the_install_line_brings():
     }
 
 
-def test_all_packages_have_one_version_and_ask_for_it(version):
+def test_all_packages_have_one_version_and_ask_for_it():
     for name, project in projects().items():
         assert project.get("version", rlcatalog.__version__) == rlcatalog.__version__, name
         for line in lines(project):
@@ -122,7 +114,7 @@ def test_all_packages_have_one_version_and_ask_for_it(version):
     [("0.2.0", ">=0.2,<0.3"), ("0.2.3", ">=0.2.3,<0.3"), ("1.0.0", ">=1.0,<2"), ("1.2.3", ">=1.2.3,<2"),
      ("2.0.0rc1", ">=2.0.0rc1,<3")],
 )  # fmt: skip
-def test_what_packages_ask_of_each_other_follows_from_the_version(version, asked, bounds):
+def test_what_packages_ask_of_each_other_follows_from_the_version(asked, bounds):
     assert version.bounds(Version(asked)) == bounds
     assert Requirement(f"rlcatalog{bounds}").specifier.contains(asked, prereleases=True)
 
@@ -138,7 +130,7 @@ def copy(tmp_path):
     return tmp_path
 
 
-def test_one_command_raises_every_version(version, copy, capsys):
+def test_one_command_raises_every_version(copy, capsys):
     before = projects(copy)
     assert version.main(["0.7.1"], copy) == 0
     assert "make generate" in capsys.readouterr().out
@@ -152,7 +144,7 @@ def test_one_command_raises_every_version(version, copy, capsys):
 
 
 @pytest.mark.parametrize(("asked", "said"), [("0.0.9", "expected a version above"), ("new", "'new' is no version")])
-def test_what_is_no_higher_version_changes_nothing(version, copy, capsys, asked, said):
+def test_what_is_no_higher_version_changes_nothing(copy, capsys, asked, said):
     before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
     assert version.main([asked], copy) == 2
     assert said in capsys.readouterr().err
