@@ -2,8 +2,9 @@
 
 #: What differs between engines and nets although the settings are equal.
 DIFFERS = (
-    "Initial weights. Stable-Baselines3 initialises its layers orthogonally, or in the same way as PyTorch where the"
-    " zoo sets `ortho_init: false`. rlcatalog uses its default initialisers.",
+    "Initial weights. Under PPO, Stable-Baselines3 initialises its layers orthogonally, or in the same way as PyTorch"
+    " where the zoo sets `ortho_init: false`; rlcatalog uses `normc`. Under SAC, TD3 and DQN, both use PyTorch's"
+    " initialisation.",
     "Value loss. Stable-Baselines3 weights the mean squared error, and rlcatalog-ppo half of it, so rlcatalog-ppo"
     " gets twice the weight. In the easy tasks, both weights are 0.5, so rlcatalog-ppo's value loss counts half.",
     "Normalisation. Stable-Baselines3 uses `VecNormalize`. rlcatalog-ppo uses `MeanStdFilter` for observations and"
