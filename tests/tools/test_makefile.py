@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import re
 import shutil
@@ -10,7 +9,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import dist
+import lowest
+import public_index
 import pytest
+import quick
 
 ROOT = Path(__file__).resolve().parents[2]
 MAKEFILE = ROOT / "Makefile"
@@ -155,8 +158,8 @@ def test_the_first_screen_of_the_readme_has_the_two_commands_that_set_up_everyth
         assert "-m venv nowhere" in lines
 
 
-def test_the_release_runs_the_demo_from_a_bare_clone(repository, tool, tmp_path, monkeypatch):
-    dist, clone = tool("dist"), tmp_path / "new"
+def test_the_release_runs_the_demo_from_a_bare_clone(repository, tmp_path, monkeypatch):
+    clone = tmp_path / "new"
     (tmp_path / "Makefile").write_text("demo:\n\tprintf '%s' \"$(STEPS) $(SEED)\" > made\n", encoding="utf-8")
     repository("add", "Makefile")
     repository("commit", "--quiet", "-m", "second")
@@ -173,13 +176,6 @@ def test_the_release_runs_the_demo_from_a_bare_clone(repository, tool, tmp_path,
 # --- quick -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def tool(monkeypatch):
-    """A module of `tools/`."""
-    monkeypatch.syspath_prepend(ROOT / "tools")
-    return importlib.import_module
-
-
 @pytest.mark.parametrize(("changed", "expected"), [
     ([], []),
     (["catalog/src/rlcatalog/models/views.py"], []),
@@ -193,13 +189,12 @@ def tool(monkeypatch):
     (["tools/mutate.py", "tools/quick.py"], ["tests/tools/test_makefile.py", "tests/tools/test_mutate.py"]),
     (["benchmarks/table.py"], ["tests/tools/test_bench_check.py"]),
 ])  # fmt: skip
-def test_quick_runs_the_kernels_tests_and_those_of_what_changed(changed, expected, tool):
-    quick = tool("quick")
+def test_quick_runs_the_kernels_tests_and_those_of_what_changed(changed, expected):
     assert quick.folders(changed) == ["catalog/tests", *expected]
     assert all((ROOT / path).exists() for path in quick.ELSEWHERE.values())
 
 
-def test_quick_runs_the_tests_that_use_a_changed_helper(tool, tmp_path):
+def test_quick_runs_the_tests_that_use_a_changed_helper(tmp_path):
     for test, text in {
         "catalog/tests/test_masks.py": "import masked_env",  # runs anyhow
         "plugins/a/tests/test_one.py": "from masked_env import Env",
@@ -210,10 +205,10 @@ def test_quick_runs_the_tests_that_use_a_changed_helper(tool, tmp_path):
         (tmp_path / test).write_text(f"{text}\n", encoding="utf-8")
     changed = ["tests/support/masked_env.py"]
     expected = ["catalog/tests", "plugins/a/tests/test_one.py", "tests/test_two.py"]
-    assert tool("quick").folders(changed, tmp_path) == expected
+    assert quick.folders(changed, tmp_path) == expected
     (tmp_path / "plugins/a/pyproject.toml").touch()
     expected[1] = "plugins/a/tests"
-    assert tool("quick").folders([*changed, "plugins/a/src/a.py"], tmp_path) == expected
+    assert quick.folders([*changed, "plugins/a/src/a.py"], tmp_path) == expected
 
 
 @pytest.fixture
@@ -235,8 +230,8 @@ def repository(tmp_path):
     return git
 
 
-def test_quick_sees_what_is_not_committed_and_what_the_branch_did(repository, tool, tmp_path):
-    changed_files = tool("quick").changed_files
+def test_quick_sees_what_is_not_committed_and_what_the_branch_did(repository, tmp_path):
+    changed_files = quick.changed_files
     assert changed_files(tmp_path) == ([], "changed since the last commit")
     (tmp_path / "edited").write_text("other\n", encoding="utf-8")
     (tmp_path / "új fájl").touch()
@@ -251,14 +246,14 @@ def test_quick_sees_what_is_not_committed_and_what_the_branch_did(repository, to
     assert since == "changed since the branch left main"
 
 
-def test_quick_leaves_what_spans_packages_where_some_are_missing(tool):
+def test_quick_leaves_what_spans_packages_where_some_are_missing():
     chosen = ["catalog/tests", "plugins/ppo/tests", "tests/docs/test_docs.py"]
-    assert tool("quick").split(chosen, everything=True) == (chosen, [])
-    assert tool("quick").split(chosen, everything=False) == (chosen[:2], chosen[2:])
+    assert quick.split(chosen, everything=True) == (chosen, [])
+    assert quick.split(chosen, everything=False) == (chosen[:2], chosen[2:])
 
 
-def test_quick_outside_of_git_runs_the_kernels(tool, tmp_path):
-    assert tool("quick").changed_files(tmp_path) == ([], "git does not say what changed")
+def test_quick_outside_of_git_runs_the_kernels(tmp_path):
+    assert quick.changed_files(tmp_path) == ([], "git does not say what changed")
 
 
 # --- lowest ----------------------------------------------------------------------------------------------------------
@@ -272,24 +267,23 @@ def project(folder: Path, name: str, dependencies: list[str], **extras: list[str
     return path
 
 
-def test_lowest_takes_the_lowest_version_that_serves_all(tool, tmp_path):
+def test_lowest_takes_the_lowest_version_that_serves_all(tmp_path):
     first = project(
         tmp_path / "a", "a", ["numpy>=2,<3", "rich>=13.1, !=13.5", "b>=0.1"], torch=["torch>=2.8"], tf=["tf>=9"]
     )
     second = project(tmp_path / "b", "b", ["numpy>=2.1", "rich~=13.0", "typer==0.12"], torch=["a[torch]"])
-    lowest = tool("lowest").lowest
-    assert lowest([first]) == {"b": "0.1", "numpy": "2", "rich": "13.1", "torch": "2.8"}
-    assert lowest([first, second]) == {"numpy": "2.1", "rich": "13.1", "torch": "2.8", "typer": "0.12"}
-    assert lowest([first], ()) == {"b": "0.1", "numpy": "2", "rich": "13.1"}
+    assert lowest.lowest([first]) == {"b": "0.1", "numpy": "2", "rich": "13.1", "torch": "2.8"}
+    assert lowest.lowest([first, second]) == {"numpy": "2.1", "rich": "13.1", "torch": "2.8", "typer": "0.12"}
+    assert lowest.lowest([first], ()) == {"b": "0.1", "numpy": "2", "rich": "13.1"}
 
 
-def test_lowest_refuses_a_requirement_without_a_bound(tool, tmp_path):
+def test_lowest_refuses_a_requirement_without_a_bound(tmp_path):
     with pytest.raises(SystemExit, match=r"pyproject\.toml: 'numpy<3' has no lower bound"):
-        tool("lowest").lowest([project(tmp_path / "a", "a", ["numpy<3"])])
+        lowest.lowest([project(tmp_path / "a", "a", ["numpy<3"])])
 
 
-def test_lowest_covers_the_packages_of_the_demo(tool):
-    lines = tool("lowest").requirements().splitlines()
+def test_lowest_covers_the_packages_of_the_demo():
+    lines = lowest.requirements().splitlines()
     assert {"-e ./catalog", "-e ./builtin_models/fcnet", "-e ./plugins/ppo", "pytest"} <= set(lines)
     pinned = [line.partition("==")[0] for line in lines if "==" in line]
     assert {"torch", "numpy", "gymnasium", "matplotlib"} <= set(pinned)
@@ -299,17 +293,15 @@ def test_lowest_covers_the_packages_of_the_demo(tool):
 # --- generated files -------------------------------------------------------------------------------------------------
 
 
-def test_the_check_of_the_install_hints_finds_a_stale_file(tool, tmp_path, monkeypatch, capsys):
-    hints = tool("public_index")
-    fresh = hints.TARGET.read_text(encoding="utf-8")
+def test_the_check_of_the_install_hints_finds_a_stale_file(tmp_path, monkeypatch, capsys):
+    fresh = public_index.TARGET.read_text(encoding="utf-8")
     stale = tmp_path / "hints.json"
     stale.write_text(fresh.replace("rlcatalog-fcnet", "rlcatalog-fcnot", 1), encoding="utf-8")
-    assert hints.main(["--check"]) == 0
-    monkeypatch.setattr(hints, "ROOT", tmp_path)
-    monkeypatch.setattr(hints, "FRAMEWORKS", ())
-    monkeypatch.setattr(hints, "TARGET", stale)
-    monkeypatch.setattr(hints, "data", lambda: json.loads(fresh))
-    assert hints.main(["--check"]) == 1
-    assert capsys.readouterr().err == "hints.json is stale: run `make generate`.\n"
-    assert hints.main([]) == 0
+    assert public_index.main(["--check"]) == 0
+    monkeypatch.setattr(public_index, "FRAMEWORKS", ())
+    monkeypatch.setattr(public_index, "TARGET", stale)
+    monkeypatch.setattr(public_index, "data", lambda: json.loads(fresh))
+    assert public_index.main(["--check"]) == 1
+    assert capsys.readouterr().err.endswith("hints.json is stale: run `make generate`.\n")
+    assert public_index.main([]) == 0
     assert stale.read_text(encoding="utf-8") == fresh
