@@ -6,36 +6,22 @@ framework is left out of the folder where its absence is the point.
 
 from __future__ import annotations
 
-import compileall
-import csv
 import json
-import os
-import shutil
 import subprocess
 import sys
 import sysconfig
-import tomllib
 import venv
 import zipfile
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import pytest
-import warm
-from packaging.requirements import Requirement
+from package_environments import BUILD, FOLDERS, Environment, ProbeError, module_of, needed_by
+from package_probes import ALONE, COMMANDS, LOOKUPS, NOT_THERE, ONE_FRAMEWORK, WITHOUT_FRAMEWORKS
 
 pytestmark = pytest.mark.packaging
 
-ROOT = Path(__file__).resolve().parents[2]
-
-#: Distribution → its folder, the kernel first.
-FOLDERS = {
-    tomllib.loads(path.read_text(encoding="utf-8"))["project"]["name"]: path.parent
-    for pattern in ("catalog", "builtin_models/*", "builtin_dists/*", "plugins/*")
-    for path in sorted(ROOT.glob(f"{pattern}/pyproject.toml"))
-}
 PLUGINS = [name for name in FOLDERS if name != "rlcatalog"]
 
 #: The smallest set that chooses and builds parts for CartPole, and what makes a policy of them.
@@ -43,25 +29,6 @@ PARTS = ["rlcatalog", "rlcatalog-preprocessors", "rlcatalog-fcnet", "rlcatalog-c
 GROUP = [*PARTS, "rlcatalog-policy"]
 
 FRAMEWORKS = {"torch": "torch", "tf": "tensorflow"}
-
-
-def module_of(distribution: str) -> str:
-    return distribution.replace("-", "_")
-
-
-def needed_by(distribution: str, *extras: str) -> list[str]:
-    """Return a package and the packages of this repository it requires, directly or not; with extras of its own."""
-    found, waiting = [], [distribution]
-    while waiting:
-        name = waiting.pop()
-        if name in FOLDERS and name not in found:
-            found.append(name)
-            project = tomllib.loads((FOLDERS[name] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-            lines = list(project["dependencies"])
-            if name == distribution:
-                lines += [line for extra in extras for line in project.get("optional-dependencies", {}).get(extra, ())]
-            waiting += [Requirement(line).name for line in lines]
-    return found
 
 
 def beside(distribution: str) -> list[str]:
@@ -72,17 +39,6 @@ def beside(distribution: str) -> list[str]:
 
 
 # --- wheels ----------------------------------------------------------------------------------------------------------
-
-BUILD = """
-import importlib, os, sys, tomllib
-
-_, out, *folders = sys.argv
-for folder in folders:
-    os.chdir(folder)  # what a build backend is called from
-    with open("pyproject.toml", "rb") as project:
-        backend = tomllib.load(project)["build-system"]["build-backend"]
-    importlib.import_module(backend).build_wheel(out)
-"""
 
 
 @pytest.fixture(scope="session")
@@ -142,75 +98,6 @@ def test_the_contents_check_finds_a_second_package_and_tests(wheels, tmp_path):
 # --- environments ----------------------------------------------------------------------------------------------------
 
 
-@cache
-def unpacked(wheel: Path) -> Path:
-    """Unpack a wheel and compile it as pip does, once: many processes import from copies of it."""
-    folder = wheel.with_suffix(".unpacked")
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(folder)
-    compileall.compile_dir(folder, quiet=2)
-    return folder
-
-
-@dataclass(frozen=True)
-class Environment:
-    """A virtual environment of its own, and how to run it from outside the repository."""
-
-    folder: Path
-
-    @property
-    def site(self) -> Path:
-        (found,) = self.folder.glob("lib/python*/site-packages")
-        return found
-
-    def install(self, wheel: Path) -> None:
-        shutil.copytree(unpacked(wheel), self.site, copy_function=os.link, dirs_exist_ok=True)
-
-    def uninstall(self, distribution: str) -> None:
-        (record,) = self.site.glob(f"{module_of(distribution)}-*.dist-info/RECORD")
-        with record.open(newline="", encoding="utf-8") as lines:
-            paths = [self.site / row[0] for row in csv.reader(lines)]
-        for path in paths:
-            path.unlink()
-        for name in (module_of(distribution), record.parent.name):
-            for folder in sorted((self.site / name).rglob("*/"), reverse=True):
-                for compiled in folder.glob("*.pyc"):
-                    compiled.unlink()
-                folder.rmdir()
-            (self.site / name).rmdir()  # fails if RECORD forgot a file
-
-    def run(self, *arguments: str, warmed: Environment | None = None) -> subprocess.CompletedProcess[str]:
-        """Run `python ARGUMENTS`: `-c`, code and more, or `-m`, a module and more.
-
-        Where a `warmed` environment is given, with the same third parties and nothing of ours, the process is forked
-        from one of it that has imported them, and then finds what is installed here.
-        """
-        if warmed is None:
-            clean = {key: value for key, value in os.environ.items() if not key.startswith(("RLCATALOG_", "PYTHON"))}
-            return subprocess.run(
-                [self.folder / "bin" / "python", "-I", "-B", *arguments],
-                cwd=self.folder, env=clean | {"TF_CPP_MIN_LOG_LEVEL": "3", "OMP_NUM_THREADS": "1"},
-                capture_output=True, text=True, timeout=120, check=False,
-            )  # fmt: skip
-        how, what, *more = arguments
-        code = what if how == "-c" else f"import runpy\nrunpy.run_module({what!r}, run_name='__main__')"
-        moved = f"import sys\nsys.path.insert(1, {str(self.site)!r})\nsys.prefix = {str(self.folder)!r}\n"
-        python = [str(warmed.folder / "bin" / "python"), "-I", "-B"]
-        return warm.run(["-c", moved + code, *more], self.folder, python=python)
-
-    def probe(self, code: str, warmed: Environment | None = None, **data) -> dict:
-        """Run `code`, which finds `data` and fills `report`, and return the report; `warmed` as in `run`."""
-        code = f"{PRELUDE}\n{code}\nprint('report:', json.dumps(report))"
-        process = self.run("-c", code, json.dumps(data), warmed=warmed)
-        if process.returncode != 0:
-            raise ProbeError(process.stderr)
-        return json.loads(process.stdout.rpartition("report:")[2])
-
-
-class ProbeError(AssertionError):
-    """A probe failed; the message is its standard error."""
-
-
 @pytest.fixture(scope="session")
 def third_parties(tmp_path_factory):
     """Make a folder of links to what is installed here, this repository's packages and some others left out."""
@@ -249,286 +136,6 @@ def environment(tmp_path_factory, wheels, third_parties):
 def bare(environment):
     """An environment with nothing of ours and no framework, to fork from."""
     return environment(without=("torch", "tensorflow"))
-
-
-# --- what runs inside ------------------------------------------------------------------------------------------------
-
-PRELUDE = """
-import contextlib, importlib, importlib.util, json, pkgutil, sys
-from pathlib import Path
-
-data, report = json.loads(sys.argv[1]), {}
-prefix = Path(sys.prefix).resolve()
-
-
-#: Files that one package alone loads, where it is installed.
-READERS = {"commands": "rlcatalog_cli", "checks": "rlcatalog_testing", "examples": "rlcatalog_testing"}
-
-
-def is_read(target):
-    # Whether the package that loads a command or a check is here.
-    reader = {"cli": "rlcatalog_cli", "checks": "rlcatalog_testing"}.get(target)
-    return reader is None or importlib.util.find_spec(reader) is not None
-
-
-def absent(names):
-    for name in names:
-        assert importlib.util.find_spec(name) is None, f"{name} is there"
-
-
-def import_all(package):
-    package = importlib.import_module(package)
-    for found in pkgutil.walk_packages(package.__path__, package.__name__ + ".", lambda name: None):
-        readers = {READERS[part] for part in found.name.split(".") if part in READERS}
-        if not any(importlib.util.find_spec(reader) is None for reader in readers):
-            importlib.import_module(found.name)
-
-
-def files_are_here(*packages):
-    for name, module in list(sys.modules.items()):
-        if name.partition(".")[0] in packages:
-            assert Path(module.__file__).resolve().is_relative_to(prefix), module.__file__
-"""
-
-#: One package beside the kernel: nothing else is there, it loads, every module imports, its parts work.
-ALONE = """
-absent(data["siblings"])
-import gymnasium as gym
-import numpy as np
-import rlcatalog
-from rlcatalog.models import ModelPart, assemble
-from rlcatalog.actions import BoundDistribution
-from rlcatalog.errors import CatalogError, MissingPluginError, UnsupportedSpaceError
-from rlcatalog.frameworks import frameworks
-from rlcatalog.plugins import Request
-from rlcatalog.spaces import Repeated, Simplex
-
-catalog = rlcatalog.Catalog(environ={})
-report["plugins"] = [[r.distribution, r.status, r.error] for r in catalog.plugins]
-import_all(data["module"])
-files_are_here("rlcatalog", data["module"])
-
-spaces = gym.spaces
-box = spaces.Box(-1, 1, (4,), np.float32)
-image = spaces.Box(0, 255, (10, 10, 3), np.float32)
-samples = [
-    box, spaces.Discrete(3), spaces.Box(0, 255, (84, 84, 3), np.uint8), spaces.MultiDiscrete([2, 3]),
-    spaces.MultiBinary(3), spaces.Dict({"a": box}), spaces.Tuple([box, spaces.Discrete(2)]), spaces.Text(3),
-    spaces.Sequence(box), spaces.OneOf([box, spaces.Discrete(2)]), spaces.Graph(box, box), Repeated(box, 3),
-    Simplex((3,)),
-]
-for name, module in list(sys.modules.items()):  # and a plugin's own kinds of space
-    if name.partition(".")[0] == data["module"] != "rlcatalog":
-        kinds = [kind for kind in vars(module).values() if isinstance(kind, type) and kind.__module__ == name]
-        for kind in kinds:
-            if issubclass(kind, gym.Space):
-                with contextlib.suppress(TypeError):  # made with one number, or not at all
-                    samples.append(kind(4))
-values = catalog.schema.defaults()
-values |= {key: 100 for key in ("sequence_max_len", "graph_max_nodes", "graph_max_edges") if key in values}
-
-
-def fits(component, *wanted, **more):
-    requests = ((s, Request(*[rlcatalog.SpaceInfo.read(s, path) for path in wanted], values, **more)) for s in samples)
-    return [s for s, request in requests if component.declaration.judge(request).rank is not None]
-
-
-def trunk_class(framework):
-    # A model whose features are its observations.
-    base = importlib.import_module("rlcatalog_" + framework)
-    base = base.TorchModelV2 if framework == "torch" else base.TFModelV2
-
-    class Bare(base):
-        def __init__(self, *args):
-            super().__init__(*args)
-            self.num_outputs = 4
-
-        def forward(self, input_dict, state, seq_lens):
-            return input_dict["obs_flat"], state
-
-    return Bare
-
-
-class Sevens(rlcatalog.ActionDistribution):
-    @staticmethod
-    def required_model_output_shape(action_space, model_config=None):
-        return int(np.prod(action_space.shape))
-
-    def sample(self):
-        return self.inputs[:, 0] if self.inputs.shape[1] == 1 else self.inputs
-
-    def logp(self, actions):
-        return self.inputs[:, 0] * 0
-
-
-class Plain(rlcatalog.Preprocessor):
-    def _init_shape(self, obs_space, options):
-        return obs_space.shape
-
-
-def environments():
-    for name in ("CartPole-v1", "ale_py:ALE/Breakout-v5"):
-        with contextlib.suppress(ImportError):  # ale_py is there for the package that needs it
-            yield gym.make(name)
-
-
-def tensor(array, framework):
-    if framework == "torch":
-        return importlib.import_module("torch").as_tensor(array)
-    return importlib.import_module("tensorflow").constant(array)
-
-
-class Pair(Sevens):
-    # A product of two of these.
-    @classmethod
-    def parts(cls, action, size, options):
-        return [(child, Sevens, size // 2) for child in action.children]
-
-
-def work_together(component, framework):
-    # A distribution around another one, and the head that serves it, joined as the catalog does where both are there.
-    own = [c for c in catalog.components() if c.distribution == component.distribution]
-    dists = [c for c in own if c.kind == "action_dist" and c.declaration.wraps_default]
-    heads = [c for c in own if c.kind == "model" and c.declaration.slot == "head"]
-    if not dists or component not in (*dists, *heads):
-        return False
-    ((dist,), (head,)) = dists, heads
-    space = spaces.Tuple([box, box])
-    action, config = rlcatalog.SpaceInfo.read(space, "action"), dict(values)
-    size = dist.declaration.size(action, config, 8)
-    cls = dist.load(framework)
-    bound = BoundDistribution(cls, cls.options_for(action, config, [(Pair, 8)]))
-    parts = [ModelPart(trunk_class(framework)), ModelPart(head.load(framework), slot="head")]
-    model = assemble(parts, box, space, size, lambda: dict(config), "model", action_dist=bound)
-    inputs, _ = model({"obs": tensor(np.ones((3, 4), np.float32), framework)})
-    made = bound(inputs, model)
-    drawn = made.sample()
-    assert tuple(drawn.shape) == (3, 8)
-    assert made.logp(drawn).tolist() == [0, 0, 0] if framework == "torch" else not np.any(made.logp(drawn))
-    assert tuple(model.value_function().shape) == (3,)
-    return True
-
-
-def work(component, framework):
-    name = component.name
-    if component.kind == "framework":  # its targets are not called by frameworks
-        return frameworks()[name].load(framework) is not None
-    if work_together(component, framework):
-        return True
-    if component.kind == "preprocessor":
-        for space in fits(component, "obs"):
-            made = catalog.preprocessor_for(space, values)
-            assert made.component is component
-            assert made.transform(space.sample()).shape == made.shape
-            return True
-        for space in samples:  # one that is only chosen by name
-            with contextlib.suppress(CatalogError, AttributeError, TypeError, ValueError):
-                made = catalog.preprocessor_for(space, {**values, "custom_preprocessor": name})
-                assert made.transform(space.sample()).shape == made.shape
-                return True
-    elif component.kind == "filter":
-        made = component.load(framework)(Plain(box), values)
-        assert np.isfinite(made(np.ones((2, 4), np.float32), update=True)).all()
-        return True
-    elif component.kind == "env_wrapper":
-        for env in environments():
-            wrapped = catalog.wrap_env(env)
-            if wrapped is not env:
-                assert wrapped.observation_space.contains(wrapped.reset(seed=0)[0])
-                return True
-    elif component.kind == "action_dist":
-        composite = component.declaration.composite
-        for space in [spaces.Tuple([spaces.Discrete(2), box])] if composite else samples:
-            # The parts of a composite come from packages that are not here.
-            parts = {f"action[{i}]": Sevens for i in range(2)} if composite else None
-            with contextlib.suppress(UnsupportedSpaceError, MissingPluginError):
-                cls, size = catalog.action_dist(space, {"custom_action_dist": parts}, name, framework)
-                dist = cls(tensor(np.zeros((2, size), np.float32), framework))
-                assert np.isfinite(np.asarray(dist.logp(dist.sample()))).all()
-                return True
-    elif component.kind == "model":
-        config = {"custom_model": name}
-        if component.declaration.slot == "memory":  # around a trunk of the program's own
-            asks = next(key for key in catalog.config_keys(component) if key.startswith("use_"))
-            config = {"custom_model": trunk_class(framework), asks: True}
-        observed = [box, image, spaces.Dict({"eye": image, "self": box})]
-        if component.declaration.slot == "head":  # the same, and what a head may find in the observation
-            asks = [key for key in catalog.config_keys(component) if key.startswith("use_")]
-            config = {"custom_model": trunk_class(framework), "custom_action_dist": Sevens, **dict.fromkeys(asks, True)}
-            observed = [spaces.Dict({"avail_actions": spaces.Box(-1, 1, (2, 3)), "self": box})]
-        for space in observed:
-            with contextlib.suppress(UnsupportedSpaceError, MissingPluginError):
-                whole = isinstance(space, spaces.Box)
-                seen = space if whole else catalog.preprocessor_for(space).observation_space
-                model = catalog.model_v2(seen, spaces.Discrete(2), 2, config, framework)
-                state = [tensor(np.stack([np.asarray(part)] * 3), framework) for part in model.get_initial_state()]
-                obs = tensor(np.zeros((3, *seen.shape), np.float32), framework)
-                output, state = model({"obs": obs}, state, tensor(np.ones(3, np.int32), framework))
-                assert tuple(output.shape) == (3, 2)
-                assert tuple(model.value_function().shape) == (3,)
-                return True
-    if component.kind not in ("command", "check") or is_read(framework):
-        component.load(framework)
-    return False
-
-
-report["worked"], report["imported"] = [], []
-for component in catalog.components():
-    if component.distribution == data["distribution"]:
-        for framework in component.frameworks:
-            done = report["worked" if work(component, framework) else "imported"]
-            done.append(f"{component.kind}/{component.name}/{framework}")
-report["components"] = [
-    f"{c.kind}/{c.name}/{framework}" for c in catalog.components() if c.distribution == data["distribution"]
-    for framework in c.frameworks
-]
-"""
-
-#: Without any framework: everything answers, and what needs one names the extra.
-WITHOUT_FRAMEWORKS = """
-absent(["torch", "tensorflow"])
-import rlcatalog
-from rlcatalog.errors import MissingFrameworkError
-from rlcatalog.frameworks import require_framework
-
-catalog = rlcatalog.Catalog(environ={})
-report["statuses"] = [r.status for r in catalog.plugins]
-report["said"] = {}
-for component in catalog.components():
-    if component.distribution == data["distribution"] and component.kind not in ("framework", "exporter"):
-        for framework in filter(is_read, component.frameworks):
-            try:
-                component.load(framework)
-            except MissingFrameworkError as error:
-                report["said"][f"{component.name}/{framework}"] = str(error)
-for framework in ("torch", "tf"):
-    try:
-        require_framework(framework)
-    except MissingFrameworkError as error:
-        report["said"][framework] = str(error)
-"""
-
-#: One framework of two: a policy acts with it, the other one's extra is named.
-ONE_FRAMEWORK = """
-absent([data["missing_module"], *data["siblings"]])
-import gymnasium as gym
-import rlcatalog
-from rlcatalog.errors import MissingFrameworkError
-
-env = gym.make("CartPole-v1")
-policy = rlcatalog.build(env=env, config={"fcnet_hiddens": [8]})  # the installed one need not be named
-assert policy.framework == data["framework"], policy.framework
-obs, _ = env.reset(seed=0)
-step = policy.act(obs[None])
-assert env.action_space.contains(step.action[0]), step.action
-report["shapes"] = [list(step.action.shape), list(step.dist_inputs.shape), list(step.value.shape)]
-try:
-    rlcatalog.build(env=env, framework=data["missing"])
-except MissingFrameworkError as error:
-    report["said"] = str(error)
-files_are_here(*data["ours"])
-report["modules"] = [name for name in sys.modules if name in ("torch", "tensorflow")]
-"""
 
 
 def siblings_of(*distributions: str) -> list[str]:
@@ -651,46 +258,6 @@ def test_the_kernel_alone_lists_nothing_and_says_what_to_install(environment, ba
     assert report["framework"].endswith("Install it with: pip install 'rlcatalog[torch]'")
 
 
-#: What the kernel alone says of what it lacks.
-NOT_THERE = """
-import gymnasium as gym
-import rlcatalog
-from rlcatalog.errors import MissingFrameworkError, MissingPluginError
-from rlcatalog.frameworks import framework_name
-
-spaces = gym.spaces.Box(-1, 1, (4,)), gym.spaces.Discrete(2)
-for name, ask in {
-    "explain": lambda: rlcatalog.explain(*spaces), "build": lambda: rlcatalog.build(*spaces),
-    "load": lambda: rlcatalog.load("policy"), "Policy": lambda: rlcatalog.Policy,
-    "Actor": lambda: rlcatalog.Actor("policy.onnx"), "framework": lambda: framework_name("torch"),
-}.items():
-    try:
-        ask()
-    except (MissingFrameworkError, MissingPluginError) as error:
-        report[name] = str(error)
-"""
-
-#: The seeds' lookups, a pass, and a distribution's draws.
-LOOKUPS = """
-absent(data["siblings"])
-import gymnasium as gym
-import numpy as np
-import torch
-from rlcatalog import ModelCatalog
-
-obs, action = gym.spaces.Box(-1, 1, (4,), np.float32), gym.spaces.Discrete(2)
-preprocessor = ModelCatalog.get_preprocessor_for_space(obs)
-dist_class, size = ModelCatalog.get_action_dist(action, {}, framework="torch")
-model = ModelCatalog.get_model_v2(preprocessor.observation_space, action, size, {"fcnet_hiddens": [8]}, "torch")
-outputs, _ = model({"obs": torch.as_tensor(preprocessor.transform(obs.sample()))[None]}, [], None)
-dist = dist_class(outputs, model)
-sample = dist.sample()
-report["logp"] = dist.logp(sample).tolist()
-report["expected"] = torch.log_softmax(outputs, -1)[0, sample].tolist()
-report["value"] = list(model.value_function().shape)
-"""
-
-
 def test_parts_are_looked_up_and_work_without_the_policy(environment):
     group = [*PARTS, "rlcatalog-torch"]
     report = environment(*group, without=("tensorflow",)).probe(LOOKUPS, siblings=siblings_of(*group))
@@ -704,24 +271,6 @@ NEEDED_BY_CARTPOLE = PARTS[1:]
 
 #: An environment that cannot be served once a package is gone.
 MISSED = {**dict.fromkeys(NEEDED_BY_CARTPOLE, "CartPole-v1"), "rlcatalog-gaussian": "Pendulum-v1"}
-
-
-#: Several command lines, one after another; of each, its exit status and what it printed.
-COMMANDS = """
-import contextlib, io, json, sys
-from rlcatalog_cli import main
-
-found = []
-for line in json.loads(sys.argv[1]):
-    out, err, status = io.StringIO(), io.StringIO(), 0
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        try:
-            main(line)
-        except SystemExit as end:
-            status = end.code or 0
-    found.append([status, out.getvalue(), err.getvalue()])
-print(json.dumps(found))
-"""
 
 
 #: Ours, without the outsider's example.
