@@ -13,7 +13,7 @@ import warm
 
 ROOT = Path(__file__).resolve().parents[2]
 SITE = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/**/*.md") if "_build" not in path.parts)
-#: Pages whose code runs as hooks and as packages: `test_docs.py`.
+#: Pages whose code runs as hooks and as packages: `test_docs_plugins.py`.
 ELSEWHERE = {"docs/hooks.md", "docs/plugins.md"}
 
 

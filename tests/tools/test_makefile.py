@@ -185,7 +185,7 @@ def test_the_release_runs_the_demo_from_a_bare_clone(repository, tmp_path, monke
     (["plugins/gone/src/x.py", "tests/test_gone.py", "LICENSE", "conftest.py"], []),
     (["tests/contracts/test_views.py", "tests/learning/test_learn_models.json"],
      ["tests/contracts/test_views.py", "tests/learning/test_learn_models.py"]),
-    (["docs/config.md", "README.md"], ["tests/docs/test_docs.py"]),
+    (["docs/config.md", "README.md"], ["tests/docs/test_docs.py", "tests/docs/test_docs_config.py"]),
     (["tools/mutate.py", "tools/quick.py"], ["tests/tools/test_makefile.py", "tests/tools/test_mutate.py"]),
     (["benchmarks/table.py"], ["tests/tools/test_bench_check.py"]),
 ])  # fmt: skip
