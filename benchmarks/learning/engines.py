@@ -86,6 +86,8 @@ def _ours_model(task: Task, net: str, env: Any) -> dict[str, Any]:
     space, numbers = env.observation_space, isinstance(env.action_space, spaces.Box)
     images = any(len(part.shape or ()) == 3 for part in (space.values() if isinstance(space, spaces.Dict) else [space]))
     model = {"vf_share_layers": images, "free_log_std": numbers, **model_config(task, net, space)}
+    if task.algorithm == "RecurrentPPO":  # sb3-contrib cuts a rollout's sequences only where episodes end
+        model["max_seq_len"] = task.given["length"]
     if "observations" in task.given.get("scaled", ()):
         model |= {"observation_filter": "MeanStdFilter", "filter_clip": CLIP}
     return model

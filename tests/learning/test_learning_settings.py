@@ -155,6 +155,14 @@ def test_settings_reach_both_engines(monkeypatch):
     assert (model["filter_clip"], model["free_log_std"], model["vf_share_layers"]) == (10.0, True, False)
 
 
+@pytest.mark.parametrize("net", ["catalog", "attention"])
+def test_rlcatalog_ppo_trains_on_whole_rollouts_where_sb3_contrib_does(net):
+    task = TASKS["RepeatPreviousEasy"]
+    model = engines._ours_model(task, net, Repeat())
+    assert model["max_seq_len"] == engines._ours_config(task, 1000)["rollout_length"] == task.given["length"] == 32
+    assert "max_seq_len" not in engines._ours_model(replace(task, algorithm="PPO"), net, Repeat())
+
+
 def test_the_two_views_of_minigrid_hold_the_same_numbers():
     raw, flat = minigrid_dict(), minigrid_numbers()
     (seen, _), (numbers, _) = raw.reset(seed=3), flat.reset(seed=3)
