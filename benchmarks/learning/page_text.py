@@ -15,8 +15,8 @@ DIFFERS = (
     "Masks. MaskablePPO requests them from the environment. rlcatalog-ppo finds them in the observation.",
     "Memory. RepeatPreviousEasy compares nets whose sizes differ by at most 1%. rlcatalog's LSTM follows a dense"
     " layer; sb3-contrib's LSTM reads the observation and is followed by a dense layer. rlcatalog-ppo trains on"
-    " sequences as long as a rollout (`max_seq_len=32`), like sb3-contrib; with its default of 20, the LSTM with seeds 0"
-    " to 4 reached only 0.90 to 0.99.",
+    " sequences as long as a rollout (`max_seq_len=32`), like sb3-contrib. With its default of 20, the LSTM reached"
+    " only 0.90 to 0.99 (seeds 0 to 4).",
     "SAC and TD3. With an rlcatalog trunk, the first layer reads only the observation, and the action is an input of"
     " the second layer. With DQN, both nets have the same layers.",
 )

@@ -31,8 +31,8 @@ SIDES = {("sb3", "own"): "Stable-Baselines3, own", ("sb3", "catalog"): "Stable-B
 REASONS: dict[tuple[str, str, str], str] = {
     (engine, "InvalidActionEnvDiscrete", "catalog"): (
         "The hidden layers start with `normc`, whose weights are smaller by a factor of √2 than Stable-Baselines3's"
-        " orthogonal ones, and learning is some hundred steps behind. With `orthogonal` (`gain=2**0.5`), the seeds 0 to"
-        f" 2 reached {reached}."
+        " orthogonal ones. Learning is therefore some hundred steps behind. With `orthogonal` (`gain=2**0.5`), the"
+        f" seeds 0 to 2 reached {reached}."
     )
     for engine, reached in (("sb3", "98.6, 98.1 and 98.6"), ("ours", "98.2, 98.1 and 98.2"))
 }
