@@ -18,7 +18,8 @@ DIFFERS = (
     " sequences as long as a rollout (`max_seq_len=32`), like sb3-contrib. With its default of 20, the LSTM reached"
     " only 0.90 to 0.99 (seeds 0 to 4).",
     "SAC and TD3. With an rlcatalog trunk, the first layer reads only the observation, and the action is an input of"
-    " the second layer. With DQN, both nets have the same layers.",
+    " the second layer. With DQN, both nets have the same layers and start with the same weights, so the returns are"
+    " equal.",
 )
 
 TEXT = """# Learning under each engine
