@@ -122,7 +122,7 @@ def test_refused(key):
 
 @pytest.mark.parametrize("config", [ppo.PPOConfig, ppo.A2CConfig, ppo.PGConfig])
 def test_keys_of_algorithms(config):
-    """Those that all have, and in a table of its own what an algorithm adds or changes."""
+    """Keys of all algorithms have one table; a table for each algorithm has what it adds or changes."""
     page, name = read("docs/config.md"), config.algorithm
     shared, own = ({quoted(row[0])[0]: row[1:] for row in rows(between(page, part))} for part in ("on-policy", name))
     known = {row.name: row for row in keys_of(config)}
