@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.learning.records import Records
-from benchmarks.learning.task import NETS
+from benchmarks.learning.task import NETS, used_by
 from benchmarks.learning.tasks import TASKS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -72,7 +72,7 @@ def main() -> int:
     from benchmarks.learning import report, zoo
 
     # What was trained with other settings stays in the file, and is not shown.
-    rows = [row for row in RECORDS.read() if _known(row) == key_of(*(row[name] for name in NAMED))]
+    rows = [row for row in RECORDS.read() if key_in(row) == key_of(*(row[name] for name in NAMED))]
     for task in zoo.write(rows, RUNS):
         print(f"The zoo has a new policy of {task}.")
     report.write(rows)
@@ -104,19 +104,20 @@ NAMED = ("engine", "task", "net", "seed")
 
 
 def key_of(engine: str, task: str, net: str, seed: int) -> dict[str, Any]:
-    """Return what tells runs apart; another number of steps or other settings are another run."""
+    """Return what tells runs apart; another number of steps or other settings of this net are another run."""
     about = TASKS.get(task)
-    settings = None if about is None else {**about.given, "steps": about.steps_of(engine)}
+    settings = None if about is None else {**used_by(net, about.given), "steps": about.steps_of(engine)}
     return {"engine": engine, "task": task, "net": net, "seed": seed, "settings": settings}
 
 
-def _known(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: row[name] for name in (*NAMED, "settings")}
+def key_in(row: dict[str, Any]) -> dict[str, Any]:
+    """Return the key of a record's run."""
+    return {**{name: row[name] for name in NAMED}, "settings": used_by(row["net"], row["settings"])}
 
 
 def missing(given: argparse.Namespace) -> list[Run]:
     """Return the runs without a record whose environments are installed; say which are not."""
-    done = [_known(row) for row in RECORDS.read()]
+    done = [key_in(row) for row in RECORDS.read()]
     runs = [run for run in wanted(given) if key_of(*run) not in done]
     lacking = {name for _, task, _, _ in runs for name in TASKS[task].needs if importlib.util.find_spec(name) is None}
     if lacking:
@@ -194,7 +195,7 @@ def _train(run: Run, trial: int | None) -> int:
         return 0
     key = key_of(*run)
     with RECORDS.claim(key) as mine:
-        if not mine or key in [_known(row) for row in RECORDS.read()]:
+        if not mine or key in [key_in(row) for row in RECORDS.read()]:
             return TAKEN
         folder = RUNS / run[1].replace("/", "-") / f"{run[0]}-{run[2]}-{run[3]}"
         record = _measured(run, train(*run, keep=folder))

@@ -12,6 +12,13 @@ SETTINGS = {"lr": 3e-4, "gamma": 0.98, "gae": 0.95, "length": 64, "minibatch": 1
 NETS: Mapping[str, tuple[str, ...]] = {"sb3": ("own", "catalog"), "rllib": ("own", "catalog"), "ours": ("catalog",)}
 #: Algorithms that keep a replay buffer; their settings are Stable-Baselines3's keyword arguments.
 OFF_POLICY = ("SAC", "TD3", "DQN")
+#: Settings that describe one net → that net.
+NET_OF = {"own": "own", "model": "catalog", "extractor": "catalog", "attention": "attention"}
+
+
+def used_by(net: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a task's settings without those of its other nets."""
+    return {name: value for name, value in settings.items() if NET_OF.get(name, net) == net}
 
 
 class Published(NamedTuple):

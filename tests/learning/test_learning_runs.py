@@ -22,6 +22,7 @@ from benchmarks.learning.tasks import TASKS
 
 ROOT = Path(__file__).resolve().parents[2]
 MASKED = "InvalidActionEnvDiscrete"
+MEMORY = "RepeatPreviousEasy"
 GIVEN = {"task": [MASKED], "engine": None, "seeds": 2, "unclaimed": False, "required": True}
 
 
@@ -92,10 +93,10 @@ def test_all_kept_records_but_one_belong_to_a_run_of_today():
     rows = Records(runner.RECORDS.path, runner.RUNS).read()
     easy = [row for row in rows if "versions" not in row]
     assert len(easy) == 406
-    assert sum(runner._known(row) == runner.key_of(*(row[name] for name in runner.NAMED)) for row in easy) == 405
+    assert sum(runner.key_in(row) == runner.key_of(*(row[name] for name in runner.NAMED)) for row in easy) == 405
     later = [row for row in rows if "versions" in row]
-    assert all(runner._known(row) == runner.key_of(*(row[name] for name in runner.NAMED)) for row in later)
-    assert len({json.dumps(runner._known(row)) for row in rows}) == len(rows)
+    assert all(runner.key_in(row) == runner.key_of(*(row[name] for name in runner.NAMED)) for row in later)
+    assert len({json.dumps(runner.key_in(row)) for row in rows}) == len(rows)
 
 
 def test_a_record_takes_its_run_off_the_missing_ones(records, monkeypatch):
@@ -108,6 +109,16 @@ def test_a_record_takes_its_run_off_the_missing_ones(records, monkeypatch):
     assert ("sb3", MASKED, "catalog", 0) not in left
     monkeypatch.setitem(TASKS, MASKED, replace(TASKS[MASKED], steps={"sb3": 1}))  # another run
     assert len(runner.missing(given)) == 6
+
+
+def test_a_run_is_another_one_only_if_settings_of_its_own_net_change(monkeypatch):
+    sides = [("sb3", MEMORY, "own", 0), ("ours", MEMORY, "attention", 0)]
+    before = [runner.key_of(*side) for side in sides]
+    task = TASKS[MEMORY]
+    monkeypatch.setitem(TASKS, MEMORY, replace(task, settings={**task.settings, "attention": {}}))
+    assert [runner.key_of(*side) == key for side, key in zip(sides, before, strict=True)] == [True, False]
+    monkeypatch.setitem(TASKS, MEMORY, replace(task, settings={**task.settings, "lr": 1.0}))
+    assert [runner.key_of(*side) == key for side, key in zip(sides, before, strict=True)] == [False, False]
 
 
 def test_runs_go_seed_by_seed_short_tasks_first_and_those_that_wait_last():
@@ -216,7 +227,7 @@ def test_a_stopped_command_keeps_finished_runs_and_the_same_command_goes_on(endi
     assert "return 1.0" in said
     rows = (tmp_path / "results.jsonl").read_text()
     assert rows.startswith(kept)
-    assert len({json.dumps(runner._known(json.loads(row))) for row in rows.splitlines()}) == 3
+    assert len({json.dumps(runner.key_in(json.loads(row))) for row in rows.splitlines()}) == 3
 
 
 @pytest.mark.attack
