@@ -18,10 +18,10 @@ DIFFERS = (
     " sequences as long as a rollout (`max_seq_len=32`), like sb3-contrib. With its default of 20, the LSTM reached"
     " only 0.90 to 0.99 (seeds 0 to 4).",
     "Attention. In RepeatPreviousEasy, it sees the last 32 steps (`attention_memory_inference` and"
-    " `attention_memory_training`). With the default of 50, two of five seeds ended at 0.65 and 0.72. Their actions"
-    " were right until step 40 of an episode and often wrong after it. With `attention_dim=32`, the sinusoids with"
-    " periods of 6, 20 and 35 steps nearly repeat after 38 steps. The policy therefore attended to the distances 3 and"
-    " 41 alike.",
+    " `attention_memory_training`). This was chosen after runs with the default of 50, where two of five seeds ended at"
+    " 0.65 and 0.72. Both were right early in an episode and often wrong at its end. In the first, the learned scores"
+    " of the distances 3 and 41 were equal. With `attention_dim=32`, the sinusoids with periods of 6, 20 and 35 steps"
+    " nearly repeat after 38 steps.",
     "SAC and TD3. With an rlcatalog trunk, the first layer reads only the observation, and the action is an input of"
     " the second layer. With DQN, both nets have the same layers and start with the same weights, so the returns are"
     " equal.",

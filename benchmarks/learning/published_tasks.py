@@ -36,16 +36,15 @@ def _mujoco(**settings: Any) -> dict[str, Any]:
     return _ppo(own, model, length=512, scaled=["observations", "rewards"], log_std=-2.0, **settings)
 
 
-def _recurrent(cells: int, memory: int) -> dict[str, Any]:
+def _recurrent(memory: int) -> dict[str, Any]:
     """Return the zoo's settings of CartPoleNoVel; our nets are as large as sb3-contrib's, to 1%.
 
     Args:
-        cells: Size of our LSTM.
         memory: How many past steps our attention sees.
     """
     own = {"net_arch": [64], "activation_fn": "ReLU", "ortho_init": False, "lstm_hidden_size": 64}
     trunk = {"fcnet_hiddens": [64], "fcnet_activation": "relu", "vf_share_layers": False}
-    return {**_ppo(own, {**trunk, "use_lstm": True, "lstm_cell_size": cells}, lr=1e-3, gamma=0.98, gae=0.8, length=32,
+    return {**_ppo(own, {**trunk, "use_lstm": True, "lstm_cell_size": 48}, lr=1e-3, gamma=0.98, gae=0.8, length=32,
                    minibatch=256, epochs=20, envs=8, decay=["lr", "clip"], scaled=["rewards"]),
             "attention": {**trunk, "use_attention": True, "attention_dim": 32,
                           "attention_memory_inference": memory, "attention_memory_training": memory}}  # fmt: skip
@@ -96,7 +95,7 @@ PUBLISHED = {
         published=(Published("Stable-Baselines3's PPO, 1,000,000 steps in LunarLander-v2, one seed", 242.1, MARKS),),
     ),
     "RepeatPreviousEasy": Task(
-        Registered("popgym-RepeatPreviousEasy-v0", ("popgym",)), -0.5, 1, {"sb3": 200_000}, _recurrent(48, 32), FIVE,
+        Registered("popgym-RepeatPreviousEasy-v0", ("popgym",)), -0.5, 1, {"sb3": 200_000}, _recurrent(32), FIVE,
         algorithm="RecurrentPPO", nets={"sb3": ("own", "catalog"), "ours": ("catalog", "attention")},
         needs=("popgym",), cost=450, source=_RECURRENT_SOURCE,
     ),
@@ -152,7 +151,7 @@ PUBLISHED = {
             "Stable-Baselines3's PPO, 1,000,000 steps in LunarLanderContinuous-v2, one seed", 270.9, MARKS),),
     ),
     "CountRecallEasy": Task(
-        Registered("popgym-CountRecallEasy-v0", ("popgym",)), -0.93, 1, {"sb3": 200_000}, _recurrent(48, 50), FIVE,
+        Registered("popgym-CountRecallEasy-v0", ("popgym",)), -0.93, 1, {"sb3": 200_000}, _recurrent(50), FIVE,
         algorithm="RecurrentPPO", nets={"sb3": ("own", "catalog"), "ours": ("catalog", "attention")},
         # sb3-contrib's LSTM takes no MultiDiscrete, which Stable-Baselines3 would turn into the same one-hots.
         views={"sb3/own": lambda: gym.wrappers.FlattenObservation(
