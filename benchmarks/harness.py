@@ -92,21 +92,31 @@ class Result:
         return None if self.case.budget is None else self.figure <= self.case.budget
 
 
+#: Slices of a round. A processor's clock changes within a second; slices that alternate see the same changes.
+SLICES = 10
+
+
 def measure(case: Case, rounds: int = 9, seconds: float = 0.15) -> Result:
     """Time a case and its floor in turns.
 
     Args:
         case: The case.
-        rounds: Number of turns, at least 5.
-        seconds: About how long one side of a turn takes.
+        rounds: Number of ratios, at least 5.
+        seconds: About how long one side of a round takes, in slices that alternate with the other side's.
     """
     sides = [case.ours, case.floor or yardstick]
-    counts = [max(1, round(seconds / _once(side))) for side in sides]
+    once = [_once(side) for side in sides]
+    slices = min(max(1, round(seconds / max(once))), SLICES)
+    counts = [max(1, round(seconds / slices / call)) for call in once]
     times: list[list[float]] = [[] for _ in sides]
     for turn in range(rounds):
-        order = range(len(sides)) if turn % 2 else reversed(range(len(sides)))
-        for i in order:
-            times[i].append(_time(sides[i], counts[i]))
+        spent = [0.0, 0.0]
+        for part in range(slices):
+            order = range(len(sides)) if (turn + part) % 2 else reversed(range(len(sides)))
+            for i in order:
+                spent[i] += _time(sides[i], counts[i])
+        for i, of_side in enumerate(times):
+            of_side.append(spent[i] / slices)
     ours, beside = times
     return Result(case, ours, beside, []) if case.floor is not None else Result(case, ours, [], beside)
 
