@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import difflib
 import reprlib
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from types import TracebackType
+
     from rlcatalog.plugins import Component
 
 
@@ -263,20 +265,21 @@ def _read(text: Callable[[], str], otherwise: str) -> str:
         return otherwise
 
 
-@contextmanager
-def raised_as(error: Callable[[str], Exception], *ours: type[BaseException]) -> Iterator[None]:
-    """Return a context manager that converts anything a plugin's code raises into one error, even a `BaseException`.
+class raised_as(AbstractContextManager[None]):
+    """Context manager that converts anything a plugin's code raises into one error, even a `BaseException`.
 
     Args:
         error: A function that creates the new error from the `reason` of the original error.
         *ours: Errors that propagate unchanged, as does the user's KeyboardInterrupt.
     """
-    try:
-        yield
-    except (KeyboardInterrupt, *ours):  # type: ignore[misc]
-        raise
-    except BaseException as raised:
-        raise error(reason(raised)) from raised
+
+    def __init__(self, error: Callable[[str], Exception], *ours: type[BaseException]) -> None:
+        self._error = error
+        self._ours: tuple[type[BaseException], ...] = (KeyboardInterrupt, *ours)
+
+    def __exit__(self, kind: type | None, raised: BaseException | None, trace: TracebackType | None) -> None:
+        if raised is not None and not isinstance(raised, self._ours):
+            raise self._error(reason(raised)) from raised
 
 
 def one_line(text: str, length: int = _LONGEST) -> str:

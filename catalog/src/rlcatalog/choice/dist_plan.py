@@ -120,13 +120,14 @@ def _plan(
     if place in repeated:
         choice = slots.repeat("action_dist", repeated[place])
     else:
-        choice = slots.action_dist(request, _name_at(request, names, outer), outer)
+        choice = slots.action_dist(request, _name_at(info, request.config, names, outer), outer)
     component = choice.component
     assert component is not None
-    if _spec(component).wraps_default:
+    spec = _spec(component)
+    if spec.wraps_default:
         inner = _plan(slots, request, names, repeated, component)
         return DistPlan(info, choice, _size(component, info, request.config, inner.size), (inner,), place)
-    if not _spec(component).composite:
+    if not spec.composite:
         return DistPlan(info, choice, _size(component, info, request.config), (), place)
     children = tuple(_plan(slots, replace(request, action=child), names, repeated) for child in info.children)
     size = sum(child.size for child in children)
@@ -136,9 +137,9 @@ def _plan(
     return DistPlan(info, choice, size, children, place)
 
 
-def _name_at(request: Request, names: Names, outer: Component | None) -> Component | None:
+def _name_at(info: SpaceInfo, config: Mapping[str, Any], names: Names, outer: Component | None) -> Component | None:
     """Return the component named for a node, or None; never `outer`, which wraps the result."""
-    info, anywhere = request.space_for("action_dist"), names.get(None)
+    anywhere = names.get(None)
     if (at_path := names.get(info.path)) is not None and at_path is not outer:
         return at_path
     if anywhere is None or anywhere is outer or (info.children and info.path != "action"):
@@ -148,7 +149,7 @@ def _name_at(request: Request, names: Names, outer: Component | None) -> Compone
     if _spec(anywhere).composite:
         return anywhere if info.is_composite else None
     try:
-        _size(anywhere, info, request.config)
+        _size(anywhere, info, config)
     except UnsupportedSpaceError:
         return None
     return anywhere

@@ -75,7 +75,8 @@ def choose(
         NoMatchError: A switch is on, but its component does not fit.
         PartError: A candidate's match function raises, or does not return a Match.
     """
-    candidates, asked = list(components), list[Verdict]()
+    candidates = list(components)
+    asked: list[Verdict] = []
     component: Component | None = None
     why = "nothing matches"
     on = [c for c in candidates if c.switch is not None and c.declaration.is_on(request.config)]
@@ -86,10 +87,10 @@ def choose(
         component, match = _switched_on(slot, on, request)
         why, asked = match.why, [(component, match)]
     else:
-        for tier in _in_order(slot, candidates, request, prefer):
+        for tier in filter(None, _in_order(slot, candidates, request, prefer)):
             answers = [(c, verdict(c, request)) for c in tier]
             asked += answers
-            if matching := [(c, answer) for c, answer in answers if answer.rank is not None]:
+            if matching := [answer for answer in answers if answer[1].rank is not None]:
                 component, match = _best(slot, matching, request, prefer)
                 why = match.why
                 break
@@ -101,19 +102,14 @@ def _in_order(
     slot: str, candidates: Sequence[Component], request: Request, prefer: Sequence[str]
 ) -> list[list[Component]]:
     """Return the candidates by step: registered ones, listed ones, and all others if the slot cannot stay empty."""
-    program, listed, others = list[Component](), list[Component](), list[Component]()
+    steps: list[list[Component]] = [[], [], []]
     for c in candidates:
-        spec = c.declaration
         # Without a match and kinds, a part needs its name or its switch.
-        if spec.match is None and not spec.kinds:
+        if c.declaration.match is None and not c.declaration.kinds:
             continue
-        if c.in_process:
-            program.append(c)
-        elif c.is_indexed or c.distribution in prefer or _is_at_home(c, request):
-            listed.append(c)
-        else:
-            others.append(c)
-    return [program, listed] if slot in OPTIONAL else [program, listed, others]
+        is_listed = c.is_indexed or c.distribution in prefer or _is_at_home(c, request)
+        steps[0 if c.in_process else 1 if is_listed else 2].append(c)
+    return steps[:2] if slot in OPTIONAL else steps
 
 
 def _best(
@@ -203,7 +199,7 @@ def verdict(component: Component, request: Request) -> Match:
     except BaseException as error:
         raise component.fault(f"its match function raised {reason(error)}.") from error
     if type(answer) is Match and type(answer.why) is str:
-        if answer.rank is None:
+        if answer.rank is None or type(answer.rank) is Rank:
             return answer
         if isinstance(answer.rank, int) and answer.rank in [*Rank]:
             return Match(Rank(answer.rank), answer.why)

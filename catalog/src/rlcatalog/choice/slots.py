@@ -132,10 +132,7 @@ class Slots:
     def _takers(self, info: SpaceInfo) -> list[Component]:
         """Return the preprocessors that can fit a space, cached by class, because a space has many similar children."""
         if info.classes not in self._known_takers:
-            self._known_takers[info.classes] = [
-                c for c in self._parts.get("preprocessor", ())
-                if not (kinds := c.declaration.kinds) or info.distance(kinds) is not None
-            ]  # fmt: skip
+            self._known_takers[info.classes] = [c for c in self._parts.get("preprocessor", ()) if _can_fit(c, info)]
         return self._known_takers[info.classes]
 
     def filter(self, request: Request, pins: Pins | None) -> Choice:
@@ -186,6 +183,12 @@ class Slots:
         if (trunks := _TRUNKS.get()) is not None:
             trunks.append(choice.component)
         return choice.component
+
+
+def _can_fit(codec: Component, child: SpaceInfo) -> bool:
+    """Return whether a codec can be chosen for a child; a name in the config is for the whole observation."""
+    spec = codec.declaration
+    return child.distance(spec.kinds) is not None if spec.kinds else bool(spec.match or spec.switch)
 
 
 def unclaimed_by(head: Component | None, request: Request) -> TrunkObservation | None:

@@ -106,8 +106,7 @@ class Preprocessor:
         self._find_child = find_child
         self.info = info or SpaceInfo.read(obs_space)
         self.check_mode, self._unchecked = check, check != "never"
-        shape = self._init_shape(obs_space, self._options)
-        self.shape = self._checked(shape)
+        self.shape = self._checked(self._init_shape(obs_space, self._options))
         self.size = math.prod(self.shape)
         self._is_flat = len(self.shape) == 1
 
@@ -333,8 +332,8 @@ class Preprocessor:
 
     def _checked(self, shape: Sequence[int]) -> tuple[int, ...]:
         with suppress(TypeError, ValueError, OverflowError):
-            sizes = tuple(int(n) for n in shape)
-            if all(n >= 0 and n == given for n, given in zip(sizes, shape, strict=True)):
+            sizes = tuple(map(int, shape))
+            if sizes == tuple(shape) and min(sizes, default=0) >= 0:
                 return sizes
         raise ModelContractError(
             f"{type(self).__name__}._init_shape() must return a shape, found {shown(shape)}. A shape is a tuple of"

@@ -93,8 +93,8 @@ class SpaceInfo:
         return cls(
             kind,
             path,
-            shape=tuple(int(n) for n in space.shape) if space.shape is not None else None,
-            dtype=str(space.dtype) if space.dtype is not None else None,
+            shape=tuple(map(int, space.shape)) if space.shape is not None else None,
+            dtype=_dtype_name(space.dtype) if space.dtype is not None else None,
             classes=classes,
             space=space,
             **(_READERS[kind](space, path) if kind in _READERS else {}),
@@ -142,7 +142,10 @@ class SpaceInfo:
 
     def distance(self, kinds: Sequence[str]) -> int | None:
         """Return how many of the space's classes precede the first of these kinds; None if there is no match."""
-        return next((i for i, name in enumerate(self.classes) if name in kinds or KINDS.get(name) in kinds), None)
+        for i, name in enumerate(self.classes):
+            if name in kinds or KINDS.get(name) in kinds:
+                return i
+        return None
 
     def without(self, key: str, *inner: str) -> SpaceInfo:
         """Return a Dict without one of its keys.
@@ -188,6 +191,10 @@ def _classes_and_kind(space: type) -> tuple[tuple[str, ...], str]:
     """
     classes = tuple(f"{c.__module__}.{c.__qualname__}" for c in space.__mro__)
     return classes, next((KINDS[name] for name in classes if name in KINDS), classes[0])
+
+
+#: Name of a dtype; NumPy computes it anew each time, which takes longer than reading the rest of a space.
+_dtype_name = lru_cache(maxsize=256)(str)
 
 
 def _read_only(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

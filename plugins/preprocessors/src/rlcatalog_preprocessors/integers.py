@@ -33,7 +33,7 @@ class OneHotPreprocessor(Preprocessor):
     def _init_shape(self, obs_space: Any, options: dict[str, Any]) -> tuple[int, ...]:
         self._first, self._counts = _values(obs_space)
         # Where the one-hot of each entry begins, minus its smallest value: value + offset is the position of its 1.
-        ends = np.cumsum(self._counts)
+        ends = self._counts.cumsum()
         self._offset = ends - self._counts - self._first
         return (int(ends[-1]) if len(ends) else 0,)
 
@@ -183,4 +183,4 @@ def check_integers(preprocessor: Preprocessor, obs: Any, first: Array, counts: A
 def _values(space: Any) -> tuple[Array, Array]:
     """Return the smallest value and the number of values for each entry, as int64 vectors in C order."""
     counts = np.asarray(space.nvec if hasattr(space, "nvec") else space.n, np.int64).ravel()
-    return np.broadcast_to(np.asarray(space.start, np.int64).ravel(), counts.shape), counts
+    return np.asarray(space.start, np.int64).ravel(), counts
