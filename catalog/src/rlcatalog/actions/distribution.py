@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rlcatalog.errors import ModelContractError, NoClosedFormError, NotServedError, StaleOutputError
@@ -220,29 +221,26 @@ class ActionDistribution:
         return self.entropy()
 
 
-class BoundDistribution:
+class BoundDistribution(partial[Any]):
     """Distribution class with its options for an action space; call it like the class.
 
     Args:
-        cls: The class.
-        options: Keyword arguments for its constructor.
+        dist: The class.
+        options: Keyword arguments for its constructor; `partial` restores them itself when unpickling.
     """
 
-    def __init__(self, cls: Any, options: Mapping[str, Any]) -> None:
-        self.cls, self.options = cls, dict(options)
+    cls: Any = property(attrgetter("func"))
+    options: Any = property(attrgetter("keywords"))
 
-    def __call__(self, inputs: Tensor, model: ModelV2 | None = None) -> Any:
-        """Return the distribution for a batch."""
-        return self.cls(inputs, model, **self.options)
+    def __new__(cls, dist: Any, options: Mapping[str, Any] = {}) -> BoundDistribution:
+        return super().__new__(cls, dist, **options)
 
     def masked(self, inputs: Tensor, mask: Tensor) -> Any:
         """Return `inputs` with an action mask applied."""
         return self.cls.masked(inputs, mask, **self.options)
 
     def __getattr__(self, name: str) -> Any:
-        if "cls" not in self.__dict__:  # during unpickling
-            raise AttributeError(name)
-        return getattr(self.__dict__["cls"], name)
+        return getattr(self.cls, name)
 
     def __repr__(self) -> str:
         return f"BoundDistribution({self.cls.__name__}, {self.options})"
@@ -267,9 +265,7 @@ def bind(cls: Any, action: SpaceInfo, config: Mapping[str, Any], children: Seque
 
 def unbind(dist_class: Callable[..., Any]) -> tuple[Any, Mapping[str, Any]]:
     """Return a distribution's class and the options bound to it."""
-    if isinstance(dist_class, partial):
-        return dist_class.func, dist_class.keywords
-    return (dist_class.cls, dist_class.options) if isinstance(dist_class, BoundDistribution) else (dist_class, {})
+    return (dist_class.func, dist_class.keywords) if isinstance(dist_class, partial) else (dist_class, {})
 
 
 def params_given(dist: ActionDistribution, actions: Tensor) -> Any:
