@@ -55,7 +55,7 @@ class ModelPart:
         cls, chosen = self.cls, self.component
         check_class(cls)
         kwargs = {name: value for name, value in self.kwargs.items() if name not in self.left_out}
-        accepted, takes_any = _keywords(cls)
+        accepted, takes_any = _keywords(cls) if kwargs else ([], True)
         for name in [name for name in kwargs if not takes_any and name not in accepted]:
             self._leave(kwargs, name)
         with nullcontext() if chosen is None or not chosen.is_third_party else self._blaming(chosen):

@@ -44,8 +44,8 @@ def activation(value: Any) -> Callable[[Tensor], Tensor] | None:
 def normc_(tensor: Tensor, std: float = 1.0) -> Tensor:
     """Fill a weight `[out, in, ...]` with normal values that are scaled to the L2 norm `std` for each output."""
     with torch.no_grad():
-        tensor.normal_()
-        return tensor.mul_(std / tensor.square().sum(dim=tuple(range(1, tensor.dim())), keepdim=True).sqrt())
+        norm = tensor.normal_().square().sum(dim=tuple(range(1, tensor.dim())), keepdim=True).sqrt_()
+        return tensor.div_(norm.div_(std))
 
 
 def _fan_in_uniform(tensor: Tensor, gain: float, inputs: int | None = None) -> Tensor:
