@@ -35,8 +35,8 @@ def race(probs: Tensor) -> Tensor:
     argmin accounts for the sign. The uniform numbers start at 1e-30, so that their logs are finite and values with
     probability 0 never win.
     """
-    if probs.dtype in HALF:  # in half precision, the variables may round to 0
-        probs = probs.float()
+    if probs.dtype is not torch.float32:  # in half precision, the variables may round to 0
+        probs = to_float32_at_least(probs)
     return (probs / torch.empty_like(probs).uniform_(1e-30, 1.0).log_()).argmin(dim=-1, keepdim=True)
 
 
@@ -56,7 +56,7 @@ class _Choices(TorchDistribution):
     def _finite(self) -> Tensor:
         """Log probabilities with the lowest finite value instead of -inf, so that 0 · log 0 is not NaN."""
         if self._finite_log_probs is None:
-            self._finite_log_probs = self.log_probs.maximum(LOWEST[self.log_probs.dtype])
+            self._finite_log_probs = self.log_probs.clamp_min(LOWEST[self.log_probs.dtype])
         return self._finite_log_probs
 
     def _probs(self) -> Tensor:
@@ -100,14 +100,14 @@ class Categorical(_Choices, contract.CategoricalContract):
 
     def entropy(self) -> Tensor:
         """Return the entropy -Σ p log p, `[B]`."""
-        return -(self._probs() * self._finite()).sum(dim=-1)
+        return (self._probs() * self._finite()).sum(-1).neg_()
 
     def kl(self, other: Any) -> Tensor:
         """Return the KL divergence Σ p (log p - log q), `[B]`."""
         if type(other) is not type(self):
             same_kind(self, other)
         divergence: Tensor = self._probs() * (self._finite() - other._finite())
-        return divergence.sum(dim=-1)
+        return divergence.sum(-1)
 
     def as_torch(self) -> distributions.Distribution:
         return distributions.Categorical(logits=self.log_probs, validate_args=False)
@@ -138,7 +138,7 @@ class MultiCategorical(_Choices, contract.MultiCategoricalContract):
             layout.check_width(shape)
         self.inputs, self.model = inputs, model
         if layout.index is None:
-            logits = inputs.reshape(shape[0], len(layout.lens), layout.longest)
+            logits = inputs.view(shape[0], len(layout.lens), layout.longest)
         else:
             index, bias = _padding(layout, inputs.dtype, inputs.device)
             logits = inputs.index_select(1, index).add_(bias).view(shape[0], len(layout.lens), layout.longest)
@@ -159,7 +159,7 @@ class MultiCategorical(_Choices, contract.MultiCategoricalContract):
             return self.log_probs.gather(-1, self._index).sum((-2, -1))
         log_probs = self._finite().gather(-1, self._indices(actions)).sum((-2, -1))
         # The sum of two forbidden values' log probabilities exceeds the dtype's range.
-        return log_probs.maximum(LOWEST[log_probs.dtype])
+        return log_probs.clamp_min_(LOWEST[log_probs.dtype])
 
     def _indices(self, actions: Any) -> Tensor:
         """Return actions in any form as int64 `[B, k, 1]`."""
@@ -175,19 +175,22 @@ class MultiCategorical(_Choices, contract.MultiCategoricalContract):
 
     def entropy(self) -> Tensor:
         """Return the sum of the choices' entropies, `[B]`."""
-        return -(self._probs() * self._finite()).sum((-2, -1))
+        return (self._probs() * self._finite()).sum((-2, -1)).neg_()
 
     def multi_entropy(self) -> Tensor:
         """Return the entropy of each choice, `[B, k]`."""
-        return -(self._probs() * self._finite()).sum(-1)
+        return (self._probs() * self._finite()).sum(-1).neg_()
+
+    def kl(self, other: Any) -> Tensor:
+        """Return the sum of the choices' KL divergences, `[B]`."""
+        return self._divergences(other).sum((-2, -1)).clamp_max_(HIGHEST[self.log_probs.dtype])
 
     def _divergences(self, other: Any) -> Tensor:
         if type(other) is not type(self):
             same_kind(self, other)
         if other.layout is not self.layout:
             self.layout.check_same(other.layout)
-        divergences: Tensor = self._probs() * (self._finite() - other._finite())
-        return divergences
+        return self._probs() * (self._finite() - other._finite())  # type: ignore[no-any-return]
 
     def as_torch(self) -> distributions.Distribution:
         choices = distributions.Categorical(logits=self.log_probs, validate_args=False)
@@ -195,6 +198,10 @@ class MultiCategorical(_Choices, contract.MultiCategoricalContract):
 
 
 Categorical.joint = MultiCategorical
+
+
+#: Above this input, softplus is the input itself, exactly.
+_LINEAR = 40
 
 
 class Bernoulli(TorchDistribution, contract.BernoulliContract):
@@ -208,10 +215,11 @@ class Bernoulli(TorchDistribution, contract.BernoulliContract):
     def __init__(self, inputs: Any, model: Any = None) -> None:
         self.inputs = inputs = inputs if isinstance(inputs, Tensor) else torch.as_tensor(inputs)
         self.model = model
-        #: Log probabilities `[B, n]` of 1; finite.
-        self.log_p = functional.logsigmoid(inputs)
-        #: Log probabilities `[B, n]` of 0; finite. Numerically stable: log(1 - p) would lose small probabilities.
-        self.log_q = functional.logsigmoid(-inputs)
+        #: The inputs for bits of the opposite meaning.
+        self.opposite = -inputs
+        #: Negative log probabilities `[B, n]` of 1 and of 0; finite. Stable: log(1 - p) would lose small probabilities.
+        self.cost_1 = functional.softplus(self.opposite, 1, _LINEAR)
+        self.cost_0 = functional.softplus(inputs, 1, _LINEAR)
 
     @classmethod
     def masked(cls, inputs: Tensor, mask: Tensor, **options: Any) -> Tensor:
@@ -228,10 +236,12 @@ class Bernoulli(TorchDistribution, contract.BernoulliContract):
 
     def sample(self) -> Tensor:
         """Sample int64 `[B, n]`."""
-        p, _ = self._probs()
+        p = self._probs()[0]
+        p = p.detach() if p.requires_grad else p
         # Uniform in [0, 1): never below 0, always below 1. Half precision would be too coarse.
-        uniform = torch.rand_like(p, dtype=torch.float32) if p.dtype in HALF else torch.rand_like(p)
-        return self._remember(uniform.lt_(p.detach()).type_as(p))
+        if p.dtype in HALF:
+            return self._remember(torch.rand_like(p, dtype=torch.float32).lt_(p).type_as(p))
+        return self._remember(torch.rand_like(p).lt_(p))
 
     def deterministic_sample(self) -> Tensor:
         """Return the most likely bits, int64 `[B, n]`; 0 where both are equally likely."""
@@ -246,27 +256,35 @@ class Bernoulli(TorchDistribution, contract.BernoulliContract):
         """Return the log probability `[B]` of bits `[B, n]` or `[B, *shape]`, summed over the bits."""
         if actions is self.last_sample:  # just sampled: its probability is not 0
             # At weights 0 and 1, lerp returns an endpoint unchanged; for many rows, it is ten times as fast as where.
-            return torch.lerp(self.log_q, self.log_p, self._bits).sum(-1)
+            return torch.lerp(self.cost_0, self.cost_1, self._bits).sum(-1).neg_()
         actions = torch.as_tensor(actions, device=self.inputs.device).reshape(self.inputs.shape)
-        log_probs = torch.where(actions.bool(), self.log_p, self.log_q).sum(-1)
-        # The sum of two forced bits' log probabilities exceeds the dtype's range.
-        return log_probs.maximum(LOWEST[log_probs.dtype])
+        costs = torch.where(actions.bool(), self.cost_1, self.cost_0).sum(-1)
+        # The sum of two forced bits' costs exceeds the dtype's range.
+        return costs.clamp_max_(HIGHEST[costs.dtype]).neg_()
+
+    def entropy(self) -> Tensor:
+        """Return the sum of the bits' entropies, `[B]`."""
+        return self.multi_entropy().sum(-1)
 
     def multi_entropy(self) -> Tensor:
         """Return the entropy of each bit, `[B, n]`."""
         p, q = self._probs()
-        return -torch.addcmul(p * self.log_p, q, self.log_q)
+        return torch.addcmul(p * self.cost_1, q, self.cost_0)
+
+    def kl(self, other: Any) -> Tensor:
+        """Return the sum of the bits' KL divergences, `[B]`."""
+        return self.multi_kl(other).sum(-1).clamp_max_(HIGHEST[self.inputs.dtype])
 
     def multi_kl(self, other: Any) -> Tensor:
         """Return the KL divergence for each bit, `[B, n]`."""
         if type(other) is not type(self):
             same_kind(self, other)
         p, q = self._probs()
-        return torch.addcmul(p * (self.log_p - other.log_p), q, self.log_q - other.log_q)
+        return torch.addcmul(p * (other.cost_1 - self.cost_1), q, other.cost_0 - self.cost_0)
 
     def _probs(self) -> tuple[Tensor, Tensor]:
         if self._both is None:
-            self._both = self.log_p.exp(), self.log_q.exp()
+            self._both = self.inputs.sigmoid(), self.opposite.sigmoid()
         return self._both
 
     def moment(self, name: str) -> Tensor:
