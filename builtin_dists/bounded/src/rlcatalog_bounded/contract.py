@@ -43,7 +43,10 @@ class SharesContract(ActionDistribution):
 
     def entropy(self) -> Any:
         """Return the shares' entropy, `[B]`."""
-        return -self.log_norm - self.ops.sum(self.excess * self.expected_log, axis=(1, 2))
+        return -self._negative_entropy()
+
+    def _negative_entropy(self) -> Any:
+        return self.log_norm + self.ops.sum(self.excess * self.expected_log, axis=(1, 2))
 
     def kl(self, other: Any) -> Any:
         """Return the KL divergence `[B]`, summed over the independent values.
@@ -85,12 +88,11 @@ class BetaContract(SharesContract):
 
     def entropy(self) -> Any:
         """Return the entropy `[B]`, summed over d."""
-        return super().entropy() + self.bounds.log_volume
+        return self.bounds.log_volume - self._negative_entropy()
 
     def kl(self, other: Any) -> Any:
         """Return the KL divergence `[B]`, summed over d; both distributions must have the same bounds."""
-        same_kind(self, other)
-        if not self.bounds.has_bounds_of(other.bounds):
+        if isinstance(other, BetaContract) and not self.bounds.has_bounds_of(other.bounds):
             raise ModelContractError("Beta.kl() needs a distribution with the same bounds.")
         return super().kl(other)
 

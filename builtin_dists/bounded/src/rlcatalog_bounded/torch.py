@@ -19,15 +19,14 @@ class _Shares(TorchDistribution, SharesContract):
     """Code shared by Beta and Dirichlet; see `SharesContract`."""
 
     concentration: Tensor
+    #: Sum of the concentrations of each distribution.
+    total: Tensor
+    log_norm: Tensor
 
-    @cached_property
-    def total(self) -> Tensor:
-        """Sum of the concentrations of each distribution."""
-        return self.concentration.sum(dim=self.axis, keepdim=True)
-
-    @cached_property
-    def log_norm(self) -> Tensor:
-        return self.total.lgamma().sum(dim=(1, 2)) - self.concentration.lgamma().sum(dim=(1, 2))
+    def _set(self, concentration: Tensor) -> None:
+        self.concentration = concentration
+        self.total = concentration.sum(self.axis, keepdim=True)
+        self.log_norm = self.total.lgamma().sum((1, 2)) - concentration.lgamma().sum((1, 2))
 
     @cached_property
     def expected_log(self) -> Tensor:
@@ -43,7 +42,7 @@ class Beta(BetaContract, _Shares):
         size = parameters.shape[-1] // 2
         clipped = parameters.clamp(-MAX_BETA_INPUT, MAX_BETA_INPUT)
         self.excess = softplus(clipped).reshape(-1, 2, size)
-        self.concentration = self.excess + 1
+        self._set(self.excess + 1)
         ends = hashable_bound(low), hashable_bound(high)
         self.bounds = tensor_interval(*ends, size, parameters.dtype, parameters.device)
 
@@ -88,7 +87,7 @@ class Dirichlet(DirichletContract, _Shares):
         if size % components:
             raise wrong_components(components, size)
         concentration = parameters.clamp(*DIRICHLET_INPUTS).exp() + LEAST_CONCENTRATION
-        self.concentration = concentration.reshape(-1, size // components, components)
+        self._set(concentration.reshape(-1, size // components, components))
 
     def rsample(self) -> Tensor:
         """Draw `[B, rows * n]`, with gradients."""

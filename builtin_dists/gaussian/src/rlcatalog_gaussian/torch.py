@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -21,15 +20,11 @@ _LOG_2 = math.log(2)
 
 
 class _Normals(TorchDistribution, NormalsContract):
-    """Means and log standard deviations `[B, d]` of normal values; computes standard deviations on first use."""
+    """Normal values `[B, d]`: their means, log standard deviations and standard deviations."""
 
     mean: Tensor
     log_std: Tensor
-
-    @cached_property
-    def std(self) -> Tensor:
-        """Standard deviations `[B, d]`."""
-        return self.log_std.exp()
+    std: Tensor
 
     def divergence(self, other: Any) -> Tensor:
         # Factors are passed to operations, because a separate multiplication takes as long as two others.
@@ -55,11 +50,7 @@ class DiagGaussian(_Normals, DiagGaussianContract):
             self.log_std = log_std.clamp(-MAX_LOG_STD, MAX_LOG_STD)
         else:
             self.log_std = log_std.clamp(*clipping(log_std_min, log_std_max, -MAX_LOG_STD, MAX_LOG_STD))
-
-    @cached_property
-    def _log_norms(self) -> Tensor:
-        """Log σ + ½ log 2π, `[B, d]`."""
-        return self.log_std + _HALF_LOG_2PI
+        self.std = self.log_std.exp()
 
     def rsample(self) -> Tensor:
         """Draw `[B, d]` with reparameterisation: mean + std * noise."""
@@ -73,11 +64,11 @@ class DiagGaussian(_Normals, DiagGaussianContract):
         # Do not use the draw's noise: it differs from the sample by rounding, and the stored sample must score the
         # same.
         z = (actions - mean) / self.std
-        return -torch.addcmul(self._log_norms, z, z, value=0.5).sum(-1)
+        return -torch.addcmul(self.log_std, z, z, value=0.5).sum(-1) - _HALF_LOG_2PI * mean.shape[-1]
 
     def entropy(self) -> Tensor:
         """Return the entropy Σ (log σ + ½ log 2πe), `[B]`."""
-        return self._log_norms.sum(-1) + 0.5 * self.mean.shape[-1]
+        return self.log_std.sum(-1) + (0.5 + _HALF_LOG_2PI) * self.mean.shape[-1]
 
     def as_torch(self) -> distributions.Distribution:
         return distributions.Independent(distributions.Normal(self.mean, self.std, validate_args=False), 1)
@@ -99,9 +90,10 @@ class SquashedGaussian(_Normals, SquashedGaussianContract):
         log_std_max: float | None = None,
     ) -> None:
         super().__init__(inputs if isinstance(inputs, Tensor) else torch.as_tensor(inputs), model)
-        mean, log_std = to_float32_at_least(self.inputs).chunk(2, dim=-1)
+        mean, log_std = to_float32_at_least(self.inputs).chunk(2, -1)
         least, most = squashed_clipping(log_std_min, log_std_max)
         self.mean, self.log_std = mean.clamp(-MAX_SQUASHED_MEAN, MAX_SQUASHED_MEAN), log_std.clamp(least, most)
+        self.std = self.log_std.exp()
         ends = hashable_bound(low), hashable_bound(high)
         self.bounds = tensor_interval(*ends, mean.shape[-1], mean.dtype, mean.device)
 
