@@ -50,7 +50,7 @@ class Transformer:
         Args:
             rows: Inputs `[S * T, inputs]`.
             state: Memory `[S, units, slots, dim]` with the newest step last, and the number of steps in it `[S]`; empty
-                at the start of episodes.
+                at the start of episodes. Unused slots have no influence, but must not contain NaN.
             seq_lens: Lengths `[S]`; None if each row is a sequence, in which case most shapes are static.
             training: Whether to use the training window instead of the acting window.
             outputs_only: Whether only the outputs are needed.
@@ -65,23 +65,22 @@ class Transformer:
             sequences, length = tf.shape(seq_lens)[0], steps_of(rows, seq_lens)
         if not state:
             state = [tf.repeat(part[None], sequences, axis=0) for part in self.initial_state()]
-        memory, held = tf.cast(state[0], tf.float32), tf.cast(state[1], tf.int32)
+        memory, held = tf.stop_gradient(tf.cast(state[0], tf.float32)), tf.cast(state[1], tf.int32)
         x = self.input(rows)
         slots, window = self.slots, self.sizes.window(training)
         start, keys = slots - window, length + window
-        unused = tf.range(slots) < (slots - held)[:, None]  # [S, slots]
-        # Unused slots may contain NaN, so do not multiply them by zero.
-        memory = tf.where(unused[:, None, :, None], 0.0, tf.stop_gradient(memory))
+        unused = tf.range(slots + length) < (slots - held)[:, None]  # [S, slots + T]
         # The keys are the window's slots, then the steps. Step t sees the keys t, …, t + window, where the last key is
         # step t itself.
         later = tf.range(keys) - tf.range(length)[:, None]
-        hidden = (later < 0) | (later > window) | tf.pad(unused[:, start:], [[0, 0], [0, length]])[:, None]
+        hidden = (later < 0) | (later > window) | unused[:, None, start:]
         windows = []
         for index, unit in enumerate(self.units):
             steps = tf.reshape(x, [-1, length, self.sizes.attention_dim])
             seen = tf.concat([memory[:, index], steps], axis=1)
             windows.append(seen)
-            x = unit(x, unit.attention(seen[:, start:], hidden, self.table[start:], length))
+            # A slice from 0 on would cost a copy in the gradient.
+            x = unit(x, unit.attention(seen[:, start:] if start else seen, hidden, self.table[start:], length))
         if outputs_only:
             return x, []
         kept = tf.stop_gradient(tf.stack(windows, axis=1))
@@ -90,8 +89,8 @@ class Transformer:
         else:  # the slots up to the end of each sequence
             last, taken = seq_lens[:, None] + tf.range(slots), seq_lens
             kept = tf.gather(kept, tf.repeat(last[:, None], len(self.units), axis=1), axis=2, batch_dims=2)
-        held = tf.minimum(held + taken, slots)
-        return x, [tf.ensure_shape(kept, [None, len(self.units), slots, self.sizes.attention_dim]), held]
+        kept.set_shape([None, len(self.units), slots, self.sizes.attention_dim])  # a trace would forget it
+        return x, [kept, tf.minimum(held + taken, slots)]
 
 
 class Unit:
@@ -135,25 +134,26 @@ class Attention:
         """
         keys = length + len(table) - 1
         normal = self.norm(seen)
-        query = self._split(normal[:, keys - length :], self.query, length)
-        key, value = (self._split(normal, weight, keys) for weight in (self.key, self.value))
-        position = self._split(table[None], self.position, len(table))[:, 0]
+        query = self._project(normal[:, keys - length :], self.query, length)
+        content, rows = (_by_head(query + bias) for bias in (self.content_bias, self.position_bias))
+        key, value = (_by_head(self._project(normal, weight, keys)) for weight in (self.key, self.value))
+        position = tf.squeeze(_by_head(self._project(table[None], self.position, len(table))), 1)
         # Column c of a row stands for the distance window - c, and step t finds it at the key t + c. Padding each row
         # by T and reshaping to rows of K does this: it shifts each row one place further than the row before. Do not
         # broadcast batch axes in products: TensorFlow 2.21 with oneDNN then writes outside its memory.
-        rows = tf.reshape(query + self.position_bias[:, None, None], [self.heads, -1, self.head_dim])
+        rows = tf.reshape(rows, [self.heads, -1, self.head_dim])
         scores = tf.pad(tf.matmul(rows, position, transpose_b=True), [[0, 0], [0, 0], [0, length]])
         scores = tf.reshape(scores, [self.heads, -1, length * (keys + 1)])[..., : length * keys]
         scores = tf.reshape(scores, [self.heads, -1, length, keys])
-        scores += tf.matmul(query + self.content_bias[:, None, None], key, transpose_b=True)
+        scores += tf.matmul(content, key, transpose_b=True)
         weights = tf.nn.softmax(tf.where(hidden, scores.dtype.min, scores * self.head_dim**-0.5))
         found = tf.transpose(tf.matmul(weights, value), [1, 2, 0, 3])
         return tf.nn.relu(tf.matmul(tf.reshape(found, [-1, self.heads * self.head_dim]), self.output))
 
-    def _split(self, x: Any, weight: Any, length: Any) -> Any:
-        """Project `[S, K, dim]` and split it into `[heads, S, K, head_dim]`."""
+    def _project(self, x: Any, weight: Any, length: Any) -> Any:
+        """Project `[S, K, dim]` to `[S, K, heads, head_dim]`."""
         x = tf.matmul(tf.reshape(x, [-1, self.dim]), weight)
-        return tf.transpose(tf.reshape(x, [-1, length, self.heads, self.head_dim]), [2, 0, 1, 3])
+        return tf.reshape(x, [-1, length, self.heads, self.head_dim])
 
     def canonical(self) -> Names:
         """Yield the variables with their canonical names and axes; see `rlcatalog_tf.nn.Dense`."""
@@ -203,6 +203,11 @@ class LayerNorm:
         centred = x - tf.reduce_mean(x, axis=-1, keepdims=True)
         variance = tf.reduce_mean(tf.square(centred), axis=-1, keepdims=True)
         return centred * tf.math.rsqrt(variance + EPSILON) * self.weight + self.bias
+
+
+def _by_head(x: Any) -> Any:
+    """Reorder `[S, K, heads, head_dim]` to `[heads, S, K, head_dim]`."""
+    return tf.transpose(x, [2, 0, 1, 3])
 
 
 def _initial_matrix(rows: int, columns: int) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -44,7 +43,7 @@ class Transformer(nn.Module):
         # Constants, not weights: they move between devices with the model and are not saved.
         table = torch.from_numpy(distances(self.slots, sizes.attention_dim)).to(self.input.weight.dtype)
         self.register_buffer("table", table, persistent=False)
-        self.register_buffer("places", torch.arange(self.slots + 1)[:, None], persistent=False)
+        self.register_buffer("places", torch.arange(self.slots + 1), persistent=False)
 
     def initial_state(self) -> list[Tensor]:
         """Return the initial state of an episode: the memory `[units, slots, dim]` and the number of steps in it."""
@@ -60,7 +59,7 @@ class Transformer(nn.Module):
         Args:
             rows: Inputs `[S * T, inputs]`.
             state: Memory `[S, units, slots, dim]` with the newest step last, and the number of steps in it `[S]`; empty
-                at the start of episodes.
+                at the start of episodes. Unused slots have no influence, but must not contain NaN.
             seq_lens: Lengths `[S]`; None if each row is a sequence.
             training: Whether to use the training window instead of the acting window.
             outputs_only: Whether only the outputs are needed.
@@ -72,34 +71,32 @@ class Transformer(nn.Module):
         if not state:
             state = [part.expand(sequences, *part.shape) for part in self.initial_state()]
         x = self.input(rows)
-        memory, held = state[0].to(x.dtype), state[1].int()
+        memory, held = state[0].to(x.dtype).detach(), state[1].int()
         length = steps_of(rows.shape[0], sequences)
-        # The keys are the memory's slots, then the steps. At first the oldest slots are empty, [S, 1, slots + T, 1].
-        place = self.places if length == 1 else torch.arange(self.slots + length, device=x.device)[:, None]
-        empty = place < (self.slots - held).view(-1, 1, 1, 1)
-        # Empty slots may contain NaN, so do not multiply them by zero.
-        memory = torch.where(empty[:, :, : self.slots], 0.0, memory.detach())
+        # The keys are the memory's slots, then the steps. At first the oldest slots are empty, [S, 1, slots + T].
+        place = self.places if length == 1 else torch.arange(self.slots + length, device=x.device)
         start = self.slots - self.sizes.window(training)
-        hidden, table = _from(empty.squeeze(3), 2, start), _from(self.table, 0, start)
+        mask = _from(_mask(place >= (self.slots - held).view(-1, 1, 1), x), 2, start)
         if length > 1:
-            hidden = hidden | self._outside(place[start:, 0] - start, length)
+            mask = mask + _mask(self._inside(place[start:] - start, length), x)
+        table = _from(self.table, 0, start)
         inputs = []
         for index, unit in enumerate(self.units):
             keys = torch.cat([memory[:, index], x.view(sequences, length, x.shape[1])], dim=1)
             inputs.append(keys)
-            x = unit(x, _from(keys, 1, start), hidden, table)
+            x = unit(x, _from(keys, 1, start), mask, table)
         if outputs_only:
             return x, []
         kept = inputs[0][:, None] if len(inputs) == 1 else torch.stack(inputs, dim=1)
         return x, self._carried(kept.detach(), held, seq_lens)
 
-    def _outside(self, key: Tensor, length: int) -> Tensor:
-        """Return which of the window's slots and steps a step cannot see, `[T, window + T]`.
+    def _inside(self, key: Tensor, length: int) -> Tensor:
+        """Return which of the window's slots and steps a step sees, `[T, window + T]`.
 
         Step t sees the keys t, …, t + window, where the last key is step t itself.
         """
         later = key - key[:length, None]
-        return (later < 0) | (later > key.shape[0] - length)
+        return (later >= 0) & (later <= key.shape[0] - length)
 
     def _carried(self, inputs: Tensor, held: Tensor, seq_lens: Tensor | None) -> list[Tensor]:
         """Return the state after the sequences: the last slots before the end of each sequence.
@@ -130,9 +127,9 @@ class Unit(nn.Module):
         self.mlp = DenseStack(dim, sizes.mlp)
         self.mlp_gate = Gate(dim, bias)
 
-    def forward(self, x: Tensor, seen: Tensor, hidden: Tensor, table: Tensor) -> Tensor:
+    def forward(self, x: Tensor, seen: Tensor, mask: Tensor, table: Tensor) -> Tensor:
         """Map the unit's input to its output, both of shape `[S * T, dim]`; see `Attention` for the other arguments."""
-        x = self.attention_gate(x, self.attention(seen, hidden, table))
+        x = self.attention_gate(x, self.attention(seen, mask, table))
         return self.mlp_gate(x, self.mlp(self.norm(x)))  # type: ignore[no-any-return]
 
 
@@ -149,39 +146,41 @@ class Attention(nn.Module):
         self.norm = nn.LayerNorm(dim, EPSILON)
         self._scale = self.head_dim**-0.5
 
-    def forward(self, seen: Tensor, hidden: Tensor, table: Tensor) -> Tensor:
+    def forward(self, seen: Tensor, mask: Tensor, table: Tensor) -> Tensor:
         """Compute the attention for each step of the sequences.
 
         Args:
             seen: The window's slots, followed by the steps, `[S, K, dim]`.
-            hidden: Mask of the slots and steps that are hidden from each step, `[S, T, K]`.
+            mask: Added to the scores, `[S, T, K]`: 0 for the slots and steps that a step sees, -inf for the others.
             table: Sinusoids for the distances window, …, 0.
 
         Returns:
             `[S * T, dim]`.
         """
-        found = self._step(seen, hidden, table) if hidden.shape[1] == 1 else self._sequences(seen, hidden, table)
+        found = self._step(seen, mask, table) if mask.shape[1] == 1 else self._sequences(seen, mask, table)
         return F.linear(found, self.output).relu()
 
-    def _sequences(self, seen: Tensor, hidden: Tensor, table: Tensor) -> Tensor:
+    def _sequences(self, seen: Tensor, mask: Tensor, table: Tensor) -> Tensor:
         """Return the heads' concatenated outputs."""
         sequences, keys, _ = seen.shape
-        length = hidden.shape[1]
+        length = mask.shape[1]
         normal = self.norm(seen)
-        query = self._split(F.linear(normal[:, keys - length :], self.query))
+        query = F.linear(normal[:, keys - length :], self.query)
         key, value = map(self._split, F.linear(normal, torch.cat([self.key, self.value])).chunk(2, dim=2))
-        position = self._split(F.linear(table, self.position)[None])[:, 0]
+        position = self._split(F.linear(table, self.position)[None])
         # Column c of a row stands for the distance window - c, and step t finds it at the key t + c. Padding each row
         # by T and reshaping to rows of K does this: it shifts each row one place further than the row before.
-        rows = (query + self.position_bias[:, None, None]).reshape(self.heads, sequences * length, self.head_dim)
+        rows = self._split(query + self.position_bias.flatten()).reshape(self.heads, sequences * length, self.head_dim)
         scores = F.pad(rows @ position.transpose(1, 2), (0, length))
-        scores = scores.view(self.heads, sequences, -1)[..., : length * keys].view(-1, sequences, length, keys)
-        scores = (query + self.content_bias[:, None, None]) @ key.transpose(2, 3) + scores
-        weights = (scores * self._scale).masked_fill(hidden, -math.inf).softmax(dim=3)
-        found: Tensor = weights @ value
-        return found.permute(1, 2, 0, 3).reshape(sequences * length, -1)
+        scores = scores.view(key.shape[0], -1)[:, : length * keys].view(-1, length, keys)
+        scores = torch.baddbmm(scores, self._split(query + self.content_bias.flatten()), key.transpose(1, 2))
+        mask = mask if self.heads == 1 else mask.repeat(self.heads, 1, 1)
+        found: Tensor = torch.add(mask, scores, alpha=self._scale).softmax(dim=2) @ value
+        if self.heads == 1:
+            return found.flatten(0, 1)
+        return found.view(self.heads, -1, self.head_dim).transpose(0, 1).flatten(1)
 
-    def _step(self, seen: Tensor, hidden: Tensor, table: Tensor) -> Tensor:
+    def _step(self, seen: Tensor, mask: Tensor, table: Tensor) -> Tensor:
         """Compute the same result for one step per sequence, but sum in a different order.
 
         With only one query, transforming the query, (K n)·q = n·(Kᵀ q), is cheaper than projecting each step of the
@@ -200,15 +199,17 @@ class Attention(nn.Module):
             content, position = content.transpose(0, 1), position.transpose(0, 1)
         scale = self._scale
         scores = torch.baddbmm(position @ table.t(), content, normal.transpose(1, 2), beta=scale, alpha=scale)
-        found: Tensor = scores.masked_fill(hidden, -math.inf).softmax(dim=2) @ normal  # [S, heads, dim]
+        found: Tensor = (scores + mask).softmax(dim=2) @ normal  # [S, heads, dim]
         if self.heads == 1:
             return F.linear(found[:, 0], self.value)
         found = found.transpose(0, 1) @ self.value.view(split).transpose(1, 2)
         return found.transpose(0, 1).flatten(1)
 
     def _split(self, x: Tensor) -> Tensor:
-        """Turn `[S, K, heads * head_dim]` into `[heads, S, K, head_dim]`."""
-        return x.reshape(*x.shape[:2], self.heads, self.head_dim).permute(2, 0, 1, 3)
+        """Turn `[S, K, heads * head_dim]` into `[heads * S, K, head_dim]`."""
+        if self.heads == 1:
+            return x
+        return x.reshape(*x.shape[:2], self.heads, self.head_dim).permute(2, 0, 1, 3).flatten(0, 1)
 
 
 class Gate(nn.Module):
@@ -235,6 +236,11 @@ class Gate(nn.Module):
 def _from(x: Tensor, axis: int, start: int) -> Tensor:
     """Return `x` from the entry `start` onwards; for 0, the usual case, `x` itself, which saves making a view."""
     return x.narrow(axis, start, x.shape[axis] - start) if start else x
+
+
+def _mask(seen: Tensor, like: Tensor) -> Tensor:
+    """Return 0 for True and -inf for False: unlike `masked_fill`, adding it costs little, and nothing in training."""
+    return seen.to(like.dtype).log()
 
 
 def _matrix(rows: int, columns: int) -> nn.Parameter:
