@@ -46,8 +46,6 @@ class TFBackend:
         self._follow(dtype_of(model))
         #: Traced functions by (explore, masked); see `_runner`.
         self._traced: dict[tuple[bool | None, bool], Any] = {}
-        #: The memory that the last step returned, as arrays and as tensors.
-        self._last: tuple[Any, list[Any]] = (None, [])
         if unbuilt(model):  # tracing and training need the variables
             inputs, memory = self._example()
             self.step(inputs, memory, None, True)  # a distribution need not have a deterministic sample
@@ -93,9 +91,7 @@ class TFBackend:
             self._runner(explore, mask is not None)(*arguments)
             self.contract.check_sample(step[0], rows)
             self.contract.check_rows(logp, rows, "logp")
-        memory = tuple(to_float32_at_least(part).numpy() for part in returned)
-        self._last = (memory, returned)
-        return *step, memory
+        return *step, tuple(to_float32_at_least(part).numpy() for part in returned)
 
     def values(self, obs: Any, views: Mapping[str, Any], memory: tuple[Array, ...]) -> Any:
         """Return value estimates without creating a distribution: a tensor if `obs` is one, otherwise a NumPy array."""
@@ -118,9 +114,8 @@ class TFBackend:
         """Return the inputs and the memory in the form that a trace accepts."""
         if obs.dtype != self.dtype:
             obs = obs.astype(self.dtype) if isinstance(obs, np.ndarray) else tf.cast(obs, self.dtype)
-        arrays, tensors = self._last
-        states = tensors if memory is arrays else self._tensors(list(memory))
-        if not views:  # they are of the right dtype; `tf.nest` and `tf.cast` take as long as a small layer
+        states = [floats_as(tf.constant(part), self.floats) for part in memory]
+        if not views:  # `tf.nest` takes as long as a small layer
             return [tf.constant(obs), *states]
         return [*tf.nest.flatten(self._tensors({"obs": obs, **views})), *states]
 

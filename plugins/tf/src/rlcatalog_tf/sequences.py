@@ -34,7 +34,7 @@ class Padding:
             if len(lengths) == len(rows):
                 return None
             values = lengths.numpy()
-            length = padded_length(values, len(rows))
+            length = padded_length(values.tolist(), len(rows))
             return cls(lengths, length) if (values < length).any() else None
         return cls(lengths, tf.shape(rows)[0] // tf.maximum(tf.shape(lengths)[0], 1))
 
@@ -68,7 +68,7 @@ class Padding:
         return map_tensors(padded, lambda part: tf.gather(part, places))
 
     def _places(self, repeat: int) -> Any:
-        real = tf.sequence_mask(-(-self.lengths // repeat), -(-self.length // repeat))
+        real = tf.sequence_mask(self.lengths, self.length)[:, ::repeat]
         return tf.where(tf.reshape(real, [-1]))[:, 0]
 
 
