@@ -165,8 +165,8 @@ class ActionCodec:
         if self.counts is None:
             if math.isfinite(np.vdot(raw, raw)):
                 return
-        elif raw.dtype.kind in "iu" and (not raw.size or (raw.min() >= 0 and raw.max() < min(self.counts))):
-            return
+        elif raw.dtype.kind in "iu" and (not raw.size or raw.view(f"u{raw.itemsize}").max() < min(self.counts)):
+            return  # as unsigned integers, negative numbers are large
         wrong, expected = ~np.isfinite(raw), "finite numbers"
         if self.counts is not None:
             counts = np.array(self.counts, np.uint64)  # negative ones are caught before they could turn large

@@ -16,9 +16,10 @@ def lengths_of(batch: Mapping[str, Any], rows: int) -> Array:
     if (lengths := batch.get("seq_lens")) is None:
         return np.ones(rows, np.int32)
     array = np.asarray(lengths.detach().cpu() if hasattr(lengths, "detach") else lengths).astype(np.int32)
-    if array.sum() != rows or array.min(initial=1) < 1:
+    numbers = array.tolist()  # for a few numbers, Python is faster than NumPy
+    if sum(numbers) != rows or min(numbers, default=1) < 1:
         raise ModelContractError(
-            f"seq_lens: expected lengths of at least 1 that add up to {rows} rows, found {array.tolist()[:20]}."
+            f"seq_lens: expected lengths of at least 1 that add up to {rows} rows, found {numbers[:20]}."
         )
     return array
 
@@ -58,20 +59,20 @@ def views_of(policy: PolicyParts, batch: Mapping[str, Any]) -> dict[str, Any]:
     return {name: given[name] for name in names}
 
 
-def padded_length(lengths: Array, rows: int) -> int:
+def padded_length(lengths: Sequence[int], rows: int) -> int:
     """Return the padded length of sequences that occupy `rows` rows.
 
     Args:
-        lengths: Their lengths `[S]`.
+        lengths: Their lengths.
         rows: Number of rows, including padding.
 
     Raises:
         ModelContractError: The rows do not divide evenly, or a length is not between 1 and the padded length.
     """
     length, left = divmod(rows, max(len(lengths), 1))
-    if left or lengths.max(initial=0) > length or lengths.min(initial=1) < 1:
+    if left or max(lengths, default=0) > length or min(lengths, default=1) < 1:
         raise ModelContractError(
             f"seq_lens: expected lengths from 1 to {length}, as {rows} rows hold {len(lengths)} padded sequences, found"
-            f" {lengths.tolist()[:20]}."
+            f" {list(lengths[:20])}."
         )
     return length

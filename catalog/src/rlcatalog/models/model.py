@@ -144,7 +144,8 @@ class ModelV2:
         if isinstance(inputs["obs"], np.ndarray):
             inputs["obs"] = own.as_tensors(self, inputs["obs"])
         if not state:
-            state = [inputs[f"state_in_{i}"] for i in range(len(inputs)) if f"state_in_{i}" in inputs]
+            places = range(len(inputs)) if "state_in_0" in inputs else ()
+            state = [inputs[f"state_in_{i}"] for i in places if f"state_in_{i}" in inputs]
         if seq_lens is None:
             seq_lens = inputs.get("seq_lens")
         else:
@@ -164,8 +165,11 @@ class ModelV2:
                 inputs["obs_flat"] = flatten_structured(own.preprocessor, inputs["obs"], own.ops)
         elif "obs_flat" not in inputs:
             inputs["obs_flat"] = obs if own.is_vector else own.flat(obs)
-        with _NO_CONTEXT if type(self).context is ModelV2.context else self.context():
+        if type(self).context is ModelV2.context:
             result = own.run(self, inputs, state, seq_lens)
+        else:
+            with self.context():
+                result = own.run(self, inputs, state, seq_lens)
         if not (isinstance(result, _PAIR) and len(result) == 2):
             raise ModelContractError(
                 f"{name_method(self, 'forward')} must return a tuple (output, state), found {type(result).__name__}."

@@ -30,7 +30,7 @@ def take_step(
         mask: A checked mask, boolean `[B, m]`, or None.
         explore: See `Policy.act`.
     """
-    states, before = policy._states, None
+    states, before, steps = policy._states, None, None
     array = encoded
     if (tensors := not isinstance(encoded, np.ndarray)) and states.looks_back:
         array = to_array(encoded)
@@ -38,14 +38,15 @@ def take_step(
     views: Mapping[str, Any] = {}
     if states.carries:
         before = states.resume(array, state, prev_reward)
-        memory, views = before.memory, states.shown(before)
+        memory = before.memory
+        if states.looks_back:
+            views, steps = states.shown(before), before.history.t
     with policy._passing:
         try:
             raw, logp, value, inputs, new_memory = acting.act(encoded, views, memory, mask, explore)
         except BaseException as error:
             policy.contract.blame(error)
             raise
-    steps = before.history.t if before is not None and states.looks_back else None
     drawn = raw, logp, value, inputs
     if tensors:
         raw, mask = to_array(raw), to_array(mask)

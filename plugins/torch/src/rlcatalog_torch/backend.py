@@ -40,8 +40,6 @@ class TorchBackend:
         #: Whether the checks that need a backward pass have passed.
         self._examined = False
         self.has_value = policy.has_value
-        #: The memory that the last step returned, as arrays and as tensors on the device, which saves a copy.
-        self._last: tuple[Any, list[Tensor]] = (None, [])
         #: The lengths of the last step's sequences, all 1.
         self._lengths = torch.ones(0, dtype=torch.int32)
         self.device, self.on_cpu = torch.device("cpu"), True
@@ -130,19 +128,17 @@ class TorchBackend:
             self.model.eval()
         rows, array, given = len(obs), self.numpy, isinstance(obs, Tensor)
         inputs, states = self.inputs_of(obs, views, memory)
-        before = _versions(inputs) if given else {}
+        before = _versions(_counted(inputs)) if given else {}
         with torch.no_grad() if given else torch.inference_mode():  # so the results cannot be used in training
             allowed = None if mask is None else self.tensor(mask)
             sample, logp, value, dist_inputs, new_states = self.step(inputs, states, allowed, explore, rows)
             if given or views or inputs["obs"]._version or (states and self.on_cpu and any(map(_VERSION, states))):
-                self._check_untouched(before, _versions(inputs, states))
+                self._check_untouched(_counted(inputs, states), before)
             new_memory: tuple[Array, ...] = ()
             if states:
                 # A state from outside inference mode is an input or a weight, so keep a copy.
                 owned = [part if part.is_inference() else part.clone() for part in new_states]
                 new_memory = tuple(array(to_float32_at_least(part)) for part in owned)
-                if not self.on_cpu:
-                    self._last = (new_memory, new_states)
             raw = sample if given else array(sample)
             if raw.ndim != 2:
                 raw = raw.reshape(rows, self.width)
@@ -157,10 +153,10 @@ class TorchBackend:
         inputs, states = self.inputs_of(obs, views, memory)
         given = isinstance(obs, Tensor)
         with torch.no_grad() if given else torch.inference_mode():
-            before = _versions(inputs) if given else {}
+            before = _versions(_counted(inputs)) if given else {}
             lengths = self._single_steps(inputs["obs"], len(obs)) if memory else None
             self.model({**inputs, "values_only": True}, states, lengths)
-            self._check_untouched(before, _versions(inputs, states))
+            self._check_untouched(_counted(inputs, states), before)
             value = values_of(self.model, len(obs))
             return value if given else self.numpy(value)
 
@@ -180,10 +176,7 @@ class TorchBackend:
         inputs: dict[str, Any] = {"obs": self.tensor(obs, dtype), "is_training": False, "single_steps": True}
         for name, view in views.items():
             inputs[name] = self._tensors(view, dtype)
-        if not memory:
-            return inputs, []
-        arrays, tensors = self._last
-        return inputs, [self.tensor(part, dtype) for part in (tensors if memory is arrays else memory)]
+        return inputs, [self.tensor(part, dtype) for part in memory]
 
     def _single_steps(self, obs: Tensor, rows: int | None) -> Tensor:
         """Return the lengths of one-step sequences; reuse the last call's tensor if it fits."""
@@ -211,9 +204,10 @@ class TorchBackend:
         if padding is not None:
             flags["outputs_only"], repeats = True, self.policy.views.training
             input_dict = {name: padding.fill(x, repeats.get(name, 1)) for name, x in input_dict.items()}
-        before = _versions(input_dict, states)
+        counted = _counted(input_dict, states)
+        before = _versions(counted)
         outputs, _ = model({**input_dict, **flags}, states, lengths)
-        self._check_untouched(before, _versions(input_dict, states))
+        self._check_untouched(counted, before)
         places = input_dict["obs"].shape[0]
         if type(outputs) is not Tensor or outputs.shape != (places, self.outputs):
             self.contract.check_outputs(outputs, places)
@@ -236,13 +230,13 @@ class TorchBackend:
             self._examine(inputs, [term for term in (logp, uncertainty, value) if term is not None])
         return Evaluation(logp, uncertainty, kind, value, dist, kl)
 
-    def _check_untouched(self, before: Mapping[str, int], after: Mapping[str, int]) -> None:
+    def _check_untouched(self, inputs: Mapping[str, Tensor], before: Mapping[str, int]) -> None:
         """Check that a model has not written to an input, which may share memory with the caller's array.
 
         Raises:
             ModelContractError: The version of an input has increased; an input that is not in `before` started at 0.
         """
-        for name, version in after.items():
+        for name, version in _versions(inputs).items():
             if version != before.get(name, 0):
                 self.contract.refuse_written_input(name)
 
@@ -310,7 +304,6 @@ class TorchBackend:
         self.on_cpu = self.device.type == "cpu"
         self.numpy = torch.Tensor.numpy if self.on_cpu else _copied
         self.model.to(self.device)
-        self._last = (None, [])  # they are on the model's previous device
         self._lengths = self._lengths.to(self.device)
 
     def random_state(self) -> dict[str, Array]:
@@ -352,18 +345,23 @@ class TorchBackend:
         rows = len(batch["obs"])
         lengths = lengths_of(batch, rows)
         memory = memory_of(self.policy, batch, len(lengths))
-        padding = Padding(lengths, int(lengths.max(initial=0)), self.device)
+        padding = Padding(lengths, max(lengths.tolist(), default=0), self.device)
         return torch.from_numpy(lengths).to(self.device), padding, [self.tensor(part, dtype) for part in memory]
 
 
-def _versions(input_dict: Mapping[str, Any], states: Sequence[Tensor] = ()) -> dict[str, int]:
-    """Return the version of each of a model's input tensors by name, that is, the number of in-place writes."""
-    versions: dict[str, int] = {}
+def _versions(tensors: Mapping[str, Tensor]) -> dict[str, int]:
+    """Return the version of each tensor, that is, the number of in-place writes to its memory."""
+    return {name: tensor._version for name, tensor in tensors.items()}
+
+
+def _counted(input_dict: Mapping[str, Any], states: Sequence[Tensor] = ()) -> dict[str, Tensor]:
+    """Return a model's input tensors by name, except those without a version."""
+    counted: dict[str, Tensor] = {}
 
     def walk(name: str, value: Any) -> None:
         if isinstance(value, Tensor):
             if not value.is_inference():  # such a tensor has no version counter and does not share memory with an array
-                versions[name] = value._version
+                counted[name] = value
         elif isinstance(value, Mapping):
             for key, part in value.items():
                 walk(f"{name}[{key!r}]", part)
@@ -374,7 +372,7 @@ def _versions(input_dict: Mapping[str, Any], states: Sequence[Tensor] = ()) -> d
     walk("input_dict", input_dict)
     for i, state in enumerate(states):
         walk(f"state[{i}]", state)
-    return versions
+    return counted
 
 
 def leaves_of(tensors: Iterable[Tensor]) -> Iterator[Tensor]:

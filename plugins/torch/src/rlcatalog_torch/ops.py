@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-from contextlib import suppress
 from functools import lru_cache, reduce
 from typing import Any
 
@@ -79,10 +78,11 @@ def tensor_interval(low: Any, high: Any, size: int, dtype: torch.dtype, device: 
 def _array(x: Tensor) -> Any:
     if torch.compiler.is_compiling():
         return None
-    with suppress(RuntimeError):  # inside torch.func's transforms
+    try:
         x = x.detach().cpu()
         return (x.float() if x.dtype is torch.bfloat16 else x).numpy()
-    return None
+    except RuntimeError:  # inside torch.func's transforms
+        return None
 
 
 OPS = TensorOps(
@@ -94,7 +94,7 @@ OPS = TensorOps(
     array=_array,
     tensor=lambda value, like=None: torch.as_tensor(value, device=None if like is None else like.device),
     booleans=lambda value, like: torch.as_tensor(value, device=like.device).bool(),
-    is_array=lambda value: isinstance(value, Tensor | np.ndarray),
+    is_array=lambda value: isinstance(value, (Tensor, np.ndarray)),
     is_float=lambda x: x.is_floating_point(),
     is_half=lambda x: x.dtype in HALF,
     cast=lambda x, dtype: x.to(dtype),

@@ -24,7 +24,8 @@ class Padding:
     def __init__(self, lengths: np.ndarray[Any, Any], length: int, device: torch.device) -> None:
         self.lengths, self.length, self.device = lengths, length, device
         #: Whether there is any padding.
-        self.needed = bool((lengths < length).any())
+        self.needed = min(lengths.tolist(), default=length) < length
+        self._places: dict[int, Tensor] = {}
 
     @classmethod
     def of(cls, seq_lens: Any, rows: Tensor) -> Padding | None:
@@ -35,12 +36,14 @@ class Padding:
         """
         if sequences_of(seq_lens) == rows.shape[0] or rows.is_meta:
             return None
-        try:  # as a list: inside torch.func a tensor cannot become an array
-            lengths = np.asarray(seq_lens.tolist() if isinstance(seq_lens, Tensor) else seq_lens, np.int64)
+        try:  # inside torch.func, a tensor cannot become an array
+            lengths = seq_lens.tolist() if isinstance(seq_lens, Tensor) else [*seq_lens]
         except RuntimeError:  # inside torch.func of PyTorch 2.8
-            lengths = np.asarray([int(length) for length in seq_lens], np.int64)
-        padding = cls(lengths, padded_length(lengths, len(rows)), rows.device)
-        return padding if padding.needed else None
+            lengths = [int(length) for length in seq_lens]
+        length = padded_length(lengths, len(rows))
+        if min(lengths, default=length) == length:
+            return None
+        return cls(np.asarray(lengths, np.int64), length, rows.device)
 
     def fill(self, rows: Any, repeat: int = 1) -> Any:
         """Pad rows `[R, ...]`, or a structure of rows, to `[S * T, ...]`.
@@ -63,7 +66,7 @@ class Padding:
         if not self.needed:
             return rows
         padded = rows.new_zeros(len(self.lengths) * self.length, *rows.shape[1:])
-        return padded.index_copy(0, self._index(np.flatnonzero(self._mask(1))), rows)
+        return padded.index_copy(0, self._real(1), rows)
 
     def take(self, padded: Any, repeat: int = 1) -> Any:
         """Remove the padding: return the rows `[R, ...]` of padded rows, or of a structure.
@@ -74,12 +77,15 @@ class Padding:
         """
         if not self.needed:
             return padded
-        places = self._index(np.flatnonzero(self._mask(repeat)))
+        places = self._real(repeat)
         return map_tensors(padded, lambda part: part.index_select(0, places))
 
-    def _mask(self, repeat: int) -> np.ndarray[Any, Any]:
-        rows: np.ndarray[Any, Any] = -(-self.lengths // repeat)
-        return np.arange(-(-self.length // repeat)) < rows[:, None]
+    def _real(self, repeat: int) -> Tensor:
+        """Return the places of the rows among the padded rows."""
+        if repeat not in self._places:
+            mask = np.arange(-(-self.length // repeat)) < -(-self.lengths // repeat)[:, None]
+            self._places[repeat] = self._index(np.flatnonzero(mask))
+        return self._places[repeat]
 
     def _index(self, places: np.ndarray[Any, Any]) -> Tensor:
         return torch.from_numpy(places.reshape(-1).astype(np.int64)).to(self.device)
