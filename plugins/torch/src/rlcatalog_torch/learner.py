@@ -82,6 +82,10 @@ class Adam:
             weights, gradients, moments = zip(*group, strict=True)
             steps, firsts, seconds = zip(*moments, strict=True)
             torch._foreach_add_(steps, 1)
+            # As vectors, because the operator copies a gradient that is not contiguous, such as a convolution's.
+            weights, gradients, firsts, seconds = (
+                tuple(map(_vector, column)) for column in (weights, gradients, firsts, seconds)
+            )
             torch._fused_adam_(
                 weights, gradients, firsts, seconds, (), steps, lr=lr, beta1=self.beta1, beta2=self.beta2, eps=self.eps,
                 weight_decay=0.0, amsgrad=False, maximize=False,
@@ -116,6 +120,11 @@ class Adam:
                 return state
             self.set_state(weight, state.step.item(), first, state.second)
         return self.state[weight]
+
+
+def _vector(x: Tensor) -> Tensor:
+    """Return a tensor whose memory has no gaps in the order of its memory; a contiguous one unchanged."""
+    return x if x.is_contiguous() else x.as_strided((x.numel(),), (1,))
 
 
 def _check(weight: Tensor) -> None:
