@@ -6,6 +6,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import torch
+from gymnasium import spaces
+
+import rlcatalog
+from rlcatalog.errors import NonFiniteError
 
 pytestmark = pytest.mark.twins
 
@@ -94,6 +98,16 @@ def test_unused_slots_have_no_influence(framework, steps, build, run):
     # The control: a slot that is held matters.
     memory[2, :, 3, 0] += 1
     assert not np.allclose(run(model, X[:, :steps], [memory, held]).output[2], clean.output[2], atol=1e-3)
+
+
+@frameworks
+def test_nan_in_an_unused_slot_is_an_error_and_not_an_action(framework):
+    policy = rlcatalog.build(spaces.Box(-1, 1, (3,)), spaces.Discrete(2), {"use_attention": True}, framework)
+    state = policy.initial_state(3)
+    assert not state.memory[1].any()  # no slot is used yet
+    state.memory[0][1, 0, 0] = np.nan
+    with pytest.raises(NonFiniteError, match="row 1 of 3"):
+        policy.act(X[:, 0].clip(-1, 1), state)
 
 
 @frameworks
