@@ -165,11 +165,8 @@ class ModelV2:
                 inputs["obs_flat"] = flatten_structured(own.preprocessor, inputs["obs"], own.ops)
         elif "obs_flat" not in inputs:
             inputs["obs_flat"] = obs if own.is_vector else own.flat(obs)
-        if type(self).context is ModelV2.context:
+        with _NO_CONTEXT if type(self).context is ModelV2.context else self.context():
             result = own.run(self, inputs, state, seq_lens)
-        else:
-            with self.context():
-                result = own.run(self, inputs, state, seq_lens)
         if not (isinstance(result, _PAIR) and len(result) == 2):
             raise ModelContractError(
                 f"{name_method(self, 'forward')} must return a tuple (output, state), found {type(result).__name__}."

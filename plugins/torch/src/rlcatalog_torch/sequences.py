@@ -25,7 +25,6 @@ class Padding:
         self.lengths, self.length, self.device = lengths, length, device
         #: Whether there is any padding.
         self.needed = min(lengths.tolist(), default=length) < length
-        self._places: dict[int, Tensor] = {}
 
     @classmethod
     def of(cls, seq_lens: Any, rows: Tensor) -> Padding | None:
@@ -82,10 +81,8 @@ class Padding:
 
     def _real(self, repeat: int) -> Tensor:
         """Return the places of the rows among the padded rows."""
-        if repeat not in self._places:
-            mask = np.arange(-(-self.length // repeat)) < -(-self.lengths // repeat)[:, None]
-            self._places[repeat] = self._index(np.flatnonzero(mask))
-        return self._places[repeat]
+        mask = np.arange(-(-self.length // repeat)) < -(-self.lengths // repeat)[:, None]
+        return self._index(np.flatnonzero(mask))
 
     def _index(self, places: np.ndarray[Any, Any]) -> Tensor:
         return torch.from_numpy(places.reshape(-1).astype(np.int64)).to(self.device)
