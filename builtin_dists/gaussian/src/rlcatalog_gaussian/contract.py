@@ -82,8 +82,8 @@ class SquashedGaussianContract(NormalsContract):
     Raw actions lie within the bounds. `logp` is their true log density, including the Jacobian and the scale (RLlib
     omits the term `log((high - low) / 2)`). A stored action is scored by inverting the squashing; an action at a bound
     is scored as the nearest float32 inside the bounds. A tensor returned by `rsample` is scored from its normal value
-        instead: near the bounds, where floats are sparse, inverting would lose the gradient. The entropy has no closed
-            form; `entropy_estimate` also scores a sample from its normal value.
+    instead: near the bounds, where floats are sparse, inverting would lose the gradient. The entropy has no closed
+    form; `entropy_estimate` also scores a sample from its normal value.
 
     Args:
         inputs: `[B, 2d]`: means, then log standard deviations. Half-precision inputs are widened to float32.

@@ -13,8 +13,7 @@ space class takes precedence over one with a better rank.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from rlcatalog.errors import AmbiguousChoiceError, NoMatchError, reason, shown
 from rlcatalog.plugins import Component, Match, Rank, Request
@@ -33,8 +32,7 @@ KEYS = {
 Verdict = tuple[Component, Match]
 
 
-@dataclass(frozen=True)
-class Choice:
+class Choice(NamedTuple):
     """Component chosen for a slot, with the reason.
 
     Attributes:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn, cast
@@ -331,14 +330,17 @@ class Preprocessor:
             raise ObservationError(f"{self.info.path}: this list of observations cannot be stacked: {error}") from error
 
     def _checked(self, shape: Sequence[int]) -> tuple[int, ...]:
-        with suppress(TypeError, ValueError, OverflowError):
+        try:
             sizes = tuple(map(int, shape))
-            if sizes == tuple(shape) and min(sizes, default=0) >= 0:
-                return sizes
-        raise ModelContractError(
-            f"{type(self).__name__}._init_shape() must return a shape, found {shown(shape)}. A shape is a tuple of"
-            " integers >= 0."
-        )
+            valid = sizes == tuple(shape) and min(sizes, default=0) >= 0
+        except (TypeError, ValueError, OverflowError):
+            valid = False
+        if not valid:
+            raise ModelContractError(
+                f"{type(self).__name__}._init_shape() must return a shape, found {shown(shape)}. A shape is a tuple of"
+                " integers >= 0."
+            )
+        return sizes
 
     def _check_rows(self, batch: Any) -> None:
         """Check the observations of a batch if the check mode requires it."""

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from rlcatalog import provided
 from rlcatalog.errors import DeclarationError, shown
@@ -56,8 +56,7 @@ class Rank(IntEnum):
     SPECIFIC = 3
 
 
-@dataclass(frozen=True)
-class Match:
+class Match(NamedTuple):
     """A component's rank (None if it does not fit), and the reason.
 
     Example:

@@ -7,9 +7,10 @@ importing gymnasium.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
+
+import msgspec
 
 from rlcatalog.errors import UnsupportedSpaceError
 
@@ -38,8 +39,7 @@ KINDS = {
 }
 
 
-@dataclass(frozen=True, eq=False)
-class SpaceInfo:
+class SpaceInfo(msgspec.Struct, frozen=True, eq=False):
     """One node in a space's tree.
 
     Attributes:
@@ -62,15 +62,15 @@ class SpaceInfo:
     path: str
     shape: tuple[int, ...] | None = None
     dtype: str | None = None
-    low: Any = field(default=None, repr=False)
-    high: Any = field(default=None, repr=False)
+    low: Any = None
+    high: Any = None
     n: int | None = None
     start: Any = 0
-    nvec: Any = field(default=None, repr=False)
+    nvec: Any = None
     keys: tuple[str, ...] = ()
     children: tuple[SpaceInfo, ...] = ()
-    classes: tuple[str, ...] = field(default=(), repr=False)
-    space: Any = field(default=None, repr=False)
+    classes: tuple[str, ...] = ()
+    space: Any = None
 
     @classmethod
     def read(cls, space: Space, path: str = "obs") -> SpaceInfo:
@@ -163,7 +163,10 @@ class SpaceInfo:
         if not inner or not entries[key].keys:
             del entries[key]
         space = Dict([(name, child.space) for name, child in entries.items()])
-        return replace(self, keys=tuple(entries), children=tuple(entries.values()), space=space)
+        return msgspec.structs.replace(self, keys=tuple(entries), children=tuple(entries.values()), space=space)
+
+    def __repr__(self) -> str:
+        return f"SpaceInfo({self.path}: {self.describe()})"
 
     def walk(self) -> Iterator[SpaceInfo]:
         """Yield this node and all nodes below it, depth first, in the space's order."""

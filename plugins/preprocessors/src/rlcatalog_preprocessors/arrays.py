@@ -86,7 +86,8 @@ class ArrayPreprocessor(Preprocessor):
             self.refuse(f"{expected}: values that can be cast to {self._dtype}", obs)
         if array.shape != self.shape:
             self.refuse(f"{expected}: shape {self.shape}", obs)
-        if self._dtype.kind == "f":  # as stored; the bounds are rounded to the space's dtype too
+        if self._dtype.kind == "f" and array.dtype is not self._dtype:
+            # As stored; the bounds are rounded to the space's dtype too.
             with np.errstate(over="ignore"):
                 array = array.astype(self._dtype, copy=False)
         self.check_values(array, expected)
@@ -95,7 +96,7 @@ class ArrayPreprocessor(Preprocessor):
         """Raise an error unless the values are in the space; the shape and the kind have already been checked."""
         low, high = self.limits()
         inside = (array >= low) & (array <= high)  # false for NaN
-        if not inside.all():
+        if np.count_nonzero(inside) != inside.size:  # faster than all()
             index = tuple(int(i) for i in np.argwhere(~inside)[0])
             at = f" at [{', '.join(map(str, index))}]" if index else ""
             self.refuse(f"{expected}: values within [{low[index]}, {high[index]}]{at}", array[index])
