@@ -15,6 +15,7 @@ import rlcatalog
 from benchmarks import floors_fused, floors_models
 from benchmarks.harness import Case, Result, report
 from rlcatalog_torch import TorchModelV2
+from rlcatalog_torch.learner import Adam
 
 Array = np.ndarray[Any, Any]
 
@@ -208,7 +209,10 @@ def tensors(columns: Mapping[str, Array]) -> dict[str, Tensor]:
 
 
 def training() -> Iterator[Case]:
-    """A training step against the bare modules; of mixed lengths, against the batch padded to the longest."""
+    """A training step against the bare modules; of mixed lengths, against the batch padded to the longest.
+
+    The floor has PyTorch's Adam. Our side has the Adam of rlcatalog's learner, as in PPO, or also PyTorch's.
+    """
     for name, (space, config, _) in MODELS.items():
         sequences = space is VECTORS
         for kind, lengths in LENGTHS.items() if sequences else [("", np.ones(IMAGE_BATCH, np.int32))]:
@@ -216,15 +220,27 @@ def training() -> Iterator[Case]:
             net = net_of(name, policy.model.get_weights())
             state = some_state(policy, len(lengths)) if sequences else ()
             columns = {"obs": some_obs(space, lengths.sum()), **some_columns(lengths.sum())}
-            mine = our_training(policy, columns, lengths if sequences else None, state)
             theirs = floor_training(net, tensors(padded(columns, lengths) if sequences else columns), state)
-            same_training(mine, theirs, policy.model.parameters(), net.parameters())
             rows = f"{SEQUENCES} sequences, {kind} lengths" if sequences else str(IMAGE_BATCH)
-            yield Case(f"training step, {name}, torch", mine, theirs, 1.05, rows)
+            given = policy, columns, lengths if sequences else None, state
+            for label, adam, budget in (("", our_adam, 1.05), (", with PyTorch's Adam", floors_models.adam, None)):
+                mine = our_training(*given, adam)
+                same_training(mine, theirs, policy.model.parameters(), net.parameters())
+                yield Case(f"training step, {name}, torch{label}", mine, theirs, budget, rows)
+
+
+def our_adam(parameters: Sequence[nn.Parameter]) -> floors_models.Optimizer:
+    """Return the Adam of rlcatalog's learner."""
+    optimizer = Adam(parameters)
+    return optimizer.zero_grad, partial(optimizer.step, floors_models.LEARNING_RATE)
 
 
 def our_training(
-    policy: Any, columns: Mapping[str, Array], lengths: Array | None, state: tuple[Array, ...]
+    policy: Any,
+    columns: Mapping[str, Array],
+    lengths: Array | None,
+    state: tuple[Array, ...],
+    adam: Callable[[Sequence[nn.Parameter]], floors_models.Optimizer],
 ) -> Callable[[], Tensor]:
     """Return a training step of a policy. The batch is checked once, as a learner checks what it reads repeatedly."""
     batch = tensors(columns)
@@ -238,14 +254,15 @@ def our_training(
         found = policy.evaluate(given, check=False)
         return found.logp, found.entropy, found.value
 
-    return floors_models.training_step(list(policy.model.parameters()), evaluate, batch)
+    return floors_models.training_step(evaluate, batch, *adam(list(policy.model.parameters())))
 
 
 def floor_training(net: Any, batch: Mapping[str, Tensor], state: tuple[Array, ...]) -> Callable[[], Tensor]:
     """Return a training step of bare modules."""
     parameters = [p for p in net.parameters() if p.requires_grad]
     memory = list(map(torch.from_numpy, state))
-    return floors_models.training_step(parameters, lambda: floors_models.evaluated(net, batch, memory), batch)
+    evaluate = lambda: floors_models.evaluated(net, batch, memory)  # noqa: E731
+    return floors_models.training_step(evaluate, batch, *floors_models.adam(parameters))
 
 
 def same_training(

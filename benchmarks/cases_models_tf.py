@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -26,7 +27,9 @@ from benchmarks.cases_models import (
     some_obs,
     some_state,
 )  # fmt: skip
+from benchmarks.floors_models import LEARNING_RATE
 from benchmarks.harness import Case, Result, report
+from rlcatalog_tf.learner import Adam
 
 Array = np.ndarray[Any, Any]
 Step = Callable[[], Any]
@@ -48,25 +51,32 @@ def acting() -> Iterator[Case]:
 
 
 def training() -> Iterator[Case]:
-    """A traced training step against a hand-traced one; of mixed lengths, against the batch padded to the longest."""
+    """A traced training step against a hand-traced one; of mixed lengths, against the batch padded to the longest.
+
+    The floor has Keras's Adam. Our side has the Adam of rlcatalog's learner, as in PPO, or also Keras's.
+    """
     for name, (space, config, _) in MODELS.items():
         sequences = space is VECTORS
         for kind, lengths in LENGTHS.items() if sequences else [("", np.ones(IMAGE_BATCH, np.int32))]:
             policy = rlcatalog.build(space, gym.spaces.Discrete(ACTIONS), config, "tf")
             state = some_state(policy, len(lengths)) if sequences else ()
             columns = {"obs": some_obs(space, lengths.sum()), **some_columns(lengths.sum())}
-            mine = our_training(policy, columns, lengths if sequences else None, state)
             net = FLOORS[name](policy.model.get_weights())
             batch = padded(columns, lengths) if sequences else columns
             evaluate = lambda batch, net=net: floors_models_tf.evaluated(net, batch)  # noqa: E731
-            theirs = floors_models_tf.training_step(net.variables, evaluate, {**batch, "state": state})
-            same_training(mine, theirs)
+            theirs = floors_models_tf.training_step(
+                net.variables, evaluate, {**batch, "state": state}, keras.optimizers.Adam(LEARNING_RATE)
+            )
             rows = f"{SEQUENCES} sequences, {kind} lengths" if sequences else str(IMAGE_BATCH)
-            yield Case(f"training step, {name}, TensorFlow", mine[0], theirs[0], 1.05, rows)
+            given = policy, columns, lengths if sequences else None, state
+            for label, adam, budget in (("", Adam, 1.05), (", with Keras's Adam", keras.optimizers.Adam, None)):
+                mine = our_training(*given, adam(LEARNING_RATE))
+                same_training(mine, theirs)
+                yield Case(f"training step, {name}, TensorFlow{label}", mine[0], theirs[0], budget, rows)
 
 
 def our_training(
-    policy: Any, columns: Mapping[str, Array], lengths: Array | None, state: tuple[Array, ...]
+    policy: Any, columns: Mapping[str, Array], lengths: Array | None, state: tuple[Array, ...], optimizer: Any
 ) -> tuple[Step, Step]:
     """Return a traced training step of a policy."""
 
@@ -77,7 +87,7 @@ def our_training(
     batch: dict[str, Any] = {**columns, "state": state}
     if lengths is not None:
         batch["seq_lens"] = lengths
-    return floors_models_tf.training_step(policy.model.trainable_variables(), evaluate, batch)
+    return floors_models_tf.training_step(policy.model.trainable_variables(), evaluate, batch, optimizer)
 
 
 def same_training(mine: tuple[Step, Step], theirs: tuple[Step, Step]) -> None:

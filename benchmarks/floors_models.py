@@ -21,7 +21,12 @@ from benchmarks.floors import Act, torch_draw
 Array = np.ndarray[Any, Any]
 Batch = Mapping[str, Tensor]
 
+#: How an optimiser clears the gradients, and how it updates the weights.
+Optimizer = tuple[Callable[[], object], Callable[[], object]]
+
 CLIP, VALUE_WEIGHT, ENTROPY_WEIGHT = 0.2, 0.5, 0.01
+#: So small that the weights, and with them the time of a step, stay the same.
+LEARNING_RATE = 1e-9
 
 
 class VisionFloor(nn.Module):
@@ -231,19 +236,24 @@ def evaluated(net: Any, batch: Batch, state: Sequence[Tensor]) -> tuple[Tensor, 
 
 
 def training_step(
-    parameters: Sequence[nn.Parameter], evaluate: Callable[[], tuple[Tensor, Tensor, Tensor]], batch: Batch
+    evaluate: Callable[[], tuple[Tensor, Tensor, Tensor]],
+    batch: Batch,
+    clear: Callable[[], object],
+    update: Callable[[], object],
 ) -> Callable[[], Tensor]:
-    """Return a training step: forward, loss, backward, Adam.
-
-    The learning rate is so small that the weights, and with them the time a step takes, stay what they are.
-    """
-    optimizer = torch.optim.Adam(parameters, lr=1e-9, fused=True)
+    """Return a training step: forward, loss, backward, and the optimiser's `clear` (before backward) and `update`."""
 
     def step() -> Tensor:
         loss = ppo_loss(*evaluate(), batch)
-        optimizer.zero_grad()
+        clear()
         loss.backward()
-        optimizer.step()
+        update()
         return loss.detach()
 
     return step
+
+
+def adam(parameters: Sequence[nn.Parameter]) -> Optimizer:
+    """Return PyTorch's Adam."""
+    optimizer = torch.optim.Adam(parameters, lr=LEARNING_RATE, fused=True)
+    return optimizer.zero_grad, optimizer.step

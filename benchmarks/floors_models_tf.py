@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 
@@ -263,13 +262,9 @@ def evaluated(net: Any, batch: Mapping[str, Any]) -> tuple[Any, Any, Any]:
 
 
 def training_step(
-    variables: Sequence[Any], evaluate: Callable[[Any], tuple[Any, Any, Any]], batch: Mapping[str, Any]
+    variables: Sequence[Any], evaluate: Callable[[Any], tuple[Any, Any, Any]], batch: Mapping[str, Any], optimizer: Any
 ) -> tuple[Callable[[], Any], Callable[[], Any]]:
-    """Return a traced training step on a batch (forward, loss, backward, Adam), and its gradients' squared norm.
-
-    The learning rate is so small that the weights, and with them the time a step takes, stay what they are.
-    """
-    optimizer = keras.optimizers.Adam(learning_rate=1e-9)
+    """Return a traced training step on a batch: forward, loss, backward, optimiser; and its gradients' squared norm."""
     optimizer.build(list(variables))
     batch = tf.nest.map_structure(tf.constant, dict(batch))
     signature = tf.nest.map_structure(lambda x: tf.TensorSpec([None, *x.shape[1:]], x.dtype), batch)

@@ -89,7 +89,7 @@ def placed(columns: dict[str, Any], device: str) -> dict[str, Any]:
 
 
 def _torch_training(policy: Any, columns: dict[str, Any]) -> Step:
-    from benchmarks.floors_models import training_step
+    from benchmarks.floors_models import adam, training_step
 
     batch = placed(columns, policy.device)
 
@@ -97,13 +97,15 @@ def _torch_training(policy: Any, columns: dict[str, Any]) -> Step:
         found = policy.evaluate(batch)
         return found.logp, found.entropy, found.value
 
-    step = training_step(list(policy.model.parameters()), evaluate, batch)
+    step = training_step(evaluate, batch, *adam(list(policy.model.parameters())))
     return lambda: step().item()
 
 
 def _tf_training(policy: Any, columns: dict[str, Any]) -> Step:
+    import keras
     import tensorflow as tf
 
+    from benchmarks.floors_models import LEARNING_RATE
     from benchmarks.floors_models_tf import training_step
 
     def evaluate(batch: Any) -> tuple[Any, Any, Any]:
@@ -111,7 +113,8 @@ def _tf_training(policy: Any, columns: dict[str, Any]) -> Step:
         return found.logp, found.entropy, found.value
 
     with tf.device(policy.device):
-        return training_step(policy.model.trainable_variables(), evaluate, {"state": (), **columns})[0]
+        adam = keras.optimizers.Adam(LEARNING_RATE)
+        return training_step(policy.model.trainable_variables(), evaluate, {"state": (), **columns}, adam)[0]
 
 
 def seconds_per_call(step: Step, seconds: float) -> float:
