@@ -82,7 +82,7 @@ class Dirichlet(DirichletContract, _Shares):
         """Draw `[B, rows * n]`, with gradients."""
         # Shares of Gamma values, as logs: Gamma(a) is Gamma(a + 1) * U^(1/a), which may underflow.
         concentration = self.concentration
-        exponential = -tf.math.log1p(-draw_uniform(tf.shape(concentration), concentration.dtype))
+        exponential = -tf.math.log(draw_uniform(tf.shape(concentration), concentration.dtype))
         logs = tf.math.log(draw_gamma(concentration + 1)) - exponential / concentration
         return tf.reshape(tf.nn.softmax(logs), tf.shape(self.inputs))
 

@@ -39,12 +39,10 @@ class Categorical(contract.CategoricalContract):
         return tf.maximum(tf.nn.log_softmax(self.inputs), self.inputs.dtype.min)
 
     def sample(self) -> Any:
-        """Sample values, int64 `[B]`, with the Gumbel-max trick."""
-        # Normalised logits, because with a large common offset the noise would be lost to rounding.
-        uniform = draw_uniform(tf.shape(self.inputs), self.inputs.dtype)
-        # log1p(-u) with u in [0, 1) is finite; the tiny floor avoids log 0.
-        exponential = tf.maximum(-tf.math.log1p(-uniform), tf.cast(1e-7, self.inputs.dtype))
-        self.last_sample = tf.argmax(self.log_probs - tf.math.log(exponential), axis=-1)
+        """Sample values, int64 `[B]`."""
+        # The argmin of exponential variables, which are minus the logs of uniform numbers, divided by their rates.
+        probs = tf.exp(to_float32_at_least(self.log_probs))
+        self.last_sample = tf.argmax(tf.math.log(draw_uniform(tf.shape(probs), probs.dtype)) / probs, axis=-1)
         return self.last_sample
 
     def deterministic_sample(self) -> Any:
@@ -54,7 +52,7 @@ class Categorical(contract.CategoricalContract):
 
     def logp(self, actions: Any) -> Any:
         """Return the log probability `[B]` of values with shape `[B]` or `[B, 1]`."""
-        index = tf.reshape(tf.cast(actions, tf.int64), [-1])
+        index = actions if actions is self.last_sample else tf.reshape(tf.cast(actions, tf.int64), [-1])
         return tf.gather(self.log_probs, index, batch_dims=1)
 
     def entropy(self) -> Any:
@@ -172,7 +170,7 @@ class Bernoulli(contract.BernoulliContract):
 
     def sample(self) -> Any:
         """Sample int64 `[B, n]`."""
-        # Uniform in [0, 1): never below 0, always below 1. Half precision would be too coarse.
+        # Uniform in (0, 1): never below 0, always below 1. Half precision would be too coarse.
         uniform = draw_uniform(tf.shape(self._p))
         self.last_sample = tf.cast(uniform < tf.cast(self._p, tf.float32), tf.int64)
         return self.last_sample
@@ -228,8 +226,7 @@ class GumbelSoftmax(contract.GumbelSoftmaxContract):
             straight_through: Return exact one-hot vectors instead, with the gradient of the relaxed ones.
         """
         uniform = draw_uniform(tf.shape(self.log_probs), self.log_probs.dtype)
-        # log1p(-u) with u in [0, 1) is finite; the tiny floor avoids log 0.
-        noise = tf.math.log(tf.maximum(-tf.math.log1p(-uniform), 1e-7))
+        noise = tf.math.log(-tf.math.log(uniform))
         soft = tf.cast(tf.nn.softmax((self.log_probs - noise) / self.temperature), self.inputs.dtype)
         if not straight_through:
             return soft

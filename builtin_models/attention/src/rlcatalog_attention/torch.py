@@ -76,7 +76,7 @@ class Transformer(nn.Module):
         # The keys are the memory's slots, then the steps. At first the oldest slots are empty, [S, 1, slots + T].
         place = self.places if length == 1 else torch.arange(self.slots + length, device=x.device)
         start = self.slots - self.sizes.window(training)
-        mask = _from(_mask(place >= (self.slots - held).view(-1, 1, 1), x), 2, start)
+        mask = _from(_mask(held.view(-1, 1, 1) + place >= self.slots, x), 2, start)
         if length > 1:
             mask = mask + _mask(self._inside(place[start:] - start, length), x)
         table = _from(self.table, 0, start)
@@ -123,7 +123,7 @@ class Unit(nn.Module):
         dim, bias = sizes.attention_dim, sizes.attention_init_gru_gate_bias
         self.attention = Attention(sizes)
         self.attention_gate = Gate(dim, bias)
-        self.norm = nn.LayerNorm(dim, EPSILON)
+        self.norm = LayerNorm(dim, EPSILON)
         self.mlp = DenseStack(dim, sizes.mlp)
         self.mlp_gate = Gate(dim, bias)
 
@@ -143,7 +143,7 @@ class Attention(nn.Module):
         self.query, self.key, self.value, self.position = (_matrix(inner, dim) for _ in range(4))
         self.output = _matrix(dim, inner)
         self.content_bias, self.position_bias = (_matrix(self.heads, self.head_dim) for _ in range(2))
-        self.norm = nn.LayerNorm(dim, EPSILON)
+        self.norm = LayerNorm(dim, EPSILON)
         self._scale = self.head_dim**-0.5
 
     def forward(self, seen: Tensor, mask: Tensor, table: Tensor) -> Tensor:
@@ -212,6 +212,14 @@ class Attention(nn.Module):
         return x.reshape(*x.shape[:2], self.heads, self.head_dim).permute(2, 0, 1, 3).flatten(0, 1)
 
 
+class LayerNorm(nn.LayerNorm):
+    """Layer normalisation with less Python overhead than nn.LayerNorm for small batches."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Normalise the last axis."""
+        return torch.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
+
+
 class Gate(nn.Module):
     """GRU-style gate that combines the stream x with a sublayer's output y.
 
@@ -227,7 +235,7 @@ class Gate(nn.Module):
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         """Combine two tensors `[B, dim]` into one."""
-        gates, candidate = torch.split(F.linear(y, self.w), self.sizes, dim=1)
+        gates, candidate = F.linear(y, self.w).split_with_sizes(self.sizes, 1)
         r, z = torch.addmm(gates, x, self.u.t()).chunk(2, dim=1)
         candidate = torch.addmm(candidate, r.sigmoid() * x, self.u_candidate.t()).tanh()
         return torch.lerp(x, candidate, (z - self.bias).sigmoid())

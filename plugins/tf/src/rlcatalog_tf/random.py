@@ -23,23 +23,26 @@ _CURRENT: ContextVar[Any] = ContextVar("generator", default=tf.random)
 
 
 def draw_uniform(shape: Any, dtype: Any = tf.float32) -> Any:
-    """Draw uniform numbers from [0, 1).
+    """Draw uniform numbers from the open interval (0, 1).
 
     Args:
         shape: Shape of the result, as a sequence of numbers or as a tensor.
         dtype: Dtype of the result.
     """
     generator = _CURRENT.get()
+    digits = _DIGITS[tf.as_dtype(dtype)]
+    step = tf.constant(0.5**digits, dtype)
+    if generator is tf.random:
+        return tf.maximum(generator.uniform(shape, dtype=dtype), step)
     if not isinstance(generator, tf.random.Generator):
         return generator.uniform(shape, dtype=dtype)
     # One operation, because `generator.uniform` runs ten, which would slow acting down.
-    digits = _DIGITS[tf.as_dtype(dtype)]
     whole = tf.int32 if digits < 31 else tf.int64
     drawn = tf.raw_ops.StatefulUniformInt(
         resource=generator.state.handle, algorithm=tf.constant(_PHILOX, tf.int64), shape=shape,
-        minval=tf.constant(0, whole), maxval=tf.constant(2**digits, whole),
+        minval=tf.constant(1, whole), maxval=tf.constant(2**digits, whole),
     )  # fmt: skip
-    return tf.cast(drawn, dtype) * tf.constant(0.5**digits, dtype)
+    return tf.cast(drawn, dtype) * step
 
 
 def draw_normal(shape: Any, dtype: Any = tf.float32) -> Any:
