@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import builtins
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from types import CodeType, FunctionType
 from typing import Any, NoReturn
 
 import numpy as np
@@ -12,6 +15,9 @@ from rlcatalog.frameworks import TensorOps
 from rlcatalog.observations import Array, Leaf, Preprocessor, Writer
 from rlcatalog.spaces import OneOfValues
 from rlcatalog_preprocessors.arrays import as_array
+
+#: Number of children that are written by one function.
+_LONGEST = 64
 
 
 class Flattening(Preprocessor):
@@ -150,38 +156,51 @@ class OneOfPreprocessor(Preprocessor):
 
 
 def _in_line(codec: Flattening, method: str, start: int) -> Writer:
-    """Return the writer for nested Dicts and Tuples: a single function with one line for each look-up, check and call.
+    """Return the writer for a Dict or Tuple: functions with one line for each look-up and call, without loops.
 
-    Functions that are nested like the space and loop over their children take a third longer: Python specialises each
-        line for the function that it calls, and in a loop, this function changes every time. The source consists only
-        of numbers and of names defined here; the keys and the children's writers are its globals.
+    Loops over the children take a third longer: Python specialises each line for the function that it calls, and in a
+    loop, this function changes every time.
 
     Args:
         codec: The codec of the Dict or Tuple.
-        method: `"writer"` or `"batch_writer"`: the method to call on codecs that are neither Dicts nor Tuples.
+        method: `"writer"` or `"batch_writer"`: the method to call on the children.
         start: Index of its first value in the flat vector.
     """
-    lines, names = ["def write(v0, out):"], {"__name__": __name__, "refuse": _refuse}
-    count = itertools.count(1)
+    lines = [(key, getattr(child, method)(start + at))
+             for (key, _), (child, at) in zip(codec.side_by_side(), codec._placed, strict=True)]  # fmt: skip
+    wrong = f"len(values) != {len(lines)}"  # together with the look-up of each key: equal keys
+    if codec.in_order:
+        wrong = f"type(values) is not tuple and not isinstance(values, (tuple, list)) or {wrong}"
+    runs = [_run(lines[:_LONGEST], f"if {wrong}: refuse(values, {len(lines)})")]
+    if len(lines) <= _LONGEST:
+        return runs[0]
+    runs += [_run(lines[first : first + _LONGEST]) for first in range(_LONGEST, len(lines), _LONGEST)]
 
-    def add(codec: Flattening, values: str, start: int) -> None:
-        check = f"len({values}) != {len(codec.children)}"  # together with the look-up of each key below: equal keys
-        if codec.in_order:
-            check = f"type({values}) is not tuple and not isinstance({values}, (tuple, list)) or {check}"
-        lines.append(f"    if {check}: refuse({values}, {len(codec.children)})")
-        for (key, _), (child, at) in zip(codec.side_by_side(), codec._placed, strict=True):
-            n = next(count)
-            names[f"k{n}"] = key
-            if getattr(type(child), method) is getattr(Flattening, method):
-                lines.append(f"    v{n} = {values}[k{n}]")
-                add(child, f"v{n}", start + at)  # type: ignore[arg-type]
-            else:
-                names[f"write{n}"] = getattr(child, method)(start + at)
-                lines.append(f"    write{n}({values}[k{n}], out)")
+    def write(values: Any, out: Array) -> None:
+        for run in runs:
+            run(values, out)
 
-    add(codec, "v0", start)
-    exec("\n".join(lines), names)
-    return names["write"]  # type: ignore[return-value]
+    return write
+
+
+def _run(lines: Sequence[tuple[str | int, Writer]], check: str = "pass") -> Writer:
+    """Return a function that checks the values, and then calls each child's writer with the value at its key."""
+    names: dict[str, Any] = {"__name__": __name__, "__builtins__": builtins, "refuse": _refuse}
+    for n, (key, write) in enumerate(lines):
+        names[f"key{n}"], names[f"write{n}"] = key, write
+    return FunctionType(_code(check, len(lines)).replace(), names)  # a copy: it is the code that Python specialises
+
+
+@lru_cache(maxsize=256)
+def _code(check: str, count: int) -> CodeType:
+    """Return the code for a check and `count` children. Compiling takes long, so Dicts of the same size share it.
+
+    The source consists only of numbers and of names that are defined here.
+    """
+    calls = "".join(f"    write{n}(values[key{n}], out)\n" for n in range(count))
+    names: dict[str, Any] = {}
+    exec(f"def write(values, out):\n    {check}\n{calls}", names)
+    return names["write"].__code__  # type: ignore[no-any-return]
 
 
 def _refuse(values: Any, count: int) -> NoReturn:
