@@ -25,7 +25,7 @@ def planned(request: Request) -> Plan | None:
     if request.encoded_shape is None:
         raise unencoded(request.obs.describe())
     catalog = request.catalog or default_catalog()
-    request = replace(request, catalog=catalog)
+    request = request.replace(catalog=catalog)
     if (preprocessor := request.preprocessor) is None:
         try:
             preprocessor = catalog.preprocessor_for(request.obs, request.config, check="never")

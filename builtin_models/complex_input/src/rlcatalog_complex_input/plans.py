@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -96,7 +96,7 @@ def plan(preprocessor: Preprocessor, request: Request, obs_space: Any = None) ->
             f"input_nets: {unknown[0]!r} is not a part of the observation.{nearest(unknown[0], paths)} Parts:"
             f" {', '.join(paths)}."
         )
-    inner = replace(request, config={**request.config, **_OUTER}, num_outputs=None, trunk_width=None)
+    inner = request.replace(config={**request.config, **_OUTER}, num_outputs=None, trunk_width=None)
     nets = []
     for (part, codec, limits), space in zip(finder.leaves, spaces, strict=True):
         if part.hot is not None and not isinstance(space, Box):  # integers, which this model encodes as one-hots
@@ -105,7 +105,7 @@ def plan(preprocessor: Preprocessor, request: Request, obs_space: Any = None) ->
             space = codec.processed_space(*limits)
         # A Dict or Tuple whose preprocessor returns one array is treated as that array.
         info = codec.info if not codec.info.is_composite else SpaceInfo.read(space, codec.info.path)
-        asked = replace(inner, obs=info, encoded_shape=part.shape, preprocessor=codec)
+        asked = inner.replace(obs=info, encoded_shape=part.shape, preprocessor=codec)
         nets.append(Net(part, _find(asked, names.get(part.path), list(names)), asked, space))
     return Plan(tuple(parts), tuple(nets))
 

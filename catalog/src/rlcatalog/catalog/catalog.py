@@ -6,7 +6,6 @@ import importlib
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rlcatalog import choice
@@ -318,7 +317,7 @@ class Catalog:
         Raises:
             NoMatchError: No installed model fits.
         """
-        return self.slots.trunk(replace(request, catalog=self), name)
+        return self.slots.trunk(request.replace(catalog=self), name)
 
     # parts.py looks up and creates single parts.
     preprocessor_for = parts.preprocessor_for

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from operator import is_
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -65,12 +64,12 @@ def find_resolution(
             f"{seen.path}: {seen.describe()} has no values, so a model would have no input. Add a value to the"
             " observation, such as a constant (gymnasium.wrappers.TransformObservation)."
         )
-    request = replace(request, encoded_shape=preprocessor.shape, preprocessor=_seen_by_models(preprocessor))
+    request = request.replace(encoded_shape=preprocessor.shape, preprocessor=_seen_by_models(preprocessor))
     # The action distribution, which determines the number of model outputs.
     dists = plan_dists(slots, request, dist_names, pins)
     if not dists.size:
         raise action.without_values(dists.component.name)
-    request = replace(request, num_outputs=dists.size)
+    request = request.replace(num_outputs=dists.size)
     # Trunk, memory and head. A config with contradictory shapes fails here, before a framework is imported.
     parts, unclaimed = slots.model(request, custom_model, pins)
     with collect_trunks() as inner:

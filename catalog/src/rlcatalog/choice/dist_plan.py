@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rlcatalog.actions.distribution import bind
@@ -129,7 +129,7 @@ def _plan(
         return DistPlan(info, choice, _size(component, info, request.config, inner.size), (inner,), place)
     if not spec.composite:
         return DistPlan(info, choice, _size(component, info, request.config), (), place)
-    children = tuple(_plan(slots, replace(request, action=child), names, repeated) for child in info.children)
+    children = tuple(_plan(slots, request.replace(action=child), names, repeated) for child in info.children)
     size = sum(child.size for child in children)
     for cls in component.objects.values():  # a class of the running program may need more than its children do
         if "required_model_output_shape" in vars(cls):

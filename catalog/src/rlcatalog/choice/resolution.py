@@ -240,7 +240,7 @@ def model_stages(
         described = [Stage("output", (outputs,) if outputs is not None else None)]
         if getattr(part.declaration, "describe", None) is not None:
             asked = request if unclaimed is None or slot == "head" else unclaimed.request(request)
-            described = part.ask("describe", replace(asked, num_outputs=outputs, trunk_width=width), returns=_stages)
+            described = part.ask("describe", asked.replace(num_outputs=outputs, trunk_width=width), returns=_stages)
         own = [replace(stage, name=f"{part.name}: {stage.name}") for stage in described]
         stages += own
         shape = described[-1].shape if described else None

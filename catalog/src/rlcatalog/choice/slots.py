@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rlcatalog.actions.masks import mask_entry
@@ -111,7 +110,7 @@ class Slots:
         if choice.component is None:
             for leaf in info.walk():
                 if leaf is not info and not leaf.children:
-                    self.preprocessor(replace(request, obs=leaf), None)
+                    self.preprocessor(request.replace(obs=leaf), None)
             self._refuse_missing("preprocessor", request)
             raise UnsupportedSpaceError(
                 f"{info.path}: no installed preprocessor supports {info.describe()}.{self._nearly(info)}"

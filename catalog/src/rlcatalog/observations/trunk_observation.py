@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import reduce
 from typing import Any
 
@@ -73,7 +72,7 @@ class TrunkObservation:
     def request(self, request: Request) -> Request:
         """Return the request for the trunk and the memory."""
         codec = self.preprocessor
-        return replace(request, obs=codec.info, encoded_shape=codec.shape, preprocessor=codec)
+        return request.replace(obs=codec.info, encoded_shape=codec.shape, preprocessor=codec)
 
     def space(self, encoded_space: Space) -> Any:
         """Return the observation space of the trunk.

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from rlcatalog.spaces import SpaceInfo
 
@@ -16,8 +17,7 @@ if TYPE_CHECKING:
     from rlcatalog.observations import Preprocessor
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(msgspec.Struct, frozen=True, repr_omit_defaults=True):
     """Input of one lookup.
 
     Attributes:
@@ -37,15 +37,19 @@ class Request:
 
     obs: SpaceInfo
     action: SpaceInfo | None = None
-    config: Mapping[str, Any] = field(default_factory=dict)
+    config: Mapping[str, Any] = {}
     framework: str | None = None
     encoded_shape: tuple[int, ...] | None = None
     num_outputs: int | None = None
     trunk_width: int | None = None
     env: gymnasium.Env[Any, Any] | None = None
-    preprocessor: Preprocessor | None = field(default=None, repr=False, compare=False)
-    catalog: Catalog | None = field(default=None, repr=False, compare=False)
+    preprocessor: Preprocessor | None = None
+    catalog: Catalog | None = None
     mask_key: str | None = None
+
+    def replace(self, **changes: Any) -> Request:
+        """Return a request with some attributes changed."""
+        return msgspec.structs.replace(self, **changes)
 
     def space_for(self, kind: str) -> SpaceInfo:
         """Return the space that matters to a kind of component."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -194,15 +193,15 @@ def _requests(component: Component, catalog: Catalog) -> Iterator[Request]:
             yield Request(action, action, config, catalog=catalog)
         bare = Request(obs, action, config, catalog=catalog)
         yield bare
-        yield (request := replace(bare, framework=served[0], num_outputs=4))
+        yield (request := bare.replace(framework=served[0], num_outputs=4))
         try:
             made = catalog.preprocessor_for(obs, config)
         except CatalogError:  # the package with the codecs is missing
-            yield replace(request, encoded_shape=obs.shape if obs.kind == "box" else (7,))
+            yield request.replace(encoded_shape=obs.shape if obs.kind == "box" else (7,))
             continue
-        yield (encoded := replace(request, framework=served[-1], encoded_shape=made.shape, preprocessor=made))
-        yield replace(encoded, num_outputs=None)
-        yield replace(encoded, trunk_width=6)
+        yield (encoded := request.replace(framework=served[-1], encoded_shape=made.shape, preprocessor=made))
+        yield encoded.replace(num_outputs=None)
+        yield encoded.replace(trunk_width=6)
 
 
 def _plugin_of(part: Part) -> PluginRecord:
