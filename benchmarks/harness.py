@@ -6,6 +6,7 @@ ratio to a yardstick, plain Python measured in turns with it.
 
 from __future__ import annotations
 
+import gc
 import statistics
 import time
 from collections.abc import Callable, Iterable
@@ -104,6 +105,8 @@ def measure(case: Case, rounds: int = 9, seconds: float = 0.15) -> Result:
         rounds: Number of ratios, at least 5.
         seconds: About how long one side of a round takes, in slices that alternate with the other side's.
     """
+    gc.collect()
+    gc.freeze()  # so that collections do not visit the objects of other cases
     sides = [case.ours, case.floor or yardstick]
     once = [_once(side) for side in sides]
     slices = min(max(1, round(seconds / max(once))), SLICES)
