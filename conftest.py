@@ -20,11 +20,13 @@ load_first("triton", before="tensorflow")
 
 # The same examples at each run: what `make test` says depends on the code alone. HYPOTHESIS_PROFILE=random explores.
 settings.register_profile("same", derandomize=True)
-settings.register_profile("full", derandomize=True)  # the same, all of them: see tests/support/properties.py
+# The same, all of them: see tests/support/properties.py.
+settings.register_profile("full", derandomize=True)
 settings.register_profile("random")
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
-pytest_plugins = ["frameworks", "grids", "learning", "overheads", "scheduling", "shared"]  # tests/support
+# tests/support.
+pytest_plugins = ["frameworks", "grids", "learning", "overheads", "scheduling", "shared"]
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -37,7 +39,8 @@ def _logs_of_stable_baselines(tmp_path_factory):
 def _tables_as_before(monkeypatch):
     """The tables of frameworks and action codecs are the process's: after each test they are as they were."""
     for kind in ("framework", "action_codec"):
-        monkeypatch.setitem(provided.declarations, kind, provided.declarations[kind])  # filled at the first question
+        # Filled at the first question.
+        monkeypatch.setitem(provided.declarations, kind, provided.declarations[kind])
     monkeypatch.setattr(ops, "_OF_CLASS", {**ops._OF_CLASS})
 
 

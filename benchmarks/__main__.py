@@ -28,24 +28,50 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
         " but for those of training, which compare steps per second.",
         epilog=f"Parts: {', '.join(PARTS)}. `--save` wants an idle machine and replaces whole parts of the table.",
     )
-    parser.add_argument("parts", nargs="*", metavar="PART", help="what to measure; all when none is named")
-    parser.add_argument("--case", action="append", default=[], metavar="TEXT",
-                        help="only the cases whose name contains this; may be given several times")  # fmt: skip
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write what is printed to a file too")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write ratios and spreads to a file")
     parser.add_argument(
-        "--save", action="store_true", help="store the ratios as the table, and what is printed in docs/speed.md"
+        "parts", nargs="*", metavar="PART", help="what to measure; all when none is named"
     )
-    parser.add_argument("--check", action="store_true",
-                        help="compare with the table; exit 1 when a case is worse, and worse once more")  # fmt: skip
-    parser.add_argument("--measured", type=Path, metavar="FILE",
-                        help="with --check: compare an earlier run's --json file, and measure nothing")  # fmt: skip
-    parser.add_argument("--table", type=Path, default=table.STORED, metavar="FILE", help="another table")
-    parser.add_argument("--page", type=Path, default=page.PAGE, metavar="FILE", help="another page for --save")
+    parser.add_argument(
+        "--case",
+        action="append",
+        default=[],
+        metavar="TEXT",
+        help="only the cases whose name contains this; may be given several times",
+    )
+    parser.add_argument(
+        "--markdown", type=Path, metavar="FILE", help="write what is printed to a file too"
+    )
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="write ratios and spreads to a file"
+    )
+    parser.add_argument(
+        "--save",
+        action="store_true",
+        help="store the ratios as the table, and what is printed in docs/speed.md",
+    )
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="compare with the table; exit 1 when a case is worse, and worse once more",
+    )
+    parser.add_argument(
+        "--measured",
+        type=Path,
+        metavar="FILE",
+        help="with --check: compare an earlier run's --json file, and measure nothing",
+    )
+    parser.add_argument(
+        "--table", type=Path, default=table.STORED, metavar="FILE", help="another table"
+    )
+    parser.add_argument(
+        "--page", type=Path, default=page.PAGE, metavar="FILE", help="another page for --save"
+    )
     chosen = parser.parse_args(given)
     unknown = [part for part in chosen.parts if part not in PARTS]
     if unknown:
-        parser.error(f"no part {', '.join(unknown)}; there are {', '.join(PARTS)}. A case is named by --case.")
+        parser.error(
+            f"no part {', '.join(unknown)}; there are {', '.join(PARTS)}. A case is named by --case."
+        )
     if chosen.save and (chosen.case or chosen.check):
         parser.error("--save stores whole parts: it goes with no --case, and not with --check")
     if chosen.measured and not chosen.check:
@@ -53,15 +79,21 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     return chosen
 
 
-def measure(parts: Sequence[str], names: Sequence[str], markdown: Path | None = None) -> table.Table:
+def measure(
+    parts: Sequence[str], names: Sequence[str], markdown: Path | None = None
+) -> table.Table:
     """Measure parts, each in a process of its own, and print their tables as they come.
 
     Raises:
         subprocess.CalledProcessError: A part failed; what came before is in the Markdown file.
     """
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # with it, what imports cost is what compiling them costs
+    # With it, what imports cost is what compiling them costs.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     found = {}
-    with tempfile.TemporaryDirectory() as folder, (markdown or Path("/dev/null")).open("w", encoding="utf-8") as file:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        (markdown or Path("/dev/null")).open("w", encoding="utf-8") as file,
+    ):
         for part in parts:
             target = Path(folder) / f"{part}.json"
             command = [sys.executable, "-m", "benchmarks.part", part, str(target), *names]
@@ -96,7 +128,11 @@ def check(chosen: argparse.Namespace) -> int:
         for part in dict.fromkeys(part for part, _ in found.worse):
             cases = measured[part]["cases"]
             again = measure([part], [name for slow, name in found.worse if slow == part])
-            cases |= {name: figure for name, figure in again[part]["cases"].items() if (part, name) in found.worse}
+            cases |= {
+                name: figure
+                for name, figure in again[part]["cases"].items()
+                if (part, name) in found.worse
+            }
         found = table.compare(stored, measured, chosen.case)
     if chosen.json:
         table.write(chosen.json, measured)
@@ -110,7 +146,8 @@ def main(given: Sequence[str] | None = None) -> int:
     if chosen.check:
         return check(chosen)
     if chosen.save:
-        page.updated(chosen.page.read_text(encoding="utf-8"), "", {}, PARTS, "")  # before an hour of measuring
+        # Before an hour of measuring.
+        page.updated(chosen.page.read_text(encoding="utf-8"), "", {}, PARTS, "")
     with tempfile.TemporaryDirectory() as folder:
         printed = chosen.markdown or Path(folder) / "printed.md"
         measured = measure(chosen.parts or PARTS, chosen.case, printed)
@@ -119,8 +156,13 @@ def main(given: Sequence[str] | None = None) -> int:
         table.write(chosen.json, measured)
     if chosen.save:
         before = table.read(chosen.table) if chosen.table.exists() else {}
-        table.write(chosen.table, {part: (before | measured)[part] for part in PARTS if part in before | measured})
-        shown = page.updated(chosen.page.read_text(encoding="utf-8"), text, measured, PARTS, page.machine())
+        table.write(
+            chosen.table,
+            {part: (before | measured)[part] for part in PARTS if part in before | measured},
+        )
+        shown = page.updated(
+            chosen.page.read_text(encoding="utf-8"), text, measured, PARTS, page.machine()
+        )
         chosen.page.write_text(shown, encoding="utf-8")
         print(f"\nstored in {chosen.table} and {chosen.page}")
     return 0

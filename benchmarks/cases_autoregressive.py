@@ -41,14 +41,32 @@ def cases() -> Iterator[Case]:
     for batch in (1, 1024):
         inputs = torch.randn(batch, dist_class.options["layout"].size)
         sample, params, logp = draw(inputs)
-        torch.testing.assert_close(dist_class(inputs, model).logp(sample), logp, rtol=1e-4, atol=1e-4)
-        torch.testing.assert_close(dist_class(inputs, model).params_given(sample), params, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(
+            dist_class(inputs, model).logp(sample), logp, rtol=1e-4, atol=1e-4
+        )
+        torch.testing.assert_close(
+            dist_class(inputs, model).params_given(sample), params, rtol=1e-4, atol=1e-4
+        )
         torch.testing.assert_close(scored(inputs, sample), logp, rtol=1e-4, atol=1e-4)
-        yield Case("draw 6 of 5, params and logp", lambda a=inputs: ours(a), lambda a=inputs: draw(a), 1.3, str(batch))
+        yield Case(
+            "draw 6 of 5, params and logp",
+            lambda a=inputs: ours(a),
+            lambda a=inputs: draw(a),
+            1.3,
+            str(batch),
+        )
         mine = lambda a=inputs, b=sample: dist_class(a, model).logp(b)  # noqa: E731
         budget = 1.3 if batch > 1 else None
-        yield Case("logp of stored 6 of 5", mine, lambda a=inputs, b=sample: scored(a, b), budget, str(batch))
-        yield Case("logp, to the pass alone", mine, lambda a=inputs, b=sample: bare(a, b), None, str(batch))
+        yield Case(
+            "logp of stored 6 of 5",
+            mine,
+            lambda a=inputs, b=sample: scored(a, b),
+            budget,
+            str(batch),
+        )
+        yield Case(
+            "logp, to the pass alone", mine, lambda a=inputs, b=sample: bare(a, b), None, str(batch)
+        )
 
 
 def run() -> list[Result]:

@@ -20,7 +20,10 @@ def cases() -> Iterator[Case]:
     layout = dist_class.options["layout"]
     weights = (model.conditionals.actions, model.conditionals.params)
     first, _, last = layout.masks
-    draw, scored = floors.tf_sample(*weights), floors.tf_pass(*weights, first.T.copy(), last.T.copy())
+    draw, scored = (
+        floors.tf_sample(*weights),
+        floors.tf_pass(*weights, first.T.copy(), last.T.copy()),
+    )
     inputs_spec = tf.TensorSpec([None, layout.size], tf.float32)
 
     @tf.function(input_signature=[inputs_spec], autograph=False)
@@ -29,7 +32,10 @@ def cases() -> Iterator[Case]:
         sample = dist.sample()
         return sample, dist.params_given(sample), dist.logp(sample)
 
-    @tf.function(input_signature=[inputs_spec, tf.TensorSpec([None, floors.PARTS], tf.int64)], autograph=False)
+    @tf.function(
+        input_signature=[inputs_spec, tf.TensorSpec([None, floors.PARTS], tf.int64)],
+        autograph=False,
+    )
     def logp(inputs: Any, actions: Any) -> Any:
         return dist_class(inputs, model).logp(actions)
 
@@ -37,12 +43,26 @@ def cases() -> Iterator[Case]:
         inputs = tf.random.normal([batch, layout.size])
         sample, params, expected = draw(inputs)
         np.testing.assert_allclose(logp(inputs, sample), expected, rtol=1e-4, atol=1e-4)
-        np.testing.assert_allclose(dist_class(inputs, model).params_given(sample), params, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(
+            dist_class(inputs, model).params_given(sample), params, rtol=1e-4, atol=1e-4
+        )
         np.testing.assert_allclose(scored(inputs, sample), expected, rtol=1e-4, atol=1e-4)
-        yield Case("draw 6 of 5, params and logp", lambda a=inputs: ours(a), lambda a=inputs: draw(a), 1.3, str(batch))
+        yield Case(
+            "draw 6 of 5, params and logp",
+            lambda a=inputs: ours(a),
+            lambda a=inputs: draw(a),
+            1.3,
+            str(batch),
+        )
         mine = lambda a=inputs, b=sample: logp(a, b)  # noqa: E731
         budget = 1.3 if batch > 1 else None
-        yield Case("logp of stored 6 of 5", mine, lambda a=inputs, b=sample: scored(a, b), budget, str(batch))
+        yield Case(
+            "logp of stored 6 of 5",
+            mine,
+            lambda a=inputs, b=sample: scored(a, b),
+            budget,
+            str(batch),
+        )
 
 
 def run() -> list[Result]:

@@ -16,7 +16,8 @@ import rlcatalog
 from benchmarks import floors, floors_dists
 from benchmarks.harness import Case, Result, report
 
-Run = Callable[[Tensor, Tensor], tuple[Any, ...]]  # inputs, other inputs → sample, logp, entropy if exact, kl
+# Inputs, other inputs → sample, logp, entropy if exact, kl.
+Run = Callable[[Tensor, Tensor], tuple[Any, ...]]
 
 RAGGED = (3, 2, 5, 7, 4)
 #: Bounds of the squashed Gaussian and of Beta: not the same in every dimension, so that nobody can leave them out.
@@ -60,7 +61,9 @@ def some_mask(name: str, batch: int) -> tuple[np.ndarray[Any, Any], np.ndarray[A
 # What torch.distributions does for the same, as libraries use it: an object per part.
 
 
-def independent(dists: Sequence[Any], joined: Callable[[list[Tensor]], Any], others: Sequence[Any]) -> tuple[Any, ...]:
+def independent(
+    dists: Sequence[Any], joined: Callable[[list[Tensor]], Any], others: Sequence[Any]
+) -> tuple[Any, ...]:
     """Return the results of several distributions, their numbers added up."""
     samples = [dist.sample() for dist in dists]
     logp = sum(dist.log_prob(x) for dist, x in zip(dists, samples, strict=True))
@@ -78,14 +81,18 @@ def choice(logits: Tensor) -> peers.Categorical:
 
 
 def normal(mean: Tensor, log_std: Tensor) -> peers.Independent:
-    return peers.Independent(peers.Normal(mean, log_std.exp(), validate_args=False), 1, validate_args=False)
+    return peers.Independent(
+        peers.Normal(mean, log_std.exp(), validate_args=False), 1, validate_args=False
+    )
 
 
 def peer_multi(lens: Sequence[int]) -> Run:
     """A Categorical per choice."""
 
     def run(logits: Tensor, other: Tensor) -> tuple[Any, ...]:
-        mine, others = ([choice(part) for part in x.split(list(lens), dim=1)] for x in (logits, other))
+        mine, others = (
+            [choice(part) for part in x.split(list(lens), dim=1)] for x in (logits, other)
+        )
         return independent(mine, lambda drawn: torch.stack(drawn, dim=1), others)
 
     return run
@@ -97,7 +104,9 @@ def peer_squashed(low: Tensor, high: Tensor) -> Run:
     log_half = half.log()
 
     def run(params: Tensor, other: Tensor) -> tuple[Any, ...]:
-        one, second = (normal(x.chunk(2, -1)[0], x.chunk(2, -1)[1].clamp(-5.0, 2.0)) for x in (params, other))
+        one, second = (
+            normal(x.chunk(2, -1)[0], x.chunk(2, -1)[1].clamp(-5.0, 2.0)) for x in (params, other)
+        )
         sample = low + half * (one.sample().tanh() + 1.0)
         y = ((sample - low) / half - 1.0).clamp(-1.0 + 6e-8, 1.0 - 6e-8)
         logp = one.log_prob(y.atanh()) - ((1.0 - y.square()).log() + log_half).sum(-1)
@@ -110,7 +119,9 @@ def peer_bernoulli(logits: Tensor, other: Tensor) -> tuple[Any, ...]:
     """Independent Bernoullis, their samples made whole numbers."""
 
     def bits(x: Tensor) -> peers.Independent:
-        return peers.Independent(peers.Bernoulli(logits=x, validate_args=False), 1, validate_args=False)
+        return peers.Independent(
+            peers.Bernoulli(logits=x, validate_args=False), 1, validate_args=False
+        )
 
     return independent([bits(logits)], lambda drawn: drawn[0].long(), [bits(other)])
 
@@ -122,7 +133,12 @@ def peer_beta(low: Tensor, high: Tensor) -> Run:
 
     def run(params: Tensor, other: Tensor) -> tuple[Any, ...]:
         one, second = (
-            peers.Independent(peers.Beta(*(torch.nn.functional.softplus(x) + 1.0).chunk(2, -1), validate_args=False), 1)
+            peers.Independent(
+                peers.Beta(
+                    *(torch.nn.functional.softplus(x) + 1.0).chunk(2, -1), validate_args=False
+                ),
+                1,
+            )
             for x in (params, other)
         )
         sample = low + width * one.sample()
@@ -177,12 +193,18 @@ def subjects() -> list[Subject]:
         "Categorical(18)": (floors.torch_categorical, peer_categorical),
         "MultiCategorical(10 of 5)": (by_hand.torch_multi_categorical, peer_multi([5] * 10)),
         ragged: (by_hand.torch_ragged(RAGGED), peer_multi(RAGGED)),
-        "SquashedGaussian(8)": (by_hand.torch_squashed_gaussian(low, high), peer_squashed(low, high)),
+        "SquashedGaussian(8)": (
+            by_hand.torch_squashed_gaussian(low, high),
+            peer_squashed(low, high),
+        ),
         "Bernoulli(12)": (by_hand.torch_bernoulli, peer_bernoulli),
         "Beta(4)": (by_hand.torch_beta(low[:4], high[:4]), peer_beta(low[:4], high[:4])),
         "nested composite": (by_hand.torch_nested(), peer_nested),
     }
-    return [Subject(name, space, *floor_of[name], config, name in MASKED) for name, (space, config) in SPACES.items()]
+    return [
+        Subject(name, space, *floor_of[name], config, name in MASKED)
+        for name, (space, config) in SPACES.items()
+    ]
 
 
 def ours(dist_class: Any) -> Run:
@@ -199,16 +221,22 @@ def ours(dist_class: Any) -> Run:
     return run
 
 
-def check(dist_class: Any, floor: Run, inputs: Tensor, other: Tensor, tolerance: float = 1e-4) -> None:
+def check(
+    dist_class: Any, floor: Run, inputs: Tensor, other: Tensor, tolerance: float = 1e-4
+) -> None:
     """Raise unless a floor and a distribution agree on the floor's sample, whose form must be the distribution's."""
     sample, *theirs = floor(inputs, other)
     mine, logp, *found = ours(dist_class)(inputs, other)
     dist = dist_class(inputs)
     for value, expected in zip([dist.logp(sample), *found], theirs, strict=True):
         torch.testing.assert_close(value, expected, rtol=tolerance, atol=tolerance)
-    again = dist.logp(torch.utils._pytree.tree_map(torch.clone, mine))  # not known as the distribution's own draw
+    # Not known as the distribution's own draw.
+    again = dist.logp(torch.utils._pytree.tree_map(torch.clone, mine))
     torch.testing.assert_close(logp, again, rtol=1e-5, atol=1e-5)
-    forms = [torch.utils._pytree.tree_map(lambda x: (x.shape, x.dtype), value) for value in (sample, mine)]
+    forms = [
+        torch.utils._pytree.tree_map(lambda x: (x.shape, x.dtype), value)
+        for value in (sample, mine)
+    ]
     assert forms[0] == forms[1], forms
 
 
@@ -221,14 +249,22 @@ def cases() -> Iterator[Case]:
             inputs, other = torch.randn(batch, size), torch.randn(batch, size)
             run, floor, peer = ours(dist_class), subject.floor, subject.peer
             check(dist_class, floor, inputs, other)
-            check(dist_class, peer, 0.1 * inputs, other, 1e-3)  # near the bounds, theirs is less exact
+            # Near the bounds, theirs is less exact.
+            check(dist_class, peer, 0.1 * inputs, other, 1e-3)
             mine = lambda run=run, a=inputs, b=other: run(a, b)  # noqa: E731
-            name, by_peers = f"{subject.name}, torch", f"{subject.name}, torch, to torch.distributions"
+            name, by_peers = (
+                f"{subject.name}, torch",
+                f"{subject.name}, torch, to torch.distributions",
+            )
             theirs = lambda floor=floor, a=inputs, b=other: floor(a, b)  # noqa: E731
             yield Case(name, mine, theirs, 1.3, str(batch))
-            yield Case(by_peers, mine, lambda peer=peer, a=inputs, b=other: peer(a, b), 1.0, str(batch))
+            yield Case(
+                by_peers, mine, lambda peer=peer, a=inputs, b=other: peer(a, b), 1.0, str(batch)
+            )
             if subject.name.startswith("Squashed"):
-                drawn = floors_dists.torch_squashed_gaussian(*map(torch.from_numpy, (LOW, HIGH)), from_draw=True)
+                drawn = floors_dists.torch_squashed_gaussian(
+                    *map(torch.from_numpy, (LOW, HIGH)), from_draw=True
+                )
                 fused = lambda f=drawn, a=inputs, b=other: f(a, b)  # noqa: E731
                 yield Case(f"{name}, to scoring the draw", mine, fused, None, str(batch))
             if subject.masked:

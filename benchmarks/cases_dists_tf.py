@@ -52,7 +52,11 @@ def check(dist_class: Any, mine: Run, floor: Run, inputs: Any, other: Any) -> No
     sample, *theirs = floor(inputs, other)
     own, logp, *found = mine(inputs, other)
     dist = dist_class(inputs)
-    pairs = [(dist.logp(sample), theirs[0]), (dist.logp(own), logp), *zip(found, theirs[1:], strict=True)]
+    pairs = [
+        (dist.logp(sample), theirs[0]),
+        (dist.logp(own), logp),
+        *zip(found, theirs[1:], strict=True),
+    ]
     for value, expected in pairs:
         np.testing.assert_allclose(value, expected, rtol=1e-4, atol=1e-4)
     forms = [tf.nest.map_structure(lambda x: (x.shape, x.dtype), value) for value in (sample, own)]
@@ -79,7 +83,13 @@ def cases() -> Iterator[Case]:
                 np.testing.assert_array_equal(baked, tf.where(allowed, inputs, tf.float32.min))
                 stored = dist_class.masked(other, mask)  # of stored inputs, so baked in already
                 mine = lambda f=masked[name], a=inputs, b=stored, m=mask: f(a, b, m)  # noqa: E731
-                yield Case(f"{name}, masked, TensorFlow, to the floor unmasked", mine, theirs, 1.6, str(batch))
+                yield Case(
+                    f"{name}, masked, TensorFlow, to the floor unmasked",
+                    mine,
+                    theirs,
+                    1.6,
+                    str(batch),
+                )
 
 
 def run() -> list[Result]:

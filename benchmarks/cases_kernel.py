@@ -36,7 +36,9 @@ _METADATA = "Metadata-Version: 2.1\nName: bench-plugin-{i}\nVersion: 1.0\nRequir
 def _seconds(code: str, path: Path | None = None) -> float:
     """Run code in a fresh process; it prints the seconds it measured."""
     paths = f"import sys; sys.path.insert(0, {str(path)!r})\n" if path else ""
-    run = subprocess.run([sys.executable, "-c", paths + code], capture_output=True, text=True, check=True)
+    run = subprocess.run(
+        [sys.executable, "-c", paths + code], capture_output=True, text=True, check=True
+    )
     return float(run.stdout.split()[-1])
 
 
@@ -81,7 +83,10 @@ def first_lookup(rounds: int = 9) -> list[Figure]:
 
 def discovery(rounds: int = 5) -> list[Figure]:
     """Print the cost of a plugin between 100 and 500 of them, and whether it is linear."""
-    margin_name, linear_name = "discovery, a plugin more (100 to 500)", "discovery, 200 plugins against 100"
+    margin_name, linear_name = (
+        "discovery, a plugin more (100 to 500)",
+        "discovery, 200 plugins against 100",
+    )
     if not wanted(margin_name) and not wanted(linear_name):
         return []
     code = (
@@ -105,8 +110,10 @@ def discovery(rounds: int = 5) -> list[Figure]:
     margin = (cost[500] - cost[100]) / 400
     mark = "met" if margin <= 1 else "**missed**"
     print(f"| {margin_name} | {margin:.2f} ms | | | 1 ms | {mark} |")
-    print(f"| {linear_name} | {cost[200]:.0f} ms | {cost[100]:.0f} ms"
-          f" | {cost[200] / cost[100]:.2f} | | for scale |")  # fmt: skip
+    print(
+        f"| {linear_name} | {cost[200]:.0f} ms | {cost[100]:.0f} ms"
+        f" | {cost[200] / cost[100]:.2f} | | for scale |"
+    )
     margins = [(a - b) / c for a, b, c in zip(times[500], times[100], standard, strict=True)]
     linear = [a / b for a, b in zip(times[200], times[100], strict=True)]
     return [Figure(margin_name, margins), Figure(linear_name, linear)]
@@ -121,8 +128,12 @@ def _plugins(folder: Path, n: int) -> Path:
         (package / "config.py").write_text(_CONFIG.format(i=i))
         info = folder / f"bench_plugin_{i}-1.0.dist-info"
         info.mkdir()
-        (info / "METADATA").write_text(_METADATA.format(i=i) + "\n" + "A line of description.\n" * 40)
-        (info / "entry_points.txt").write_text(f"[rlcatalog.plugins]\nbench-{i} = bench_plugin_{i}.plugin\n")
+        (info / "METADATA").write_text(
+            _METADATA.format(i=i) + "\n" + "A line of description.\n" * 40
+        )
+        (info / "entry_points.txt").write_text(
+            f"[rlcatalog.plugins]\nbench-{i} = bench_plugin_{i}.plugin\n"
+        )
     return folder
 
 
@@ -134,7 +145,10 @@ def lookups() -> Iterator[Case]:
     config = {"fcnet_hiddens": [64, 64], "fcnet_activation": "relu", "vf_share_layers": False}
     for name, space in (("CartPole", box), ("a 20-leaf Dict", nested)):
         yield Case(
-            f"repeated lookup, {name}", lambda s=space: catalog.resolve(s, discrete, dict(config), "torch"), None, 20
+            f"repeated lookup, {name}",
+            lambda s=space: catalog.resolve(s, discrete, dict(config), "torch"),
+            None,
+            20,
         )
 
 

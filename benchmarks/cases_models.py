@@ -32,7 +32,9 @@ IMAGE_BATCH, SEQUENCES, LENGTH = 64, 16, 20
 #: Lengths of sequences: all the same, and half of that on average.
 LENGTHS = {
     "equal": np.full(SEQUENCES, LENGTH, np.int32),
-    "mixed": np.random.default_rng(0).permutation(np.linspace(1, LENGTH - 1, SEQUENCES).round()).astype(np.int32),
+    "mixed": np.random.default_rng(0)
+    .permutation(np.linspace(1, LENGTH - 1, SEQUENCES).round())
+    .astype(np.int32),
 }
 FULL = 60  # steps after which every memory is full
 
@@ -104,7 +106,10 @@ def acting() -> Iterator[Case]:
             policy = rlcatalog.build(space, gym.spaces.Discrete(ACTIONS), config, "torch")
             obs = some_obs(space, batch)
             floor = floors_models.ActFloor(net_of(name, policy.model.get_weights()))
-            mine, theirs = our_steps(policy, obs), floor_steps(floor.act, obs, policy.memory.start(batch))
+            mine, theirs = (
+                our_steps(policy, obs),
+                floor_steps(floor.act, obs, policy.memory.start(batch)),
+            )
             same_steps(mine, theirs)
             yield Case(f"act, {name}, torch", mine, theirs, budget, str(batch))
             by_hand = floor_steps(floors_fused.fused(floor.net), obs, policy.memory.start(batch))
@@ -138,11 +143,16 @@ class PlainNet(nn.Module):
 class InRllibsForm(TorchModelV2, nn.Module):
     """The same net as a model class in RLlib's form, with logits and value of its own."""
 
-    def __init__(self, obs_space: Any, action_space: Any, num_outputs: int, model_config: Any, name: str) -> None:
+    def __init__(
+        self, obs_space: Any, action_space: Any, num_outputs: int, model_config: Any, name: str
+    ) -> None:
         TorchModelV2.__init__(self, obs_space, action_space, num_outputs, model_config, name)
         nn.Module.__init__(self)
         self.net = PlainNet(obs_space)
-        self.logits, self.value = nn.Linear(self.net.width, num_outputs), nn.Linear(self.net.width, 1)
+        self.logits, self.value = (
+            nn.Linear(self.net.width, num_outputs),
+            nn.Linear(self.net.width, 1),
+        )
 
     def forward(self, input_dict: Any, state: Any, seq_lens: Any) -> Any:
         """Return the logits."""
@@ -157,22 +167,36 @@ class InRllibsForm(TorchModelV2, nn.Module):
 
 def plain_modules() -> Iterator[Case]:
     """`policy.act` of a plain module against that of the same net in RLlib's form."""
-    for name, space in (("vector", VECTORS), ("image", gym.spaces.Box(0, 255, (84, 84, 4), np.uint8))):
+    for name, space in (
+        ("vector", VECTORS),
+        ("image", gym.spaces.Box(0, 255, (84, 84, 4), np.uint8)),
+    ):
         for batch in (1, 32):
             plain, classic = (
-                rlcatalog.build(space, gym.spaces.Discrete(ACTIONS), model=model) for model in (PlainNet, InRllibsForm)
+                rlcatalog.build(space, gym.spaces.Discrete(ACTIONS), model=model)
+                for model in (PlainNet, InRllibsForm)
             )
             weights = plain.model.get_weights()
             renamed = {"net": "module", "logits": "outputs.logits", "value": "outputs.value"}
             classic.model.set_weights(
-                {key: weights[key.replace(first, renamed[first], 1)] for key in classic.model.get_weights()
-                 for first in [key.partition(".")[0]]}
-            )  # fmt: skip
+                {
+                    key: weights[key.replace(first, renamed[first], 1)]
+                    for key in classic.model.get_weights()
+                    for first in [key.partition(".")[0]]
+                }
+            )
             obs = some_obs(space, batch)
             acted = [policy.act(obs, explore=False) for policy in (plain, classic)]
-            np.testing.assert_allclose(acted[0].dist_inputs, acted[1].dist_inputs, rtol=1e-4, atol=1e-5)
-            yield Case(f"act, plain module, {name}, to RLlib's form, torch", partial(plain.act, obs),
-                       partial(classic.act, obs), 1.05, str(batch))  # fmt: skip
+            np.testing.assert_allclose(
+                acted[0].dist_inputs, acted[1].dist_inputs, rtol=1e-4, atol=1e-5
+            )
+            yield Case(
+                f"act, plain module, {name}, to RLlib's form, torch",
+                partial(plain.act, obs),
+                partial(classic.act, obs),
+                1.05,
+                str(batch),
+            )
 
 
 # Training
@@ -182,7 +206,11 @@ def some_columns(rows: int) -> dict[str, Array]:
     """Return what a loss reads of a batch, beside observations."""
     rng = np.random.default_rng(1)
     columns = {name: rng.normal(size=rows).astype(np.float32) for name in ("advantage", "target")}
-    return {**columns, "action": rng.integers(0, ACTIONS, rows), "logp": np.full(rows, -np.log(ACTIONS), np.float32)}
+    return {
+        **columns,
+        "action": rng.integers(0, ACTIONS, rows),
+        "logp": np.full(rows, -np.log(ACTIONS), np.float32),
+    }
 
 
 def some_state(policy: Any, rows: int) -> tuple[Array, ...]:
@@ -215,15 +243,22 @@ def training() -> Iterator[Case]:
     """
     for name, (space, config, _) in MODELS.items():
         sequences = space is VECTORS
-        for kind, lengths in LENGTHS.items() if sequences else [("", np.ones(IMAGE_BATCH, np.int32))]:
+        for kind, lengths in (
+            LENGTHS.items() if sequences else [("", np.ones(IMAGE_BATCH, np.int32))]
+        ):
             policy = rlcatalog.build(space, gym.spaces.Discrete(ACTIONS), config, "torch")
             net = net_of(name, policy.model.get_weights())
             state = some_state(policy, len(lengths)) if sequences else ()
             columns = {"obs": some_obs(space, lengths.sum()), **some_columns(lengths.sum())}
-            theirs = floor_training(net, tensors(padded(columns, lengths) if sequences else columns), state)
+            theirs = floor_training(
+                net, tensors(padded(columns, lengths) if sequences else columns), state
+            )
             rows = f"{SEQUENCES} sequences, {kind} lengths" if sequences else str(IMAGE_BATCH)
             given = policy, columns, lengths if sequences else None, state
-            for label, adam, budget in (("", our_adam, 1.05), (", with PyTorch's Adam", floors_models.adam, None)):
+            for label, adam, budget in (
+                ("", our_adam, 1.05),
+                (", with PyTorch's Adam", floors_models.adam, None),
+            ):
                 mine = our_training(*given, adam)
                 same_training(mine, theirs, policy.model.parameters(), net.parameters())
                 yield Case(f"training step, {name}, torch{label}", mine, theirs, budget, rows)
@@ -257,7 +292,9 @@ def our_training(
     return floors_models.training_step(evaluate, batch, *adam(list(policy.model.parameters())))
 
 
-def floor_training(net: Any, batch: Mapping[str, Tensor], state: tuple[Array, ...]) -> Callable[[], Tensor]:
+def floor_training(
+    net: Any, batch: Mapping[str, Tensor], state: tuple[Array, ...]
+) -> Callable[[], Tensor]:
     """Return a training step of bare modules."""
     parameters = [p for p in net.parameters() if p.requires_grad]
     memory = list(map(torch.from_numpy, state))
@@ -266,15 +303,23 @@ def floor_training(net: Any, batch: Mapping[str, Tensor], state: tuple[Array, ..
 
 
 def same_training(
-    mine: Callable[[], Tensor], theirs: Callable[[], Tensor], ours: Iterator[Tensor], floor: Iterator[Tensor]
+    mine: Callable[[], Tensor],
+    theirs: Callable[[], Tensor],
+    ours: Iterator[Tensor],
+    floor: Iterator[Tensor],
 ) -> None:
     """Raise unless both sides find the same loss and gradients of the same size."""
     torch.testing.assert_close(mine(), theirs(), rtol=1e-4, atol=1e-5)
-    norms = [sum(float(p.grad.square().sum()) for p in side if p.grad is not None) for side in (ours, floor)]
+    norms = [
+        sum(float(p.grad.square().sum()) for p in side if p.grad is not None)
+        for side in (ours, floor)
+    ]
     np.testing.assert_allclose(norms[0], norms[1], rtol=1e-3)
 
 
-def run(parts: Sequence[Callable[[], Iterator[Case]]] = (acting, plain_modules, training)) -> list[Result]:
+def run(
+    parts: Sequence[Callable[[], Iterator[Case]]] = (acting, plain_modules, training),
+) -> list[Result]:
     """Print PyTorch's models."""
     torch.set_num_threads(1)
     torch.manual_seed(0)

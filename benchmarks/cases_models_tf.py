@@ -26,7 +26,7 @@ from benchmarks.cases_models import (
     some_columns,
     some_obs,
     some_state,
-)  # fmt: skip
+)
 from benchmarks.floors_models import LEARNING_RATE
 from benchmarks.harness import Case, Result, report
 from rlcatalog_tf.learner import Adam
@@ -34,8 +34,12 @@ from rlcatalog_tf.learner import Adam
 Array = np.ndarray[Any, Any]
 Step = Callable[[], Any]
 
-FLOORS = {"vision": floors_models_tf.VisionFloor, "vision (nature)": floors_models_tf.VisionFloor,
-          "LSTM": floors_models_tf.LstmFloor, "attention": floors_models_tf.AttentionFloor}  # fmt: skip
+FLOORS = {
+    "vision": floors_models_tf.VisionFloor,
+    "vision (nature)": floors_models_tf.VisionFloor,
+    "LSTM": floors_models_tf.LstmFloor,
+    "attention": floors_models_tf.AttentionFloor,
+}
 
 
 def acting() -> Iterator[Case]:
@@ -45,7 +49,10 @@ def acting() -> Iterator[Case]:
             policy = rlcatalog.build(space, gym.spaces.Discrete(ACTIONS), config, "tf")
             obs = some_obs(space, batch)
             floor = floors_models_tf.ActFloor(FLOORS[name](policy.model.get_weights()))
-            mine, theirs = our_steps(policy, obs), floor_steps(floor.act, obs, policy.memory.start(batch))
+            mine, theirs = (
+                our_steps(policy, obs),
+                floor_steps(floor.act, obs, policy.memory.start(batch)),
+            )
             same_steps(mine, theirs)
             yield Case(f"act, {name}, TensorFlow", mine, theirs, 1.25, str(batch))
 
@@ -57,7 +64,9 @@ def training() -> Iterator[Case]:
     """
     for name, (space, config, _) in MODELS.items():
         sequences = space is VECTORS
-        for kind, lengths in LENGTHS.items() if sequences else [("", np.ones(IMAGE_BATCH, np.int32))]:
+        for kind, lengths in (
+            LENGTHS.items() if sequences else [("", np.ones(IMAGE_BATCH, np.int32))]
+        ):
             policy = rlcatalog.build(space, gym.spaces.Discrete(ACTIONS), config, "tf")
             state = some_state(policy, len(lengths)) if sequences else ()
             columns = {"obs": some_obs(space, lengths.sum()), **some_columns(lengths.sum())}
@@ -65,18 +74,30 @@ def training() -> Iterator[Case]:
             batch = padded(columns, lengths) if sequences else columns
             evaluate = lambda batch, net=net: floors_models_tf.evaluated(net, batch)  # noqa: E731
             theirs = floors_models_tf.training_step(
-                net.variables, evaluate, {**batch, "state": state}, keras.optimizers.Adam(LEARNING_RATE)
+                net.variables,
+                evaluate,
+                {**batch, "state": state},
+                keras.optimizers.Adam(LEARNING_RATE),
             )
             rows = f"{SEQUENCES} sequences, {kind} lengths" if sequences else str(IMAGE_BATCH)
             given = policy, columns, lengths if sequences else None, state
-            for label, adam, budget in (("", Adam, 1.05), (", with Keras's Adam", keras.optimizers.Adam, None)):
+            for label, adam, budget in (
+                ("", Adam, 1.05),
+                (", with Keras's Adam", keras.optimizers.Adam, None),
+            ):
                 mine = our_training(*given, adam(LEARNING_RATE))
                 same_training(mine, theirs)
-                yield Case(f"training step, {name}, TensorFlow{label}", mine[0], theirs[0], budget, rows)
+                yield Case(
+                    f"training step, {name}, TensorFlow{label}", mine[0], theirs[0], budget, rows
+                )
 
 
 def our_training(
-    policy: Any, columns: Mapping[str, Array], lengths: Array | None, state: tuple[Array, ...], optimizer: Any
+    policy: Any,
+    columns: Mapping[str, Array],
+    lengths: Array | None,
+    state: tuple[Array, ...],
+    optimizer: Any,
 ) -> tuple[Step, Step]:
     """Return a traced training step of a policy."""
 
@@ -87,7 +108,9 @@ def our_training(
     batch: dict[str, Any] = {**columns, "state": state}
     if lengths is not None:
         batch["seq_lens"] = lengths
-    return floors_models_tf.training_step(policy.model.trainable_variables(), evaluate, batch, optimizer)
+    return floors_models_tf.training_step(
+        policy.model.trainable_variables(), evaluate, batch, optimizer
+    )
 
 
 def same_training(mine: tuple[Step, Step], theirs: tuple[Step, Step]) -> None:

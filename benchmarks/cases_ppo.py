@@ -20,14 +20,24 @@ def ours(num_envs: int, hyper: plain_ppo.Hyper, steps: int, seed: int) -> float:
     from rlcatalog_ppo import PPO
 
     config = {
-        "num_envs": num_envs, "rollout_length": hyper.rollout_length, "num_epochs": hyper.epochs,
-        "minibatch_size": hyper.minibatch_size, "lr": hyper.lr, "anneal_lr": hyper.anneal_lr, "total_steps": steps,
-        "gamma": hyper.gamma, "lambda_": hyper.lambda_, "clip_param": hyper.clip, "vf_loss_coeff": hyper.vf_coef,
-        "entropy_coeff": hyper.ent_coef, "grad_clip": hyper.max_grad_norm, "seed": seed,
+        "num_envs": num_envs,
+        "rollout_length": hyper.rollout_length,
+        "num_epochs": hyper.epochs,
+        "minibatch_size": hyper.minibatch_size,
+        "lr": hyper.lr,
+        "anneal_lr": hyper.anneal_lr,
+        "total_steps": steps,
+        "gamma": hyper.gamma,
+        "lambda_": hyper.lambda_,
+        "clip_param": hyper.clip,
+        "vf_loss_coeff": hyper.vf_coef,
+        "entropy_coeff": hyper.ent_coef,
+        "grad_clip": hyper.max_grad_norm,
+        "seed": seed,
         # As a run of the usual length would have it; recording is counted.
         "frozen": "always",
         "model": {"fcnet_hiddens": list(hyper.hiddens), "vf_share_layers": hyper.share},
-    }  # fmt: skip
+    }
     algo = PPO(ENV, config)
     start, done = time.perf_counter(), 0
     while done < steps:

@@ -60,7 +60,9 @@ def nested() -> spaces.Dict:
 def robot() -> spaces.Dict:
     """Return a small Dict with a camera."""
     camera = spaces.Box(0, 255, (16, 16, 3), np.uint8)
-    return spaces.Dict({"camera": camera, "gripper": spaces.Discrete(4), "position": box(3), "velocity": box(3)})
+    return spaces.Dict(
+        {"camera": camera, "gripper": spaces.Discrete(4), "position": box(3), "velocity": box(3)}
+    )
 
 
 #: Name, space, and the floors of a stacked batch and of a list, each written for that space.
@@ -74,7 +76,12 @@ SPACES: list[tuple[str, spaces.Space[Any], floors.Encoder, floors.Encoder]] = [
         floors.multi_discrete_list,
     ),
     ("Dict with a camera", robot(), floors.robot_batch, floors.robot_list),
-    ("Box(84, 84, 4) uint8", spaces.Box(0, 255, (84, 84, 4), np.uint8), floors.frames_batch, floors.frames_list),
+    (
+        "Box(84, 84, 4) uint8",
+        spaces.Box(0, 255, (84, 84, 4), np.uint8),
+        floors.frames_batch,
+        floors.frames_list,
+    ),
 ]
 
 
@@ -113,14 +120,22 @@ def peers() -> Iterator[Case]:
         floor = lambda e=encode, o=obs: e(o)  # noqa: E731
         peer = lambda s=space, o=obs: spaces.utils.flatten(s, o)  # noqa: E731
         np.testing.assert_array_equal(peer(), floor())
-        yield Case(f"gymnasium's flatten to the interpreting floor, {name}", peer, floor, None, "1", peer=True)
+        yield Case(
+            f"gymnasium's flatten to the interpreting floor, {name}",
+            peer,
+            floor,
+            None,
+            "1",
+            peer=True,
+        )
     if importlib.util.find_spec("stable_baselines3") is None:
         print("| Stable-Baselines3's preprocess_obs | | | | | skipped: not installed |")
         return
     import torch
     from stable_baselines3.common.preprocessing import preprocess_obs
 
-    def peer_sb3(o: Any = obs, s: Any = space) -> Any:  # it takes no Tuple, so only the Dict with a camera
+    # It takes no Tuple, so only the Dict with a camera.
+    def peer_sb3(o: Any = obs, s: Any = space) -> Any:
         tensors = {key: torch.as_tensor(value)[None] for key, value in o.items()}
         found = preprocess_obs(tensors, s, normalize_images=False)
         return torch.cat([tensor.flatten(1) for tensor in found.values()], 1)[0].numpy()
@@ -128,7 +143,12 @@ def peers() -> Iterator[Case]:
     torch.set_num_threads(1)
     np.testing.assert_array_equal(peer_sb3(), floor(), strict=True)
     yield Case(
-        f"Stable-Baselines3's preprocess_obs to the interpreting floor, {name}", peer_sb3, floor, None, "1", peer=True
+        f"Stable-Baselines3's preprocess_obs to the interpreting floor, {name}",
+        peer_sb3,
+        floor,
+        None,
+        "1",
+        peer=True,
     )
 
 
@@ -140,15 +160,29 @@ def batches() -> Iterator[Case]:
         preprocessor.transform(rows[0])
         for form, obs, floor in (("stacked", batch, by_batch), ("list", rows, by_list)):
             ours = lambda p=preprocessor, o=obs: p.transform_batch(o)  # noqa: E731
-            yield same(f"transform_batch, {form}, {name}", ours, lambda f=floor, o=obs: f(o), 1.3, str(BATCH))
+            yield same(
+                f"transform_batch, {form}, {name}",
+                ours,
+                lambda f=floor, o=obs: f(o),
+                1.3,
+                str(BATCH),
+            )
             if floor is floors.discrete_batch:
                 unchecked = lambda o=obs: floors.discrete_batch_unchecked(o)  # noqa: E731
-                yield same(f"transform_batch, {form}, {name}, to an unchecked floor", ours, unchecked, None, str(BATCH))
+                yield same(
+                    f"transform_batch, {form}, {name}, to an unchecked floor",
+                    ours,
+                    unchecked,
+                    None,
+                    str(BATCH),
+                )
 
 
 def flat(leaves: int) -> spaces.Dict:
     """Return one Dict of Box(3) and Discrete(4) in turns."""
-    return spaces.Dict({f"leaf{i:04}": spaces.Discrete(4) if i % 2 else box(3) for i in range(leaves)})
+    return spaces.Dict(
+        {f"leaf{i:04}": spaces.Discrete(4) if i % 2 else box(3) for i in range(leaves)}
+    )
 
 
 def tree(leaves: int) -> spaces.Dict:
@@ -170,7 +204,9 @@ def linear() -> Iterator[Case]:
             space = make(leaves)
             rows, batch = samples(space)
             preprocessor = CATALOG.preprocessor_for(space, {})
-            np.testing.assert_array_equal(preprocessor.transform(rows[0]), spaces.utils.flatten(space, rows[0]))
+            np.testing.assert_array_equal(
+                preprocessor.transform(rows[0]), spaces.utils.flatten(space, rows[0])
+            )
             calls[leaves] = (
                 lambda p=preprocessor, o=rows[1]: p.transform(o),
                 lambda p=preprocessor, o=batch: p.transform_batch(o),
@@ -179,15 +215,28 @@ def linear() -> Iterator[Case]:
             whole, hundred, ten = calls[1000][i], calls[100][i], calls[10][i]
             name = f"{what}, {shape}, a leaf of 1,000 to a leaf of"
             # Rows of a large batch lie far apart; see the same by hand below.
-            yield Case(f"{name} 100", whole, lambda c=hundred: _times(c, 10), 1.2 if size == "1" else 1.5, size)
+            yield Case(
+                f"{name} 100",
+                whole,
+                lambda c=hundred: _times(c, 10),
+                1.2 if size == "1" else 1.5,
+                size,
+            )
             yield Case(f"{name} 10", whole, lambda c=ten: _times(c, 100), None, size)
     # How much of the growth is the machine's: rows of 14 kB are further apart than rows of 1.4 kB.
     many, few = (samples(flat(leaves))[1] for leaves in (1000, 100))
     by_hand, name = floors.alternating_batch, "transform_batch, one Dict, 1,000 leaves"
-    yield Case("the same by hand, a leaf of 1,000 to a leaf of 100", lambda: by_hand(many),
-               lambda: _times(lambda: by_hand(few), 10), None, str(BATCH))  # fmt: skip
+    yield Case(
+        "the same by hand, a leaf of 1,000 to a leaf of 100",
+        lambda: by_hand(many),
+        lambda: _times(lambda: by_hand(few), 10),
+        None,
+        str(BATCH),
+    )
     preprocessor = CATALOG.preprocessor_for(flat(1000), {})
-    yield same(name, lambda: preprocessor.transform_batch(many), lambda: by_hand(many), None, str(BATCH))
+    yield same(
+        name, lambda: preprocessor.transform_batch(many), lambda: by_hand(many), None, str(BATCH)
+    )
 
 
 def _times(call: Call, count: int) -> None:
@@ -217,20 +266,32 @@ def atari() -> Iterator[Case]:
     screen = spaces.Box(0, 255, (210, 160, 3), np.uint8)
     image = np.random.default_rng(0).integers(0, 256, screen.shape, np.uint8)
     for kind in ("gray", "colours"):
-        codec, by_hand = GenericPixelPreprocessor(screen, {"grayscale": kind == "gray"}), floors.pixels(kind == "gray")
+        codec, by_hand = (
+            GenericPixelPreprocessor(screen, {"grayscale": kind == "gray"}),
+            floors.pixels(kind == "gray"),
+        )
         np.testing.assert_allclose(codec.transform(image), by_hand(image), atol=1e-5)
-        yield Case(f"pixels, {kind}", lambda c=codec: c.transform(image), lambda f=by_hand: f(image), 1.3, "1")
+        yield Case(
+            f"pixels, {kind}",
+            lambda c=codec: c.transform(image),
+            lambda f=by_hand: f(image),
+            1.3,
+            "1",
+        )
 
     gym.register_envs(ale_py)
     ours = rlcatalog.wrap_env(gym.make("ALE/Breakout-v5"))
     theirs = FrameStackObservation(AtariPreprocessing(gym.make("ALE/Breakout-v5"), frame_skip=1), 4)
     assert ours.observation_space.shape == (84, 84, 4)
     assert theirs.observation_space.shape == (4, 84, 84)
-    yield Case("stepping Breakout, to Gymnasium's wrappers", _stepper(ours), _stepper(theirs), 1.05)  # 0.05 for noise
+    # 0.05 for noise.
+    yield Case("stepping Breakout, to Gymnasium's wrappers", _stepper(ours), _stepper(theirs), 1.05)
 
 
 def _stepper(env: gym.Env[Any, Any]) -> Call:
-    actions = itertools.cycle(np.random.default_rng(0).integers(0, env.action_space.n, 997).tolist())
+    actions = itertools.cycle(
+        np.random.default_rng(0).integers(0, env.action_space.n, 997).tolist()
+    )
     env.reset(seed=0)
 
     def step() -> None:
@@ -244,17 +305,23 @@ def _stepper(env: gym.Env[Any, Any]) -> Call:
 def filters() -> Iterator[Case]:
     """The running mean and standard deviation, learning as it filters."""
     if importlib.util.find_spec("rlcatalog_filters") is None:
-        print("| MeanStdFilter, with update | | | | | skipped: rlcatalog-filters is not installed |")
+        print(
+            "| MeanStdFilter, with update | | | | | skipped: rlcatalog-filters is not installed |"
+        )
         return
     config = {"observation_filter": "MeanStdFilter"}
-    found = CATALOG.resolve(spaces.Box(-np.inf, np.inf, (17,), np.float32), spaces.Discrete(2), config)
+    found = CATALOG.resolve(
+        spaces.Box(-np.inf, np.inf, (17,), np.float32), spaces.Discrete(2), config
+    )
     ours = make_filter(found.choices["filter"].component, found.preprocessor, found.config)
     assert ours is not None
     floor, rng = floors.MeanStd(17), np.random.default_rng(0)
     for _ in range(3):
         obs = rng.normal(3, 2, (8, 17)).astype(np.float32)
         np.testing.assert_allclose(ours(obs, update=True), floor(obs), rtol=1e-5, atol=1e-6)
-    yield Case("MeanStdFilter, with update", lambda: ours(obs, update=True), lambda: floor(obs), None, "8")
+    yield Case(
+        "MeanStdFilter, with update", lambda: ours(obs, update=True), lambda: floor(obs), None, "8"
+    )
 
 
 def run() -> list[Result]:

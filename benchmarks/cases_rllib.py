@@ -17,9 +17,13 @@ BUDGET = 0.97
 def _base(seed: int, env_runners: int) -> Any:
     from ray.rllib.algorithms.ppo import PPOConfig
 
-    config = PPOConfig().debugging(seed=seed, log_level="ERROR").reporting(min_time_s_per_iteration=0)
+    config = (
+        PPOConfig().debugging(seed=seed, log_level="ERROR").reporting(min_time_s_per_iteration=0)
+    )
     config.env_runners(num_env_runners=env_runners, num_envs_per_env_runner=8)
-    return config.training(train_batch_size_per_learner=2048, minibatch_size=256, num_epochs=10, lr=3e-4)
+    return config.training(
+        train_batch_size_per_learner=2048, minibatch_size=256, num_epochs=10, lr=3e-4
+    )
 
 
 def ours(seed: int, env_runners: int) -> Any:
@@ -33,7 +37,9 @@ def ours(seed: int, env_runners: int) -> Any:
 def default(seed: int, env_runners: int) -> Any:
     """Return RLlib's PPO with its own module of the same sizes."""
     config = _base(seed, env_runners).environment(ENV)
-    return config.rl_module(model_config={"fcnet_hiddens": HIDDENS, "head_fcnet_hiddens": []}).build_algo()
+    return config.rl_module(
+        model_config={"fcnet_hiddens": HIDDENS, "head_fcnet_hiddens": []}
+    ).build_algo()
 
 
 def speed(algo: Any, iterations: int) -> float:
@@ -42,7 +48,9 @@ def speed(algo: Any, iterations: int) -> float:
     start = time.perf_counter()
     for _ in range(iterations):
         result = algo.train()
-    return float((result["num_env_steps_sampled_lifetime"] - before) / (time.perf_counter() - start))
+    return float(
+        (result["num_env_steps_sampled_lifetime"] - before) / (time.perf_counter() - start)
+    )
 
 
 def run(rounds: int = 7, iterations: int = 2) -> list[Figure]:
@@ -54,8 +62,16 @@ def run(rounds: int = 7, iterations: int = 2) -> list[Figure]:
     torch.set_num_threads(1)
     # Ray's own runners end with SIGSEGV where TensorFlow is imported before triton: they are given our order as well.
     order = {"worker_process_setup_hook": "rlcatalog_rllib.prepare_worker"}
-    ray.init(num_cpus=6, include_dashboard=False, log_to_driver=False, logging_level="ERROR", runtime_env=order)
-    print("\n| RLlib PPO on CartPole, environment runners | ours | RLlib's module | ours / RLlib's |")
+    ray.init(
+        num_cpus=6,
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level="ERROR",
+        runtime_env=order,
+    )
+    print(
+        "\n| RLlib PPO on CartPole, environment runners | ours | RLlib's module | ours / RLlib's |"
+    )
     print("|---|---:|---:|---:|")
     found = []
     for env_runners in (0, 2):

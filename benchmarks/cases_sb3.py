@@ -19,7 +19,10 @@ BUDGET = 0.97
 class Frames(gym.Env):
     """Frames of noise, 84x84x4 bytes, drawn beforehand: an environment that costs next to nothing."""
 
-    observation_space, action_space = gym.spaces.Box(0, 255, (84, 84, 4), np.uint8), gym.spaces.Discrete(6)
+    observation_space, action_space = (
+        gym.spaces.Box(0, 255, (84, 84, 4), np.uint8),
+        gym.spaces.Discrete(6),
+    )
 
     def __init__(self) -> None:
         """Draws the frames."""
@@ -37,7 +40,9 @@ class Frames(gym.Env):
         return self._frames[self._step % 16], float(action == 0), False, self._step == 100, {}
 
 
-def speed(env: Any, policy: Any, kwargs: dict[str, Any], hyper: dict[str, Any], steps: int, seed: int) -> float:
+def speed(
+    env: Any, policy: Any, kwargs: dict[str, Any], hyper: dict[str, Any], steps: int, seed: int
+) -> float:
     """Return the steps per second of learning, set-up left out."""
     from stable_baselines3 import PPO
 
@@ -86,9 +91,13 @@ def images(num_envs: int) -> tuple[Callable[[int], float], Callable[[int], float
 def run(rounds: int = 5) -> list[Figure]:
     """Print the ratios of steps per second; larger is faster."""
     torch.set_num_threads(1)
-    print("\n| Stable-Baselines3's PPO, environments | ours | its own | ratio (lowest to highest) | budget | |")
+    print(
+        "\n| Stable-Baselines3's PPO, environments | ours | its own | ratio (lowest to highest) | budget | |"
+    )
     print("|---|---:|---:|---:|---:|---|")
-    cases = [("CartPole, MlpPolicy", vectors, n) for n in (1, 8)] + [("84x84x4, CnnPolicy", images, n) for n in (1, 8)]
+    cases = [("CartPole, MlpPolicy", vectors, n) for n in (1, 8)] + [
+        ("84x84x4, CnnPolicy", images, n) for n in (1, 8)
+    ]
     found = []
     for name, sides, num_envs in cases:
         title = f"Stable-Baselines3's PPO, {name}, environments {num_envs}"
@@ -105,7 +114,9 @@ def run(rounds: int = 5) -> list[Figure]:
             pairs.append((a, b))
         ratios = [a / b for a, b in pairs]
         median = statistics.median(ratios)
-        figures = " | ".join(f"{statistics.median(side):.0f}/s" for side in zip(*pairs, strict=True))
+        figures = " | ".join(
+            f"{statistics.median(side):.0f}/s" for side in zip(*pairs, strict=True)
+        )
         spread = f"{median:.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
         mark = "met" if median >= BUDGET else "**missed**"
         print(f"| {name}, {num_envs} | {figures} | {spread} | {BUDGET} | {mark} |", flush=True)

@@ -24,15 +24,22 @@ def acting() -> Iterator[Case]:
     for batch in (1, 32):
         obs = np.random.default_rng(0).uniform(-1, 1, (batch, 4)).astype(np.float32)
         budget = 1.25 if batch == 1 else None
-        yield Case("act, fcnet, TensorFlow", lambda obs=obs: policy.act(obs), lambda obs=obs: floor.act(obs), budget,
-                   str(batch))  # fmt: skip
+        yield Case(
+            "act, fcnet, TensorFlow",
+            lambda obs=obs: policy.act(obs),
+            lambda obs=obs: floor.act(obs),
+            budget,
+            str(batch),
+        )
 
 
 def distributions() -> Iterator[Case]:
     """Construct, sample, logp, entropy and kl, traced."""
 
     def traced(cls: type, width: int) -> object:
-        @tf.function(input_signature=[tf.TensorSpec([None, width], tf.float32)] * 2, autograph=False)
+        @tf.function(
+            input_signature=[tf.TensorSpec([None, width], tf.float32)] * 2, autograph=False
+        )
         def run(inputs: object, other: object) -> tuple[object, ...]:
             dist = cls(inputs)
             sample = dist.sample()
@@ -47,14 +54,21 @@ def distributions() -> Iterator[Case]:
     for batch in (1, 1024):
         for name, ours, floor, width in pairs:
             a, b = tf.random.normal([batch, width]), tf.random.normal([batch, width])
-            yield Case(f"{name}, TensorFlow", lambda f=ours, a=a, b=b: f(a, b), lambda f=floor, a=a, b=b: f(a, b), 1.3,
-                       str(batch))  # fmt: skip
+            yield Case(
+                f"{name}, TensorFlow",
+                lambda f=ours, a=a, b=b: f(a, b),
+                lambda f=floor, a=a, b=b: f(a, b),
+                1.3,
+                str(batch),
+            )
 
 
 def building() -> Iterator[Case]:
     """Building the model from a lookup, against the bare layers with the same initialisers."""
     policy = rlcatalog.build(*SPACES, {"fcnet_hiddens": HIDDENS}, "tf")
-    yield Case("build, fcnet, TensorFlow", policy.make_model, lambda: floors.build_tf(4, 2, HIDDENS), 1.5)
+    yield Case(
+        "build, fcnet, TensorFlow", policy.make_model, lambda: floors.build_tf(4, 2, HIDDENS), 1.5
+    )
 
 
 def run() -> list[Result]:

@@ -27,7 +27,9 @@ def acting() -> Iterator[Case]:
         budget = 1.25 if batch == 1 else None
         act = lambda policy=policy, obs=obs: policy.act(obs)  # noqa: E731
         yield Case("act, fcnet, torch", act, lambda obs=obs: floor.act(obs), budget, str(batch))
-        yield Case("act, fcnet, torch, to hand-fused", act, lambda obs=obs: fused(obs), None, str(batch))
+        yield Case(
+            "act, fcnet, torch, to hand-fused", act, lambda obs=obs: fused(obs), None, str(batch)
+        )
 
 
 def distributions() -> Iterator[Case]:
@@ -35,23 +37,36 @@ def distributions() -> Iterator[Case]:
     for batch in (1, 1024):
         logits, other = torch.randn(batch, 18), torch.randn(batch, 18)
 
-        def categorical(logits: torch.Tensor = logits, other: torch.Tensor = other) -> tuple[torch.Tensor, ...]:
+        def categorical(
+            logits: torch.Tensor = logits, other: torch.Tensor = other
+        ) -> tuple[torch.Tensor, ...]:
             dist = Categorical(logits)
             sample = dist.sample()
             return sample, dist.logp(sample), dist.entropy(), dist.kl(Categorical(other))
 
-        def peer(logits: torch.Tensor = logits, other: torch.Tensor = other) -> tuple[torch.Tensor, ...]:
+        def peer(
+            logits: torch.Tensor = logits, other: torch.Tensor = other
+        ) -> tuple[torch.Tensor, ...]:
             dist = torch.distributions.Categorical(logits=logits, validate_args=False)
             sample = dist.sample()
             second = torch.distributions.Categorical(logits=other, validate_args=False)
-            return sample, dist.log_prob(sample), dist.entropy(), torch.distributions.kl_divergence(dist, second)
+            return (
+                sample,
+                dist.log_prob(sample),
+                dist.entropy(),
+                torch.distributions.kl_divergence(dist, second),
+            )
 
         floor = lambda a=logits, b=other: floors.torch_categorical(a, b)  # noqa: E731
         yield Case("Categorical(18), torch", categorical, floor, 1.3, str(batch))
-        yield Case("Categorical(18), torch, to torch.distributions", categorical, peer, None, str(batch))
+        yield Case(
+            "Categorical(18), torch, to torch.distributions", categorical, peer, None, str(batch)
+        )
         params, others = torch.randn(batch, 16), torch.randn(batch, 16)
 
-        def gaussian(params: torch.Tensor = params, other: torch.Tensor = others) -> tuple[torch.Tensor, ...]:
+        def gaussian(
+            params: torch.Tensor = params, other: torch.Tensor = others
+        ) -> tuple[torch.Tensor, ...]:
             dist = DiagGaussian(params)
             sample = dist.sample()
             return sample, dist.logp(sample), dist.entropy(), dist.kl(DiagGaussian(other))
@@ -64,12 +79,23 @@ def building() -> Iterator[Case]:
     """Building the model from a lookup, against the bare modules with the same initialisers."""
     catalog = rlcatalog.default_catalog()
     policy = rlcatalog.build(*SPACES, {"fcnet_hiddens": HIDDENS}, "torch")
-    yield Case("build, fcnet, torch", policy.make_model, lambda: floors.build_torch(4, 2, HIDDENS), 1.5)
+    yield Case(
+        "build, fcnet, torch", policy.make_model, lambda: floors.build_torch(4, 2, HIDDENS), 1.5
+    )
     recurrent = rlcatalog.build(*SPACES, {"fcnet_hiddens": HIDDENS, "use_lstm": True}, "torch")
-    yield Case("build, LSTM, torch", recurrent.make_model, lambda: floors.build_lstm_torch(4, 2, HIDDENS, 256), 1.5)
+    yield Case(
+        "build, LSTM, torch",
+        recurrent.make_model,
+        lambda: floors.build_lstm_torch(4, 2, HIDDENS, 256),
+        1.5,
+    )
     config = {"fcnet_hiddens": HIDDENS}
-    yield Case("build, whole policy, torch", lambda: rlcatalog.build(*SPACES, config, "torch", catalog=catalog),
-               lambda: floors.build_torch(4, 2, HIDDENS), 1.5)  # fmt: skip
+    yield Case(
+        "build, whole policy, torch",
+        lambda: rlcatalog.build(*SPACES, config, "torch", catalog=catalog),
+        lambda: floors.build_torch(4, 2, HIDDENS),
+        1.5,
+    )
 
 
 def run() -> list[Result]:

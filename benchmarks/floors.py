@@ -17,8 +17,10 @@ import numpy as np
 import torch
 from torch import nn
 
-Act = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]  # action [B], logp [B], value [B], logits [B, n]
-Dist = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]  # sample, logp [B], entropy [B], kl [B]
+# Action [B], logp [B], value [B], logits [B, n].
+Act = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+# Sample, logp [B], entropy [B], kl [B].
+Dist = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 
 HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 
@@ -26,7 +28,9 @@ HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 # PyTorch
 
 
-def build_torch(obs_size: int, n: int, hiddens: Sequence[int]) -> tuple[nn.Sequential, nn.Linear, nn.Linear]:
+def build_torch(
+    obs_size: int, n: int, hiddens: Sequence[int]
+) -> tuple[nn.Sequential, nn.Linear, nn.Linear]:
     """Builds a tanh trunk, its logits head and its value head: weight rows of L2 norm 1 (heads 0.01), zero biases."""
 
     def linear(n_in: int, n_out: int, std: float) -> nn.Linear:
@@ -80,7 +84,9 @@ class TorchActFloor:
         return action.squeeze(-1).numpy(), logp.numpy(), value.numpy(), logits.numpy()
 
 
-def torch_act_functional(trunk: nn.Sequential, logits: nn.Linear, value: nn.Linear) -> Callable[[np.ndarray], Act]:
+def torch_act_functional(
+    trunk: nn.Sequential, logits: nn.Linear, value: nn.Linear
+) -> Callable[[np.ndarray], Act]:
     """Returns the same act without modules: one `addmm` per hidden layer and one for both heads together.
 
     The weights are transposed copies, blind to later training, so that no library can do this.
@@ -90,7 +96,9 @@ def torch_act_functional(trunk: nn.Sequential, logits: nn.Linear, value: nn.Line
         return bias.detach().clone(), weight.detach().t().contiguous()
 
     hidden = [frozen(m.weight, m.bias) for m in trunk if isinstance(m, nn.Linear)]
-    bias, weight = frozen(torch.cat([logits.weight, value.weight]), torch.cat([logits.bias, value.bias]))
+    bias, weight = frozen(
+        torch.cat([logits.weight, value.weight]), torch.cat([logits.bias, value.bias])
+    )
     n = logits.out_features
 
     @torch.inference_mode()
@@ -192,7 +200,12 @@ def tf_categorical(n: int) -> Callable[[Any, Any], Any]:
         logp = tf.gather(logps, sample, batch_dims=1)[:, 0]
         p = tf.exp(logps)
         negative_entropy = tf.reduce_sum(p * logps, -1)
-        return sample[:, 0], logp, -negative_entropy, negative_entropy - tf.reduce_sum(p * other_logps, -1)
+        return (
+            sample[:, 0],
+            logp,
+            -negative_entropy,
+            negative_entropy - tf.reduce_sum(p * other_logps, -1),
+        )
 
     return run
 
@@ -207,7 +220,11 @@ def tf_diag_gaussian(d: int) -> Callable[[Any, Any], Any]:
         std = tf.exp(log_std)
         sample = mean + std * tf.random.normal(tf.shape(mean))
         log_volume = tf.reduce_sum(log_std, -1)
-        logp = -0.5 * tf.reduce_sum(tf.square((sample - mean) / std), -1) - log_volume - d * HALF_LOG_2PI
+        logp = (
+            -0.5 * tf.reduce_sum(tf.square((sample - mean) / std), -1)
+            - log_volume
+            - d * HALF_LOG_2PI
+        )
         entropy = log_volume + d * (0.5 + HALF_LOG_2PI)
         delta, other_log_std = params - other, other[:, d:]
         shift, ratio = delta[:, :d] * tf.exp(-other_log_std), tf.exp(delta[:, d:])

@@ -79,7 +79,9 @@ def tf_sample(actions: Any, params: Any) -> Callable[[Any], tuple[Any, ...]]:
     """The same as `torch_sample` in TensorFlow, traced; weights `[PARAMS, HIDDEN]` and `[HIDDEN, PARAMS]`."""
     import tensorflow as tf
 
-    @tf.function(input_signature=[tf.TensorSpec([None, PARAMS + HIDDEN], tf.float32)], autograph=False)
+    @tf.function(
+        input_signature=[tf.TensorSpec([None, PARAMS + HIDDEN], tf.float32)], autograph=False
+    )
     def draw(inputs: Any) -> tuple[Any, ...]:
         base, sums = tf.split(inputs, [PARAMS, HIDDEN], axis=1)
         hidden, drawn, found = [], [], []
@@ -106,7 +108,10 @@ def tf_pass(
     """The same as `torch_pass` in TensorFlow, traced; weights and masks as `tf_sample` has them."""
     import tensorflow as tf
 
-    signature = [tf.TensorSpec([None, PARAMS + HIDDEN], tf.float32), tf.TensorSpec([None, PARTS], tf.int64)]
+    signature = [
+        tf.TensorSpec([None, PARAMS + HIDDEN], tf.float32),
+        tf.TensorSpec([None, PARTS], tf.int64),
+    ]
 
     @tf.function(input_signature=signature, autograph=False)
     def logp(inputs: Any, drawn: Any) -> Any:

@@ -17,8 +17,10 @@ from torch.nn import functional
 
 from benchmarks.floors import HALF_LOG_2PI, torch_diag_gaussian
 
-Floor = Callable[[Tensor, Tensor], tuple[Any, ...]]  # inputs, other inputs → sample, logp, entropy if any, kl
-Nested = tuple[Any, Any, dict[str, Any]]  # Tuple([Discrete(5), Box(3), Dict(a=Discrete(4), b=MultiDiscrete([3, 3]))])
+# Inputs, other inputs → sample, logp, entropy if any, kl.
+Floor = Callable[[Tensor, Tensor], tuple[Any, ...]]
+# Tuple([Discrete(5), Box(3), Dict(a=Discrete(4), b=MultiDiscrete([3, 3]))]).
+Nested = tuple[Any, Any, dict[str, Any]]
 
 LOG_2 = math.log(2.0)
 #: Added to the logits of places that only fill a row up: their probability is 0, and 0 times it is 0.
@@ -27,10 +29,15 @@ NEVER = -1e30
 NESTED_LENS, NESTED_STARTS = (5, 4, 3, 3), (0, 11, 15, 18)
 
 
-def places(lens: Sequence[int], starts: Sequence[int]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+def places(
+    lens: Sequence[int], starts: Sequence[int]
+) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """Return the columns behind choices in rows of equal length, and what is added to them: 0, or `NEVER`."""
     longest = max(lens)
-    index, bias = np.zeros((len(lens), longest), np.int64), np.full((len(lens), longest), NEVER, np.float32)
+    index, bias = (
+        np.zeros((len(lens), longest), np.int64),
+        np.full((len(lens), longest), NEVER, np.float32),
+    )
     for row, (n, start) in enumerate(zip(lens, starts, strict=True)):
         index[row, :n], bias[row, :n] = range(start, start + n), 0
     return index.reshape(-1), bias.reshape(-1)
@@ -49,7 +56,12 @@ def torch_choices(logits: Tensor, other: Tensor) -> tuple[Tensor, Tensor, Tensor
     sample = (p / torch.empty_like(p).uniform_(1e-30, 1.0).log_()).argmin(-1, keepdim=True)
     logp = logps.gather(-1, sample).sum((-2, -1))
     negative_entropy = (p * logps).sum((-2, -1))
-    return sample.squeeze(-1), logp, -negative_entropy, negative_entropy - (p * other_logps).sum((-2, -1))
+    return (
+        sample.squeeze(-1),
+        logp,
+        -negative_entropy,
+        negative_entropy - (p * other_logps).sum((-2, -1)),
+    )
 
 
 def torch_multi_categorical(logits: Tensor, other: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -108,7 +120,10 @@ def torch_bernoulli(logits: Tensor, other: Tensor) -> tuple[Tensor, Tensor, Tens
     """Bits: with s = softplus, log p(a) = a x - s(x), so that one sum of s(x) serves all three."""
     p = logits.sigmoid()
     sample = torch.rand_like(p) < p
-    log_norm, other_log_norm = functional.softplus(logits).sum(-1), functional.softplus(other).sum(-1)
+    log_norm, other_log_norm = (
+        functional.softplus(logits).sum(-1),
+        functional.softplus(other).sum(-1),
+    )
     logp = (logits * sample).sum(-1) - log_norm
     entropy = log_norm - (p * logits).sum(-1)
     return sample.long(), logp, entropy, other_log_norm - entropy - (p * other).sum(-1)
@@ -167,7 +182,9 @@ def tf_traced(width: int, run: Callable[[Any, Any], Any]) -> Callable[[Any, Any]
     """Returns a function of two tensors `[B, width]` in one trace."""
     import tensorflow as tf
 
-    return tf.function(run, input_signature=[tf.TensorSpec([None, width], tf.float32)] * 2, autograph=False)
+    return tf.function(
+        run, input_signature=[tf.TensorSpec([None, width], tf.float32)] * 2, autograph=False
+    )
 
 
 def tf_choices(logits: Any, other: Any) -> tuple[Any, Any, Any, Any]:
@@ -180,14 +197,21 @@ def tf_choices(logits: Any, other: Any) -> tuple[Any, Any, Any, Any]:
     logp = tf.reduce_sum(tf.gather(logps, sample, batch_dims=2), -1)
     p = tf.exp(logps)
     negative_entropy = tf.reduce_sum(p * logps, [1, 2])
-    return sample, logp, -negative_entropy, negative_entropy - tf.reduce_sum(p * other_logps, [1, 2])
+    return (
+        sample,
+        logp,
+        -negative_entropy,
+        negative_entropy - tf.reduce_sum(p * other_logps, [1, 2]),
+    )
 
 
 def tf_multi_categorical() -> Callable[[Any, Any], Any]:
     """10 choices of 5."""
     import tensorflow as tf
 
-    return tf_traced(50, lambda a, b: tf_choices(tf.reshape(a, [-1, 10, 5]), tf.reshape(b, [-1, 10, 5])))
+    return tf_traced(
+        50, lambda a, b: tf_choices(tf.reshape(a, [-1, 10, 5]), tf.reshape(b, [-1, 10, 5]))
+    )
 
 
 def tf_padded(lens: Sequence[int], starts: Sequence[int]) -> Callable[[Any], Any]:
@@ -195,7 +219,9 @@ def tf_padded(lens: Sequence[int], starts: Sequence[int]) -> Callable[[Any], Any
     import tensorflow as tf
 
     index, bias = places(lens, starts)
-    return lambda logits: tf.reshape(tf.gather(logits, index, axis=1) + bias, [-1, len(lens), max(lens)])
+    return lambda logits: tf.reshape(
+        tf.gather(logits, index, axis=1) + bias, [-1, len(lens), max(lens)]
+    )
 
 
 def tf_ragged(lens: Sequence[int]) -> Callable[[Any, Any], Any]:
@@ -204,11 +230,18 @@ def tf_ragged(lens: Sequence[int]) -> Callable[[Any, Any], Any]:
     return tf_traced(sum(lens), lambda a, b: tf_choices(padded(a), padded(b)))
 
 
-def tf_squashed_gaussian(low: np.ndarray[Any, Any], high: np.ndarray[Any, Any]) -> Callable[[Any, Any], Any]:
+def tf_squashed_gaussian(
+    low: np.ndarray[Any, Any], high: np.ndarray[Any, Any]
+) -> Callable[[Any, Any], Any]:
     """Returns `torch_squashed_gaussian` as a traced function."""
     import tensorflow as tf
 
-    d, width, lowest, highest = low.size, high - low, np.nextafter(low, high), np.nextafter(high, low)
+    d, width, lowest, highest = (
+        low.size,
+        high - low,
+        np.nextafter(low, high),
+        np.nextafter(high, low),
+    )
     constant = float(np.log(width).sum()) - d * (HALF_LOG_2PI + LOG_2)
 
     def run(params: Any, other: Any) -> tuple[Any, Any, Any]:
@@ -222,7 +255,11 @@ def tf_squashed_gaussian(low: np.ndarray[Any, Any], high: np.ndarray[Any, Any]) 
         logp = constant - tf.reduce_sum(0.5 * tf.square(z) + below + above + log_std, -1)
         inverse, log_ratio = tf.exp(-other_log_std), log_std - other_log_std
         moved, ratio = (mean - other[:, :d]) * inverse, std * inverse
-        return sample, logp, tf.reduce_sum(0.5 * (tf.square(ratio) + tf.square(moved)) - log_ratio, -1) - 0.5 * d
+        return (
+            sample,
+            logp,
+            tf.reduce_sum(0.5 * (tf.square(ratio) + tf.square(moved)) - log_ratio, -1) - 0.5 * d,
+        )
 
     return tf_traced(2 * d, run)
 
@@ -247,7 +284,12 @@ def tf_beta(low: np.ndarray[Any, Any], high: np.ndarray[Any, Any]) -> Callable[[
     """Returns `torch_beta` as a traced function."""
     import tensorflow as tf
 
-    d, width, lowest, highest = low.size, high - low, np.nextafter(low, high), np.nextafter(high, low)
+    d, width, lowest, highest = (
+        low.size,
+        high - low,
+        np.nextafter(low, high),
+        np.nextafter(high, low),
+    )
     log_width = np.log(width)
     volume = float(log_width.sum())
 
@@ -256,13 +298,17 @@ def tf_beta(low: np.ndarray[Any, Any], high: np.ndarray[Any, Any]) -> Callable[[
         other_excess = tf.reshape(tf.math.softplus(other), [-1, 2, d])
         concentration = excess + 1.0
         total, other_total = tf.reduce_sum(concentration, 1), tf.reduce_sum(other_excess, 1) + 2.0
-        first, second = tf.unstack(tf.reshape(tf.random.gamma([], concentration), [-1, 2, d]), axis=1)
+        first, second = tf.unstack(
+            tf.reshape(tf.random.gamma([], concentration), [-1, 2, d]), axis=1
+        )
         sample = low + width * (first / (first + second))
         x = tf.clip_by_value(sample, lowest, highest)
         logs = tf.math.log(tf.stack((x - low, high - x), 1)) - log_width
         lgamma = tf.math.lgamma
         log_norm = tf.reduce_sum(lgamma(total) - tf.reduce_sum(lgamma(concentration), 1), -1)
-        other_log_norm = tf.reduce_sum(lgamma(other_total) - tf.reduce_sum(lgamma(other_excess + 1.0), 1), -1)
+        other_log_norm = tf.reduce_sum(
+            lgamma(other_total) - tf.reduce_sum(lgamma(other_excess + 1.0), 1), -1
+        )
         logp = tf.reduce_sum(excess * logs, [1, 2]) + (log_norm - volume)
         expected = tf.math.digamma(concentration) - tf.math.digamma(total)[:, None]
         entropy = volume - log_norm - tf.reduce_sum(excess * expected, [1, 2])
@@ -283,7 +329,9 @@ def tf_nested() -> Callable[[Any, Any], Any]:
         mean, log_std = params[:, 5:8], params[:, 8:11]
         std, volume = tf.exp(log_std), tf.reduce_sum(log_std, -1)
         values = mean + std * tf.random.normal(tf.shape(mean))
-        logp += -0.5 * tf.reduce_sum(tf.square((values - mean) / std), -1) - (volume + 3 * HALF_LOG_2PI)
+        logp += -0.5 * tf.reduce_sum(tf.square((values - mean) / std), -1) - (
+            volume + 3 * HALF_LOG_2PI
+        )
         delta = params[:, 5:11] - other[:, 5:11]
         shift, ratio = delta[:, :3] * tf.exp(-other[:, 8:11]), tf.exp(delta[:, 3:])
         kl += tf.reduce_sum(0.5 * (tf.square(shift) + tf.square(ratio) - 1.0) - delta[:, 3:], -1)

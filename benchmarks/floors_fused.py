@@ -16,13 +16,16 @@ from torch.nn import functional as F
 from benchmarks.floors import torch_draw
 from benchmarks.floors_models import Array, AttentionFloor, GateFloor, LstmFloor, VisionFloor
 
-Step = Callable[..., tuple[Tensor, ...]]  # observations and states → logits and value side by side, new states
+# Observations and states → logits and value side by side, new states.
+Step = Callable[..., tuple[Tensor, ...]]
 Pair = tuple[Tensor, Tensor]  # bias, transposed weight: what addmm takes
 
 
 def fused(net: Any) -> Callable[..., Any]:
     """Return what `floors_models.ActFloor(net).act` does, without modules."""
-    step: Step = {VisionFloor: _vision, LstmFloor: _lstm, AttentionFloor: _attention}[type(net)](net)
+    step: Step = {VisionFloor: _vision, LstmFloor: _lstm, AttentionFloor: _attention}[type(net)](
+        net
+    )
     n = net.logits.out_features
 
     @torch.inference_mode()
@@ -40,7 +43,10 @@ def fused(net: Any) -> Callable[..., Any]:
 
 def _pair(*layers: nn.Linear) -> Pair:
     """Return layers of one input as one."""
-    weight, bias = (torch.cat([getattr(layer, name).detach() for layer in layers]) for name in ("weight", "bias"))
+    weight, bias = (
+        torch.cat([getattr(layer, name).detach() for layer in layers])
+        for name in ("weight", "bias")
+    )
     return bias, weight.t().contiguous()
 
 
@@ -75,8 +81,11 @@ def _hidden(trunk: nn.Sequential) -> list[Pair]:
 def _lstm(net: LstmFloor) -> Step:
     hidden, ends, lstm = _hidden(net.trunk), _pair(net.logits, net.value), net.lstm
     n = lstm.hidden_size
-    order = torch.arange(4 * n).view(4, n)[[0, 1, 3, 2]].flatten()  # the three sigmoids side by side
-    weight = torch.cat([lstm.weight_ih_l0, lstm.weight_hh_l0], dim=1).detach()[order].t().contiguous()
+    # The three sigmoids side by side.
+    order = torch.arange(4 * n).view(4, n)[[0, 1, 3, 2]].flatten()
+    weight = (
+        torch.cat([lstm.weight_ih_l0, lstm.weight_hh_l0], dim=1).detach()[order].t().contiguous()
+    )
     bias = lstm.bias_ih_l0.detach()[order]
 
     def step(x: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, ...]:
@@ -113,7 +122,9 @@ def _attention(net: AttentionFloor) -> Step:
     key = key * net.scale
     positions = (net.table @ net.position.weight.detach().t()).t().contiguous() * net.scale
     content_bias, position_bias = net.content_bias.detach(), net.position_bias.detach()
-    norm, mlp_norm = ((layer.weight.detach(), layer.bias.detach()) for layer in (net.norm, net.mlp_norm))
+    norm, mlp_norm = (
+        (layer.weight.detach(), layer.bias.detach()) for layer in (net.norm, net.mlp_norm)
+    )
     mlp, gate, mlp_gate = _hidden(net.mlp), _gate(net.gate), _gate(net.mlp_gate)
     shape, slots = net.norm.normalized_shape, net.slots
 
@@ -125,7 +136,9 @@ def _attention(net: AttentionFloor) -> Step:
         normal = F.layer_norm(seen, shape, *norm, 1e-5)
         asked = normal[:, -1] @ query
         content = (asked + content_bias) @ key
-        scores = torch.baddbmm(((asked + position_bias) @ positions)[:, None], content[:, None], normal.transpose(1, 2))
+        scores = torch.baddbmm(
+            ((asked + position_bias) @ positions)[:, None], content[:, None], normal.transpose(1, 2)
+        )
         scores.masked_fill_((net.places < (slots - held)[:, None])[:, None], -math.inf)
         found = ((scores.softmax(dim=2) @ normal)[:, 0] @ value) @ output
         x = gate(x, found.relu_())

@@ -46,7 +46,9 @@ class VisionFloor(nn.Module):
         self.dense = nn.Sequential(dense, _relu())
         self.logits, self.value = nn.Linear(dense.out_features, n), nn.Linear(dense.out_features, 1)
         last = "hidden" if nature else "convs"
-        self.names = {f"convs.{2 * i if nature else 3 * i}": f"convs.layers.{i}" for i in range(len(convs))}
+        self.names = {
+            f"convs.{2 * i if nature else 3 * i}": f"convs.layers.{i}" for i in range(len(convs))
+        }
         self.names |= {"dense.0": f"{last}.layers.{0 if nature else 2}", **_ENDS}
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
@@ -93,31 +95,60 @@ class AttentionFloor(nn.Module):
     table: Tensor
     places: Tensor
 
-    def __init__(self, obs_size: int, n: int, hiddens: Sequence[int], dim: int = 64, head: int = 32, slots: int = 50,
-                 mlp: int = 32) -> None:  # fmt: skip
+    def __init__(
+        self,
+        obs_size: int,
+        n: int,
+        hiddens: Sequence[int],
+        dim: int = 64,
+        head: int = 32,
+        slots: int = 50,
+        mlp: int = 32,
+    ) -> None:
         super().__init__()
         self.trunk, width = _trunk(obs_size, hiddens)
         self.input = nn.Linear(width, dim)
-        self.query, self.key_value = nn.Linear(dim, head, bias=False), nn.Linear(dim, 2 * head, bias=False)
-        self.position, self.output = nn.Linear(dim, head, bias=False), nn.Linear(head, dim, bias=False)
-        self.content_bias, self.position_bias = (nn.Parameter(torch.zeros(1, head)) for _ in range(2))
+        self.query, self.key_value = (
+            nn.Linear(dim, head, bias=False),
+            nn.Linear(dim, 2 * head, bias=False),
+        )
+        self.position, self.output = (
+            nn.Linear(dim, head, bias=False),
+            nn.Linear(head, dim, bias=False),
+        )
+        self.content_bias, self.position_bias = (
+            nn.Parameter(torch.zeros(1, head)) for _ in range(2)
+        )
         self.norm, self.mlp_norm = nn.LayerNorm(dim, 1e-5), nn.LayerNorm(dim, 1e-5)
         self.gate, self.mlp_gate = GateFloor(dim), GateFloor(dim)
         self.mlp = nn.Sequential(nn.Linear(dim, mlp), _relu(), nn.Linear(mlp, dim), _relu())
         self.logits, self.value = nn.Linear(dim, n), nn.Linear(dim, 1)
         self.slots, self.scale = slots, head**-0.5
-        angles = torch.arange(slots, -1, -1.0)[:, None] * 10000.0 ** (-torch.arange(0, dim, 2) / dim)
-        self.register_buffer("table", torch.cat([angles.sin(), angles.cos()], dim=1), persistent=False)
+        angles = torch.arange(slots, -1, -1.0)[:, None] * 10000.0 ** (
+            -torch.arange(0, dim, 2) / dim
+        )
+        self.register_buffer(
+            "table", torch.cat([angles.sin(), angles.cos()], dim=1), persistent=False
+        )
         self.register_buffer("places", torch.arange(slots + 1.0), persistent=False)
         unit = "transformer.units.0."
         self.names = {
-            **_TRUNK, **_ENDS, "input": "transformer.input", "norm": f"{unit}attention.norm", "mlp_norm": f"{unit}norm",
-            "gate": f"{unit}attention_gate", "mlp_gate": f"{unit}mlp_gate", "mlp.0": f"{unit}mlp.layers.0",
-            "mlp.2": f"{unit}mlp.layers.1", "content_bias": f"{unit}attention.content_bias",
-            "position_bias": f"{unit}attention.position_bias", "query.weight": f"{unit}attention.query",
+            **_TRUNK,
+            **_ENDS,
+            "input": "transformer.input",
+            "norm": f"{unit}attention.norm",
+            "mlp_norm": f"{unit}norm",
+            "gate": f"{unit}attention_gate",
+            "mlp_gate": f"{unit}mlp_gate",
+            "mlp.0": f"{unit}mlp.layers.0",
+            "mlp.2": f"{unit}mlp.layers.1",
+            "content_bias": f"{unit}attention.content_bias",
+            "position_bias": f"{unit}attention.position_bias",
+            "query.weight": f"{unit}attention.query",
             "key_value.weight": (f"{unit}attention.key", f"{unit}attention.value"),
-            "position.weight": f"{unit}attention.position", "output.weight": f"{unit}attention.output",
-        }  # fmt: skip
+            "position.weight": f"{unit}attention.position",
+            "output.weight": f"{unit}attention.output",
+        }
 
     def step(self, obs: Tensor, memory: Tensor, held: Tensor) -> tuple[Tensor, ...]:
         """Take one step: `[B, obs]`, the memory `[B, 1, slots, dim]`, the number of steps it holds `[B]`."""
@@ -130,21 +161,33 @@ class AttentionFloor(nn.Module):
         hidden = (self.places < (self.slots - held)[:, None])[:, None]
         weights = (scores * self.scale).masked_fill_(hidden, -math.inf).softmax(dim=2)
         x = self._unclaimed(x, (weights @ value)[:, 0])
-        return self.logits(x), self.value(x).squeeze(1), seen[:, None, 1:], (held + 1).clamp_(max=self.slots)
+        return (
+            self.logits(x),
+            self.value(x).squeeze(1),
+            seen[:, None, 1:],
+            (held + 1).clamp_(max=self.slots),
+        )
 
     def forward(self, obs: Tensor, memory: Tensor, held: Tensor) -> tuple[Tensor, Tensor]:
         """Run over padded sequences `[S, T, obs]`; returns logits `[S * T, n]` and values `[S * T]`."""
         sequences, length, _ = obs.shape
         x = self.input(self.trunk(obs))
         normal = self.norm(torch.cat([memory[:, 0], x], dim=1))
-        query, (key, value) = self.query(normal[:, self.slots :]), self.key_value(normal).chunk(2, dim=2)
+        query, (key, value) = (
+            self.query(normal[:, self.slots :]),
+            self.key_value(normal).chunk(2, dim=2),
+        )
         # Step t sees the keys t, …, t + slots; the distances move one place to the right from step to step.
         keys = self.slots + length
         scores = F.pad((query + self.position_bias) @ self.position(self.table).t(), (0, length))
         scores = scores.view(sequences, -1)[:, : length * keys].view(sequences, length, keys)
         scores = torch.baddbmm(scores, query + self.content_bias, key.transpose(1, 2))
         later = torch.arange(keys) - torch.arange(length)[:, None]
-        hidden = (later < 0) | (later > self.slots) | (torch.arange(keys) < (self.slots - held)[:, None])[:, None]
+        hidden = (
+            (later < 0)
+            | (later > self.slots)
+            | (torch.arange(keys) < (self.slots - held)[:, None])[:, None]
+        )
         weights = (scores * self.scale).masked_fill(hidden, -math.inf).softmax(dim=2)
         x = self._unclaimed(x.flatten(0, 1), (weights @ value).flatten(0, 1))
         return self.logits(x), self.value(x).squeeze(1)
@@ -159,8 +202,14 @@ class GateFloor(nn.Module):
 
     def __init__(self, dim: int) -> None:
         super().__init__()
-        self.w, self.u = nn.Parameter(torch.zeros(3 * dim, dim)), nn.Parameter(torch.zeros(2 * dim, dim))
-        self.u_candidate, self.bias = nn.Parameter(torch.zeros(dim, dim)), nn.Parameter(torch.zeros(dim))
+        self.w, self.u = (
+            nn.Parameter(torch.zeros(3 * dim, dim)),
+            nn.Parameter(torch.zeros(2 * dim, dim)),
+        )
+        self.u_candidate, self.bias = (
+            nn.Parameter(torch.zeros(dim, dim)),
+            nn.Parameter(torch.zeros(dim)),
+        )
         self.dim = dim
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
@@ -181,7 +230,9 @@ def _relu() -> nn.ReLU:
 
 def _trunk(obs_size: int, hiddens: Sequence[int]) -> tuple[nn.Sequential, int]:
     first, second = hiddens
-    return nn.Sequential(nn.Linear(obs_size, first), nn.Tanh(), nn.Linear(first, second), nn.Tanh()), second
+    return nn.Sequential(
+        nn.Linear(obs_size, first), nn.Tanh(), nn.Linear(first, second), nn.Tanh()
+    ), second
 
 
 @torch.no_grad()
@@ -190,7 +241,9 @@ def adopt(net: Any, weights: Mapping[str, Array]) -> None:
     left = set(weights)
     for name, tensor in net.named_parameters():
         owner, _, kind = name.rpartition(".")
-        theirs = net.names.get(name) or (net.names[owner] + "." + kind if owner in net.names else None)
+        theirs = net.names.get(name) or (
+            net.names[owner] + "." + kind if owner in net.names else None
+        )
         if theirs is None:
             continue  # the LSTM's second bias
         parts = (theirs,) if isinstance(theirs, str) else theirs
@@ -211,7 +264,9 @@ class ActFloor:
     @torch.inference_mode()
     def act(self, obs: Array, *state: Array) -> tuple[Act, tuple[Array, ...]]:
         """Act on observations `[B, ...]`; returns what a step takes, and the state after it."""
-        logits, value, *state_after = self.net.step(torch.from_numpy(obs), *map(torch.from_numpy, state))
+        logits, value, *state_after = self.net.step(
+            torch.from_numpy(obs), *map(torch.from_numpy, state)
+        )
         logps = logits.log_softmax(-1)
         action = torch_draw(logps)
         logp = logps.gather(-1, action).squeeze(-1)
@@ -224,7 +279,9 @@ def ppo_loss(logp: Tensor, entropy: Tensor, value: Tensor, batch: Batch) -> Tens
     ratio, advantage = (logp - batch["logp"]).exp(), batch["advantage"]
     surrogate = torch.minimum(ratio * advantage, ratio.clamp(1 - CLIP, 1 + CLIP) * advantage)
     loss = VALUE_WEIGHT * (value - batch["target"]).square() - surrogate - ENTROPY_WEIGHT * entropy
-    return loss.mean() if "mask" not in batch else (loss * batch["mask"]).sum() / batch["mask"].sum()
+    return (
+        loss.mean() if "mask" not in batch else (loss * batch["mask"]).sum() / batch["mask"].sum()
+    )
 
 
 def evaluated(net: Any, batch: Batch, state: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:

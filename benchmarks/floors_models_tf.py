@@ -67,7 +67,10 @@ class VisionFloor(Net):
         self.nature = "hidden.layers.0.weight" in weights
         names = [f"convs.layers.{i}" for i in range(3 if self.nature else 2)]
         self.convs = [
-            (self.variable(weights[f"{name}.weight"].transpose(2, 3, 1, 0)), self.variable(weights[f"{name}.bias"]))
+            (
+                self.variable(weights[f"{name}.weight"].transpose(2, 3, 1, 0)),
+                self.variable(weights[f"{name}.bias"]),
+            )
             for name in names
         ]
         self.strides, self.padding = ((4, 2, 1), "VALID") if self.nature else ((4, 2), "SAME")
@@ -142,18 +145,30 @@ class AttentionFloor(Net):
         self.query, self.position, self.output = map(self.kernel, names)
         self.key_value = self.kernel(f"{unit}attention.key", f"{unit}attention.value")
         self.content_bias, self.position_bias = (
-            self.variable(weights[f"{unit}attention.{name}_bias"]) for name in ("content", "position")
+            self.variable(weights[f"{unit}attention.{name}_bias"])
+            for name in ("content", "position")
         )
         self.norm, self.mlp_norm = self._norm(f"{unit}attention.norm"), self._norm(f"{unit}norm")
-        self.gate, self.mlp_gate = self._gate(f"{unit}attention_gate"), self._gate(f"{unit}mlp_gate")
+        self.gate, self.mlp_gate = (
+            self._gate(f"{unit}attention_gate"),
+            self._gate(f"{unit}mlp_gate"),
+        )
         first, second = (self.dense(f"{unit}mlp.layers.{i}") for i in (0, 1))
         self.mlp = lambda x: tf.nn.relu(second(tf.nn.relu(first(x))))
         self.dim, self.head = self.query.shape
         self.slots, self.scale = slots, self.head**-0.5
-        angles = np.arange(slots, -1, -1.0)[:, None] * 10000.0 ** (-np.arange(0, self.dim, 2) / self.dim)
-        self.table = tf.constant(np.concatenate([np.sin(angles), np.cos(angles)], axis=1), tf.float32)
+        angles = np.arange(slots, -1, -1.0)[:, None] * 10000.0 ** (
+            -np.arange(0, self.dim, 2) / self.dim
+        )
+        self.table = tf.constant(
+            np.concatenate([np.sin(angles), np.cos(angles)], axis=1), tf.float32
+        )
         obs_size = weights["trunk.hidden.layers.0.weight"].shape[1]
-        self.signature = (((obs_size,), tf.float32), ((1, slots, self.dim), tf.float32), ((), tf.int32))
+        self.signature = (
+            ((obs_size,), tf.float32),
+            ((1, slots, self.dim), tf.float32),
+            ((), tf.int32),
+        )
 
     def step(self, obs: Any, memory: Any, held: Any) -> tuple[Any, ...]:
         """Take one step: `[B, obs]`, the memory `[B, 1, slots, dim]`, the number of steps it holds `[B]`."""
@@ -162,7 +177,9 @@ class AttentionFloor(Net):
         normal = self.norm(seen)
         query = tf.matmul(normal[:, -1], self.query)
         key, value = self._key_value(normal, self.slots + 1)
-        scores = tf.matmul(query + self.position_bias, tf.matmul(self.table, self.position), transpose_b=True)
+        scores = tf.matmul(
+            query + self.position_bias, tf.matmul(self.table, self.position), transpose_b=True
+        )
         scores += tf.linalg.matvec(key, query + self.content_bias)
         hidden = tf.range(self.slots + 1) < (self.slots - held)[:, None]
         weights = tf.nn.softmax(tf.where(hidden, scores.dtype.min, scores * self.scale))
@@ -180,10 +197,16 @@ class AttentionFloor(Net):
         query = tf.matmul(tf.reshape(normal[:, self.slots :], [-1, self.dim]), self.query)
         key, value = self._key_value(normal, keys)
         # Step t sees the keys t, …, t + slots; the distances move one place to the right from step to step.
-        scores = tf.matmul(query + self.position_bias, tf.matmul(self.table, self.position), transpose_b=True)
-        scores = tf.reshape(tf.pad(scores, [[0, 0], [0, length]]), [sequences, -1])[:, : length * keys]
+        scores = tf.matmul(
+            query + self.position_bias, tf.matmul(self.table, self.position), transpose_b=True
+        )
+        scores = tf.reshape(tf.pad(scores, [[0, 0], [0, length]]), [sequences, -1])[
+            :, : length * keys
+        ]
         content = tf.reshape(query + self.content_bias, [sequences, length, self.head])
-        scores = tf.reshape(scores, [sequences, length, keys]) + tf.matmul(content, key, transpose_b=True)
+        scores = tf.reshape(scores, [sequences, length, keys]) + tf.matmul(
+            content, key, transpose_b=True
+        )
         later = tf.range(keys) - tf.range(length)[:, None]
         unused = tf.range(keys) < (self.slots - held)[:, None]
         hidden = (later < 0) | (later > self.slots) | unused[:, None]
@@ -199,7 +222,9 @@ class AttentionFloor(Net):
         return self.mlp_gate(x, self.mlp(self.mlp_norm(x)))
 
     def _norm(self, name: str) -> Callable[[Any], Any]:
-        weight, bias = (self.variable(self.weights[f"{name}.{kind}"]) for kind in ("weight", "bias"))
+        weight, bias = (
+            self.variable(self.weights[f"{name}.{kind}"]) for kind in ("weight", "bias")
+        )
 
         def norm(x: Any) -> Any:
             mean, variance = tf.nn.moments(x, -1, keepdims=True)
@@ -238,7 +263,9 @@ class ActFloor:
 
     def act(self, obs: Array, *state: Array) -> tuple[Act, tuple[Array, ...]]:
         """Act on observations `[B, ...]`; returns what a step takes, and the state after it."""
-        action, logp, value, logits, *state_after = self.step(self.constant(obs), *map(self.constant, state))
+        action, logp, value, logits, *state_after = self.step(
+            self.constant(obs), *map(self.constant, state)
+        )
         found = action.numpy(), logp.numpy(), value.numpy(), logits.numpy()
         return found, tuple(part.numpy() for part in state_after)
 
@@ -246,7 +273,9 @@ class ActFloor:
 def ppo_loss(logp: Any, entropy: Any, value: Any, batch: Mapping[str, Any]) -> Any:
     """Return PPO's loss of rows `[R]`; where the batch has a mask, of the rows in it."""
     ratio, advantage = tf.exp(logp - batch["logp"]), batch["advantage"]
-    surrogate = tf.minimum(ratio * advantage, tf.clip_by_value(ratio, 1 - CLIP, 1 + CLIP) * advantage)
+    surrogate = tf.minimum(
+        ratio * advantage, tf.clip_by_value(ratio, 1 - CLIP, 1 + CLIP) * advantage
+    )
     loss = VALUE_WEIGHT * tf.square(value - batch["target"]) - surrogate - ENTROPY_WEIGHT * entropy
     if "mask" not in batch:
         return tf.reduce_mean(loss)
@@ -262,13 +291,17 @@ def evaluated(net: Any, batch: Mapping[str, Any]) -> tuple[Any, Any, Any]:
 
 
 def training_step(
-    variables: Sequence[Any], evaluate: Callable[[Any], tuple[Any, Any, Any]], batch: Mapping[str, Any], optimizer: Any
+    variables: Sequence[Any],
+    evaluate: Callable[[Any], tuple[Any, Any, Any]],
+    batch: Mapping[str, Any],
+    optimizer: Any,
 ) -> tuple[Callable[[], Any], Callable[[], Any]]:
     """Return a traced training step on a batch: forward, loss, backward, optimiser; and its gradients' squared norm."""
     optimizer.build(list(variables))
     batch = tf.nest.map_structure(tf.constant, dict(batch))
     signature = tf.nest.map_structure(lambda x: tf.TensorSpec([None, *x.shape[1:]], x.dtype), batch)
-    if len(signature["obs"].shape) == 3 and batch["state"]:  # timed: the length is known at run time
+    # Timed: the length is known at run time.
+    if len(signature["obs"].shape) == 3 and batch["state"]:
         signature["obs"] = tf.TensorSpec([None, None, *batch["obs"].shape[2:]], tf.float32)
 
     def gradients(batch: Any) -> tuple[Any, list[Any]]:

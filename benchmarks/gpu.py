@@ -26,8 +26,11 @@ from benchmarks.cases_models import ACTIONS, IMAGES, VECTORS, our_steps, some_co
 from benchmarks.cases_sb3 import Frames
 
 #: Where models meet a device: in each, what needs a GPU is skipped where there is none.
-TESTS = ("tests/contracts/test_contract_devices.py", "plugins/ppo/tests/test_ppo_devices.py",
-         "plugins/ppo/tests/test_ppo_adam.py")  # fmt: skip
+TESTS = (
+    "tests/contracts/test_contract_devices.py",
+    "plugins/ppo/tests/test_ppo_devices.py",
+    "plugins/ppo/tests/test_ppo_adam.py",
+)
 #: Model → space of observations, config.
 MODELS: dict[str, tuple[gym.spaces.Box, dict[str, Any]]] = {
     "fcnet, 2 × 256": (VECTORS, {"fcnet_hiddens": [256, 256]}),
@@ -47,7 +50,12 @@ RUNS: dict[str, tuple[Any, dict[str, Any]]] = {
     "CartPole-v1": ("CartPole-v1", {"rollout_length": 128, "minibatch_size": 256, "num_epochs": 4}),
     "frames, 84×84×4": (
         Frames,
-        {"rollout_length": 64, "minibatch_size": 128, "num_epochs": 4, "model": {"conv_filters": "nature"}},
+        {
+            "rollout_length": 64,
+            "minibatch_size": 128,
+            "num_epochs": 4,
+            "model": {"conv_filters": "nature"},
+        },
     ),
 }
 
@@ -82,7 +90,11 @@ def placed(columns: dict[str, Any], device: str) -> dict[str, Any]:
     import torch
 
     def there(value: Any) -> Any:
-        return tuple(map(there, value)) if isinstance(value, tuple) else torch.from_numpy(value).to(device)
+        return (
+            tuple(map(there, value))
+            if isinstance(value, tuple)
+            else torch.from_numpy(value).to(device)
+        )
 
     batch = {name: value if name == "seq_lens" else there(value) for name, value in columns.items()}
     return {**batch, "raw_action": batch["action"][:, None]}
@@ -114,7 +126,9 @@ def _tf_training(policy: Any, columns: dict[str, Any]) -> Step:
 
     with tf.device(policy.device):
         adam = keras.optimizers.Adam(LEARNING_RATE)
-        return training_step(policy.model.trainable_variables(), evaluate, {"state": (), **columns}, adam)[0]
+        return training_step(
+            policy.model.trainable_variables(), evaluate, {"state": (), **columns}, adam
+        )[0]
 
 
 def seconds_per_call(step: Step, seconds: float) -> float:
@@ -144,7 +158,9 @@ def steps_per_second(framework: str, name: str, device: str, iterations: int) ->
     return (algo.steps - before) / spent
 
 
-def tables(framework: str, seconds: float, batches: tuple[Sequence[int], Sequence[int]]) -> Iterator[str]:
+def tables(
+    framework: str, seconds: float, batches: tuple[Sequence[int], Sequence[int]]
+) -> Iterator[str]:
     """Measure on the CPU and on what `auto` finds, and yield the lines of the tables.
 
     Args:
@@ -159,12 +175,17 @@ def tables(framework: str, seconds: float, batches: tuple[Sequence[int], Sequenc
     for title, make, rows in (("act", acting, batches[0]), ("training step", training, batches[1])):
         for model in MODELS:
             for count in rows:
-                cpu, there = (seconds_per_call(make(framework, model, d, count), seconds) for d in ("cpu", device))
+                cpu, there = (
+                    seconds_per_call(make(framework, model, d, count), seconds)
+                    for d in ("cpu", device)
+                )
                 times = f"{cpu * 1e3:.2f} ms | {there * 1e3:.2f} ms | {cpu / there:.2f}"
                 yield f"| {title}, {model}, batch {count:,} | {times} |"
     yield f"\n| PPO, 8 environments | cpu | {device} | {device} / cpu |\n|---|---:|---:|---:|"
     for name in RUNS:
-        cpu, there = (steps_per_second(framework, name, d, 1 + int(seconds * 8)) for d in ("cpu", device))
+        cpu, there = (
+            steps_per_second(framework, name, d, 1 + int(seconds * 8)) for d in ("cpu", device)
+        )
         yield f"| {name} | {cpu:,.0f}/s | {there:,.0f}/s | {there / cpu:.2f} |"
 
 
@@ -185,17 +206,29 @@ def main(given: Sequence[str] | None = None) -> int:
     """Run the tests and both frameworks, and print and write what was measured; 1 when something failed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__)
     parser.add_argument(
-        "--markdown", type=Path, default=Path("runs/gpu.md"), metavar="FILE", help="default: runs/gpu.md"
+        "--markdown",
+        type=Path,
+        default=Path("runs/gpu.md"),
+        metavar="FILE",
+        help="default: runs/gpu.md",
     )
-    parser.add_argument("--seconds", type=float, metavar="N",
-                        help="for how long each call is repeated (0.5; without an accelerator 0.01)")  # fmt: skip
-    parser.add_argument("--framework", choices=FRAMEWORKS, help="this one alone, in this process, without the tests")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        metavar="N",
+        help="for how long each call is repeated (0.5; without an accelerator 0.01)",
+    )
+    parser.add_argument(
+        "--framework", choices=FRAMEWORKS, help="this one alone, in this process, without the tests"
+    )
     parser.add_argument("--save", action="store_true", help="write docs/speed.md as well")
     chosen = parser.parse_args(given)
     if chosen.framework:
         real = built(chosen.framework, "LSTM", "auto").device != "cpu"
         seconds = (0.5 if real else 0.01) if chosen.seconds is None else chosen.seconds
-        for line in tables(chosen.framework, seconds, (ACTING, TRAINING) if real else ((1, 32), (64,))):
+        for line in tables(
+            chosen.framework, seconds, (ACTING, TRAINING) if real else ((1, 32), (64,))
+        ):
             print(line, flush=True)
         return 0
     codes = [subprocess.run([sys.executable, "-m", "pytest", "-q", *TESTS]).returncode]

@@ -121,7 +121,9 @@ def measure(case: Case, rounds: int = 9, seconds: float = 0.15) -> Result:
         for i, of_side in enumerate(times):
             of_side.append(spent[i] / slices)
     ours, beside = times
-    return Result(case, ours, beside, []) if case.floor is not None else Result(case, ours, [], beside)
+    return (
+        Result(case, ours, beside, []) if case.floor is not None else Result(case, ours, [], beside)
+    )
 
 
 def yardstick() -> float:
@@ -142,7 +144,9 @@ def _time(call: Callable[[], Any], count: int) -> float:
     return (time.perf_counter() - start) / count * 1e6
 
 
-HEADER = "| case | ours | floor | ratio (lowest to highest) | budget | |\n|---|---:|---:|---:|---:|---|"
+HEADER = (
+    "| case | ours | floor | ratio (lowest to highest) | budget | |\n|---|---:|---:|---:|---:|---|"
+)
 
 
 def row(result: Result) -> str:
@@ -185,8 +189,11 @@ def figures(found: Iterable[Figure | Result]) -> list[Figure]:
     Raises:
         ValueError: Two cases have one name.
     """
-    kept = [one if isinstance(one, Figure) else one.kept for one in found
-            if isinstance(one, Figure) or not one.case.peer]  # fmt: skip
+    kept = [
+        one if isinstance(one, Figure) else one.kept
+        for one in found
+        if isinstance(one, Figure) or not one.case.peer
+    ]
     names = [figure.name for figure in kept]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:

@@ -22,7 +22,9 @@ def parts(page: str, begin: str) -> tuple[str, str, str]:
     before, found, rest = page.partition(begin)
     region, end, after = rest.partition(END)
     if not (found and end):
-        raise SystemExit(f"The page must hold the lines {begin!r} and {END!r}, between which the tables stand.")
+        raise SystemExit(
+            f"The page must hold the lines {begin!r} and {END!r}, between which the tables stand."
+        )
     return f"{before}{begin}", region, f"{END}{after}"
 
 
@@ -35,14 +37,16 @@ def replaced(page: str, begin: str, text: str) -> str:
 def machine() -> str:
     """Return what is measured on: the processor, the number of cores that may be used, and how busy they are."""
     try:
-        names = re.findall(r"^model name\s*:\s*(.*)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
+        names = re.findall(
+            r"^model name\s*:\s*(.*)$",
+            Path("/proc/cpuinfo").read_text(encoding="utf-8"),
+            re.MULTILINE,
+        )
     except OSError:
         names = []
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     load = f", load {os.getloadavg()[0]:.1f} at the end" if hasattr(os, "getloadavg") else ""
-    return (
-        f"{names[0] if names else platform.processor() or platform.machine()}, {cores} cores{load}, {platform.system()}"
-    )
+    return f"{names[0] if names else platform.processor() or platform.machine()}, {cores} cores{load}, {platform.system()}"
 
 
 def sections(printed: str) -> dict[str, str]:
@@ -52,7 +56,11 @@ def sections(printed: str) -> dict[str, str]:
 
 
 def updated(
-    page: str, printed: str, measured: Mapping[str, Mapping[str, Any]], order: Sequence[str], where: str
+    page: str,
+    printed: str,
+    measured: Mapping[str, Mapping[str, Any]],
+    order: Sequence[str],
+    where: str,
 ) -> str:
     """Return the page with the tables of some parts replaced; the others stay.
 
@@ -68,7 +76,9 @@ def updated(
     """
     found = sections(parts(page, BEGIN)[1])
     for part, table in sections(printed).items():
-        versions = ", ".join(f"{name} {version}" for name, version in measured[part]["versions"].items())
+        versions = ", ".join(
+            f"{name} {version}" for name, version in measured[part]["versions"].items()
+        )
         found[part] = f"{measured[part]['date']}; {where}; {versions}.\n\n{table}"
     text = "\n\n".join(f"### {part}\n\n{found[part]}" for part in order if part in found)
     return replaced(page, BEGIN, text)

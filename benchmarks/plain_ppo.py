@@ -32,7 +32,8 @@ class Hyper:
     gamma: float = 0.99
     lambda_: float = 0.95
     clip: float = 0.2
-    vf_coef: float = 0.1  # of half the squared error; low enough not to drown the policy where the layers are shared
+    # Of half the squared error; low enough not to drown the policy where the layers are shared.
+    vf_coef: float = 0.1
     ent_coef: float = 0.0
     max_grad_norm: float = 0.5
     hiddens: tuple[int, ...] = (256, 256)
@@ -51,13 +52,17 @@ def linear(n_in: int, n_out: int, std: float) -> nn.Linear:
 def trunk(obs_size: int, hiddens: tuple[int, ...]) -> nn.Sequential:
     """A stack of tanh layers."""
     sizes = itertools.pairwise((obs_size, *hiddens))
-    return nn.Sequential(*(m for n_in, n_out in sizes for m in (linear(n_in, n_out, 1.0), nn.Tanh())))
+    return nn.Sequential(
+        *(m for n_in, n_out in sizes for m in (linear(n_in, n_out, 1.0), nn.Tanh()))
+    )
 
 
 class Agent(nn.Module):
     """Policy and value function; with `share` both heads read the same hidden layers."""
 
-    def __init__(self, obs_size: int, n_actions: int, hiddens: tuple[int, ...], share: bool) -> None:
+    def __init__(
+        self, obs_size: int, n_actions: int, hiddens: tuple[int, ...], share: bool
+    ) -> None:
         """Builds the layers for observations of `obs_size` numbers."""
         super().__init__()
         width = (obs_size, *hiddens)[-1]
@@ -78,10 +83,16 @@ class Agent(nn.Module):
         logps = logits.log_softmax(-1)
         # Clocks that ring after Exp(p) time: the first one to ring is a categorical draw. In logs, Exp(p) = Exp(1) / p.
         action = (logps - torch.empty_like(logps).exponential_().log_()).argmax(-1, keepdim=True)
-        return action.squeeze(-1).numpy(), logps.gather(-1, action).squeeze(-1).numpy(), value.numpy()
+        return (
+            action.squeeze(-1).numpy(),
+            logps.gather(-1, action).squeeze(-1).numpy(),
+            value.numpy(),
+        )
 
 
-def advantages(rewards: np.ndarray, values: np.ndarray, dones: np.ndarray, gamma: float, lambda_: float) -> np.ndarray:
+def advantages(
+    rewards: np.ndarray, values: np.ndarray, dones: np.ndarray, gamma: float, lambda_: float
+) -> np.ndarray:
     """Generalised advantage estimates `[T, N]` from rewards and dones `[T, N]` and values `[T + 1, N]`."""
     alive = gamma * (1.0 - dones)
     out = rewards + alive * values[1:] - values[:-1]
@@ -90,7 +101,9 @@ def advantages(rewards: np.ndarray, values: np.ndarray, dones: np.ndarray, gamma
     return out
 
 
-def update(agent: Agent, optimizer: torch.optim.Optimizer, batch: list[torch.Tensor], hyper: Hyper) -> None:
+def update(
+    agent: Agent, optimizer: torch.optim.Optimizer, batch: list[torch.Tensor], hyper: Hyper
+) -> None:
     """Runs the minibatch epochs of one rollout: observations, actions, logps, advantages and value targets."""
     params = list(agent.parameters())
     for _ in range(hyper.epochs):
@@ -115,12 +128,17 @@ def run(env_id: str, hyper: Hyper, total_steps: int, seed: int) -> dict[str, Any
     """Trains for `total_steps`, rounded up to whole rollouts; `seconds` leave out set-up, `returns` is per episode."""
     torch.manual_seed(seed)
     t_max, n = hyper.rollout_length, hyper.num_envs
-    envs = SyncVectorEnv([lambda: gym.make(env_id)] * n, copy=False, autoreset_mode=AutoresetMode.SAME_STEP)
+    envs = SyncVectorEnv(
+        [lambda: gym.make(env_id)] * n, copy=False, autoreset_mode=AutoresetMode.SAME_STEP
+    )
     obs_shape, start = envs.single_observation_space.shape, envs.single_action_space.start
     agent = Agent(obs_shape[0], int(envs.single_action_space.n), hyper.hiddens, hyper.share)
     optimizer = torch.optim.Adam(agent.parameters(), lr=hyper.lr, eps=1e-5, fused=True)
 
-    obs, values = np.zeros((t_max + 1, n, *obs_shape), np.float32), np.zeros((t_max + 1, n), np.float32)
+    obs, values = (
+        np.zeros((t_max + 1, n, *obs_shape), np.float32),
+        np.zeros((t_max + 1, n), np.float32),
+    )
     actions = np.zeros((t_max, n), np.int64)
     logps, rewards, dones = (np.zeros((t_max, n), np.float32) for _ in range(3))
     obs_tensor = torch.from_numpy(obs)  # the same memory
@@ -144,7 +162,8 @@ def run(env_id: str, hyper: Hyper, total_steps: int, seed: int) -> dict[str, Any
                     cut_obs.append(info["final_obs"][i])
         with torch.inference_mode():
             values[-1] = agent(obs_tensor[-1])[1].numpy()
-            if cut_at:  # a time limit is no end: the value of what would have followed is added to the reward
+            # a time limit is no end: the value of what would have followed is added to the reward.
+            if cut_at:
                 final = torch.from_numpy(np.stack(cut_obs).astype(np.float32))
                 rewards[tuple(zip(*cut_at, strict=True))] += hyper.gamma * agent(final)[1].numpy()
 
@@ -152,11 +171,22 @@ def run(env_id: str, hyper: Hyper, total_steps: int, seed: int) -> dict[str, Any
         columns = (obs[:-1], actions, logps, advantage, advantage + values[:-1])
         if hyper.anneal_lr:
             optimizer.param_groups[0]["lr"] = hyper.lr * (1.0 - rollout / rollouts)
-        update(agent, optimizer, [torch.from_numpy(x.reshape(t_max * n, *x.shape[2:])) for x in columns], hyper)
+        update(
+            agent,
+            optimizer,
+            [torch.from_numpy(x.reshape(t_max * n, *x.shape[2:])) for x in columns],
+            hyper,
+        )
         obs[0] = obs[-1]
     seconds, steps = time.perf_counter() - begin, rollouts * t_max * n
     envs.close()
-    return {"steps": steps, "seconds": seconds, "sps": steps / seconds, "returns": returns, "agent": agent}
+    return {
+        "steps": steps,
+        "seconds": seconds,
+        "sps": steps / seconds,
+        "returns": returns,
+        "agent": agent,
+    }
 
 
 @torch.inference_mode()
@@ -166,7 +196,9 @@ def evaluate(agent: Agent, env_id: str, episodes: int, seed: int) -> np.ndarray:
     obs = np.stack([env.reset(seed=seed + i)[0] for i, env in enumerate(envs)]).astype(np.float32)
     returns, running = np.zeros(episodes), np.arange(episodes)
     while len(running):
-        actions = agent(torch.from_numpy(obs[running]))[0].argmax(-1).numpy() + envs[0].action_space.start
+        actions = (
+            agent(torch.from_numpy(obs[running]))[0].argmax(-1).numpy() + envs[0].action_space.start
+        )
         alive = np.ones(len(running), bool)
         for k, (i, action) in enumerate(zip(running, actions, strict=True)):
             obs[i], reward, terminated, truncated, _ = envs[i].step(action)
@@ -184,7 +216,9 @@ def main() -> None:
     parser.add_argument("--env", default="CartPole-v1")
     parser.add_argument("--steps", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--share", action="store_true", help="let the value head read the policy's hidden layers")
+    parser.add_argument(
+        "--share", action="store_true", help="let the value head read the policy's hidden layers"
+    )
     args = parser.parse_args()
     torch.set_num_threads(1)
     result = run(args.env, Hyper(share=args.share), args.steps, args.seed)

@@ -36,5 +36,7 @@ def _row(case: Case) -> str:
     for (file, _, name), (_, _, seconds, _, _) in stats.stats.items():
         if "/src/rlcatalog" in file:  # several files and classes may share a name
             shares[f"{Path(file).stem}.{name}"] += seconds / stats.total_tt
-    named = ", ".join(f"`{name}` {share:.0%}" for name, share in shares.most_common(NAMED) if share >= LEAST)
+    named = ", ".join(
+        f"`{name}` {share:.0%}" for name, share in shares.most_common(NAMED) if share >= LEAST
+    )
     return f"| {case.title} | {sum(shares.values()):.0%} | {named} |"

@@ -37,7 +37,12 @@ class Verdicts:
 
     def text(self) -> str:
         """Return what there is to say."""
-        lists = {"worse": list(self.worse.values()), "better": self.better, "new": self.new, "gone": self.gone}
+        lists = {
+            "worse": list(self.worse.values()),
+            "better": self.better,
+            "new": self.new,
+            "gone": self.gone,
+        }
         lines = [f"{verdict}: {line}" for verdict, said in lists.items() for line in said]
         counts = f"{len(self.worse)} worse, {len(self.better)} better, {self.same} as before"
         return "\n".join([*lines, f"{counts}, {len(self.new)} new, {len(self.gone)} gone"])
@@ -63,7 +68,9 @@ def read(path: Path) -> Table:
     try:
         table: Table = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise SystemExit(f"There is no {path}: `make bench BENCH_ARGS=--save` on an idle machine writes one.") from None
+        raise SystemExit(
+            f"There is no {path}: `make bench BENCH_ARGS=--save` on an idle machine writes one."
+        ) from None
     return table
 
 
@@ -81,7 +88,9 @@ def verdict(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     inside |= now["spread"][0] <= before["ratio"] <= now["spread"][1]
     if inside or abs(now["ratio"] - before["ratio"]) < LEAST * abs(before["ratio"]):
         return "same"
-    return "better" if (now["ratio"] < before["ratio"]) == (before["better"] == "lower") else "worse"
+    return (
+        "better" if (now["ratio"] < before["ratio"]) == (before["better"] == "lower") else "worse"
+    )
 
 
 def compare(stored: Table, measured: Table, names: Iterable[str] = ()) -> Verdicts:
@@ -118,7 +127,9 @@ def other_versions(stored: Table, measured: Table) -> list[str]:
     for part, entry in measured.items():
         before = stored.get(part, {}).get("versions", {})
         differ = [
-            f"{name} {before[name]}" for name, here in entry["versions"].items() if before.get(name, here) != here
+            f"{name} {before[name]}"
+            for name, here in entry["versions"].items()
+            if before.get(name, here) != here
         ]
         if differ:
             lines.append(f"{part}: the table was made with {', '.join(differ)}")

@@ -23,13 +23,19 @@ class MaskedTaxi(gym.Wrapper):
 
     def __init__(self) -> None:
         super().__init__(gym.make("Taxi-v3"))
-        self.observation_space = Dict({"action_mask": MultiBinary(6), "state": self.env.observation_space})
+        self.observation_space = Dict(
+            {"action_mask": MultiBinary(6), "state": self.env.observation_space}
+        )
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[dict[str, Any], Any]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, Any], Any]:
         """Begin an episode."""
         return self._shown(*self.env.reset(seed=seed, options=options))
 
-    def step(self, action: Any) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
+    def step(
+        self, action: Any
+    ) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
         """Check the action against the last mask, and then take it."""
         if not self.mask[action]:
             raise ValueError(f"action {action} is forbidden; the mask is {self.mask}")
@@ -37,7 +43,9 @@ class MaskedTaxi(gym.Wrapper):
         obs, info = self._shown(state, info)
         return obs, float(reward), terminated, truncated, info
 
-    def _shown(self, state: Any, info: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _shown(
+        self, state: Any, info: dict[str, Any]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
         self.mask = info["action_mask"]
         return {"action_mask": self.mask, "state": state}, info
 
@@ -49,11 +57,18 @@ def main() -> None:
     parser.add_argument("--iterations", type=int, default=200)
     arguments = parser.parse_args()
     # A Discrete reaches the network as a one-hot, so one layer has separate values for each of the 500 states.
-    config = {"framework": arguments.framework, "seed": 0, "lr": 3e-3, "model": {"fcnet_hiddens": [64]}}
+    config = {
+        "framework": arguments.framework,
+        "seed": 0,
+        "lr": 3e-3,
+        "model": {"fcnet_hiddens": [64]},
+    }
     algo = PPO(env=MaskedTaxi, config=config)
     for _ in range(arguments.iterations):
         result = algo.train()
-        print(f"{result['timesteps_total']:7d} steps, mean return {result['episode_return_mean']}")
+        print(
+            f"{result['timesteps_total']:7d} steps, mean return {result['episode_return_mean']}"
+        )
     algo.stop()
 
 

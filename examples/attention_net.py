@@ -34,7 +34,9 @@ class RepeatAfterMe(gym.Env):
 
     observation_space, action_space = Discrete(3), Discrete(3)
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[int, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: Any = None
+    ) -> tuple[int, dict[str, Any]]:
         """Show a first symbol."""
         super().reset(seed=seed)
         self.steps, self.shown = 0, self._draw()
@@ -56,13 +58,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--framework", default="torch", choices=["torch", "tf"])
     parser.add_argument("--iterations", type=int, default=40)
-    parser.add_argument("--without", action="store_true", help="leave the attention out")
+    parser.add_argument(
+        "--without", action="store_true", help="leave the attention out"
+    )
     arguments = parser.parse_args()
     model = {**MODEL, "use_attention": not arguments.without}
-    algo = PPO(env=RepeatAfterMe, config={"framework": arguments.framework, "model": model, "lr": 2e-3, "seed": 0})
+    algo = PPO(
+        env=RepeatAfterMe,
+        config={
+            "framework": arguments.framework,
+            "model": model,
+            "lr": 2e-3,
+            "seed": 0,
+        },
+    )
     for _ in range(arguments.iterations):
         result = algo.train()
-        print(f"{result['timesteps_total']:7d} steps, mean return {result['episode_return_mean']}")
+        print(
+            f"{result['timesteps_total']:7d} steps, mean return {result['episode_return_mean']}"
+        )
     step = algo.policy.act(np.array([0, 1, 2]))
     if step.state is not None:
         print("state of a batch of three:", [part.shape for part in step.state.memory])

@@ -38,14 +38,18 @@ class Duet(gym.Env):
     observation_space = Box(1, 1, (1,), np.float32)  # every round looks the same
     action_space = Tuple([Discrete(SONGS), Discrete(SONGS)])
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
         """Begin an evening."""
         super().reset(seed=seed)
         self.played: list[int] = []
         self.round = 0
         return np.ones(1, np.float32), {}
 
-    def step(self, action: tuple[int, int]) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(
+        self, action: tuple[int, int]
+    ) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Play a round."""
         first, second = map(int, action)
         surprised = first == second and first not in self.played
@@ -62,18 +66,29 @@ def train(framework: str, joint: bool, iterations: int, seed: int = 0) -> PPO:
     """Train with the autoregressive head, or with independent choices, and return the algorithm."""
     model = {"use_autoregressive": joint, "fcnet_hiddens": [16]}
     # Both rounds look the same, so a value estimate does not help; use undiscounted returns.
-    config = {"framework": framework, "seed": seed, "lr": 5e-3, "gamma": 1.0, "lambda_": 1.0, "model": model}
+    config = {
+        "framework": framework,
+        "seed": seed,
+        "lr": 5e-3,
+        "gamma": 1.0,
+        "lambda_": 1.0,
+        "model": model,
+    }
     algo = PPO(env=Duet, config=config)
     for _ in range(iterations):
         result = algo.train()
-    print(f"{result['timesteps_total']:7d} steps, mean return {result['episode_return_mean']}")
+    print(
+        f"{result['timesteps_total']:7d} steps, mean return {result['episode_return_mean']}"
+    )
     return algo
 
 
 def expected_return(algo: PPO) -> float:
     """Return the mean return of an evening, computed from the probabilities of all n * n actions."""
     raw = np.array(list(np.ndindex(SONGS, SONGS)))
-    logp = algo.policy.evaluate({"obs": np.ones((len(raw), 1), np.float32), "raw_action": raw}).logp
+    logp = algo.policy.evaluate(
+        {"obs": np.ones((len(raw), 1), np.float32), "raw_action": raw}
+    ).logp
     p = np.exp(np.asarray(logp.detach() if hasattr(logp, "detach") else logp))
     d = p.reshape(SONGS, SONGS).diagonal()
     return float((2 * d - d**2).sum())
@@ -81,7 +96,9 @@ def expected_return(algo: PPO) -> float:
 
 def main() -> None:
     """Train both policies, and print their mean returns per evening."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--framework", default="torch", choices=["torch", "tf"])
     parser.add_argument("--iterations", type=int, default=40)
     arguments = parser.parse_args()
@@ -89,7 +106,11 @@ def main() -> None:
         algo = train(arguments.framework, joint, arguments.iterations)
         found = expected_return(algo)
         algo.stop()
-        print(f"joint: {found:.3f} of {OPTIMUM}" if joint else f"independent: {found:.3f}, never above {BOUND:.3f}")
+        print(
+            f"joint: {found:.3f} of {OPTIMUM}"
+            if joint
+            else f"independent: {found:.3f}, never above {BOUND:.3f}"
+        )
 
 
 if __name__ == "__main__":

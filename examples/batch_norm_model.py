@@ -24,16 +24,32 @@ def torch_model() -> type:
     class BatchNormModel(TorchModelV2, nn.Module):
         """Network with two normalised dense layers and two output layers."""
 
-        def __init__(self, obs_space: Any, action_space: Any, num_outputs: int, model_config: Any, name: str) -> None:
-            TorchModelV2.__init__(self, obs_space, action_space, num_outputs, model_config, name)
+        def __init__(
+            self,
+            obs_space: Any,
+            action_space: Any,
+            num_outputs: int,
+            model_config: Any,
+            name: str,
+        ) -> None:
+            TorchModelV2.__init__(
+                self, obs_space, action_space, num_outputs, model_config, name
+            )
             nn.Module.__init__(self)
             inputs = obs_space.shape[0]
             self.body = nn.Sequential(
-                nn.Linear(inputs, 64), nn.BatchNorm1d(64), nn.Tanh(), nn.Linear(64, 64), nn.BatchNorm1d(64), nn.Tanh()
+                nn.Linear(inputs, 64),
+                nn.BatchNorm1d(64),
+                nn.Tanh(),
+                nn.Linear(64, 64),
+                nn.BatchNorm1d(64),
+                nn.Tanh(),
             )
             self.logits, self.value = nn.Linear(64, num_outputs), nn.Linear(64, 1)
 
-        def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
+        def forward(
+            self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any
+        ) -> tuple[Any, list[Any]]:
             """Compute the logits; keep the features for `value_function`."""
             self.features = self.body(input_dict["obs"])
             return self.logits(self.features), state
@@ -51,13 +67,27 @@ def tf_model() -> type:
     class BatchNormModel(TFModelV2):
         """Network with two normalised dense layers and two output layers; Keras updates the moving statistics."""
 
-        def __init__(self, obs_space: Any, action_space: Any, num_outputs: int, model_config: Any, name: str) -> None:
+        def __init__(
+            self,
+            obs_space: Any,
+            action_space: Any,
+            num_outputs: int,
+            model_config: Any,
+            name: str,
+        ) -> None:
             super().__init__(obs_space, action_space, num_outputs, model_config, name)
             self.dense = [tf.keras.layers.Dense(64) for _ in range(2)]
-            self.norms = [tf.keras.layers.BatchNormalization(momentum=0.9) for _ in range(2)]
-            self.logits, self.value = tf.keras.layers.Dense(num_outputs), tf.keras.layers.Dense(1)
+            self.norms = [
+                tf.keras.layers.BatchNormalization(momentum=0.9) for _ in range(2)
+            ]
+            self.logits, self.value = (
+                tf.keras.layers.Dense(num_outputs),
+                tf.keras.layers.Dense(1),
+            )
 
-        def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
+        def forward(
+            self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any
+        ) -> tuple[Any, list[Any]]:
             """Compute the logits; keep the values for `value_function`."""
             x = input_dict["obs"]
             for dense, norm in zip(self.dense, self.norms, strict=True):
@@ -81,11 +111,18 @@ def main() -> None:
     cls = torch_model() if arguments.framework == "torch" else tf_model()
     ModelCatalog.register_custom_model("batch_norm_model", cls)
     # Small minibatches have noisy statistics, which make the probability ratios noisy.
-    config = {"model": {"custom_model": "batch_norm_model"}, "minibatch_size": 512, "lr": 1e-3, "seed": 0}
+    config = {
+        "model": {"custom_model": "batch_norm_model"},
+        "minibatch_size": 512,
+        "lr": 1e-3,
+        "seed": 0,
+    }
     algo = PPO(env=arguments.env, config=config)
     for _ in range(arguments.iterations):
         result = algo.train()
-        print(f"{result['timesteps_total']:7d} steps, mean return {result['episode_return_mean']}")
+        print(
+            f"{result['timesteps_total']:7d} steps, mean return {result['episode_return_mean']}"
+        )
     for name, values in algo.policy.model.get_weights().items():
         if "mean" in name or "var" in name:
             print(f"{name}: {np.round(values[:4], 2)} ...")

@@ -20,7 +20,10 @@ Array = np.ndarray[Any, Any]
 
 #: With one spread per state, the network would fit the states in which the expert is nearly deterministic, and neglect
 #: the others. One spread for all states (`free_log_std`) weights them equally.
-MODEL = {"CartPole-v1": {"fcnet_hiddens": [64, 64]}, "Pendulum-v1": {"fcnet_hiddens": [64, 64], "free_log_std": True}}
+MODEL = {
+    "CartPole-v1": {"fcnet_hiddens": [64, 64]},
+    "Pendulum-v1": {"fcnet_hiddens": [64, 64], "free_log_std": True},
+}
 
 
 def balance(obs: Array) -> int:
@@ -40,10 +43,19 @@ def swing_up(obs: Array) -> Array:
     return np.clip(np.array([torque], np.float32), -2, 2)
 
 
-EXPERTS: dict[str, Callable[[Array], Any]] = {"CartPole-v1": balance, "Pendulum-v1": swing_up}
+EXPERTS: dict[str, Callable[[Array], Any]] = {
+    "CartPole-v1": balance,
+    "Pendulum-v1": swing_up,
+}
 
 
-def record(env: gym.Env, expert: Callable[[Array], Any], steps: int, seed: int, noise: float = 0.2) -> dict[str, Any]:
+def record(
+    env: gym.Env,
+    expert: Callable[[Array], Any],
+    steps: int,
+    seed: int,
+    noise: float = 0.2,
+) -> dict[str, Any]:
     """Record an expert's observations, `obs`, and its actions, `actions`.
 
     Sometimes the environment receives a different action than the recorded one, so that the records also contain states
@@ -63,7 +75,9 @@ def record(env: gym.Env, expert: Callable[[Array], Any], steps: int, seed: int, 
     return {"obs": np.stack(seen), "actions": np.stack(done)}
 
 
-def torch_step(policy: rlcatalog.Policy, lr: float) -> Callable[[dict[str, Array]], float]:
+def torch_step(
+    policy: rlcatalog.Policy, lr: float
+) -> Callable[[dict[str, Array]], float]:
     """Return a function that makes the actions in a minibatch more likely and returns the loss."""
     import torch
 
@@ -83,7 +97,10 @@ def tf_step(policy: rlcatalog.Policy, lr: float) -> Callable[[dict[str, Array]],
     """Return the same function in TensorFlow."""
     from rlcatalog_tf import tf
 
-    weights, optimizer = policy.model.trainable_variables(), tf.keras.optimizers.Adam(lr)
+    weights, optimizer = (
+        policy.model.trainable_variables(),
+        tf.keras.optimizers.Adam(lr),
+    )
 
     @tf.function
     def traced(batch: dict[str, Any]) -> Any:
@@ -91,18 +108,28 @@ def tf_step(policy: rlcatalog.Policy, lr: float) -> Callable[[dict[str, Array]],
             loss = -tf.reduce_mean(policy.evaluate(batch).logp)
         gradients = tape.gradient(loss, weights)
         pairs = [
-            (gradient, weight) for gradient, weight in zip(gradients, weights, strict=True) if gradient is not None
+            (gradient, weight)
+            for gradient, weight in zip(gradients, weights, strict=True)
+            if gradient is not None
         ]
         optimizer.apply_gradients(pairs)  # the value's weights have no gradient
         return loss
 
-    return lambda batch: float(traced({name: tf.constant(array) for name, array in batch.items()}))
+    return lambda batch: float(
+        traced({name: tf.constant(array) for name, array in batch.items()})
+    )
 
 
 def clone(
-    env: gym.Env, data: dict[str, Any], model: dict[str, Any], framework: str, updates: int, seed: int = 0,
-    lr: float = 1e-3, rows: int = 128,
-) -> rlcatalog.Policy:  # fmt: skip
+    env: gym.Env,
+    data: dict[str, Any],
+    model: dict[str, Any],
+    framework: str,
+    updates: int,
+    seed: int = 0,
+    lr: float = 1e-3,
+    rows: int = 128,
+) -> rlcatalog.Policy:
     """Return a policy that has learned only from records.
 
     Args:
@@ -117,7 +144,10 @@ def clone(
     """
     seed_all(framework, seed)
     policy = rlcatalog.build(env=env, config=model, framework=framework)
-    columns = {"obs": policy.preprocess(data["obs"]), "raw_action": policy.raw_action(data["actions"])}
+    columns = {
+        "obs": policy.preprocess(data["obs"]),
+        "raw_action": policy.raw_action(data["actions"]),
+    }
     step = (torch_step if framework == "torch" else tf_step)(policy, lr)
     rng = np.random.default_rng(seed)
     for number in range(1, updates + 1):
@@ -140,7 +170,9 @@ def seed_all(framework: str, seed: int) -> None:
         tf.keras.utils.set_random_seed(seed)
 
 
-def play(env: gym.Env, act: Callable[[Array], Any], episodes: int, seed: int = 10_000) -> list[float]:
+def play(
+    env: gym.Env, act: Callable[[Array], Any], episodes: int, seed: int = 10_000
+) -> list[float]:
     """Return the episode returns for seeds that are not in the records."""
     returns = []
     for episode in range(episodes):
@@ -159,16 +191,33 @@ def main() -> None:
     parser.add_argument("--env", default="CartPole-v1", choices=sorted(EXPERTS))
     parser.add_argument("--framework", default="torch", choices=["torch", "tf"])
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--steps", type=int, default=10_000, help="steps of the expert to record")
+    parser.add_argument(
+        "--steps", type=int, default=10_000, help="steps of the expert to record"
+    )
     parser.add_argument("--updates", type=int, default=3_000)
-    parser.add_argument("--episodes", type=int, default=20, help="number of episodes to play at the end")
+    parser.add_argument(
+        "--episodes", type=int, default=20, help="number of episodes to play at the end"
+    )
     arguments = parser.parse_args()
     env, expert = gym.make(arguments.env), EXPERTS[arguments.env]
     data = record(env, expert, arguments.steps, arguments.seed)
-    policy = clone(env, data, MODEL[arguments.env], arguments.framework, arguments.updates, arguments.seed)
-    print(f"the expert's mean return: {np.mean(play(env, expert, arguments.episodes)):.1f}")
-    returns = play(env, lambda obs: policy.act([obs], explore=False).action[0], arguments.episodes)
-    print(f"mean return over {len(returns)} episodes: {np.mean(returns):.1f} (lowest {np.min(returns):.0f})")
+    policy = clone(
+        env,
+        data,
+        MODEL[arguments.env],
+        arguments.framework,
+        arguments.updates,
+        arguments.seed,
+    )
+    print(
+        f"the expert's mean return: {np.mean(play(env, expert, arguments.episodes)):.1f}"
+    )
+    returns = play(
+        env, lambda obs: policy.act([obs], explore=False).action[0], arguments.episodes
+    )
+    print(
+        f"mean return over {len(returns)} episodes: {np.mean(returns):.1f} (lowest {np.min(returns):.0f})"
+    )
 
 
 if __name__ == "__main__":

@@ -17,10 +17,19 @@ import rlcatalog
 from rlcatalog.spaces import Repeated, RepeatedValues
 
 ITEM = Dict({"kind": Discrete(5), "strength": Box(0.0, 1.0, (1,), np.float32)})
-ENEMY = Dict({"position": Box(-1.0, 1.0, (2,), np.float32), "health": Box(0.0, 1.0, (1,), np.float32),
-              "items": Repeated(ITEM, max_len=3)})  # fmt: skip
-OBSERVATION = Dict({"player": Tuple([Box(-1.0, 1.0, (2,), np.float32), Discrete(4)]),
-                    "enemies": Repeated(ENEMY, max_len=4)})  # fmt: skip
+ENEMY = Dict(
+    {
+        "position": Box(-1.0, 1.0, (2,), np.float32),
+        "health": Box(0.0, 1.0, (1,), np.float32),
+        "items": Repeated(ITEM, max_len=3),
+    }
+)
+OBSERVATION = Dict(
+    {
+        "player": Tuple([Box(-1.0, 1.0, (2,), np.float32), Discrete(4)]),
+        "enemies": Repeated(ENEMY, max_len=4),
+    }
+)
 
 
 class Arena(gym.Env):
@@ -29,7 +38,9 @@ class Arena(gym.Env):
     observation_space, action_space = OBSERVATION, Discrete(4)
     directions = np.array([[-1, 0], [1, 0], [0, -1], [0, 1]], np.float32)
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: Any = None
+    ) -> tuple[Any, dict[str, Any]]:
         """Show a first scene."""
         super().reset(seed=seed)
         if seed is not None:
@@ -43,7 +54,13 @@ class Arena(gym.Env):
         ways = [enemy["position"] - here for enemy in enemies]
         nearest = min(ways, key=np.linalg.norm) if ways else np.zeros(2, np.float32)
         self.steps += 1
-        return self._look(), float(nearest @ self.directions[action]), self.steps == 20, False, {}
+        return (
+            self._look(),
+            float(nearest @ self.directions[action]),
+            self.steps == 20,
+            False,
+            {},
+        )
 
     def _look(self) -> Any:
         self.seen = self.observation_space.sample()
@@ -53,10 +70,14 @@ class Arena(gym.Env):
 def describe(values: Any, name: str = "obs") -> None:
     """Print the structure of `input_dict["obs"]`."""
     if isinstance(values, RepeatedValues):
-        print(f"  {name}: at most {values.max_len} items, lengths {tuple(values.lengths.shape)}")
+        print(
+            f"  {name}: at most {values.max_len} items, lengths {tuple(values.lengths.shape)}"
+        )
         describe(values.values, f"{name}.values")
     elif isinstance(values, dict | tuple):
-        for key, value in values.items() if isinstance(values, dict) else enumerate(values):
+        for key, value in (
+            values.items() if isinstance(values, dict) else enumerate(values)
+        ):
             describe(value, f"{name}[{key!r}]")
     else:
         print(f"  {name}: {tuple(values.shape)}")
@@ -71,15 +92,27 @@ def train(iterations: int) -> None:
     from rlcatalog_torch import TorchModelV2
 
     class SceneNet(TorchModelV2, nn.Module):
-        def __init__(self, obs_space: Any, action_space: Any, num_outputs: int, model_config: Any, name: str) -> None:
-            TorchModelV2.__init__(self, obs_space, action_space, num_outputs, model_config, name)
+        def __init__(
+            self,
+            obs_space: Any,
+            action_space: Any,
+            num_outputs: int,
+            model_config: Any,
+            name: str,
+        ) -> None:
+            TorchModelV2.__init__(
+                self, obs_space, action_space, num_outputs, model_config, name
+            )
             nn.Module.__init__(self)
-            self.look = nn.Sequential(nn.Linear(4, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh())
+            self.look = nn.Sequential(
+                nn.Linear(4, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh()
+            )
             self.logits, self.value = nn.Linear(64, num_outputs), nn.Linear(64, 1)
 
         def forward(self, input_dict: Any, state: Any, seq_lens: Any) -> Any:
             player, enemies = input_dict["obs"]["player"], input_dict["obs"]["enemies"]
-            there = torch.arange(enemies.max_len) < enemies.lengths[:, None]  # [B, enemies]
+            # [B, enemies].
+            there = torch.arange(enemies.max_len) < enemies.lengths[:, None]
             here = player[0][:, None].expand(-1, enemies.max_len, -1)
             seen = self.look(torch.cat([here, enemies.values["position"]], dim=-1))
             self.features = (seen * there[..., None]).sum(dim=1)
@@ -91,7 +124,9 @@ def train(iterations: int) -> None:
     algo = PPO(env=Arena, config={"model": {"custom_model": SceneNet}, "seed": 0})
     for _ in range(iterations):
         result = algo.train()
-        print(f"{result['timesteps_total']:7d} steps, mean return {result['episode_return_mean']}")
+        print(
+            f"{result['timesteps_total']:7d} steps, mean return {result['episode_return_mean']}"
+        )
     algo.stop()
 
 
@@ -99,16 +134,23 @@ def main() -> None:
     """Print one batch as models see it, then act in four arenas."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--framework", default="torch", choices=["torch", "tf"])
-    parser.add_argument("--iterations", type=int, default=0, help="PPO iterations (torch)")
+    parser.add_argument(
+        "--iterations", type=int, default=0, help="PPO iterations (torch)"
+    )
     arguments = parser.parse_args()
     envs = gym.vector.SyncVectorEnv([Arena] * 4)
-    policy = rlcatalog.build(env=envs, config={"fcnet_hiddens": [64, 64]}, framework=arguments.framework)
+    policy = rlcatalog.build(
+        env=envs, config={"fcnet_hiddens": [64, 64]}, framework=arguments.framework
+    )
     obs, _ = envs.reset(seed=0)
     space = policy.preprocessor.observation_space
     seen = rlcatalog.restore_original_dimensions(policy.preprocess(obs), space)
     print(f"a batch of 4 observations, encoded as {policy.preprocess(obs).shape}:")
     describe(seen)
-    print("enemies without padding:", [len(enemies) for enemies in seen["enemies"].unbatch_all()])
+    print(
+        "enemies without padding:",
+        [len(enemies) for enemies in seen["enemies"].unbatch_all()],
+    )
     for _ in range(10):
         step = policy.act(obs)
         obs, *_ = envs.step(step.action)

@@ -55,10 +55,15 @@ def main() -> None:
     parser.add_argument("--iterations", type=int, default=40)
     arguments = parser.parse_args()
     ModelCatalog.register_custom_action_dist("epsilon_categorical", EpsilonCategorical)
-    algo = PPO(env=arguments.env, config={"model": {"custom_action_dist": "epsilon_categorical"}, "seed": 0})
+    algo = PPO(
+        env=arguments.env,
+        config={"model": {"custom_action_dist": "epsilon_categorical"}, "seed": 0},
+    )
     for _ in range(arguments.iterations):
         result = algo.train()
-        print(f"{result['timesteps_total']:7d} steps, mean return {result['episode_return_mean']}")
+        print(
+            f"{result['timesteps_total']:7d} steps, mean return {result['episode_return_mean']}"
+        )
     algo.stop()
 
 

@@ -26,15 +26,27 @@ def torch_model() -> type:
         """The default network with an additional loss; `data` and `weight` come from `custom_model_config`."""
 
         def __init__(
-            self, obs_space: Any, action_space: Any, num_outputs: int, model_config: Any, name: str,
-            data: str = "", weight: float = 1.0,
-        ) -> None:  # fmt: skip
-            TorchModelV2.__init__(self, obs_space, action_space, num_outputs, model_config, name)
+            self,
+            obs_space: Any,
+            action_space: Any,
+            num_outputs: int,
+            model_config: Any,
+            name: str,
+            data: str = "",
+            weight: float = 1.0,
+        ) -> None:
+            TorchModelV2.__init__(
+                self, obs_space, action_space, num_outputs, model_config, name
+            )
             nn.Module.__init__(self)
-            self.net = FullyConnectedNetwork(obs_space, action_space, num_outputs, model_config, "net")
+            self.net = FullyConnectedNetwork(
+                obs_space, action_space, num_outputs, model_config, "net"
+            )
             self.reader, self.weight = Reader(data), weight
 
-        def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
+        def forward(
+            self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any
+        ) -> tuple[Any, list[Any]]:
             return self.net(input_dict, state, seq_lens)
 
         def value_function(self) -> Any:
@@ -50,7 +62,10 @@ def torch_model() -> type:
             return policy_loss + self.weight * self.imitation_loss
 
         def metrics(self) -> dict[str, Any]:
-            return {"policy_loss": self.policy_loss, "imitation_loss": self.imitation_loss}
+            return {
+                "policy_loss": self.policy_loss,
+                "imitation_loss": self.imitation_loss,
+            }
 
     return ImitatingModel
 
@@ -63,14 +78,24 @@ def tf_model() -> type:
         """The same in TensorFlow."""
 
         def __init__(
-            self, obs_space: Any, action_space: Any, num_outputs: int, model_config: Any, name: str,
-            data: str = "", weight: float = 1.0,
-        ) -> None:  # fmt: skip
+            self,
+            obs_space: Any,
+            action_space: Any,
+            num_outputs: int,
+            model_config: Any,
+            name: str,
+            data: str = "",
+            weight: float = 1.0,
+        ) -> None:
             super().__init__(obs_space, action_space, num_outputs, model_config, name)
-            self.net = FullyConnectedNetwork(obs_space, action_space, num_outputs, model_config, "net")
+            self.net = FullyConnectedNetwork(
+                obs_space, action_space, num_outputs, model_config, "net"
+            )
             self.reader, self.weight = Reader(data), weight
 
-        def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
+        def forward(
+            self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any
+        ) -> tuple[Any, list[Any]]:
             return self.net(input_dict, state, seq_lens)
 
         def value_function(self) -> Any:
@@ -78,14 +103,20 @@ def tf_model() -> type:
 
         def custom_loss(self, policy_loss: Any, loss_inputs: Any) -> Any:
             """Add the recorded actions' negative log density to the loss."""
-            batch = self.reader.tf_input_ops()  # drawn again at every step, although this method is traced only once
+            # Drawn again at every step, although this method is traced only once.
+            batch = self.reader.tf_input_ops()
             logits, _ = self.net({"obs": batch["obs"]})
             self.policy_loss = policy_loss
-            self.imitation_loss = -tf.reduce_mean(Categorical(logits, self).logp(batch["actions"]))
+            self.imitation_loss = -tf.reduce_mean(
+                Categorical(logits, self).logp(batch["actions"])
+            )
             return policy_loss + self.weight * self.imitation_loss
 
         def metrics(self) -> dict[str, Any]:
-            return {"policy_loss": self.policy_loss, "imitation_loss": self.imitation_loss}
+            return {
+                "policy_loss": self.policy_loss,
+                "imitation_loss": self.imitation_loss,
+            }
 
     return ImitatingModel
 
@@ -96,22 +127,36 @@ def main() -> None:
     parser.add_argument("--env", default="CartPole-v1")
     parser.add_argument("--framework", default="torch", choices=["torch", "tf"])
     parser.add_argument("--iterations", type=int, default=20)
-    parser.add_argument("--data", type=Path, default=Path("runs/recorded"), help="folder of recorded experience")
+    parser.add_argument(
+        "--data",
+        type=Path,
+        default=Path("runs/recorded"),
+        help="folder of recorded experience",
+    )
     arguments = parser.parse_args()
     if not list(arguments.data.glob("*.npz")):
         print(f"recording into {arguments.data}")
-        expert = PPO(env=arguments.env, config={"framework": arguments.framework, "seed": 1}, record=arguments.data)
+        expert = PPO(
+            env=arguments.env,
+            config={"framework": arguments.framework, "seed": 1},
+            record=arguments.data,
+        )
         for _ in range(arguments.iterations):
             expert.train()
         expert.stop()
     cls = torch_model() if arguments.framework == "torch" else tf_model()
     ModelCatalog.register_custom_model("imitating_model", cls)
-    model = {"custom_model": "imitating_model", "custom_model_config": {"data": str(arguments.data), "weight": 0.1}}
+    model = {
+        "custom_model": "imitating_model",
+        "custom_model_config": {"data": str(arguments.data), "weight": 0.1},
+    }
     algo = PPO(env=arguments.env, config={"model": model, "seed": 0})
     for _ in range(arguments.iterations):
         result = algo.train()
         found = result["info"]["learner"]["model"]
-        print(f"{result['timesteps_total']:7d} steps, mean return {result['episode_return_mean']}, metrics {found}")
+        print(
+            f"{result['timesteps_total']:7d} steps, mean return {result['episode_return_mean']}, metrics {found}"
+        )
     algo.stop()
 
 

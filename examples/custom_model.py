@@ -19,9 +19,17 @@ class TwoTowers(TorchModelV2, nn.Module):
     """One network for the policy and one for the value; `width` comes from `custom_model_config`."""
 
     def __init__(
-        self, obs_space: Any, action_space: Any, num_outputs: int, model_config: Any, name: str, width: int = 64
+        self,
+        obs_space: Any,
+        action_space: Any,
+        num_outputs: int,
+        model_config: Any,
+        name: str,
+        width: int = 64,
     ) -> None:
-        TorchModelV2.__init__(self, obs_space, action_space, num_outputs, model_config, name)
+        TorchModelV2.__init__(
+            self, obs_space, action_space, num_outputs, model_config, name
+        )
         nn.Module.__init__(self)
         self._policy = self._tower(obs_space.shape[0], width, num_outputs)
         self._value = self._tower(obs_space.shape[0], width, 1)
@@ -30,9 +38,17 @@ class TwoTowers(TorchModelV2, nn.Module):
     def _tower(inputs: int, width: int, outputs: int) -> nn.Sequential:
         last = nn.Linear(width, outputs)
         normc_initializer(0.01)(last.weight)
-        return nn.Sequential(nn.Linear(inputs, width), nn.Tanh(), nn.Linear(width, width), nn.Tanh(), last)
+        return nn.Sequential(
+            nn.Linear(inputs, width),
+            nn.Tanh(),
+            nn.Linear(width, width),
+            nn.Tanh(),
+            last,
+        )
 
-    def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Tensor, list[Any]]:
+    def forward(
+        self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any
+    ) -> tuple[Tensor, list[Any]]:
         """Compute the logits, and store the observation for `value_function`."""
         self._obs = input_dict["obs"]
         return self._policy(self._obs), state
@@ -53,7 +69,9 @@ def main() -> None:
     algo = PPO(env=arguments.env, config={"model": model, "seed": 0})
     for _ in range(arguments.iterations):
         result = algo.train()
-        print(f"{result['timesteps_total']:7d} steps, mean return {result['episode_return_mean']}")
+        print(
+            f"{result['timesteps_total']:7d} steps, mean return {result['episode_return_mean']}"
+        )
     algo.stop()
 
 

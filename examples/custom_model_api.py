@@ -41,20 +41,34 @@ def main() -> None:
     obs = tensor(np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4))
 
     model = ModelCatalog.get_model_v2(
-        OBSERVATION, Discrete(5), num_outputs=None, model_config=MODEL, framework=framework,
-        name="my_dueling_model", model_interface=dueling_api,
-    )  # fmt: skip
+        OBSERVATION,
+        Discrete(5),
+        num_outputs=None,
+        model_config=MODEL,
+        framework=framework,
+        name="my_dueling_model",
+        model_interface=dueling_api,
+    )
     out, _ = model({"obs": obs})
-    print(f"features {tuple(out.shape)}, Q-values {tuple(model.get_q_values(out).shape)}")
+    print(
+        f"features {tuple(out.shape)}, Q-values {tuple(model.get_q_values(out).shape)}"
+    )
 
     actions = Box(-1.0, 1.0, (2,), np.float32)
     model = ModelCatalog.get_model_v2(
-        OBSERVATION, actions, num_outputs=None, model_config=MODEL, framework=framework,
-        name="my_cont_action_q_model", model_interface=single_q_api,
-    )  # fmt: skip
+        OBSERVATION,
+        actions,
+        num_outputs=None,
+        model_config=MODEL,
+        framework=framework,
+        name="my_cont_action_q_model",
+        model_interface=single_q_api,
+    )
     out, _ = model({"obs": obs})
     q_value = model.get_single_q_value(out, tensor(np.zeros((3, 2), np.float32)))
-    print(f"features {tuple(out.shape)}, Q-values of three actions {tuple(q_value.shape)}")
+    print(
+        f"features {tuple(out.shape)}, Q-values of three actions {tuple(q_value.shape)}"
+    )
 
 
 if __name__ == "__main__":

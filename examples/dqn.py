@@ -40,10 +40,12 @@ class Hyper:
     steps: int = 80_000
     learning_starts: int = 1_000
     train_every: int = 2
-    target_every: int = 100  # each copy lets the values see one step further, and leaves less time to settle
+    # Each copy lets the values see one step further, and leaves less time to settle.
+    target_every: int = 100
     buffer_size: int = 80_000
     batch_size: int = 128
-    lr: float = 1e-3  # falls linearly to zero, so that no unlucky step determines the last policy
+    # Falls linearly to zero, so that no unlucky step determines the last policy.
+    lr: float = 1e-3
     gamma: float = 0.99
     epsilon_end: float = 0.02
     epsilon_steps: int = 10_000  # from 1 down to epsilon_end
@@ -55,7 +57,9 @@ class Batch(NamedTuple):
     obs: np.ndarray
     action: np.ndarray  # [B], int64, counted from 0
     reward: np.ndarray  # [B]
-    discount: np.ndarray  # [B], discount of the next value: gamma, or 0 after a termination (not after a time limit)
+    # [B], discount of the next value: gamma, or 0 after a termination (not after a time
+    # limit).
+    discount: np.ndarray
     next_obs: np.ndarray
     next_mask: np.ndarray  # [B, n], booleans: the next allowed actions
 
@@ -66,9 +70,13 @@ class Replay:
     def __init__(self, size: int, obs_space: gym.spaces.Box, n: int) -> None:
         many = (size, *obs_space.shape)
         self.columns = Batch(
-            np.zeros(many, obs_space.dtype), np.zeros(size, np.int64), np.zeros(size, np.float32),
-            np.zeros(size, np.float32), np.zeros(many, obs_space.dtype), np.zeros((size, n), bool),
-        )  # fmt: skip
+            np.zeros(many, obs_space.dtype),
+            np.zeros(size, np.int64),
+            np.zeros(size, np.float32),
+            np.zeros(size, np.float32),
+            np.zeros(many, obs_space.dtype),
+            np.zeros((size, n), bool),
+        )
         self.size, self.added = size, 0
 
     def add(self, *transition: Any) -> None:
@@ -97,7 +105,9 @@ def best(q: np.ndarray, mask: np.ndarray) -> np.ndarray:
 # --- in each framework: values for acting, and one training step -----------------------------------------------------
 
 
-def torch_learner(model: Any, target: Any, lr: float) -> tuple[Callable[..., Any], Callable[..., Any]]:
+def torch_learner(
+    model: Any, target: Any, lr: float
+) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """Return the functions `q_values(obs) -> [B, n]` and `update(batch, lr)`."""
     import torch
     from torch.nn.functional import mse_loss
@@ -116,7 +126,11 @@ def torch_learner(model: Any, target: Any, lr: float) -> tuple[Callable[..., Any
         b = Batch(*map(torch.from_numpy, batch))
         with torch.no_grad():
             # Double: the network chooses the next action, the target network estimates its value.
-            choice = q_of(model, b.next_obs).masked_fill(~b.next_mask, -torch.inf).argmax(dim=1, keepdim=True)
+            choice = (
+                q_of(model, b.next_obs)
+                .masked_fill(~b.next_mask, -torch.inf)
+                .argmax(dim=1, keepdim=True)
+            )
             following = q_of(target, b.next_obs).gather(1, choice).squeeze(1)
             goal = b.reward + b.discount * following
         taken = q_of(model, b.obs).gather(1, b.action[:, None]).squeeze(1)
@@ -129,7 +143,9 @@ def torch_learner(model: Any, target: Any, lr: float) -> tuple[Callable[..., Any
     return q_values, update
 
 
-def tf_learner(model: Any, target: Any, lr: float) -> tuple[Callable[..., Any], Callable[..., Any]]:
+def tf_learner(
+    model: Any, target: Any, lr: float
+) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """Return the traced functions `q_values(obs) -> [B, n]` and `update(batch, lr)`."""
     from rlcatalog_tf import tf
 
@@ -151,14 +167,18 @@ def tf_learner(model: Any, target: Any, lr: float) -> tuple[Callable[..., Any], 
     def step(b: Batch) -> None:
         # Double: the network chooses the next action, the target network estimates its value.
         hoped = tf.where(b.next_mask, q_of(model, b.next_obs), -np.inf)
-        following = tf.gather(q_of(target, b.next_obs), tf.argmax(hoped, axis=1), batch_dims=1)
+        following = tf.gather(
+            q_of(target, b.next_obs), tf.argmax(hoped, axis=1), batch_dims=1
+        )
         goal = b.reward + b.discount * following
         with tf.GradientTape() as tape:
             taken = tf.gather(q_of(model, b.obs), b.action, batch_dims=1)
             loss = tf.reduce_mean(tf.square(taken - goal))
         # A model that outputs Q-values also has a value layer, which is not used: its gradient is zero.
         zero = tf.UnconnectedGradients.ZERO
-        optimizer.apply(tape.gradient(loss, weights, unconnected_gradients=zero), weights)
+        optimizer.apply(
+            tape.gradient(loss, weights, unconnected_gradients=zero), weights
+        )
 
     def update(batch: Batch, lr: float) -> None:
         optimizer.learning_rate.assign(lr)
@@ -170,11 +190,21 @@ def tf_learner(model: Any, target: Any, lr: float) -> tuple[Callable[..., Any], 
 # --- the parts, and the loop -----------------------------------------------------------------------------------------
 
 
-def build(obs_space: Any, action_space: Any, framework: str, model: Any, dueling: bool, seed: int) -> list[Any]:
+def build(
+    obs_space: Any,
+    action_space: Any,
+    framework: str,
+    model: Any,
+    dueling: bool,
+    seed: int,
+) -> list[Any]:
     """Return the network and the target network."""
     if framework == "torch":
         import torch
-        from model_apis.torch import TorchDuelingQModel as DuelingQModel, TorchQModel as QModel
+        from model_apis.torch import (
+            TorchDuelingQModel as DuelingQModel,
+            TorchQModel as QModel,
+        )
 
         torch.manual_seed(seed)
     else:
@@ -186,11 +216,15 @@ def build(obs_space: Any, action_space: Any, framework: str, model: Any, dueling
     interface = DuelingQModel if dueling else QModel
     num_outputs = None if dueling else int(action_space.n)
     nets = [
-        ModelCatalog.get_model_v2(obs_space, action_space, num_outputs, model, framework, name, interface)
+        ModelCatalog.get_model_v2(
+            obs_space, action_space, num_outputs, model, framework, name, interface
+        )
         for name in ("q", "target_q")
     ]
     if nets[0].get_initial_state():
-        raise ValueError("This example replays single steps; a model with memory needs sequences.")
+        raise ValueError(
+            "This example replays single steps; a model with memory needs sequences."
+        )
     nets[1].set_weights(nets[0].get_weights())
     return nets
 
@@ -220,39 +254,63 @@ def train(
     preprocessor = ModelCatalog.get_preprocessor(played, model)
     obs_space, encode = preprocessor.observation_space, preprocessor.transform
     net, target = build(obs_space, action_space, framework, model, dueling, seed)
-    q_values, update = (torch_learner if framework == "torch" else tf_learner)(net, target, hyper.lr)
+    q_values, update = (torch_learner if framework == "torch" else tf_learner)(
+        net, target, hyper.lr
+    )
     replay = Replay(hyper.buffer_size, obs_space, n)
 
     shown, _ = played.reset(seed=seed)
     obs, mask = encode(shown), mask_of(shown, n)
     returns, running, begin = [], 0.0, time.perf_counter()
     for t in range(hyper.steps):
-        epsilon = max(hyper.epsilon_end, 1 - (1 - hyper.epsilon_end) * t / hyper.epsilon_steps)
+        epsilon = max(
+            hyper.epsilon_end, 1 - (1 - hyper.epsilon_end) * t / hyper.epsilon_steps
+        )
         random = rng.random() < epsilon
-        action = rng.choice(np.flatnonzero(mask)) if random else best(q_values(obs[None])[0], mask)
+        action = (
+            rng.choice(np.flatnonzero(mask))
+            if random
+            else best(q_values(obs[None])[0], mask)
+        )
         shown, reward, terminated, truncated, _ = played.step(action + start)
         next_obs, next_mask = encode(shown), mask_of(shown, n)
         # A terminal observation may allow no action, but a maximum needs at least one.
         discount = 0.0 if terminated else hyper.gamma
-        replay.add(obs, action, reward, discount, next_obs, next_mask if next_mask.any() else np.ones(n, bool))
+        replay.add(
+            obs,
+            action,
+            reward,
+            discount,
+            next_obs,
+            next_mask if next_mask.any() else np.ones(n, bool),
+        )
         obs, mask, running = next_obs, next_mask, running + float(reward)
         if terminated or truncated:
             returns.append(running)
             shown, _ = played.reset()
             obs, mask, running = encode(shown), mask_of(shown, n), 0.0
         if t >= hyper.learning_starts and t % hyper.train_every == 0:
-            update(replay.sample(hyper.batch_size, rng), hyper.lr * (1 - t / hyper.steps))
+            update(
+                replay.sample(hyper.batch_size, rng), hyper.lr * (1 - t / hyper.steps)
+            )
         if t % hyper.target_every == 0:
             target.set_weights(net.get_weights())
         if (t + 1) % 5_000 == 0:
-            print(f"{t + 1:7d} steps, {time.perf_counter() - begin:4.0f} s, mean return {np.mean(returns[-20:]):.1f}")
+            print(
+                f"{t + 1:7d} steps, {time.perf_counter() - begin:4.0f} s, mean return {np.mean(returns[-20:]):.1f}"
+            )
     played.close()
     return play(
-        make, lambda shown: start + best(q_values(encode(shown)[None])[0], mask_of(shown, n)), episodes, seed + 10_000
+        make,
+        lambda shown: start + best(q_values(encode(shown)[None])[0], mask_of(shown, n)),
+        episodes,
+        seed + 10_000,
     )
 
 
-def play(make: Callable[[], gym.Env], act: Callable[[Any], Any], episodes: int, seed: int) -> list[float]:
+def play(
+    make: Callable[[], gym.Env], act: Callable[[Any], Any], episodes: int, seed: int
+) -> list[float]:
     """Play new episodes and return their returns."""
     env, returns = make(), []
     for episode in range(episodes):
@@ -273,11 +331,23 @@ def main() -> None:
     parser.add_argument("--framework", default="torch", choices=["torch", "tf"])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int, default=Hyper.steps)
-    parser.add_argument("--episodes", type=int, default=100, help="number of episodes to play at the end")
+    parser.add_argument(
+        "--episodes",
+        type=int,
+        default=100,
+        help="number of episodes to play at the end",
+    )
     arguments = parser.parse_args()
-    returns = train(arguments.env, arguments.framework, arguments.seed, hyper=Hyper(steps=arguments.steps),
-                    episodes=arguments.episodes)  # fmt: skip
-    print(f"mean return over {len(returns)} episodes: {np.mean(returns):.1f} (lowest {np.min(returns):.0f})")
+    returns = train(
+        arguments.env,
+        arguments.framework,
+        arguments.seed,
+        hyper=Hyper(steps=arguments.steps),
+        episodes=arguments.episodes,
+    )
+    print(
+        f"mean return over {len(returns)} episodes: {np.mean(returns):.1f} (lowest {np.min(returns):.0f})"
+    )
 
 
 if __name__ == "__main__":

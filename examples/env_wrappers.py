@@ -68,7 +68,9 @@ def main() -> None:
     algo = PPO(env=frozen_lake, config={"model": {"fcnet_hiddens": [64]}, "seed": 0})
     for _ in range(arguments.iterations):
         result = algo.train()
-        print(f"{result['timesteps_total']:7d} steps, mean return {result['episode_return_mean']}")
+        print(
+            f"{result['timesteps_total']:7d} steps, mean return {result['episode_return_mean']}"
+        )
     algo.stop()
 
 

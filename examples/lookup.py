@@ -19,10 +19,14 @@ def main() -> None:
     parser.add_argument("--framework", default="torch", choices=["torch", "tf"])
     arguments = parser.parse_args()
     envs = gym.make_vec(arguments.env, num_envs=4, vectorization_mode="sync")
-    policy = rlcatalog.build(env=envs, config={"fcnet_hiddens": [64, 64]}, framework=arguments.framework)
+    policy = rlcatalog.build(
+        env=envs, config={"fcnet_hiddens": [64, 64]}, framework=arguments.framework
+    )
     found = policy.explain().as_dict()
     for slot in ("preprocessor", "model", "action_dist"):
-        print(f"{slot}: {found[slot]['chosen']} of {found[slot]['distribution']}, because {found[slot]['reason']}")
+        print(
+            f"{slot}: {found[slot]['chosen']} of {found[slot]['distribution']}, because {found[slot]['reason']}"
+        )
     stepper = policy.stepper(envs)
     obs, _ = envs.reset(seed=0)
     done = None

@@ -33,13 +33,24 @@ def torch_model() -> type:
     class NormedModel(TorchModelV2, nn.Module):
         """Dense layer with normalised outputs."""
 
-        def __init__(self, obs_space: Any, action_space: Any, num_outputs: None, model_config: Any, name: str) -> None:
-            TorchModelV2.__init__(self, obs_space, action_space, num_outputs, model_config, name)
+        def __init__(
+            self,
+            obs_space: Any,
+            action_space: Any,
+            num_outputs: None,
+            model_config: Any,
+            name: str,
+        ) -> None:
+            TorchModelV2.__init__(
+                self, obs_space, action_space, num_outputs, model_config, name
+            )
             nn.Module.__init__(self)
             self.num_outputs = 64  # features for the LSTM
             self.layer, self.norm = nn.Linear(obs_space.shape[0], 64), nn.LayerNorm(64)
 
-        def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
+        def forward(
+            self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any
+        ) -> tuple[Any, list[Any]]:
             return torch.tanh(self.norm(self.layer(input_dict["obs_flat"]))), state
 
     return NormedModel
@@ -52,12 +63,24 @@ def tf_model() -> type:
     class NormedModel(TFModelV2):
         """The same in TensorFlow."""
 
-        def __init__(self, obs_space: Any, action_space: Any, num_outputs: None, model_config: Any, name: str) -> None:
+        def __init__(
+            self,
+            obs_space: Any,
+            action_space: Any,
+            num_outputs: None,
+            model_config: Any,
+            name: str,
+        ) -> None:
             super().__init__(obs_space, action_space, num_outputs, model_config, name)
             self.num_outputs = 64  # features for the LSTM
-            self.layer, self.norm = tf.keras.layers.Dense(64), tf.keras.layers.LayerNormalization(epsilon=1e-5)
+            self.layer, self.norm = (
+                tf.keras.layers.Dense(64),
+                tf.keras.layers.LayerNormalization(epsilon=1e-5),
+            )
 
-        def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
+        def forward(
+            self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any
+        ) -> tuple[Any, list[Any]]:
             return tf.tanh(self.norm(self.layer(input_dict["obs_flat"]))), state
 
     return NormedModel
@@ -69,15 +92,29 @@ def main() -> None:
     parser.add_argument("--framework", default="torch", choices=["torch", "tf"])
     parser.add_argument("--iterations", type=int, default=60)
     arguments = parser.parse_args()
-    ModelCatalog.register_custom_model("normed", torch_model() if arguments.framework == "torch" else tf_model())
-    model = {"custom_model": "normed", "use_lstm": True, "lstm_cell_size": 64, "lstm_use_prev_action": True}
+    ModelCatalog.register_custom_model(
+        "normed", torch_model() if arguments.framework == "torch" else tf_model()
+    )
+    model = {
+        "custom_model": "normed",
+        "use_lstm": True,
+        "lstm_cell_size": 64,
+        "lstm_use_prev_action": True,
+    }
     # Velocities are differences of positions, which are small compared to the positions' range; the filter scales them
     # up.
-    config = {"model": model, "observation_filter": "MeanStdFilter", "lr": 3e-3, "seed": 0}
+    config = {
+        "model": model,
+        "observation_filter": "MeanStdFilter",
+        "lr": 3e-3,
+        "seed": 0,
+    }
     algo = PPO(env=positions_only, config=config)
     for _ in range(arguments.iterations):
         result = algo.train()
-        print(f"{result['timesteps_total']:7d} steps, mean return {result['episode_return_mean']}")
+        print(
+            f"{result['timesteps_total']:7d} steps, mean return {result['episode_return_mean']}"
+        )
     algo.stop()
 
 

@@ -35,32 +35,41 @@ class ParametricCartPole(gym.Wrapper):
         super().__init__(gym.make("CartPole-v1"))
         self.n = max_avail_actions
         self.action_space = Discrete(self.n)
-        self.observation_space = Dict({
-            "action_mask": MultiBinary(self.n),
-            "avail_actions": Box(-1, 1, (self.n, WIDTH), np.float32),
-            "cart": self.env.observation_space,
-        })  # fmt: skip
+        self.observation_space = Dict(
+            {
+                "action_mask": MultiBinary(self.n),
+                "avail_actions": Box(-1, 1, (self.n, WIDTH), np.float32),
+                "cart": self.env.observation_space,
+            }
+        )
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[dict[str, Any], Any]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, Any], Any]:
         """Begin an episode."""
         cart, info = self.env.reset(seed=seed, options=options)
         return self._shown(cart), info
 
-    def step(self, action: Any) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
+    def step(
+        self, action: Any
+    ) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
         """Push the cart in the direction given by the action's embedding.
 
         Raises:
             ValueError: The action is forbidden.
         """
         if action not in self.places:
-            raise ValueError(f"action {action} is forbidden; allowed: {sorted(self.places)}")
+            raise ValueError(
+                f"action {action} is forbidden; allowed: {sorted(self.places)}"
+            )
         cart, reward, *ended, info = self.env.step(self.places.index(action))
         return self._shown(cart), float(reward), *ended, info
 
     def _shown(self, cart: np.ndarray) -> dict[str, Any]:
         random = self.env.np_random
         self.places = random.choice(self.n, 2, replace=False).tolist()
-        embeddings = random.uniform(-1, 1, (self.n, WIDTH)).astype(np.float32)  # anything, where nothing is available
+        # Anything, where nothing is available.
+        embeddings = random.uniform(-1, 1, (self.n, WIDTH)).astype(np.float32)
         embeddings[self.places] = EMBEDDINGS
         mask = np.zeros(self.n, np.int8)
         mask[self.places] = 1
@@ -75,7 +84,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--framework", default="torch", choices=["torch", "tf"])
     parser.add_argument("--iterations", type=int, default=150)
-    parser.add_argument("--dqn", action="store_true", help="learn Q-values with examples/dqn.py instead of PPO")
+    parser.add_argument(
+        "--dqn",
+        action="store_true",
+        help="learn Q-values with examples/dqn.py instead of PPO",
+    )
     arguments = parser.parse_args()
     if arguments.dqn:
         import dqn
@@ -86,11 +99,19 @@ def main() -> None:
         return
     total = 1024 * arguments.iterations
     model = {"fcnet_hiddens": [64, 64]}
-    config = {"framework": arguments.framework, "lr": 3e-3, "total_steps": total, "seed": 0, "model": model}
+    config = {
+        "framework": arguments.framework,
+        "lr": 3e-3,
+        "total_steps": total,
+        "seed": 0,
+        "model": model,
+    }
     algo = PPO(env=ParametricCartPole, config=config)
     for _ in range(arguments.iterations):
         result = algo.train()
-        print(f"{result['timesteps_total']:7d} steps, mean return {result['episode_return_mean']}")
+        print(
+            f"{result['timesteps_total']:7d} steps, mean return {result['episode_return_mean']}"
+        )
     algo.stop()
 
 

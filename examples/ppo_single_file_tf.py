@@ -40,10 +40,19 @@ class Hyper:
 class Player:
     """Steps environments with a policy."""
 
-    def __init__(self, policy: rlcatalog.Policy, envs: gym.vector.VectorEnv, hyper: Hyper, seed: int) -> None:
+    def __init__(
+        self,
+        policy: rlcatalog.Policy,
+        envs: gym.vector.VectorEnv,
+        hyper: Hyper,
+        seed: int,
+    ) -> None:
         self.policy, self.envs, self.hyper = policy, envs, hyper
         obs, _ = envs.reset(seed=seed)
-        self.obs, self.mask = policy.preprocess(obs, update=True), policy.action_mask(obs)
+        self.obs, self.mask = (
+            policy.preprocess(obs, update=True),
+            policy.action_mask(obs),
+        )
         self.running, self.returns = np.zeros(envs.num_envs), []
 
     def rollout(self) -> dict[str, np.ndarray]:
@@ -51,7 +60,12 @@ class Player:
         policy, hyper, steps = self.policy, self.hyper, []
         for _ in range(hyper.length):
             step = policy.act_encoded(self.obs, mask=self.mask)
-            row = {"obs": self.obs, "raw_action": step.raw_action, "logp": step.logp, "value": step.value}
+            row = {
+                "obs": self.obs,
+                "raw_action": step.raw_action,
+                "logp": step.logp,
+                "value": step.value,
+            }
             if self.mask is not None:
                 row["mask"] = self.mask
             obs, reward, terminated, truncated, _ = self.envs.step(step.action)
@@ -62,22 +76,35 @@ class Player:
             # After a time limit, the value of the last observation replaces the missing rewards.
             row["reward"], row["done"] = reward.astype(np.float32), done
             if (cut := truncated & ~terminated).any():
-                row["reward"][cut] += hyper.gamma * policy.values(policy.preprocess(obs))[cut]
-            if done.any():  # only now, because a reset may overwrite the last observation
+                row["reward"][cut] += (
+                    hyper.gamma * policy.values(policy.preprocess(obs))[cut]
+                )
+            # Only now, because a reset may overwrite the last observation.
+            if done.any():
                 obs, _ = self.envs.reset(options={"reset_mask": done})
-            self.obs, self.mask = policy.preprocess(obs, update=True), policy.action_mask(obs)
+            self.obs, self.mask = (
+                policy.preprocess(obs, update=True),
+                policy.action_mask(obs),
+            )
             steps.append(row)
         columns = {name: np.stack([row[name] for row in steps]) for name in steps[0]}
         columns |= self.advantages(columns, policy.values(self.obs))
-        return {name: column.reshape(-1, *column.shape[2:]) for name, column in columns.items()}
+        return {
+            name: column.reshape(-1, *column.shape[2:])
+            for name, column in columns.items()
+        }
 
-    def advantages(self, columns: Mapping[str, np.ndarray], last_value: np.ndarray) -> dict[str, np.ndarray]:
+    def advantages(
+        self, columns: Mapping[str, np.ndarray], last_value: np.ndarray
+    ) -> dict[str, np.ndarray]:
         """Return generalised advantage estimates and value targets, `[T, N]` (Schulman et al. 2016, equation 16)."""
         value, advantage = columns["value"], np.zeros_like(columns["value"])
         following, running = last_value, np.zeros_like(last_value)
         for t in reversed(range(len(value))):
             goes_on = 1.0 - columns["done"][t]
-            error = columns["reward"][t] + self.hyper.gamma * following * goes_on - value[t]
+            error = (
+                columns["reward"][t] + self.hyper.gamma * following * goes_on - value[t]
+            )
             running = error + self.hyper.gamma * self.hyper.lambda_ * goes_on * running
             advantage[t], following = running, value[t]
         return {"advantage": advantage, "target": advantage + value}
@@ -89,7 +116,9 @@ class Adam(keras.optimizers.Adam):
     @property
     def epsilon(self) -> tf.Tensor:
         """Epsilon, multiplied by the divisor of this step's bias correction."""
-        return self._epsilon * tf.sqrt(1.0 - self.beta_2 ** tf.cast(self.iterations + 1, tf.float32))
+        return self._epsilon * tf.sqrt(
+            1.0 - self.beta_2 ** tf.cast(self.iterations + 1, tf.float32)
+        )
 
     @epsilon.setter
     def epsilon(self, value: float) -> None:
@@ -121,17 +150,26 @@ class Learner:
             ratio = tf.exp(found.logp - batch["logp"])
             clipped = tf.clip_by_value(ratio, 1 - hyper.clip, 1 + hyper.clip)
             gain = tf.reduce_mean(tf.minimum(ratio * advantage, clipped * advantage))
-            loss = hyper.value_weight * 0.5 * tf.reduce_mean(tf.square(found.value - batch["target"])) - gain
+            loss = (
+                hyper.value_weight
+                * 0.5
+                * tf.reduce_mean(tf.square(found.value - batch["target"]))
+                - gain
+            )
             if hyper.entropy_weight:
                 loss = loss - hyper.entropy_weight * tf.reduce_mean(found.entropy)
-        gradients, _ = tf.clip_by_global_norm(tape.gradient(loss, self.weights), hyper.largest_gradient)
+        gradients, _ = tf.clip_by_global_norm(
+            tape.gradient(loss, self.weights), hyper.largest_gradient
+        )
         self.optimizer.apply(gradients, self.weights)
 
 
 def environments(env: str, count: int, **config: Any) -> gym.vector.VectorEnv:
     """Return a vector environment; the caller resets ended episodes."""
     how = {"autoreset_mode": gym.vector.AutoresetMode.DISABLED}
-    return gym.make_vec(env, count, vectorization_mode="sync", vector_kwargs=how, **config)
+    return gym.make_vec(
+        env, count, vectorization_mode="sync", vector_kwargs=how, **config
+    )
 
 
 def train(
@@ -151,13 +189,17 @@ def train(
     envs = environments(env, hyper.num_envs, **(env_config or {}))
     policy = rlcatalog.build(env=envs, config=model, framework="tf")
     if policy.memory or policy.views:
-        raise ValueError("This example replays single steps; a model that looks back needs sequences.")
+        raise ValueError(
+            "This example replays single steps; a model that looks back needs sequences."
+        )
     player, learner = Player(policy, envs, hyper, seed), Learner(policy, hyper)
     begin, size = time.perf_counter(), hyper.num_envs * hyper.length
     for done in range(0, hyper.steps, size):
         batch, lr = player.rollout(), hyper.lr * (1 - done / hyper.steps)
         for _ in range(hyper.epochs):
-            for rows in np.split(rng.permutation(size), range(hyper.minibatch, size, hyper.minibatch)):
+            for rows in np.split(
+                rng.permutation(size), range(hyper.minibatch, size, hyper.minibatch)
+            ):
                 learner.step({name: column[rows] for name, column in batch.items()}, lr)
         if player.returns and (done // size) % 10 == 9:
             seconds, recent = time.perf_counter() - begin, np.mean(player.returns[-20:])
@@ -172,7 +214,9 @@ def play(policy: rlcatalog.Policy, env: str, episodes: int, seed: int) -> list[f
     obs, _ = envs.reset(seed=seed)
     returns, running = [], 0.0
     while len(returns) < episodes:
-        obs, reward, terminated, truncated, _ = envs.step(policy.act(obs, explore=False).action)
+        obs, reward, terminated, truncated, _ = envs.step(
+            policy.act(obs, explore=False).action
+        )
         running += float(reward[0])
         if terminated[0] or truncated[0]:
             returns.append(running)
@@ -188,12 +232,20 @@ def main() -> None:
     parser.add_argument("--env", default="CartPole-v1")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int, default=Hyper.steps)
-    parser.add_argument("--episodes", type=int, default=100, help="number of episodes to play at the end")
+    parser.add_argument(
+        "--episodes",
+        type=int,
+        default=100,
+        help="number of episodes to play at the end",
+    )
     arguments = parser.parse_args()
-    tf.config.threading.set_intra_op_parallelism_threads(1)  # small nets: more threads wait for one another
+    # Small nets: more threads wait for one another.
+    tf.config.threading.set_intra_op_parallelism_threads(1)
     policy = train(arguments.env, arguments.seed, hyper=Hyper(steps=arguments.steps))
     returns = play(policy, arguments.env, arguments.episodes, arguments.seed + 10_000)
-    print(f"mean return over {len(returns)} episodes: {np.mean(returns):.1f} (lowest {np.min(returns):.0f})")
+    print(
+        f"mean return over {len(returns)} episodes: {np.mean(returns):.1f} (lowest {np.min(returns):.0f})"
+    )
 
 
 if __name__ == "__main__":

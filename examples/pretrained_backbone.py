@@ -28,10 +28,16 @@ def timm_model() -> type:
         """A timm network, with the same normalisation as in its pretraining."""
 
         def __init__(
-            self, space: gym.Space, name: str = "test_resnet", pretrained: bool = False, frozen: bool = True
+            self,
+            space: gym.Space,
+            name: str = "test_resnet",
+            pretrained: bool = False,
+            frozen: bool = True,
         ) -> None:
             super().__init__()
-            self.net = timm.create_model(name, pretrained=pretrained, num_classes=0, in_chans=space.shape[0])
+            self.net = timm.create_model(
+                name, pretrained=pretrained, num_classes=0, in_chans=space.shape[0]
+            )
             self.net.requires_grad_(not frozen)
             data = timm.data.resolve_model_data_config(self.net)
             self.register_buffer("mean", torch.tensor(data["mean"]).reshape(-1, 1, 1))
@@ -59,11 +65,18 @@ def keras_model() -> type:
         """A network from `keras.applications` that scales inputs in [0, 255] itself, as MobileNetV3 does."""
 
         def __init__(
-            self, space: gym.Space, name: str = "EfficientNetV2B0", pretrained: bool = False, frozen: bool = True
+            self,
+            space: gym.Space,
+            name: str = "EfficientNetV2B0",
+            pretrained: bool = False,
+            frozen: bool = True,
         ) -> None:
             super().__init__()
             self.net = getattr(keras.applications, name)(
-                weights="imagenet" if pretrained else None, include_top=False, pooling="avg", input_shape=space.shape
+                weights="imagenet" if pretrained else None,
+                include_top=False,
+                pooling="avg",
+                input_shape=space.shape,
             )
             self.net.trainable = not frozen
             self.norm = keras.layers.LayerNormalization(epsilon=1e-9)
@@ -78,7 +91,9 @@ def keras_model() -> type:
 def make_env(name: str) -> gym.Env:
     """Return a MiniGrid environment that emits the agent's view as images `[56, 56, 3]`."""
     env = gym.make(name)
-    return minigrid.wrappers.ImgObsWrapper(minigrid.wrappers.RGBImgPartialObsWrapper(env))
+    return minigrid.wrappers.ImgObsWrapper(
+        minigrid.wrappers.RGBImgPartialObsWrapper(env)
+    )
 
 
 def main() -> None:
@@ -87,24 +102,41 @@ def main() -> None:
     parser.add_argument("--env", default="MiniGrid-Empty-5x5-v0")
     parser.add_argument("--framework", default="torch", choices=["torch", "tf"])
     parser.add_argument("--name", help="of the backbone; small ones by default")
-    parser.add_argument("--pretrained", action="store_true", help="download weights from ImageNet")
-    parser.add_argument("--fine-tune", action="store_true", help="train the backbone too")
+    parser.add_argument(
+        "--pretrained", action="store_true", help="download weights from ImageNet"
+    )
+    parser.add_argument(
+        "--fine-tune", action="store_true", help="train the backbone too"
+    )
     parser.add_argument("--iterations", type=int, default=80)
     arguments = parser.parse_args()
     cls = timm_model() if arguments.framework == "torch" else keras_model()
     # No part of the config: a saved policy has its weights, and `rlcatalog.load(folder, model=cls)` downloads none.
     model = functools.partial(cls, pretrained=True) if arguments.pretrained else cls
-    options = {"frozen": not arguments.fine_tune} | ({"name": arguments.name} if arguments.name else {})
+    options = {"frozen": not arguments.fine_tune} | (
+        {"name": arguments.name} if arguments.name else {}
+    )
     config = {
-        "framework": arguments.framework, "num_envs": 8, "rollout_length": 32, "minibatch_size": 128, "num_epochs": 4,
-        "lr": 1e-4 if arguments.fine_tune else 1e-3, "seed": 0,
+        "framework": arguments.framework,
+        "num_envs": 8,
+        "rollout_length": 32,
+        "minibatch_size": 128,
+        "num_epochs": 4,
+        "lr": 1e-4 if arguments.fine_tune else 1e-3,
+        "seed": 0,
         "model": {"custom_model_config": options, "post_fcnet_hiddens": [64]},
-    }  # fmt: skip
+    }
     algo = PPO(lambda: make_env(arguments.env), config, model=model)
-    before = {name: np.copy(weight) for name, weight in algo.policy.model.get_weights().items() if "net" in name}
+    before = {
+        name: np.copy(weight)
+        for name, weight in algo.policy.model.get_weights().items()
+        if "net" in name
+    }
     for _ in range(arguments.iterations):
         result = algo.train()
-        print(f"{result['timesteps_total']:7d} steps, mean return {result['episode_return_mean']}")
+        print(
+            f"{result['timesteps_total']:7d} steps, mean return {result['episode_return_mean']}"
+        )
     after = algo.policy.model.get_weights()
     moved = sum(np.any(after[name] != weight) for name, weight in before.items())
     print(f"{moved} of the backbone's {len(before)} arrays moved")

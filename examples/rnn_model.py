@@ -35,24 +35,40 @@ def torch_model() -> type:
         """Model with a dense layer, a GRU, and layers for the logits and the value."""
 
         def __init__(
-            self, obs_space: Any, action_space: Any, num_outputs: int, model_config: Any, name: str, cell_size: int = 64
+            self,
+            obs_space: Any,
+            action_space: Any,
+            num_outputs: int,
+            model_config: Any,
+            name: str,
+            cell_size: int = 64,
         ) -> None:
-            RecurrentNetwork.__init__(self, obs_space, action_space, num_outputs, model_config, name)
+            RecurrentNetwork.__init__(
+                self, obs_space, action_space, num_outputs, model_config, name
+            )
             nn.Module.__init__(self)
             self.cell_size = cell_size
-            self.embed = nn.Sequential(nn.Linear(obs_space.shape[0], cell_size), nn.Tanh())
+            self.embed = nn.Sequential(
+                nn.Linear(obs_space.shape[0], cell_size), nn.Tanh()
+            )
             self.cell = nn.GRUCell(cell_size, cell_size)
-            self.logits, self.value = nn.Linear(cell_size, num_outputs), nn.Linear(cell_size, 1)
+            self.logits, self.value = (
+                nn.Linear(cell_size, num_outputs),
+                nn.Linear(cell_size, 1),
+            )
 
         def get_initial_state(self) -> list[Any]:
             return [np.zeros(self.cell_size, np.float32)]
 
-        def forward_rnn(self, inputs: Any, state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
+        def forward_rnn(
+            self, inputs: Any, state: list[Any], seq_lens: Any
+        ) -> tuple[Any, list[Any]]:
             """Map observations `[B, T, obs]` to logits `[B, T, num_outputs]` and the state at `seq_lens`."""
             x, h, steps = self.embed(inputs), state[0], []
             there = sequence_mask(seq_lens, inputs.shape[1])
             for t in range(inputs.shape[1]):
-                h = torch.where(there[:, t, None], self.cell(x[:, t], h), h)  # constant after a sequence's end
+                # Constant after a sequence's end.
+                h = torch.where(there[:, t, None], self.cell(x[:, t], h), h)
                 steps.append(h)
             self.features = torch.stack(steps, dim=1)
             return self.logits(self.features), [h]
@@ -71,21 +87,36 @@ def tf_model() -> type:
         """The same model with Keras layers, whose mask keeps the state unchanged after the end of a sequence."""
 
         def __init__(
-            self, obs_space: Any, action_space: Any, num_outputs: int, model_config: Any, name: str, cell_size: int = 64
+            self,
+            obs_space: Any,
+            action_space: Any,
+            num_outputs: int,
+            model_config: Any,
+            name: str,
+            cell_size: int = 64,
         ) -> None:
             super().__init__(obs_space, action_space, num_outputs, model_config, name)
             self.cell_size = cell_size
             self.embed = tf.keras.layers.Dense(cell_size, activation="tanh")
-            self.cell = tf.keras.layers.GRU(cell_size, return_sequences=True, return_state=True)
-            self.logits, self.value = tf.keras.layers.Dense(num_outputs), tf.keras.layers.Dense(1)
+            self.cell = tf.keras.layers.GRU(
+                cell_size, return_sequences=True, return_state=True
+            )
+            self.logits, self.value = (
+                tf.keras.layers.Dense(num_outputs),
+                tf.keras.layers.Dense(1),
+            )
 
         def get_initial_state(self) -> list[Any]:
             return [np.zeros(self.cell_size, np.float32)]
 
-        def forward_rnn(self, inputs: Any, state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
+        def forward_rnn(
+            self, inputs: Any, state: list[Any], seq_lens: Any
+        ) -> tuple[Any, list[Any]]:
             """Map observations `[B, T, obs]` to logits `[B, T, num_outputs]` and the state at `seq_lens`."""
             there = sequence_mask(seq_lens, tf.shape(inputs)[1])
-            features, h = self.cell(self.embed(inputs), mask=there, initial_state=state[0])
+            features, h = self.cell(
+                self.embed(inputs), mask=there, initial_state=state[0]
+            )
             self._values = self.value(features)
             return self.logits(features), [h]
 
@@ -101,15 +132,28 @@ def main() -> None:
     parser.add_argument("--framework", default="torch", choices=["torch", "tf"])
     parser.add_argument("--iterations", type=int, default=60)
     arguments = parser.parse_args()
-    ModelCatalog.register_custom_model("gru_model", torch_model() if arguments.framework == "torch" else tf_model())
-    model = {"custom_model": "gru_model", "custom_model_config": {"cell_size": 64}, "max_seq_len": 20}
+    ModelCatalog.register_custom_model(
+        "gru_model", torch_model() if arguments.framework == "torch" else tf_model()
+    )
+    model = {
+        "custom_model": "gru_model",
+        "custom_model_config": {"cell_size": 64},
+        "max_seq_len": 20,
+    }
     # Velocities are differences of positions, which are small compared with the range of positions: the filter scales
     # the positions up.
-    config = {"model": model, "observation_filter": "MeanStdFilter", "lr": 3e-3, "seed": 0}
+    config = {
+        "model": model,
+        "observation_filter": "MeanStdFilter",
+        "lr": 3e-3,
+        "seed": 0,
+    }
     algo = PPO(env=positions_only, config=config)
     for _ in range(arguments.iterations):
         result = algo.train()
-        print(f"{result['timesteps_total']:7d} steps, mean return {result['episode_return_mean']}")
+        print(
+            f"{result['timesteps_total']:7d} steps, mean return {result['episode_return_mean']}"
+        )
     algo.stop()
 
 

@@ -53,12 +53,17 @@ class Batch(NamedTuple):
 class Replay:
     """Ring buffer of the last `size` transitions."""
 
-    def __init__(self, size: int, obs_space: gym.spaces.Box, action_space: gym.spaces.Box) -> None:
+    def __init__(
+        self, size: int, obs_space: gym.spaces.Box, action_space: gym.spaces.Box
+    ) -> None:
         many = (size, *obs_space.shape)
         self.columns = Batch(
-            np.zeros(many, obs_space.dtype), np.zeros((size, *action_space.shape), np.float32),
-            np.zeros(size, np.float32), np.zeros(size, np.float32), np.zeros(many, obs_space.dtype),
-        )  # fmt: skip
+            np.zeros(many, obs_space.dtype),
+            np.zeros((size, *action_space.shape), np.float32),
+            np.zeros(size, np.float32),
+            np.zeros(size, np.float32),
+            np.zeros(many, obs_space.dtype),
+        )
         self.size, self.added = size, 0
 
     def add(self, *transition: Any) -> None:
@@ -82,7 +87,14 @@ class Nets(NamedTuple):
     targets: list[Any]
 
 
-def build(obs_space: Any, action_space: Any, framework: str, model: Any, q_model: Any, seed: int) -> Nets:
+def build(
+    obs_space: Any,
+    action_space: Any,
+    framework: str,
+    model: Any,
+    q_model: Any,
+    seed: int,
+) -> Nets:
     """Return the actor and the critics."""
     if framework == "torch":
         import torch
@@ -95,11 +107,23 @@ def build(obs_space: Any, action_space: Any, framework: str, model: Any, q_model
         from rlcatalog_tf import tf
 
         tf.keras.utils.set_random_seed(seed)
-    dist_class, size = ModelCatalog.get_action_dist(action_space, model, "squashed_gaussian", framework)
-    actor = ModelCatalog.get_model_v2(obs_space, action_space, size, model, framework, "actor")
+    dist_class, size = ModelCatalog.get_action_dist(
+        action_space, model, "squashed_gaussian", framework
+    )
+    actor = ModelCatalog.get_model_v2(
+        obs_space, action_space, size, model, framework, "actor"
+    )
     critics, targets = (
         [
-            ModelCatalog.get_model_v2(obs_space, action_space, None, q_model, framework, name, ContActionQModel)
+            ModelCatalog.get_model_v2(
+                obs_space,
+                action_space,
+                None,
+                q_model,
+                framework,
+                name,
+                ContActionQModel,
+            )
             for name in names
         ]
         for names in (("q", "twin_q"), ("target_q", "target_twin_q"))
@@ -107,14 +131,18 @@ def build(obs_space: Any, action_space: Any, framework: str, model: Any, q_model
     for critic, target in zip(critics, targets, strict=True):
         target.set_weights(critic.get_weights())
     if any(net.get_initial_state() for net in (actor, *critics)):
-        raise ValueError("This example replays single steps; a model with memory needs sequences.")
+        raise ValueError(
+            "This example replays single steps; a model with memory needs sequences."
+        )
     return Nets(actor, dist_class, critics, targets)
 
 
 # --- in each framework: acting, and one training step ----------------------------------------------------------------
 
 
-def torch_learner(nets: Nets, target_entropy: float, hyper: Hyper) -> tuple[Callable[..., Any], Callable[..., Any]]:
+def torch_learner(
+    nets: Nets, target_entropy: float, hyper: Hyper
+) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """Return the functions `act(obs, explore) -> [B, ...]` and `update(batch)`."""
     import torch
     from torch.nn.functional import mse_loss
@@ -135,7 +163,9 @@ def torch_learner(nets: Nets, target_entropy: float, hyper: Hyper) -> tuple[Call
         out, _ = net({"obs": obs})
         return net.get_single_q_value(out, action).squeeze(1)
 
-    def smaller_q(pair: list[Any], obs: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
+    def smaller_q(
+        pair: list[Any], obs: torch.Tensor, action: torch.Tensor
+    ) -> torch.Tensor:
         return torch.minimum(*(q_of(net, obs, action) for net in pair))
 
     @torch.inference_mode()
@@ -149,9 +179,13 @@ def torch_learner(nets: Nets, target_entropy: float, hyper: Hyper) -> tuple[Call
         with torch.no_grad():
             dist = policy(b.next_obs)
             action = dist.sample()
-            following = smaller_q(targets, b.next_obs, action) - alpha * dist.logp(action)
+            following = smaller_q(targets, b.next_obs, action) - alpha * dist.logp(
+                action
+            )
             goal = b.reward + hyper.gamma * (1 - b.terminal) * following
-        q_loss = sum(mse_loss(q_of(critic, b.obs, b.action), goal) for critic in critics)
+        q_loss = sum(
+            mse_loss(q_of(critic, b.obs, b.action), goal) for critic in critics
+        )
         q_optimizer.zero_grad()
         q_loss.backward()
         q_optimizer.step()
@@ -172,7 +206,9 @@ def torch_learner(nets: Nets, target_entropy: float, hyper: Hyper) -> tuple[Call
     return act, update
 
 
-def tf_learner(nets: Nets, target_entropy: float, hyper: Hyper) -> tuple[Callable[..., Any], Callable[..., Any]]:
+def tf_learner(
+    nets: Nets, target_entropy: float, hyper: Hyper
+) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """Return the traced functions `act(obs, explore) -> [B, ...]` and `update(batch)`."""
     from rlcatalog_tf import tf
 
@@ -182,7 +218,9 @@ def tf_learner(nets: Nets, target_entropy: float, hyper: Hyper) -> tuple[Callabl
     q_weights = [v for critic in critics for v in critic.trainable_variables()]
     target_weights = [v for target in targets for v in target.trainable_variables()]
     optimizers = [tf.keras.optimizers.Adam(hyper.lr) for _ in range(3)]
-    for optimizer, weights in zip(optimizers, (actor_weights, q_weights, [log_alpha]), strict=True):
+    for optimizer, weights in zip(
+        optimizers, (actor_weights, q_weights, [log_alpha]), strict=True
+    ):
         optimizer.build(weights)
     actor_optimizer, q_optimizer, alpha_optimizer = optimizers
     any_obs = tf.TensorSpec([None, *actor.obs_space.shape], actor.obs_space.dtype)
@@ -199,7 +237,9 @@ def tf_learner(nets: Nets, target_entropy: float, hyper: Hyper) -> tuple[Callabl
         return tf.minimum(*(q_of(net, obs, action) for net in pair))
 
     explored = tf.function(lambda obs: policy(obs).sample(), input_signature=[any_obs])
-    likeliest = tf.function(lambda obs: policy(obs).deterministic_sample(), input_signature=[any_obs])
+    likeliest = tf.function(
+        lambda obs: policy(obs).deterministic_sample(), input_signature=[any_obs]
+    )
 
     @tf.function
     def step(b: Batch) -> None:
@@ -209,18 +249,27 @@ def tf_learner(nets: Nets, target_entropy: float, hyper: Hyper) -> tuple[Callabl
         following = smaller_q(targets, b.next_obs, action) - alpha * dist.logp(action)
         goal = b.reward + hyper.gamma * (1 - b.terminal) * following
         with tf.GradientTape() as tape:
-            losses = [tf.reduce_mean(tf.square(q_of(critic, b.obs, b.action) - goal)) for critic in critics]
+            losses = [
+                tf.reduce_mean(tf.square(q_of(critic, b.obs, b.action) - goal))
+                for critic in critics
+            ]
             q_loss = tf.add_n(losses)
         q_optimizer.apply(tape.gradient(q_loss, q_weights), q_weights)
 
         with tf.GradientTape() as tape:
             dist = policy(b.obs)
-            action = dist.rsample()  # the gradient goes through the action into the actor
+            # The gradient goes through the action into the actor.
+            action = dist.rsample()
             logp = dist.logp(action)
-            actor_loss = tf.reduce_mean(alpha * logp - smaller_q(critics, b.obs, action))
+            actor_loss = tf.reduce_mean(
+                alpha * logp - smaller_q(critics, b.obs, action)
+            )
         # The actor's value layer is not used: its gradient is zero.
         zero = tf.UnconnectedGradients.ZERO
-        actor_optimizer.apply(tape.gradient(actor_loss, actor_weights, unconnected_gradients=zero), actor_weights)
+        actor_optimizer.apply(
+            tape.gradient(actor_loss, actor_weights, unconnected_gradients=zero),
+            actor_weights,
+        )
 
         alpha_optimizer.apply([-(tf.reduce_mean(logp) + target_entropy)], [log_alpha])
         for target, weight in zip(target_weights, q_weights, strict=True):
@@ -260,14 +309,22 @@ def train(
     obs_space, encode = preprocessor.observation_space, preprocessor.transform
     nets = build(obs_space, action_space, framework, model, q_model, seed)
     # The usual target is -1 per action between -1 and 1; in wider bounds the same spread has more entropy.
-    target_entropy = float(np.sum(np.log((action_space.high - action_space.low) / 2) - 1))
-    act, update = (torch_learner if framework == "torch" else tf_learner)(nets, target_entropy, hyper)
+    target_entropy = float(
+        np.sum(np.log((action_space.high - action_space.low) / 2) - 1)
+    )
+    act, update = (torch_learner if framework == "torch" else tf_learner)(
+        nets, target_entropy, hyper
+    )
     replay = Replay(hyper.buffer_size, obs_space, action_space)
 
     obs = encode(played.reset(seed=seed)[0])
     returns, running, begin = [], 0.0, time.perf_counter()
     for t in range(hyper.steps):
-        action = action_space.sample() if t < hyper.learning_starts else act(obs[None], explore=True)[0]
+        action = (
+            action_space.sample()
+            if t < hyper.learning_starts
+            else act(obs[None], explore=True)[0]
+        )
         shown, reward, terminated, truncated, _ = played.step(action)
         next_obs = encode(shown)
         replay.add(obs, action, reward, terminated, next_obs)
@@ -278,12 +335,21 @@ def train(
         if t >= hyper.learning_starts:
             update(replay.sample(hyper.batch_size, rng))
         if (t + 1) % 1_000 == 0:
-            print(f"{t + 1:7d} steps, {time.perf_counter() - begin:4.0f} s, mean return {np.mean(returns[-5:]):.1f}")
+            print(
+                f"{t + 1:7d} steps, {time.perf_counter() - begin:4.0f} s, mean return {np.mean(returns[-5:]):.1f}"
+            )
     played.close()
-    return play(make, lambda shown: act(encode(shown)[None], explore=False)[0], episodes, seed + 10_000)
+    return play(
+        make,
+        lambda shown: act(encode(shown)[None], explore=False)[0],
+        episodes,
+        seed + 10_000,
+    )
 
 
-def play(make: Callable[[], gym.Env], act: Callable[[Any], Any], episodes: int, seed: int) -> list[float]:
+def play(
+    make: Callable[[], gym.Env], act: Callable[[Any], Any], episodes: int, seed: int
+) -> list[float]:
     """Play new episodes and return their returns."""
     env, returns = make(), []
     for episode in range(episodes):
@@ -304,11 +370,23 @@ def main() -> None:
     parser.add_argument("--framework", default="torch", choices=["torch", "tf"])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int, default=Hyper.steps)
-    parser.add_argument("--episodes", type=int, default=100, help="number of episodes to play at the end")
+    parser.add_argument(
+        "--episodes",
+        type=int,
+        default=100,
+        help="number of episodes to play at the end",
+    )
     arguments = parser.parse_args()
-    returns = train(arguments.env, arguments.framework, arguments.seed, hyper=Hyper(steps=arguments.steps),
-                    episodes=arguments.episodes)  # fmt: skip
-    print(f"mean return over {len(returns)} episodes: {np.mean(returns):.1f} (lowest {np.min(returns):.0f})")
+    returns = train(
+        arguments.env,
+        arguments.framework,
+        arguments.seed,
+        hyper=Hyper(steps=arguments.steps),
+        episodes=arguments.episodes,
+    )
+    print(
+        f"mean return over {len(returns)} episodes: {np.mean(returns):.1f} (lowest {np.min(returns):.0f})"
+    )
 
 
 if __name__ == "__main__":

@@ -29,12 +29,21 @@ NUM_ENVS, LENGTH = 8, 128
 class ActorCritic(CategoricalMixin, DeterministicMixin, Model):
     """Policy and value function in one skrl model."""
 
-    def __init__(self, observation_space: gym.Space, action_space: gym.Space, device: Any) -> None:
-        Model.__init__(self, observation_space=observation_space, action_space=action_space, device=device)
+    def __init__(
+        self, observation_space: gym.Space, action_space: gym.Space, device: Any
+    ) -> None:
+        Model.__init__(
+            self,
+            observation_space=observation_space,
+            action_space=action_space,
+            device=device,
+        )
         CategoricalMixin.__init__(self, role="policy")
         DeterministicMixin.__init__(self, role="value")
         config = {"fcnet_hiddens": [64, 64], "vf_share_layers": False}
-        policy = rlcatalog.build(observation_space, action_space, config, framework="torch")
+        policy = rlcatalog.build(
+            observation_space, action_space, config, framework="torch"
+        )
         self.actor, self.critic, _ = actor_critic(policy)
 
     def act(self, inputs, *, role=""):
@@ -44,27 +53,40 @@ class ActorCritic(CategoricalMixin, DeterministicMixin, Model):
 
     def compute(self, inputs, role=""):
         """Return logits, or values."""
-        return (self.actor if role == "policy" else self.critic)(inputs["observations"]), {}
+        return (self.actor if role == "policy" else self.critic)(
+            inputs["observations"]
+        ), {}
 
 
 def main() -> None:
     """Train, and print the mean return of recent episodes."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--env", default="CartPole-v1")
-    parser.add_argument("--iterations", type=int, default=60, help=f"of {NUM_ENVS * LENGTH} steps")
+    parser.add_argument(
+        "--iterations", type=int, default=60, help=f"of {NUM_ENVS * LENGTH} steps"
+    )
     arguments = parser.parse_args()
     torch.manual_seed(0)
     torch.set_num_threads(1)
     autoreset = {"autoreset_mode": gym.vector.AutoresetMode.SAME_STEP}
-    envs = gym.make_vec(arguments.env, NUM_ENVS, vectorization_mode="sync", vector_kwargs=autoreset)
+    envs = gym.make_vec(
+        arguments.env, NUM_ENVS, vectorization_mode="sync", vector_kwargs=autoreset
+    )
     episodes = gym.wrappers.vector.RecordEpisodeStatistics(envs)
     env = wrap_env(episodes, wrapper="gymnasium")
 
-    model = ActorCritic(env.observation_space, env.action_space, env.device).to(env.device)
+    model = ActorCritic(env.observation_space, env.action_space, env.device).to(
+        env.device
+    )
     settings = {
-        "rollouts": LENGTH, "learning_epochs": 10, "mini_batches": 4, "learning_rate": 1e-3, "value_loss_scale": 0.5,
-        "value_clip": 0.0, "experiment": {"write_interval": 0, "checkpoint_interval": 0},
-    }  # fmt: skip
+        "rollouts": LENGTH,
+        "learning_epochs": 10,
+        "mini_batches": 4,
+        "learning_rate": 1e-3,
+        "value_loss_scale": 0.5,
+        "value_clip": 0.0,
+        "experiment": {"write_interval": 0, "checkpoint_interval": 0},
+    }
     agent = PPO(
         models={"policy": model, "value": model},
         memory=RandomMemory(memory_size=LENGTH, num_envs=NUM_ENVS, device=env.device),
@@ -73,10 +95,16 @@ def main() -> None:
         device=env.device,
         cfg=settings,
     )
-    options = {"timesteps": arguments.iterations * LENGTH, "headless": True, "disable_progressbar": True}
+    options = {
+        "timesteps": arguments.iterations * LENGTH,
+        "headless": True,
+        "disable_progressbar": True,
+    }
     SequentialTrainer(env=env, agents=agent, cfg=options).train()
     returns = list(episodes.return_queue)[-20:]
-    print(f"{arguments.iterations * NUM_ENVS * LENGTH:7d} steps, mean return {np.mean(returns):.1f}")
+    print(
+        f"{arguments.iterations * NUM_ENVS * LENGTH:7d} steps, mean return {np.mean(returns):.1f}"
+    )
 
 
 if __name__ == "__main__":

@@ -50,21 +50,34 @@ def main() -> None:
     np.random.seed(0)
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    parts = [gym.wrappers.RecordEpisodeStatistics(gym.make(arguments.env)) for _ in range(NUM_ENVS)]
+    parts = [
+        gym.wrappers.RecordEpisodeStatistics(gym.make(arguments.env))
+        for _ in range(NUM_ENVS)
+    ]
     envs, env = DummyVectorEnv([lambda part=part: part for part in parts]), parts[0]
     envs.seed(0)
 
     config = {"fcnet_hiddens": [64, 64], "vf_share_layers": False}
-    net, value_net, dist_fn = actor_critic(rlcatalog.build(env=env, config=config, framework="torch"))
+    net, value_net, dist_fn = actor_critic(
+        rlcatalog.build(env=env, config=config, framework="torch")
+    )
     actor, critic = Part(net, actor=True), Part(value_net, actor=False)
 
     policy = ProbabilisticActorPolicy(
-        actor=actor, dist_fn=dist_fn, action_space=env.action_space, action_scaling=False, action_bound_method=None
+        actor=actor,
+        dist_fn=dist_fn,
+        action_space=env.action_space,
+        action_scaling=False,
+        action_bound_method=None,
     )
     adam = AdamOptimizerFactory(lr=1e-3)
-    algorithm = PPO(policy=policy, critic=critic, optim=adam, ent_coef=0.0, max_grad_norm=0.5)
+    algorithm = PPO(
+        policy=policy, critic=critic, optim=adam, ent_coef=0.0, max_grad_norm=0.5
+    )
     params = OnPolicyTrainerParams(
-        training_collector=Collector(algorithm, envs, VectorReplayBuffer(STEPS, NUM_ENVS)),
+        training_collector=Collector(
+            algorithm, envs, VectorReplayBuffer(STEPS, NUM_ENVS)
+        ),
         max_epochs=arguments.iterations,
         epoch_num_steps=STEPS,
         collection_step_num_env_steps=STEPS,
@@ -75,7 +88,9 @@ def main() -> None:
     )
     algorithm.run_training(params)
     returns = [value for part in parts for value in list(part.return_queue)[-3:]]
-    print(f"{arguments.iterations * STEPS:7d} steps, mean return {np.mean(returns):.1f}")
+    print(
+        f"{arguments.iterations * STEPS:7d} steps, mean return {np.mean(returns):.1f}"
+    )
 
 
 if __name__ == "__main__":

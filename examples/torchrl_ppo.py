@@ -31,15 +31,24 @@ def main() -> None:
     parser.add_argument("--iterations", type=int, default=60)
     arguments = parser.parse_args()
     torch.manual_seed(0)
-    env = TransformedEnv(GymWrapper(gym.make(arguments.env), categorical_action_encoding=True), RewardSum())
+    env = TransformedEnv(
+        GymWrapper(gym.make(arguments.env), categorical_action_encoding=True),
+        RewardSum(),
+    )
     env.set_seed(0)
 
     config = {"fcnet_hiddens": [64, 64], "vf_share_layers": False}
-    policy = rlcatalog.build(env=gym.make(arguments.env), config=config, framework="torch")
+    policy = rlcatalog.build(
+        env=gym.make(arguments.env), config=config, framework="torch"
+    )
     net, value_net, dist_class = actor_critic(policy)
     module = TensorDictModule(net, in_keys=["observation"], out_keys=["inputs"])
     actor = ProbabilisticActor(
-        module, in_keys=["inputs"], distribution_class=dist_class, return_log_prob=True, spec=env.action_spec
+        module,
+        in_keys=["inputs"],
+        distribution_class=dist_class,
+        return_log_prob=True,
+        spec=env.action_spec,
     )
     critic = ValueOperator(value_net, in_keys=["observation"])
 
@@ -66,10 +75,13 @@ def main() -> None:
                 optimizer.step()
         ended = rollout["next", "done"]
         returns = rollout["next", "episode_reward"][ended]
-        print(f"{number * 1024:7d} steps, mean return {float(returns.mean()) if len(returns) else None}")
+        print(
+            f"{number * 1024:7d} steps, mean return {float(returns.mean()) if len(returns) else None}"
+        )
     collector.shutdown()
     obs, _ = gym.make(arguments.env).reset(seed=0)
-    print(f"the policy that was trained: {policy.act([obs], explore=False).action[0]}")  # shares the weights
+    # Shares the weights.
+    print(f"the policy that was trained: {policy.act([obs], explore=False).action[0]}")
 
 
 if __name__ == "__main__":

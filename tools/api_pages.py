@@ -62,7 +62,9 @@ def listed() -> dict[str, dict[str, str]]:
 
 def part_classes(framework: str) -> list[str]:
     """Return the names of the classes of this repository's parts in a framework."""
-    index = json.loads((ROOT / "catalog/src/rlcatalog/plugins/public_index.json").read_text(encoding="utf-8"))
+    index = json.loads(
+        (ROOT / "catalog/src/rlcatalog/plugins/public_index.json").read_text(encoding="utf-8")
+    )
     prefix = f"export/{framework}/"
     return sorted(key.removeprefix(prefix) for key in index["provides"] if key.startswith(prefix))
 
@@ -87,7 +89,9 @@ def pages() -> dict[Path, str]:
     made = {}
     for door, names in doors().items():
         module = importlib.import_module(door)
-        head = TITLES.get(door) or (inspect.getdoc(module) or "").partition("\n\n")[0].replace("\n", " ")
+        head = TITLES.get(door) or (inspect.getdoc(module) or "").partition("\n\n")[0].replace(
+            "\n", " "
+        )
         entries, elsewhere = [], []
         for name, meaning in names.items():
             value = getattr(module, name)
@@ -115,16 +119,31 @@ def index(made: dict[Path, str]) -> str:
     rows = ["| door | what it is for |", "| --- | --- |"]
     for path, text in made.items():
         rows.append(f"| [`{path.stem}`]({path.name}) | {text.splitlines()[2]} |")
-    return "\n".join([
-        "# API", "",
-        "Everything that programs and plugins may import, with the docstrings. Names that are not listed may change",
-        "without notice.",
-        "", *rows, "", "```{toctree}", ":hidden:", "", *(path.stem for path in made), "```", "",
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            "# API",
+            "",
+            "Everything that programs and plugins may import, with the docstrings. Names that are not listed may change",
+            "without notice.",
+            "",
+            *rows,
+            "",
+            "```{toctree}",
+            ":hidden:",
+            "",
+            *(path.stem for path in made),
+            "```",
+            "",
+        ]
+    )
 
 
 def _short(value: Any) -> str:
-    return f"the module `{value.__name__}`" if inspect.ismodule(value) else f"a `{type(value).__name__}`"
+    return (
+        f"the module `{value.__name__}`"
+        if inspect.ismodule(value)
+        else f"a `{type(value).__name__}`"
+    )
 
 
 def directive(door: str, name: str, value: Any) -> str:

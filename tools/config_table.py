@@ -152,7 +152,9 @@ def key_row(key: str, catalog: Catalog) -> tuple[str, ...]:
         return f"`{key}`", "honoured", code(row.default), f"`{row.owner}`", meaning
     default, line = RLLIB_DEFAULTS.get(key, UNKNOWN), RLLIB[key]
     if not line:
-        raise SystemExit(f"tools/config_table.py: {key!r} is not honoured (any more); say in RLLIB what it meant.")
+        raise SystemExit(
+            f"tools/config_table.py: {key!r} is not honoured (any more); say in RLLIB what it meant."
+        )
     if key in RENAMED and all(name in catalog.schema.keys for name in RENAMED[key]):
         status, owner = "alias", ", ".join(f"`{name}`" for name in RENAMED[key])
     elif key in IGNORED:
@@ -160,7 +162,9 @@ def key_row(key: str, catalog: Catalog) -> tuple[str, ...]:
     elif key in REFUSED:
         status, owner, line = "refused", "—", f"{line}. Refused: {REFUSED[key].rstrip('.')}"
     else:
-        raise SystemExit(f"tools/config_table.py: {key!r} has no fate: honour, rename, ignore or refuse it.")
+        raise SystemExit(
+            f"tools/config_table.py: {key!r} has no fate: honour, rename, ignore or refuse it."
+        )
     return f"`{key}`", status, code(default), owner, line
 
 
@@ -189,7 +193,9 @@ def initializer_table() -> str:
         name: ", ".join(f"`{key}={value}`" for key, value in defaults.items()) or "—"
         for name, defaults in INITIALIZERS.items()
     }
-    return names_table(arguments, INITIALIZER_ALIASES, ("initialiser", "arguments and their defaults"))
+    return names_table(
+        arguments, INITIALIZER_ALIASES, ("initialiser", "arguments and their defaults")
+    )
 
 
 def names_table(names: dict[str, str], aliases: dict[str, str], head: tuple[str, ...]) -> str:

@@ -34,7 +34,10 @@ TOUR = (
 def folders() -> list[Path]:
     """Return the folders of the packages that are released."""
     found = sorted(path for depth in ("*", "*/*") for path in ROOT.glob(f"{depth}/pyproject.toml"))
-    names = {path.parent: tomllib.loads(path.read_text(encoding="utf-8"))["project"]["name"] for path in found}
+    names = {
+        path.parent: tomllib.loads(path.read_text(encoding="utf-8"))["project"]["name"]
+        for path in found
+    }
     return [folder for folder, name in names.items() if name.startswith("rlcatalog")]
 
 
@@ -45,7 +48,9 @@ def build() -> list[Path]:
         _run(sys.executable, "-m", "hatchling", "build", "-d", str(DIST), cwd=folder)
     files = sorted(DIST.iterdir())
     if len(files) != 2 * len(folders()):
-        raise SystemExit(f"error: {len(folders())} packages became {len(files)} files instead of two each")
+        raise SystemExit(
+            f"error: {len(folders())} packages became {len(files)} files instead of two each"
+        )
     return files
 
 
@@ -59,10 +64,20 @@ def try_install(folder: Path, *what: str) -> None:
     venv.create(folder / "venv", with_pip=True)
     pins = folder / "pins.txt"
     lines = (ROOT / "requirements/demo.txt").read_text(encoding="utf-8").splitlines()
-    pins.write_text("\n".join(line for line in lines if re.match(r"[A-Za-z]", line)) + "\n", encoding="utf-8")
+    pins.write_text(
+        "\n".join(line for line in lines if re.match(r"[A-Za-z]", line)) + "\n", encoding="utf-8"
+    )
     programs = folder / "venv/bin"
-    _run(str(programs / "pip"), "install", "--quiet", "--disable-pip-version-check", "--constraint", str(pins), *what,
-         cwd=folder)  # fmt: skip
+    _run(
+        str(programs / "pip"),
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--constraint",
+        str(pins),
+        *what,
+        cwd=folder,
+    )
     for arguments in TOUR:
         _run(str(programs / "rlcatalog"), *arguments, cwd=folder)
     shutil.rmtree(folder / "venv")
@@ -83,7 +98,9 @@ def _run(*command: str, cwd: Path) -> None:
     clean = {name: value for name, value in os.environ.items() if not name.startswith(outer)}
     done = subprocess.run(command, cwd=cwd, env=clean, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise SystemExit(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+        raise SystemExit(
+            f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
+        )
 
 
 def main() -> None:
@@ -96,7 +113,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         wheels, clone = Path(folder) / "wheels", Path(folder) / "clone"
         wheels.mkdir()
-        print("rlcatalog[torch] is installed from the wheels into an empty environment, and the tour is run there")
+        print(
+            "rlcatalog[torch] is installed from the wheels into an empty environment, and the tour is run there"
+        )
         try_install(wheels, "--find-links", str(DIST), "rlcatalog[torch]")
         clone_into(clone)
         print("the README's install line runs in a bare clone, and the tour in its environment")

@@ -34,11 +34,17 @@ def cells(data: dict[str, Any]) -> list[tuple[str, str, str, str, str]]:
 
 def table(data: dict[str, Any], engines: tuple[str, ...]) -> str:
     """Return the table of some engines."""
-    said = {(what, engine): f'[{word}](../{path} "{name}")' for what, engine, word, path, name in cells(data)}
+    said = {
+        (what, engine): f'[{word}](../{path} "{name}")'
+        for what, engine, word, path, name in cells(data)
+    }
     rows = [
         ["", *(data["engines"][engine] for engine in engines)],
         ["---"] * (len(engines) + 1),
-        *([row["what"], *(said.get((row["what"], engine), "") for engine in engines)] for row in data["rows"]),
+        *(
+            [row["what"], *(said.get((row["what"], engine), "") for engine in engines)]
+            for row in data["rows"]
+        ),
     ]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 

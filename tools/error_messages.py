@@ -29,7 +29,13 @@ LINES = 12
 #: Characters of a line that the site's text column shows without scrolling.
 WIDTH = 90
 #: Names that every example may use.
-NAMES = {"gym": gym, "np": np, "spaces": spaces, "rlcatalog": rlcatalog, "__name__": "error_examples"}
+NAMES = {
+    "gym": gym,
+    "np": np,
+    "spaces": spaces,
+    "rlcatalog": rlcatalog,
+    "__name__": "error_examples",
+}
 _KIT = "from rlcatalog_testing import PluginEntryPoint, isolated_catalog, plugin_of\n"
 _POLICY = 'policy = rlcatalog.build(env="CartPole-v1")\n---\n'
 #: An environment whose methods fail, each in its way.
@@ -250,9 +256,13 @@ def session(name: str) -> str:
     """Return an example as a session: its code, and the message of the error or warning that it causes."""
     hidden, _, code = EXAMPLES[name].rpartition("---\n")
     message = _run(name, f"{hidden}\n{code}\n")
-    lines = [("... " if line.startswith(" ") else ">>> ") + line for line in code.strip().splitlines()]
+    lines = [
+        ("... " if line.startswith(" ") else ">>> ") + line for line in code.strip().splitlines()
+    ]
     for line in f"{name}: {message}".splitlines():
-        lines += textwrap.wrap(line, WIDTH, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
+        lines += textwrap.wrap(
+            line, WIDTH, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
+        )
     return "\n".join([*lines[:LINES], "…"] if len(lines) > LINES else lines)
 
 
@@ -291,7 +301,9 @@ def _restored() -> Iterator[str]:
             os.chdir(folder)
             if file is not None:
                 main.__file__ = file
-    sys.meta_path[:] = [finder for finder in sys.meta_path if getattr(finder, "__module__", "") != NAMES["__name__"]]
+    sys.meta_path[:] = [
+        finder for finder in sys.meta_path if getattr(finder, "__module__", "") != NAMES["__name__"]
+    ]
     for name in ("tensorflow", "triton", "drawsvg"):
         sys.modules.pop(name, None)
         if name in modules:

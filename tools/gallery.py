@@ -64,9 +64,21 @@ if folder.endswith("timm"):
 runpy.run_path(sys.argv[0], None, "__main__")
 """
 #: Words of names that are not written small.
-WORDS = {"api": "API", "cartpole": "CartPole", "cleanrl": "CleanRL", "dqn": "DQN", "keras": "Keras", "lstm": "LSTM",
-         "ppo": "PPO", "rnn": "RNN", "sac": "SAC", "tf": "in TensorFlow", "torchrl": "TorchRL", "dist": "distribution",
-         "env": "environment"}  # fmt: skip
+WORDS = {
+    "api": "API",
+    "cartpole": "CartPole",
+    "cleanrl": "CleanRL",
+    "dqn": "DQN",
+    "keras": "Keras",
+    "lstm": "LSTM",
+    "ppo": "PPO",
+    "rnn": "RNN",
+    "sac": "SAC",
+    "tf": "in TensorFlow",
+    "torchrl": "TorchRL",
+    "dist": "distribution",
+    "env": "environment",
+}
 #: Lines of output that are shown at most.
 MOST = 24
 
@@ -90,7 +102,9 @@ def checksum(path: Path) -> str:
         if token.type == tokenize.COMMENT:
             lines[token.start[0] - 1] = token.line[: token.start[1]]
     for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(
+            node
+        ):
             first, last = node.body[0].lineno - 1, node.body[0].end_lineno
             lines[first:last] = [""] * len(lines[first:last])
     code = "\n".join(line.rstrip() for line in lines if line.strip())
@@ -99,33 +113,50 @@ def checksum(path: Path) -> str:
 
 def records() -> dict[str, dict[str, Any]]:
     """Return what was kept: name → arguments, output, seconds and checksum."""
-    found: dict[str, dict[str, Any]] = json.loads(RECORDS.read_text(encoding="utf-8")) if RECORDS.exists() else {}
+    found: dict[str, dict[str, Any]] = (
+        json.loads(RECORDS.read_text(encoding="utf-8")) if RECORDS.exists() else {}
+    )
     return found
 
 
 def run(names: list[str]) -> None:
     """Run examples, each in an empty folder, and keep what they print."""
     for name in names or examples():
-        arguments, python = ARGUMENTS.get(name, ["--iterations", "8"]), PYTHONS.get(name, sys.executable)
+        arguments, python = (
+            ARGUMENTS.get(name, ["--iterations", "8"]),
+            PYTHONS.get(name, sys.executable),
+        )
         with tempfile.TemporaryDirectory() as folder:
             begin = time.perf_counter()
             done = subprocess.run(
                 [python, "-W", "ignore", *command(EXAMPLES / f"{name}.py"), *arguments],
-                cwd=folder, capture_output=True, text=True, check=False,
-            )  # fmt: skip
+                cwd=folder,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
             seconds = time.perf_counter() - begin
         if done.returncode:
             raise SystemExit(f"{name} ended with {done.returncode}:\n{done.stderr}")
-        record = {"arguments": arguments, "output": done.stdout, "seconds": round(seconds), "checksum": ""}
+        record = {
+            "arguments": arguments,
+            "output": done.stdout,
+            "seconds": round(seconds),
+            "checksum": "",
+        }
         record["checksum"] = checksum(EXAMPLES / f"{name}.py")
         kept = {**records(), name: record}
-        RECORDS.write_text(json.dumps(dict(sorted(kept.items())), indent=1) + "\n", encoding="utf-8")
+        RECORDS.write_text(
+            json.dumps(dict(sorted(kept.items())), indent=1) + "\n", encoding="utf-8"
+        )
         print(f"{name}: {seconds:.0f} s")
 
 
 def shows(path: Path) -> tuple[str, str]:
     """Return the first line of an example's docstring, and the rest."""
-    first, _, rest = (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").partition("\n\n")
+    first, _, rest = (
+        ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    ).partition("\n\n")
     return " ".join(first.split()), rest
 
 
@@ -163,13 +194,30 @@ def page(name: str, path: Path, record: dict[str, Any]) -> str:
         link = f"[the script without the catalog](../../examples/hand_written/{name}.py)"
         rest += f"\n\n## What it replaces\n\nThe changes to {link}:\n\n"
         rest += "\n".join(["```diff", *difference, "```"])
-    return "\n".join([
-        f"# {title(name)}", "", first, "", *([rest, ""] if rest else []),
-        f"## What it prints in {record['seconds']} seconds", "",
-        "```text", f"$ {command}", shown(record["output"]), "```", "",
-        "## The program", "", f"[`examples/{name}.py`](../../examples/{name}.py)", "",
-        f"```{{literalinclude}} ../../examples/{name}.py", ":language: python", "```", "",
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            f"# {title(name)}",
+            "",
+            first,
+            "",
+            *([rest, ""] if rest else []),
+            f"## What it prints in {record['seconds']} seconds",
+            "",
+            "```text",
+            f"$ {command}",
+            shown(record["output"]),
+            "```",
+            "",
+            "## The program",
+            "",
+            f"[`examples/{name}.py`](../../examples/{name}.py)",
+            "",
+            f"```{{literalinclude}} ../../examples/{name}.py",
+            ":language: python",
+            "```",
+            "",
+        ]
+    )
 
 
 def pages() -> dict[Path, str]:
@@ -178,19 +226,35 @@ def pages() -> dict[Path, str]:
     rows = ["| | example | what it shows |", "| --- | --- | --- |"]
     for name, path in examples().items():
         if name not in kept:
-            raise SystemExit(f"examples/{name}.py was never run: python tools/gallery.py --run {name}")
+            raise SystemExit(
+                f"examples/{name}.py was never run: python tools/gallery.py --run {name}"
+            )
         found[TARGET / f"{name}.md"] = page(name, path, kept[name])
         picture, words = thumbnails.drawn(name, kept[name]["output"])
         found[TARGET / f"pictures/{name}.svg"] = picture
-        rows.append(f"| ![{words}](pictures/{name}.svg) | [{title(name)}]({name}.md) | {shows(path)[0]} |")
-    found[TARGET / "index.md"] = "\n".join([
-        "# Examples", "",
-        "Short programs, each with the output of a short run on two cores of a busy machine. Without options, they",
-        "train until they have learned something. Most take `--framework tf`.", "",
-        "[A web page](../../examples/browser/README.md) plays CartPole in a browser, from the file that",
-        "[an export](../export.md) writes.", "",
-        *rows, "", "```{toctree}", ":hidden:", "", *examples(), "```", "",
-    ])  # fmt: skip
+        rows.append(
+            f"| ![{words}](pictures/{name}.svg) | [{title(name)}]({name}.md) | {shows(path)[0]} |"
+        )
+    found[TARGET / "index.md"] = "\n".join(
+        [
+            "# Examples",
+            "",
+            "Short programs, each with the output of a short run on two cores of a busy machine. Without options, they",
+            "train until they have learned something. Most take `--framework tf`.",
+            "",
+            "[A web page](../../examples/browser/README.md) plays CartPole in a browser, from the file that",
+            "[an export](../export.md) writes.",
+            "",
+            *rows,
+            "",
+            "```{toctree}",
+            ":hidden:",
+            "",
+            *examples(),
+            "```",
+            "",
+        ]
+    )
     return found
 
 
@@ -202,7 +266,10 @@ def main(arguments: list[str]) -> int:
     for name, path in examples().items():
         if check and records()[name]["checksum"] != checksum(path):
             status = 1
-            print(f"examples/{name}.py was changed: python tools/gallery.py --run {name}", file=sys.stderr)
+            print(
+                f"examples/{name}.py was changed: python tools/gallery.py --run {name}",
+                file=sys.stderr,
+            )
     return status
 
 

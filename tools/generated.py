@@ -21,9 +21,13 @@ def fill(page: Path, text: str, tables: Mapping[str, str]) -> str:
     """
     for name, lines in tables.items():
         pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.S)
-        text, found = pattern.subn(lambda match, lines=lines: f"{match[1]}\n{lines}\n\n{match[2]}", text)
+        text, found = pattern.subn(
+            lambda match, lines=lines: f"{match[1]}\n{lines}\n\n{match[2]}", text
+        )
         if found != 1:
-            raise SystemExit(f"{page.name}: expected the markers <!-- {name} --> and <!-- /{name} --> once each.")
+            raise SystemExit(
+                f"{page.name}: expected the markers <!-- {name} --> and <!-- /{name} --> once each."
+            )
     return text
 
 
@@ -37,7 +41,11 @@ def write(files: Mapping[Path, str], arguments: list[str]) -> int:
     Returns:
         The exit status: 1 if a check found stale files.
     """
-    stale = [path for path, new in files.items() if not path.exists() or path.read_text(encoding="utf-8") != new]
+    stale = [
+        path
+        for path, new in files.items()
+        if not path.exists() or path.read_text(encoding="utf-8") != new
+    ]
     for path in stale:
         name = os.path.relpath(path, ROOT)
         if arguments == ["--check"]:

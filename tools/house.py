@@ -12,7 +12,16 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from house_code import Source, compare, count_lines, in_kernel, read_commit, read_sources, room, share_untyped
+from house_code import (
+    Source,
+    compare,
+    count_lines,
+    in_kernel,
+    read_commit,
+    read_sources,
+    room,
+    share_untyped,
+)
 from house_imports import LIBRARY, Imports, is_library
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -28,7 +37,11 @@ def measure_sizes(sources: list[Source]) -> Iterator[Row]:
     kernel = [source for source in sources if in_kernel(source)]
     staying = [source for source in kernel if room(source) not in LIBRARY]
     classes = [name for source in staying if room(source) != "errors" for name in source.classes()]
-    yield "code lines of the kernel", f"{count_lines(kernel):,}", "6,400 when cut, 5,800 when simplified"
+    yield (
+        "code lines of the kernel",
+        f"{count_lines(kernel):,}",
+        "6,400 when cut, 5,800 when simplified",
+    )
     yield "code lines of its rooms that stay", f"{count_lines(staying):,}", ""
     yield "code lines of all packages", f"{count_lines(sources):,}", "35,000 when simplified"
     yield "files of the kernel", str(len(kernel)), "80"
@@ -45,13 +58,21 @@ def measure_doors(imports: Imports) -> Iterator[Row]:
     staying = [entry for entry in kernel if not is_library(entry[0])]
     everything = imports.names_at_doors({"rlcatalog", *library})
     outsiders = imports.packages() - library - {"rlcatalog"}
-    used = {name for _, name in imports.used_names(lambda module: module.partition(".")[0] in outsiders)}
-    by_frameworks = {name for _, name in imports.used_names(lambda module: is_library(module, ("torch", "tf")))}
+    used = {
+        name for _, name in imports.used_names(lambda module: module.partition(".")[0] in outsiders)
+    }
+    by_frameworks = {
+        name for _, name in imports.used_names(lambda module: is_library(module, ("torch", "tf")))
+    }
     unused = [name for _, name in kernel if name not in used]
     beside = [name for name in unused if name not in by_frameworks]
     yield "names at the kernel's doors, those of rooms that stay", str(len(staying)), "220"
     yield "names at its doors and the library's", str(len(everything)), "340"
-    yield "names at its doors without a user outside", f"{len(unused)}, {len(beside)} beside torch and tf", "20 beside"
+    yield (
+        "names at its doors without a user outside",
+        f"{len(unused)}, {len(beside)} beside torch and tf",
+        "20 beside",
+    )
 
 
 def measure_imports(imports: Imports) -> Iterator[Row]:
@@ -76,14 +97,24 @@ def measure_calls(folder: Path) -> Iterator[Row]:
         yield "calls", f"not counted: {(run.stderr.strip().splitlines() or ['no output'])[-1]}", ""
         return
     for step, figure in json.loads(run.stdout.splitlines()[-1]).items():
-        yield f"calls and depth of {step}", f"{figure['calls']:,}; {figure['depth']}", goals.get(step, "")
+        yield (
+            f"calls and depth of {step}",
+            f"{figure['calls']:,}; {figure['depth']}",
+            goals.get(step, ""),
+        )
 
 
 def measure_code(sources: list[Source]) -> Iterator[Row]:
     """Yield copies of the acting step, long functions and untyped parameters."""
-    frameworks = [s for s in sources if {"torch", "tf", "rlcatalog_torch", "rlcatalog_tf"} & set(s.path.parts[2:5])]
+    frameworks = [
+        s
+        for s in sources
+        if {"torch", "tf", "rlcatalog_torch", "rlcatalog_tf"} & set(s.path.parts[2:5])
+    ]
     copies = [place for source in frameworks for place in source.acting_steps()]
-    functions = sorted((entry for s in sources for entry in s.functions()), key=lambda entry: entry[1])
+    functions = sorted(
+        (entry for s in sources for entry in s.functions()), key=lambda entry: entry[1]
+    )
     long = sum(size > LONG for _, size in functions)
     kernel = [source for source in sources if in_kernel(source)]
     yield "copies of the acting step", "; ".join([str(len(copies)), *copies]), "1 per framework"
@@ -100,7 +131,11 @@ def measure_moves(folder: Path, commit: str, sources: list[Source]) -> Iterator[
         return
     change = compare(before, sources)
     yield f"code lines since {commit}: moved out of the kernel", f"{change['moved']:,}", ""
-    yield f"code lines since {commit}: deleted, added", f"{change['deleted']:,}, {change['added']:,}", ""
+    yield (
+        f"code lines since {commit}: deleted, added",
+        f"{change['deleted']:,}, {change['added']:,}",
+        "",
+    )
 
 
 def report(folder: Path, since: str | None = None) -> Iterator[Row]:
@@ -117,9 +152,13 @@ def report(folder: Path, since: str | None = None) -> Iterator[Row]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("checkout", nargs="?", type=Path, default=ROOT)
-    parser.add_argument("--since", metavar="COMMIT", default="6a04567", help="an earlier commit [default: 6a04567]")
+    parser.add_argument(
+        "--since", metavar="COMMIT", default="6a04567", help="an earlier commit [default: 6a04567]"
+    )
     options = parser.parse_args()
     for measure, figure, goal in report(options.checkout.resolve(), options.since):
         print(f"{measure}: {figure}" + (f"  (goal: {goal})" if goal else ""))

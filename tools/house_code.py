@@ -61,7 +61,11 @@ class Source:
 
     def classes(self) -> list[str]:
         """Return the names of the classes at the top of the file that have no underscore."""
-        return [n.name for n in self.tree.body if isinstance(n, ast.ClassDef) and not n.name.startswith("_")]
+        return [
+            n.name
+            for n in self.tree.body
+            if isinstance(n, ast.ClassDef) and not n.name.startswith("_")
+        ]
 
     def parameters(self) -> Iterator[str]:
         """Yield the annotation of each named parameter; `self`, `cls`, `*args` and `**kwargs` are left out."""
@@ -69,13 +73,21 @@ class Source:
             if isinstance(node, _FUNCTIONS):
                 for parameter in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs):
                     if parameter.arg not in ("self", "cls"):
-                        yield "" if parameter.annotation is None else ast.unparse(parameter.annotation)
+                        yield (
+                            ""
+                            if parameter.annotation is None
+                            else ast.unparse(parameter.annotation)
+                        )
 
     def untyped_names(self) -> Iterator[str]:
         """Yield the names that the file gives to `Any` or `object`."""
         for node in self.tree.body:
             value = getattr(node, "value", None)
-            if isinstance(node, ast.Assign | ast.AnnAssign) and value and ast.unparse(value) in _UNTYPED:
+            if (
+                isinstance(node, ast.Assign | ast.AnnAssign)
+                and value
+                and ast.unparse(value) in _UNTYPED
+            ):
                 targets = node.targets if isinstance(node, ast.Assign) else [node.target]
                 yield from (target.id for target in targets if isinstance(target, ast.Name))
 
@@ -83,8 +95,11 @@ class Source:
         """Yield the functions that take a policy from inputs to an action: they call both ways of choosing one."""
         for node in ast.walk(self.tree):
             if isinstance(node, _FUNCTIONS):
-                called = {n.func.attr for n in ast.walk(node) if isinstance(n, ast.Call)
-                          and isinstance(n.func, ast.Attribute)}  # fmt: skip
+                called = {
+                    n.func.attr
+                    for n in ast.walk(node)
+                    if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)
+                }
                 if {"sample", "deterministic_sample"} <= called:
                     yield f"{self.path}:{node.lineno} {node.name}"
 
@@ -110,16 +125,28 @@ _WORD_OF: dict[type, Callable[[Any], str]] = {
 
 
 def _docstring(node: ast.AST) -> ast.Expr | None:
-    if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and node.body:
+    if (
+        isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.body
+    ):
         first = node.body[0]
-        if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
+        if (
+            isinstance(first, ast.Expr)
+            and isinstance(first.value, ast.Constant)
+            and isinstance(first.value.value, str)
+        ):
             return first
     return None
 
 
 def read_sources(folder: Path) -> list[Source]:
     """Return the source files of all packages of a checkout."""
-    paths = (p for pattern in PACKAGES for src in folder.glob(f"{pattern}/src") for p in src.rglob("*.py"))
+    paths = (
+        p
+        for pattern in PACKAGES
+        for src in folder.glob(f"{pattern}/src")
+        for p in src.rglob("*.py")
+    )
     return [
         Source(PurePosixPath(path.relative_to(folder).as_posix()), path.read_text(encoding="utf-8"))
         for path in sorted(paths)
@@ -131,13 +158,15 @@ def read_commit(folder: Path, commit: str) -> list[Source] | None:
     git = ["git", "-C", str(folder)]
     listing = subprocess.run(
         [*git, "ls-tree", "-r", "--name-only", commit], capture_output=True, text=True, check=False
-    )  # fmt: skip
+    )
     if listing.returncode:
         return None
     paths = [PurePosixPath(line) for line in listing.stdout.splitlines() if line.endswith(".py")]
     ours = [path for path in paths if any(_is_source(path, pattern) for pattern in PACKAGES)]
     names = "".join(f"{commit}:{path}\n" for path in ours)
-    output = subprocess.run([*git, "cat-file", "--batch"], input=names.encode(), capture_output=True, check=True).stdout
+    output = subprocess.run(
+        [*git, "cat-file", "--batch"], input=names.encode(), capture_output=True, check=True
+    ).stdout
     sources = []
     for path in ours:
         header, _, output = output.partition(b"\n")
@@ -150,7 +179,9 @@ def read_commit(folder: Path, commit: str) -> list[Source] | None:
 def _is_source(path: PurePosixPath, pattern: str) -> bool:
     """Return whether a path lies in the `src` folder of a package that a pattern names."""
     depth = len(PurePosixPath(pattern).parts)
-    return path.parts[depth : depth + 1] == ("src",) and PurePosixPath(*path.parts[:depth]).match(pattern)
+    return path.parts[depth : depth + 1] == ("src",) and PurePosixPath(*path.parts[:depth]).match(
+        pattern
+    )
 
 
 def in_kernel(source: Source) -> bool:

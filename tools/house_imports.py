@@ -22,9 +22,13 @@ ALLOWED = {
     "rlcatalog": frozenset[str](),
     "rlcatalog_export": frozenset({"rlcatalog_policy", "rlcatalog_preprocessors"}),
     "rlcatalog_runs": frozenset({"rlcatalog_policy"}),
-    "rlcatalog_testing": frozenset({"rlcatalog_policy", "rlcatalog_export"}),  # the latter where it is installed
+    # The latter where it is installed.
+    "rlcatalog_testing": frozenset({"rlcatalog_policy", "rlcatalog_export"}),
     "rlcatalog_compat": frozenset({"rlcatalog_policy", "rlcatalog_ppo"}),
-    **{f"rlcatalog_{engine}": frozenset({"rlcatalog_policy", "rlcatalog_runs"}) for engine in ENGINES},
+    **{
+        f"rlcatalog_{engine}": frozenset({"rlcatalog_policy", "rlcatalog_runs"})
+        for engine in ENGINES
+    },
 }
 # All of their files are PyTorch's.
 for _engine in ("sb3", "rllib"):
@@ -51,9 +55,14 @@ class Imports:
     def __init__(self, folder: Path, sources: Iterable[Source]) -> None:
         self.folder = folder
         self.sources = {_module(source): source for source in sources}
-        self.doors = {name: self._read_door(source) for name, source in self.sources.items()
-                      if source.path.name == "__init__.py"}  # fmt: skip
-        self.imports = {name: set(self._imported(source)) - {name} for name, source in self.sources.items()}
+        self.doors = {
+            name: self._read_door(source)
+            for name, source in self.sources.items()
+            if source.path.name == "__init__.py"
+        }
+        self.imports = {
+            name: set(self._imported(source)) - {name} for name, source in self.sources.items()
+        }
 
     def _read_door(self, source: Source) -> dict[str, str]:
         """Return name → module of what a door shows, read from its stub."""
@@ -102,7 +111,9 @@ class Imports:
         for name in self.sources:
             if name not in index and name != "rlcatalog":
                 visit(name)
-        return sorted((members for members in components if len(members) > 1), key=len, reverse=True)
+        return sorted(
+            (members for members in components if len(members) > 1), key=len, reverse=True
+        )
 
     def upward(self) -> list[str]:
         """Return the imports from a lower room of the kernel to a higher one, by the checkout's `pyproject.toml`."""
@@ -114,9 +125,10 @@ class Imports:
             f"{name} -> {other}"
             for name, others in self.imports.items()
             for other in sorted(others)
-            if name.startswith("rlcatalog.") and other.startswith("rlcatalog.")
+            if name.startswith("rlcatalog.")
+            and other.startswith("rlcatalog.")
             and height.get(name.split(".")[1], 0) < height.get(other.split(".")[1], 0)
-        ]  # fmt: skip
+        ]
 
     def arrows(self) -> list[str]:
         """Return the imports from one package to another that the table of packages does not have."""
@@ -129,7 +141,9 @@ class Imports:
 
     def names_at_doors(self, packages: Iterable[str] = ("rlcatalog",)) -> list[tuple[str, str]]:
         """Return (door, name) for each name at the doors of packages: of the package itself and of its rooms."""
-        doors = {door: names for door, names in self.doors.items() if door.partition(".")[0] in packages}
+        doors = {
+            door: names for door, names in self.doors.items() if door.partition(".")[0] in packages
+        }
         return [(door, name) for door, names in doors.items() for name in names]
 
     def used_names(self, includes: Callable[[str], bool]) -> set[tuple[str, str]]:
@@ -137,9 +151,17 @@ class Imports:
         used = set()
         for module, source in self.sources.items():
             if includes(module):
-                used.update(entry for entry in _statements(source) if entry[0].startswith("rlcatalog"))
-                attributes = (node for node in ast.walk(source.tree) if isinstance(node, ast.Attribute))
-                used.update((ast.unparse(n.value), n.attr) for n in attributes if ast.unparse(n.value) == "rlcatalog")
+                used.update(
+                    entry for entry in _statements(source) if entry[0].startswith("rlcatalog")
+                )
+                attributes = (
+                    node for node in ast.walk(source.tree) if isinstance(node, ast.Attribute)
+                )
+                used.update(
+                    (ast.unparse(n.value), n.attr)
+                    for n in attributes
+                    if ast.unparse(n.value) == "rlcatalog"
+                )
         return used
 
     def packages(self) -> set[str]:
@@ -178,7 +200,11 @@ def _statements(source: Source) -> Iterator[tuple[str, str]]:
             yield from ((alias.name, "") for alias in node.names)
         elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
             yield from ((arg.value, "") for arg in node.args if isinstance(arg, ast.Constant))
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and source.path.name != "plugin.py":
+        elif (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and source.path.name != "plugin.py"
+        ):
             module, colon, name = node.value.partition(":")
             if colon and module.startswith("rlcatalog"):
                 yield module, name
@@ -187,4 +213,6 @@ def _statements(source: Source) -> Iterator[tuple[str, str]]:
 def is_library(module: str, names: Sequence[str] = LIBRARY) -> bool:
     """Return whether a module belongs to a library package, or to the kernel's room that becomes one."""
     own, *path = module.split(".")
-    return own.removeprefix("rlcatalog_") in names or (own == "rlcatalog" and bool(path) and path[0] in names)
+    return own.removeprefix("rlcatalog_") in names or (
+        own == "rlcatalog" and bool(path) and path[0] in names
+    )

@@ -35,11 +35,18 @@ def lowest(projects: Iterable[Path], extras: Sequence[str] = EXTRAS) -> dict[str
     found: dict[str, Version] = {}
     for path, project in read.items():
         optional = project.get("optional-dependencies", {})
-        lines = [*project.get("dependencies", []), *(line for extra in extras for line in optional.get(extra, []))]
+        lines = [
+            *project.get("dependencies", []),
+            *(line for extra in extras for line in optional.get(extra, [])),
+        ]
         for requirement in map(Requirement, lines):
             if requirement.name in ours:
                 continue
-            bounds = [Version(s.version) for s in requirement.specifier if s.operator in (">=", "~=", "==")]
+            bounds = [
+                Version(s.version)
+                for s in requirement.specifier
+                if s.operator in (">=", "~=", "==")
+            ]
             if not bounds:
                 raise SystemExit(f"{path}: {str(requirement)!r} has no lower bound")
             found[requirement.name] = max([*bounds, *filter(None, [found.get(requirement.name)])])
@@ -48,7 +55,10 @@ def lowest(projects: Iterable[Path], extras: Sequence[str] = EXTRAS) -> dict[str
 
 def requirements() -> str:
     """Return the text of the requirements file."""
-    demo, torch = ((ROOT / f"requirements/{name}.txt").read_text(encoding="utf-8") for name in ("demo", "torch"))
+    demo, torch = (
+        (ROOT / f"requirements/{name}.txt").read_text(encoding="utf-8")
+        for name in ("demo", "torch")
+    )
     folders = re.findall(r"^-e \./(\S+)", demo, re.M)
     bounds = lowest(ROOT / folder / "pyproject.toml" for folder in folders)
     lines = [f"{name}=={version}" for name, version in bounds.items()]

@@ -55,13 +55,54 @@ _PAIRS = (
 )
 _OPPOSITES = {a: b for pair in _PAIRS for a, b in (pair, pair[::-1])}
 #: The same for methods and functions of a module only: the builtin `sum` has no mean.
-_OPPOSITE_METHODS = {"sum": "mean", "mean": "sum", "log": "log1p", "log1p": "log", "exp": "expm1", "expm1": "exp"}
-#: Calls that are left out: their first argument (or what the method belongs to) stands in.
-_REMOVED = {"clip", "clamp", "clamp_min", "clamp_max", "clip_by_value", "minimum", "maximum", "nan_to_num", "abs"} | {
-    *("detach", "stop_gradient", "masked_fill", "floor", "ceil", "round", "nextafter", "cumsum", "flip", "softmax"),
-    *("log_softmax", "sqrt", "square", "exp", "log", "log1p", "expm1", "tanh", "sigmoid", "softplus"),
+_OPPOSITE_METHODS = {
+    "sum": "mean",
+    "mean": "sum",
+    "log": "log1p",
+    "log1p": "log",
+    "exp": "expm1",
+    "expm1": "exp",
 }
-_MODULES = frozenset(("np", "numpy", "torch", "tf", "keras", "math", "nn", "F", "ops", "functional"))
+#: Calls that are left out: their first argument (or what the method belongs to) stands in.
+_REMOVED = {
+    "clip",
+    "clamp",
+    "clamp_min",
+    "clamp_max",
+    "clip_by_value",
+    "minimum",
+    "maximum",
+    "nan_to_num",
+    "abs",
+} | {
+    *(
+        "detach",
+        "stop_gradient",
+        "masked_fill",
+        "floor",
+        "ceil",
+        "round",
+        "nextafter",
+        "cumsum",
+        "flip",
+        "softmax",
+    ),
+    *(
+        "log_softmax",
+        "sqrt",
+        "square",
+        "exp",
+        "log",
+        "log1p",
+        "expm1",
+        "tanh",
+        "sigmoid",
+        "softplus",
+    ),
+}
+_MODULES = frozenset(
+    ("np", "numpy", "torch", "tf", "keras", "math", "nn", "F", "ops", "functional")
+)
 _TRUTHS = ast.Name | ast.Attribute | ast.Call | ast.NamedExpr
 
 
@@ -131,7 +172,9 @@ class _Finder:
             self._starts.append(self._starts[-1] + len(line))
         self._body(ast.parse(source).body, (), None)
 
-    def _body(self, body: list[ast.stmt], inside: tuple[str, ...], function: ast.AST | None) -> None:
+    def _body(
+        self, body: list[ast.stmt], inside: tuple[str, ...], function: ast.AST | None
+    ) -> None:
         for statement in body:
             self._statement(statement, inside, function)
 
@@ -155,10 +198,17 @@ class _Finder:
 
     def _plain(self, node: ast.stmt, inside: tuple[str, ...], function: ast.AST | None) -> None:
         """Change what a statement holds, then what the statements below it hold."""
-        blocks = [f for f in ("body", "orelse", "finalbody", "handlers", "cases") if getattr(node, f, None)]
+        blocks = [
+            f
+            for f in ("body", "orelse", "finalbody", "handlers", "cases")
+            if getattr(node, f, None)
+        ]
         below = [child for field in blocks for child in getattr(node, field)]
         own = {id(child) for child in below}
-        last = min((child.lineno for child in below if hasattr(child, "lineno")), default=(node.end_lineno or 0) + 1)
+        last = min(
+            (child.lineno for child in below if hasattr(child, "lineno")),
+            default=(node.end_lineno or 0) + 1,
+        )
         lines = (node.lineno, max(node.lineno, last - 1)) if function is not None else None
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
             if not _is_super(node.value) and not _is_message(node.value):
@@ -168,14 +218,20 @@ class _Finder:
             return
         if isinstance(node, ast.AugAssign):
             for other in _OPERATORS.get(type(node.op), ()):
-                self._replace(node, ast.AugAssign(node.target, other(), node.value), node, inside, lines)
-            self._replace(node, ast.Assign([node.target], node.value, lineno=0), node, inside, lines)
+                self._replace(
+                    node, ast.AugAssign(node.target, other(), node.value), node, inside, lines
+                )
+            self._replace(
+                node, ast.Assign([node.target], node.value, lineno=0), node, inside, lines
+            )
         if isinstance(node, ast.If | ast.While) and "TYPE_CHECKING" in ast.dump(node.test):
             return
         if isinstance(node, ast.If | ast.While) and isinstance(node.test, _TRUTHS):
             self._replace(node.test, ast.UnaryOp(ast.Not(), node.test), node, inside, lines)
         for child in ast.iter_child_nodes(node):
-            if id(child) not in own and not (isinstance(node, ast.AnnAssign) and child is node.annotation):
+            if id(child) not in own and not (
+                isinstance(node, ast.AnnAssign) and child is node.annotation
+            ):
                 self._expressions(child, node, inside, lines)
         for child in below:
             if isinstance(child, ast.stmt):
@@ -184,7 +240,11 @@ class _Finder:
                 self._body(child.body, inside, function)  # of an except or a case
 
     def _expressions(
-        self, node: ast.AST, statement: ast.stmt, inside: tuple[str, ...], lines: tuple[int, int] | None
+        self,
+        node: ast.AST,
+        statement: ast.stmt,
+        inside: tuple[str, ...],
+        lines: tuple[int, int] | None,
     ) -> None:
         if isinstance(node, ast.JoinedStr) or _is_message(node):
             return
@@ -200,11 +260,23 @@ class _Finder:
             self._expressions(child, statement, inside, lines)
 
     def _replace(
-        self, node: ast.AST, other: ast.AST, statement: ast.stmt, inside: tuple[str, ...], lines: tuple[int, int] | None
+        self,
+        node: ast.AST,
+        other: ast.AST,
+        statement: ast.stmt,
+        inside: tuple[str, ...],
+        lines: tuple[int, int] | None,
     ) -> None:
         text = ast.unparse(ast.fix_missing_locations(other))
         change = f"{_short(node)} → {_short(other)}"
-        self._add(node, text if isinstance(other, ast.stmt) else f"({text})", change, statement, inside, lines)
+        self._add(
+            node,
+            text if isinstance(other, ast.stmt) else f"({text})",
+            change,
+            statement,
+            inside,
+            lines,
+        )
 
     def _add(
         self,
@@ -219,7 +291,9 @@ class _Finder:
         end = self._starts[node.end_lineno - 1] + node.end_col_offset  # type: ignore[attr-defined]
         source = self._lines[statement.lineno - 1].strip()
         place = node.lineno  # type: ignore[attr-defined]
-        self.found.append(Mutant(self.path, place, ".".join(inside), source, change, lines, begin, end, text))
+        self.found.append(
+            Mutant(self.path, place, ".".join(inside), source, change, lines, begin, end, text)
+        )
 
 
 def _others(node: ast.expr) -> Iterator[ast.expr]:
@@ -252,13 +326,17 @@ def _others(node: ast.expr) -> Iterator[ast.expr]:
         case ast.Compare(ops=ops):
             for i, op in enumerate(ops):
                 for other in _OPERATORS[type(op)]:
-                    yield ast.Compare(node.left, [*ops[:i], other(), *ops[i + 1 :]], node.comparators)  # type: ignore[list-item]
+                    yield ast.Compare(
+                        node.left, [*ops[:i], other(), *ops[i + 1 :]], node.comparators
+                    )  # type: ignore[list-item]
         case ast.IfExp(test=test, body=body, orelse=orelse):
             yield body
             yield orelse
             if isinstance(test, _TRUTHS):
                 yield ast.IfExp(ast.UnaryOp(ast.Not(), test), body, orelse)
-        case ast.Subscript(value=value, slice=ast.Slice(lower=lower, upper=upper) as part, ctx=ast.Load()):
+        case ast.Subscript(
+            value=value, slice=ast.Slice(lower=lower, upper=upper) as part, ctx=ast.Load()
+        ):
             if lower is not None:
                 yield ast.Subscript(value, ast.Slice(None, upper, part.step), ast.Load())
             if upper is not None:
@@ -270,7 +348,9 @@ def _others(node: ast.expr) -> Iterator[ast.expr]:
 def _calls(node: ast.Call) -> Iterator[ast.expr]:
     """Yield what may stand in for a call."""
     name = _name(node.func)
-    opposite = _OPPOSITES.get(name) or (isinstance(node.func, ast.Attribute) and _OPPOSITE_METHODS.get(name))
+    opposite = _OPPOSITES.get(name) or (
+        isinstance(node.func, ast.Attribute) and _OPPOSITE_METHODS.get(name)
+    )
     if opposite:
         func = copy.copy(node.func)
         if isinstance(func, ast.Attribute):
@@ -292,7 +372,13 @@ def _calls(node: ast.Call) -> Iterator[ast.expr]:
 
 
 def _name(node: ast.AST) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+    return (
+        node.attr
+        if isinstance(node, ast.Attribute)
+        else node.id
+        if isinstance(node, ast.Name)
+        else ""
+    )
 
 
 def _root(node: ast.expr) -> ast.expr:
@@ -306,7 +392,9 @@ def _is_super(node: ast.Call) -> bool:
 
 
 def _is_text(node: ast.AST) -> bool:
-    return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
+    return isinstance(node, ast.JoinedStr) or (
+        isinstance(node, ast.Constant) and isinstance(node.value, str)
+    )
 
 
 def _is_empty(node: ast.AST) -> bool:
@@ -316,7 +404,13 @@ def _is_empty(node: ast.AST) -> bool:
 def _is_message(node: ast.AST) -> bool:
     """Say whether it makes an error or warns."""
     name = _name(node.func) if isinstance(node, ast.Call) else ""
-    return name.endswith(("Error", "Warning")) or name in ("warn", "getLogger", "info", "debug", "warning")
+    return name.endswith(("Error", "Warning")) or name in (
+        "warn",
+        "getLogger",
+        "info",
+        "debug",
+        "warning",
+    )
 
 
 def _short(node: ast.AST) -> str:

@@ -102,7 +102,9 @@ class Tree:
             capture_output=True,
             text=True,
         )
-        files = [Path(name) for name in listed.stdout.split("\0") if name and (root / name).is_file()]
+        files = [
+            Path(name) for name in listed.stdout.split("\0") if name and (root / name).is_file()
+        ]
         self.slots = [scratch / f"tree{i}" for i in range(slots)]
         for slot in self.slots:
             for file in files:
@@ -133,7 +135,11 @@ class Tree:
         elsewhere = ELSEWHERE.get(package.as_posix(), ())
         folders = [package / "tests", *(Path("tests") / name for name in elsewhere)]
         slot = self.slots[0]
-        return [f.relative_to(slot).as_posix() for at in folders for f in sorted((slot / at).glob("test_*.py"))]
+        return [
+            f.relative_to(slot).as_posix()
+            for at in folders
+            for f in sorted((slot / at).glob("test_*.py"))
+        ]
 
 
 class Workers:
@@ -147,7 +153,9 @@ class Workers:
         self._free = list(tree.slots)
         self._running: dict[int, Running] = {}
 
-    def run(self, jobs: Iterator[tuple[Any, Any, float]]) -> Iterator[tuple[Any, Path, int | None, float]]:
+    def run(
+        self, jobs: Iterator[tuple[Any, Any, float]]
+    ) -> Iterator[tuple[Any, Path, int | None, float]]:
         """Yield for each job (work, what does it in a slot, seconds it may take): work, slot, status and seconds.
 
         The status is None when time ran out.
@@ -193,7 +201,9 @@ def collect(tree: Tree, files: list[str]) -> list[Test]:
         def begin(slot: Path) -> int:
             report = slot.with_suffix(".seen")
             report.unlink(missing_ok=True)
-            return mutation_child.fork(lambda: mutation_child.watch(slot, [file], report), slot.with_suffix(".out"))
+            return mutation_child.fork(
+                lambda: mutation_child.watch(slot, [file], report), slot.with_suffix(".out")
+            )
 
         return begin
 
@@ -206,7 +216,9 @@ def collect(tree: Tree, files: list[str]) -> list[Test]:
         if status not in (0, 5):  # 5: no test of the file runs here
             print(slot.with_suffix(".out").read_text()[-2000:])
             names = [name for name, entry in seen.items() if entry["outcome"] == "failed"]
-            failing += names or [f"{file} ({'out of time' if status is None else f'status {status}'})"]
+            failing += names or [
+                f"{file} ({'out of time' if status is None else f'status {status}'})"
+            ]
         for name, entry in passed.items():
             lines = {path: frozenset(numbers) for path, numbers in entry["lines"].items()}
             tests.append(Test(name, entry["seconds"], lines))
@@ -232,7 +244,16 @@ def choose(mutant: Mutant, tests: list[Test], package: Path, killers: Counter[st
         if lines or span is None:  # what a class or a module holds may matter to who never runs it
             near = bool(lines) if span is None else any(line in lines for line in span)
             own = test.name.startswith(f"{package.as_posix()}/")
-            ranked.append((not near, not own, -min(killers[test.name], 3), round(test.seconds, 1), test.name, test))
+            ranked.append(
+                (
+                    not near,
+                    not own,
+                    -min(killers[test.name], 3),
+                    round(test.seconds, 1),
+                    test.name,
+                    test,
+                )
+            )
     chosen, total = [], 0.0
     for *_, test in sorted(ranked, key=lambda r: r[:-1]):
         if total + test.seconds <= ENOUGH or not chosen:
@@ -261,7 +282,9 @@ def sample(mutants: list[Mutant], number: int, seed: int) -> list[Mutant]:
 
 def equivalents() -> list[dict[str, str]]:
     """Return the reviewed mutants that change nothing that matters; each entry says why."""
-    found: list[dict[str, str]] = tomllib.loads(EQUIVALENT.read_text())["mutant"] if EQUIVALENT.exists() else []
+    found: list[dict[str, str]] = (
+        tomllib.loads(EQUIVALENT.read_text())["mutant"] if EQUIVALENT.exists() else []
+    )
     return found
 
 
@@ -273,7 +296,8 @@ def why_equivalent(mutant: Mutant, entries: list[dict[str, str]]) -> str | None:
     """
     for entry in entries:
         same = all(
-            entry.get(name, getattr(mutant, name)) == getattr(mutant, name) for name in ("path", "inside", "change")
+            entry.get(name, getattr(mutant, name)) == getattr(mutant, name)
+            for name in ("path", "inside", "change")
         )
         if same and entry.get("source", "") in mutant.source:
             return entry["why"]
@@ -315,7 +339,11 @@ def try_mutants(
             elif time.monotonic() > deadline:
                 untried.append((mutant, "out of time"))
             else:
-                yield mutant, start(mutant, chosen), PATIENCE + 4 * sum(test.seconds for test in chosen)
+                yield (
+                    mutant,
+                    start(mutant, chosen),
+                    PATIENCE + 4 * sum(test.seconds for test in chosen),
+                )
 
     for mutant, slot, status, seconds in Workers(tree).run(jobs()):
         (slot / mutant.path).write_text(sources[mutant.path])
@@ -327,7 +355,12 @@ def try_mutants(
         elif status in (3, 5):
             yield mutant, "broken", slot.with_suffix(".out").read_text()[-2000:], seconds
         else:
-            yield mutant, "timeout" if status is None else "killed", killer or f"status {status}", seconds
+            yield (
+                mutant,
+                "timeout" if status is None else "killed",
+                killer or f"status {status}",
+                seconds,
+            )
     for mutant, what in untried:
         yield mutant, what, "", 0.0
 
@@ -335,17 +368,33 @@ def try_mutants(
 def main() -> int:
     """Read the arguments, try the mutants, print what survived and the counts."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("paths", nargs="+", help="package folders, or files and folders of their code")
-    parser.add_argument("--n", type=int, default=100, help="mutants per package; 0: all (default: 100)")
+    parser.add_argument(
+        "paths", nargs="+", help="package folders, or files and folders of their code"
+    )
+    parser.add_argument(
+        "--n", type=int, default=100, help="mutants per package; 0: all (default: 100)"
+    )
     parser.add_argument("--seed", type=int, default=0, help="chooses the sample (default: 0)")
-    parser.add_argument("--tree", type=Path, default=ROOT, help="another checkout to change and test")
-    parser.add_argument("--minutes", type=float, default=29, help="stop after that long (default: 29)")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes side by side")
+    parser.add_argument(
+        "--tree", type=Path, default=ROOT, help="another checkout to change and test"
+    )
+    parser.add_argument(
+        "--minutes", type=float, default=29, help="stop after that long (default: 29)"
+    )
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count() or 1, help="processes side by side"
+    )
     parser.add_argument("--tests", nargs="+", help="test files to use, not all of the package's")
     earlier = parser.add_mutually_exclusive_group()
-    earlier.add_argument("--again", type=Path, help="only what survived in this report of an earlier run")
-    earlier.add_argument("--same", type=Path, help="the mutants of this report again, whatever became of them")
-    parser.add_argument("--report", type=Path, help="write what became of each mutant there, as JSON")
+    earlier.add_argument(
+        "--again", type=Path, help="only what survived in this report of an earlier run"
+    )
+    earlier.add_argument(
+        "--same", type=Path, help="the mutants of this report again, whatever became of them"
+    )
+    parser.add_argument(
+        "--report", type=Path, help="write what became of each mutant there, as JSON"
+    )
     asked = parser.parse_args()
     deadline = time.monotonic() + 60 * asked.minutes
     os.environ.update(OMP_NUM_THREADS="1", TF_CPP_MIN_LOG_LEVEL="3", TF_NUM_INTRAOP_THREADS="1")
@@ -362,7 +411,9 @@ def main() -> int:
             entries += found
     if asked.report:
         asked.report.write_text(json.dumps(entries, indent=1, ensure_ascii=False))
-    print("\n| package | mutants | killed | of them timeouts | survived | equivalent | uncovered | rate |")
+    print(
+        "\n| package | mutants | killed | of them timeouts | survived | equivalent | uncovered | rate |"
+    )
     print("|---|---|---|---|---|---|---|---|")
     print(*rows, sep="\n")
     return int(any(entry["became"] in ("survived", "uncovered", "broken") for entry in entries))
@@ -377,7 +428,8 @@ def _preload() -> None:
             importlib.import_module(name)
     os.dup2(kept, 2)
     gc.collect()
-    gc.freeze()  # pytest collects garbage several times, and each would look through all of TensorFlow
+    # Pytest collects garbage several times, and each would look through all of TensorFlow.
+    gc.freeze()
 
 
 def _package(
@@ -391,7 +443,8 @@ def _package(
         left = {
             (e["path"], e["inside"], e["source"], e["change"])
             for e in json.loads(report.read_text())
-            if e["path"] in files and (asked.same or e["became"] not in ("killed", "timeout", "equivalent"))
+            if e["path"] in files
+            and (asked.same or e["became"] not in ("killed", "timeout", "equivalent"))
         }
         chosen = [m for m in every if _key(m) in left]
         print(f"{package}: {len(left) - len(chosen)} mutants of {report} are not in this code")
@@ -401,18 +454,35 @@ def _package(
     trying = [m for m in chosen if _key(m) not in reasons]
     tests = collect(tree, asked.tests or tree.tests(package)) if trying else []
     counts = Counter({"equivalent": len(same)})
-    entries = [{**dataclasses.asdict(m), "became": "equivalent", "by": reasons[_key(m)], "seconds": 0.0} for m in same]
+    entries = [
+        {**dataclasses.asdict(m), "became": "equivalent", "by": reasons[_key(m)], "seconds": 0.0}
+        for m in same
+    ]
     for mutant, became, by, seconds in try_mutants(tree, package, trying, tests, deadline):
         counts[became] += 1
-        entries.append({**dataclasses.asdict(mutant), "became": became, "by": by, "seconds": round(seconds, 1)})
+        entries.append(
+            {**dataclasses.asdict(mutant), "became": became, "by": by, "seconds": round(seconds, 1)}
+        )
         if became not in ("killed", "timeout"):
-            print(f"  {became}: {mutant.path}:{mutant.line} {mutant.inside}: {mutant.change}\n    {by}", flush=True)
+            print(
+                f"  {became}: {mutant.path}:{mutant.line} {mutant.inside}: {mutant.change}\n    {by}",
+                flush=True,
+            )
     killed = counts["killed"] + counts["timeout"]
     tried = killed + counts["survived"] + counts["uncovered"] + counts["broken"]
     if counts["out of time"]:
         print(f"  {counts['out of time']} mutants were not tried: out of time")
     rate = f"{100 * killed / tried:.1f} %" if tried else "-"
-    cells = [package, len(chosen), killed, counts["timeout"], counts["survived"], len(same), counts["uncovered"], rate]
+    cells = [
+        package,
+        len(chosen),
+        killed,
+        counts["timeout"],
+        counts["survived"],
+        len(same),
+        counts["uncovered"],
+        rate,
+    ]
     return "| " + " | ".join(map(str, cells)) + " |", entries
 
 

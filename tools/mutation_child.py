@@ -84,7 +84,15 @@ def judge(tree: Path, module: str, tests: list[str], verdict: Path) -> int:
 
 
 def _pytest(tree: Path, tests: Iterable[str], plugin: object, *options: str) -> int:
-    arguments = ["-c", str(tree / "pyproject.toml"), f"--rootdir={tree}", "-p", "no:cacheprovider", "-q", "--tb=short"]
+    arguments = [
+        "-c",
+        str(tree / "pyproject.toml"),
+        f"--rootdir={tree}",
+        "-p",
+        "no:cacheprovider",
+        "-q",
+        "--tb=short",
+    ]
     arguments.append("--assert=plain")  # what is loaded already cannot be rewritten
     arguments += [f"--basetemp={tree}.tmp", "-m", NOT_RUN, *options, *tests]
     return int(pytest.main(arguments, plugins=[plugin]))

@@ -43,12 +43,17 @@ def faster() -> Iterator[tuple[str, float]]:
     """Yield what was measured beside another library, and how many times faster rlcatalog is."""
     parts = json.loads((ROOT / "benchmarks/ratios.json").read_text(encoding="utf-8"))
     cases = {
-        name: case for part in ("dists", "preprocessors", "sb3", "rllib") for name, case in parts[part]["cases"].items()
+        name: case
+        for part in ("dists", "preprocessors", "sb3", "rllib")
+        for name, case in parts[part]["cases"].items()
     }
     for pattern, text in _PEERS.items():
         for name, case in cases.items():
             if found := re.fullmatch(pattern, name):
-                yield found.expand(text), case["ratio"] if case["better"] == "higher" else 1 / case["ratio"]
+                yield (
+                    found.expand(text),
+                    case["ratio"] if case["better"] == "higher" else 1 / case["ratio"],
+                )
 
 
 def speed() -> str:
@@ -59,7 +64,10 @@ def speed() -> str:
     for i, (name, times) in enumerate(bars):
         y, end = 34 + step * i, left + scale * np.log(times / 0.5)
         body.append(box(min(one, end), y, abs(end - one), step - 6))
-        body += [words(left - 8, y + 11, name, "end"), words(max(one, end) + 4, y + 11, f"{times:.2g}")]
+        body += [
+            words(left - 8, y + 11, name, "end"),
+            words(max(one, end) + 4, y + 11, f"{times:.2g}"),
+        ]
     body.append(f'<path d="M{one:.1f},28V{34 + step * len(bars)}" stroke="{TEXT}"/>')
     body.append(words(one, 20, "times as fast as the other library (1: equal)", "middle"))
     return picture(body, _WIDTH, 44 + step * len(bars))
@@ -69,27 +77,47 @@ def packages() -> str:
     """Return the packages in layers: a package imports only packages below it, and its box names them."""
     folders = sorted(path.parent for path in ROOT.glob("*/*/pyproject.toml"))
     built_in = [path.name for path in folders if path.parent.name != "plugins"]
-    others = [path.name for path in folders if path.parent.name == "plugins" and path.name != "example"]
+    others = [
+        path.name for path in folders if path.parent.name == "plugins" and path.name != "example"
+    ]
     below = {
-        name: sorted(part.removeprefix("rlcatalog_") for part in ALLOWED.get(f"rlcatalog_{name}", ()))
+        name: sorted(
+            part.removeprefix("rlcatalog_") for part in ALLOWED.get(f"rlcatalog_{name}", ())
+        )
         for name in others
     }
 
     def layer(name: str) -> int:
         return 1 + max(map(layer, below[name]), default=0)
 
-    rows = [[name for name in others if layer(name) == depth] for depth in range(max(map(layer, others)), 0, -1)]
+    rows = [
+        [name for name in others if layer(name) == depth]
+        for depth in range(max(map(layer, others)), 0, -1)
+    ]
     boxes = [[(name, " · ".join(below[name])) for name in row] for row in rows]
     half = len(built_in) // 2
-    boxes += [[("built-in models and distributions", f"{', '.join(built_in[:half])},|{', '.join(built_in[half:])}")]]
+    boxes += [
+        [
+            (
+                "built-in models and distributions",
+                f"{', '.join(built_in[:half])},|{', '.join(built_in[half:])}",
+            )
+        ]
+    ]
     boxes += [[("rlcatalog, the kernel", "spaces, plugins, config, choice, contracts")]]
     body, high = [], 62
     for i, row in enumerate(boxes):
         wide = (_WIDTH - 8) / len(row)
         for j, (name, text) in enumerate(row):
             x, y = 4 + wide * j, 4 + high * i
-            body += [box(x + 4, y + 4, wide - 8, high - 8), words(x + wide / 2, y + 22, name, "middle", 13)]
-            body += [words(x + wide / 2, y + 37 + 12 * k, line, "middle") for k, line in enumerate(text.split("|"))]
+            body += [
+                box(x + 4, y + 4, wide - 8, high - 8),
+                words(x + wide / 2, y + 22, name, "middle", 13),
+            ]
+            body += [
+                words(x + wide / 2, y + 37 + 12 * k, line, "middle")
+                for k, line in enumerate(text.split("|"))
+            ]
     return picture(body, _WIDTH, 8 + high * len(boxes))
 
 

@@ -41,7 +41,12 @@ class Noise(gymnasium.Env):
     """
 
     def __init__(self, observation_space: Any, action_space: Any, ones: list[str]) -> None:
-        self.observation_space, self.action_space, self._ones, self._steps = observation_space, action_space, ones, 0
+        self.observation_space, self.action_space, self._ones, self._steps = (
+            observation_space,
+            action_space,
+            ones,
+            0,
+        )
         self._random = np.random.default_rng(0)
 
     def observation(self) -> Any:
@@ -114,14 +119,24 @@ def alone(path: Path, name: str) -> Any:
 
 def read(code: types.CodeType) -> set[str]:
     """Return the names that a statement and the functions in it read of their module."""
-    found = {step.argval for step in dis.get_instructions(code) if step.opname in ("LOAD_NAME", "LOAD_GLOBAL")}
-    return found.union(*(read(inner) for inner in code.co_consts if isinstance(inner, types.CodeType)))
+    found = {
+        step.argval
+        for step in dis.get_instructions(code)
+        if step.opname in ("LOAD_NAME", "LOAD_GLOBAL")
+    }
+    return found.union(
+        *(read(inner) for inner in code.co_consts if isinstance(inner, types.CodeType))
+    )
 
 
 def narrowed(node: ast.stmt, wanted: set[str]) -> ast.stmt:
     """Return an import without the names that nobody reads."""
     if isinstance(node, ast.Import | ast.ImportFrom):
-        node.names = [part for part in node.names if (part.asname or part.name.split(".")[0]) in {*wanted, "*"}]
+        node.names = [
+            part
+            for part in node.names
+            if (part.asname or part.name.split(".")[0]) in {*wanted, "*"}
+        ]
     return node
 
 
@@ -132,7 +147,11 @@ def bound(node: ast.stmt) -> set[str]:
     if isinstance(node, ast.Import | ast.ImportFrom):
         return {part.asname or part.name.split(".")[0] for part in node.names}
     if isinstance(node, ast.Assign | ast.AnnAssign | ast.Try | ast.If):
-        stored = {part.id for part in ast.walk(node) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)}
+        stored = {
+            part.id
+            for part in ast.walk(node)
+            if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
+        }
         inner = [part for part in ast.walk(node) if isinstance(part, ast.Import | ast.ImportFrom)]
         return stored.union(*(bound(part) for part in inner))
     return set()
@@ -156,7 +175,9 @@ def run(item: dict[str, Any], root: Path, done: dict[str, str]) -> None:
     register, key = PLACES[item.get("kind", "model")]
     getattr(rlcatalog.ModelCatalog, register)("ported", cls)
     done["register"] = "ok"
-    observation_space, action_space = (value_of(item, f"{part}_space", "") for part in ("observation", "action"))
+    observation_space, action_space = (
+        value_of(item, f"{part}_space", "") for part in ("observation", "action")
+    )
     config = {**value_of(item, "model", "{}"), key: "ported"}
     framework = {"tf": "tf", "torch": "torch"}[item["framework"]]
     ones = item.get("ones", [])
@@ -168,12 +189,22 @@ def run(item: dict[str, Any], root: Path, done: dict[str, str]) -> None:
     policy.act(seen, first.state)
     done["forward"] = "ok"
     if first.value is None or first.value.shape != (ROWS,) or not np.isfinite(first.value).all():
-        raise TypeError(f"expected {ROWS} finite values, found {first.value}: {cls.__name__} has no value_function")
+        raise TypeError(
+            f"expected {ROWS} finite values, found {first.value}: {cls.__name__} has no value_function"
+        )
     done["value"] = "ok"
-    settings = {"num_envs": 2, "rollout_length": 8, "num_epochs": 1, "minibatch_size": 16, "seed": 0, "lr": 0.01}
+    settings = {
+        "num_envs": 2,
+        "rollout_length": 8,
+        "num_epochs": 1,
+        "minibatch_size": 16,
+        "seed": 0,
+        "lr": 0.01,
+    }
     config = {**value_of(item, "model", "{}"), key: "ported"}
     algo = PPO(
-        lambda: Noise(observation_space, action_space, ones), {"model": config, **settings, "framework": framework}
+        lambda: Noise(observation_space, action_space, ones),
+        {"model": config, **settings, "framework": framework},
     )
     before = [np.array(array) for array in weights(algo.policy)]
     algo.train()
@@ -203,7 +234,8 @@ def main() -> None:
     result: dict[str, Any] = {"stages": done}
     try:
         run(item, root, done)
-    except BaseException as error:  # a model may raise anything, and the rest of the list must go on
+    # a model may raise anything, and the rest of the list must go on.
+    except BaseException as error:
         result["stage"] = next(stage for stage in STAGES if stage not in done)
         result["error"] = re.sub(r"/\S*?/code/", "", one_line(f"{type(error).__name__}: {error}"))
         result["missing"] = error.name if isinstance(error, ModuleNotFoundError) else None

@@ -58,16 +58,28 @@ def tried(folder: Path, seconds: float) -> dict[str, Any]:
         main = "import sys; from rlcatalog_cli import main; sys.exit(main())"
         ported = child([sys.executable, "-c", main, "port", str(code), "--write"], made, 120)
         found["notes"] = [
-            line.removeprefix(f"{code}/") for line in ported.stdout.splitlines() if line.startswith(str(code))
+            line.removeprefix(f"{code}/")
+            for line in ported.stdout.splitlines()
+            if line.startswith(str(code))
         ]
         if ported.returncode not in (0, 1):
-            return {**found, "stages": {}, "stage": "port", "error": one_line(ported.stderr), "result": "fails"}
+            return {
+                **found,
+                "stages": {},
+                "stage": "port",
+                "error": one_line(ported.stderr),
+                "result": "fails",
+            }
         command = [sys.executable, str(ROOT / "tools/port_child.py"), str(code), json.dumps(item)]
         try:
             last = child(command, made, seconds)
             found |= json.loads((last.stdout.strip().splitlines() or ["{}"])[-1])
         except subprocess.TimeoutExpired:
-            found |= {"stages": {}, "stage": "import", "error": f"stopped after {seconds:g} seconds"}
+            found |= {
+                "stages": {},
+                "stage": "import",
+                "error": f"stopped after {seconds:g} seconds",
+            }
         except json.JSONDecodeError:
             found |= {"stages": {}, "stage": "import", "error": one_line(last.stderr[-300:])}
     found["stages"] = {"port": "ok", **found.get("stages", {})}
@@ -92,15 +104,28 @@ def verdict(found: dict[str, Any], item: dict[str, Any]) -> str:
 
 def child(command: list[str], folder: str, seconds: float) -> Any:
     """Run a command in a folder, with one thread and few words."""
-    variables = {**os.environ, "OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
+    variables = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        "CUDA_VISIBLE_DEVICES": "",
+    }
     return subprocess.run(
-        command, cwd=folder, env=variables, capture_output=True, text=True, timeout=seconds, check=False
+        command,
+        cwd=folder,
+        env=variables,
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        check=False,
     )
 
 
 def line(found: dict[str, Any]) -> str:
     """Return an item's line for the terminal."""
-    passed = " ".join(f"{stage}:{'ok' if stage in found['stages'] else '-'}" for stage in ("port", *STAGES))
+    passed = " ".join(
+        f"{stage}:{'ok' if stage in found['stages'] else '-'}" for stage in ("port", *STAGES)
+    )
     memory = "memory" if found["memory"] else ""
     words = f"{found['item']:<40} {found['framework']:<5} {memory:<6} {found['result']:<5} {passed}"
     return f"{words}\n    {found['stage']}: {found['error'][:300]}" if "error" in found else words
@@ -109,7 +134,10 @@ def line(found: dict[str, Any]) -> str:
 def table(results: list[dict[str, Any]]) -> str:
     """Return the page's table and its totals."""
     count = {result: sum(found["result"] == result for found in results) for result in RESULTS}
-    tf, memory = (sum(map(test, results)) for test in (lambda f: f["framework"] == "tf", lambda f: f["memory"]))
+    tf, memory = (
+        sum(map(test, results))
+        for test in (lambda f: f["framework"] == "tf", lambda f: f["memory"])
+    )
     rows = [
         f"{len(results)} classes from {len({found['repository'] for found in results})} repositories, including {tf} in"
         f" TensorFlow and {memory} with memory: {count['runs']} run, {count['bound']} are bound,"
@@ -131,7 +159,11 @@ def table(results: list[dict[str, Any]]) -> str:
 def outcome(found: dict[str, Any]) -> str:
     """Return an item's result in words."""
     if found["result"] == "runs":
-        marks = [word for key, word in (("class_alone", "class alone"), ("stubs", "stubs")) if found.get(key)]
+        marks = [
+            word
+            for key, word in (("class_alone", "class alone"), ("stubs", "stubs"))
+            if found.get(key)
+        ]
         marks += [f"with {found['beside']}"] if "beside" in found else []
         return "runs" + (f" ({', '.join(marks)})" if marks else "")
     if "why" in found:
@@ -141,27 +173,45 @@ def outcome(found: dict[str, Any]) -> str:
 
 def page(text: str, results: list[dict[str, Any]]) -> str:
     """Return the page with its table renewed."""
-    return re.sub(f"{START}.*{END}", lambda _: f"{START}\n{table(results)}\n{END}", text, flags=re.DOTALL)
+    return re.sub(
+        f"{START}.*{END}", lambda _: f"{START}\n{table(results)}\n{END}", text, flags=re.DOTALL
+    )
 
 
 def main() -> None:
     """Try the items and report."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, metavar="DIR", nargs="?", help="the items; none to write the table anew")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "folder",
+        type=Path,
+        metavar="DIR",
+        nargs="?",
+        help="the items; none to write the table anew",
+    )
     parser.add_argument("--only", default="", help="a regular expression of names of items")
-    parser.add_argument("--json", type=Path, default=None, help="where results are written; items not tried stay")
+    parser.add_argument(
+        "--json", type=Path, default=None, help="where results are written; items not tried stay"
+    )
     parser.add_argument("--seconds", type=float, default=240, help="how long each item may take")
     parser.add_argument("--write", action="store_true", help=f"write {DATA.name} and {PAGE.name}")
     given = parser.parse_args()
     target = DATA if given.write else given.json
-    known = {found["item"]: found for found in json.loads(target.read_text())} if target and target.exists() else {}
+    known = (
+        {found["item"]: found for found in json.loads(target.read_text())}
+        if target and target.exists()
+        else {}
+    )
     folders = sorted(given.folder.iterdir()) if given.folder else []
     for folder in folders:
         if (folder / "item.toml").is_file() and re.search(given.only, folder.name):
             known[folder.name] = tried(folder.resolve(), given.seconds)
             print(line(known[folder.name]), flush=True)
             if target:
-                target.write_text(json.dumps([known[name] for name in sorted(known)], indent=1) + "\n")
+                target.write_text(
+                    json.dumps([known[name] for name in sorted(known)], indent=1) + "\n"
+                )
     results = [known[name] for name in sorted(known)]
     if given.write:
         for found in results:

@@ -42,7 +42,11 @@ def page(text: str) -> str:
     served = [row for path, module in sorted(modules().items()) for row in rows(path, module)]
     refused = [f"| `ray.{path}` | {why} |" for path, why in sorted(reasons().items())]
     tables = {
-        "names": ["| module | in RLlib | names | provided by |", "| --- | --- | --- | --- |", *served],
+        "names": [
+            "| module | in RLlib | names | provided by |",
+            "| --- | --- | --- | --- |",
+            *served,
+        ],
         "refused": ["| path | why |", "| --- | --- |", *refused],
     }
     return fill(PAGE, text, {name: "\n".join(lines) for name, lines in tables.items()})
@@ -50,20 +54,32 @@ def page(text: str) -> str:
 
 def stub(path: str) -> str:
     """Return the stub of a module of the mirror."""
-    below = sorted(other.rpartition(".")[2] for other in known() if other.rpartition(".")[0] == path)
+    below = sorted(
+        other.rpartition(".")[2] for other in known() if other.rpartition(".")[0] == path
+    )
     imports: dict[str, list[str]] = defaultdict(list)
     for name, target in modules()[path].names.items() if path in modules() else ():
         home, _, attribute = target.partition(":")
         imports[home].append(f"{attribute} as {name}")
-    lines = [f"from {home} import {name}" for home, names in sorted(imports.items()) for name in sorted(names)]
+    lines = [
+        f"from {home} import {name}"
+        for home, names in sorted(imports.items())
+        for name in sorted(names)
+    ]
     if below:
-        lines += [f"from . import {name} as {name}" for name in below if f"as {name}\n" not in "\n".join(lines) + "\n"]
+        lines += [
+            f"from . import {name} as {name}"
+            for name in below
+            if f"as {name}\n" not in "\n".join(lines) + "\n"
+        ]
     return "\n".join(lines) + "\n" * bool(lines)
 
 
 def files() -> dict[Path, str]:
     """Return the contents of all generated files."""
-    found = {STUBS / path.replace(".", "/") / "__init__.pyi": stub(path) for path in sorted(known())}
+    found = {
+        STUBS / path.replace(".", "/") / "__init__.pyi": stub(path) for path in sorted(known())
+    }
     return {PAGE: page(PAGE.read_text(encoding="utf-8")), **found}
 
 

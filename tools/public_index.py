@@ -35,10 +35,19 @@ def sample_spaces() -> list[gym.Space]:
     """Return one space of each kind the kernel reads."""
     box, discrete = gym.spaces.Box(-1, 1, (2,)), gym.spaces.Discrete(2)
     return [
-        box, discrete, gym.spaces.MultiDiscrete([2, 3]), gym.spaces.MultiBinary(2), gym.spaces.Text(3),
-        gym.spaces.Sequence(box), gym.spaces.Graph(box, None), gym.spaces.OneOf([box, discrete]),
-        gym.spaces.Tuple([box]), gym.spaces.Dict({"a": box}), Repeated(box, 2), Simplex((3,)),
-    ]  # fmt: skip
+        box,
+        discrete,
+        gym.spaces.MultiDiscrete([2, 3]),
+        gym.spaces.MultiBinary(2),
+        gym.spaces.Text(3),
+        gym.spaces.Sequence(box),
+        gym.spaces.Graph(box, None),
+        gym.spaces.OneOf([box, discrete]),
+        gym.spaces.Tuple([box]),
+        gym.spaces.Dict({"a": box}),
+        Repeated(box, 2),
+        Simplex((3,)),
+    ]
 
 
 def packages() -> dict[str, Path]:
@@ -46,7 +55,9 @@ def packages() -> dict[str, Path]:
     found = {}
     for path in sorted(ROOT.glob("*/pyproject.toml")) + sorted(ROOT.glob("*/*/pyproject.toml")):
         name = tomllib.loads(path.read_text(encoding="utf-8"))["project"]["name"]
-        if (name == "rlcatalog" or name.startswith("rlcatalog-")) and (path.parent / "src").is_dir():
+        if (name == "rlcatalog" or name.startswith("rlcatalog-")) and (
+            path.parent / "src"
+        ).is_dir():
             found[name] = path.parent
     return dict(sorted(found.items()))
 
@@ -58,9 +69,13 @@ def data() -> dict[str, object]:
     provides: dict[str, str] = {}
     for component in catalog.components():
         provides[f"{component.kind}/{component.name}"] = component.distribution
-        for framework, target in component.declaration.targets.items() if component.declaration.shows_classes else ():
+        for framework, target in (
+            component.declaration.targets.items() if component.declaration.shows_classes else ()
+        ):
             provides[f"export/{framework}/{target.partition(':')[2]}"] = component.distribution
-        for target, extensions in component.extensions.items() if component.kind == "framework" else ():
+        for target, extensions in (
+            component.extensions.items() if component.kind == "framework" else ()
+        ):
             provides[f"framework/{component.name}: {target}"] = extensions[0].distribution
         for kind in component.declaration.kinds if component.kind == "action_codec" else ():
             provides[f"action_codec/{kind}"] = component.distribution
@@ -73,18 +88,28 @@ def data() -> dict[str, object]:
         provides |= {f"config/{key.name}": owner for key in keys_of(struct)}
     values = catalog.schema.defaults()
     for space in sample_spaces():
-        for kind, path, slot in (("space", "obs", "preprocessor"), ("action_space", "action", "action_dist")):
+        for kind, path, slot in (
+            ("space", "obs", "preprocessor"),
+            ("action_space", "action", "action_dist"),
+        ):
             info = SpaceInfo.read(space, path)
             request = Request(info, info, values)
             try:
-                choice = catalog.slots.preprocessor(request, None) if slot == "preprocessor" else (
-                    catalog.slots.action_dist(request, None))  # fmt: skip
+                choice = (
+                    catalog.slots.preprocessor(request, None)
+                    if slot == "preprocessor"
+                    else (catalog.slots.action_dist(request, None))
+                )
             except CatalogError:
                 continue
             assert choice.component is not None
             provides[f"{kind}/{info.kind}"] = choice.component.distribution
     provides |= model_entries(catalog)
-    return {"distributions": distributions, "frameworks": list(FRAMEWORKS), "provides": dict(sorted(provides.items()))}
+    return {
+        "distributions": distributions,
+        "frameworks": list(FRAMEWORKS),
+        "provides": dict(sorted(provides.items())),
+    }
 
 
 def model_entries(catalog: Catalog) -> dict[str, str]:
@@ -94,7 +119,9 @@ def model_entries(catalog: Catalog) -> dict[str, str]:
         "trunk/1": vector,
         "trunk/3": image,
         "trunk/composite": gym.spaces.Dict({"eye": image, "self": vector}),
-        "head/composite": gym.spaces.Dict({"action_mask": gym.spaces.Box(0, 1, (2,)), "self": vector}),
+        "head/composite": gym.spaces.Dict(
+            {"action_mask": gym.spaces.Box(0, 1, (2,)), "self": vector}
+        ),
     }
     found = {}
     for entry, space in samples.items():
@@ -116,14 +143,20 @@ def stub(framework: str) -> tuple[Path, str]:
     }
     parts = sorted(tuple(target.split(":")) for target in targets)
     modules = sorted({module for module, _ in parts})
-    lines = [*(f"import {module}" for module in modules), "", *(f"{name} = {module}.{name}" for module, name in parts)]
+    lines = [
+        *(f"import {module}" for module in modules),
+        "",
+        *(f"{name} = {module}.{name}" for module, name in parts),
+    ]
     by_hand = path.read_text(encoding="utf-8").partition(MARK)[0].rstrip()
     return path, "\n".join([by_hand, "", MARK, "", *lines, ""])
 
 
 def main(arguments: list[str]) -> int:
     """Write the files, or with `--check` say whether they are up to date."""
-    return write({TARGET: json.dumps(data(), indent=1) + "\n", **dict(map(stub, FRAMEWORKS))}, arguments)
+    return write(
+        {TARGET: json.dumps(data(), indent=1) + "\n", **dict(map(stub, FRAMEWORKS))}, arguments
+    )
 
 
 if __name__ == "__main__":

@@ -58,7 +58,11 @@ def folders(changed: Iterable[str], root: Path = ROOT) -> list[str]:
     found = {KERNEL}
     for path in changed:
         found |= _tests_of(path, root)
-    found = {path for path in found if (root / path).exists() and Path(path).parent.as_posix() not in found}
+    found = {
+        path
+        for path in found
+        if (root / path).exists() and Path(path).parent.as_posix() not in found
+    }
     return [KERNEL, *sorted(found - {KERNEL})]
 
 
@@ -91,7 +95,9 @@ def changed_files(root: Path = ROOT) -> tuple[list[str], str]:
     """Return the files that changed, and since when, in words."""
 
     def git(*arguments: str) -> list[str] | None:
-        run = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=False)
+        run = subprocess.run(
+            ["git", *arguments], cwd=root, capture_output=True, text=True, check=False
+        )
         return run.stdout.split("\0") if run.returncode == 0 else None
 
     try:
@@ -128,8 +134,20 @@ def main(arguments: list[str]) -> int:
     if len(chosen) > FEW:
         print("so much changed that this may take more than a minute")
     print("running:", *chosen, flush=True)
-    command = [sys.executable, "-m", "pytest", "-q", "-m", "not learn and not attack and not packaging", "-n", "2",
-               "--dist", "loadfile", *chosen, *arguments]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-m",
+        "not learn and not attack and not packaging",
+        "-n",
+        "2",
+        "--dist",
+        "loadfile",
+        *chosen,
+        *arguments,
+    ]
     return subprocess.run(command, cwd=ROOT, check=False).returncode
 
 

@@ -53,7 +53,9 @@ def error_classes() -> dict[str, type[BaseException]]:
         module = __import__(name, fromlist=["_"])
         for key in dir(module):
             value = getattr(module, key)
-            if inspect.isclass(value) and issubclass(value, errors.CatalogError | errors.CatalogWarning):
+            if inspect.isclass(value) and issubclass(
+                value, errors.CatalogError | errors.CatalogWarning
+            ):
                 found[value.__name__] = value
     return dict(sorted(found.items(), key=lambda item: (item[1].__module__, _line(item[1]))))
 
@@ -160,12 +162,33 @@ def parts_page() -> str:
         for part in sorted(catalog.components(kind), key=lambda part: part.name):
             switch = getattr(part.declaration, "switch", None)
             kinds = getattr(part.declaration, "kinds", None)
-            by = f"`{switch}`" if switch else "how well it fits" if part.declaration.match or kinds else "its name"
-            frameworks = ", ".join(name for name in part.frameworks if name in ("torch", "tf")) or "any"
-            rows.append((f"`{part.name}`", f"`{part.distribution}`", frameworks, by, part.declaration.summary))
+            by = (
+                f"`{switch}`"
+                if switch
+                else "how well it fits"
+                if part.declaration.match or kinds
+                else "its name"
+            )
+            frameworks = (
+                ", ".join(name for name in part.frameworks if name in ("torch", "tf")) or "any"
+            )
+            rows.append(
+                (
+                    f"`{part.name}`",
+                    f"`{part.distribution}`",
+                    frameworks,
+                    by,
+                    part.declaration.summary,
+                )
+            )
         chosen = kind in ("preprocessor", "model", "action_dist", "env_wrapper", "filter")
         head = ("name", "package", "frameworks", "chosen by", "what it is")
-        text += [f"## {title}", "", table(*(row if chosen else row[:2] + row[4:] for row in [head, *rows])), ""]
+        text += [
+            f"## {title}",
+            "",
+            table(*(row if chosen else row[:2] + row[4:] for row in [head, *rows])),
+            "",
+        ]
     return "\n".join(text)
 
 

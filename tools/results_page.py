@@ -23,7 +23,12 @@ _NAMES = {"ppo": "PPO", "dqn": "DQN", "sac": "SAC", "td3": "TD3", "a2c": "A2C", 
 
 def records() -> dict[Path, dict[str, dict[str, Any]]]:
     """Return the records: test file → test → its record."""
-    paths = sorted([*ROOT.glob("tests/learning/test_learn_*.json"), *ROOT.glob("*/*/tests/test_*_learning.json")])
+    paths = sorted(
+        [
+            *ROOT.glob("tests/learning/test_learn_*.json"),
+            *ROOT.glob("*/*/tests/test_*_learning.json"),
+        ]
+    )
     return {path.with_suffix(".py"): json.loads(path.read_text(encoding="utf-8")) for path in paths}
 
 

@@ -22,8 +22,16 @@ _POINT = re.compile(r"^ *(\d+) (steps|updates), .*?(mean return|loss) (-?[\d.]+)
 _PART = Dict({"kind": Discrete(5), "strength": Box(0, 1, (1,), np.float32)})
 #: Example without a curve in its output → its environment, or its spaces, and its model config.
 POLICIES: dict[str, tuple[Any, ...]] = {
-    "autoregressive_action_dist": (Discrete(2), Tuple([Discrete(4), Discrete(4)]), {"use_autoregressive": True}),
-    "complex_struct_space": (Dict({"player": Discrete(4), "enemies": Repeated(_PART, 4)}), Discrete(4), {}),
+    "autoregressive_action_dist": (
+        Discrete(2),
+        Tuple([Discrete(4), Discrete(4)]),
+        {"use_autoregressive": True},
+    ),
+    "complex_struct_space": (
+        Dict({"player": Discrete(4), "enemies": Repeated(_PART, 4)}),
+        Discrete(4),
+        {},
+    ),
     "custom_model_api": (Box(-1, 1, (4,), np.float32), Discrete(5), {}),
     "dqn": ("CartPole-v1", {}),
     "lookup": ("CartPole-v1", {}),
@@ -61,17 +69,27 @@ def _curve(what: str, curves: Sequence[Series]) -> tuple[str, str]:
     (low, high), last = (f(y for _, y in points) for f in (min, max)), max(x for x, _ in points)
     wide, tall, rise = WIDTH - LEFT - 8, HEIGHT - TOP - BOTTOM, (high - low) or 1.0
     lines = [
-        " ".join(f"{LEFT + wide * x / last:.1f},{TOP + tall * (high - y) / rise:.1f}" for x, y in curve)
+        " ".join(
+            f"{LEFT + wide * x / last:.1f},{TOP + tall * (high - y) / rise:.1f}" for x, y in curve
+        )
         for curve in curves
     ]
     body = [
         f'<path d="M{LEFT},{TOP}V{TOP + tall}H{LEFT + wide}" fill="none" stroke="{GRID}"/>',
-        *(f'<polyline points="{line}" fill="none" stroke="{LINE}" stroke-width="1.5"/>' for line in lines),
+        *(
+            f'<polyline points="{line}" fill="none" stroke="{LINE}" stroke-width="1.5"/>'
+            for line in lines
+        ),
         words(8, 12, quantity, size=9),
-        *(words(LEFT - 4, y, f"{value:.3g}", "end", 9) for y, value in ((TOP + 4, high), (TOP + tall, low))),
+        *(
+            words(LEFT - 4, y, f"{value:.3g}", "end", 9)
+            for y, value in ((TOP + 4, high), (TOP + tall, low))
+        ),
         words(WIDTH - 8, HEIGHT - 4, f"{last:,.0f} {unit}", "end", 9),
     ]
-    return picture(body, WIDTH, HEIGHT) + "\n", f"{quantity} over {last:,.0f} {unit}, between {low:.3g} and {high:.3g}"
+    return picture(
+        body, WIDTH, HEIGHT
+    ) + "\n", f"{quantity} over {last:,.0f} {unit}, between {low:.3g} and {high:.3g}"
 
 
 def _explained(name: str) -> tuple[str, ...]:
@@ -93,5 +111,13 @@ def _pipeline(*parts: str) -> tuple[str, str]:
         y = 4 + step * i
         if 0 < i < len(parts) - 1:
             body.append(box(40, y + 2, WIDTH - 80, step - 5))
-        body.append(words(WIDTH / 2, y + step / 2 + 3, part if len(part) < 36 else f"{part[:34]}…", "middle", 9))
+        body.append(
+            words(
+                WIDTH / 2,
+                y + step / 2 + 3,
+                part if len(part) < 36 else f"{part[:34]}…",
+                "middle",
+                9,
+            )
+        )
     return picture(body, WIDTH, HEIGHT) + "\n", "pipeline: " + " → ".join(parts)

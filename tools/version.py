@@ -26,7 +26,11 @@ def projects(root: Path = ROOT) -> list[Path]:
 
 def bounds(version: Version) -> str:
     """Return which versions a package asks for of the others: `>=0.2,<0.3`."""
-    lowest = ".".join(map(str, version.release[:2])) if not version.pre and not version.micro else str(version)
+    lowest = (
+        ".".join(map(str, version.release[:2]))
+        if not version.pre and not version.micro
+        else str(version)
+    )
     above = f"0.{version.minor + 1}" if version.major == 0 else str(version.major + 1)
     return f">={lowest},<{above}"
 
@@ -40,16 +44,24 @@ def raised(root: Path, version: Version) -> dict[Path, str]:
     text = (root / KERNEL).read_text(encoding="utf-8")
     now = re.search(r'__version__ = "(.+)"', text)
     if now is None or version <= Version(now[1]):
-        raise ValueError(f"expected a version above {now[1] if now else 'that of ' + str(KERNEL)}, found {version}")
+        raise ValueError(
+            f"expected a version above {now[1] if now else 'that of ' + str(KERNEL)}, found {version}"
+        )
     found = {KERNEL: text.replace(now[0], f'__version__ = "{version}"')}
     for path in projects(root):
         text = (root / path).read_text(encoding="utf-8")
         text = re.sub(r'^version = ".+"$', f'version = "{version}"', text, flags=re.MULTILINE)
-        found[path] = re.sub(r'"(rlcatalog[a-z0-9-]*(?:\[[a-z0-9,]+\])?)>=[^"]+"', rf'"\1{bounds(version)}"', text)
+        found[path] = re.sub(
+            r'"(rlcatalog[a-z0-9-]*(?:\[[a-z0-9,]+\])?)>=[^"]+"', rf'"\1{bounds(version)}"', text
+        )
     changes = (root / CHANGES).read_text(encoding="utf-8")
-    changes, count = re.subn(r"^## Unreleased: .+$", f"## Unreleased: {version}", changes, flags=re.MULTILINE)
+    changes, count = re.subn(
+        r"^## Unreleased: .+$", f"## Unreleased: {version}", changes, flags=re.MULTILINE
+    )
     if not count:
-        raise ValueError(f"{CHANGES} has no section '## Unreleased: …'; begin one for what comes with {version}")
+        raise ValueError(
+            f"{CHANGES} has no section '## Unreleased: …'; begin one for what comes with {version}"
+        )
     return found | {CHANGES: changes}
 
 
@@ -62,7 +74,10 @@ def main(arguments: list[str], root: Path = ROOT) -> int:
         print(f"error: {arguments[0]!r} is no version; write one such as 0.2.0", file=sys.stderr)
         return 2
     except ValueError as error:
-        print(f"error: {error if len(arguments) == 1 else 'say one version: make version V=0.2.0'}", file=sys.stderr)
+        print(
+            f"error: {error if len(arguments) == 1 else 'say one version: make version V=0.2.0'}",
+            file=sys.stderr,
+        )
         return 2
     for path, text in found.items():
         (root / path).write_text(text, encoding="utf-8")

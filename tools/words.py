@@ -20,7 +20,9 @@ BASELINE = Path(__file__).with_name("words_baseline.json")
 #: Words in a sentence; split longer ones.
 MOST_WORDS = 25
 _LIBRARY = r"(?:(?:PyTorch|TensorFlow|RLlib|Ray|[Gg]ymnasium|Gym|NumPy|Python|Stable-Baselines3|rlcatalog)'s|Keras')"
-_OWNER = r"(?:user|kernel|catalog|package|part|plugin|model|policy|program|engine|environment|caller)'s"
+_OWNER = (
+    r"(?:user|kernel|catalog|package|part|plugin|model|policy|program|engine|environment|caller)'s"
+)
 #: What may follow a possessive that has no noun: the end of a phrase, or a word that goes on with the sentence.
 _NO_NOUN = r"(?=[.,;:)]|$| (?:is|are|has|have|that|in|with|on|to|by|for)\b)"
 #: Kind → pattern. A pattern that marks good English is wrong: narrow it, and add the sentence to the tests.
@@ -59,32 +61,51 @@ ODD = {
 #: Written from data or from other sources; legal texts.
 GENERATED = ("docs/reference", "docs/examples", "docs/packages", "docs/_build", "LICENSE")
 #: Calls whose text a person reads.
-_TELLS = re.compile(r"(?:Error|Warning|warn|warn_caller|tell|fault|Option|Argument|Meta|add_argument|Exit|secho|Spec)$")
+_TELLS = re.compile(
+    r"(?:Error|Warning|warn|warn_caller|tell|fault|Option|Argument|Meta|add_argument|Exit|secho|Spec)$"
+)
 
 
 def sources(root: Path) -> Iterator[tuple[str, list[str]]]:
     """Yield each file's path and its prose, in paragraphs."""
     for path in pages(root):
         yield path.relative_to(root).as_posix(), list(paragraphs(path.read_text(encoding="utf-8")))
-    for path in sorted([*root.glob("examples/*.py"), *root.glob("*/src/**/*.py"), *root.glob("*/*/src/**/*.py")]):
-        yield path.relative_to(root).as_posix(), list(code_prose(ast.parse(path.read_text(encoding="utf-8"))))
+    for path in sorted(
+        [*root.glob("examples/*.py"), *root.glob("*/src/**/*.py"), *root.glob("*/*/src/**/*.py")]
+    ):
+        yield (
+            path.relative_to(root).as_posix(),
+            list(code_prose(ast.parse(path.read_text(encoding="utf-8")))),
+        )
 
 
 def pages(root: Path) -> list[Path]:
     """Return the pages written by hand."""
     found = [*root.glob("*.md"), *root.glob("docs/**/*.md"), *root.glob("*/*/README.md")]
-    return sorted(path for path in found if not path.relative_to(root).as_posix().startswith(GENERATED))
+    return sorted(
+        path for path in found if not path.relative_to(root).as_posix().startswith(GENERATED)
+    )
 
 
 def by_hand(markdown: str) -> str:
     """Return a page without its code and without the blocks that a tool writes."""
     markdown = re.sub(r"^( *`{3,}).*?^\1`*\s*$", "", markdown, flags=re.MULTILINE | re.DOTALL)
-    return re.sub(r"^<!-- (?:([\w-]+) -->.*?^<!-- /\1|written by.*?^<!-- end) -->$", "", markdown, flags=re.M | re.S)
+    return re.sub(
+        r"^<!-- (?:([\w-]+) -->.*?^<!-- /\1|written by.*?^<!-- end) -->$",
+        "",
+        markdown,
+        flags=re.M | re.S,
+    )
 
 
 def paragraphs(markdown: str) -> Iterator[str]:
     """Yield the prose of a page, headings and table cells included."""
-    text = re.sub(r"^ *(?::{3,}.*|:[\w-]+:.*|\[.*\]:.*|<.*|\|[-:| ]+\|)$", "", by_hand(markdown), flags=re.MULTILINE)
+    text = re.sub(
+        r"^ *(?::{3,}.*|:[\w-]+:.*|\[.*\]:.*|<.*|\|[-:| ]+\|)$",
+        "",
+        by_hand(markdown),
+        flags=re.MULTILINE,
+    )
     for block in re.split(r"\n\s*\n|\n(?=\s*(?:[-*#>|]|\d+\.))", text):
         for cell in re.split(r"(?<!\\)\|", block) if block.lstrip().startswith("|") else [block]:
             if prose := plain(re.sub(r"^\s*(?:[-*>]|#+|\d+\.) ", "", cell)):
@@ -95,9 +116,18 @@ def code_prose(tree: ast.AST) -> Iterator[str]:
     """Yield a module's docstrings, paragraph by paragraph, and its messages."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            text = re.sub(r"^Examples?:\n(?:[ \n].*\n?)*", "", ast.get_docstring(node) or "", flags=re.MULTILINE)
+            text = re.sub(
+                r"^Examples?:\n(?:[ \n].*\n?)*",
+                "",
+                ast.get_docstring(node) or "",
+                flags=re.MULTILINE,
+            )
             for block in re.split(r"\n\s*\n|\n(?=\s*[*\w.]+(?:, [*\w.]+)*: )|\n(?=\s*- )", text):
-                yield plain(re.sub(r"^\s*(?:- )?(?:[*\w.]+(?:, [*\w.]+)*|Args|Returns|Raises):\s", "", block))
+                yield plain(
+                    re.sub(
+                        r"^\s*(?:- )?(?:[*\w.]+(?:, [*\w.]+)*|Args|Returns|Raises):\s", "", block
+                    )
+                )
         if isinstance(node, ast.Call) and _TELLS.search(_name(node.func)):
             for part in (*node.args, *(keyword.value for keyword in node.keywords)):
                 if (text := message(part)) and " " in text:
@@ -113,8 +143,11 @@ def message(node: ast.expr) -> str:
     if isinstance(node, ast.Constant):
         return node.value if isinstance(node.value, str) else ""
     if isinstance(node, ast.JoinedStr):
-        text = "".join(str(part.value) if isinstance(part, ast.Constant) else "X" for part in node.values)
-        return re.sub(r"([.!?])X(?= |$)", r"\1", text)  # a sentence that is filled in, such as a suggestion
+        text = "".join(
+            str(part.value) if isinstance(part, ast.Constant) else "X" for part in node.values
+        )
+        # a sentence that is filled in, such as a suggestion.
+        return re.sub(r"([.!?])X(?= |$)", r"\1", text)
     if isinstance(node, ast.BinOp):
         return message(node.left) + message(node.right)
     return ""
@@ -135,7 +168,9 @@ def sentences(text: str) -> list[str]:
 def findings(prose: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Yield (kind, sentence) for each thing that is wrong."""
     for sentence in (sentence for text in prose for sentence in sentences(text)):
-        yield from ((kind, sentence) for kind, pattern in ODD.items() for _ in pattern.finditer(sentence))
+        yield from (
+            (kind, sentence) for kind, pattern in ODD.items() for _ in pattern.finditer(sentence)
+        )
         if len(re.findall(r"[\w'/+-]+", sentence)) > MOST_WORDS:
             yield "long", sentence
 
@@ -146,7 +181,9 @@ def counts(root: Path = ROOT) -> dict[str, dict[str, int]]:
     return {name: dict(sorted(kinds.items())) for name, kinds in numbers.items() if kinds}
 
 
-def differences(now: dict[str, dict[str, int]], before: dict[str, dict[str, int]]) -> Iterator[tuple[str, int, int]]:
+def differences(
+    now: dict[str, dict[str, int]], before: dict[str, dict[str, int]]
+) -> Iterator[tuple[str, int, int]]:
     """Yield ("file: kind", number now, number before) where the two differ."""
     for name in sorted({*now, *before}):
         for kind in sorted({*now.get(name, {}), *before.get(name, {})}):
@@ -157,13 +194,24 @@ def differences(now: dict[str, dict[str, int]], before: dict[str, dict[str, int]
 
 def main(arguments: list[str] | None = None, root: Path = ROOT, baseline: Path = BASELINE) -> int:
     """Run the command, and return its exit status."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--update", action="store_true", help="write the baseline again; no number may grow")
-    parser.add_argument("--show", metavar="PATH", help="print the findings in the files below PATH, '' for all")
-    parser.add_argument("--count", action="store_true", help="print the words of each page written by hand")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--update", action="store_true", help="write the baseline again; no number may grow"
+    )
+    parser.add_argument(
+        "--show", metavar="PATH", help="print the findings in the files below PATH, '' for all"
+    )
+    parser.add_argument(
+        "--count", action="store_true", help="print the words of each page written by hand"
+    )
     options = parser.parse_args(arguments)
     if options.count:
-        words = {path.relative_to(root): len(by_hand(path.read_text(encoding="utf-8")).split()) for path in pages(root)}
+        words = {
+            path.relative_to(root): len(by_hand(path.read_text(encoding="utf-8")).split())
+            for path in pages(root)
+        }
         print(*(f"{number:6} {name}" for name, number in words.items()), sep="\n")
         site = [number for name, number in words.items() if name.parts[0] == "docs"]
         print(f"docs/: {len(site)} pages, {sum(site):,} words")
@@ -188,8 +236,12 @@ def compare(now: dict[str, dict[str, int]], baseline: Path, update: bool) -> int
         baseline.write_text(json.dumps(now, indent=1) + "\n", encoding="utf-8")
     elif changed:
         print("Fewer findings than in the baseline: run `python tools/words.py --update`.")
-    left = Counter(kind for kinds in now.values() for kind, number in kinds.items() for _ in range(number))
-    print(f"{left.total()} findings left: {', '.join(f'{kind} {number}' for kind, number in left.most_common())}")
+    left = Counter(
+        kind for kinds in now.values() for kind, number in kinds.items() for _ in range(number)
+    )
+    print(
+        f"{left.total()} findings left: {', '.join(f'{kind} {number}' for kind, number in left.most_common())}"
+    )
     return 1 if grown or (changed and not update) else 0
 
 

@@ -32,8 +32,20 @@ BESIDE = ROOT / ".venv" / "compare"
 #: Points of a curve that are kept.
 POINTS = 60
 #: Packages whose versions a record holds, where they are installed.
-PACKAGES = ("rlcatalog", "torch", "numpy", "gymnasium", "stable-baselines3", "sb3-contrib", "ray", "mujoco", "minigrid",
-            "MinAtar", "popgym", "Box2D")  # fmt: skip
+PACKAGES = (
+    "rlcatalog",
+    "torch",
+    "numpy",
+    "gymnasium",
+    "stable-baselines3",
+    "sb3-contrib",
+    "ray",
+    "mujoco",
+    "minigrid",
+    "MinAtar",
+    "popgym",
+    "Box2D",
+)
 #: How a process says that another one has its run.
 TAKEN = 3
 #: Exit status after Ctrl-C.
@@ -44,19 +56,38 @@ Run = tuple[str, str, str, int]
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.learning", description=__doc__)
-    parser.add_argument("--task", action="append", choices=list(TASKS), help="only this one; repeatable")
-    parser.add_argument("--engine", action="append", choices=list(NETS), help="only this one; repeatable")
-    parser.add_argument("--seeds", type=int, help="so many seeds of each task, instead of its own number")
-    parser.add_argument("--jobs", type=int, default=2, help="processes side by side [default: 2]")
-    parser.add_argument("--required", action="store_true", help="leave out the runs that come after all others")
-    parser.add_argument("--unclaimed", action="store_true", help="also the tasks without a claim, which take longest")
-    parser.add_argument("--list", action="store_true", help="train nothing; print what is missing")
-    parser.add_argument("--report", action="store_true", help="train nothing; write the page and the zoo")
     parser.add_argument(
-        "--try", type=int, dest="trial", metavar="STEPS",
+        "--task", action="append", choices=list(TASKS), help="only this one; repeatable"
+    )
+    parser.add_argument(
+        "--engine", action="append", choices=list(NETS), help="only this one; repeatable"
+    )
+    parser.add_argument(
+        "--seeds", type=int, help="so many seeds of each task, instead of its own number"
+    )
+    parser.add_argument("--jobs", type=int, default=2, help="processes side by side [default: 2]")
+    parser.add_argument(
+        "--required", action="store_true", help="leave out the runs that come after all others"
+    )
+    parser.add_argument(
+        "--unclaimed",
+        action="store_true",
+        help="also the tasks without a claim, which take longest",
+    )
+    parser.add_argument("--list", action="store_true", help="train nothing; print what is missing")
+    parser.add_argument(
+        "--report", action="store_true", help="train nothing; write the page and the zoo"
+    )
+    parser.add_argument(
+        "--try",
+        type=int,
+        dest="trial",
+        metavar="STEPS",
         help="train each run of seed 0 for so many steps and keep nothing: does it work here?",
-    )  # fmt: skip
-    parser.add_argument("--one", nargs=4, metavar=("ENGINE", "TASK", "NET", "SEED"), help=argparse.SUPPRESS)
+    )
+    parser.add_argument(
+        "--one", nargs=4, metavar=("ENGINE", "TASK", "NET", "SEED"), help=argparse.SUPPRESS
+    )
     given = parser.parse_args()
     sys.path.append(str(BESIDE))
     if given.one:
@@ -87,7 +118,9 @@ def wanted(given: argparse.Namespace) -> Iterator[Run]:
 
     So what is cut off is a comparison of fewer seeds.
     """
-    tasks = [name for name in given.task or TASKS if given.task or given.unclaimed or TASKS[name].claimed]
+    tasks = [
+        name for name in given.task or TASKS if given.task or given.unclaimed or TASKS[name].claimed
+    ]
     runs = []
     for name in tasks:
         task = TASKS[name]
@@ -106,7 +139,9 @@ NAMED = ("engine", "task", "net", "seed")
 def key_of(engine: str, task: str, net: str, seed: int) -> dict[str, Any]:
     """Return what tells runs apart; another number of steps or other settings of this net are another run."""
     about = TASKS.get(task)
-    settings = None if about is None else {**used_by(net, about.given), "steps": about.steps_of(engine)}
+    settings = (
+        None if about is None else {**used_by(net, about.given), "steps": about.steps_of(engine)}
+    )
     return {"engine": engine, "task": task, "net": net, "seed": seed, "settings": settings}
 
 
@@ -119,10 +154,18 @@ def missing(given: argparse.Namespace) -> list[Run]:
     """Return the runs without a record whose environments are installed; say which are not."""
     done = [key_in(row) for row in RECORDS.read()]
     runs = [run for run in wanted(given) if key_of(*run) not in done]
-    lacking = {name for _, task, _, _ in runs for name in TASKS[task].needs if importlib.util.find_spec(name) is None}
+    lacking = {
+        name
+        for _, task, _, _ in runs
+        for name in TASKS[task].needs
+        if importlib.util.find_spec(name) is None
+    }
     if lacking:
-        print(f"Not installed: {', '.join(sorted(lacking))}. Their tasks are left out; make compare installs them, or"
-              f" pip install --no-deps --target {BESIDE} -r requirements/compare.txt", file=sys.stderr)  # fmt: skip
+        print(
+            f"Not installed: {', '.join(sorted(lacking))}. Their tasks are left out; make compare installs them, or"
+            f" pip install --no-deps --target {BESIDE} -r requirements/compare.txt",
+            file=sys.stderr,
+        )
     return [run for run in runs if not lacking & set(TASKS[run[1]].needs)]
 
 
@@ -166,11 +209,19 @@ def _train_missing(given: argparse.Namespace) -> int:
             print(*run, "is trained by another process", flush=True)
         elif done.returncode:
             failed = 1
-            print(f"{run} failed: {done.stderr.strip().splitlines()[-1:]}", file=sys.stderr, flush=True)
+            print(
+                f"{run} failed: {done.stderr.strip().splitlines()[-1:]}",
+                file=sys.stderr,
+                flush=True,
+            )
         else:
             row = json.loads(done.stdout.strip().splitlines()[-1])
-            print(*run, f"return {row['return']}, {row['seconds']} CPU s; {len(left)} runs left, about"
-                  f" {_hours(left):.1f} CPU hours", flush=True)  # fmt: skip
+            print(
+                *run,
+                f"return {row['return']}, {row['seconds']} CPU s; {len(left)} runs left, about"
+                f" {_hours(left):.1f} CPU hours",
+                flush=True,
+            )
 
     pool = ThreadPoolExecutor(given.jobs)
     try:
@@ -207,10 +258,19 @@ def _train(run: Run, trial: int | None) -> int:
 def _measured(run: Run, result: dict[str, Any]) -> dict[str, Any]:
     curve = result["curve"]
     kept = curve[:: -(-len(curve) // POINTS)] if curve else []
-    numbers = {name: round(result[name], 3) for name in ("return", "greedy_return", "train_seconds")}
-    return {**key_of(*run), **numbers, "curve": [(steps, round(mean, 3)) for steps, mean in kept],
-            "seconds": round(time.process_time(), 1), "parameters": result["parameters"], "versions": _versions(),
-            "commit": _commit(), "date": datetime.now(UTC).date().isoformat()}  # fmt: skip
+    numbers = {
+        name: round(result[name], 3) for name in ("return", "greedy_return", "train_seconds")
+    }
+    return {
+        **key_of(*run),
+        **numbers,
+        "curve": [(steps, round(mean, 3)) for steps, mean in kept],
+        "seconds": round(time.process_time(), 1),
+        "parameters": result["parameters"],
+        "versions": _versions(),
+        "commit": _commit(),
+        "date": datetime.now(UTC).date().isoformat(),
+    }
 
 
 def _versions() -> dict[str, str]:
@@ -225,8 +285,13 @@ def _versions() -> dict[str, str]:
 
 def _commit() -> str | None:
     """Return the commit of the checkout, or None outside of one."""
-    done = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], cwd=ROOT, capture_output=True, text=True,
-                          check=False)  # fmt: skip
+    done = subprocess.run(
+        ["git", "rev-parse", "--short=12", "HEAD"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     return done.stdout.strip() or None
 
 

@@ -55,7 +55,11 @@ def timed(trained: Trained) -> Iterator[None]:
 
 def note(curve: Curve, steps: int, total: int, mean: float | None) -> None:
     """Add a point to a curve, unless the last one is near or no episode has ended."""
-    if mean is not None and np.isfinite(mean) and (not curve or steps - curve[-1][0] >= total / NOTED):
+    if (
+        mean is not None
+        and np.isfinite(mean)
+        and (not curve or steps - curve[-1][0] >= total / NOTED)
+    ):
         curve.append((steps, float(mean)))
 
 
@@ -78,7 +82,11 @@ def model_config(task: Task, net: str, space: spaces.Space[Any], width: int = 64
     given = task.given
     if "model" in given:
         return dict(given["model" if net == "catalog" else net])
-    return {"conv_filters": "nature"} if len(space.shape or ()) == 3 else {"fcnet_hiddens": [width, width]}
+    return (
+        {"conv_filters": "nature"}
+        if len(space.shape or ()) == 3
+        else {"fcnet_hiddens": [width, width]}
+    )
 
 
 def set_log_std(model: Any, value: float) -> None:

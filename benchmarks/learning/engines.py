@@ -48,8 +48,13 @@ def train(engine: str, name: str, net: str, seed: int, keep: Path | None = None)
         env = scaled(env) if engine == "rllib" else env
         sampled = None if task.explores else play(env, trained.act, 10_000 + seed, explore=True)
         greedy = play(env, trained.act, 10_000 + seed, explore=False)
-    return {"return": greedy if sampled is None else sampled, "greedy_return": greedy, "curve": trained.curve,
-            "parameters": trained.parameters, "train_seconds": trained.seconds}  # fmt: skip
+    return {
+        "return": greedy if sampled is None else sampled,
+        "greedy_return": greedy,
+        "curve": trained.curve,
+        "parameters": trained.parameters,
+        "train_seconds": trained.seconds,
+    }
 
 
 def _ours(task: Task, steps: int, net: str, seed: int) -> Trained:
@@ -57,7 +62,9 @@ def _ours(task: Task, steps: int, net: str, seed: int) -> Trained:
 
     make = task.maker("ours", net)
     env = make()
-    algo = PPO(make, {**_ours_config(task, steps), "seed": seed, "model": _ours_model(task, net, env)})
+    algo = PPO(
+        make, {**_ours_config(task, steps), "seed": seed, "model": _ours_model(task, net, env)}
+    )
     if "log_std" in task.given:
         set_log_std(algo.policy.model, task.given["log_std"])
 
@@ -84,9 +91,13 @@ def _ours_model(task: Task, net: str, env: Any) -> dict[str, Any]:
     The value has layers of its own, except for images, and standard deviations do not depend on the observation.
     """
     space, numbers = env.observation_space, isinstance(env.action_space, spaces.Box)
-    images = any(len(part.shape or ()) == 3 for part in (space.values() if isinstance(space, spaces.Dict) else [space]))
+    images = any(
+        len(part.shape or ()) == 3
+        for part in (space.values() if isinstance(space, spaces.Dict) else [space])
+    )
     model = {"vf_share_layers": images, "free_log_std": numbers, **model_config(task, net, space)}
-    if task.algorithm == "RecurrentPPO":  # sb3-contrib cuts a rollout's sequences only where episodes end
+    # sb3-contrib cuts a rollout's sequences only where episodes end.
+    if task.algorithm == "RecurrentPPO":
         model["max_seq_len"] = task.given["length"]
     if "observations" in task.given.get("scaled", ()):
         model |= {"observation_filter": "MeanStdFilter", "filter_clip": CLIP}
@@ -97,17 +108,28 @@ def _ours_config(task: Task, steps: int) -> dict[str, Any]:
     """Return the config of rlcatalog-ppo."""
     given = task.given
     config: dict[str, Any] = {
-        "framework": "torch", "num_envs": given["envs"], "rollout_length": given["length"], "lr": given["lr"],
-        "anneal_lr": False, "gamma": given["gamma"], "lambda_": given["gae"], "num_epochs": given["epochs"],
-        "minibatch_size": given["minibatch"], "vf_loss_coeff": 0.5,
-    }  # fmt: skip
+        "framework": "torch",
+        "num_envs": given["envs"],
+        "rollout_length": given["length"],
+        "lr": given["lr"],
+        "anneal_lr": False,
+        "gamma": given["gamma"],
+        "lambda_": given["gae"],
+        "num_epochs": given["epochs"],
+        "minibatch_size": given["minibatch"],
+        "vf_loss_coeff": 0.5,
+    }
     names = {"clip": "clip_param", "entropy": "entropy_coeff", "grad": "grad_clip"}
     config |= {name: given[key] for key, name in names.items() if key in given}
     if "value" in given:  # this loss is half the mean squared error
         config["vf_loss_coeff"] = 2 * given["value"]
     size = given["envs"] * given["length"]
-    for key in given.get("decay", ()):  # Stable-Baselines3 reads its schedules after a rollout, and we before it
-        config[f"{key}_schedule"] = [[0, given[key] * (1 - size / steps)], [max(1, steps - size), 0.0]]
+    # Stable-Baselines3 reads its schedules after a rollout, and we before it.
+    for key in given.get("decay", ()):
+        config[f"{key}_schedule"] = [
+            [0, given[key] * (1 - size / steps)],
+            [max(1, steps - size), 0.0],
+        ]
     if "rewards" in given.get("scaled", ()):
         config |= {"reward_scale": True, "reward_clip": CLIP}
     return config
@@ -126,15 +148,27 @@ def _rllib(task: Task, steps: int, net: str, seed: int) -> Trained:
 
     given, make = task.given, task.maker("rllib", net)
     register_env("compared", lambda _: scaled(make()))
-    config: Any = PPOConfig().debugging(seed=seed, log_level="ERROR").reporting(min_time_s_per_iteration=0)  # type: ignore[no-untyped-call]
+    config: Any = (
+        PPOConfig().debugging(seed=seed, log_level="ERROR").reporting(min_time_s_per_iteration=0)
+    )  # type: ignore[no-untyped-call]
     config.env_runners(num_env_runners=0, num_envs_per_env_runner=given["envs"])
-    names = {"clip": "clip_param", "entropy": "entropy_coeff", "value": "vf_loss_coeff", "grad": "grad_clip"}
+    names = {
+        "clip": "clip_param",
+        "entropy": "entropy_coeff",
+        "value": "vf_loss_coeff",
+        "grad": "grad_clip",
+    }
     config.training(
-        lr=given["lr"], gamma=given["gamma"], lambda_=given["gae"], num_epochs=given["epochs"],
-        train_batch_size_per_learner=given["envs"] * given["length"], minibatch_size=given["minibatch"],
-        vf_clip_param=1e9,  # RLlib's default stops the value from learning returns above some tens, with any net
+        lr=given["lr"],
+        gamma=given["gamma"],
+        lambda_=given["gae"],
+        num_epochs=given["epochs"],
+        train_batch_size_per_learner=given["envs"] * given["length"],
+        minibatch_size=given["minibatch"],
+        # RLlib's default stops the value from learning returns above some tens, with any net.
+        vf_clip_param=1e9,
         **{name: given[key] for key, name in names.items() if key in given},
-    )  # fmt: skip
+    )
     space = make().observation_space
     if net == "catalog":
         model = model_config(task, net, space, width=256)
@@ -145,13 +179,19 @@ def _rllib(task: Task, steps: int, net: str, seed: int) -> Trained:
             config.rl_module(model_config=own)
         algo = config.environment("compared").build_algo()
     module, actions = algo.get_module(), make().action_space
-    trained = Trained(lambda *_: (None, None))  # weights are not counted: the module that acts has no value
+    # Weights are not counted: the module that acts has no value.
+    trained = Trained(lambda *_: (None, None))
     done = 0
     with timed(trained):
         while done < steps:
             result = algo.train()
             done = int(result["num_env_steps_sampled_lifetime"])
-            note(trained.curve, done, steps, float(result["env_runners"].get("episode_return_mean", np.nan)))
+            note(
+                trained.curve,
+                done,
+                steps,
+                float(result["env_runners"].get("episode_return_mean", np.nan)),
+            )
     policy = rlcatalog_rllib.to_policy(algo) if net == "catalog" else None
     algo.stop()
 
@@ -161,7 +201,9 @@ def _rllib(task: Task, steps: int, net: str, seed: int) -> Trained:
         from ray.rllib.utils.spaces.space_utils import unsquash_action
 
         with torch.inference_mode():
-            out = module.forward_exploration({"obs": torch.as_tensor(np.asarray(obs, np.float32))[None]}, t=0)
+            out = module.forward_exploration(
+                {"obs": torch.as_tensor(np.asarray(obs, np.float32))[None]}, t=0
+            )
             dist = module.get_exploration_action_dist_cls().from_logits(out["action_dist_inputs"])
             drawn = (dist if explore else dist.to_deterministic()).sample()[0].numpy()
         return int(drawn) if drawn.ndim == 0 else unsquash_action(drawn, actions), None  # type: ignore[no-untyped-call]

@@ -22,7 +22,9 @@ class Catch(gym.Env[Any, Any]):
     observation_space = spaces.Box(0, 255, (64, 64, 1), np.uint8)
     action_space = spaces.Discrete(3)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
         self.row, self.column, self.paddle = 0, int(self.np_random.integers(5)), 2
         return self.image(), {}
@@ -77,7 +79,9 @@ def minigrid_dict() -> Any:
     env = gym.make("MiniGrid-Empty-Random-5x5-v0")
     inner: Any = env.observation_space
     parts = {name: inner[name] for name in ("image", "direction")}
-    return gym.wrappers.TransformObservation(env, lambda obs: {name: obs[name] for name in parts}, spaces.Dict(parts))
+    return gym.wrappers.TransformObservation(
+        env, lambda obs: {name: obs[name] for name in parts}, spaces.Dict(parts)
+    )
 
 
 def minigrid_numbers() -> Any:
@@ -116,7 +120,9 @@ def masked() -> Any:
         def _choose_next_state(self) -> None:
             self.state = int(self.np_random.integers(len(self.possible_actions)))
             others = self.possible_actions[self.possible_actions != self.state]
-            self.invalid_actions = self.np_random.choice(others, self.n_invalid_actions, replace=False).tolist()
+            self.invalid_actions = self.np_random.choice(
+                others, self.n_invalid_actions, replace=False
+            ).tolist()
 
     return Seeded(dim=80, n_invalid_actions=60)
 
@@ -138,7 +144,10 @@ class MaskInObservation(gym.Wrapper[Any, Any, Any, Any]):
         return self._with_mask(obs), *rest  # type: ignore[return-value]
 
     def _with_mask(self, obs: Any) -> dict[str, Any]:
-        return {"obs": obs, "action_mask": np.array(self.env.get_wrapper_attr("action_masks")(), np.int8)}
+        return {
+            "obs": obs,
+            "action_mask": np.array(self.env.get_wrapper_attr("action_masks")(), np.int8),
+        }
 
 
 def scaled(env: Any) -> Any:
@@ -147,4 +156,6 @@ def scaled(env: Any) -> Any:
     if shape is None or len(shape) != 3:
         return env
     box = spaces.Box(0, 1, shape, np.float32)
-    return gym.wrappers.TransformObservation(env, lambda image: np.asarray(image, np.float32) / 255, box)
+    return gym.wrappers.TransformObservation(
+        env, lambda image: np.asarray(image, np.float32) / 255, box
+    )

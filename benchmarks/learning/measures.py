@@ -34,10 +34,15 @@ def summary(returns: Array, low: float, high: float) -> dict[str, Estimate]:
         low: Return of acting at random.
         high: Best return; the difference is in percent of the range.
     """
-    columns = {"base": returns[:, :1], "catalog": returns[:, 1:],
-               "difference": 100 * (returns[:, 1:] - returns[:, :1]) / (high - low)}  # fmt: skip
-    return {name: Estimate(float(interquartile_mean(column)[0]), *map(float, interval(column)[:, 0]))
-            for name, column in columns.items()}  # fmt: skip
+    columns = {
+        "base": returns[:, :1],
+        "catalog": returns[:, 1:],
+        "difference": 100 * (returns[:, 1:] - returns[:, :1]) / (high - low),
+    }
+    return {
+        name: Estimate(float(interquartile_mean(column)[0]), *map(float, interval(column)[:, 0]))
+        for name, column in columns.items()
+    }
 
 
 def probability_of_improvement(pairs: Sequence[Array]) -> Estimate:
@@ -54,7 +59,9 @@ def probability_of_improvement(pairs: Sequence[Array]) -> Estimate:
     drawn = np.zeros((len(wins), REPEATS))
     for task, won in enumerate(wins):
         columns, rows = (rng.integers(len(won), size=(REPEATS, len(won))) for _ in range(2))
-        drawn[task] = [won[row][:, column].mean() for row, column in zip(rows, columns, strict=True)]
+        drawn[task] = [
+            won[row][:, column].mean() for row, column in zip(rows, columns, strict=True)
+        ]
     low, high = np.percentile(drawn.mean(0), ENDS)
     return Estimate(float(np.mean([won.mean() for won in wins])), float(low), float(high))
 

@@ -15,8 +15,14 @@ Array = np.ndarray[Any, Any]
 #: Engine and net.
 Side = tuple[str, str]
 #: Of Okabe and Ito; a side has the same colour everywhere.
-COLOURS = {("sb3", "own"): "#56b4e9", ("sb3", "catalog"): "#0072b2", ("ours", "catalog"): "#009e73",
-           ("ours", "attention"): "#cc79a7", ("rllib", "own"): "#e69f00", ("rllib", "catalog"): "#d55e00"}  # fmt: skip
+COLOURS = {
+    ("sb3", "own"): "#56b4e9",
+    ("sb3", "catalog"): "#0072b2",
+    ("ours", "catalog"): "#009e73",
+    ("ours", "attention"): "#cc79a7",
+    ("rllib", "own"): "#e69f00",
+    ("rllib", "catalog"): "#d55e00",
+}
 
 
 def draw_differences(path: Path, rows: Sequence[tuple[str, Side, Estimate]]) -> None:
@@ -34,7 +40,9 @@ def draw_differences(path: Path, rows: Sequence[tuple[str, Side, Estimate]]) -> 
 
 
 def draw_curves(
-    path: Path, panels: Sequence[tuple[str, Mapping[Side, tuple[Array, Array]]]], names: Mapping[Side, str]
+    path: Path,
+    panels: Sequence[tuple[str, Mapping[Side, tuple[Array, Array]]]],
+    names: Mapping[Side, str],
 ) -> None:
     """Draw panels of curves, two in a row.
 
@@ -45,13 +53,17 @@ def draw_curves(
     """
     plt = _pyplot()
     height = -(-len(panels) // 2)
-    fig, grid = plt.subplots(height, 2, figsize=(9, 2.2 * height + 0.4), layout="constrained", squeeze=False)
+    fig, grid = plt.subplots(
+        height, 2, figsize=(9, 2.2 * height + 0.4), layout="constrained", squeeze=False
+    )
     shown: dict[Side, Any] = {}
     for axes, (title, curves) in zip(grid.flat, panels, strict=False):
         for side, (steps, returns) in curves.items():
             shown[side] = axes.plot(steps, interquartile_mean(returns), color=COLOURS[side])[0]
             if len(returns) > 1:
-                axes.fill_between(steps, *interval(returns), color=COLOURS[side], alpha=0.2, linewidth=0)
+                axes.fill_between(
+                    steps, *interval(returns), color=COLOURS[side], alpha=0.2, linewidth=0
+                )
         axes.set_title(title, fontsize=9)
         axes.tick_params(labelsize=7)
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
@@ -61,8 +73,13 @@ def draw_curves(
     for axes in grid[-1]:
         axes.set_xlabel("environment steps", fontsize=8)
     sides = [side for side in COLOURS if side in shown]
-    fig.legend([shown[side] for side in sides], [names[side] for side in sides], loc="outside lower center", ncols=3,
-               fontsize=7)  # fmt: skip
+    fig.legend(
+        [shown[side] for side in sides],
+        [names[side] for side in sides],
+        loc="outside lower center",
+        ncols=3,
+        fontsize=7,
+    )
     _save(fig, path)
 
 

@@ -38,8 +38,10 @@ class Records:
             return []
         whole, torn = _whole(self.path.read_bytes())
         if torn:
-            print(f"{self.path.name}: left out a torn last line of {len(torn)} bytes; its run is missing.",
-                  file=sys.stderr)  # fmt: skip
+            print(
+                f"{self.path.name}: left out a torn last line of {len(torn)} bytes; its run is missing.",
+                file=sys.stderr,
+            )
         records = []
         for number, line in enumerate(whole.splitlines(), 1):
             try:

@@ -10,7 +10,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.learning.engines import BASES
-from benchmarks.learning.measures import FEWEST, MARK, Estimate, probability_of_improvement, summary, verdict
+from benchmarks.learning.measures import (
+    FEWEST,
+    MARK,
+    Estimate,
+    probability_of_improvement,
+    summary,
+    verdict,
+)
 from benchmarks.learning.page_text import DIFFERS, TEXT
 from benchmarks.learning.pictures import Array, Side, draw_curves, draw_differences
 from benchmarks.learning.published_tasks import PUBLISHED
@@ -85,7 +92,10 @@ def comparisons(tasks: Sequence[str]) -> Iterator[Comparison]:
 
 def paired(rows: Sequence[Row], engine: str, task: str, net: str = "catalog") -> Array:
     """Return the returns of the seeds that both sides were trained with, `[seeds, 2]`: what is compared with, ours."""
-    sides = [{row["seed"]: row["return"] for row in _runs(rows, side, task)} for side in (BASES[engine], (engine, net))]
+    sides = [
+        {row["seed"]: row["return"] for row in _runs(rows, side, task)}
+        for side in (BASES[engine], (engine, net))
+    ]
     seeds = sorted(set(sides[0]) & set(sides[1]))
     return np.array([[side[seed] for side in sides] for seed in seeds]).reshape(-1, 2)
 
@@ -95,19 +105,29 @@ def curves(rows: Sequence[Row], side: Side, task: str) -> tuple[Array, Array] | 
     found = [np.array(row["curve"]).T for row in _runs(rows, side, task) if row["curve"]]
     if not found:
         return None
-    grid = np.linspace(max(steps[0] for steps, _ in found), min(steps[-1] for steps, _ in found), 60)
+    grid = np.linspace(
+        max(steps[0] for steps, _ in found), min(steps[-1] for steps, _ in found), 60
+    )
     return grid, np.stack([np.interp(grid, steps, means) for steps, means in found])
 
 
 def write(rows: Sequence[Row]) -> None:
     """Write the page and its pictures from the records there are."""
-    measured = {one: summary(returns, one.about.low, one.about.high)["difference"] for one in comparisons([*TASKS])
-                if len(returns := paired(rows, *one)) >= FEWEST}  # fmt: skip
+    measured = {
+        one: summary(returns, one.about.low, one.about.high)["difference"]
+        for one in comparisons([*TASKS])
+        if len(returns := paired(rows, *one)) >= FEWEST
+    }
     pictures = {}
     for tasks, name in ((PUBLISHED, "published"), (EASY, "easy")):
-        ends = [(f"{one.task}, {one.name}", (one.engine, one.net), difference)
-                for one, difference in measured.items() if one.task in tasks]  # fmt: skip
-        pictures[f"{name}_differences"] = _picture(f"learning_{name}", "Differences in percent of the range", ends)
+        ends = [
+            (f"{one.task}, {one.name}", (one.engine, one.net), difference)
+            for one, difference in measured.items()
+            if one.task in tasks
+        ]
+        pictures[f"{name}_differences"] = _picture(
+            f"learning_{name}", "Differences in percent of the range", ends
+        )
         if ends:
             draw_differences(PICTURES / f"learning_{name}.png", ends)
         panels = [*_panels(rows, tasks)]
@@ -116,21 +136,29 @@ def write(rows: Sequence[Row]) -> None:
             draw_curves(PICTURES / f"curves_{name}.png", panels, SIDES)
     PAGE.write_text(
         TEXT.format(
-            mark=f"{MARK:.0f}", fewest=FEWEST,
+            mark=f"{MARK:.0f}",
+            fewest=FEWEST,
             published="\n".join(_published_line(rows, one) for one in comparisons([*PUBLISHED])),
             conclusions="\n".join(_conclusions(rows, measured)) or "None yet.",
             figures="\n".join(_figures(rows)),
             settings="\n".join(_settings(rows)),
             differs="\n".join(f"- {text}" for text in DIFFERS),
-            easy="\n".join(_easy_line(rows, one) for one in sorted(
-                comparisons([*EASY]), key=lambda one: [*NAMES].index(one.engine))),
-            zoo="\n".join(_zoo()), zoo_episodes=EPISODES, versions=_versions(rows), **pictures,
+            easy="\n".join(
+                _easy_line(rows, one)
+                for one in sorted(comparisons([*EASY]), key=lambda one: [*NAMES].index(one.engine))
+            ),
+            zoo="\n".join(_zoo()),
+            zoo_episodes=EPISODES,
+            versions=_versions(rows),
+            **pictures,
         ),
         encoding="utf-8",
-    )  # fmt: skip
+    )
 
 
-def _panels(rows: Sequence[Row], tasks: Iterable[str]) -> Iterator[tuple[str, dict[Side, tuple[Array, Array]]]]:
+def _panels(
+    rows: Sequence[Row], tasks: Iterable[str]
+) -> Iterator[tuple[str, dict[Side, tuple[Array, Array]]]]:
     """Yield the panels of curves; RLlib, which trains for other steps, has panels of its own."""
     for task in tasks:
         drawn = {side: found for side in SIDES if (found := curves(rows, side, task))}
@@ -153,10 +181,14 @@ def _published_line(rows: Sequence[Row], one: Comparison) -> str:
         done = "not yet run" if not len(returns) else f"{len(returns)} of {one.seeds} seeds"
         return f"{begins}| {done} | | | | | |"
     cells = summary(returns, one.about.low, one.about.high)
-    costs = " / ".join(_cost(rows, side, one.task) for side in (BASES[one.engine], (one.engine, one.net)))
+    costs = " / ".join(
+        _cost(rows, side, one.task) for side in (BASES[one.engine], (one.engine, one.net))
+    )
     better = probability_of_improvement([returns])
-    return (f"{begins}| {len(returns)} | {_interval(cells['base'])} | {_interval(cells['catalog'])} |"
-            f" {_percent(cells['difference'], len(returns))} | {_share(better)} | {costs} |")  # fmt: skip
+    return (
+        f"{begins}| {len(returns)} | {_interval(cells['base'])} | {_interval(cells['catalog'])} |"
+        f" {_percent(cells['difference'], len(returns))} | {_share(better)} | {costs} |"
+    )
 
 
 def _easy_line(rows: Sequence[Row], one: Comparison) -> str:
@@ -169,8 +201,10 @@ def _easy_line(rows: Sequence[Row], one: Comparison) -> str:
         return f"{begins}| {_figure(base)} | {_figure(ours)} | no claim | |"
     cells = summary(returns, one.about.low, one.about.high)
     better = _share(probability_of_improvement([returns]))
-    return (f"{begins}| {_interval(cells['base'])} | {_interval(cells['catalog'])} |"
-            f" {_percent(cells['difference'], len(returns))} | {better} |")  # fmt: skip
+    return (
+        f"{begins}| {_interval(cells['base'])} | {_interval(cells['catalog'])} |"
+        f" {_percent(cells['difference'], len(returns))} | {better} |"
+    )
 
 
 def _conclusions(rows: Sequence[Row], measured: dict[Comparison, Estimate]) -> Iterator[str]:
@@ -182,7 +216,11 @@ def _conclusions(rows: Sequence[Row], measured: dict[Comparison, Estimate]) -> I
                 reason = "The reason is not known yet."
             yield f"- {one.task}, {one.name}: {text}. {reason}".rstrip()
     for engine in NAMES:
-        tasks = [one for one in measured if one.engine == engine and one.net == "catalog" and one.task in PUBLISHED]
+        tasks = [
+            one
+            for one in measured
+            if one.engine == engine and one.net == "catalog" and one.task in PUBLISHED
+        ]
         if len(tasks) > 1:
             better = probability_of_improvement([paired(rows, *one) for one in tasks])
             yield f"- {NAMES[engine]}: probability of improvement over {len(tasks)} tasks {_share(better)}."
@@ -198,16 +236,26 @@ def _figures(rows: Sequence[Row]) -> Iterator[str]:
                 here.append(f"{label}: {_figure(float(interquartile_mean(greedy)))}")
         for figure in task.published:
             reached = "; ".join(here) or "not yet run"
-            yield (f"| {name} | {task.steps_of('sb3'):,} | {reached} | {_figure(figure.value)} |"
-                   f" [{figure.what}]({figure.source}) |")  # fmt: skip
+            yield (
+                f"| {name} | {task.steps_of('sb3'):,} | {reached} | {_figure(figure.value)} |"
+                f" [{figure.what}]({figure.source}) |"
+            )
 
 
 def _settings(rows: Sequence[Row]) -> Iterator[str]:
     """Yield the settings of each task, their source, and the number of weights of each net."""
     for name, task in PUBLISHED.items():
         given = {key: value for key, value in task.given.items() if value not in ([], None)}
-        counts = {side: row["parameters"] for side in SIDES for row in _runs(rows, side, name) if row["parameters"]}
-        weights = "; ".join(f"{SIDES[side]}: {count:,}" for side, count in counts.items()) or "not yet run"
+        counts = {
+            side: row["parameters"]
+            for side in SIDES
+            for row in _runs(rows, side, name)
+            if row["parameters"]
+        }
+        weights = (
+            "; ".join(f"{SIDES[side]}: {count:,}" for side, count in counts.items())
+            or "not yet run"
+        )
         yield f"**{name}** ({task.algorithm}). Source: {task.source}.\n\n- settings: `{given}`\n- weights: {weights}\n"
 
 
@@ -217,7 +265,8 @@ def _zoo() -> Iterator[str]:
         record = json.loads(path.read_text())
         run = record["run"]
         reached = " | ".join(
-            f"{mean:,.4g} ± {margin:.2g}" for mean, margin in (record["return"], record["sampled_return"])
+            f"{mean:,.4g} ± {margin:.2g}"
+            for mean, margin in (record["return"], record["sampled_return"])
         )
         size = path.with_suffix(".onnx").stat().st_size / 1000
         yield f"| `zoo:{record['env']}` | {reached} | {run['settings']['steps']:,} | {run['seed']} | {size:.0f} |"

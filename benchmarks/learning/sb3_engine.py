@@ -26,11 +26,20 @@ def train(task: Task, steps: int, net: str, seed: int) -> Trained:
     envs: Any = make_vec_env(task.maker("sb3", net), given.get("envs", 1), seed=seed)
     scaled = given.get("scaled")
     if scaled:
-        envs = VecNormalize(envs, norm_obs="observations" in scaled, norm_reward="rewards" in scaled,
-                            gamma=given["gamma"], clip_obs=CLIP, clip_reward=CLIP)  # fmt: skip
+        envs = VecNormalize(
+            envs,
+            norm_obs="observations" in scaled,
+            norm_reward="rewards" in scaled,
+            gamma=given["gamma"],
+            clip_obs=CLIP,
+            clip_reward=CLIP,
+        )
     make = _off_policy if task.algorithm in OFF_POLICY else _on_policy
     algo = make(task, envs, net, seed)
-    trained = Trained(_acting(task, algo, envs if scaled else None), parameters=_count(task.algorithm, algo.policy))
+    trained = Trained(
+        _acting(task, algo, envs if scaled else None),
+        parameters=_count(task.algorithm, algo.policy),
+    )
     with timed(trained):
         algo.learn(steps, callback=_noting(trained, steps))
     return trained
@@ -58,7 +67,12 @@ def _on_policy(task: Task, envs: Any, net: str, seed: int) -> Any:
     named |= {_NAMES[key]: _falling(given[key]) for key in given.get("decay", ())}
     kwargs = {"model_config": model_config(task, net, space)} if net == "catalog" else _own(given)
     algo = getattr(module, task.algorithm)(
-        ours if net == "catalog" else own, envs, seed=seed, device="cpu", policy_kwargs=kwargs, **named
+        ours if net == "catalog" else own,
+        envs,
+        seed=seed,
+        device="cpu",
+        policy_kwargs=kwargs,
+        **named,
     )
     if net == "catalog" and "log_std" in given:
         set_log_std(algo.policy.model, given["log_std"])
@@ -107,14 +121,23 @@ def _off_policy(task: Task, envs: Any, net: str, seed: int) -> Any:
 
     from rlcatalog_sb3 import CatalogExtractor
 
-    given = {key: value for key, value in task.given.items() if key not in ("own", "extractor", "layers", "noise")}
+    given = {
+        key: value
+        for key, value in task.given.items()
+        if key not in ("own", "extractor", "layers", "noise")
+    }
     if "noise" in task.given:
         width = envs.action_space.shape
-        given["action_noise"] = NormalActionNoise(np.zeros(width), np.full(width, task.given["noise"]))
+        given["action_noise"] = NormalActionNoise(
+            np.zeros(width), np.full(width, task.given["noise"])
+        )
     kwargs = _own(task.given)
     if net == "catalog":
-        kwargs = {"features_extractor_class": CatalogExtractor, "net_arch": task.given["layers"],
-                  "features_extractor_kwargs": {"model_config": task.given["extractor"]}}  # fmt: skip
+        kwargs = {
+            "features_extractor_class": CatalogExtractor,
+            "net_arch": task.given["layers"],
+            "features_extractor_kwargs": {"model_config": task.given["extractor"]},
+        }
     algorithm = getattr(stable_baselines3, task.algorithm)
     return algorithm("MlpPolicy", envs, seed=seed, device="cpu", policy_kwargs=kwargs, **given)
 
@@ -139,7 +162,9 @@ def _acting(task: Task, algo: Any, normalized: Any) -> Any:
 
 def _count(algorithm: str, policy: Any) -> int:
     """Return the number of trained weights, without target networks."""
-    parts = {"DQN": ("q_net",), "SAC": ("actor", "critic"), "TD3": ("actor", "critic")}.get(algorithm)
+    parts = {"DQN": ("q_net",), "SAC": ("actor", "critic"), "TD3": ("actor", "critic")}.get(
+        algorithm
+    )
     modules = [policy] if parts is None else [getattr(policy, name) for name in parts]
     return sum(weight.numel() for module in modules for weight in module.parameters())
 

@@ -7,9 +7,21 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 #: What is set where a task says nothing else; everything else is the engine's default.
-SETTINGS = {"lr": 3e-4, "gamma": 0.98, "gae": 0.95, "length": 64, "minibatch": 128, "epochs": 8, "envs": 8}
+SETTINGS = {
+    "lr": 3e-4,
+    "gamma": 0.98,
+    "gae": 0.95,
+    "length": 64,
+    "minibatch": 128,
+    "epochs": 8,
+    "envs": 8,
+}
 #: Engine → the nets it is trained with.
-NETS: Mapping[str, tuple[str, ...]] = {"sb3": ("own", "catalog"), "rllib": ("own", "catalog"), "ours": ("catalog",)}
+NETS: Mapping[str, tuple[str, ...]] = {
+    "sb3": ("own", "catalog"),
+    "rllib": ("own", "catalog"),
+    "ours": ("catalog",),
+}
 #: Algorithms that keep a replay buffer; their settings are Stable-Baselines3's keyword arguments.
 OFF_POLICY = ("SAC", "TD3", "DQN")
 #: Settings that describe one net → that net.

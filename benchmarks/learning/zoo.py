@@ -31,15 +31,25 @@ def write(rows: Sequence[Row], runs: Path, zoo: Path = ZOO) -> Iterator[str]:
     for task, about in PUBLISHED.items():
         if not isinstance(about.make, Registered):
             continue  # an environment of ours has no id to name it by
-        wanted = [row for row in rows if (row["engine"], row["task"], row["net"]) == ("ours", task, "catalog")]
-        folders = {row["seed"]: runs / task.replace("/", "-") / f"ours-catalog-{row['seed']}" for row in wanted}
+        wanted = [
+            row
+            for row in rows
+            if (row["engine"], row["task"], row["net"]) == ("ours", task, "catalog")
+        ]
+        folders = {
+            row["seed"]: runs / task.replace("/", "-") / f"ours-catalog-{row['seed']}"
+            for row in wanted
+        }
         kept = [row for row in wanted if folders[row["seed"]].is_dir()]
         if not kept:
             continue
         row = max(kept, key=lambda row: row["greedy_return"])
         file = zoo / f"{about.make.name.replace('/', '-')}.onnx"
         record = file.with_suffix(".json")
-        if record.exists() and json.loads(record.read_text())["run"]["greedy_return"] >= row["greedy_return"]:
+        if (
+            record.exists()
+            and json.loads(record.read_text())["run"]["greedy_return"] >= row["greedy_return"]
+        ):
             continue
         zoo.mkdir(exist_ok=True)
         rlcatalog.load(folders[row["seed"]]).export(file)
@@ -54,4 +64,10 @@ def _played(file: Path, make: Registered) -> Row:
     for name, explore in (("return", False), ("sampled_return", True)):
         returns = play(rlcatalog.Actor(file, seed=SEED), make, EPISODES, seed=SEED, explore=explore)  # type: ignore[arg-type]
         figures[name] = (round(fmean(returns), 4), round(1.96 * stdev(returns) / EPISODES**0.5, 4))
-    return {"env": make.name, "modules": make.modules, "episodes": EPISODES, "seed": SEED, **figures}
+    return {
+        "env": make.name,
+        "modules": make.modules,
+        "episodes": EPISODES,
+        "seed": SEED,
+        **figures,
+    }

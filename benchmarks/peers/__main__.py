@@ -39,10 +39,14 @@ class Worker:
         command = [sys.executable, "-m", "benchmarks.peers.worker", library]
         self.library, self._log = library, tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115
         self._process = subprocess.Popen(
-            [*command, str(beside)] if library == "tianshou" else command, cwd=report.ROOT, text=True,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log,
+            [*command, str(beside)] if library == "tianshou" else command,
+            cwd=report.ROOT,
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
             env={**os.environ, "OMP_NUM_THREADS": "1", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"},
-        )  # fmt: skip
+        )
         first = self._read()
         self.missing: str | None = first.get("missing")
         self.versions: dict[str, str] = first.get("versions", {})
@@ -67,7 +71,9 @@ class Worker:
     def _read(self) -> dict[str, Any]:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
-        answer: dict[str, Any] = json.loads(line) if line else {"error": f"ended with {self._process.wait()}"}
+        answer: dict[str, Any] = (
+            json.loads(line) if line else {"error": f"ended with {self._process.wait()}"}
+        )
         if "error" in answer:
             self._log.seek(0)
             raise RuntimeError(f"{self.library}: {answer['error']}\n{self._log.read()[-2000:]}")
@@ -87,7 +93,11 @@ def workers(libraries: Sequence[str], beside: Path) -> Iterator[list[Worker]]:
         for library in libraries:
             started.append(Worker(library, beside))
             if started[-1].missing:
-                print(f"{work.LIBRARIES[library]} is left out: {started[-1].missing}", file=sys.stderr, flush=True)
+                print(
+                    f"{work.LIBRARIES[library]} is left out: {started[-1].missing}",
+                    file=sys.stderr,
+                    flush=True,
+                )
         yield [worker for worker in started if not worker.missing]
     finally:
         for worker in started:
@@ -96,9 +106,18 @@ def workers(libraries: Sequence[str], beside: Path) -> Iterator[list[Worker]]:
 
 def measure(chosen: argparse.Namespace) -> dict[str, Any]:
     """Measure each row in rounds, all libraries in turn within a round, and print the rows as they come."""
-    libraries = ["ours", *(library for library in work.LIBRARIES if library in chosen.library and library != "ours")]
-    versions = {"python": platform.python_version()} | {name: version(name) for name in ("torch", "numpy", "gymnasium")}
-    stored: dict[str, Any] = {"date": datetime.date.today().isoformat(), "rounds": chosen.rounds, "rows": {}}
+    libraries = [
+        "ours",
+        *(library for library in work.LIBRARIES if library in chosen.library and library != "ours"),
+    ]
+    versions = {"python": platform.python_version()} | {
+        name: version(name) for name in ("torch", "numpy", "gymnasium")
+    }
+    stored: dict[str, Any] = {
+        "date": datetime.date.today().isoformat(),
+        "rounds": chosen.rounds,
+        "rows": {},
+    }
     with workers(libraries, chosen.beside) as running:
         stored["libraries"] = [worker.library for worker in running]
         for name in chosen.work:
@@ -132,19 +151,37 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
         description="Measure rlcatalog and other libraries on the same work, each in its own process, in alternating"
         " rounds. Prints rlcatalog's figures and the other libraries' times relative to them.",
     )
-    parser.add_argument("--rounds", type=int, default=7, metavar="N", help="measurements of each cell [default: 7]")
-    parser.add_argument("--library", action="append", choices=list(work.LIBRARIES), help="only this one; repeatable")
-    parser.add_argument("--work", action="append", choices=list(work.WORK), help="only this row; repeatable")
-    parser.add_argument("--save", action="store_true", help="store the figures; write docs/speed.md and README.md")
-    parser.add_argument("--report", action="store_true", help="measure nothing; write the pages from stored figures")
-    parser.add_argument("--beside", type=Path, default=BESIDE, metavar="FOLDER",
-                        help="where requirements/peers.txt is installed [default: .venv/peers]")  # fmt: skip
+    parser.add_argument(
+        "--rounds", type=int, default=7, metavar="N", help="measurements of each cell [default: 7]"
+    )
+    parser.add_argument(
+        "--library", action="append", choices=list(work.LIBRARIES), help="only this one; repeatable"
+    )
+    parser.add_argument(
+        "--work", action="append", choices=list(work.WORK), help="only this row; repeatable"
+    )
+    parser.add_argument(
+        "--save", action="store_true", help="store the figures; write docs/speed.md and README.md"
+    )
+    parser.add_argument(
+        "--report", action="store_true", help="measure nothing; write the pages from stored figures"
+    )
+    parser.add_argument(
+        "--beside",
+        type=Path,
+        default=BESIDE,
+        metavar="FOLDER",
+        help="where requirements/peers.txt is installed [default: .venv/peers]",
+    )
     chosen = parser.parse_args(given)
     if chosen.save and (chosen.library or chosen.work or chosen.report):
         parser.error("--save stores the whole table: it goes with no --library, --work or --report")
     if chosen.rounds < 1:
         parser.error("--rounds must be at least 1")
-    chosen.library, chosen.work = chosen.library or list(work.LIBRARIES), chosen.work or list(work.WORK)
+    chosen.library, chosen.work = (
+        chosen.library or list(work.LIBRARIES),
+        chosen.work or list(work.WORK),
+    )
     return chosen
 
 
@@ -157,7 +194,9 @@ def main(given: Sequence[str] | None = None) -> int:
     stored = measure(chosen)
     print(f"\n{report.faster(stored, chosen.work)}")
     if chosen.save:
-        report.STORED.write_text(json.dumps(stored, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        report.STORED.write_text(
+            json.dumps(stored, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
+        )
         report.write(stored)
         print(f"\nstored in {report.STORED.name}, docs/speed.md and README.md")
     return 0

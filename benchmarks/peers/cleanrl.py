@@ -81,7 +81,9 @@ def train(columns: Mapping[str, work.Array]) -> Callable[[], Any]:
     """The minibatches of the file, which has no function for them."""
     module, agent = script(), agent_of()
     optimizer = torch.optim.Adam(agent.parameters(), lr=work.LR, eps=1e-5)
-    rows = [torch.as_tensor(columns[name]) for name in ("obs", "action", "logp", "advantage", "target")]
+    rows = [
+        torch.as_tensor(columns[name]) for name in ("obs", "action", "logp", "advantage", "target")
+    ]
 
     def run() -> None:
         for _ in range(work.EPOCHS):
@@ -119,7 +121,10 @@ def ppo(num_envs: int) -> Callable[[int], float]:
 
     def run(rollouts: int) -> float:
         clock = Clock()  # from the end of the first rollout on, to leave out what sets up
-        with redirect_stdout(clock), patch.object(sys, "argv", ["cleanrl_ppo", "--iterations", str(rollouts + 1)]):
+        with (
+            redirect_stdout(clock),
+            patch.object(sys, "argv", ["cleanrl_ppo", "--iterations", str(rollouts + 1)]),
+        ):
             module.main()
         return (clock.times[-1] - clock.times[0]) / (rollouts * work.ROWS)
 

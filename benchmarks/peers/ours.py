@@ -63,11 +63,21 @@ def preprocess(observed: dict[str, work.Array]) -> Callable[[], work.Array]:
 
 def config(num_envs: int) -> dict[str, Any]:
     return {
-        "framework": "torch", "model": MODEL, "num_envs": num_envs, "rollout_length": work.ROWS // num_envs,
-        "num_epochs": work.EPOCHS, "minibatch_size": work.MINIBATCH, "lr": work.LR, "anneal_lr": False,
-        "gamma": work.GAMMA, "lambda_": work.LAMBDA, "clip_param": work.CLIP, "vf_loss_coeff": 2 * work.VALUE_WEIGHT,
-        "grad_clip": work.GRAD_CLIP, "total_steps": 100_000,
-    }  # fmt: skip
+        "framework": "torch",
+        "model": MODEL,
+        "num_envs": num_envs,
+        "rollout_length": work.ROWS // num_envs,
+        "num_epochs": work.EPOCHS,
+        "minibatch_size": work.MINIBATCH,
+        "lr": work.LR,
+        "anneal_lr": False,
+        "gamma": work.GAMMA,
+        "lambda_": work.LAMBDA,
+        "clip_param": work.CLIP,
+        "vf_loss_coeff": 2 * work.VALUE_WEIGHT,
+        "grad_clip": work.GRAD_CLIP,
+        "total_steps": 100_000,
+    }
 
 
 def train(columns: Mapping[str, work.Array]) -> Callable[[], Any]:
@@ -76,7 +86,9 @@ def train(columns: Mapping[str, work.Array]) -> Callable[[], Any]:
 
     policy = policy_of(gym.make(work.ENV).observation_space)
     settings = PPOConfig(**config(8))
-    learner = Learner(policy, settings, np.random.default_rng(0), optimizer_of("torch")(policy, settings))
+    learner = Learner(
+        policy, settings, np.random.default_rng(0), optimizer_of("torch")(policy, settings)
+    )
     batch = {name: columns[name] for name in ("obs", "logp", "advantage", "target")}
     batch |= {"raw_action": columns["action"][:, None], "reward": columns["advantage"]}
     return lambda: learner.update(batch, work.LR)

@@ -41,14 +41,18 @@ def entry(rounds: Rounds) -> dict[str, Any]:
 
 
 def _spread(values: Sequence[float]) -> list[float]:
-    return [float(f"{value:.4g}") for value in (min(values), statistics.median(values), max(values))]
+    return [
+        float(f"{value:.4g}") for value in (min(values), statistics.median(values), max(values))
+    ]
 
 
 def table(stored: Mapping[str, Any], names: Iterable[str] = work.WORK) -> str:
     """Return the rows as Markdown: our figure, and the median ratio of each other library."""
     libraries = [library for library in work.LIBRARIES if library in stored["libraries"]]
-    lines = ["| | " + " | ".join(work.LIBRARIES[library] for library in libraries) + " |",
-             "|---|" + "---:|" * len(libraries)]  # fmt: skip
+    lines = [
+        "| | " + " | ".join(work.LIBRARIES[library] for library in libraries) + " |",
+        "|---|" + "---:|" * len(libraries),
+    ]
     for name in names:
         if row := stored["rows"].get(name):
             cells = (_cell(name, library, row.get(library)) for library in libraries)
@@ -72,15 +76,26 @@ def _figure(name: str, value: float) -> str:
 
 def times(ratio: float) -> str:
     """Return a ratio for the reader; a library that is faster has one below 1."""
-    return f"{ratio:.2f} ×" if ratio < EQUAL else f"{ratio:.1f} ×" if ratio < 9.95 else f"{ratio:.0f} ×"
+    return (
+        f"{ratio:.2f} ×"
+        if ratio < EQUAL
+        else f"{ratio:.1f} ×"
+        if ratio < 9.95
+        else f"{ratio:.0f} ×"
+    )
 
 
 def faster(stored: Mapping[str, Any], names: Iterable[str] = work.WORK) -> str:
     """Return a sentence that names where other libraries are ahead."""
     names, ahead = list(names), []
     for library in work.LIBRARIES:
-        ratios = {name: stored["rows"].get(name, {}).get(library, {}).get("ratio", (0, 9, 0))[1] for name in names}
-        if rows := [f"{work.WORK[name]}, {times(ratio)}" for name, ratio in ratios.items() if ratio < EQUAL]:
+        ratios = {
+            name: stored["rows"].get(name, {}).get(library, {}).get("ratio", (0, 9, 0))[1]
+            for name in names
+        }
+        if rows := [
+            f"{work.WORK[name]}, {times(ratio)}" for name, ratio in ratios.items() if ratio < EQUAL
+        ]:
             ahead.append(f"{work.LIBRARIES[library]} ({'; '.join(rows)})")
     if not ahead:
         return "No library is ahead of rlcatalog in these rows."
@@ -100,4 +115,6 @@ def texts(stored: Mapping[str, Any]) -> dict[Path, str]:
 def write(stored: Mapping[str, Any]) -> None:
     """Write the table into the pages."""
     for path, text in texts(stored).items():
-        path.write_text(page.replaced(path.read_text(encoding="utf-8"), BEGIN, text), encoding="utf-8")
+        path.write_text(
+            page.replaced(path.read_text(encoding="utf-8"), BEGIN, text), encoding="utf-8"
+        )

@@ -25,20 +25,43 @@ warnings.simplefilter("ignore")
 
 
 def config_of(num_envs: int) -> Any:
-    config = PPOConfig().environment(work.ENV).debugging(log_level="ERROR").reporting(min_time_s_per_iteration=0)
+    config = (
+        PPOConfig()
+        .environment(work.ENV)
+        .debugging(log_level="ERROR")
+        .reporting(min_time_s_per_iteration=0)
+    )
     config.env_runners(num_env_runners=0, num_envs_per_env_runner=num_envs)
-    config.rl_module(model_config={"fcnet_hiddens": list(work.HIDDENS), "head_fcnet_hiddens": [],
-                                   "fcnet_activation": "tanh", "vf_share_layers": False})  # fmt: skip
+    config.rl_module(
+        model_config={
+            "fcnet_hiddens": list(work.HIDDENS),
+            "head_fcnet_hiddens": [],
+            "fcnet_activation": "tanh",
+            "vf_share_layers": False,
+        }
+    )
     return config.training(
-        train_batch_size_per_learner=work.ROWS, minibatch_size=work.MINIBATCH, num_epochs=work.EPOCHS, lr=work.LR,
-        gamma=work.GAMMA, lambda_=work.LAMBDA, clip_param=work.CLIP, vf_loss_coeff=work.VALUE_WEIGHT,
-        vf_clip_param=float("inf"), grad_clip=work.GRAD_CLIP, use_kl_loss=False,
-    )  # fmt: skip
+        train_batch_size_per_learner=work.ROWS,
+        minibatch_size=work.MINIBATCH,
+        num_epochs=work.EPOCHS,
+        lr=work.LR,
+        gamma=work.GAMMA,
+        lambda_=work.LAMBDA,
+        clip_param=work.CLIP,
+        vf_loss_coeff=work.VALUE_WEIGHT,
+        vf_clip_param=float("inf"),
+        grad_clip=work.GRAD_CLIP,
+        use_kl_loss=False,
+    )
 
 
 def module_of() -> Any:
     env = gym.make(work.ENV)
-    return config_of(1).get_rl_module_spec(spaces={"default_policy": (env.observation_space, env.action_space)}).build()
+    return (
+        config_of(1)
+        .get_rl_module_spec(spaces={"default_policy": (env.observation_space, env.action_space)})
+        .build()
+    )
 
 
 def act(obs: work.Array) -> Callable[[], Any]:
@@ -78,9 +101,15 @@ def gaussian(mean: Tensor, log_std: Tensor) -> Callable[[], Any]:
 def preprocess(observed: dict[str, work.Array]) -> Callable[[], list[Any]]:
     """The connector, which reads the last observation of each environment's episode."""
     connector = FlattenObservations(work.OBSERVED, gym.spaces.Discrete(2))
-    rows = [{name: column[i] for name, column in observed.items()} for i in range(work.OBSERVATIONS)]
-    episodes = [SingleAgentEpisode(observations=[row], observation_space=work.OBSERVED, len_lookback_buffer=0)
-                for row in rows]  # fmt: skip
+    rows = [
+        {name: column[i] for name, column in observed.items()} for i in range(work.OBSERVATIONS)
+    ]
+    episodes = [
+        SingleAgentEpisode(
+            observations=[row], observation_space=work.OBSERVED, len_lookback_buffer=0
+        )
+        for row in rows
+    ]
 
     def run() -> list[Any]:
         for episode, row in zip(episodes, rows, strict=True):
@@ -93,21 +122,34 @@ def preprocess(observed: dict[str, work.Array]) -> Callable[[], list[Any]]:
 
 def train(columns: Mapping[str, work.Array]) -> Callable[[], Any]:
     env = gym.make(work.ENV)
-    learner = config_of(1).build_learner(spaces={"default_policy": (env.observation_space, env.action_space)})
+    learner = config_of(1).build_learner(
+        spaces={"default_policy": (env.observation_space, env.action_space)}
+    )
     learner.build()
-    names = {"obs": "obs", "actions": "action", "action_logp": "logp", "vf_preds": "value", "advantages": "advantage",
-             "value_targets": "target"}  # fmt: skip
+    names = {
+        "obs": "obs",
+        "actions": "action",
+        "action_logp": "logp",
+        "vf_preds": "value",
+        "advantages": "advantage",
+        "value_targets": "target",
+    }
     rows = {name: torch.from_numpy(columns[column]) for name, column in names.items()}
     rows["action_dist_inputs"] = torch.zeros(work.ROWS, 2)
     batch = MultiAgentBatch({"default_policy": SampleBatch(rows)}, work.ROWS)
     return lambda: learner.update(
-        batch=batch, minibatch_size=work.MINIBATCH, num_epochs=work.EPOCHS, shuffle_batch_per_epoch=True
+        batch=batch,
+        minibatch_size=work.MINIBATCH,
+        num_epochs=work.EPOCHS,
+        shuffle_batch_per_epoch=True,
     )
 
 
 def ppo(num_envs: int) -> Callable[[int], float]:
     if not ray.is_initialized():
-        ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+        ray.init(
+            num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR
+        )
     algo = config_of(num_envs).build_algo()
 
     def run(rollouts: int) -> int:

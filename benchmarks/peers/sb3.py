@@ -71,10 +71,20 @@ def preprocess(observed: dict[str, work.Array]) -> Callable[[], Tensor]:
 
 def algo_of(num_envs: int) -> PPO:
     return PPO(
-        "MlpPolicy", make_vec_env(work.ENV, num_envs), n_steps=work.ROWS // num_envs, n_epochs=work.EPOCHS,
-        batch_size=work.MINIBATCH, learning_rate=work.LR, gamma=work.GAMMA, gae_lambda=work.LAMBDA,
-        clip_range=work.CLIP, vf_coef=work.VALUE_WEIGHT, max_grad_norm=work.GRAD_CLIP, device="cpu", policy_kwargs=NETS,
-    )  # fmt: skip
+        "MlpPolicy",
+        make_vec_env(work.ENV, num_envs),
+        n_steps=work.ROWS // num_envs,
+        n_epochs=work.EPOCHS,
+        batch_size=work.MINIBATCH,
+        learning_rate=work.LR,
+        gamma=work.GAMMA,
+        gae_lambda=work.LAMBDA,
+        clip_range=work.CLIP,
+        vf_coef=work.VALUE_WEIGHT,
+        max_grad_norm=work.GRAD_CLIP,
+        device="cpu",
+        policy_kwargs=NETS,
+    )
 
 
 def train(columns: Mapping[str, work.Array]) -> Callable[[], Any]:
@@ -82,8 +92,14 @@ def train(columns: Mapping[str, work.Array]) -> Callable[[], Any]:
     algo.set_logger(configure(format_strings=[]))
     buffer = algo.rollout_buffer
     buffer.reset()
-    names = {"observations": "obs", "actions": "action", "log_probs": "logp", "values": "value",
-             "advantages": "advantage", "returns": "target"}  # fmt: skip
+    names = {
+        "observations": "obs",
+        "actions": "action",
+        "log_probs": "logp",
+        "values": "value",
+        "advantages": "advantage",
+        "returns": "target",
+    }
     for name, column in names.items():
         array = getattr(buffer, name)
         array[:] = columns[column].reshape(array.shape)

@@ -26,17 +26,28 @@ PACKAGES = ("tianshou",)
 
 def algo_of() -> PPO:
     env = gym.make(work.ENV)
-    net, value_net = (Net(state_shape=(4,), hidden_sizes=list(work.HIDDENS), activation=nn.Tanh) for _ in range(2))
+    net, value_net = (
+        Net(state_shape=(4,), hidden_sizes=list(work.HIDDENS), activation=nn.Tanh) for _ in range(2)
+    )
     policy = ProbabilisticActorPolicy(
         actor=DiscreteActor(preprocess_net=net, action_shape=2, softmax_output=False),
-        dist_fn=lambda logits: Categorical(logits=logits), action_space=env.action_space, action_scaling=False,
+        dist_fn=lambda logits: Categorical(logits=logits),
+        action_space=env.action_space,
+        action_scaling=False,
         action_bound_method=None,
-    )  # fmt: skip
+    )
     return PPO(
-        policy=policy, critic=DiscreteCritic(preprocess_net=value_net), optim=AdamOptimizerFactory(lr=work.LR),
-        gamma=work.GAMMA, gae_lambda=work.LAMBDA, eps_clip=work.CLIP, vf_coef=work.VALUE_WEIGHT, ent_coef=0.0,
-        max_grad_norm=work.GRAD_CLIP, advantage_normalization=True,
-    )  # fmt: skip
+        policy=policy,
+        critic=DiscreteCritic(preprocess_net=value_net),
+        optim=AdamOptimizerFactory(lr=work.LR),
+        gamma=work.GAMMA,
+        gae_lambda=work.LAMBDA,
+        eps_clip=work.CLIP,
+        vf_coef=work.VALUE_WEIGHT,
+        ent_coef=0.0,
+        max_grad_norm=work.GRAD_CLIP,
+        advantage_normalization=True,
+    )
 
 
 def act(obs: work.Array) -> Callable[[], Any]:
@@ -68,9 +79,18 @@ def gaussian(mean: Tensor, log_std: Tensor) -> Callable[[], Any]:
 def train(columns: Mapping[str, work.Array]) -> Callable[[], Any]:
     """What `algorithm.update` does once advantages are known."""
     algo = algo_of()
-    names = {"act": "action", "logp_old": "logp", "v_s": "value", "adv": "advantage", "returns": "target"}
-    batch = Batch(obs=columns["obs"], info=Batch(), **{name: torch.from_numpy(columns[column])
-                                                       for name, column in names.items()})  # fmt: skip
+    names = {
+        "act": "action",
+        "logp_old": "logp",
+        "v_s": "value",
+        "adv": "advantage",
+        "returns": "target",
+    }
+    batch = Batch(
+        obs=columns["obs"],
+        info=Batch(),
+        **{name: torch.from_numpy(columns[column]) for name, column in names.items()},
+    )
     return lambda: algo._update_with_batch(batch, batch_size=work.MINIBATCH, repeat=work.EPOCHS)
 
 
@@ -82,10 +102,15 @@ def ppo(num_envs: int) -> Callable[[int], float]:
     def run(rollouts: int) -> None:
         algo.run_training(
             OnPolicyTrainerParams(
-                training_collector=collector, max_epochs=rollouts, epoch_num_steps=work.ROWS,
-                collection_step_num_env_steps=work.ROWS, update_step_num_repetitions=work.EPOCHS,
-                batch_size=work.MINIBATCH, verbose=False, show_progress=False,
+                training_collector=collector,
+                max_epochs=rollouts,
+                epoch_num_steps=work.ROWS,
+                collection_step_num_env_steps=work.ROWS,
+                update_step_num_repetitions=work.EPOCHS,
+                batch_size=work.MINIBATCH,
+                verbose=False,
+                show_progress=False,
             )
-        )  # fmt: skip
+        )
 
     return partial(work.per_step, run)

@@ -24,18 +24,26 @@ PACKAGES = ("torchrl", "tensordict")
 def env_of(num_envs: int) -> Any:
     """Return one environment, or Gymnasium's vector environment, which is faster here than TorchRL's `SerialEnv`."""
     no_reset = {"autoreset_mode": gym.vector.AutoresetMode.DISABLED}
-    env = (gym.make(work.ENV) if num_envs == 1 else
-           gym.make_vec(work.ENV, num_envs, vectorization_mode="sync", vector_kwargs=no_reset))  # fmt: skip
+    env = (
+        gym.make(work.ENV)
+        if num_envs == 1
+        else gym.make_vec(work.ENV, num_envs, vectorization_mode="sync", vector_kwargs=no_reset)
+    )
     return TransformedEnv(GymWrapper(env, categorical_action_encoding=True), RewardSum())
 
 
 def parts(env: Any) -> tuple[Any, Any]:
     """Return an actor and a critic."""
-    net, value_net = (MLP(4, out, num_cells=list(work.HIDDENS), activation_class=nn.Tanh) for out in (2, 1))
+    net, value_net = (
+        MLP(4, out, num_cells=list(work.HIDDENS), activation_class=nn.Tanh) for out in (2, 1)
+    )
     actor = ProbabilisticActor(
-        TensorDictModule(net, in_keys=["observation"], out_keys=["logits"]), in_keys=["logits"],
-        distribution_class=Categorical, return_log_prob=True, spec=env.action_spec,
-    )  # fmt: skip
+        TensorDictModule(net, in_keys=["observation"], out_keys=["logits"]),
+        in_keys=["logits"],
+        distribution_class=Categorical,
+        return_log_prob=True,
+        spec=env.action_spec,
+    )
     return actor, ValueOperator(value_net, in_keys=["observation"])
 
 
@@ -64,7 +72,9 @@ def gaussian(mean: Tensor, log_std: Tensor) -> Callable[[], Any]:
 
 def preprocess(observed: dict[str, work.Array]) -> Callable[[], Tensor]:
     """As a vector environment reads and joins observations; reading replaces parts of the dict."""
-    envs = gym.vector.SyncVectorEnv([work.Dicts] * work.OBSERVATIONS, autoreset_mode=gym.vector.AutoresetMode.DISABLED)
+    envs = gym.vector.SyncVectorEnv(
+        [work.Dicts] * work.OBSERVATIONS, autoreset_mode=gym.vector.AutoresetMode.DISABLED
+    )
     wrapped, join = GymWrapper(envs), CatTensors(list(work.OBSERVED), "observation")
 
     @torch.no_grad()
@@ -83,9 +93,13 @@ def learner(actor: Any, critic: Any) -> tuple[Any, Callable[[Any], None]]:
 
     advantage = GAE(gamma=work.GAMMA, lmbda=work.LAMBDA, value_network=critic)
     loss = ClipPPOLoss(
-        actor, critic, clip_epsilon=work.CLIP, entropy_bonus=False, critic_coeff=work.VALUE_WEIGHT,
+        actor,
+        critic,
+        clip_epsilon=work.CLIP,
+        entropy_bonus=False,
+        critic_coeff=work.VALUE_WEIGHT,
         normalize_advantage=True,
-    )  # fmt: skip
+    )
     optimizer = torch.optim.Adam(loss.parameters(), lr=work.LR)
 
     def learn(rows: Any) -> None:
@@ -104,8 +118,14 @@ def train(columns: Mapping[str, work.Array]) -> Callable[[], Any]:
     _, learn = learner(*parts(env_of(1)))
     names = {"observation": "obs", "action": "action", "action_log_prob": "logp"}
     found = {name: torch.from_numpy(columns[column]) for name, column in names.items()}
-    found |= {name: torch.from_numpy(columns[column])[:, None] for name, column in
-              {"state_value": "value", "advantage": "advantage", "value_target": "target"}.items()}  # fmt: skip
+    found |= {
+        name: torch.from_numpy(columns[column])[:, None]
+        for name, column in {
+            "state_value": "value",
+            "advantage": "advantage",
+            "value_target": "target",
+        }.items()
+    }
     rows = TensorDict(found, [work.ROWS])
     return lambda: learn(rows)
 
@@ -117,7 +137,13 @@ def ppo(num_envs: int) -> Callable[[int], float]:
     actor, critic = parts(env)
     advantage, learn = learner(actor, critic)
     collector = iter(
-        Collector(env, actor, frames_per_batch=work.ROWS, total_frames=-1, auto_register_policy_transforms=False)
+        Collector(
+            env,
+            actor,
+            frames_per_batch=work.ROWS,
+            total_frames=-1,
+            auto_register_policy_transforms=False,
+        )
     )
 
     def run(rollouts: int) -> None:

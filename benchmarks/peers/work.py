@@ -92,9 +92,13 @@ def some_columns() -> dict[str, Array]:
     rng = np.random.default_rng(2)
     value, advantage = rng.normal(size=(2, ROWS)).astype(np.float32)
     return {
-        "obs": some_obs(ROWS), "action": rng.integers(0, 2, ROWS), "logp": np.full(ROWS, -np.log(2), np.float32),
-        "value": value, "advantage": advantage, "target": value + advantage,
-    }  # fmt: skip
+        "obs": some_obs(ROWS),
+        "action": rng.integers(0, 2, ROWS),
+        "logp": np.full(ROWS, -np.log(2), np.float32),
+        "value": value,
+        "advantage": advantage,
+        "target": value + advantage,
+    }
 
 
 def drawn(make: Callable[[], Any]) -> Callable[[], tuple[Any, Any, Any]]:
@@ -115,7 +119,9 @@ class Dicts(gym.Env[Any, Any]):
 
     observation_space, action_space = OBSERVED, spaces.Discrete(2)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
         """Return any observation."""
         return self.observation_space.sample(), {}
 

@@ -46,9 +46,13 @@ def prepared(library: Any, name: str) -> Callable[[], float] | None:
         train(1)  # pays for what is compiled, imported and allocated
         return lambda: train(work.ROLLOUTS)
     mean, log_std = map(torch.from_numpy, work.some_inputs())
-    given = {"act": lambda: (work.some_obs(int(size)),), "categorical": lambda: (mean,),
-             "gaussian": lambda: (mean, log_std), "preprocess": lambda: (work.some_observed(),),
-             "train": lambda: (work.some_columns(),)}  # fmt: skip
+    given = {
+        "act": lambda: (work.some_obs(int(size)),),
+        "categorical": lambda: (mean,),
+        "gaussian": lambda: (mean, log_std),
+        "preprocess": lambda: (work.some_observed(),),
+        "train": lambda: (work.some_columns(),),
+    }
     call, units = make(*given[kind]()), work.MINIBATCHES if kind == "train" else 1
     for _ in range(3):
         call()
@@ -78,12 +82,26 @@ def checked(library: Any) -> dict[str, Any]:
         return counter.call_count
 
     mean, log_std = map(torch.from_numpy, work.some_inputs())
-    drawn = {"categorical": library.categorical(mean)(), "gaussian": library.gaussian(mean, log_std)()}
-    found: dict[str, Any] = {name: [column.tolist() for column in columns] for name, columns in drawn.items()}
-    acted = [[np.asarray(column).size for column in library.act(work.some_obs(rows))()] for rows in (1, 64)]
+    drawn = {
+        "categorical": library.categorical(mean)(),
+        "gaussian": library.gaussian(mean, log_std)(),
+    }
+    found: dict[str, Any] = {
+        name: [column.tolist() for column in columns] for name, columns in drawn.items()
+    }
+    acted = [
+        [np.asarray(column).size for column in library.act(work.some_obs(rows))()]
+        for rows in (1, 64)
+    ]
     if make := getattr(library, "preprocess", None):
-        found["preprocess"] = np.stack([np.asarray(row) for row in make(work.some_observed())()]).tolist()
-    found |= {"parameters": library.parameters(), "act": acted, "train": steps_of(library.train(work.some_columns()))}
+        found["preprocess"] = np.stack(
+            [np.asarray(row) for row in make(work.some_observed())()]
+        ).tolist()
+    found |= {
+        "parameters": library.parameters(),
+        "act": acted,
+        "train": steps_of(library.train(work.some_columns())),
+    }
     if library.__name__.endswith("rllib"):  # its PPO starts Ray's processes
         return found
     train = library.ppo(8)
@@ -93,7 +111,9 @@ def checked(library: Any) -> dict[str, Any]:
 
 def peak() -> int:
     """Return the largest memory of this process so far, in bytes."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (
+        1 if sys.platform == "darwin" else 1024
+    )
 
 
 def main(name: str, folder: str | None = None) -> None:

@@ -54,7 +54,9 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Path], list
     def use(folder: Path) -> list[Any]:
         folders.append(folder)
         monkeypatch.syspath_prepend(str(folder))
-        return [ep for dist in metadata.distributions(path=[str(folder)]) for ep in dist.entry_points]
+        return [
+            ep for dist in metadata.distributions(path=[str(folder)]) for ep in dist.entry_points
+        ]
 
     yield use
     for name in set(sys.modules) - before:

@@ -10,7 +10,12 @@ import pytest
 from gymnasium import spaces
 
 from rlcatalog import ActionDistribution, Catalog, ModelCatalog
-from rlcatalog.errors import ConfigError, MissingPluginError, UnknownNameError, UnsupportedSpaceError
+from rlcatalog.errors import (
+    ConfigError,
+    MissingPluginError,
+    UnknownNameError,
+    UnsupportedSpaceError,
+)
 from rlcatalog.plugins.discovery import scan
 from rlcatalog.spaces import Repeated, Simplex
 
@@ -21,7 +26,9 @@ NESTED = spaces.Dict({"a": PAIR, "b": spaces.MultiDiscrete([2, 3])})
 
 
 def catalog_of(*names):
-    return Catalog([point for point in scan() if point.name in ("fcnet", "preprocessors", *names)], environ={})
+    return Catalog(
+        [point for point in scan() if point.name in ("fcnet", "preprocessors", *names)], environ={}
+    )
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +98,9 @@ def test_what_a_space_gets_by_itself(shared, space, name, size, framework):
     ids=str,
 )
 def test_what_has_no_distribution_is_refused_by_its_leaf(shared, space, leaf):
-    with pytest.raises(UnsupportedSpaceError, match=f"^{leaf}: no installed distribution supports "):
+    with pytest.raises(
+        UnsupportedSpaceError, match=f"^{leaf}: no installed distribution supports "
+    ):
         shared.action_dist(space)
 
 
@@ -115,7 +124,11 @@ def test_what_has_no_distribution_is_refused_by_its_leaf(shared, space, leaf):
     ids=str,
 )
 def test_a_name_or_a_class_is_used_where_it_fits(shared, key, space, name, expected):
-    found = chosen(shared, space, {"custom_action_dist": name}) if key == "custom" else chosen(shared, space, {}, name)
+    found = (
+        chosen(shared, space, {"custom_action_dist": name})
+        if key == "custom"
+        else chosen(shared, space, {}, name)
+    )
     assert found == expected
 
 
@@ -131,44 +144,103 @@ def test_a_registered_name_and_its_shape():
 
 
 def test_parts_are_named_by_path(shared):
-    config = {"custom_action_dist": {"action['a'][1]": "beta", "action['b']": "slate_multi_categorical"}}
-    with pytest.raises(UnsupportedSpaceError, match=r"action\['b'\]"):  # its entries have different numbers of values
+    config = {
+        "custom_action_dist": {"action['a'][1]": "beta", "action['b']": "slate_multi_categorical"}
+    }
+    # Its entries have different numbers of values.
+    with pytest.raises(UnsupportedSpaceError, match=r"action\['b'\]"):
         shared.action_dist(NESTED, config)
-    found = shared.explain(BOX, NESTED, {"custom_action_dist": {"action['a'][1]": "beta"}}).as_dict()
+    found = shared.explain(
+        BOX, NESTED, {"custom_action_dist": {"action['a'][1]": "beta"}}
+    ).as_dict()
     assert {part["path"]: part["chosen"] for part in found["action_parts"]} == {
-        "action['a']": "multi_action", "action['a'][0]": "categorical", "action['a'][1]": "beta",
+        "action['a']": "multi_action",
+        "action['a'][0]": "categorical",
+        "action['a'][1]": "beta",
         "action['b']": "multi_categorical",
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize(
     ("space", "config", "error", "said"),
     [
-        (TWO, {"custom_action_dist": "beta"}, UnsupportedSpaceError, "action: Beta needs .* found Discrete"),
-        (TWO, {"custom_action_dist": "multi_action"}, UnsupportedSpaceError, "only supports a Tuple or Dict, found"),
-        (spaces.Tuple([TWO, TWO]), {"custom_action_dist": "beta"}, UnsupportedSpaceError, "Beta|does not fit any part"),
-        (BOX, {"custom_action_dist": "betta"}, UnknownNameError, "Unknown action dist 'betta'. Did you mean 'beta'"),
-        (PAIR, {"custom_action_dist": {"action[2]": "beta"}}, ConfigError, r"no part 'action\[2\]'; parts:"),
-        (PAIR, {"custom_action_dist": {"b": "beta", "a": "beta"}}, ConfigError, r"no part 'a'; parts: action, "),
-        (TWO, {"free_log_std": True}, ConfigError, "free_log_std trains .* categorical, for Discrete.* diag_gaussian"),
+        (
+            TWO,
+            {"custom_action_dist": "beta"},
+            UnsupportedSpaceError,
+            "action: Beta needs .* found Discrete",
+        ),
+        (
+            TWO,
+            {"custom_action_dist": "multi_action"},
+            UnsupportedSpaceError,
+            "only supports a Tuple or Dict, found",
+        ),
+        (
+            spaces.Tuple([TWO, TWO]),
+            {"custom_action_dist": "beta"},
+            UnsupportedSpaceError,
+            "Beta|does not fit any part",
+        ),
+        (
+            BOX,
+            {"custom_action_dist": "betta"},
+            UnknownNameError,
+            "Unknown action dist 'betta'. Did you mean 'beta'",
+        ),
+        (
+            PAIR,
+            {"custom_action_dist": {"action[2]": "beta"}},
+            ConfigError,
+            r"no part 'action\[2\]'; parts:",
+        ),
+        (
+            PAIR,
+            {"custom_action_dist": {"b": "beta", "a": "beta"}},
+            ConfigError,
+            r"no part 'a'; parts: action, ",
+        ),
+        (
+            TWO,
+            {"free_log_std": True},
+            ConfigError,
+            "free_log_std trains .* categorical, for Discrete.* diag_gaussian",
+        ),
         (PAIR, {"free_log_std": True}, ConfigError, "free_log_std trains .* multi_action"),
-        (spaces.Box(-1, np.inf, (2,)), {"custom_action_dist": "beta"}, UnsupportedSpaceError, "action: .*bound"),
-        (spaces.Box(-1, np.inf, (2,)), {"custom_action_dist": "squashed_gaussian"}, UnsupportedSpaceError, "action: "),
+        (
+            spaces.Box(-1, np.inf, (2,)),
+            {"custom_action_dist": "beta"},
+            UnsupportedSpaceError,
+            "action: .*bound",
+        ),
+        (
+            spaces.Box(-1, np.inf, (2,)),
+            {"custom_action_dist": "squashed_gaussian"},
+            UnsupportedSpaceError,
+            "action: ",
+        ),
         (spaces.Box(-(2**31), 2**31 - 1, (2,), np.int32), {}, UnsupportedSpaceError, "action: "),
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_what_does_not_fit_says_so_before_anything_is_built(shared, space, config, error, said):
     with pytest.raises(error, match=said):
         shared.resolve(BOX, space, config)
 
 
 def test_a_missing_package_is_named():
-    with pytest.raises(MissingPluginError, match=r"action distribution for Tuple.*rlcatalog-multi-action"):
+    with pytest.raises(
+        MissingPluginError, match=r"action distribution for Tuple.*rlcatalog-multi-action"
+    ):
         catalog_of("categorical", "gaussian").resolve(BOX, PAIR)
-    with pytest.raises(MissingPluginError, match=r"action\[1\]: the action distribution for Box.*rlcatalog-gaussian"):
+    with pytest.raises(
+        MissingPluginError,
+        match=r"action\[1\]: the action distribution for Box.*rlcatalog-gaussian",
+    ):
         catalog_of("categorical", "multi_action").resolve(BOX, PAIR)
-    with pytest.raises(MissingPluginError, match=r"action distribution for Simplex.*rlcatalog-bounded"):
+    with pytest.raises(
+        MissingPluginError, match=r"action distribution for Simplex.*rlcatalog-bounded"
+    ):
         catalog_of("categorical").resolve(BOX, Simplex((3,)))
 
 

@@ -90,24 +90,39 @@ class Case:
 BROKEN = {
     "syntax-error": Case("def broken(:\n", ("SyntaxError: ", "broken_syntax_error.py, line 1")),
     "import-error": Case(
-        "import a_module_nobody_has\n", ("ModuleNotFoundError: No module named 'a_module_nobody_has'",)
+        "import a_module_nobody_has\n",
+        ("ModuleNotFoundError: No module named 'a_module_nobody_has'",),
     ),
-    "wrong-import": Case("from rlcatalog import NoSuchThing\n", ("ImportError: cannot import name 'NoSuchThing'",)),
+    "wrong-import": Case(
+        "from rlcatalog import NoSuchThing\n", ("ImportError: cannot import name 'NoSuchThing'",)
+    ),
     "system-exit": Case("raise SystemExit('no licence')\n", ("SystemExit: no licence",)),
     "system-exit-without-words": Case("import sys; sys.exit()\n", ("SystemExit",)),
     "exit-in-hook": Case(hook("raise SystemExit(3)"), ("SystemExit: 3",)),
     "error-in-hook": Case(hook("return [1 / 0]"), ("ZeroDivisionError: division by zero",)),
     "argument": Case(
         hook("return []", "rlcatalog_models(config)"),
-        ("'broken_argument'", "rlcatalog_models", "{'config'}", "take no arguments: def rlcatalog_models()."),
+        (
+            "'broken_argument'",
+            "rlcatalog_models",
+            "{'config'}",
+            "take no arguments: def rlcatalog_models().",
+        ),
     ),
     "misspelt": Case(
         hook("return []", "rlcatalog_model()"),
-        ("'broken_misspelt'", "'rlcatalog_model' is not one of rlcatalog's hooks", "Did you mean 'rlcatalog_models'?"),
+        (
+            "'broken_misspelt'",
+            "'rlcatalog_model' is not one of rlcatalog's hooks",
+            "Did you mean 'rlcatalog_models'?",
+        ),
     ),
     "invented": Case(
         hook("return []", "rlcatalog_something_else()"),
-        ("'rlcatalog_something_else' is not one of rlcatalog's hooks", "rlcatalog_preprocessors, rlcatalog_filters"),
+        (
+            "'rlcatalog_something_else' is not one of rlcatalog's hooks",
+            "rlcatalog_preprocessors, rlcatalog_filters",
+        ),
     ),
     "unmarked": Case(
         "def rlcatalog_models():\n    return []\n",
@@ -115,27 +130,44 @@ BROKEN = {
     ),
     "unmarked-misspelt": Case(
         "def rlcatalog_action_dist():\n    return []\n",
-        ("'rlcatalog_action_dist' is not one of rlcatalog's hooks", "Did you mean 'rlcatalog_action_dists'?"),
+        (
+            "'rlcatalog_action_dist' is not one of rlcatalog's hooks",
+            "Did you mean 'rlcatalog_action_dists'?",
+        ),
     ),
     "returns-text": Case(
-        hook("return 'fcnet'"), ("rlcatalog_models() must return a list of ModelSpec, found 'fcnet'",)
+        hook("return 'fcnet'"),
+        ("rlcatalog_models() must return a list of ModelSpec, found 'fcnet'",),
     ),
-    "returns-none": Case(hook("return None"), ("rlcatalog_models() must return a list of ModelSpec, found None",)),
-    "returns-classes": Case(hook("return [dict]"), ("must return a list of ModelSpec, found [<class 'dict'>]",)),
-    "returns-one": Case(hook(f"return {SPEC.format(more='')}"), ("must return a list of ModelSpec, found ModelSpec(",)),
+    "returns-none": Case(
+        hook("return None"), ("rlcatalog_models() must return a list of ModelSpec, found None",)
+    ),
+    "returns-classes": Case(
+        hook("return [dict]"), ("must return a list of ModelSpec, found [<class 'dict'>]",)
+    ),
+    "returns-one": Case(
+        hook(f"return {SPEC.format(more='')}"),
+        ("must return a list of ModelSpec, found ModelSpec(",),
+    ),
     "yields": Case(
-        hook(f"yield {SPEC.format(more='')}"), ("must return a list of ModelSpec, found <generator object",)
+        hook(f"yield {SPEC.format(more='')}"),
+        ("must return a list of ModelSpec, found <generator object",),
     ),
     "returns-other-kind": Case(
         hook("return [ActionDistSpec('d', {'torch': 'm:C'}, '', size=len)]"),
         ("rlcatalog_models() must return a list of ModelSpec, found [ActionDistSpec(",),
     ),
     "bad-declaration": Case(
-        hook("return [ModelSpec('net', {'jax': 'm:C'}, '')]"), ("unknown framework 'jax'", "known: ['tf', 'torch']")
+        hook("return [ModelSpec('net', {'jax': 'm:C'}, '')]"),
+        ("unknown framework 'jax'", "known: ['tf', 'torch']"),
     ),
     "too-new": Case(
         "raise AssertionError('imported')\n",
-        ("broken-too-new 1.0", "it needs rlcatalog>=99", "Install a version of broken-too-new for it"),
+        (
+            "broken-too-new 1.0",
+            "it needs rlcatalog>=99",
+            "Install a version of broken-too-new for it",
+        ),
         status="incompatible",
         requires=("rlcatalog>=99",),
     ),
@@ -146,11 +178,15 @@ BROKEN = {
         requires=("rlcatalog >=> 1",),
     ),
     "same-name-twice": Case(
-        hook('return [ModelSpec("net", {"torch": "m:C"}, ""), ModelSpec("net", {"tf": "m:C"}, "")]'),
+        hook(
+            'return [ModelSpec("net", {"torch": "m:C"}, ""), ModelSpec("net", {"tf": "m:C"}, "")]'
+        ),
         ("DuplicateNameError: broken-same-name-twice declares model 'net' twice",),
     ),
     "config-syntax": Case(
-        models(', config="broken_config_syntax_config:Config"'), ("SyntaxError",), config="class Config(:\n"
+        models(', config="broken_config_syntax_config:Config"'),
+        ("SyntaxError",),
+        config="class Config(:\n",
     ),
     "config-missing": Case(
         models(', config="broken_config_missing_config:Konfig"'),
@@ -205,7 +241,12 @@ def check_report(name, record, messages):
 
 def check_good(catalog):
     """Everything the good plugins provide is there and works, and nothing else is."""
-    assert [c.name for c in catalog.components()] == ["alpha", "omega", "alpha_codec", "omega_codec"]
+    assert [c.name for c in catalog.components()] == [
+        "alpha",
+        "omega",
+        "alpha_codec",
+        "omega_codec",
+    ]
     assert catalog.parse_config({"alpha_size": 7})["omega_size"] == 3
     for number in (3, 4):
         space = gym.spaces.Box(-1, 1, (number, 2), np.float32)
@@ -227,7 +268,10 @@ def test_all_broken_at_once(write, installed):
     catalog, messages = load(installed(write(BROKEN)), len(BROKEN))
     records = {r.distribution: r for r in catalog.plugins}
     assert len(records) == len(BROKEN) + 2
-    assert [name for name, record in records.items() if record.status == "loaded"] == ["alpha", "omega"]
+    assert [name for name, record in records.items() if record.status == "loaded"] == [
+        "alpha",
+        "omega",
+    ]
     for name in BROKEN:
         check_report(name, records[f"broken-{name}"], messages)
     check_good(catalog)
@@ -302,7 +346,9 @@ def test_healthy_plugins_left_out_are_never_imported_either(write, installed, en
 def test_the_lists_take_entry_point_names_too(tmp_path, install, installed):
     install(tmp_path, "some-dist", "raise AssertionError('imported')\n", entry_point="nets")
     for environ in ({"RLCATALOG_DISABLE_PLUGINS": "nets"}, {"RLCATALOG_LOAD_PLUGINS": "others"}):
-        assert [r.status for r in Catalog(installed(tmp_path), environ=environ).plugins] == ["disabled"]
+        assert [r.status for r in Catalog(installed(tmp_path), environ=environ).plugins] == [
+            "disabled"
+        ]
     _, (message,) = load(installed(tmp_path), 1, RLCATALOG_LOAD_PLUGINS="Nets")
     assert "AssertionError: imported" in message
 
@@ -319,12 +365,17 @@ MATCHERS = {
     "raises": ("return 1 / 0", "its match function raised ZeroDivisionError: division by zero"),
     "exits": ("raise SystemExit('bye')", "its match function raised SystemExit: bye"),
     "returns_true": ("return True", "its match function returned True instead of a Match"),
-    "ranks_wrong": ("return Match('best', 'x')", "its match function returned Match(rank='best', why='x')"),
+    "ranks_wrong": (
+        "return Match('best', 'x')",
+        "its match function returned Match(rank='best', why='x')",
+    ),
 }
 
 
 @pytest.mark.parametrize("name", MATCHERS)
-def test_a_match_function_that_fails_is_an_error_that_names_its_plugin(write, install, installed, name):
+def test_a_match_function_that_fails_is_an_error_that_names_its_plugin(
+    write, install, installed, name
+):
     body, reason = MATCHERS[name]
     source = (
         "from rlcatalog import Match, PreprocessorSpec, hookimpl\n\ndef match(request):\n    {}\n\n@hookimpl\n"
@@ -340,16 +391,30 @@ def test_a_match_function_that_fails_is_an_error_that_names_its_plugin(write, in
 
 
 FUNCTIONS = {
-    "describe raises": ({"describe": lambda request: 1 / 0}, {}, "ZeroDivisionError: division by zero"),
+    "describe raises": (
+        {"describe": lambda request: 1 / 0},
+        {},
+        "ZeroDivisionError: division by zero",
+    ),
     "describe exits": ({"describe": lambda request: sys.exit(4)}, {}, "SystemExit: 4"),
-    "describe returns nonsense": ({"describe": lambda request: [("hidden", 3)]}, {}, "('hidden', 3)"),
-    "size raises": ({}, {"size": lambda action, config: 1 / 0}, "ZeroDivisionError: division by zero"),
+    "describe returns nonsense": (
+        {"describe": lambda request: [("hidden", 3)]},
+        {},
+        "('hidden', 3)",
+    ),
+    "size raises": (
+        {},
+        {"size": lambda action, config: 1 / 0},
+        "ZeroDivisionError: division by zero",
+    ),
     "size returns nonsense": ({}, {"size": lambda action, config: None}, "None"),
 }
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_a_function_of_the_chosen_part_that_fails_names_the_part_and_its_plugin(entry_point, plugin, module, name):
+def test_a_function_of_the_chosen_part_that_fails_names_the_part_and_its_plugin(
+    entry_point, plugin, module, name
+):
     of_model, of_dist, says = FUNCTIONS[name]
     module(Codec=type("Codec", (Preprocessor,), {"_init_shape": lambda self, space, options: (3,)}))
 
@@ -357,10 +422,18 @@ def test_a_function_of_the_chosen_part_that_fails_names_the_part_and_its_plugin(
         return Match(Rank.GENERIC, "fits")
 
     made = plugin(
-        rlcatalog_preprocessors=[PreprocessorSpec("codec", {"numpy": "made_up_parts:Codec"}, "", match=fits)],
+        rlcatalog_preprocessors=[
+            PreprocessorSpec("codec", {"numpy": "made_up_parts:Codec"}, "", match=fits)
+        ],
         rlcatalog_models=[ModelSpec("net", {"torch": "m:C"}, "", match=fits, **of_model)],
         rlcatalog_action_dists=[
-            ActionDistSpec("dist", {"torch": "m:C"}, "", match=fits, **{"size": lambda action, config: 2, **of_dist})
+            ActionDistSpec(
+                "dist",
+                {"torch": "m:C"},
+                "",
+                match=fits,
+                **{"size": lambda action, config: 2, **of_dist},
+            )
         ],
     )
     catalog = Catalog([entry_point("some-dist", made)], environ={})
@@ -372,13 +445,22 @@ def test_a_function_of_the_chosen_part_that_fails_names_the_part_and_its_plugin(
 
 
 @pytest.mark.parametrize("name", MATCHERS)
-def test_a_wrappers_match_function_that_fails_is_an_error_where_it_is_asked(entry_point, plugin, name):
+def test_a_wrappers_match_function_that_fails_is_an_error_where_it_is_asked(
+    entry_point, plugin, name
+):
     namespace = {"Match": Match}
     exec(f"def match(request):\n    {MATCHERS[name][0]}", namespace)
-    spec = EnvWrapperSpec("wrapper", {"numpy": "a_module_nobody_has:wrap"}, "", match=namespace["match"])
-    point, env = entry_point("some-dist", plugin(rlcatalog_env_wrappers=[spec])), gym.make("CartPole-v1")
+    spec = EnvWrapperSpec(
+        "wrapper", {"numpy": "a_module_nobody_has:wrap"}, "", match=namespace["match"]
+    )
+    point, env = (
+        entry_point("some-dist", plugin(rlcatalog_env_wrappers=[spec])),
+        gym.make("CartPole-v1"),
+    )
     assert Catalog([point], environ={}).wrap_env(env) is env
-    with pytest.raises(PartError, match=r"env_wrapper 'wrapper' \(some-dist 1\.0\): its match function"):
+    with pytest.raises(
+        PartError, match=r"env_wrapper 'wrapper' \(some-dist 1\.0\): its match function"
+    ):
         Catalog([point], environ={}, prefer=["some-dist"]).wrap_env(env)
 
 
@@ -393,12 +475,24 @@ REAL = [
 
 def command(*arguments, folders, **environ):
     """Run `python -m rlcatalog_cli` with the plugins of some folders beside the installed ones."""
-    clean = {key: value for key, value in os.environ.items() if not key.startswith(("RLCATALOG_", "PYTHON"))}
-    clean |= {"PYTHONPATH": os.pathsep.join(map(str, folders)), "PYTHONDONTWRITEBYTECODE": "1", **environ}
+    clean = {
+        key: value
+        for key, value in os.environ.items()
+        if not key.startswith(("RLCATALOG_", "PYTHON"))
+    }
+    clean |= {
+        "PYTHONPATH": os.pathsep.join(map(str, folders)),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        **environ,
+    }
     return subprocess.run(
         [sys.executable, "-X", "importtime", "-m", "rlcatalog_cli", *arguments],
-        env=clean, capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+        env=clean,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
 
 
 def imported(process):
@@ -437,7 +531,9 @@ def test_the_command_line_with_broken_plugins(two_layouts, seeds):
     assert orders[0] != orders[1]  # else the two layouts would show nothing
     with ThreadPoolExecutor(2) as pool:
         listings = [
-            pool.submit(command, "list", "--json", folders=two_layouts[seed % 2], PYTHONHASHSEED=str(seed))
+            pool.submit(
+                command, "list", "--json", folders=two_layouts[seed % 2], PYTHONHASHSEED=str(seed)
+            )
             for seed in range(seeds)
         ]
         explained = pool.submit(command, "explain", "CartPole-v1", "--json", folders=two_layouts[0])
@@ -459,8 +555,14 @@ def test_the_command_line_with_broken_plugins(two_layouts, seeds):
     assert {"alpha", "omega", "alpha_codec", "omega_codec"} <= names
     assert not any(part["distribution"].startswith("broken-") for part in listing["components"])
     entry = next(part for part in listing["components"] if part["name"] == "alpha")
-    assert entry == {"kind": "model", "name": "alpha", "distribution": "alpha", "version": "1.0",
-                     "frameworks": ["torch"], "summary": "a model"}  # fmt: skip
+    assert entry == {
+        "kind": "model",
+        "name": "alpha",
+        "distribution": "alpha",
+        "version": "1.0",
+        "frameworks": ["torch"],
+        "summary": "a model",
+    }
 
     answer = explained.result()
     assert answer.returncode == 0, answer.stderr

@@ -30,14 +30,21 @@ from rlcatalog.plugins.discovery import scan
 from rlcatalog_testing import PluginEntryPoint, isolated_catalog, plugin_of
 
 BOX, TWO = Box(-1, 1, (3,), np.float32), Discrete(2)
-PARTS = ("rlcatalog-preprocessors", "rlcatalog-fcnet", "rlcatalog-categorical", "rlcatalog-gaussian")
+PARTS = (
+    "rlcatalog-preprocessors",
+    "rlcatalog-fcnet",
+    "rlcatalog-categorical",
+    "rlcatalog-gaussian",
+)
 NET = {"torch": "acme_parts:Net"}
 
 
 @pytest.fixture(scope="module")
 def shared():
     """A catalog for tests that only read it."""
-    return isolated_catalog(*PARTS, acme(ModelSpec("acme_plain", NET, "", plain=True), ModelSpec("acme_net", NET, "")))
+    return isolated_catalog(
+        *PARTS, acme(ModelSpec("acme_plain", NET, "", plain=True), ModelSpec("acme_net", NET, ""))
+    )
 
 
 @pytest.fixture
@@ -60,7 +67,11 @@ def test_a_catalog_loads_the_given_plugins_in_the_given_environment(monkeypatch)
     given = Catalog(iter([point]), environ={})
     assert given.entry_points == (point,)
     assert Catalog([], environ={}).entry_points == ()
-    assert [c.name for c in given.components("model")] == [c.name for c in given.components()] == ["acme_net"]
+    assert (
+        [c.name for c in given.components("model")]
+        == [c.name for c in given.components()]
+        == ["acme_net"]
+    )
     assert given.components("filter") == []
     monkeypatch.setattr(module, "scan", lambda: [point])
     assert Catalog(environ={}).entry_points == (point,)
@@ -77,9 +88,13 @@ def test_a_refresh_looks_for_packages_that_were_installed_since(monkeypatch):
     assert done == ["folders", "packages"]
 
 
-def test_a_registered_part_whose_key_a_plugin_has_taken_is_left_out_with_a_warning(catalog, monkeypatch):
+def test_a_registered_part_whose_key_a_plugin_has_taken_is_left_out_with_a_warning(
+    catalog, monkeypatch
+):
     struct = msgspec.defstruct("Keys", [("mine_width", int, 3)], frozen=True, kw_only=True)
-    catalog.register_model("mine", type("Mine", (ModelV2,), {"framework_of_class": "torch"}), config=struct)
+    catalog.register_model(
+        "mine", type("Mine", (ModelV2,), {"framework_of_class": "torch"}), config=struct
+    )
 
     def taken(self, component, struct=None):
         raise DuplicateNameError("'mine_width' is taken")
@@ -94,7 +109,9 @@ def test_a_part_reads_the_keys_of_its_package_and_those_it_names(monkeypatch):
     keys = ModuleType("acme_keys")
     keys.Keys = msgspec.defstruct("Keys", [("acme_width", int, 3)], frozen=True, kw_only=True)
     monkeypatch.setitem(sys.modules, "acme_keys", keys)
-    own = ModelSpec("acme_net", NET, "", config="acme_keys:Keys", reads=("max_seq_len", "acme_width"))
+    own = ModelSpec(
+        "acme_net", NET, "", config="acme_keys:Keys", reads=("max_seq_len", "acme_width")
+    )
     bare = ModelSpec("acme_bare", NET, "")
     catalog = isolated_catalog(acme(own, bare))
     net, without = (catalog.registry.get("model", name) for name in ("acme_net", "acme_bare"))
@@ -108,7 +125,11 @@ def test_a_part_reads_the_keys_of_its_package_and_those_it_names(monkeypatch):
     assert catalog.config_keys(net, "tf") == ["acme_width", "max_seq_len"]
     net.extensions["tf"] = [speaking]
     assert catalog.config_keys(net, "tf") == ["vf_share_layers"]
-    assert catalog.config_keys(net, "torch") == catalog.config_keys(net) == ["acme_width", "max_seq_len"]
+    assert (
+        catalog.config_keys(net, "torch")
+        == catalog.config_keys(net)
+        == ["acme_width", "max_seq_len"]
+    )
 
 
 # --- explaining -------------------------------------------------------------------------------------------------------
@@ -124,13 +145,16 @@ def test_an_object_with_the_spaces_of_a_vector_stands_for_an_environment(shared)
     closed = []
     vector = SimpleNamespace(single_observation_space=BOX, single_action_space=TWO)
     assert shared.spaces_of(vector) == (BOX, TWO, "SimpleNamespace", [])
-    assert shared.spaces_of(lambda: vector)[:2] == (BOX, TWO)  # it cannot be closed, and need not be
+    # It cannot be closed, and need not be.
+    assert shared.spaces_of(lambda: vector)[:2] == (BOX, TWO)
     vector.close = lambda: closed.append(True)
     shared.spaces_of(vector)
     assert closed == []  # the caller goes on with it
     shared.spaces_of(lambda: vector)
     assert closed == [True]
-    named = SimpleNamespace(single_observation_space=BOX, single_action_space=TWO, spec=SimpleNamespace(id="Made-v0"))
+    named = SimpleNamespace(
+        single_observation_space=BOX, single_action_space=TWO, spec=SimpleNamespace(id="Made-v0")
+    )
     assert shared.spaces_of(named)[2] == "Made-v0"
 
 
@@ -149,14 +173,20 @@ def given(resolution):
     return dict(resolution.config.given)
 
 
-@pytest.mark.parametrize("refused", [(), *[(key,) for key in THREE], ("vf_share_layers", "max_seq_len"), tuple(THREE)])
+@pytest.mark.parametrize(
+    "refused", [(), *[(key,) for key in THREE], ("vf_share_layers", "max_seq_len"), tuple(THREE)]
+)
 def test_only_the_default_that_is_refused_gives_way_and_all_if_there_are_several(catalog, refused):
     def build(resolution):
         if any(key in resolution.config.given for key in refused):
             raise LookupError("refused")
         return given(resolution)
 
-    left = {key: value for key, value in THREE.items() if key not in refused} if len(refused) < 2 else {}
+    left = (
+        {key: value for key, value in THREE.items() if key not in refused}
+        if len(refused) < 2
+        else {}
+    )
     assert catalog.build_from_lookup(build, BOX, TWO, {}, "torch", defaults=THREE) == left
 
 
@@ -188,7 +218,10 @@ def test_pinned_choices_are_neither_taken_from_the_memory_nor_kept_in_it(catalog
         assert catalog.resolve(BOX, TWO, {}, "torch") is free
     first = catalog.resolve(BOX, TWO, {"fcnet_hiddens": [4]}, "torch", pins=pinned)
     assert first.component("trunk").name == "mine"
-    assert catalog.resolve(BOX, TWO, {"fcnet_hiddens": [4]}, "torch").component("trunk").name == "fcnet"
+    assert (
+        catalog.resolve(BOX, TWO, {"fcnet_hiddens": [4]}, "torch").component("trunk").name
+        == "fcnet"
+    )
 
 
 def test_a_pinned_lookup_warns_of_nothing(catalog):
@@ -207,7 +240,11 @@ def test_64_lookups_are_remembered_latest_first():
     slots = SimpleNamespace(answers=())
     for i in range(64):
         assert remember(slots, ("what", i), (), {"a": i}, f"answer {i}") == f"answer {i}"
-    assert [recall(slots, ("what", i), (), {"a": i}) for i in (0, 1, 63)] == ["answer 0", "answer 1", "answer 63"]
+    assert [recall(slots, ("what", i), (), {"a": i}) for i in (0, 1, 63)] == [
+        "answer 0",
+        "answer 1",
+        "answer 63",
+    ]
     remember(slots, ("what", 64), (), {}, "answer 64")
     assert recall(slots, ("what", 0), (), {"a": 0}) is None
     assert recall(slots, ("what", 1), (), {"a": 1}) == "answer 1"
@@ -217,9 +254,13 @@ def test_an_answer_is_remembered_for_what_was_asked_the_same_spaces_and_an_equal
     slots, a, b = SimpleNamespace(answers=()), [1], [1]
     remember(slots, ("x",), (a, b), ({"k": [1]}, (2,)), "answer")
     assert recall(slots, ("x",), (a, b), ({"k": [1]}, (2,))) == "answer"
-    for what, spaces, config in ((("y",), (a, b), ({"k": [1]}, (2,))), (("x",), (a, a), ({"k": [1]}, (2,))),
-                                 (("x",), (b, b), ({"k": [1]}, (2,))), (("x",), (a, b), ({"k": [2]}, (2,))),
-                                 (("x",), (a, b), ({"k": [1]}, [2]))):  # fmt: skip
+    for what, spaces, config in (
+        (("y",), (a, b), ({"k": [1]}, (2,))),
+        (("x",), (a, a), ({"k": [1]}, (2,))),
+        (("x",), (b, b), ({"k": [1]}, (2,))),
+        (("x",), (a, b), ({"k": [2]}, (2,))),
+        (("x",), (a, b), ({"k": [1]}, [2])),
+    ):
         assert recall(slots, what, spaces, config) is None
 
 
@@ -237,7 +278,11 @@ def test_a_registered_class_of_one_framework_decides_which_is_used():
     def component(distribution, **targets):
         return Component(ModelSpec("m", targets, ""), distribution, "")
 
-    mine, plugins, both = component("", tf="m:C"), component("acme", tf="m:C"), component("", torch="m:C", tf="m:C")
+    mine, plugins, both = (
+        component("", tf="m:C"),
+        component("acme", tf="m:C"),
+        component("", torch="m:C", tf="m:C"),
+    )
     assert framework_for(None, None, plugins, both, mine) == "tf"
     assert framework_for("torch", mine) == "torch"
     for others in ((), (None,), (plugins,), (both,)):
@@ -257,7 +302,10 @@ def seen(catalog, config):
 
 
 def test_a_mask_is_kept_from_models_unless_a_custom_class_or_preprocessor_sees_everything(shared):
-    hidden, shown = ["obs['part']['x']", "obs['y']"], ["obs['part']['action_mask']", "obs['part']['x']", "obs['y']"]
+    hidden, shown = (
+        ["obs['part']['x']", "obs['y']"],
+        ["obs['part']['action_mask']", "obs['part']['x']", "obs['y']"],
+    )
     assert seen(shared, MASK) == hidden
     assert seen(shared, {**MASK, "custom_model": "acme_plain"}) == hidden  # it knows of no masks
     assert seen(shared, {**MASK, "custom_model": "acme_net"}) == shown
@@ -269,9 +317,12 @@ def test_an_entry_that_is_only_named_like_a_mask_is_warned_of(shared):
         warnings.simplefilter("error")
         assert shared.explain(MASKED, TWO, MASK, "torch").as_dict()["unused_masks"] == []
         shared.resolve(MASKED, TWO, MASK, "torch")
-    with pytest.warns(UnusedMaskWarning, match=r"obs\['part'\]\['action_mask'\] .*'part\.action_mask'"):
+    with pytest.warns(
+        UnusedMaskWarning, match=r"obs\['part'\]\['action_mask'\] .*'part\.action_mask'"
+    ):
         shared.resolve(MASKED, TWO, {}, "torch")
-    with pytest.warns(UnusedMaskWarning, match=r"Box\(3,\) float32"):  # which no mask could forbid anything of
+    # Which no mask could forbid anything of.
+    with pytest.warns(UnusedMaskWarning, match=r"Box\(3,\) float32"):
         shared.resolve(MASKED, BOX, {}, "torch")
 
 
@@ -286,7 +337,11 @@ def test_models_restore_the_structure_that_the_observation_space_names(shared):
         space = Box(-1, 1, (6,), np.float32)
         for name, value in fields.items():
             setattr(space, name, value)
-        return type("Own", (Preprocessor,), {"observation_space": space, "_init_shape": lambda self, space, o: (6,)})
+        return type(
+            "Own",
+            (Preprocessor,),
+            {"observation_space": space, "_init_shape": lambda self, space, o: (6,)},
+        )
 
     other = own(original_space=plain.observation_space.original_space)(BOX)
     restored = _seen_by_models(other)
@@ -301,7 +356,10 @@ def test_models_restore_the_structure_that_the_observation_space_names(shared):
 
 
 def test_keys_without_an_effect_are_listed_with_the_parts_that_would_read_them():
-    models = [ModelSpec(name, NET, "", reads=("max_seq_len", "vf_memory")) for name in ("acme_a", "acme_b")]
+    models = [
+        ModelSpec(name, NET, "", reads=("max_seq_len", "vf_memory"))
+        for name in ("acme_a", "acme_b")
+    ]
     catalog = isolated_catalog(*PARTS, acme(*models))
     config = {"max_seq_len": 3, "image_layout": "chw", "post_fcnet_activation": "tanh"}
     with pytest.warns(UnreadKeysWarning) as caught:
@@ -318,10 +376,14 @@ def test_a_match_that_a_lookup_needs_is_asked_for_with_the_framework():
     asked = []
 
     def match(request):
-        asked.append((request.framework, request.encoded_shape, request.num_outputs, request.mask_key))
+        asked.append(
+            (request.framework, request.encoded_shape, request.num_outputs, request.mask_key)
+        )
         return Match(Rank.SPECIFIC, "fits")
 
-    catalog = isolated_catalog(*PARTS, acme(ModelSpec("acme_net", NET, "", match=match)), prefer=["acme"])
+    catalog = isolated_catalog(
+        *PARTS, acme(ModelSpec("acme_net", NET, "", match=match)), prefer=["acme"]
+    )
     catalog.resolve(BOX, Discrete(5), {}, "torch")
     assert asked == [("torch", (3,), 5, None)]
 
@@ -329,7 +391,9 @@ def test_a_match_that_a_lookup_needs_is_asked_for_with_the_framework():
 def test_a_build_looks_each_space_up_once(monkeypatch):
     asked = []
     look_up = Slots.preprocessor
-    monkeypatch.setattr(Slots, "preprocessor", lambda *args, **rest: asked.append(args[1]) or look_up(*args, **rest))
+    monkeypatch.setattr(
+        Slots, "preprocessor", lambda *args, **rest: asked.append(args[1]) or look_up(*args, **rest)
+    )
     leaves = {"a": Discrete(3), "b": Box(-1, 1, (2,))}
     rlcatalog.build(Dict(leaves), Discrete(2), {"fcnet_hiddens": [2]}, "torch")
     assert len(asked) == 1 + len(leaves)

@@ -20,12 +20,23 @@ from rlcatalog import (
     SpaceInfo,
     Stage,
 )
-from rlcatalog.errors import ConfigError, MissingFrameworkError, MissingPluginError, ModelContractError, PartError
+from rlcatalog.errors import (
+    ConfigError,
+    MissingFrameworkError,
+    MissingPluginError,
+    ModelContractError,
+    PartError,
+)
 from rlcatalog.spaces import Simplex
 from rlcatalog_testing import PluginEntryPoint, isolated_catalog, plugin_of
 
 BOX, TWO = Box(-1, 1, (3,), np.float32), Discrete(2)
-PARTS = ("rlcatalog-preprocessors", "rlcatalog-fcnet", "rlcatalog-categorical", "rlcatalog-gaussian")
+PARTS = (
+    "rlcatalog-preprocessors",
+    "rlcatalog-fcnet",
+    "rlcatalog-categorical",
+    "rlcatalog-gaussian",
+)
 
 
 @pytest.fixture(scope="module")
@@ -86,8 +97,11 @@ def test_a_preprocessor_is_made_for_a_space_or_its_tree(shared):
 def test_observations_are_checked_as_the_argument_or_else_the_options_say(catalog, cls):
     catalog.register_preprocessor("own", cls)
     chosen = catalog.registry.get("preprocessor", "own")
-    for check, options, mode in ((None, {}, "first"), (None, {"check_observations": "never"}, "never"),
-                                 ("always", {"check_observations": "never"}, "always")):  # fmt: skip
+    for check, options, mode in (
+        (None, {}, "first"),
+        (None, {"check_observations": "never"}, "never"),
+        ("always", {"check_observations": "never"}, "always"),
+    ):
         made = catalog.preprocessor_for(BOX, options, check=check, chosen={"obs": chosen})
         assert (made.check_mode, made.component, made.is_watched) == (mode, chosen, True)
         assert made._unchecked == (mode != "never")
@@ -107,7 +121,9 @@ def test_the_component_may_be_chosen_before(catalog):
 
 def codec_of(target, distribution="acme"):
     spec = PreprocessorSpec("acme_codec", {"numpy": f"{__name__}:{target}"}, "", kinds=("text",))
-    return isolated_catalog(PluginEntryPoint(plugin_of(rlcatalog_preprocessors=[spec]), distribution))
+    return isolated_catalog(
+        PluginEntryPoint(plugin_of(rlcatalog_preprocessors=[spec]), distribution)
+    )
 
 
 def not_a_class(space, options):
@@ -116,18 +132,23 @@ def not_a_class(space, options):
 
 @pytest.mark.parametrize("target", ["not_a_class", "SimpleNamespace", "Unfinished"])
 def test_a_target_that_is_no_preprocessor_is_the_plugins_fault(target):
-    with pytest.raises(PartError, match=r"preprocessor 'acme_codec' \(acme 1\.0\): .*(Preprocessor|__init__)"):
+    with pytest.raises(
+        PartError, match=r"preprocessor 'acme_codec' \(acme 1\.0\): .*(Preprocessor|__init__)"
+    ):
         codec_of(target).preprocessor_for(Text(3))
 
 
 def test_an_error_of_a_codec_names_its_plugin_once(catalog):
-    with pytest.raises(ModelContractError, match=r"^preprocessor 'acme_codec' \(acme 1\.0\): no such space$"):
+    with pytest.raises(
+        ModelContractError, match=r"^preprocessor 'acme_codec' \(acme 1\.0\): no such space$"
+    ):
         codec_of("Refusing").preprocessor_for(Text(3))
     text = "acme 1.0 takes no texts"
     with pytest.raises(ModelContractError, match=f"^{text}$"):
         codec_of("Refusing").preprocessor_for(Text(3), {"text": text})
     catalog.register_preprocessor("own", Refusing)
-    with pytest.raises(ModelContractError, match=r"^no such space$"):  # a class of the program has no plugin
+    # a class of the program has no plugin.
+    with pytest.raises(ModelContractError, match=r"^no such space$"):
         catalog.preprocessor_for(BOX, {"custom_preprocessor": "own"})
 
 
@@ -160,7 +181,9 @@ def test_a_distribution_is_of_the_framework_of_the_custom_classes(catalog):
         return Match(Rank.GENERIC, "any")
 
     catalog.register_model("mine", Net)
-    catalog.register_action_dist("any", type("Any", (Dist,), {"framework_of_class": None}), match=match)
+    catalog.register_action_dist(
+        "any", type("Any", (Dist,), {"framework_of_class": None}), match=match
+    )
     catalog.register_action_dist("dist", Dist)
     for config, framework in (({}, "torch"), ({"custom_model": "mine"}, "tf")):
         assert catalog.action_dist(TWO, config)[1] == 7
@@ -181,8 +204,17 @@ class Torch(ModelV2):
 @pytest.fixture
 def assembled(monkeypatch):
     """What a model would be assembled from, in place of the model."""
-    names = ("parts", "obs_space", "action_space", "num_outputs", "fresh", "name", "interface", "unclaimed",
-             "action_dist")  # fmt: skip
+    names = (
+        "parts",
+        "obs_space",
+        "action_space",
+        "num_outputs",
+        "fresh",
+        "name",
+        "interface",
+        "unclaimed",
+        "action_dist",
+    )
 
     def assemble(*values):
         return SimpleNamespace(**dict(zip(names, values, strict=True)))
@@ -206,10 +238,18 @@ def parts(catalog, assembled):
 
     for name, slot in (("net", "trunk"), ("gru", "memory"), ("mask", "head")):
         cls = type(name.title(), (Torch,), {"slot_of_class": slot})
-        catalog.register_model(name, cls, describe=describe, reads=("max_seq_len",),
-                               match=any_space if slot == "trunk" else None)  # fmt: skip
-    catalog.register_model("rllib", type("Rllib", (Torch,), {}), describe=describe)  # it declares no keys
-    catalog.register(ModelSpec("plain", {"torch": f"{__name__}:Torch"}, "", plain=True, describe=describe))
+        catalog.register_model(
+            name,
+            cls,
+            describe=describe,
+            reads=("max_seq_len",),
+            match=any_space if slot == "trunk" else None,
+        )
+    # It declares no keys.
+    catalog.register_model("rllib", type("Rllib", (Torch,), {}), describe=describe)
+    catalog.register(
+        ModelSpec("plain", {"torch": f"{__name__}:Torch"}, "", plain=True, describe=describe)
+    )
     catalog.asked = asked
     return catalog
 
@@ -222,10 +262,20 @@ def asked_of(catalog, obs, config=None, action=TWO, **more):
 def test_a_model_is_asked_with_the_encoded_shape_and_gets_the_space_as_it_is(parts):
     made, request = asked_of(parts, BOX)
     assert (request.encoded_shape, request.num_outputs, request.framework) == ((3,), 2, "torch")
-    assert (request.obs.path, request.action.path, request.catalog, request.mask_key) == ("obs", "action", parts, None)
+    assert (request.obs.path, request.action.path, request.catalog, request.mask_key) == (
+        "obs",
+        "action",
+        parts,
+        None,
+    )
     assert (made.obs_space, made.action_space, made.num_outputs) == (BOX, TWO, 2)
     assert [(part.slot, part.component.name) for part in made.parts] == [("trunk", "net")]
-    assert (made.name, made.interface, made.unclaimed, made.action_dist) == ("default_model", None, None, None)
+    assert (made.name, made.interface, made.unclaimed, made.action_dist) == (
+        "default_model",
+        None,
+        None,
+        None,
+    )
 
 
 @pytest.mark.parametrize(
@@ -246,8 +296,11 @@ def test_a_model_is_asked_with_the_encoded_shape_and_gets_the_space_as_it_is(par
 def test_a_space_is_encoded_for_the_models_that_need_it(parts, model, space, encoded):
     made, request = asked_of(parts, space, {"custom_model": model})
     assert (made.obs_space is not space) == encoded
-    assert request.obs.describe() == SpaceInfo.read(space).describe()  # the part knows what is behind the numbers
-    assert request.encoded_shape == (made.obs_space.shape if isinstance(made.obs_space, Box) else None)
+    # The part knows what is behind the numbers.
+    assert request.obs.describe() == SpaceInfo.read(space).describe()
+    assert request.encoded_shape == (
+        made.obs_space.shape if isinstance(made.obs_space, Box) else None
+    )
     assert (request.preprocessor is not None) == encoded
     inner = parts.preprocessor_for(space).observation_space
     again, request = asked_of(parts, inner, {"custom_model": model})
@@ -262,14 +315,22 @@ def test_numbers_are_not_encoded_for_a_plain_module_whatever_the_config_says(par
     assert asked_of(parts, BOX, config)[1].encoded_shape == (3,)
     index = Discrete(4)
     index.original_space, index.preprocessor = TWO, parts.preprocessor_for(TWO)
-    assert asked_of(parts, index, {"custom_model": "plain"})[0].obs_space is index  # a preprocessor made it
+    # a preprocessor made it.
+    assert asked_of(parts, index, {"custom_model": "plain"})[0].obs_space is index
 
 
 def test_a_default_model_is_used_unless_the_config_names_one(parts):
     default_model = type("Default", (Torch,), {})
     assert asked_of(parts, BOX)[0].parts[0].component.name == "net"
-    assert parts.model_v2(BOX, TWO, 2, {}, "torch", default_model=default_model).parts[0].component.name == "Default"
-    named = parts.model_v2(BOX, TWO, 2, {"custom_model": "rllib"}, "torch", default_model=default_model)
+    assert (
+        parts.model_v2(BOX, TWO, 2, {}, "torch", default_model=default_model)
+        .parts[0]
+        .component.name
+        == "Default"
+    )
+    named = parts.model_v2(
+        BOX, TWO, 2, {"custom_model": "rllib"}, "torch", default_model=default_model
+    )
     assert named.parts[0].component.name == "rllib"
 
 
@@ -294,12 +355,21 @@ def test_keyword_arguments_go_to_the_trunk_and_the_configs_to_the_part_it_names(
 
     assert arguments(**config) == {"trunk": {"b": 3, "c": 4}}  # the config's are for a custom model
     assert arguments(**config, custom_model="net") == {"trunk": {"a": 1, "b": 2, "c": 4}}
-    assert arguments(**config, custom_model="gru") == {"trunk": {"b": 3, "c": 4}, "memory": {"a": 1, "b": 2}}
+    assert arguments(**config, custom_model="gru") == {
+        "trunk": {"b": 3, "c": 4},
+        "memory": {"a": 1, "b": 2},
+    }
 
 
 def test_a_config_that_cannot_be_built_is_refused_before_anything_is_imported(parts):
     with pytest.raises(ConfigError, match=r"^refused$"):
-        parts.model_v2(BOX, TWO, 2, {"custom_model": "rllib", "custom_model_config": {"refused": True}}, "torch")
+        parts.model_v2(
+            BOX,
+            TWO,
+            2,
+            {"custom_model": "rllib", "custom_model_config": {"refused": True}},
+            "torch",
+        )
 
 
 def test_each_model_has_a_config_of_its_own_that_names_a_plain_module(parts):
@@ -315,7 +385,8 @@ def test_each_model_has_a_config_of_its_own_that_names_a_plain_module(parts):
     values, config = made.fresh(), parts.parse_config({"custom_model": cls})
     plain = parts.registry.get("model", "plain")
     made = parts.model({"trunk": plain}, BOX, TWO, 2, config, "torch")
-    assert made.fresh()["custom_model"] == "plain"  # an instance would be one of the model's weights
+    # An instance would be one of the model's weights.
+    assert made.fresh()["custom_model"] == "plain"
     empty = parts.model({}, BOX, TWO, 2, config, "torch")
     assert (empty.parts, empty.fresh()) == ([], values)
 
@@ -323,15 +394,23 @@ def test_each_model_has_a_config_of_its_own_that_names_a_plain_module(parts):
 def test_a_plugins_target_is_a_model_class_of_the_framework(assembled):
     for target, fits in (("Torch", True), ("Net", False), ("SimpleNamespace", False)):
         spec = ModelSpec("acme_net", {"torch": f"{__name__}:{target}"}, "")
-        catalog = isolated_catalog(*PARTS, PluginEntryPoint(plugin_of(rlcatalog_models=[spec]), "acme"))
+        catalog = isolated_catalog(
+            *PARTS, PluginEntryPoint(plugin_of(rlcatalog_models=[spec]), "acme")
+        )
         component, config = catalog.registry.get("model", "acme_net"), catalog.parse_config({})
         if fits:
-            assert catalog.model({"trunk": component}, BOX, TWO, 2, config, "torch").parts[0].cls is Torch
+            assert (
+                catalog.model({"trunk": component}, BOX, TWO, 2, config, "torch").parts[0].cls
+                is Torch
+            )
         else:
             with pytest.raises(PartError, match=r"model 'acme_net' \(acme 1\.0\): .*'torch'"):
                 catalog.model({"trunk": component}, BOX, TWO, 2, config, "torch")
-    catalog.register(ModelSpec("mine", {"torch": f"{__name__}:SimpleNamespace"}, ""))  # a class of the program may be
-    made = catalog.model({"trunk": catalog.registry.get("model", "mine")}, BOX, TWO, 2, config, "torch")
+    # a class of the program may be.
+    catalog.register(ModelSpec("mine", {"torch": f"{__name__}:SimpleNamespace"}, ""))
+    made = catalog.model(
+        {"trunk": catalog.registry.get("model", "mine")}, BOX, TWO, 2, config, "torch"
+    )
     assert made.parts[0].cls is SimpleNamespace
     with pytest.raises(MissingFrameworkError, match="'no such framework'"):
         catalog.model({}, BOX, TWO, 2, config, "no such framework")

@@ -24,8 +24,16 @@ from rlcatalog_testing import PluginEntryPoint, isolated_catalog, plugin_of
 BOX = gym.spaces.Box(-1, 1, (3,), np.float32)
 TWO = gym.spaces.Discrete(2)
 MASKED = gym.spaces.Dict({"action_mask": gym.spaces.MultiBinary(2), "x": BOX})
-PARTS = ("rlcatalog-preprocessors", "rlcatalog-fcnet", "rlcatalog-lstm", "rlcatalog-visionnet", "rlcatalog-categorical",
-         "rlcatalog-gaussian", "rlcatalog-filters", "rlcatalog-multi-action")  # fmt: skip
+PARTS = (
+    "rlcatalog-preprocessors",
+    "rlcatalog-fcnet",
+    "rlcatalog-lstm",
+    "rlcatalog-visionnet",
+    "rlcatalog-categorical",
+    "rlcatalog-gaussian",
+    "rlcatalog-filters",
+    "rlcatalog-multi-action",
+)
 
 
 @pytest.fixture(scope="module")
@@ -42,21 +50,34 @@ def catalog():
 
 
 def test_an_explanation_prints_what_was_chosen_and_not_everything(parts):
-    config = {"use_lstm": True, "lstm_cell_size": 5, "conv_filters": "nature", "observation_filter": "MeanStdFilter"}
+    config = {
+        "use_lstm": True,
+        "lstm_cell_size": 5,
+        "conv_filters": "nature",
+        "observation_filter": "MeanStdFilter",
+    }
     found = parts.explain(BOX, TWO, config, "torch")
     text, data = repr(found), found.as_dict()
     assert str(found) == text
     assert len(text) < 3000
     lines = text.splitlines()
-    for slot, name in (("preprocessor", "none"), ("filter", "MeanStdFilter"), ("model", "fcnet"), ("memory", "lstm"),
-                       ("action_dist", "categorical")):  # fmt: skip
+    for slot, name in (
+        ("preprocessor", "none"),
+        ("filter", "MeanStdFilter"),
+        ("model", "fcnet"),
+        ("memory", "lstm"),
+        ("action_dist", "categorical"),
+    ):
         assert any(line.split("  ")[0] == f"{slot}: {name}" for line in lines), slot
     for stage in data["shapes"]:
         assert stage["stage"] in text
     assert re.search(r"^  obs +\(3,\) +box, 0:3$", text, re.MULTILINE)
     assert lines[-2] == "not read by any part: conv_filters"
     whole = found.text(all=True)
-    for line in (r"memory reads: use_lstm, lstm_cell_size, ", r"  not chosen: visionnet +takes images"):
+    for line in (
+        r"memory reads: use_lstm, lstm_cell_size, ",
+        r"  not chosen: visionnet +takes images",
+    ):
         assert re.search(f"^{line}", whole, re.MULTILINE)
         assert not re.search(f"^{line}", text, re.MULTILINE)
 
@@ -96,14 +117,30 @@ def test_html_holds_the_same_and_escapes_what_plugins_wrote():
     def describe(request):
         return [Stage(EVIL, (3,))]
 
-    spec = ModelSpec("fine", {"torch": "m:C"}, "", match=lambda r: Match(Rank.SPECIFIC, EVIL), describe=describe)
+    spec = ModelSpec(
+        "fine", {"torch": "m:C"}, "", match=lambda r: Match(Rank.SPECIFIC, EVIL), describe=describe
+    )
     plugin = PluginEntryPoint(plugin_of(rlcatalog_models=[spec]), "acme", version="1<2")
-    found = isolated_catalog(*PARTS, plugin, prefer=["acme"]).explain(BOX, TWO, {"conv_filters": "nature"}, "torch")
+    found = isolated_catalog(*PARTS, plugin, prefer=["acme"]).explain(
+        BOX, TWO, {"conv_filters": "nature"}, "torch"
+    )
     page = found._repr_html_()
     assert "<script" not in page
     page = page[page.index("<div>") :]  # behind the picture, where it can be drawn
     tags = Tags(page)
-    assert set(tags.tags) == {"div", "p", "b", "ul", "li", "table", "tbody", "tr", "td", "details", "summary"}
+    assert set(tags.tags) == {
+        "div",
+        "p",
+        "b",
+        "ul",
+        "li",
+        "table",
+        "tbody",
+        "tr",
+        "td",
+        "details",
+        "summary",
+    }
     assert f"{EVIL} (SPECIFIC)" in tags.texts
     assert "acme 1<2" in tags.texts
     assert "not read by any part: conv_filters" in tags.texts
@@ -113,14 +150,18 @@ def test_html_holds_the_same_and_escapes_what_plugins_wrote():
 
 
 def test_control_characters_of_a_plugin_do_not_reach_the_terminal():
-    spec = ModelSpec("fine", {"torch": "m:C"}, "", match=lambda r: Match(Rank.SPECIFIC, "\x1b[2Jgone\nrow"))
+    spec = ModelSpec(
+        "fine", {"torch": "m:C"}, "", match=lambda r: Match(Rank.SPECIFIC, "\x1b[2Jgone\nrow")
+    )
     plugin = PluginEntryPoint(plugin_of(rlcatalog_models=[spec]), "acme")
     text = repr(isolated_catalog(*PARTS, plugin, prefer=["acme"]).explain(BOX, TWO, {}, "torch"))
     assert "\x1b" not in text
     assert any("gone row" in line for line in text.splitlines())
 
 
-def test_the_command_shows_the_keys_of_memory_and_head_and_those_that_nothing_reads(capsys, monkeypatch):
+def test_the_command_shows_the_keys_of_memory_and_head_and_those_that_nothing_reads(
+    capsys, monkeypatch
+):
     made = isolated_catalog(*PARTS, "rlcatalog-parametric")
     monkeypatch.setattr("rlcatalog_cli.app.default_catalog", lambda: made)
     arguments = ["explain", "CartPole-v1", "--framework", "torch", "--all"]
@@ -140,14 +181,22 @@ def test_the_command_shows_the_keys_of_memory_and_head_and_those_that_nothing_re
 
 @pytest.mark.parametrize("framework", ["torch", "tf"])
 def test_a_policy_shows_its_parts_shapes_and_number_of_weights(parts, framework):
-    pytest.importorskip({"torch": "torch", "tf": "tensorflow"}[framework], reason=f"{framework} is not installed")
+    pytest.importorskip(
+        {"torch": "torch", "tf": "tensorflow"}[framework], reason=f"{framework} is not installed"
+    )
     policy = rlcatalog.build(BOX, TWO, {"fcnet_hiddens": [5, 4]}, framework, catalog=parts)
     text = repr(policy)
     # Two hidden layers, two logits, one value.
     count = (3 * 5 + 5) + (5 * 4 + 4) + (4 * 2 + 2) + (4 + 1)
     assert text.startswith(f"Policy ({framework})\n")
     assert f"weights: {count} numbers in 8 arrays" in text
-    for piece in ("fcnet", "rlcatalog-fcnet", "fcnet: hidden 2 (tanh)", "(4,)", "config: fcnet_hiddens"):
+    for piece in (
+        "fcnet",
+        "rlcatalog-fcnet",
+        "fcnet: hidden 2 (tanh)",
+        "(4,)",
+        "config: fcnet_hiddens",
+    ):
         assert piece in text
     assert len(text) < 1500
     assert f"weights: {count} numbers in 8 arrays" in Tags(policy._repr_html_()).texts
@@ -182,7 +231,11 @@ def site(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     yield tmp_path
     scan.cache_clear()
-    for name in [name for name, module in sys.modules.items() if str(tmp_path) in str(getattr(module, "__file__", ""))]:
+    for name in [
+        name
+        for name, module in sys.modules.items()
+        if str(tmp_path) in str(getattr(module, "__file__", ""))
+    ]:
         del sys.modules[name]
 
 
@@ -209,14 +262,18 @@ def test_a_plugin_installed_meanwhile_is_found_and_one_removed_is_forgotten(site
 def test_a_class_that_reads_a_removed_plugins_key_is_omitted_and_said(site):
     keys = "import msgspec\n\nclass Keys(msgspec.Struct):\n    late_width: int = 3\n"
     (site / "late_keys_config.py").write_text(keys)
-    code = PLUGIN.format(name="late_keys_net").replace('"made up")', '"made up", config="late_keys_config:Keys")')
+    code = PLUGIN.format(name="late_keys_net").replace(
+        '"made up")', '"made up", config="late_keys_config:Keys")'
+    )
     info = install(site, "late-keys", code)
     found = Catalog(environ={})
     found.register_model("mine", Net, reads=("late_width",))
     for path in info.iterdir():
         path.unlink()
     info.rmdir()
-    with pytest.warns(PluginWarning, match="model 'mine', which this program registered, is omitted: .*late_width"):
+    with pytest.warns(
+        PluginWarning, match="model 'mine', which this program registered, is omitted: .*late_width"
+    ):
         found.refresh()
     assert not {"mine", "late_keys_net"} & set(found.registry.names(["model"]))
 
@@ -224,7 +281,9 @@ def test_a_class_that_reads_a_removed_plugins_key_is_omitted_and_said(site):
 def test_a_lookup_is_made_anew_after_a_refresh(site):
     found = Catalog(environ={}, prefer=["late-best"])
     assert found.explain(BOX, TWO, {}, "torch").as_dict()["model"]["chosen"] == "fcnet"
-    code = PLUGIN.format(name="late_best_net").replace('"made up")', 'a, match=lambda r: Match(Rank.SPECIFIC, "best"))')
+    code = PLUGIN.format(name="late_best_net").replace(
+        '"made up")', 'a, match=lambda r: Match(Rank.SPECIFIC, "best"))'
+    )
     install(site, "late-best", code.replace(" a,", ' "a",'))
     found.refresh()
     assert found.explain(BOX, TWO, {}, "torch").as_dict()["model"]["chosen"] == "late_best_net"
@@ -268,8 +327,13 @@ def test_a_catalog_of_given_plugins_loads_them_again(catalog):
 
 
 def test_lookups_go_on_while_a_catalog_is_refreshed(catalog):
-    catalog.register_model("mine", Net, match=lambda r: Match(Rank.SPECIFIC, "mine"), config=MineConfig,
-                           describe=lambda r: [Stage("mine", (r.config["mine_width"],))])  # fmt: skip
+    catalog.register_model(
+        "mine",
+        Net,
+        match=lambda r: Match(Rank.SPECIFIC, "mine"),
+        config=MineConfig,
+        describe=lambda r: [Stage("mine", (r.config["mine_width"],))],
+    )
     stop, errors = threading.Event(), []
 
     def look():
@@ -321,7 +385,9 @@ def test_a_decorated_model_has_keys_stages_a_slot_and_a_match_of_its_own(catalog
     def match(request):
         return Match(Rank.SPECIFIC, "small") if request.encoded_size < 4 else Match(None, "large")
 
-    catalog.register_model("mine", match=match, describe=describe, config=MineConfig, reads=("max_seq_len",))(Net)
+    catalog.register_model(
+        "mine", match=match, describe=describe, config=MineConfig, reads=("max_seq_len",)
+    )(Net)
     found = catalog.explain(BOX, TWO, {"mine_width": 6}, "torch").as_dict()
     assert (found["model"]["chosen"], found["model"]["reason"]) == ("mine", "small")
     assert found["model"]["config_keys"] == ["mine_width", "max_seq_len"]
@@ -338,7 +404,9 @@ def test_a_memory_of_ones_own_is_switched_on(catalog):
     catalog.register_model("mine", Net, slot="memory", switch="use_mine", config=struct)
     memory = catalog.explain(BOX, TWO, {"use_mine": True}, "torch").as_dict()["memory"]
     assert (memory["chosen"], memory["reason"]) == ("mine", "use_mine is set")
-    with pytest.raises(rlcatalog.errors.AmbiguousChoiceError, match="Remove one of use_lstm and use_mine from"):
+    with pytest.raises(
+        rlcatalog.errors.AmbiguousChoiceError, match="Remove one of use_lstm and use_mine from"
+    ):
         catalog.explain(BOX, TWO, {"use_mine": True, "use_lstm": True}, "torch")
 
 
@@ -354,23 +422,36 @@ def test_distributions_preprocessors_and_filters_are_registered_likewise(catalog
         def required_model_output_shape(action_space, model_config):
             return 7
 
-    @catalog.register_preprocessor("twice", kinds=("multi_binary",), match=lambda r: Match(Rank.SPECIFIC, "bits"))
+    @catalog.register_preprocessor(
+        "twice", kinds=("multi_binary",), match=lambda r: Match(Rank.SPECIFIC, "bits")
+    )
     class Twice(rlcatalog.Preprocessor):
         def _init_shape(self, obs_space, options):
             return (2,)
 
     space = gym.spaces.MultiBinary(2)
     found = catalog.explain(space, TWO, {"observation_filter": "half"}, "torch").as_dict()
-    assert [found[slot]["chosen"] for slot in ("preprocessor", "filter", "action_dist")] == ["twice", "half", "mine"]
+    assert [found[slot]["chosen"] for slot in ("preprocessor", "filter", "action_dist")] == [
+        "twice",
+        "half",
+        "mine",
+    ]
     assert {"stage": "mine: inputs", "shape": [7]} in found["shapes"]
-    policy = rlcatalog.build(BOX, gym.spaces.Box(-1, 1, (2,), np.float32), {"observation_filter": "half",
-                           "custom_action_dist": "diag_gaussian"}, "torch", catalog=catalog)  # fmt: skip
+    policy = rlcatalog.build(
+        BOX,
+        gym.spaces.Box(-1, 1, (2,), np.float32),
+        {"observation_filter": "half", "custom_action_dist": "diag_gaussian"},
+        "torch",
+        catalog=catalog,
+    )
     assert type(policy.filter) is Half
     with pytest.raises(ModelContractError, match=r"must be a subclass of rlcatalog\.Filter"):
         catalog.register_filter("no", int)
 
 
-@pytest.mark.parametrize("name", ["explain", "refresh", "register_filter", "register_model", "wrap_env"])
+@pytest.mark.parametrize(
+    "name", ["explain", "refresh", "register_filter", "register_model", "wrap_env"]
+)
 def test_a_function_of_the_default_catalog_is_its_method_and_travels_by_name(name):
     function, method = getattr(rlcatalog, name), getattr(rlcatalog.Catalog, name)
     assert pickle.loads(pickle.dumps(function)) is function
@@ -398,8 +479,12 @@ def test_the_processs_catalog_has_the_same_at_the_top_of_the_package(monkeypatch
     class Dist(rlcatalog.ActionDistribution):
         pass
 
-    for kind, name, cls in (("model", "mine", Mine), ("filter", "half", Half), ("preprocessor", "twice", Twice),
-                            ("action_dist", "dist", Dist)):  # fmt: skip
+    for kind, name, cls in (
+        ("model", "mine", Mine),
+        ("filter", "half", Half),
+        ("preprocessor", "twice", Twice),
+        ("action_dist", "dist", Dist),
+    ):
         component = made.registry.get(kind, name)
         assert component.objects[component.frameworks[0]] is cls
     assert rlcatalog.refresh() == []
@@ -408,10 +493,14 @@ def test_the_processs_catalog_has_the_same_at_the_top_of_the_package(monkeypatch
 
 def test_a_cell_that_is_run_again_replaces_class_and_struct(catalog):
     for width in (3, 5):
-        struct = msgspec.defstruct("Again", [("again_width", int, width)], frozen=True, kw_only=True, module="cells")
+        struct = msgspec.defstruct(
+            "Again", [("again_width", int, width)], frozen=True, kw_only=True, module="cells"
+        )
         catalog.register_model("again", Net, config=struct)
         assert catalog.parse_config({})["again_width"] == width
-    renamed = msgspec.defstruct("Renamed", [("again_width", int, 8)], frozen=True, kw_only=True, module="cells")
+    renamed = msgspec.defstruct(
+        "Renamed", [("again_width", int, 8)], frozen=True, kw_only=True, module="cells"
+    )
     catalog.register_model("again", Net, config=renamed)
     assert catalog.parse_config({})["again_width"] == 8
     catalog.register_model("again", Net)
@@ -422,7 +511,11 @@ def test_a_cell_that_is_run_again_replaces_class_and_struct(catalog):
 def test_a_key_of_anothers_is_refused(catalog, key):
     catalog.register_model("mine", Net, config=MineConfig)
     struct = msgspec.defstruct("Taken", [(key, int, 1)], frozen=True, kw_only=True)
-    owner = {"vf_share_layers": "rlcatalog", "fcnet_hiddens": "rlcatalog-fcnet", "mine_width": "this process"}[key]
+    owner = {
+        "vf_share_layers": "rlcatalog",
+        "fcnet_hiddens": "rlcatalog-fcnet",
+        "mine_width": "this process",
+    }[key]
     with pytest.raises(DuplicateNameError, match=rf"config key '{key}' belongs to {owner}\."):
         catalog.register_model("other", Net, config=struct)
     assert "other" not in catalog.registry.names(["model"])

@@ -34,12 +34,22 @@ def catalog_of(*names, environ=None):
         ({"vf_share_layers": np.bool_(False)}, {"vf_share_layers": False}),
         ({"max_seq_len": np.int8(5)}, {"max_seq_len": 5}),
         ({"fcnet_activation": np.str_("relu")}, {"fcnet_activation": "relu"}),
-        ({"custom_model_config": {"a": np.float32(0.5), "b": {"c": np.arange(3)}}},
-         {"custom_model_config": {"a": 0.5, "b": {"c": [0, 1, 2]}}}),
-        ({"fcnet_weights_initializer": "normc", "fcnet_weights_initializer_config": {"std": np.float64(2)}},
-         {"fcnet_weights_initializer": "normc", "fcnet_weights_initializer_config": {"std": 2.0}}),
+        (
+            {"custom_model_config": {"a": np.float32(0.5), "b": {"c": np.arange(3)}}},
+            {"custom_model_config": {"a": 0.5, "b": {"c": [0, 1, 2]}}},
+        ),
+        (
+            {
+                "fcnet_weights_initializer": "normc",
+                "fcnet_weights_initializer_config": {"std": np.float64(2)},
+            },
+            {
+                "fcnet_weights_initializer": "normc",
+                "fcnet_weights_initializer_config": {"std": 2.0},
+            },
+        ),
     ],
-)  # fmt: skip
+)
 def test_numpy_values_become_pythons_own(shared, given_value, python):
     parsed = shared.parse_config(given_value)
     assert parsed == shared.parse_config(python)
@@ -57,7 +67,9 @@ def test_a_numpy_value_of_the_wrong_type_is_still_refused(shared):
 
 
 def test_custom_options_is_custom_model_config(shared):
-    with pytest.warns(DeprecationWarning, match="'custom_options' is now called 'custom_model_config'"):
+    with pytest.warns(
+        DeprecationWarning, match="'custom_options' is now called 'custom_model_config'"
+    ):
         parsed = shared.parse_config({"custom_options": {"a": 1}})
     assert parsed["custom_model_config"] == {"a": 1}
     assert "custom_options" not in parsed
@@ -73,7 +85,9 @@ def test_a_key_and_its_alias_at_once_are_refused(shared, order):
     both = dict([("custom_options", {"a": 1}), ("custom_model_config", {"a": 2})][::order])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
-        with pytest.raises(ConfigError, match="'custom_options' is another name for 'custom_model_config'"):
+        with pytest.raises(
+            ConfigError, match="'custom_options' is another name for 'custom_model_config'"
+        ):
             shared.parse_config(both)
 
 
@@ -115,11 +129,19 @@ def test_a_numpy_function_is_a_callable(shared):
 
 def test_the_defaults_are_rllibs_where_both_have_the_key():
     known = {
-        "fcnet_hiddens": [256, 256], "fcnet_activation": "tanh", "post_fcnet_hiddens": [],
-        "post_fcnet_activation": "relu", "free_log_std": False, "no_final_linear": False, "vf_share_layers": True,
-        "max_seq_len": 20, "custom_model": None, "custom_model_config": {}, "custom_action_dist": None,
+        "fcnet_hiddens": [256, 256],
+        "fcnet_activation": "tanh",
+        "post_fcnet_hiddens": [],
+        "post_fcnet_activation": "relu",
+        "free_log_std": False,
+        "no_final_linear": False,
+        "vf_share_layers": True,
+        "max_seq_len": 20,
+        "custom_model": None,
+        "custom_model_config": {},
+        "custom_action_dist": None,
         "custom_preprocessor": None,
-    }  # fmt: skip
+    }
     assert {key: rlcatalog.MODEL_DEFAULTS[key] for key in known} == known
 
 
@@ -148,8 +170,12 @@ def test_the_defaults_are_those_of_the_installed_packages():
 def test_every_key_says_what_it_means(shared):
     rows = shared.schema.keys.values()
     assert {row.owner for row in rows} == {
-        "rlcatalog", "rlcatalog-categorical", "rlcatalog-fcnet", "rlcatalog-gaussian", "rlcatalog-preprocessors",
-    }  # fmt: skip
+        "rlcatalog",
+        "rlcatalog-categorical",
+        "rlcatalog-fcnet",
+        "rlcatalog-gaussian",
+        "rlcatalog-preprocessors",
+    }
     assert [row.name for row in rows if len(row.meaning) < 8] == []
 
 

@@ -46,7 +46,9 @@ def catalog_of(*names, environ=None):
     ],
 )
 def test_an_unknown_key_names_the_nearest(shared, typo, meant):
-    with pytest.raises(UnknownConfigKeyError, match=f"Unknown model config key '{typo}'. Did you mean '{meant}'"):
+    with pytest.raises(
+        UnknownConfigKeyError, match=f"Unknown model config key '{typo}'. Did you mean '{meant}'"
+    ):
         shared.parse_config({typo: 1})
 
 
@@ -54,7 +56,9 @@ def test_an_unknown_key_is_a_key_error_and_a_value_error_with_a_readable_message
     with pytest.raises(KeyError) as caught:
         shared.parse_config({"zzz": 1})
     assert isinstance(caught.value, ValueError)
-    assert str(caught.value).startswith("Unknown model config key 'zzz'. `rlcatalog.MODEL_DEFAULTS` lists")
+    assert str(caught.value).startswith(
+        "Unknown model config key 'zzz'. `rlcatalog.MODEL_DEFAULTS` lists"
+    )
 
 
 def test_a_key_that_is_no_text_is_unknown(shared):
@@ -80,13 +84,19 @@ def test_every_lookup_refuses_a_typo(shared):
 
 
 def test_a_key_whose_package_is_missing_names_the_package():
-    with pytest.raises(UnknownConfigKeyError, match="'fcnet_hiddens' is provided by rlcatalog-fcnet, which is not"):
+    with pytest.raises(
+        UnknownConfigKeyError, match="'fcnet_hiddens' is provided by rlcatalog-fcnet, which is not"
+    ):
         catalog_of("categorical", "preprocessors").parse_config(SMALL)
 
 
 def test_a_key_whose_package_is_disabled_says_so():
-    catalog = catalog_of("fcnet", "categorical", environ={"RLCATALOG_DISABLE_PLUGINS": "rlcatalog-fcnet"})
-    with pytest.raises(UnknownConfigKeyError, match=r"rlcatalog-fcnet [\d.]+, which is disabled: .*DISABLE_PLUGINS"):
+    catalog = catalog_of(
+        "fcnet", "categorical", environ={"RLCATALOG_DISABLE_PLUGINS": "rlcatalog-fcnet"}
+    )
+    with pytest.raises(
+        UnknownConfigKeyError, match=r"rlcatalog-fcnet [\d.]+, which is disabled: .*DISABLE_PLUGINS"
+    ):
         catalog.parse_config(SMALL)
 
 
@@ -107,8 +117,18 @@ def test_a_key_whose_package_failed_says_so(entry_point):
         ("fcnet_hiddens", "wide", "expected 'array', got 'str'", "'wide'"),
         ("fcnet_hiddens", 64, "expected 'array', got 'int'", "64"),
         ("fcnet_hiddens", None, "expected 'array', got 'null'", "None"),
-        ("fcnet_hiddens", [8, "x"], "expected 'int', got 'str' - at 'fcnet_hiddens[1]'", "[8, 'x']"),
-        ("fcnet_hiddens", [8, 2.5], "expected 'int', got 'float' - at 'fcnet_hiddens[1]'", "[8, 2.5]"),
+        (
+            "fcnet_hiddens",
+            [8, "x"],
+            "expected 'int', got 'str' - at 'fcnet_hiddens[1]'",
+            "[8, 'x']",
+        ),
+        (
+            "fcnet_hiddens",
+            [8, 2.5],
+            "expected 'int', got 'float' - at 'fcnet_hiddens[1]'",
+            "[8, 2.5]",
+        ),
         ("fcnet_hiddens", [True], "expected 'int', got 'bool' - at 'fcnet_hiddens[0]'", "[True]"),
         ("vf_share_layers", 1, "expected 'bool', got 'int'", "1"),
         ("vf_share_layers", "yes", "expected 'bool', got 'str'", "'yes'"),
@@ -138,16 +158,25 @@ def test_a_wrong_type_says_what_was_expected_and_found(shared, key, value, expec
         ({"max_seq_len": 0}, "'max_seq_len'.*>= 1"),
         ({"check_observations": "sometimes"}, "'check_observations'.*'sometimes'"),
         ({"action_bounds": "tanh"}, "'action_bounds'.*'tanh'"),
-        ({"fcnet_activation": "rlu"}, "'fcnet_activation': unknown activation 'rlu'. Did you mean 'relu'.*silu"),
+        (
+            {"fcnet_activation": "rlu"},
+            "'fcnet_activation': unknown activation 'rlu'. Did you mean 'relu'.*silu",
+        ),
         ({"post_fcnet_activation": 3}, "'post_fcnet_activation': unknown activation 3"),
-        ({"fcnet_weights_initializer": "norm_c"}, "'fcnet_weights_initializer': unknown initialiser.*'normc'"),
+        (
+            {"fcnet_weights_initializer": "norm_c"},
+            "'fcnet_weights_initializer': unknown initialiser.*'normc'",
+        ),
         ({"post_fcnet_bias_initializer": "one"}, "'post_fcnet_bias_initializer': unknown.*'ones'"),
         (
             {"fcnet_weights_initializer": "normc", "fcnet_weights_initializer_config": {"sd": 2}},
             "'fcnet_weights_initializer_config': 'normc' takes std; found \\['sd'\\]",
         ),
         (
-            {"post_fcnet_weights_initializer": "zeros", "post_fcnet_weights_initializer_config": {"std": 2}},
+            {
+                "post_fcnet_weights_initializer": "zeros",
+                "post_fcnet_weights_initializer_config": {"std": 2},
+            },
             "'zeros' takes no arguments; found \\['std'\\]",
         ),
     ],
@@ -179,7 +208,9 @@ def test_none_is_the_empty_config(shared):
 
 
 def test_an_unknown_model_lists_what_exists(shared):
-    with pytest.raises(UnknownNameError, match=r"Unknown model 'fcnett'. Did you mean 'fcnet'\? Known: fcnet"):
+    with pytest.raises(
+        UnknownNameError, match=r"Unknown model 'fcnett'. Did you mean 'fcnet'\? Known: fcnet"
+    ):
         shared.resolve(VECTOR, TWO, {"custom_model": "fcnett"})
 
 
@@ -199,7 +230,9 @@ def test_an_unknown_preprocessor_lists_what_exists(shared):
 
 @pytest.mark.parametrize("framework", ["jax", "Torch", "pytorch", "", 3])
 def test_an_unknown_framework_lists_what_exists(shared, framework):
-    with pytest.raises(UnknownNameError, match=re.escape(f"Unknown framework {framework!r}") + ".*'torch', 'tf'"):
+    with pytest.raises(
+        UnknownNameError, match=re.escape(f"Unknown framework {framework!r}") + ".*'torch', 'tf'"
+    ):
         shared.resolve(VECTOR, TWO, {}, framework)
 
 
@@ -208,12 +241,16 @@ def test_the_alias_of_tensorflow(shared):
 
 
 def test_a_filter_of_a_package_that_is_not_there_names_the_package(shared):
-    with pytest.raises(MissingPluginError, match="'MeanStdFilter' is provided by rlcatalog-filters, which is not"):
+    with pytest.raises(
+        MissingPluginError, match="'MeanStdFilter' is provided by rlcatalog-filters, which is not"
+    ):
         shared.resolve(VECTOR, TWO, {"observation_filter": "MeanStdFilter"})
 
 
 def test_a_missing_part_names_its_package():
-    with pytest.raises(MissingPluginError, match=r"action distribution for Discrete\(2\).*rlcatalog-categorical"):
+    with pytest.raises(
+        MissingPluginError, match=r"action distribution for Discrete\(2\).*rlcatalog-categorical"
+    ):
         catalog_of("fcnet", "preprocessors").resolve(VECTOR, TWO)
     with pytest.raises(MissingPluginError, match=r"preprocessor for Box.*rlcatalog-preprocessors"):
         catalog_of("fcnet", "categorical").resolve(VECTOR, TWO)
@@ -271,18 +308,39 @@ def test_all_of_it_is_said_before_a_framework_is_imported(tmp_path):
     *answers, loaded = done.stdout.splitlines()
     assert loaded == "[]"
     assert answers == [
-        "0 UnknownConfigKeyError", "1 ConfigTypeError", "2 ConfigError", "3 ConfigError", "4 ConfigTypeError",
-        "5 ConfigError", "6 ConfigError", "7 UnknownNameError", "8 ModelContractError", "9 UnknownNameError",
-        "10 UnknownNameError", "11 UnsupportedSpaceError", "12 UnsupportedSpaceError", "13 UnsupportedSpaceError",
-        "14 UnknownConfigKeyError", "15 UnknownConfigKeyError", "16 UnsupportedSpaceError",
-    ]  # fmt: skip
+        "0 UnknownConfigKeyError",
+        "1 ConfigTypeError",
+        "2 ConfigError",
+        "3 ConfigError",
+        "4 ConfigTypeError",
+        "5 ConfigError",
+        "6 ConfigError",
+        "7 UnknownNameError",
+        "8 ModelContractError",
+        "9 UnknownNameError",
+        "10 UnknownNameError",
+        "11 UnsupportedSpaceError",
+        "12 UnsupportedSpaceError",
+        "13 UnsupportedSpaceError",
+        "14 UnknownConfigKeyError",
+        "15 UnknownConfigKeyError",
+        "16 UnsupportedSpaceError",
+    ]
 
 
 def test_every_error_of_the_config_is_a_catalog_error():
-    for kind in (ConfigError, ConfigTypeError, UnknownConfigKeyError, UnknownNameError, MissingPluginError):
+    for kind in (
+        ConfigError,
+        ConfigTypeError,
+        UnknownConfigKeyError,
+        UnknownNameError,
+        MissingPluginError,
+    ):
         assert issubclass(kind, CatalogError)
 
 
 def test_a_value_that_is_none_of_the_choices_lists_them(shared):
-    with pytest.raises(ConfigError, match=r"found 'often'\. Known: 'first', 'always', 'never'\. Default: 'first'"):
+    with pytest.raises(
+        ConfigError, match=r"found 'often'\. Known: 'first', 'always', 'never'\. Default: 'first'"
+    ):
         shared.parse_config({"check_observations": "often"})

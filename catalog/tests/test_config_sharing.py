@@ -56,7 +56,9 @@ def test_the_callers_config_is_never_changed():
 
 
 def test_a_config_that_cannot_be_written_to_is_enough(shared):
-    frozen = MappingProxyType({"fcnet_hiddens": (4,), "custom_model_config": MappingProxyType({"a": 1})})
+    frozen = MappingProxyType(
+        {"fcnet_hiddens": (4,), "custom_model_config": MappingProxyType({"a": 1})}
+    )
     parsed = shared.parse_config(frozen)
     assert parsed.given == {"fcnet_hiddens": [4], "custom_model_config": {"a": 1}}
 
@@ -139,11 +141,18 @@ def test_the_memory_does_not_take_1_for_true(catalog, order):
 
 def test_the_memory_looks_at_types_deep_inside(catalog):
     def inner(value):
-        return catalog.resolve(VECTOR, TWO, {"custom_model_config": {"a": [value]}}).config["custom_model_config"]["a"][
-            0
-        ]
+        return catalog.resolve(VECTOR, TWO, {"custom_model_config": {"a": [value]}}).config[
+            "custom_model_config"
+        ]["a"][0]
 
-    assert [type(inner(value)) for value in (True, 1, 1.0, True, 1.0, 1)] == [bool, int, float, bool, float, int]
+    assert [type(inner(value)) for value in (True, 1, 1.0, True, 1.0, 1)] == [
+        bool,
+        int,
+        float,
+        bool,
+        float,
+        int,
+    ]
 
 
 def test_a_config_changed_in_place_is_looked_up_anew(catalog):
@@ -184,7 +193,9 @@ def test_what_a_lookup_finds_while_a_part_is_registered_is_not_remembered(catalo
 
 
 def test_the_memory_forgets_the_oldest_of_many_lookups(catalog):
-    first, *_, last = (catalog.resolve(VECTOR, TWO, {"fcnet_hiddens": [size]}) for size in range(1, 101))
+    first, *_, last = (
+        catalog.resolve(VECTOR, TWO, {"fcnet_hiddens": [size]}) for size in range(1, 101)
+    )
     assert catalog.resolve(VECTOR, TWO, {"fcnet_hiddens": [100]}) is last
     again = catalog.resolve(VECTOR, TWO, {"fcnet_hiddens": [1]})
     assert again is not first
@@ -202,9 +213,13 @@ def test_spaces_that_are_equal_but_not_the_same_object_get_their_own_lookup(cata
 # --- copies ----------------------------------------------------------------------------------------------------------
 
 #: Few different numbers, so that values equal under == and different in type meet often.
-SCALARS = st.none() | st.booleans() | st.sampled_from([0, 1, 0.0, 1.0, 2.5]) | st.text("ab1", max_size=2)
+SCALARS = (
+    st.none() | st.booleans() | st.sampled_from([0, 1, 0.0, 1.0, 2.5]) | st.text("ab1", max_size=2)
+)
 JSON = st.recursive(
-    SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("ab", max_size=1), inner), max_leaves=6
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("ab", max_size=1), inner),
+    max_leaves=6,
 )
 quick = settings(max_examples=share(60), deadline=None)
 
@@ -266,7 +281,9 @@ def converted(monkeypatch):
 
 def test_a_lookup_converts_what_it_is_given_and_nothing_more(converted):
     catalog = catalog_of("fcnet", "lstm", "categorical", "preprocessors")
-    rlcatalog.build(VECTOR, TWO, {"use_lstm": True, "lstm_cell_size": 4, "fcnet_hiddens": [3]}, catalog=catalog)
+    rlcatalog.build(
+        VECTOR, TWO, {"use_lstm": True, "lstm_cell_size": 4, "fcnet_hiddens": [3]}, catalog=catalog
+    )
     assert sorted(converted) == ["fcnet_hiddens", "lstm_cell_size", "use_lstm"]
 
 
@@ -287,7 +304,9 @@ def test_a_struct_is_handed_on_and_made_anew_where_a_value_has_changed(converted
         change(own)
         changed = read_config(own, KernelConfig)
         assert (changed.post_fcnet_hiddens, changed.vf_share_layers) == (
-            own.get("post_fcnet_hiddens", []), own["vf_share_layers"])  # fmt: skip
+            own.get("post_fcnet_hiddens", []),
+            own["vf_share_layers"],
+        )
         assert read_config(own, KernelConfig) is changed or "post_fcnet_hiddens" not in own
     assert read_config(config, KernelConfig) is first
     assert first.post_fcnet_hiddens == [4]
@@ -310,12 +329,21 @@ def test_a_model_finds_its_config_changed_as_it_left_it():
             super().__init__(obs_space, action_space, num_outputs, model_config, name)
 
     policy = rlcatalog.build(
-        VECTOR, TWO, {"custom_model": Narrow}, "torch", catalog=catalog_of("fcnet", "categorical", "preprocessors")
+        VECTOR,
+        TWO,
+        {"custom_model": Narrow},
+        "torch",
+        catalog=catalog_of("fcnet", "categorical", "preprocessors"),
     )
-    assert {w.shape[0] for name, w in policy.model.get_weights().items() if "bias" in name} == {2, 1}
+    assert {w.shape[0] for name, w in policy.model.get_weights().items() if "bias" in name} == {
+        2,
+        1,
+    }
 
 
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda config: pickle.loads(pickle.dumps(config))])
+@pytest.mark.parametrize(
+    "copied", [copy.deepcopy, lambda config: pickle.loads(pickle.dumps(config))]
+)
 def test_a_config_is_copied_like_any_dictionary(copied):
     config = catalog_of("fcnet").parse_config({"fcnet_hiddens": [3]})
     again = copied(config)
@@ -331,14 +359,18 @@ def test_a_config_is_copied_like_any_dictionary(copied):
 def test_a_distribution_is_found_again_for_the_same_space_and_an_equal_config(monkeypatch):
     catalog, parsed = catalog_of("categorical", "gaussian"), []
     parse = catalog.parse_config
-    monkeypatch.setattr(catalog, "parse_config", lambda config: parsed.append(config) or parse(config))
+    monkeypatch.setattr(
+        catalog, "parse_config", lambda config: parsed.append(config) or parse(config)
+    )
     first = catalog.action_dist(TWO, {}, framework="torch")
     assert catalog.action_dist(TWO, {}, framework="torch") is first
     assert len(parsed) == 1
     for space, config, dist_type, framework in (
         (gym.spaces.Discrete(2), {}, None, "torch"),  # an equal space is another one
-        (TWO, {"vf_share_layers": False}, None, "torch"), (TWO, {}, "categorical", "torch"), (TWO, {}, None, "tf"),
-    ):  # fmt: skip
+        (TWO, {"vf_share_layers": False}, None, "torch"),
+        (TWO, {}, "categorical", "torch"),
+        (TWO, {}, None, "tf"),
+    ):
         assert catalog.action_dist(space, config, dist_type, framework)[1] == 2
     assert len(parsed) == 5
     catalog.register_action_dist("mine", catalog.action_dist(TWO, {}, framework="torch")[0])
@@ -349,7 +381,9 @@ def test_a_distribution_is_found_again_for_the_same_space_and_an_equal_config(mo
 def test_a_model_is_built_anew_from_parts_that_are_found_again(monkeypatch):
     catalog, parsed = catalog_of("fcnet", "categorical", "preprocessors"), []
     parse = catalog.parse_config
-    monkeypatch.setattr(catalog, "parse_config", lambda config: parsed.append(config) or parse(config))
+    monkeypatch.setattr(
+        catalog, "parse_config", lambda config: parsed.append(config) or parse(config)
+    )
     config = {"fcnet_hiddens": [3]}
     one, other = (catalog.model_v2(VECTOR, TWO, 2, config, "torch") for _ in range(2))
     assert len(parsed) == 1

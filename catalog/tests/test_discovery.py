@@ -17,7 +17,9 @@ from rlcatalog.plugins.discovery import GROUP, incompatible_reason, normalize, s
 # --- plugins ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("spelling", ["some-dist", "Some_Dist", "some.dist", "SOME--DIST", " some-_.dist "])
+@pytest.mark.parametrize(
+    "spelling", ["some-dist", "Some_Dist", "some.dist", "SOME--DIST", " some-_.dist "]
+)
 def test_names_of_distributions_have_one_spelling(spelling):
     assert normalize(spelling) == "some-dist"
 
@@ -42,7 +44,8 @@ def test_a_distribution_without_requirements(entry_point):
 
 def test_an_entry_point_without_distribution(entry_point):
     (found,) = find_plugins([replace(entry_point("x"), dist=None)])
-    assert (found.distribution, found.version, found.requires) == ("x", "", ())  # or it would be the program's own
+    # Or it would be the program's own.
+    assert (found.distribution, found.version, found.requires) == ("x", "", ())
 
 
 def test_one_plugin_seen_twice_is_one_plugin(entry_point):
@@ -51,7 +54,8 @@ def test_one_plugin_seen_twice_is_one_plugin(entry_point):
 
 
 def test_of_two_installations_the_first_on_the_path_counts(entry_point):
-    twice = [entry_point("a", version="2.0"), entry_point("a", version="1.0")]  # the one that would be imported
+    # The one that would be imported.
+    twice = [entry_point("a", version="2.0"), entry_point("a", version="1.0")]
     assert [c.version for c in find_plugins(twice)] == ["2.0"]
 
 
@@ -69,7 +73,8 @@ def test_plugins_that_differ_in_anything_are_all_kept(entry_point):
 def test_the_order_depends_on_names_alone(entry_point):
     points = [entry_point(name) for name in ("Beta", "alpha", "gamma-2", "gamma-10")]
     orders = {
-        tuple(c.distribution for c in find_plugins(permutation)) for permutation in itertools.permutations(points)
+        tuple(c.distribution for c in find_plugins(permutation))
+        for permutation in itertools.permutations(points)
     }
     assert orders == {("alpha", "beta", "gamma-10", "gamma-2")}
 
@@ -116,7 +121,9 @@ def test_the_disable_list_takes_distributions_and_entry_points(record, names):
     assert reason == f"disabled by RLCATALOG_DISABLE_PLUGINS={names!r}"
 
 
-@pytest.mark.parametrize("names", ["", " ", ",", "some", "some-dist-2", "dist", "plugin", "some-dist*", "some dist"])
+@pytest.mark.parametrize(
+    "names", ["", " ", ",", "some", "some-dist-2", "dist", "plugin", "some-dist*", "some dist"]
+)
 def test_the_disable_list_leaves_other_names_alone(record, names):
     assert disabled_reason(record, {"RLCATALOG_DISABLE_PLUGINS": names}) is None
 
@@ -170,7 +177,10 @@ def test_ranges_mean_what_packaging_says(entry_point):
     ],
 )
 def test_a_bound_that_rules_this_kernel_out(entry_point, line):
-    assert bound(entry_point, "numpy>=99", line) == "it needs rlcatalog>=1, but this is rlcatalog 0.1.0"
+    assert (
+        bound(entry_point, "numpy>=99", line)
+        == "it needs rlcatalog>=1, but this is rlcatalog 0.1.0"
+    )
 
 
 @pytest.mark.parametrize(
@@ -226,7 +236,9 @@ def test_the_installed_packages_are_walked_once_per_process(entry_point, plugin,
     found = SimpleNamespace(
         name="found",
         read_text=lambda file: "[rlcatalog.plugins]\nfound = found.plugin\n",
-        entry_points=SimpleNamespace(select=lambda group: (point,) if group == GROUP == "rlcatalog.plugins" else ()),
+        entry_points=SimpleNamespace(
+            select=lambda group: (point,) if group == GROUP == "rlcatalog.plugins" else ()
+        ),
     )
     monkeypatch.setattr(metadata, "distributions", lambda: calls.append("walked") or [found])
     for _ in range(3):
@@ -244,19 +256,27 @@ def remains_without_metadata(folder):
     """A folder that an interrupted uninstallation left behind."""
     info = folder / "leftover-1.0.dist-info"
     info.mkdir()
-    (info / "entry_points.txt").write_text("[rlcatalog.plugins]\nleftover = leftover\n", encoding="utf-8")
+    (info / "entry_points.txt").write_text(
+        "[rlcatalog.plugins]\nleftover = leftover\n", encoding="utf-8"
+    )
 
 
 def entry_points_that_cannot_be_parsed(folder):
     info = folder / "leftover-1.0.dist-info"
     info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: leftover\nVersion: 1.0\n", encoding="utf-8")
-    (info / "entry_points.txt").write_text("[rlcatalog.plugins]\nno equals sign\n", encoding="utf-8")
+    (info / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: leftover\nVersion: 1.0\n", encoding="utf-8"
+    )
+    (info / "entry_points.txt").write_text(
+        "[rlcatalog.plugins]\nno equals sign\n", encoding="utf-8"
+    )
 
 
 def metadata_without_a_name(folder):
     remains_without_metadata(folder)
-    (folder / "leftover-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\n", encoding="utf-8")
+    (folder / "leftover-1.0.dist-info" / "METADATA").write_text(
+        "Metadata-Version: 2.1\n", encoding="utf-8"
+    )
 
 
 def an_entry_point_that_names_no_module(folder):
@@ -277,19 +297,25 @@ def an_entry_point_that_names_no_module(folder):
     ids=lambda damage: damage.__name__,
 )
 @pytest.mark.filterwarnings("ignore::rlcatalog.errors.PluginWarning")
-def test_a_damaged_installation_does_not_hide_the_others(tmp_path, install, installed, monkeypatch, damage):
+def test_a_damaged_installation_does_not_hide_the_others(
+    tmp_path, install, installed, monkeypatch, damage
+):
     install(tmp_path, "healthy", "")
     installed(tmp_path)
     damage(tmp_path)
     everything = metadata.distributions
-    monkeypatch.setattr(metadata, "distributions", lambda **context: everything(path=[str(tmp_path)], **context))
+    monkeypatch.setattr(
+        metadata, "distributions", lambda **context: everything(path=[str(tmp_path)], **context)
+    )
     statuses = {record.distribution: record.status for record in Catalog(environ={}).plugins}
     assert statuses["healthy"] == "loaded"
     assert statuses.get("leftover") in (None, "failed")
 
 
 @pytest.mark.filterwarnings("ignore::rlcatalog.errors.PluginWarning")
-def test_a_plugin_without_readable_metadata_is_not_taken_for_the_programs_own(tmp_path, install, installed):
+def test_a_plugin_without_readable_metadata_is_not_taken_for_the_programs_own(
+    tmp_path, install, installed
+):
     source = (
         "from rlcatalog import ModelSpec, hookimpl\n\n\n@hookimpl\ndef rlcatalog_models():\n"
         '    return [ModelSpec("net", {"torch": "m:C"}, "")]\n'

@@ -23,7 +23,9 @@ NESTED = Dict({"a": PAIR, "b": TWO})
 
 
 def on(*kinds):
-    return lambda request: Match(Rank.GENERIC if request.action.kind in kinds else None, "by its kind")
+    return lambda request: Match(
+        Rank.GENERIC if request.action.kind in kinds else None, "by its kind"
+    )
 
 
 def only_boxes(action, config, *inner):
@@ -52,7 +54,9 @@ SLOTS = Slots(Registry([], PARTS.values(), {}, {}), ())
 
 
 def planned(space, names=None, config=None, pins=None, slots=SLOTS):
-    components = {path: PARTS[name] if isinstance(name, str) else name for path, name in (names or {}).items()}
+    components = {
+        path: PARTS[name] if isinstance(name, str) else name for path, name in (names or {}).items()
+    }
     request = Request(OBS, SpaceInfo.read(space, "action"), config or {}, "torch")
     return plan_dists(slots, request, components, pins)
 
@@ -72,7 +76,11 @@ def test_names_come_from_the_config_or_from_the_argument():
         (None, "acme/cat", {None: "cat"}),
         (None, None, {}),
         ({"action[1]": "acme/box"}, None, {"action[1]": "box"}),
-        ({"action[1]": "acme/box", "action[0]": None}, "acme/cat", {"action[1]": "box", None: "cat"}),
+        (
+            {"action[1]": "acme/box", "action[0]": None},
+            "acme/cat",
+            {"action[1]": "box", None: "cat"},
+        ),
         ({None: "acme/box"}, "acme/cat", {None: "box"}),
     ):
         found = named_dists(SLOTS, custom, dist_type)
@@ -81,16 +89,23 @@ def test_names_come_from_the_config_or_from_the_argument():
 
 def test_a_name_for_all_parts_applies_where_it_fits():
     assert tree(planned(PAIR, {None: "narrow"})) == {
-        "action": ("joint", 2 + 6), "action[0]": ("cat", 2), "action[1]": ("narrow", 6),
-    }  # fmt: skip
+        "action": ("joint", 2 + 6),
+        "action[0]": ("cat", 2),
+        "action[1]": ("narrow", 6),
+    }
     assert tree(planned(BOX, {None: "narrow"})) == {"action": ("narrow", 6)}
 
 
 def test_a_name_for_all_parts_that_joins_parts_applies_to_the_whole_space_only():
-    assert {place: name for place, (name, _) in tree(planned(NESTED, {None: "joint2"})).items()} == {
-        "action": "joint2", "action['a']": "joint", "action['a'][0]": "cat", "action['a'][1]": "box",
+    assert {
+        place: name for place, (name, _) in tree(planned(NESTED, {None: "joint2"})).items()
+    } == {
+        "action": "joint2",
+        "action['a']": "joint",
+        "action['a'][0]": "cat",
+        "action['a'][1]": "box",
         "action['b']": "cat",
-    }  # fmt: skip
+    }
 
 
 def test_a_name_for_all_parts_that_fits_every_space_is_not_used_inside_the_whole_space():
@@ -98,32 +113,43 @@ def test_a_name_for_all_parts_that_fits_every_space_is_not_used_inside_the_whole
     assert tree(planned(NESTED, {None: anything})) == {"action": ("anything", 1)}
     with_path = tree(planned(NESTED, {None: anything, "action": "joint"}))
     assert {place: name for place, (name, _) in with_path.items()} == {
-        "action": "joint", "action['a']": "joint", "action['a'][0]": "anything", "action['a'][1]": "anything",
+        "action": "joint",
+        "action['a']": "joint",
+        "action['a'][0]": "anything",
+        "action['a'][1]": "anything",
         "action['b']": "anything",
-    }  # fmt: skip
+    }
 
 
 def test_a_name_by_path_comes_before_the_name_for_all_parts():
     space = Tuple([BOX, BOX])
     other = part("other", size=lambda action, config: 1)
     assert tree(planned(space, {None: "narrow", "action[1]": other})) == {
-        "action": ("joint", 7), "action[0]": ("narrow", 6), "action[1]": ("other", 1),
-    }  # fmt: skip
+        "action": ("joint", 7),
+        "action[0]": ("narrow", 6),
+        "action[1]": ("other", 1),
+    }
 
 
 def test_a_wrapping_distribution_has_the_default_one_inside():
     assert tree(planned(PAIR, {None: "around"})) == {
-        "action": ("around", 10 + 8), "action inside around": ("joint", 8), "action[0]": ("cat", 2),
+        "action": ("around", 10 + 8),
+        "action inside around": ("joint", 8),
+        "action[0]": ("cat", 2),
         "action[1]": ("box", 6),
-    }  # fmt: skip
+    }
     assert tree(planned(PAIR, {"action": "around", None: "narrow"})) == {
-        "action": ("around", 10 + 8), "action inside around": ("joint", 8), "action[0]": ("cat", 2),
+        "action": ("around", 10 + 8),
+        "action inside around": ("joint", 8),
+        "action[0]": ("cat", 2),
         "action[1]": ("narrow", 6),
-    }  # fmt: skip
+    }
     assert tree(planned(PAIR, {"action[0]": "around"})) == {
-        "action": ("joint", 12 + 6), "action[0]": ("around", 12), "action[0] inside around": ("cat", 2),
+        "action": ("joint", 12 + 6),
+        "action[0]": ("around", 12),
+        "action[0] inside around": ("cat", 2),
         "action[1]": ("box", 6),
-    }  # fmt: skip
+    }
 
 
 # --- repeated choices -------------------------------------------------------------------------------------------------
@@ -131,9 +157,13 @@ def test_a_wrapping_distribution_has_the_default_one_inside():
 
 def test_pins_repeat_each_choice_by_its_place():
     pins = Pins(action_dists={"action": "acme/around", "action inside around": "acme/narrow"})
-    assert tree(planned(BOX, pins=pins)) == {"action": ("around", 16), "action inside around": ("narrow", 6)}
+    assert tree(planned(BOX, pins=pins)) == {
+        "action": ("around", 16),
+        "action inside around": ("narrow", 6),
+    }
     plain = Pins(action_dists={"action": "acme/narrow"})
-    for names in ({}, {None: "box"}, {"elsewhere": "box"}):  # names were read when the choice was made
+    # names were read when the choice was made.
+    for names in ({}, {None: "box"}, {"elsewhere": "box"}):
         assert tree(planned(BOX, names, pins=plain)) == {"action": ("narrow", 6)}
 
 
@@ -141,15 +171,30 @@ def test_pins_repeat_each_choice_by_its_place():
 
 
 @pytest.mark.parametrize(
-    ("answer", "size"), [(3, 3), (0, 0), (3.0, 3), ((2, 3), 6), ([2, [3, 4]], 24), ((), 1), (-1, None), (2.5, None),
-                         ("many", None), ((2, -3), None), (None, None)], ids=repr,
-)  # fmt: skip
+    ("answer", "size"),
+    [
+        (3, 3),
+        (0, 0),
+        (3.0, 3),
+        ((2, 3), 6),
+        ([2, [3, 4]], 24),
+        ((), 1),
+        (-1, None),
+        (2.5, None),
+        ("many", None),
+        ((2, -3), None),
+        (None, None),
+    ],
+    ids=repr,
+)
 def test_a_size_is_a_number_or_a_shape_of_whole_numbers_from_0(answer, size):
     given = part("given", size=lambda action, config: answer)
     if size is not None:
         assert planned(BOX, {None: given}).size == size
     else:
-        with pytest.raises(PartError, match=r"action_dist 'given' \(acme 1\.0\): its size function returned"):
+        with pytest.raises(
+            PartError, match=r"action_dist 'given' \(acme 1\.0\): its size function returned"
+        ):
             planned(BOX, {None: given})
 
 
@@ -163,7 +208,13 @@ def test_a_joint_class_of_the_program_may_need_more_outputs_than_its_parts():
             return 50
 
     for cls, size in ((Joint, 8), (Larger, 50)):
-        joint = part("mine", composite=True, distribution="", objects={"torch": cls}, size=lambda action, config: 50)
+        joint = part(
+            "mine",
+            composite=True,
+            distribution="",
+            objects={"torch": cls},
+            size=lambda action, config: 50,
+        )
         plan = planned(PAIR, {None: joint})
         assert (plan.component, plan.size) == (joint, size)
         assert [child.size for child in plan.children] == [2, 6]
@@ -222,8 +273,12 @@ def test_a_name_that_no_part_uses_is_refused():
         planned(TWO, {None: "narrow"})
     with pytest.raises(UnsupportedSpaceError, match=r"action: joint2 .*Discrete\(2\)"):
         planned(TWO, {None: "joint2"})
-    some = part("some", size=lambda action, config: only_boxes(action, config) if not action.children else 1)
-    with pytest.raises(UnsupportedSpaceError, match=r"some .*Tuple\(Discrete\(2\), Discrete\(2\)\)"):
+    some = part(
+        "some", size=lambda action, config: only_boxes(action, config) if not action.children else 1
+    )
+    with pytest.raises(
+        UnsupportedSpaceError, match=r"some .*Tuple\(Discrete\(2\), Discrete\(2\)\)"
+    ):
         planned(Tuple([TWO, TWO]), {None: some, "action": "joint"})  # it would fit the whole space
 
 
@@ -236,7 +291,8 @@ def test_free_log_std_needs_a_distribution_that_reads_it():
     config = {"free_log_std": True}
     assert planned(BOX, config=config).component.name == "box"
     mine = part("mine", size=only_boxes, distribution="")
-    assert planned(BOX, {None: mine}, config).component is mine  # a class of the program may read any key
+    # a class of the program may read any key.
+    assert planned(BOX, {None: mine}, config).component is mine
     with pytest.raises(ConfigError, match=r"free_log_std .*narrow, for Box.* box\."):
         planned(BOX, {None: "narrow"}, config)
     with pytest.raises(ConfigError, match=r"cat, for Discrete\(2\)"):

@@ -59,7 +59,10 @@ def test_the_fan_in_of_weights_is_in_their_shape_and_that_of_a_bias_is_given():
 
 
 def test_a_name_that_no_package_provides_is_no_attribute():
-    with pytest.raises(AttributeError, match=r"no attribute 'NoSuchPreprocessor'; `dir\(rlcatalog\.preprocessors\)`"):
+    with pytest.raises(
+        AttributeError,
+        match=r"no attribute 'NoSuchPreprocessor'; `dir\(rlcatalog\.preprocessors\)`",
+    ):
         _ = preprocessors.NoSuchPreprocessor
 
 
@@ -71,7 +74,9 @@ class Doubling(Filter):
 
 
 def test_a_filter_that_no_catalog_made_is_checked_as_well():
-    before = preprocessors.get_preprocessor(gym.spaces.Box(-1, 1, (2,)))(gym.spaces.Box(-1, 1, (2,)))
+    before = preprocessors.get_preprocessor(gym.spaces.Box(-1, 1, (2,)))(
+        gym.spaces.Box(-1, 1, (2,))
+    )
     found = Doubling(before, {"in place": False}).filtered(np.ones((3, 2)))
     np.testing.assert_array_equal(found, np.full((3, 2), 2.0))
     with pytest.raises(ModelContractError, match="modifies its observations"):

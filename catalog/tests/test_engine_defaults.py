@@ -59,7 +59,9 @@ def test_a_given_key_wins_also_where_it_is_the_catalogs_default(catalog, asked):
 
 
 def test_nobody_is_warned_of_it(catalog):
-    catalog.register_model("deaf", type("Deaf", (FullyConnectedNetwork,), {}), reads=("free_log_std",))
+    catalog.register_model(
+        "deaf", type("Deaf", (FullyConnectedNetwork,), {}), reads=("free_log_std",)
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         found = catalog.resolve(OBS, ACTIONS, {"custom_model": "deaf"}, "torch", defaults=APART)

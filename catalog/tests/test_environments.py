@@ -80,13 +80,16 @@ def test_build_and_explain_take_an_environment_in_every_form(form, size):
     assert explanation.env == ("SyncVectorEnv" if form.startswith("vector") else "Sized")
     assert explanation.resolution.request.obs.shape == (size,)
     each = 2 if form.startswith("vector") else 1
-    assert Sized.closed == (2 * each if made else 0)  # what was made for its spaces is closed; what was given is not
+    # What was made for its spaces is closed; what was given is not.
+    assert Sized.closed == (2 * each if made else 0)
     if form.startswith("vector") and not made:
         given.close()
 
 
 def test_an_id_stands_for_its_environment():
-    assert rlcatalog.build(env="CartPole-v1", config={"fcnet_hiddens": [4]}).observation_space.shape == (4,)
+    assert rlcatalog.build(
+        env="CartPole-v1", config={"fcnet_hiddens": [4]}
+    ).observation_space.shape == (4,)
     assert rlcatalog.explain(env="CartPole-v1").env == "CartPole-v1"
     assert rlcatalog.explain(env=gym.make("CartPole-v1")).env == "CartPole-v1"
     with pytest.raises(UnknownNameError, match="Environment 'CartPole-v7' cannot be made"):
@@ -128,7 +131,9 @@ def test_a_config_is_handed_over_as_it_is():
 
 def test_what_is_no_environment_is_refused():
     for wrong in (None, 3, {"id": "CartPole-v1"}):
-        with pytest.raises(ConfigError, match=r"env: expected a Gymnasium id, a class or function.*; found"):
+        with pytest.raises(
+            ConfigError, match=r"env: expected a Gymnasium id, a class or function.*; found"
+        ):
             make_env(wrong)
     with pytest.raises(ModelContractError, match=r"expected a gymnasium\.Env, found None"):
         rlcatalog.build(env=lambda: None)
@@ -173,7 +178,9 @@ def here(tmp_path, monkeypatch):
         ("json", ["json.py"], False),  # another module has the name
     ],
 )
-def test_the_working_folder_is_searched_for_a_module_that_is_there_and_nowhere_else(here, module, files, found):
+def test_the_working_folder_is_searched_for_a_module_that_is_there_and_nowhere_else(
+    here, module, files, found
+):
     for file in files:
         (here / file).parent.mkdir(exist_ok=True)
         (here / file).touch()
@@ -194,7 +201,8 @@ def test_an_id_may_name_a_module_in_the_working_folder(here):
 def test_an_unknown_id_says_how_to_import_its_package():
     with pytest.raises(UnknownNameError, match="PACKAGE:NoSuchEnv-v0"):
         make_env("NoSuchEnv-v0")
-    for named in ("json:NoSuchEnv-v0", "CartPole-v1"):  # a package is named; the environment refuses its argument
+    # a package is named; the environment refuses its argument.
+    for named in ("json:NoSuchEnv-v0", "CartPole-v1"):
         with pytest.raises(UnknownNameError) as raised:
             make_env(named, {"no_such_argument": 3})
         assert "PACKAGE" not in str(raised.value)

@@ -14,8 +14,13 @@ from rlcatalog.plugins import Component
 from rlcatalog_testing import PluginEntryPoint, isolated_catalog, plugin_of
 
 BOX, TWO = gym.spaces.Box(-1, 1, (3,), np.float32), gym.spaces.Discrete(2)
-PARTS = ("rlcatalog-preprocessors", "rlcatalog-fcnet", "rlcatalog-categorical", "rlcatalog-multi-action",
-         "rlcatalog-gaussian")  # fmt: skip
+PARTS = (
+    "rlcatalog-preprocessors",
+    "rlcatalog-fcnet",
+    "rlcatalog-categorical",
+    "rlcatalog-multi-action",
+    "rlcatalog-gaussian",
+)
 SLOTS = ("preprocessor", "filter", "model", "memory", "head", "action_dist")
 
 
@@ -33,11 +38,19 @@ def test_the_data_of_a_lookup_are_plain_and_complete(catalog):
     data = catalog.explain(BOX, TWO, {"fcnet_hiddens": [5, 4]}, "torch").as_dict()
     version = catalog.registry.get("model", "fcnet").version
     model = data["model"]
-    assert (model["chosen"], model["distribution"], model["version"]) == ("fcnet", "rlcatalog-fcnet", version)
+    assert (model["chosen"], model["distribution"], model["version"]) == (
+        "fcnet",
+        "rlcatalog-fcnet",
+        version,
+    )
     assert "fcnet_hiddens" in model["config_keys"]
     first, second = model["candidates"]
     assert (first["name"], first["rank"], first["reason"]) == ("fcnet", "GENERIC", model["reason"])
-    assert (second["name"], second["distribution"], second["version"]) == ("acme_net", "acme", "1.0")
+    assert (second["name"], second["distribution"], second["version"]) == (
+        "acme_net",
+        "acme",
+        "1.0",
+    )
     assert second["rank"] is None
     assert "custom_model='acme/acme_net'" in second["reason"]
     empty = data["memory"]
@@ -46,24 +59,37 @@ def test_the_data_of_a_lookup_are_plain_and_complete(catalog):
     assert data["preprocessor"]["chosen"] == "none"
     assert data["action_dist"]["chosen"] == "categorical"
     assert data["shapes"][0] == {"stage": "observation", "shape": [3]}
-    assert data["shapes"][-2:] == [{"stage": "categorical: inputs", "shape": [2]}, {"stage": "action", "shape": []}]
+    assert data["shapes"][-2:] == [
+        {"stage": "categorical: inputs", "shape": [2]},
+        {"stage": "action", "shape": []},
+    ]
     assert data["plan"] == [{"path": "obs", "kind": "box", "slice": [0, 3], "shape": [3]}]
-    assert (data["env"], data["action_mask"], data["env_wrappers"], data["action_parts"]) == (None, None, [], [])
+    assert (data["env"], data["action_mask"], data["env_wrappers"], data["action_parts"]) == (
+        None,
+        None,
+        [],
+        [],
+    )
     assert "frozen" not in data
 
 
 def test_a_named_part_is_explained_by_its_name_and_unknown_shapes_are_none(catalog):
     data = catalog.explain(BOX, TWO, {"custom_model": "acme_net"}, "torch").as_dict()
     first = data["model"]["candidates"][0]
-    assert (first["name"], first["rank"], first["reason"]) == ("acme_net", None, data["model"]["reason"])
+    assert (first["name"], first["rank"], first["reason"]) == (
+        "acme_net",
+        None,
+        data["model"]["reason"],
+    )
     own = {stage["stage"]: stage["shape"] for stage in data["shapes"]}
     assert own["acme_net: output"] == [2]
     spaces = gym.spaces.Dict({"a": BOX, "b": TWO})
     shapes = catalog.explain(spaces, gym.spaces.Tuple([TWO, BOX]), {}, "torch").as_dict()
     assert shapes["shapes"][0]["shape"] is None
     assert [(node["path"], node["chosen"]) for node in shapes["action_parts"]] == [
-        ("action[0]", "categorical"), ("action[1]", "diag_gaussian"),
-    ]  # fmt: skip
+        ("action[0]", "categorical"),
+        ("action[1]", "diag_gaussian"),
+    ]
 
 
 def test_the_action_mask_is_shown_as_its_path(catalog):
@@ -75,7 +101,10 @@ def test_the_action_mask_is_shown_as_its_path(catalog):
 def test_wrappers_and_the_state_of_a_frozen_policy_are_part_of_the_data(catalog):
     resolution = catalog.explain(BOX, TWO, {}, "torch").resolution
     wrappers = tuple(
-        (Component(EnvWrapperSpec(name, {"numpy": "m:f"}, ""), "acme", "1.0"), Match(rank, f"{name} says"))
+        (
+            Component(EnvWrapperSpec(name, {"numpy": "m:f"}, ""), "acme", "1.0"),
+            Match(rank, f"{name} says"),
+        )
         for name, rank in (("on", Rank.GENERIC), ("off", None))
     )
     data = Explanation(resolution, frozen="it is", env="Env-v1", wrappers=wrappers).as_dict()
@@ -113,42 +142,83 @@ def test_text_leaves_out_the_parts_that_were_not_chosen(catalog):
 
 
 def candidate(name, rank=None, reason="fits", distribution="acme", version="1.0"):
-    return {"name": name, "distribution": distribution, "version": version, "rank": rank, "reason": reason}
+    return {
+        "name": name,
+        "distribution": distribution,
+        "version": version,
+        "rank": rank,
+        "reason": reason,
+    }
 
 
 def chosen(*candidates, keys=(), reason="fits"):
     first = candidates[0]
-    return {"chosen": first["name"], "distribution": first["distribution"], "version": first["version"],
-            "reason": reason, "config_keys": list(keys), "candidates": list(candidates)}  # fmt: skip
+    return {
+        "chosen": first["name"],
+        "distribution": first["distribution"],
+        "version": first["version"],
+        "reason": reason,
+        "config_keys": list(keys),
+        "candidates": list(candidates),
+    }
 
 
 def empty(*candidates):
-    return {"chosen": None, "distribution": None, "version": None, "reason": "nothing matches", "config_keys": [],
-            "candidates": list(candidates)}  # fmt: skip
+    return {
+        "chosen": None,
+        "distribution": None,
+        "version": None,
+        "reason": "nothing matches",
+        "config_keys": [],
+        "candidates": list(candidates),
+    }
 
 
 def explained(**changes):
     """The data of an explanation, written by hand."""
-    names = {"preprocessor: none": [4], "net: hidden": [5], "value, net: hidden": [6], "net: late": None,
-             "other: hidden": [9], "joint: inputs": [7]}  # fmt: skip
+    names = {
+        "preprocessor: none": [4],
+        "net: hidden": [5],
+        "value, net: hidden": [6],
+        "net: late": None,
+        "other: hidden": [9],
+        "joint: inputs": [7],
+    }
     shapes = {"observation": [3], **names, "action": [2, 8]}
     return {
-        "env": None, "observation_space": "Box(3,) float32", "action_space": "Tuple(Discrete(2))",
+        "env": None,
+        "observation_space": "Box(3,) float32",
+        "action_space": "Tuple(Discrete(2))",
         "framework": "torch",
-        "preprocessor": chosen(candidate("none", "SPECIFIC"), candidate("onehot", None, "no Discrete")),
-        "filter": empty(), "memory": empty(candidate("lstm", "GENERIC", "is off")), "head": empty(),
-        "model": chosen(candidate("net", None, "named", "", ""), keys=["width", "depth"], reason="named"),
+        "preprocessor": chosen(
+            candidate("none", "SPECIFIC"), candidate("onehot", None, "no Discrete")
+        ),
+        "filter": empty(),
+        "memory": empty(candidate("lstm", "GENERIC", "is off")),
+        "head": empty(),
+        "model": chosen(
+            candidate("net", None, "named", "", ""), keys=["width", "depth"], reason="named"
+        ),
         "action_dist": chosen(candidate("joint", "GENERIC"), candidate("beta", None, "no Box")),
         "action_parts": [
-            {"path": "action[0]", "space": "Discrete(2)",
-             **chosen(candidate("cat", "GENERIC"), candidate("gumbel", None, "by name"), keys=["heat"])},
+            {
+                "path": "action[0]",
+                "space": "Discrete(2)",
+                **chosen(
+                    candidate("cat", "GENERIC"), candidate("gumbel", None, "by name"), keys=["heat"]
+                ),
+            },
         ],
-        "unread": [], "unused_masks": [], "action_mask": None, "model_sees_mask": False,
+        "unread": [],
+        "unused_masks": [],
+        "action_mask": None,
+        "model_sees_mask": False,
         "plan": [{"path": "obs", "kind": "box", "slice": [0, 3], "shape": [3]}],
         "model_sees": [{"name": "obs", "shape": [3], "dtype": "float32"}],
         "shapes": [{"stage": stage, "shape": shape} for stage, shape in shapes.items()],
-        "env_wrappers": [], **changes,
-    }  # fmt: skip
+        "env_wrappers": [],
+        **changes,
+    }
 
 
 def sections_of(data, **options):
@@ -156,8 +226,16 @@ def sections_of(data, **options):
 
 
 def test_the_sections_follow_the_way_from_observation_to_action():
-    titles = ["observation", "preprocessor: none", "filter: -", "model: net", "memory: -", "head: -",
-              "action_dist: joint", "action"]  # fmt: skip
+    titles = [
+        "observation",
+        "preprocessor: none",
+        "filter: -",
+        "model: net",
+        "memory: -",
+        "head: -",
+        "action_dist: joint",
+        "action",
+    ]
     assert list(sections_of(explained())) == titles
     assert list(sections_of(explained(frozen="yes"))) == [*titles[:-1], "frozen", "action"]
     assert sections_of(explained(frozen="yes"))["frozen"] == Section("frozen", "", "yes")
@@ -168,35 +246,54 @@ def test_each_section_has_its_shape_its_reason_its_lines_and_the_others():
     assert sections["observation"] == Section("observation", "(3,)", "Box(3,) float32", [])
     assert sections["action"] == Section("action", "(2, 8)", "Tuple(Discrete(2))")
     assert sections["preprocessor: none"] == Section(
-        "preprocessor: none", "(4,)", "fits (SPECIFIC)", [("obs", "(3,)", "box, 0:3")], "acme 1.0",
+        "preprocessor: none",
+        "(4,)",
+        "fits (SPECIFIC)",
+        [("obs", "(3,)", "box, 0:3")],
+        "acme 1.0",
         [("onehot", "no Discrete (acme 1.0)")],
-    )  # fmt: skip
+    )
     model = sections["model: net"]
     assert (model.shape, model.why, model.owner) == ("", "named", "this process")
     assert model.lines[0][1:] == ("(B, 3)", "float32")
-    assert [line[:2] for line in model.lines[1:3]] == [("net: hidden", "(5,)"), ("value, net: hidden", "(6,)")]
+    assert [line[:2] for line in model.lines[1:3]] == [
+        ("net: hidden", "(5,)"),
+        ("value, net: hidden", "(6,)"),
+    ]
     assert model.lines[3][0] == "net: late"
     assert "(" not in model.lines[3][1]  # a text, because the shape is not known yet
     assert len(model.lines) == 4
     memory = sections["memory: -"]
-    assert memory == Section("memory: -", "", "nothing matches", others=[("lstm", "is off (acme 1.0, GENERIC)")])
+    assert memory == Section(
+        "memory: -", "", "nothing matches", others=[("lstm", "is off (acme 1.0, GENERIC)")]
+    )
     dist = sections["action_dist: joint"]
-    assert dist.others == [("beta", "no Box (acme 1.0)"), ("action[0]: gumbel", "by name (acme 1.0)")]
+    assert dist.others == [
+        ("beta", "no Box (acme 1.0)"),
+        ("action[0]: gumbel", "by name (acme 1.0)"),
+    ]
     assert dist.lines[0] == ("action[0]", "", "Discrete(2): cat, fits (acme 1.0, GENERIC)")
     assert dist.lines[1:] == [("joint: inputs", "(7,)", "")]
 
 
 def test_a_composite_has_no_shape_of_its_own():
-    data = explained(shapes=[{"stage": "observation", "shape": None}, {"stage": "action", "shape": []}])
+    data = explained(
+        shapes=[{"stage": "observation", "shape": None}, {"stage": "action", "shape": []}]
+    )
     sections = sections_of(data)
     assert (sections["observation"].shape, sections["action"].shape) == ("", "()")
 
 
 @pytest.mark.parametrize("count", [23, 24, 25, 30])
 def test_long_lists_are_cut_to_24_lines_unless_all_are_wanted(count):
-    plan = [{"path": f"obs[{i}]", "kind": "box", "slice": [i, i + 1], "shape": []} for i in range(count)]
+    plan = [
+        {"path": f"obs[{i}]", "kind": "box", "slice": [i, i + 1], "shape": []} for i in range(count)
+    ]
     stages = [{"stage": f"net: hidden {i}", "shape": [i]} for i in range(count)]
-    data = explained(plan=plan, shapes=[{"stage": "observation", "shape": [1]}, *stages, {"stage": "a", "shape": [1]}])
+    data = explained(
+        plan=plan,
+        shapes=[{"stage": "observation", "shape": [1]}, *stages, {"stage": "a", "shape": [1]}],
+    )
     for title, own in (("preprocessor: none", 0), ("model: net", 1)):
         cut, whole = (sections_of(data, whole=whole)[title].lines[own:] for whole in (False, True))
         assert len(whole) == count
@@ -210,7 +307,9 @@ def test_long_lists_are_cut_to_24_lines_unless_all_are_wanted(count):
 
 def test_the_mask_is_shown_with_the_observation():
     unseen = sections_of(explained(action_mask="obs['mask']"))["observation"].lines
-    seen = sections_of(explained(action_mask="obs['mask']", model_sees_mask=True))["observation"].lines
+    seen = sections_of(explained(action_mask="obs['mask']", model_sees_mask=True))[
+        "observation"
+    ].lines
     assert [line[1] for line in (*unseen, *seen)] == ["", ""]
     assert all("obs['mask']" in line[2] for line in (*unseen, *seen))
     assert unseen != seen
@@ -233,7 +332,10 @@ def test_notes_name_the_keys_that_parts_read_and_the_keys_that_none_reads():
 
 
 def test_the_wrappers_come_first_and_the_first_section_lists_those_that_do_not_match():
-    on = [{"name": name, "provider": "acme 1.0", "applied": True, "reason": "fits"} for name in ("x", "y")]
+    on = [
+        {"name": name, "provider": "acme 1.0", "applied": True, "reason": "fits"}
+        for name in ("x", "y")
+    ]
     off = {"name": "z", "provider": "zeta 2.0", "applied": False, "reason": "no game"}
     others = [("z", "no game (zeta 2.0)")]
 
@@ -242,7 +344,9 @@ def test_the_wrappers_come_first_and_the_first_section_lists_those_that_do_not_m
         return [section for section in sections if section.title.startswith("env_wrapper")]
 
     assert wrappers() == []
-    first, second = (Section(f"env_wrapper: {name}", "", "fits", owner="acme 1.0") for name in ("x", "y"))
+    first, second = (
+        Section(f"env_wrapper: {name}", "", "fits", owner="acme 1.0") for name in ("x", "y")
+    )
     assert wrappers(*on) == [first, second]
     with_others = Section("env_wrapper: x", "", "fits", owner="acme 1.0", others=others)
     assert wrappers(on[0], off, on[1]) == [with_others, second]
@@ -265,7 +369,9 @@ def test_the_sheet_shows_the_sections_as_rows():
     ((_, *all_rows),) = whole.tables.values()
     extra = [row for row in all_rows if row not in rows]
     assert [row[1:] for row in extra] == [
-        ("", "no Discrete (acme 1.0)"), ("", "is off (acme 1.0, GENERIC)"), ("", "no Box (acme 1.0)"),
+        ("", "no Discrete (acme 1.0)"),
+        ("", "is off (acme 1.0, GENERIC)"),
+        ("", "no Box (acme 1.0)"),
         ("", "by name (acme 1.0)"),
-    ]  # fmt: skip
+    ]
     assert [text for _, text in whole.notes] == ["width, depth", "heat"]

@@ -64,7 +64,11 @@ BOX, DISCRETE = gym.spaces.Box(-1, 1, (3,), np.float32), gym.spaces.Discrete(2)
 
 def specified():
     """Return the functions that pluggy takes for hooks of ours."""
-    return {name: f for name, f in vars(hookspecs).items() if getattr(f, "rlcatalog_spec", None) is not None}
+    return {
+        name: f
+        for name, f in vars(hookspecs).items()
+        if getattr(f, "rlcatalog_spec", None) is not None
+    }
 
 
 def test_the_hooks_are_these():
@@ -82,7 +86,9 @@ def test_a_hook_takes_nothing_returns_a_list_of_declarations_and_is_documented(n
 
 def test_the_page_of_the_hooks_gives_every_signature_and_no_other():
     text = PAGE.read_text(encoding="utf-8")
-    found = re.findall(r"^\s*def (rlcatalog_\w+)\((.*?)\) -> (.+?):?(?: \.\.\.)?$", text, re.MULTILINE)
+    found = re.findall(
+        r"^\s*def (rlcatalog_\w+)\((.*?)\) -> (.+?):?(?: \.\.\.)?$", text, re.MULTILINE
+    )
     assert {name: (arguments, returns) for name, arguments, returns in found} == {
         name: ("", f"list[{spec}]") for name, spec in HOOKS.items()
     }
@@ -170,7 +176,9 @@ DECLARATIONS = {
     "rlcatalog_preprocessors": PreprocessorSpec(
         "sum", {"numpy": "hook_targets:Sum"}, "the sum of a Box", match=only_boxes
     ),
-    "rlcatalog_filters": FilterSpec("halve", {"numpy": "hook_targets:Halve"}, "half of everything", match=always),
+    "rlcatalog_filters": FilterSpec(
+        "halve", {"numpy": "hook_targets:Halve"}, "half of everything", match=always
+    ),
     "rlcatalog_env_wrappers": EnvWrapperSpec(
         "clip", {"numpy": "hook_targets:clipped"}, "a wrapper", match=only_cartpole
     ),
@@ -182,15 +190,24 @@ DECLARATIONS = {
         describe=lambda request: [Stage("hidden", (7,)), Stage("logits", (request.num_outputs,))],
     ),
     "rlcatalog_action_dists": ActionDistSpec(
-        "dist", {"torch": "hook_targets:Dist"}, "a distribution", match=always, size=lambda action, config: action.n
+        "dist",
+        {"torch": "hook_targets:Dist"},
+        "a distribution",
+        match=always,
+        size=lambda action, config: action.n,
     ),
     "rlcatalog_action_codecs": ActionCodecSpec(
         "codec", {"numpy": "hook_targets:Codec"}, "a codec", kinds=("hook_targets.Space",)
     ),
     "rlcatalog_frameworks": FrameworkSpec(
-        "hooked", {"backend": "hook_targets:Backend", "ops": "hook_targets:OPS"}, "a framework", module="numpy"
+        "hooked",
+        {"backend": "hook_targets:Backend", "ops": "hook_targets:OPS"},
+        "a framework",
+        module="numpy",
     ),
-    "rlcatalog_exporters": ExporterSpec("form", {"runner": "hook_targets:Runner"}, "a format", suffix=".form"),
+    "rlcatalog_exporters": ExporterSpec(
+        "form", {"runner": "hook_targets:Runner"}, "a format", suffix=".form"
+    ),
     "rlcatalog_commands": CommandSpec("greet", {"cli": "hook_targets:greet"}, "says hello"),
     "rlcatalog_engines": EngineSpec("steam", {"engine": "hook_targets:Steam"}, "an engine"),
     "rlcatalog_checks": CheckSpec("polite", {"checks": "hook_targets:polite"}, "says hello once"),
@@ -202,7 +219,10 @@ def catalog_with(entry_point, plugin, targets):
     """Make a catalog of plugins that implement one hook each; a plugin is called like its part."""
 
     def make(*hooks, prefer=()):
-        points = [entry_point(DECLARATIONS[hook].name, plugin(**{hook: [DECLARATIONS[hook]]})) for hook in hooks]
+        points = [
+            entry_point(DECLARATIONS[hook].name, plugin(**{hook: [DECLARATIONS[hook]]}))
+            for hook in hooks
+        ]
         return Catalog(points, environ={"RLCATALOG_STRICT_PLUGINS": "1"}, prefer=prefer)
 
     return make
@@ -219,7 +239,11 @@ def test_a_plugin_may_implement_one_hook_only(catalog_with, hook):
     declared = DECLARATIONS[hook]
     (component,) = catalog.components()
     assert component.declaration is declared
-    assert (component.kind, component.name, component.version) == (declared.kind, declared.name, "1.0")
+    assert (component.kind, component.name, component.version) == (
+        declared.kind,
+        declared.name,
+        "1.0",
+    )
     assert component.distribution == declared.name
     assert catalog.registry.get(declared.kind, declared.name) is component
     assert [r.status for r in catalog.plugins] == ["loaded"]
@@ -232,7 +256,11 @@ def test_a_hook_may_return_a_tuple_or_nothing(entry_point, plugin):
 
 
 def test_a_declared_preprocessor_encodes(catalog_with):
-    encoded = catalog_with("rlcatalog_preprocessors").preprocessor_for(BOX).transform(np.array([1, 0, 1], np.float32))
+    encoded = (
+        catalog_with("rlcatalog_preprocessors")
+        .preprocessor_for(BOX)
+        .transform(np.array([1, 0, 1], np.float32))
+    )
     assert encoded.tolist() == [2.0]
 
 
@@ -246,12 +274,16 @@ def test_a_declared_model_and_distribution_are_chosen(catalog_with):
     assert found["action_dist"]["chosen"] == "dist"
     shapes = [(stage["stage"], stage["shape"]) for stage in found["shapes"]]
     assert shapes[1:5] == [
-        ("preprocessor: sum", [1]), ("net: hidden", [7]), ("net: logits", [2]), ("dist: inputs", [2]),
-    ]  # fmt: skip
+        ("preprocessor: sum", [1]),
+        ("net: hidden", [7]),
+        ("net: logits", [2]),
+        ("dist: inputs", [2]),
+    ]
 
 
 def test_their_classes_are_handed_out(catalog_with, monkeypatch):
-    monkeypatch.setattr("importlib.util.find_spec", lambda name, *args: object())  # whether installed or not
+    # Whether installed or not.
+    monkeypatch.setattr("importlib.util.find_spec", lambda name, *args: object())
     catalog = catalog_with(*PARTS)
     assert catalog.registry.get("model", "net").load("tf") is Net
     assert catalog.action_dist(DISCRETE, framework="torch") == (Dist, 2)
@@ -277,7 +309,8 @@ def test_a_declared_wrapper_wraps_the_environments_it_matches(catalog_with):
     assert wrapped.seen_max_seq_len == 5
     other = gym.make("MountainCar-v0")
     assert catalog.wrap_env(other) is other
-    for others in (Catalog([], environ={}), catalog_with("rlcatalog_env_wrappers")):  # which it waits in, unasked
+    # Which it waits in, unasked.
+    for others in (Catalog([], environ={}), catalog_with("rlcatalog_env_wrappers")):
         assert others.wrap_env(env) is env
 
 
@@ -300,7 +333,11 @@ def test_a_declared_command_runs(tmp_path, install):
         '    return [CommandSpec("polite-plugin-greet", {"cli": "polite_plugin:greet"}, "says hello to someone")]\n'
     )
     install(tmp_path, "polite-plugin", source)
-    clean = {key: value for key, value in os.environ.items() if not key.startswith(("RLCATALOG_", "PYTHON"))}
+    clean = {
+        key: value
+        for key, value in os.environ.items()
+        if not key.startswith(("RLCATALOG_", "PYTHON"))
+    }
 
     def run(*commands):
         """Run commands one after another in one process; return what each printed."""
@@ -308,15 +345,24 @@ def test_a_declared_command_runs(tmp_path, install):
         code += "    try: main(arguments)\n    except SystemExit as end: print(end.code, end='\\0')"
         done = subprocess.run(
             [sys.executable, "-c", code, json.dumps(commands)],
-            env=clean | {"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, timeout=60, check=True,
-        )  # fmt: skip
+            env=clean | {"PYTHONPATH": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
         return done.stdout.split("\0")[:-1]
 
     greeted, overview, listing = run(
-        ["polite-plugin-greet", "Ada", "--loud"], ["--help"], ["list", "--kind", "command", "--json"]
+        ["polite-plugin-greet", "Ada", "--loud"],
+        ["--help"],
+        ["list", "--kind", "command", "--json"],
     )
     assert greeted == "HELLO ADA\n0"
     assert "polite-plugin-greet" in overview
     assert "says hello to someone" in overview
-    names = {part["name"]: part["frameworks"] for part in json.loads(listing.removesuffix("0"))["components"]}
+    names = {
+        part["name"]: part["frameworks"]
+        for part in json.loads(listing.removesuffix("0"))["components"]
+    }
     assert names["polite-plugin-greet"] == ["cli"]

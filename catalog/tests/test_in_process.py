@@ -65,8 +65,16 @@ def adapter(name, loads=True):
         assert what == "distribution"
 
         def adapt(source, num_inputs):
-            fields = {"adapted": (name, source, num_inputs), "framework_of_class": name, "logp": None}
-            return type("Adapted", (), {**fields, "required_model_output_shape": staticmethod(lambda s, c: num_inputs)})
+            fields = {
+                "adapted": (name, source, num_inputs),
+                "framework_of_class": name,
+                "logp": None,
+            }
+            return type(
+                "Adapted",
+                (),
+                {**fields, "required_model_output_shape": staticmethod(lambda s, c: num_inputs)},
+            )
 
         return adapt
 
@@ -77,15 +85,31 @@ def adapter(name, loads=True):
 def table(monkeypatch):
     """Four frameworks: two adapt distributions, one of which is not the first; one cannot, one is not installed."""
     specs = [
-        SimpleNamespace(name="bare", is_installed=True, target=lambda what: None, load=adapter("bare", loads=False)),
-        SimpleNamespace(name="gone", is_installed=False, target=lambda what: "m:f", load=adapter("gone", loads=False)),
-        SimpleNamespace(name="first", is_installed=True, target=lambda what: "m:f", load=adapter("first")),
-        SimpleNamespace(name="second", is_installed=True, target=lambda what: "m:f", load=adapter("second")),
+        SimpleNamespace(
+            name="bare",
+            is_installed=True,
+            target=lambda what: None,
+            load=adapter("bare", loads=False),
+        ),
+        SimpleNamespace(
+            name="gone",
+            is_installed=False,
+            target=lambda what: "m:f",
+            load=adapter("gone", loads=False),
+        ),
+        SimpleNamespace(
+            name="first", is_installed=True, target=lambda what: "m:f", load=adapter("first")
+        ),
+        SimpleNamespace(
+            name="second", is_installed=True, target=lambda what: "m:f", load=adapter("second")
+        ),
     ]
     of_class = {Normal: specs[3], Dist: specs[3]}
     monkeypatch.setattr(module, "frameworks", lambda: {spec.name: spec for spec in specs})
     monkeypatch.setattr(module, "framework_of", lambda cls: of_class.get(cls.__mro__[0]))
-    monkeypatch.setattr(module, "frameworks_of_plain", lambda source: ["first"] if source is factory else [])
+    monkeypatch.setattr(
+        module, "frameworks_of_plain", lambda source: ["first"] if source is factory else []
+    )
 
 
 # --- models -----------------------------------------------------------------------------------------------------------
@@ -94,7 +118,11 @@ def table(monkeypatch):
 def test_a_model_class_brings_its_framework_and_its_slot():
     for cls, framework, slot in ((Net, "first", "trunk"), (Memory, "second", "memory")):
         made = in_process("model", cls)
-        assert (made.objects, made.declaration.slot, made.name) == ({framework: cls}, slot, cls.__name__)
+        assert (made.objects, made.declaration.slot, made.name) == (
+            {framework: cls},
+            slot,
+            cls.__name__,
+        )
         assert made.declaration.targets == {framework: f"{__name__}:{cls.__name__}"}
         assert not made.declaration.plain
         assert made.in_process
@@ -102,7 +130,11 @@ def test_a_model_class_brings_its_framework_and_its_slot():
 
 def test_a_plain_module_is_a_trunk_of_the_frameworks_that_can_hold_it():
     made = in_process("model", factory)
-    assert (made.objects, made.declaration.plain, made.declaration.slot) == ({"first": factory}, True, "trunk")
+    assert (made.objects, made.declaration.plain, made.declaration.slot) == (
+        {"first": factory},
+        True,
+        "trunk",
+    )
 
 
 def test_a_name_and_fields_are_taken_over_and_none_means_the_default():
@@ -135,7 +167,8 @@ def test_the_path_of_a_class_is_one_that_can_be_written_down():
 
 def test_a_distribution_class_serves_its_framework_or_all():
     made = in_process("action_dist", Dist)
-    assert made.objects == dict.fromkeys(("bare", "gone", "first", "second"), Dist)  # it is not adapted
+    # It is not adapted.
+    assert made.objects == dict.fromkeys(("bare", "gone", "first", "second"), Dist)
     assert (made.declaration.composite, made.declaration.wraps_default) == (False, False)
     assert made.declaration.size(FLAT, {}) == 3
     assert made.declaration.size(FLAT, {"more": 2}) == 5
@@ -186,7 +219,8 @@ def test_a_frameworks_class_or_a_function_is_adapted(source, num_inputs, by):
 def test_a_class_of_another_kind_is_refused(kind, source, fields):
     with pytest.raises(ModelContractError) as raised:
         in_process(kind, source, **fields)
-    assert ("registered name" in str(raised.value)) == (kind != "filter")  # a filter has only its registered name
+    # a filter has only its registered name.
+    assert ("registered name" in str(raised.value)) == (kind != "filter")
 
 
 def test_preprocessors_and_filters_need_no_framework():

@@ -42,7 +42,9 @@ def test_bounds_of_any_size_contain_all_that_is_derived_from_them(one, two):
     try:
         found = of(low, high)
     except ConfigError:  # no number in between that is told apart from both
-        assert float(high) - float(low) <= 4 * max(np.spacing(np.abs([low, high])).max(), np.finfo(F).tiny)
+        assert float(high) - float(low) <= 4 * max(
+            np.spacing(np.abs([low, high])).max(), np.finfo(F).tiny
+        )
         return
     assert low < found.lowest[0] <= found.highest[0] < high
     assert low + found.width[0] <= high

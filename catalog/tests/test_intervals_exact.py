@@ -67,8 +67,12 @@ def test_the_outermost_numbers_inside_are_next_to_the_bounds_and_their_distances
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_logs_are_those_of_the_exact_widths(dtype):
     found = of(LOW, HIGH, dtype)
-    exact = [math.log(Fraction(float(b)) - Fraction(float(a))) for a, b in zip(LOW, HIGH, strict=True)]
-    np.testing.assert_allclose(found.log_width, exact, rtol=1e-6 if dtype == "float32" else 1e-9, atol=1e-12)
+    exact = [
+        math.log(Fraction(float(b)) - Fraction(float(a))) for a, b in zip(LOW, HIGH, strict=True)
+    ]
+    np.testing.assert_allclose(
+        found.log_width, exact, rtol=1e-6 if dtype == "float32" else 1e-9, atol=1e-12
+    )
     assert found.log_width.dtype == found.width.dtype == found.lowest.dtype == dtype
     assert found.log_volume == pytest.approx(math.fsum(exact), abs=1e-9)
 
@@ -86,7 +90,9 @@ def test_one_number_stands_for_all_dimensions():
 
 def test_bounds_of_another_size_are_refused():
     for low, high in ((hashable_bound([0, 0]), 1.0), (-1.0, hashable_bound([1, 1]))):
-        with pytest.raises(ConfigError, match=r"low and high must be numbers or have 3 values; found \["):
+        with pytest.raises(
+            ConfigError, match=r"low and high must be numbers or have 3 values; found \["
+        ):
             interval(low, high, 3, "float32")
 
 
@@ -123,7 +129,10 @@ def test_one_dimension_without_room_is_enough_to_refuse_the_bounds():
 
 
 def test_the_bounds_of_a_space_are_read_row_by_row():
-    low, high = np.array([[0, 1, 2], [3, 4, 5]], np.float64), np.array([[1, 2, 3], [4, 5, 6]], np.float64)
+    low, high = (
+        np.array([[0, 1, 2], [3, 4, 5]], np.float64),
+        np.array([[1, 2, 3], [4, 5, 6]], np.float64),
+    )
     found = read_bounds(SpaceInfo.read(spaces.Box(low, high, dtype=np.float64)), "Beta")
     np.testing.assert_array_equal(found[0], low.reshape(-1).astype(np.float32))
     np.testing.assert_array_equal(found[1], high.reshape(-1).astype(np.float32))
@@ -133,7 +142,9 @@ def test_the_bounds_of_a_space_are_read_row_by_row():
 def test_bounds_of_a_space_that_cannot_be_are_refused_by_their_place():
     high = np.array([[1, 2, 3], [4, np.inf, 6]], np.float32)
     space = SpaceInfo.read(spaces.Box(np.zeros((2, 3), np.float32), high))
-    with pytest.raises(UnsupportedSpaceError, match=r"Beta needs finite bounds.*found \[0\.0, inf\] at \[1, 1\]"):
+    with pytest.raises(
+        UnsupportedSpaceError, match=r"Beta needs finite bounds.*found \[0\.0, inf\] at \[1, 1\]"
+    ):
         read_bounds(space, "Beta")
     wide = SpaceInfo.read(spaces.Box(-1e300, 1e300, (), np.float64))  # finite, but not as float32
     with pytest.raises(UnsupportedSpaceError, match=r"found \[-inf, inf\] at \[0\]"):

@@ -26,7 +26,9 @@ def columns(space, mask):
     if isinstance(space, spaces.MultiBinary):
         return [bit for v in np.ravel(mask) for bit in (v != 1, v != 0)]
     if isinstance(space, spaces.Tuple):
-        return [v for child, part in zip(space.spaces, mask, strict=True) for v in columns(child, part)]
+        return [
+            v for child, part in zip(space.spaces, mask, strict=True) for v in columns(child, part)
+        ]
     if isinstance(space, spaces.Dict):
         return [v for key, child in space.spaces.items() for v in columns(child, mask[key])]
     return []
@@ -80,13 +82,17 @@ def test_a_codec_names_the_columns_that_actions_take(name):
     drawn = [space.sample() for _ in range(20)]
     codec = action_codec(read(space))
     taken = codec.mask_taken(codec.invert(batched(drawn)))
-    assert [sorted(row) for row in taken.tolist()] == [sorted(map(int, _places(space, action))) for action in drawn]
+    assert [sorted(row) for row in taken.tolist()] == [
+        sorted(map(int, _places(space, action))) for action in drawn
+    ]
 
 
 def test_columns_of_a_one_hot_and_of_what_has_none():
     kinds = {"action[0]": "onehot"}
     codec = action_codec(
-        read(spaces.Tuple([spaces.Discrete(3), spaces.Box(-1, 1, (2,)), spaces.Discrete(2)])), "clip", kinds
+        read(spaces.Tuple([spaces.Discrete(3), spaces.Box(-1, 1, (2,)), spaces.Discrete(2)])),
+        "clip",
+        kinds,
     )
     raw = np.array([[0.1, 0.2, 0.7, 5.0, 5.0, 1.0], [0.8, 0.1, 0.1, 5.0, 5.0, 0.0]])
     np.testing.assert_array_equal(codec.mask_taken(raw), [[2, 4], [0, 3]])
@@ -106,8 +112,12 @@ class PairsCodec(ActionCodec):
 def test_columns_that_only_a_codec_of_its_own_could_name():
     pair = PairsCodec(read(spaces.MultiBinary(2)))
     assert pair.mask_taken(np.zeros((1, 2), np.int64)) is None
-    beside = CompositeCodec(read(spaces.Tuple([spaces.MultiBinary(2), spaces.Discrete(2)])), "values", "clip",
-                            [pair, action_codec(read(spaces.Discrete(2)))])  # fmt: skip
+    beside = CompositeCodec(
+        read(spaces.Tuple([spaces.MultiBinary(2), spaces.Discrete(2)])),
+        "values",
+        "clip",
+        [pair, action_codec(read(spaces.Discrete(2)))],
+    )
     assert beside.mask_taken(np.zeros((1, 3), np.int64)) is None
 
 
@@ -132,8 +142,12 @@ def _places(space, action, start=0):
 def test_parts_without_a_mask_are_free():
     space = spaces.Dict({"a": spaces.Discrete(2), "b": spaces.Discrete(3)})
     masks = ActionMasks(read(space))
-    np.testing.assert_array_equal(masks.matrix({"a": np.array([[1, 0]])}), [[True, False, True, True, True]])
-    np.testing.assert_array_equal(masks.matrix({"b": np.array([[0, 0, 1]]), "a": None}), [[1, 1, 0, 0, 1]])
+    np.testing.assert_array_equal(
+        masks.matrix({"a": np.array([[1, 0]])}), [[True, False, True, True, True]]
+    )
+    np.testing.assert_array_equal(
+        masks.matrix({"b": np.array([[0, 0, 1]]), "a": None}), [[1, 1, 0, 0, 1]]
+    )
 
 
 TWO = spaces.Tuple([spaces.Discrete(2), spaces.MultiDiscrete([2, 3])])
@@ -143,15 +157,35 @@ TWO = spaces.Tuple([spaces.Discrete(2), spaces.MultiDiscrete([2, 3])])
     ("space", "mask", "said"),
     [
         (spaces.Discrete(3), [[1, 0, 0], [0, 0, 0]], "row 1 allows no action"),
-        (spaces.MultiDiscrete([2, 2]), [[1, 0, 1, 1], [1, 1, 0, 0]], r"row 1 allows nothing for action\[1\]"),
-        (TWO, (np.ones((1, 2)), (np.ones((1, 2)), np.zeros((1, 3)))), r"row 0 allows nothing for action\[1\]\[1\]"),
-        (spaces.Discrete(3), np.ones((2, 4)), r"action: expected shape \(2, 3\); found shape \(2, 4\)"),
+        (
+            spaces.MultiDiscrete([2, 2]),
+            [[1, 0, 1, 1], [1, 1, 0, 0]],
+            r"row 1 allows nothing for action\[1\]",
+        ),
+        (
+            TWO,
+            (np.ones((1, 2)), (np.ones((1, 2)), np.zeros((1, 3)))),
+            r"row 0 allows nothing for action\[1\]\[1\]",
+        ),
+        (
+            spaces.Discrete(3),
+            np.ones((2, 4)),
+            r"action: expected shape \(2, 3\); found shape \(2, 4\)",
+        ),
         (spaces.Discrete(3), [[1, 1], [1]], r"action: expected shape \(2, 3\)"),
         (TWO, (np.ones((2, 2)),), r"action: expected a tuple of 2 masks"),
-        (TWO, (np.ones((2, 2)), (np.ones((2, 2)), np.ones((2, 2)))), r"action\[1\]: expected arrays .* n = \[2, 3\]"),
-        (spaces.Dict({"a": spaces.Discrete(2)}), {"b": np.ones((2, 2))}, r"action: expected a dict with keys of"),
+        (
+            TWO,
+            (np.ones((2, 2)), (np.ones((2, 2)), np.ones((2, 2)))),
+            r"action\[1\]: expected arrays .* n = \[2, 3\]",
+        ),
+        (
+            spaces.Dict({"a": spaces.Discrete(2)}),
+            {"b": np.ones((2, 2))},
+            r"action: expected a dict with keys of",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_mask_is_refused(space, mask, said):
     rows = 1 if "row 0" in said else 2
     with pytest.raises(ActionMaskError, match=f"mask: {said}"):
@@ -159,7 +193,9 @@ def test_what_is_no_mask_is_refused(space, mask, said):
 
 
 def test_a_box_has_nothing_to_forbid():
-    with pytest.raises(NotServedError, match=r"action: Box\(2,\) float32 has no values that a mask could forbid"):
+    with pytest.raises(
+        NotServedError, match=r"action: Box\(2,\) float32 has no values that a mask could forbid"
+    ):
         ActionMasks(read(spaces.Box(-1, 1, (2,)))).matrix(np.ones((1, 2)))
 
 
@@ -179,7 +215,8 @@ def test_a_mask_is_found_in_the_observation(name):
 def test_something_else_under_the_key_is_an_error_that_names_the_way_out():
     obs = SpaceInfo.read(spaces.Dict({"action_mask": spaces.MultiBinary(4)}))
     with pytest.raises(
-        ConfigError, match=r"obs\['action_mask'\]: .* is not an action mask for Discrete\(3\).*'action_mask_key'"
+        ConfigError,
+        match=r"obs\['action_mask'\]: .* is not an action mask for Discrete\(3\).*'action_mask_key'",
     ):
         mask_key(obs, read(spaces.Discrete(3)), "action_mask")
 
@@ -187,5 +224,7 @@ def test_something_else_under_the_key_is_an_error_that_names_the_way_out():
 def test_a_missing_mask_is_an_error_of_the_observation():
     masks = ActionMasks(read(spaces.Discrete(2)), "action_mask")
     for obs in ({"x": np.ones((3, 2))}, [{"x": np.ones(2)}], np.ones((3, 2))):
-        with pytest.raises(ObservationError, match="expected a dict with the action mask under 'action_mask'"):
+        with pytest.raises(
+            ObservationError, match="expected a dict with the action mask under 'action_mask'"
+        ):
             masks.of(obs)

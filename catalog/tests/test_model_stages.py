@@ -66,7 +66,11 @@ def test_a_trunk_alone_describes_its_value_itself(share):
 def test_parts_are_asked_from_the_inside_out_with_the_width_before_them():
     asked = []
     assert lines(made("trunk", "memory", "head", asked=asked)) == TRUNK + MEMORY + HEAD
-    assert asked == [("trunk", "obs", None, None), ("memory", "obs", None, 6), ("head", "obs", 4, 7)]
+    assert asked == [
+        ("trunk", "obs", None, None),
+        ("memory", "obs", None, 6),
+        ("head", "obs", 4, 7),
+    ]
     asked.clear()
     assert lines(made("trunk", "memory", asked=asked)) == TRUNK + MEMORY
     assert asked == [("trunk", "obs", None, None), ("memory", "obs", 4, 6)]
@@ -82,7 +86,10 @@ def test_a_separate_value_has_a_copy_of_trunk_and_memory():
     assert found[-1][1:] == ((4,), (7 + 1) * 4, True)
     assert asked[-1] == ("memory", "obs", None, 6)  # its output is no longer the model's
     asked.clear()
-    assert lines(made("trunk", "memory", "head", asked=asked), share=False) == TRUNK + MEMORY + copies + HEAD
+    assert (
+        lines(made("trunk", "memory", "head", asked=asked), share=False)
+        == TRUNK + MEMORY + copies + HEAD
+    )
     assert asked[-1] == ("head", "obs", 4, 7)
     assert lines(made("trunk", "head"), share=False) == TRUNK + value_of(*TRUNK) + HEAD
 
@@ -132,8 +139,10 @@ def test_trunk_and_memory_are_described_for_what_the_head_leaves():
     parts = [*made("trunk", "memory", asked=asked)[:2], head]
     lines(parts, unclaimed=unclaimed_by(head, request), request=request)
     assert [(slot, path) for slot, path, *_ in asked] == [
-        ("trunk", "obs['a']"), ("memory", "obs['a']"), ("head", "obs"),
-    ]  # fmt: skip
+        ("trunk", "obs['a']"),
+        ("memory", "obs['a']"),
+        ("head", "obs"),
+    ]
 
 
 # --- answers ----------------------------------------------------------------------------------------------------------
@@ -142,13 +151,23 @@ def test_trunk_and_memory_are_described_for_what_the_head_leaves():
 @pytest.mark.parametrize(
     "stages",
     [
-        "none", None, {"a": Stage("a", ())}, {Stage("a", ()): "a"}, ["a"], [Stage("a", ()), "b"],
-        [Stage(3, ())], [Stage("a", (-1,))], [Stage("a", (2.0,))], [Stage("a", (2, "3"))],
-        [Stage("a", (2,), -1)], [Stage("a", (2,), 1.5)],
-        [Stage("a", (2,), 3), Stage("b", (0.5,))], [type("Mine", (Stage,), {})("a", ())],
+        "none",
+        None,
+        {"a": Stage("a", ())},
+        {Stage("a", ()): "a"},
+        ["a"],
+        [Stage("a", ()), "b"],
+        [Stage(3, ())],
+        [Stage("a", (-1,))],
+        [Stage("a", (2.0,))],
+        [Stage("a", (2, "3"))],
+        [Stage("a", (2,), -1)],
+        [Stage("a", (2,), 1.5)],
+        [Stage("a", (2,), 3), Stage("b", (0.5,))],
+        [type("Mine", (Stage,), {})("a", ())],
     ],
     ids=repr,
-)  # fmt: skip
+)
 def test_a_description_that_is_no_list_of_stages_is_the_parts_fault(stages):
     spec = ModelSpec("t", {"torch": "m:C"}, "", describe=lambda request: stages)
     with pytest.raises(PartError, match=r"model 't' \(acme 1\.0\): its describe function returned"):
@@ -156,8 +175,21 @@ def test_a_description_that_is_no_list_of_stages_is_the_parts_fault(stages):
 
 
 def test_stages_are_taken_over_as_plain_numbers():
-    given = (Stage("a", (np.int64(2), 0), np.int32(3), whole=1), Stage("b", None), Stage("c", (), 0, whole=0))
+    given = (
+        Stage("a", (np.int64(2), 0), np.int32(3), whole=1),
+        Stage("b", None),
+        Stage("c", (), 0, whole=0),
+    )
     spec = ModelSpec("t", {"torch": "m:C"}, "", describe=lambda request: given)
     found = model_stages([Component(spec, "acme", "1.0")], request_of(), 4)
-    assert found == [Stage("t: a", (2, 0), 3), Stage("t: b", None), Stage("t: c", (), 0, whole=False)]
-    assert [type(value) for value in (*found[0].shape, found[0].weights, found[0].whole)] == [int, int, int, bool]
+    assert found == [
+        Stage("t: a", (2, 0), 3),
+        Stage("t: b", None),
+        Stage("t: c", (), 0, whole=False),
+    ]
+    assert [type(value) for value in (*found[0].shape, found[0].weights, found[0].whole)] == [
+        int,
+        int,
+        int,
+        bool,
+    ]

@@ -36,7 +36,9 @@ def catalog():
 
 
 def test_a_class_is_registered_with_its_struct_or_by_a_decorator(catalog):
-    struct = msgspec.defstruct("Keys", [("mine_width", int, 3)], frozen=True, kw_only=True, module="cells")
+    struct = msgspec.defstruct(
+        "Keys", [("mine_width", int, 3)], frozen=True, kw_only=True, module="cells"
+    )
     assert catalog.register_model("mine", Torch, config=struct) is Torch
     assert catalog.registry.get("model", "mine").declaration.config == "cells:Keys"
     assert catalog.register_model("other")(Net) is Net
@@ -60,7 +62,8 @@ def test_a_pickled_catalog_has_its_arguments_and_the_registered_parts_in_use():
     everything = Catalog()
     everything.register_model("one", Torch)
     assert everything.environ is os.environ
-    assert arguments(everything) == (None, None, (), ["one"])  # the other process has an environment of its own
+    # The other process has an environment of its own.
+    assert arguments(everything) == (None, None, (), ["one"])
 
 
 def test_a_catalog_is_restored_once_with_the_parts_that_it_lacks(monkeypatch):

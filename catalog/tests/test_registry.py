@@ -93,18 +93,27 @@ def test_components_of_different_kinds_may_share_a_name(entry_point, plugin):
 
 @pytest.mark.parametrize("order", list(itertools.permutations(["acme", "acme-net", "zeta"])))
 def test_a_name_that_two_may_claim_is_an_error_with_both_addresses(catalog_of, order):
-    catalog = catalog_of({name: [model("acme_net_small"), model(name.replace("-", "_"))] for name in order})
+    catalog = catalog_of(
+        {name: [model("acme_net_small"), model(name.replace("-", "_"))] for name in order}
+    )
     with pytest.raises(AmbiguousChoiceError) as raised:
         who(catalog, "acme_net_small")
     assert str(raised.value) == (
         "model 'acme_net_small' needs its distribution's name. Use 'acme/acme_net_small' or 'acme-net/acme_net_small'."
     )
     for name in order:
-        assert who(catalog, f"{name}/acme_net_small") == who(catalog, name.replace("-", "_")) == name
+        assert (
+            who(catalog, f"{name}/acme_net_small") == who(catalog, name.replace("-", "_")) == name
+        )
     assert set(statuses(catalog).values()) == {"loaded"}
     assert catalog.registry.names(["model"]) == [
-        "acme", "acme-net/acme_net_small", "acme/acme_net_small", "acme_net", "zeta", "zeta/acme_net_small",
-    ]  # fmt: skip
+        "acme",
+        "acme-net/acme_net_small",
+        "acme/acme_net_small",
+        "acme_net",
+        "zeta",
+        "zeta/acme_net_small",
+    ]
     catalog.register_model("acme_net_small", TorchNet)
     assert catalog.registry.get("model", "acme_net_small").in_process
 
@@ -113,15 +122,21 @@ def test_a_name_that_begins_with_another_word_is_said_with_its_distribution(cata
     for plugins in ({"acme": [model("net")]}, {"acme": [model("net")], "zeta": [model("net")]}):
         catalog = catalog_of(plugins)
         ways = " or ".join(f"'{name}/net'" for name in plugins)
-        with pytest.raises(UnknownNameError, match=rf"^model 'net' needs its distribution's name\. Use {ways}\.$"):
+        with pytest.raises(
+            UnknownNameError, match=rf"^model 'net' needs its distribution's name\. Use {ways}\.$"
+        ):
             who(catalog)
         assert who(catalog, "acme/net") == "acme"
 
 
 @pytest.mark.parametrize("name", ["thief", "aa-thief", "zz-thief"])
 @pytest.mark.parametrize("installed", [True, False])
-def test_a_listed_name_is_its_owners_and_another_part_called_so_has_its_address(catalog_of, name, installed):
-    plugins = {name: [model("fcnet")]} | ({"rlcatalog-fcnet": [model("fcnet")]} if installed else {})
+def test_a_listed_name_is_its_owners_and_another_part_called_so_has_its_address(
+    catalog_of, name, installed
+):
+    plugins = {name: [model("fcnet")]} | (
+        {"rlcatalog-fcnet": [model("fcnet")]} if installed else {}
+    )
     for options in ({}, {"prefer": [name]}):
         catalog = catalog_of(plugins, **options)
         assert who(catalog, f"{name}/fcnet") == name
@@ -170,11 +185,15 @@ def trunk(catalog):
 
 
 def test_a_tie_names_both_and_the_ways_out(catalog_of):
-    catalog = catalog_of({"one": [model("one", rank=Rank.GENERIC)], "two": [model("two", rank=Rank.GENERIC)]})
+    catalog = catalog_of(
+        {"one": [model("one", rank=Rank.GENERIC)], "two": [model("two", rank=Rank.GENERIC)]}
+    )
     with pytest.raises(AmbiguousChoiceError) as raised:
         trunk(catalog)
     message = str(raised.value)
-    assert message.startswith("trunk: 'one' (one 1.0: one takes it) and 'two' (two 1.0: two takes it) match ")
+    assert message.startswith(
+        "trunk: 'one' (one 1.0: one takes it) and 'two' (two 1.0: two takes it) match "
+    )
     for part in (
         "equally well (GENERIC)",
         "name one in the config",
@@ -189,7 +208,13 @@ def test_the_ways_out_that_a_tie_names_work(catalog_of, variable):
     plugins = {"one": [model("one", rank=Rank.GENERIC)], "two": [model("two", rank=Rank.GENERIC)]}
     with pytest.raises(AmbiguousChoiceError) as raised:
         trunk(catalog_of(plugins))
-    way = str(raised.value).partition(f"{variable}=")[2].partition(".")[0].partition(",")[0].split()[0]
+    way = (
+        str(raised.value)
+        .partition(f"{variable}=")[2]
+        .partition(".")[0]
+        .partition(",")[0]
+        .split()[0]
+    )
     choice = trunk(catalog_of(plugins, environ={variable: way}))
     assert choice.component is not None
     assert choice.component.name == "one"
@@ -213,9 +238,13 @@ def test_a_preference_does_not_beat_a_better_rank(catalog_of):
     choice = trunk(catalog_of(plugins, prefer=["two", "one"]))
     assert choice.component is not None
     assert choice.component.name == "one"
-    assert [(c.name, answer.rank) for c, answer in choice.verdicts] == [("one", Rank.SPECIFIC), ("two", Rank.GENERIC)]
+    assert [(c.name, answer.rank) for c, answer in choice.verdicts] == [
+        ("one", Rank.SPECIFIC),
+        ("two", Rank.GENERIC),
+    ]
 
-    assert trunk(catalog_of(plugins, prefer=["two"])).component.name == "two"  # the other is not asked
+    # The other is not asked.
+    assert trunk(catalog_of(plugins, prefer=["two"])).component.name == "two"
 
 
 def test_two_registrations_of_the_program_that_tie_are_told_apart_by_name(catalog_of):
@@ -268,7 +297,11 @@ def test_a_registration_may_be_a_declaration():
 @pytest.mark.parametrize(
     ("register", "value", "says"),
     [
-        ("register_model", int, "must be a registered name or a subclass of rlcatalog_torch.TorchModelV2"),
+        (
+            "register_model",
+            int,
+            "must be a registered name or a subclass of rlcatalog_torch.TorchModelV2",
+        ),
         ("register_model", {"a": TorchNet}, "a torch.nn.Module or keras.Layer"),
         ("register_action_dist", int, "rlcatalog.ActionDistribution"),
         ("register_preprocessor", TorchNet, "rlcatalog.Preprocessor"),
@@ -295,7 +328,10 @@ def test_distributions_and_preprocessors_are_registered_too():
     catalog = Catalog([], environ={})
     catalog.register_preprocessor("codec", Codec)
     catalog.register_action_dist("dist", Dist)
-    assert [(c.kind, c.name) for c in catalog.components()] == [("action_dist", "dist"), ("preprocessor", "codec")]
+    assert [(c.kind, c.name) for c in catalog.components()] == [
+        ("action_dist", "dist"),
+        ("preprocessor", "codec"),
+    ]
     assert catalog.registry.get("preprocessor", "codec").load("numpy") is Codec
 
 
@@ -311,10 +347,18 @@ def test_a_registration_is_seen_by_lookups_that_were_answered_before(entry_point
     made = plugin(
         rlcatalog_models=[model("net", rank=Rank.GENERIC)],
         rlcatalog_preprocessors=[
-            PreprocessorSpec("codec", {"numpy": "made_up_parts:Codec"}, "", match=takes(Rank.GENERIC))
+            PreprocessorSpec(
+                "codec", {"numpy": "made_up_parts:Codec"}, "", match=takes(Rank.GENERIC)
+            )
         ],
         rlcatalog_action_dists=[
-            ActionDistSpec("dist", {"torch": "m:D"}, "", match=takes(Rank.GENERIC), size=lambda space, config: 2)
+            ActionDistSpec(
+                "dist",
+                {"torch": "m:D"},
+                "",
+                match=takes(Rank.GENERIC),
+                size=lambda space, config: 2,
+            )
         ],
     )
     catalog = Catalog([entry_point("parts", made)], environ={})
@@ -369,23 +413,34 @@ def test_a_part_of_ours_that_is_not_installed_names_its_package(kind, name, dist
 
 
 def test_a_part_by_its_full_name_whose_package_is_not_installed():
-    with pytest.raises(MissingPluginError, match="is provided by some-dist, which is not installed"):
+    with pytest.raises(
+        MissingPluginError, match="is provided by some-dist, which is not installed"
+    ):
         Catalog([], environ={}).registry.get("model", "some-dist/net")
 
 
 def test_a_part_whose_package_is_disabled_says_so(entry_point):
     environ = {"RLCATALOG_DISABLE_PLUGINS": "fcnet"}
-    catalog = Catalog([entry_point("rlcatalog-fcnet", name="fcnet", version="0.1.0")], environ=environ)
+    catalog = Catalog(
+        [entry_point("rlcatalog-fcnet", name="fcnet", version="0.1.0")], environ=environ
+    )
     with pytest.raises(MissingPluginError) as raised:
         catalog.registry.get("model", "fcnet")
-    assert "model 'fcnet' is provided by rlcatalog-fcnet 0.1.0, which is disabled: disabled by" in str(raised.value)
+    assert (
+        "model 'fcnet' is provided by rlcatalog-fcnet 0.1.0, which is disabled: disabled by"
+        in str(raised.value)
+    )
     assert "RLCATALOG_DISABLE_PLUGINS='fcnet'" in str(raised.value)
 
 
 def test_a_part_whose_package_failed_says_why(entry_point):
     with pytest.warns(PluginWarning):
-        catalog = Catalog([entry_point("rlcatalog-fcnet", plugin=OSError("disk on fire"))], environ={})
-    with pytest.raises(MissingPluginError, match=r"rlcatalog-fcnet 1\.0, which has failed: OSError: disk on fire"):
+        catalog = Catalog(
+            [entry_point("rlcatalog-fcnet", plugin=OSError("disk on fire"))], environ={}
+        )
+    with pytest.raises(
+        MissingPluginError, match=r"rlcatalog-fcnet 1\.0, which has failed: OSError: disk on fire"
+    ):
         catalog.registry.get("model", "fcnet")
 
 
@@ -418,7 +473,9 @@ def not_installed(monkeypatch):
     def hide(*modules):
         real = importlib.util.find_spec
         monkeypatch.setattr(
-            importlib.util, "find_spec", lambda name, *args: None if name in modules else real(name, *args)
+            importlib.util,
+            "find_spec",
+            lambda name, *args: None if name in modules else real(name, *args),
         )
 
     return hide
@@ -429,7 +486,8 @@ def test_the_names_of_frameworks():
 
 
 @pytest.mark.parametrize(
-    ("name", "suggestion"), [("pytorch", " Did you mean 'torch'?"), ("jax", ""), ("Torch", " Did you mean 'torch'?")]
+    ("name", "suggestion"),
+    [("pytorch", " Did you mean 'torch'?"), ("jax", ""), ("Torch", " Did you mean 'torch'?")],
 )
 def test_an_unknown_framework_lists_what_exists(name, suggestion):
     with pytest.raises(UnknownNameError) as raised:
@@ -467,7 +525,12 @@ def test_threads_that_ask_first_wait_until_all_frameworks_are_there(monkeypatch)
 
 @pytest.mark.parametrize(
     ("missing", "framework"),
-    [((), "torch"), (("tensorflow",), "torch"), (("torch",), "tf"), (("torch", "tensorflow"), "torch")],
+    [
+        ((), "torch"),
+        (("tensorflow",), "torch"),
+        (("torch",), "tf"),
+        (("torch", "tensorflow"), "torch"),
+    ],
 )
 def test_the_installed_framework_is_the_default_one(not_installed, missing, framework):
     if framework == "tf":
@@ -475,7 +538,8 @@ def test_the_installed_framework_is_the_default_one(not_installed, missing, fram
     not_installed(*missing)
     assert default_framework() == framework
     assert framework_for(None) == framework
-    assert framework_for("torch") == "torch"  # a name is taken as it is; a missing framework is reported later
+    # a name is taken as it is; a missing framework is reported later.
+    assert framework_for("torch") == "torch"
 
 
 @pytest.mark.parametrize(("framework", "module"), [("torch", "torch"), ("tf", "tensorflow")])
@@ -504,7 +568,10 @@ def test_a_part_without_code_for_a_framework_says_which_it_has(catalog_of):
     catalog = catalog_of({"net": [model("net")]})
     with pytest.raises(NotServedError) as raised:
         catalog.registry.get("model", "net").load("tf")
-    assert str(raised.value) == "model 'net' (net 1.0) has no code for framework='tf'; it supports: torch."
+    assert (
+        str(raised.value)
+        == "model 'net' (net 1.0) has no code for framework='tf'; it supports: torch."
+    )
 
 
 # --- targets ---------------------------------------------------------------------------------------------------------
@@ -534,7 +601,9 @@ def test_a_target_that_cannot_be_imported_says_which_and_why(installed, tmp_path
     with pytest.raises(PluginError) as raised:
         catalog.registry.get("preprocessor", "codec").load("numpy")
     message = str(raised.value)
-    assert message.startswith(f"preprocessor 'codec' (registered in process): its target {target!r} cannot be imported")
+    assert message.startswith(
+        f"preprocessor 'codec' (registered in process): its target {target!r} cannot be imported"
+    )
     assert TARGETS[target] in message
     assert raised.value.__cause__ is not None
 

@@ -18,8 +18,15 @@ from rlcatalog_testing import isolated_catalog
 
 BOX, TWO = Box(-1, 1, (3,), np.float32), Discrete(2)
 MASKED = Dict({"a": BOX, "b": BOX, "mask": MultiBinary(2)})
-PARTS = ("rlcatalog-preprocessors", "rlcatalog-fcnet", "rlcatalog-lstm", "rlcatalog-categorical", "rlcatalog-filters",
-         "rlcatalog-multi-action", "rlcatalog-gaussian")  # fmt: skip
+PARTS = (
+    "rlcatalog-preprocessors",
+    "rlcatalog-fcnet",
+    "rlcatalog-lstm",
+    "rlcatalog-categorical",
+    "rlcatalog-filters",
+    "rlcatalog-multi-action",
+    "rlcatalog-gaussian",
+)
 
 
 @pytest.fixture(scope="module")
@@ -38,17 +45,20 @@ def test_pins_are_the_addresses_of_all_parts_by_their_place(catalog):
     config = {"use_lstm": True, "observation_filter": "MeanStdFilter"}
     pins = Pins.of(resolved(catalog, Tuple([BOX, TWO]), Tuple([TWO, BOX]), config)).as_dict()
     assert pins["parts"] == {
-        "filter": "rlcatalog-filters/MeanStdFilter", "trunk": "rlcatalog-fcnet/fcnet",
+        "filter": "rlcatalog-filters/MeanStdFilter",
+        "trunk": "rlcatalog-fcnet/fcnet",
         "memory": "rlcatalog-lstm/lstm",
-    }  # fmt: skip
+    }
     assert pins["preprocessors"] == {
-        "obs": "rlcatalog-preprocessors/tuple", "obs[0]": "rlcatalog-preprocessors/none",
+        "obs": "rlcatalog-preprocessors/tuple",
+        "obs[0]": "rlcatalog-preprocessors/none",
         "obs[1]": "rlcatalog-preprocessors/onehot",
-    }  # fmt: skip
+    }
     assert pins["action_dists"] == {
-        "action": "rlcatalog-multi-action/multi_action", "action[0]": "rlcatalog-categorical/categorical",
+        "action": "rlcatalog-multi-action/multi_action",
+        "action[0]": "rlcatalog-categorical/categorical",
         "action[1]": "rlcatalog-gaussian/diag_gaussian",
-    }  # fmt: skip
+    }
     assert set(pins["versions"]) == set(PARTS)
     assert pins["versions"]["rlcatalog-lstm"] == catalog.registry.get("model", "lstm").version
     assert Pins(**pins).as_dict() == pins
@@ -63,8 +73,18 @@ def test_pins_are_the_addresses_of_all_parts_by_their_place(catalog):
         (Pins({}, {}, {"action": "rlcatalog-bounded/beta"}), True),
         (Pins({"memory": "rlcatalog-filters/MeanStdFilter"}), True),  # it is no model
         (Pins({"filter": "rlcatalog-lstm/lstm"}), True),  # it is no filter
-        (Pins({"memory": "rlcatalog-lstm/lstm", "filter": "rlcatalog-filters/MeanStdFilter"}), False),
-        (Pins({}, {"obs": "rlcatalog-preprocessors/none"}, {"action": "rlcatalog-categorical/categorical"}), False),
+        (
+            Pins({"memory": "rlcatalog-lstm/lstm", "filter": "rlcatalog-filters/MeanStdFilter"}),
+            False,
+        ),
+        (
+            Pins(
+                {},
+                {"obs": "rlcatalog-preprocessors/none"},
+                {"action": "rlcatalog-categorical/categorical"},
+            ),
+            False,
+        ),
     ],
 )
 def test_pins_are_checked_slot_by_slot(catalog, pins, missing):
@@ -87,11 +107,15 @@ def test_components_are_those_of_the_slots_asked_for_or_of_all(catalog):
 
 
 def test_only_the_models_stages_have_weights(catalog):
-    resolution = resolved(catalog, config={"fcnet_hiddens": [5], "observation_filter": "MeanStdFilter"})
+    resolution = resolved(
+        catalog, config={"fcnet_hiddens": [5], "observation_filter": "MeanStdFilter"}
+    )
     shapes = [(stage.name, stage.shape, stage.weights) for stage in resolution.shapes]
     assert shapes[:3] == [
-        ("observation", (3,), 0), ("preprocessor: none", (3,), 0), ("filter: MeanStdFilter", (3,), 0),
-    ]  # fmt: skip
+        ("observation", (3,), 0),
+        ("preprocessor: none", (3,), 0),
+        ("filter: MeanStdFilter", (3,), 0),
+    ]
     assert shapes[-2:] == [("categorical: inputs", (2,), 0), ("action", (), 0)]
     # Hidden layer, logits, value.
     assert sum(weights for *_, weights in shapes) == (3 * 5 + 5) + (5 * 2 + 2) + (5 + 1)
@@ -112,7 +136,9 @@ def test_the_model_sees_the_mask_only_if_the_observation_keeps_it(catalog):
 def test_the_entries_of_a_models_input_have_the_dtype_behind_the_filter(catalog):
     image = Box(0, 255, (4, 4, 3), np.uint8)
     for filter_name, dtype in (("NoFilter", "uint8"), ("MeanStdFilter", "float32")):
-        views = resolved(catalog, image, config={"observation_filter": filter_name, "fcnet_hiddens": [4]}).model_views
+        views = resolved(
+            catalog, image, config={"observation_filter": filter_name, "fcnet_hiddens": [4]}
+        ).model_views
         assert views == [("obs", (4, 4, 3), dtype), ("obs_flat", (48,), dtype)]
 
 
@@ -120,7 +146,9 @@ def test_the_entries_of_a_models_input_have_the_dtype_behind_the_filter(catalog)
 
 
 def component(name, slot="trunk", distribution="acme", **fields):
-    return Component(ModelSpec(name, {"torch": "m:C"}, "", slot=slot, **fields), distribution, "1.0")
+    return Component(
+        ModelSpec(name, {"torch": "m:C"}, "", slot=slot, **fields), distribution, "1.0"
+    )
 
 
 def pinning(slot, answer):
@@ -138,19 +166,25 @@ def with_parts(resolution, *parts, **fields):
 def test_each_part_pins_keys_for_the_observation_that_it_sees(catalog):
     resolution = resolved(catalog, Dict({"a": BOX, "b": BOX}))
     parts = [pinning(slot, None) for slot in ("trunk", "memory", "head")]
-    assert with_parts(resolution, *parts).pinned_keys() == dict.fromkeys(("trunk", "memory", "head"), "obs")
+    assert with_parts(resolution, *parts).pinned_keys() == dict.fromkeys(
+        ("trunk", "memory", "head"), "obs"
+    )
     assert with_parts(resolution, component("plain"), parts[2]).pinned_keys() == {"head": "obs"}
     head = component("h", "head", claims=lambda request: ["b"])
     unclaimed = unclaimed_by(head, resolution.request)
     assert with_parts(resolution, *parts, unclaimed=unclaimed).pinned_keys() == {
-        "trunk": "obs['a']", "memory": "obs['a']", "head": "obs",
-    }  # fmt: skip
+        "trunk": "obs['a']",
+        "memory": "obs['a']",
+        "head": "obs",
+    }
 
 
 @pytest.mark.parametrize("answer", ["a", ["ab"], {1: 2}, {"a": 1, 2: 3}], ids=repr)
 def test_keys_that_are_no_dict_of_texts_are_the_parts_fault(catalog, answer):
     resolution = with_parts(resolved(catalog), pinning("trunk", answer))
-    with pytest.raises(PartError, match=r"model 'trunk' \(acme 1\.0\): its pinned_keys function returned"):
+    with pytest.raises(
+        PartError, match=r"model 'trunk' \(acme 1\.0\): its pinned_keys function returned"
+    ):
         resolution.pinned_keys()
 
 
@@ -159,7 +193,9 @@ def unread(catalog, config, *parts, **fields):
 
 
 def test_keys_that_the_lookup_itself_set_are_not_reported(catalog):
-    resolution = catalog.resolve(BOX, TWO, {"fcnet_hiddens": [4]}, "torch", defaults={"lstm_cell_size": 7})
+    resolution = catalog.resolve(
+        BOX, TWO, {"fcnet_hiddens": [4]}, "torch", defaults={"lstm_cell_size": 7}
+    )
     assert resolution.unread == {}
     assert resolved(catalog, config={"lstm_cell_size": 7}).unread == {"lstm_cell_size": ""}
 
@@ -171,13 +207,23 @@ def test_a_switch_that_is_off_is_read_and_one_that_is_on_must_have_an_effect(cat
 
 
 def test_a_memory_reads_its_keys_and_makes_some_of_the_trunks_idle(catalog):
-    config = {"max_seq_len": 5, "no_final_linear": True, "vf_memory": "none", "fcnet_hiddens": [4],
-              "check_observations": "always"}  # fmt: skip
+    config = {
+        "max_seq_len": 5,
+        "no_final_linear": True,
+        "vf_memory": "none",
+        "fcnet_hiddens": [4],
+        "check_observations": "always",
+    }
     assert set(unread(catalog, {**config, "use_lstm": True})) == {"no_final_linear"}
     assert set(unread(catalog, config)) == {"max_seq_len", "vf_memory"}
-    other = component("other", reads=("fcnet_hiddens", "no_final_linear"))  # it may have a state itself
+    # It may have a state itself.
+    other = component("other", reads=("fcnet_hiddens", "no_final_linear"))
     assert set(unread(catalog, config, other)) == {"vf_memory"}
-    assert list(unread(catalog, {"lstm_cell_size": 7, **config})) == ["lstm_cell_size", "max_seq_len", "vf_memory"]
+    assert list(unread(catalog, {"lstm_cell_size": 7, **config})) == [
+        "lstm_cell_size",
+        "max_seq_len",
+        "vf_memory",
+    ]
 
 
 def test_a_registered_part_without_declared_keys_reads_all_of_them(catalog):
@@ -194,8 +240,11 @@ def test_a_registered_part_without_declared_keys_reads_all_of_them(catalog):
 
 
 def test_keys_that_a_part_ignores_are_reported_with_their_condition(catalog):
-    ignoring = component("mine", reads=("lstm_cell_size", "lstm_use_prev_action"),
-                         ignores=lambda request: {"lstm_cell_size": "a wide space"})  # fmt: skip
+    ignoring = component(
+        "mine",
+        reads=("lstm_cell_size", "lstm_use_prev_action"),
+        ignores=lambda request: {"lstm_cell_size": "a wide space"},
+    )
     config = {"lstm_cell_size": 7, "lstm_use_prev_action": True}
     assert unread(catalog, config, ignoring) == {"lstm_cell_size": "a wide space"}
     reading = component("h", "head", reads=("lstm_cell_size",))
@@ -204,7 +253,9 @@ def test_keys_that_a_part_ignores_are_reported_with_their_condition(catalog):
 
 def test_a_key_beside_another_one_is_read_if_that_one_is_set(catalog):
     for post, left in (([4], {}), ([], {"post_fcnet_activation": "post_fcnet_hiddens"})):
-        assert unread(catalog, {"post_fcnet_hiddens": post, "post_fcnet_activation": "tanh"}) == left
+        assert (
+            unread(catalog, {"post_fcnet_hiddens": post, "post_fcnet_activation": "tanh"}) == left
+        )
     custom = {"custom_model_config": {"a": 1}}
     assert unread(catalog, custom) == {"custom_model_config": "custom_model or custom_preprocessor"}
     assert unread(catalog, {**custom, "custom_model": "fcnet"}) == {}
@@ -212,6 +263,11 @@ def test_a_key_beside_another_one_is_read_if_that_one_is_set(catalog):
 
 
 def test_a_filter_reads_its_own_keys(catalog):
-    given = Component(FilterSpec("half", {"numpy": "m:C"}, "", reads=("lstm_cell_size",)), "acme", "1.0")
+    given = Component(
+        FilterSpec("half", {"numpy": "m:C"}, "", reads=("lstm_cell_size",)), "acme", "1.0"
+    )
     resolution = resolved(catalog, config={"lstm_cell_size": 7})
-    assert replace(resolution, choices={**resolution.choices, "filter": Choice(given, "")}).unread == {}
+    assert (
+        replace(resolution, choices={**resolution.choices, "filter": Choice(given, "")}).unread
+        == {}
+    )

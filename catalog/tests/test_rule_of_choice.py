@@ -28,7 +28,11 @@ from rlcatalog.plugins.discovery import scan
 from rlcatalog.spaces.action_codecs import codec_class
 from rlcatalog_testing import PluginEntryPoint, plugin_of
 
-VECTOR, IMAGE, CHOICE = Box(-1, 1, (4,), np.float32), Box(0, 255, (84, 84, 3), np.uint8), Discrete(3)
+VECTOR, IMAGE, CHOICE = (
+    Box(-1, 1, (4,), np.float32),
+    Box(0, 255, (84, 84, 3), np.uint8),
+    Discrete(3),
+)
 NET = {"torch": "made_up:Net"}
 CODEC = {"numpy": "rlcatalog_preprocessors.arrays:NoPreprocessor"}
 
@@ -46,7 +50,9 @@ def raises(request):
 
 
 def plugin(distribution, **hooks):
-    return PluginEntryPoint(plugin_of(**{f"rlcatalog_{name}": specs for name, specs in hooks.items()}), distribution)
+    return PluginEntryPoint(
+        plugin_of(**{f"rlcatalog_{name}": specs for name, specs in hooks.items()}), distribution
+    )
 
 
 def catalog_with(*plugins, **options):
@@ -62,7 +68,9 @@ def chosen(catalog, obs=VECTOR, action=CHOICE, config=None, slot="model", framew
 def switch(monkeypatch):
     """The key `acme_on` in a config struct that declarations can name."""
     module = types.ModuleType("acme_config")
-    module.Keys = msgspec.defstruct("Keys", [("acme_on", float | bool, False)], frozen=True, kw_only=True)
+    module.Keys = msgspec.defstruct(
+        "Keys", [("acme_on", float | bool, False)], frozen=True, kw_only=True
+    )
     module.wrap = lambda env, config: gym.wrappers.FlattenObservation(env)
     monkeypatch.setitem(sys.modules, "acme_config", module)
     return {"switch": "acme_on", "config": "acme_config:Keys"}
@@ -74,8 +82,13 @@ def switch(monkeypatch):
 def test_a_part_that_takes_anything_is_not_asked_where_a_listed_one_fits():
     greedy = plugin(
         "acme",
-        models=[ModelSpec(f"acme_{slot}", NET, "", slot=slot, match=takes_all) for slot in ("trunk", "memory", "head")],
-        action_dists=[ActionDistSpec("acme_dist", NET, "", match=takes_all, size=lambda action, config: 4)],
+        models=[
+            ModelSpec(f"acme_{slot}", NET, "", slot=slot, match=takes_all)
+            for slot in ("trunk", "memory", "head")
+        ],
+        action_dists=[
+            ActionDistSpec("acme_dist", NET, "", match=takes_all, size=lambda action, config: 4)
+        ],
         preprocessors=[PreprocessorSpec("acme_codec", CODEC, "", match=takes_all)],
     )
     bare, full = catalog_with(), catalog_with(greedy)
@@ -99,22 +112,33 @@ def test_a_part_fills_a_gap():
     video = Box(0, 1, (4, 8, 8, 3), np.float32)
     assert chosen(catalog_with(), video) == "rlcatalog-fcnet/fcnet"
     greedy = plugin("acme", models=[ModelSpec("acme_net", NET, "", match=takes_all)])
-    without = {"RLCATALOG_DISABLE_PLUGINS": "rlcatalog-fcnet,rlcatalog-visionnet,rlcatalog-complex-input"}
+    without = {
+        "RLCATALOG_DISABLE_PLUGINS": "rlcatalog-fcnet,rlcatalog-visionnet,rlcatalog-complex-input"
+    }
     assert chosen(catalog_with(greedy, environ=without)) == "acme/acme_net"
 
 
 def test_a_part_that_raises_in_a_gap_is_an_error_that_names_its_plugin():
     bad = plugin("acme", models=[ModelSpec("acme_net", NET, "", match=raises)])
-    without = {"RLCATALOG_DISABLE_PLUGINS": "rlcatalog-fcnet,rlcatalog-visionnet,rlcatalog-complex-input"}
-    with pytest.raises(PartError, match=r"'acme_net' \(acme .*\): its match function raised ValueError: boom"):
+    without = {
+        "RLCATALOG_DISABLE_PLUGINS": "rlcatalog-fcnet,rlcatalog-visionnet,rlcatalog-complex-input"
+    }
+    with pytest.raises(
+        PartError, match=r"'acme_net' \(acme .*\): its match function raised ValueError: boom"
+    ):
         chosen(catalog_with(bad, environ=without))
     with pytest.raises(PartError, match="acme_net"):
         chosen(catalog_with(bad), config={"custom_model": "acme_net"})
 
 
 def test_strangers_that_match_alike_in_a_gap_are_an_error():
-    two = [plugin(name, models=[ModelSpec(f"{name}_net", NET, "", match=takes_all)]) for name in ("acme", "emca")]
-    without = {"RLCATALOG_DISABLE_PLUGINS": "rlcatalog-fcnet,rlcatalog-visionnet,rlcatalog-complex-input"}
+    two = [
+        plugin(name, models=[ModelSpec(f"{name}_net", NET, "", match=takes_all)])
+        for name in ("acme", "emca")
+    ]
+    without = {
+        "RLCATALOG_DISABLE_PLUGINS": "rlcatalog-fcnet,rlcatalog-visionnet,rlcatalog-complex-input"
+    }
     with pytest.raises(AmbiguousChoiceError, match="custom_model='acme/acme_net'"):
         chosen(catalog_with(*two, environ=without))
     assert chosen(catalog_with(*two, environ=without, prefer=["emca"])) == "emca/emca_net"
@@ -125,11 +149,16 @@ def test_strangers_that_match_alike_in_a_gap_are_an_error():
 
 def test_a_preferred_part_counts_as_listed_and_wins_ties():
     generic = plugin(
-        "acme", models=[ModelSpec("acme_net", NET, "", match=lambda request: Match(Rank.GENERIC, "a vector"))]
+        "acme",
+        models=[
+            ModelSpec("acme_net", NET, "", match=lambda request: Match(Rank.GENERIC, "a vector"))
+        ],
     )
     assert chosen(catalog_with(generic)) == "rlcatalog-fcnet/fcnet"
     assert chosen(catalog_with(generic, prefer=["acme"])) == "acme/acme_net"
-    assert chosen(catalog_with(prefer=["rlcatalog-fcnet"]), IMAGE) == "rlcatalog-visionnet/visionnet"
+    assert (
+        chosen(catalog_with(prefer=["rlcatalog-fcnet"]), IMAGE) == "rlcatalog-visionnet/visionnet"
+    )
 
 
 # --- switches --------------------------------------------------------------------------------------------------------
@@ -138,31 +167,53 @@ def test_a_preferred_part_counts_as_listed_and_wins_ties():
 def test_a_switch_counts_as_a_name_in_every_slot(switch):
     acme = plugin(
         "acme",
-        models=[ModelSpec("acme_head", NET, "", slot="head", **switch), ModelSpec("acme_net", NET, "", **switch)],
-        action_dists=[ActionDistSpec("acme_dist", NET, "", size=lambda action, config: 4, **switch)],
+        models=[
+            ModelSpec("acme_head", NET, "", slot="head", **switch),
+            ModelSpec("acme_net", NET, "", **switch),
+        ],
+        action_dists=[
+            ActionDistSpec("acme_dist", NET, "", size=lambda action, config: 4, **switch)
+        ],
         preprocessors=[PreprocessorSpec("acme_codec", CODEC, "", **switch)],
         env_wrappers=[EnvWrapperSpec("acme_wrapper", {"numpy": "acme_config:wrap"}, "", **switch)],
     )
     catalog = catalog_with(acme)
-    for slot, name in (("head", "head"), ("model", "net"), ("action_dist", "dist"), ("preprocessor", "codec")):
+    for slot, name in (
+        ("head", "head"),
+        ("model", "net"),
+        ("action_dist", "dist"),
+        ("preprocessor", "codec"),
+    ):
         assert chosen(catalog, config={"acme_on": True}, slot=slot) == f"acme/acme_{name}"
-        assert chosen(catalog, config={"acme_on": False}, slot=slot) == chosen(catalog_with(), slot=slot)
+        assert chosen(catalog, config={"acme_on": False}, slot=slot) == chosen(
+            catalog_with(), slot=slot
+        )
     env = gym.make("CartPole-v1")
-    applied = [c.name for c, answer in catalog.explain_wrapping(env, {"acme_on": True})[1] if answer.rank is not None]
+    applied = [
+        c.name
+        for c, answer in catalog.explain_wrapping(env, {"acme_on": True})[1]
+        if answer.rank is not None
+    ]
     assert applied == ["acme_wrapper"]
     assert catalog.explain_wrapping(env)[1] == catalog_with().explain_wrapping(env)[1]
 
 
 def test_a_switch_of_zero_is_on(switch):
-    catalog = catalog_with(plugin("acme", models=[ModelSpec("acme_head", NET, "", slot="head", **switch)]))
+    catalog = catalog_with(
+        plugin("acme", models=[ModelSpec("acme_head", NET, "", slot="head", **switch)])
+    )
     assert chosen(catalog, config={"acme_on": 0.0}, slot="head") == "acme/acme_head"
 
 
 def test_a_switch_that_cannot_be_served_is_an_error(switch):
     acme = plugin("acme", models=[ModelSpec("acme_head", NET, "", slot="head", **switch)])
-    with pytest.raises(NoMatchError, match=r"acme_on=True selects 'acme_head' .* has no code for framework 'tf'"):
+    with pytest.raises(
+        NoMatchError, match=r"acme_on=True selects 'acme_head' .* has no code for framework 'tf'"
+    ):
         chosen(catalog_with(acme), config={"acme_on": True}, slot="head", framework="tf")
-    spec = ModelSpec("acme_head", NET, "", slot="head", match=lambda r: Match(None, "too small"), **switch)
+    spec = ModelSpec(
+        "acme_head", NET, "", slot="head", match=lambda r: Match(None, "too small"), **switch
+    )
     picky = plugin("acme", models=[spec])
     with pytest.raises(NoMatchError, match=r"too small\. Remove acme_on from the config"):
         chosen(catalog_with(picky), config={"acme_on": True}, slot="head")
@@ -184,7 +235,9 @@ def test_a_registered_part_has_its_name_before_a_plugins():
     catalog = catalog_with()
     catalog.register(ModelSpec("fcnet", NET, ""))
     assert chosen(catalog, config={"custom_model": "fcnet"}) == "/fcnet"
-    assert chosen(catalog, config={"custom_model": "rlcatalog-fcnet/fcnet"}) == "rlcatalog-fcnet/fcnet"
+    assert (
+        chosen(catalog, config={"custom_model": "rlcatalog-fcnet/fcnet"}) == "rlcatalog-fcnet/fcnet"
+    )
 
 
 # --- classes of spaces -----------------------------------------------------------------------------------------------
@@ -211,9 +264,13 @@ def test_only_the_package_that_defines_a_class_brings_a_nearer_codec(monkeypatch
 
 
 def test_what_is_said_of_a_stranger_with_kinds_that_was_not_asked():
-    spec = PreprocessorSpec("acme_box", {"numpy": "rlcatalog_preprocessors.arrays:NoPreprocessor"}, "", kinds=("box",))
+    spec = PreprocessorSpec(
+        "acme_box", {"numpy": "rlcatalog_preprocessors.arrays:NoPreprocessor"}, "", kinds=("box",)
+    )
     resolution = catalog_with(plugin("acme", preprocessors=[spec])).resolve(VECTOR, CHOICE)
-    (answer,) = [answer for c, answer in resolution.choices["preprocessor"].verdicts if c.name == "acme_box"]
+    (answer,) = [
+        answer for c, answer in resolution.choices["preprocessor"].verdicts if c.name == "acme_box"
+    ]
     assert answer == Match(
         None,
         "not considered: 'none' comes first; to choose it: custom_preprocessor='acme/acme_box' or"
@@ -227,7 +284,10 @@ def test_only_the_package_that_defines_a_class_brings_a_nearer_action_codec(monk
     module.Dial = type("Dial", (gym.Space,), {"__module__": "acme_spaces"})
     module.Codec = type("Codec", (), {})
     monkeypatch.setitem(sys.modules, "acme_spaces", module)
-    angle, dial = SpaceInfo.read(module.Angle(-1, 1, (2,), np.float32)), SpaceInfo.read(module.Dial())
+    angle, dial = (
+        SpaceInfo.read(module.Angle(-1, 1, (2,), np.float32)),
+        SpaceInfo.read(module.Dial()),
+    )
     kinds = ("acme_spaces.Angle", "acme_spaces.Dial")
 
     def codecs(distribution, target):
@@ -239,7 +299,10 @@ def test_only_the_package_that_defines_a_class_brings_a_nearer_action_codec(monk
             spec.leave()
 
     assert codec_class(angle).__name__ == "BoxCodec"
-    assert codecs("emca", "rlcatalog_preprocessors.actions.kinds:DiscreteCodec") == ["BoxCodec", "DiscreteCodec"]
+    assert codecs("emca", "rlcatalog_preprocessors.actions.kinds:DiscreteCodec") == [
+        "BoxCodec",
+        "DiscreteCodec",
+    ]
     assert codecs("acme", "acme_spaces:Codec") == ["Codec", "Codec"]
 
 
@@ -249,12 +312,22 @@ def test_a_distribution_is_for_a_class_of_its_package(monkeypatch):
     monkeypatch.setitem(sys.modules, "acme_spaces", module)
     space = module.Angle(-1, 1, (2,), np.float32)
     spec = ActionDistSpec(
-        "acme_angle", {"torch": "acme_spaces:Dist"}, "", size=lambda action, config: 4, kinds=("acme_spaces.Angle",)
+        "acme_angle",
+        {"torch": "acme_spaces:Dist"},
+        "",
+        size=lambda action, config: 4,
+        kinds=("acme_spaces.Angle",),
     )
-    assert chosen(catalog_with(), action=space, slot="action_dist") == "rlcatalog-gaussian/diag_gaussian"
+    assert (
+        chosen(catalog_with(), action=space, slot="action_dist")
+        == "rlcatalog-gaussian/diag_gaussian"
+    )
     found = catalog_with(plugin("acme", action_dists=[spec]))
     assert chosen(found, action=space, slot="action_dist") == "acme/acme_angle"
-    assert chosen(found, action=Box(-1, 1, (2,)), slot="action_dist") == "rlcatalog-gaussian/diag_gaussian"
+    assert (
+        chosen(found, action=Box(-1, 1, (2,)), slot="action_dist")
+        == "rlcatalog-gaussian/diag_gaussian"
+    )
 
 
 # --- listed packages that failed -------------------------------------------------------------------------------------
@@ -262,7 +335,9 @@ def test_a_distribution_is_for_a_class_of_its_package(monkeypatch):
 
 def broken(distribution):
     entry_points = [point for point in scan() if point.dist.name != distribution]
-    return Catalog((*entry_points, PluginEntryPoint("no_such_module_at_all", distribution)), environ={})
+    return Catalog(
+        (*entry_points, PluginEntryPoint("no_such_module_at_all", distribution)), environ={}
+    )
 
 
 def test_a_listed_package_that_fails_is_an_error_where_it_could_have_been_chosen():
@@ -281,7 +356,10 @@ def test_a_listed_package_that_fails_is_an_error_where_it_could_have_been_chosen
 
 def test_composites_choose_their_parts_by_the_same_rule():
     greedy = plugin(
-        "acme", action_dists=[ActionDistSpec("acme_dist", NET, "", match=takes_all, size=lambda action, config: 4)]
+        "acme",
+        action_dists=[
+            ActionDistSpec("acme_dist", NET, "", match=takes_all, size=lambda action, config: 4)
+        ],
     )
     space = Tuple([CHOICE, Box(-1, 1, (2,))])
     found = catalog_with(greedy).explain(VECTOR, space, {}, "torch").as_dict()["action_parts"]

@@ -52,16 +52,22 @@ def tie(slot, *candidates, request=REQUEST, **options):
 
 
 def test_a_choice_lists_the_answer_of_each_candidate():
-    choice = Choice(None, "", ((part("a"), Match(None, "too small")), (part("b"), Match(None, "no image"))))
+    choice = Choice(
+        None, "", ((part("a"), Match(None, "too small")), (part("b"), Match(None, "no image")))
+    )
     assert choice.reasons() == "a: too small; b: no image"
     assert Choice(None, "").reasons("nothing here") == "nothing here"
 
 
 def test_verdicts_start_with_the_chosen_part_then_go_down_by_rank_and_end_with_parts_that_were_not_asked():
     candidates = [
-        part("waits"), part("mine", None, ""), part("refuses", None), part("low", Rank.FALLBACK),
-        part("middle", Rank.GENERIC), part("best", Rank.SPECIFIC),
-    ]  # fmt: skip
+        part("waits"),
+        part("mine", None, ""),
+        part("refuses", None),
+        part("low", Rank.FALLBACK),
+        part("middle", Rank.GENERIC),
+        part("best", Rank.SPECIFIC),
+    ]
     choice = choose("trunk", candidates, REQUEST)
     assert (choice.component.name, choice.why) == ("best", "best says")
     assert order(choice) == ["best", "middle", "low", "mine", "refuses", "waits"]
@@ -70,8 +76,12 @@ def test_verdicts_start_with_the_chosen_part_then_go_down_by_rank_and_end_with_p
 
 def test_the_chosen_part_comes_first_even_with_a_lower_rank():
     kinds = ("gymnasium.spaces.space.Space",)
-    candidates = [codec("any", Rank.SPECIFIC, kinds=kinds), codec("box", Rank.FALLBACK, kinds=("box",))]
-    assert order(choose("preprocessor", candidates, REQUEST)) == ["box", "any"]  # Box is the nearer class
+    candidates = [
+        codec("any", Rank.SPECIFIC, kinds=kinds),
+        codec("box", Rank.FALLBACK, kinds=("box",)),
+    ]
+    # Box is the nearer class.
+    assert order(choose("preprocessor", candidates, REQUEST)) == ["box", "any"]
 
 
 def test_a_later_step_is_only_asked_if_the_earlier_ones_find_nothing():
@@ -86,7 +96,11 @@ def test_a_later_step_is_only_asked_if_the_earlier_ones_find_nothing():
 
 
 def test_a_part_without_match_and_kinds_waits_for_its_name():
-    by_kind, by_match, by_name = codec("kind", kinds=("box",)), codec("match", Rank.GENERIC), codec("name")
+    by_kind, by_match, by_name = (
+        codec("kind", kinds=("box",)),
+        codec("match", Rank.GENERIC),
+        codec("name"),
+    )
     assert choose("preprocessor", [by_name], REQUEST).component is None
     assert choose("preprocessor", [by_kind], REQUEST).component is by_kind
     assert choose("preprocessor", [by_match], REQUEST).component is by_match
@@ -116,7 +130,10 @@ def test_the_nearest_space_class_wins_then_the_rank_then_the_preference():
 
     angle = f"{Angle.__module__}.{Angle.__qualname__}"
     request = Request(SpaceInfo.read(Angle(-1, 1, (2,), np.float32)))
-    near, box = codec("near", Rank.FALLBACK, kinds=(angle,)), codec("box", Rank.SPECIFIC, kinds=("box",))
+    near, box = (
+        codec("near", Rank.FALLBACK, kinds=(angle,)),
+        codec("box", Rank.SPECIFIC, kinds=("box",)),
+    )
     anything = codec("anything", Rank.SPECIFIC)  # without kinds, it comes after any class
     assert choose("preprocessor", [anything, box, near], request).component is near
     assert choose("preprocessor", [anything, box], request).component is box
@@ -124,7 +141,10 @@ def test_the_nearest_space_class_wins_then_the_rank_then_the_preference():
     low, high = codec("low", Rank.GENERIC, "a"), codec("high", Rank.SPECIFIC, "b")
     assert choose("preprocessor", [low, high], REQUEST).component is high
     same = codec("same", Rank.SPECIFIC, "c")
-    assert choose("preprocessor", [low, high, same], REQUEST, prefer=["zeta", "c", "b"]).component is same
+    assert (
+        choose("preprocessor", [low, high, same], REQUEST, prefer=["zeta", "c", "b"]).component
+        is same
+    )
     assert choose("preprocessor", [high, same], REQUEST, prefer=["b", "c"]).component is high
 
 
@@ -136,8 +156,11 @@ def test_a_package_is_at_home_in_its_own_space_classes_only(monkeypatch):
     request = Request(SpaceInfo.read(Angle(-1, 1, (2,), np.float32)))
     listed = codec("none", Rank.SPECIFIC, "rlcatalog-preprocessors", kinds=("box",))
     home = codec("home", kinds=(name,))
-    also = codec("also", kinds=("gymnasium.spaces.box.Box",))  # of the same package, for a class of another one
-    foreign = Component(PreprocessorSpec("foreign", {"numpy": "emca.parts:C"}, "", kinds=(name,)), "emca", "1.0")
+    # Of the same package, for a class of another one.
+    also = codec("also", kinds=("gymnasium.spaces.box.Box",))
+    foreign = Component(
+        PreprocessorSpec("foreign", {"numpy": "emca.parts:C"}, "", kinds=(name,)), "emca", "1.0"
+    )
     silent = codec("silent", Rank.SPECIFIC)  # of that package, without space classes
     assert choose("preprocessor", [listed, home], request).component is home
     for other in (also, foreign, silent):
@@ -159,9 +182,13 @@ def test_the_reasons_of_parts_that_were_not_asked_show_how_to_choose_them():
     ways = {c.name: answer.why.partition("; to choose it: ")[2] for c, answer in choice.verdicts}
     prefer = " or RLCATALOG_PREFER_PLUGINS=acme"
     assert ways == {
-        "fcnet": "", "rank": f"custom_model='acme/rank'{prefer}", "name": "custom_model='acme/name'",
-        "switch": f"acme_on=True{prefer}", "off": "acme_on=True", "visionnet": "",
-    }  # fmt: skip
+        "fcnet": "",
+        "rank": f"custom_model='acme/rank'{prefer}",
+        "name": "custom_model='acme/name'",
+        "switch": f"acme_on=True{prefer}",
+        "off": "acme_on=True",
+        "visionnet": "",
+    }
     for name in ("rank", "switch", "visionnet"):
         assert "'fcnet'" in reason_of(choice, name)
     assert "acme_on" in reason_of(choice, "off").partition(";")[0]
@@ -176,7 +203,10 @@ def test_a_slot_that_may_stay_empty_does_not_say_that_another_part_comes_first()
         assert "lstm" not in text
         assert "custom_model='acme/loose' or RLCATALOG_PREFER_PLUGINS=acme" in text
     codec_text = reason_of(
-        choose("preprocessor", [codec("x", Rank.GENERIC)], REQUEST, named=codec("none", kinds=("box",))), "x"
+        choose(
+            "preprocessor", [codec("x", Rank.GENERIC)], REQUEST, named=codec("none", kinds=("box",))
+        ),
+        "x",
     )
     assert "custom_preprocessor='acme/x'" in codec_text
 
@@ -192,25 +222,40 @@ def test_a_part_without_code_for_the_framework_does_not_match():
     refused = verdict(torch_only, Request(OBS, framework="tf"))
     assert refused.rank is None
     assert "'tf'" in refused.why
-    assert verdict(numpy, Request(OBS, framework="tf")).rank is Rank.GENERIC  # it needs no framework
+    # It needs no framework.
+    assert verdict(numpy, Request(OBS, framework="tf")).rank is Rank.GENERIC
     torch_only.extensions["tf"] = [part("net")]  # another package has the code
     assert verdict(torch_only, Request(OBS, framework="tf")) == fits
 
 
 @pytest.mark.parametrize(
     "answer",
-    [None, (Rank.GENERIC, "fits"), Match(7, "fits"), Match(2.0, "fits"), Match("GENERIC", "fits"), Match(None, None),
-     Match(Rank.GENERIC, 3), type("Mine", (Match,), {})(Rank.GENERIC, "fits")],
+    [
+        None,
+        (Rank.GENERIC, "fits"),
+        Match(7, "fits"),
+        Match(2.0, "fits"),
+        Match("GENERIC", "fits"),
+        Match(None, None),
+        Match(Rank.GENERIC, 3),
+        type("Mine", (Match,), {})(Rank.GENERIC, "fits"),
+    ],
     ids=repr,
-)  # fmt: skip
+)
 def test_an_answer_that_is_no_match_is_the_parts_fault(answer):
-    wrong = Component(ModelSpec("net", {"torch": "m:C"}, "", match=lambda request: answer), "acme", "1.0")
+    wrong = Component(
+        ModelSpec("net", {"torch": "m:C"}, "", match=lambda request: answer), "acme", "1.0"
+    )
     with pytest.raises(PartError, match=r"model 'net' \(acme 1\.0\): its match function returned"):
         verdict(wrong, REQUEST)
 
 
 def test_a_rank_may_be_its_number():
-    right = Component(ModelSpec("net", {"torch": "m:C"}, "", match=lambda request: Match(2, "fits")), "acme", "1.0")
+    right = Component(
+        ModelSpec("net", {"torch": "m:C"}, "", match=lambda request: Match(2, "fits")),
+        "acme",
+        "1.0",
+    )
     assert verdict(right, REQUEST).rank is Rank.GENERIC
 
 
@@ -220,7 +265,9 @@ def test_a_rank_may_be_its_number():
 def test_two_switches_are_named_with_what_to_turn_off():
     gru, s4 = part("gru", switch="gru_on"), part("s4", switch="s4_on", distribution="zeta")
     request = Request(OBS, ACTION, {"gru_on": True, "s4_on": True}, "torch")
-    assert "Remove one of gru_on and s4_on from the config" in tie("memory", gru, s4, request=request)
+    assert "Remove one of gru_on and s4_on from the config" in tie(
+        "memory", gru, s4, request=request
+    )
     again = part("s5", switch="gru_on", distribution="zeta")
     text = tie("memory", gru, again, request=request)
     assert "RLCATALOG_DISABLE_PLUGINS=zeta" in text
@@ -236,8 +283,15 @@ def test_two_switches_are_named_with_what_to_turn_off():
 def test_a_tie_names_the_parts_their_rank_and_the_ways_out():
     a, b, c = (part(name, Rank.SPECIFIC, name) for name in "abc")
     text = tie("trunk", a, b)
-    for piece in ("'a' (a 1.0: a says)", "'b' (b 1.0: b says)", "Box(3,) float32", "SPECIFIC", "custom_model='a/a'",
-                  "RLCATALOG_PREFER_PLUGINS=a", "RLCATALOG_DISABLE_PLUGINS=b"):  # fmt: skip
+    for piece in (
+        "'a' (a 1.0: a says)",
+        "'b' (b 1.0: b says)",
+        "Box(3,) float32",
+        "SPECIFIC",
+        "custom_model='a/a'",
+        "RLCATALOG_PREFER_PLUGINS=a",
+        "RLCATALOG_DISABLE_PLUGINS=b",
+    ):
         assert piece in text
     text = tie("trunk", a, b, c)
     assert "RLCATALOG_PREFER_PLUGINS=a" in text
@@ -246,7 +300,9 @@ def test_a_tie_names_the_parts_their_rank_and_the_ways_out():
     assert "GENERIC" in text
     assert "custom_model='acme/x'" in text
     assert "RLCATALOG" not in text  # one package has both
-    text = tie("trunk", part("x", Rank.GENERIC), part("y", Rank.GENERIC), part("z", Rank.GENERIC, "zeta"))
+    text = tie(
+        "trunk", part("x", Rank.GENERIC), part("y", Rank.GENERIC), part("z", Rank.GENERIC, "zeta")
+    )
     assert "RLCATALOG_PREFER_PLUGINS=zeta" in text
 
 
@@ -254,21 +310,43 @@ def test_a_tie_names_the_parts_their_rank_and_the_ways_out():
     ("slot", "make", "obs", "action", "config", "way"),
     [
         ("preprocessor", codec, "obs", "action", {}, "custom_preprocessor='acme/x'"),
-        ("preprocessor", codec, "obs['a']", "action", {}, None),  # parts of an observation have no key
-        ("preprocessor", codec, "obs", "action", {"custom_preprocessor": "y"}, None),  # the key is taken
+        # Parts of an observation have no key.
+        ("preprocessor", codec, "obs['a']", "action", {}, None),
+        # The key is taken.
+        ("preprocessor", codec, "obs", "action", {"custom_preprocessor": "y"}, None),
         ("memory", part, "obs", "action", {"custom_model": "fcnet"}, None),
         ("memory", part, "obs", "action['a']", {}, "custom_model='acme/x'"),
         ("action_dist", dist, "obs", "action", {}, "custom_action_dist='acme/x'"),
-        ("action_dist", dist, "obs['a']", "action", {"custom_action_dist": "y"}, "custom_action_dist='acme/x'"),
-        ("action_dist", dist, "obs", "action['a']", {}, "custom_action_dist={\"action['a']\": 'acme/x'}"),
+        (
+            "action_dist",
+            dist,
+            "obs['a']",
+            "action",
+            {"custom_action_dist": "y"},
+            "custom_action_dist='acme/x'",
+        ),
+        (
+            "action_dist",
+            dist,
+            "obs",
+            "action['a']",
+            {},
+            "custom_action_dist={\"action['a']\": 'acme/x'}",
+        ),
         ("action_dist", dist, "obs", None, {}, "custom_action_dist={'obs': 'acme/x'}"),
     ],
 )
 def test_a_tie_names_the_config_key_where_there_is_one(slot, make, obs, action, config, way):
     request = Request(
-        SpaceInfo.read(BOX, obs), action and SpaceInfo.read(gym.spaces.Discrete(2), action), config, "torch"
+        SpaceInfo.read(BOX, obs),
+        action and SpaceInfo.read(gym.spaces.Discrete(2), action),
+        config,
+        "torch",
     )
-    candidates = [make(name, Rank.GENERIC, slot=slot) if make is part else make(name, Rank.GENERIC) for name in "xy"]
+    candidates = [
+        make(name, Rank.GENERIC, slot=slot) if make is part else make(name, Rank.GENERIC)
+        for name in "xy"
+    ]
     text = tie(slot, *candidates, request=request, prefer=["acme"])
     assert ("name one in the config" in text) == (way is not None)
     assert way is None or f"({way})" in text

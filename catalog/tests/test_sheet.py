@@ -17,19 +17,41 @@ def plain(page):
 
 
 def test_text_aligns_columns_and_indents_tables_with_a_title():
-    sheet = Sheet("Net", facts=[("kind", "model")], tables={"Parts": PARTS}, notes=[("also", "this")])
+    sheet = Sheet(
+        "Net", facts=[("kind", "model")], tables={"Parts": PARTS}, notes=[("also", "this")]
+    )
     assert sheet.text().split("\n") == [
-        "Net", "kind: model", "", "Parts:", "  name    size", "  x       10", "  longer  2", "also: this",
-    ]  # fmt: skip
+        "Net",
+        "kind: model",
+        "",
+        "Parts:",
+        "  name    size",
+        "  x       10",
+        "  longer  2",
+        "also: this",
+    ]
 
 
 def test_a_table_without_title_or_names_is_only_its_rows():
-    assert Sheet("Net", tables={"": [(), ("x", "10"), ("longer", "2")]}).text() == "Net\nx       10\nlonger  2"
+    assert (
+        Sheet("Net", tables={"": [(), ("x", "10"), ("longer", "2")]}).text()
+        == "Net\nx       10\nlonger  2"
+    )
 
 
 def test_tables_without_rows_are_left_out_and_the_others_follow_each_other():
     sheet = Sheet("Net", tables={"Empty": PARTS[:1], "One": PARTS[:2], "Two": [("a",), ("b",)]})
-    assert sheet.text().split("\n") == ["Net", "", "One:", "  name  size", "  x     10", "", "Two:", "  a", "  b"]
+    assert sheet.text().split("\n") == [
+        "Net",
+        "",
+        "One:",
+        "  name  size",
+        "  x     10",
+        "",
+        "Two:",
+        "  a",
+        "  b",
+    ]
     assert plain(sheet.html()).count("<table>") == 2
 
 
@@ -41,16 +63,29 @@ def test_html_has_the_same_parts_and_escapes_them():
         "<tbody><tr><td>x</td><td>10</td></tr></tbody></table><ul><li>also: this</li></ul></div>"
     )
     bare = Sheet("Net", tables={"": [(), ("x",)]})
-    assert plain(bare.html()) == "<div><p><b>Net</b></p><table><tbody><tr><td>x</td></tr></tbody></table></div>"
+    assert (
+        plain(bare.html())
+        == "<div><p><b>Net</b></p><table><tbody><tr><td>x</td></tr></tbody></table></div>"
+    )
 
 
 @pytest.mark.parametrize(
     ("most", "rows", "shown", "last"),
-    [(2, 2, 2, "row 1"), (2, 3, 3, "... 1 more"), (0, 1, 1, "... 1 more"), (ROWS, 24, 24, "row 23"),
-     (ROWS, 25, 25, "... 1 more"), (ROWS, 26, 25, "... 2 more")],
-)  # fmt: skip
+    [
+        (2, 2, 2, "row 1"),
+        (2, 3, 3, "... 1 more"),
+        (0, 1, 1, "... 1 more"),
+        (ROWS, 24, 24, "row 23"),
+        (ROWS, 25, 25, "... 1 more"),
+        (ROWS, 26, 25, "... 2 more"),
+    ],
+)
 def test_a_long_table_is_cut_to_its_first_rows(most, rows, shown, last):
-    lines = Sheet("Net", tables={"": [(), *((f"row {i}", "x") for i in range(rows))]}, most=most).text().split("\n")
+    lines = (
+        Sheet("Net", tables={"": [(), *((f"row {i}", "x") for i in range(rows))]}, most=most)
+        .text()
+        .split("\n")
+    )
     assert len(lines) == 1 + shown
     assert lines[-1].removesuffix("x").strip() == last
 

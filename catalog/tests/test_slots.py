@@ -36,13 +36,20 @@ def part(name, rank=..., spec=ModelSpec, distribution="acme", **fields):
         fields["match"] = lambda request: Match(rank, f"{name} says")
     if spec is ActionDistSpec:
         fields["size"] = lambda action, config: 2
-    return Component(spec(name, {TARGET.get(spec, "torch"): "m:C"}, "", **fields), distribution, "1.0")
+    return Component(
+        spec(name, {TARGET.get(spec, "torch"): "m:C"}, "", **fields), distribution, "1.0"
+    )
 
 
 def slots_of(*components, prefer=(), **packages):
     """Slots of these components, and of packages without parts: name → status."""
     names = {name.replace("_", "-"): status for name, status in packages.items()}
-    return Slots(Registry([PluginRecord(n, n, "1.0", status=s) for n, s in names.items()], components, {}, {}), prefer)
+    return Slots(
+        Registry(
+            [PluginRecord(n, n, "1.0", status=s) for n, s in names.items()], components, {}, {}
+        ),
+        prefer,
+    )
 
 
 def request_for(space, path="obs", **fields):
@@ -67,7 +74,12 @@ def test_a_wrapper_is_a_candidate_if_it_is_registered_listed_preferred_or_switch
     ]
     slots = slots_of(*wrappers, prefer=["liked"])
     assert {c.name for c in slots.env_wrappers({})} == {"mine", "atari", "liked"}
-    assert {c.name for c in slots.env_wrappers({"acme_on": True})} == {"mine", "atari", "liked", "switched"}
+    assert {c.name for c in slots.env_wrappers({"acme_on": True})} == {
+        "mine",
+        "atari",
+        "liked",
+        "switched",
+    }
 
 
 def test_a_value_of_the_config_names_a_part_or_is_a_class():
@@ -91,13 +103,20 @@ def test_a_choice_is_repeated_by_its_address_without_asking_anyone():
 
 
 def test_the_slot_of_a_model_is_its_own_and_of_other_parts_their_kind():
-    assert [slot_of(part("m", slot=slot)) for slot in ("trunk", "memory", "head")] == ["trunk", "memory", "head"]
+    assert [slot_of(part("m", slot=slot)) for slot in ("trunk", "memory", "head")] == [
+        "trunk",
+        "memory",
+        "head",
+    ]
     assert slot_of(part("f", spec=FilterSpec)) == "filter"
 
 
 # --- preprocessors and filters ----------------------------------------------------------------------------------------
 
-BOXES, ANY = part("boxes", Rank.GENERIC, PreprocessorSpec, kinds=("box",)), part("any", Rank.FALLBACK, PreprocessorSpec)
+BOXES, ANY = (
+    part("boxes", Rank.GENERIC, PreprocessorSpec, kinds=("box",)),
+    part("any", Rank.FALLBACK, PreprocessorSpec),
+)
 DICTS = part("dicts", Rank.GENERIC, PreprocessorSpec, kinds=("dict",))
 
 
@@ -124,8 +143,15 @@ def test_pinned_preprocessors_and_filters_are_repeated_and_others_chosen():
     assert name_of(slots.preprocessor(request_for(BOX, "obs['a']"), pins)) == "any"
     assert name_of(slots.preprocessor(request_for(BOX, "obs['b']"), pins)) == "boxes"
     request = request_for(BOX, config=config)
-    assert [name_of(slots.filter(request, p)) for p in (None, pins, Pins())] == ["half", "double", "half"]
-    assert name_of(slots.filter(request_for(BOX, config={"observation_filter": "NoFilter"}), None)) is None
+    assert [name_of(slots.filter(request, p)) for p in (None, pins, Pins())] == [
+        "half",
+        "double",
+        "half",
+    ]
+    assert (
+        name_of(slots.filter(request_for(BOX, config={"observation_filter": "NoFilter"}), None))
+        is None
+    )
 
 
 def test_a_space_without_a_codec_is_refused_by_its_first_leaf_without_one():
@@ -133,7 +159,8 @@ def test_a_space_without_a_codec_is_refused_by_its_first_leaf_without_one():
     deep = Dict({"a": BOX, "b": Dict({"t": Text(3)})})
     with pytest.raises(UnsupportedSpaceError, match=r"^obs\['b'\]\['t'\]: .*Installed: boxes"):
         slots_of(BOXES, **listed).preprocessor(request_for(deep), None)
-    with pytest.raises(UnsupportedSpaceError, match=r"^obs: "):  # each leaf has one, so the whole is at fault
+    # Each leaf has one, so the whole is at fault.
+    with pytest.raises(UnsupportedSpaceError, match=r"^obs: "):
         slots_of(BOXES, **listed).preprocessor(request_for(Dict({"a": Tuple([BOX])})), None)
     with pytest.raises(UnsupportedSpaceError, match=r"^obs: .*Text\(.*Installed: none"):
         slots_of(**listed).preprocessor(request_for(Text(3)), None)
@@ -163,7 +190,10 @@ def test_a_codec_for_a_class_of_the_same_name_is_hinted_at():
 
 
 def test_a_distribution_does_not_wrap_itself():
-    outer, inner = part("outer", Rank.SPECIFIC, ActionDistSpec), part("inner", Rank.GENERIC, ActionDistSpec)
+    outer, inner = (
+        part("outer", Rank.SPECIFIC, ActionDistSpec),
+        part("inner", Rank.GENERIC, ActionDistSpec),
+    )
     slots = slots_of(outer, inner)
     assert name_of(slots.action_dist(request_for(BOX), None)) == "outer"
     assert name_of(slots.action_dist(request_for(BOX), None, outer)) == "inner"
@@ -171,9 +201,13 @@ def test_a_distribution_does_not_wrap_itself():
 
 def test_an_action_without_a_distribution_is_refused_with_every_answer():
     refuses = part("refuses", None, ActionDistSpec)
-    with pytest.raises(UnsupportedSpaceError, match=r"^action: .*Discrete\(2\) \(refuses: refuses says\)"):
+    with pytest.raises(
+        UnsupportedSpaceError, match=r"^action: .*Discrete\(2\) \(refuses: refuses says\)"
+    ):
         slots_of(refuses, rlcatalog_categorical="loaded").action_dist(request_for(BOX), None)
-    with pytest.raises(MissingPluginError, match=r"^action: .*Discrete\(2\).*rlcatalog-categorical"):
+    with pytest.raises(
+        MissingPluginError, match=r"^action: .*Discrete\(2\).*rlcatalog-categorical"
+    ):
         slots_of(refuses).action_dist(request_for(BOX), None)
 
 
@@ -182,7 +216,10 @@ def test_an_action_without_a_distribution_is_refused_with_every_answer():
 
 def test_the_parts_of_a_model_are_chosen_slot_by_slot():
     net, deep = part("net", Rank.GENERIC), part("deep")
-    gru, mask = part("gru", slot="memory"), part("mask", Rank.GENERIC, slot="head", distribution="liked")
+    gru, mask = (
+        part("gru", slot="memory"),
+        part("mask", Rank.GENERIC, slot="head", distribution="liked"),
+    )
     slots = slots_of(net, deep, gru, mask, prefer=["liked"])
 
     def chosen(custom=None, pins=None):
@@ -196,14 +233,17 @@ def test_the_parts_of_a_model_are_chosen_slot_by_slot():
     assert chosen(gru) == {"trunk": "net", "memory": "gru", "head": "mask"}
     pins = Pins({"trunk": "acme/deep"})  # the others were empty
     assert chosen(pins=pins) == {"trunk": "deep", "memory": None, "head": None}
-    assert chosen(net, pins) == {"trunk": "deep", "memory": None, "head": None}  # whatever the name means now
+    # Whatever the name means now.
+    assert chosen(net, pins) == {"trunk": "deep", "memory": None, "head": None}
     assert chosen(gru, pins) == {"trunk": "deep", "memory": "gru", "head": None}
 
 
 def test_an_observation_without_a_trunk_is_refused():
     refuses = part("refuses", None)
-    for slots, error in ((slots_of(refuses, rlcatalog_fcnet="loaded"), NoMatchError),
-                         (slots_of(refuses), MissingPluginError)):  # fmt: skip
+    for slots, error in (
+        (slots_of(refuses, rlcatalog_fcnet="loaded"), NoMatchError),
+        (slots_of(refuses), MissingPluginError),
+    ):
         with pytest.raises(error, match=r"refuses says|rlcatalog-fcnet"):
             slots.model(request_for(BOX), None, None)
     with pytest.raises(NoMatchError, match=r"^obs\['a'\]: .*refuses says"):
@@ -292,7 +332,11 @@ def test_trunk_and_memory_are_chosen_for_what_the_head_leaves(codecs):
 
     net = Component(ModelSpec("net", {"torch": "m:C"}, "", match=match), "acme", "1.0")
     head = Component(
-        ModelSpec("mask", {"torch": "m:C"}, "", slot="head", match=match, claims=lambda r: ["mask"]), "", ""
+        ModelSpec(
+            "mask", {"torch": "m:C"}, "", slot="head", match=match, claims=lambda r: ["mask"]
+        ),
+        "",
+        "",
     )
     _, unclaimed = slots_of(net, head).model(encoded(codecs, THREE), None, None)
     assert unclaimed.claimed == ("mask",)
@@ -302,7 +346,10 @@ def test_trunk_and_memory_are_chosen_for_what_the_head_leaves(codecs):
 def test_a_single_entry_beside_a_hidden_mask_is_passed_on_without_the_dict(codecs):
     head = claiming()
     one, two = Dict({"a": BOX}), Dict({"a": BOX, "b": TWO})
-    assert unclaimed_by(head, encoded(codecs, one, mask_key="mask")).preprocessor.info.path == "obs['a']"
+    assert (
+        unclaimed_by(head, encoded(codecs, one, mask_key="mask")).preprocessor.info.path
+        == "obs['a']"
+    )
     assert unclaimed_by(head, encoded(codecs, two, mask_key="mask")) is None
     assert unclaimed_by(head, encoded(codecs, one)) is None  # there is no mask
     shown = Dict({"mask": MultiBinary(2)})
@@ -314,6 +361,11 @@ def test_claims_need_the_preprocessor_and_a_list_of_keys(codecs):
         unclaimed_by(claiming("mask"), request_for(THREE))
     for answer in ("mask", [1], ["mask", 1], None, {"mask": 1}):
         head = part("mask", slot="head", claims=lambda request, answer=answer: answer)
-        with pytest.raises(PartError, match=r"model 'mask' \(acme 1\.0\): its claims function returned"):
+        with pytest.raises(
+            PartError, match=r"model 'mask' \(acme 1\.0\): its claims function returned"
+        ):
             unclaimed_by(head, encoded(codecs, THREE))
-    assert unclaimed_by(part("mask", slot="head", claims=lambda r: ("mask",)), encoded(codecs, THREE)) is not None
+    assert (
+        unclaimed_by(part("mask", slot="head", claims=lambda r: ("mask",)), encoded(codecs, THREE))
+        is not None
+    )

@@ -51,9 +51,15 @@ def test_a_part_that_is_broken_is_an_error_where_it_is_chosen_and_nowhere_else(p
 
 
 def test_a_broken_part_is_raised_where_nothing_else_fits(plugin):
-    spec = ActionDistSpec("mine", {"torch": "m:C"}, "", match=lambda request: Match(Rank.GENERIC, "fits"), size=fail)
-    catalog = isolated_catalog(*HEALTHY[:2], PluginEntryPoint(plugin(rlcatalog_action_dists=[spec]), "acme"))
-    with pytest.raises(PluginError, match=r"action_dist 'mine' \(acme 1\.0\): its size function raised SystemExit"):
+    spec = ActionDistSpec(
+        "mine", {"torch": "m:C"}, "", match=lambda request: Match(Rank.GENERIC, "fits"), size=fail
+    )
+    catalog = isolated_catalog(
+        *HEALTHY[:2], PluginEntryPoint(plugin(rlcatalog_action_dists=[spec]), "acme")
+    )
+    with pytest.raises(
+        PluginError, match=r"action_dist 'mine' \(acme 1\.0\): its size function raised SystemExit"
+    ):
         chosen(catalog)
 
 
@@ -66,12 +72,19 @@ def test_a_model_that_cannot_be_built_ends_the_build(plugin, module):
             raise RuntimeError("no driver")
 
     module(Net=Net)
-    for target, says in (("Net", "Net cannot be built: RuntimeError: no driver"), ("Missing", "cannot be imported")):
+    for target, says in (
+        ("Net", "Net cannot be built: RuntimeError: no driver"),
+        ("Missing", "cannot be imported"),
+    ):
         spec = net("acme_net", Rank.SPECIFIC)
         spec = replace(spec, targets={"torch": f"made_up_parts:{target}"})
-        catalog = isolated_catalog(*HEALTHY, PluginEntryPoint(plugin(rlcatalog_models=[spec]), "acme"))
+        catalog = isolated_catalog(
+            *HEALTHY, PluginEntryPoint(plugin(rlcatalog_models=[spec]), "acme")
+        )
         with pytest.raises(PluginError, match=says):
-            rlcatalog.build(BOX, DISCRETE, {"custom_model": "acme_net"}, framework="torch", catalog=catalog)
+            rlcatalog.build(
+                BOX, DISCRETE, {"custom_model": "acme_net"}, framework="torch", catalog=catalog
+            )
 
 
 # --- requests --------------------------------------------------------------------------------------------------------
@@ -95,7 +108,9 @@ def test_a_request_cannot_be_changed_by_those_who_are_asked(plugin):
             request.obs.low.fill(7)
         return Match(None, "was here")
 
-    point = PluginEntryPoint(plugin(rlcatalog_models=[ModelSpec("acme", {"torch": "m:C"}, "", match=match)]), "acme")
+    point = PluginEntryPoint(
+        plugin(rlcatalog_models=[ModelSpec("acme", {"torch": "m:C"}, "", match=match)]), "acme"
+    )
     catalog = isolated_catalog(*HEALTHY, point, prefer=["acme"])
     found = catalog.resolve(BOX, DISCRETE, {"fcnet_hiddens": [64, 64]}, "torch")
     assert seen == [[64, 64]]
@@ -121,14 +136,21 @@ class Second(msgspec.Struct, frozen=True):
 @pytest.fixture
 def two_sizes(plugin, module):
     module(First=First, Second=Second)
-    specs = {name: ModelSpec(f"{name}_net", {"torch": "m:C"}, "", config=f"made_up_parts:{struct}")
-             for name, struct in (("first", "First"), ("second", "Second"))}  # fmt: skip
-    points = [PluginEntryPoint(plugin(rlcatalog_models=[spec]), name) for name, spec in specs.items()]
+    specs = {
+        name: ModelSpec(f"{name}_net", {"torch": "m:C"}, "", config=f"made_up_parts:{struct}")
+        for name, struct in (("first", "First"), ("second", "Second"))
+    }
+    points = [
+        PluginEntryPoint(plugin(rlcatalog_models=[spec]), name) for name, spec in specs.items()
+    ]
     return isolated_catalog(*HEALTHY, *points)
 
 
 def test_a_key_that_does_not_begin_with_its_plugins_name_is_said_with_it(two_sizes):
-    with pytest.raises(ConfigError, match=r"'size' needs its distribution's name\. Use 'first/size' or 'second/size'"):
+    with pytest.raises(
+        ConfigError,
+        match=r"'size' needs its distribution's name\. Use 'first/size' or 'second/size'",
+    ):
         two_sizes.parse_config({"size": 3})
     values = two_sizes.parse_config({"first/size": 3, "second/size": "four", "second_depth": 9})
     assert (read_config(values, First).size, read_config(values, Second).size) == (3, "four")
@@ -150,7 +172,9 @@ def test_a_key_of_the_kernels_is_the_kernels(two_sizes):
 
 def test_a_star_import_is_named(tmp_path, install, installed):
     install(tmp_path, "starry", "from rlcatalog import *\n")
-    with pytest.warns(PluginWarning, match="`from rlcatalog import \\*` needs a catalog for MODEL_DEFAULTS"):
+    with pytest.warns(
+        PluginWarning, match="`from rlcatalog import \\*` needs a catalog for MODEL_DEFAULTS"
+    ):
         Catalog(installed(tmp_path), environ={})
 
 
@@ -162,10 +186,21 @@ def test_a_class_shown_at_a_door_is_its_owners(plugin, module, monkeypatch):
     from rlcatalog_preprocessors.integers import OneHotPreprocessor
 
     module(OneHotPreprocessor=int, Mine=float)
-    specs = {name: [PreprocessorSpec(f"{name}_{cls}", {"numpy": f"made_up_parts:{cls}"}, "")
-                    for cls in ("OneHotPreprocessor", "Mine")] for name in ("aa", "bb")}  # fmt: skip
-    points = [PluginEntryPoint(plugin(rlcatalog_preprocessors=found), name) for name, found in specs.items()]
-    for catalog, mine in ((isolated_catalog(*HEALTHY, points[0]), True), (isolated_catalog(*HEALTHY, *points), False)):
+    specs = {
+        name: [
+            PreprocessorSpec(f"{name}_{cls}", {"numpy": f"made_up_parts:{cls}"}, "")
+            for cls in ("OneHotPreprocessor", "Mine")
+        ]
+        for name in ("aa", "bb")
+    }
+    points = [
+        PluginEntryPoint(plugin(rlcatalog_preprocessors=found), name)
+        for name, found in specs.items()
+    ]
+    for catalog, mine in (
+        (isolated_catalog(*HEALTHY, points[0]), True),
+        (isolated_catalog(*HEALTHY, *points), False),
+    ):
         monkeypatch.setattr(provided, "default_catalog", lambda catalog=catalog: catalog)
         assert door.OneHotPreprocessor is OneHotPreprocessor
         if mine:
@@ -179,17 +214,39 @@ def test_a_class_shown_at_a_door_is_its_owners(plugin, module, monkeypatch):
 
 
 def run(folder, *arguments, flags=(), **environ):
-    clean = {key: value for key, value in os.environ.items() if not key.startswith(("RLCATALOG_", "PYTHON"))}
-    clean |= {"PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1", "COLUMNS": "200", **environ}
-    return subprocess.run([sys.executable, *flags, "-m", "rlcatalog_cli", *arguments], env=clean, capture_output=True,
-                          text=True, timeout=120, check=False)  # fmt: skip
+    clean = {
+        key: value
+        for key, value in os.environ.items()
+        if not key.startswith(("RLCATALOG_", "PYTHON"))
+    }
+    clean |= {
+        "PYTHONPATH": str(folder),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "COLUMNS": "200",
+        **environ,
+    }
+    return subprocess.run(
+        [sys.executable, *flags, "-m", "rlcatalog_cli", *arguments],
+        env=clean,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
 
 
 def test_plugins_that_print_warn_and_are_damaged_in_real_processes(tmp_path, install):
     noisy = 'import os\nprint("hello")\nos.system("echo from a shell")\nos.write(1, b"raw\\n")\n'
     install(tmp_path, "aa-noisy", noisy)
-    install(tmp_path, "bb-old", "import warnings\nwarnings.warn('old', DeprecationWarning, stacklevel=1)\n")
-    damaged = {"cc_latin": "[rlcatalog.plugins]\nx = y # é\n".encode("latin-1"), "dd_bare": b"x = rlcatalog_x\n"}
+    install(
+        tmp_path,
+        "bb-old",
+        "import warnings\nwarnings.warn('old', DeprecationWarning, stacklevel=1)\n",
+    )
+    damaged = {
+        "cc_latin": "[rlcatalog.plugins]\nx = y # é\n".encode("latin-1"),
+        "dd_bare": b"x = rlcatalog_x\n",
+    }
     for name, data in damaged.items():
         info = install(tmp_path, name, "")
         (info / "entry_points.txt").write_bytes(data)
@@ -213,8 +270,10 @@ def test_plugins_that_print_warn_and_are_damaged_in_real_processes(tmp_path, ins
 
 
 def test_list_isolate_names_the_plugins_that_end_the_process(tmp_path, install):
-    deaths = {"deadly": ("import os; os._exit(0)", "exit status 0"),
-              "fatal": ("import os; os.kill(os.getpid(), 11)", "signal SIGSEGV")}  # fmt: skip
+    deaths = {
+        "deadly": ("import os; os._exit(0)", "exit status 0"),
+        "fatal": ("import os; os.kill(os.getpid(), 11)", "signal SIGSEGV"),
+    }
     for name, (source, _) in deaths.items():
         install(tmp_path, name, source)
         assert run(tmp_path, "list", RLCATALOG_LOAD_PLUGINS=name).stdout == ""

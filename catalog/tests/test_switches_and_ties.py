@@ -48,7 +48,12 @@ def catalog_of(monkeypatch):
 
 def memory(distribution, name, switch, **fields):
     targets = {"torch": f"made_up_{distribution}:Memory"}
-    fields = {"slot": "memory", "switch": switch, "config": f"made_up_{distribution}:Config", **fields}
+    fields = {
+        "slot": "memory",
+        "switch": switch,
+        "config": f"made_up_{distribution}:Config",
+        **fields,
+    }
     return ModelSpec(name, targets, "made up", **fields)
 
 
@@ -64,17 +69,28 @@ def test_a_part_with_a_switch_fits_where_it_is_on(catalog_of):
     off, on = slot(catalog, {}), slot(catalog, {"acme_on": True})
     assert (off["chosen"], on["chosen"]) == (None, "acme_gru")
     assert on["candidates"][0] == {
-        "name": "acme_gru", "distribution": "acme", "version": "1.0", "rank": "SPECIFIC", "reason": "acme_on is set",
-    }  # fmt: skip
+        "name": "acme_gru",
+        "distribution": "acme",
+        "version": "1.0",
+        "rank": "SPECIFIC",
+        "reason": "acme_on is set",
+    }
     refused = next(c for c in off["candidates"] if c["name"] == "acme_gru")
-    assert (refused["rank"], refused["reason"]) == (None, "acme_on is not set; to choose it: acme_on=True")
+    assert (refused["rank"], refused["reason"]) == (
+        None,
+        "acme_on is not set; to choose it: acme_on=True",
+    )
     assert "acme_on" in on["config_keys"]
 
 
 def test_a_part_that_is_switched_on_and_cannot_be_built_is_not_left_out(catalog_of):
     for fields in ({}, {"match": lambda request: Match(Rank.SPECIFIC, "always")}):
-        catalog = catalog_of({"acme": ([memory("acme", "acme_gru", "acme_on", **fields)], "acme_on")})
-        with pytest.raises(PartError, match=r"model 'acme_gru' \(acme 1\.0\).*'made_up_acme:Memory'"):
+        catalog = catalog_of(
+            {"acme": ([memory("acme", "acme_gru", "acme_on", **fields)], "acme_on")}
+        )
+        with pytest.raises(
+            PartError, match=r"model 'acme_gru' \(acme 1\.0\).*'made_up_acme:Memory'"
+        ):
             rlcatalog.build(BOX, TWO, {"acme_on": True}, "torch", catalog=catalog)
         assert not rlcatalog.build(BOX, TWO, {}, "torch", catalog=catalog).memory
 
@@ -89,8 +105,12 @@ def test_a_match_function_decides_beside_a_switch():
 
 def test_a_model_may_be_for_kinds_of_observation():
     part = ModelSpec("net", {"torch": "m:C"}, "", kinds=("discrete", "multi_binary"))
-    assert part.judge(Request(SpaceInfo.read(TWO))) == Match(Rank.GENERIC, "the space is a discrete")
-    assert part.judge(Request(SpaceInfo.read(BOX))) == Match(None, "takes discrete or multi_binary, not box")
+    assert part.judge(Request(SpaceInfo.read(TWO))) == Match(
+        Rank.GENERIC, "the space is a discrete"
+    )
+    assert part.judge(Request(SpaceInfo.read(BOX))) == Match(
+        None, "takes discrete or multi_binary, not box"
+    )
 
 
 def test_a_declaration_is_copied_and_pickled_like_any_value():
@@ -113,13 +133,21 @@ def test_the_built_in_opt_in_parts_say_their_switch(name, switch):
 
 MEMORIES = {
     "acme": ([memory("acme", "acme_gru", "acme_on")], "acme_on"),
-    "zeta": ([memory("zeta", "zeta_gru", "zeta_on", match=lambda r: Match(Rank.GENERIC, "any time"))], "zeta_on"),
+    "zeta": (
+        [memory("zeta", "zeta_gru", "zeta_on", match=lambda r: Match(Rank.GENERIC, "any time"))],
+        "zeta_on",
+    ),
 }
 
 
 @pytest.mark.parametrize(
     ("first", "second"),
-    [("use_lstm", "use_attention"), ("use_lstm", "acme_on"), ("acme_on", "zeta_on"), ("zeta_on", "use_attention")],
+    [
+        ("use_lstm", "use_attention"),
+        ("use_lstm", "acme_on"),
+        ("acme_on", "zeta_on"),
+        ("zeta_on", "use_attention"),
+    ],
 )
 @pytest.mark.parametrize("prefer", [[], ["acme"]], ids=["", "preferred"])
 def test_two_memories_switched_on_at_once_name_both_switches(catalog_of, first, second, prefer):
@@ -140,8 +168,12 @@ def test_two_memories_switched_on_at_once_name_both_switches(catalog_of, first, 
 def test_two_heads_switched_on_at_once_are_an_error_too(catalog_of):
     catalog, action = catalog_of({}), gym.spaces.MultiDiscrete([2, 2])
     masked = gym.spaces.Dict({"action_mask": gym.spaces.MultiBinary(4), "x": BOX})
-    with pytest.raises(AmbiguousChoiceError, match="Remove one of use_autoregressive and use_parametric from"):
-        catalog.explain(masked, action, {"use_autoregressive": True, "use_parametric": True}, "torch")
+    with pytest.raises(
+        AmbiguousChoiceError, match="Remove one of use_autoregressive and use_parametric from"
+    ):
+        catalog.explain(
+            masked, action, {"use_autoregressive": True, "use_parametric": True}, "torch"
+        )
 
 
 def test_two_memories_of_one_switch_need_a_switch_each(catalog_of):
@@ -156,7 +188,8 @@ def test_two_packages_of_one_switch_are_told_apart_by_disabling_one(catalog_of):
     acme = {"acme": ([memory("acme", "acme_gru", "use_lstm")], "acme_on")}
     for prefer in ([], ["acme"]):
         with pytest.raises(
-            AmbiguousChoiceError, match=r"one memory\. Disable one with RLCATALOG_DISABLE_PLUGINS=acme\.$"
+            AmbiguousChoiceError,
+            match=r"one memory\. Disable one with RLCATALOG_DISABLE_PLUGINS=acme\.$",
         ):
             catalog_of(acme, prefer=prefer).explain(BOX, TWO, {"use_lstm": True}, "torch")
     catalog = catalog_of(acme, environ={"RLCATALOG_DISABLE_PLUGINS": "acme"})
@@ -172,7 +205,8 @@ def test_one_that_is_named_leaves_the_other_its_switch_for_nothing(catalog_of):
 
 #: Without a distribution for a Box, without a trunk, without a codec of any kind.
 NO_GAUSSIAN, NO_FCNET, NO_CODECS = (
-    tuple(part for part in PARTS if part != f"rlcatalog-{name}") for name in ("gaussian", "fcnet", "preprocessors")
+    tuple(part for part in PARTS if part != f"rlcatalog-{name}")
+    for name in ("gaussian", "fcnet", "preprocessors")
 )
 
 
@@ -181,7 +215,9 @@ def always(request):
 
 
 def dist(name):
-    return ActionDistSpec(name, {"torch": "m:C"}, "made up", match=on_boxes, size=lambda action, config: 2)
+    return ActionDistSpec(
+        name, {"torch": "m:C"}, "made up", match=on_boxes, size=lambda action, config: 2
+    )
 
 
 def on_boxes(request):
@@ -191,7 +227,9 @@ def on_boxes(request):
 
 
 def test_a_tie_of_distributions_names_the_action_and_the_ways_out_work(catalog_of):
-    plugins = {name: ({"rlcatalog_action_dists": [dist(f"{name}_dist")]},) for name in ("one", "two")}
+    plugins = {
+        name: ({"rlcatalog_action_dists": [dist(f"{name}_dist")]},) for name in ("one", "two")
+    }
     catalog = catalog_of(plugins, parts=NO_GAUSSIAN)
     push = gym.spaces.Box(-2, 2, (7,), np.float32)
     with pytest.raises(AmbiguousChoiceError) as raised:
@@ -199,7 +237,10 @@ def test_a_tie_of_distributions_names_the_action_and_the_ways_out_work(catalog_o
     message = str(raised.value)
     assert SpaceInfo.read(push).describe() in message
     assert SpaceInfo.read(BOX).describe() not in message
-    assert "(custom_action_dist='one/one_dist'), or prefer one with RLCATALOG_PREFER_PLUGINS=one," in message
+    assert (
+        "(custom_action_dist='one/one_dist'), or prefer one with RLCATALOG_PREFER_PLUGINS=one,"
+        in message
+    )
     assert "or disable one with RLCATALOG_DISABLE_PLUGINS=two." in message
     found = slot(
         catalog_of(plugins, parts=NO_GAUSSIAN, environ={"RLCATALOG_DISABLE_PLUGINS": "two"}),
@@ -211,7 +252,9 @@ def test_a_tie_of_distributions_names_the_action_and_the_ways_out_work(catalog_o
     assert found["chosen"] == "one_dist"
     for options in ({"environ": {"RLCATALOG_PREFER_PLUGINS": "one"}}, {"prefer": ["one"]}):
         assert (
-            slot(catalog_of(plugins, parts=NO_GAUSSIAN, **options), {}, "action_dist", BOX, push)["chosen"]
+            slot(catalog_of(plugins, parts=NO_GAUSSIAN, **options), {}, "action_dist", BOX, push)[
+                "chosen"
+            ]
             == "one_dist"
         )
     named = {"custom_action_dist": "one/one_dist"}
@@ -219,14 +262,18 @@ def test_a_tie_of_distributions_names_the_action_and_the_ways_out_work(catalog_o
 
 
 def test_a_tie_for_a_part_of_the_action_names_the_part(catalog_of):
-    plugins = {name: ({"rlcatalog_action_dists": [dist(f"{name}_dist")]},) for name in ("one", "two")}
+    plugins = {
+        name: ({"rlcatalog_action_dists": [dist(f"{name}_dist")]},) for name in ("one", "two")
+    }
     catalog = catalog_of(plugins, parts=NO_GAUSSIAN)
     push = gym.spaces.Dict({"push": gym.spaces.Box(-2, 2, (7,), np.float32), "go": TWO})
     with pytest.raises(AmbiguousChoiceError) as raised:
         catalog.explain(BOX, push, {}, "torch")
     assert "match Box(7,) float32 equally well" in str(raised.value)
     assert "custom_action_dist={\"action['push']\": 'one/one_dist'}" in str(raised.value)
-    parts = catalog.explain(BOX, push, {"custom_action_dist": {"action['push']": "one/one_dist"}}, "torch").as_dict()
+    parts = catalog.explain(
+        BOX, push, {"custom_action_dist": {"action['push']": "one/one_dist"}}, "torch"
+    ).as_dict()
     assert {p["path"]: p["chosen"] for p in parts["action_parts"]}["action['push']"] == "one_dist"
 
 
@@ -236,18 +283,26 @@ def trunk(distribution, name=None):
 
 
 def test_two_of_one_plugin_are_not_told_apart_by_preferring_it(catalog_of):
-    catalog = catalog_of({"acme": ([trunk("acme", "acme_a"), trunk("acme", "acme_b")],)}, parts=NO_FCNET)
+    catalog = catalog_of(
+        {"acme": ([trunk("acme", "acme_a"), trunk("acme", "acme_b")],)}, parts=NO_FCNET
+    )
     with pytest.raises(AmbiguousChoiceError) as raised:
         catalog.explain(BOX, TWO, {}, "torch")
-    assert str(raised.value).endswith("Options: name one in the config (custom_model='acme/acme_a').")
+    assert str(raised.value).endswith(
+        "Options: name one in the config (custom_model='acme/acme_a')."
+    )
     assert slot(catalog, {"custom_model": "acme/acme_a"}, "model")["chosen"] == "acme_a"
 
 
 def test_what_is_named_already_is_no_way_out(catalog_of):
     """Where `custom_model` names the trunk, it cannot name the memory as well."""
-    loose = [memory("acme", f"acme_{name}", None, match=always, config=None) for name in ("one", "two")]
+    loose = [
+        memory("acme", f"acme_{name}", None, match=always, config=None) for name in ("one", "two")
+    ]
     catalog = catalog_of({"acme": (loose,)}, prefer=["acme"])
-    with pytest.raises(AmbiguousChoiceError, match=r"Let one of them match with a different rank\.$"):
+    with pytest.raises(
+        AmbiguousChoiceError, match=r"Let one of them match with a different rank\.$"
+    ):
         catalog.explain(BOX, TWO, {"custom_model": "fcnet"}, "torch")
     with pytest.raises(AmbiguousChoiceError, match="custom_model='acme/acme_one'"):
         catalog.explain(BOX, TWO, {}, "torch")
@@ -257,12 +312,18 @@ def test_what_is_named_already_is_no_way_out(catalog_of):
 def test_a_tie_of_codecs_inside_a_space_cannot_be_named(catalog_of):
     codecs = [
         PreprocessorSpec(
-            n, {"numpy": "rlcatalog_preprocessors.arrays:NoPreprocessor"}, "", match=always, kinds=("box",)
+            n,
+            {"numpy": "rlcatalog_preprocessors.arrays:NoPreprocessor"},
+            "",
+            match=always,
+            kinds=("box",),
         )
         for n in ("acme_x", "acme_y")
     ]
     catalog = catalog_of({"acme": ({"rlcatalog_preprocessors": codecs},)}, parts=NO_CODECS)
     with pytest.raises(AmbiguousChoiceError, match=r"\(custom_preprocessor='acme/acme_x'\)\.$"):
         catalog.explain(BOX, TWO, {}, "torch")
-    with pytest.raises(AmbiguousChoiceError, match=r"Let one of them match with a different rank\.$"):
+    with pytest.raises(
+        AmbiguousChoiceError, match=r"Let one of them match with a different rank\.$"
+    ):
         catalog.explain(gym.spaces.Dict({"a": BOX}), TWO, {}, "torch")

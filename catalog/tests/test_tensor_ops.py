@@ -55,8 +55,19 @@ def test_values_become_tensors(lib):
         same(lib, ops.tensor(given), X)
         same(lib, ops.tensor(given, x), X)
     same(lib, ops.booleans([[1, 0]], x), [[True, False]], bool)
-    assert [ops.is_array(value) for value in (X, x, [x], {"a": x}, 1.0)] == [True, True, False, False, False]
-    assert [ops.is_float(lib(value)) for value in (X, HALF, WHOLE, X > 0)] == [True, True, False, False]
+    assert [ops.is_array(value) for value in (X, x, [x], {"a": x}, 1.0)] == [
+        True,
+        True,
+        False,
+        False,
+        False,
+    ]
+    assert [ops.is_float(lib(value)) for value in (X, HALF, WHOLE, X > 0)] == [
+        True,
+        True,
+        False,
+        False,
+    ]
     assert [ops.is_half(lib(value)) for value in (X, HALF, WHOLE)] == [False, True, False]
     same(lib, ops.cast(lib(WHOLE), lib.dtype("float64")), WHOLE, np.float64)
 
@@ -66,14 +77,25 @@ def test_whole_numbers_are_rounded_and_infinity_becomes_finite(lib):
     same(lib, lib.ops.whole(lib(np.int32([4]))), [4], np.int32)
     for dtype in (np.float16, np.float32, np.float64):
         limit = np.finfo(dtype).max
-        same(lib, lib.ops.finite(lib(np.array([-np.inf, 1, np.inf], dtype))), [-limit, 1, limit], dtype)
+        same(
+            lib,
+            lib.ops.finite(lib(np.array([-np.inf, 1, np.inf], dtype))),
+            [-limit, 1, limit],
+            dtype,
+        )
 
 
 @pytest.mark.parametrize(
     ("pieces", "dtype"),
-    [((WHOLE, WHOLE), np.int64), ((WHOLE, X), np.float32), ((HALF, HALF), np.float16), ((HALF, WHOLE), np.float32),
-     ((HALF, X), np.float32), ((X.astype(np.float64), WHOLE, HALF), np.float64)],
-)  # fmt: skip
+    [
+        ((WHOLE, WHOLE), np.int64),
+        ((WHOLE, X), np.float32),
+        ((HALF, HALF), np.float16),
+        ((HALF, WHOLE), np.float32),
+        ((HALF, X), np.float32),
+        ((X.astype(np.float64), WHOLE, HALF), np.float64),
+    ],
+)
 def test_columns_are_joined_in_the_widest_type(lib, pieces, dtype):
     expected = np.concatenate([piece.astype(np.float64) for piece in pieces], axis=1)
     same(lib, lib.ops.side_by_side([lib(piece) for piece in pieces]), expected, dtype)
@@ -81,7 +103,12 @@ def test_columns_are_joined_in_the_widest_type(lib, pieces, dtype):
     given = [piece[:, 0] if i == 0 else piece[:, :, None] for i, piece in enumerate(pieces)]
     expected = np.concatenate([pieces[0][:, :1], *pieces[1:]], axis=1)
     same(lib, lib.ops.columns([lib(piece) for piece in given]), expected, dtype)
-    same(lib, lib.ops.columns([lib(piece[:, 0]) for piece in pieces]), np.stack([p[:, 0] for p in pieces], 1), dtype)
+    same(
+        lib,
+        lib.ops.columns([lib(piece[:, 0]) for piece in pieces]),
+        np.stack([p[:, 0] for p in pieces], 1),
+        dtype,
+    )
 
 
 def test_rows_are_counted_and_repeated(lib):
@@ -104,7 +131,9 @@ def test_columns_are_cut_in_an_order(lib):
         widths, order = (2, 2), (3, 0, 2, 1)
 
     for _ in range(2):
-        for found, expected in zip(lib.ops.cut(lib(X), Turned()), np.split(X[:, [3, 0, 2, 1]], 2, axis=1), strict=True):
+        for found, expected in zip(
+            lib.ops.cut(lib(X), Turned()), np.split(X[:, [3, 0, 2, 1]], 2, axis=1), strict=True
+        ):
             same(lib, found, expected)
 
 

@@ -39,7 +39,9 @@ def acme(monkeypatch):
 
     def make(*specs, environ=None, parts=PARTS, **hooks):
         hooks = {"rlcatalog_models": list(specs), **hooks} if specs else hooks
-        return isolated_catalog(*parts, PluginEntryPoint(plugin_of(**hooks), "acme"), environ=environ)
+        return isolated_catalog(
+            *parts, PluginEntryPoint(plugin_of(**hooks), "acme"), environ=environ
+        )
 
     return make
 
@@ -64,20 +66,29 @@ def test_a_key_that_nobody_has_is_refused_with_the_nearest(acme):
         r" package declares\. Did you mean 'vf_share_layers'\?"
     )
     with pytest.warns(PluginWarning, match=text):
-        catalog = acme(spec("acme_typo", reads=("vf_share_layer",)), spec("acme_good", reads=("vf_share_layers",)))
+        catalog = acme(
+            spec("acme_typo", reads=("vf_share_layer",)),
+            spec("acme_good", reads=("vf_share_layers",)),
+        )
     assert "acme_good" in catalog.registry.names(["model"])
     assert "acme_typo" not in catalog.registry.names(["model"])
 
 
 def test_a_text_in_place_of_a_tuple_is_refused():
-    with pytest.raises(DeclarationError, match=r"reads must be a tuple of text, found 'vf_share_layers'"):
+    with pytest.raises(
+        DeclarationError, match=r"reads must be a tuple of text, found 'vf_share_layers'"
+    ):
         spec(reads="vf_share_layers")
 
 
 def test_a_switch_exists(acme):
-    with pytest.warns(PluginWarning, match=r"switch names the config key 'use_acme', which no package declares"):
+    with pytest.warns(
+        PluginWarning, match=r"switch names the config key 'use_acme', which no package declares"
+    ):
         acme(spec(switch="use_acme"))
-    with pytest.raises(DeclarationError, match=r"switch must be the name of a config key, found \['use_acme'\]"):
+    with pytest.raises(
+        DeclarationError, match=r"switch must be the name of a config key, found \['use_acme'\]"
+    ):
         spec(switch=["use_acme"])
 
 
@@ -117,51 +128,134 @@ FRAMES = gym.spaces.Box(0, 255, (84, 84, 2), np.uint8)
 PIXELS = gym.spaces.Box(-1, 1, (84, 84, 1), np.float32)
 RAM = gym.spaces.Box(-1, 127 / 128, (128,), np.float32)
 RAW = gym.spaces.Box(0, 255, (210, 160, 3), np.uint8)
-ATARI = {"framestack": 2, "dim": 64, "grayscale": True, "zero_mean": False, "atari_terminal_on_life_loss": True}
+ATARI = {
+    "framestack": 2,
+    "dim": 64,
+    "grayscale": True,
+    "zero_mean": False,
+    "atari_terminal_on_life_loss": True,
+}
 
 #: Observation space, config → the keys that nothing reads.
 CASES = {
-    "convolutions on a vector": (BOX, {"conv_filters": "nature", "fcnet_hiddens": [4]}, ["conv_filters"]),
-    "dense layers on an image": (IMAGE, {"fcnet_hiddens": [4], "conv_activation": "tanh"}, ["fcnet_hiddens"]),
+    "convolutions on a vector": (
+        BOX,
+        {"conv_filters": "nature", "fcnet_hiddens": [4]},
+        ["conv_filters"],
+    ),
+    "dense layers on an image": (
+        IMAGE,
+        {"fcnet_hiddens": [4], "conv_activation": "tanh"},
+        ["fcnet_hiddens"],
+    ),
     "a memory that is not switched on": (BOX, {"lstm_cell_size": 4}, ["lstm_cell_size"]),
     "one that is": (BOX, {"lstm_cell_size": 4, "use_lstm": True, "_time_major": True}, []),
-    "under a memory": (BOX, {"use_lstm": True, "no_final_linear": True, "max_seq_len": 5}, ["no_final_linear"]),
+    "under a memory": (
+        BOX,
+        {"use_lstm": True, "no_final_linear": True, "max_seq_len": 5},
+        ["no_final_linear"],
+    ),
     "under none": (BOX, {"no_final_linear": True}, []),
-    "in the order given": (BOX, {"dim": 42, "lstm_cell_size": 4, "attention_dim": 8, "conv_flatten": True},
-                           ["dim", "lstm_cell_size", "attention_dim", "conv_flatten"]),
+    "in the order given": (
+        BOX,
+        {"dim": 42, "lstm_cell_size": 4, "attention_dim": 8, "conv_flatten": True},
+        ["dim", "lstm_cell_size", "attention_dim", "conv_flatten"],
+    ),
     "at its default": (BOX, {"lstm_cell_size": 256, "conv_filters": None}, []),
-    "the kernel's own": (BOX, {"check_observations": "always", "action_bounds": "affine",
-                               "action_mask_key": "m", "_disable_action_flattening": True}, []),
-    "arguments of no custom class": (BOX, {"custom_model_config": {"a": 1}}, ["custom_model_config"]),
-    "arguments of one": (BOX, {"custom_model": "gtrxl", "custom_model_config": {"num_heads": 1}}, []),
-    "nets for the parts": (gym.spaces.Dict({"image": IMAGE, "vector": BOX}),
-                           {"conv_activation": "tanh", "fcnet_hiddens": [4], "text_encoding": "index"},
-                           ["text_encoding"]),
-    "codecs of the parts": (gym.spaces.Dict({"a": gym.spaces.Text(3), "b": BOX}), {"text_encoding": "index"}, []),
-    "integers as they are, of none": (BOX, {"_disable_preprocessor_api": True}, ["_disable_preprocessor_api"]),
+    "the kernel's own": (
+        BOX,
+        {
+            "check_observations": "always",
+            "action_bounds": "affine",
+            "action_mask_key": "m",
+            "_disable_action_flattening": True,
+        },
+        [],
+    ),
+    "arguments of no custom class": (
+        BOX,
+        {"custom_model_config": {"a": 1}},
+        ["custom_model_config"],
+    ),
+    "arguments of one": (
+        BOX,
+        {"custom_model": "gtrxl", "custom_model_config": {"num_heads": 1}},
+        [],
+    ),
+    "nets for the parts": (
+        gym.spaces.Dict({"image": IMAGE, "vector": BOX}),
+        {"conv_activation": "tanh", "fcnet_hiddens": [4], "text_encoding": "index"},
+        ["text_encoding"],
+    ),
+    "codecs of the parts": (
+        gym.spaces.Dict({"a": gym.spaces.Text(3), "b": BOX}),
+        {"text_encoding": "index"},
+        [],
+    ),
+    "integers as they are, of none": (
+        BOX,
+        {"_disable_preprocessor_api": True},
+        ["_disable_preprocessor_api"],
+    ),
     "integers as they are": (gym.spaces.Discrete(3), {"_disable_preprocessor_api": True}, []),
     "a switch that is off": (BOX, {"use_parametric": False}, []),
-    "a switch that is on for nothing": (BOX, {"custom_model": "lstm", "use_attention": True}, ["use_attention"]),
+    "a switch that is on for nothing": (
+        BOX,
+        {"custom_model": "lstm", "use_attention": True},
+        ["use_attention"],
+    ),
     "sequences of nothing that remembers": (BOX, {"max_seq_len": 7}, ["max_seq_len"]),
     "sequences of a memory": (BOX, {"max_seq_len": 7, "use_attention": True}, []),
-    "an activation of no layers": (BOX, {"post_fcnet_activation": "tanh"}, ["post_fcnet_activation"]),
-    "an activation of some": (BOX, {"post_fcnet_activation": "tanh", "post_fcnet_hiddens": [4]}, []),
-    "initialisers of no layers": (IMAGE, {"post_fcnet_weights_initializer": "xavier_uniform"},
-                                  ["post_fcnet_weights_initializer"]),
+    "an activation of no layers": (
+        BOX,
+        {"post_fcnet_activation": "tanh"},
+        ["post_fcnet_activation"],
+    ),
+    "an activation of some": (
+        BOX,
+        {"post_fcnet_activation": "tanh", "post_fcnet_hiddens": [4]},
+        [],
+    ),
+    "initialisers of no layers": (
+        IMAGE,
+        {"post_fcnet_weights_initializer": "xavier_uniform"},
+        ["post_fcnet_weights_initializer"],
+    ),
     "Atari's without a game": (BOX, ATARI, list(ATARI)),
     "Atari's on another camera": (IMAGE, ATARI, list(ATARI)),
     "the size of another camera": (IMAGE, {"dim": 42, "framestack": 2}, ["framestack"]),
-    "the pixel codec's on stacked frames": (FRAMES, {"framestack": 2, "grayscale": True, "zero_mean": False},
-                                            ["grayscale", "zero_mean"]),
-    "the pixel codec's on its pixels": (PIXELS, {"preprocessor_pref": "rllib", "grayscale": True, "zero_mean": False,
-                                                 "framestack": 2}, ["framestack"]),
-    "the pixel codec's on RAM": (RAM, {"preprocessor_pref": "rllib", "zero_mean": False}, ["zero_mean"]),
+    "the pixel codec's on stacked frames": (
+        FRAMES,
+        {"framestack": 2, "grayscale": True, "zero_mean": False},
+        ["grayscale", "zero_mean"],
+    ),
+    "the pixel codec's on its pixels": (
+        PIXELS,
+        {"preprocessor_pref": "rllib", "grayscale": True, "zero_mean": False, "framestack": 2},
+        ["framestack"],
+    ),
+    "the pixel codec's on RAM": (
+        RAM,
+        {"preprocessor_pref": "rllib", "zero_mean": False},
+        ["zero_mean"],
+    ),
     "a game left as it is": (RAW, {"preprocessor_pref": None, "framestack": 2}, ["framestack"]),
-    "frames that were flattened": (gym.spaces.Box(0, 255, (84 * 84 * 2,), np.uint8), {"framestack": 2}, []),
-    "frames inside a Dict, channels first": (gym.spaces.Dict({"game": gym.spaces.Box(0, 255, (2, 84, 84), np.uint8)}),
-                                             {"framestack": 2}, []),
-    "a head and its distribution": (BOX, {"use_autoregressive": True, "autoregressive_hiddens": [3]}, []),
-}  # fmt: skip
+    "frames that were flattened": (
+        gym.spaces.Box(0, 255, (84 * 84 * 2,), np.uint8),
+        {"framestack": 2},
+        [],
+    ),
+    "frames inside a Dict, channels first": (
+        gym.spaces.Dict({"game": gym.spaces.Box(0, 255, (2, 84, 84), np.uint8)}),
+        {"framestack": 2},
+        [],
+    ),
+    "a head and its distribution": (
+        BOX,
+        {"use_autoregressive": True, "autoregressive_hiddens": [3]},
+        [],
+    ),
+}
 
 
 @pytest.mark.parametrize(("obs", "config", "expected"), CASES.values(), ids=CASES)
@@ -178,8 +272,13 @@ def test_a_distribution_of_a_part_of_the_action_reads_too(catalog):
 
 
 def test_a_key_of_an_environment_wrapper_was_read_before(acme):
-    wrapper = EnvWrapperSpec("acme_wrapper", {"numpy": "m:f"}, "", match=lambda r: Match(None, "no"),
-                             config="made_up_acme:AcmeConfig")  # fmt: skip
+    wrapper = EnvWrapperSpec(
+        "acme_wrapper",
+        {"numpy": "m:f"},
+        "",
+        match=lambda r: Match(None, "no"),
+        config="made_up_acme:AcmeConfig",
+    )
     asked = acme(rlcatalog_env_wrappers=[wrapper], environ={"RLCATALOG_PREFER_PLUGINS": "acme"})
     assert unread(asked, BOX, {"acme_width": 4}) == []
     for catalog in (acme(rlcatalog_env_wrappers=[wrapper]), acme(spec())):
@@ -195,7 +294,8 @@ def test_a_custom_class_of_rllibs_form_reads_everything():
     assert unread(catalog, BOX, config) == []
     catalog.register_model("mine", Mine)
     assert unread(catalog, BOX, {**config, "custom_model": "mine"}) == []
-    catalog.register_model("mine", Mine, reads=("vf_share_layers",))  # which then says what it reads
+    # Which then says what it reads.
+    catalog.register_model("mine", Mine, reads=("vf_share_layers",))
     assert unread(catalog, BOX, {**config, "custom_model": "mine"}) == ["conv_filters"]
 
 
@@ -211,7 +311,12 @@ def test_one_warning_says_all_of_them_where_the_user_stands(catalog):
 
 
 def test_the_warning_says_what_a_key_needs(catalog):
-    config = {"zero_mean": False, "post_fcnet_activation": "tanh", "framestack": 2, "max_seq_len": 3}
+    config = {
+        "zero_mean": False,
+        "post_fcnet_activation": "tanh",
+        "framestack": 2,
+        "max_seq_len": 3,
+    }
     with pytest.warns(UnreadKeysWarning) as caught:
         catalog.resolve(FRAMES, TWO, config, "torch")
     (text,) = [str(w.message) for w in caught]
@@ -224,12 +329,17 @@ def test_the_warning_says_what_a_key_needs(catalog):
 def test_a_function_that_says_which_keys_it_ignores(acme):
     fits = Match(Rank.SPECIFIC, "fits")
     environ = {"RLCATALOG_PREFER_PLUGINS": "acme"}
-    ignoring = spec(match=lambda r: fits, ignores=lambda r: {"acme_width": "a wider space"} if r.obs.rank == 1 else {})
+    ignoring = spec(
+        match=lambda r: fits,
+        ignores=lambda r: {"acme_width": "a wider space"} if r.obs.rank == 1 else {},
+    )
     catalog = acme(ignoring, environ=environ)
     assert unread(catalog, BOX, {"acme_width": 4}) == ["acme_width"]
     assert unread(catalog, gym.spaces.Box(-1, 1, (3, 3)), {"acme_width": 4}) == []
     catalog = acme(spec(match=lambda r: fits, ignores=lambda r: ["acme_width"]), environ=environ)
-    with pytest.raises(rlcatalog.errors.PartError, match=r"its ignores function returned .* a dict of config keys"):
+    with pytest.raises(
+        rlcatalog.errors.PartError, match=r"its ignores function returned .* a dict of config keys"
+    ):
         unread(catalog, BOX, {"acme_width": 4})
 
 
@@ -253,8 +363,15 @@ def test_building_warns_and_a_remembered_lookup_does_not():
 def test_a_lookup_that_fails_says_nothing(catalog):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        with pytest.raises(rlcatalog.errors.ConfigError, match="free_log_std trains the second half"):
-            catalog.resolve(BOX, gym.spaces.Discrete(3), {"free_log_std": True, "conv_filters": "nature"}, "torch")
+        with pytest.raises(
+            rlcatalog.errors.ConfigError, match="free_log_std trains the second half"
+        ):
+            catalog.resolve(
+                BOX,
+                gym.spaces.Discrete(3),
+                {"free_log_std": True, "conv_filters": "nature"},
+                "torch",
+            )
 
 
 def test_a_lookup_whose_build_fails_warns_of_nothing(acme):
@@ -279,7 +396,10 @@ def test_what_the_parts_of_an_observation_were_found_for_is_told_by_whoever_asks
         return [Stage(f"around {request.catalog.trunk(request, 'fcnet').name}", (3,))]
 
     fits = Match(Rank.SPECIFIC, "fits")
-    catalog = acme(spec(match=lambda r: fits, describe=asks_for_fcnet), environ={"RLCATALOG_PREFER_PLUGINS": "acme"})
+    catalog = acme(
+        spec(match=lambda r: fits, describe=asks_for_fcnet),
+        environ={"RLCATALOG_PREFER_PLUGINS": "acme"},
+    )
     config = {"fcnet_hiddens": [4], "conv_filters": "nature", "acme_width": 2}
     assert unread(catalog, BOX, config) == ["conv_filters"]
 

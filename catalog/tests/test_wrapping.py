@@ -23,7 +23,9 @@ class Doubled(gym.ObservationWrapper):
 
     def __init__(self, env):
         super().__init__(env)
-        low, high = (np.tile(bound, 2) for bound in (env.observation_space.low, env.observation_space.high))
+        low, high = (
+            np.tile(bound, 2) for bound in (env.observation_space.low, env.observation_space.high)
+        )
         self.observation_space = gym.spaces.Box(low, high, dtype=np.float32)
 
     def observation(self, observation):
@@ -69,7 +71,9 @@ def catalog(module, entry_point, plugin):
     def make(*functions):
         module(**{function.__name__: function for function in functions})
         specs = [
-            EnvWrapperSpec(f.__name__, {"numpy": f"made_up_parts:{f.__name__}"}, "", match=only_cartpole)
+            EnvWrapperSpec(
+                f.__name__, {"numpy": f"made_up_parts:{f.__name__}"}, "", match=only_cartpole
+            )
             for f in functions
         ]
         points = [point for point in scan() if point.name in OWN]
@@ -105,12 +109,20 @@ def test_a_wrapper_that_returns_the_environment_may_be_asked_again(catalog):
 def test_a_wrapper_is_asked_with_both_spaces_of_the_environment(entry_point, plugin):
     seen = []
     spec = EnvWrapperSpec(
-        "watcher", {"numpy": "made_up_parts:watcher"}, "", match=lambda r: seen.append(r) or Match(None, "no")
+        "watcher",
+        {"numpy": "made_up_parts:watcher"},
+        "",
+        match=lambda r: seen.append(r) or Match(None, "no"),
     )
-    catalog = Catalog([entry_point("acme", plugin(rlcatalog_env_wrappers=[spec]))], environ={}, prefer=["acme"])
+    catalog = Catalog(
+        [entry_point("acme", plugin(rlcatalog_env_wrappers=[spec]))], environ={}, prefer=["acme"]
+    )
     for name in ("CartPole-v1", "Pendulum-v1"):
         catalog.wrap_env(gym.make(name))
-    assert [(r.obs.shape, r.action.kind, r.action.shape) for r in seen] == [((4,), "discrete", ()), ((3,), "box", (1,))]
+    assert [(r.obs.shape, r.action.kind, r.action.shape) for r in seen] == [
+        ((4,), "discrete", ()),
+        ((3,), "box", (1,)),
+    ]
 
 
 class Native:
@@ -128,7 +140,9 @@ def test_an_attribute_called_env_need_not_be_an_environment(catalog):
 def test_what_each_wrapper_said(catalog):
     catalog = catalog(double)
     env, said = catalog.explain_wrapping(gym.make("CartPole-v1"))
-    assert [(c.name, answer) for c, answer in said] == [("double", Match(Rank.GENERIC, "a cart with a pole"))]
+    assert [(c.name, answer) for c, answer in said] == [
+        ("double", Match(Rank.GENERIC, "a cart with a pole"))
+    ]
     _, said = catalog.explain_wrapping(env)
     assert [answer for _, answer in said] == [Match(None, "is already applied")]
     _, said = catalog.explain_wrapping(gym.make("Pendulum-v1"))
@@ -138,9 +152,21 @@ def test_what_each_wrapper_said(catalog):
 @pytest.mark.parametrize(
     ("function", "error", "said"),
     [
-        (fail, PluginError, r"env_wrapper 'fail' \(acme 1\.0\) raised RuntimeError: no such screen"),
-        (nothing, ModelContractError, r"env_wrapper 'nothing' \(acme 1\.0\) must return an environment, found None"),
-        (spaceless, ModelContractError, r"env_wrapper 'spaceless' \(acme 1\.0\) .* found 'left or right'"),
+        (
+            fail,
+            PluginError,
+            r"env_wrapper 'fail' \(acme 1\.0\) raised RuntimeError: no such screen",
+        ),
+        (
+            nothing,
+            ModelContractError,
+            r"env_wrapper 'nothing' \(acme 1\.0\) must return an environment, found None",
+        ),
+        (
+            spaceless,
+            ModelContractError,
+            r"env_wrapper 'spaceless' \(acme 1\.0\) .* found 'left or right'",
+        ),
     ],
 )
 def test_a_wrapper_that_fails_is_named(catalog, function, error, said):
@@ -150,9 +176,13 @@ def test_a_wrapper_that_fails_is_named(catalog, function, error, said):
 
 def test_what_is_no_single_environment_is_refused(catalog):
     catalog = catalog(double)
-    with pytest.raises(ModelContractError, match=r"wrap_env: expected a gymnasium\.Env, found 'CartPole-v1'"):
+    with pytest.raises(
+        ModelContractError, match=r"wrap_env: expected a gymnasium\.Env, found 'CartPole-v1'"
+    ):
         catalog.wrap_env("CartPole-v1")
-    with pytest.raises(ModelContractError, match=r"gymnasium\.make_vec\(id, wrappers=\[rlcatalog\.wrap_env\]\)"):
+    with pytest.raises(
+        ModelContractError, match=r"gymnasium\.make_vec\(id, wrappers=\[rlcatalog\.wrap_env\]\)"
+    ):
         catalog.wrap_env(gym.make_vec("CartPole-v1", num_envs=2, vectorization_mode="sync"))
 
 
@@ -172,17 +202,25 @@ def test_build_takes_the_spaces_of_the_wrapped_environment(catalog, tmp_path):
 
 def test_build_reads_a_vector_environment_that_is_wrapped_already(catalog):
     catalog = catalog(double)
-    envs = gym.make_vec("CartPole-v1", num_envs=2, vectorization_mode="sync", wrappers=[catalog.wrap_env])
-    assert rlcatalog.build(env=envs, config={"fcnet_hiddens": [4]}, catalog=catalog).observation_space.shape == (8,)
+    envs = gym.make_vec(
+        "CartPole-v1", num_envs=2, vectorization_mode="sync", wrappers=[catalog.wrap_env]
+    )
+    assert rlcatalog.build(
+        env=envs, config={"fcnet_hiddens": [4]}, catalog=catalog
+    ).observation_space.shape == (8,)
 
 
 def test_a_vector_environment_without_its_wrappers_is_refused(catalog):
     catalog = catalog(double)
     envs = gym.make_vec("CartPole-v1", num_envs=2, vectorization_mode="sync")
-    with pytest.raises(ModelContractError, match=r"lack the wrapper 'double' \(acme 1\.0: a cart with a pole\)"):
+    with pytest.raises(
+        ModelContractError, match=r"lack the wrapper 'double' \(acme 1\.0: a cart with a pole\)"
+    ):
         rlcatalog.build(env=envs, catalog=catalog)
     other = gym.make_vec("MountainCar-v0", num_envs=2, vectorization_mode="sync")
-    assert rlcatalog.build(env=other, config={"fcnet_hiddens": [4]}, catalog=catalog).observation_space.shape == (2,)
+    assert rlcatalog.build(
+        env=other, config={"fcnet_hiddens": [4]}, catalog=catalog
+    ).observation_space.shape == (2,)
 
 
 def test_the_first_member_of_a_vector_environment_stands_for_all(catalog):

@@ -68,15 +68,23 @@ def read_page(app: Sphinx, docname: str, content: list[str]) -> None:
     content[0] = relinked(text, written, page, pages)
 
 
-def written_short(app: Sphinx, env: BuildEnvironment, node: Element, shown: TextElement) -> Element | None:
+def written_short(
+    app: Sphinx, env: BuildEnvironment, node: Element, shown: TextElement
+) -> Element | None:
     """Lead a class that a docstring names without its module to the one that is described under this name."""
     if node.get("refdomain") != "py" or node.get("reftype") not in ("class", "exc"):
         return None
     name = node["reftarget"].rpartition(".")[2]
     if f"\n## `{name}`\n" in (DOCS / "reference/errors.md").read_text(encoding="utf-8"):
-        return make_refnode(app.builder, node["refdoc"], "reference/errors", name.lower(), shown, name)
+        return make_refnode(
+            app.builder, node["refdoc"], "reference/errors", name.lower(), shown, name
+        )
     domain = env.domains.python_domain
-    found = {full for full in domain.objects if full.rpartition(".")[2] == name and not domain.objects[full].aliased}
+    found = {
+        full
+        for full in domain.objects
+        if full.rpartition(".")[2] == name and not domain.objects[full].aliased
+    }
     if len(found) != 1:
         return None
     place = domain.objects[full := found.pop()]

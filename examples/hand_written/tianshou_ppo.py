@@ -34,23 +34,38 @@ def main() -> None:
     np.random.seed(0)
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    parts = [gym.wrappers.RecordEpisodeStatistics(gym.make(arguments.env)) for _ in range(NUM_ENVS)]
+    parts = [
+        gym.wrappers.RecordEpisodeStatistics(gym.make(arguments.env))
+        for _ in range(NUM_ENVS)
+    ]
     envs, env = DummyVectorEnv([lambda part=part: part for part in parts]), parts[0]
     envs.seed(0)
 
     sizes = {"hidden_sizes": [64, 64], "activation": nn.Tanh}
-    net, value_net = (Net(state_shape=env.observation_space.shape, **sizes) for _ in range(2))
-    actor = DiscreteActor(preprocess_net=net, action_shape=env.action_space.n, softmax_output=False)
+    net, value_net = (
+        Net(state_shape=env.observation_space.shape, **sizes) for _ in range(2)
+    )
+    actor = DiscreteActor(
+        preprocess_net=net, action_shape=env.action_space.n, softmax_output=False
+    )
     critic = DiscreteCritic(preprocess_net=value_net)
     dist_fn = lambda logits: Categorical(logits=logits)  # noqa: E731
 
     policy = ProbabilisticActorPolicy(
-        actor=actor, dist_fn=dist_fn, action_space=env.action_space, action_scaling=False, action_bound_method=None
+        actor=actor,
+        dist_fn=dist_fn,
+        action_space=env.action_space,
+        action_scaling=False,
+        action_bound_method=None,
     )
     adam = AdamOptimizerFactory(lr=1e-3)
-    algorithm = PPO(policy=policy, critic=critic, optim=adam, ent_coef=0.0, max_grad_norm=0.5)
+    algorithm = PPO(
+        policy=policy, critic=critic, optim=adam, ent_coef=0.0, max_grad_norm=0.5
+    )
     params = OnPolicyTrainerParams(
-        training_collector=Collector(algorithm, envs, VectorReplayBuffer(STEPS, NUM_ENVS)),
+        training_collector=Collector(
+            algorithm, envs, VectorReplayBuffer(STEPS, NUM_ENVS)
+        ),
         max_epochs=arguments.iterations,
         epoch_num_steps=STEPS,
         collection_step_num_env_steps=STEPS,
@@ -61,7 +76,9 @@ def main() -> None:
     )
     algorithm.run_training(params)
     returns = [value for part in parts for value in list(part.return_queue)[-3:]]
-    print(f"{arguments.iterations * STEPS:7d} steps, mean return {np.mean(returns):.1f}")
+    print(
+        f"{arguments.iterations * STEPS:7d} steps, mean return {np.mean(returns):.1f}"
+    )
 
 
 if __name__ == "__main__":

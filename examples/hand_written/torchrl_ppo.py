@@ -27,7 +27,10 @@ def main() -> None:
     parser.add_argument("--iterations", type=int, default=60)
     arguments = parser.parse_args()
     torch.manual_seed(0)
-    env = TransformedEnv(GymWrapper(gym.make(arguments.env), categorical_action_encoding=True), RewardSum())
+    env = TransformedEnv(
+        GymWrapper(gym.make(arguments.env), categorical_action_encoding=True),
+        RewardSum(),
+    )
     env.set_seed(0)
 
     inputs, actions = env.observation_spec["observation"].shape[0], env.action_spec.n
@@ -36,7 +39,11 @@ def main() -> None:
     dist_class = Categorical
     module = TensorDictModule(net, in_keys=["observation"], out_keys=["logits"])
     actor = ProbabilisticActor(
-        module, in_keys=["logits"], distribution_class=dist_class, return_log_prob=True, spec=env.action_spec
+        module,
+        in_keys=["logits"],
+        distribution_class=dist_class,
+        return_log_prob=True,
+        spec=env.action_spec,
     )
     critic = ValueOperator(value_net, in_keys=["observation"])
 
@@ -63,7 +70,9 @@ def main() -> None:
                 optimizer.step()
         ended = rollout["next", "done"]
         returns = rollout["next", "episode_reward"][ended]
-        print(f"{number * 1024:7d} steps, mean return {float(returns.mean()) if len(returns) else None}")
+        print(
+            f"{number * 1024:7d} steps, mean return {float(returns.mean()) if len(returns) else None}"
+        )
     collector.shutdown()
 
 

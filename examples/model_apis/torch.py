@@ -28,7 +28,14 @@ class TorchQModel(TorchModelV2):
 class TorchDuelingQModel(TorchModelV2):
     """A dueling head (Wang et al. 2016) on a trunk: one value per state, one advantage per action."""
 
-    def __init__(self, obs_space: Any, action_space: Any, num_outputs: int | None, model_config: Any, name: str):
+    def __init__(
+        self,
+        obs_space: Any,
+        action_space: Any,
+        num_outputs: int | None,
+        model_config: Any,
+        name: str,
+    ):
         # With None, the model ends with its features, and sets their number in self.num_outputs.
         super().__init__(obs_space, action_space, None, model_config, name)
         self.A = nn.Linear(self.num_outputs, int(action_space.n))
@@ -44,12 +51,21 @@ class TorchDuelingQModel(TorchModelV2):
 class TorchContActionQModel(TorchModelV2):
     """The value of one continuous action, as SAC needs it: the action joins the trunk's features in a second net."""
 
-    def __init__(self, obs_space: Any, action_space: Any, num_outputs: int | None, model_config: Any, name: str):
+    def __init__(
+        self,
+        obs_space: Any,
+        action_space: Any,
+        num_outputs: int | None,
+        model_config: Any,
+        name: str,
+    ):
         super().__init__(obs_space, action_space, None, model_config, name)
         width = self.num_outputs + math.prod(action_space.shape)
         # A trunk and one linear layer. A whole model would add a value layer that is never trained.
         combined = Box(-np.inf, np.inf, (width,), np.float32)
-        self.q_hidden = FullyConnectedNetwork(combined, action_space, None, model_config, f"{name}_q")
+        self.q_hidden = FullyConnectedNetwork(
+            combined, action_space, None, model_config, f"{name}_q"
+        )
         self.q_value = nn.Linear(self.q_hidden.num_outputs, 1)
 
     def get_single_q_value(self, underlying_output: Tensor, action: Tensor) -> Tensor:

@@ -16,20 +16,96 @@ import rlcatalog_ppo.config
 from rlcatalog_cli import main
 
 ENVIRONMENTS = [
-    "CartPole-v1", "Pendulum-v1", "FrozenLake-v1", "Blackjack-v1", "CartPole-v0", "Taxi-v3", "a:b:c", ":", "::",
-    ":CartPole-v1", "CartPole-v1:", "gymnasium:CartPole-v1", "gymnasium.no_such:X-v0", "json:CartPole-v1", "json:",
-    ".:X-v0", "..a:X-v1", "os.path:Id", "1:2", "a b:c-v0", "__main__:X-v0", "this-that:X-v0",
-    "broken_module_of_the_attack:X-v0", "", " ", "CartPole", "CartPole-v99999999999999999999", "CartPole-v",
-    "cartpole-v1", "CartPole-v1 ", "ünïcödé-v1", "\udcff", "日本-v1", "../..", "/", "a/b/c-v0", "ns/Name-v0", "[bold]",
-    "[/]", "%s", "{0}", "-v1", "x" * 5_000, "CartPole-v1\nb", "ALE/Pong-v5", "Ant-v2", "GymV21Environment-v0",
-    "GymV26Environment-v0", "phys2d/CartPole-v0", "tabular/Blackjack-v0",
-]  # fmt: skip
+    "CartPole-v1",
+    "Pendulum-v1",
+    "FrozenLake-v1",
+    "Blackjack-v1",
+    "CartPole-v0",
+    "Taxi-v3",
+    "a:b:c",
+    ":",
+    "::",
+    ":CartPole-v1",
+    "CartPole-v1:",
+    "gymnasium:CartPole-v1",
+    "gymnasium.no_such:X-v0",
+    "json:CartPole-v1",
+    "json:",
+    ".:X-v0",
+    "..a:X-v1",
+    "os.path:Id",
+    "1:2",
+    "a b:c-v0",
+    "__main__:X-v0",
+    "this-that:X-v0",
+    "broken_module_of_the_attack:X-v0",
+    "",
+    " ",
+    "CartPole",
+    "CartPole-v99999999999999999999",
+    "CartPole-v",
+    "cartpole-v1",
+    "CartPole-v1 ",
+    "ünïcödé-v1",
+    "\udcff",
+    "日本-v1",
+    "../..",
+    "/",
+    "a/b/c-v0",
+    "ns/Name-v0",
+    "[bold]",
+    "[/]",
+    "%s",
+    "{0}",
+    "-v1",
+    "x" * 5_000,
+    "CartPole-v1\nb",
+    "ALE/Pong-v5",
+    "Ant-v2",
+    "GymV21Environment-v0",
+    "GymV26Environment-v0",
+    "phys2d/CartPole-v0",
+    "tabular/Blackjack-v0",
+]
 VALUES = [
-    "", "{", "[1,", "null", "NaN", "-Infinity", "1e999", "-1", "0", "1", "2.5", "true", "True", "None", "[" * 100_000,
-    "[" * 900 + "]" * 900, '{"a":' * 50_000, "1" * 5_000, '"\\ud800"', "\udcff", "ünïcödé", "{}", "[]", "[64,64]",
-    "[2]", '{"a": {"b": [1]}}', "'x'", "lambda: 0", "relu", "normc", "onehot", "lstm", "a=b", "=", "[/]", "x" * 20_000,
+    "",
+    "{",
+    "[1,",
+    "null",
+    "NaN",
+    "-Infinity",
+    "1e999",
+    "-1",
+    "0",
+    "1",
+    "2.5",
+    "true",
+    "True",
+    "None",
+    "[" * 100_000,
+    "[" * 900 + "]" * 900,
+    '{"a":' * 50_000,
+    "1" * 5_000,
+    '"\\ud800"',
+    "\udcff",
+    "ünïcödé",
+    "{}",
+    "[]",
+    "[64,64]",
+    "[2]",
+    '{"a": {"b": [1]}}',
+    "'x'",
+    "lambda: 0",
+    "relu",
+    "normc",
+    "onehot",
+    "lstm",
+    "a=b",
+    "=",
+    "[/]",
+    "x" * 20_000,
     "\n",
-]  # fmt: skip
+]
 PATHS = ["nowhere", ".", "/", "", "file", "file/below", "x" * 300, "\udcff", "empty", "a\nb"]
 #: What one command line may take, in seconds of this process.
 AT_MOST = 3.0
@@ -56,14 +132,30 @@ def typed(rng, keys):
     command = rng.choice(["list", "explain", "explain", "explain", "evaluate", "train", "other"])
     if command == "other":
         command = rng.choice(
-            ["", "-", "--help", "trian", "ünïcödé", "\udcff", "[/]", "x" * 2_000, "list ", "--", "os:system"]
+            [
+                "",
+                "-",
+                "--help",
+                "trian",
+                "ünïcödé",
+                "\udcff",
+                "[/]",
+                "x" * 2_000,
+                "list ",
+                "--",
+                "os:system",
+            ]
         )
     line = [command]
     if rng.random() < 0.95:
         line.append(rng.choice(PATHS if command == "evaluate" else ENVIRONMENTS))
     if command == "train":  # it would train for a while
-        line += rng.choice([["--steps", "0"], ["--steps", "many"], ["--set", "gama=1"], ["--set", "seed=1"]])
-        line += rng.choice([[], [], ["--engine", "sb3"], ["-e", rng.choice(["", "nope", "ppo/ppo", "\udcff"])]])
+        line += rng.choice(
+            [["--steps", "0"], ["--steps", "many"], ["--set", "gama=1"], ["--set", "seed=1"]]
+        )
+        line += rng.choice(
+            [[], [], ["--engine", "sb3"], ["-e", rng.choice(["", "nope", "ppo/ppo", "\udcff"])]]
+        )
     for _ in range(rng.choice([0, 0, 1, 1, 2, 4])):
         line += option(rng, keys)
     return line
@@ -85,25 +177,54 @@ def tiny_run(rng, keys):
     line += [text for name, value in chosen.items() for text in ("--set", f"{name}={value}")]
     for _ in range(rng.choice([0, 1, 2])):
         key = rng.choice([name for name in keys if not name.startswith("_")])
-        line += rng.choice([
-            ["--model", f"{key}={rng.choice(VALUES)}"], ["--model", f"{key}={rng.choice(VALUES)}"],
-            ["--seed", rng.choice(["-1", "0", "4294967295", "4294967296", "99999999999999999999"])],
-            ["--threads", rng.choice(["0", "1", "99999999999999999999"])], ["--record", rng.choice(PATHS)],
-        ])  # fmt: skip
+        line += rng.choice(
+            [
+                ["--model", f"{key}={rng.choice(VALUES)}"],
+                ["--model", f"{key}={rng.choice(VALUES)}"],
+                [
+                    "--seed",
+                    rng.choice(["-1", "0", "4294967295", "4294967296", "99999999999999999999"]),
+                ],
+                ["--threads", rng.choice(["0", "1", "99999999999999999999"])],
+                ["--record", rng.choice(PATHS)],
+            ]
+        )
     return line
 
 
 def option(rng, keys):
     value = rng.choice(VALUES)
-    return rng.choice([
-        ["--model", f"{rng.choice(keys)}={value}"], ["--model", f"{rng.choice(keys)}={value}"], ["--model", value],
-        ["--model", f"{value[:100]}=1"], ["--model", "use_lstm=true"], ["--model"], ["--framework", rng.choice(VALUES)],
-        ["--framework", rng.choice(["torch", "tf", "tf2", "jax", ""])], ["--json"], ["--json", "--json"], ["--json=1"],
-        ["--kind", rng.choice(["model", "action_dist", "dists", "", "\udcff", "[/]"])], ["--nope"], ["-x"], ["--help"],
-        ["--"], [value], ["--set", f"lr={value}"], ["--set", value], ["--seed", value], ["--threads", "0"],
-        ["--episodes", rng.choice(["0", "-1", "x"])], ["--env", rng.choice(ENVIRONMENTS)], ["--out", rng.choice(PATHS)],
-        ["--config", value], ["--config", "{not json"], ["--algo", value],
-    ])  # fmt: skip
+    return rng.choice(
+        [
+            ["--model", f"{rng.choice(keys)}={value}"],
+            ["--model", f"{rng.choice(keys)}={value}"],
+            ["--model", value],
+            ["--model", f"{value[:100]}=1"],
+            ["--model", "use_lstm=true"],
+            ["--model"],
+            ["--framework", rng.choice(VALUES)],
+            ["--framework", rng.choice(["torch", "tf", "tf2", "jax", ""])],
+            ["--json"],
+            ["--json", "--json"],
+            ["--json=1"],
+            ["--kind", rng.choice(["model", "action_dist", "dists", "", "\udcff", "[/]"])],
+            ["--nope"],
+            ["-x"],
+            ["--help"],
+            ["--"],
+            [value],
+            ["--set", f"lr={value}"],
+            ["--set", value],
+            ["--seed", value],
+            ["--threads", "0"],
+            ["--episodes", rng.choice(["0", "-1", "x"])],
+            ["--env", rng.choice(ENVIRONMENTS)],
+            ["--out", rng.choice(PATHS)],
+            ["--config", value],
+            ["--config", "{not json"],
+            ["--algo", value],
+        ]
+    )
 
 
 def end_of(line):
@@ -112,7 +233,11 @@ def end_of(line):
     err = io.TextIOWrapper(io.BytesIO(), "utf-8", "backslashreplace", write_through=True)
     code = None
     try:
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), warnings.catch_warnings():
+        with (
+            contextlib.redirect_stdout(out),
+            contextlib.redirect_stderr(err),
+            warnings.catch_warnings(),
+        ):
             warnings.simplefilter("always")
             main(line)
     except SystemExit as end:
@@ -172,5 +297,9 @@ def test_odd_runs_train_or_end_with_readable_messages(keys):
 @pytest.mark.attack
 def test_every_environment_gymnasium_knows_is_explained_or_refused(keys):
     logging.getLogger("gymnasium").setLevel(logging.ERROR)
-    faults = [found for name in sorted(gymnasium.registry) if (found := fault(keys, name, ["explain", name, "--json"]))]
+    faults = [
+        found
+        for name in sorted(gymnasium.registry)
+        if (found := fault(keys, name, ["explain", name, "--json"]))
+    ]
     assert not faults, "\n".join(faults)

@@ -46,13 +46,17 @@ def config(rng, keys):
     """Draw a config: some switches, some keys with values of any kind, now and then a key of another time or none."""
     if rng.random() < 0.03:
         return hostile.value(rng)
-    found = {name: SWITCHES[name] for name in rng.sample(sorted(SWITCHES), rng.choice([0, 0, 1, 2, 4]))}
+    found = {
+        name: SWITCHES[name] for name in rng.sample(sorted(SWITCHES), rng.choice([0, 0, 1, 2, 4]))
+    }
     for _ in range(rng.choice([1, 1, 1, 2, 3])):
         drawn = rng.random()
         if drawn < 0.85:
             name = rng.choice(keys)
         elif drawn < 0.95:
-            name = rng.choice([*RENAMED, *IGNORED, *REFUSED, "model", "fcnet_hidden", "use_lstmm", "resnet_x"])
+            name = rng.choice(
+                [*RENAMED, *IGNORED, *REFUSED, "model", "fcnet_hidden", "use_lstmm", "resnet_x"]
+            )
         else:
             name = hostile.key(rng)
         found[name] = hostile.value(rng)
@@ -64,7 +68,10 @@ def names_in(asked):
     if not isinstance(asked, dict):
         return []
     values = [part for v in asked.values() for part in (v.values() if type(v) is dict else [v])]
-    names = [*(key for key in asked if type(key) is str and key), *filter(lambda v: isinstance(v, str), values)]
+    names = [
+        *(key for key in asked if type(key) is str and key),
+        *filter(lambda v: isinstance(v, str), values),
+    ]
     return [(str.__repr__(name[:100])[1:-1] or "''").lower() for name in names]
 
 
@@ -119,7 +126,20 @@ def test_a_message_shows_any_value_on_one_short_line():
 
 
 @pytest.mark.parametrize(
-    "value", [[], (), (1,), {}, {"b": 1, "a": [None]}, {3}, "it's", b"x", -1.5, [64, 64], {"a": ({"b": "c"}, [1e9])}]
+    "value",
+    [
+        [],
+        (),
+        (1,),
+        {},
+        {"b": 1, "a": [None]},
+        {3},
+        "it's",
+        b"x",
+        -1.5,
+        [64, 64],
+        {"a": ({"b": "c"}, [1e9])},
+    ],
 )
 def test_a_short_value_is_shown_as_python_writes_it(value):
     assert ast.literal_eval(shown(value)) == value
@@ -127,16 +147,24 @@ def test_a_short_value_is_shown_as_python_writes_it(value):
 
 
 @pytest.mark.parametrize(
-    ("name", "arguments"), [("normal", {"std": -1.0}), ("uniform", {"a": 1}), ("normc", {"std": -2})]
+    ("name", "arguments"),
+    [("normal", {"std": -1.0}), ("uniform", {"a": 1}), ("normc", {"std": -2})],
 )
 def test_arguments_no_initialiser_can_use_are_refused_by_their_key(catalog, name, arguments):
     config = {"fcnet_weights_initializer": name, "fcnet_weights_initializer_config": arguments}
-    with pytest.raises(ConfigError, match=r"'fcnet_weights_initializer_config': .* needs (std >= 0|a <= b), found"):
+    with pytest.raises(
+        ConfigError, match=r"'fcnet_weights_initializer_config': .* needs (std >= 0|a <= b), found"
+    ):
         catalog.parse_config(config)
 
 
 @pytest.mark.parametrize("framework", ["torch", "tf"])
 def test_an_initialiser_of_the_users_that_raises_is_named(catalog, framework):
     pytest.importorskip({"torch": "torch", "tf": "tensorflow"}[framework])
-    with pytest.raises(ConfigError, match=r"the initialiser <function raises at .* raised ZeroDivisionError: called"):
-        rlcatalog.build(*SPACES[0], {"fcnet_weights_initializer": hostile.raises}, framework, catalog=catalog)
+    with pytest.raises(
+        ConfigError,
+        match=r"the initialiser <function raises at .* raised ZeroDivisionError: called",
+    ):
+        rlcatalog.build(
+            *SPACES[0], {"fcnet_weights_initializer": hostile.raises}, framework, catalog=catalog
+        )

@@ -34,19 +34,60 @@ from rlcatalog_testing import PluginEntryPoint
 
 #: What a method of the contract may return instead of an array or a shape.
 WRONG = [
-    None, 0, -1, 2.5, "x", b"x", (), (1,), (2.5,), (-1,), ("a",), (2**40, 2**40), [[1], [2, 3]], {}, {"a": 1}, object(),
-    np.zeros(0), np.zeros(7), np.zeros((7, 7)), np.zeros(2, complex), np.array(["a", "b"]), np.array([None, {}]),
-    np.zeros(2, "datetime64[s]"), np.array(3.0), float("nan"), lambda *a: None, Box(0, 1, (9,)), Discrete(3), iter(()),
-]  # fmt: skip
+    None,
+    0,
+    -1,
+    2.5,
+    "x",
+    b"x",
+    (),
+    (1,),
+    (2.5,),
+    (-1,),
+    ("a",),
+    (2**40, 2**40),
+    [[1], [2, 3]],
+    {},
+    {"a": 1},
+    object(),
+    np.zeros(0),
+    np.zeros(7),
+    np.zeros((7, 7)),
+    np.zeros(2, complex),
+    np.array(["a", "b"]),
+    np.array([None, {}]),
+    np.zeros(2, "datetime64[s]"),
+    np.array(3.0),
+    float("nan"),
+    lambda *a: None,
+    Box(0, 1, (9,)),
+    Discrete(3),
+    iter(()),
+]
 RAISED = [
-    ZeroDivisionError("no"), KeyError("k"), RuntimeError(), StopIteration(), AssertionError("bad"), MemoryError(),
-    RecursionError(), OSError(2, "gone"), UnicodeDecodeError("utf-8", b"x", 0, 1, "odd"), Exception(object()),
-    ImportError("later"), SystemExit(3), NotImplementedError(), LookupError("\ud800"),
-]  # fmt: skip
+    ZeroDivisionError("no"),
+    KeyError("k"),
+    RuntimeError(),
+    StopIteration(),
+    AssertionError("bad"),
+    MemoryError(),
+    RecursionError(),
+    OSError(2, "gone"),
+    UnicodeDecodeError("utf-8", b"x", 0, 1, "odd"),
+    Exception(object()),
+    ImportError("later"),
+    SystemExit(3),
+    NotImplementedError(),
+    LookupError("\ud800"),
+]
 #: What a refusal may call the part by.
 NAMES = ("WrongCodec", "WrongFilter", "wrong_part", "acme-wrong")
 OBSERVED = Box(-1, 1, (2,))
-SPACES = [OBSERVED, Dict(a=OBSERVED, b=Discrete(3)), Tuple([Discrete(2), Dict(c=OBSERVED, d=Text(3))])]
+SPACES = [
+    OBSERVED,
+    Dict(a=OBSERVED, b=Discrete(3)),
+    Tuple([Discrete(2), Dict(c=OBSERVED, d=Text(3))]),
+]
 
 
 def wrong(rng):
@@ -76,7 +117,9 @@ def codec(rng):
     right = {"_init_shape": lambda self, space, options: (2,), "transform": as_is}
     ours = {
         "_init_shape": right["_init_shape"],
-        "writer": lambda self, start: lambda obs, out: out.__setitem__(slice(start, start + 2), obs),
+        "writer": lambda self, start: (
+            lambda obs, out: out.__setitem__(slice(start, start + 2), obs)
+        ),
     }
     body = dict(rng.choice([right, ours]))
     name = rng.choice([*body, *body, "bounds", "__init__", "leaves", "batch_writer", "check"])
@@ -90,7 +133,9 @@ def codec(rng):
 
 def filter_class(rng):
     body = {"__call__": lambda self, encoded, *, update=False: encoded / 2}
-    body[rng.choice(["__call__", "__call__", "__call__", "processed_space", "__init__"])] = wrong(rng)
+    body[rng.choice(["__call__", "__call__", "__call__", "processed_space", "__init__"])] = wrong(
+        rng
+    )
     if rng.random() < 0.2:
         body = {"__call__": harm}
     return type("WrongFilter", (Filter,), body)
@@ -111,7 +156,15 @@ def wrapper(rng):
             raise rng.choice([e for e in RAISED if isinstance(e, Exception)])
 
     return rng.choice(
-        [wrong(rng), wrong(rng), with_spaces, vector, lambda env, config: Unfinished(env), Unfinished, Box]
+        [
+            wrong(rng),
+            wrong(rng),
+            with_spaces,
+            vector,
+            lambda env, config: Unfinished(env),
+            Unfinished,
+            Box,
+        ]
     )
 
 
@@ -130,7 +183,9 @@ def plugin(kind, target):
     class Plugin:
         pass
 
-    hook = hookimpl(lambda: [specs[kind]("wrong_part", {"numpy": "acme_wrong:target"}, "wrong", match=match)])
+    hook = hookimpl(
+        lambda: [specs[kind]("wrong_part", {"numpy": "acme_wrong:target"}, "wrong", match=match)]
+    )
     setattr(Plugin, f"rlcatalog_{kind}s", staticmethod(hook))
     return PluginEntryPoint(Plugin(), "acme-wrong")
 
@@ -151,7 +206,10 @@ def use(catalog, kind, rng):
     restore_original_dimensions(encoded.reshape(3, -1), preprocessor.observation_space)
     if kind == "filter":
         made = make_filter(resolution.choices["filter"].component, preprocessor, resolution.config)
-        assert made.filtered(encoded, update=True).shape == (3, *made.processed_space(preprocessor).shape)
+        assert made.filtered(encoded, update=True).shape == (
+            3,
+            *made.processed_space(preprocessor).shape,
+        )
 
 
 def fault(entry_points, kind, seed):

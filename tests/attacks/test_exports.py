@@ -25,11 +25,45 @@ pytestmark = [
 
 GONE = object()
 VALUES = [
-    GONE, None, True, False, 0, 1, -1, 2, 7, 1.5, 1e308, 1 << 40, 1 << 63, 10**400, "", "a", "obs", "../../x",
-    "os:system", "rlcatalog-fcnet/fcnet", "int64", "float16", "complex64", "object", "é" * 9, "x" * 100_000, [], [0],
-    [-1], [1] * 40, [1 << 40], [1, 2], ["a"], [[]], {}, {"a": 1}, {"kind": "box"},
+    GONE,
+    None,
+    True,
+    False,
+    0,
+    1,
+    -1,
+    2,
+    7,
+    1.5,
+    1e308,
+    1 << 40,
+    1 << 63,
+    10**400,
+    "",
+    "a",
+    "obs",
+    "../../x",
+    "os:system",
+    "rlcatalog-fcnet/fcnet",
+    "int64",
+    "float16",
+    "complex64",
+    "object",
+    "é" * 9,
+    "x" * 100_000,
+    [],
+    [0],
+    [-1],
+    [1] * 40,
+    [1 << 40],
+    [1, 2],
+    ["a"],
+    [[]],
+    {},
+    {"a": 1},
+    {"kind": "box"},
     {"space": "discrete", "n": 1 << 62, "start": 0},
-]  # fmt: skip
+]
 FORMATS = ["policy.onnx", "policy.pt2", "policy-savedmodel"]
 
 
@@ -43,7 +77,13 @@ def files(exported):
 
 def places(data, before=()):
     """Yield the way to each value in nested data."""
-    entries = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
+    entries = (
+        data.items()
+        if isinstance(data, dict)
+        else enumerate(data)
+        if isinstance(data, list)
+        else ()
+    )
     for key, value in entries:
         yield (*before, key)
         yield from places(value, (*before, key))
@@ -120,7 +160,9 @@ def damaged(content, rng):
     while True:
         data = bytearray(content)
         at = rng.randrange(len(data))
-        match rng.choice(["flip", "flip", "flips", "cut", "blank", "swap", "twice", "more", "version"]):
+        match rng.choice(
+            ["flip", "flip", "flips", "cut", "blank", "swap", "twice", "more", "version"]
+        ):
             case "flip":
                 data[at] ^= 1 << rng.randrange(8)
             case "flips":

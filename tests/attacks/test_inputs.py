@@ -39,20 +39,31 @@ NO_NUMBERS = {
     "records": lambda shape: np.zeros(shape, [("a", "f4")]),
 }
 LEAVES = {
-    "float": spaces.Box(-9, 9, (3,), np.float32), "double": spaces.Box(-9, 9, (2, 2), np.float64),
-    "number": spaces.Box(-9, 9, (), np.float32), "byte": spaces.Box(0, 200, (3,), np.uint8),
-    "whole": spaces.Box(-9, 9, (2,), np.int64), "flag": spaces.Box(0, 1, (2,), np.bool_),
-    "choice": spaces.Discrete(4, start=-1), "choices": spaces.MultiDiscrete([[3, 2], [2, 5]]),
-    "bits": spaces.MultiBinary(3), "simplex": Simplex((3,)),
-}  # fmt: skip
-WORLD = spaces.Dict({**LEAVES, "more": spaces.Tuple([spaces.Discrete(3), LEAVES["float"]]), "word": spaces.Text(4)})
-LISTS = spaces.Dict({
-    "list": Repeated(LEAVES["float"], 3), "pair": spaces.Tuple([LEAVES["number"], LEAVES["number"]]),
-    "sequence": spaces.Sequence(LEAVES["choice"]),
-    "texts": spaces.Sequence(spaces.Text(3)), "stacked": spaces.Sequence(LEAVES["float"], stack=True),
-    "graph": spaces.Graph(LEAVES["float"], LEAVES["choice"]),
-    "one": spaces.OneOf([LEAVES["float"], LEAVES["choice"]]),
-})  # fmt: skip
+    "float": spaces.Box(-9, 9, (3,), np.float32),
+    "double": spaces.Box(-9, 9, (2, 2), np.float64),
+    "number": spaces.Box(-9, 9, (), np.float32),
+    "byte": spaces.Box(0, 200, (3,), np.uint8),
+    "whole": spaces.Box(-9, 9, (2,), np.int64),
+    "flag": spaces.Box(0, 1, (2,), np.bool_),
+    "choice": spaces.Discrete(4, start=-1),
+    "choices": spaces.MultiDiscrete([[3, 2], [2, 5]]),
+    "bits": spaces.MultiBinary(3),
+    "simplex": Simplex((3,)),
+}
+WORLD = spaces.Dict(
+    {**LEAVES, "more": spaces.Tuple([spaces.Discrete(3), LEAVES["float"]]), "word": spaces.Text(4)}
+)
+LISTS = spaces.Dict(
+    {
+        "list": Repeated(LEAVES["float"], 3),
+        "pair": spaces.Tuple([LEAVES["number"], LEAVES["number"]]),
+        "sequence": spaces.Sequence(LEAVES["choice"]),
+        "texts": spaces.Sequence(spaces.Text(3)),
+        "stacked": spaces.Sequence(LEAVES["float"], stack=True),
+        "graph": spaces.Graph(LEAVES["float"], LEAVES["choice"]),
+        "one": spaces.OneOf([LEAVES["float"], LEAVES["choice"]]),
+    }
+)
 SIZES = {"sequence_max_len": 3, "graph_max_nodes": 4, "graph_max_edges": 4}
 
 
@@ -69,7 +80,10 @@ def batched(space, observations):
 @pytest.mark.parametrize("name", LEAVES)
 def test_what_is_no_number_is_refused_after_the_first_observation(name, kind):
     space, make = LEAVES[name], NO_NUMBERS[kind]
-    for whole, put in ((space, lambda value: value), (spaces.Dict({"a": space}), lambda value: {"a": value})):
+    for whole, put in (
+        (space, lambda value: value),
+        (spaces.Dict({"a": space}), lambda value: {"a": value}),
+    ):
         codec = codec_of(whole)
         codec.encode_batch([put(space.sample())])
         assert not codec._unchecked
@@ -143,7 +157,9 @@ def spoil(rng, obs):
     if name == "word":
         obs[name] = rng.choice(np.array(["toolong", "sp ce", "é"], object))
         return name, "text"
-    target, value = (LEAVES["float"], obs["more"][1]) if name == "more" else (LEAVES[name], obs[name])
+    target, value = (
+        (LEAVES["float"], obs["more"][1]) if name == "more" else (LEAVES[name], obs[name])
+    )
     ways = ["kind", "shape", "range", "NaN"]
     way = ways[rng.integers(4 if target.dtype.kind == "f" else 2 if name == "flag" else 3)]
     value = np.array(value)
@@ -155,7 +171,11 @@ def spoil(rng, obs):
         place = tuple(rng.integers(n) for n in target.shape)
         wide = np.float64 if target.dtype.kind == "f" else np.int64
         value = value.astype(wide)
-        value[place] = rng.choice([np.nan, np.inf, -np.inf]) if way == "NaN" else rng.choice([-50, 250, 1 << 30])
+        value[place] = (
+            rng.choice([np.nan, np.inf, -np.inf])
+            if way == "NaN"
+            else rng.choice([-50, 250, 1 << 30])
+        )
     obs[name] = (obs["more"][0], value) if name == "more" else value
     return name, way
 
@@ -183,24 +203,34 @@ def test_no_observation_is_taken_for_another(check, seed, request):
             continue
         seen += len(chosen)
         try:
-            found = codec.transform(chosen[0])[None] if len(chosen) == 1 else codec.encode_batch(chosen)
+            found = (
+                codec.transform(chosen[0])[None] if len(chosen) == 1 else codec.encode_batch(chosen)
+            )
         except ObservationError:
             alarms[done] += done is None
         else:
-            silent[done] += done is not None or not np.array_equal(found, np.stack([expected[i] for i in places]))
+            silent[done] += done is not None or not np.array_equal(
+                found, np.stack([expected[i] for i in places])
+            )
     assert not +silent
     assert not +alarms
 
 
 # --- masks -----------------------------------------------------------------------------------------------------------
 
-MASKED = [name for name in ACTIONS if rlcatalog.actions.ActionMasks(rlcatalog.SpaceInfo.read(ACTIONS[name][0])).size]
+MASKED = [
+    name
+    for name in ACTIONS
+    if rlcatalog.actions.ActionMasks(rlcatalog.SpaceInfo.read(ACTIONS[name][0])).size
+]
 ODD = [np.nan, 0.3, -1, 3, np.inf, 1e-30, "0", b"1", None, 1j]
 
 
 def policy_of(name, framework="torch", **config):
     space, keys = {**ACTIONS, **DEPENDENT}[name]
-    return rlcatalog.build(spaces.Box(-1, 1, (2,), np.float32), space, {**SMALL, **keys, **config}, framework)
+    return rlcatalog.build(
+        spaces.Box(-1, 1, (2,), np.float32), space, {**SMALL, **keys, **config}, framework
+    )
 
 
 @pytest.mark.parametrize("name", MASKED)
@@ -216,9 +246,13 @@ def test_masks_hold_booleans_or_0_and_1(name):
         np.testing.assert_array_equal(policy.masks.matrix(good.astype(dtype), 4), good)
     np.testing.assert_array_equal(policy.masks.matrix(good.tolist(), 4), good)
     for odd in ODD:
-        bad = good.astype(object if isinstance(odd, str | bytes | None) else np.result_type(type(odd), np.float32))
+        bad = good.astype(
+            object if isinstance(odd, str | bytes | None) else np.result_type(type(odd), np.float32)
+        )
         bad[rng.integers(4), rng.integers(size)] = odd
-        forms = [bad, bad.tolist()] + ([bad.astype(type(odd))] if isinstance(odd, str | bytes) else [])
+        forms = [bad, bad.tolist()] + (
+            [bad.astype(type(odd))] if isinstance(odd, str | bytes) else []
+        )
         for mask in forms:
             with pytest.raises(ActionMaskError, match="expected booleans, or 0 and 1; found"):
                 policy.act(obs, mask=mask)
@@ -226,9 +260,15 @@ def test_masks_hold_booleans_or_0_and_1(name):
 
 def test_gymnasiums_masks_of_bits_hold_0_1_and_2():
     policy, obs = policy_of("multi_binary"), np.zeros((2, 2), np.float32)
-    assert policy.act(obs, mask=np.array([[0, 1, 2], [1, 1, 0]], np.int8)).action[1].tolist() == [1, 1, 0]
+    assert policy.act(obs, mask=np.array([[0, 1, 2], [1, 1, 0]], np.int8)).action[1].tolist() == [
+        1,
+        1,
+        0,
+    ]
     for odd in (3, -1, 0.5, np.nan):
-        with pytest.raises(ActionMaskError, match="expected values 0, 1 or 2, where 2 means either; found"):
+        with pytest.raises(
+            ActionMaskError, match="expected values 0, 1 or 2, where 2 means either; found"
+        ):
             policy.act(obs, mask=np.array([[0, 1, odd], [1, 1, 0]]))
 
 
@@ -256,12 +296,22 @@ def spoiled_batches(policy, batch, rng):
             yield f"more {name}", {**batch, name: np.concatenate([batch[name]] * 2)}, error
     yield "one row", {**batch, "raw_action": raw[:1]}, ActionError
     yield "no axis", {**batch, "raw_action": raw[0]}, ActionError
-    yield "a column more", {**batch, "raw_action": np.concatenate([raw, raw[:, :1]], 1)}, ActionError
+    yield (
+        "a column more",
+        {**batch, "raw_action": np.concatenate([raw, raw[:, :1]], 1)},
+        ActionError,
+    )
     yield "a column less", {**batch, "raw_action": raw[:, 1:]}, ActionError
     yield "an axis more", {**batch, "raw_action": raw[..., None]}, ActionError
-    yield "a wider observation", {**batch, "obs": np.concatenate([batch["obs"]] * 2, 1)}, ObservationError
+    yield (
+        "a wider observation",
+        {**batch, "obs": np.concatenate([batch["obs"]] * 2, 1)},
+        ObservationError,
+    )
     for column, count in counted(policy.action_codec):
-        for odd in (-1, count, count + 5, 2**40) + ((np.nan, np.inf, 0.5) if raw.dtype.kind == "f" else ()):
+        for odd in (-1, count, count + 5, 2**40) + (
+            (np.nan, np.inf, 0.5) if raw.dtype.kind == "f" else ()
+        ):
             bad = raw.copy()
             bad[rng.integers(rows), column] = odd
             yield f"{odd} of {count}", {**batch, "raw_action": bad}, ActionError
@@ -312,8 +362,15 @@ def test_stored_actions_that_are_none_are_refused(name, framework):
         batch["mask"] = np.ones((5, policy.masks.size), bool)
     if "relaxed" in name or "autoregressive" in name:
         del batch["dist_inputs"]
-    np.testing.assert_allclose(np.asarray(policy.evaluate(batch).logp.tolist() if framework == "torch" else
-                               policy.evaluate(batch).logp), step.logp, atol=1e-4)  # fmt: skip
+    np.testing.assert_allclose(
+        np.asarray(
+            policy.evaluate(batch).logp.tolist()
+            if framework == "torch"
+            else policy.evaluate(batch).logp
+        ),
+        step.logp,
+        atol=1e-4,
+    )
     for what, bad, error in spoiled_batches(policy, batch, rng):
         for given in (bad, tensors(framework, bad)):
             assert refused(policy, given) is error, what
@@ -329,7 +386,11 @@ def test_every_action_lies_in_the_space_and_scores_as_it_was_drawn(name, rows):
         found = list(iterate(batched_space(policy.action_space, rows), step.action))
         assert len(found) == rows
         box = isinstance(policy.action_space, spaces.Box)
-        wrong = [one for one in found if not policy.action_space.contains(np.asarray(one) if box else one)]
+        wrong = [
+            one
+            for one in found
+            if not policy.action_space.contains(np.asarray(one) if box else one)
+        ]
         assert not wrong
         scored = policy.evaluate({"obs": obs, "raw_action": step.raw_action})
         np.testing.assert_allclose(scored.logp.detach().numpy(), step.logp, atol=1e-3)

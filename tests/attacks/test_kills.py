@@ -20,20 +20,53 @@ RUN = ["--steps", "6000", "--seed", "7", "--checkpoint-every", "200", "--eval-ev
        "--set", "num_envs=4", "--set", "rollout_length=50", "--set", "minibatch_size=100", "--set", "num_epochs=3",
        "--quiet"]  # fmt: skip
 CASES = {
-    "fcnet with filter": ["CartPole-v1", "--model", "fcnet_hiddens=[16]",
-                          "--model", "observation_filter=MeanStdFilter"],
-    "lstm": ["CartPole-v1", "--model", "fcnet_hiddens=[16]", "--model", "use_lstm=true", "--model", "lstm_cell_size=8",
-             "--model", "lstm_use_prev_reward=true", "--model", "max_seq_len=10"],
-    "autoregressive": ["Drift-v0", "--import", "drift_env", "--model", "fcnet_hiddens=[16]",
-                       "--model", "use_autoregressive=true"],
-}  # fmt: skip
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "",
-               "PYTHONPATH": str(Path(__file__).parents[1] / "support")}  # fmt: skip
+    "fcnet with filter": [
+        "CartPole-v1",
+        "--model",
+        "fcnet_hiddens=[16]",
+        "--model",
+        "observation_filter=MeanStdFilter",
+    ],
+    "lstm": [
+        "CartPole-v1",
+        "--model",
+        "fcnet_hiddens=[16]",
+        "--model",
+        "use_lstm=true",
+        "--model",
+        "lstm_cell_size=8",
+        "--model",
+        "lstm_use_prev_reward=true",
+        "--model",
+        "max_seq_len=10",
+    ],
+    "autoregressive": [
+        "Drift-v0",
+        "--import",
+        "drift_env",
+        "--model",
+        "fcnet_hiddens=[16]",
+        "--model",
+        "use_autoregressive=true",
+    ],
+}
+ENVIRONMENT = {
+    **os.environ,
+    "OMP_NUM_THREADS": "1",
+    "TF_CPP_MIN_LOG_LEVEL": "3",
+    "CUDA_VISIBLE_DEVICES": "",
+    "PYTHONPATH": str(Path(__file__).parents[1] / "support"),
+}
 
 
 def run(*arguments):
-    return subprocess.Popen([COMMAND, "train", *arguments], env=ENVIRONMENT, stdout=subprocess.PIPE,
-                            stderr=subprocess.PIPE, text=True)  # fmt: skip
+    return subprocess.Popen(
+        [COMMAND, "train", *arguments],
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 def finished(process):
@@ -48,9 +81,16 @@ def steps(checkpoints):
 def result(folder):
     """Return the weights of a run, and its metrics but for times."""
     manifest = json.loads((folder / "policy" / "policy.json").read_text())
-    weights = {name: array for file in manifest["files"] for name, array in load_file(folder / "policy" / file).items()}
+    weights = {
+        name: array
+        for file in manifest["files"]
+        for name, array in load_file(folder / "policy" / file).items()
+    }
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    timeless = [{k: v for k, v in row.items() if k not in ("time_total_s", "steps_per_second")} for row in rows]
+    timeless = [
+        {k: v for k, v in row.items() if k not in ("time_total_s", "steps_per_second")}
+        for row in rows
+    ]
     return weights, timeless
 
 

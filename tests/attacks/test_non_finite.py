@@ -27,10 +27,13 @@ pytestmark = [pytest.mark.twins, pytest.mark.usefixtures("one_thread", "seeded")
 frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
 
 BAD = [np.nan, np.inf, -np.inf]
-PARTS = spaces.Dict({
-    "gear": spaces.Discrete(3), "speed": spaces.Box(-np.inf, np.inf, (4,), np.float32),
-    "wheels": spaces.Tuple([spaces.Box(-9, 9, (2, 2), np.float64), spaces.MultiBinary(2)]),
-})  # fmt: skip
+PARTS = spaces.Dict(
+    {
+        "gear": spaces.Discrete(3),
+        "speed": spaces.Box(-np.inf, np.inf, (4,), np.float32),
+        "wheels": spaces.Tuple([spaces.Box(-9, 9, (2, 2), np.float64), spaces.MultiBinary(2)]),
+    }
+)
 IMAGE = spaces.Box(-np.inf, np.inf, (10, 10, 3), np.float32)
 ACTIONS = spaces.Discrete(3)
 SMALL = {"fcnet_hiddens": [4]}
@@ -68,7 +71,12 @@ def test_an_observation_that_is_no_number_is_named_by_row_and_leaf(framework, wa
     policy = rlcatalog.build(PARTS, actions, config, framework)
     policy.act(observations(4))
     learned = None if policy.filter is None else policy.filter.get_state()
-    for row, leaf, value in [(2, "speed", np.nan), (0, "wheels", np.inf), (3, "wheels", -np.inf), (1, "speed", np.inf)]:
+    for row, leaf, value in [
+        (2, "speed", np.nan),
+        (0, "wheels", np.inf),
+        (3, "wheels", -np.inf),
+        (1, "speed", np.inf),
+    ]:
         batch = observations(4)
         path = poisoned(batch, row, leaf, value)
         says = rf"^row {row} of 4: .*{re.escape(f'{value}'.replace('nan', 'NaN'))} at {re.escape(path)}"
@@ -122,7 +130,10 @@ class Poisoned(TorchModelV2):
 def test_a_models_outputs_that_are_no_numbers_are_named(value):
     policy = rlcatalog.build(spaces.Box(-1, 1, (2,)), ACTIONS, {"custom_model": Poisoned}, "torch")
     obs = np.zeros((3, 2), np.float32)
-    for where, says in (("logit", r"row 1 of 3: .*model's weights.*lowest finite"), ("value", "row 1 of 3: its value")):
+    for where, says in (
+        ("logit", r"row 1 of 3: .*model's weights.*lowest finite"),
+        ("value", "row 1 of 3: its value"),
+    ):
         policy.model.bad = where, value
         with pytest.raises(NonFiniteError, match=says):
             policy.act(obs, explore=False)
@@ -153,7 +164,9 @@ def test_a_past_reward_that_is_no_number_is_named_with_its_step(framework):
 class Wire(gym.Env):
     """Episodes of five steps; the environment and the step that it is told to are poisoned."""
 
-    observation_space = spaces.Dict({"a": spaces.Box(-np.inf, np.inf, (2,), np.float32), "b": spaces.Discrete(2)})
+    observation_space = spaces.Dict(
+        {"a": spaces.Box(-np.inf, np.inf, (2,), np.float32), "b": spaces.Discrete(2)}
+    )
     action_space = ACTIONS
     made = 0
 
@@ -185,7 +198,13 @@ class Wire(gym.Env):
 
 def training(plan, framework, **config):
     Wire.made = 0
-    settings = {"num_envs": 4, "rollout_length": 8, "minibatch_size": 16, "num_epochs": 2, "seed": 0}
+    settings = {
+        "num_envs": 4,
+        "rollout_length": 8,
+        "minibatch_size": 16,
+        "num_epochs": 2,
+        "seed": 0,
+    }
     return PPO(lambda: Wire(plan), {**settings, "framework": framework, "model": SMALL, **config})
 
 
@@ -197,9 +216,18 @@ PLANS = [
     (("reward", 2, 11, np.nan), "environment 2 of 4, step 1 of its episode: the reward is nan"),
     (("reward", 0, 13, np.inf), "environment 0 of 4, step 3 of its episode: the reward is inf"),
     (("reward", 1, 12, 1e39), r"environment 1 of 4, step 2 of its episode: the reward is 1e\+39"),
-    (("obs", 3, 12, np.nan), r"environment 3 of 4, after 2 steps of its episode: row 3 of 4: .*NaN at obs\['a'\]\[1\]"),
-    (("obs", 3, 14, -np.inf), r"environment 3 of 4, after 4 steps of its episode: .*-inf at obs\['a'\]\[1\]"),
-    (("obs", 2, 15, np.inf, "truncated"), r"environment 2 of 4, after 5 steps of its episode: row 2 of 4: .*inf at"),
+    (
+        ("obs", 3, 12, np.nan),
+        r"environment 3 of 4, after 2 steps of its episode: row 3 of 4: .*NaN at obs\['a'\]\[1\]",
+    ),
+    (
+        ("obs", 3, 14, -np.inf),
+        r"environment 3 of 4, after 4 steps of its episode: .*-inf at obs\['a'\]\[1\]",
+    ),
+    (
+        ("obs", 2, 15, np.inf, "truncated"),
+        r"environment 2 of 4, after 5 steps of its episode: row 2 of 4: .*inf at",
+    ),
 ]
 
 
@@ -221,13 +249,22 @@ def test_ppo_names_the_environment_and_keeps_the_last_good_policy(plan, says, fr
 
 @pytest.mark.parametrize(
     ("framework", "reward", "grad_clip"),
-    [("torch", 1e38, None), ("torch", -3e38, 0.5), ("torch", 1e20, 0.5), ("tf", 1e38, None), ("tf", 1e20, 0.5)],
+    [
+        ("torch", 1e38, None),
+        ("torch", -3e38, 0.5),
+        ("torch", 1e20, 0.5),
+        ("tf", 1e38, None),
+        ("tf", 1e20, 0.5),
+    ],
 )
 def test_rewards_too_large_never_make_weights_that_are_no_numbers(framework, reward, grad_clip):
     algo = training(("reward", 1, 12, reward), framework, grad_clip=grad_clip)
     algo.train()
     before = weights(algo)
-    with pytest.raises(NonFiniteError, match=r"the advantage is|no step was taken, and the weights are the last good"):
+    with pytest.raises(
+        NonFiniteError,
+        match=r"the advantage is|no step was taken, and the weights are the last good",
+    ):
         algo.train()
     after = weights(algo)
     np.testing.assert_equal(after, before)  # the first minibatch holds it, or none is learned from
@@ -269,24 +306,49 @@ def test_the_command_line_saves_the_last_good_policy_and_says_why(tmp_path, monk
     try:
         Wire.made = 0
         out = tmp_path / "run"
-        arguments = ["train", "Wire-v0", "--steps", "400", "--out", str(out), "--model", "fcnet_hiddens=[4]",
-                     "--set", "num_envs=4", "--set", "rollout_length=8",
-                     "--set", "minibatch_size=16", "--framework", "torch"]  # fmt: skip
+        arguments = [
+            "train",
+            "Wire-v0",
+            "--steps",
+            "400",
+            "--out",
+            str(out),
+            "--model",
+            "fcnet_hiddens=[4]",
+            "--set",
+            "num_envs=4",
+            "--set",
+            "rollout_length=8",
+            "--set",
+            "minibatch_size=16",
+            "--framework",
+            "torch",
+        ]
         result = CliRunner().invoke(make_app(arguments), arguments)
         assert isinstance(result.exception, NonFiniteError)
-        assert re.search(r"environment \d of 4, step \d of its episode: the reward is nan", str(result.exception))
+        assert re.search(
+            r"environment \d of 4, step \d of its episode: the reward is nan", str(result.exception)
+        )
         assert str(out / "policy") in str(result.exception)
         saved = rlcatalog.load(out / "policy")
         assert all(np.isfinite(value).all() for value in saved.model.get_weights().values())
         lines = (out / "metrics.jsonl").read_text().splitlines()
         assert lines
-        assert all(json.loads(line, parse_constant=pytest.fail)["timesteps_total"] for line in lines)
+        assert all(
+            json.loads(line, parse_constant=pytest.fail)["timesteps_total"] for line in lines
+        )
     finally:
         gym.registry.pop("Wire-v0")
 
 
 def test_a_line_of_metrics_is_valid_json():
-    result = {"a": np.nan, "b": {"c": [np.inf, 1.5, -np.inf]}, "d": None, "e": 3, "f": (np.float64("nan"),)}
+    result = {
+        "a": np.nan,
+        "b": {"c": [np.inf, 1.5, -np.inf]},
+        "d": None,
+        "e": 3,
+        "f": (np.float64("nan"),),
+    }
     line = json_line(result)
     assert line.endswith("\n")
     found = json.loads(line, parse_constant=pytest.fail)

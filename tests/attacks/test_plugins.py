@@ -18,11 +18,21 @@ from rlcatalog.errors import CatalogError, PluginWarning, reason
 from rlcatalog_cli.app import list_sheet
 from rlcatalog_testing import isolated_catalog
 
-HEALTHY = ("rlcatalog-preprocessors", "rlcatalog-fcnet", "rlcatalog-visionnet", "rlcatalog-lstm",
-           "rlcatalog-categorical", "rlcatalog-gaussian", "rlcatalog-ppo")  # fmt: skip
+HEALTHY = (
+    "rlcatalog-preprocessors",
+    "rlcatalog-fcnet",
+    "rlcatalog-visionnet",
+    "rlcatalog-lstm",
+    "rlcatalog-categorical",
+    "rlcatalog-gaussian",
+    "rlcatalog-ppo",
+)
 SPACES = [
     (gym.spaces.Box(-1, 1, (4,), np.float32), gym.spaces.Discrete(2)),
-    (gym.spaces.Dict(a=gym.spaces.Discrete(3), b=gym.spaces.Box(-1, 1, (2,), np.float32)), gym.spaces.Box(-1, 1, (2,))),
+    (
+        gym.spaces.Dict(a=gym.spaces.Discrete(3), b=gym.spaces.Box(-1, 1, (2,), np.float32)),
+        gym.spaces.Box(-1, 1, (2,)),
+    ),
 ]
 CONFIG = {"fcnet_hiddens": [32, 16]}
 TABLE = table()
@@ -32,7 +42,8 @@ TABLE = table()
 def clean(monkeypatch):
     install_parts()
     default_catalog()  # before nothing is found: it stays for the other tests of this process
-    monkeypatch.setattr("rlcatalog.catalog.catalog.scan", lambda: ())  # for plugins that make catalogs
+    # For plugins that make catalogs.
+    monkeypatch.setattr("rlcatalog.catalog.catalog.scan", lambda: ())
 
 
 def found_by(catalog: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -40,10 +51,12 @@ def found_by(catalog: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     said = [catalog.explain(*spaces, CONFIG, "torch").as_dict() for spaces in SPACES]
     slots = ("preprocessor", "filter", "model", "memory", "head", "action_dist")
     chosen = [
-        {**{slot: (one[slot]["chosen"], one[slot]["distribution"]) for slot in slots},
-         **{key: one[key] for key in ("plan", "model_sees", "shapes")}}
+        {
+            **{slot: (one[slot]["chosen"], one[slot]["distribution"]) for slot in slots},
+            **{key: one[key] for key in ("plan", "model_sees", "shapes")},
+        }
         for one in said
-    ]  # fmt: skip
+    ]
     return chosen, said
 
 
@@ -70,7 +83,9 @@ def attack(broken: list[tuple[int, Broken]], order: random.Random, without: Any)
         for one in explained[:1]:
             print(explanation_sheet(one, all=True).text())
             json.dumps(one)
-    assert all(issubclass(w.category, PluginWarning) for w in caught), [str(w.message) for w in caught]
+    assert all(issubclass(w.category, PluginWarning) for w in caught), [
+        str(w.message) for w in caught
+    ]
     parts, expected = without
     assert chosen == expected
     names = {(c.kind, catalog.registry.name_of(c)): c.distribution for c in catalog.components()}
@@ -109,7 +124,9 @@ def mixed(seeds: Any, without: Any) -> None:
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt):
                 raise
-            failures.append(f"{seed}: {[TABLE[n].name for n in chosen]}: {type(error).__name__}: {str(error)[:300]!a}")
+            failures.append(
+                f"{seed}: {[TABLE[n].name for n in chosen]}: {type(error).__name__}: {str(error)[:300]!a}"
+            )
     assert not failures, "\n".join([f"{len(failures)} of {len(seeds)}", *failures])
 
 

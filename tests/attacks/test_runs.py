@@ -18,7 +18,11 @@ full = pytest.mark.attack
 def attack(name, folder, *arguments):
     """Run an attack in a process of its own and return what it found."""
     command = [str(SUPPORT / "runs_child.py"), name, str(folder), *map(str, arguments)]
-    run = warm.run(command, SUPPORT, {"OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""})
+    run = warm.run(
+        command,
+        SUPPORT,
+        {"OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""},
+    )
     assert run.returncode == 0, run.stderr
     return json.loads(run.stdout.splitlines()[-1])
 
@@ -52,7 +56,9 @@ def test_crafted_configs_records_and_metrics_end_no_command_in_a_raw_error(tmp_p
     assert found["kinds"] == {"ended": times}
 
 
-@pytest.mark.parametrize(("every", "first"), [(300, 7), *(pytest.param(4, first, marks=full) for first in range(4))])
+@pytest.mark.parametrize(
+    ("every", "first"), [(300, 7), *(pytest.param(4, first, marks=full) for first in range(4))]
+)
 def test_nothing_is_written_or_waited_for_outside_a_runs_folder(tmp_path, every, first):
     found = attack("links", tmp_path, every, first)
     assert found["wrong"] == []

@@ -144,7 +144,9 @@ def test_all_crafted_saves_take_neither_memory_nor_time(tmp_path, framework):
 def test_a_save_that_is_killed_at_any_of_its_calls_leaves_the_former_one(tmp_path, every):
     found = attack("killed_at_calls", tmp_path / "policy", every)["found"]
     assert all(whole for *_, whole in found)
-    over, into = ([loaded for there, _, _, loaded, _ in found if there is over] for over in (True, False))
+    over, into = (
+        [loaded for there, _, _, loaded, _ in found if there is over] for over in (True, False)
+    )
     # The former save, until it is the later one; in an empty folder none until then.
     assert over == sorted(over)
     assert set(over) == {"former", "later"}
@@ -218,12 +220,26 @@ def value(rng, depth=0):
         "\ud800",
         "ä\0",
     ]
-    odd = [np.float32(0.1), np.int64(3), np.arange(3), (1, 2), {1, 2}, b"x", 1j, len, range(3), {1: 2}, {"$float": 1}]
+    odd = [
+        np.float32(0.1),
+        np.int64(3),
+        np.arange(3),
+        (1, 2),
+        {1, 2},
+        b"x",
+        1j,
+        len,
+        range(3),
+        {1: 2},
+        {"$float": 1},
+    ]
     kind = rng.randrange(8 if depth < 3 else 4)
     if kind < 4:
         return rng.choice(atoms)
     if kind == 4:
-        return rng.choice(odd) if rng.random() < 0.2 else rng.random() * 10.0 ** rng.randrange(-30, 30)
+        return (
+            rng.choice(odd) if rng.random() < 0.2 else rng.random() * 10.0 ** rng.randrange(-30, 30)
+        )
     if kind == 5:
         return [value(rng, depth + 1) for _ in range(rng.randrange(4))]
     return {rng.choice("abcdefg$"): value(rng, depth + 1) for _ in range(rng.randrange(4))}
@@ -234,7 +250,9 @@ def equal(a, b):
     if isinstance(a, float) and isinstance(b, float):
         return repr(a) == repr(b)
     if isinstance(a, dict):
-        return isinstance(b, dict) and list(a) == list(b) and all(equal(a[key], b[key]) for key in a)
+        return (
+            isinstance(b, dict) and list(a) == list(b) and all(equal(a[key], b[key]) for key in a)
+        )
     if isinstance(a, list):
         return isinstance(b, list) and len(a) == len(b) and all(map(equal, a, b))
     return same(a, b)
@@ -252,18 +270,24 @@ def test_config_values_come_back_as_they_were_or_are_refused(tmp_path, times):
     catalog = rlcatalog.default_catalog()
     for number in range(times):
         config = {"fcnet_hiddens": [2], "custom_model_config": {"x": value(rng)}}
-        policy = rlcatalog.build(spaces.Discrete(2), spaces.Discrete(2), config, "torch", catalog=catalog)
+        policy = rlcatalog.build(
+            spaces.Discrete(2), spaces.Discrete(2), config, "torch", catalog=catalog
+        )
         try:
             policy.save(tmp_path / "policy")
         except SavedPolicyError:
             refused += 1
             continue
-        found, given = (p.config["custom_model_config"] for p in (read_manifest(tmp_path / "policy"), policy))
+        found, given = (
+            p.config["custom_model_config"] for p in (read_manifest(tmp_path / "policy"), policy)
+        )
         if holds_code(given["x"]):
             codes += 1
             with pytest.raises(ConfigError, match="'x' contained code"):
                 rlcatalog.load(tmp_path / "policy", catalog=catalog)
-            found = rlcatalog.load(tmp_path / "policy", model=given, catalog=catalog).config["custom_model_config"]
+            found = rlcatalog.load(tmp_path / "policy", model=given, catalog=catalog).config[
+                "custom_model_config"
+            ]
         assert equal(found, given), (number, config)
     assert 0 < refused < times / 2
     assert codes or times < 1000

@@ -73,14 +73,26 @@ def test_whoever_asks_first_there_is_one_default_catalog(no_default):
 def test_no_registration_is_lost(no_default):
     models = classes(THREADS)
     together(lambda i: ModelCatalog.register_custom_model(f"model_{i}", models[i]))
-    names = {component.name for component in default_catalog().components("model") if component.in_process}
+    names = {
+        component.name
+        for component in default_catalog().components("model")
+        if component.in_process
+    }
     assert names == {f"model_{i}" for i in range(THREADS)}
 
 
 def test_catalogs_of_several_threads_are_whole():
-    catalogs = [catalog for made in together(lambda i: [Catalog(environ={}) for _ in range(5)], 8) for catalog in made]
-    listings = {tuple((r.distribution, r.status, r.error) for r in catalog.plugins) for catalog in catalogs}
-    assert listings == {tuple((r.distribution, "loaded", None) for r in Catalog(environ={}).plugins)}
+    catalogs = [
+        catalog
+        for made in together(lambda i: [Catalog(environ={}) for _ in range(5)], 8)
+        for catalog in made
+    ]
+    listings = {
+        tuple((r.distribution, r.status, r.error) for r in catalog.plugins) for catalog in catalogs
+    }
+    assert listings == {
+        tuple((r.distribution, "loaded", None) for r in Catalog(environ={}).plugins)
+    }
 
 
 def chosen(catalog, config):
@@ -111,8 +123,12 @@ def test_tables_of_frameworks_and_codecs_grow_beside_lookups(catalog):
     def work(i):
         for turn in range(30):
             if i % 4 == 0:
-                framework = FrameworkSpec(f"acme{i}x{turn}", {"backend": "a:B", "ops": "a:C"}, "", module="acme")
-                codec = ActionCodecSpec(f"acme{i}x{turn}", {"numpy": "a:B"}, "", kinds=(f"acme.Space{i}x{turn}",))
+                framework = FrameworkSpec(
+                    f"acme{i}x{turn}", {"backend": "a:B", "ops": "a:C"}, "", module="acme"
+                )
+                codec = ActionCodecSpec(
+                    f"acme{i}x{turn}", {"numpy": "a:B"}, "", kinds=(f"acme.Space{i}x{turn}",)
+                )
                 assert framework.enter()
                 assert codec.enter()
                 assert framework_name(f"acme{i}x{turn}") == f"acme{i}x{turn}"
@@ -121,7 +137,10 @@ def test_tables_of_frameworks_and_codecs_grow_beside_lookups(catalog):
                 codec.leave()
             else:
                 assert framework_name("tf2") == "tf"
-                assert type(action_codec(SpaceInfo.read(ACTIONS, "action"))).__name__ == "DiscreteCodec"
+                assert (
+                    type(action_codec(SpaceInfo.read(ACTIONS, "action"))).__name__
+                    == "DiscreteCodec"
+                )
 
     together(work)
 
@@ -145,34 +164,52 @@ def evaluated(policy, obs, raw, state):
     views = {} if state is None else state.seen
     batch = {"obs": policy.preprocess(obs), "raw_action": raw, "views": views}
     found = policy.evaluate(batch)
-    return [part.detach().numpy() if hasattr(part, "detach") else part.numpy() for part in (found.logp, found.value)]
+    return [
+        part.detach().numpy() if hasattr(part, "detach") else part.numpy()
+        for part in (found.logp, found.value)
+    ]
 
 
 @pytest.mark.parametrize(
     ("acts", "name"),
-    [pytest.param(acts, name, marks=pytest.mark.attack if acts > 20 or name == "tf-lstm" else ())
-     for acts in (20, 1_000) for name in MODELS],
-)  # fmt: skip
+    [
+        pytest.param(acts, name, marks=pytest.mark.attack if acts > 20 or name == "tf-lstm" else ())
+        for acts in (20, 1_000)
+        for name in MODELS
+    ],
+)
 def test_acts_of_several_threads_return_their_own(name, acts):
     """Each thread acts on observations of its own; what it is told is what it was told alone."""
     policy, rng = policy_of(name), np.random.default_rng(0)
     batches = [rng.uniform(-1, 1, (1 + i % 3, 3)).astype(np.float32) for i in range(THREADS)]
     begun = [policy.act(obs, explore=False).state for obs in batches]
     alone = [said(policy, obs, state) for obs, state in zip(batches, begun, strict=True)]
-    scored = [evaluated(policy, *one) for one in zip(batches, [parts[1] for parts in alone], begun, strict=True)]
-    values = [policy.values(policy.preprocess(obs), state) for obs, state in zip(batches, begun, strict=True)]
+    scored = [
+        evaluated(policy, *one)
+        for one in zip(batches, [parts[1] for parts in alone], begun, strict=True)
+    ]
+    values = [
+        policy.values(policy.preprocess(obs), state)
+        for obs, state in zip(batches, begun, strict=True)
+    ]
 
     def work(i):
         wrong = 0
         for turn in range(acts):
             found = said(policy, batches[i], begun[i])
-            wrong += any(not np.allclose(new, old, atol=1e-6) for new, old in zip(found, alone[i], strict=True))
+            wrong += any(
+                not np.allclose(new, old, atol=1e-6)
+                for new, old in zip(found, alone[i], strict=True)
+            )
             if turn % 5 == 0:
                 again = policy.values(policy.preprocess(batches[i]), begun[i])
                 wrong += not np.allclose(again, values[i], atol=1e-6)
             if turn % 10 == 0:
                 rescored = evaluated(policy, batches[i], alone[i][1], begun[i])
-                wrong += any(not np.allclose(n, o, atol=1e-5) for n, o in zip(rescored, scored[i], strict=True))
+                wrong += any(
+                    not np.allclose(n, o, atol=1e-5)
+                    for n, o in zip(rescored, scored[i], strict=True)
+                )
         return wrong
 
     assert sum(together(work)) == 0
@@ -209,7 +246,9 @@ def test_values_leave_the_model_with_the_pass_that_made_them():
 
 def test_a_filter_learns_from_every_thread():
     policy = rlcatalog.build(OBS, ACTIONS, {"observation_filter": "MeanStdFilter"}, "torch")
-    together(lambda i: [policy.preprocess(np.zeros((2, 3), np.float32), update=True) for _ in range(20)])
+    together(
+        lambda i: [policy.preprocess(np.zeros((2, 3), np.float32), update=True) for _ in range(20)]
+    )
     assert policy.filter.get_state()["n"] == THREADS * 20 * 2
 
 

@@ -42,7 +42,9 @@ def test_each_command_in_a_process_of_its_own(tmp_path):
 def test_list_json():
     found = json.loads(rlcatalog("list", "--json").stdout)
     assert set(found) == {"plugins", "components"}
-    assert all(set(p) == {"name", "distribution", "version", "status", "error"} for p in found["plugins"])
+    assert all(
+        set(p) == {"name", "distribution", "version", "status", "error"} for p in found["plugins"]
+    )
     assert {p["status"] for p in found["plugins"]} == {"loaded"}
     keys = {"kind", "name", "distribution", "version", "frameworks", "summary"}
     assert all(set(c) == keys for c in found["components"])
@@ -55,9 +57,19 @@ def test_list_json():
 def test_list_one_kind():
     found = json.loads(rlcatalog("list", "--kind", "action_dist", "--json").stdout)
     assert [c["name"] for c in found["components"]] == [
-        "autoregressive", "bernoulli", "beta", "categorical", "deterministic", "diag_gaussian", "dirichlet",
-        "gumbel_softmax", "multi_action", "multi_categorical", "slate_multi_categorical", "squashed_gaussian",
-    ]  # fmt: skip
+        "autoregressive",
+        "bernoulli",
+        "beta",
+        "categorical",
+        "deterministic",
+        "diag_gaussian",
+        "dirichlet",
+        "gumbel_softmax",
+        "multi_action",
+        "multi_categorical",
+        "slate_multi_categorical",
+        "squashed_gaussian",
+    ]
     assert "No parts of kind 'dists'" in rlcatalog("list", "--kind", "dists", code=1).stderr
 
 
@@ -73,7 +85,11 @@ def explained(env_id, *options):
 
 def test_explain_json():
     found = explained("CartPole-v1", "--model", "fcnet_hiddens=[32]")
-    for slot, name in (("preprocessor", "none"), ("model", "fcnet"), ("action_dist", "categorical")):
+    for slot, name in (
+        ("preprocessor", "none"),
+        ("model", "fcnet"),
+        ("action_dist", "categorical"),
+    ):
         choice = found[slot]
         assert choice["chosen"] == name
         assert choice["distribution"].startswith("rlcatalog-")
@@ -95,7 +111,9 @@ def test_explain_json():
 
 
 def test_another_space_another_choice():
-    cartpole, pendulum, frozen = (explained(e) for e in ("CartPole-v1", "Pendulum-v1", "FrozenLake-v1"))
+    cartpole, pendulum, frozen = (
+        explained(e) for e in ("CartPole-v1", "Pendulum-v1", "FrozenLake-v1")
+    )
     assert pendulum["action_dist"]["chosen"] == "diag_gaussian"
     assert pendulum["action_dist"]["reason"] != cartpole["action_dist"]["reason"]
     assert frozen["preprocessor"]["chosen"] == "onehot"
@@ -105,7 +123,10 @@ def test_another_space_another_choice():
 
 
 def test_no_name_is_cut_however_narrow_the_terminal_is():
-    found = rlcatalog("list", COLUMNS="40").stdout + rlcatalog("explain", "CartPole-v1", "--all", COLUMNS="40").stdout
+    found = (
+        rlcatalog("list", COLUMNS="40").stdout
+        + rlcatalog("explain", "CartPole-v1", "--all", COLUMNS="40").stdout
+    )
     assert "…" not in found
     for part in default_catalog().components():
         kind, name, package = map(re.escape, (part.kind, part.name, part.distribution))
@@ -118,7 +139,9 @@ def test_explain_shows_what_matched_and_all_the_rest_on_request():
     others = {c["name"] for c in explanation["model"]["candidates"]} - matched
     assert matched
     assert others
-    short, long = (rlcatalog("explain", "CartPole-v1", *options).stdout for options in ((), ("--all",)))
+    short, long = (
+        rlcatalog("explain", "CartPole-v1", *options).stdout for options in ((), ("--all",))
+    )
     for name in matched:
         assert f"model: {name}" in short
     for name in others:
@@ -137,15 +160,33 @@ def test_explain_for_people():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["explain", "CartPole-v1", "--model", "fcnet_hidden=[3]"], "Did you mean 'fcnet_hiddens'?"),
-        (["explain", "CartPole-v1", "--model", "fcnet_hiddens"], "--model: expected KEY=VALUE, found 'fcnet_hiddens'"),
-        (["explain", "CartPole-v1", "--model", "fcnet_hiddens=wide"], "expected 'array', got 'str'; found 'wide'"),
-        (["explain", "CartPole-v1", "--model", "custom_model=resnet"], "Unknown model 'resnet'. Known: "),
-        (["explain", "CartPole-v1", "--framework", "jax"], "Unknown framework 'jax'. Known: 'torch', 'tf'"),
+        (
+            ["explain", "CartPole-v1", "--model", "fcnet_hidden=[3]"],
+            "Did you mean 'fcnet_hiddens'?",
+        ),
+        (
+            ["explain", "CartPole-v1", "--model", "fcnet_hiddens"],
+            "--model: expected KEY=VALUE, found 'fcnet_hiddens'",
+        ),
+        (
+            ["explain", "CartPole-v1", "--model", "fcnet_hiddens=wide"],
+            "expected 'array', got 'str'; found 'wide'",
+        ),
+        (
+            ["explain", "CartPole-v1", "--model", "custom_model=resnet"],
+            "Unknown model 'resnet'. Known: ",
+        ),
+        (
+            ["explain", "CartPole-v1", "--framework", "jax"],
+            "Unknown framework 'jax'. Known: 'torch', 'tf'",
+        ),
         (["explain", "Nowhere-v0"], "Environment 'Nowhere-v0' cannot be made"),
         (["trian", "CartPole-v1"], "Unknown command 'trian'. Did you mean 'train'?"),
         (["train", "CartPole-v1", "--set", "gama=0.9"], "Did you mean 'gamma'?"),
-        (["train", "CartPole-v1", "--set", "seed=1"], "--set does not accept 'seed'. Use its option instead: --seed"),
+        (
+            ["train", "CartPole-v1", "--set", "seed=1"],
+            "--set does not accept 'seed'. Use its option instead: --seed",
+        ),
         (["evaluate", "nowhere"], "nowhere: not a saved policy"),
     ],
 )
@@ -159,34 +200,69 @@ def test_errors_are_one_readable_line(arguments, message, tmp_path):
 
 def test_train_and_evaluate(tmp_path):
     out = tmp_path / "run"
-    settings = ["--set", "num_envs=2", "--set", "rollout_length=64", "--set", "minibatch_size=64", "--seed", "3"]
+    settings = [
+        "--set",
+        "num_envs=2",
+        "--set",
+        "rollout_length=64",
+        "--set",
+        "minibatch_size=64",
+        "--seed",
+        "3",
+    ]
     settings += ["--set", "observation_filter=MeanStdFilter"]
     text = rlcatalog(
-        "train", "CartPole-v1", "--steps", "256", "--model", "fcnet_hiddens=[16]", *settings, "--out", str(out),
-        "--record", str(tmp_path / "data"),
-    )  # fmt: skip
+        "train",
+        "CartPole-v1",
+        "--steps",
+        "256",
+        "--model",
+        "fcnet_hiddens=[16]",
+        *settings,
+        "--out",
+        str(out),
+        "--record",
+        str(tmp_path / "data"),
+    )
     assert len(list((tmp_path / "data").glob("*.npz"))) == 2
     assert "training on CartPole-v1" in text.stdout
     assert "mean return" in text.stdout
     assert {p.name for p in out.iterdir()} == {
-        "learning_curve.png", "metrics.jsonl", "config.json", "run.json", "policy", "checkpoints"
-    }  # fmt: skip
+        "learning_curve.png",
+        "metrics.jsonl",
+        "config.json",
+        "run.json",
+        "policy",
+        "checkpoints",
+    }
     assert (out / "learning_curve.png").read_bytes().startswith(b"\x89PNG")
     lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     assert [line["timesteps_total"] for line in lines] == [128, 256]
-    assert all(line["info"]["learner"]["model"] == {} for line in lines)  # where a model's metrics stand
+    # Where a model's metrics stand.
+    assert all(line["info"]["learner"]["model"] == {} for line in lines)
     config = json.loads((out / "config.json").read_text())
     assert config["env"] == "CartPole-v1"
     assert config["algorithm"]["seed"] == 3
     assert config["model"]["fcnet_hiddens"] == [16]
     assert config["parts"] == {
-        "preprocessor": "none", "filter": "MeanStdFilter", "action_dist": "categorical", "trunk": "fcnet",
-    }  # fmt: skip
+        "preprocessor": "none",
+        "filter": "MeanStdFilter",
+        "action_dist": "categorical",
+        "trunk": "fcnet",
+    }
     assert list((out / "policy").glob("filter-*.safetensors"))
     printed = rlcatalog("evaluate", str(out), "--episodes", "4").stdout
     assert float(printed.strip().rpartition("mean return ")[2]) > 0
-    assert "Pass the run's folder, or --env ID" in rlcatalog("evaluate", str(out / "policy"), code=1).stderr
-    assert "mean return" in rlcatalog("evaluate", str(out / "policy"), "--env", "CartPole-v1", "--episodes", "2").stdout
+    assert (
+        "Pass the run's folder, or --env ID"
+        in rlcatalog("evaluate", str(out / "policy"), code=1).stderr
+    )
+    assert (
+        "mean return"
+        in rlcatalog(
+            "evaluate", str(out / "policy"), "--env", "CartPole-v1", "--episodes", "2"
+        ).stdout
+    )
 
 
 @pytest.mark.attack
@@ -203,8 +279,14 @@ def test_a_space_that_cannot_be_written_down_is_evaluated_with_the_environments_
     forget("minigrid")
     config = json.loads((out / "config.json").read_text())
     assert (config["env"], config["env_module"]) == ("MiniGrid-Empty-5x5-v0", "minigrid")
-    assert "pass --import minigrid" in rlcatalog("evaluate", str(out), "--episodes", "1", code=1).stderr
-    assert "mean return" in rlcatalog("evaluate", str(out), "--episodes", "1", "--import", "minigrid").stdout
+    assert (
+        "pass --import minigrid"
+        in rlcatalog("evaluate", str(out), "--episodes", "1", code=1).stderr
+    )
+    assert (
+        "mean return"
+        in rlcatalog("evaluate", str(out), "--episodes", "1", "--import", "minigrid").stdout
+    )
     forget("minigrid")
     assert "pass --import minigrid" in rlcatalog("export", str(out), code=1).stderr
     exported = rlcatalog("export", str(out), "--import", "minigrid", "--format", "torch").stdout
@@ -215,7 +297,17 @@ def test_a_folder_holds_one_run_and_its_config_imports_nothing(tmp_path):
     out, ran = tmp_path / "run", tmp_path / "ran"
     (tmp_path / "evilmod.py").write_text(f"open({str(ran)!r}, 'w')")
     settings = [f"--set={key}" for key in ("num_envs=2", "rollout_length=16", "minibatch_size=32")]
-    train = ["train", "CartPole-v1", "--steps", "32", "--model", "fcnet_hiddens=[4]", *settings, "--out", str(out)]
+    train = [
+        "train",
+        "CartPole-v1",
+        "--steps",
+        "32",
+        "--model",
+        "fcnet_hiddens=[4]",
+        *settings,
+        "--out",
+        str(out),
+    ]
     rlcatalog(*train)
     before = {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()}
     said = rlcatalog(*train, "--seed", "1", code=1).stderr
@@ -243,11 +335,18 @@ def test_a_module_in_the_working_folder_is_found(tmp_path):
     )
     command = [Path(sys.executable).with_name("rlcatalog"), "explain"]
     done = subprocess.run(
-        [*command, "boards:Board-v0", "--json"], capture_output=True, text=True, cwd=tmp_path, check=False
+        [*command, "boards:Board-v0", "--json"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["model"]["chosen"] == "fcnet"
-    assert "No module named 'nowhere'" in rlcatalog("explain", "nowhere:Board-v0", cwd=tmp_path, code=1).stderr
+    assert (
+        "No module named 'nowhere'"
+        in rlcatalog("explain", "nowhere:Board-v0", cwd=tmp_path, code=1).stderr
+    )
 
 
 def test_the_version_is_printed_without_looking_for_plugins(capsys, monkeypatch):

@@ -47,8 +47,12 @@ def test_a_plugin_that_prints_from_a_thread_and_at_the_end_breaks_no_json(tmp_pa
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-noise\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[rlcatalog.plugins]\nacme_noise = acme_noise\n")
-    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from rlcatalog_cli import main; main()"
-    run = subprocess.run([sys.executable, "-c", code, "list", "--json"], capture_output=True, text=True, check=False)
+    code = (
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from rlcatalog_cli import main; main()"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code, "list", "--json"], capture_output=True, text=True, check=False
+    )
     assert run.returncode == 0, run.stderr
     loaded = {plugin["name"]: plugin["status"] for plugin in json.loads(run.stdout)["plugins"]}
     assert loaded["acme_noise"] == "loaded"
@@ -83,11 +87,13 @@ def noisy(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "line", ["list", "explain CartPole-v1", "summary CartPole-v1", "check rlcatalog-deterministic", "runs"]
+    "line",
+    ["list", "explain CartPole-v1", "summary CartPole-v1", "check rlcatalog-deterministic", "runs"],
 )
 @pytest.mark.usefixtures("noisy")
 def test_json_is_whole_while_another_thread_prints(line, tmp_path, monkeypatch):
-    monkeypatch.setattr("rlcatalog_testing.outcomes", lambda cases: [])  # the checks themselves take a while
+    # The checks themselves take a while.
+    monkeypatch.setattr("rlcatalog_testing.outcomes", lambda cases: [])
     (tmp_path / "runs/broken").mkdir(parents=True)
     (tmp_path / "runs/broken/run.json").write_text("{")
     run = rlcatalog(*line.split(), "--json", cwd=tmp_path)

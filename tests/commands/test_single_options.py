@@ -25,7 +25,10 @@ def options(*, repeatable):
             if option.param_type_name == "option" and option.multiple is repeatable:
                 value = [] if option.is_flag else ["1"]
                 long = max(option.opts, key=len)
-                found += [pytest.param(name, typed, value, long, id=f"{name} {typed}") for typed in option.opts]
+                found += [
+                    pytest.param(name, typed, value, long, id=f"{name} {typed}")
+                    for typed in option.opts
+                ]
     return found
 
 
@@ -36,17 +39,23 @@ def test_there_are_commands_and_options():
 
 
 @pytest.mark.parametrize(("command", "option", "value", "long"), options(repeatable=False))
-def test_a_single_option_given_twice_is_refused_before_anything_runs(command, option, value, long, capsys):
+def test_a_single_option_given_twice_is_refused_before_anything_runs(
+    command, option, value, long, capsys
+):
     for times in (2, 3):
         with pytest.raises(SystemExit) as ended:
             main([command, *([option, *value] * times)])
         assert ended.value.code == 2
-        assert f"{long} is given {times} times" in " ".join(capsys.readouterr().err.replace("│", " ").split())
+        assert f"{long} is given {times} times" in " ".join(
+            capsys.readouterr().err.replace("│", " ").split()
+        )
 
 
 @pytest.mark.parametrize(("command", "option", "value", "long"), options(repeatable=True))
 def test_a_repeatable_option_may_be_given_again(command, option, value, long):
-    context = command_of(command).make_context(command, [option, "a=1", option, "b=2"], resilient_parsing=True)
+    context = command_of(command).make_context(
+        command, [option, "a=1", option, "b=2"], resilient_parsing=True
+    )
     assert ["a=1", "b=2"] in list(context.params.values())
 
 
@@ -54,7 +63,9 @@ def test_yes_and_no_of_one_option_are_the_same_option(capsys):
     with pytest.raises(SystemExit) as ended:
         main(["evaluate", "--explore", "--no-explore", "nowhere"])
     assert ended.value.code == 2
-    assert "--explore is given 2 times" in " ".join(capsys.readouterr().err.replace("│", " ").split())
+    assert "--explore is given 2 times" in " ".join(
+        capsys.readouterr().err.replace("│", " ").split()
+    )
 
 
 def test_help_is_shown_however_often_it_is_asked_for(capsys):

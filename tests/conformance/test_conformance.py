@@ -29,11 +29,23 @@ def left_to_attack():
     every = [case for name in DISTRIBUTIONS for case in cases(name, catalog=CATALOG)]
     left = []
     for in_tensorflow in (True, False):
-        some = [c for c in every if (c.check.every_framework and c.part.framework == "tf") == in_tensorflow]
+        some = [
+            c
+            for c in every
+            if (c.check.every_framework and c.part.framework == "tf") == in_tensorflow
+        ]
         kept = covering([(case.check.name, case.part.component.address) for case in some])
         left += [case for place, case in enumerate(some) if place not in kept]
-    left += [case for case in every if case.check.name.startswith("help_") and case.part.component.name != "train"]
-    left += [case for case in every if case.part.component.kind == "exporter" and case.part.component.name == "onnx"]
+    left += [
+        case
+        for case in every
+        if case.check.name.startswith("help_") and case.part.component.name != "train"
+    ]
+    left += [
+        case
+        for case in every
+        if case.part.component.kind == "exporter" and case.part.component.name == "onnx"
+    ]
     return {str(case) for case in left}
 
 
@@ -73,5 +85,7 @@ case()
 @pytest.mark.attack
 def test_a_check_in_tensorflow_runs_alone_where_rllib_is_installed(tmp_path):
     """RLlib, which its bridge's check imports, turns eager execution off if it is the first to import TensorFlow."""
-    done = subprocess.run([sys.executable, "-c", ALONE], capture_output=True, text=True, cwd=tmp_path, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", ALONE], capture_output=True, text=True, cwd=tmp_path, check=False
+    )
     assert done.returncode == 0, done.stderr[-2000:]

@@ -21,7 +21,15 @@ from rlcatalog_testing import (
     isolated_catalog,
     plugin_of,
 )
-from rlcatalog_testing.checks import company, declarations, keys, memories, model_inputs, models, ways_in
+from rlcatalog_testing.checks import (
+    company,
+    declarations,
+    keys,
+    memories,
+    model_inputs,
+    models,
+    ways_in,
+)
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -48,7 +56,11 @@ def memory(cls):
 
 
 def narrow(request):
-    return Match(None, "takes vectors") if len(request.encoded_shape) != 1 else Match(Rank.FALLBACK, "a vector")
+    return (
+        Match(None, "takes vectors")
+        if len(request.encoded_shape) != 1
+        else Match(Rank.FALLBACK, "a vector")
+    )
 
 
 def too_wide(request):
@@ -63,39 +75,64 @@ def too_many(request):
 FAULTS = {
     "has_a_summary": [(trunk("Net", summary=" "), "its summary is ' '")],
     "keys_are_described": [
-        (trunk("Net", config="faulty_parts:BareConfig"), "acme_width without a one-line description")
+        (
+            trunk("Net", config="faulty_parts:BareConfig"),
+            "acme_width without a one-line description",
+        )
     ],
     "names_are_its_own": [(trunk("Net", name="glu"), "glu does not begin with 'acme'")],
-    "answers_every_request": [(trunk("Net", match=narrow), r"encoded_shape=None.*raised TypeError")],
+    "answers_every_request": [
+        (trunk("Net", match=narrow), r"encoded_shape=None.*raised TypeError")
+    ],
     "output_width": [(trunk("OneOutputMore"), r"outputs \(3, 4\), expected \(3, 3\)")],
     "one_value_per_row": [
         (trunk("OneValue"), r"value \(1,\), expected \(3,\)"),
         (trunk("NoValue"), "it has no value_function"),
     ],
     "batches_of_one_and_none": [(trunk("Squeezed"), "max")],
-    "rows_are_independent": [(trunk("Centred"), "rows with only one other, its outputs: .*, expected")],
+    "rows_are_independent": [
+        (trunk("Centred"), "rows with only one other, its outputs: .*, expected")
+    ],
     "takes_bytes_and_floats": [(trunk("NotCast"), "dtype")],
     "describes_what_is_built": [
         (trunk("Net", describe=too_wide), "is 99 wide, but built 3 wide"),
         (trunk("Net", describe=too_many), "its stages declare 1000000 weights"),
     ],
     "every_weight_is_trained": [
-        (trunk("HiddenLayer"), r"uses the weight .* of shape \(6,\), which is not in any attribute"),
+        (
+            trunk("HiddenLayer"),
+            r"uses the weight .* of shape \(6,\), which is not in any attribute",
+        ),
         (trunk("IdleLayer"), "does not change idle.weight, idle.bias"),
         (trunk("Detached"), "does not change layer.weight, layer.bias"),
     ],
     "saved_and_restored": [(trunk("ForgottenNoise"), "loaded, its outputs: .*, expected")],
-    "frameworks_agree": [(in_tf("AnotherActivation"), "torch and tf with the same weights, its outputs: .*, expected")],
-    "traced_equals_eager": [(in_tf("EagerBranch"), "traced, compared with eager, its outputs: .*, expected")],
+    "frameworks_agree": [
+        (
+            in_tf("AnotherActivation"),
+            "torch and tf with the same weights, its outputs: .*, expected",
+        )
+    ],
+    "traced_equals_eager": [
+        (in_tf("EagerBranch"), "traced, compared with eager, its outputs: .*, expected")
+    ],
     "evaluates_batches": [
         (trunk("OtherRowsInTraining"), r"one number per row, .* found shape \(1,\) for 8 rows"),
-        (trunk("WritesIntoItsInput"), r"must not write into its inputs; input_dict\['obs'\] has changed"),
+        (
+            trunk("WritesIntoItsInput"),
+            r"must not write into its inputs; input_dict\['obs'\] has changed",
+        ),
     ],
     "declared_keys_have_an_effect": [
         (trunk("IgnoresItsKey"), "change nothing in any of its examples: acme_width"),
-        (trunk("Net", reads=("vf_share_layers",)), "change nothing in any of its examples: vf_share_layers"),
+        (
+            trunk("Net", reads=("vf_share_layers",)),
+            "change nothing in any of its examples: vf_share_layers",
+        ),
     ],
-    "undeclared_keys_have_none": [(trunk("ReadsAnothersKey"), r"'fcnet_hiddens': .* changes the model")],
+    "undeclared_keys_have_none": [
+        (trunk("ReadsAnothersKey"), r"'fcnet_hiddens': .* changes the model")
+    ],
     "works_inside_memories": [
         (trunk("SaysNoWidth"), "did not set self.num_outputs"),
         (trunk("SaysAnotherWidth"), "declared num_outputs=7"),
@@ -112,15 +149,23 @@ FAULTS = {
         (memory("SaysNothing"), "its class does not set is_memory = True"),
     ],
     "state_keeps_its_shapes": [(memory("TwiceTheState"), r"\(3, 5\).*\(3, 10\)")],
-    "steps_equal_a_sequence": [(memory("Backwards"), "step 0 on its own, compared with the sequence, its outputs: .*")],
-    "state_carries_everything": [(memory("KeepsItself"), "continued from a state, compared with all steps: ")],
+    "steps_equal_a_sequence": [
+        (memory("Backwards"), "step 0 on its own, compared with the sequence, its outputs: .*")
+    ],
+    "state_carries_everything": [
+        (memory("KeepsItself"), "continued from a state, compared with all steps: ")
+    ],
     "state_at_seq_lens": [(memory("LastPaddedState"), "state 0 after .* the state after step 1")],
     "padding_never_reaches_it": [(memory("MeetsPadding"), "padding changes outputs")],
 }
 #: Found on other ground than a declaration: each has a test of its own below.
 ELSEWHERE = {"imports_no_framework", "bounds_the_kernel"}
 #: The good parts, and a head for the trunks to stand under.
-GOOD = {"trunk": faulty_parts.spec(targets=BOTH), "memory": faulty_parts.memory(), "head": faulty_parts.head()}
+GOOD = {
+    "trunk": faulty_parts.spec(targets=BOTH),
+    "memory": faulty_parts.memory(),
+    "head": faulty_parts.head(),
+}
 
 
 def case_of(spec, check, requires=REQUIRES, plugin=None):
@@ -132,14 +177,24 @@ def case_of(spec, check, requires=REQUIRES, plugin=None):
 
 
 def test_every_check_has_a_fault():
-    own = {value.name for module in MODULES for value in vars(module).values() if isinstance(value, Check)}
+    own = {
+        value.name
+        for module in MODULES
+        for value in vars(module).values()
+        if isinstance(value, Check)
+    }
     assert own == FAULTS.keys() | ELSEWHERE | ({mutant.check for mutant in MUTANTS} & own)
 
 
 @pytest.mark.parametrize(
     ("check", "spec", "words"),
     [
-        pytest.param(check, *fault, id=f"{check}-{number}", marks=NEEDS_TF if "tf" in fault[0].targets else ())
+        pytest.param(
+            check,
+            *fault,
+            id=f"{check}-{number}",
+            marks=NEEDS_TF if "tf" in fault[0].targets else (),
+        )
         for check, faults in FAULTS.items()
         for number, fault in enumerate(faults)
     ],
@@ -184,7 +239,8 @@ def test_an_import_of_a_framework_is_found(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "requires", [("numpy",), ("rlcatalog",), ("rlcatalog>=0.1",), ("rlcatalog[torch]<0.2; extra == 'torch'",)]
+    "requires",
+    [("numpy",), ("rlcatalog",), ("rlcatalog>=0.1",), ("rlcatalog[torch]<0.2; extra == 'torch'",)],
 )
 def test_a_missing_bound_is_found(requires):
     with pytest.raises(ConformanceError, match="its metadata requires"):

@@ -12,7 +12,15 @@ from broken_plugins import install_parts, table
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
 
 import rlcatalog
-from rlcatalog import ActionDistSpec, Catalog, EnvWrapperSpec, Match, ModelSpec, PreprocessorSpec, Rank
+from rlcatalog import (
+    ActionDistSpec,
+    Catalog,
+    EnvWrapperSpec,
+    Match,
+    ModelSpec,
+    PreprocessorSpec,
+    Rank,
+)
 from rlcatalog.errors import CatalogError
 from rlcatalog.frameworks import frameworks
 from rlcatalog.plugins.discovery import scan
@@ -20,11 +28,23 @@ from rlcatalog_testing import PluginEntryPoint, plugin_of
 
 VECTOR, IMAGE = Box(-1, 1, (4,), np.float32), Box(0, 255, (84, 84, 3), np.uint8)
 OBSERVATIONS = [
-    VECTOR, IMAGE, Discrete(5), MultiDiscrete([2, 3]), MultiBinary(3), Box(0, 1, (4, 8, 8, 3), np.float32),
-    Dict({"a": VECTOR, "b": Discrete(2)}), Dict({"eye": IMAGE, "self": VECTOR}), Tuple([VECTOR, Discrete(3)]),
+    VECTOR,
+    IMAGE,
+    Discrete(5),
+    MultiDiscrete([2, 3]),
+    MultiBinary(3),
+    Box(0, 1, (4, 8, 8, 3), np.float32),
+    Dict({"a": VECTOR, "b": Discrete(2)}),
+    Dict({"eye": IMAGE, "self": VECTOR}),
+    Tuple([VECTOR, Discrete(3)]),
     Dict({"action_mask": Box(0, 1, (3,), np.int8), "obs": VECTOR}),
-]  # fmt: skip
-ACTIONS = [Discrete(3), Box(-1, 1, (2,), np.float32), MultiDiscrete([3, 3]), Tuple([Discrete(3), Box(-1, 1, (2,))])]
+]
+ACTIONS = [
+    Discrete(3),
+    Box(-1, 1, (2,), np.float32),
+    MultiDiscrete([3, 3]),
+    Tuple([Discrete(3), Box(-1, 1, (2,))]),
+]
 CONFIGS = [
     {}, {"fcnet_hiddens": [8]}, {"use_lstm": True}, {"use_attention": True}, {"observation_filter": "MeanStdFilter"},
     {"vf_share_layers": False}, {"free_log_std": True}, {"custom_model": "fcnet"},
@@ -41,16 +61,25 @@ def greedy(rank: Rank, word: str) -> PluginEntryPoint:
     target = dict.fromkeys(frameworks(), f"{word}_parts:Part")
     plugin = plugin_of(
         rlcatalog_models=[
-            ModelSpec(f"{word}_{slot}", target, "", slot=slot, match=match) for slot in ("trunk", "memory", "head")
+            ModelSpec(f"{word}_{slot}", target, "", slot=slot, match=match)
+            for slot in ("trunk", "memory", "head")
         ],
-        rlcatalog_action_dists=[ActionDistSpec(f"{word}_dist", target, "", match=match, size=lambda action, config: 4)],
-        rlcatalog_preprocessors=[PreprocessorSpec(f"{word}_codec", {"numpy": f"{word}_parts:Codec"}, "", match=match)],
-        rlcatalog_env_wrappers=[EnvWrapperSpec(f"{word}_wrapper", {"numpy": f"{word}_parts:wrap"}, "", match=match)],
+        rlcatalog_action_dists=[
+            ActionDistSpec(f"{word}_dist", target, "", match=match, size=lambda action, config: 4)
+        ],
+        rlcatalog_preprocessors=[
+            PreprocessorSpec(f"{word}_codec", {"numpy": f"{word}_parts:Codec"}, "", match=match)
+        ],
+        rlcatalog_env_wrappers=[
+            EnvWrapperSpec(f"{word}_wrapper", {"numpy": f"{word}_parts:wrap"}, "", match=match)
+        ],
     )
     return PluginEntryPoint(plugin, word)
 
 
-LOOKUPS = [(o, a, c, f) for o in OBSERVATIONS for a in ACTIONS for c in CONFIGS for f in ("torch", "tf")]
+LOOKUPS = [
+    (o, a, c, f) for o in OBSERVATIONS for a in ACTIONS for c in CONFIGS for f in ("torch", "tf")
+]
 
 
 def answer(catalog: Catalog, lookup: tuple) -> tuple:

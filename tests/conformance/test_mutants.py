@@ -38,7 +38,9 @@ def grid():
 
 @pytest.mark.parametrize(("mutant", "framework"), [*grid()])
 def test_a_mutant_is_found_by_its_check(mutant, framework):
-    [case] = [case for case in cases_of(mutant.kind, framework, mutant) if case.check.name == mutant.check]
+    [case] = [
+        case for case in cases_of(mutant.kind, framework, mutant) if case.check.name == mutant.check
+    ]
     with pytest.raises(ConformanceError, match=r"acme-mutant 1\.0"):
         case()
 
@@ -47,9 +49,15 @@ def test_a_mutant_is_found_by_its_check(mutant, framework):
 def test_the_sound_part_passes(kind, framework):
     ended = list(outcomes(cases_of(kind, framework)))
     assert [outcome.why for outcome in ended if outcome.status == "failed"] == []
-    names = {outcome.name.removesuffix(f"-{framework}").rpartition("-")[2]: outcome.status for outcome in ended}
-    asked = {mutant.check for mutant in MUTANTS if mutant.kind == kind and framework in mutant.frameworks}
-    assert {names[check] for check in asked & names.keys()} == {"passed"}  # the others come with a declaration
+    names = {
+        outcome.name.removesuffix(f"-{framework}").rpartition("-")[2]: outcome.status
+        for outcome in ended
+    }
+    asked = {
+        mutant.check for mutant in MUTANTS if mutant.kind == kind and framework in mutant.frameworks
+    }
+    # The others come with a declaration.
+    assert {names[check] for check in asked & names.keys()} == {"passed"}
 
 
 def test_a_size_for_every_space_is_one_failure_that_names_it():

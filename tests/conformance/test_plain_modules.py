@@ -7,7 +7,14 @@ from importlib.util import find_spec
 import pytest
 
 from rlcatalog import ModelSpec
-from rlcatalog_testing import ConformanceError, NotApplicable, PluginEntryPoint, cases, isolated_catalog, plugin_of
+from rlcatalog_testing import (
+    ConformanceError,
+    NotApplicable,
+    PluginEntryPoint,
+    cases,
+    isolated_catalog,
+    plugin_of,
+)
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -21,9 +28,12 @@ EXAMPLES = {"PlainNet": "plain_nets:examples", "PlainPair": "plain_nets:pair_exa
 def cases_of(name, frameworks, examples=None):
     modules = {"torch": f"plain_nets:{name}", "tf": f"plain_nets_tf:{name}"}
     spec = ModelSpec(
-        "acme_plain", {framework: modules[framework] for framework in frameworks}, "a toy", plain=True,
+        "acme_plain",
+        {framework: modules[framework] for framework in frameworks},
+        "a toy",
+        plain=True,
         examples=examples or EXAMPLES[name],
-    )  # fmt: skip
+    )
     plugin = plugin_of(rlcatalog_models=[spec])
     entry = PluginEntryPoint(plugin, "acme", requires=("rlcatalog>=0.1,<0.2",))
     return cases("acme", catalog=isolated_catalog(*INSTALLED, entry))
@@ -48,7 +58,12 @@ def test_a_plain_module_passes_every_check(name, frameworks):
             ran.add(case.check.name)
         except NotApplicable:
             continue
-    assert ran >= {"output_width", "every_weight_is_trained", "saved_and_restored", "rows_are_independent"}
+    assert ran >= {
+        "output_width",
+        "every_weight_is_trained",
+        "saved_and_restored",
+        "rows_are_independent",
+    }
     assert ("frameworks_agree" in ran) == ("tf" in frameworks)
 
 

@@ -42,7 +42,11 @@ def tried() -> list[Any]:
         frameworks = fault.frameworks[:1] if fault.kind in NEUTRAL else fault.frameworks
         now = in_turn(place, frameworks)
         for framework in frameworks:
-            found.append(pytest.param(fault, framework, marks=[pytest.mark.attack] if framework != now else []))
+            found.append(
+                pytest.param(
+                    fault, framework, marks=[pytest.mark.attack] if framework != now else []
+                )
+            )
     return found
 
 
@@ -56,12 +60,16 @@ def test_a_broken_part_is_refused_under_its_name(fault, framework):
 
 @pytest.mark.grid
 @pytest.mark.parametrize("framework", ["torch", "tf"])
-@pytest.mark.parametrize("kind", ["model", "memory", "head", "action_dist", "preprocessor", "filter"])
+@pytest.mark.parametrize(
+    "kind", ["model", "memory", "head", "action_dist", "preprocessor", "filter"]
+)
 def test_the_parts_that_faults_are_made_of_are_sound(kind, framework):
     if kind in NEUTRAL and framework == "tf":
         framework = "torch"
     fault = next(fault for fault in FAULTS if fault.kind == kind)
-    whole = Fault("nothing", kind, lambda base: type("Planted", (base,), {}), obs=fault.obs, check="always")
+    whole = Fault(
+        "nothing", kind, lambda base: type("Planted", (base,), {}), obs=fault.obs, check="always"
+    )
     use(catalog_of(whole, framework), whole, framework)
 
 

@@ -19,7 +19,9 @@ K = tf.keras.layers
 
 
 def images_torch(layer):
-    return lambda x: layer(x.reshape(-1, 8, 8, 3).permute(0, 3, 1, 2)).permute(0, 2, 3, 1).flatten(1)
+    return lambda x: (
+        layer(x.reshape(-1, 8, 8, 3).permute(0, 3, 1, 2)).permute(0, 2, 3, 1).flatten(1)
+    )
 
 
 def sequences_torch(layer):
@@ -45,7 +47,10 @@ def cell_tf(layer, states):
 class BlockTorch(nn.Module):
     def __init__(self):
         super().__init__()
-        self.first, self.rest = nn.Linear(12, 5), nn.ModuleList([nn.LayerNorm(5, eps=1e-3), nn.Linear(5, 4)])
+        self.first, self.rest = (
+            nn.Linear(12, 5),
+            nn.ModuleList([nn.LayerNorm(5, eps=1e-3), nn.Linear(5, 4)]),
+        )
 
     def forward(self, x):
         return self.rest[1](self.rest[0](self.first(x)))
@@ -72,30 +77,93 @@ class ModelKeras(tf.keras.Model):
 #: Name → width of the input, layers in PyTorch and how they are called, layers in Keras and how they are called.
 LAYERS = {
     "dense": (12, lambda: nn.Linear(12, 5), None, lambda: K.Dense(5), None),
-    "dense without bias": (12, lambda: nn.Linear(12, 5, bias=False), None, lambda: K.Dense(5, use_bias=False), None),
-    "conv": (192, lambda: nn.Conv2d(3, 4, 3, 2), images_torch, lambda: K.Conv2D(4, 3, 2),
-             lambda layer: lambda x: tf.reshape(layer(tf.reshape(x, [-1, 8, 8, 3])), [len(x), -1])),
-    "transposed conv": (192, lambda: nn.ConvTranspose2d(3, 4, 3, 2), images_torch, lambda: K.Conv2DTranspose(4, 3, 2),
-                        lambda layer: lambda x: tf.reshape(layer(tf.reshape(x, [-1, 8, 8, 3])), [len(x), -1])),
-    "conv over a line": (12, lambda: nn.Conv1d(3, 4, 2),
-                         lambda layer: lambda x: layer(x.reshape(-1, 4, 3).mT).mT.flatten(1), lambda: K.Conv1D(4, 2),
-                         lambda layer: lambda x: tf.reshape(layer(tf.reshape(x, [-1, 4, 3])), [len(x), -1])),
-    "layer norm": (12, lambda: nn.LayerNorm(12, eps=1e-3), None, lambda: K.LayerNormalization(epsilon=1e-3), None),
-    "batch norm": (12, lambda: nn.BatchNorm1d(12, eps=1e-3), None, lambda: K.BatchNormalization(epsilon=1e-3), None),
-    "embedding": (4, lambda: nn.Embedding(6, 5), lambda layer: lambda x: layer(x.abs().long() % 6).flatten(1),
-                  lambda: K.Embedding(6, 5),
-                  lambda layer: lambda x: tf.reshape(layer(tf.cast(abs(x), tf.int32) % 6), [len(x), -1])),
-    "lstm": (12, lambda: nn.LSTM(3, 5, batch_first=True), sequences_torch, lambda: K.LSTM(5, return_sequences=True),
-             lambda layer: lambda x: tf.reshape(layer(tf.reshape(x, [-1, 4, 3])), [len(x), -1])),
-    "lstm cell": (12, lambda: nn.LSTMCell(12, 5), cell_torch, lambda: K.LSTMCell(5), lambda layer: cell_tf(layer, 2)),
-    "gru": (12, lambda: nn.GRU(3, 5, batch_first=True), sequences_torch, lambda: K.GRU(5, return_sequences=True),
-            lambda layer: lambda x: tf.reshape(layer(tf.reshape(x, [-1, 4, 3])), [len(x), -1])),
-    "gru cell": (12, lambda: nn.GRUCell(12, 5), cell_torch, lambda: K.GRUCell(5), lambda layer: cell_tf(layer, 1)),
-    "sequential": (12, lambda: nn.Sequential(nn.Linear(12, 5), nn.Tanh(), nn.Linear(5, 4)), None,
-                   lambda: tf.keras.Sequential([K.Dense(5), K.Activation("tanh"), K.Dense(4)]), None),
+    "dense without bias": (
+        12,
+        lambda: nn.Linear(12, 5, bias=False),
+        None,
+        lambda: K.Dense(5, use_bias=False),
+        None,
+    ),
+    "conv": (
+        192,
+        lambda: nn.Conv2d(3, 4, 3, 2),
+        images_torch,
+        lambda: K.Conv2D(4, 3, 2),
+        lambda layer: lambda x: tf.reshape(layer(tf.reshape(x, [-1, 8, 8, 3])), [len(x), -1]),
+    ),
+    "transposed conv": (
+        192,
+        lambda: nn.ConvTranspose2d(3, 4, 3, 2),
+        images_torch,
+        lambda: K.Conv2DTranspose(4, 3, 2),
+        lambda layer: lambda x: tf.reshape(layer(tf.reshape(x, [-1, 8, 8, 3])), [len(x), -1]),
+    ),
+    "conv over a line": (
+        12,
+        lambda: nn.Conv1d(3, 4, 2),
+        lambda layer: lambda x: layer(x.reshape(-1, 4, 3).mT).mT.flatten(1),
+        lambda: K.Conv1D(4, 2),
+        lambda layer: lambda x: tf.reshape(layer(tf.reshape(x, [-1, 4, 3])), [len(x), -1]),
+    ),
+    "layer norm": (
+        12,
+        lambda: nn.LayerNorm(12, eps=1e-3),
+        None,
+        lambda: K.LayerNormalization(epsilon=1e-3),
+        None,
+    ),
+    "batch norm": (
+        12,
+        lambda: nn.BatchNorm1d(12, eps=1e-3),
+        None,
+        lambda: K.BatchNormalization(epsilon=1e-3),
+        None,
+    ),
+    "embedding": (
+        4,
+        lambda: nn.Embedding(6, 5),
+        lambda layer: lambda x: layer(x.abs().long() % 6).flatten(1),
+        lambda: K.Embedding(6, 5),
+        lambda layer: lambda x: tf.reshape(layer(tf.cast(abs(x), tf.int32) % 6), [len(x), -1]),
+    ),
+    "lstm": (
+        12,
+        lambda: nn.LSTM(3, 5, batch_first=True),
+        sequences_torch,
+        lambda: K.LSTM(5, return_sequences=True),
+        lambda layer: lambda x: tf.reshape(layer(tf.reshape(x, [-1, 4, 3])), [len(x), -1]),
+    ),
+    "lstm cell": (
+        12,
+        lambda: nn.LSTMCell(12, 5),
+        cell_torch,
+        lambda: K.LSTMCell(5),
+        lambda layer: cell_tf(layer, 2),
+    ),
+    "gru": (
+        12,
+        lambda: nn.GRU(3, 5, batch_first=True),
+        sequences_torch,
+        lambda: K.GRU(5, return_sequences=True),
+        lambda layer: lambda x: tf.reshape(layer(tf.reshape(x, [-1, 4, 3])), [len(x), -1]),
+    ),
+    "gru cell": (
+        12,
+        lambda: nn.GRUCell(12, 5),
+        cell_torch,
+        lambda: K.GRUCell(5),
+        lambda layer: cell_tf(layer, 1),
+    ),
+    "sequential": (
+        12,
+        lambda: nn.Sequential(nn.Linear(12, 5), nn.Tanh(), nn.Linear(5, 4)),
+        None,
+        lambda: tf.keras.Sequential([K.Dense(5), K.Activation("tanh"), K.Dense(4)]),
+        None,
+    ),
     "a layer of layers": (12, BlockTorch, None, BlockKeras, None),
     "a model of layers": (12, BlockTorch, None, ModelKeras, None),
-}  # fmt: skip
+}
 
 
 class NetTorch(TorchModelV2):
@@ -123,7 +191,10 @@ def pair(name):
     standard = (spaces.Box(-9, 9, (width,), np.float32), spaces.Discrete(2), 2, {}, "net")
     ours, theirs = NetTorch(*layers[:2], *standard).eval(), NetKeras(*layers[2:], *standard)
     x = np.random.default_rng(0).normal(0, 3, (3, width)).astype(np.float32)
-    run = (lambda: ours({"obs": torch.from_numpy(x)})[0].detach().numpy(), lambda: theirs({"obs": tf.constant(x)})[0])
+    run = (
+        lambda: ours({"obs": torch.from_numpy(x)})[0].detach().numpy(),
+        lambda: theirs({"obs": tf.constant(x)})[0],
+    )
     return ours, theirs, run
 
 
@@ -131,7 +202,9 @@ def drawn(weights, seed):
     """Weights of these shapes; variances stay positive, counts whole."""
     rng = np.random.default_rng(seed)
     return {
-        name: array if array.dtype.kind == "i" else rng.uniform(0.5, 1.5, array.shape).astype(np.float32)
+        name: array
+        if array.dtype.kind == "i"
+        else rng.uniform(0.5, 1.5, array.shape).astype(np.float32)
         for name, array in weights.items()
     }
 

@@ -32,7 +32,13 @@ def observations(space=BOX, n=6, seed=0):
 def test_a_step_holds_arrays(catalog, framework):
     policy = rlcatalog.build(BOX, TWO, SMALL, framework, catalog=catalog)
     step = policy.act(observations())
-    shapes = {"action": (6,), "raw_action": (6, 1), "logp": (6,), "value": (6,), "dist_inputs": (6, 2)}
+    shapes = {
+        "action": (6,),
+        "raw_action": (6, 1),
+        "logp": (6,),
+        "value": (6,),
+        "dist_inputs": (6, 2),
+    }
     assert {name: getattr(step, name).shape for name in shapes} == shapes
     assert all(type(getattr(step, name)) is np.ndarray for name in shapes)
     assert step.logp.dtype == step.value.dtype == step.dist_inputs.dtype == np.float32
@@ -49,10 +55,21 @@ def test_observations_in_any_form(catalog, framework):
     locked.flags.writeable = False
     wide = np.zeros((6, 8), np.float32)
     wide[:, ::2] = array
-    for form in (array, array.astype(np.float64), locked, np.asfortranarray(array), wide[:, ::2], array[::-1][::-1]):
+    for form in (
+        array,
+        array.astype(np.float64),
+        locked,
+        np.asfortranarray(array),
+        wide[:, ::2],
+        array[::-1][::-1],
+    ):
         np.testing.assert_allclose(policy.act(form, explore=False).dist_inputs, expected, rtol=1e-6)
-    np.testing.assert_allclose(policy.act(array[::-1], explore=False).dist_inputs, expected[::-1], rtol=1e-6)
-    np.testing.assert_allclose(policy.act(array[:1], explore=False).dist_inputs, expected[:1], rtol=1e-5)
+    np.testing.assert_allclose(
+        policy.act(array[::-1], explore=False).dist_inputs, expected[::-1], rtol=1e-6
+    )
+    np.testing.assert_allclose(
+        policy.act(array[:1], explore=False).dist_inputs, expected[:1], rtol=1e-5
+    )
 
 
 @pytest.mark.parametrize("framework", ["torch", "tf"])
@@ -63,14 +80,18 @@ def test_a_step_stays_as_it_was(catalog, framework):
     before = copy.deepcopy(step)
     obs += 1
     policy.act(obs)
-    policy.model.set_weights({name: array + 1 for name, array in policy.model.get_weights().items()})
+    policy.model.set_weights(
+        {name: array + 1 for name, array in policy.model.get_weights().items()}
+    )
     policy.act(obs)
     for found, expected in zip(step[:5], before[:5], strict=True):
         np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize("framework", ["torch", "tf"])
-@pytest.mark.parametrize("space", [TWO, Discrete(2, start=3), spaces.Box(-9, 9, (2,), np.float32)], ids=str)
+@pytest.mark.parametrize(
+    "space", [TWO, Discrete(2, start=3), spaces.Box(-9, 9, (2,), np.float32)], ids=str
+)
 def test_changing_an_action_leaves_the_raw_one_alone(catalog, framework, space):
     step = rlcatalog.build(BOX, space, SMALL, framework, catalog=catalog).act(observations())
     before = step.raw_action.copy()
@@ -88,7 +109,10 @@ ACTION_SPACES = [
     (spaces.Box(-0.5, 0.5, (2,), np.float32), {}),
     (spaces.Box(-0.5, 0.5, (2,), np.float32), {"action_bounds": "affine"}),
     (spaces.Box(np.float32([-1, 5, -np.inf]), np.float32([3, 6, 0.5])), {}),
-    (spaces.Box(np.float32([-1, 5, -np.inf]), np.float32([3, 6, 0.5])), {"action_bounds": "affine"}),
+    (
+        spaces.Box(np.float32([-1, 5, -np.inf]), np.float32([3, 6, 0.5])),
+        {"action_bounds": "affine"},
+    ),
     (spaces.Box(-np.inf, np.inf, (2,), np.float32), {"action_bounds": "affine"}),
     (spaces.Box(0, 0.1, (2,), np.float64), {}),
     (spaces.Box(0, 0.1, (2,), np.float64), {"action_bounds": "affine"}),
@@ -106,14 +130,18 @@ def by_hand(space, raw, bounds):
     value = raw.reshape(-1, *space.shape).astype(np.float64)
     if bounds == "affine":
         both = np.isfinite(low) & np.isfinite(high)
-        value = np.where(both, low + (value + 1) / 2 * (np.where(both, high, 0) - np.where(both, low, 0)), value)
+        value = np.where(
+            both, low + (value + 1) / 2 * (np.where(both, high, 0) - np.where(both, low, 0)), value
+        )
     return np.clip(value, low, high)
 
 
 @pytest.mark.grid
 @pytest.mark.parametrize("framework", ["torch", "tf"])
 @pytest.mark.parametrize(("space", "config"), ACTION_SPACES, ids=lambda value: str(value)[:30])
-def test_every_action_lies_in_its_space_and_its_raw_form_keeps_its_density(catalog, framework, space, config):
+def test_every_action_lies_in_its_space_and_its_raw_form_keeps_its_density(
+    catalog, framework, space, config
+):
     policy = rlcatalog.build(BOX, space, {**SMALL, **config}, framework, catalog=catalog)
     obs = np.stack(observations(n=300))
     for explore in (True, False):
@@ -123,7 +151,9 @@ def test_every_action_lies_in_its_space_and_its_raw_form_keeps_its_density(catal
         for action in step.action:
             assert space.contains(action if isinstance(space, Discrete) else np.asarray(action))
         expected = by_hand(space, step.raw_action, policy.config["action_bounds"])
-        np.testing.assert_allclose(step.action, expected, rtol=2e-3 if space.dtype == np.float16 else 1e-5, atol=1e-6)
+        np.testing.assert_allclose(
+            step.action, expected, rtol=2e-3 if space.dtype == np.float16 else 1e-5, atol=1e-6
+        )
         found = policy.evaluate({"obs": policy.preprocess(obs), "raw_action": step.raw_action})
         logp = found.logp.detach() if framework == "torch" else found.logp
         np.testing.assert_allclose(logp, step.logp, rtol=1e-4, atol=1e-5)

@@ -110,7 +110,9 @@ def test_what_a_model_need_not_implement():
     assert not model.is_time_major()
     with pytest.raises(NotImplementedError, match=r"Recording must implement value_function\(\)"):
         model.value_function()
-    with pytest.raises(NotImplementedError, match=r"must implement forward\(input_dict, state, seq_lens\)"):
+    with pytest.raises(
+        NotImplementedError, match=r"must implement forward\(input_dict, state, seq_lens\)"
+    ):
         TorchModelV2(BOX, TWO, 1, {}, "n")({"obs": torch.zeros(2, 4)})
     with pytest.raises(StaleOutputError, match=r"call the model before last_output\(\)"):
         recording().last_output()
@@ -128,4 +130,7 @@ def test_a_policy_over_a_model_without_a_value(catalog):
     policy = rlcatalog.build(BOX, TWO, {"custom_model": NoValue}, catalog=catalog)
     step = policy.act(observations())
     assert step.value is None
-    assert policy.evaluate({"obs": np.zeros((6, 4), np.float32), "raw_action": step.raw_action}).value is None
+    assert (
+        policy.evaluate({"obs": np.zeros((6, 4), np.float32), "raw_action": step.raw_action}).value
+        is None
+    )

@@ -12,7 +12,19 @@ import torch
 from action_kinds import ACTIONS as EVERY_ACTION
 from gymnasium.spaces import Box, Discrete
 from pairwise import pairwise
-from precisions import ACTIONS, DTYPES, MEMORIES, MODEL_OF, OBS, VECTOR, acted, batch_of, check_step, drawn, made
+from precisions import (
+    ACTIONS,
+    DTYPES,
+    MEMORIES,
+    MODEL_OF,
+    OBS,
+    VECTOR,
+    acted,
+    batch_of,
+    check_step,
+    drawn,
+    made,
+)
 
 pytestmark = [
     pytest.mark.usefixtures("one_thread"),
@@ -40,7 +52,12 @@ def label(case):
 @pytest.mark.parametrize("case", CASES, ids=label)
 def test_models_of_other_precisions_act_and_are_evaluated(case):
     (action, extra), dtype = ACTIONS[case["action"]], case["dtype"]
-    config = {**MODEL_OF.get(case["obs"], {}), **MEMORIES[case["memory"]], **extra, "vf_share_layers": case["share"]}
+    config = {
+        **MODEL_OF.get(case["obs"], {}),
+        **MEMORIES[case["memory"]],
+        **extra,
+        "vf_share_layers": case["share"],
+    }
     policy = made(OBS[case["obs"]], action, config, dtype, case["way"])
     assert {p.dtype for p in policy.model.parameters()} == {dtype}
     obs = drawn(OBS[case["obs"]], 4)
@@ -50,10 +67,14 @@ def test_models_of_other_precisions_act_and_are_evaluated(case):
         check_step(step, dtype)
     np.testing.assert_array_equal(policy.values(encoded), found[0].value)
     result = policy.evaluate(batch_of(policy, encoded, found))
-    tolerance = {"rtol": 1e-10, "atol": 1e-10} if dtype is torch.float64 else {"rtol": 0.05, "atol": 0.1}
+    tolerance = (
+        {"rtol": 1e-10, "atol": 1e-10} if dtype is torch.float64 else {"rtol": 0.05, "atol": 0.1}
+    )
     for name in ("logp", "value"):
         stored = np.stack([getattr(step, name) for step in found], 1).ravel()
-        np.testing.assert_allclose(getattr(result, name).detach().numpy(), stored, **tolerance, err_msg=name)
+        np.testing.assert_allclose(
+            getattr(result, name).detach().numpy(), stored, **tolerance, err_msg=name
+        )
     assert abs(result.kl).max() <= tolerance["atol"]
     (result.logp.sum() + result.entropy.sum() + result.value.sum()).backward()
     gradients = [p.grad for p in policy.model.parameters() if p.grad is not None]
@@ -79,7 +100,9 @@ def check_slope(policy, batch):
 
     model.zero_grad()
     total(0.0).backward()
-    slope = sum((p.grad * way[name]).sum() for name, p in model.named_parameters() if p.grad is not None)
+    slope = sum(
+        (p.grad * way[name]).sum() for name, p in model.named_parameters() if p.grad is not None
+    )
     quotient = (total(1e-7) - total(-1e-7)) / 2e-7
     torch.testing.assert_close(quotient, slope, rtol=1e-5, atol=1e-5)
 
@@ -98,11 +121,16 @@ def test_every_distribution_serves_every_precision(kind, dtype):
     raw = acted(single, drawn(VECTOR, 6), 1)[1][0].raw_action
     batch = {"obs": encoded, "raw_action": raw}
     found, expected = policy.evaluate(batch), single.evaluate(batch)
-    tolerance = {"rtol": 1e-4, "atol": 1e-4} if dtype is torch.float64 else {"rtol": 0.05, "atol": 0.15}
+    tolerance = (
+        {"rtol": 1e-4, "atol": 1e-4} if dtype is torch.float64 else {"rtol": 0.05, "atol": 0.15}
+    )
     for name in ("logp", "entropy", "value"):
         if name != "entropy" or found.entropy_kind == "exact":
             np.testing.assert_allclose(
-                getattr(found, name).detach(), getattr(expected, name).detach(), **tolerance, err_msg=name
+                getattr(found, name).detach(),
+                getattr(expected, name).detach(),
+                **tolerance,
+                err_msg=name,
             )
 
 
@@ -119,9 +147,16 @@ def by_hand(weights, xs, memory):
     logits, values = [], []
     h, c = np.zeros((2, xs.shape[1], 6))
     for x in xs:
-        x = np.tanh(x @ weights[f"{trunk}hidden.layers.0.weight"].T + weights[f"{trunk}hidden.layers.0.bias"])
+        x = np.tanh(
+            x @ weights[f"{trunk}hidden.layers.0.weight"].T
+            + weights[f"{trunk}hidden.layers.0.bias"]
+        )
         if memory:
-            gates = x @ weights["cell.weight_ih"].T + h @ weights["cell.weight_hh"].T + weights["cell.bias"]
+            gates = (
+                x @ weights["cell.weight_ih"].T
+                + h @ weights["cell.weight_hh"].T
+                + weights["cell.bias"]
+            )
             i, f, g, o = np.split(gates, 4, axis=1)
             c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
             x = h = sigmoid(o) * np.tanh(c)
@@ -138,7 +173,8 @@ def test_double_precision_is_double_throughout(memory, way, normal):
     config = {"use_lstm": True, "lstm_cell_size": 6} if memory else {}
     obs_space = Box(-1, 1, (3,), np.float64)
     policy = made(obs_space, space, config, torch.float64, way)
-    xs = np.random.default_rng(0).uniform(-1, 1, (4, 5, 3)).astype(np.float32).astype(np.float64)  # as it is encoded
+    # As it is encoded.
+    xs = np.random.default_rng(0).uniform(-1, 1, (4, 5, 3)).astype(np.float32).astype(np.float64)
     state, found = None, []
     for x in xs:
         found.append(policy.act(x, state))
@@ -155,11 +191,15 @@ def test_double_precision_is_double_throughout(memory, way, normal):
         peak = logits.max(axis=2, keepdims=True)
         log_probs = logits - peak - np.log(np.exp(logits - peak).sum(axis=2, keepdims=True))
         expected = np.take_along_axis(log_probs, raw, axis=2)[..., 0]
-    np.testing.assert_allclose(np.stack([step.logp for step in found]), expected, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(
+        np.stack([step.logp for step in found]), expected, rtol=0, atol=1e-10
+    )
     np.testing.assert_allclose(np.stack([step.value for step in found]), values, rtol=0, atol=1e-10)
     rows = lambda x: x.swapaxes(0, 1).reshape(20, -1)  # noqa: E731
     batch = {"obs": rows(xs), "raw_action": rows(raw), "seq_lens": np.full(5, 4)}
-    result = policy.evaluate(batch if memory else {name: batch[name] for name in ("obs", "raw_action")})
+    result = policy.evaluate(
+        batch if memory else {name: batch[name] for name in ("obs", "raw_action")}
+    )
     np.testing.assert_allclose(result.logp.detach(), rows(expected)[:, 0], rtol=0, atol=1e-10)
     np.testing.assert_allclose(result.value.detach(), rows(values)[:, 0], rtol=0, atol=1e-10)
 

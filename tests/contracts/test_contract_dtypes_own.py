@@ -70,7 +70,9 @@ class AsForRLlib(Own):
 
 
 def own(obs, model=Own):
-    return rlcatalog.build(obs, Discrete(3), {"custom_model": model, "preprocessor_pref": None}, "torch")
+    return rlcatalog.build(
+        obs, Discrete(3), {"custom_model": model, "preprocessor_pref": None}, "torch"
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, *DTYPES], ids=str)
@@ -107,7 +109,9 @@ def test_models_that_cast_by_themselves_are_given_what_they_were():
     policy = own(VECTOR, AsForRLlib)
     with default_dtype(torch.float64):  # set later, for something else
         step = policy.act(drawn(VECTOR, 2))
-        result = policy.evaluate({"obs": policy.preprocess(drawn(VECTOR, 2)), "raw_action": step.raw_action})
+        result = policy.evaluate(
+            {"obs": policy.preprocess(drawn(VECTOR, 2)), "raw_action": step.raw_action}
+        )
     assert step.logp.dtype == np.float32
     assert result.logp.dtype is torch.float32
 
@@ -148,7 +152,9 @@ def test_autocast_computes_what_it_did():
     expected = policy.act(drawn(VECTOR, 4), explore=False)
     with torch.autocast("cpu", torch.bfloat16):
         step = policy.act(drawn(VECTOR, 4), explore=False)
-        result = policy.evaluate({"obs": policy.preprocess(drawn(VECTOR, 4)), "raw_action": step.raw_action})
+        result = policy.evaluate(
+            {"obs": policy.preprocess(drawn(VECTOR, 4)), "raw_action": step.raw_action}
+        )
     check_step(step, torch.float32)
     np.testing.assert_allclose(step.dist_inputs, expected.dist_inputs, rtol=0.05, atol=0.01)
     np.testing.assert_array_equal(result.logp.detach(), step.logp)
@@ -198,8 +204,17 @@ def test_ppo_trains(memory, dtype, way):
     from rlcatalog_ppo import PPO
 
     model = {**SMALL, **MEMORIES[memory], "max_seq_len": 4}
-    config = {"num_envs": 2, "rollout_length": 16, "minibatch_size": 16, "num_epochs": 2, "seed": 0, "kl_coeff": 0.2,
-              "lr": 0.01, "framework": "torch", "model": model}  # fmt: skip
+    config = {
+        "num_envs": 2,
+        "rollout_length": 16,
+        "minibatch_size": 16,
+        "num_epochs": 2,
+        "seed": 0,
+        "kl_coeff": 0.2,
+        "lr": 0.01,
+        "framework": "torch",
+        "model": model,
+    }
     with default_dtype(dtype) if way == "default" else contextlib.nullcontext():
         algo = PPO(env=lambda: Anything(PAST), config=config)
     if way == "converted":
@@ -218,7 +233,13 @@ def test_ppo_refuses_weights_that_adam_cannot_train(way):
     """In float16, squares of gradients below 2e-4 are 0: steps would be thousands of times too large."""
     from rlcatalog_ppo import PPO
 
-    config = {"num_envs": 2, "rollout_length": 4, "minibatch_size": 8, "framework": "torch", "model": SMALL}
+    config = {
+        "num_envs": 2,
+        "rollout_length": 4,
+        "minibatch_size": 8,
+        "framework": "torch",
+        "model": SMALL,
+    }
     refused = pytest.raises(NotServedError, match=r"float16.*bfloat16")
     if way == "default":
         with default_dtype(torch.float16), refused:
@@ -229,4 +250,6 @@ def test_ppo_refuses_weights_that_adam_cannot_train(way):
     before = copy.deepcopy(algo.policy.model.state_dict())
     with refused:
         algo.train()
-    assert all(torch.equal(before[name], value) for name, value in algo.policy.model.state_dict().items())
+    assert all(
+        torch.equal(before[name], value) for name, value in algo.policy.model.state_dict().items()
+    )

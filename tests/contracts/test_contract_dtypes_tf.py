@@ -22,9 +22,20 @@ pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 DOUBLE = Box(-1, 1, (2,), np.float64)
 NESTED = Tuple([Discrete(3), Dict({"aim": PAIR, "grip": MultiDiscrete([2, 3])})])
 DEPENDENT = {"use_autoregressive": True, "autoregressive_hiddens": [4]}
-LSTM = {"use_lstm": True, "lstm_cell_size": 6, "lstm_use_prev_action": True, "lstm_use_prev_reward": True}
-ATTENTION = {"use_attention": True, "attention_dim": 8, "attention_head_dim": 4, "attention_memory_inference": 5,
-             "attention_memory_training": 5, "attention_use_n_prev_actions": 2}  # fmt: skip
+LSTM = {
+    "use_lstm": True,
+    "lstm_cell_size": 6,
+    "lstm_use_prev_action": True,
+    "lstm_use_prev_reward": True,
+}
+ATTENTION = {
+    "use_attention": True,
+    "attention_dim": 8,
+    "attention_head_dim": 4,
+    "attention_memory_inference": 5,
+    "attention_memory_training": 5,
+    "attention_use_n_prev_actions": 2,
+}
 
 
 @contextlib.contextmanager
@@ -93,10 +104,14 @@ class Recurrent(RecurrentNetwork):
 
     def forward_rnn(self, inputs, state, seq_lens):
         h, found = state[0], []
-        for t in range(2 if inputs.shape[1] is None and tf.executing_eagerly() else inputs.shape[1] or 1):
+        for t in range(
+            2 if inputs.shape[1] is None and tf.executing_eagerly() else inputs.shape[1] or 1
+        ):
             h = tf.tanh(tf.matmul(tf.concat([inputs[:, t], h], axis=1), self.kernel))
             found.append(h)
-        y = tf.matmul(tf.stack(found, axis=1), tf.repeat(self.body[None], tf.shape(inputs)[0], axis=0))
+        y = tf.matmul(
+            tf.stack(found, axis=1), tf.repeat(self.body[None], tf.shape(inputs)[0], axis=0)
+        )
         self._v = tf.reshape(y[..., -1], [-1])
         return y[..., :-1], [h]
 
@@ -116,21 +131,29 @@ def check(policy, wide, steps=2):
             assert getattr(step, name).dtype == wide, name
             assert np.isfinite(getattr(step, name)).all(), name
         assert step.raw_action.dtype in (wide, np.int64)
-    np.testing.assert_allclose(policy.values(encoded, prev_reward=np.ones(3)), found[0].value, rtol=1e-6)
+    np.testing.assert_allclose(
+        policy.values(encoded, prev_reward=np.ones(3)), found[0].value, rtol=1e-6
+    )
     rows = lambda name: np.stack([getattr(s, name) for s in found], 1).reshape(3 * steps, -1)  # noqa: E731
-    batch = {"obs": np.repeat(encoded, steps, axis=0), **{n: rows(n) for n in ("raw_action", "dist_inputs")}}
+    batch = {
+        "obs": np.repeat(encoded, steps, axis=0),
+        **{n: rows(n) for n in ("raw_action", "dist_inputs")},
+    }
     if policy.memory:
         batch["seq_lens"] = np.full(3, steps)
     if state is not None and state.seen:
         batch["views"] = {
-            name: tf.nest.map_structure(lambda *x: np.stack(x, 1).reshape(3 * steps, *x[0].shape[1:]),
-                                        *[step.state.seen[name] for step in found])
+            name: tf.nest.map_structure(
+                lambda *x: np.stack(x, 1).reshape(3 * steps, *x[0].shape[1:]),
+                *[step.state.seen[name] for step in found],
+            )
             for name in state.seen
-        }  # fmt: skip
+        }
     with tf.GradientTape() as tape:
         result = policy.evaluate(batch)
         loss = tf.reduce_sum(result.logp) + tf.reduce_sum(result.value) + tf.reduce_sum(result.kl)
-    tolerance = 1e-10 if wide == np.float64 else 0.1  # half precision rounds otherwise in another batch
+    # Half precision rounds otherwise in another batch.
+    tolerance = 1e-10 if wide == np.float64 else 0.1
     np.testing.assert_allclose(result.logp, rows("logp")[:, 0], rtol=0, atol=tolerance)
     np.testing.assert_allclose(result.value, rows("value")[:, 0], rtol=0, atol=tolerance)
     variables = policy.model.trainable_variables()
@@ -157,7 +180,9 @@ def label(value):
 
 
 @pytest.mark.parametrize(("model", "precision", "given", "action", "config"), CASES, ids=label)
-def test_models_of_ones_own_are_given_what_their_variables_are(model, precision, given, action, config):
+def test_models_of_ones_own_are_given_what_their_variables_are(
+    model, precision, given, action, config
+):
     with keras_in(precision):
         policy = rlcatalog.build(DOUBLE, action, {"custom_model": model, **config})
         made = check(policy, np.float64 if given == tf.float64 else np.float32)
@@ -165,14 +190,21 @@ def test_models_of_ones_own_are_given_what_their_variables_are(model, precision,
         assert made.given == given
 
 
-@pytest.mark.parametrize(("config", "precision"), [
-    pytest.param(LSTM, "float64", id="lstm-float64"),
-    pytest.param(LSTM, "mixed_float16", id="lstm-mixed_float16"),
-    pytest.param(ATTENTION, "float64", id="attention-float64", marks=pytest.mark.attack),
-    pytest.param(DEPENDENT, "float64", id="autoregressive-float64"),
-    pytest.param(ATTENTION, "mixed_float16", id="attention-mixed_float16", marks=pytest.mark.attack),
-    pytest.param(DEPENDENT, "mixed_float16", id="autoregressive-mixed_float16", marks=pytest.mark.attack),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("config", "precision"),
+    [
+        pytest.param(LSTM, "float64", id="lstm-float64"),
+        pytest.param(LSTM, "mixed_float16", id="lstm-mixed_float16"),
+        pytest.param(ATTENTION, "float64", id="attention-float64", marks=pytest.mark.attack),
+        pytest.param(DEPENDENT, "float64", id="autoregressive-float64"),
+        pytest.param(
+            ATTENTION, "mixed_float16", id="attention-mixed_float16", marks=pytest.mark.attack
+        ),
+        pytest.param(
+            DEPENDENT, "mixed_float16", id="autoregressive-mixed_float16", marks=pytest.mark.attack
+        ),
+    ],
+)
 def test_a_trunk_of_ones_own_below_ours(config, precision):
     model = Raw if precision == "float64" else InKeras
     with keras_in(precision):
@@ -191,7 +223,9 @@ def test_our_own_models_are_as_they_were(config, precision):
 
 def test_whole_numbers_stay_whole():
     with keras_in("float64"):
-        policy = rlcatalog.build(Box(0, 255, (2, 2, 3), np.uint8), Discrete(3), {"custom_model": Whole})
+        policy = rlcatalog.build(
+            Box(0, 255, (2, 2, 3), np.uint8), Discrete(3), {"custom_model": Whole}
+        )
         policy.act(np.full((2, 2, 2, 3), 7, np.uint8))
     assert policy.model.given == tf.uint8
 
@@ -201,7 +235,9 @@ class Whole(InKeras):
 
     def forward(self, input_dict, state, seq_lens):
         given = input_dict["obs_flat"].dtype
-        found = super().forward({"obs_flat": tf.cast(input_dict["obs_flat"], self.body.compute_dtype)}, state, seq_lens)
+        found = super().forward(
+            {"obs_flat": tf.cast(input_dict["obs_flat"], self.body.compute_dtype)}, state, seq_lens
+        )
         self.given = given
         return found
 
@@ -210,7 +246,10 @@ class Whole(InKeras):
 def test_every_distribution_is_the_same_in_double_precision(kind):
     """The other framework is the truth; one of them in float32 anywhere would show."""
     space, config = EVERY_ACTION[kind]
-    classes = {fw: rlcatalog.build(PAIR, space, {"fcnet_hiddens": [2], **config}, fw) for fw in ("torch", "tf")}
+    classes = {
+        fw: rlcatalog.build(PAIR, space, {"fcnet_hiddens": [2], **config}, fw)
+        for fw in ("torch", "tf")
+    }
     width = classes["torch"].model.num_outputs
     rng = np.random.default_rng(0)
     first, second = rng.normal(size=(2, 5, width))
@@ -219,7 +258,9 @@ def test_every_distribution_is_the_same_in_double_precision(kind):
     drawn = truth.sample()
     flat = lambda x: x if isinstance(x, torch.Tensor) else truth.join(x)  # noqa: E731
     raw = flat(drawn).numpy()
-    np.testing.assert_allclose(ours.logp(tf.constant(raw)), truth.logp(flat(drawn)), rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(
+        ours.logp(tf.constant(raw)), truth.logp(flat(drawn)), rtol=1e-10, atol=1e-10
+    )
     entropy, kind_of = entropy_of(ours, lambda x: x)
     if kind_of == "exact":
         np.testing.assert_allclose(entropy, truth.entropy(), rtol=1e-10, atol=1e-10)
@@ -243,13 +284,25 @@ def test_ppo_trains(model, precision):
     from rlcatalog_ppo import PPO
 
     settings = {"fcnet_hiddens": [8]} if model is None else {"custom_model": model}
-    config = {"num_envs": 2, "rollout_length": 16, "minibatch_size": 16, "num_epochs": 1, "seed": 0, "kl_coeff": 0.2,
-              "lr": 0.01, "grad_clip": 0.5, "framework": "tf", "model": settings}  # fmt: skip
+    config = {
+        "num_envs": 2,
+        "rollout_length": 16,
+        "minibatch_size": 16,
+        "num_epochs": 1,
+        "seed": 0,
+        "kl_coeff": 0.2,
+        "lr": 0.01,
+        "grad_clip": 0.5,
+        "framework": "tf",
+        "model": settings,
+    }
     with keras_in(precision):
         algo = PPO(env=lambda: Anything(NESTED), config=config)
         before = algo.policy.model.get_weights()
         result = algo.train()
-    assert np.isfinite([v for v in result["info"]["learner"].values() if isinstance(v, float)]).all()
+    assert np.isfinite(
+        [v for v in result["info"]["learner"].values() if isinstance(v, float)]
+    ).all()
     after = algo.policy.model.get_weights()
     assert all(np.isfinite(value).all() for value in after.values())
     assert any((before[name] != value).any() for name, value in after.items())

@@ -18,7 +18,9 @@ from rlcatalog_torch import TorchModelV2
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 
 BOX, TWO = spaces.Box(-1, 1, (4,), np.float32), Discrete(2)
-NESTED = spaces.Dict({"cart": BOX, "task": Tuple([Discrete(3), spaces.Box(0, 1, (2, 2), np.float32)])})
+NESTED = spaces.Dict(
+    {"cart": BOX, "task": Tuple([Discrete(3), spaces.Box(0, 1, (2, 2), np.float32)])}
+)
 
 
 def observations(space=BOX, n=6, seed=0):
@@ -30,8 +32,11 @@ class Body:
     """What the examples do once their bases are initialised."""
 
     def make_layers(self, num_outputs):
-        size = sum(leaf.stop - leaf.start for leaf in self.obs_space.preprocessor.leaves()) if hasattr(
-            self.obs_space, "preprocessor") else self.obs_space.shape[0]  # fmt: skip
+        size = (
+            sum(leaf.stop - leaf.start for leaf in self.obs_space.preprocessor.leaves())
+            if hasattr(self.obs_space, "preprocessor")
+            else self.obs_space.shape[0]
+        )
         self._hidden_layers = nn.Sequential(nn.Linear(size, 8), nn.Tanh())
         self._logits, self._value_branch = nn.Linear(8, num_outputs), nn.Linear(8, 1)
         self._value_out, self.seen = None, None
@@ -87,7 +92,9 @@ def model_v2_first_module_initialised_first():
 def model_v2_first_by_super():
     class MyModelClass(Body, TorchModelV2, nn.Module):
         def __init__(self, obs_space, action_space, num_outputs, model_config, name):
-            super(MyModelClass, self).__init__(obs_space, action_space, num_outputs, model_config, name)  # noqa: UP008
+            super(MyModelClass, self).__init__(
+                obs_space, action_space, num_outputs, model_config, name
+            )  # noqa: UP008
             nn.Module.__init__(self)
             self.make_layers(num_outputs)
 
@@ -187,7 +194,11 @@ def test_a_class_header_builds_acts_and_trains(catalog, header, space):
 def test_the_call_of_model_v2_is_never_bypassed(header):
     cls = header()
     model = ModelCatalog.get_model_v2(
-        ModelCatalog.get_preprocessor_for_space(NESTED).observation_space, TWO, 2, {"custom_model": cls}, "torch"
+        ModelCatalog.get_preprocessor_for_space(NESTED).observation_space,
+        TWO,
+        2,
+        {"custom_model": cls},
+        "torch",
     )
     assert type(model) is cls
     assert cls.__call__ is ModelV2.__call__
@@ -206,8 +217,12 @@ def test_the_call_of_model_v2_is_never_bypassed(header):
     assert model.seen["obs_flat"] is flat
     assert list(model.seen["obs"]) == ["cart", "task"]
     np.testing.assert_array_equal(model.seen["obs"]["cart"], np.stack([row["cart"] for row in obs]))
-    np.testing.assert_array_equal(model.seen["obs"]["task"][0], one_hot([row["task"][0] for row in obs], 3))
-    np.testing.assert_array_equal(model.seen["obs"]["task"][1], np.stack([row["task"][1] for row in obs]))
+    np.testing.assert_array_equal(
+        model.seen["obs"]["task"][0], one_hot([row["task"][0] for row in obs], 3)
+    )
+    np.testing.assert_array_equal(
+        model.seen["obs"]["task"][1], np.stack([row["task"][1] for row in obs])
+    )
 
 
 def test_a_model_without_the_nn_module_half_is_one_too():
@@ -223,12 +238,17 @@ def test_a_constructor_that_forgets_its_base_is_told():
         def __init__(self, obs_space, action_space, num_outputs, model_config, name):
             super().__init__()
 
-    with pytest.raises(ModelContractError, match=r"Forgetful\.__init__ must call its base's __init__\(obs_space, acti"):
+    with pytest.raises(
+        ModelContractError,
+        match=r"Forgetful\.__init__ must call its base's __init__\(obs_space, acti",
+    ):
         ModelCatalog.get_model_v2(BOX, TWO, 2, {"custom_model": Forgetful}, "torch")
 
 
 #: Of a class that is neither a model's nor a module's, a name, and modules that do not fit.
-WHY_NOT = "TorchModelV2|Unknown model|does not fit|no code for framework='torch'|must return a module"
+WHY_NOT = (
+    "TorchModelV2|Unknown model|does not fit|no code for framework='torch'|must return a module"
+)
 
 
 @pytest.mark.parametrize("cls", [nn.Linear, dict, tf.keras.Model, "my_model.MyModel", print])

@@ -40,7 +40,11 @@ def built(framework, around, kind="memory", **config):
 
     fault = Fault("none", kind, around)
     return rlcatalog.build(
-        fault.obs, fault.action, {"custom_model": Trunk, **config}, framework, catalog=catalog_of(fault, framework)
+        fault.obs,
+        fault.action,
+        {"custom_model": Trunk, **config},
+        framework,
+        catalog=catalog_of(fault, framework),
     )
 
 
@@ -90,8 +94,11 @@ def _own(base, custom_loss=None, metrics=None, update_ops=None):
     def loss_by_itself(self, policy_loss, loss_inputs):
         return policy_loss * 2
 
-    own = {"custom_loss": custom_loss or loss_by_itself, "metrics": metrics or (lambda self: {"own": 1}),
-           "update_ops": update_ops or (lambda self: [lambda: "own"])}  # fmt: skip
+    own = {
+        "custom_loss": custom_loss or loss_by_itself,
+        "metrics": metrics or (lambda self: {"own": 1}),
+        "update_ops": update_ops or (lambda self: [lambda: "own"]),
+    }
     return type("Own", (base,), own)
 
 
@@ -139,7 +146,10 @@ def test_weights_of_a_concealed_trunk_are_found_trained_and_set(framework):
     assert len(weights) == len(open_one.model.get_weights())
     assert len(policy.model.trainable_variables()) == len(open_one.model.trainable_variables())
     hidden = {name for name in weights if "body" not in name and "_rlcatalog_trunk" in name}
-    assert {name.rpartition("_rlcatalog_trunk.")[2] for name in hidden} >= {"hidden.weight", "hidden.bias"}
+    assert {name.rpartition("_rlcatalog_trunk.")[2] for name in hidden} >= {
+        "hidden.weight",
+        "hidden.bias",
+    }
     before = policy.act(OBS, explore=False)
     policy.model.set_weights({name: np.zeros_like(array) for name, array in weights.items()})
     assert not policy.act(OBS, explore=False).dist_inputs.any()
@@ -169,6 +179,7 @@ def forgetful(base):
 def test_a_head_that_would_forget_its_trunk_s_state_is_refused(framework):
     assert not built(framework, forgetful, "head").memory
     with pytest.raises(
-        ModelContractError, match=r"get_initial_state\(\) \(.*acme-planted.*returned 0 tensors.*LSTMWrapper"
+        ModelContractError,
+        match=r"get_initial_state\(\) \(.*acme-planted.*returned 0 tensors.*LSTMWrapper",
     ):
         built(framework, forgetful, "head", use_lstm=True)

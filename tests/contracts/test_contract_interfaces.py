@@ -59,12 +59,19 @@ def build_interface(interface, framework="torch", config=None, catalog=None):
     return catalog.model_v2(BOX, TWO, 2, config or SMALL, framework, "my_dueling_model", interface)
 
 
-@pytest.mark.parametrize(("framework", "interface"), [("torch", DuelingQModel), ("tf", TFDuelingQModel)])
+@pytest.mark.parametrize(
+    ("framework", "interface"), [("torch", DuelingQModel), ("tf", TFDuelingQModel)]
+)
 def test_an_interface_over_the_default_model(framework, interface):
     model = ModelCatalog.get_model_v2(
-        obs_space=BOX, action_space=TWO, num_outputs=2, model_config={"fcnet_hiddens": [8, 6]}, framework=framework,
-        model_interface=interface, name="my_dueling_model",
-    )  # fmt: skip
+        obs_space=BOX,
+        action_space=TWO,
+        num_outputs=2,
+        model_config={"fcnet_hiddens": [8, 6]},
+        framework=framework,
+        model_interface=interface,
+        name="my_dueling_model",
+    )
     assert isinstance(model, interface)
     assert model.num_outputs == 6
     assert model.name == "my_dueling_model"
@@ -77,11 +84,18 @@ def test_an_interface_over_the_default_model(framework, interface):
     # By hand.
     weights = model.get_weights()
     for i in range(2):
-        x = np.tanh(x @ weights[f"inner.hidden.layers.{i}.weight"].T + weights[f"inner.hidden.layers.{i}.bias"])
-    np.testing.assert_allclose(output.detach() if framework == "torch" else output, x, rtol=1e-4, atol=1e-5)
+        x = np.tanh(
+            x @ weights[f"inner.hidden.layers.{i}.weight"].T
+            + weights[f"inner.hidden.layers.{i}.bias"]
+        )
+    np.testing.assert_allclose(
+        output.detach() if framework == "torch" else output, x, rtol=1e-4, atol=1e-5
+    )
     if framework == "torch":
         a, v = (x @ weights[f"{name}.weight"].T + weights[f"{name}.bias"] for name in "AV")
-        np.testing.assert_allclose(q.detach(), v + a - a.mean(axis=1, keepdims=True), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(
+            q.detach(), v + a - a.mean(axis=1, keepdims=True), rtol=1e-4, atol=1e-5
+        )
         q.sum().backward()
         assert all(p.grad is not None for p in model.parameters())
         assert set(weights) == set(model.state_dict())
@@ -156,6 +170,9 @@ def test_an_interface_over_a_model_without_a_width_says_so():
             return input_dict["obs"], state
 
     with pytest.raises(
-        ModelContractError, match=r"Nameless was built as the trunk of DuelingQModel, .*did not set self.num_outputs"
+        ModelContractError,
+        match=r"Nameless was built as the trunk of DuelingQModel, .*did not set self.num_outputs",
     ):
-        ModelCatalog.get_model_v2(BOX, TWO, None, {"custom_model": Nameless}, model_interface=DuelingQModel)
+        ModelCatalog.get_model_v2(
+            BOX, TWO, None, {"custom_model": Nameless}, model_interface=DuelingQModel
+        )

@@ -20,7 +20,9 @@ from rlcatalog_tf import TFModelV2, normc_initializer
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 
 BOX, TWO = spaces.Box(-1, 1, (4,), np.float32), Discrete(2)
-NESTED = spaces.Dict({"cart": BOX, "task": Tuple([Discrete(3), spaces.Box(0, 1, (2, 2), np.float32)])})
+NESTED = spaces.Dict(
+    {"cart": BOX, "task": Tuple([Discrete(3), spaces.Box(0, 1, (2, 2), np.float32)])}
+)
 
 
 def observations(space=BOX, n=6, seed=0):
@@ -35,8 +37,12 @@ class MyKerasModel(TFModelV2):
         super(MyKerasModel, self).__init__(*args, **kwargs)  # noqa: UP008
         input_layer = tf.keras.layers.Input(shape=self.obs_space.shape, name="observations")
         hidden_layer = tf.keras.layers.Dense(16, activation="tanh")(input_layer)
-        output_layer = tf.keras.layers.Dense(self.num_outputs, kernel_initializer=normc_initializer(0.01))(hidden_layer)
-        value_layer = tf.keras.layers.Dense(1, kernel_initializer=normc_initializer(1.0))(hidden_layer)
+        output_layer = tf.keras.layers.Dense(
+            self.num_outputs, kernel_initializer=normc_initializer(0.01)
+        )(hidden_layer)
+        value_layer = tf.keras.layers.Dense(1, kernel_initializer=normc_initializer(1.0))(
+            hidden_layer
+        )
         self.base_model = tf.keras.Model(input_layer, [output_layer, value_layer])
         self.register_variables(self.base_model.variables)
 
@@ -73,7 +79,9 @@ def test_a_keras_model_builds_acts_and_trains(catalog, space):
     assert tf.reduce_mean(policy.evaluate(batch).logp) > tf.reduce_mean(found.logp)
     # Acting was traced before; it sees the new weights, and makes no variables.
     again = policy.act(obs, explore=False)
-    np.testing.assert_allclose(again.dist_inputs, policy.evaluate(batch).dist.inputs, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        again.dist_inputs, policy.evaluate(batch).dist.inputs, rtol=1e-5, atol=1e-6
+    )
     assert len(model.variables()) == 6
 
 
@@ -86,7 +94,14 @@ def test_names_of_keras_variables_do_not_depend_on_what_was_built_before():
     np.testing.assert_allclose(one({"obs": x})[0], other({"obs": x})[0], rtol=1e-6)
     # Registered or not, a variable is named by where it stands, and dense kernels are laid out as PyTorch's: [out, in].
     assert all(name.startswith("base_model.") for name in weights)
-    assert sorted(array.shape for array in weights.values()) == [(1,), (1, 16), (2,), (2, 16), (16,), (16, 4)]
+    assert sorted(array.shape for array in weights.values()) == [
+        (1,),
+        (1, 16),
+        (2,),
+        (2, 16),
+        (16,),
+        (16, 4),
+    ]
 
 
 def test_initialisers_with_rllibs_signature_serve_keras():
@@ -112,7 +127,8 @@ class Layers(TFModelV2):
 def test_variables_are_found_wherever_they_stand(catalog):
     policy = rlcatalog.build(BOX, TWO, {"custom_model": Layers}, catalog=catalog)
     names = list(policy.model.get_weights())
-    assert len(names) == len(set(names)) == 6 + 1 + 5  # of the norm also the count that PyTorch's has
+    # Of the norm also the count that PyTorch's has.
+    assert len(names) == len(set(names)) == 6 + 1 + 5
     assert len(policy.model.trainable_variables()) == 6 + 1 + 2
     policy.act(observations())
     policy.act(observations(), explore=False)
@@ -150,11 +166,21 @@ class HoldsParts(TFModelV2):
 
 def test_variables_of_objects_of_any_class_are_trained_saved_and_restored(catalog, tmp_path):
     catalog.register_model("holder", HoldsParts)
-    policy, obs = rlcatalog.build(BOX, TWO, {"custom_model": "holder"}, catalog=catalog), observations()
-    names = ["parts.bias", "parts.nested.dense.0.weight", "parts.nested.dense.0.bias", "parts.nested.slots.scale"]
+    policy, obs = (
+        rlcatalog.build(BOX, TWO, {"custom_model": "holder"}, catalog=catalog),
+        observations(),
+    )
+    names = [
+        "parts.bias",
+        "parts.nested.dense.0.weight",
+        "parts.nested.dense.0.bias",
+        "parts.nested.slots.scale",
+    ]
     assert sorted(policy.model.get_weights()) == sorted(names)
     with tf.GradientTape() as tape:
-        found = policy.evaluate({"obs": policy.preprocess(obs), "raw_action": np.zeros((len(obs), 1), np.int64)})
+        found = policy.evaluate(
+            {"obs": policy.preprocess(obs), "raw_action": np.zeros((len(obs), 1), np.int64)}
+        )
         loss = tf.reduce_sum(found.logp + tf.square(found.value))
     variables = policy.model.trainable_variables(as_dict=True)
     assert all(grad is not None for grad in tape.gradient(loss, variables).values())
@@ -208,7 +234,10 @@ print("done")
 def test_layers_of_legacy_keras_keep_their_weights():
     pytest.importorskip("tf_keras")
     done = subprocess.run(
-        [sys.executable, "-c", LEGACY], env={**os.environ, "TF_USE_LEGACY_KERAS": "1"}, capture_output=True, text=True
+        [sys.executable, "-c", LEGACY],
+        env={**os.environ, "TF_USE_LEGACY_KERAS": "1"},
+        capture_output=True,
+        text=True,
     )
     assert done.stdout.strip().endswith("done"), done.stderr[-2000:]
 
@@ -216,7 +245,9 @@ def test_layers_of_legacy_keras_keep_their_weights():
 def test_a_value_of_a_keras_model_outside_its_trace_is_refused(catalog):
     policy = rlcatalog.build(BOX, TWO, {"custom_model": MyKerasModel}, catalog=catalog)
     policy.act(observations())
-    with pytest.raises(StaleOutputError, match=r"MyKerasModel\.value_function\(\) belongs to the last forward pass"):
+    with pytest.raises(
+        StaleOutputError, match=r"MyKerasModel\.value_function\(\) belongs to the last forward pass"
+    ):
         policy.model.value_function()
 
 

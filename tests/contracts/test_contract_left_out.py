@@ -52,7 +52,9 @@ def net(framework):
 
 def with_keywords(framework):
     class Keywords(net(framework)):
-        def __init__(self, obs_space, action_space, num_outputs, model_config, name, width=8, **kwargs):
+        def __init__(
+            self, obs_space, action_space, num_outputs, model_config, name, width=8, **kwargs
+        ):
             super().__init__(obs_space, action_space, num_outputs, model_config, name, **kwargs)
             self.width = width
 
@@ -62,9 +64,15 @@ def with_keywords(framework):
 @both
 def test_it_is_built_without_them_and_reads_them_from_the_config(catalog, framework):
     given = {"cell_size": 5, "n_agents": 2}
-    with pytest.warns(UnreadKeysWarning, match=r"Net.__init__ does not accept 'cell_size', 'n_agents'.*RLlib") as said:
+    with pytest.warns(
+        UnreadKeysWarning, match=r"Net.__init__ does not accept 'cell_size', 'n_agents'.*RLlib"
+    ) as said:
         policy = rlcatalog.build(
-            BOX, TWO, {"custom_model": net(framework), "custom_model_config": given}, framework, catalog=catalog
+            BOX,
+            TWO,
+            {"custom_model": net(framework), "custom_model_config": given},
+            framework,
+            catalog=catalog,
         )
     assert len(said) == 1
     assert policy.model.found == given
@@ -75,7 +83,9 @@ def test_it_is_built_without_them_and_reads_them_from_the_config(catalog, framew
 def test_a_constructor_that_hands_them_on_to_its_base_keeps_those_it_names(catalog, framework):
     given = {"width": 16, "cell_size": 5, "n_agents": 2}
     config = {"custom_model": with_keywords(framework), "custom_model_config": given}
-    with pytest.warns(UnreadKeysWarning, match=r"does not accept 'cell_size', 'n_agents'\. ") as said:
+    with pytest.warns(
+        UnreadKeysWarning, match=r"does not accept 'cell_size', 'n_agents'\. "
+    ) as said:
         policy = rlcatalog.build(BOX, TWO, config, framework, catalog=catalog)
     assert len(said) == 1
     assert (policy.model.width, policy.model.found) == (16, given)
@@ -83,7 +93,9 @@ def test_a_constructor_that_hands_them_on_to_its_base_keeps_those_it_names(catal
 
 def test_a_misspelt_one_is_an_error(catalog):
     for given in ({"widht": 16}, {"widht": 16, "cell_size": 5}):
-        with pytest.raises(ConfigError, match=r"Keywords does not accept 'widht'\. Did you mean 'width'\? Acc"):
+        with pytest.raises(
+            ConfigError, match=r"Keywords does not accept 'widht'\. Did you mean 'width'\? Acc"
+        ):
             rlcatalog.build(
                 BOX,
                 TWO,
@@ -109,10 +121,16 @@ def test_two_trunks_are_one_warning(catalog):
 
 
 def test_a_class_that_declares_what_it_reads_takes_no_others(catalog):
-    catalog.register_model("mine", net("torch"), reads=("fcnet_hiddens",), match=lambda r: Match(Rank.SPECIFIC, "all"))
+    catalog.register_model(
+        "mine", net("torch"), reads=("fcnet_hiddens",), match=lambda r: Match(Rank.SPECIFIC, "all")
+    )
     with pytest.raises(ConfigError, match="Net does not accept 'cell_size'"):
         rlcatalog.build(
-            BOX, TWO, {"custom_model": "mine", "custom_model_config": {"cell_size": 5}}, "torch", catalog=catalog
+            BOX,
+            TWO,
+            {"custom_model": "mine", "custom_model_config": {"cell_size": 5}},
+            "torch",
+            catalog=catalog,
         )
 
 
@@ -124,5 +142,9 @@ def test_another_error_of_the_constructor_is_its_own(catalog):
 
     with pytest.raises(TypeError, match="update expected"):
         rlcatalog.build(
-            BOX, TWO, {"custom_model": Wrong, "custom_model_config": {"width": 5}}, "torch", catalog=catalog
+            BOX,
+            TWO,
+            {"custom_model": Wrong, "custom_model_config": {"width": 5}},
+            "torch",
+            catalog=catalog,
         )

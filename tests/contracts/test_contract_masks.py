@@ -48,7 +48,9 @@ def masks(rows, n=5, seed=0):
 def test_a_distribution_can_be_rebuilt_from_its_inputs(catalog, framework, space):
     policy = rlcatalog.build(BOX, space, SMALL, framework, catalog=catalog)
     step = policy.act(observations(n=50))
-    policy.model.set_weights({name: array + 1 for name, array in policy.model.get_weights().items()})
+    policy.model.set_weights(
+        {name: array + 1 for name, array in policy.model.get_weights().items()}
+    )
     np.testing.assert_allclose(rebuilt_logp(policy, step), step.logp, rtol=1e-5, atol=1e-6)
 
 
@@ -56,25 +58,38 @@ def test_a_distribution_can_be_rebuilt_from_its_inputs(catalog, framework, space
 def test_a_mask_stands_in_the_inputs(catalog, framework):
     policy, rows = rlcatalog.build(BOX, FIVE, SMALL, framework, catalog=catalog), 3000
     obs, mask = np.stack(observations(n=rows)), masks(rows)
-    for step in (policy.act(obs, mask=mask), policy.act(obs, mask=mask.astype(np.int8), explore=False)):
+    for step in (
+        policy.act(obs, mask=mask),
+        policy.act(obs, mask=mask.astype(np.int8), explore=False),
+    ):
         chosen = step.action - 2
         assert mask[np.arange(rows), chosen].all()
         np.testing.assert_allclose(rebuilt_logp(policy, step), step.logp, rtol=1e-5, atol=1e-6)
         np.testing.assert_array_equal(step.dist_inputs[~mask], np.finfo(np.float32).min)
         # By hand: a softmax over the allowed logits.
         free = policy.act(obs, explore=False).dist_inputs
-        expected = special.log_softmax(np.where(mask, free, -np.inf), axis=1)[np.arange(rows), chosen]
+        expected = special.log_softmax(np.where(mask, free, -np.inf), axis=1)[
+            np.arange(rows), chosen
+        ]
         np.testing.assert_allclose(step.logp, expected, rtol=1e-4, atol=1e-5)
         batch = {"obs": policy.preprocess(obs), "raw_action": step.raw_action}
         found, blind = policy.evaluate({**batch, "mask": mask}), policy.evaluate(batch)
-        logp, other = ((x.logp.detach() if framework == "torch" else x.logp) for x in (found, blind))
+        logp, other = (
+            (x.logp.detach() if framework == "torch" else x.logp) for x in (found, blind)
+        )
         np.testing.assert_allclose(logp, step.logp, rtol=1e-4, atol=1e-5)
         assert not np.allclose(other, step.logp, atol=1e-3)  # the control
-        assert np.isfinite(np.asarray(found.entropy.detach() if framework == "torch" else found.entropy)).all()
+        assert np.isfinite(
+            np.asarray(found.entropy.detach() if framework == "torch" else found.entropy)
+        ).all()
 
 
 def test_masks_in_any_form(catalog):
-    policy, obs, mask = rlcatalog.build(BOX, FIVE, SMALL, catalog=catalog), observations(n=4), masks(4)
+    policy, obs, mask = (
+        rlcatalog.build(BOX, FIVE, SMALL, catalog=catalog),
+        observations(n=4),
+        masks(4),
+    )
     for form in (mask, mask.astype(np.int8), mask.astype(np.float32), mask.tolist()):
         step = policy.act(obs, mask=form)
         assert mask[np.arange(4), step.action - 2].all()
@@ -83,18 +98,26 @@ def test_masks_in_any_form(catalog):
 def test_a_row_that_allows_nothing_is_named(catalog):
     policy, mask = rlcatalog.build(BOX, FIVE, SMALL, catalog=catalog), masks(4)
     mask[2] = False
-    with pytest.raises(ActionMaskError, match="mask: row 2 allows no action; each row must allow at least one"):
+    with pytest.raises(
+        ActionMaskError, match="mask: row 2 allows no action; each row must allow at least one"
+    ):
         policy.act(observations(n=4), mask=mask)
 
 
 @pytest.mark.parametrize("shape", [(5,), (4, 4), (3, 5), (4, 5, 1)])
 def test_a_mask_of_the_wrong_shape_is_refused(catalog, shape):
-    with pytest.raises(ActionMaskError, match=r"mask: action: expected shape \(4, 5\); found shape"):
-        rlcatalog.build(BOX, FIVE, SMALL, catalog=catalog).act(observations(n=4), mask=np.ones(shape, bool))
+    with pytest.raises(
+        ActionMaskError, match=r"mask: action: expected shape \(4, 5\); found shape"
+    ):
+        rlcatalog.build(BOX, FIVE, SMALL, catalog=catalog).act(
+            observations(n=4), mask=np.ones(shape, bool)
+        )
 
 
 def test_a_mask_for_a_box_is_refused(catalog):
-    with pytest.raises(NotServedError, match=r"action: Box\(2,\) float32 has no values that a mask could forbid"):
+    with pytest.raises(
+        NotServedError, match=r"action: Box\(2,\) float32 has no values that a mask could forbid"
+    ):
         rlcatalog.build(BOX, spaces.Box(-1, 1, (2,)), SMALL, catalog=catalog).act(
             observations(n=1), mask=np.ones((1, 2))
         )

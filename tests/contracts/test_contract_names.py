@@ -39,7 +39,9 @@ class MyKerasModel(TFModelV2):
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         input_layer = tf.keras.layers.Input(shape=self.obs_space.shape, name="observations")
-        self.base_model = tf.keras.Model(input_layer, tf.keras.layers.Dense(self.num_outputs)(input_layer))
+        self.base_model = tf.keras.Model(
+            input_layer, tf.keras.layers.Dense(self.num_outputs)(input_layer)
+        )
         self.register_variables(self.base_model.variables)
 
     def forward(self, input_dict, state, seq_lens):
@@ -55,7 +57,9 @@ def test_a_model_by_name_and_by_class(default, cls):
             assert type(policy.model) is cls
             assert policy.framework == cls.framework_of_class
             assert policy.explain().as_dict()["model"]["reason"] == "named in the config"
-    model = ModelCatalog.get_model_v2(BOX, TWO, 3, {"custom_model": "my_model"}, cls.framework_of_class, "her_name")
+    model = ModelCatalog.get_model_v2(
+        BOX, TWO, 3, {"custom_model": "my_model"}, cls.framework_of_class, "her_name"
+    )
     assert (type(model), model.num_outputs, model.name) == (cls, 3, "her_name")
     other = {"torch": "tf", "tf": "torch"}[cls.framework_of_class]
     with pytest.raises(NotServedError, match=f"'my_model'.*has no code for framework='{other}'"):
@@ -72,5 +76,7 @@ def test_a_default_model_is_used_where_the_config_names_none(default):
     cls = MyModelClass
     model = ModelCatalog.get_model_v2(BOX, TWO, 2, {}, "torch", default_model=cls)
     assert type(model) is cls
-    model = ModelCatalog.get_model_v2(BOX, TWO, 2, {"custom_model": "fcnet"}, "torch", default_model=cls)
+    model = ModelCatalog.get_model_v2(
+        BOX, TWO, 2, {"custom_model": "fcnet"}, "torch", default_model=cls
+    )
     assert type(model) is FullyConnectedNetwork

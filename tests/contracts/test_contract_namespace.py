@@ -83,16 +83,24 @@ def cluttered(framework, before=(), after=(), **own):
         def value_function(self):
             return self.tests_value(self.tests_seen)[:, 0]
 
-    return types.new_class("Cluttered", (Cluttered,), exec_body=lambda namespace: namespace.update(own))
+    return types.new_class(
+        "Cluttered", (Cluttered,), exec_body=lambda namespace: namespace.update(own)
+    )
 
 
 def used(catalog, cls, framework, folder, obs=BOX, **config):
     """Build, act, value, evaluate, save and load; return the policy."""
     catalog.register_model("cluttered", cls)
-    policy = rlcatalog.build(obs, TWO, {"custom_model": "cluttered", **config}, framework, catalog=catalog)
+    policy = rlcatalog.build(
+        obs, TWO, {"custom_model": "cluttered", **config}, framework, catalog=catalog
+    )
     rng = np.random.default_rng(0)
     obs.seed(0)
-    seen = rng.uniform(-1, 1, (4, 3)).astype(np.float32) if obs is BOX else [obs.sample() for _ in range(4)]
+    seen = (
+        rng.uniform(-1, 1, (4, 3)).astype(np.float32)
+        if obs is BOX
+        else [obs.sample() for _ in range(4)]
+    )
     step = policy.act(seen, explore=False)
     encoded = policy.preprocess(seen)
     state = {} if step.state is None else {"seq_lens": np.ones(4, np.int32)}
@@ -109,9 +117,17 @@ def used(catalog, cls, framework, folder, obs=BOX, **config):
 
 
 def test_the_names_are_those_of_the_issue_and_of_many_more():
-    assert {"_registered", "_flat", "_preprocessor", "_ops", "held", "_rest", "_run", "_inside", "_remember"} <= set(
-        all_names()
-    )
+    assert {
+        "_registered",
+        "_flat",
+        "_preprocessor",
+        "_ops",
+        "held",
+        "_rest",
+        "_run",
+        "_inside",
+        "_remember",
+    } <= set(all_names())
     assert {"get_weights", "action_embed_model", "_value_branch", "lstm"} <= set(all_names())
     assert len(harvested()) > 300
 
@@ -122,7 +138,9 @@ def test_a_model_may_have_an_attribute_of_any_name(catalog, framework, when, tmp
     names = names_of(framework)
     cls = cluttered(framework, **{when: names})
     policy = used(catalog, cls, framework, tmp_path)
-    assert {name: vars(policy.model)[name] for name in names} == {name: f"junk {name}" for name in names}
+    assert {name: vars(policy.model)[name] for name in names} == {
+        name: f"junk {name}" for name in names
+    }
     assert set(weights_of(policy.model)) == {
         f"tests_{layer}.{part}" for layer in ("out", "value") for part in ("weight", "bias")
     }
@@ -204,7 +222,9 @@ def test_an_override_of_value_function_keeps_what_it_is():
     model({"obs": rows})
     assert cls.value_function.note == "mine"
     assert cls.value_function.__name__ == "value_function"
-    np.testing.assert_allclose(model.value_function(2.0, shift=1.0), 2 * model.value_function() + 1, rtol=1e-5)
+    np.testing.assert_allclose(
+        model.value_function(2.0, shift=1.0), 2 * model.value_function() + 1, rtol=1e-5
+    )
 
     class Last(cls):
         value_function = property(lambda self: lambda: tf.zeros([2]))

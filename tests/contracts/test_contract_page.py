@@ -105,7 +105,9 @@ def test_a_custom_action_distribution(default, named):
     policy = rlcatalog.build(BOX, TWO, config)
     step = policy.act(observations())
     assert step.dist_inputs.shape == (6, 7)
-    found = policy.evaluate({"obs": policy.preprocess(observations()), "raw_action": step.raw_action})
+    found = policy.evaluate(
+        {"obs": policy.preprocess(observations()), "raw_action": step.raw_action}
+    )
     np.testing.assert_allclose(found.logp.detach(), step.logp, rtol=1e-5)
     expected = stats.entropy(special.softmax(step.dist_inputs[:, :2], axis=1), axis=1)
     np.testing.assert_allclose(found.entropy.detach(), expected, rtol=1e-5)
@@ -133,7 +135,10 @@ def test_a_sample_of_the_wrong_width_is_refused(catalog):
             return torch.zeros(len(self.inputs))
 
     policy = rlcatalog.build(BOX, TWO, {"custom_action_dist": Wide, **SMALL}, catalog=catalog)
-    with pytest.raises(ModelContractError, match=r"Wide\.sample\(\) returned 3 values per action; Discrete\(2\) nee"):
+    with pytest.raises(
+        ModelContractError,
+        match=r"Wide\.sample\(\) returned 3 values per action; Discrete\(2\) nee",
+    ):
         policy.act(observations())
 
 
@@ -193,7 +198,10 @@ class AutoregressiveActionsModel(TFModelV2):
         # Output of the model (normally 'logits', but for an autoregressive
         # dist this is more like a context/feature layer encoding the obs)
         context = tf.keras.layers.Dense(
-            num_outputs, name="hidden", activation=tf.nn.tanh, kernel_initializer=normc_initializer(1.0)
+            num_outputs,
+            name="hidden",
+            activation=tf.nn.tanh,
+            kernel_initializer=normc_initializer(1.0),
         )(obs_input)
 
         # P(a1 | obs)
@@ -235,7 +243,9 @@ def autoregressive(default):
     policy = rlcatalog.build(BOX, PAIR, config)
     # Weights that make the second action depend on the first one, visibly.
     random = np.random.default_rng(0)
-    policy.model.set_weights({n: random.normal(0, 0.5, a.shape) for n, a in policy.model.get_weights().items()})
+    policy.model.set_weights(
+        {n: random.normal(0, 0.5, a.shape) for n, a in policy.model.get_weights().items()}
+    )
     return policy
 
 
@@ -250,9 +260,15 @@ def test_the_pages_autoregressive_actions(autoregressive):
     assert all(pair in PAIR for pair in zip(*step.action, strict=True))
     # By hand: the joint distribution over the four pairs, from the two conditionals.
     context = step.dist_inputs[:1]
-    first = special.softmax(policy.model.action_model([context, np.zeros((1, 1), np.float32)])[0].numpy()[0])
-    second = [special.softmax(policy.model.action_model([context, np.full((1, 1), a, np.float32)])[1].numpy()[0])
-              for a in (0, 1)]  # fmt: skip
+    first = special.softmax(
+        policy.model.action_model([context, np.zeros((1, 1), np.float32)])[0].numpy()[0]
+    )
+    second = [
+        special.softmax(
+            policy.model.action_model([context, np.full((1, 1), a, np.float32)])[1].numpy()[0]
+        )
+        for a in (0, 1)
+    ]
     joint = np.array([[first[a] * second[a][b] for b in (0, 1)] for a in (0, 1)], np.float64)
     joint /= joint.sum()
     assert abs(second[0][0] - second[1][0]) > 0.05
@@ -276,7 +292,9 @@ def test_training_the_pages_autoregressive_actions(autoregressive):
         found = policy.evaluate(batch)
         loss = -tf.reduce_mean(found.logp)
     np.testing.assert_allclose(found.logp, step.logp, rtol=1e-4, atol=1e-6)
-    assert all(gradient is not None for gradient in tape.gradient(loss, policy.model.trainable_variables()))
+    assert all(
+        gradient is not None for gradient in tape.gradient(loss, policy.model.trainable_variables())
+    )
     # The class has no entropy(): an estimate stands in, and is said to be one.
     assert found.entropy_kind == "estimate"
     assert found.entropy.shape == (3000,)
@@ -285,20 +303,38 @@ def test_training_the_pages_autoregressive_actions(autoregressive):
 
 def test_the_pages_model_refuses_another_space(default):
     with pytest.raises(ValueError, match=r"only supports the \[2, 2\] action space"):
-        rlcatalog.build(BOX, Tuple([Discrete(2), Discrete(3)]), {
-            "custom_model": AutoregressiveActionsModel, "custom_action_dist": BinaryAutoregressiveOutput})  # fmt: skip
+        rlcatalog.build(
+            BOX,
+            Tuple([Discrete(2), Discrete(3)]),
+            {
+                "custom_model": AutoregressiveActionsModel,
+                "custom_action_dist": BinaryAutoregressiveOutput,
+            },
+        )
 
 
 class ParametricActionsModel(TFModelV2):
     """The seeds' model over embeddings of the available actions; `tf.log` is called `tf.math.log` now."""
 
-    def __init__(self, obs_space, action_space, num_outputs, model_config, name, true_obs_shape=(4,),
-                 action_embed_size=2):  # fmt: skip
+    def __init__(
+        self,
+        obs_space,
+        action_space,
+        num_outputs,
+        model_config,
+        name,
+        true_obs_shape=(4,),
+        action_embed_size=2,
+    ):
         super(ParametricActionsModel, self).__init__(  # noqa: UP008
             obs_space, action_space, num_outputs, model_config, name
         )
         self.action_embed_model = TFFullyConnectedNetwork(
-            spaces.Box(-1, 1, true_obs_shape), action_space, action_embed_size, model_config, name + "_action_embed"
+            spaces.Box(-1, 1, true_obs_shape),
+            action_space,
+            action_embed_size,
+            model_config,
+            name + "_action_embed",
         )
 
     def forward(self, input_dict, state, seq_lens):
@@ -321,10 +357,16 @@ class ParametricActionsModel(TFModelV2):
 
 def test_the_pages_parametric_actions(catalog):
     n = 5
-    space = spaces.Dict({
-        "action_mask": spaces.Box(0, 1, (n,)), "avail_actions": spaces.Box(-1, 1, (n, 2)), "cart": BOX,
-    })  # fmt: skip
-    policy = rlcatalog.build(space, Discrete(n), {"custom_model": ParametricActionsModel, **SMALL}, catalog=catalog)
+    space = spaces.Dict(
+        {
+            "action_mask": spaces.Box(0, 1, (n,)),
+            "avail_actions": spaces.Box(-1, 1, (n, 2)),
+            "cart": BOX,
+        }
+    )
+    policy = rlcatalog.build(
+        space, Discrete(n), {"custom_model": ParametricActionsModel, **SMALL}, catalog=catalog
+    )
     obs = observations(space, 500)
     random = np.random.default_rng(0)
     for row in obs:

@@ -46,7 +46,8 @@ class MyRNNClass(RecurrentTFModelV2):
         output_layer = tf.keras.layers.Dense(self.num_outputs)(lstm_out)
         value_layer = tf.keras.layers.Dense(1)(lstm_out)
         self.rnn_model = tf.keras.Model(
-            inputs=[input_layer, seq_in, state_in_h, state_in_c], outputs=[output_layer, value_layer, state_h, state_c]
+            inputs=[input_layer, seq_in, state_in_h, state_in_c],
+            outputs=[output_layer, value_layer, state_h, state_c],
         )
         self.register_variables(self.rnn_model.variables)
 
@@ -82,28 +83,43 @@ def test_a_recurrent_model_acts_and_trains_alike(catalog, cls):
     }
     for start in (None, policy.initial_state(rows)):
         found = policy.evaluate({**batch, "state": start})
-        logp, value = (np.asarray(x.detach() if cls is TorchRNN else x) for x in (found.logp, found.value))
-        np.testing.assert_allclose(logp.reshape(rows, steps).T, [step.logp for step in taken], rtol=1e-4, atol=1e-5)
-        np.testing.assert_allclose(value.reshape(rows, steps).T, [step.value for step in taken], rtol=1e-4, atol=1e-5)
+        logp, value = (
+            np.asarray(x.detach() if cls is TorchRNN else x) for x in (found.logp, found.value)
+        )
+        np.testing.assert_allclose(
+            logp.reshape(rows, steps).T, [step.logp for step in taken], rtol=1e-4, atol=1e-5
+        )
+        np.testing.assert_allclose(
+            value.reshape(rows, steps).T, [step.value for step in taken], rtol=1e-4, atol=1e-5
+        )
     # The control: the memory matters.
     without = policy.act(obs[:, -1])
     assert not np.allclose(without.dist_inputs, taken[-1].dist_inputs, atol=1e-4)
     # A later start.
-    late = {"obs": batch["obs"].reshape(rows, steps, 4)[:, 2:].reshape(-1, 4), "seq_lens": np.full(rows, 2, np.int32)}
+    late = {
+        "obs": batch["obs"].reshape(rows, steps, 4)[:, 2:].reshape(-1, 4),
+        "seq_lens": np.full(rows, 2, np.int32),
+    }
     late["raw_action"] = batch["raw_action"].reshape(rows, steps)[:, 2:].reshape(-1, 1)
     found = policy.evaluate({**late, "state": taken[1].state})
     logp = np.asarray(found.logp.detach() if cls is TorchRNN else found.logp)
-    np.testing.assert_allclose(logp.reshape(rows, 2).T, [step.logp for step in taken[2:]], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        logp.reshape(rows, 2).T, [step.logp for step in taken[2:]], rtol=1e-4, atol=1e-5
+    )
 
 
 def test_the_state_of_a_padded_sequence_is_the_one_at_its_end():
     model = MyRNNClass(BOX, TWO, 2, {}, "n")
     obs, lengths = np.stack(observations(n=8)).reshape(2, 4, 4), [2, 4]
     start = [tf.zeros([2, 6]), tf.zeros([2, 6])]
-    _, padded = model({"obs": tf.constant(obs.reshape(-1, 4))}, start, tf.constant(lengths, tf.int32))
+    _, padded = model(
+        {"obs": tf.constant(obs.reshape(-1, 4))}, start, tf.constant(lengths, tf.int32)
+    )
     for row, length in enumerate(lengths):
         alone = [part[:1] for part in start]
-        _, expected = model({"obs": tf.constant(obs[row, :length])}, alone, tf.constant([length], tf.int32))
+        _, expected = model(
+            {"obs": tf.constant(obs[row, :length])}, alone, tf.constant([length], tf.int32)
+        )
         for found, one in zip(padded, expected, strict=True):
             np.testing.assert_allclose(found[row], one[0], rtol=1e-5, atol=1e-6)
 
@@ -118,7 +134,9 @@ def test_a_stepper_keeps_the_state_and_starts_done_rows_anew(catalog, cls):
     fresh = policy.act(obs[:, 1], explore=False)
     continued = policy.act(obs[:, 1], policy.act(obs[:, 0]).state, explore=False)
     np.testing.assert_allclose(second.dist_inputs[1], fresh.dist_inputs[1], rtol=1e-4, atol=1e-6)
-    np.testing.assert_allclose(second.dist_inputs[[0, 2]], continued.dist_inputs[[0, 2]], rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(
+        second.dist_inputs[[0, 2]], continued.dist_inputs[[0, 2]], rtol=1e-4, atol=1e-6
+    )
     assert not np.allclose(second.dist_inputs[0], fresh.dist_inputs[0], atol=1e-5)
     stepper.reset()
     again = stepper.step(obs[:, 1], explore=False)
@@ -129,7 +147,9 @@ def test_a_stepper_keeps_the_state_and_starts_done_rows_anew(catalog, cls):
         stepper.reset(rows)
         third = stepper.step(obs[:, 1], explore=False)
         np.testing.assert_allclose(third.dist_inputs[2], fresh.dist_inputs[2], rtol=1e-4, atol=1e-6)
-        np.testing.assert_allclose(third.dist_inputs[:2], continued.dist_inputs[:2], rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(
+            third.dist_inputs[:2], continued.dist_inputs[:2], rtol=1e-4, atol=1e-6
+        )
 
 
 def test_a_stepper_over_a_model_without_memory(catalog):
@@ -143,11 +163,21 @@ def test_a_stepper_over_a_model_without_memory(catalog):
 
 def test_keyword_arguments_of_a_custom_model(catalog):
     policy = rlcatalog.build(
-        BOX, TWO, {"custom_model": TorchRNN, "custom_model_config": {"lstm_state_size": 9}}, catalog=catalog
+        BOX,
+        TWO,
+        {"custom_model": TorchRNN, "custom_model_config": {"lstm_state_size": 9}},
+        catalog=catalog,
     )
     assert policy.model.lstm_state_size == 9
-    with pytest.raises(ConfigError, match=r"TorchRNN does not accept 'lstm_size'.*'lstm_state_size'.*: fc_size, ls"):
-        rlcatalog.build(BOX, TWO, {"custom_model": TorchRNN, "custom_model_config": {"lstm_size": 9}}, catalog=catalog)
+    with pytest.raises(
+        ConfigError, match=r"TorchRNN does not accept 'lstm_size'.*'lstm_state_size'.*: fc_size, ls"
+    ):
+        rlcatalog.build(
+            BOX,
+            TWO,
+            {"custom_model": TorchRNN, "custom_model_config": {"lstm_size": 9}},
+            catalog=catalog,
+        )
     model = ModelCatalog.get_model_v2(BOX, TWO, 2, {"custom_model": TorchRNN}, "torch", fc_size=3)
     assert model.fc1.out_features == 3
 
@@ -161,8 +191,12 @@ def test_attention_written_with_views_of_its_own_states(framework):
         def __init__(self, *args):
             super().__init__(*args)
             space = spaces.Box(-1, 1, (4,))
-            self.view_requirements["state_in_0"] = ViewRequirement("state_out_0", shift="-3:-1", space=space)
-            self.view_requirements["state_out_0"] = ViewRequirement(space=space, used_for_training=False)
+            self.view_requirements["state_in_0"] = ViewRequirement(
+                "state_out_0", shift="-3:-1", space=space
+            )
+            self.view_requirements["state_out_0"] = ViewRequirement(
+                space=space, used_for_training=False
+            )
             if framework == "torch":
                 self.scale = torch.nn.Parameter(torch.ones(1))
             else:
@@ -187,6 +221,11 @@ def test_attention_written_with_views_of_its_own_states(framework):
         np.testing.assert_allclose(step.dist_inputs, expected[:, :2], rtol=1e-5, atol=1e-6)
     # Training begins with the window there was.
     start = stepper.state
-    batch = {"obs": obs[0], "raw_action": step.raw_action, "seq_lens": np.ones(1, np.int32), "state": start}
+    batch = {
+        "obs": obs[0],
+        "raw_action": step.raw_action,
+        "seq_lens": np.ones(1, np.int32),
+        "state": start,
+    }
     np.testing.assert_allclose(start.memory[0][0], obs[2:5, 0], rtol=1e-6)
     assert policy.evaluate(batch).logp.shape == (1,)

@@ -51,16 +51,25 @@ def test_a_registered_distribution_decides_it_too(default):
         pass
 
     ModelCatalog.register_custom_action_dist("mine", Mine)
-    assert ModelCatalog.get_action_dist(TWO, {"custom_action_dist": "mine"})[0].framework_of_class == "tf"
+    assert (
+        ModelCatalog.get_action_dist(TWO, {"custom_action_dist": "mine"})[0].framework_of_class
+        == "tf"
+    )
 
 
 def test_a_model_finds_its_arguments_under_the_name_of_its_time():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        policy = rlcatalog.build(BOX, TWO, {"custom_model": trunk("torch"), "custom_options": {"cell_size": 5}})
+        policy = rlcatalog.build(
+            BOX, TWO, {"custom_model": trunk("torch"), "custom_options": {"cell_size": 5}}
+        )
     config = policy.model.seen_config
     assert config["custom_options"] == config["custom_model_config"] == {"cell_size": 5}
-    assert config.get("custom_options") == policy.model.model_config.get("custom_options", {}) == {"cell_size": 5}
+    assert (
+        config.get("custom_options")
+        == policy.model.model_config.get("custom_options", {})
+        == {"cell_size": 5}
+    )
     assert config.get("custom_optins", 3) == 3
     with pytest.raises(KeyError, match="custom_optins"):
         config["custom_optins"]
@@ -75,7 +84,10 @@ def test_a_preprocessor_may_name_the_original_space_in_a_property(catalog, tmp_p
     from rlcatalog import Preprocessor
     from rlcatalog_policy import load
 
-    image, vector = gym.spaces.Box(0, 255, (10, 10, 3), np.uint8), gym.spaces.Box(-1, 1, (3,), np.float32)
+    image, vector = (
+        gym.spaces.Box(0, 255, (10, 10, 3), np.uint8),
+        gym.spaces.Box(-1, 1, (3,), np.float32),
+    )
     space = gym.spaces.Dict({"image": image, "vector": vector})
 
     class Flattening(Preprocessor):
@@ -95,7 +107,9 @@ def test_a_preprocessor_may_name_the_original_space_in_a_property(catalog, tmp_p
     catalog.register_preprocessor("flattening", Flattening)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
-        policy = rlcatalog.build(space, TWO, {"custom_preprocessor": "flattening"}, "torch", catalog=catalog)
+        policy = rlcatalog.build(
+            space, TWO, {"custom_preprocessor": "flattening"}, "torch", catalog=catalog
+        )
         space.seed(0)
         seen = [space.sample() for _ in range(2)]
         step = policy.act(seen, explore=False)
@@ -106,9 +120,12 @@ def test_a_preprocessor_may_name_the_original_space_in_a_property(catalog, tmp_p
 
 
 PARTS = gym.spaces.Dict(
-    {"place": gym.spaces.Box(-1, 1, (2,), np.float32), "kind": gym.spaces.Discrete(3, start=1),
-     "pair": gym.spaces.Tuple([gym.spaces.MultiDiscrete([2, 3]), gym.spaces.MultiBinary(2)])}
-)  # fmt: skip
+    {
+        "place": gym.spaces.Box(-1, 1, (2,), np.float32),
+        "kind": gym.spaces.Discrete(3, start=1),
+        "pair": gym.spaces.Tuple([gym.spaces.MultiDiscrete([2, 3]), gym.spaces.MultiBinary(2)]),
+    }
+)
 SCENE = gym.spaces.Tuple([gym.spaces.Box(0, 255, (10, 10, 3), np.uint8), gym.spaces.Discrete(4)])
 
 
@@ -128,17 +145,23 @@ def tensors(framework, structure):
 
 
 @pytest.mark.parametrize("framework", ["torch", "tf"])
-@pytest.mark.parametrize(("space", "name"), [(PARTS, "FullyConnectedNetwork"), (SCENE, "ComplexInputNetwork")])
+@pytest.mark.parametrize(
+    ("space", "name"), [(PARTS, "FullyConnectedNetwork"), (SCENE, "ComplexInputNetwork")]
+)
 def test_a_raw_dict_or_tuple_space_reaches_get_model_v2(default, framework, space, name):
     model = ModelCatalog.get_model_v2(space, TWO, 2, {"fcnet_hiddens": [8]}, framework)
     assert type(model).__name__ == name
     space.seed(3)
     samples = [space.sample() for _ in range(4)]
-    batch = gym.vector.utils.concatenate(space, samples, gym.vector.utils.create_empty_array(space, 4))
+    batch = gym.vector.utils.concatenate(
+        space, samples, gym.vector.utils.create_empty_array(space, 4)
+    )
     preprocessor = ModelCatalog.get_preprocessor_for_space(space)
     encoded = np.stack([preprocessor.transform(sample) for sample in samples])
     found, expected = (model({"obs": tensors(framework, obs)})[0] for obs in (batch, encoded))
-    found, expected = (x.detach().numpy() if framework == "torch" else x.numpy() for x in (found, expected))
+    found, expected = (
+        x.detach().numpy() if framework == "torch" else x.numpy() for x in (found, expected)
+    )
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
@@ -156,6 +179,9 @@ def test_a_custom_class_is_given_a_raw_space_as_it_stands(default, framework):
 
     model = ModelCatalog.get_model_v2(PARTS, TWO, 2, {"custom_model": Raw}, framework)
     assert model.obs_space is PARTS
-    obs = tensors(framework, {"place": np.ones((1, 2), np.float32), "kind": np.ones(1), "pair": (np.ones((1, 2)),) * 2})
+    obs = tensors(
+        framework,
+        {"place": np.ones((1, 2), np.float32), "kind": np.ones(1), "pair": (np.ones((1, 2)),) * 2},
+    )
     assert np.asarray(model({"obs": obs})[0]).tolist() == [[1, 1]]
     assert list(model.seen) == ["place", "kind", "pair"]

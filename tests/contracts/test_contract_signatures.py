@@ -17,7 +17,12 @@ pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 
 
 def signature(function):
-    kinds = {"POSITIONAL_OR_KEYWORD": "", "KEYWORD_ONLY": "*", "VAR_KEYWORD": "**", "VAR_POSITIONAL": "*args "}
+    kinds = {
+        "POSITIONAL_OR_KEYWORD": "",
+        "KEYWORD_ONLY": "*",
+        "VAR_KEYWORD": "**",
+        "VAR_POSITIONAL": "*args ",
+    }
     return [
         f"{kinds[p.kind.name]}{p.name}" + ("" if p.default is p.empty else f"={p.default!r}")
         for p in inspect.signature(function).parameters.values()
@@ -27,13 +32,19 @@ def signature(function):
 @pytest.mark.parametrize(
     ("function", "expected"),
     [
-        (Policy.act, ["self", "obs", "state=None", "*prev_reward=None", "*mask=None", "*explore=True"]),
+        (
+            Policy.act,
+            ["self", "obs", "state=None", "*prev_reward=None", "*mask=None", "*explore=True"],
+        ),
         (Policy.evaluate, ["self", "batch", "*check=True", "*entropy=True"]),
         (Policy.values, ["self", "encoded", "state=None", "*prev_reward=None"]),
         (Policy.stepper, ["self", "n", "autoreset=None"]),
         (Policy.to, ["self", "device"]),
         (Policy.save, ["self", "directory"]),
-        (Stepper.step, ["self", "obs", "*done=None", "*prev_reward=None", "*mask=None", "*explore=True"]),
+        (
+            Stepper.step,
+            ["self", "obs", "*done=None", "*prev_reward=None", "*mask=None", "*explore=True"],
+        ),
         (
             rlcatalog.build,
             [
@@ -60,14 +71,28 @@ def signature(function):
             ],
         ),
         (rlcatalog.restore_original_dimensions, ["obs", "obs_space", "tensorlib='numpy'"]),
-        (ModelV2.__init__, ["self", "obs_space", "action_space", "num_outputs", "model_config", "name", "framework"]),
+        (
+            ModelV2.__init__,
+            [
+                "self",
+                "obs_space",
+                "action_space",
+                "num_outputs",
+                "model_config",
+                "name",
+                "framework",
+            ],
+        ),
         (ModelV2.__call__, ["self", "input_dict", "state=None", "seq_lens=None"]),
         (ModelV2.forward, ["self", "input_dict", "state", "seq_lens"]),
         (ModelV2.value_function, ["self"]),
         (ModelV2.custom_loss, ["self", "policy_loss", "loss_inputs"]),
         (ModelV2.metrics, ["self"]),
         (ModelV2.get_initial_state, ["self"]),
-        (TFModelV2.__init__, ["self", "obs_space", "action_space", "num_outputs", "model_config", "name"]),
+        (
+            TFModelV2.__init__,
+            ["self", "obs_space", "action_space", "num_outputs", "model_config", "name"],
+        ),
         (TFModelV2.register_variables, ["self", "variables"]),
         (TFModelV2.variables, ["self", "as_dict=False"]),
         (TFModelV2.trainable_variables, ["self", "as_dict=False"]),
@@ -98,21 +123,35 @@ def test_the_constructor_of_a_torch_model_takes_rllibs_arguments_in_order():
         ("get_action_dist", ["action_space", "config", "dist_type=None", "framework", "**kwargs"]),
         (
             "get_model_v2",
-            ["obs_space", "action_space", "num_outputs", "model_config", "framework", "name='default_model'",
-             "model_interface=None", "default_model=None", "**model_kwargs"],
+            [
+                "obs_space",
+                "action_space",
+                "num_outputs",
+                "model_config",
+                "framework",
+                "name='default_model'",
+                "model_interface=None",
+                "default_model=None",
+                "**model_kwargs",
+            ],
         ),
         ("get_preprocessor", ["env", "options=None", "include_multi_binary=False"]),
-        ("get_preprocessor_for_space", ["observation_space", "options=None", "include_multi_binary=False"]),
+        (
+            "get_preprocessor_for_space",
+            ["observation_space", "options=None", "include_multi_binary=False"],
+        ),
         ("register_custom_model", ["model_name", "model_class"]),
         ("register_custom_action_dist", ["action_dist_name", "action_dist_class"]),
         ("register_custom_preprocessor", ["preprocessor_name", "preprocessor_class"]),
     ],
-)  # fmt: skip
+)
 def test_the_model_catalog_keeps_rllibs_positional_order(method, names):
     assert isinstance(inspect.getattr_static(ModelCatalog, method), staticmethod)
     # The framework may be left to the classes of the config here, and a config left out.
-    found = [name.partition("=")[0] if name.startswith(("framework", "config")) else name
-             for name in signature(getattr(ModelCatalog, method))]  # fmt: skip
+    found = [
+        name.partition("=")[0] if name.startswith(("framework", "config")) else name
+        for name in signature(getattr(ModelCatalog, method))
+    ]
     assert found == names
 
 

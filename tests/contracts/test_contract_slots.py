@@ -62,7 +62,9 @@ class Recall(TorchModelV2):
     def forward(self, input_dict, state, seq_lens):
         features, _ = self.trunk(input_dict)
         self.features = self.cell(features, state[0])
-        return (self.features if self.logits is None else self.logits(self.features)), [self.features]
+        return (self.features if self.logits is None else self.logits(self.features)), [
+            self.features
+        ]
 
     def value_function(self):
         return self.value(self.features)[:, 0]
@@ -74,7 +76,18 @@ class Recall(TorchModelV2):
 class Head(TorchModelV2):
     """A head: one more layer around what it holds."""
 
-    def __init__(self, obs_space, action_space, num_outputs, model_config, name, *, trunk, value_trunk, action_dist):
+    def __init__(
+        self,
+        obs_space,
+        action_space,
+        num_outputs,
+        model_config,
+        name,
+        *,
+        trunk,
+        value_trunk,
+        action_dist,
+    ):
         super().__init__(obs_space, action_space, num_outputs, model_config, name)
         BUILT.append(("head", num_outputs, trunk))
         self.trunk = trunk
@@ -105,11 +118,23 @@ def recall(monkeypatch):
 
     config = "made_up_recall:RecallConfig"
     specs = [
-        ModelSpec("recall", {"torch": "made_up_recall:Recall"}, "a cell", switch="recall_cell", config=config,
-                  slot="memory"),
-        ModelSpec("recall_head", {"torch": "made_up_recall:Head"}, "a layer", switch="recall_head", config=config,
-                  slot="head"),
-    ]  # fmt: skip
+        ModelSpec(
+            "recall",
+            {"torch": "made_up_recall:Recall"},
+            "a cell",
+            switch="recall_cell",
+            config=config,
+            slot="memory",
+        ),
+        ModelSpec(
+            "recall_head",
+            {"torch": "made_up_recall:Head"},
+            "a layer",
+            switch="recall_head",
+            config=config,
+            slot="head",
+        ),
+    ]
     BUILT.clear()
     point = PluginEntryPoint(plugin_of(rlcatalog_models=specs), "recall")
     return Catalog([*scan(), point], environ={"RLCATALOG_STRICT_PLUGINS": "1"})
@@ -126,7 +151,9 @@ def test_a_trunk_announces_its_width():
 
 
 def test_a_memory_holds_its_trunk_and_is_built_after_it(recall):
-    policy = rlcatalog.build(BOX, TWO, {"custom_model": Noted, "recall_cell": 5, **SMALL}, catalog=recall)
+    policy = rlcatalog.build(
+        BOX, TWO, {"custom_model": Noted, "recall_cell": 5, **SMALL}, catalog=recall
+    )
     model = policy.model
     assert type(model) is Recall
     assert type(model.trunk) is Noted
@@ -144,16 +171,26 @@ def test_a_memory_holds_its_trunk_and_is_built_after_it(recall):
     second = policy.act(obs, first.state)
     assert first.state.memory[0].shape == (2, 5)
     assert not np.allclose(first.dist_inputs, second.dist_inputs)
-    evaluation = policy.evaluate({"obs": obs, "raw_action": second.raw_action, "state": first.state})
+    evaluation = policy.evaluate(
+        {"obs": obs, "raw_action": second.raw_action, "state": first.state}
+    )
     np.testing.assert_allclose(evaluation.logp.detach(), second.logp, rtol=1e-5)
     (evaluation.logp.sum() + evaluation.value.sum()).backward()
     assert all(p.grad is not None for p in model.parameters())
-    assert {name.split(".")[0] for name, _ in model.named_parameters()} == {"trunk", "cell", "logits", "value"}
+    assert {name.split(".")[0] for name, _ in model.named_parameters()} == {
+        "trunk",
+        "cell",
+        "logits",
+        "value",
+    }
 
 
 def test_a_head_is_built_after_the_memory(recall):
     policy = rlcatalog.build(
-        BOX, TWO, {"custom_model": Noted, "recall_cell": 5, "recall_head": True, **SMALL}, catalog=recall
+        BOX,
+        TWO,
+        {"custom_model": Noted, "recall_cell": 5, "recall_head": True, **SMALL},
+        catalog=recall,
     )
     model = policy.model
     assert [type(part) for part in (model, model.trunk, model.trunk.trunk)] == [Head, Recall, Noted]
@@ -187,7 +224,9 @@ def test_a_recurrent_trunk_is_refused_by_a_memory(recall):
         def __init__(self, obs_space, action_space, num_outputs, model_config, name):
             super().__init__(obs_space, action_space, num_outputs or 3, model_config, name)
 
-    with pytest.raises(NotServedError, match=r"Trunk is itself recurrent \(get_initial_state\(\) is not em"):
+    with pytest.raises(
+        NotServedError, match=r"Trunk is itself recurrent \(get_initial_state\(\) is not em"
+    ):
         rlcatalog.build(BOX, TWO, {"custom_model": Trunk, "recall_cell": 5}, catalog=recall)
     # A head takes it.
     policy = rlcatalog.build(BOX, TWO, {"custom_model": Trunk, "recall_head": True}, catalog=recall)
@@ -199,7 +238,9 @@ def test_a_trunk_that_does_not_announce_its_width_is_refused(recall):
         def forward(self, input_dict, state, seq_lens):
             return input_dict["obs"], state
 
-    with pytest.raises(ModelContractError, match=r"Silent was built as the trunk of Recall.*self\.num_outputs"):
+    with pytest.raises(
+        ModelContractError, match=r"Silent was built as the trunk of Recall.*self\.num_outputs"
+    ):
         rlcatalog.build(BOX, TWO, {"custom_model": Silent, "recall_cell": 5}, catalog=recall)
 
 
@@ -207,7 +248,13 @@ def test_a_wrapped_custom_model_gets_its_keyword_arguments(recall):
     # RLlib dropped them all once an LSTM was wrapped around the model.
     class Sized(FullyConnectedNetwork):
         def __init__(self, obs_space, action_space, num_outputs, model_config, name, width):
-            super().__init__(obs_space, action_space, num_outputs, {**model_config, "fcnet_hiddens": [width]}, name)
+            super().__init__(
+                obs_space,
+                action_space,
+                num_outputs,
+                {**model_config, "fcnet_hiddens": [width]},
+                name,
+            )
 
     config = {"custom_model": Sized, "custom_model_config": {"width": 11}, "recall_cell": 5}
     assert rlcatalog.build(BOX, TWO, config, catalog=recall).model.trunk.num_outputs == 11
@@ -232,6 +279,8 @@ def test_an_interface_is_the_last_of_all(recall):
     # RLlib could not build this one: the dueling head over a memory, on the memory's width.
     assert model.A.in_features == model.num_outputs == 5
     assert [part.shape for part in model.get_initial_state()] == [(5,)]
-    output, state = model({"obs": torch.zeros(3, 4)}, [torch.zeros(3, 5)], torch.ones(3, dtype=torch.int32))
+    output, state = model(
+        {"obs": torch.zeros(3, 4)}, [torch.zeros(3, 5)], torch.ones(3, dtype=torch.int32)
+    )
     assert model.get_q_values(output).shape == (3, 2)
     assert state[0].shape == (3, 5)

@@ -61,7 +61,9 @@ class MyActionDist(ActionDistribution):
 
 def policy_of(framework, **returned):
     cls = type("MyActionDist", (MyActionDist,), {"returned": {"others": framework, **returned}})
-    return rlcatalog.build(SPACE, ACTIONS, {"custom_action_dist": cls, "fcnet_hiddens": [4]}, framework)
+    return rlcatalog.build(
+        SPACE, ACTIONS, {"custom_action_dist": cls, "fcnet_hiddens": [4]}, framework
+    )
 
 
 def obs():
@@ -76,42 +78,64 @@ def refused(method, framework, kind, way_out):
     )
 
 
-FOREIGN = [(name, kind) for name, kind in (
-    ("numpy", "ndarray"), ("a list", "float"), ("None", "NoneType"), ("a tuple", "ndarray"),
-    ("TupleActions", "ndarray"), ("nothing", "tuple"),
-)]  # fmt: skip
+FOREIGN = [
+    (name, kind)
+    for name, kind in (
+        ("numpy", "ndarray"),
+        ("a list", "float"),
+        ("None", "NoneType"),
+        ("a tuple", "ndarray"),
+        ("TupleActions", "ndarray"),
+        ("nothing", "tuple"),
+    )
+]
 
 
 @both
 @pytest.mark.parametrize(("values", "kind"), FOREIGN)
 def test_a_sample_of_no_framework_is_refused(framework, values, kind):
     other = {"torch": "tf", "tf": "torch"}[framework]
-    with pytest.raises(ModelContractError, match=refused("sample", framework, kind, f"framework='{other}'")):
+    with pytest.raises(
+        ModelContractError, match=refused("sample", framework, kind, f"framework='{other}'")
+    ):
         policy_of(framework, sample=values).act(obs())
 
 
-@pytest.mark.parametrize(("framework", "other", "kind"), [("torch", "tf", "EagerTensor"), ("tf", "torch", "Tensor")])
+@pytest.mark.parametrize(
+    ("framework", "other", "kind"), [("torch", "tf", "EagerTensor"), ("tf", "torch", "Tensor")]
+)
 def test_a_sample_of_another_framework_is_refused_naming_that_one(framework, other, kind):
-    with pytest.raises(ModelContractError, match=refused("sample", framework, kind, f"framework='{other}'")):
+    with pytest.raises(
+        ModelContractError, match=refused("sample", framework, kind, f"framework='{other}'")
+    ):
         policy_of(framework, sample=other).act(obs())
     policy = policy_of(framework, deterministic_sample=other)
     policy.act(obs())
     with pytest.raises(
-        ModelContractError, match=refused("deterministic_sample", framework, kind, f"framework='{other}'")
+        ModelContractError,
+        match=refused("deterministic_sample", framework, kind, f"framework='{other}'"),
     ):
         policy.act(obs(), explore=False)
 
 
 @both
 def test_a_log_density_of_another_library_is_refused(framework):
-    with pytest.raises(ModelContractError, match=r"MyActionDist\.logp\(\) must return tensors.*found ndarray"):
+    with pytest.raises(
+        ModelContractError, match=r"MyActionDist\.logp\(\) must return tensors.*found ndarray"
+    ):
         policy_of(framework, logp="numpy").act(obs())
 
 
 @both
 @pytest.mark.parametrize("method", ["logp", "entropy", "kl"])
 def test_what_training_reads_must_be_tensors_of_the_framework(framework, method):
-    batch = {"obs": obs(), "raw_action": np.zeros((ROWS, 1), np.int64), "dist_inputs": np.zeros((ROWS, 7), np.float32)}
+    batch = {
+        "obs": obs(),
+        "raw_action": np.zeros((ROWS, 1), np.int64),
+        "dist_inputs": np.zeros((ROWS, 7), np.float32),
+    }
     policy_of(framework).evaluate(batch)
-    with pytest.raises(ModelContractError, match=rf"MyActionDist\.{method}\(\) must return tensors.*found ndarray"):
+    with pytest.raises(
+        ModelContractError, match=rf"MyActionDist\.{method}\(\) must return tensors.*found ndarray"
+    ):
         policy_of(framework, **{method: "numpy"}).evaluate(batch)

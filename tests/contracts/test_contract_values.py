@@ -21,11 +21,23 @@ BOX = Box(-1, 1, (3,), np.float32)
 NET = {"fcnet_hiddens": [8], "vf_share_layers": False}
 MODELS = {
     "fcnet": NET,
-    "lstm": {**NET, "use_lstm": True, "lstm_cell_size": 5, "lstm_use_prev_action": True, "lstm_use_prev_reward": True,
-             "vf_share_layers": True},
-    "attention": {"fcnet_hiddens": [8], "use_attention": True, "attention_dim": 8, "attention_head_dim": 4,
-                  "attention_use_n_prev_actions": 2, "attention_use_n_prev_rewards": 2},
-}  # fmt: skip
+    "lstm": {
+        **NET,
+        "use_lstm": True,
+        "lstm_cell_size": 5,
+        "lstm_use_prev_action": True,
+        "lstm_use_prev_reward": True,
+        "vf_share_layers": True,
+    },
+    "attention": {
+        "fcnet_hiddens": [8],
+        "use_attention": True,
+        "attention_dim": 8,
+        "attention_head_dim": 4,
+        "attention_use_n_prev_actions": 2,
+        "attention_use_n_prev_rewards": 2,
+    },
+}
 
 
 @pytest.mark.grid
@@ -48,9 +60,14 @@ def test_values_are_those_of_acting_and_change_nothing(framework, model):
 @both
 def test_some_rows_of_a_state_and_no_rows_at_all(framework):
     policy = rlcatalog.build(BOX, Discrete(2), MODELS["lstm"], framework)
-    obs, rows = np.random.default_rng(0).uniform(-1, 1, (4, 3)).astype(np.float32), np.array([True, False, True, False])
+    obs, rows = (
+        np.random.default_rng(0).uniform(-1, 1, (4, 3)).astype(np.float32),
+        np.array([True, False, True, False]),
+    )
     step = policy.act(obs)
-    found = policy.values(policy.preprocess(obs[rows]), step.state.rows(rows), prev_reward=np.ones(2))
+    found = policy.values(
+        policy.preprocess(obs[rows]), step.state.rows(rows), prev_reward=np.ones(2)
+    )
     expected = policy.act(obs, step.state, prev_reward=np.ones(4)).value[rows]
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
     with pytest.raises(ModelContractError, match="expected the state of 2 rows"):
@@ -87,13 +104,19 @@ BOTH = Dict({**LISTED.spaces, **MASKED.spaces})
 @pytest.mark.parametrize("memory", ["none", "lstm"])
 @pytest.mark.parametrize("space", [LISTED, MASKED, BOTH])
 def test_where_no_action_is_available_there_is_a_value_and_no_action(framework, memory, space):
-    config = {"fcnet_hiddens": [8], **({"use_lstm": True, "lstm_cell_size": 5} if memory == "lstm" else {})}
+    config = {
+        "fcnet_hiddens": [8],
+        **({"use_lstm": True, "lstm_cell_size": 5} if memory == "lstm" else {}),
+    }
     policy = rlcatalog.build(space, Discrete(3), config, framework)
     cart = np.full(3, 0.5, np.float32)
 
     def observed(n):
-        found = {"cart": cart, "avail_actions": [np.ones(2, np.float32)] * n,
-                 "action_mask": np.array([1] * n + [0] * (3 - n), np.int8)}  # fmt: skip
+        found = {
+            "cart": cart,
+            "avail_actions": [np.ones(2, np.float32)] * n,
+            "action_mask": np.array([1] * n + [0] * (3 - n), np.int8),
+        }
         return {key: found[key] for key in space.spaces}
 
     step = policy.act([observed(2), observed(1)])
@@ -101,7 +124,9 @@ def test_where_no_action_is_available_there_is_a_value_and_no_action(framework, 
     values = policy.values(policy.preprocess(last), step.state)
     assert np.isfinite(values).all()
     # What is available says nothing about the value.
-    np.testing.assert_allclose(values, policy.act([observed(2), observed(1)], step.state).value, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        values, policy.act([observed(2), observed(1)], step.state).value, rtol=1e-5, atol=1e-6
+    )
     with pytest.raises(ActionMaskError, match="row 1 allows no action"):
         policy.act(last, step.state)
 

@@ -21,17 +21,26 @@ from rlcatalog_cli.app import main
 from rlcatalog_cli.picture import pipeline_svg
 
 VECTOR = Box(-1, 1, (4,), np.float32)
-MASKED = Dict({"action_mask": MultiBinary(3), "eye": Box(0, 255, (42, 42, 3), np.uint8), "speed": VECTOR})
+MASKED = Dict(
+    {"action_mask": MultiBinary(3), "eye": Box(0, 255, (42, 42, 3), np.uint8), "speed": VECTOR}
+)
 
 
 def masked_and_filtered():
-    config = {"use_lstm": True, "observation_filter": "MeanStdFilter", "attention_dim": 8, "vf_share_layers": False}
+    config = {
+        "use_lstm": True,
+        "observation_filter": "MeanStdFilter",
+        "attention_dim": 8,
+        "vf_share_layers": False,
+    }
     return rlcatalog.explain(MASKED, Discrete(3), config, "torch").as_dict()
 
 
 def parts_of_an_action():
     nested = Dict({"deep": Dict({"action_mask": MultiBinary(2), "x": VECTOR})})
-    return rlcatalog.explain(nested, Tuple([Discrete(2), VECTOR]), {"use_autoregressive": True}, "tf").as_dict()
+    return rlcatalog.explain(
+        nested, Tuple([Discrete(2), VECTOR]), {"use_autoregressive": True}, "tf"
+    ).as_dict()
 
 
 def an_environment():
@@ -39,13 +48,23 @@ def an_environment():
 
 
 def wrapped_and_frozen():
-    found = rlcatalog.explain(env=gym.make("CartPole-v1")).as_dict() | {"frozen": "acts from a recorded graph"}
+    found = rlcatalog.explain(env=gym.make("CartPole-v1")).as_dict() | {
+        "frozen": "acts from a recorded graph"
+    }
     for applied in (True, True, False):
-        found["env_wrappers"].append({"name": "acme", "provider": "acme 1", "applied": applied, "reason": "because"})
+        found["env_wrappers"].append(
+            {"name": "acme", "provider": "acme 1", "applied": applied, "reason": "because"}
+        )
     return found
 
 
-TITLES = ("observation", "action", "preprocessor: none", "preprocessor: dict", "filter: MeanStdFilter")
+TITLES = (
+    "observation",
+    "action",
+    "preprocessor: none",
+    "preprocessor: dict",
+    "filter: MeanStdFilter",
+)
 EXPLANATIONS = [masked_and_filtered, parts_of_an_action, an_environment, wrapped_and_frozen]
 
 
@@ -59,15 +78,25 @@ def marked(found):
         if isinstance(value, list):
             return [mark(item, name) for item in value]
         # Names that say what belongs together are as they were.
-        if isinstance(value, bool) or value is None or name == "chosen" or (name == "stage" and value in TITLES):
+        if (
+            isinstance(value, bool)
+            or value is None
+            or name == "chosen"
+            or (name == "stage" and value in TITLES)
+        ):
             return value
         marks.append(str(next(numbers)))
         return int(marks[-1]) if isinstance(value, int) else f"{value} t{marks[-1]}"
 
     made = mark(found)
-    for choice in [part for part in [*made.values(), *made["action_parts"]] if isinstance(part, dict)]:
+    for choice in [
+        part for part in [*made.values(), *made["action_parts"]] if isinstance(part, dict)
+    ]:
         for part in choice["candidates"][: choice["chosen"] is not None]:  # it stands there, too
-            same = {"name": choice["chosen"], **{key: choice[key] for key in ("distribution", "version", "reason")}}
+            same = {
+                "name": choice["chosen"],
+                **{key: choice[key] for key in ("distribution", "version", "reason")},
+            }
             for key in same:
                 marks.remove(re.sub(r".* t", "", part[key]))
             part.update(same)
@@ -93,7 +122,9 @@ def as_html(found):
 
 
 def as_picture(found):
-    return " ".join(node.text or "" for node in ElementTree.fromstring(pipeline_svg(found)).iter() if node.text)
+    return " ".join(
+        node.text or "" for node in ElementTree.fromstring(pipeline_svg(found)).iter() if node.text
+    )
 
 
 @pytest.mark.parametrize("medium", [as_text, as_html, as_picture])
@@ -108,23 +139,40 @@ def test_every_fact_of_the_data_is_in_every_medium(explanation, medium):
 @pytest.mark.parametrize("explanation", EXPLANATIONS)
 def test_the_short_text_leaves_out_others_and_keys_and_says_so(explanation):
     found = explanation()
-    short, whole = (explanation_sheet(found, all=both).text().splitlines() for both in (False, True))
+    short, whole = (
+        explanation_sheet(found, all=both).text().splitlines() for both in (False, True)
+    )
     *kept, last = (re.sub(" +", " ", line) for line in short)
     left = [line for line in (re.sub(" +", " ", line) for line in whole) if line not in kept]
     assert set(kept) <= {re.sub(" +", " ", line) for line in whole}
     others = [line for line in left if line.startswith(" not chosen: ")]
-    assert [line for line in left if line not in others and not re.match(r"\S+ reads: ", line)] == []
+    assert [
+        line for line in left if line not in others and not re.match(r"\S+ reads: ", line)
+    ] == []
     assert last.startswith(f"not shown: {len(others)} other parts, and the config keys read")
 
 
 def test_a_sheet_cuts_its_tables_alike_in_text_and_html():
     rows = [("layer", "weights"), *((f"layer {i}", str(i)) for i in range(4))]
-    sheet = Sheet("net", [("framework", "torch")], {"layers": rows, "": [(), *rows[1:]], "none": rows[:1]}, most=2)
+    sheet = Sheet(
+        "net",
+        [("framework", "torch")],
+        {"layers": rows, "": [(), *rows[1:]], "none": rows[:1]},
+        most=2,
+    )
     assert sheet.text().splitlines() == [
-        "net", "framework: torch",
-        "", "layers:", "  layer       weights", "  layer 0     0", "  layer 1     1", "  ... 2 more",
-        "layer 0     0", "layer 1     1", "... 2 more",
-    ]  # fmt: skip
+        "net",
+        "framework: torch",
+        "",
+        "layers:",
+        "  layer       weights",
+        "  layer 0     0",
+        "  layer 1     1",
+        "  ... 2 more",
+        "layer 0     0",
+        "layer 1     1",
+        "... 2 more",
+    ]
     cells = [text for text in Texts(sheet.html()).texts if text != "net"]
     body = ["layer 0", "0", "layer 1", "1", "... 2 more"]
     assert cells == ["framework: torch", "layers", "layer", "weights", *body, *body]
@@ -134,12 +182,20 @@ def test_the_command_prints_the_text_or_the_data_of_the_explanation(capsys):
     env = gym.make("CartPole-v1")
     explanation = rlcatalog.explain(env=env)
     data = json.dumps(explanation.as_dict())
-    for options, text in (((), repr(explanation)), (("--all",), explanation.text(all=True)), (("--json",), data)):
+    for options, text in (
+        ((), repr(explanation)),
+        (("--all",), explanation.text(all=True)),
+        (("--json",), data),
+    ):
         with pytest.raises(SystemExit) as ended:
             main(["explain", "CartPole-v1", *options])
         assert ended.value.code == 0
         printed = capsys.readouterr().out
-        assert (json.loads(printed) == json.loads(text)) if options == ("--json",) else (printed == f"{text}\n")
+        assert (
+            (json.loads(printed) == json.loads(text))
+            if options == ("--json",)
+            else (printed == f"{text}\n")
+        )
 
 
 def test_an_ordinary_explanation_is_read_at_a_glance():
@@ -151,9 +207,14 @@ def test_an_ordinary_explanation_is_read_at_a_glance():
 
 def test_spaces_or_an_environment_are_needed():
     for call in (rlcatalog.build, rlcatalog.explain):
-        with pytest.raises(UnsupportedSpaceError, match=rf"{call.__name__}\(\) needs two spaces or env=, but both"):
+        with pytest.raises(
+            UnsupportedSpaceError, match=rf"{call.__name__}\(\) needs two spaces or env=, but both"
+        ):
             call(Discrete(2), env="CartPole-v1")
-    with pytest.raises(UnsupportedSpaceError, match=r"explain\(\) needs an observation space and an action space, or"):
+    with pytest.raises(
+        UnsupportedSpaceError,
+        match=r"explain\(\) needs an observation space and an action space, or",
+    ):
         rlcatalog.explain(VECTOR)
     assert rlcatalog.explain(env="CartPole-v1").as_dict()["env"] == "CartPole-v1"
     envs = gym.make_vec("CartPole-v1", num_envs=2)

@@ -51,13 +51,26 @@ ACTIONS = {
     "discrete": (Discrete(3, start=-1), [{}, {"custom_action_dist": "gumbel_softmax"}]),
     "multi_discrete": (MultiDiscrete([3, 2], start=[1, 0]), [{}, {"use_autoregressive": True}]),
     "bits": (MultiBinary(3), [{}]),
-    "box": (AIM, [{}, {"custom_action_dist": "beta"}, {"custom_action_dist": "squashed_gaussian"},
-                  {"action_bounds": "affine"}, {"free_log_std": True}]),
+    "box": (
+        AIM,
+        [
+            {},
+            {"custom_action_dist": "beta"},
+            {"custom_action_dist": "squashed_gaussian"},
+            {"action_bounds": "affine"},
+            {"free_log_std": True},
+        ],
+    ),
     "whole": (Box(np.array([-3, 250]), np.array([2, 254]), dtype=np.int32), [{}]),
-    "tuple": (Tuple([Discrete(3), AIM]), [{}, {"use_autoregressive": True}, {"_disable_action_flattening": True}]),
-    "dict": (Dict({"go": Discrete(2), "more": Tuple([MultiDiscrete([2, 2]), AIM])}),
-             [{}, {"use_autoregressive": True}, {"custom_action_dist": {"action['more'][1]": "beta"}}]),
-}  # fmt: skip
+    "tuple": (
+        Tuple([Discrete(3), AIM]),
+        [{}, {"use_autoregressive": True}, {"_disable_action_flattening": True}],
+    ),
+    "dict": (
+        Dict({"go": Discrete(2), "more": Tuple([MultiDiscrete([2, 2]), AIM])}),
+        [{}, {"use_autoregressive": True}, {"custom_action_dist": {"action['more'][1]": "beta"}}],
+    ),
+}
 MASKED = ("discrete", "multi_discrete")
 LSTM = {"use_lstm": True, "lstm_cell_size": 5}
 ATTENTION = {
@@ -69,9 +82,18 @@ MEMORIES = {
     "lstm": LSTM,
     "lstm, past": {**LSTM, "lstm_use_prev_action": True, "lstm_use_prev_reward": True},
     "attention": ATTENTION,
-    "attention, past": {**ATTENTION, "attention_use_n_prev_actions": 2, "attention_use_n_prev_rewards": 1},
+    "attention, past": {
+        **ATTENTION,
+        "attention_use_n_prev_actions": 2,
+        "attention_use_n_prev_rewards": 1,
+    },
 }
-SMALL = {"fcnet_hiddens": [6], "post_fcnet_hiddens": [], "max_seq_len": 4, "autoregressive_hiddens": [4]}
+SMALL = {
+    "fcnet_hiddens": [6],
+    "post_fcnet_hiddens": [],
+    "max_seq_len": 4,
+    "autoregressive_hiddens": [4],
+}
 
 
 class Walk(gym.Env):
@@ -79,11 +101,15 @@ class Walk(gym.Env):
 
     def __init__(self, obs, action, masked):
         self.action_space, self.masked = action, masked
-        self.sizes = [int(action.n)] if isinstance(action, Discrete) else list(getattr(action, "nvec", []))
+        self.sizes = (
+            [int(action.n)] if isinstance(action, Discrete) else list(getattr(action, "nvec", []))
+        )
         self.observation_space = obs
         if masked:
             entries = dict(obs.spaces) if isinstance(obs, Dict) else {"rest": obs}
-            self.observation_space = Dict({**entries, "action_mask": MultiBinary(int(sum(self.sizes)))})
+            self.observation_space = Dict(
+                {**entries, "action_mask": MultiBinary(int(sum(self.sizes)))}
+            )
         self.obs = obs
 
     def reset(self, *, seed=None, options=None):
@@ -93,10 +119,16 @@ class Walk(gym.Env):
         return self._look(), {}
 
     def step(self, action):
-        action = np.asarray(action, self.action_space.dtype) if isinstance(self.action_space, Box) else action
+        action = (
+            np.asarray(action, self.action_space.dtype)
+            if isinstance(self.action_space, Box)
+            else action
+        )
         assert self.action_space.contains(action), (self.action_space, action)
         if self.masked:
-            for part, allowed in zip(np.ravel(action) - np.ravel(self.action_space.start), self.allowed, strict=True):
+            for part, allowed in zip(
+                np.ravel(action) - np.ravel(self.action_space.start), self.allowed, strict=True
+            ):
                 assert allowed[int(part)], (action, self.allowed)
         ended, cut = self.np_random.random(2) < (0.15, 0.1)
         return self._look(), float(self.np_random.normal()), bool(ended), bool(cut), {}
@@ -132,8 +164,12 @@ def combination(framework, number):
 
 def collected(obs, name, masked, mode, config, framework, seed):
     """Build a policy for a combination and collect a rollout with it."""
-    envs = SyncVectorEnv([lambda: Walk(OBS[obs], ACTIONS[name][0], masked)] * 3, autoreset_mode=mode)
-    policy = rlcatalog.build(envs.single_observation_space, envs.single_action_space, config, framework)
+    envs = SyncVectorEnv(
+        [lambda: Walk(OBS[obs], ACTIONS[name][0], masked)] * 3, autoreset_mode=mode
+    )
+    policy = rlcatalog.build(
+        envs.single_observation_space, envs.single_action_space, config, framework
+    )
     collector = Collector(policy, envs, seed, 0.99)
     rollouts = [collector.collect(length) for length in (9, 6)]
     return policy, rollouts
@@ -148,7 +184,9 @@ def evaluated(policy, batch):
     try:
         return policy.evaluate(batch), True
     except NoClosedFormError:
-        return policy.evaluate({key: value for key, value in batch.items() if key != "dist_inputs"}), False
+        return policy.evaluate(
+            {key: value for key, value in batch.items() if key != "dist_inputs"}
+        ), False
 
 
 def gradients(policy, batch):
@@ -160,9 +198,13 @@ def gradients(policy, batch):
     variables = policy.model.trainable_variables(as_dict=True)
     with tf.GradientTape() as tape:
         found, _ = evaluated(policy, batch)
-        loss = tf.reduce_sum(found.logp) + tf.reduce_sum(found.value**2) + tf.reduce_sum(found.entropy)
+        loss = (
+            tf.reduce_sum(found.logp) + tf.reduce_sum(found.value**2) + tf.reduce_sum(found.entropy)
+        )
     return {
-        k: g for k, g in zip(variables, tape.gradient(loss, list(variables.values())), strict=True) if g is not None
+        k: g
+        for k, g in zip(variables, tape.gradient(loss, list(variables.values())), strict=True)
+        if g is not None
     }
 
 
@@ -170,11 +212,17 @@ def alone(batch, s):
     """Return the batch of its sequence `s`."""
     lengths = batch["seq_lens"]
     rows = slice(int(lengths[:s].sum()), int(lengths[: s + 1].sum()))
-    found = {key: value for key, value in batch.items() if key not in ("seq_lens", "state", "views")}
+    found = {
+        key: value for key, value in batch.items() if key not in ("seq_lens", "state", "views")
+    }
     found = {key: value[rows] for key, value in found.items()}
     if "views" in batch:
         found["views"] = {name: view[rows] for name, view in batch["views"].items()}
-    return {**found, "seq_lens": lengths[s : s + 1], "state": [part[s : s + 1] for part in batch["state"]]}
+    return {
+        **found,
+        "seq_lens": lengths[s : s + 1],
+        "state": [part[s : s + 1] for part in batch["state"]],
+    }
 
 
 @pytest.fixture
@@ -182,19 +230,26 @@ def eager_tensorflow(monkeypatch):
     """Acting without traces: those are tested elsewhere, and take a second each."""
     from rlcatalog_tf.backend import TFBackend
 
-    monkeypatch.setattr(TFBackend, "_program", lambda self, explore, masked: self._runner(explore, masked))
+    monkeypatch.setattr(
+        TFBackend, "_program", lambda self, explore, masked: self._runner(explore, masked)
+    )
 
 
 @pytest.mark.usefixtures("eager_tensorflow")
 @pytest.mark.parametrize(
     ("framework", "part"),
-    [pytest.param(framework, part, marks=pytest.mark.attack if part or framework == "tf" else ())
-     for framework in COMBINATIONS for part in range(PARTS)],
-)  # fmt: skip
+    [
+        pytest.param(framework, part, marks=pytest.mark.attack if part or framework == "tf" else ())
+        for framework in COMBINATIONS
+        for part in range(PARTS)
+    ],
+)
 def test_what_was_stored_is_what_is_scored(framework, part):
     for number in range(part, COMBINATIONS[framework], PARTS):
         obs, name, masked, memory, mode, config = combination(framework, number)
-        what = f"{framework} {number}: {obs}, {name}, masked {masked}, {memory}, {mode.name}, {config}"
+        what = (
+            f"{framework} {number}: {obs}, {name}, masked {masked}, {memory}, {mode.name}, {config}"
+        )
         try:
             check(*collected(obs, name, masked, mode, config, framework, number))
         except Exception as error:
@@ -207,7 +262,9 @@ def check(policy, rollouts):
         found, closed = evaluated(policy, batch)
         ratio = np.exp(array(found.logp) - batch["logp"])
         np.testing.assert_allclose(ratio, 1.0, rtol=2e-3)
-        np.testing.assert_allclose(array(found.value), rollout.rows(rollout.value), rtol=1e-3, atol=1e-4)
+        np.testing.assert_allclose(
+            array(found.value), rollout.rows(rollout.value), rtol=1e-3, atol=1e-4
+        )
         assert np.isfinite(array(found.entropy)).all()
         if closed:
             np.testing.assert_allclose(array(found.kl), 0.0, atol=1e-4)
@@ -243,10 +300,28 @@ def test_the_sample_holds_every_choice():
         seen = Counter()
         for number in range(count):
             obs, name, masked, memory, mode, config = combination(framework, number)
-            seen.update([obs, name, f"masked {masked}", memory, mode, config.get("observation_filter")])
-            seen.update(key for key in ("use_autoregressive", "use_parametric", "free_log_std") if key in config)
+            seen.update(
+                [obs, name, f"masked {masked}", memory, mode, config.get("observation_filter")]
+            )
+            seen.update(
+                key
+                for key in ("use_autoregressive", "use_parametric", "free_log_std")
+                if key in config
+            )
             seen.update([str(config.get("custom_action_dist"))])
-        wanted = {*OBS, *ACTIONS, *MEMORIES, *AutoresetMode, "masked True", "NoFilter", "MeanStdFilter",
-                  "use_autoregressive", "use_parametric", "free_log_std", "beta", "squashed_gaussian",
-                  "gumbel_softmax"}  # fmt: skip
+        wanted = {
+            *OBS,
+            *ACTIONS,
+            *MEMORIES,
+            *AutoresetMode,
+            "masked True",
+            "NoFilter",
+            "MeanStdFilter",
+            "use_autoregressive",
+            "use_parametric",
+            "free_log_std",
+            "beta",
+            "squashed_gaussian",
+            "gumbel_softmax",
+        }
         assert not wanted - seen.keys(), (framework, wanted - seen.keys())

@@ -15,7 +15,9 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:custom_preprocessor is deprecated:DeprecationWarning"),
 ]
 
-OBS = spaces.Dict(action_mask=spaces.Box(0, 1, (4,), np.float32), state=spaces.Box(-1, 1, (8,), np.float32))
+OBS = spaces.Dict(
+    action_mask=spaces.Box(0, 1, (4,), np.float32), state=spaces.Box(-1, 1, (8,), np.float32)
+)
 NESTED = spaces.Dict(part=OBS)
 FOUR = spaces.Discrete(4)
 
@@ -33,7 +35,9 @@ class Both(Preprocessor):
 
 
 @pytest.mark.parametrize("framework", ["torch", "tf"])
-@pytest.mark.parametrize(("space", "keys"), [(OBS, {}), (NESTED, {"action_mask_key": "part.action_mask"})])
+@pytest.mark.parametrize(
+    ("space", "keys"), [(OBS, {}), (NESTED, {"action_mask_key": "part.action_mask"})]
+)
 def test_it_sees_the_mask_wherever_it_is_looked_up(framework, space, keys):
     ModelCatalog.register_custom_preprocessor("both", Both)
     config = {"custom_preprocessor": "both", "fcnet_hiddens": [4], **keys}
@@ -55,7 +59,9 @@ def test_any_other_preprocessor_leaves_it_out():
 
 def test_a_policy_with_one_is_saved(tmp_path):
     ModelCatalog.register_custom_preprocessor("both", Both)
-    policy = rlcatalog.build(OBS, FOUR, {"custom_preprocessor": "both", "fcnet_hiddens": [4]}, "torch")
+    policy = rlcatalog.build(
+        OBS, FOUR, {"custom_preprocessor": "both", "fcnet_hiddens": [4]}, "torch"
+    )
     obs = {"action_mask": np.array([0, 0, 1, 0], np.float32), "state": np.ones(8, np.float32)}
     expected = policy.act([obs], explore=False)
     policy.save(tmp_path / "saved")
@@ -66,5 +72,7 @@ def test_a_policy_with_one_is_saved(tmp_path):
 
 def test_the_head_for_masks_says_that_it_needs_entries():
     ModelCatalog.register_custom_preprocessor("both", Both)
-    with pytest.raises(NotServedError, match=r"parametric reads 'action_mask' .* Remove custom_preprocessor"):
+    with pytest.raises(
+        NotServedError, match=r"parametric reads 'action_mask' .* Remove custom_preprocessor"
+    ):
         rlcatalog.build(OBS, FOUR, {"custom_preprocessor": "both", "use_parametric": True}, "torch")

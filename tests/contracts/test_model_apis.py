@@ -73,7 +73,12 @@ OVER = {
     "an LSTM": (VECTOR, LSTM, 6, "lstm"),
     "an LSTM around a custom model": (VECTOR, {**LSTM, "custom_model": TRUNKS}, 6, "lstm"),
     "attention": (VECTOR, ATTENTION, 6, "attention"),
-    "attention around a custom model": (VECTOR, {**ATTENTION, "custom_model": TRUNKS}, 6, "attention"),
+    "attention around a custom model": (
+        VECTOR,
+        {**ATTENTION, "custom_model": TRUNKS},
+        6,
+        "attention",
+    ),
 }
 MEMORIES = [name for name, (*_, model) in OVER.items() if model in ("lstm", "attention")]
 
@@ -115,7 +120,9 @@ def states(model, n, seed=None):
 def run(model, obs, state=(), seq_lens=None):
     """Call the model with arrays; the state stays tensors."""
     obs, *state = tensors(model.framework, [obs, *state])
-    lengths = None if seq_lens is None else tensors(model.framework, [np.asarray(seq_lens, np.int32)])[0]
+    lengths = (
+        None if seq_lens is None else tensors(model.framework, [np.asarray(seq_lens, np.int32)])[0]
+    )
     return model({"obs": obs}, state, lengths)
 
 
@@ -140,7 +147,9 @@ def test_q_values_are_the_value_and_the_centred_advantages(framework, over):
     assert len(state) == len(model.get_initial_state())
     q = array(model.get_q_values(output))
     assert q.shape == (6, 3)
-    np.testing.assert_allclose(q, dueling_by_hand(model.get_weights(), array(output)), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        q, dueling_by_hand(model.get_weights(), array(output)), rtol=1e-4, atol=1e-5
+    )
 
 
 @pytest.mark.grid
@@ -166,12 +175,16 @@ def gradients(model, read):
     lengths = [3, 3] if state else None
     if model.framework == "torch":
         read(run(model, obs, state, lengths)[0]).sum().backward()
-        return {name: None if p.grad is None else p.grad.numpy() for name, p in model.named_parameters()}
+        return {
+            name: None if p.grad is None else p.grad.numpy() for name, p in model.named_parameters()
+        }
     variables = model.trainable_variables(as_dict=True)
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(read(run(model, obs, state, lengths)[0]))
     found = tape.gradient(loss, list(variables.values()))
-    return {name: None if g is None else np.asarray(g) for name, g in zip(variables, found, strict=True)}
+    return {
+        name: None if g is None else np.asarray(g) for name, g in zip(variables, found, strict=True)
+    }
 
 
 @pytest.mark.grid
@@ -201,8 +214,13 @@ def test_both_frameworks_agree_on_copied_weights(over, interface, action_space):
     for model in (one, other):
         output, new_state = run(model, obs, state, [2, 1, 2] if state else None)
         action = tensors(model.framework, [np.ones((6, 2), np.float32)])[0]
-        q = model.get_q_values(output) if interface is DUELING else model.get_single_q_value(output, action)
-        kept = np.ones(6, bool) if not state else np.array([1, 1, 1, 0, 1, 1], bool)  # the fourth row is padding
+        q = (
+            model.get_q_values(output)
+            if interface is DUELING
+            else model.get_single_q_value(output, action)
+        )
+        # The fourth row is padding.
+        kept = np.ones(6, bool) if not state else np.array([1, 1, 1, 0, 1, 1], bool)
         found.append([array(q)[kept], *map(array, new_state)])
     for a, b in zip(*found, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
@@ -280,11 +298,21 @@ class TFOwn(QModel):
 @pytest.mark.parametrize(("framework", "own"), [("torch", TorchOwn), ("tf", TFOwn)])
 def test_an_api_that_a_custom_class_has_already_is_not_mixed_in_twice(framework, own):
     build = ModelCatalog.get_model_v2
-    model = build(VECTOR, THREE, 3, {"custom_model": own}, framework, "mine", model_interface=PLAIN[framework])
+    model = build(
+        VECTOR, THREE, 3, {"custom_model": own}, framework, "mine", model_interface=PLAIN[framework]
+    )
     assert type(model) is own
     obs = rows(model, 5)
     np.testing.assert_array_equal(model.get_q_values(run(model, obs)[0]), obs[:, :3])
-    other = build(VECTOR, THREE, 3, {"custom_model": own}, framework, "mine", model_interface=DUELING[framework])
+    other = build(
+        VECTOR,
+        THREE,
+        3,
+        {"custom_model": own},
+        framework,
+        "mine",
+        model_interface=DUELING[framework],
+    )
     assert type(other) is not own
     assert type(other.inner) is own
     assert other.get_q_values(run(other, obs)[0]).shape == (5, 3)

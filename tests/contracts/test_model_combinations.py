@@ -24,12 +24,22 @@ OBS = {
     "vector": Box(-1, 1, (3,), np.float32),
     "discrete": Discrete(4),
     "image": IMAGE,
-    "dict": Dict({"a": Box(-1, 1, (2,), np.float32), "b": Tuple([Discrete(3), MultiDiscrete([2, 2])])}),
-    "dict with image": Dict({"eye": IMAGE, "self": Tuple([Discrete(3), Box(-1, 1, (2,), np.float32)])}),
+    "dict": Dict(
+        {"a": Box(-1, 1, (2,), np.float32), "b": Tuple([Discrete(3), MultiDiscrete([2, 2])])}
+    ),
+    "dict with image": Dict(
+        {"eye": IMAGE, "self": Tuple([Discrete(3), Box(-1, 1, (2,), np.float32)])}
+    ),
     "repeated images": Dict({"seen": Repeated(IMAGE, 2), "hand": Repeated(Discrete(3), 3)}),
 }
-MODEL_OF = {"image": "visionnet", "dict with image": "complex_input", "repeated images": "complex_input"}
-PAST = Tuple([Discrete(3), Dict({"aim": Box(-1, 1, (2,), np.float32), "grip": MultiDiscrete([2, 3])})])
+MODEL_OF = {
+    "image": "visionnet",
+    "dict with image": "complex_input",
+    "repeated images": "complex_input",
+}
+PAST = Tuple(
+    [Discrete(3), Dict({"aim": Box(-1, 1, (2,), np.float32), "grip": MultiDiscrete([2, 3])})]
+)
 ACTIONS = {
     "discrete": (Discrete(3, start=1), {}),
     "multi_discrete": (MultiDiscrete([3, 2]), {}),
@@ -37,7 +47,10 @@ ACTIONS = {
     "box, free_log_std": (Box(-1, 1, (2,), np.float32), {"free_log_std": True}),
     "box, beta": (Box(-1, 1, (2,), np.float32), {"custom_action_dist": "beta"}),
     "nested": (PAST, {}),
-    "nested, autoregressive": (PAST, {"use_autoregressive": True, "autoregressive_hiddens": [4, 3]}),
+    "nested, autoregressive": (
+        PAST,
+        {"use_autoregressive": True, "autoregressive_hiddens": [4, 3]},
+    ),
 }
 LSTM = {"use_lstm": True, "lstm_cell_size": 6}
 ATTENTION = {"use_attention": True, "attention_dim": 8, "attention_num_heads": 2, "attention_head_dim": 4,
@@ -48,7 +61,11 @@ MEMORIES = {
     "lstm": LSTM,
     "lstm, past": {**LSTM, "lstm_use_prev_action": True, "lstm_use_prev_reward": True},
     "attention": {**ATTENTION, "attention_num_transformer_units": 2},
-    "attention, past": {**ATTENTION, "attention_use_n_prev_actions": 2, "attention_use_n_prev_rewards": 3},
+    "attention, past": {
+        **ATTENTION,
+        "attention_use_n_prev_actions": 2,
+        "attention_use_n_prev_rewards": 3,
+    },
 }
 FACTORS = {
     "obs": list(OBS),
@@ -60,17 +77,33 @@ FACTORS = {
     "observation_filter": ["NoFilter", "MeanStdFilter"],
     "_disable_action_flattening": [False, True],
 }
-SMALL = {"fcnet_hiddens": [8], "fcnet_activation": "tanh", "post_fcnet_activation": "tanh", "conv_activation": "tanh"}
+SMALL = {
+    "fcnet_hiddens": [8],
+    "fcnet_activation": "tanh",
+    "post_fcnet_activation": "tanh",
+    "conv_activation": "tanh",
+}
 
 #: What is refused, and why: the whole table.
 REFUSED = [
-    ("complex_input", "no_final_linear",
-     lambda c: MODEL_OF.get(c["obs"]) == "complex_input" and c["no_final_linear"] and not c["post_fcnet_hiddens"]
-     and c["memory"] == "none",
-     "post_fcnet_hiddens"),
-    ("a head", "no_final_linear", lambda c: "autoregressive" in c["action"] and c["no_final_linear"],
-     "computes logits and context in linear layers"),
-]  # fmt: skip
+    (
+        "complex_input",
+        "no_final_linear",
+        lambda c: (
+            MODEL_OF.get(c["obs"]) == "complex_input"
+            and c["no_final_linear"]
+            and not c["post_fcnet_hiddens"]
+            and c["memory"] == "none"
+        ),
+        "post_fcnet_hiddens",
+    ),
+    (
+        "a head",
+        "no_final_linear",
+        lambda c: "autoregressive" in c["action"] and c["no_final_linear"],
+        "computes logits and context in linear layers",
+    ),
+]
 
 
 def config_of(case):
@@ -83,8 +116,19 @@ def spaces_of(case):
 
 
 def label(case):
-    flags = "".join(key[0] for key in ("vf_share_layers", "no_final_linear", "_disable_action_flattening") if case[key])
-    parts = case["obs"], case["action"], case["memory"], flags, case["post_fcnet_hiddens"], case["observation_filter"]
+    flags = "".join(
+        key[0]
+        for key in ("vf_share_layers", "no_final_linear", "_disable_action_flattening")
+        if case[key]
+    )
+    parts = (
+        case["obs"],
+        case["action"],
+        case["memory"],
+        flags,
+        case["post_fcnet_hiddens"],
+        case["observation_filter"],
+    )
     return "-".join(map(str, parts))
 
 
@@ -100,8 +144,13 @@ def valid(case):
 
 #: In `make test` every value occurs, and many of the pairs; `make attack` runs the rest.
 PAIRWISE = pairwise(FACTORS, valid)
-KEPT = covering([list(map(str, case.values())) for case in PAIRWISE], slow=("attention", "attention, past"))
-CASES = [case if i in KEPT else pytest.param(case, marks=pytest.mark.attack) for i, case in enumerate(PAIRWISE)]
+KEPT = covering(
+    [list(map(str, case.values())) for case in PAIRWISE], slow=("attention", "attention, past")
+)
+CASES = [
+    case if i in KEPT else pytest.param(case, marks=pytest.mark.attack)
+    for i, case in enumerate(PAIRWISE)
+]
 
 
 def array(x):
@@ -113,7 +162,12 @@ def played(policy, obs, steps, explore=False):
     state, found = None, []
     for t in range(steps):
         found.append(
-            policy.act([row[t] for row in obs], state, prev_reward=np.full(len(obs), 0.1 * t), explore=explore)
+            policy.act(
+                [row[t] for row in obs],
+                state,
+                prev_reward=np.full(len(obs), 0.1 * t),
+                explore=explore,
+            )
         )
         state = found[-1].state
     return found
@@ -125,7 +179,9 @@ def test_every_pair_of_options_works_alike_in_both_frameworks(case):
     obs_space.seed(0)
     rows, steps = 2, 3
     obs = [[obs_space.sample() for _ in range(steps)] for _ in range(rows)]
-    policies = {fw: rlcatalog.build(obs_space, action_space, config_of(case), fw) for fw in ("torch", "tf")}
+    policies = {
+        fw: rlcatalog.build(obs_space, action_space, config_of(case), fw) for fw in ("torch", "tf")
+    }
     for policy in policies.values():
         policy.preprocess([o for row in obs for o in row], update=True)  # the filters see the same
     chosen = policies["torch"].explain().as_dict()
@@ -154,20 +210,27 @@ def test_every_pair_of_options_works_alike_in_both_frameworks(case):
         assert all(single)
     # One pass over the sequences scores the steps as acting did, and reaches every weight.
     for framework, policy in policies.items():
-        taken = played(policy, obs, steps, explore=True)  # the likeliest action gives a mean no gradient
+        # The likeliest action gives a mean no gradient.
+        taken = played(policy, obs, steps, explore=True)
         evaluation, gradients = trained(framework, policy, taken, obs)
         expected = np.stack([step.logp for step in taken], axis=1).reshape(-1)
         np.testing.assert_allclose(array(evaluation.logp), expected, rtol=1e-3, atol=1e-4)
         assert array(evaluation.value).shape == array(evaluation.entropy).shape == (rows * steps,)
         assert set(gradients) == set(policy.model.trainable_variables(as_dict=True))
-        silent = [name for name, gradient in gradients.items() if gradient is None or not np.any(array(gradient))]
+        silent = [
+            name
+            for name, gradient in gradients.items()
+            if gradient is None or not np.any(array(gradient))
+        ]
         assert silent == []
 
 
 def unbatched(space, action, rows):
     """Yield the single actions of a batch."""
     if isinstance(space, Dict):
-        parts = {key: list(unbatched(child, action[key], rows)) for key, child in space.spaces.items()}
+        parts = {
+            key: list(unbatched(child, action[key], rows)) for key, child in space.spaces.items()
+        }
         yield from ({key: parts[key][i] for key in parts} for i in range(rows))
     elif isinstance(space, Tuple):
         parts = [list(unbatched(child, action[k], rows)) for k, child in enumerate(space.spaces)]
@@ -226,7 +289,11 @@ def trained(framework, policy, steps, obs):
 def test_what_is_refused_says_why(who, key, refuses, reason):
     """Each row of the table is refused with its reason, before anything is built; nothing else is (the test above)."""
     base = {name: values[0] for name, values in FACTORS.items()}
-    other = {"obs": "dict with image"} if who == "complex_input" else {"action": "nested, autoregressive"}
+    other = (
+        {"obs": "dict with image"}
+        if who == "complex_input"
+        else {"action": "nested, autoregressive"}
+    )
     case = {**base, **other, key: True}
     assert refuses(case)
     with pytest.raises(ConfigError, match=reason):
@@ -236,7 +303,10 @@ def test_what_is_refused_says_why(who, key, refuses, reason):
 @pytest.mark.parametrize("framework", ["torch", "tf"])
 def test_two_models_of_one_config_share_nothing(framework):
     config = {**SMALL, **LSTM}
-    first, second = (rlcatalog.build(OBS["dict with image"], Discrete(2), config, framework).model for _ in range(2))
+    first, second = (
+        rlcatalog.build(OBS["dict with image"], Discrete(2), config, framework).model
+        for _ in range(2)
+    )
     theirs = second.get_weights()
     first.set_weights({name: value + 1 for name, value in first.get_weights().items()})
     for name, value in second.get_weights().items():

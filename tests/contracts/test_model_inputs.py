@@ -41,7 +41,9 @@ def custom(framework, announced):
 
         def forward(self, input_dict, state, seq_lens):
             x = input_dict["obs_flat"]
-            return x[:, :1] + (torch.zeros if framework == "torch" else tf.zeros)(self.num_outputs), state
+            return x[:, :1] + (torch.zeros if framework == "torch" else tf.zeros)(
+                self.num_outputs
+            ), state
 
     return Custom
 
@@ -51,11 +53,15 @@ def custom(framework, announced):
 @pytest.mark.parametrize("number", [np.int64, np.int32, np.uint8, int])
 def test_num_outputs_is_a_plain_integer_however_it_is_given(framework, number):
     cases = [
-        (OBS, {}), (IMAGE, {}), (OBS, {"use_lstm": True}), (OBS, {"use_attention": True}),
+        (OBS, {}),
+        (IMAGE, {}),
+        (OBS, {"use_lstm": True}),
+        (OBS, {"use_attention": True}),
         (spaces.Dict({"i": IMAGE, "v": OBS}), {}),
-        (OBS, {"custom_model": custom(framework, None)}), (OBS, {"custom_model": custom(framework, number(5))}),
+        (OBS, {"custom_model": custom(framework, None)}),
+        (OBS, {"custom_model": custom(framework, number(5))}),
         (OBS, {"custom_model": custom(framework, number(5)), "use_lstm": True}),
-    ]  # fmt: skip
+    ]
     for obs_space, config in cases:
         encoded = rlcatalog.default_catalog().preprocessor_for(obs_space).observation_space
         model = ModelCatalog.get_model_v2(encoded, TWO, number(2), {**SMALL, **config}, framework)
@@ -65,7 +71,9 @@ def test_num_outputs_is_a_plain_integer_however_it_is_given(framework, number):
             model = inner_model(model)
 
 
-@pytest.mark.parametrize(("space", "keys"), [(space, keys) for space, keys, *_ in KINDS.values()], ids=KINDS)
+@pytest.mark.parametrize(
+    ("space", "keys"), [(space, keys) for space, keys, *_ in KINDS.values()], ids=KINDS
+)
 def test_a_tensorflow_model_takes_observations_as_arrays(space, keys):
     policy = rlcatalog.build(space, TWO, {**SIZES, "fcnet_hiddens": [4], **keys}, "tf")
     space.seed(0)
@@ -76,8 +84,14 @@ def test_a_tensorflow_model_takes_observations_as_arrays(space, keys):
         np.testing.assert_allclose(outputs, expected, rtol=1e-5, atol=1e-6)
 
 
-PARTS = spaces.Dict(a=spaces.Discrete(3), b=spaces.Box(-1, 1, (2,)), c=spaces.Tuple([spaces.MultiDiscrete([2, 3])]))
-TAKEN = {"a": np.array([0, 2]), "b": np.array([[0.5, 0.25], [-1, 1]], np.float32), "c": (np.array([[1, 2], [0, 0]]),)}
+PARTS = spaces.Dict(
+    a=spaces.Discrete(3), b=spaces.Box(-1, 1, (2,)), c=spaces.Tuple([spaces.MultiDiscrete([2, 3])])
+)
+TAKEN = {
+    "a": np.array([0, 2]),
+    "b": np.array([[0.5, 0.25], [-1, 1]], np.float32),
+    "c": (np.array([[1, 2], [0, 0]]),),
+}
 #: By hand, the keys in their order.
 LAID_OUT = [[1, 0, 0, 0.5, 0.25, 0, 1, 0, 0, 1], [0, 0, 1, -1, 1, 1, 0, 1, 0, 0]]
 
@@ -91,18 +105,25 @@ def test_a_model_takes_the_parts_of_observations_as_arrays(framework, use_lstm):
     state = [tensor(np.zeros((2, 4), np.float32)) for _ in range(2 * use_lstm)]
     lengths = tensor(np.ones(2, np.int32))
     flat = np.array(LAID_OUT, np.float32)
-    expected = np.asarray(model({"obs": tensor(flat)}, state, lengths)[0].numpy(force=True) if framework == "torch"
-                          else model({"obs": tensor(flat)}, state, lengths)[0])  # fmt: skip
+    expected = np.asarray(
+        model({"obs": tensor(flat)}, state, lengths)[0].numpy(force=True)
+        if framework == "torch"
+        else model({"obs": tensor(flat)}, state, lengths)[0]
+    )
     for obs in (TAKEN, flat):
         given = {"obs": obs}
         outputs, _ = model(given, state, lengths)
-        np.testing.assert_allclose(outputs.detach() if framework == "torch" else outputs, expected, rtol=1e-5)
+        np.testing.assert_allclose(
+            outputs.detach() if framework == "torch" else outputs, expected, rtol=1e-5
+        )
         assert given["obs"] is obs
 
 
 @frameworks
 def test_a_users_model_sees_tensors(framework):
-    base, is_tensor = (TorchModelV2, torch.is_tensor) if framework == "torch" else (TFModelV2, tf.is_tensor)
+    base, is_tensor = (
+        (TorchModelV2, torch.is_tensor) if framework == "torch" else (TFModelV2, tf.is_tensor)
+    )
 
     class Seer(base):
         def forward(self, input_dict, state, seq_lens):
@@ -111,7 +132,9 @@ def test_a_users_model_sees_tensors(framework):
             np.testing.assert_array_equal(flat, np.array(LAID_OUT, np.float32))
             return flat[:, :2], state
 
-    Seer(ModelCatalog.get_preprocessor_for_space(PARTS).observation_space, TWO, 2, {}, "seer")({"obs": TAKEN})
+    Seer(ModelCatalog.get_preprocessor_for_space(PARTS).observation_space, TWO, 2, {}, "seer")(
+        {"obs": TAKEN}
+    )
 
 
 @pytest.mark.parametrize("shape", [(), (3,), (2, 3), (4, 5, 3), (2, 2, 2, 2)], ids=str)

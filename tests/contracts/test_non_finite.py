@@ -42,12 +42,16 @@ def test_an_observation_that_is_no_number_is_no_action(framework, space, config)
 @pytest.mark.grid
 @frameworks
 @pytest.mark.parametrize(
-    "config", [{}, {"use_lstm": True, "lstm_use_prev_action": True}, {"use_attention": True}], ids=str
+    "config",
+    [{}, {"use_lstm": True, "lstm_use_prev_action": True}, {"use_attention": True}],
+    ids=str,
 )
 def test_weights_that_are_no_numbers_are_named(framework, config):
     policy = rlcatalog.build(OBS, spaces.Discrete(3), {"fcnet_hiddens": [4], **config}, framework)
     weights = policy.model.get_weights()
-    policy.model.set_weights({name: np.full_like(weight, np.nan) for name, weight in weights.items()})
+    policy.model.set_weights(
+        {name: np.full_like(weight, np.nan) for name, weight in weights.items()}
+    )
     says = r"row 0 of 2: the log density of its action is NaN; the parameters.*\[nan, nan, nan\].*weights"
     with pytest.raises(NonFiniteError, match=says):
         policy.act(observations(2))

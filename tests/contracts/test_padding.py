@@ -73,7 +73,10 @@ def unit_policy(framework, memory, **options):
 def batch_of(policy, lengths, seed=0):
     rng = np.random.default_rng(seed)
     rows = sum(lengths)
-    state = [rng.normal(size=(len(lengths), *part.shape)).astype(np.float32) for part in policy.memory.initial]
+    state = [
+        rng.normal(size=(len(lengths), *part.shape)).astype(np.float32)
+        for part in policy.memory.initial
+    ]
     if len(state) == 2 and state[1].ndim == 1:  # attention: how many slots are in use
         state[1] = np.arange(len(lengths), dtype=np.float32) % 4
     return {
@@ -103,7 +106,11 @@ def scored(policy, batch):
         policy.model.zero_grad()
         found = policy.evaluate(batch)
         (found.logp + found.value).mul(torch.from_numpy(weights)).sum().backward()
-        gradients = {n: p.grad.numpy().copy() for n, p in policy.model.named_parameters() if p.grad is not None}
+        gradients = {
+            n: p.grad.numpy().copy()
+            for n, p in policy.model.named_parameters()
+            if p.grad is not None
+        }
         return found.logp.detach().numpy(), found.value.detach().numpy(), gradients
     variables = policy.model.trainable_variables(as_dict=True)
     with tf.GradientTape() as tape:
@@ -145,7 +152,11 @@ def weighted(policy, batch, weights):
         policy.model.zero_grad()
         found = policy.evaluate(batch)
         (found.logp + found.value).mul(torch.from_numpy(weights)).sum().backward()
-        return {n: p.grad.numpy().copy() for n, p in policy.model.named_parameters() if p.grad is not None}
+        return {
+            n: p.grad.numpy().copy()
+            for n, p in policy.model.named_parameters()
+            if p.grad is not None
+        }
     variables = policy.model.trainable_variables(as_dict=True)
     with tf.GradientTape() as tape:
         found = policy.evaluate(batch)
@@ -254,7 +265,9 @@ TIME_MAJOR = {"torch": TorchTimeMajor, "tf": TFTimeMajor}
 @pytest.mark.parametrize("lengths", [[4, 4, 4], [5, 1, 2]])
 def test_a_time_major_model_gives_each_row_its_own_value(framework, lengths):
     """Of sequences side by side, against each sequence by itself."""
-    policy = rlcatalog.build(BOX, TWO, {"custom_model": TIME_MAJOR[framework], "_time_major": True}, framework)
+    policy = rlcatalog.build(
+        BOX, TWO, {"custom_model": TIME_MAJOR[framework], "_time_major": True}, framework
+    )
     batch = batch_of(policy, lengths)
     assert policy.act(batch["obs"][:3]).value.shape == (3,)
     weights = np.linspace(-1, 1, sum(lengths), dtype=np.float32)
@@ -265,7 +278,9 @@ def test_a_time_major_model_gives_each_row_its_own_value(framework, lengths):
             np.testing.assert_allclose(together[rows], alone, rtol=1e-4, atol=1e-5)
         parts.append(weighted(policy, part, weights[rows]))
     for name, gradient in gradients.items():
-        np.testing.assert_allclose(gradient, sum(part[name] for part in parts), rtol=1e-3, atol=1e-4)
+        np.testing.assert_allclose(
+            gradient, sum(part[name] for part in parts), rtol=1e-3, atol=1e-4
+        )
 
 
 @FRAMEWORKS
@@ -296,7 +311,9 @@ class TorchOwnMemory(TorchModelV2):
 
     def forward(self, input_dict, state, seq_lens):
         x, _ = self.call(input_dict, seq_lens)
-        y, (h, c) = self.cell(x.view(len(seq_lens), -1, x.shape[1]), (state[0][None], state[1][None]))
+        y, (h, c) = self.cell(
+            x.view(len(seq_lens), -1, x.shape[1]), (state[0][None], state[1][None])
+        )
         return self.logits(y.flatten(0, 1)), [h[0], c[0]]
 
 
@@ -319,7 +336,9 @@ def test_however_a_memory_calls_its_trunk(monkeypatch, call):
     padded = np.full((2, 5, 4), np.nan, np.float32)
     padded[0, :2], padded[1, :4] = rng.uniform(size=(2, 4)), rng.uniform(size=(4, 4))
     zeros = [torch.zeros(2, 5), torch.zeros(2, 5)]
-    output, _ = memory({"obs": torch.from_numpy(padded.reshape(-1, 4))}, zeros, torch.tensor([2, 4]))
+    output, _ = memory(
+        {"obs": torch.from_numpy(padded.reshape(-1, 4))}, zeros, torch.tensor([2, 4])
+    )
     assert torch.isfinite(output).all()
     np.testing.assert_array_equal(trunk.saw[-1], np.concatenate([padded[0, :2], padded[1, :4]]))
     # Without padding, and step by step, the rows are the trunk's as they are.

@@ -65,7 +65,9 @@ def test_copies_act_alike_and_own_their_numbers(name, framework, tmp_path):
         same(policy, made)
         same(saved, made)
         before = policy.model.get_weights()
-        made.model.set_weights({name: array + 1 for name, array in made.model.get_weights().items()})
+        made.model.set_weights(
+            {name: array + 1 for name, array in made.model.get_weights().items()}
+        )
         made.preprocess(7 * observations(50), update=True)
         for name, array in policy.model.get_weights().items():
             np.testing.assert_array_equal(array, before[name])
@@ -94,14 +96,22 @@ def test_a_class_of_the_program_travels_by_where_it_is_imported_from():
     catalog.register_model("top", Registered)
     catalog.register_model("local", Local)
     policy = rlcatalog.build(OBS, Discrete(3), {**SMALL, "custom_model": "top"}, catalog=catalog)
-    same(policy, pickle.loads(pickle.dumps(policy)))  # though another that is registered cannot be imported
+    # Though another that is registered cannot be imported.
+    same(policy, pickle.loads(pickle.dumps(policy)))
     policy = rlcatalog.build(OBS, Discrete(3), {**SMALL, "custom_model": "local"}, catalog=catalog)
     same(policy, copy.deepcopy(policy))
-    with pytest.raises(SavedPolicyError, match=r"model 'local': the class .*Local cannot be imported from .*top level"):
+    with pytest.raises(
+        SavedPolicyError,
+        match=r"model 'local': the class .*Local cannot be imported from .*top level",
+    ):
         pickle.dumps(policy)
-    policy = rlcatalog.build(OBS, Discrete(3), {**SMALL, "custom_model": Registered}, catalog=catalog)
+    policy = rlcatalog.build(
+        OBS, Discrete(3), {**SMALL, "custom_model": Registered}, catalog=catalog
+    )
     same(policy, copy.deepcopy(policy))
-    with pytest.raises(SavedPolicyError, match=r"Registered is in the config itself, .*Register it"):
+    with pytest.raises(
+        SavedPolicyError, match=r"Registered is in the config itself, .*Register it"
+    ):
         pickle.dumps(policy)
 
 
@@ -119,10 +129,14 @@ NESTED = Dict(a=Discrete(3), b=OBS)
 
 IMAGE = Box(0, 255, (9, 9, 3), np.uint8)
 SINGLE = [
-    (OBS, np.zeros(3, np.float32)), (OBS, np.zeros(3)), (OBS, [0.0, 0.0, 0.0]), (Discrete(3), 1),
-    (Discrete(3), np.int64(2)), (NESTED, {"a": 1, "b": np.zeros(3, np.float32)}),
+    (OBS, np.zeros(3, np.float32)),
+    (OBS, np.zeros(3)),
+    (OBS, [0.0, 0.0, 0.0]),
+    (Discrete(3), 1),
+    (Discrete(3), np.int64(2)),
+    (NESTED, {"a": 1, "b": np.zeros(3, np.float32)}),
     (IMAGE, np.zeros((9, 9, 3), np.uint8)),
-]  # fmt: skip
+]
 
 
 def test_so_does_one_with_a_mask():
@@ -130,7 +144,10 @@ def test_so_does_one_with_a_mask():
     policy = rlcatalog.build(space, Dict({"a": Discrete(2), "b": OBS}), SMALL)
     one = {"x": np.zeros(3, np.float32), "action_mask": {"a": np.ones(2, np.int8)}}
     assert len(policy.act([one]).logp) == 1
-    with pytest.raises(ActionMaskError, match=r"expected shape .* This is a single observation: pass a batch of one"):
+    with pytest.raises(
+        ActionMaskError,
+        match=r"expected shape .* This is a single observation: pass a batch of one",
+    ):
         policy.act(one)
     wrong = {**one, "action_mask": {"a": np.ones(3, np.int8)}}
     with pytest.raises(ActionMaskError, match=r"expected shape \(1, 2\); found shape \(1, 3\)\.$"):
@@ -142,15 +159,23 @@ def test_a_single_observation_gets_a_hint(space, obs):
     policy = rlcatalog.build(space, Discrete(2), {} if space is IMAGE else SMALL)
     for early in (True, False):
         for call in (policy.act, policy.preprocess):
-            with pytest.raises(ObservationError, match=r"This is a single observation: pass a batch of one, \[obs\]"):
+            with pytest.raises(
+                ObservationError,
+                match=r"This is a single observation: pass a batch of one, \[obs\]",
+            ):
                 call(obs)
         if early:
-            assert len(policy.act([obs]).logp) == 1  # from here on, observations are not checked any more
+            # From here on, observations are not checked any more.
+            assert len(policy.act([obs]).logp) == 1
     encoded = policy.preprocess([obs])[0]
     for call in (policy.act_encoded, policy.values):
-        with pytest.raises(ObservationError, match=r"This is a single observation: add an axis, encoded\[None\]"):
+        with pytest.raises(
+            ObservationError, match=r"This is a single observation: add an axis, encoded\[None\]"
+        ):
             call(encoded)
-    with pytest.raises(ObservationError, match=r"This is a single observation: add an axis, obs\[None\]"):
+    with pytest.raises(
+        ObservationError, match=r"This is a single observation: add an axis, obs\[None\]"
+    ):
         policy.evaluate({"obs": encoded, "raw_action": np.zeros((1, 1), np.int64)})
 
 

@@ -19,11 +19,22 @@ pytestmark = pytest.mark.twins
 
 OBS, TWO = Box(-1, 1, (3,), np.float32), Discrete(2)
 SMALL = {"fcnet_hiddens": [5]}
-LSTM = {**SMALL, "use_lstm": True, "lstm_cell_size": 6, "lstm_use_prev_action": True, "lstm_use_prev_reward": True}
+LSTM = {
+    **SMALL,
+    "use_lstm": True,
+    "lstm_cell_size": 6,
+    "lstm_use_prev_action": True,
+    "lstm_use_prev_reward": True,
+}
 ATTENTION = {
-    **SMALL, "use_attention": True, "attention_dim": 8, "attention_head_dim": 4, "attention_memory_inference": 3,
-    "attention_memory_training": 3, "attention_use_n_prev_actions": 2,
-}  # fmt: skip
+    **SMALL,
+    "use_attention": True,
+    "attention_dim": 8,
+    "attention_head_dim": 4,
+    "attention_memory_inference": 3,
+    "attention_memory_training": 3,
+    "attention_use_n_prev_actions": 2,
+}
 MEMORIES = {"lstm": LSTM, "attention": ATTENTION}
 APART = {"vf_share_layers": False}
 
@@ -83,7 +94,9 @@ def array(x):
 def shaken(policy, seed):
     """Give a policy weights that leave no layer close to zero."""
     rng = np.random.default_rng(seed)
-    policy.model.set_weights({n: rng.normal(0, 0.5, w.shape) for n, w in policy.model.get_weights().items()})
+    policy.model.set_weights(
+        {n: rng.normal(0, 0.5, w.shape) for n, w in policy.model.get_weights().items()}
+    )
     return policy
 
 
@@ -107,14 +120,18 @@ def played(policy, obs, explore=False):
     """Act for some steps [B, T, 3]; return the steps."""
     state, found = None, []
     for t in range(obs.shape[1]):
-        found.append(policy.act(obs[:, t], state, prev_reward=np.full(len(obs), 0.1 * t), explore=explore))
+        found.append(
+            policy.act(obs[:, t], state, prev_reward=np.full(len(obs), 0.1 * t), explore=explore)
+        )
         state = found[-1].state
     return found
 
 
 def in_order(steps, lengths, pick):
     """What `pick` takes of each step, one sequence behind the other."""
-    return np.concatenate([np.stack([pick(step)[i] for step in steps[:n]]) for i, n in enumerate(lengths)])
+    return np.concatenate(
+        [np.stack([pick(step)[i] for step in steps[:n]]) for i, n in enumerate(lengths)]
+    )
 
 
 @pytest.mark.grid
@@ -128,7 +145,9 @@ def test_it_is_two_nets_side_by_side(memory, framework):
         np.testing.assert_allclose(own.dist_inputs, left.dist_inputs, rtol=1e-6, atol=1e-6)
         np.testing.assert_allclose(own.value, right.value, rtol=1e-6, atol=1e-6)
         assert len(own.state.memory) == len(left.state.memory) + len(right.state.memory) == 4
-        for mine, yours in zip(own.state.memory, (*left.state.memory, *right.state.memory), strict=True):
+        for mine, yours in zip(
+            own.state.memory, (*left.state.memory, *right.state.memory), strict=True
+        ):
             np.testing.assert_allclose(mine, yours, rtol=1e-6, atol=1e-6)
     assert np.abs(found[2][-1].value - found[0][-1].value).max() > 0.01  # it is not the policy's
     values = both.values(OBSERVATIONS[:, 0], None)
@@ -144,7 +163,9 @@ def test_without_a_memory_the_value_is_that_of_a_trunk(memory, framework):
     both = rlcatalog.build(OBS, TWO, {**config, **APART, "vf_memory": "none"}, framework)
     theirs = {f"trunk.{n}": w for n, w in first.model.get_weights().items()}
     theirs |= {f"value_trunk.{n}": w for n, w in plain.model.get_weights().items()}
-    theirs |= {n: w for n, w in first.model.get_weights().items() if n.startswith("outputs.logits.")}
+    theirs |= {
+        n: w for n, w in first.model.get_weights().items() if n.startswith("outputs.logits.")
+    }
     theirs |= {n: w for n, w in plain.model.get_weights().items() if n.startswith("outputs.value.")}
     both.model.set_weights({name: theirs[name] for name in both.model.get_weights()})
     found = [played(policy, OBSERVATIONS) for policy in (first, plain, both)]
@@ -162,7 +183,10 @@ def checked_in_training(policy):
         {
             "obs": np.concatenate([OBSERVATIONS[0], OBSERVATIONS[1, :2]]),
             "raw_action": in_order(steps, lengths, lambda step: step.raw_action),
-            "views": {name: in_order(steps, lengths, lambda step, name=name: step.state.seen[name]) for name in names},
+            "views": {
+                name: in_order(steps, lengths, lambda step, name=name: step.state.seen[name])
+                for name in names
+            },
             "seq_lens": np.array(lengths, np.int32),
         }
     )
@@ -171,18 +195,28 @@ def checked_in_training(policy):
         np.testing.assert_allclose(array(getattr(result, name)), stored, rtol=1e-4, atol=1e-5)
     if policy.framework == "torch":
         (result.logp.sum() + result.value.square().sum()).backward()
-        assert [n for n, p in policy.model.named_parameters() if p.grad is None or not p.grad.any()] == []
+        assert [
+            n for n, p in policy.model.named_parameters() if p.grad is None or not p.grad.any()
+        ] == []
 
 
-@pytest.mark.parametrize(("memory", "more", "framework"), [
-    pytest.param(
-        memory, more, framework, id=f"{memory}-{name}-{framework}",
-        marks=pytest.mark.attack if (memory, name, framework) == ("attention", "none", "tf") else (),
-    )
-    for memory in MEMORIES
-    for name, more in (("own", {}), ("none", {"vf_memory": "none"}))
-    for framework in ("torch", "tf")
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("memory", "more", "framework"),
+    [
+        pytest.param(
+            memory,
+            more,
+            framework,
+            id=f"{memory}-{name}-{framework}",
+            marks=pytest.mark.attack
+            if (memory, name, framework) == ("attention", "none", "tf")
+            else (),
+        )
+        for memory in MEMORIES
+        for name, more in (("own", {}), ("none", {"vf_memory": "none"}))
+        for framework in ("torch", "tf")
+    ],
+)
 def test_training_sees_what_acting_saw_and_saves_come_back(memory, more, framework, tmp_path):
     policy = shaken(rlcatalog.build(OBS, TWO, {**MEMORIES[memory], **APART, **more}, framework), 3)
     checked_in_training(policy)
@@ -199,15 +233,27 @@ def test_a_strangers_memory_is_doubled_as_well():
     policy = shaken(rlcatalog.build(OBS, TWO, config, "torch", catalog=catalog), 3)
     assert [part.shape for part in policy.memory.initial] == [(5,), (5,)]
     checked_in_training(policy)
-    bare = shaken(rlcatalog.build(OBS, TWO, {**config, "vf_memory": "none"}, "torch", catalog=catalog), 3)
+    bare = shaken(
+        rlcatalog.build(OBS, TWO, {**config, "vf_memory": "none"}, "torch", catalog=catalog), 3
+    )
     assert [part.shape for part in bare.memory.initial] == [(5,)]
     checked_in_training(bare)
 
 
 @pytest.mark.parametrize("memory", MEMORIES)
 def test_ppo_moves_every_weight(memory):
-    algo = PPO("CartPole-v1", {"model": {**MEMORIES[memory], **APART}, "framework": "torch", "num_envs": 2,
-                               "rollout_length": 24, "minibatch_size": 24, "num_epochs": 2, "lr": 1e-2})  # fmt: skip
+    algo = PPO(
+        "CartPole-v1",
+        {
+            "model": {**MEMORIES[memory], **APART},
+            "framework": "torch",
+            "num_envs": 2,
+            "rollout_length": 24,
+            "minibatch_size": 24,
+            "num_epochs": 2,
+            "lr": 1e-2,
+        },
+    )
     before = algo.policy.model.get_weights()
     algo.train()
     after = algo.policy.model.get_weights()
@@ -221,8 +267,12 @@ def test_a_head_around_a_memory_has_both_too(framework):
     policy = shaken(rlcatalog.build(space, TWO, config, framework), 4)
     both = rlcatalog.build(OBS, TWO, config, framework)
     weights = policy.model.get_weights()
-    both.model.set_weights({name: weights[f"trunk.{name}" if f"trunk.{name}" in weights else name]
-                            for name in both.model.get_weights()})  # fmt: skip
+    both.model.set_weights(
+        {
+            name: weights[f"trunk.{name}" if f"trunk.{name}" in weights else name]
+            for name in both.model.get_weights()
+        }
+    )
     found = played_masked(policy, OBSERVATIONS[0]), played(both, OBSERVATIONS[:1])
     for own, plain in zip(*found, strict=True):
         np.testing.assert_allclose(own.dist_inputs, plain.dist_inputs, rtol=1e-6, atol=1e-6)
@@ -250,7 +300,10 @@ def test_explain_shows_both_chains_and_nothing_is_unread():
     names = [stage.name for stage in bare.resolution.shapes]
     assert "value, fcnet: hidden 1 (tanh)" in names
     assert "value, lstm: cell (lstm)" not in names
-    weights = sum(array.size for array in rlcatalog.build(OBS, TWO, {**LSTM, **APART}).model.get_weights().values())
+    weights = sum(
+        array.size
+        for array in rlcatalog.build(OBS, TWO, {**LSTM, **APART}).model.get_weights().values()
+    )
     assert sum(stage.weights for stage in found.resolution.shapes) == weights
     with pytest.warns(rlcatalog.errors.UnreadKeysWarning, match="vf_memory"):
         rlcatalog.build(OBS, TWO, {**SMALL, "vf_memory": "none"})
@@ -265,24 +318,40 @@ def test_shared_layers_and_trunks_are_as_before():
 
 def test_what_is_refused_says_why():
     made = rlcatalog.build(OBS, TWO, LSTM, "torch").model
-    with pytest.raises(ConfigError, match=r"use_lstm with vf_share_layers=False: .*Build the model with rlcatalog"):
+    with pytest.raises(
+        ConfigError, match=r"use_lstm with vf_share_layers=False: .*Build the model with rlcatalog"
+    ):
         type(made)(OBS, TWO, 2, {**LSTM, **APART}, "direct", trunk=made.trunk)
 
     class Viewing(Fading):
         def __init__(self, *args, **kwargs):
             super().__init__(*args, **kwargs)
-            self.view_requirements["state_in_0"] = ViewRequirement("state_out_0", shift="-2:-1", space=OBS)
+            self.view_requirements["state_in_0"] = ViewRequirement(
+                "state_out_0", shift="-2:-1", space=OBS
+            )
 
     catalog = Catalog(scan(), environ={})
     catalog.register_model("viewing", Viewing, slot="memory", switch="own_part", config=OwnConfig)
-    with pytest.raises(NotServedError, match=r"Viewing.* requests the view 'state_in_0' of its state; with vf_share"):
+    with pytest.raises(
+        NotServedError,
+        match=r"Viewing.* requests the view 'state_in_0' of its state; with vf_share",
+    ):
         rlcatalog.build(OBS, TWO, {**SMALL, "own_part": True, **APART}, "torch", catalog=catalog)
 
 
 def test_a_head_that_asks_for_the_value_first_is_told():
     class Hasty(TorchModelV2):
         def __init__(
-            self, obs_space, action_space, num_outputs, model_config, name, *, trunk, value_trunk, action_dist
+            self,
+            obs_space,
+            action_space,
+            num_outputs,
+            model_config,
+            name,
+            *,
+            trunk,
+            value_trunk,
+            action_dist,
         ):
             super().__init__(obs_space, action_space, num_outputs, model_config, name)
             self.trunk, self.value_trunk = trunk, value_trunk
@@ -301,5 +370,6 @@ def test_a_head_that_asks_for_the_value_first_is_told():
         model({"obs": torch.zeros(2, 3)}, [torch.zeros(2, 6)] * 4, None)
     model.trunk({"obs": torch.zeros(2, 3)}, [torch.zeros(2, 6)] * 4, None)
     assert model.value_trunk({"obs": torch.zeros(2, 3)}, [], None)[0].shape == (2, 6)
-    with pytest.raises(ModelContractError, match="must call its trunk before its value_trunk"):  # not with old features
+    # Not with old features.
+    with pytest.raises(ModelContractError, match="must call its trunk before its value_trunk"):
         model({"obs": torch.zeros(2, 3)}, [torch.zeros(2, 6)] * 4, None)

@@ -47,7 +47,9 @@ def model_of(framework, requirements, initial=(), shape=(2,), returns=1):
         def __init__(self, *args):
             super().__init__(*args)
             self.view_requirements |= requirements
-            self.one = torch.nn.Parameter(torch.ones(1)) if framework == "torch" else tf.Variable([1.0])
+            self.one = (
+                torch.nn.Parameter(torch.ones(1)) if framework == "torch" else tf.Variable([1.0])
+            )
 
         def get_initial_state(self):
             return [np.full(shape, part, np.float32) for part in initial]
@@ -58,7 +60,9 @@ def model_of(framework, requirements, initial=(), shape=(2,), returns=1):
             if framework == "torch":
                 new = first if shape == () else obs.reshape(-1, *shape)
                 seen = torch.cat([part.reshape(len(obs), -1) for part in state], dim=1)
-                seen = torch.cat([seen, seen.new_zeros(len(obs), self.num_outputs - seen.shape[1])], dim=1)
+                seen = torch.cat(
+                    [seen, seen.new_zeros(len(obs), self.num_outputs - seen.shape[1])], dim=1
+                )
             else:
                 new = first if shape == () else tf.reshape(obs, [-1, *shape])
                 flat = [tf.reshape(part, [-1, int(np.prod(part.shape[1:]))]) for part in state]
@@ -94,7 +98,9 @@ def seen_by_hand(past, steps, shape, offset, initial):
 def test_a_model_sees_the_states_its_shift_names(framework, shift, steps, axis):
     shape = SHAPES[len(str(shift)) % 3]
     requirement = ViewRequirement("state_out_0", shift=shift, space=Box(-1, 1, shape, np.float32))
-    policy = rlcatalog.build(OBS, WIDE, model_of(framework, {"state_in_0": requirement}, [BEFORE], shape), framework)
+    policy = rlcatalog.build(
+        OBS, WIDE, model_of(framework, {"state_in_0": requirement}, [BEFORE], shape), framework
+    )
     rows, past = 3, [[], [], []]
     stepper = policy.stepper(rows)
     for t in range(11):
@@ -106,7 +112,8 @@ def test_a_model_sees_the_states_its_shift_names(framework, shift, steps, axis):
         expected = [seen_by_hand(states, steps, shape, 0, BEFORE) for states in past]
         found = step.dist_inputs[:, : len(expected[0])]
         np.testing.assert_array_equal(found, expected)
-        last = steps == list(range(-len(steps), 0))  # in a row: no more is kept than the model is given
+        # In a row: no more is kept than the model is given.
+        last = steps == list(range(-len(steps), 0))
         assert [part.shape[1] for part in step.state.past] == ([] if last else [-min(steps)])
         # What is stored beside a step, training begins with; a state may be cut into its rows.
         before = policy.restart(before, done).rows([2, 0, 1])
@@ -129,14 +136,17 @@ def test_several_states_have_each_their_own_view(framework):
         "state_in_2": ViewRequirement("state_out_2", shift=[-4, -1], space=space),
         "state_in_1": ViewRequirement("state_out_1", shift=-3, space=space),
     }
-    policy = rlcatalog.build(OBS, WIDE, model_of(framework, views, [1.0, 2.0], returns=3), framework)
+    policy = rlcatalog.build(
+        OBS, WIDE, model_of(framework, views, [1.0, 2.0], returns=3), framework
+    )
     stepper, past = policy.stepper(1), []
     for t in range(7):
         step = stepper.step(np.float32([observation(0, t, (2,))]))
         expected = [
             *seen_by_hand(past, [-1], (2,), 0, 1.0),
             *seen_by_hand(past, [-3], (2,), 1000, 2.0),
-            *seen_by_hand(past, [-4, -1], (2,), 2000, 0.0),  # without an initial state of its own: zeros
+            # Without an initial state of its own: zeros.
+            *seen_by_hand(past, [-4, -1], (2,), 2000, 0.0),
         ]
         np.testing.assert_array_equal(step.dist_inputs[0, : len(expected)], expected)
         past.append(observation(0, t, (2,)))
@@ -157,12 +167,19 @@ def test_a_state_that_is_not_known_yet_is_refused_by_name(shift):
 @pytest.mark.parametrize("column", ["state_out_1", "state_in_0", "obs", "rewards"])
 def test_a_state_that_looks_elsewhere_is_refused_by_name(column):
     view = ViewRequirement(column, shift=-1, space=OBS)
-    refused(NotServedError, f"'state_in_0' of '{column}'; it can only read 'state_out_0'", {"state_in_0": view}, [0.0])
+    refused(
+        NotServedError,
+        f"'state_in_0' of '{column}'; it can only read 'state_out_0'",
+        {"state_in_0": view},
+        [0.0],
+    )
 
 
 def test_a_missing_state_before_one_with_a_view_is_refused_by_name():
     view = ViewRequirement("state_out_1", shift=-2, space=OBS)
-    refused(ModelContractError, "neither a view 'state_in_0' nor an initial state", {"state_in_1": view})
+    refused(
+        ModelContractError, "neither a view 'state_in_0' nor an initial state", {"state_in_1": view}
+    )
 
 
 def test_a_memory_takes_no_trunk_with_states_of_its_own():
@@ -171,7 +188,9 @@ def test_a_memory_takes_no_trunk_with_states_of_its_own():
             TorchModelV2.__init__(self, *args)
             torch.nn.Module.__init__(self)
             self.num_outputs = 2
-            self.view_requirements["state_in_0"] = ViewRequirement("state_out_0", shift="-2:-1", space=OBS)
+            self.view_requirements["state_in_0"] = ViewRequirement(
+                "state_out_0", shift="-2:-1", space=OBS
+            )
 
     with pytest.raises(NotServedError, match="Trunk is itself recurrent"):
         rlcatalog.build(OBS, Discrete(2), {"custom_model": Trunk, "use_lstm": True}, "torch")
@@ -179,5 +198,7 @@ def test_a_memory_takes_no_trunk_with_states_of_its_own():
 
 @pytest.mark.parametrize("shift", [[], [-1.5], ["-1"], 1.0, "-1", "-1:-3", "-3:-1:0", "a:b", None])
 def test_a_shift_that_says_nothing_is_refused(shift):
-    with pytest.raises(ConfigError, match="shift: expected an integer, a list of integers or 'from:to"):
+    with pytest.raises(
+        ConfigError, match="shift: expected an integer, a list of integers or 'from:to"
+    ):
         ViewRequirement("obs", shift=shift)

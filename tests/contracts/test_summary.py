@@ -40,29 +40,62 @@ LOOKUPS = {
     "fcnet, free_log_std": (VECTOR, Box(-1, 1, (2,), np.float32), {**APART, "free_log_std": True}),
     "no_final_linear": (VECTOR, Discrete(3), {**APART, "no_final_linear": True}),
     "visionnet, apart": (IMAGE, Discrete(3), {"vf_share_layers": False, "post_fcnet_hiddens": [9]}),
-    "visionnet, no_final_linear": (Box(0, 255, (42, 42, 3), np.uint8), Discrete(3), {"no_final_linear": True}),
+    "visionnet, no_final_linear": (
+        Box(0, 255, (42, 42, 3), np.uint8),
+        Discrete(3),
+        {"no_final_linear": True},
+    ),
     "nature": (IMAGE, Discrete(3), {"conv_filters": "nature"}),
     "impala, apart": (IMAGE, Discrete(3), {"conv_filters": "impala", "vf_share_layers": False}),
     "complex_input, apart": (BOTH, Discrete(3), {**APART, "post_fcnet_hiddens": [6]}),
     "lstm": (VECTOR, MultiDiscrete([2, 3]), LSTM),
     "lstm, apart": (VECTOR, MultiDiscrete([2, 3]), {**APART, **LSTM}),
     "lstm, apart without a memory": (VECTOR, Discrete(3), {**APART, **LSTM, "vf_memory": "none"}),
-    "attention, apart": (VECTOR, Discrete(3), {**APART, **ATTENTION, "attention_use_n_prev_actions": 2}),
-    "gtrxl": (VECTOR, Discrete(3), {"custom_model": "gtrxl", "custom_model_config": {"num_heads": 3}}),
+    "attention, apart": (
+        VECTOR,
+        Discrete(3),
+        {**APART, **ATTENTION, "attention_use_n_prev_actions": 2},
+    ),
+    "gtrxl": (
+        VECTOR,
+        Discrete(3),
+        {"custom_model": "gtrxl", "custom_model_config": {"num_heads": 3}},
+    ),
     "parametric, apart": (MASKED, Discrete(3), APART),
     "parametric with embeddings, apart": (EMBEDDED, Discrete(3), {**APART, "use_parametric": True}),
-    "parametric around lstm, apart": (EMBEDDED, Discrete(3), {**APART, **LSTM, "use_parametric": True}),
-    "autoregressive, apart": (VECTOR, PARTS, {**APART, "use_autoregressive": True, "autoregressive_hiddens": [4, 3]}),
-    "embeddings and a mask": (Dict({**EMBEDDED, "action_mask": MASKED["action_mask"]}), Discrete(3), {}),
-    "all": (BOTH, MultiDiscrete([3, 4]), {**LSTM, "use_autoregressive": True, "post_fcnet_hiddens": [6]}),
+    "parametric around lstm, apart": (
+        EMBEDDED,
+        Discrete(3),
+        {**APART, **LSTM, "use_parametric": True},
+    ),
+    "autoregressive, apart": (
+        VECTOR,
+        PARTS,
+        {**APART, "use_autoregressive": True, "autoregressive_hiddens": [4, 3]},
+    ),
+    "embeddings and a mask": (
+        Dict({**EMBEDDED, "action_mask": MASKED["action_mask"]}),
+        Discrete(3),
+        {},
+    ),
+    "all": (
+        BOTH,
+        MultiDiscrete([3, 4]),
+        {**LSTM, "use_autoregressive": True, "post_fcnet_hiddens": [6]},
+    ),
     "autoregressive around lstm": (VECTOR, PARTS, {**LSTM, "use_autoregressive": True}),
     "autoregressive around bare lstm": (
-        VECTOR, PARTS, {**APART, **LSTM, "lstm_cell_size": 5, "vf_memory": "none", "use_autoregressive": True}
+        VECTOR,
+        PARTS,
+        {**APART, **LSTM, "lstm_cell_size": 5, "vf_memory": "none", "use_autoregressive": True},
     ),
-}  # fmt: skip
+}
 #: Each part is in one of the first; `make attack` draws all of them.
 _FIRST = ("complex_input, apart", "attention, apart", "parametric around lstm, apart", "all")
-DRAWN = [lookup if lookup in _FIRST else pytest.param(lookup, marks=pytest.mark.attack) for lookup in LOOKUPS]
+DRAWN = [
+    lookup if lookup in _FIRST else pytest.param(lookup, marks=pytest.mark.attack)
+    for lookup in LOOKUPS
+]
 
 
 @pytest.mark.grid
@@ -98,7 +131,10 @@ class TF(TFModelV2):
 
         super().__init__(*arguments)
         self.num_outputs = self.num_outputs or 8
-        self.body, self.last = tf.keras.layers.Dense(8, "tanh"), tf.keras.layers.Dense(self.num_outputs)
+        self.body, self.last = (
+            tf.keras.layers.Dense(8, "tanh"),
+            tf.keras.layers.Dense(self.num_outputs),
+        )
 
     def forward(self, input_dict, state, seq_lens):
         return self.last(self.body(input_dict["obs_flat"])), state
@@ -129,7 +165,12 @@ def test_a_summary_imports_no_framework(tmp_path):
     assert run.returncode == 0, run.stderr
     found = json.loads(run.stdout)
     assert found["weights"] == 5 * 256 + 257 * 256 + 257 * 3
-    assert found["layers"][0] == {"name": "fcnet: hidden 1 (tanh)", "shape": [256], "weights": 1280, "arrays": {}}
+    assert found["layers"][0] == {
+        "name": "fcnet: hidden 1 (tanh)",
+        "shape": [256],
+        "weights": 1280,
+        "arrays": {},
+    }
 
 
 def command(*arguments):
@@ -139,7 +180,11 @@ def command(*arguments):
 def test_the_command_prints_layers_and_their_weights():
     said = command("summary", "CartPole-v1", "--model", "use_lstm=true").stdout
     assert "lstm around fcnet" in said
-    assert [word for word in ("(B, 256)", "525,312", "593,155 numbers, 2.37 MB as float32") if word not in said] == []
+    assert [
+        word
+        for word in ("(B, 256)", "525,312", "593,155 numbers, 2.37 MB as float32")
+        if word not in said
+    ] == []
 
 
 # --- pictures ---------------------------------------------------------------------------------------------------------
@@ -150,7 +195,8 @@ def texts(svg):
     found = []
     for node in ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}text"):
         size, x = float(node.get("font-size")), float(node.get("x"))
-        font = FontProperties(family="DejaVu Sans", weight=node.get("font-weight"), size=size)  # one of the widest
+        # One of the widest.
+        font = FontProperties(family="DejaVu Sans", weight=node.get("font-weight"), size=size)
         width, _, _ = text_to_path.get_text_width_height_descent(node.text, font, ismath=False)
         left = x - width if node.get("text-anchor") == "end" else x
         found.append((node.text, left, left + width, float(node.get("y")), node.get("fill")))
@@ -188,16 +234,24 @@ def test_a_picture_shows_each_part_and_nothing_overlaps(lookup):
 
 
 def test_a_package_has_one_colour_and_what_was_not_chosen_is_grey():
-    said, parts = (made(rlcatalog.explain(VECTOR, Discrete(3)).svg()) for made in (texts, lambda svg: [*boxes(svg)]))
+    said, parts = (
+        made(rlcatalog.explain(VECTOR, Discrete(3)).svg())
+        for made in (texts, lambda svg: [*boxes(svg)])
+    )
     colour = {text: fill for text, *_, fill in said}
-    (other,) = (text for text in colour if text.startswith("visionnet: takes images, Boxes of rank 3; obs is Box(4,)"))
+    (other,) = (
+        text
+        for text in colour
+        if text.startswith("visionnet: takes images, Boxes of rank 3; obs is Box(4,)")
+    )
     assert colour[other] == colour["not chosen"]
     assert colour["model: fcnet"] != colour["not chosen"]
     legend = {text: y for text, _, _, y, _ in said if text.startswith("rlcatalog-")}
     assert len(legend) == 3
     fills = [fill for *_, fill in parts[-3:]]
     assert len(set(fills)) == 3
-    preprocessor, model, dist = fills  # beside them, what is the environment's, and empty slots: filter, memory, head
+    # Beside them, what is the environment's, and empty slots: filter, memory, head.
+    preprocessor, model, dist = fills
     white = "#ffffff"
     drawn = [fill for *_, fill in parts[1:-3]]
     assert drawn == [white, preprocessor, white, model, white, white, dist, white]
@@ -205,10 +259,16 @@ def test_a_package_has_one_colour_and_what_was_not_chosen_is_grey():
 
 def test_what_a_plugin_wrote_is_drawn_as_text():
     why = "<script>alert(1)</script> & \x00 \ud800 \n" + "x" * 500
-    spec = ModelSpec("rude", {"torch": "rude:Model"}, "", match=lambda request: Match(Rank.SPECIFIC, why))
+    spec = ModelSpec(
+        "rude", {"torch": "rude:Model"}, "", match=lambda request: Match(Rank.SPECIFIC, why)
+    )
     plugin = PluginEntryPoint(plugin_of(rlcatalog_models=[spec]), "acme")
     parts = "rlcatalog-fcnet", "rlcatalog-preprocessors", "rlcatalog-categorical"
-    svg = isolated_catalog(*parts, plugin, prefer=["acme"]).explain(VECTOR, Discrete(3), {}, "torch").svg()
+    svg = (
+        isolated_catalog(*parts, plugin, prefer=["acme"])
+        .explain(VECTOR, Discrete(3), {}, "torch")
+        .svg()
+    )
     svg.encode("utf-8")
     assert any(text.startswith("<script>alert(1)</script> &") for text, *_ in texts(svg))
 

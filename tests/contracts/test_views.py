@@ -27,7 +27,9 @@ ACTIONS = {
     "bits": MultiBinary(3),
     "box": Box(-1, 1, (2, 2), np.float32),
     "ints": Box(-3, 5, (2,), np.int64),
-    "nested": Tuple([Discrete(3), Dict({"arm": Box(-1, 1, (2,), np.float32), "grip": MultiDiscrete([2, 4])})]),
+    "nested": Tuple(
+        [Discrete(3), Dict({"arm": Box(-1, 1, (2,), np.float32), "grip": MultiDiscrete([2, 4])})]
+    ),
 }
 VIEWS = {
     "last_obs": ViewRequirement("obs", space=OBS, shift="-2:0"),
@@ -45,7 +47,11 @@ def flat_parts(values):
     """Return the arrays or tensors of a structure, depth first."""
     if isinstance(values, dict):
         return [part for key in values for part in flat_parts(values[key])]
-    return [part for value in values for part in flat_parts(value)] if isinstance(values, tuple) else [values]
+    return (
+        [part for value in values for part in flat_parts(value)]
+        if isinstance(values, tuple)
+        else [values]
+    )
 
 
 class TorchSeer(TorchModelV2):
@@ -58,10 +64,14 @@ class TorchSeer(TorchModelV2):
 
     def forward(self, input_dict, state, seq_lens):
         parts = [
-            p.float().flatten(1) if p.ndim > 1 else p.float()[:, None] for n in VIEWS for p in flat_parts(input_dict[n])
+            p.float().flatten(1) if p.ndim > 1 else p.float()[:, None]
+            for n in VIEWS
+            for p in flat_parts(input_dict[n])
         ]
         seen = torch.cat(parts, dim=1)
-        weights = torch.sin(torch.arange(seen.shape[1] * self.num_outputs).float()).reshape(-1, self.num_outputs)
+        weights = torch.sin(torch.arange(seen.shape[1] * self.num_outputs).float()).reshape(
+            -1, self.num_outputs
+        )
         self._value = seen.sum(dim=1)
         return self.scale * (seen @ weights), state
 
@@ -79,8 +89,12 @@ class TFSeer(TFModelV2):
 
     def forward(self, input_dict, state, seq_lens):
         parts = [tf.cast(p, tf.float32) for n in VIEWS for p in flat_parts(input_dict[n])]
-        seen = tf.concat([tf.reshape(p, [tf.shape(p)[0], int(np.prod(p.shape[1:]))]) for p in parts], axis=1)
-        weights = tf.reshape(tf.sin(tf.range(float(seen.shape[1] * self.num_outputs))), [-1, self.num_outputs])
+        seen = tf.concat(
+            [tf.reshape(p, [tf.shape(p)[0], int(np.prod(p.shape[1:]))]) for p in parts], axis=1
+        )
+        weights = tf.reshape(
+            tf.sin(tf.range(float(seen.shape[1] * self.num_outputs))), [-1, self.num_outputs]
+        )
         self._value = tf.reduce_sum(seen, axis=1)
         return self.scale * (seen @ weights), state
 
@@ -100,7 +114,13 @@ def coded(space, raw):
     if isinstance(space, Tuple | Dict):
         found, at = [], 0
         for child in space.spaces.values() if isinstance(space, Dict) else space.spaces:
-            width = 1 if isinstance(child, Discrete) else len(child.nvec) if isinstance(child, MultiDiscrete) else None
+            width = (
+                1
+                if isinstance(child, Discrete)
+                else len(child.nvec)
+                if isinstance(child, MultiDiscrete)
+                else None
+            )
             width = width or (4 if isinstance(child, Dict) else int(np.prod(child.shape)))
             found += coded(child, raw[at : at + width])
             at += width
@@ -125,7 +145,17 @@ def by_hand(space, episode, t):
     def code(at):
         return coded(space, episode[at][1]) if at >= 0 else [0.0] * len(coded(space, episode[0][1]))
 
-    seen = [obs(t - 2), obs(t - 1), obs(t), obs(t - 4), obs(t - 1), raw(t - 1), raw(t - 3), raw(t - 2), raw(t - 1)]
+    seen = [
+        obs(t - 2),
+        obs(t - 1),
+        obs(t),
+        obs(t - 4),
+        obs(t - 1),
+        raw(t - 1),
+        raw(t - 3),
+        raw(t - 2),
+        raw(t - 1),
+    ]
     seen += [code(t - 2), code(t - 1), [reward(t - 1)], [reward(t - 3), reward(t - 2)], [t]]
     return np.concatenate([np.asarray(part, np.float64).reshape(-1) for part in seen])
 
@@ -148,16 +178,25 @@ def test_a_model_sees_what_happened(framework, kind):
                 episodes[row] = []
             episodes[row].append((obs[row], step.raw_action[row].astype(np.float64), reward[row]))
             seen = by_hand(space, episodes[row], len(episodes[row]) - 1)
-            weights = np.sin(np.arange(len(seen) * step.dist_inputs.shape[1])).reshape(len(seen), -1)
+            weights = np.sin(np.arange(len(seen) * step.dist_inputs.shape[1])).reshape(
+                len(seen), -1
+            )
             np.testing.assert_allclose(step.dist_inputs[row], seen @ weights, rtol=1e-4, atol=1e-4)
         stored.append((obs, step))
         done = rng.random(rows) < 0.25
     # Training sees the same once more.
     for obs, step in stored:
-        batch = {"obs": policy.preprocess(obs), "raw_action": step.raw_action, "views": step.state.seen}
+        batch = {
+            "obs": policy.preprocess(obs),
+            "raw_action": step.raw_action,
+            "views": step.state.seen,
+        }
         found = policy.evaluate(batch)
         np.testing.assert_allclose(
-            np.asarray(found.logp.detach() if framework == "torch" else found.logp), step.logp, rtol=1e-4, atol=1e-4
+            np.asarray(found.logp.detach() if framework == "torch" else found.logp),
+            step.logp,
+            rtol=1e-4,
+            atol=1e-4,
         )
 
 
@@ -174,9 +213,15 @@ def test_nested_actions_keep_their_structure_on_request(framework):
     np.testing.assert_allclose(parts["arm"], first.raw_action[:, 1:3])
     np.testing.assert_array_equal(parts["grip"], first.raw_action[:, 3:])
     assert second.state.seen["prev_n_actions"][1]["grip"].shape == (2, 3, 2)
-    batch = {"obs": np.zeros((2, 3), np.float32), "raw_action": second.raw_action, "views": second.state.seen}
+    batch = {
+        "obs": np.zeros((2, 3), np.float32),
+        "raw_action": second.raw_action,
+        "views": second.state.seen,
+    }
     found = policy.evaluate(batch).logp
-    np.testing.assert_allclose(np.asarray(found.detach() if framework == "torch" else found), second.logp, rtol=1e-4)
+    np.testing.assert_allclose(
+        np.asarray(found.detach() if framework == "torch" else found), second.logp, rtol=1e-4
+    )
 
 
 @pytest.mark.parametrize("kind", ACTIONS)
@@ -190,28 +235,42 @@ def test_actions_as_inputs_have_the_width_they_say(kind):
 def test_rows_that_go_on_need_their_reward():
     policy = rlcatalog.build(OBS, Discrete(2), {"custom_model": TorchSeer})
     step = policy.act(np.zeros((2, 3), np.float32))
-    with pytest.raises(ModelContractError, match="TorchSeer requests past rewards: pass the last step's rewards"):
+    with pytest.raises(
+        ModelContractError, match="TorchSeer requests past rewards: pass the last step's rewards"
+    ):
         policy.act(np.zeros((2, 3), np.float32), step.state)
-    with pytest.raises(ModelContractError, match=r"state: expected the state of 3 rows, .* found 2 rows"):
+    with pytest.raises(
+        ModelContractError, match=r"state: expected the state of 3 rows, .* found 2 rows"
+    ):
         policy.act(np.zeros((3, 3), np.float32), step.state, prev_reward=np.zeros(3))
-    with pytest.raises(ModelContractError, match=r"state: expected the state of 2 rows, .* found list"):
+    with pytest.raises(
+        ModelContractError, match=r"state: expected the state of 2 rows, .* found list"
+    ):
         policy.act(np.zeros((2, 3), np.float32), [np.zeros(2)])
 
 
 def test_training_without_the_views_is_refused():
     policy = rlcatalog.build(OBS, Discrete(2), {"custom_model": TorchSeer})
     batch = {"obs": np.zeros((2, 3), np.float32), "raw_action": np.zeros((2, 1), np.int64)}
-    with pytest.raises(ModelContractError, match=r"batch\['views'\] lacks \['last_obs', .*step\.state\.seen"):
+    with pytest.raises(
+        ModelContractError, match=r"batch\['views'\] lacks \['last_obs', .*step\.state\.seen"
+    ):
         policy.evaluate(batch)
 
 
 @pytest.mark.parametrize(
     ("view", "message"),
     [
-        (ViewRequirement("colour"), "the view 'x' into the column 'colour'; expected one of obs, actions"),
+        (
+            ViewRequirement("colour"),
+            "the view 'x' into the column 'colour'; expected one of obs, actions",
+        ),
         (ViewRequirement("obs", shift=1), r"obs at \[1\], which is not known when it acts"),
         (ViewRequirement("actions", shift=0), r"actions at \[0\], which is not known when it acts"),
-        (ViewRequirement("obs", shift="-1:1", used_for_compute_actions=False), "a view looks either back or ahead"),
+        (
+            ViewRequirement("obs", shift="-1:1", used_for_compute_actions=False),
+            "a view looks either back or ahead",
+        ),
     ],
 )
 def test_what_cannot_be_served_is_refused_at_build(view, message):
@@ -229,8 +288,12 @@ def test_views_that_are_not_for_acting_or_not_for_training():
         def __init__(self, *args):
             super().__init__(*args)
             self.layer = torch.nn.Linear(3, self.num_outputs)
-            self.view_requirements["only_acting"] = ViewRequirement("obs", shift=-1, used_for_training=False)
-            self.view_requirements["only_training"] = ViewRequirement("obs", shift=-2, used_for_compute_actions=False)
+            self.view_requirements["only_acting"] = ViewRequirement(
+                "obs", shift=-1, used_for_training=False
+            )
+            self.view_requirements["only_training"] = ViewRequirement(
+                "obs", shift=-2, used_for_compute_actions=False
+            )
 
         def forward(self, input_dict, state, seq_lens):
             self.names = sorted(input_dict)
@@ -250,7 +313,11 @@ def test_views_that_are_not_for_acting_or_not_for_training():
 
 
 @pytest.mark.parametrize(
-    "view", [*VIEWS.values(), ViewRequirement("x", space=ACTIONS["nested"], shift=[-3, 2], batch_repeat_value=7)]
+    "view",
+    [
+        *VIEWS.values(),
+        ViewRequirement("x", space=ACTIONS["nested"], shift=[-3, 2], batch_repeat_value=7),
+    ],
 )
 def test_a_view_goes_through_json(view):
     again = ViewRequirement.from_dict(json.loads(json.dumps(view.to_dict())))
@@ -263,9 +330,13 @@ def test_a_view_without_the_package_that_writes_spaces_down_says_how_to_get_it(m
     view = ViewRequirement("obs", space=OBS)
     written = view.to_dict()
     monkeypatch.setitem(sys.modules, "rlcatalog_policy", None)
-    with pytest.raises(MissingPluginError, match=r"A space as plain data .*pip install rlcatalog-policy"):
+    with pytest.raises(
+        MissingPluginError, match=r"A space as plain data .*pip install rlcatalog-policy"
+    ):
         view.to_dict()
-    with pytest.raises(MissingPluginError, match=r"A space from plain data .*pip install rlcatalog-policy"):
+    with pytest.raises(
+        MissingPluginError, match=r"A space from plain data .*pip install rlcatalog-policy"
+    ):
         ViewRequirement.from_dict(written)
 
 

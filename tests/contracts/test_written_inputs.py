@@ -22,7 +22,10 @@ PLACES = {
     "a vector": (VECTOR, lambda inputs: inputs["obs"]),
     "float64": (spaces.Box(-1, 1, (4,), np.float64), lambda inputs: inputs["obs"]),
     "an image": (IMAGE, lambda inputs: inputs["obs"]),
-    "a leaf of a Dict": (spaces.Dict(a=VECTOR, b=spaces.Discrete(3)), lambda inputs: inputs["obs"]["a"]),
+    "a leaf of a Dict": (
+        spaces.Dict(a=VECTOR, b=spaces.Discrete(3)),
+        lambda inputs: inputs["obs"]["a"],
+    ),
     "a leaf of a Tuple": (spaces.Tuple([VECTOR, VECTOR]), lambda inputs: inputs["obs"][1]),
     "the last action": (VECTOR, lambda inputs: inputs["prev_actions"]),
     "a window of observations": (VECTOR, lambda inputs: inputs["frames"]),
@@ -38,7 +41,9 @@ class Writing(TorchModelV2, nn.Module):
         TorchModelV2.__init__(self, obs_space, action_space, num_outputs, model_config, name)
         nn.Module.__init__(self)
         self.layer, self.calls = nn.Linear(int(np.prod(obs_space.shape)), num_outputs), 0
-        self.view_requirements["prev_actions"] = ViewRequirement("actions", shift=-1, space=action_space)
+        self.view_requirements["prev_actions"] = ViewRequirement(
+            "actions", shift=-1, space=action_space
+        )
         self.view_requirements["frames"] = ViewRequirement("obs", shift="-2:0", space=obs_space)
 
     def forward(self, input_dict, state, seq_lens):
@@ -69,7 +74,9 @@ REFUSED = r"^Writing\.forward\(\) must not write into its inputs; input_dict\['{
 @pytest.mark.parametrize("place", PLACES)
 def test_a_model_that_writes_into_an_input_is_refused_at_the_first_act(place):
     space, where = PLACES[place]
-    name = {"the last action": "prev_actions", "a window of observations": "frames"}.get(place, "obs")
+    name = {"the last action": "prev_actions", "a window of observations": "frames"}.get(
+        place, "obs"
+    )
     with pytest.raises(ModelContractError, match=REFUSED.format(name)):
         writing(space, where).act(batch_of(space))
 
@@ -89,7 +96,8 @@ def test_values_and_evaluations_are_looked_at_too():
     obs = np.ones((2, 4), np.float32)
     with pytest.raises(ModelContractError, match=REFUSED.format("obs")):
         policy.values(obs)
-    for given in (obs, torch.ones(2, 4), torch.ones(2, 4).add_(1)):  # a tensor that was written before is none's fault
+    # a tensor that was written before is none's fault.
+    for given in (obs, torch.ones(2, 4), torch.ones(2, 4).add_(1)):
         with pytest.raises(ModelContractError, match=REFUSED.format("obs")):
             policy.evaluate({"obs": given, "raw_action": step.raw_action, "views": step.state.seen})
 
@@ -111,13 +119,18 @@ def test_the_memory_of_the_step_before_is_looked_at(given):
             return [np.ones(3, given)]
 
         def forward(self, input_dict, state, seq_lens):
-            return self.layer(input_dict["obs"]), [state[0] + 1] if state[0].max() < 3 else [state[0].mul_(0.5)]
+            return self.layer(input_dict["obs"]), [state[0] + 1] if state[0].max() < 3 else [
+                state[0].mul_(0.5)
+            ]
 
     policy = rlcatalog.build(VECTOR, TWO, {"custom_model": Halving}, "torch")
     obs, state = batch_of(VECTOR), None
     for _ in range(2):
         state = policy.act(obs, state).state
-    with pytest.raises(ModelContractError, match=r"^Halving\.forward\(\) must not write into its inputs; state\[0\]"):
+    with pytest.raises(
+        ModelContractError,
+        match=r"^Halving\.forward\(\) must not write into its inputs; state\[0\]",
+    ):
         policy.act(obs, state)
 
 

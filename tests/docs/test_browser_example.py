@@ -60,9 +60,13 @@ def test_its_cartpole_is_gymnasiums(env):
     actions = rng.integers(2, size=500)
     given = [[state.tolist(), int(action)] for state, action in zip(states, actions, strict=True)]
     done = subprocess.run(
-        ["node", "--input-type=module", "-e", STEPS], cwd=PAGE, input=json.dumps(given), capture_output=True, text=True,
+        ["node", "--input-type=module", "-e", STEPS],
+        cwd=PAGE,
+        input=json.dumps(given),
+        capture_output=True,
+        text=True,
         check=False,
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     core = env.unwrapped
@@ -94,9 +98,15 @@ def test_its_cartpole_is_gymnasiums(env):
 def exported(tmp_path_factory, one_thread):
     """A policy that was trained for a little while, as a file."""
     pytest.importorskip("onnxruntime", reason="needs rlcatalog-export, which is not installed here")
-    pytest.importorskip("onnxscript", reason="needs rlcatalog-export[torch], which is not installed here")
-    ppo = pytest.importorskip("rlcatalog_ppo", reason="needs rlcatalog-ppo, which is not installed here")
-    algo = ppo.PPO("CartPole-v1", {"model": {"fcnet_hiddens": [32]}, "framework": "torch", "seed": 0})
+    pytest.importorskip(
+        "onnxscript", reason="needs rlcatalog-export[torch], which is not installed here"
+    )
+    ppo = pytest.importorskip(
+        "rlcatalog_ppo", reason="needs rlcatalog-ppo, which is not installed here"
+    )
+    algo = ppo.PPO(
+        "CartPole-v1", {"model": {"fcnet_hiddens": [32]}, "framework": "torch", "seed": 0}
+    )
     try:
         while algo.steps < 4000:
             algo.train()
@@ -114,15 +124,23 @@ def shown(exported, tmp_path_factory):
     for name in ("index.html", "cartpole.js", "node_modules"):
         (folder / name).symlink_to(PAGE / name)
     shutil.copy(exported, folder / "policy.onnx")
-    queries = [(f"state={','.join(map(str, start))}&fast&episodes=1", int(i == 0)) for i, start in enumerate(STARTS)]
-    queries += [("seed=5&drawn&fast&episodes=6", 0), ("seed=5&drawn&fast&episodes=1", 0), ("state=1,2,x,4", 0)]
+    queries = [
+        (f"state={','.join(map(str, start))}&fast&episodes=1", int(i == 0))
+        for i, start in enumerate(STARTS)
+    ]
+    queries += [
+        ("seed=5&drawn&fast&episodes=6", 0),
+        ("seed=5&drawn&fast&episodes=1", 0),
+        ("state=1,2,x,4", 0),
+    ]
     return browser.opened(folder, queries, tmp_path_factory.mktemp("browser"))
 
 
 in_a_browser = [
     pytest.mark.skipif(browser.browser() is None, reason="Chromium is not installed"),
     pytest.mark.skipif(
-        not (PAGE / "node_modules/onnxruntime-web").is_dir(), reason="`npm ci` was not run in examples/browser"
+        not (PAGE / "node_modules/onnxruntime-web").is_dir(),
+        reason="`npm ci` was not run in examples/browser",
     ),
 ]
 
@@ -189,7 +207,9 @@ class TestPage:
         ours = {"/probe.html", "/index.html", "/cartpole.js", "/policy.onnx"}
         theirs = shown[1] - ours
         assert ours <= shown[1]
-        assert {Path(path).parent.as_posix() for path in theirs} == {"/node_modules/onnxruntime-web/dist"}
+        assert {Path(path).parent.as_posix() for path in theirs} == {
+            "/node_modules/onnxruntime-web/dist"
+        }
         for name in ("index.html", "cartpole.js"):
             assert "//" not in (PAGE / name).read_text(encoding="utf-8").replace("// ", "")
 

@@ -47,24 +47,56 @@ RLLIB_KEYS = {
     *(f"fcnet_{k}" for k in ("hiddens", "activation")),
     *(f"post_fcnet_{k}" for k in ("hiddens", "activation")),
     *(f"conv_{k}" for k in ("filters", "activation")),
-    *(f"lstm_{k}" for k in ("cell_size", "use_prev_action", "use_prev_reward", "use_prev_action_reward")),
-    *(f"attention_{k}" for k in ("num_transformer_units", "dim", "num_heads", "head_dim", "memory_inference")),
+    *(
+        f"lstm_{k}"
+        for k in ("cell_size", "use_prev_action", "use_prev_reward", "use_prev_action_reward")
+    ),
+    *(
+        f"attention_{k}"
+        for k in ("num_transformer_units", "dim", "num_heads", "head_dim", "memory_inference")
+    ),
     *(f"attention_{k}" for k in ("memory_training", "position_wise_mlp_dim", "init_gru_gate_bias")),
     *(f"attention_use_n_prev_{k}" for k in ("actions", "rewards")),
     *(f"custom_{k}" for k in ("model", "model_config", "action_dist", "preprocessor", "options")),
-    "free_log_std", "no_final_linear", "vf_share_layers", "use_lstm", "use_attention", "max_seq_len", "_time_major",
-    "framestack", "dim", "grayscale", "zero_mean", "num_framestacks", "preprocessor_pref", "observation_filter",
-    "_disable_preprocessor_api", "_no_preprocessing", "_disable_action_flattening", "_use_default_native_models",
-    "encoder_latent_dim", "always_check_shapes", "log_std_clip_param", "state_shape",
-    "squash_to_range", "channel_major", "downscale_factor", "extra_frameskip",
+    "free_log_std",
+    "no_final_linear",
+    "vf_share_layers",
+    "use_lstm",
+    "use_attention",
+    "max_seq_len",
+    "_time_major",
+    "framestack",
+    "dim",
+    "grayscale",
+    "zero_mean",
+    "num_framestacks",
+    "preprocessor_pref",
+    "observation_filter",
+    "_disable_preprocessor_api",
+    "_no_preprocessing",
+    "_disable_action_flattening",
+    "_use_default_native_models",
+    "encoder_latent_dim",
+    "always_check_shapes",
+    "log_std_clip_param",
+    "state_shape",
+    "squash_to_range",
+    "channel_major",
+    "downscale_factor",
+    "extra_frameskip",
     *(
         f"{prefix}_{part}_initializer{suffix}"
-        for prefix, part_of_it in {"fcnet": "weights", "post_fcnet": "weights", "lstm": "weights", "conv": "kernel",
-                                   "conv_transpose": "kernel"}.items()
+        for prefix, part_of_it in {
+            "fcnet": "weights",
+            "post_fcnet": "weights",
+            "lstm": "weights",
+            "conv": "kernel",
+            "conv_transpose": "kernel",
+        }.items()
         for part in (part_of_it, "bias")
         for suffix in ("", "_config")
     ),
-}  # fmt: skip
+}
 
 
 def test_table_has_every_key():
@@ -124,7 +156,10 @@ def test_refused(key):
 def test_keys_of_algorithms(config):
     """Keys of all algorithms have one table; a table for each algorithm has what it adds or changes."""
     page, name = read("docs/config.md"), config.algorithm
-    shared, own = ({quoted(row[0])[0]: row[1:] for row in rows(between(page, part))} for part in ("on-policy", name))
+    shared, own = (
+        {quoted(row[0])[0]: row[1:] for row in rows(between(page, part))}
+        for part in ("on-policy", name)
+    )
     known = {row.name: row for row in keys_of(config)}
     assert set(shared) == set(ppo.OnPolicyConfig.__struct_fields__)
     assert own.keys() - shared.keys() == known.keys() - shared.keys()
@@ -136,7 +171,9 @@ def test_keys_of_algorithms(config):
         for alias in quoted(aliases):
             with pytest.warns(DeprecationWarning, match=f"{alias!r}.*{key!r}"):
                 assert getattr(ppo.parse({alias: value}, config), key) == value
-    assert sorted(alias for row in found.values() for alias in quoted(row[1])) == sorted(config.aliases)
+    assert sorted(alias for row in found.values() for alias in quoted(row[1])) == sorted(
+        config.aliases
+    )
     with pytest.warns(DeprecationWarning, match="use_pytorch"):
         assert ppo.parse({"use_pytorch": True}, config).framework == "torch"
     for key in ("observation_filter", "preprocessor_pref", "_disable_preprocessor_api"):
@@ -144,7 +181,8 @@ def test_keys_of_algorithms(config):
 
 
 @pytest.mark.parametrize(
-    ("marker", "key"), [("activations", "fcnet_activation"), ("initialisers", "fcnet_weights_initializer")]
+    ("marker", "key"),
+    [("activations", "fcnet_activation"), ("initialisers", "fcnet_weights_initializer")],
 )
 def test_names_are_accepted(marker, key):
     found = rows(between(read("docs/config.md"), marker))
@@ -154,7 +192,12 @@ def test_names_are_accepted(marker, key):
             assert parse({key: name})[key] == name
         if marker == "initialisers":
             arguments = dict(argument.split("=") for argument in quoted(row[1]))
-            parse({key: quoted(row[0])[0], f"{key}_config": {k: float(v) for k, v in arguments.items()}})
+            parse(
+                {
+                    key: quoted(row[0])[0],
+                    f"{key}_config": {k: float(v) for k, v in arguments.items()},
+                }
+            )
 
 
 @pytest.mark.parametrize("package", PACKAGES)
@@ -163,7 +206,9 @@ def test_key_tables_of_package_readmes(package):
     known = dict(catalog().schema.keys)
     if package == "rlcatalog-ppo":
         known = {row.name: row for row in keys_of(ppo.PPOConfig)}
-    text = read(f"{PACKAGES[package]}/README.md").partition("## Config keys")[2].partition("\n## ")[0]
+    text = (
+        read(f"{PACKAGES[package]}/README.md").partition("## Config keys")[2].partition("\n## ")[0]
+    )
     given = set()
     for keys, defaults, _ in rows(text):
         names, values = quoted(keys), [literal(f"`{value}`") for value in quoted(defaults)]
@@ -171,4 +216,6 @@ def test_key_tables_of_package_readmes(package):
         assert [known[name].default for name in names] == values
         given |= set(names)
     owned = {name for name, row in catalog().schema.keys.items() if row.owner == package}
-    assert given >= (owned if package != "rlcatalog" else {n for n in owned if "initializer" not in n})
+    assert given >= (
+        owned if package != "rlcatalog" else {n for n in owned if "initializer" not in n}
+    )

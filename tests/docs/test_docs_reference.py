@@ -20,8 +20,12 @@ from rlcatalog_cli.app import OWN_COMMANDS
 from rlcatalog_testing import isolated_catalog
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCES = sorted(path for pattern in ("catalog/src", "builtin_*/*/src", "plugins/*/src") for path in ROOT.glob(pattern)
-                 if "example" not in path.parts)  # fmt: skip
+SOURCES = sorted(
+    path
+    for pattern in ("catalog/src", "builtin_*/*/src", "plugins/*/src")
+    for path in ROOT.glob(pattern)
+    if "example" not in path.parts
+)
 
 
 def read(path):
@@ -47,7 +51,10 @@ def declared_errors():
 
 
 def catalog():
-    names = [tomllib.loads(path.read_text(encoding="utf-8"))["project"]["name"] for path in map(package_file, SOURCES)]
+    names = [
+        tomllib.loads(path.read_text(encoding="utf-8"))["project"]["name"]
+        for path in map(package_file, SOURCES)
+    ]
     return isolated_catalog(*(name for name in names if name != "rlcatalog"))
 
 
@@ -69,7 +76,9 @@ def test_every_error_has_an_entry_with_a_way_out():
         name = part.split("`")[1]
         assert name == "CatalogError" or f"\n{name}: " in part, part  # a real message
     errors = vars(importlib.import_module("rlcatalog.errors"))
-    public = {name for name, value in errors.items() if inspect.isclass(value) and issubclass(value, ours)}
+    public = {
+        name for name, value in errors.items() if inspect.isclass(value) and issubclass(value, ours)
+    }
     assert public <= declared_errors()
 
 
@@ -82,18 +91,26 @@ def test_every_command_has_an_entry():
 @pytest.mark.parametrize("command", headings("docs/reference/commands.md"))
 def test_a_command_s_options_are_those_it_takes(command):
     """As its own help prints them."""
-    section = read("docs/reference/commands.md").partition(f"## `{command}`\n")[2].partition("\n## ")[0]
+    section = (
+        read("docs/reference/commands.md").partition(f"## `{command}`\n")[2].partition("\n## ")[0]
+    )
     listed = set(re.findall(r"`(--[a-z-]+)`", section))
     done = command_line.rlcatalog(command, "--help", COLUMNS="300", NO_COLOR="1", TERM="dumb")
     assert done.returncode == 0, done.stderr
-    taken = {name for line in done.stdout.splitlines() for name in re.findall(r"^[│\s*]*(--[a-z-]+)", line)}
+    taken = {
+        name
+        for line in done.stdout.splitlines()
+        for name in re.findall(r"^[│\s*]*(--[a-z-]+)", line)
+    }
     assert taken
     assert taken - {"--help"} <= listed
     assert listed <= set(re.findall(r"--[a-z-]+", done.stdout))
 
 
 def test_every_part_has_an_entry():
-    listed = set(re.findall(r"^\| `([\w.-]+)` \| `([\w-]+)` \|", read("docs/reference/parts.md"), re.M))
+    listed = set(
+        re.findall(r"^\| `([\w.-]+)` \| `([\w-]+)` \|", read("docs/reference/parts.md"), re.M)
+    )
     components = catalog().components()
     assert len(components) > 40
     assert listed == {(component.name, component.distribution) for component in components}
@@ -102,7 +119,13 @@ def test_every_part_has_an_entry():
 def test_every_door_has_a_page_with_all_its_names():
     found = api_pages.doors()
     assert len(found["rlcatalog"]) > 35
-    assert set(found) >= {"rlcatalog", "rlcatalog_torch", "rlcatalog_tf", "rlcatalog_testing", "rlcatalog_ppo"}
+    assert set(found) >= {
+        "rlcatalog",
+        "rlcatalog_torch",
+        "rlcatalog_tf",
+        "rlcatalog_testing",
+        "rlcatalog_ppo",
+    }
     for door, names in found.items():
         page = read(f"docs/reference/api/{door}.md")
         shown = set(re.findall(rf"^\.\. auto\w+:: {re.escape(door)}\.(\w+)$", page, re.M))
@@ -128,7 +151,9 @@ def test_each_tool_that_writes_pages_checks_them_in_lint():
         lines = read("Makefile").partition(f"\n{verb}:")[2].partition("\n\n")[0]
         return re.findall(rf"python tools/(\w+)\.py{option}$", lines, re.M)
 
-    assert {"reference_pages", "results_page", "gallery", "config_table"} <= set(tools("generate", ""))
+    assert {"reference_pages", "results_page", "gallery", "config_table"} <= set(
+        tools("generate", "")
+    )
     assert tools("generate", "") == tools("lint", " --check")
 
 
@@ -144,7 +169,12 @@ def test_an_example_whose_code_was_changed_since_it_was_run_is_found(tmp_path, m
     """Comments are not code."""
     for path in ROOT.glob("examples/*.py"):
         text = path.read_text(encoding="utf-8")
-        (tmp_path / path.name).write_text(text + "changed = True\n" * (path.stem == "lookup"), encoding="utf-8")
+        (tmp_path / path.name).write_text(
+            text + "changed = True\n" * (path.stem == "lookup"), encoding="utf-8"
+        )
     monkeypatch.setattr(gallery, "EXAMPLES", tmp_path)
     assert gallery.main(["--check"]) == 1
-    assert capsys.readouterr().err.strip() == "examples/lookup.py was changed: python tools/gallery.py --run lookup"
+    assert (
+        capsys.readouterr().err.strip()
+        == "examples/lookup.py was changed: python tools/gallery.py --run lookup"
+    )

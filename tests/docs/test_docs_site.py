@@ -12,7 +12,9 @@ import pytest
 import warm
 
 ROOT = Path(__file__).resolve().parents[2]
-SITE = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/**/*.md") if "_build" not in path.parts)
+SITE = sorted(
+    str(path.relative_to(ROOT)) for path in ROOT.glob("docs/**/*.md") if "_build" not in path.parts
+)
 #: Pages whose code runs as hooks and as packages: `test_docs_plugins.py`.
 ELSEWHERE = {"docs/hooks.md", "docs/plugins.md"}
 
@@ -32,20 +34,26 @@ def test_python_in_page_runs(page, tmp_path):
 def test_pages_whose_code_runs_are_there():
     assert len(RUNNABLE) > 25
     assert set(SITE) >= ELSEWHERE
-    assert sum(output is not None for page in RUNNABLE for *_, output in pages.blocks(read(page))) > 35
+    assert (
+        sum(output is not None for page in RUNNABLE for *_, output in pages.blocks(read(page))) > 35
+    )
 
 
 def test_no_block_of_python_is_overlooked():
     """What looks like one to whoever reads, whatever its indentation or its mark, is one that runs."""
     for page in RUNNABLE:
-        marks = re.findall(r"^\s*(?:```+|~~~+|:::+)\s*\{?(?:python|py|code-cell|code-block)\b.*$", read(page), re.M)
+        marks = re.findall(
+            r"^\s*(?:```+|~~~+|:::+)\s*\{?(?:python|py|code-cell|code-block)\b.*$", read(page), re.M
+        )
         assert len(marks) == len(pages.blocks(read(page))), page
 
 
 def test_containers_are_closed_on_a_line_of_their_own():
     """Otherwise the colons are text, and the next card lies in this one; Sphinx warns of neither."""
     for page in SITE:
-        colons = re.findall(r"^.*:::.*$", re.sub(r"^(`{3,}).*?^\1", "", read(page), flags=re.S | re.M), re.M)
+        colons = re.findall(
+            r"^.*:::.*$", re.sub(r"^(`{3,}).*?^\1", "", read(page), flags=re.S | re.M), re.M
+        )
         opened = []
         for line in colons:
             mark, opens = re.fullmatch(r"(:{3,})(\{.*)?", line).groups()
@@ -66,7 +74,10 @@ def test_every_page_of_the_site_is_in_its_contents():
     for page in SITE:
         for tree in re.findall(r"^```\{toctree\}\n(.*?)^```", read(page), re.S | re.M):
             for entry in (line for line in tree.splitlines() if line and not line.startswith(":")):
-                found = {path.relative_to(ROOT).as_posix() for path in (ROOT / page).parent.glob(f"{entry}.md")}
+                found = {
+                    path.relative_to(ROOT).as_posix()
+                    for path in (ROOT / page).parent.glob(f"{entry}.md")
+                }
                 assert found, f"{page} lists {entry}"
                 listed |= found
     assert set(SITE) == listed
@@ -94,7 +105,15 @@ def test_a_build_of_the_site_that_changes_the_repository_fails(tmp_path, monkeyp
     docs.mkdir()
     for name in ("page.md", "edited.md", ".gitignore"):
         (docs / name).write_text("_build\n", encoding="utf-8")
-    git = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false"]
+    git = [
+        "git",
+        "-c",
+        "user.name=a",
+        "-c",
+        "user.email=a@example.org",
+        "-c",
+        "commit.gpgsign=false",
+    ]
     for line in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "-m", "first"]):
         subprocess.run([*git, *line], cwd=tmp_path, check=True)
     (docs / "edited.md").write_text("by hand, before the build\n", encoding="utf-8")
@@ -106,7 +125,10 @@ def test_a_build_of_the_site_that_changes_the_repository_fails(tmp_path, monkeyp
     (docs / "vault").mkdir()
     (docs / "vault/policy.json").touch()
     (docs / "page.md").write_text("rewritten\n", encoding="utf-8")
-    with pytest.raises(RuntimeError, match=r"the build changed docs/page\.md, docs/vault/policy\.json\. Let the page"):
+    with pytest.raises(
+        RuntimeError,
+        match=r"the build changed docs/page\.md, docs/vault/policy\.json\. Let the page",
+    ):
         builder.end()
 
 

@@ -20,16 +20,40 @@ DOORS = (rlcatalog, rlcatalog.spaces, rlcatalog_ppo, rlcatalog_sb3, rlcatalog_te
 NAMES = {name: getattr(door, name) for door in DOORS for name in door.__all__}
 NAMES |= {"gym": gym, "np": np, "spaces": spaces, "torch": torch, "rlcatalog": rlcatalog}
 EXAMPLES = {
-    "rlcatalog": ["build", "load", "one_hot", "Actor", "Catalog", "ModelCatalog", "Policy", "ModelSpec",
-                  "ActionDistSpec", "Match", "register_model", "register_action_dist", "register_preprocessor"],
-    "rlcatalog.Policy": ["act", "evaluate", "preprocess", "raw_action", "stepper", "as_module", "explain", "summary",
-                         "save", "export", "freeze"],
+    "rlcatalog": [
+        "build",
+        "load",
+        "one_hot",
+        "Actor",
+        "Catalog",
+        "ModelCatalog",
+        "Policy",
+        "ModelSpec",
+        "ActionDistSpec",
+        "Match",
+        "register_model",
+        "register_action_dist",
+        "register_preprocessor",
+    ],
+    "rlcatalog.Policy": [
+        "act",
+        "evaluate",
+        "preprocess",
+        "raw_action",
+        "stepper",
+        "as_module",
+        "explain",
+        "summary",
+        "save",
+        "export",
+        "freeze",
+    ],
     "rlcatalog.spaces": ["Repeated", "Simplex"],
     "rlcatalog_ppo": ["PPO", "A2C", "PG"],
     "rlcatalog_ppo.PPO": ["train", "learn", "save_checkpoint", "restore"],
     "rlcatalog_sb3": ["CatalogPolicy", "for_sb3", "to_policy"],
     "rlcatalog_testing": ["check_plugin"],
-}  # fmt: skip
+}
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +65,9 @@ def fresh(tmp_path, monkeypatch):
     default_catalog.cache_clear()
 
 
-@pytest.mark.parametrize("name", [f"{owner}.{name}" for owner, names in EXAMPLES.items() for name in names])
+@pytest.mark.parametrize(
+    "name", [f"{owner}.{name}" for owner, names in EXAMPLES.items() for name in names]
+)
 def test_example_runs(name):
     owner, _, attribute = name.rpartition(".")
     module, _, cls = owner.partition(".") if owner != "rlcatalog.spaces" else (owner, "", "")
@@ -51,5 +77,7 @@ def test_example_runs(name):
     [test] = [test for test in found if test.examples]
     assert len([line for example in test.examples for line in example.source.splitlines()]) <= 6
     report: list[str] = []
-    result = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE).run(test, out=report.append)
+    result = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE).run(
+        test, out=report.append
+    )
     assert result.failed == 0, "".join(report)

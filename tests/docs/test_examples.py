@@ -19,16 +19,34 @@ RUNS = {
     "autoregressive_action_dist.py": BOTH,
     "batch_norm_model.py": BOTH,
     "behaviour_cloning.py": [
-        ["--steps", "300", "--updates", "50", "--episodes", "2", "--env", env, "--framework", framework]
+        [
+            "--steps",
+            "300",
+            "--updates",
+            "50",
+            "--episodes",
+            "2",
+            "--env",
+            env,
+            "--framework",
+            framework,
+        ]
         for env, framework in (("CartPole-v1", "torch"), ("Pendulum-v1", "tf"))
     ],
     "cleanrl_ppo.py": [["--iterations", "1"]],
-    "complex_struct_space.py": [["--framework", "torch"], ["--framework", "tf"], ["--iterations", "1"]],
+    "complex_struct_space.py": [
+        ["--framework", "torch"],
+        ["--framework", "tf"],
+        ["--iterations", "1"],
+    ],
     "custom_action_dist.py": [["--iterations", "1"]],
     "custom_loss.py": BOTH,
     "custom_model.py": [["--iterations", "1"]],
     "custom_model_api.py": [["--framework", "torch"], ["--framework", "tf"]],
-    "dqn.py": [["--steps", "1100", "--episodes", "2"], ["--steps", "1100", "--episodes", "2", "--framework", "tf"]],
+    "dqn.py": [
+        ["--steps", "1100", "--episodes", "2"],
+        ["--steps", "1100", "--episodes", "2", "--framework", "tf"],
+    ],
     "env_wrappers.py": [["--iterations", "1"]],
     "keras_model.py": [["--iterations", "1"]],
     "lookup.py": [["--framework", "torch"], ["--env", "Pendulum-v1", "--framework", "tf"]],
@@ -43,7 +61,10 @@ RUNS = {
     "ppo_single_file.py": [["--steps", "1024", "--episodes", "2"]],
     "ppo_single_file_tf.py": [["--steps", "1024", "--episodes", "2"]],
     "rnn_model.py": BOTH,
-    "sac.py": [["--steps", "1050", "--episodes", "2"], ["--steps", "1050", "--episodes", "2", "--framework", "tf"]],
+    "sac.py": [
+        ["--steps", "1050", "--episodes", "2"],
+        ["--steps", "1050", "--episodes", "2", "--framework", "tf"],
+    ],
     "self_supervised_loss.py": BOTH,
     "skrl_ppo.py": [["--iterations", "1"]],
     "tianshou_ppo.py": [["--iterations", "1"]],
@@ -70,16 +91,22 @@ def test_every_example_is_run():
     assert sorted(RUNS) == sorted(path.name for path in EXAMPLES.glob("*.py"))
 
 
-CASES = {f"{name} {' '.join(run)}".strip(): (name, run) for name, runs in RUNS.items() for run in runs}
+CASES = {
+    f"{name} {' '.join(run)}".strip(): (name, run) for name, runs in RUNS.items() for run in runs
+}
 #: The scripts without the catalog, which would rot unseen.
-BESIDES = {f"hand_written/{path.name}": (f"hand_written/{path.name}", ["--iterations", "1"])
-           for path in sorted(HAND_WRITTEN.glob("*.py"))}  # fmt: skip
+BESIDES = {
+    f"hand_written/{path.name}": (f"hand_written/{path.name}", ["--iterations", "1"])
+    for path in sorted(HAND_WRITTEN.glob("*.py"))
+}
 #: Of the examples with a run in each framework, these run in TensorFlow in `make test`; PyTorch is quicker.
 IN_TENSORFLOW = ("custom_model_api.py", "lookup.py")
 #: These import or download large libraries, or take long; what the last one does is in tests/engines, too.
 SLOW = ("pretrained_backbone.py", "torchrl_ppo.py", "ppo_single_file_tf.py")
 LEFT = {
-    f"{name} {' '.join(runs[0 if name in IN_TENSORFLOW else 1])}" for name, runs in RUNS.items() if len(runs) == 2
+    f"{name} {' '.join(runs[0 if name in IN_TENSORFLOW else 1])}"
+    for name, runs in RUNS.items()
+    if len(runs) == 2
 } | {f"{name} {' '.join(run)}" for name in SLOW for run in RUNS[name]}
 
 
@@ -94,11 +121,17 @@ def test_example(case, tmp_path):
     name, arguments = (CASES | BESIDES)[case]
     script, needed = EXAMPLES / name, NEEDS.get(Path(name).name)
     folder = BESIDE.get(script.stem)
-    if needed and importlib.util.find_spec(needed) is None and not (folder and (folder / needed).exists()):
+    if (
+        needed
+        and importlib.util.find_spec(needed) is None
+        and not (folder and (folder / needed).exists())
+    ):
         pytest.skip(f"{needed} is not installed")
     run = warm.run([*command(script), *arguments], tmp_path)
     assert run.returncode == 0, run.stderr
-    usual = "1024 steps, mean return" if "--iterations" in arguments else "values after ten steps: ["
+    usual = (
+        "1024 steps, mean return" if "--iterations" in arguments else "values after ten steps: ["
+    )
     assert SAYS.get(name, usual) in run.stdout
     if name == "pretrained_backbone.py":
         assert ("\n0 of the backbone's " in run.stdout) == ("--fine-tune" not in arguments)

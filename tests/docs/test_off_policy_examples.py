@@ -26,7 +26,8 @@ def transitions(n=8, actions=3, seed=0):
     rng = np.random.default_rng(seed)
     obs, next_obs = rng.uniform(-1, 1, (2, n, 3)).astype(np.float32)
     reward = rng.normal(size=n).astype(np.float32)
-    discount = (0.9 * (np.arange(n) % 2)).astype(np.float32)  # every other one is followed by nothing
+    # Every other one is followed by nothing.
+    discount = (0.9 * (np.arange(n) % 2)).astype(np.float32)
     # One next action is allowed, so what follows is worth what the target network says of it.
     mask = np.eye(actions, dtype=bool)[rng.integers(actions, size=n)]
     return dqn.Batch(obs, rng.integers(actions, size=n), reward, discount, next_obs, mask)
@@ -34,16 +35,24 @@ def transitions(n=8, actions=3, seed=0):
 
 @pytest.mark.parametrize(
     ("framework", "dueling"),
-    [pytest.param(name, dueling, marks=pytest.mark.attack if name == "tf" or dueling else ())
-     for name in FRAMEWORKS for dueling in (True, False)],
-)  # fmt: skip
+    [
+        pytest.param(name, dueling, marks=pytest.mark.attack if name == "tf" or dueling else ())
+        for name in FRAMEWORKS
+        for dueling in (True, False)
+    ],
+)
 def test_dqn_values_settle_at_reward_plus_what_the_target_network_says(framework, dueling):
     net, target = dqn.build(OBS, Discrete(3), framework, SMALL, dueling, seed=0)
     learner = dqn.torch_learner if framework == "torch" else dqn.tf_learner
     q_values, update = learner(net, target, 1e-2)
     rng = np.random.default_rng(1)
     weights = target.get_weights().items()
-    target.set_weights({name: value + rng.normal(0, 0.3, value.shape).astype(np.float32) for name, value in weights})
+    target.set_weights(
+        {
+            name: value + rng.normal(0, 0.3, value.shape).astype(np.float32)
+            for name, value in weights
+        }
+    )
     target_values, _ = learner(target, net, 1e-2)
     batch = transitions()
     following = target_values(batch.next_obs)[batch.next_mask]
@@ -63,7 +72,9 @@ def test_dqn_chooses_with_the_network_and_values_with_the_target(framework):
     bias = next(name for name in weights if name.endswith("logits.bias"))
     net.set_weights({**weights, bias: np.array([9.0, 0.0], np.float32)})
     target.set_weights({**weights, bias: np.array([3.0, 5.0], np.float32)})
-    q_values, update = (dqn.torch_learner if framework == "torch" else dqn.tf_learner)(net, target, 0.02)
+    q_values, update = (dqn.torch_learner if framework == "torch" else dqn.tf_learner)(
+        net, target, 0.02
+    )
     zeros, everything = np.zeros((1, 3), np.float32), np.ones((1, 2), bool)
     nothing, all_of_it = np.zeros(1, np.float32), np.ones(1, np.float32)
     batch = dqn.Batch(zeros, np.array([1]), nothing, all_of_it, zeros, everything)
@@ -97,7 +108,13 @@ class Counting(gym.Env):
     def step(self, action):
         self.t += 1
         last = self.t == 4
-        return np.full(1, self.t, np.float32), self.t, last and self.terminated, last and not self.terminated, {}
+        return (
+            np.full(1, self.t, np.float32),
+            self.t,
+            last and self.terminated,
+            last and not self.terminated,
+            {},
+        )
 
 
 @pytest.mark.parametrize("terminated", [True, False])
@@ -108,7 +125,9 @@ def test_dqn_stores_what_a_step_paid_and_whether_anything_follows(terminated, mo
     dqn.train(lambda: Counting(terminated), "torch", hyper=hyper, model=SMALL, episodes=1)
     last = 0.0 if terminated else 0.5
     expected = [(0, 1, 0.5, 1), (1, 2, 0.5, 2), (2, 3, 0.5, 3), (3, 4, last, 4)] * 2
-    assert [(obs[0], paid, discount, then[0]) for obs, _, paid, discount, then, _ in stored] == expected
+    assert [
+        (obs[0], paid, discount, then[0]) for obs, _, paid, discount, then, _ in stored
+    ] == expected
 
 
 def test_dqn_takes_the_best_of_what_is_allowed():
@@ -121,7 +140,9 @@ def test_dqn_takes_the_best_of_what_is_allowed():
 def test_a_model_with_memory_is_refused(example, framework):
     name = "CartPole-v1" if example is dqn else "Pendulum-v1"
     with pytest.raises(ValueError, match="a model with memory needs sequences"):
-        example.train(name, framework, model={"use_lstm": True, "fcnet_hiddens": [8], "lstm_cell_size": 4})
+        example.train(
+            name, framework, model={"use_lstm": True, "fcnet_hiddens": [8], "lstm_cell_size": 4}
+        )
 
 
 class Bandit(gym.Env):
@@ -154,15 +175,24 @@ def test_sac_critics_settle_at_the_reward_where_nothing_follows(framework):
     act, update = learner(nets, -1.0, hyper)
     rng = np.random.default_rng(0)
     obs, next_obs = rng.uniform(-1, 1, (2, 6, 3)).astype(np.float32)
-    action, reward = rng.uniform(-2, 2, (6, 1)).astype(np.float32), rng.normal(size=6).astype(np.float32)
+    action, reward = (
+        rng.uniform(-2, 2, (6, 1)).astype(np.float32),
+        rng.normal(size=6).astype(np.float32),
+    )
     before = [net.get_weights() for net in nets.targets]
     for _ in range(200):
         update(sac.Batch(obs, action, reward, np.ones(6, np.float32), next_obs))
     for net, old in zip([*nets.critics, *nets.targets], [None, None, *before], strict=True):
-        tensors = [__import__("torch").from_numpy(x) if framework == "torch" else x for x in (obs, action)]
+        tensors = [
+            __import__("torch").from_numpy(x) if framework == "torch" else x for x in (obs, action)
+        ]
         q = net.get_single_q_value(net({"obs": tensors[0]})[0], tensors[1])
-        np.testing.assert_allclose(q.detach() if framework == "torch" else q, reward[:, None], atol=0.05)
-        assert old is None or any(not np.array_equal(old[name], w) for name, w in net.get_weights().items())
+        np.testing.assert_allclose(
+            q.detach() if framework == "torch" else q, reward[:, None], atol=0.05
+        )
+        assert old is None or any(
+            not np.array_equal(old[name], w) for name, w in net.get_weights().items()
+        )
     drawn = act(np.repeat(obs, 50, axis=0), explore=True)
     assert drawn.shape == (300, 1)
     assert np.abs(drawn).max() <= 2

@@ -26,7 +26,11 @@ HYBRID = spaces.Tuple([spaces.Discrete(3, start=2), spaces.Box(-2, 1, (2,), np.f
 #: Name → observation space, action space, model config.
 CASES = {
     "vector": (VECTOR, spaces.Discrete(4), {"fcnet_hiddens": [8]}),
-    "gaussian": (VECTOR, spaces.Box(-1, 2, (2,), np.float32), {"fcnet_hiddens": [8], "vf_share_layers": False}),
+    "gaussian": (
+        VECTOR,
+        spaces.Box(-1, 2, (2,), np.float32),
+        {"fcnet_hiddens": [8], "vf_share_layers": False},
+    ),
     "image": (spaces.Box(0, 255, (42, 42, 3), np.uint8), spaces.Discrete(3), {}),
     "masked": (
         spaces.Dict({"action_mask": spaces.MultiBinary(5), "seen": VECTOR}),
@@ -35,17 +39,22 @@ CASES = {
     ),
     "hybrid": (spaces.Dict({"a": VECTOR, "b": spaces.Discrete(3)}), HYBRID, {"fcnet_hiddens": [8]}),
     "parametric": (
-        spaces.Dict({
-            "action_mask": spaces.MultiBinary(4), "avail_actions": spaces.Box(-1, 1, (4, 2), np.float32), "seen": VECTOR
-        }),
+        spaces.Dict(
+            {
+                "action_mask": spaces.MultiBinary(4),
+                "avail_actions": spaces.Box(-1, 1, (4, 2), np.float32),
+                "seen": VECTOR,
+            }
+        ),
         spaces.Discrete(4),
         {"fcnet_hiddens": [8]},
     ),
     "autoregressive": (
-        VECTOR, spaces.Tuple([spaces.Discrete(3), spaces.Discrete(2)]),
+        VECTOR,
+        spaces.Tuple([spaces.Discrete(3), spaces.Discrete(2)]),
         {"fcnet_hiddens": [8], "use_autoregressive": True},
     ),
-}  # fmt: skip
+}
 # Engines have defaults of their own where a config is silent.
 SAID = {"vf_share_layers": True, "free_log_std": False, "action_bounds": "clip"}
 CASES = {name: (obs, action, {**SAID, **config}) for name, (obs, action, config) in CASES.items()}
@@ -84,16 +93,29 @@ def batch_of(case, n=6):
 
 
 def our_ppo(case, framework):
-    algo = PPO(lambda: Random(case), {"framework": framework, "model": CASES[case][2], "num_envs": 2,
-                                      "rollout_length": 4, "minibatch_size": 4, "num_epochs": 1})  # fmt: skip
+    algo = PPO(
+        lambda: Random(case),
+        {
+            "framework": framework,
+            "model": CASES[case][2],
+            "num_envs": 2,
+            "rollout_length": 4,
+            "minibatch_size": 4,
+            "num_epochs": 1,
+        },
+    )
     algo.train()
     return algo.policy, outputs_of(algo.policy)
 
 
 def single_file(case, framework):
-    script = importlib.import_module("ppo_single_file" if framework == "torch" else "ppo_single_file_tf")
+    script = importlib.import_module(
+        "ppo_single_file" if framework == "torch" else "ppo_single_file_tf"
+    )
     hyper = script.Hyper(steps=1, num_envs=2, length=4, minibatch=4, epochs=1)
-    policy = script.train("RlcatalogBridge-v0", 0, model=CASES[case][2], hyper=hyper, env_config={"case": case})
+    policy = script.train(
+        "RlcatalogBridge-v0", 0, model=CASES[case][2], hyper=hyper, env_config={"case": case}
+    )
     return policy, outputs_of(policy)
 
 
@@ -104,7 +126,9 @@ def stable_baselines3(case, framework):
     import rlcatalog_sb3
 
     env = rlcatalog_sb3.for_sb3(Random(case), CASES[case][2])
-    algo = SB3PPO(rlcatalog_sb3.CatalogPolicy, env, n_steps=8, batch_size=4, n_epochs=1, device="cpu")
+    algo = SB3PPO(
+        rlcatalog_sb3.CatalogPolicy, env, n_steps=8, batch_size=4, n_epochs=1, device="cpu"
+    )
     algo.learn(8)
     return algo.policy.catalog_policy, rlcatalog_sb3.outputs(algo)
 
@@ -136,7 +160,11 @@ def pairs():
     for case, engine in itertools.product(CASES, ENGINES):
         long = "single file" in engine and case in ("gaussian", "image", "parametric", "hybrid")
         long |= engine == "a single file on TensorFlow"
-        long |= engine == "rlcatalog-ppo on TensorFlow" and case not in ("masked", "hybrid", "image")
+        long |= engine == "rlcatalog-ppo on TensorFlow" and case not in (
+            "masked",
+            "hybrid",
+            "image",
+        )
         yield pytest.param(case, engine, marks=pytest.mark.attack) if long else (case, engine)
 
 
@@ -147,12 +175,16 @@ def test_engines_say_the_same(case, engine):
     check_same_outputs(reference, {engine: make(case, framework)}, batch_of(case), tolerance=2e-5)
 
 
-@pytest.mark.parametrize("memory", [{"use_lstm": True}, {"use_attention": True},
-                                    {"use_lstm": True, "lstm_use_prev_action": True}])  # fmt: skip
+@pytest.mark.parametrize(
+    "memory",
+    [{"use_lstm": True}, {"use_attention": True}, {"use_lstm": True, "lstm_use_prev_action": True}],
+)
 @pytest.mark.parametrize("script", ["ppo_single_file", "ppo_single_file_tf"])
 def test_the_single_file_refuses_what_needs_sequences(script, memory):
     with pytest.raises(ValueError, match="a model that looks back needs sequences"):
-        importlib.import_module(script).train("RlcatalogBridge-v0", model=memory, env_config={"case": "vector"})
+        importlib.import_module(script).train(
+            "RlcatalogBridge-v0", model=memory, env_config={"case": "vector"}
+        )
 
 
 @pytest.mark.parametrize("what", PolicyOutputs._fields)

@@ -20,8 +20,11 @@ CELLS = [
 def test_the_table_is_read_whole():
     assert len(DATA["engines"]) == 8
     assert len(DATA["rows"]) >= 12
-    assert len(CELLS) == sum(len(row) - 1 for row in DATA["rows"])  # each row, but for what it is about
-    assert sorted(engine for half in engines_page.HALVES.values() for engine in half) == sorted(DATA["engines"])
+    # Each row, but for what it is about.
+    assert len(CELLS) == sum(len(row) - 1 for row in DATA["rows"])
+    assert sorted(engine for half in engines_page.HALVES.values() for engine in half) == sorted(
+        DATA["engines"]
+    )
 
 
 def test_the_page_is_fresh():

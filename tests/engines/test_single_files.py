@@ -45,8 +45,13 @@ def batch_of(policy, rows=64):
     obs = np.random.default_rng(0).uniform(-1, 1, (rows, 1)).astype(np.float32)
     step, rng = policy.act(obs), np.random.default_rng(1)
     advantage, target, noise = rng.normal(size=(3, rows)).astype(np.float32)
-    return {"obs": obs, "raw_action": step.raw_action, "logp": step.logp + 0.2 * noise, "advantage": advantage,
-            "target": target}  # fmt: skip
+    return {
+        "obs": obs,
+        "raw_action": step.raw_action,
+        "logp": step.logp + 0.2 * noise,
+        "advantage": advantage,
+        "target": target,
+    }
 
 
 def test_they_take_the_same_steps():
@@ -59,7 +64,9 @@ def test_they_take_the_same_steps():
         for lr in (1e-3, 5e-4):
             learner.step(batch, lr)
         after = policy.model.get_weights()
-        moved[framework] = np.concatenate([(after[name] - weights[name]).ravel() for name in sorted(weights)])
+        moved[framework] = np.concatenate(
+            [(after[name] - weights[name]).ravel() for name in sorted(weights)]
+        )
     difference = np.linalg.norm(moved["tf"] - moved["torch"])
     assert difference <= 1e-4 * np.linalg.norm(moved["torch"])
 
@@ -67,7 +74,9 @@ def test_they_take_the_same_steps():
 @pytest.mark.parametrize("framework", list(SCRIPTS))
 def test_the_last_observation_is_read_before_the_next_episode_begins(framework):
     script = SCRIPTS[framework]
-    envs = gym.vector.SyncVectorEnv([Counts] * 2, copy=False, autoreset_mode=gym.vector.AutoresetMode.DISABLED)
+    envs = gym.vector.SyncVectorEnv(
+        [Counts] * 2, copy=False, autoreset_mode=gym.vector.AutoresetMode.DISABLED
+    )
     policy = rlcatalog.build(env=Counts(), config=CONFIG, framework=framework)
     player = script.Player(policy, envs, script.Hyper(num_envs=2, length=12, gamma=0.5), 0)
     found = player.rollout()["reward"].reshape(12, 2)

@@ -37,7 +37,9 @@ LOGITS = np.array([2.0, 0.0, -1.0, 0.5], np.float32)
 
 
 def drawn_policy():
-    policy = rlcatalog.build(Box(-1, 1, (2,), np.float32), Discrete(4), {"fcnet_hiddens": []}, "torch")
+    policy = rlcatalog.build(
+        Box(-1, 1, (2,), np.float32), Discrete(4), {"fcnet_hiddens": []}, "torch"
+    )
     weights = policy.model.get_weights()
     for name, array in weights.items():
         weights[name] = LOGITS if array.shape == (4,) else array * 0
@@ -68,7 +70,10 @@ def exported(names, folder):
     for i, name in enumerate(names):
         case = cases()[name]
         policy = built(case)
-        kept = {key: array.copy() for key, array in (policy.model.get_weights() | policy.random_state()).items()}
+        kept = {
+            key: array.copy()
+            for key, array in (policy.model.get_weights() | policy.random_state()).items()
+        }
         path = folder / f"{i}.onnx"
         interfaces[name] = interface = policy.export(path)
         after = policy.model.get_weights() | policy.random_state()
@@ -76,15 +81,29 @@ def exported(names, folder):
         noise = interface.input("noise")
         inputs, expected[name] = steps_of(case, policy, 0 if noise is None else noise.shape[0])
         spaces = {} if interface.observation_space else {"observation_space": case.obs}
-        given[name] = {"path": str(path), "prepared": case.prepared, "spaces": spaces, "steps": inputs}
+        given[name] = {
+            "path": str(path),
+            "prepared": case.prepared,
+            "spaces": spaces,
+            "steps": inputs,
+        }
     policy = drawn_policy()
     policy.export(folder / "drawn.onnx")
     batch = np.zeros((1000, 2), np.float32)
-    given["drawn"] = {"path": str(folder / "drawn.onnx"), "prepared": "", "spaces": {}, "draws": (batch, 20)}
+    given["drawn"] = {
+        "path": str(folder / "drawn.onnx"),
+        "prepared": "",
+        "spaces": {},
+        "draws": (batch, 20),
+    }
     (folder / "in").write_bytes(pickle.dumps(given))
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join([str(SUPPORT), *sys.path])}
-    subprocess.run([sys.executable, SUPPORT / "export_child.py", folder / "in", folder / "out"], check=True,
-                   env=environ, timeout=300)  # fmt: skip
+    subprocess.run(
+        [sys.executable, SUPPORT / "export_child.py", folder / "in", folder / "out"],
+        check=True,
+        env=environ,
+        timeout=300,
+    )
     found = pickle.loads((folder / "out").read_bytes())
     return expected, found, interfaces, unharmed
 
@@ -106,7 +125,9 @@ def test_no_built_in_part_is_left_out(kind):
         component.address
         for name, case in cases().items()
         if not case.prepared
-        for resolution in [rlcatalog.default_catalog().resolve(case.obs, case.action, case.config, case.framework)]
+        for resolution in [
+            rlcatalog.default_catalog().resolve(case.obs, case.action, case.config, case.framework)
+        ]
         for component in parts_of(resolution)
     }
     ours = {c.address for c in rlcatalog.default_catalog().registry.active(kind) if c.is_indexed}
@@ -115,8 +136,12 @@ def test_no_built_in_part_is_left_out(kind):
 
 
 def parts_of(resolution):
-    yield from (choice.component for choice in resolution.choices.values() if choice.component is not None)
-    yield from (component for _, component in resolution.preprocessor.components() if component is not None)
+    yield from (
+        choice.component for choice in resolution.choices.values() if choice.component is not None
+    )
+    yield from (
+        component for _, component in resolution.preprocessor.components() if component is not None
+    )
     yield from (node.component for node in resolution.dists.walk())
 
 
@@ -139,7 +164,9 @@ def test_actions_are_drawn_as_often_as_their_probabilities_say(short):
 
 
 @pytest.mark.parametrize("group", ["short", pytest.param("long", marks=pytest.mark.attack)])
-def test_what_has_no_form_as_tensor_operations_comes_encoded_and_the_interface_says_so(group, request):
+def test_what_has_no_form_as_tensor_operations_comes_encoded_and_the_interface_says_so(
+    group, request
+):
     interfaces = request.getfixturevalue(group)[2]
     encoded = {name: [p.path for p in i.inputs if p.encoded] for name, i in interfaces.items()}
     assert {name: paths for name, paths in encoded.items() if paths} == {
@@ -164,7 +191,11 @@ def test_a_policy_that_stable_baselines_trained_is_exported(tmp_path):
 
     small = {"use_lstm": True, "lstm_cell_size": 4, "fcnet_hiddens": [4]}
     model = RecurrentPPO(
-        CatalogRecurrentPolicy, "CartPole-v1", n_steps=8, batch_size=8, policy_kwargs={"model_config": small}
+        CatalogRecurrentPolicy,
+        "CartPole-v1",
+        n_steps=8,
+        batch_size=8,
+        policy_kwargs={"model_config": small},
     )
     policy = to_policy(model.learn(16))
     policy.export(tmp_path / "policy.onnx")

@@ -48,9 +48,9 @@ def near_a_bound(framework, action=OBS, log_std=1.0):
 
 
 @pytest.mark.attack  # rules of the comparison are seen above
-@pytest.mark.parametrize(("framework", "action"), [
-    ("tf", OBS), ("torch", WIDE), ("torch", OBS), ("tf", WIDE)
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    ("framework", "action"), [("tf", OBS), ("torch", WIDE), ("torch", OBS), ("tf", WIDE)], ids=str
+)
 def test_a_policy_that_draws_close_to_its_bounds_is_exported(framework, action, tmp_path):
     if framework == "tf":
         pytest.importorskip("tf2onnx")
@@ -67,7 +67,12 @@ def test_a_frozen_policy_that_draws_close_to_its_bounds_stays_frozen(log_std):
 
 def drawn(policy, scale, framework):
     """Return parameters from a wide range, and actions that are drawn under them."""
-    params = np.random.default_rng(0).uniform(-1, 1, (64, policy.resolution.num_outputs)).astype(np.float32) * scale
+    params = (
+        np.random.default_rng(0)
+        .uniform(-1, 1, (64, policy.resolution.num_outputs))
+        .astype(np.float32)
+        * scale
+    )
     given = params
     if framework == "torch":
         import torch
@@ -87,13 +92,17 @@ def test_a_density_of_another_rounding_agrees_and_a_wrong_one_does_not(name, fra
         step = drawn(policy, scale, framework)
         params, raw = step["dist_inputs"], step["raw_action"].astype(np.float32)
         right = {**step, "logp": policy.backend.log_density(params, raw)}
-        exact = policy.backend.log_density(params.astype(np.float64), raw.astype(np.float64)).astype(np.float32)
+        exact = policy.backend.log_density(
+            params.astype(np.float64), raw.astype(np.float64)
+        ).astype(np.float32)
         assert disagreement(policy, right, {**step, "logp": exact}) == ""
         # Where a scale is e^-6, rounding the mean alone moves the density as far.
         for row in np.flatnonzero(abs(right["logp"]) < 20)[:8] if scale < 6 else ():
             wrong = right["logp"].copy()
             wrong[row] += 1e-3
-            assert disagreement(policy, right, {**step, "logp": wrong}).startswith(f"logp[{row}] is")
+            assert disagreement(policy, right, {**step, "logp": wrong}).startswith(
+                f"logp[{row}] is"
+            )
 
 
 @pytest.mark.parametrize("log_std", [0.0, 2.0])
@@ -108,7 +117,10 @@ def test_faults_of_a_squashed_gaussian_are_found(log_std):
     scaled[:, 2:] += 1e-3
     wrong = {
         "the scale": {"dist_inputs": scaled},
-        "the scale, scored by it": {"dist_inputs": scaled, "logp": policy.backend.log_density(scaled, raw)},
+        "the scale, scored by it": {
+            "dist_inputs": scaled,
+            "logp": policy.backend.log_density(scaled, raw),
+        },
         "the Jacobian": {"logp": right["logp"] + jacobian},
         "the action": {"raw_action": raw * np.float32(0.999)},
         "the value": {"value": right["value"] + np.float32(1e-3)},
@@ -122,7 +134,11 @@ def test_actions_between_narrow_bounds_are_compared_in_their_unit():
     step = policy.act(np.zeros((8, 2), np.float32))
     right = {"dist_inputs": step.dist_inputs, "raw_action": step.raw_action, "logp": step.logp}
     moved = step.raw_action * np.float32(0.99)
-    wrong = {**right, "raw_action": moved, "logp": policy.backend.log_density(step.dist_inputs, moved)}
+    wrong = {
+        **right,
+        "raw_action": moved,
+        "logp": policy.backend.log_density(step.dist_inputs, moved),
+    }
     assert disagreement(policy, right, wrong).startswith("raw_action[0, 0] is")
 
 
@@ -130,8 +146,13 @@ def test_a_frozen_policy_says_what_differed():
     policy = near_a_bound("torch", log_std=0.0)
     frozen = policy.freeze(2)
     obs = np.zeros((2, 2), np.float32)
-    policy.model.set_weights({name: array + 0.5 for name, array in policy.model.get_weights().items()})
-    with pytest.warns(CatalogWarning, match=r"policy: (dist_inputs\[0, 0\]|value\[0\]) is .* instead of .* in step 1;"):
+    policy.model.set_weights(
+        {name: array + 0.5 for name, array in policy.model.get_weights().items()}
+    )
+    with pytest.warns(
+        CatalogWarning,
+        match=r"policy: (dist_inputs\[0, 0\]|value\[0\]) is .* instead of .* in step 1;",
+    ):
         frozen.act(obs)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -142,7 +163,8 @@ def test_a_frozen_policy_says_what_differed():
 def test_random_masks_leave_something_of_every_choice(name):
     masks = ActionMasks(SpaceInfo.read(MASKED[name][0]))
     mask = random_masks(masks, 2000, np.random.default_rng(0), forbidden=0.9)
-    np.testing.assert_array_equal(masks.matrix(mask), mask)  # which refuses a row that allows nothing
+    # Which refuses a row that allows nothing.
+    np.testing.assert_array_equal(masks.matrix(mask), mask)
     parts = dict(masks.by_choice(mask))
     assert [(path, part.shape[1]) for path, part in parts.items()] == list(masks.choices)
     np.testing.assert_array_equal(np.concatenate(list(parts.values()), axis=1), mask)

@@ -70,7 +70,9 @@ def test_what_draws_by_itself_is_refused_by_its_line(format, tmp_path):
     if format == "onnx":
         pytest.importorskip("tf2onnx")
     policy = rlcatalog.build(VECTOR, Discrete(3), {"custom_model": Drawing}, "tf")
-    with pytest.raises(NotServedError, match=r"export_tf\.py:\d+, in forward: `return logits \+ 0\.0 \* tf\.random"):
+    with pytest.raises(
+        NotServedError, match=r"export_tf\.py:\d+, in forward: `return logits \+ 0\.0 \* tf\.random"
+    ):
         policy.export(tmp_path / "model", format=format)
     assert list(tmp_path.iterdir()) == []
 

@@ -26,11 +26,20 @@ def files(exported):
 @pytest.mark.parametrize("version", [b"1", b"3"])
 def test_a_file_of_another_format_version_is_refused(files, tmp_path, version):
     """Whatever its checksum says; without it, as a file of version 1 was, it is refused as well."""
-    content = files["policy.onnx"].read_bytes().replace(b'"format_version":2', b'"format_version":' + version)
+    content = (
+        files["policy.onnx"]
+        .read_bytes()
+        .replace(b'"format_version":2', b'"format_version":' + version)
+    )
     body = content[:-64]
-    for name, data in (("signed", body + hashlib.sha256(body).hexdigest().encode()), ("cut", content[:-86])):
+    for name, data in (
+        ("signed", body + hashlib.sha256(body).hexdigest().encode()),
+        ("cut", content[:-86]),
+    ):
         (tmp_path / f"{name}.onnx").write_bytes(data)
-        with pytest.raises(SavedPolicyError, match=rf"format version {version.decode()} instead of 2"):
+        with pytest.raises(
+            SavedPolicyError, match=rf"format version {version.decode()} instead of 2"
+        ):
             rlcatalog.Actor(tmp_path / f"{name}.onnx")
 
 
@@ -56,7 +65,8 @@ def test_a_new_file_without_its_checksum_is_refused(files, tmp_path):
     (tmp_path / "cut/assets.extra/rlcatalog.sha256").unlink()
     for name in ("cut.onnx", "cut.pt2", "cut"):
         with pytest.raises(
-            SavedPolicyError, match=r"files of format version 2 have a checksum, but this file has none"
+            SavedPolicyError,
+            match=r"files of format version 2 have a checksum, but this file has none",
         ):
             rlcatalog.Actor(tmp_path / name)
 
@@ -75,7 +85,9 @@ def test_a_changed_file_is_refused_in_each_format(files, tmp_path):
         rlcatalog.Actor(folder)
 
 
-def test_pipes_and_devices_are_not_waited_for_and_links_are_followed_at_the_top_alone(files, tmp_path):
+def test_pipes_and_devices_are_not_waited_for_and_links_are_followed_at_the_top_alone(
+    files, tmp_path
+):
     for suffix in (".onnx", ".pt2"):
         os.mkfifo(tmp_path / f"pipe{suffix}")
         (tmp_path / f"device{suffix}").symlink_to("/dev/zero")

@@ -18,7 +18,13 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
 from scipy.stats import chisquare, kstest
 
 import rlcatalog
-from rlcatalog.errors import ActionMaskError, CatalogWarning, NonFiniteError, NotServedError, ObservationError
+from rlcatalog.errors import (
+    ActionMaskError,
+    CatalogWarning,
+    NonFiniteError,
+    NotServedError,
+    ObservationError,
+)
 from rlcatalog.provided import declarations
 from rlcatalog_export import observations
 
@@ -47,9 +53,17 @@ def test_it_acts_as_the_policy_does(name):
 
 
 @pytest.mark.parametrize(
-    "name", ["choices, attention", "parts, lstm", "complex inputs", "autoregressive", "parametric", "a user's model",
-             "squashed gaussian, choices"],
-)  # fmt: skip
+    "name",
+    [
+        "choices, attention",
+        "parts, lstm",
+        "complex inputs",
+        "autoregressive",
+        "parametric",
+        "a user's model",
+        "squashed gaussian, choices",
+    ],
+)
 def test_every_weight_takes_effect_after_an_update(name):
     policy = built(cases()[name])
     for tensor in policy.model.parameters():  # nothing stands still because it is multiplied by 0
@@ -84,7 +98,9 @@ def test_every_weight_takes_effect_after_an_update(name):
 def test_weights_that_are_other_tensors_now():
     policy = rlcatalog.build(VECTOR, Discrete(3), {"fcnet_hiddens": [8]}, "torch")
     frozen = policy.freeze(ROWS)
-    policy.model.load_state_dict({k: v + 0.5 for k, v in policy.model.state_dict().items()}, assign=True)
+    policy.model.load_state_dict(
+        {k: v + 0.5 for k, v in policy.model.state_dict().items()}, assign=True
+    )
     frozen.update()
     walk(policy, [frozen], 3, 1e-5)
     policy.model.double()
@@ -104,8 +120,13 @@ def test_draws_follow_the_distribution():
         drawn = frozen.act(obs, mask=mask).action
         weights = np.exp(logits.astype(np.float64))[allowed]
         assert not np.isin(drawn, np.flatnonzero(~allowed)).any()
-        assert chisquare(np.bincount(drawn, minlength=4)[allowed], weights / weights.sum() * n).pvalue > 0.001
-    normal = rlcatalog.build(VECTOR, Box(-1, 1, (2,), np.float32), {"fcnet_hiddens": []}, "torch").freeze(n, seed=1)
+        assert (
+            chisquare(np.bincount(drawn, minlength=4)[allowed], weights / weights.sum() * n).pvalue
+            > 0.001
+        )
+    normal = rlcatalog.build(
+        VECTOR, Box(-1, 1, (2,), np.float32), {"fcnet_hiddens": []}, "torch"
+    ).freeze(n, seed=1)
     step = normal.act(obs)
     centred = (step.raw_action - step.dist_inputs[:, :2]) / np.exp(step.dist_inputs[:, 2:])
     assert kstest(centred.ravel(), "norm").pvalue > 0.001
@@ -131,7 +152,10 @@ def test_the_policy_is_unharmed():
     torch.manual_seed(0)
     before = torch.get_rng_state()
     frozen = policy.freeze(ROWS)
-    frozen.act(*observations(policy, ROWS, np.random.default_rng(0))[:1], prev_reward=np.zeros(ROWS, np.float32))
+    frozen.act(
+        *observations(policy, ROWS, np.random.default_rng(0))[:1],
+        prev_reward=np.zeros(ROWS, np.float32),
+    )
     assert torch.equal(before, torch.get_rng_state())
     obs, _ = observations(policy, ROWS, np.random.default_rng(0))
     encoded = policy.preprocess(obs)
@@ -154,7 +178,11 @@ def test_what_else_a_frozen_policy_does(tmp_path):
     stepper, right = frozen.stepper(2), policy.stepper(2)
     for t in range(6):
         obs, _ = observations(policy, 2, np.random.default_rng(t))
-        kwargs = {"done": np.array([t == 3, False]), "prev_reward": np.ones(2, np.float32), "explore": False}
+        kwargs = {
+            "done": np.array([t == 3, False]),
+            "prev_reward": np.ones(2, np.float32),
+            "explore": False,
+        }
         same(stepper.step(obs, **kwargs), right.step(obs, **kwargs), 1e-5)
     encoded = policy.preprocess(obs)
     reward = np.zeros(2, np.float32)
@@ -180,7 +208,10 @@ def test_what_else_a_frozen_policy_does(tmp_path):
 def test_the_same_errors():
     space = Dict(obs=VECTOR, action_mask=MultiBinary(3))
     policy = rlcatalog.build(space, Discrete(3), {}, "torch")
-    frozen, good = policy.freeze(), {"obs": np.zeros((1, 3), np.float32), "action_mask": np.ones((1, 3), np.int8)}
+    frozen, good = (
+        policy.freeze(),
+        {"obs": np.zeros((1, 3), np.float32), "action_mask": np.ones((1, 3), np.int8)},
+    )
     frozen.act(good)
     with pytest.raises(ObservationError):
         frozen.act({**good, "obs": np.zeros((1, 4), np.float32)})

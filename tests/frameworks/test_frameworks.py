@@ -37,8 +37,12 @@ def hidden(tmp_path):
         code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import hide, pytest; pytest.main(sys.argv[1:])"
         return subprocess.run(
             [sys.executable, "-c", code, "-p", "no:cacheprovider", "-v", *map(str, arguments)],
-            cwd=ROOT, capture_output=True, text=True, timeout=120, check=False,
-        ).stdout  # fmt: skip
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        ).stdout
 
     return run
 
@@ -48,18 +52,27 @@ def test_the_tests_of_tensorflow_are_skipped_and_no_other(hidden):
     report = hidden("tests/support/one_framework.py")
     found = dict(re.findall(r"::(test_\S+) (PASSED|FAILED|SKIPPED)", report))
     passed = {
-        "test_classes[Categorical0]", "test_builds[torch]", "test_what_is_no_tensor", "test_of_the_refusal",
+        "test_classes[Categorical0]",
+        "test_builds[torch]",
+        "test_what_is_no_tensor",
+        "test_of_the_refusal",
         "test_an_exception_among_others",
-    }  # fmt: skip
+    }
     assert {name for name, outcome in found.items() if outcome == "PASSED"} == passed, report
-    assert {name for name, outcome in found.items() if outcome == "FAILED"} == {"test_another_module_is_missed"}
+    assert {name for name, outcome in found.items() if outcome == "FAILED"} == {
+        "test_another_module_is_missed"
+    }
     assert len(found) == 16
     assert "TensorFlow is not installed" in report
 
 
 def test_only_what_says_that_tensorflow_is_missing_counts():
     assert is_of_absence(ModuleNotFoundError("x", name="tensorflow.keras"))
-    assert is_of_absence(MissingFrameworkError("framework='tf' needs the package 'tensorflow', which is not installed"))
+    assert is_of_absence(
+        MissingFrameworkError(
+            "framework='tf' needs the package 'tensorflow', which is not installed"
+        )
+    )
     assert not is_of_absence(MissingFrameworkError("framework='torch' needs the package 'torch'"))
     assert not is_of_absence(ModuleNotFoundError("x", name="torch"))
     assert not is_of_absence(ImportError("cannot import name 'x' from 'tensorflow'"))

@@ -16,13 +16,23 @@ from rlcatalog_tf import TFModelV2, keras
 from rlcatalog_torch import TorchModelV2
 
 VECTOR, IMAGE = Box(-1, 1, (4,), np.float32), Box(0, 255, (42, 42, 3), np.uint8)
-CHOICES = Dict({"action_mask": MultiBinary(3), "avail_actions": Box(-1, 1, (3, 5), np.float32), "obs": VECTOR})
+CHOICES = Dict(
+    {"action_mask": MultiBinary(3), "avail_actions": Box(-1, 1, (3, 5), np.float32), "obs": VECTOR}
+)
 PARTS = Tuple([Discrete(3), Box(-1, 1, (2,), np.float32)])
 MEMORY = {"lstm_cell_size": 6, "lstm_use_prev_action": True, "lstm_use_prev_reward": True}
-ATTENTION = {"attention_dim": 8, "attention_num_transformer_units": 2, "attention_use_n_prev_actions": 2}
+ATTENTION = {
+    "attention_dim": 8,
+    "attention_num_transformer_units": 2,
+    "attention_use_n_prev_actions": 2,
+}
 POLICIES = {
     "fcnet": (VECTOR, Discrete(3), {"fcnet_hiddens": [7, 5]}),
-    "fcnet, free_log_std": (VECTOR, Box(-1, 1, (2,), np.float32), {"free_log_std": True, "vf_share_layers": False}),
+    "fcnet, free_log_std": (
+        VECTOR,
+        Box(-1, 1, (2,), np.float32),
+        {"free_log_std": True, "vf_share_layers": False},
+    ),
     "visionnet": (IMAGE, Discrete(3), {"post_fcnet_hiddens": [6]}),
     "complex_input": (Dict({"eye": IMAGE, "speed": VECTOR}), Discrete(3), {"fcnet_hiddens": [7]}),
     "lstm": (VECTOR, Box(-1, 1, (2,), np.float32), {"use_lstm": True, **MEMORY}),
@@ -50,9 +60,12 @@ def observations(space, seed):
 def test_a_policy_loaded_under_the_other_framework_acts_the_same(name, saved, loaded, tmp_path):
     obs_space, action_space, config = POLICIES[name]
     policy = rlcatalog.build(obs_space, action_space, config, saved)
-    drawn = np.random.default_rng(1)  # as built, biases are zeros, and two of them could change places
+    # As built, biases are zeros, and two of them could change places.
+    drawn = np.random.default_rng(1)
     weights = policy.model.get_weights()
-    policy.model.set_weights({n: a + drawn.normal(0, 0.02, a.shape).astype(a.dtype) for n, a in weights.items()})
+    policy.model.set_weights(
+        {n: a + drawn.normal(0, 0.02, a.shape).astype(a.dtype) for n, a in weights.items()}
+    )
     if policy.filter is not None:
         policy.preprocess([np.full(4, 0.1 * i, np.float32) for i in range(9)], update=True)
     policy.save(tmp_path)
@@ -62,8 +75,13 @@ def test_a_policy_loaded_under_the_other_framework_acts_the_same(name, saved, lo
     for t in range(4):
         obs, reward = observations(obs_space, t), np.linspace(-1, 1, ROWS)
         kept = {"prev_reward": reward} if "lstm_use_prev_reward" in config else {}
-        steps = [p.act(obs, s, explore=False, **kept) for p, s in zip((policy, other), states, strict=True)]
-        for one, two in zip(*((s.raw_action, s.logp, s.value, s.dist_inputs) for s in steps), strict=True):
+        steps = [
+            p.act(obs, s, explore=False, **kept)
+            for p, s in zip((policy, other), states, strict=True)
+        ]
+        for one, two in zip(
+            *((s.raw_action, s.logp, s.value, s.dist_inputs) for s in steps), strict=True
+        ):
             np.testing.assert_allclose(one, two, atol=1e-5)
         states = tuple(step.state for step in steps)
 
@@ -76,8 +94,11 @@ def test_a_policy_goes_there_and_back_unchanged(saved, loaded, tmp_path):
     again = rlcatalog.load(tmp_path / "back", framework=saved)
     weights = policy.model.get_weights()
     assert again.model.get_weights().keys() == weights.keys()
-    assert all(np.array_equal(array, weights[name]) for name, array in again.model.get_weights().items())
-    assert rlcatalog.load(tmp_path / "back").framework == loaded  # without the argument, as it was saved
+    assert all(
+        np.array_equal(array, weights[name]) for name, array in again.model.get_weights().items()
+    )
+    # Without the argument, as it was saved.
+    assert rlcatalog.load(tmp_path / "back").framework == loaded
     assert rlcatalog.load(tmp_path / "back", framework="tf2").framework == "tf"
 
 
@@ -101,11 +122,15 @@ class TFNet(TFModelV2):
 
 @pytest.mark.parametrize(("net", "loaded"), [(TorchNet, "tf"), (TFNet, "torch")])
 def test_a_model_of_one_framework_alone_says_so(net, loaded, tmp_path):
-    catalog = isolated_catalog("rlcatalog-preprocessors", "rlcatalog-categorical", "rlcatalog-fcnet")
+    catalog = isolated_catalog(
+        "rlcatalog-preprocessors", "rlcatalog-categorical", "rlcatalog-fcnet"
+    )
     catalog.register_model("mine", net)
     policy = rlcatalog.build(VECTOR, Discrete(3), {"custom_model": "mine"}, catalog=catalog)
     policy.save(tmp_path)
-    message = f"model 'mine' .* has no code for framework='{loaded}'; it supports: {policy.framework}"
+    message = (
+        f"model 'mine' .* has no code for framework='{loaded}'; it supports: {policy.framework}"
+    )
     with pytest.raises(NotServedError, match=message) as error:
         rlcatalog.load(tmp_path, framework=loaded, catalog=catalog)
     assert f"It was saved for framework='{policy.framework}'" in str(error.value)
@@ -115,8 +140,12 @@ def test_a_model_of_one_framework_alone_says_so(net, loaded, tmp_path):
 def test_a_model_that_names_its_weights_otherwise_in_the_other_framework_says_so(tmp_path):
     both = {"torch": f"{__name__}:TorchNet", "tf": f"{__name__}:TFNet"}
     acme = PluginEntryPoint(plugin_of(rlcatalog_models=[ModelSpec("acme_net", both, "")]), "acme")
-    catalog = isolated_catalog("rlcatalog-preprocessors", "rlcatalog-categorical", "rlcatalog-fcnet", acme)
-    rlcatalog.build(VECTOR, Discrete(3), {"custom_model": "acme_net"}, "torch", catalog=catalog).save(tmp_path)
+    catalog = isolated_catalog(
+        "rlcatalog-preprocessors", "rlcatalog-categorical", "rlcatalog-fcnet", acme
+    )
+    rlcatalog.build(
+        VECTOR, Discrete(3), {"custom_model": "acme_net"}, "torch", catalog=catalog
+    ).save(tmp_path)
     message = r"(?s)unknown: \['last.*saved for framework='torch'.*framework='tf'"
     with pytest.raises(SavedPolicyError, match=message):
         rlcatalog.load(tmp_path, framework="tf", catalog=catalog)

@@ -15,7 +15,13 @@ from pairwise import pairwise
 import rlcatalog
 from rlcatalog_policy import Frozen
 from rlcatalog_ppo import PPO
-from rlcatalog_testing import Example, ExampleEnv, every_weight_moved, observations_of, trained_weights
+from rlcatalog_testing import (
+    Example,
+    ExampleEnv,
+    every_weight_moved,
+    observations_of,
+    trained_weights,
+)
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 
@@ -30,10 +36,16 @@ OBS = {"box": VECTOR, "image": IMAGE, "tuple": Tuple([VECTOR, Discrete(3), IMAGE
 MEMORIES = {
     "none": {},
     "lstm": {"use_lstm": True, "lstm_cell_size": 6},
-    "attention": {"use_attention": True, "attention_dim": 8, "attention_num_heads": 2, "attention_head_dim": 4,
-                  "attention_memory_inference": 4, "attention_memory_training": 4,
-                  "attention_position_wise_mlp_dim": 8},
-}  # fmt: skip
+    "attention": {
+        "use_attention": True,
+        "attention_dim": 8,
+        "attention_num_heads": 2,
+        "attention_head_dim": 4,
+        "attention_memory_inference": 4,
+        "attention_memory_training": 4,
+        "attention_position_wise_mlp_dim": 8,
+    },
+}
 FACTORS = {
     "framework": ["torch", "tf"],
     "form": ["class", "instance", "factory"],
@@ -46,13 +58,17 @@ FACTORS = {
 
 def valid(case):
     has_mask = case["obs"] == "dict with mask"
-    return (not has_mask or case["action"] == "discrete") and (case["form"] != "instance" or case["share"])
+    return (not has_mask or case["action"] == "discrete") and (
+        case["form"] != "instance" or case["share"]
+    )
 
 
 CASES = pairwise(FACTORS, valid, seed=1)
 #: `make test` runs cases in which each value occurs in PyTorch, and one in TensorFlow; exports are slow, so it has two.
 _OF_TORCH = [i for i, case in enumerate(CASES) if case["framework"] == "torch"]
-_OF_TF = next(i for i, case in enumerate(CASES) if case["framework"] == "tf" and case["memory"] == "none")
+_OF_TF = next(
+    i for i, case in enumerate(CASES) if case["framework"] == "tf" and case["memory"] == "none"
+)
 IN_TEST = {_OF_TF, *(_OF_TORCH[i] for i in covering([tuple(CASES[i].values()) for i in _OF_TORCH]))}
 EXPORTED_IN_TEST = {_OF_TF}
 
@@ -62,7 +78,9 @@ def example_of(case):
     action = ACTIONS[case["action"]]
     if case["obs"] != "dict with mask":
         return Example(OBS[case["obs"]], action)
-    obs = Dict({"a": VECTOR, "b": Tuple([Discrete(3), IMAGE]), "action_mask": MASKS[case["action"]]})
+    obs = Dict(
+        {"a": VECTOR, "b": Tuple([Discrete(3), IMAGE]), "action_mask": MASKS[case["action"]]}
+    )
 
     def draw(rng):
         obs.seed(int(rng.integers(2**31)))
@@ -76,12 +94,22 @@ def example_of(case):
 def seen_space(obs, framework):
     """Return what a plain module of a framework is shown of these spaces, by hand."""
     if isinstance(obs, Dict):
-        return Dict([(name, seen_space(part, framework)) for name, part in obs.items() if name != "action_mask"])
+        return Dict(
+            [
+                (name, seen_space(part, framework))
+                for name, part in obs.items()
+                if name != "action_mask"
+            ]
+        )
     if isinstance(obs, Tuple):
         return Tuple([seen_space(part, framework) for part in obs])
     if isinstance(obs, Discrete):
         return Box(0, 1, (int(obs.n),), np.float32)
-    return Box(0, 1, (3, 6, 5) if framework == "torch" else (6, 5, 3), np.float32) if obs is IMAGE else obs
+    return (
+        Box(0, 1, (3, 6, 5) if framework == "torch" else (6, 5, 3), np.float32)
+        if obs is IMAGE
+        else obs
+    )
 
 
 def model_of(case, obs):
@@ -96,7 +124,11 @@ def cases(in_test):
     return pytest.mark.parametrize(
         "case",
         [
-            pytest.param(case, id="-".join(map(str, case.values())), marks=() if i in in_test else pytest.mark.attack)
+            pytest.param(
+                case,
+                id="-".join(map(str, case.values())),
+                marks=() if i in in_test else pytest.mark.attack,
+            )
             for i, case in enumerate(CASES)
         ],
     )
@@ -110,10 +142,18 @@ def test_a_plain_module_learns_acts_is_frozen_and_comes_back(case, tmp_path):
     config |= {} if case["share"] else {"vf_share_layers": False}
     algo = PPO(
         functools.partial(ExampleEnv, example),
-        {"num_envs": 2, "rollout_length": 8, "num_epochs": 1, "minibatch_size": 16, "framework": case["framework"],
-         "model": config, "lr": 0.01, "frozen": "never"},
+        {
+            "num_envs": 2,
+            "rollout_length": 8,
+            "num_epochs": 1,
+            "minibatch_size": 16,
+            "framework": case["framework"],
+            "model": config,
+            "lr": 0.01,
+            "frozen": "never",
+        },
         model=model,
-    )  # fmt: skip
+    )
     policy, before = algo.policy, trained_weights(algo.policy.model)
     algo.train()
     algo.stop()
@@ -124,7 +164,9 @@ def test_a_plain_module_learns_acts_is_frozen_and_comes_back(case, tmp_path):
     assert all(example.action.contains(action) for action in rows_of(step.action, 4))
     if case["obs"] == "dict with mask":
         chosen = policy.act(observations).raw_action[:, 0].astype(int)
-        assert all(obs["action_mask"][place] for obs, place in zip(observations, chosen, strict=True))
+        assert all(
+            obs["action_mask"][place] for obs, place in zip(observations, chosen, strict=True)
+        )
     batch = {"obs": policy.preprocess(observations), "raw_action": step.raw_action}
     mask = policy.action_mask(observations)
     scored = policy.evaluate(batch if mask is None else {**batch, "mask": mask})
@@ -133,11 +175,15 @@ def test_a_plain_module_learns_acts_is_frozen_and_comes_back(case, tmp_path):
     frozen = policy.freeze(4)
     assert isinstance(frozen, Frozen)
     assert case["framework"] == "tf" or frozen.reason is None
-    np.testing.assert_allclose(frozen.act(observations, explore=False).dist_inputs, step.dist_inputs, atol=1e-5)
+    np.testing.assert_allclose(
+        frozen.act(observations, explore=False).dist_inputs, step.dist_inputs, atol=1e-5
+    )
     policy.save(tmp_path / "policy")
     again = model_of(case, example.obs) if case["form"] == "instance" else model
     loaded = rlcatalog.load(tmp_path / "policy", model=again)
-    np.testing.assert_allclose(loaded.act(observations, explore=False).dist_inputs, step.dist_inputs, atol=1e-6)
+    np.testing.assert_allclose(
+        loaded.act(observations, explore=False).dist_inputs, step.dist_inputs, atol=1e-6
+    )
 
 
 @cases(EXPORTED_IN_TEST)
@@ -147,12 +193,15 @@ def test_an_exported_plain_module_acts_the_same(case, tmp_path):
     example = example_of(case)
     config = {**MEMORIES[case["memory"]], "max_seq_len": 4} if case["memory"] != "none" else {}
     config |= {} if case["share"] else {"vf_share_layers": False}
-    policy = rlcatalog.build(example.obs, example.action, config, case["framework"], model=model_of(case, example.obs))
+    policy = rlcatalog.build(
+        example.obs, example.action, config, case["framework"], model=model_of(case, example.obs)
+    )
     observations = observations_of(example, 4)
     step = policy.act(observations, explore=False)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of what writes ONNX
-        policy.export(tmp_path / "policy.onnx")  # compared with the policy on observations of its own
+        # Compared with the policy on observations of its own.
+        policy.export(tmp_path / "policy.onnx")
     acted = rlcatalog.Actor(tmp_path / "policy.onnx").act(observations, explore=False)
     for mine, theirs in zip(parts_of(acted.action), parts_of(step.action), strict=True):
         np.testing.assert_allclose(mine, theirs, atol=1e-4)

@@ -27,7 +27,12 @@ from toy_framework import (
 
 import rlcatalog
 from rlcatalog import ActionDistSpec, FrameworkSpec, ModelSpec
-from rlcatalog.errors import AmbiguousChoiceError, DeclarationError, NotServedError, UnknownNameError
+from rlcatalog.errors import (
+    AmbiguousChoiceError,
+    DeclarationError,
+    NotServedError,
+    UnknownNameError,
+)
 from rlcatalog.frameworks import frameworks, ops_of, tensor_ops
 from rlcatalog_policy import load
 from rlcatalog_ppo import PPO
@@ -38,7 +43,9 @@ PARTS = ("rlcatalog-preprocessors", "rlcatalog-fcnet", "rlcatalog-categorical")
 
 
 OWN = plugin_of(
-    rlcatalog_frameworks=[FRAMEWORK, PPO_STEP], rlcatalog_models=[OWN_NET], rlcatalog_action_dists=[OWN_DIST]
+    rlcatalog_frameworks=[FRAMEWORK, PPO_STEP],
+    rlcatalog_models=[OWN_NET],
+    rlcatalog_action_dists=[OWN_DIST],
 )
 
 
@@ -57,7 +64,11 @@ def catalog():
 
 
 def test_all_plugins_load(catalog):
-    assert [(record.name, record.status, record.error) for record in catalog.plugins if record.status != "loaded"] == []
+    assert [
+        (record.name, record.status, record.error)
+        for record in catalog.plugins
+        if record.status != "loaded"
+    ] == []
     assert catalog.registry.get("model", "fcnet").frameworks == ("torch", "tf", "toy")
     assert [c.provider for c in catalog.components("framework")] == ["toy 1.0"]
 
@@ -72,7 +83,10 @@ def test_operations_of_a_class_are_found_again_when_its_framework_comes_later(re
 def test_a_lookup_is_explained(catalog):
     found = catalog.explain(SPACE, ACTIONS, {}, "toy").as_dict()
     assert (found["framework"], found["model"]["chosen"], found["action_dist"]["chosen"]) == (
-        "toy", "fcnet", "categorical")  # fmt: skip
+        "toy",
+        "fcnet",
+        "categorical",
+    )
     assert catalog.explain(SPACE, ACTIONS, {}, "np").as_dict()["framework"] == "toy"
     reasons = {c["name"]: c["reason"] for c in found["model"]["candidates"]}
     assert found["shapes"][-1] == {"stage": "action", "shape": []}
@@ -88,10 +102,13 @@ def test_a_policy_acts_in_it(catalog):
     np.testing.assert_allclose(step.dist_inputs, logits, rtol=1e-6)
     density = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     np.testing.assert_allclose(step.logp, np.log(density.max(axis=1)), rtol=1e-5)
-    np.testing.assert_allclose(policy.values(policy.preprocess(obs)), obs @ policy.model.weights["value"], rtol=1e-5)
+    np.testing.assert_allclose(
+        policy.values(policy.preprocess(obs)), obs @ policy.model.weights["value"], rtol=1e-5
+    )
     mask = np.zeros((5, 4), bool)
     mask[:, 2] = True
-    assert policy.act(obs, mask=mask).action.tolist() == [2] * 5  # forbidden inputs are filled by its own operations
+    # Forbidden inputs are filled by its own operations.
+    assert policy.act(obs, mask=mask).action.tolist() == [2] * 5
     assert policy.to("cpu") is policy
 
 
@@ -119,7 +136,9 @@ def test_a_policy_is_saved_and_loaded(catalog, tmp_path):
     again = load(tmp_path / "policy", catalog=catalog)
     obs = np.ones((2, 3), np.float32) / 2
     assert again.framework == "toy"
-    np.testing.assert_array_equal(again.act(obs, explore=False).dist_inputs, policy.act(obs, explore=False).dist_inputs)
+    np.testing.assert_array_equal(
+        again.act(obs, explore=False).dist_inputs, policy.act(obs, explore=False).dist_inputs
+    )
     np.testing.assert_allclose(again.act(obs).value, [3, 3])
 
 
@@ -140,16 +159,27 @@ def test_the_kit_checks_the_framework_and_the_parts_written_in_it():
 def test_the_kit_compares_the_frameworks_that_can_be_tried_beside_one_that_cannot():
     """In the third framework nothing around the distribution has code, so that no policy is built there."""
     home = ModuleType("unlike_parts")
-    home.Unlike = type("Unlike", (planted_tf.Dist,), {"entropy": lambda self: 2 * planted_tf.Dist.entropy(self)})
+    home.Unlike = type(
+        "Unlike", (planted_tf.Dist,), {"entropy": lambda self: 2 * planted_tf.Dist.entropy(self)}
+    )
     both = {"toy": "planted_toy:Dist", "torch": "planted_torch:Dist"}
-    specs = {name: ActionDistSpec(name, {**both, "tf": tf}, "one of n", match=match_choice, size=size_of_choice)
-             for name, tf in (("alike", "planted_tf:Dist"), ("unlike", "unlike_parts:Unlike"))}  # fmt: skip
+    specs = {
+        name: ActionDistSpec(
+            name, {**both, "tf": tf}, "one of n", match=match_choice, size=size_of_choice
+        )
+        for name, tf in (("alike", "planted_tf:Dist"), ("unlike", "unlike_parts:Unlike"))
+    }
     plugin = plugin_of(rlcatalog_frameworks=[FRAMEWORK], rlcatalog_action_dists=[*specs.values()])
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, "unlike_parts", home)
         catalog = isolated_catalog(*PARTS, PluginEntryPoint(plugin, "acme"))
-        found = [case for case in cases("acme", catalog=catalog) if case.check.name == "frameworks_agree"]
-        said = {case.part.component.name: outcome for case, outcome in zip(found, outcomes(found), strict=True)}
+        found = [
+            case for case in cases("acme", catalog=catalog) if case.check.name == "frameworks_agree"
+        ]
+        said = {
+            case.part.component.name: outcome
+            for case, outcome in zip(found, outcomes(found), strict=True)
+        }
     assert said["alike"].status == "passed", said["alike"].why
     assert "in torch and tf, the entropy" in said["unlike"].why
 
@@ -168,8 +198,16 @@ class Bandit(gym.Env):
 
 
 def test_ppo_learns_in_it_and_goes_on_from_a_checkpoint(catalog, tmp_path):
-    config = {"framework": "toy", "num_envs": 2, "rollout_length": 16, "minibatch_size": 16, "num_epochs": 4,
-              "lr": 0.05, "seed": 0, "frozen": "never"}  # fmt: skip
+    config = {
+        "framework": "toy",
+        "num_envs": 2,
+        "rollout_length": 16,
+        "minibatch_size": 16,
+        "num_epochs": 4,
+        "lr": 0.05,
+        "seed": 0,
+        "frozen": "never",
+    }
     algorithm = PPO(Bandit, config, catalog=catalog)
     before = np.mean(algorithm.evaluate(20, seed=0, explore=True))
     for _ in range(5):
@@ -187,8 +225,14 @@ def test_ppo_learns_in_it_and_goes_on_from_a_checkpoint(catalog, tmp_path):
 
 
 def test_the_other_frameworks_go_on(catalog):
-    assert rlcatalog.build(SPACE, ACTIONS, {"fcnet_hiddens": [4]}, "torch", catalog=catalog).framework == "torch"
-    assert rlcatalog.build(SPACE, ACTIONS, {"fcnet_hiddens": [4]}, catalog=catalog).framework == "torch"
+    assert (
+        rlcatalog.build(SPACE, ACTIONS, {"fcnet_hiddens": [4]}, "torch", catalog=catalog).framework
+        == "torch"
+    )
+    assert (
+        rlcatalog.build(SPACE, ACTIONS, {"fcnet_hiddens": [4]}, catalog=catalog).framework
+        == "torch"
+    )
 
 
 # --- what is refused -------------------------------------------------------------------------------------------------
@@ -197,9 +241,14 @@ def test_the_other_frameworks_go_on(catalog):
 def failed(*plugins: tuple[str, Any]) -> dict[str, str]:
     """What the catalog says of plugins that fail, by distribution."""
     with pytest.warns(rlcatalog.errors.PluginWarning):
-        found = isolated_catalog(*PARTS, *(PluginEntryPoint(plugin, name) for name, plugin in plugins))
-    said = {record.distribution: record.error for record in found.plugins if record.status == "failed"}
-    assert not {component.distribution for component in found.components()} & set(said)  # nothing of them stays
+        found = isolated_catalog(
+            *PARTS, *(PluginEntryPoint(plugin, name) for name, plugin in plugins)
+        )
+    said = {
+        record.distribution: record.error for record in found.plugins if record.status == "failed"
+    }
+    # Nothing of them stays.
+    assert not {component.distribution for component in found.components()} & set(said)
     return said
 
 
@@ -210,38 +259,61 @@ def test_code_that_is_there_already_is_not_replaced():
     torch = ModelSpec("fcnet", targets(torch="Net"), "", extends="rlcatalog-fcnet/fcnet")
     one = ("one", plugin_of(rlcatalog_frameworks=[FRAMEWORK], rlcatalog_models=[NET]))
     said = failed(one, ("three", plugin_of(rlcatalog_models=[torch])))
-    assert "model rlcatalog-fcnet/fcnet, but its code for 'torch' belongs to rlcatalog-fcnet" in said["three"]
+    assert (
+        "model rlcatalog-fcnet/fcnet, but its code for 'torch' belongs to rlcatalog-fcnet"
+        in said["three"]
+    )
     two = PluginEntryPoint(plugin_of(rlcatalog_models=[beside, other]), "two")
-    with pytest.warns(rlcatalog.errors.PluginWarning, match="two extends .*, but its code for 'toy' belongs to one"):
+    with pytest.warns(
+        rlcatalog.errors.PluginWarning,
+        match="two extends .*, but its code for 'toy' belongs to one",
+    ):
         catalog = isolated_catalog(*PARTS, PluginEntryPoint(one[1], "one"), two)
     assert catalog.registry.get("model", "two/beside").distribution == "two"
-    assert [c.distribution for c in catalog.registry.get("model", "fcnet").extensions["toy"]] == ["one"]
+    assert [c.distribution for c in catalog.registry.get("model", "fcnet").extensions["toy"]] == [
+        "one"
+    ]
 
 
 def test_two_packages_that_bring_the_same_code_are_an_error_where_it_is_used():
     """Neither is the framework's own; the part works in every other framework."""
-    brought = [PluginEntryPoint(plugin_of(rlcatalog_models=[NET]), name) for name in ("two", "three")]
-    catalog = isolated_catalog(*PARTS, PluginEntryPoint(plugin_of(rlcatalog_frameworks=[FRAMEWORK]), "one"), *brought)
-    with pytest.raises(AmbiguousChoiceError, match=r"three 1\.0 and two 1\.0 provide its code for 'toy'"):
+    brought = [
+        PluginEntryPoint(plugin_of(rlcatalog_models=[NET]), name) for name in ("two", "three")
+    ]
+    catalog = isolated_catalog(
+        *PARTS, PluginEntryPoint(plugin_of(rlcatalog_frameworks=[FRAMEWORK]), "one"), *brought
+    )
+    with pytest.raises(
+        AmbiguousChoiceError, match=r"three 1\.0 and two 1\.0 provide its code for 'toy'"
+    ):
         catalog.registry.get("model", "fcnet").load("toy")
     assert rlcatalog.build(SPACE, ACTIONS, {}, "torch", catalog=catalog).framework == "torch"
 
 
 def test_what_brings_the_code_says_which_keys_it_reads():
     narrow = replace(NET, reads=("fcnet_hiddens",))
-    plugin = plugin_of(rlcatalog_frameworks=[FRAMEWORK], rlcatalog_models=[narrow], rlcatalog_action_dists=[DIST])
+    plugin = plugin_of(
+        rlcatalog_frameworks=[FRAMEWORK], rlcatalog_models=[narrow], rlcatalog_action_dists=[DIST]
+    )
     catalog = isolated_catalog(*PARTS, PluginEntryPoint(plugin, "one"))
     fcnet = catalog.registry.get("model", "fcnet")
     assert catalog.config_keys(fcnet, "toy") == ["fcnet_hiddens"]
     assert "fcnet_activation" in catalog.config_keys(fcnet, "torch")
     config = {"fcnet_hiddens": [4], "fcnet_activation": "relu"}
-    assert list(catalog.explain(SPACE, ACTIONS, config, "toy").as_dict()["unread"]) == ["fcnet_activation"]
+    assert list(catalog.explain(SPACE, ACTIONS, config, "toy").as_dict()["unread"]) == [
+        "fcnet_activation"
+    ]
     assert not catalog.explain(SPACE, ACTIONS, config, "torch").as_dict()["unread"]
 
 
 def test_a_name_of_the_kernel_s_frameworks_is_taken():
-    mine = FrameworkSpec("mine", targets(backend="Backend", ops="OPS"), "", module="numpy", aliases=("tf2",))
-    assert "framework 'tf2' already exists" in failed(("one", plugin_of(rlcatalog_frameworks=[mine])))["one"]
+    mine = FrameworkSpec(
+        "mine", targets(backend="Backend", ops="OPS"), "", module="numpy", aliases=("tf2",)
+    )
+    assert (
+        "framework 'tf2' already exists"
+        in failed(("one", plugin_of(rlcatalog_frameworks=[mine])))["one"]
+    )
 
 
 def test_the_framework_of_a_plugin_that_fails_is_forgotten():
@@ -252,9 +324,11 @@ def test_the_framework_of_a_plugin_that_fails_is_forgotten():
 
 @pytest.mark.parametrize(
     ("named", "says"),
-    [({"toy": "Net"}, "unknown framework 'toy' in targets"),
-     ({"tf": "Net", "trch": "Net"}, "unknown framework 'trch'.*Did you mean 'torch'")],
-)  # fmt: skip
+    [
+        ({"toy": "Net"}, "unknown framework 'toy' in targets"),
+        ({"tf": "Net", "trch": "Net"}, "unknown framework 'trch'.*Did you mean 'torch'"),
+    ],
+)
 def test_a_part_for_no_known_framework_is_refused(named, says):
     part = ModelSpec("mine", targets(**named), "")
     assert re.search(says, failed(("one", plugin_of(rlcatalog_models=[part])))["one"])
@@ -270,13 +344,16 @@ def test_a_part_may_have_code_for_a_framework_that_is_not_there():
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
-    [({"targets": targets(backend="Backend")}, "targets must have 'ops'"),
-     ({"targets": targets(backend="Backend", ops="OPS", net="Net")}, "unknown target 'net'"),
-     ({"module": "numpy.linalg"}, "module must be the name of a top-level module"),
-     ({"module": ""}, "module must be"), ({"aliases": "np"}, "aliases must be a tuple of text"),
-     ({"extends": "toy"}, "extends must be 'distribution/name'"),
-     ({"extends": "other/else"}, "an extension has the same name as the extended component")],
-)  # fmt: skip
+    [
+        ({"targets": targets(backend="Backend")}, "targets must have 'ops'"),
+        ({"targets": targets(backend="Backend", ops="OPS", net="Net")}, "unknown target 'net'"),
+        ({"module": "numpy.linalg"}, "module must be the name of a top-level module"),
+        ({"module": ""}, "module must be"),
+        ({"aliases": "np"}, "aliases must be a tuple of text"),
+        ({"extends": "toy"}, "extends must be 'distribution/name'"),
+        ({"extends": "other/else"}, "an extension has the same name as the extended component"),
+    ],
+)
 def test_a_declaration_says_what_is_wrong_with_it(arguments, says):
     given = {"targets": targets(backend="Backend", ops="OPS"), "module": "numpy", **arguments}
     with pytest.raises(DeclarationError, match=says):

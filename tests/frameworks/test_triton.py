@@ -28,7 +28,8 @@ ROOT = Path(__file__).resolve().parents[2]
 #: Where requirements/dev.txt installs triton, its absence is a fault of the environment and no reason to skip.
 HAS_WHEELS = sys.platform == "linux" and platform.machine() == "x86_64"
 needs_triton = pytest.mark.skipif(
-    not HAS_WHEELS and importlib.util.find_spec("triton") is None, reason="triton has no wheel for this machine"
+    not HAS_WHEELS and importlib.util.find_spec("triton") is None,
+    reason="triton has no wheel for this machine",
 )
 
 ADAM = "import torch; w = torch.zeros(1, requires_grad=True); torch.optim.Adam([w]).step()"
@@ -38,9 +39,18 @@ spaces = gymnasium.spaces.Box(-1, 1, (3,)), gymnasium.spaces.Discrete(2)"""
 
 def run(code: str, *paths: Path, arguments: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
     """Run a program in a fresh interpreter, with folders in front of its path."""
-    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))} if paths else dict(os.environ)
+    environ = (
+        {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))}
+        if paths
+        else dict(os.environ)
+    )
     return subprocess.run(
-        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=600, env=environ, cwd=ROOT
+        [sys.executable, "-c", code, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        env=environ,
+        cwd=ROOT,
     )
 
 
@@ -98,7 +108,9 @@ print([w.category.__name__ for w in seen if "Order" in w.category.__name__])
 
 def ends_after(module: str, *programs: str) -> list[tuple[int, str, str]]:
     """Return the exit code, output and errors of programs that a module with TensorFlow came before."""
-    done = run(TENSORFLOW_FIRST, arguments=[json.dumps([TOO_LATE[name] for name in programs]), module])
+    done = run(
+        TENSORFLOW_FIRST, arguments=[json.dumps([TOO_LATE[name] for name in programs]), module]
+    )
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 
@@ -125,7 +137,9 @@ def test_rllib_imported_first_is_warned_of_and_goes_on():
 @pytest.mark.attack  # which of the two each module asks for first is seen below
 @needs_triton
 def test_a_tensorflow_policy_and_then_a_torch_optimizer():
-    done = run(f"{BUILD}\nrlcatalog.build(*spaces, framework='tf').act([[0.0] * 3])\n{ADAM}; print('alive')")
+    done = run(
+        f"{BUILD}\nrlcatalog.build(*spaces, framework='tf').act([[0.0] * 3])\n{ADAM}; print('alive')"
+    )
     assert (done.returncode, done.stdout) == (0, "alive\n"), done.stderr
 
 
@@ -159,7 +173,9 @@ def impostors(tmp_path_factory) -> Path:
         "ray": "",
         "tensorflow": "import sys\nsys.asked.append('triton' in sys.modules)\nraise ImportError('an impostor')\n",
         "keras": "import tensorflow\n",
-        **dict.fromkeys(["ray.rllib", "stable_baselines3", "sb3_contrib", "stranger"], "import tensorflow\n"),
+        **dict.fromkeys(
+            ["ray.rllib", "stable_baselines3", "sb3_contrib", "stranger"], "import tensorflow\n"
+        ),
     }.items():
         package = folder.joinpath(*name.split("."))
         package.mkdir()
@@ -169,7 +185,11 @@ def impostors(tmp_path_factory) -> Path:
 
 def sources() -> list[Path]:
     """All files of the packages."""
-    return [path for pattern in ("catalog", "builtin_*/*", "plugins/*") for path in ROOT.glob(f"{pattern}/src/**/*.py")]
+    return [
+        path
+        for pattern in ("catalog", "builtin_*/*", "plugins/*")
+        for path in ROOT.glob(f"{pattern}/src/**/*.py")
+    ]
 
 
 def dotted(path: Path) -> str:
@@ -188,16 +208,27 @@ PROBED = {
 @pytest.fixture(scope="module")
 def asked(impostors) -> dict[str, dict[str, list[bool]]]:
     """Whose → module → whether triton was there each time that it asked for TensorFlow."""
-    names = {whose: [dotted(path) for path in sources() if wanted(path)] for whose, wanted in PROBED.items()}
-    everyone = [name for found in names.values() for name in found if not name.startswith("example_compass")]
-    done = run(PROBE, impostors, arguments=[json.dumps(everyone)])  # example_compass is a stranger's
+    names = {
+        whose: [dotted(path) for path in sources() if wanted(path)]
+        for whose, wanted in PROBED.items()
+    }
+    everyone = [
+        name for found in names.values() for name in found if not name.startswith("example_compass")
+    ]
+    # example_compass is a stranger's.
+    done = run(PROBE, impostors, arguments=[json.dumps(everyone)])
     assert done.returncode == 0, done.stderr
     order = json.loads(done.stdout)
-    return {whose: {name: order[name] for name in found if name in order} for whose, found in names.items()}
+    return {
+        whose: {name: order[name] for name in found if name in order}
+        for whose, found in names.items()
+    }
 
 
 @pytest.mark.attack
-@pytest.mark.parametrize(("whose", "modules", "asking"), [("tf", 20, 20), ("rllib", 5, 5), ("sb3", 5, 5)])
+@pytest.mark.parametrize(
+    ("whose", "modules", "asking"), [("tf", 20, 20), ("rllib", 5, 5), ("sb3", 5, 5)]
+)
 def test_every_module_that_imports_tensorflow_has_triton_first(whose, modules, asking, asked):
     found = asked[whose]
     assert len(found) > modules
@@ -232,15 +263,23 @@ def test_our_own_code_takes_tensorflow_from_the_kernel():
     assert wrong == []
 
 
-@pytest.mark.parametrize("code", [
-    "import rlcatalog",
-    "import rlcatalog; rlcatalog.default_catalog().components()",
-    f"{BUILD}\nrlcatalog.explain(*spaces, framework='tf')",
-    pytest.param(f"{BUILD}\nrlcatalog.build(*spaces, framework='torch')", marks=pytest.mark.attack),
-    "import rlcatalog_sb3, rlcatalog_rllib, rlcatalog_ppo",
-], ids=["import", "list", "explain", "torch", "packages"])  # fmt: skip
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import rlcatalog",
+        "import rlcatalog; rlcatalog.default_catalog().components()",
+        f"{BUILD}\nrlcatalog.explain(*spaces, framework='tf')",
+        pytest.param(
+            f"{BUILD}\nrlcatalog.build(*spaces, framework='torch')", marks=pytest.mark.attack
+        ),
+        "import rlcatalog_sb3, rlcatalog_rllib, rlcatalog_ppo",
+    ],
+    ids=["import", "list", "explain", "torch", "packages"],
+)
 def test_triton_is_left_alone_where_tensorflow_is_not_wanted(code, impostors):
-    done = run(f"import sys; sys.asked = []\n{code}\nprint('triton' in sys.modules, sys.asked)", impostors)
+    done = run(
+        f"import sys; sys.asked = []\n{code}\nprint('triton' in sys.modules, sys.asked)", impostors
+    )
     assert (done.returncode, done.stdout) == (0, "False []\n"), done.stderr
 
 
@@ -251,7 +290,9 @@ def test_triton_is_left_alone_where_tensorflow_is_not_wanted(code, impostors):
 def libraries(tmp_path):
     """A folder with two modules that note when they run."""
     for name in ("early", "late"):
-        (tmp_path / f"{name}.py").write_text(f"import sys; sys.ran.append({name!r})\n", encoding="utf-8")
+        (tmp_path / f"{name}.py").write_text(
+            f"import sys; sys.ran.append({name!r})\n", encoding="utf-8"
+        )
     return tmp_path
 
 
@@ -286,21 +327,28 @@ def test_a_library_is_loaded_before_the_other_and_with_it_alone(code, ran, libra
 @pytest.mark.parametrize("missing", ["early", "late"])
 def test_a_missing_library_changes_nothing(missing, libraries):
     (libraries / f"{missing}.py").unlink()
-    code = "try:\n    import late\nexcept ModuleNotFoundError as error: print(error)\nprint(sys.ran)"
+    code = (
+        "try:\n    import late\nexcept ModuleNotFoundError as error: print(error)\nprint(sys.ran)"
+    )
     done = run(ORDER + code, libraries)
     expected = {"early": "['late']\n", "late": "No module named 'late'\n[]\n"}
     assert (done.returncode, done.stdout) == (0, expected[missing]), done.stderr
 
 
 def test_asking_twice_for_one_order_changes_nothing(libraries):
-    done = run(f"{ORDER}load_first('early', before='late')\nprint(len(sys.meta_path) - finders)", libraries)
+    done = run(
+        f"{ORDER}load_first('early', before='late')\nprint(len(sys.meta_path) - finders)", libraries
+    )
     assert (done.returncode, done.stdout) == (0, "0\n"), done.stderr
 
 
 def test_a_triton_that_cannot_be_imported_does_no_harm(tmp_path):
     for name, text in {"triton": "raise RuntimeError('broken')", "tensorflow": ""}.items():
         (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
-    done = run("from rlcatalog_tf import before_tensorflow as b; b(); import tensorflow; print('on')", tmp_path)
+    done = run(
+        "from rlcatalog_tf import before_tensorflow as b; b(); import tensorflow; print('on')",
+        tmp_path,
+    )
     assert (done.returncode, done.stdout) == (0, "on\n"), done.stderr
 
 
@@ -320,7 +368,9 @@ def too_late(monkeypatch):
 def make_sb3(algorithm, policy, **kwargs):
     import stable_baselines3
 
-    return getattr(stable_baselines3, algorithm)(policy, "CartPole-v1", device="cpu", policy_kwargs=kwargs)
+    return getattr(stable_baselines3, algorithm)(
+        policy, "CartPole-v1", device="cpu", policy_kwargs=kwargs
+    )
 
 
 def sb3_policy():
@@ -352,9 +402,12 @@ def test_no_warning_where_all_is_well():
 
 
 @pytest.mark.parametrize(
-    ("triton", "tensorflow", "late"), [(True, True, False), (False, True, True), (False, False, False)]
+    ("triton", "tensorflow", "late"),
+    [(True, True, False), (False, True, True), (False, False, False)],
 )
-def test_it_is_too_late_when_tensorflow_is_there_and_triton_is_not(triton, tensorflow, late, monkeypatch):
+def test_it_is_too_late_when_tensorflow_is_there_and_triton_is_not(
+    triton, tensorflow, late, monkeypatch
+):
     for name, there in (("triton", triton), ("tensorflow", tensorflow)):
         if there:
             monkeypatch.setitem(sys.modules, name, sys)
@@ -370,7 +423,11 @@ def test_it_is_too_late_when_tensorflow_is_there_and_triton_is_not(triton, tenso
 
 
 def test_the_page_on_installing_names_the_pinned_pytorch():
-    pins = [line for line in (ROOT / "requirements/demo.txt").read_text().splitlines() if line.startswith("torch==")]
+    pins = [
+        line
+        for line in (ROOT / "requirements/demo.txt").read_text().splitlines()
+        if line.startswith("torch==")
+    ]
     assert len(pins) == 1
     assert f"`{pins[0]}`" in (ROOT / "docs/start.md").read_text()
 
@@ -381,6 +438,10 @@ def test_the_pinned_triton_is_the_one_pytorch_wants():
     (pinned,) = [Requirement(line) for line in lines if line.startswith("triton==")]
     assert pinned.marker.evaluate()
     assert pinned.specifier.contains(metadata.version("triton"))
-    wanted = [Requirement(line) for line in metadata.requires("torch") or () if line.startswith("triton")]
+    wanted = [
+        Requirement(line) for line in metadata.requires("torch") or () if line.startswith("triton")
+    ]
     # The CPU build wants none, whichever PyTorch it is.
-    assert [need for need in wanted if not need.specifier.contains(metadata.version("triton"))] == []
+    assert [
+        need for need in wanted if not need.specifier.contains(metadata.version("triton"))
+    ] == []

@@ -39,7 +39,9 @@ def test_sac_learns_pendulum_with_a_single_q_api(over_seeds, framework):
 
 @both
 def test_ppo_in_a_single_file_learns_cartpole(over_seeds, framework):
-    script = importlib.import_module("ppo_single_file" if framework == "torch" else "ppo_single_file_tf")
+    script = importlib.import_module(
+        "ppo_single_file" if framework == "torch" else "ppo_single_file_tf"
+    )
 
     def train(seed):
         return np.mean(script.play(script.train("CartPole-v1", seed), "CartPole-v1", 100, 10_000))

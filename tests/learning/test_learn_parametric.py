@@ -15,7 +15,8 @@ pytestmark = [pytest.mark.learn, pytest.mark.usefixtures("one_thread")]
 
 
 @pytest.mark.parametrize(
-    ("framework", "filtered"), [("torch", "NoFilter"), ("tf", "NoFilter"), ("torch", "MeanStdFilter")]
+    ("framework", "filtered"),
+    [("torch", "NoFilter"), ("tf", "NoFilter"), ("torch", "MeanStdFilter")],
 )
 def test_ppo_learns_what_an_embedding_means(over_seeds, framework, filtered):
     from parametric_actions_cartpole import ParametricCartPole
@@ -23,7 +24,11 @@ def test_ppo_learns_what_an_embedding_means(over_seeds, framework, filtered):
     from rlcatalog_ppo import PPO
 
     def train(seed):
-        config = {"framework": framework, "model": {"fcnet_hiddens": [64, 64]}, "observation_filter": filtered}
+        config = {
+            "framework": framework,
+            "model": {"fcnet_hiddens": [64, 64]},
+            "observation_filter": filtered,
+        }
         algo = PPO(ParametricCartPole, {"seed": seed, "lr": 3e-3, "total_steps": 150_000, **config})
         while algo.train()["timesteps_total"] < 150_000:
             pass

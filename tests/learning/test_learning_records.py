@@ -9,12 +9,23 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from learning import ENOUGH, TOLERATED, OverSeeds, Record, chance_below, fingerprint, play, random_play
+from learning import (
+    ENOUGH,
+    TOLERATED,
+    OverSeeds,
+    Record,
+    chance_below,
+    fingerprint,
+    play,
+    random_play,
+)
 
 from rlcatalog_runs.comparison import interval
 
 ROOT = Path(__file__).resolve().parents[2]
-TESTS = sorted([*ROOT.glob("tests/learning/test_learn_*.py"), *ROOT.glob("*/*/tests/test_*_learning.py")])
+TESTS = sorted(
+    [*ROOT.glob("tests/learning/test_learn_*.py"), *ROOT.glob("*/*/tests/test_*_learning.py")]
+)
 
 
 def recorded():
@@ -23,12 +34,16 @@ def recorded():
 
 def held_tests(path):
     """The names of a file's tests of learning."""
-    functions = [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)]
+    functions = [
+        node for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)
+    ]
     return {node.name for node in functions if "over_seeds" in [arg.arg for arg in node.args.args]}
 
 
 def named(cases):
-    return pytest.mark.parametrize(("path", "name"), cases, ids=lambda value: getattr(value, "stem", value))
+    return pytest.mark.parametrize(
+        ("path", "name"), cases, ids=lambda value: getattr(value, "stem", value)
+    )
 
 
 def swept(path, name, at_least=1):
@@ -82,7 +97,9 @@ def test_a_mark_is_out_of_reach_of_who_does_not_learn(path, name):
 
 @every_sweep
 def test_a_sweep_was_made_with_the_settings_of_today(path, name):
-    assert Record(path.with_suffix(".json"), name).entry["settings"] == fingerprint(path, name.partition("[")[0])
+    assert Record(path.with_suffix(".json"), name).entry["settings"] == fingerprint(
+        path, name.partition("[")[0]
+    )
 
 
 @pytest.mark.parametrize("task", ["cartpole", "masked", "minigrid"])
@@ -90,7 +107,8 @@ def test_a_plain_module_reaches_what_its_network_reaches_in_rllibs_form(task):
     """The interquartile mean of the difference over equal seeds, in percent of what is learned."""
     path = ROOT / "plugins/ppo/tests/test_ppo_plain_learning.json"
     plain, classic = (
-        Record(path, f"test_a_network_learns_in_either_form[{task}-{form}]") for form in ("plain", "rllib")
+        Record(path, f"test_a_network_learns_in_either_form[{task}-{form}]")
+        for form in ("plain", "rllib")
     )
     assert plain.entry["returns"].keys() == classic.entry["returns"].keys()
     reach = np.median(classic.own()) - classic.entry["chance"]
@@ -105,14 +123,20 @@ def test_a_plain_module_reaches_what_its_network_reaches_in_rllibs_form(task):
 @pytest.mark.parametrize("mark", [430, 470, 495])
 def test_the_chance_of_a_low_median_is_that_of_a_bootstrap(seeds, mark):
     """Draw returns with replacement and noise of width 1.06 sigma n^(-1/5) beside them; count low medians."""
-    returns, rng = np.array([500, 499, 480, 500, 455, 490, 500, 470, 498, 500.0]), np.random.default_rng(0)
+    returns, rng = (
+        np.array([500, 499, 480, 500, 455, 490, 500, 470, 498, 500.0]),
+        np.random.default_rng(0),
+    )
     draws = rng.choice(returns, (200_000, seeds))
     draws += rng.normal(0, 1.06 * returns.std(ddof=1) * 10**-0.2, draws.shape)
-    assert chance_below(returns, mark, seeds, 0.0) == pytest.approx(np.mean(np.median(draws, 1) < mark), abs=0.004)
+    assert chance_below(returns, mark, seeds, 0.0) == pytest.approx(
+        np.mean(np.median(draws, 1) < mark), abs=0.004
+    )
 
 
 def test_returns_that_are_all_the_same_leave_the_least_width():
-    assert chance_below([500.0] * 10, 475, 1, 25.0) == pytest.approx(0.158655, abs=1e-6)  # one standard deviation
+    # One standard deviation.
+    assert chance_below([500.0] * 10, 475, 1, 25.0) == pytest.approx(0.158655, abs=1e-6)
     assert chance_below([500.0] * 10, 475, 3, 5.0) < 1e-12
 
 
@@ -151,7 +175,10 @@ def test_a_sweep_is_written_continued_and_begun_anew_where_settings_changed(case
     assert seen == [1000, 1001, 1002]
     kept = json.loads(path.read_text())
     assert kept["test_learns[a]"]["returns"] == {"1000": 2.0, "1001": 2.0, "1002": 3.0}
-    assert (kept["test_learns[a]"]["chance"], kept["test_learns[b]"]["returns"]) == (1.0, {"1000": 7.0})
+    assert (kept["test_learns[a]"]["chance"], kept["test_learns[b]"]["returns"]) == (
+        1.0,
+        {"1000": 7.0},
+    )
     assert kept["test_learns[a]"]["versions"]["gymnasium"]
     case().record.write(exception="3 of 10 seeds")
     case(sweep=4)(lambda seed: 1.0, chance=4.0)
@@ -180,8 +207,15 @@ def test_sweeps_side_by_side_leave_one_another_s_entries_and_seeds(case, tmp_pat
     assert sorted(path.name for path in tmp_path.iterdir()) == ["test_it.json", "test_it.py"]
 
 
-@pytest.mark.parametrize(("mark", "passes"), [({"at_least": 4}, True), ({"at_least": 5}, False),
-                                              ({"at_most": 4}, True), ({"at_most": 3}, False)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("mark", "passes"),
+    [
+        ({"at_least": 4}, True),
+        ({"at_least": 5}, False),
+        ({"at_most": 4}, True),
+        ({"at_most": 3}, False),
+    ],
+)
 def test_the_median_over_shifted_seeds_is_held_against_the_mark(case, mark, passes):
     made = case(shift=100)
     made.record.write(seeds=3, chance=0, returns={"1000": 4.0}, **mark)
@@ -200,7 +234,10 @@ def test_the_median_over_shifted_seeds_is_held_against_the_mark(case, mark, pass
 
 
 def test_a_test_without_a_record_says_how_to_make_one(case):
-    with pytest.raises(LookupError, match=r"test_it\.json knows no sweep of test_learns\[a\]; run it with --sweep 10"):
+    with pytest.raises(
+        LookupError,
+        match=r"test_it\.json knows no sweep of test_learns\[a\]; run it with --sweep 10",
+    ):
         case()(float, chance=0)
 
 

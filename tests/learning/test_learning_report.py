@@ -15,7 +15,13 @@ sys.path.append(str(Path(__file__).resolve().parents[2]))
 
 from benchmarks.learning import engine as shared, engines, report
 from benchmarks.learning.__main__ import wanted
-from benchmarks.learning.measures import Estimate, probability_of_improvement, seeds_needed, summary, verdict
+from benchmarks.learning.measures import (
+    Estimate,
+    probability_of_improvement,
+    seeds_needed,
+    summary,
+    verdict,
+)
 from benchmarks.learning.tasks import TASKS
 
 TASK = "CartPole-v1"
@@ -23,20 +29,36 @@ LOW, HIGH = TASKS[TASK].low, TASKS[TASK].high
 
 
 def row(engine, net, seed, returned, task=TASK):
-    return {"engine": engine, "net": net, "task": task, "seed": seed, "return": returned,
-            "curve": [[100, returned / 2], [200 + seed, returned]]}  # fmt: skip
+    return {
+        "engine": engine,
+        "net": net,
+        "task": task,
+        "seed": seed,
+        "return": returned,
+        "curve": [[100, returned / 2], [200 + seed, returned]],
+    }
 
 
 @pytest.fixture
 def rows():
     rng = np.random.default_rng(0)
-    means = {("sb3", "own"): 100, ("sb3", "catalog"): 110, ("ours", "catalog"): 160, ("rllib", "own"): 50,
-             ("rllib", "catalog"): 20}  # fmt: skip
-    return [row(*side, seed, float(rng.normal(mean, 3))) for side, mean in means.items() for seed in range(8)]
+    means = {
+        ("sb3", "own"): 100,
+        ("sb3", "catalog"): 110,
+        ("ours", "catalog"): 160,
+        ("rllib", "own"): 50,
+        ("rllib", "catalog"): 20,
+    }
+    return [
+        row(*side, seed, float(rng.normal(mean, 3)))
+        for side, mean in means.items()
+        for seed in range(8)
+    ]
 
 
 def test_ours_is_compared_with_the_own_net_of_stable_baselines(rows):
-    found = report.paired([*rows, row("ours", "catalog", 8, 500.0)], "ours", TASK)  # a seed that the other has not
+    # a seed that the other has not.
+    found = report.paired([*rows, row("ours", "catalog", 8, 500.0)], "ours", TASK)
     of = {(r["engine"], r["net"], r["seed"]): r["return"] for r in rows}
     expected = [[of["sb3", "own", seed], of["ours", "catalog", seed]] for seed in range(8)]
     np.testing.assert_array_equal(found, expected)
@@ -56,26 +78,39 @@ def test_the_probability_of_improvement_is_that_of_rliable():
     """The mean over tasks of U / (N K), as SciPy's Mann-Whitney test gives U; a tie counts half."""
     rng = np.random.default_rng(0)
     pairs = [rng.integers(0, 6, (seeds, 2)).astype(float) for seeds in (5, 10)]
-    expected = np.mean([mannwhitneyu(pair[:, 1], pair[:, 0], alternative="greater")[0] / len(pair) ** 2
-                        for pair in pairs])  # fmt: skip
+    expected = np.mean(
+        [
+            mannwhitneyu(pair[:, 1], pair[:, 0], alternative="greater")[0] / len(pair) ** 2
+            for pair in pairs
+        ]
+    )
     found = probability_of_improvement(pairs)
     assert found.point == pytest.approx(expected)
     assert 0 <= found.low < expected < found.high <= 1
-    by_hand = np.array([[1.0, 2.0], [2.0, 0.0], [3.0, 3.0]])  # 2 beats 1 and ties 2; 0 beats none; 3 beats 1, 2, ties 3
-    assert probability_of_improvement([by_hand]).point == pytest.approx((1 + 0.5 + 0 + 1 + 1 + 0.5) / 9)
+    # 2 beats 1 and ties 2; 0 beats none; 3 beats 1, 2, ties 3.
+    by_hand = np.array([[1.0, 2.0], [2.0, 0.0], [3.0, 3.0]])
+    assert probability_of_improvement([by_hand]).point == pytest.approx(
+        (1 + 0.5 + 0 + 1 + 1 + 0.5) / 9
+    )
     assert probability_of_improvement([np.array([[0.0, 1.0]] * 5)]) == (1, 1, 1)
     assert probability_of_improvement([np.zeros((5, 2))]) == (0.5, 0.5, 0.5)
 
 
 def test_the_interval_of_the_probability_draws_both_sides_by_themselves():
     """Of two seeds each, one won by the catalog: means of four draws, and their percentiles by enumeration."""
-    pair = np.array([[0.0, 1.0], [2.0, -1.0]])  # wins: catalog 1 beats base 0, loses to 2; catalog -1 loses to both
+    # Wins: catalog 1 beats base 0, loses to 2; catalog -1 loses to both.
+    pair = np.array([[0.0, 1.0], [2.0, -1.0]])
     draws = [(0, 0), (0, 2), (2, 0), (2, 2)]
-    shares = [np.mean([[x > y for y in base] for x in ours])
-              for ours in [(1, 1), (1, -1), (-1, 1), (-1, -1)] for base in draws]  # fmt: skip
+    shares = [
+        np.mean([[x > y for y in base] for x in ours])
+        for ours in [(1, 1), (1, -1), (-1, 1), (-1, -1)]
+        for base in draws
+    ]
     found = probability_of_improvement([pair])
     assert found.point == 0.25
-    assert (found.low, found.high) == tuple(np.percentile(shares, [2.5, 97.5], method="inverted_cdf"))
+    assert (found.low, found.high) == tuple(
+        np.percentile(shares, [2.5, 97.5], method="inverted_cdf")
+    )
 
 
 @pytest.mark.parametrize(
@@ -96,7 +131,10 @@ def test_the_verdict_says_what_is_undecided_and_how_many_seeds_would_decide(diff
 
 
 def test_more_seeds_are_needed_for_smaller_gaps():
-    needed = [seeds_needed(Estimate(point, point - 20.0, point + 20.0), 5) for point in (5.0, 0.0, -5.0, -9.0)]
+    needed = [
+        seeds_needed(Estimate(point, point - 20.0, point + 20.0), 5)
+        for point in (5.0, 0.0, -5.0, -9.0)
+    ]
     assert needed == sorted(needed)
 
 
@@ -114,8 +152,16 @@ def page(tmp_path, monkeypatch):
 
 def test_the_page_names_what_is_below_0_with_its_reason(rows, page, monkeypatch):
     monkeypatch.setitem(report.REASONS, ("rllib", TASK, "catalog"), "Someone broke it.")
-    text = page([row | {"return": row["return"] - 60 * (row["net"] == "catalog") * (row["engine"] == "rllib")}
-                 for row in rows])  # fmt: skip
+    text = page(
+        [
+            row
+            | {
+                "return": row["return"]
+                - 60 * (row["net"] == "catalog") * (row["engine"] == "rllib")
+            }
+            for row in rows
+        ]
+    )
     lines = [line for line in text.splitlines() if f"| {TASK} |" in line]
     assert ["**below 0**" in line for line in lines] == [False, True, False]  # as NAMES has them
     assert [line.split(" | ")[0].strip("| ") for line in lines] == list(report.NAMES.values())
@@ -127,8 +173,15 @@ def test_the_page_names_what_is_below_0_with_its_reason(rows, page, monkeypatch)
 
 
 def test_a_known_reason_stands_beside_what_is_undecided(rows, page, monkeypatch):
-    swings = [row | {"return": row["return"] - 90 * (row["net"] == "catalog" and row["seed"] % 2)} for row in rows]
-    (line,) = [line for line in page(swings).splitlines() if line.startswith(f"- {TASK}, Stable-Baselines3: ")]
+    swings = [
+        row | {"return": row["return"] - 90 * (row["net"] == "catalog" and row["seed"] % 2)}
+        for row in rows
+    ]
+    (line,) = [
+        line
+        for line in page(swings).splitlines()
+        if line.startswith(f"- {TASK}, Stable-Baselines3: ")
+    ]
     assert re.fullmatch(r".*: undecided, about \d+ more seeds\.", line)
     monkeypatch.setitem(report.REASONS, ("sb3", TASK, "catalog"), "It swings.")
     assert f"{line} It swings." in page(swings).splitlines()
@@ -140,19 +193,30 @@ def test_the_page_shows_registered_tasks_as_not_yet_run_until_three_seeds_are_th
     def lines(rows):
         return [line for line in page(rows).splitlines() if line.startswith(f"| {name} | ")]
 
-    assert lines([])[:2] == [f"| {name} | {engine} | 1,000,000 | not yet run | | | | | |"
-                             for engine in ("Stable-Baselines3", "rlcatalog-ppo")]  # fmt: skip
+    assert lines([])[:2] == [
+        f"| {name} | {engine} | 1,000,000 | not yet run | | | | | |"
+        for engine in ("Stable-Baselines3", "rlcatalog-ppo")
+    ]
     rows = [
-        {**row(engine, net, seed, 1000.0 + 100 * seed + 50 * (engine == "ours"), name), "greedy_return": 2000.0,
-         "train_seconds": 500.0 + seed, "parameters": 70_000 + (net == "own"), "versions": {"torch": "2"}}
-        for engine, net in (("sb3", "own"), ("ours", "catalog")) for seed in range(3)
-    ]  # fmt: skip
+        {
+            **row(engine, net, seed, 1000.0 + 100 * seed + 50 * (engine == "ours"), name),
+            "greedy_return": 2000.0,
+            "train_seconds": 500.0 + seed,
+            "parameters": 70_000 + (net == "own"),
+            "versions": {"torch": "2"},
+        }
+        for engine, net in (("sb3", "own"), ("ours", "catalog"))
+        for seed in range(3)
+    ]
     assert lines([row for row in rows if row["seed"] < 2])[1].endswith("| 2 of 5 seeds | | | | | |")
     text = page(rows)
     (ours,) = (line for line in lines(rows) if "rlcatalog-ppo | 1,000,000 | 3 |" in line)
     assert "| +1.4% (+1.4 to +1.4) |" in ours  # 50 of 3,580
     assert ours.endswith(" | 0.50 / 0.50 |")  # CPU seconds for 1,000 steps, of the middle seed
-    assert "| Hopper-v5 | 1,000,000 | Stable-Baselines3, own: 2,000; rlcatalog-ppo: 2,000 | 2,410 |" in text
+    assert (
+        "| Hopper-v5 | 1,000,000 | Stable-Baselines3, own: 2,000; rlcatalog-ppo: 2,000 | 2,410 |"
+        in text
+    )
     assert "- weights: Stable-Baselines3, own: 70,001; rlcatalog-ppo: 70,000" in text
     assert "Versions in the records:\n\n- torch: 2\n" in text
     assert (report.PICTURES / "curves_published.png").stat().st_size > 1000
@@ -171,7 +235,9 @@ def test_curves_meet_where_all_seeds_have_points(rows):
     steps, returns = report.curves(rows, ("sb3", "own"), TASK)
     assert (steps[0], steps[-1]) == (100, 200)  # the first ends at 200, the last at 207
     first = next(r for r in rows if r["engine"] == "sb3")
-    np.testing.assert_allclose(returns[0], np.interp(steps, [100, 200], [first["return"] / 2, first["return"]]))
+    np.testing.assert_allclose(
+        returns[0], np.interp(steps, [100, 200], [first["return"] / 2, first["return"]])
+    )
     assert report.curves(rows, ("sb3", "own"), "Catch") is None
 
 
@@ -180,18 +246,28 @@ def test_each_engine_is_trained_with_each_of_its_nets():
         task, engine, seeds, unclaimed, required = [TASK], None, 2, False, False
 
     runs = list(wanted(Given))
-    assert runs[:5] == [("sb3", TASK, "own", 0), ("sb3", TASK, "catalog", 0), ("rllib", TASK, "own", 0),
-                        ("rllib", TASK, "catalog", 0), ("ours", TASK, "catalog", 0)]  # fmt: skip
+    assert runs[:5] == [
+        ("sb3", TASK, "own", 0),
+        ("sb3", TASK, "catalog", 0),
+        ("rllib", TASK, "own", 0),
+        ("rllib", TASK, "catalog", 0),
+        ("ours", TASK, "catalog", 0),
+    ]
     assert len(runs) == len(set(runs)) == 10
 
 
-@pytest.mark.parametrize(("engine", "net"), [("ours", "catalog"), ("sb3", "own"), ("sb3", "catalog")])
+@pytest.mark.parametrize(
+    ("engine", "net"), [("ours", "catalog"), ("sb3", "own"), ("sb3", "catalog")]
+)
 def test_a_run_returns_its_score_and_its_curve(engine, net, monkeypatch):
-    monkeypatch.setitem(TASKS, TASK, replace(TASKS[TASK], steps={"sb3": 1024}, settings={"epochs": 1}))
+    monkeypatch.setitem(
+        TASKS, TASK, replace(TASKS[TASK], steps={"sb3": 1024}, settings={"epochs": 1})
+    )
     monkeypatch.setattr(shared, "EPISODES", 3)
     result = engines.train(engine, TASK, net, 0)
     assert [steps for steps, _ in result["curve"]] == [512, 1024]
     assert all(8 < mean < 100 for _, mean in [*result["curve"], (0, result["return"])])
-    assert result["parameters"] == 2 * (4 * 64 + 64 + 64 * 64 + 64) + 64 * 2 + 2 + 64 + 1  # two nets of 64 and 64
+    # Two nets of 64 and 64.
+    assert result["parameters"] == 2 * (4 * 64 + 64 + 64 * 64 + 64) + 64 * 2 + 2 + 64 + 1
     again = engines.train(engine, TASK, net, 0)
     assert {**again, "train_seconds": 0} == {**result, "train_seconds": 0}

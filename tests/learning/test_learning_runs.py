@@ -38,8 +38,12 @@ def record(*run):
 # --- records ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("torn", [b'{"engine": "sb3", "ret', b'{"engine": "sb3", "ret\n', b"\0\0\0\0"])
-def test_a_torn_last_line_is_left_out_with_a_notice_and_cut_off_by_the_next_record(records, torn, capsys):
+@pytest.mark.parametrize(
+    "torn", [b'{"engine": "sb3", "ret', b'{"engine": "sb3", "ret\n', b"\0\0\0\0"]
+)
+def test_a_torn_last_line_is_left_out_with_a_notice_and_cut_off_by_the_next_record(
+    records, torn, capsys
+):
     records.append({"seed": 0})
     records.path.write_bytes(records.path.read_bytes() + torn)
     assert records.read() == [{"seed": 0}]
@@ -64,7 +68,11 @@ def test_a_missing_or_empty_file_holds_no_records(records):
 
 def test_a_run_is_claimed_by_one_process_and_free_again_after_it(records):
     key = runner.key_of("sb3", MASKED, "own", 0)
-    with records.claim(key) as first, records.claim(key) as second, records.claim({**key, "seed": 1}) as other:
+    with (
+        records.claim(key) as first,
+        records.claim(key) as second,
+        records.claim({**key, "seed": 1}) as other,
+    ):
         assert (first, second, other) == (True, False, True)
     with records.claim(key) as again:
         assert again
@@ -93,9 +101,17 @@ def test_all_kept_records_but_one_belong_to_a_run_of_today():
     rows = Records(runner.RECORDS.path, runner.RUNS).read()
     easy = [row for row in rows if "versions" not in row]
     assert len(easy) == 406
-    assert sum(runner.key_in(row) == runner.key_of(*(row[name] for name in runner.NAMED)) for row in easy) == 405
+    assert (
+        sum(
+            runner.key_in(row) == runner.key_of(*(row[name] for name in runner.NAMED))
+            for row in easy
+        )
+        == 405
+    )
     later = [row for row in rows if "versions" in row]
-    assert all(runner.key_in(row) == runner.key_of(*(row[name] for name in runner.NAMED)) for row in later)
+    assert all(
+        runner.key_in(row) == runner.key_of(*(row[name] for name in runner.NAMED)) for row in later
+    )
     assert len({json.dumps(runner.key_in(row)) for row in rows}) == len(rows)
 
 
@@ -116,13 +132,21 @@ def test_a_run_is_another_one_only_if_settings_of_its_own_net_change(monkeypatch
     before = [runner.key_of(*side) for side in sides]
     task = TASKS[MEMORY]
     monkeypatch.setitem(TASKS, MEMORY, replace(task, settings={**task.settings, "attention": {}}))
-    assert [runner.key_of(*side) == key for side, key in zip(sides, before, strict=True)] == [True, False]
+    assert [runner.key_of(*side) == key for side, key in zip(sides, before, strict=True)] == [
+        True,
+        False,
+    ]
     monkeypatch.setitem(TASKS, MEMORY, replace(task, settings={**task.settings, "lr": 1.0}))
-    assert [runner.key_of(*side) == key for side, key in zip(sides, before, strict=True)] == [False, False]
+    assert [runner.key_of(*side) == key for side, key in zip(sides, before, strict=True)] == [
+        False,
+        False,
+    ]
 
 
 def test_runs_go_seed_by_seed_short_tasks_first_and_those_that_wait_last():
-    runs = list(runner.wanted(Namespace(**{**GIVEN, "task": None, "seeds": None, "required": False})))
+    runs = list(
+        runner.wanted(Namespace(**{**GIVEN, "task": None, "seeds": None, "required": False}))
+    )
     waits = [run[0] in TASKS[run[1]].later for run in runs]
     assert waits == sorted(waits)
     assert sum(waits) > 0
@@ -193,10 +217,24 @@ def command(tmp_path):
     def start(seconds):
         (tmp_path / "seconds").write_text(str(seconds))
         return subprocess.Popen(
-            [sys.executable, tmp_path / "stub.py", tmp_path, "--task", MASKED, "--seeds", "1", "--jobs", "1"],
-            cwd=ROOT, env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
-        )  # fmt: skip
+            [
+                sys.executable,
+                tmp_path / "stub.py",
+                tmp_path,
+                "--task",
+                MASKED,
+                "--seeds",
+                "1",
+                "--jobs",
+                "1",
+            ],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
 
     return start
 
@@ -209,8 +247,12 @@ def wait_for(path, lines):
     pytest.fail(f"{path} has not {lines} lines")
 
 
-@pytest.mark.parametrize("ending", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.attack)])
-def test_a_stopped_command_keeps_finished_runs_and_the_same_command_goes_on(ending, command, tmp_path):
+@pytest.mark.parametrize(
+    "ending", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.attack)]
+)
+def test_a_stopped_command_keeps_finished_runs_and_the_same_command_goes_on(
+    ending, command, tmp_path
+):
     process = command("0 60")
     wait_for(tmp_path / "begun", 2)
     os.killpg(process.pid, ending)

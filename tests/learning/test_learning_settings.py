@@ -73,16 +73,26 @@ KINDS = [
     ("Pendulum-v1, SAC", {"learning_starts": 150}), ("Pendulum-v1, TD3", {"learning_starts": 150}),
     ("CartPole-v1, DQN", {"learning_starts": 50, "train_freq": 50, "gradient_steps": 2}),
 ]  # fmt: skip
-SIDES = [(name, settings, engine, net) for name, settings in KINDS for engine, nets in TASKS[name].nets.items()
-         for net in nets]  # fmt: skip
+SIDES = [
+    (name, settings, engine, net)
+    for name, settings in KINDS
+    for engine, nets in TASKS[name].nets.items()
+    for net in nets
+]
 SAMPLED = {("RepeatPreviousEasy", "sb3", "own"), (MASKED, "sb3", "catalog")}
 
 
 @pytest.mark.parametrize(
     ("name", "settings", "engine", "net"),
-    [pytest.param(*side, marks=[] if (side[0], *side[2:]) in SAMPLED else pytest.mark.attack,
-                  id=f"{side[0]}-{side[2]}-{side[3]}") for side in SIDES],
-)  # fmt: skip
+    [
+        pytest.param(
+            *side,
+            marks=[] if (side[0], *side[2:]) in SAMPLED else pytest.mark.attack,
+            id=f"{side[0]}-{side[2]}-{side[3]}",
+        )
+        for side in SIDES
+    ],
+)
 def test_each_kind_of_run_trains_and_plays(name, settings, engine, net, monkeypatch):
     result = trained(name, engine, net, monkeypatch, **settings)
     assert np.isfinite([result["return"], result["greedy_return"]]).all()
@@ -94,18 +104,29 @@ def test_each_kind_of_run_trains_and_plays(name, settings, engine, net, monkeypa
 
 @pytest.mark.parametrize(
     ("name", "settings"),
-    [pytest.param(*kind, marks=[] if kind[0] == "RepeatPreviousEasy" else pytest.mark.attack, id=kind[0])
-     for kind in KINDS[:4]],
-)  # fmt: skip
-def test_both_engines_collect_the_same_first_rollout_with_the_catalogs_net(name, settings, monkeypatch):
+    [
+        pytest.param(
+            *kind, marks=[] if kind[0] == "RepeatPreviousEasy" else pytest.mark.attack, id=kind[0]
+        )
+        for kind in KINDS[:4]
+    ],
+)
+def test_both_engines_collect_the_same_first_rollout_with_the_catalogs_net(
+    name, settings, monkeypatch
+):
     """Equal seeds give equal first weights, environments and draws, so only learning can differ."""
-    first = [trained(name, engine, "catalog", monkeypatch, 1, **settings)["curve"] for engine in ("sb3", "ours")]
+    first = [
+        trained(name, engine, "catalog", monkeypatch, 1, **settings)["curve"]
+        for engine in ("sb3", "ours")
+    ]
     np.testing.assert_allclose(first[0], first[1], rtol=1e-6)
 
 
 def test_nets_with_a_memory_have_equally_many_weights(monkeypatch):
-    counts = {side: trained("RepeatPreviousEasy", *side, monkeypatch, 1, epochs=1)["parameters"]
-              for side in (("sb3", "own"), ("sb3", "catalog"), ("ours", "catalog"), ("ours", "attention"))}  # fmt: skip
+    counts = {
+        side: trained("RepeatPreviousEasy", *side, monkeypatch, 1, epochs=1)["parameters"]
+        for side in (("sb3", "own"), ("sb3", "catalog"), ("ours", "catalog"), ("ours", "attention"))
+    }
     lstm = 4 * 64 * (4 + 64) + 2 * 4 * 64  # PyTorch's LSTM has two biases
     assert counts["sb3", "own"] == 2 * (lstm + 64 * 64 + 64) + 64 * 4 + 4 + 64 + 1
     assert counts["sb3", "catalog"] == counts["ours", "catalog"]
@@ -121,8 +142,10 @@ def test_schedules_agree_at_each_update(name):
     config, size = engines._ours_config(task, steps), given["envs"] * given["length"]
     for key in ("lr", "clip"):
         schedule = sb3_engine._falling(given[key])
-        theirs = [schedule(1 - (done + size) / steps) for done in range(0, steps, size)]  # after the rollout
-        ours = [value_at(config[f"{key}_schedule"], done) for done in range(0, steps, size)]  # before it
+        # After the rollout.
+        theirs = [schedule(1 - (done + size) / steps) for done in range(0, steps, size)]
+        # Before it.
+        ours = [value_at(config[f"{key}_schedule"], done) for done in range(0, steps, size)]
         np.testing.assert_allclose(ours, theirs, atol=given[key] * 1e-6)
         assert len(ours) > 100
 
@@ -139,27 +162,65 @@ def test_settings_reach_both_engines(monkeypatch):
         assert (algo.batch_size, algo.n_epochs, algo.max_grad_norm) == (32, 5, 0.7)
         assert (algo.clip_range(1.0), algo.ent_coef, algo.vf_coef) == (0.2, 0.00229519, 0.835671)
         assert algo.learning_rate == 9.80828e-05
-        deviations = [weight for key, weight in algo.policy.named_parameters() if key.endswith("log_std")]
-        np.testing.assert_array_equal([weight.detach().numpy() for weight in deviations], [[-2.0] * 3])
+        deviations = [
+            weight for key, weight in algo.policy.named_parameters() if key.endswith("log_std")
+        ]
+        np.testing.assert_array_equal(
+            [weight.detach().numpy() for weight in deviations], [[-2.0] * 3]
+        )
         hidden = [weight.shape for weight in algo.policy.parameters() if weight.ndim == 2]
-        assert sorted(tuple(shape) for shape in hidden) == sorted([(256, 11), (256, 256)] * 2 + [(3, 256), (1, 256)])
+        assert sorted(tuple(shape) for shape in hidden) == sorted(
+            [(256, 11), (256, 256)] * 2 + [(3, 256), (1, 256)]
+        )
     config = engines._ours_config(task, 1000)
-    assert {key: config[key] for key in ("gamma", "lambda_", "rollout_length", "minibatch_size", "num_epochs", "lr",
-            "grad_clip", "clip_param", "entropy_coeff", "reward_scale", "reward_clip")} == {
-        "gamma": 0.999, "lambda_": 0.99, "rollout_length": 512, "minibatch_size": 32, "num_epochs": 5,
-        "lr": 9.80828e-05, "grad_clip": 0.7, "clip_param": 0.2, "entropy_coeff": 0.00229519, "reward_scale": True,
-        "reward_clip": 10.0}  # fmt: skip
+    assert {
+        key: config[key]
+        for key in (
+            "gamma",
+            "lambda_",
+            "rollout_length",
+            "minibatch_size",
+            "num_epochs",
+            "lr",
+            "grad_clip",
+            "clip_param",
+            "entropy_coeff",
+            "reward_scale",
+            "reward_clip",
+        )
+    } == {
+        "gamma": 0.999,
+        "lambda_": 0.99,
+        "rollout_length": 512,
+        "minibatch_size": 32,
+        "num_epochs": 5,
+        "lr": 9.80828e-05,
+        "grad_clip": 0.7,
+        "clip_param": 0.2,
+        "entropy_coeff": 0.00229519,
+        "reward_scale": True,
+        "reward_clip": 10.0,
+    }
     assert 0.5 * config["vf_loss_coeff"] == given["value"]  # of half the squared error
     model = engines._ours_model(task, "catalog", task.make())
     assert model["observation_filter"] == "MeanStdFilter"
-    assert (model["filter_clip"], model["free_log_std"], model["vf_share_layers"]) == (10.0, True, False)
+    assert (model["filter_clip"], model["free_log_std"], model["vf_share_layers"]) == (
+        10.0,
+        True,
+        False,
+    )
 
 
 @pytest.mark.parametrize("net", ["catalog", "attention"])
 def test_rlcatalog_ppo_trains_on_whole_rollouts_where_sb3_contrib_does(net):
     task = TASKS["RepeatPreviousEasy"]
     model = engines._ours_model(task, net, Repeat())
-    assert model["max_seq_len"] == engines._ours_config(task, 1000)["rollout_length"] == task.given["length"] == 32
+    assert (
+        model["max_seq_len"]
+        == engines._ours_config(task, 1000)["rollout_length"]
+        == task.given["length"]
+        == 32
+    )
     assert "max_seq_len" not in engines._ours_model(replace(task, algorithm="PPO"), net, Repeat())
 
 

@@ -23,7 +23,14 @@ from benchmarks.learning import __main__ as runner, zoo
 
 RECORDS = sorted(commands.ZOO.glob("*.json"))
 ROWS = [
-    {"engine": "ours", "task": "Hopper-v5", "net": "catalog", "seed": seed, "greedy_return": 10.0 + seed, "curve": []}
+    {
+        "engine": "ours",
+        "task": "Hopper-v5",
+        "net": "catalog",
+        "seed": seed,
+        "greedy_return": 10.0 + seed,
+        "curve": [],
+    }
     for seed in range(2)
 ]
 
@@ -64,7 +71,10 @@ def test_the_best_kept_policy_has_the_record_of_its_run(record, folder):
 
 def test_one_line_plays_a_policy_as_its_record_says(record, folder, capsys):
     (mean, margin), four = record["return"], ("--episodes", "4")
-    played, recorded = f"mean return {mean:.2f}", f"on record: {mean:.2f} ± {margin:.2f} in 4 episodes"
+    played, recorded = (
+        f"mean return {mean:.2f}",
+        f"on record: {mean:.2f} ± {margin:.2f} in 4 episodes",
+    )
     assert evaluate(capsys, "zoo:Hopper-v5", *four) == [played, recorded]
     assert evaluate(capsys, str(folder / "Hopper-v5.onnx"), "--env", "Hopper-v5", *four) == [played]
     recorded = "on record: {:.2f} ± {:.2f} in 4 episodes".format(*record["sampled_return"])
@@ -72,7 +82,14 @@ def test_one_line_plays_a_policy_as_its_record_says(record, folder, capsys):
 
 
 def test_a_policy_is_played_without_a_framework(folder, tmp_path):
-    arguments = ["evaluate", str(folder / "Hopper-v5.onnx"), "--env", "Hopper-v5", "--episodes", "1"]
+    arguments = [
+        "evaluate",
+        str(folder / "Hopper-v5.onnx"),
+        "--env",
+        "Hopper-v5",
+        "--episodes",
+        "1",
+    ]
     code = f"""
 import sys
 from rlcatalog_cli import main
@@ -87,19 +104,32 @@ finally:
 
 
 def test_an_unknown_name_is_an_error_that_lists_the_zoo(record):
-    with pytest.raises(UnknownNameError, match=r"^zoo:Hopper-v4: there is no such policy. The zoo has Hopper-v5\.$"):
+    with pytest.raises(
+        UnknownNameError, match=r"^zoo:Hopper-v4: there is no such policy. The zoo has Hopper-v5\.$"
+    ):
         commands.evaluate(Path("zoo:Hopper-v4"))
 
 
 def test_the_zoo_is_small_and_complete():
     assert {path.stem for path in RECORDS} == {path.stem for path in commands.ZOO.glob("*.onnx")}
     assert sum(path.stat().st_size for path in commands.ZOO.glob("*")) <= 2_000_000
-    kept = [{name: part for name, part in row.items() if name != "curve"} for row in runner.RECORDS.read()]
+    kept = [
+        {name: part for name, part in row.items() if name != "curve"}
+        for row in runner.RECORDS.read()
+    ]
     for path in RECORDS:
         run = json.loads(path.read_text())["run"]
         assert run in kept
         assert runner.key_in(run) == runner.key_of(*(run[name] for name in runner.NAMED))
-        assert {"versions", "commit", "date", "seed", "net", "return", "train_seconds"} <= run.keys()
+        assert {
+            "versions",
+            "commit",
+            "date",
+            "seed",
+            "net",
+            "return",
+            "train_seconds",
+        } <= run.keys()
 
 
 @pytest.mark.learn
@@ -107,7 +137,10 @@ def test_the_zoo_is_small_and_complete():
 def test_a_policy_of_the_zoo_reaches_its_recorded_return(path):
     """Each in a process of its own: importing Box2D ended the process in which Hopper had been played."""
     record = json.loads(path.read_text())
-    environ = {**os.environ, "PYTHONPATH": os.pathsep.join([*filter(None, sys.path), str(runner.BESIDE)])}
+    environ = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([*filter(None, sys.path), str(runner.BESIDE)]),
+    }
     command = [sys.executable, "-m", "rlcatalog_cli", "evaluate", f"zoo:{record['env']}", "--quiet"]
     played = subprocess.run(command, capture_output=True, text=True, env=environ, check=False)
     assert played.returncode == 0, played.stderr

@@ -30,42 +30,78 @@ SOURCES = [path for pattern in PATTERNS for path in sorted(ROOT.glob(f"{pattern}
 #: File → a line that breaks the contract of that name.
 FAULTS = {
     "The kernel's rooms import downward only": (
-        "rlcatalog/spaces/info.py", "def upward():\n    from rlcatalog.choice import Resolution"),
+        "rlcatalog/spaces/info.py",
+        "def upward():\n    from rlcatalog.choice import Resolution",
+    ),
     "The kernel imports no plugin, and plugins import downward only": (
-        "rlcatalog/catalog/catalog.py", "def upward():\n    from rlcatalog_policy import Policy"),
+        "rlcatalog/catalog/catalog.py",
+        "def upward():\n    from rlcatalog_policy import Policy",
+    ),
     "Outsiders come in by the rooms' doors": (
-        "rlcatalog_fcnet/config.py", "from rlcatalog.config.schema import Key"),
+        "rlcatalog_fcnet/config.py",
+        "from rlcatalog.config.schema import Key",
+    ),
     "The kernel's internals are the library packages' alone": (
-        "rlcatalog_lstm/config.py", "from rlcatalog.internals import may_claim"),
+        "rlcatalog_lstm/config.py",
+        "from rlcatalog.internals import may_claim",
+    ),
     "PyTorch is imported by files and folders called torch alone": (
-        "rlcatalog_fcnet/config.py", "def net():\n    import torch.nn"),
+        "rlcatalog_fcnet/config.py",
+        "def net():\n    import torch.nn",
+    ),
     "TensorFlow is imported by files and folders called tf alone": (
-        "rlcatalog_torch/nn.py", "def net():\n    from tensorflow import nn"),
+        "rlcatalog_torch/nn.py",
+        "def net():\n    from tensorflow import nn",
+    ),
     "What is written for one framework does not import the other's": (
-        "rlcatalog_fcnet/torch.py", "from rlcatalog_fcnet.tf import FullyConnectedNetwork as Twin"),
+        "rlcatalog_fcnet/torch.py",
+        "from rlcatalog_fcnet.tf import FullyConnectedNetwork as Twin",
+    ),
     "What is written for the other framework does not import the one's": (
-        "rlcatalog_lstm/tf.py", "from rlcatalog_torch import dense"),
+        "rlcatalog_lstm/tf.py",
+        "from rlcatalog_torch import dense",
+    ),
     "A part runs no policy": (
-        "rlcatalog_fcnet/torch.py", "def run():\n    from rlcatalog_policy import Policy"),
+        "rlcatalog_fcnet/torch.py",
+        "def run():\n    from rlcatalog_policy import Policy",
+    ),
     "Framework packages are imported by files called torch and tf": (
-        "rlcatalog_runs/folders.py", "def act():\n    from rlcatalog_torch import TorchBackend"),
+        "rlcatalog_runs/folders.py",
+        "def act():\n    from rlcatalog_torch import TorchBackend",
+    ),
     "The command line is imported by files called commands": (
-        "rlcatalog_ppo/engine.py", "def shown():\n    from rlcatalog_cli import show_progress"),
+        "rlcatalog_ppo/engine.py",
+        "def shown():\n    from rlcatalog_cli import show_progress",
+    ),
     "The conformance kit is imported by files called examples and checks": (
-        "rlcatalog_lstm/config.py", "def tried():\n    from rlcatalog_testing import Example"),
+        "rlcatalog_lstm/config.py",
+        "def tried():\n    from rlcatalog_testing import Example",
+    ),
     "A plugin module imports nothing heavy": (
-        "rlcatalog_visionnet/plugin.py", "import numpy as np"),
-}  # fmt: skip
+        "rlcatalog_visionnet/plugin.py",
+        "import numpy as np",
+    ),
+}
 
 
 def lint(folders: list[Path]) -> str:
     """Return import-linter's report on the packages in some folders."""
     path = os.pathsep.join(map(str, folders))
     done = subprocess.run(
-        [sys.executable, "-c", "from importlinter.cli import lint_imports_command; lint_imports_command()",
-         "--config", str(ROOT / "pyproject.toml"), "--no-cache"],
-        env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-c",
+            "from importlinter.cli import lint_imports_command; lint_imports_command()",
+            "--config",
+            str(ROOT / "pyproject.toml"),
+            "--no-cache",
+        ],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     return done.stdout + done.stderr
 
 
@@ -84,7 +120,9 @@ def test_the_contracts_are_kept():
 def test_each_contract_sees_its_fault(tmp_path):
     copy = tmp_path / "src"
     for source in SOURCES:
-        shutil.copytree(source, copy, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(
+            source, copy, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__")
+        )
     assert lint([copy]).count("KEPT") == len(FAULTS)  # it is the copy's faults that are found below
     for file, line in FAULTS.values():
         with (copy / file).open("a", encoding="utf-8") as out:
@@ -104,8 +142,12 @@ def test_doors_show_what_outsiders_use(imports):
     """Names that only the kernel or its library packages use stand at no door."""
     library = {f"rlcatalog_{name}" for name in LIBRARY}
     outsiders = imports.packages() - library - {"rlcatalog"}
-    used = {name for _, name in imports.used_names(lambda module: module.partition(".")[0] in outsiders)}
-    used |= {name for _, name in imports.used_names(lambda module: is_library(module, ("torch", "tf")))}
+    used = {
+        name for _, name in imports.used_names(lambda module: module.partition(".")[0] in outsiders)
+    }
+    used |= {
+        name for _, name in imports.used_names(lambda module: is_library(module, ("torch", "tf")))
+    }
     names = imports.names_at_doors({"rlcatalog"})
     assert len(names) > 100
     # What users alone type: registration, explanations, RLlib's names; and what frameworks are declared with.
@@ -114,11 +156,16 @@ def test_doors_show_what_outsiders_use(imports):
 
 def test_the_page_names_the_rooms_from_the_ground_up_and_files_that_are_there():
     page = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
-    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
-        "contracts"
-    ]
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"][
+        "importlinter"
+    ]["contracts"]
     layers = next(contract["layers"] for contract in contracts if contract["id"] == "rooms")
-    rooms = [room for layer in reversed(layers) for room in layer.split(" | ") if not room.startswith("_")]
+    rooms = [
+        room
+        for layer in reversed(layers)
+        for room in layer.split(" | ")
+        if not room.startswith("_")
+    ]
     table = page.partition("| room |")[2].partition("\n\n")[0]
     cells = [line.partition("|")[2].partition("|")[0] for line in table.splitlines()[2:]]
     named = [room for cell in cells for room in re.findall(r"`(\w+)`", cell)]
@@ -127,7 +174,9 @@ def test_the_page_names_the_rooms_from_the_ground_up_and_files_that_are_there():
     files = set(re.findall(r"`([\w/]+/\w+\.py)`", page))
     assert len(files) > 20
     kernel = ROOT / "catalog/src/rlcatalog"
-    assert [file for file in files if not ((kernel / file).is_file() or (ROOT / file).is_file())] == []
+    assert [
+        file for file in files if not ((kernel / file).is_file() or (ROOT / file).is_file())
+    ] == []
 
 
 def test_the_page_sends_a_reader_of_ties_to_the_file_that_reports_them():
@@ -140,7 +189,9 @@ def test_the_page_sends_a_reader_of_ties_to_the_file_that_reports_them():
     with pytest.raises(AmbiguousChoiceError, match="equally well") as error:
         catalog.explain(Box(-1, 1, (3,)), Discrete(2), {}, "torch")
     page = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
-    file, function = re.search(r"^\| how a tie is reported \| `(.+)`, function `(\w+)` \|$", page, re.M).groups()
+    file, function = re.search(
+        r"^\| how a tie is reported \| `(.+)`, function `(\w+)` \|$", page, re.M
+    ).groups()
     kernel = ROOT / "catalog/src/rlcatalog"
     assert Path(str(error.traceback[-1].path)) == kernel / file
     assert function in error.traceback[-1].frame.code.raw.co_names

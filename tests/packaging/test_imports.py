@@ -20,8 +20,14 @@ def loaded_by(code: str, fresh: bool = False) -> set[str]:
     script = f"{code}\nimport sys\nprint('modules:', *sorted({{name.partition('.')[0] for name in sys.modules}}))"
     arguments = ["-W", "error::UserWarning", "-c", script]
     if fresh:
-        clean = {key: value for key, value in os.environ.items() if not key.startswith(("RLCATALOG_", "PYTHON"))}
-        process = subprocess.run([sys.executable, *arguments], env=clean, capture_output=True, text=True, timeout=60)
+        clean = {
+            key: value
+            for key, value in os.environ.items()
+            if not key.startswith(("RLCATALOG_", "PYTHON"))
+        }
+        process = subprocess.run(
+            [sys.executable, *arguments], env=clean, capture_output=True, text=True, timeout=60
+        )
     else:
         process = warm.run(arguments, Path(__file__).parent, frameworks=False)
     assert process.returncode == 0, process.stderr
@@ -38,7 +44,16 @@ def test_the_probe_sees_imports():
 def test_importing_the_package_imports_next_to_nothing():
     loaded = loaded_by("import rlcatalog\nassert rlcatalog.__version__", fresh=True)
     assert "rlcatalog" in loaded
-    assert not loaded & {*HEAVY, "numpy", "gymnasium", "importlib.metadata", "msgspec", "pluggy", "typer", "rich"}
+    assert not loaded & {
+        *HEAVY,
+        "numpy",
+        "gymnasium",
+        "importlib.metadata",
+        "msgspec",
+        "pluggy",
+        "typer",
+        "rich",
+    }
 
 
 def test_loading_plugins_resolving_and_explaining_import_no_framework():
@@ -95,13 +110,21 @@ def test_a_plugin_that_imports_frameworks_at_its_top_is_seen(code, tmp_path):
     """The negative control of the test above; the frameworks are nearly empty modules, to be quick."""
     for framework in HEAVY:
         # rlcatalog-tf asks a TensorFlow that is loaded already whether it is eager.
-        (tmp_path / f"{framework}.py").write_text("def executing_eagerly():\n    return True\n", encoding="utf-8")
+        (tmp_path / f"{framework}.py").write_text(
+            "def executing_eagerly():\n    return True\n", encoding="utf-8"
+        )
     (tmp_path / "hasty.py").write_text(f"import {', '.join(HEAVY)}\n", encoding="utf-8")
     metadata = tmp_path / "hasty-1.0.dist-info"
     metadata.mkdir()
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: hasty\nVersion: 1.0\n", encoding="utf-8")
-    (metadata / "entry_points.txt").write_text("[rlcatalog.plugins]\nhasty = hasty\n", encoding="utf-8")
-    loaded = loaded_by(f"import sys\nsys.path.insert(0, {str(tmp_path)!r})\n{WITHOUT_FRAMEWORK[code]}")
+    (metadata / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: hasty\nVersion: 1.0\n", encoding="utf-8"
+    )
+    (metadata / "entry_points.txt").write_text(
+        "[rlcatalog.plugins]\nhasty = hasty\n", encoding="utf-8"
+    )
+    loaded = loaded_by(
+        f"import sys\nsys.path.insert(0, {str(tmp_path)!r})\n{WITHOUT_FRAMEWORK[code]}"
+    )
     assert loaded & HEAVY == HEAVY
 
 

@@ -41,7 +41,9 @@ def find_packages() -> list[Package]:
     found = []
     for pattern in ("catalog", "builtin_models/*", "builtin_dists/*", "plugins/*"):
         for path in sorted(ROOT.glob(f"{pattern}/pyproject.toml")):
-            found.append(Package(path.parent, tomllib.loads(path.read_text(encoding="utf-8"))["project"]))
+            found.append(
+                Package(path.parent, tomllib.loads(path.read_text(encoding="utf-8"))["project"])
+            )
     return found
 
 
@@ -55,15 +57,22 @@ def by_name(packages):
 
 def test_the_packages_are_found():
     assert PACKAGES[0].is_kernel
-    assert {"rlcatalog-preprocessors", "rlcatalog-fcnet", "rlcatalog-categorical", "rlcatalog-gaussian"} <= {
-        package.distribution for package in PACKAGES
-    }
+    assert {
+        "rlcatalog-preprocessors",
+        "rlcatalog-fcnet",
+        "rlcatalog-categorical",
+        "rlcatalog-gaussian",
+    } <= {package.distribution for package in PACKAGES}
 
 
 def test_names_are_unique():
     for names in (
         [package.distribution for package in PACKAGES],
-        [name for package in PLUGINS for name in package.project["entry-points"]["rlcatalog.plugins"]],
+        [
+            name
+            for package in PLUGINS
+            for name in package.project["entry-points"]["rlcatalog.plugins"]
+        ],
     ):
         assert len(set(names)) == len(names)
 
@@ -73,7 +82,9 @@ def test_every_package_folder_looks_the_same(package):
     readme = (package.folder / "README.md").read_text(encoding="utf-8")
     assert readme.startswith(f"# {package.distribution}\n\n")
     assert len(readme.splitlines()) > 5
-    assert [path.name for path in (package.folder / "src").iterdir() if path.name != "__pycache__"] == [package.module]
+    assert [
+        path.name for path in (package.folder / "src").iterdir() if path.name != "__pycache__"
+    ] == [package.module]
     assert (package.source / "__init__.py").read_text(encoding="utf-8").startswith('"""')
     assert (package.source / "py.typed").is_file()
     assert list((package.folder / "tests").glob("test_*.py"))
@@ -85,8 +96,13 @@ def test_every_package_folder_looks_the_same(package):
 @by_name(PACKAGES)
 def test_every_pyproject_says_the_same(package):
     settings = tomllib.loads((package.folder / "pyproject.toml").read_text(encoding="utf-8"))
-    assert settings["build-system"] == {"requires": ["hatchling"], "build-backend": "hatchling.build"}
-    assert settings["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"] == [f"src/{package.module}"]
+    assert settings["build-system"] == {
+        "requires": ["hatchling"],
+        "build-backend": "hatchling.build",
+    }
+    assert settings["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"] == [
+        f"src/{package.module}"
+    ]
     assert package.project["readme"] == "README.md"
     assert package.project["license"] == "Apache-2.0"
     assert package.project["requires-python"] == PACKAGES[0].project["requires-python"]
@@ -97,8 +113,15 @@ def test_every_pyproject_says_the_same(package):
 def test_the_frameworks_are_extras_and_nothing_more(package):
     required = {Requirement(line).name for line in package.project["dependencies"]}
     own = {"rlcatalog-torch": "torch", "rlcatalog-tf": "tensorflow"}.get(package.project["name"])
-    assert required & {"torch", "tensorflow", "tensorflow-cpu", "keras"} == ({own} if own else set())
-    if own or package.project["name"] in ("rlcatalog-policy", "rlcatalog-runs", "rlcatalog-testing", "rlcatalog-cli"):
+    assert required & {"torch", "tensorflow", "tensorflow-cpu", "keras"} == (
+        {own} if own else set()
+    )
+    if own or package.project["name"] in (
+        "rlcatalog-policy",
+        "rlcatalog-runs",
+        "rlcatalog-testing",
+        "rlcatalog-cli",
+    ):
         return  # the frameworks' own packages, and what runs with any
     extras = package.project["optional-dependencies"]
     for framework in ("torch", "tf"):
@@ -111,7 +134,9 @@ def test_the_frameworks_are_extras_and_nothing_more(package):
 def test_every_plugin_bounds_the_kernel_it_needs(package):
     from rlcatalog import __version__
 
-    (kernel,) = [r for r in map(Requirement, package.project["dependencies"]) if r.name == "rlcatalog"]
+    (kernel,) = [
+        r for r in map(Requirement, package.project["dependencies"]) if r.name == "rlcatalog"
+    ]
     operators = {specifier.operator for specifier in kernel.specifier}
     assert ">=" in operators
     assert "<" in operators
@@ -120,7 +145,9 @@ def test_every_plugin_bounds_the_kernel_it_needs(package):
 
 @by_name(PLUGINS)
 def test_every_plugin_has_one_entry_point_its_plugin_module(package):
-    assert list(package.project["entry-points"]["rlcatalog.plugins"].values()) == [f"{package.module}.plugin"]
+    assert list(package.project["entry-points"]["rlcatalog.plugins"].values()) == [
+        f"{package.module}.plugin"
+    ]
 
 
 def test_the_kernel_is_no_plugin():

@@ -35,7 +35,11 @@ def beside(distribution: str) -> list[str]:
     """Return what a package is tried with: what it requires, both frameworks, and the codecs of Gymnasium's spaces."""
     if distribution in ("rlcatalog", "rlcatalog-torch", "rlcatalog-tf"):
         return needed_by(distribution)
-    return list(dict.fromkeys([*needed_by(distribution, *FRAMEWORKS), *needed_by("rlcatalog-preprocessors")]))
+    return list(
+        dict.fromkeys(
+            [*needed_by(distribution, *FRAMEWORKS), *needed_by("rlcatalog-preprocessors")]
+        )
+    )
 
 
 # --- wheels ----------------------------------------------------------------------------------------------------------
@@ -45,7 +49,9 @@ def beside(distribution: str) -> list[str]:
 def wheels(tmp_path_factory) -> dict[str, Path]:
     """Build every package of the repository, all in one process, as pip would in many; distribution → wheel."""
     folder = tmp_path_factory.mktemp("wheels")
-    subprocess.run([sys.executable, "-c", BUILD, folder, *FOLDERS.values()], check=True, timeout=120)
+    subprocess.run(
+        [sys.executable, "-c", BUILD, folder, *FOLDERS.values()], check=True, timeout=120
+    )
     built = {path.name.split("-")[0]: path for path in folder.iterdir()}
     assert set(built) == {module_of(name) for name in FOLDERS}
     return {name: built[module_of(name)] for name in FOLDERS}
@@ -56,10 +62,23 @@ def wrong_contents(wheel: Path, distribution: str) -> list[str]:
     module = module_of(distribution)
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
-        info = next(name.split("/")[0] for name in names if name.split("/")[0].endswith(".dist-info"))
-        entry_points = archive.read(f"{info}/entry_points.txt").decode() if f"{info}/entry_points.txt" in names else ""
-    wrong = [f"a second top entry: {top}" for top in sorted({n.split("/")[0] for n in names} - {module, info})]
-    wrong += [f"not for users: {n}" for n in names if {"tests", "__pycache__", "conftest.py"} & set(n.split("/"))]
+        info = next(
+            name.split("/")[0] for name in names if name.split("/")[0].endswith(".dist-info")
+        )
+        entry_points = (
+            archive.read(f"{info}/entry_points.txt").decode()
+            if f"{info}/entry_points.txt" in names
+            else ""
+        )
+    wrong = [
+        f"a second top entry: {top}"
+        for top in sorted({n.split("/")[0] for n in names} - {module, info})
+    ]
+    wrong += [
+        f"not for users: {n}"
+        for n in names
+        if {"tests", "__pycache__", "conftest.py"} & set(n.split("/"))
+    ]
     wrong += [f"not for users: {n}" for n in names if n.split("/")[-1].startswith("test_")]
     if distribution != "rlcatalog" and f"{module}.plugin" not in entry_points:
         wrong.append("its entry point is missing")
@@ -72,7 +91,11 @@ def wrong_contents(wheel: Path, distribution: str) -> list[str]:
 def test_a_wheel_holds_one_package_and_all_of_it(wheels, distribution):
     assert wrong_contents(wheels[distribution], distribution) == []
     source = FOLDERS[distribution] / "src"
-    files = {p.relative_to(source).as_posix() for p in source.rglob("*") if p.is_file() and p.suffix != ".pyc"}
+    files = {
+        p.relative_to(source).as_posix()
+        for p in source.rglob("*")
+        if p.is_file() and p.suffix != ".pyc"
+    }
     with zipfile.ZipFile(wheels[distribution]) as archive:
         assert files == {name for name in archive.namelist() if ".dist-info/" not in name}
 
@@ -109,8 +132,15 @@ def third_parties(tmp_path_factory):
         for site in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}:
             for path in Path(site).iterdir():
                 name = path.name.partition("-")[0].partition(".")[0].lower()
-                ignored = path.suffix in (".pth", ".egg-link") or path.name.startswith(("_editable", "__editable"))
-                if not ignored and name not in ours and not name.startswith("rlcatalog") and name not in without:
+                ignored = path.suffix in (".pth", ".egg-link") or path.name.startswith(
+                    ("_editable", "__editable")
+                )
+                if (
+                    not ignored
+                    and name not in ours
+                    and not name.startswith("rlcatalog")
+                    and name not in without
+                ):
                     (folder / path.name).symlink_to(path)
         return folder
 
@@ -124,7 +154,9 @@ def environment(tmp_path_factory, wheels, third_parties):
     def make(*distributions: str, without: tuple[str, ...] = ()) -> Environment:
         made = Environment(tmp_path_factory.mktemp("environment") / "venv")
         venv.EnvBuilder(with_pip=False, symlinks=True).create(made.folder)
-        (made.site / "third_parties.pth").write_text(f"{third_parties(*without)}\n", encoding="utf-8")
+        (made.site / "third_parties.pth").write_text(
+            f"{third_parties(*without)}\n", encoding="utf-8"
+        )
         for name in distributions:
             made.install(wheels[name])
         return made
@@ -155,10 +187,18 @@ def alone(environment, request) -> dict[str, Future]:
     def probe(distribution: str) -> dict:
         needed = beside(distribution)
         return environment(*needed).probe(
-            ALONE, empty, distribution=distribution, module=module_of(distribution), siblings=siblings_of(*needed)
+            ALONE,
+            empty,
+            distribution=distribution,
+            module=module_of(distribution),
+            siblings=siblings_of(*needed),
         )
 
-    tests = [item for item in request.session.items if item.path == Path(__file__) and "alone" in item.fixturenames]
+    tests = [
+        item
+        for item in request.session.items
+        if item.path == Path(__file__) and "alone" in item.fixturenames
+    ]
     asked = {item.callspec.params["distribution"] for item in tests}
     reports = {name: pool.submit(probe, name) for name in FOLDERS if name in asked}
     pool.shutdown(wait=False)
@@ -167,7 +207,8 @@ def alone(environment, request) -> dict[str, Future]:
 
 #: In `make test` every third; the contracts of imports and the one lookup without siblings are tried of all.
 SOME_ALONE = [
-    name if place % 3 == 0 else pytest.param(name, marks=pytest.mark.attack) for place, name in enumerate(FOLDERS)
+    name if place % 3 == 0 else pytest.param(name, marks=pytest.mark.attack)
+    for place, name in enumerate(FOLDERS)
 ]
 
 
@@ -185,7 +226,9 @@ def test_a_package_works_alone_beside_the_kernel(alone, distribution):
     assert report["components"]
     # Commands, engines, checks and formats are for parts of other packages.
     parts = [
-        part for part in report["components"] if not part.startswith(("command/", "engine/", "check/", "exporter/"))
+        part
+        for part in report["components"]
+        if not part.startswith(("command/", "engine/", "check/", "exporter/"))
     ]
     if parts:
         assert report["worked"]
@@ -196,7 +239,9 @@ def test_a_package_works_alone_beside_the_kernel(alone, distribution):
 #: In `make test` every fourth: what they say is the kernel's, and their extras are looked at where each works alone.
 OF_ALL_KINDS = [
     name if place % 4 == 0 else pytest.param(name, marks=pytest.mark.attack)
-    for place, name in enumerate(name for name in FOLDERS if name not in ("rlcatalog-torch", "rlcatalog-tf"))
+    for place, name in enumerate(
+        name for name in FOLDERS if name not in ("rlcatalog-torch", "rlcatalog-tf")
+    )
 ]
 
 
@@ -221,14 +266,21 @@ def test_without_a_framework_a_package_names_the_extra(environment, bare, distri
 
 
 @pytest.mark.parametrize(
-    ("framework", "missing"), [("torch", "tf"), pytest.param("tf", "torch", marks=pytest.mark.attack)]
+    ("framework", "missing"),
+    [("torch", "tf"), pytest.param("tf", "torch", marks=pytest.mark.attack)],
 )
-def test_a_few_packages_act_with_one_framework_and_name_the_other_ones_extra(environment, framework, missing):
+def test_a_few_packages_act_with_one_framework_and_name_the_other_ones_extra(
+    environment, framework, missing
+):
     group = [*GROUP, f"rlcatalog-{framework}"]
     report = environment(*group, without=(FRAMEWORKS[missing],)).probe(
-        ONE_FRAMEWORK, framework=framework, missing=missing, missing_module=FRAMEWORKS[missing],
-        siblings=siblings_of(*group), ours=[module_of(name) for name in group],
-    )  # fmt: skip
+        ONE_FRAMEWORK,
+        framework=framework,
+        missing=missing,
+        missing_module=FRAMEWORKS[missing],
+        siblings=siblings_of(*group),
+        ours=[module_of(name) for name in group],
+    )
     assert report["shapes"] == [[1], [1, 2], [1]]
     assert report["modules"] == [FRAMEWORKS[framework]]
     assert f"framework={missing!r} needs the package 'rlcatalog-{missing}'" in report["said"]
@@ -243,24 +295,37 @@ def test_the_kernel_alone_lists_nothing_and_says_what_to_install(environment, ba
     assert "pip install rlcatalog-atari rlcatalog-attention" in " ".join(listing.stdout.split())
     as_json = alone.run("-m", "rlcatalog_cli", "list", "--json", warmed=bare)
     assert as_json.returncode == 0, as_json.stderr
-    assert [plugin["distribution"] for plugin in json.loads(as_json.stdout)["plugins"]] == ["rlcatalog-cli"]
+    assert [plugin["distribution"] for plugin in json.loads(as_json.stdout)["plugins"]] == [
+        "rlcatalog-cli"
+    ]
     explained = alone.run("-m", "rlcatalog_cli", "explain", "CartPole-v1", warmed=bare)
     assert explained.returncode == 1
-    assert "rlcatalog-preprocessors, which is not installed: pip install rlcatalog-preprocessors" in explained.stderr
+    assert (
+        "rlcatalog-preprocessors, which is not installed: pip install rlcatalog-preprocessors"
+        in explained.stderr
+    )
     assert "Traceback" not in explained.stderr
     report = alone.probe(NOT_THERE, bare)
-    assert "rlcatalog-preprocessors, which is not installed: pip install rlcatalog-preprocessors" in report["explain"]
+    assert (
+        "rlcatalog-preprocessors, which is not installed: pip install rlcatalog-preprocessors"
+        in report["explain"]
+    )
     for name, owner in {
         **dict.fromkeys(("build", "load", "Policy"), "rlcatalog-policy"),
         "Actor": "rlcatalog-export",
     }.items():
-        assert report[name] == f"rlcatalog.{name} is provided by {owner}, which is not installed: pip install {owner}"
+        assert (
+            report[name]
+            == f"rlcatalog.{name} is provided by {owner}, which is not installed: pip install {owner}"
+        )
     assert report["framework"].endswith("Install it with: pip install 'rlcatalog[torch]'")
 
 
 def test_parts_are_looked_up_and_work_without_the_policy(environment):
     group = [*PARTS, "rlcatalog-torch"]
-    report = environment(*group, without=("tensorflow",)).probe(LOOKUPS, siblings=siblings_of(*group))
+    report = environment(*group, without=("tensorflow",)).probe(
+        LOOKUPS, siblings=siblings_of(*group)
+    )
     assert report["logp"] == pytest.approx(report["expected"], rel=1e-5)
     assert report["value"] == [1]
 
@@ -302,9 +367,13 @@ def test_uninstalling_one_package_leaves_the_others_working(full, bare, wheels, 
     finally:
         full.install(wheels[distribution])
     assert process.returncode == 0, process.stderr
-    (listed, listing, said), (refused, _, why), (explained, choices, error) = json.loads(process.stdout)
+    (listed, listing, said), (refused, _, why), (explained, choices, error) = json.loads(
+        process.stdout
+    )
     assert listed == 0, said
-    statuses = {plugin["distribution"]: plugin["status"] for plugin in json.loads(listing)["plugins"]}
+    statuses = {
+        plugin["distribution"]: plugin["status"] for plugin in json.loads(listing)["plugins"]
+    }
     assert statuses == dict.fromkeys(set(OURS) - {distribution}, "loaded")
     if distribution in MISSED:
         assert refused == 1
@@ -326,8 +395,12 @@ def wheel_of(folder: Path, distribution: str, **modules: str) -> Path:
     with zipfile.ZipFile(path, "w") as archive:
         for name, source in {"__init__": "", **modules}.items():
             archive.writestr(f"{module}/{name}.py", source)
-        archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1.0\n")
-        archive.writestr(f"{info}/entry_points.txt", f"[rlcatalog.plugins]\n{module} = {module}.plugin\n")
+        archive.writestr(
+            f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1.0\n"
+        )
+        archive.writestr(
+            f"{info}/entry_points.txt", f"[rlcatalog.plugins]\n{module} = {module}.plugin\n"
+        )
     return path
 
 
@@ -342,7 +415,10 @@ def rlcatalog_filters():
 
 def probe_of_stranger(environment, distribution: str, *extra: str) -> dict:
     return environment.probe(
-        ALONE, distribution=distribution, module=module_of(distribution), siblings=siblings_of("rlcatalog", *extra)
+        ALONE,
+        distribution=distribution,
+        module=module_of(distribution),
+        siblings=siblings_of("rlcatalog", *extra),
     )
 
 
@@ -351,7 +427,11 @@ def test_a_package_that_uses_a_sibling_it_does_not_declare_is_found(environment,
     made.install(wheel_of(tmp_path, "honest", plugin=HONEST))
     assert probe_of_stranger(made, "honest")["plugins"] == [["honest", "loaded", None]]
     made = environment("rlcatalog", without=("torch", "tensorflow"))
-    made.install(wheel_of(tmp_path, "sneaky", plugin="import rlcatalog", deep="from rlcatalog_fcnet import config"))
+    made.install(
+        wheel_of(
+            tmp_path, "sneaky", plugin="import rlcatalog", deep="from rlcatalog_fcnet import config"
+        )
+    )
     with pytest.raises(ProbeError, match="No module named 'rlcatalog_fcnet'"):
         probe_of_stranger(made, "sneaky")
 
@@ -373,7 +453,9 @@ def test_a_module_from_outside_the_environment_is_found(environment, tmp_path):
 
 def test_a_plugin_that_does_not_load_is_found(environment, tmp_path):
     made = environment("rlcatalog", without=("torch", "tensorflow"))
-    made.install(wheel_of(tmp_path, "broken", plugin="import rlcatalog\nraise RuntimeError('no')", deep=""))
+    made.install(
+        wheel_of(tmp_path, "broken", plugin="import rlcatalog\nraise RuntimeError('no')", deep="")
+    )
     made.install(wheel_of(tmp_path, "entryless", plugin="import rlcatalog"))
     (made.site / "entryless-1.0.dist-info" / "entry_points.txt").unlink()
     report = made.probe(

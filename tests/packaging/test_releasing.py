@@ -21,9 +21,13 @@ CLONE, KERNEL = (
 
 
 def projects(root=ROOT):
-    found = [tomllib.loads(path.read_text(encoding="utf-8"))["project"] for path in
-             sorted(root.glob("*/pyproject.toml")) + sorted(root.glob("*/*/pyproject.toml"))]  # fmt: skip
-    return {project["name"]: project for project in found if project["name"].startswith("rlcatalog")}
+    found = [
+        tomllib.loads(path.read_text(encoding="utf-8"))["project"]
+        for path in sorted(root.glob("*/pyproject.toml")) + sorted(root.glob("*/*/pyproject.toml"))
+    ]
+    return {
+        project["name"]: project for project in found if project["name"].startswith("rlcatalog")
+    }
 
 
 def lines(project):
@@ -56,7 +60,9 @@ def asks_of(names):
         if name in found:
             continue
         found.add(name)
-        waiting += [r.name for r in map(Requirement, known[name]["dependencies"]) if r.name in known]
+        waiting += [
+            r.name for r in map(Requirement, known[name]["dependencies"]) if r.name in known
+        ]
     return found - {"rlcatalog"}
 
 
@@ -78,7 +84,9 @@ def test_what_a_clone_installs_lies_where_it_says(tmp_path):
         for line in lines:
             asked, _, path = line.partition(" @ {root:uri}/")
             if path:
-                name = tomllib.loads((ROOT / path / "pyproject.toml").read_text(encoding="utf-8"))["project"]["name"]
+                name = tomllib.loads((ROOT / path / "pyproject.toml").read_text(encoding="utf-8"))[
+                    "project"
+                ]["name"]
                 assert name == Requirement(asked).name
 
 
@@ -86,7 +94,8 @@ def test_the_demo_has_what_the_install_line_brings():
     demo = (ROOT / "requirements/demo.txt").read_text(encoding="utf-8").splitlines()
     folders = [ROOT / line.removeprefix("-e ") for line in demo if line.startswith("-e ")]
     names = {
-        tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]["name"] for folder in folders
+        tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]["name"]
+        for folder in folders
     }
     # and for the tests: Atari, the kit, and the ports of RLlib's code
     assert names == {
@@ -111,9 +120,14 @@ def test_all_packages_have_one_version_and_ask_for_it():
 
 @pytest.mark.parametrize(
     ("asked", "bounds"),
-    [("0.2.0", ">=0.2,<0.3"), ("0.2.3", ">=0.2.3,<0.3"), ("1.0.0", ">=1.0,<2"), ("1.2.3", ">=1.2.3,<2"),
-     ("2.0.0rc1", ">=2.0.0rc1,<3")],
-)  # fmt: skip
+    [
+        ("0.2.0", ">=0.2,<0.3"),
+        ("0.2.3", ">=0.2.3,<0.3"),
+        ("1.0.0", ">=1.0,<2"),
+        ("1.2.3", ">=1.2.3,<2"),
+        ("2.0.0rc1", ">=2.0.0rc1,<3"),
+    ],
+)
 def test_what_packages_ask_of_each_other_follows_from_the_version(asked, bounds):
     assert version.bounds(Version(asked)) == bounds
     assert Requirement(f"rlcatalog{bounds}").specifier.contains(asked, prereleases=True)
@@ -122,8 +136,12 @@ def test_what_packages_ask_of_each_other_follows_from_the_version(asked, bounds)
 @pytest.fixture
 def copy(tmp_path):
     """The files of the repository that hold a version."""
-    for path in [*ROOT.glob("*/pyproject.toml"), *ROOT.glob("*/*/pyproject.toml"), ROOT / "CHANGELOG.md",
-                 ROOT / "catalog/src/rlcatalog/_version.py"]:  # fmt: skip
+    for path in [
+        *ROOT.glob("*/pyproject.toml"),
+        *ROOT.glob("*/*/pyproject.toml"),
+        ROOT / "CHANGELOG.md",
+        ROOT / "catalog/src/rlcatalog/_version.py",
+    ]:
         target = tmp_path / path.relative_to(ROOT)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, target)
@@ -134,7 +152,9 @@ def test_one_command_raises_every_version(copy, capsys):
     before = projects(copy)
     assert version.main(["0.7.1"], copy) == 0
     assert "make generate" in capsys.readouterr().out
-    assert '__version__ = "0.7.1"' in (copy / "catalog/src/rlcatalog/_version.py").read_text(encoding="utf-8")
+    assert '__version__ = "0.7.1"' in (copy / "catalog/src/rlcatalog/_version.py").read_text(
+        encoding="utf-8"
+    )
     assert "## Unreleased: 0.7.1" in (copy / "CHANGELOG.md").read_text(encoding="utf-8")
     for name, project in projects(copy).items():
         assert project.get("version", "0.7.1") == "0.7.1"
@@ -143,7 +163,9 @@ def test_one_command_raises_every_version(copy, capsys):
             assert line.endswith(">=0.7.1,<0.8") if ours else line == was, name
 
 
-@pytest.mark.parametrize(("asked", "said"), [("0.0.9", "expected a version above"), ("new", "'new' is no version")])
+@pytest.mark.parametrize(
+    ("asked", "said"), [("0.0.9", "expected a version above"), ("new", "'new' is no version")]
+)
 def test_what_is_no_higher_version_changes_nothing(copy, capsys, asked, said):
     before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
     assert version.main([asked], copy) == 2

@@ -34,12 +34,17 @@ def test_there_are_policies_of_both_frameworks():
 def test_a_saved_policy_acts_as_it_did(folder):
     policy, state = rlcatalog.load(folder), None
     steps = json.loads((folder / "acts.json").read_text(encoding="utf-8"))
-    assert len({json.dumps(step["dist_inputs"]) for step in steps}) == len(steps)  # they tell one step from another
+    # They tell one step from another.
+    assert len({json.dumps(step["dist_inputs"]) for step in steps}) == len(steps)
     for step in steps:
-        found = policy.act(arrays(step["obs"]), state, prev_reward=step["prev_reward"], explore=False)
+        found = policy.act(
+            arrays(step["obs"]), state, prev_reward=step["prev_reward"], explore=False
+        )
         state = found.state
         for name in ("raw_action", "logp", "value", "dist_inputs"):
-            np.testing.assert_allclose(getattr(found, name), step[name], rtol=1e-4, atol=1e-5, err_msg=name)
+            np.testing.assert_allclose(
+                getattr(found, name), step[name], rtol=1e-4, atol=1e-5, err_msg=name
+            )
         if isinstance(found.action, tuple):
             assert [part.tolist() for part in found.action] == step["action"]
         else:

@@ -27,14 +27,20 @@ def test_there_is_a_run_of_each_framework():
 
 @pytest.mark.parametrize(
     "folder",
-    [pytest.param(folder, id=folder.name, marks=pytest.mark.attack if folder.name.endswith("tf") else ())
-     for folder in FOLDERS],
-)  # fmt: skip
+    [
+        pytest.param(
+            folder, id=folder.name, marks=pytest.mark.attack if folder.name.endswith("tf") else ()
+        )
+        for folder in FOLDERS
+    ],
+)
 def test_a_kept_run_goes_on_as_it_would_have(folder, tmp_path):
     run = tmp_path / "run"
     shutil.copytree(folder, run)
     # In a process of its own: TensorFlow takes its number of threads before its first operation alone.
-    done = warm.run(["-m", "rlcatalog_cli", "train", "--resume", "run", "--steps", "256", "--quiet"], tmp_path)
+    done = warm.run(
+        ["-m", "rlcatalog_cli", "train", "--resume", "run", "--steps", "256", "--quiet"], tmp_path
+    )
     assert (done.returncode, "warning" in done.stderr) == (0, False), done.stderr
     taken, after = rows(run / "metrics.jsonl"), rows(folder / "after.jsonl")
     assert [row["timesteps_total"] for row in taken] == [64, 128, 192, 256]

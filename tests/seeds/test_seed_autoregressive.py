@@ -138,7 +138,9 @@ class FilledModel(AutoregressiveActionsModel):
     def __init__(self, obs_space, action_space, num_outputs, model_config, name):
         super().__init__(obs_space, action_space, num_outputs, model_config, name)
         context = tf.keras.layers.Input(shape=(num_outputs,), name="context")
-        value = tf.keras.layers.Dense(1, name="value_out", kernel_initializer=normc_initializer(0.01))(context)
+        value = tf.keras.layers.Dense(
+            1, name="value_out", kernel_initializer=normc_initializer(0.01)
+        )(context)
         self.value_model = tf.keras.Model(context, value)
         self.register_variables(self.value_model.variables)
 
@@ -191,15 +193,23 @@ class Correlated(gym.Env):
 def probabilities(policy, inputs):
     """The four pairs' probabilities `[B, 2, 2]` by hand, from the model's two sets of logits."""
     zeros = np.zeros((len(inputs), 1), np.float32)
-    first = special.softmax(policy.model.action_model([inputs, zeros])[0].numpy().astype(float), axis=1)
-    second = [special.softmax(policy.model.action_model([inputs, zeros + a])[1].numpy().astype(float), axis=1)
-              for a in (0, 1)]  # fmt: skip
+    first = special.softmax(
+        policy.model.action_model([inputs, zeros])[0].numpy().astype(float), axis=1
+    )
+    second = [
+        special.softmax(
+            policy.model.action_model([inputs, zeros + a])[1].numpy().astype(float), axis=1
+        )
+        for a in (0, 1)
+    ]
     return np.stack([first[:, [a]] * second[a] for a in (0, 1)], axis=1)
 
 
 def randomised(policy):
     rng = np.random.default_rng(0)
-    policy.model.set_weights({n: rng.normal(0, 0.5, w.shape) for n, w in policy.model.get_weights().items()})
+    policy.model.set_weights(
+        {n: rng.normal(0, 0.5, w.shape) for n, w in policy.model.get_weights().items()}
+    )
     return policy
 
 
@@ -217,7 +227,9 @@ def test_the_pages_classes_act_and_score_what_they_drew(config):
     assert np.abs(joint - np.outer(joint.sum(1), joint.sum(0))).max() > 0.01  # a2 depends on a1
     a1, a2 = step.raw_action.T.astype(int)
     np.testing.assert_allclose(step.logp, np.log(joint[a1, a2]), rtol=1e-4, atol=1e-5)
-    assert stats.chisquare(np.bincount(2 * a1 + a2, minlength=4), rows * joint.ravel()).pvalue > 1e-3
+    assert (
+        stats.chisquare(np.bincount(2 * a1 + a2, minlength=4), rows * joint.ravel()).pvalue > 1e-3
+    )
     best = policy.act(obs, explore=False).raw_action[0]
     assert best[0] == joint.sum(axis=1).argmax()
     assert best[1] == joint[int(best[0])].argmax()
@@ -233,7 +245,9 @@ def test_the_pages_classes_are_evaluated_with_gradients(config):
     np.testing.assert_allclose(found.logp, step.logp, rtol=1e-4, atol=1e-5)
     variables = policy.model.trainable_variables()
     assert len(variables) == 10
-    assert all(np.any(tf.convert_to_tensor(gradient)) for gradient in tape.gradient(loss, variables))
+    assert all(
+        np.any(tf.convert_to_tensor(gradient)) for gradient in tape.gradient(loss, variables)
+    )
     # The page's class has no entropy(): one is estimated, and said to be.
     assert found.entropy_kind == "estimate"
     with pytest.raises(NoClosedFormError, match="FilledOutput has no closed form for its entropy"):
@@ -244,8 +258,17 @@ def test_the_pages_classes_are_evaluated_with_gradients(config):
 
 
 def test_the_pages_classes_train_under_ppo(config):
-    algo = PPO(Correlated, {"model": config, "num_envs": 4, "rollout_length": 32, "minibatch_size": 64,
-                            "num_epochs": 2, "seed": 0})  # fmt: skip
+    algo = PPO(
+        Correlated,
+        {
+            "model": config,
+            "num_envs": 4,
+            "rollout_length": 32,
+            "minibatch_size": 64,
+            "num_epochs": 2,
+            "seed": 0,
+        },
+    )
     before = algo.policy.model.get_weights()
     learner = algo.train()["info"]["learner"]
     after = algo.policy.model.get_weights()
@@ -257,26 +280,42 @@ def test_the_pages_classes_train_under_ppo(config):
 def test_the_pages_model_refuses_another_space_and_the_built_in_head_takes_any(config):
     with pytest.raises(ValueError, match=r"only supports the \[2, 2\] action space"):
         rlcatalog.build(OBS, Tuple([Discrete(2), Discrete(3)]), config)
-    policy = rlcatalog.build(OBS, Tuple([Discrete(2), Discrete(3)]), {"use_autoregressive": True}, "tf")
+    policy = rlcatalog.build(
+        OBS, Tuple([Discrete(2), Discrete(3)]), {"use_autoregressive": True}, "tf"
+    )
     assert policy.act(np.zeros((2, 3), np.float32)).raw_action.shape == (2, 2)
 
 
 def test_the_built_in_distribution_is_the_pages_where_both_can_be(config):
     """With the page's weights moved into the head, both say the same of every pair."""
     page = randomised(rlcatalog.build(OBS, PAIR, config))
-    mine = rlcatalog.build(OBS, PAIR, {
-        "use_autoregressive": True, "autoregressive_hiddens": [16], "fcnet_hiddens": [16]}, "tf")  # fmt: skip
-    theirs, weights = page.model.get_weights(), {n: np.zeros_like(w) for n, w in mine.model.get_weights().items()}
-    layers = {layer.name: [w.numpy() for w in layer.weights] for model in (page.model.base_model,
-              page.model.action_model) for layer in model.layers if layer.weights}  # fmt: skip
+    mine = rlcatalog.build(
+        OBS,
+        PAIR,
+        {"use_autoregressive": True, "autoregressive_hiddens": [16], "fcnet_hiddens": [16]},
+        "tf",
+    )
+    theirs, weights = (
+        page.model.get_weights(),
+        {n: np.zeros_like(w) for n, w in mine.model.get_weights().items()},
+    )
+    layers = {
+        layer.name: [w.numpy() for w in layer.weights]
+        for model in (page.model.base_model, page.model.action_model)
+        for layer in model.layers
+        if layer.weights
+    }
     assert len(layers) == 4
     assert theirs
     weights["trunk.hidden.layers.0.weight"][:] = layers["hidden"][0].T
     weights["trunk.hidden.layers.0.bias"][:] = layers["hidden"][1]
     weights["outputs.logits.weight"][:2] = layers["a1_logits"][0].T
-    weights["outputs.logits.bias"][:] = np.concatenate([layers["a1_logits"][1], layers["a2_logits"][1]])
+    weights["outputs.logits.bias"][:] = np.concatenate(
+        [layers["a1_logits"][1], layers["a2_logits"][1]]
+    )
     weights["to_context.bias"][16:] = layers["a2_hidden"][1]  # the units of the second part
-    weights["conditionals.actions"][16:, 1] = layers["a2_hidden"][0][0]  # the page feeds a1 as a number
+    # The page feeds a1 as a number.
+    weights["conditionals.actions"][16:, 1] = layers["a2_hidden"][0][0]
     weights["conditionals.params"][2:, 16:] = layers["a2_logits"][0].T
     mine.model.set_weights(weights)
     obs = np.random.default_rng(2).uniform(-1, 1, (200, 3)).astype(np.float32)

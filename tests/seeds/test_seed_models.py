@@ -29,7 +29,14 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # the older editions' names
 ]
 
-SHORT = {"lr": 0.01, "num_envs": 2, "rollout_length": 16, "minibatch_size": 16, "num_epochs": 1, "seed": 0}
+SHORT = {
+    "lr": 0.01,
+    "num_envs": 2,
+    "rollout_length": 16,
+    "minibatch_size": 16,
+    "num_epochs": 1,
+    "seed": 0,
+}
 OBS = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
 #: Edition → its trainer, and the key for what the model's constructor is given.
 EDITIONS = {
@@ -49,7 +56,10 @@ def trained(algo, still=()):
     after = policy.model.get_weights()
     assert before.keys() == after.keys()
     assert {name for name in after if np.array_equal(after[name], before[name])} == set(still)
-    assert all(np.isfinite(result["info"]["learner"][name]) for name in ("policy_loss", "vf_loss", "entropy"))
+    assert all(
+        np.isfinite(result["info"]["learner"][name])
+        for name in ("policy_loss", "vf_loss", "entropy")
+    )
     obs, _ = algo._envs.reset(seed=1)
     step = policy.act(obs)
     assert step.action.shape == step.logp.shape == step.value.shape == (2,)
@@ -83,13 +93,16 @@ class MyModelClass(TFModelV2):
 def test_a_custom_tensorflow_model(edition):
     trainer_class, options = EDITIONS[edition]
     ModelCatalog.register_custom_model("my_model", MyModelClass)
-    trainer = trainer_class(env="CartPole-v1", config={
-        "model": {
-            "custom_model": "my_model",
-            options: {},  # extra options to pass to your model
+    trainer = trainer_class(
+        env="CartPole-v1",
+        config={
+            "model": {
+                "custom_model": "my_model",
+                options: {},  # extra options to pass to your model
+            },
+            **SHORT,
         },
-        **SHORT,
-    })  # fmt: skip
+    )
     assert trainer.policy.framework == "tf"
     assert len(trainer.policy.model.get_weights()) == 6
     trained(trainer)
@@ -141,14 +154,17 @@ def test_a_custom_pytorch_model(edition):
     old = edition.startswith("000")
     for custom_torch_model in (MyTorchModelClass, ModuleFirst if old else WithoutModule):
         ModelCatalog.register_custom_model("my_torch_model", custom_torch_model)
-        trainer = trainer_class(env="CartPole-v1", config={
-            **({"use_pytorch": True} if old else {"framework": "torch"}),
-            "model": {
-                "custom_model": "my_torch_model",
-                options: {},  # extra options to pass to your model
+        trainer = trainer_class(
+            env="CartPole-v1",
+            config={
+                **({"use_pytorch": True} if old else {"framework": "torch"}),
+                "model": {
+                    "custom_model": "my_torch_model",
+                    options: {},  # extra options to pass to your model
+                },
+                **SHORT,
             },
-            **SHORT,
-        })  # fmt: skip
+        )
         assert type(trainer.policy.model) is custom_torch_model
         trained(trainer)
 
@@ -162,7 +178,9 @@ def test_a_value_of_another_shape_is_refused(framework):
             value = super().value_function()
             return tf.repeat(value, 2, axis=1) if framework == "tf" else value.repeat(1, 2)
 
-    with pytest.raises(rlcatalog.errors.ModelContractError, match=r"Two\.value_function\(\).*\(\S+, 2\)"):
+    with pytest.raises(
+        rlcatalog.errors.ModelContractError, match=r"Two\.value_function\(\).*\(\S+, 2\)"
+    ):
         ppo.PPO(env="CartPole-v1", config={"model": {"custom_model": Two}, **SHORT}).train()
 
 
@@ -180,14 +198,17 @@ class MyRNNClass(RecurrentTFModelV2):
         state_in_c = tf.keras.layers.Input(shape=(256,))
         seq_in = tf.keras.layers.Input(shape=(), dtype=tf.int32)
         # Send to LSTM cell
-        mask = tf.keras.layers.Lambda(lambda x: tf.sequence_mask(x[0], tf.shape(x[1])[1]))([seq_in, input_layer])
+        mask = tf.keras.layers.Lambda(lambda x: tf.sequence_mask(x[0], tf.shape(x[1])[1]))(
+            [seq_in, input_layer]
+        )
         lstm_out, state_h, state_c = tf.keras.layers.LSTM(
             cell_size, return_sequences=True, return_state=True, name="lstm"
         )(input_layer, mask=mask, initial_state=[state_in_h, state_in_c])
         output_layer = tf.keras.layers.Dense(self.num_outputs)(lstm_out)
         # Create the RNN model
         self.rnn_model = tf.keras.Model(
-            inputs=[input_layer, seq_in, state_in_h, state_in_c], outputs=[output_layer, state_h, state_c]
+            inputs=[input_layer, seq_in, state_in_h, state_in_c],
+            outputs=[output_layer, state_h, state_c],
         )
         self.register_variables(self.rnn_model.variables)
         self.rnn_model.summary()
@@ -247,7 +268,11 @@ def test_a_custom_rnn_in_pytorch():
         def value_function(self):
             return self._value_branch(self.features).reshape(-1)
 
-    trained(ppo.PPO(env="CartPole-v1", config={"model": {"custom_model": MyRNN, "max_seq_len": 5}, **SHORT}))
+    trained(
+        ppo.PPO(
+            env="CartPole-v1", config={"model": {"custom_model": MyRNN, "max_seq_len": 5}, **SHORT}
+        )
+    )
 
 
 # --- Wrapping a Custom Model with an LSTM- or Attention Net: 002, 004 ------------------------------------------------
@@ -257,7 +282,8 @@ class TFTrunk(TFModelV2):
     def __init__(self, *args):
         super().__init__(*args)
         self.num_outputs = 6
-        self.hidden = [tf.keras.layers.Dense(5), {"last": tf.keras.layers.Dense(6)}]  # built at their first call
+        # Built at their first call.
+        self.hidden = [tf.keras.layers.Dense(5), {"last": tf.keras.layers.Dense(6)}]
 
     def forward(self, input_dict, state, seq_lens):
         return self.hidden[1]["last"](self.hidden[0](input_dict["obs_flat"])), state
@@ -278,12 +304,19 @@ class TorchTrunk(TorchModelV2):
     [
         ("torch", "use_lstm"),
         ("torch", "use_attention"),
-        *(pytest.param("tf", key, marks=pytest.mark.attack) for key in ("use_lstm", "use_attention")),
+        *(
+            pytest.param("tf", key, marks=pytest.mark.attack)
+            for key in ("use_lstm", "use_attention")
+        ),
     ],
 )
 def test_a_custom_model_inside_a_wrapper_trains_with_it(framework, wrapper):
     ModelCatalog.register_custom_model("my_trunk", TorchTrunk if framework == "torch" else TFTrunk)
-    small = {"lstm_cell_size": 4} if wrapper == "use_lstm" else {"attention_dim": 16, "attention_head_dim": 8}
+    small = (
+        {"lstm_cell_size": 4}
+        if wrapper == "use_lstm"
+        else {"attention_dim": 16, "attention_head_dim": 8}
+    )
     model = {"custom_model": "my_trunk", wrapper: True, "max_seq_len": 5, **small}
     trainer = ppo.PPO(env="CartPole-v1", config={"framework": framework, "model": model, **SHORT})
     assert sum(name.startswith("trunk.hidden") for name in trainer.policy.model.get_weights()) == 4
@@ -299,7 +332,10 @@ def test_layers_built_late_are_trained_wherever_they_stand():
     class Late(TFTrunk):
         def __init__(self, *args):
             super().__init__(*args)
-            self.num_outputs, self.ends = 2, {"logits": tf.keras.layers.Dense(2), "value": tf.keras.layers.Dense(1)}
+            self.num_outputs, self.ends = (
+                2,
+                {"logits": tf.keras.layers.Dense(2), "value": tf.keras.layers.Dense(1)},
+            )
 
         def forward(self, input_dict, state, seq_lens):
             features, state = super().forward(input_dict, state, seq_lens)
@@ -344,8 +380,13 @@ def supervised(framework, folder):
             def custom_loss(self, policy_loss, loss_inputs):
                 batch = self.reader.next()
                 logits = self._logits(self._hidden_layers(torch.from_numpy(batch["obs"])))
-                self.loss = -Categorical(logits, self).logp(torch.from_numpy(batch["actions"])).mean()
-                self.seen = {name: tuple(loss_inputs[name].shape) for name in ("obs", "actions", "advantages")}
+                self.loss = (
+                    -Categorical(logits, self).logp(torch.from_numpy(batch["actions"])).mean()
+                )
+                self.seen = {
+                    name: tuple(loss_inputs[name].shape)
+                    for name in ("obs", "actions", "advantages")
+                }
                 return [10 * self.loss + loss for loss in policy_loss]
 
             def metrics(self):
@@ -360,7 +401,9 @@ def supervised(framework, folder):
             batch = self.reader.tf_input_ops()
             logits, _ = self.base_model(batch["obs"])
             self.loss = -tf.reduce_mean(TFCategorical(logits, self).logp(batch["actions"]))
-            self.seen = {name: tuple(loss_inputs[name].shape) for name in ("obs", "actions", "advantages")}
+            self.seen = {
+                name: tuple(loss_inputs[name].shape) for name in ("obs", "actions", "advantages")
+            }
             return policy_loss + 10 * self.loss
 
         def metrics(self):
@@ -371,14 +414,19 @@ def supervised(framework, folder):
 
 @pytest.mark.parametrize("framework", ["torch", pytest.param("tf", marks=pytest.mark.attack)])
 def test_a_supervised_loss_over_recorded_data(framework, tmp_path):
-    class Left(TFFullyConnectedNetwork):  # always pushes left, so that there is something to imitate
+    # Always pushes left, so that there is something to imitate.
+    class Left(TFFullyConnectedNetwork):
         def forward(self, input_dict, state, seq_lens):
             out, state = super().forward(input_dict, state, seq_lens)
             return out + tf.constant([50.0, 0.0]), state
 
-    ppo.PPO(env="CartPole-v1", config={"model": {"custom_model": Left}, **SHORT}, record=tmp_path).train()
+    ppo.PPO(
+        env="CartPole-v1", config={"model": {"custom_model": Left}, **SHORT}, record=tmp_path
+    ).train()
     model = {"custom_model": supervised(framework, tmp_path)}
-    trainer = ppo.PPO(env="CartPole-v1", config={**SHORT, "num_epochs": 4, "lr": 0.02, "model": model})
+    trainer = ppo.PPO(
+        env="CartPole-v1", config={**SHORT, "num_epochs": 4, "lr": 0.02, "model": model}
+    )
     found = [trainer.train()["info"]["learner"]["model"]["imitation_loss"] for _ in range(4)]
     assert trainer.policy.model.seen["obs"][1:] == (4,)
     assert trainer.policy.model.seen["actions"][1:] == ()

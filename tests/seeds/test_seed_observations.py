@@ -18,11 +18,14 @@ from rlcatalog import ModelCatalog, one_hot, restore_original_dimensions
         (MultiDiscrete([2, 3, 4]), [1, 2, 0], [0, 1, 0, 0, 1, 1, 0, 0, 0]),
         (Discrete(5, start=2), 3, [0, 1, 0, 0, 0]),
         (Tuple([Discrete(5), Box(0, 3, (3,))]), (0, [1, 2, 3]), [1, 0, 0, 0, 0, 1, 2, 3]),
-        (Dict({"a": Discrete(2), "b": Tuple([Discrete(3), Box(0, 4, (4,))])}), {"b": (2, [1, 2, 3, 4]), "a": 0},
-         [1, 0, 0, 0, 1, 1, 2, 3, 4]),
+        (
+            Dict({"a": Discrete(2), "b": Tuple([Discrete(3), Box(0, 4, (4,))])}),
+            {"b": (2, [1, 2, 3, 4]), "a": 0},
+            [1, 0, 0, 0, 1, 1, 2, 3, 4],
+        ),
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_the_examples(space, value, expected):
     preprocessor = ModelCatalog.get_preprocessor_for_space(space)
     for found in (preprocessor.transform(value), preprocessor.transform_batch([value, value])[1]):
@@ -45,9 +48,18 @@ class Showing(gym.Env):
 
 PLACE, IMAGE = np.array([0.5, -0.5], np.float32), np.arange(12, dtype=np.uint8).reshape(2, 2, 3)
 CASES = {
-    "tuple": (Tuple([Discrete(3), Box(-1, 1, (2,)), Box(0, 255, (2, 2, 3), np.uint8)]), (1, PLACE, IMAGE)),
+    "tuple": (
+        Tuple([Discrete(3), Box(-1, 1, (2,)), Box(0, 255, (2, 2, 3), np.uint8)]),
+        (1, PLACE, IMAGE),
+    ),
     "dict": (
-        Dict({"gear": Discrete(3), "place": Box(-1, 1, (2,)), "view": Box(0, 255, (2, 2, 3), np.uint8)}),
+        Dict(
+            {
+                "gear": Discrete(3),
+                "place": Box(-1, 1, (2,)),
+                "view": Box(0, 255, (2, 2, 3), np.uint8),
+            }
+        ),
         {"view": IMAGE, "gear": 1, "place": PLACE},
     ),
 }
@@ -57,7 +69,9 @@ CASES = {
 @pytest.mark.parametrize("kind", CASES)
 def test_a_model_finds_structure_and_vector(kind, framework):
     space, obs = CASES[kind]
-    policy = rlcatalog.build(env=Showing(space, obs), config={"fcnet_hiddens": [4]}, framework=framework)
+    policy = rlcatalog.build(
+        env=Showing(space, obs), config={"fcnet_hiddens": [4]}, framework=framework
+    )
     seen, forward = {}, policy.model.forward
 
     def spy(input_dict, state, seq_lens):
@@ -67,7 +81,9 @@ def test_a_model_finds_structure_and_vector(kind, framework):
     policy.model.forward = spy
     batch = {"obs": policy.preprocess([obs] * 5), "raw_action": np.zeros((5, 1), np.float32)}
     policy.evaluate(batch)
-    gear, place, view = seen["obs"] if kind == "tuple" else (seen["obs"][key] for key in ("gear", "place", "view"))
+    gear, place, view = (
+        seen["obs"] if kind == "tuple" else (seen["obs"][key] for key in ("gear", "place", "view"))
+    )
     assert type(seen["obs"]) is {"tuple": tuple, "dict": dict}[kind]
     np.testing.assert_array_equal(np.asarray(gear), [[0, 1, 0]] * 5)  # stays one-hot
     np.testing.assert_array_equal(np.asarray(place), [PLACE] * 5)
@@ -76,7 +92,9 @@ def test_a_model_finds_structure_and_vector(kind, framework):
     np.testing.assert_array_equal(np.asarray(seen["obs_flat"]), [expected] * 5)
     # As in the seeds' loss functions.
     again = restore_original_dimensions(seen["obs_flat"], policy.model.obs_space, framework)
-    np.testing.assert_array_equal(np.asarray(again[2] if kind == "tuple" else again["view"]), [IMAGE] * 5)
+    np.testing.assert_array_equal(
+        np.asarray(again[2] if kind == "tuple" else again["view"]), [IMAGE] * 5
+    )
 
 
 def test_one_hot_of_the_wrapper_example():

@@ -62,7 +62,10 @@ def test_a_config_for_an_algorithm(framework):
     algo = ppo.PPO(env="CartPole-v1", config={**algo_config, "framework": framework, **SHORT})
     weights = algo.policy.model.get_weights()
     assert [w.shape for n, w in weights.items() if n.startswith("hidden") and w.ndim == 2] == [
-        (512, 4), (512, 512), (512, 512)]  # fmt: skip
+        (512, 4),
+        (512, 512),
+        (512, 512),
+    ]
     trained(algo)
 
 
@@ -85,7 +88,9 @@ def test_the_defaults_of_the_page_are_the_defaults_here():
     assert given.config == plain.config
     shared = MODEL_DEFAULTS.keys() & rlcatalog.MODEL_DEFAULTS.keys()
     assert len(shared) > 12
-    assert {key: rlcatalog.MODEL_DEFAULTS[key] for key in shared} == {key: MODEL_DEFAULTS[key] for key in shared}
+    assert {key: rlcatalog.MODEL_DEFAULTS[key] for key in shared} == {
+        key: MODEL_DEFAULTS[key] for key in shared
+    }
 
 
 # --- Built-in Models: 000, 001, 002, 003, 004 ------------------------------------------------------------------------
@@ -112,16 +117,20 @@ def test_a_custom_preprocessor_under_an_algorithm():
             return new_shape  # can vary depending on inputs
 
         def transform(self, observation):
-            return np.concatenate([observation, observation**2])  # return the preprocessed observation
+            # return the preprocessed observation.
+            return np.concatenate([observation, observation**2])
 
     ModelCatalog.register_custom_preprocessor("my_prep", MyPreprocessorClass)
-    trainer = ppo.PPOTrainer(env="CartPole-v1", config={
-        "model": {
-            "custom_preprocessor": "my_prep",
-            "custom_options": {},  # extra options to pass to your preprocessor
+    trainer = ppo.PPOTrainer(
+        env="CartPole-v1",
+        config={
+            "model": {
+                "custom_preprocessor": "my_prep",
+                "custom_options": {},  # extra options to pass to your preprocessor
+            },
+            **SHORT,
         },
-        **SHORT,
-    })  # fmt: skip
+    )
     assert trainer.policy.encoded_space.shape == (8,)
     trained(trainer)
 
@@ -179,7 +188,10 @@ def test_the_wrappers_of_the_page():
 def test_a_wrapper_that_keeps_the_old_space_is_told():
     env = OneHotEnv(Numbers())
     policy = rlcatalog.build(env=env, config={"fcnet_hiddens": [8]})
-    with pytest.raises(ObservationError, match=r"expected Box\(\) float32: shape \(\); found an array of shape \(5,\)"):
+    with pytest.raises(
+        ObservationError,
+        match=r"expected Box\(\) float32: shape \(\); found an array of shape \(5,\)",
+    ):
         policy.act([env.reset()[0]])
 
 
@@ -209,13 +221,16 @@ def test_a_custom_action_distribution_under_an_algorithm(framework):
             return self.choice.entropy()
 
     ModelCatalog.register_custom_action_dist("my_dist", MyActionDist)
-    trainer = ppo.PPOTrainer(env="CartPole-v1", config={
-        "framework": framework,
-        "model": {
-            "custom_action_dist": "my_dist",
+    trainer = ppo.PPOTrainer(
+        env="CartPole-v1",
+        config={
+            "framework": framework,
+            "model": {
+                "custom_action_dist": "my_dist",
+            },
+            **SHORT,
         },
-        **SHORT,
-    })  # fmt: skip
+    )
     assert trainer.policy.act(np.zeros((3, 4), np.float32)).dist_inputs.shape == (3, 7)
     trained(trainer)  # a class without deterministic_sample() can be trained
 
@@ -229,7 +244,9 @@ def test_lines_that_no_longer_run():
     for name in ("log", "layers"):
         assert not hasattr(tf, name)
     assert not hasattr(np, "product")
-    with pytest.raises(ValueError, match="KerasTensor cannot be used as input to a TensorFlow function"):
+    with pytest.raises(
+        ValueError, match="KerasTensor cannot be used as input to a TensorFlow function"
+    ):
         tf.sequence_mask(symbolic)
     with pytest.raises(TypeError, match="sequences"):
         tf.keras.layers.LSTM(4)(inputs=tf.keras.layers.Input(shape=(None, 3)))
@@ -237,7 +254,9 @@ def test_lines_that_no_longer_run():
         tf.keras.layers.Dense(Discrete(2).n)
     with pytest.raises(ValueError, match="shape"):
         tf.keras.layers.Input(shape=(3))
-    model = ModelCatalog.get_model_v2(Box(-1, 1, (4,)), Discrete(2), 2, {"fcnet_hiddens": [4]}, "torch")
+    model = ModelCatalog.get_model_v2(
+        Box(-1, 1, (4,)), Discrete(2), 2, {"fcnet_hiddens": [4]}, "torch"
+    )
     with pytest.raises(ValueError, match="dictionary update sequence"):
         model([{"obs": torch.zeros(1, 4)}])
 
@@ -254,8 +273,11 @@ def sample_rows():
 
 
 def names_of_tests(path):
-    return {node.name for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")}  # fmt: skip
+    return {
+        node.name
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+    }
 
 
 @pytest.mark.parametrize("row", sample_rows(), ids=lambda row: row[2][:60])
@@ -276,16 +298,60 @@ def test_the_table_has_every_sample_and_link():
     rows = sample_rows()
     samples = " ".join(row[2] for row in rows)
     for word in (
-        "MODEL_DEFAULTS", "conv_filters", "algo_config", "OneHotEnv", "ClipRewardEnv", "MyModelClass",
-        "CustomTorchModel", "MyRNNClass", "forward_rnn", "get_initial_state", "value_function", "custom_loss",
-        "metrics", "update_ops", "batch_normalization", "MyPreprocessorClass", "MyActionDist", "MyParamActionEnv",
-        "ParametricActionsModel", "BinaryAutoregressiveOutput", "AutoregressiveActionsModel", "reader.next()",
-        "restore_original_dimensions", "get_q_values", "get_single_q_value", "Discrete(3)", "MultiDiscrete([3, 4])",
-        "custom_keras_model.py", "custom_keras_rnn_model.py", "rnn_model.py", "batch_norm_model.py", "custom_loss.py",
-        "lstm_auto_wrapping.py", "attention_net.py", "test_attention_net_learning.py", "custom_model_api.py",
-        "complex_input_net.py", "trajectory_view_utilizing_models.py", "complex_struct_space.py",
-        "test_nested_observation_spaces.py", "parametric_actions_cartpole.py", "autoregressive_action_dist.py",
-        "fcnet.py", "visionnet.py", "recurrent_net.py", "atari_wrappers.py", "repeated.py", "repeated_values.py",
-    ):  # fmt: skip
+        "MODEL_DEFAULTS",
+        "conv_filters",
+        "algo_config",
+        "OneHotEnv",
+        "ClipRewardEnv",
+        "MyModelClass",
+        "CustomTorchModel",
+        "MyRNNClass",
+        "forward_rnn",
+        "get_initial_state",
+        "value_function",
+        "custom_loss",
+        "metrics",
+        "update_ops",
+        "batch_normalization",
+        "MyPreprocessorClass",
+        "MyActionDist",
+        "MyParamActionEnv",
+        "ParametricActionsModel",
+        "BinaryAutoregressiveOutput",
+        "AutoregressiveActionsModel",
+        "reader.next()",
+        "restore_original_dimensions",
+        "get_q_values",
+        "get_single_q_value",
+        "Discrete(3)",
+        "MultiDiscrete([3, 4])",
+        "custom_keras_model.py",
+        "custom_keras_rnn_model.py",
+        "rnn_model.py",
+        "batch_norm_model.py",
+        "custom_loss.py",
+        "lstm_auto_wrapping.py",
+        "attention_net.py",
+        "test_attention_net_learning.py",
+        "custom_model_api.py",
+        "complex_input_net.py",
+        "trajectory_view_utilizing_models.py",
+        "complex_struct_space.py",
+        "test_nested_observation_spaces.py",
+        "parametric_actions_cartpole.py",
+        "autoregressive_action_dist.py",
+        "fcnet.py",
+        "visionnet.py",
+        "recurrent_net.py",
+        "atari_wrappers.py",
+        "repeated.py",
+        "repeated_values.py",
+    ):
         assert word in samples, word
-    assert {edition for row in rows for edition in row[0].split(", ")} == {"000", "001", "002", "003", "004"}
+    assert {edition for row in rows for edition in row[0].split(", ")} == {
+        "000",
+        "001",
+        "002",
+        "003",
+        "004",
+    }

@@ -40,7 +40,9 @@ class Permutation(gym.Space):
         return self.np_random.permutation(self.n)
 
     def contains(self, x):
-        return np.asarray(x).dtype == np.int64 and sorted(np.asarray(x).tolist()) == list(range(self.n))
+        return np.asarray(x).dtype == np.int64 and sorted(np.asarray(x).tolist()) == list(
+            range(self.n)
+        )
 
     def __eq__(self, other):
         return isinstance(other, Permutation) and other.n == self.n
@@ -123,18 +125,31 @@ def match(request):
     return Match(None, "takes orders")
 
 
-CODEC = ActionCodecSpec("permutation", {"numpy": "permutations:PermutationCodec"}, "orders", kinds=(KIND,))
+CODEC = ActionCodecSpec(
+    "permutation", {"numpy": "permutations:PermutationCodec"}, "orders", kinds=(KIND,)
+)
 DIST = ActionDistSpec(
-    "plackett_luce", {"torch": "permutations:TorchOrder", "tf": "permutations:TFOrder"}, "orders", match=match,
+    "plackett_luce",
+    {"torch": "permutations:TorchOrder", "tf": "permutations:TFOrder"},
+    "orders",
+    match=match,
     size=lambda action, config: action.shape[0],
-)  # fmt: skip
-PARTS = ("rlcatalog-preprocessors", "rlcatalog-fcnet", "rlcatalog-lstm", "rlcatalog-categorical", "rlcatalog-gaussian",
-         "rlcatalog-multi-action")  # fmt: skip
+)
+PARTS = (
+    "rlcatalog-preprocessors",
+    "rlcatalog-fcnet",
+    "rlcatalog-lstm",
+    "rlcatalog-categorical",
+    "rlcatalog-gaussian",
+    "rlcatalog-multi-action",
+)
 OBS = Box(-1, 1, (3,), np.float32)
 N = 4
 SPACES = {
     "alone": Permutation(N),
-    "nested": Dict({"aim": Box(-1, 1, (2,), np.float32), "both": Tuple([Discrete(3, start=1), Permutation(N)])}),
+    "nested": Dict(
+        {"aim": Box(-1, 1, (2,), np.float32), "both": Tuple([Discrete(3, start=1), Permutation(N)])}
+    ),
 }
 SMALL = {"fcnet_hiddens": [8]}
 
@@ -174,27 +189,41 @@ def test_the_plugin_is_listed(catalog):
 @frameworks
 @pytest.mark.parametrize("which", SPACES)
 def test_orders_are_drawn_scored_and_lie_in_the_space(catalog, which, framework):
-    policy, obs = rlcatalog.build(OBS, SPACES[which], SMALL, framework, catalog=catalog), observations(50)
+    policy, obs = (
+        rlcatalog.build(OBS, SPACES[which], SMALL, framework, catalog=catalog),
+        observations(50),
+    )
     step = policy.act(obs)
-    rows = step.action if which == "alone" else [
-        {"aim": aim, "both": (one, order)}
-        for aim, one, order in zip(step.action["aim"], *step.action["both"], strict=True)
-    ]  # fmt: skip
+    rows = (
+        step.action
+        if which == "alone"
+        else [
+            {"aim": aim, "both": (one, order)}
+            for aim, one, order in zip(step.action["aim"], *step.action["both"], strict=True)
+        ]
+    )
     assert all(SPACES[which].contains(row) for row in rows)
     assert len({tuple(order) for order in order_of(step.action)}) > 5
     np.testing.assert_array_equal(step.raw_action[:, -N:], order_of(step.action))
     assert step.raw_action.dtype == (np.int64 if which == "alone" else np.float32)
     found = policy.evaluate({"obs": obs, "raw_action": step.raw_action}).logp
-    np.testing.assert_allclose(found.detach() if framework == "torch" else found, step.logp, rtol=1e-4)
+    np.testing.assert_allclose(
+        found.detach() if framework == "torch" else found, step.logp, rtol=1e-4
+    )
     if which == "alone":
         every = np.array(list(itertools.permutations(range(N))))
-        dist = policy.dist_class(np.repeat(step.dist_inputs[:1], len(every), 0)) if framework == "tf" else (
-            policy.dist_class(torch.from_numpy(np.repeat(step.dist_inputs[:1], len(every), 0)))
-        )  # fmt: skip
+        dist = (
+            policy.dist_class(np.repeat(step.dist_inputs[:1], len(every), 0))
+            if framework == "tf"
+            else (
+                policy.dist_class(torch.from_numpy(np.repeat(step.dist_inputs[:1], len(every), 0)))
+            )
+        )
         chances = np.exp(np.asarray(dist.logp(every)))
         weights = np.exp(step.dist_inputs[0].astype(np.float64))
         expected = [
-            math.prod(weights[k] / weights[list(order[i:])].sum() for i, k in enumerate(order)) for order in every
+            math.prod(weights[k] / weights[list(order[i:])].sum() for i, k in enumerate(order))
+            for order in every
         ]
         np.testing.assert_allclose(chances, expected, rtol=1e-4)
         np.testing.assert_array_equal(policy.action_codec.invert(step.action), step.raw_action)
@@ -203,7 +232,10 @@ def test_orders_are_drawn_scored_and_lie_in_the_space(catalog, which, framework)
 @frameworks
 @pytest.mark.parametrize("which", SPACES)
 def test_a_mask_says_which_numbers_may_come_first(catalog, which, framework):
-    policy, obs = rlcatalog.build(OBS, SPACES[which], SMALL, framework, catalog=catalog), observations(40)
+    policy, obs = (
+        rlcatalog.build(OBS, SPACES[which], SMALL, framework, catalog=catalog),
+        observations(40),
+    )
     first = np.arange(40) % N
     mask = np.eye(N, dtype=np.int8)[first]
     assert policy.masks.size == (N if which == "alone" else 3 + N)
@@ -224,13 +256,20 @@ def test_a_memory_is_shown_past_orders(catalog, which):
     seen = codec.inputs(step.raw_action)[:, -N * N :].reshape(5, N, N)
     np.testing.assert_array_equal(seen.argmax(-1), order_of(step.action))
     assert policy.act(obs, step.state).action is not None
-    assert json.loads(json.dumps(catalog.explain(OBS, SPACES[which], config, "torch").as_dict()))["action_dist"]
+    assert json.loads(json.dumps(catalog.explain(OBS, SPACES[which], config, "torch").as_dict()))[
+        "action_dist"
+    ]
 
 
 @frameworks
 @pytest.mark.parametrize("which", SPACES)
-def test_a_policy_is_saved_and_loaded_without_being_told_the_space(catalog, which, framework, tmp_path):
-    policy, obs = rlcatalog.build(OBS, SPACES[which], SMALL, framework, catalog=catalog), observations(3)
+def test_a_policy_is_saved_and_loaded_without_being_told_the_space(
+    catalog, which, framework, tmp_path
+):
+    policy, obs = (
+        rlcatalog.build(OBS, SPACES[which], SMALL, framework, catalog=catalog),
+        observations(3),
+    )
     policy.save(tmp_path / "policy")
     again = load(tmp_path / "policy", catalog=catalog)
     assert again.action_space == SPACES[which]
@@ -241,7 +280,9 @@ def test_a_policy_is_saved_and_loaded_without_being_told_the_space(catalog, whic
 def test_a_saved_policy_says_that_its_plugin_is_missing(catalog, tmp_path):
     rlcatalog.build(OBS, SPACES["nested"], SMALL, catalog=catalog).save(tmp_path / "policy")
     CODEC.leave()
-    with pytest.raises(SavedPolicyError, match=r"unknown kind of space .*Permutation.*the plugin that declares it"):
+    with pytest.raises(
+        SavedPolicyError, match=r"unknown kind of space .*Permutation.*the plugin that declares it"
+    ):
         load(tmp_path / "policy", catalog=isolated_catalog(*PARTS))
 
 
@@ -261,8 +302,12 @@ def test_a_subclass_is_served_by_its_base_s_codec_but_not_written_down(catalog):
 def failed(*plugins):
     """What the catalog says of plugins that fail, by distribution."""
     with pytest.warns(rlcatalog.errors.PluginWarning):
-        found = isolated_catalog(*PARTS, *(PluginEntryPoint(plugin, name) for name, plugin in plugins))
-    said = {record.distribution: record.error for record in found.plugins if record.status == "failed"}
+        found = isolated_catalog(
+            *PARTS, *(PluginEntryPoint(plugin, name) for name, plugin in plugins)
+        )
+    said = {
+        record.distribution: record.error for record in found.plugins if record.status == "failed"
+    }
     assert not {component.distribution for component in found.components()} & set(said)
     return said
 
@@ -282,7 +327,9 @@ def test_a_kind_has_one_codec(kind):
 def test_whoever_loses_a_codec_keeps_the_rest():
     other = ActionCodecSpec("other", {"numpy": "permutations:Other"}, "", kinds=("discrete",))
     two = plugin_of(rlcatalog_action_codecs=[other], rlcatalog_action_dists=[DIST])
-    with pytest.warns(rlcatalog.errors.PluginWarning, match="'discrete' belongs to rlcatalog-preprocessors"):
+    with pytest.warns(
+        rlcatalog.errors.PluginWarning, match="'discrete' belongs to rlcatalog-preprocessors"
+    ):
         catalog = isolated_catalog(*PARTS, PluginEntryPoint(two, "two"))
     assert [c.kind for c in catalog.components() if c.distribution == "two"] == ["action_dist"]
 
@@ -295,8 +342,12 @@ def test_the_codec_of_a_plugin_that_fails_is_forgotten():
 
 def test_a_codec_that_cannot_be_imported_is_named():
     spec = ActionCodecSpec("other", {"numpy": "permutations:Missing"}, "", kinds=(KIND,))
-    catalog = isolated_catalog(*PARTS, PluginEntryPoint(plugin_of(rlcatalog_action_codecs=[spec]), "one"))
-    with pytest.raises(PluginError, match="action codec 'permutations:Missing' cannot be imported: AttributeError"):
+    catalog = isolated_catalog(
+        *PARTS, PluginEntryPoint(plugin_of(rlcatalog_action_codecs=[spec]), "one")
+    )
+    with pytest.raises(
+        PluginError, match="action codec 'permutations:Missing' cannot be imported: AttributeError"
+    ):
         rlcatalog.build(OBS, SPACES["alone"], SMALL, catalog=catalog)
 
 

@@ -27,7 +27,9 @@ def build(space, config, framework="torch"):
     policy = rlcatalog.build(PAIR, space, config, framework)
     rng = np.random.default_rng(0)
     weights = policy.model.get_weights()
-    policy.model.set_weights({n: w + rng.normal(0, 0.3, w.shape).astype(w.dtype) for n, w in weights.items()})
+    policy.model.set_weights(
+        {n: w + rng.normal(0, 0.3, w.shape).astype(w.dtype) for n, w in weights.items()}
+    )
     return policy
 
 
@@ -58,11 +60,18 @@ def test_every_sample_lies_in_the_space(kind, framework):
 
 def rows(space, batch, n):
     if isinstance(space, gym.spaces.Tuple):
-        return list(zip(*(rows(child, part, n) for child, part in zip(space.spaces, batch, strict=True)), strict=True))
+        return list(
+            zip(
+                *(rows(child, part, n) for child, part in zip(space.spaces, batch, strict=True)),
+                strict=True,
+            )
+        )
     if isinstance(space, gym.spaces.Dict):
         parts = {key: rows(child, batch[key], n) for key, child in space.spaces.items()}
         return [{key: part[i] for key, part in parts.items()} for i in range(n)]
-    return [np.asarray(batch[i]) if isinstance(space, gym.spaces.Box) else batch[i] for i in range(n)]
+    return [
+        np.asarray(batch[i]) if isinstance(space, gym.spaces.Box) else batch[i] for i in range(n)
+    ]
 
 
 @pytest.mark.grid
@@ -109,18 +118,32 @@ def test_the_frameworks_agree(kind, tmp_path):
     best, same = torch.act(obs, explore=False), tf.act(obs, explore=False)
     np.testing.assert_allclose(best.raw_action, same.raw_action, rtol=1e-4, atol=1e-4)
     torch.save(tmp_path)
-    np.testing.assert_array_equal(rlcatalog.load(tmp_path).act(obs, explore=False).raw_action, best.raw_action)
+    np.testing.assert_array_equal(
+        rlcatalog.load(tmp_path).act(obs, explore=False).raw_action, best.raw_action
+    )
 
 
 def test_ppo_learns_from_it(kind):
     space, config = kind
-    algo = PPO(lambda: Anything(space), {"model": config, "num_envs": 2, "rollout_length": 16, "minibatch_size": 32,
-                                         "num_epochs": 1, "entropy_coeff": 0.01, "seed": 0})  # fmt: skip
+    algo = PPO(
+        lambda: Anything(space),
+        {
+            "model": config,
+            "num_envs": 2,
+            "rollout_length": 16,
+            "minibatch_size": 32,
+            "num_epochs": 1,
+            "entropy_coeff": 0.01,
+            "seed": 0,
+        },
+    )
     before = algo.policy.model.get_weights()
     result = algo.train()
     after = algo.policy.model.get_weights()
     algo.stop()
-    assert np.isfinite([v for v in result["info"]["learner"].values() if isinstance(v, float)]).all()
+    assert np.isfinite(
+        [v for v in result["info"]["learner"].values() if isinstance(v, float)]
+    ).all()
     assert sorted(name for name in before if np.array_equal(before[name], after[name])) == []
     assert all(np.isfinite(weights).all() for weights in after.values())
 
@@ -146,13 +169,24 @@ def test_no_forbidden_action_reaches_the_environment(name, framework):
 
 @pytest.mark.parametrize("name", MASKED)
 def test_ppo_trains_under_masks(name):
-    config = {"num_envs": 2, "rollout_length": 32, "minibatch_size": 32, "num_epochs": 2, "entropy_coeff": 0.01}
-    algo = PPO(lambda: Masked(name), {**config, "model": {**SMALL, "observation_filter": "MeanStdFilter"}, "seed": 0})
+    config = {
+        "num_envs": 2,
+        "rollout_length": 32,
+        "minibatch_size": 32,
+        "num_epochs": 2,
+        "entropy_coeff": 0.01,
+    }
+    algo = PPO(
+        lambda: Masked(name),
+        {**config, "model": {**SMALL, "observation_filter": "MeanStdFilter"}, "seed": 0},
+    )
     before = algo.policy.model.get_weights()
     for _ in range(2):
         result = algo.train()
     after = algo.policy.model.get_weights()
-    assert np.isfinite([v for v in result["info"]["learner"].values() if isinstance(v, float)]).all()
+    assert np.isfinite(
+        [v for v in result["info"]["learner"].values() if isinstance(v, float)]
+    ).all()
     assert sorted(n for n in before if np.array_equal(before[n], after[n])) == []
     assert len(algo.evaluate(4)) == 4
     algo.stop()
@@ -177,9 +211,11 @@ def test_masks_leave_the_distribution_over_what_is_allowed(name, framework):
     if not any(node.kind == "box" for node in rlcatalog.SpaceInfo.read(action).walk()):
         np.testing.assert_allclose(step.logp - free, (step.logp - free)[0], atol=1e-3)
         probabilities = {
-            tuple(raw): np.exp(logp) for raw, logp in zip(step.raw_action.tolist(), step.logp, strict=True)
+            tuple(raw): np.exp(logp)
+            for raw, logp in zip(step.raw_action.tolist(), step.logp, strict=True)
         }
-        assert sum(probabilities.values()) == pytest.approx(1.0, abs=1e-3)  # small spaces: all of them were drawn
+        # Small spaces: all of them were drawn.
+        assert sum(probabilities.values()) == pytest.approx(1.0, abs=1e-3)
 
 
 def test_explain_says_where_the_mask_stands():
@@ -188,8 +224,12 @@ def test_explain_says_where_the_mask_stands():
     assert not found["model_sees_mask"]
     assert [leaf["path"] for leaf in found["plan"]] == ["obs['x']"]
     assert [(part["path"], part["chosen"]) for part in found["action_parts"]] == [
-        ("action[0]", "categorical"), ("action[1]", "diag_gaussian"), ("action[2]", "multi_categorical"),
-    ]  # fmt: skip
-    other = rlcatalog.explain(Masked("discrete").observation_space, MASKED["discrete"][0], {"action_mask_key": "no"})
+        ("action[0]", "categorical"),
+        ("action[1]", "diag_gaussian"),
+        ("action[2]", "multi_categorical"),
+    ]
+    other = rlcatalog.explain(
+        Masked("discrete").observation_space, MASKED["discrete"][0], {"action_mask_key": "no"}
+    )
     assert other.as_dict()["action_mask"] is None
     assert other.as_dict()["plan"][0]["path"] == "obs['action_mask']"

@@ -17,7 +17,12 @@ from rlcatalog.spaces import Simplex, parts_of
 
 CATALOG = rlcatalog.default_catalog()
 ROWS = 40
-few = settings(max_examples=share(120), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+few = settings(
+    max_examples=share(120),
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=list(HealthCheck),
+)
 
 
 @st.composite
@@ -44,7 +49,9 @@ def multi_discretes(draw):
 
 
 leaves = st.one_of(
-    st.builds(lambda n, start: spaces.Discrete(n, start=start), st.integers(1, 6), st.integers(-5, 5)),
+    st.builds(
+        lambda n, start: spaces.Discrete(n, start=start), st.integers(1, 6), st.integers(-5, 5)
+    ),
     multi_discretes(),
     st.lists(st.integers(1, 3), min_size=1, max_size=2).map(spaces.MultiBinary),
     boxes(),
@@ -55,11 +62,15 @@ nested = st.recursive(
     leaves,
     lambda inner: st.one_of(
         st.lists(inner, min_size=1, max_size=3).map(spaces.Tuple),
-        st.lists(st.tuples(keys, inner), min_size=1, max_size=3, unique_by=lambda p: p[0]).map(spaces.Dict),
+        st.lists(st.tuples(keys, inner), min_size=1, max_size=3, unique_by=lambda p: p[0]).map(
+            spaces.Dict
+        ),
     ),
     max_leaves=6,
 )
-names = st.sampled_from([{}, {"custom_action_dist": "squashed_gaussian"}, {"custom_action_dist": "beta"}])
+names = st.sampled_from(
+    [{}, {"custom_action_dist": "squashed_gaussian"}, {"custom_action_dist": "beta"}]
+)
 
 
 def tensor(values, framework):
@@ -86,7 +97,9 @@ def chosen(space, config, framework):
 def test_samples_lie_in_the_space_and_score_the_same_when_stored(framework, space, config, seed):
     dist_class, size = chosen(space, config, framework)
     rng = np.random.default_rng(seed)
-    inputs = tensor((rng.normal(size=(ROWS, size)) * rng.choice([0.1, 1, 5])).astype(np.float32), framework)
+    inputs = tensor(
+        (rng.normal(size=(ROWS, size)) * rng.choice([0.1, 1, 5])).astype(np.float32), framework
+    )
     info = SpaceInfo.read(space, "action")
     codec = action_codec(info, "clip", _raw_kinds(dist_class, info))
     for dist in (dist_class(inputs), dist_class(inputs, None)):
@@ -135,13 +148,16 @@ def test_masks_of_any_space_are_kept(framework, space, seed):
     rng = np.random.default_rng(seed)
     mask = random_mask(space, rng)
     matrix = masks.matrix(
-        [mask] * ROWS if isinstance(mask, tuple | dict) else np.repeat(mask[None], ROWS, axis=0), ROWS
+        [mask] * ROWS if isinstance(mask, tuple | dict) else np.repeat(mask[None], ROWS, axis=0),
+        ROWS,
     )
     free = tensor(rng.normal(size=(ROWS, size)).astype(np.float32), framework)
     dist = dist_class(dist_class.masked(free, tensor(matrix, framework)))
     codec = action_codec(SpaceInfo.read(space, "action"))
     for sample in (dist.sample(), dist.deterministic_sample()):
-        for action in iterate(batch_space(space, ROWS), codec.adapt(flat(sample).astype(np.float32))):
+        for action in iterate(
+            batch_space(space, ROWS), codec.adapt(flat(sample).astype(np.float32))
+        ):
             assert allowed(space, action, mask), (action, mask)
     for values in (dist.sampled_action_logp(), dist.entropy(), dist.kl(dist_class(free))):
         assert np.asarray(values).shape == (ROWS,)

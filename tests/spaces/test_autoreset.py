@@ -34,13 +34,23 @@ class Walk(gym.Env):
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
-        self.episode, self.t, self.x = self.episode + 1, 0, 0.1 * self.number + 0.3 * (self.episode + 1)
+        self.episode, self.t, self.x = (
+            self.episode + 1,
+            0,
+            0.1 * self.number + 0.3 * (self.episode + 1),
+        )
         return self._seen(), {}
 
     def step(self, action):
         self.t, self.x = self.t + 1, self.x + 0.2 * (float(action) - 1.0)
         over = self.t == 2 + (self.number + 2 * self.episode) % 4
-        return self._seen(), self.x, over and self.episode % 3 == 0, over and self.episode % 3 != 0, {}
+        return (
+            self._seen(),
+            self.x,
+            over and self.episode % 3 == 0,
+            over and self.episode % 3 != 0,
+            {},
+        )
 
     def _seen(self):
         return np.array([self.x, 0.1 * self.t], np.float32)
@@ -60,7 +70,12 @@ class Back(TorchModelV2):
 
     def forward(self, input_dict, state, seq_lens):
         d = input_dict
-        parts = [d["obs"], d["past"].flatten(1), d["prev_actions"].float().reshape(-1, 1), d["prev_rewards"][:, None]]
+        parts = [
+            d["obs"],
+            d["past"].flatten(1),
+            d["prev_actions"].float().reshape(-1, 1),
+            d["prev_rewards"][:, None],
+        ]
         x = torch.cat(parts, dim=1)
         self._value = x.sum(dim=1)
         return self.layer(x), state
@@ -71,12 +86,30 @@ class Back(TorchModelV2):
 
 NET = {"fcnet_hiddens": [8]}
 MODELS = {
-    "lstm": {**NET, "use_lstm": True, "lstm_cell_size": 6, "lstm_use_prev_action": True, "lstm_use_prev_reward": True},
-    "attention": {**NET, "use_attention": True, "attention_dim": 8, "attention_head_dim": 4,
-                  "attention_use_n_prev_actions": 2, "attention_use_n_prev_rewards": 1},
+    "lstm": {
+        **NET,
+        "use_lstm": True,
+        "lstm_cell_size": 6,
+        "lstm_use_prev_action": True,
+        "lstm_use_prev_reward": True,
+    },
+    "attention": {
+        **NET,
+        "use_attention": True,
+        "attention_dim": 8,
+        "attention_head_dim": 4,
+        "attention_use_n_prev_actions": 2,
+        "attention_use_n_prev_rewards": 1,
+    },
     "views": {"custom_model": Back},
-}  # fmt: skip
-CASES = [("lstm", "torch"), ("lstm", "tf"), ("attention", "torch"), ("attention", "tf"), ("views", "torch")]
+}
+CASES = [
+    ("lstm", "torch"),
+    ("lstm", "tf"),
+    ("attention", "torch"),
+    ("attention", "tf"),
+    ("views", "torch"),
+]
 
 
 def alone(policy, number, steps):
@@ -107,7 +140,9 @@ def test_the_obvious_loop_is_that_of_single_environments(model, framework, mode)
         for i in range(3):
             if mode is AutoresetMode.NEXT_STEP and done is not None and done[i]:
                 # The value is that of the episode's last observation.
-                np.testing.assert_allclose(step.value[i], expected[i][1][len(found[i])], rtol=1e-4, atol=1e-5)
+                np.testing.assert_allclose(
+                    step.value[i], expected[i][1][len(found[i])], rtol=1e-4, atol=1e-5
+                )
                 continue
             found[i].append(step.dist_inputs[i])
         obs, reward, terminated, truncated, _ = envs.step(step.action)
@@ -124,14 +159,20 @@ class Emptied(Walk):
 
     def __init__(self, keys):
         super().__init__()
-        spaces = {"x": Walk.observation_space, "action_mask": Box(0, 1, (3,), np.int8),
-                  "avail_actions": Repeated(Box(-1, 1, (2,)), 3)}  # fmt: skip
+        spaces = {
+            "x": Walk.observation_space,
+            "action_mask": Box(0, 1, (3,), np.int8),
+            "avail_actions": Repeated(Box(-1, 1, (2,)), 3),
+        }
         self.observation_space = Dict({key: spaces[key] for key in ("x", *keys)})
 
     def _seen(self):
         n = 0 if self.t == 2 + (2 * self.episode) % 4 else 2
-        found = {"x": super()._seen(), "action_mask": np.array([n > 0, n > 1, 0], np.int8),
-                 "avail_actions": [np.ones(2, np.float32)] * n}  # fmt: skip
+        found = {
+            "x": super()._seen(),
+            "action_mask": np.array([n > 0, n > 1, 0], np.int8),
+            "avail_actions": [np.ones(2, np.float32)] * n,
+        }
         return {key: found[key] for key in self.observation_space.spaces}
 
     def step(self, action):
@@ -140,7 +181,9 @@ class Emptied(Walk):
 
 
 @both
-@pytest.mark.parametrize("keys", [("action_mask",), ("avail_actions",), ("action_mask", "avail_actions")], ids=str)
+@pytest.mark.parametrize(
+    "keys", [("action_mask",), ("avail_actions",), ("action_mask", "avail_actions")], ids=str
+)
 def test_a_last_observation_need_not_allow_an_action(framework, keys):
     envs = SyncVectorEnv([lambda: Emptied(keys)] * 2)
     policy = rlcatalog.build(env=envs, config=NET, framework=framework)
@@ -156,7 +199,8 @@ def test_a_last_observation_need_not_allow_an_action(framework, keys):
     single = Emptied(keys)
     single.reset()
     single.step(0)
-    with pytest.raises(ActionMaskError, match="allows no action"):  # there, an action would be taken
+    # There, an action would be taken.
+    with pytest.raises(ActionMaskError, match="allows no action"):
         policy.stepper(1).step([single.step(0)[0]], done=[True])
 
 
@@ -173,7 +217,11 @@ def test_the_mode_is_the_vector_environments_own(mode):
     assert autoreset_of(envs) == policy.stepper(envs).autoreset == mode.name.lower()
     wrapped = gym.wrappers.vector.RecordEpisodeStatistics(envs)
     assert autoreset_of(wrapped) == mode.name.lower()
-    assert policy.stepper(4, mode).autoreset == policy.stepper(4, mode.name.lower()).autoreset == mode.name.lower()
+    assert (
+        policy.stepper(4, mode).autoreset
+        == policy.stepper(4, mode.name.lower()).autoreset
+        == mode.name.lower()
+    )
     assert policy.stepper(4).autoreset == "same_step"
 
 
@@ -182,7 +230,9 @@ def test_vector_environments_that_are_written_as_one():
     assert autoreset_of(made) == "next_step"
     silent = SimpleNamespace(num_envs=2, metadata={})
     policy = rlcatalog.build(env=Walk(), config=NET)
-    with pytest.raises(ConfigError, match=r"SimpleNamespace does not declare when it resets .* pass autoreset="):
+    with pytest.raises(
+        ConfigError, match=r"SimpleNamespace does not declare when it resets .* pass autoreset="
+    ):
         policy.stepper(silent)
     assert policy.stepper(silent, "disabled").n == 2
 
@@ -192,7 +242,10 @@ def test_what_cannot_be_is_refused():
     for n in (0, -1, True, 2.0, None, "two"):
         with pytest.raises(ConfigError, match="expected a number of environments, 1 or more"):
             policy.stepper(n)
-    with pytest.raises(ConfigError, match="autoreset: expected one of same_step, next_step, disabled, found 'later'"):
+    with pytest.raises(
+        ConfigError,
+        match="autoreset: expected one of same_step, next_step, disabled, found 'later'",
+    ):
         policy.stepper(2, "later")
     for mode in ("same_step", "next_step"):
         stepper = policy.stepper(2, mode)

@@ -25,9 +25,15 @@ def drawing(framework, values, dtype=np.int64):
 
     class Stubborn(ActionDistribution):
         def sample(self):
-            self.last_sample = library.stack([library.ones_like(self.inputs[:, 0]) * 0 + v for v in values], -1)
+            self.last_sample = library.stack(
+                [library.ones_like(self.inputs[:, 0]) * 0 + v for v in values], -1
+            )
             kind = {np.int64: library.int64, np.float32: library.float32}[dtype]
-            self.last_sample = self.last_sample.to(kind) if framework == "torch" else tf.cast(self.last_sample, kind)
+            self.last_sample = (
+                self.last_sample.to(kind)
+                if framework == "torch"
+                else tf.cast(self.last_sample, kind)
+            )
             self.last_sample = self.last_sample[:, 0] if len(values) == 1 else self.last_sample
             return self.last_sample
 
@@ -44,7 +50,11 @@ def drawing(framework, values, dtype=np.int64):
 
 
 CASES = {
-    "Discrete": (Discrete(2), [6], r"action: expected an integer from 0 to 1 for Discrete\(2\), found 6 in row 0"),
+    "Discrete": (
+        Discrete(2),
+        [6],
+        r"action: expected an integer from 0 to 1 for Discrete\(2\), found 6 in row 0",
+    ),
     "below": (Discrete(2, start=5), [-1], r"expected an integer from 0 to 1.*found -1"),
     "MultiDiscrete": (MultiDiscrete([3, 2]), [2, 2], r"expected an integer from 0 to 1.*found 2"),
     "MultiBinary": (MultiBinary(2), [1, 3], r"expected an integer from 0 to 1.*found 3"),
@@ -55,20 +65,29 @@ CASES = {
 @both
 @pytest.mark.parametrize(("action", "values", "text"), CASES.values(), ids=CASES)
 def test_an_action_outside_of_the_space_is_refused(framework, action, values, text):
-    policy = rlcatalog.build(BOX, action, {**SMALL, "custom_action_dist": drawing(framework, values)}, framework)
+    policy = rlcatalog.build(
+        BOX, action, {**SMALL, "custom_action_dist": drawing(framework, values)}, framework
+    )
     for explore in (True, False):
-        with pytest.raises(ModelContractError, match=f"Stubborn drew an action outside the action space: .*{text}"):
+        with pytest.raises(
+            ModelContractError, match=f"Stubborn drew an action outside the action space: .*{text}"
+        ):
             policy.act(np.zeros((2, 3), np.float32), explore=explore)
-    with pytest.raises(ModelContractError, match="Stubborn drew"):  # as bridges to other engines adapt them
+    # As bridges to other engines adapt them.
+    with pytest.raises(ModelContractError, match="Stubborn drew"):
         policy.adapt(np.array([values]))
 
 
 @both
 def test_one_inside_and_floats_beyond_their_bounds_are_served(framework):
     config = {**SMALL, "custom_action_dist": drawing(framework, [1])}
-    assert rlcatalog.build(BOX, Discrete(2, start=3), config, framework).act(np.zeros((1, 3))).action.tolist() == [4]
+    assert rlcatalog.build(BOX, Discrete(2, start=3), config, framework).act(
+        np.zeros((1, 3))
+    ).action.tolist() == [4]
     config = {**SMALL, "custom_action_dist": drawing(framework, [7.0, -7.0], np.float32)}
-    step = rlcatalog.build(BOX, Box(-1, 1, (2,), np.float32), config, framework).act(np.zeros((1, 3), np.float32))
+    step = rlcatalog.build(BOX, Box(-1, 1, (2,), np.float32), config, framework).act(
+        np.zeros((1, 3), np.float32)
+    )
     assert step.action.tolist() == [[1.0, -1.0]]
 
 
@@ -77,7 +96,9 @@ def test_the_leaf_is_named(framework):
     action = Tuple([Box(-1, 1, (1,), np.float32), Dict({"go": Discrete(2)})])
     config = {**SMALL, "custom_action_dist": {"action[1]['go']": drawing(framework, [6])}}
     policy = rlcatalog.build(BOX, action, config, framework)
-    with pytest.raises(ModelContractError, match=r"Stubborn drew .*: action\[1\]\['go'\]: expected an integer.*6"):
+    with pytest.raises(
+        ModelContractError, match=r"Stubborn drew .*: action\[1\]\['go'\]: expected an integer.*6"
+    ):
         policy.act(np.zeros((1, 3), np.float32))
 
 
@@ -101,7 +122,9 @@ def reading(framework, sign):
             barred = {1: 1 - mask, -1: mask, 0: mask * 0}[sign]
             self.values = mask[:, 0] * 0
             lowest = np.finfo(np.float32).min
-            return (barred * lowest if framework == "torch" else tf.cast(barred, tf.float32) * lowest), state
+            return (
+                barred * lowest if framework == "torch" else tf.cast(barred, tf.float32) * lowest
+            ), state
 
         def value_function(self):
             return self.values
@@ -130,5 +153,7 @@ def test_a_model_that_goes_against_the_mask_is_refused(framework):
     )
     with pytest.raises(ActionMaskError, match=text):
         policy.act(OBS)
-    named = rlcatalog.build(SPACE, FIVE, {"custom_model": reading(framework, -1), "action_mask_key": "none"}, framework)
+    named = rlcatalog.build(
+        SPACE, FIVE, {"custom_model": reading(framework, -1), "action_mask_key": "none"}, framework
+    )
     assert set(named.act(OBS).action) <= {0, 1, 3}

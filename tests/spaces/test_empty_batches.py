@@ -37,24 +37,48 @@ PARTS = {
     "masks": (MASKED, spaces.Dict({"a": TWO, "b": OBS}), {}),
     "a filter": (OBS, TWO, {"observation_filter": "MeanStdFilter"}),
     "images, RLlib's list": (spaces.Box(0, 255, (84, 84, 4), np.uint8), TWO, {}),
-    "images, flattened": (spaces.Box(0, 255, (84, 84, 4), np.uint8), TWO, {"conv_filters": "nature"}),
-    "images, residual": (spaces.Box(0, 255, (16, 16, 3), np.uint8), TWO, {"conv_filters": "impala"}),
+    "images, flattened": (
+        spaces.Box(0, 255, (84, 84, 4), np.uint8),
+        TWO,
+        {"conv_filters": "nature"},
+    ),
+    "images, residual": (
+        spaces.Box(0, 255, (16, 16, 3), np.uint8),
+        TWO,
+        {"conv_filters": "impala"},
+    ),
     "images, a list": (
-        spaces.Box(0, 255, (16, 12, 3), np.uint8), TWO, {"conv_filters": [[4, [4, 4], 2], [8, [8, 6], 1]]}
+        spaces.Box(0, 255, (16, 12, 3), np.uint8),
+        TWO,
+        {"conv_filters": [[4, [4, 4], 2], [8, [8, 6], 1]]},
     ),
     "parts with an image": (
-        spaces.Dict({"i": spaces.Box(0, 255, (42, 42, 3), np.uint8), "v": OBS, "d": TWO}), TWO, {}
+        spaces.Dict({"i": spaces.Box(0, 255, (42, 42, 3), np.uint8), "v": OBS, "d": TWO}),
+        TWO,
+        {},
     ),
     "lstm": (OBS, TWO, {"use_lstm": True, "lstm_cell_size": 4}),
     "lstm, past": (
-        OBS, ACTIONS["dict"][0],
-        {"use_lstm": True, "lstm_cell_size": 4, "lstm_use_prev_action": True, "lstm_use_prev_reward": True},
+        OBS,
+        ACTIONS["dict"][0],
+        {
+            "use_lstm": True,
+            "lstm_cell_size": 4,
+            "lstm_use_prev_action": True,
+            "lstm_use_prev_reward": True,
+        },
     ),
     "attention, past": (
-        OBS, TWO, {"use_attention": True, "attention_use_n_prev_actions": 2, "attention_use_n_prev_rewards": 1}
+        OBS,
+        TWO,
+        {
+            "use_attention": True,
+            "attention_use_n_prev_actions": 2,
+            "attention_use_n_prev_rewards": 1,
+        },
     ),
     "recurrent, a user's": (OBS, TWO, {"custom_model": "recurrent"}),
-}  # fmt: skip
+}
 
 
 class TFRNN(RecurrentNetwork):
@@ -62,7 +86,10 @@ class TFRNN(RecurrentNetwork):
 
     def __init__(self, *args):
         super().__init__(*args)
-        self.cell, self.end = tf.keras.layers.GRU(5, return_sequences=True, return_state=True), tf.keras.layers.Dense(3)
+        self.cell, self.end = (
+            tf.keras.layers.GRU(5, return_sequences=True, return_state=True),
+            tf.keras.layers.Dense(3),
+        )
 
     def get_initial_state(self):
         return [np.zeros(5, np.float32)]
@@ -89,7 +116,9 @@ def allowing(obs):
 def leaves(value):
     if isinstance(value, dict):
         return [leaf for part in value.values() for leaf in leaves(part)]
-    return [leaf for part in value for leaf in leaves(part)] if isinstance(value, tuple) else [value]
+    return (
+        [leaf for part in value for leaf in leaves(part)] if isinstance(value, tuple) else [value]
+    )
 
 
 def same_but_for_rows(empty, full):
@@ -126,10 +155,17 @@ def test_a_policy_takes_no_rows(framework, obs_space, action_space, config):
     encoded = policy.preprocess(empty, update=True)
     same_but_for_rows(encoded, policy.preprocess(obs))
     values = policy.values(encoded, found.state, prev_reward=np.zeros(0))
-    same_but_for_rows(values, policy.values(policy.preprocess(obs), two.state, prev_reward=np.zeros(2)))
+    same_but_for_rows(
+        values, policy.values(policy.preprocess(obs), two.state, prev_reward=np.zeros(2))
+    )
     mask = policy.action_mask(empty)
     same_but_for_rows(mask, policy.action_mask(obs))
-    batch = {"obs": encoded, "raw_action": found.raw_action, "dist_inputs": found.dist_inputs, "mask": mask}
+    batch = {
+        "obs": encoded,
+        "raw_action": found.raw_action,
+        "dist_inputs": found.dist_inputs,
+        "mask": mask,
+    }
     if policy.views.training:
         batch["views"] = found.state.seen
     if policy.memory:
@@ -169,7 +205,9 @@ def test_distributions_action_codecs_take_no_rows(framework, space, config):
     same_but_for_rows(form.shown(flat[:0]), form.shown(flat))
 
 
-@pytest.mark.parametrize(("space", "keys"), [(space, keys) for space, keys, *_ in KINDS.values()], ids=KINDS)
+@pytest.mark.parametrize(
+    ("space", "keys"), [(space, keys) for space, keys, *_ in KINDS.values()], ids=KINDS
+)
 def test_every_codec_takes_no_rows(space, keys):
     catalog = rlcatalog.default_catalog()
     codec = catalog.preprocessor_for(space, {**SIZES, **keys})
@@ -177,7 +215,8 @@ def test_every_codec_takes_no_rows(space, keys):
     full = codec.transform_batch([space.sample() for _ in range(2)])
     same_but_for_rows(codec.transform_batch([]), full)
     empty = create_empty_array(space, 0)
-    if not any(leaf is None for leaf in leaves(empty)):  # Gymnasium knows no batch of other spaces than its own
+    # Gymnasium knows no batch of other spaces than its own.
+    if not any(leaf is None for leaf in leaves(empty)):
         same_but_for_rows(codec.encode_batch(empty), full)
 
 

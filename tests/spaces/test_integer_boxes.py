@@ -68,7 +68,9 @@ def plain(action):
 def spaces_and_raw(draw):
     """A Box of integers, and rows of raw values in it and beyond."""
     dtype = np.dtype(draw(st.sampled_from(DTYPES)))
-    least, most = (0, 1) if dtype.kind == "b" else (int(np.iinfo(dtype).min), int(np.iinfo(dtype).max))
+    least, most = (
+        (0, 1) if dtype.kind == "b" else (int(np.iinfo(dtype).min), int(np.iinfo(dtype).max))
+    )
     shape = draw(st.sampled_from([(), (1,), (3,), (2, 2)]))
     values = st.one_of(st.integers(least, most), st.sampled_from([least, most]))
     size = int(np.prod(shape))
@@ -80,7 +82,12 @@ def spaces_and_raw(draw):
     return space, np.array(raw, np.uint64).reshape(rows, size)
 
 
-@settings(max_examples=share(150), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=share(150),
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=list(HealthCheck),
+)
 @given(spaces_and_raw())
 def test_raw_values_of_any_dtype_and_bounds_give_the_action_python_computes_and_back(drawn):
     space, raw = drawn
@@ -102,8 +109,15 @@ def test_raw_values_of_any_dtype_and_bounds_give_the_action_python_computes_and_
     assert codec.invert(action.tolist()).tolist() == raw.tolist()
 
 
-@settings(max_examples=share(100), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-@given(spaces_and_raw(), st.lists(st.integers(INT.min, INT.max), min_size=4, max_size=4), st.booleans())
+@settings(
+    max_examples=share(100),
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=list(HealthCheck),
+)
+@given(
+    spaces_and_raw(), st.lists(st.integers(INT.min, INT.max), min_size=4, max_size=4), st.booleans()
+)
 def test_whatever_a_distribution_draws_the_action_lies_in_the_space(drawn, beyond, floats):
     space = drawn[0]
     raw = np.array([beyond[: int(np.prod(space.shape))]])
@@ -141,7 +155,9 @@ def build(space, framework, config=SMALL):
     policy = rlcatalog.build(OBS, space, config, framework)
     rng = np.random.default_rng(0)
     weights = policy.model.get_weights()
-    policy.model.set_weights({n: w + rng.normal(0, 0.2, w.shape).astype(w.dtype) for n, w in weights.items()})
+    policy.model.set_weights(
+        {n: w + rng.normal(0, 0.2, w.shape).astype(w.dtype) for n, w in weights.items()}
+    )
     return policy
 
 
@@ -151,9 +167,11 @@ def observations(rows):
 
 def rows_of(space, action):
     """Return name, space, and actions of the parts of a Dict, or of the Box itself."""
-    return [(name, space[name], action[name]) for name in space] if isinstance(space, spaces.Dict) else [
-        ("itself", space, action)
-    ]  # fmt: skip
+    return (
+        [(name, space[name], action[name]) for name in space]
+        if isinstance(space, spaces.Dict)
+        else [("itself", space, action)]
+    )
 
 
 @pytest.mark.grid
@@ -162,8 +180,10 @@ def rows_of(space, action):
 def test_a_policy_draws_every_value_of_the_space_and_no_other(framework, which, tmp_path):
     few = {name: box for name, box in BOXES.items() if not name.startswith("all of")}
     space = {
-        "one": BOXES["beyond float64"], "all": spaces.Dict(BOXES), "next to floats": spaces.Dict({**few, "x": OBS})
-    }[which]  # fmt: skip
+        "one": BOXES["beyond float64"],
+        "all": spaces.Dict(BOXES),
+        "next to floats": spaces.Dict({**few, "x": OBS}),
+    }[which]
     build(space, framework).save(tmp_path)
     policy, obs = rlcatalog.load(tmp_path), observations(300)
     assert policy.action_space == space
@@ -177,7 +197,9 @@ def test_a_policy_draws_every_value_of_the_space_and_no_other(framework, which, 
         if box is OBS:
             continue
         assert plain(action) == by_hand(box, raw.tolist())
-        for column, low, high in zip(zip(*plain(action), strict=True), box.low.flat, box.high.flat, strict=True):
+        for column, low, high in zip(
+            zip(*plain(action), strict=True), box.low.flat, box.high.flat, strict=True
+        ):
             if (span := int(high) - int(low)) < 6:
                 assert set(column) == {int(low) + i for i in range(span + 1)}
     assert first == step.raw_action.shape[1]
@@ -205,16 +227,22 @@ def test_spans_that_are_too_wide_to_list_are_refused_by_name(framework, low, hig
     box = spaces.Box(low, high, (1,), np.int64)
     space = spaces.Dict({"n": box, "x": OBS})
     with pytest.raises(
-        UnsupportedSpaceError, match=r"action\['n'\]: .* would need 9,007,199,254,740,993 logits|18,446"
+        UnsupportedSpaceError,
+        match=r"action\['n'\]: .* would need 9,007,199,254,740,993 logits|18,446",
     ):
         rlcatalog.build(OBS, space, SMALL, framework)
 
 
 def test_whole_numbers_that_float32_cannot_hold_are_refused_beside_floats():
     wide, fine = (spaces.Box(-5, 2**24 - 5 + more, (2,), np.int64) for more in (1, 0))
-    for other in (spaces.Box(0, 1, (1,), np.float32), spaces.Tuple([spaces.Box(0, 1, (1,), np.float64)])):
+    for other in (
+        spaces.Box(0, 1, (1,), np.float32),
+        spaces.Tuple([spaces.Box(0, 1, (1,), np.float64)]),
+    ):
         action_codec(SpaceInfo.read(spaces.Tuple([fine, other]), "action"), raw_kinds={})
-        with pytest.raises(UnsupportedSpaceError, match=r"action\[0\]: .*16,777,218 values.*next to floats"):
+        with pytest.raises(
+            UnsupportedSpaceError, match=r"action\[0\]: .*16,777,218 values.*next to floats"
+        ):
             action_codec(SpaceInfo.read(spaces.Tuple([wide, other]), "action"), raw_kinds={})
     whole = spaces.Tuple([wide, spaces.Discrete(3)])
     action_codec(SpaceInfo.read(whole, "action"), raw_kinds={})  # all of it stays int64
@@ -226,7 +254,10 @@ def test_past_actions_are_shown_as_parts_of_the_span(space):
     low, high = space.low.reshape(-1).tolist(), space.high.reshape(-1).tolist()
     spans = [int(last) - int(first) for first, last in zip(low, high, strict=True)]
     raw = np.array([[0] * len(spans), spans, [span // 2 for span in spans]])
-    expected = [[value / max(span, 1) for value, span in zip(row, spans, strict=True)] for row in raw.tolist()]
+    expected = [
+        [value / max(span, 1) for value, span in zip(row, spans, strict=True)]
+        for row in raw.tolist()
+    ]
     np.testing.assert_allclose(action_codec(info).inputs(raw), expected, rtol=1e-7)
 
 
@@ -254,7 +285,9 @@ class TFSeer(TFModelV2):
         import tensorflow as tf
 
         self.seen = tf.cast(input_dict["prev_actions"], tf.float32)
-        return tf.tile(tf.reduce_sum(input_dict["coded"], axis=1, keepdims=True), [1, self.num_outputs]), state
+        return tf.tile(
+            tf.reduce_sum(input_dict["coded"], axis=1, keepdims=True), [1, self.num_outputs]
+        ), state
 
     def value_function(self):
         return self.seen[:, 0]

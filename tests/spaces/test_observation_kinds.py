@@ -58,11 +58,17 @@ def test_a_policy_acts_on_it(kind, framework):
 def test_the_frameworks_agree_on_it(kind, tmp_path):
     space, config = kind
     _, obs = batch_of(space)
-    torch, tf = (rlcatalog.build(space, Emitter.action_space, config, framework) for framework in ("torch", "tf"))
+    torch, tf = (
+        rlcatalog.build(space, Emitter.action_space, config, framework)
+        for framework in ("torch", "tf")
+    )
     tf.model.set_weights(torch.model.get_weights())
     expected = torch.act(obs, explore=False)
-    np.testing.assert_allclose(tf.act(obs, explore=False).dist_inputs, expected.dist_inputs, atol=1e-5)
-    if not any("Strings" in name for name in classes(space)):  # a foreign class cannot be written down
+    np.testing.assert_allclose(
+        tf.act(obs, explore=False).dist_inputs, expected.dist_inputs, atol=1e-5
+    )
+    # a foreign class cannot be written down.
+    if not any("Strings" in name for name in classes(space)):
         torch.save(tmp_path)
         again = rlcatalog.load(tmp_path).act(obs, explore=False)
         np.testing.assert_array_equal(again.dist_inputs, expected.dist_inputs)
@@ -74,8 +80,17 @@ def classes(space):
 
 def test_ppo_learns_from_it(kind):
     space, config = kind
-    algo = PPO(lambda: Emitter(space), {"model": config, "num_envs": 2, "rollout_length": 16, "minibatch_size": 32,
-                                        "num_epochs": 1, "seed": 0})  # fmt: skip
+    algo = PPO(
+        lambda: Emitter(space),
+        {
+            "model": config,
+            "num_envs": 2,
+            "rollout_length": 16,
+            "minibatch_size": 32,
+            "num_epochs": 1,
+            "seed": 0,
+        },
+    )
     before = algo.policy.model.get_weights()
     result = algo.train()
     after = algo.policy.model.get_weights()
@@ -91,11 +106,15 @@ def learned(result):
 
 
 @pytest.mark.parametrize("framework", ["torch", "tf"])
-@pytest.mark.parametrize("name", ["discrete", "multi_discrete of rank 2", "tuple", "all in one", "repeated"])
+@pytest.mark.parametrize(
+    "name", ["discrete", "multi_discrete of rank 2", "tuple", "all in one", "repeated"]
+)
 def test_integers_reach_the_model_on_request(name, framework):
     space, config = case(name)
     envs, obs = batch_of(space)
-    policy = rlcatalog.build(env=envs, config={**config, "_disable_preprocessor_api": True}, framework=framework)
+    policy = rlcatalog.build(
+        env=envs, config={**config, "_disable_preprocessor_api": True}, framework=framework
+    )
     seen = {}
     forward = policy.model.forward
 

@@ -30,11 +30,23 @@ pytestmark = [pytest.mark.twins, pytest.mark.usefixtures("one_thread", "seeded",
 EXAMPLES = Path(dqn.__file__).parent
 both = pytest.mark.parametrize("framework", ["torch", "tf"])
 SMALL = {"fcnet_hiddens": [16]}
-SHORT = {"num_envs": 2, "rollout_length": 16, "minibatch_size": 16, "num_epochs": 1, "seed": 0, "lr": 1e-2}
+SHORT = {
+    "num_envs": 2,
+    "rollout_length": 16,
+    "minibatch_size": 16,
+    "num_epochs": 1,
+    "seed": 0,
+    "lr": 1e-2,
+}
 MEMORIES = {
     "none": {},
     "lstm": {"use_lstm": True, "lstm_cell_size": 8, "max_seq_len": 7},
-    "attention": {"use_attention": True, "attention_dim": 8, "attention_head_dim": 4, "max_seq_len": 7},
+    "attention": {
+        "use_attention": True,
+        "attention_dim": 8,
+        "attention_head_dim": 4,
+        "max_seq_len": 7,
+    },
 }
 
 
@@ -104,7 +116,12 @@ def test_the_environment_of_the_example():
     ],
 )
 def test_ppo_trains_every_weight(framework, memory, filtered):
-    config = {"framework": framework, "model": {**SMALL, **MEMORIES[memory]}, "observation_filter": filtered, **SHORT}
+    config = {
+        "framework": framework,
+        "model": {**SMALL, **MEMORIES[memory]},
+        "observation_filter": filtered,
+        **SHORT,
+    }
     algo = ppo.PPO(env=ParametricCartPole, config=config)
     before = algo.policy.model.get_weights()
     for _ in range(2):
@@ -118,19 +135,30 @@ def test_ppo_trains_every_weight(framework, memory, filtered):
 @both
 def test_dqn_trains_on_dot_products(framework):
     hyper = dqn.Hyper(steps=300, learning_starts=100, epsilon_steps=150)
-    returns = dqn.train(ParametricCartPole, framework, model=SMALL, hyper=hyper, episodes=3, dueling=False)
+    returns = dqn.train(
+        ParametricCartPole, framework, model=SMALL, hyper=hyper, episodes=3, dueling=False
+    )
     assert len(returns) == 3
-    with pytest.raises(rlcatalog.errors.ConfigError, match=r"features were requested .*by a dueling interface"):
+    with pytest.raises(
+        rlcatalog.errors.ConfigError, match=r"features were requested .*by a dueling interface"
+    ):
         dqn.train(ParametricCartPole, framework, model=SMALL, hyper=hyper, episodes=3)
 
 
 @pytest.mark.parametrize(
     ("framework", "dueling"),
-    [("torch", True), ("torch", False), *(pytest.param("tf", d, marks=pytest.mark.attack) for d in (True, False))],
+    [
+        ("torch", True),
+        ("torch", False),
+        *(pytest.param("tf", d, marks=pytest.mark.attack) for d in (True, False)),
+    ],
 )
 def test_dqn_trains_under_a_mask_alone(framework, dueling):
     hyper = dqn.Hyper(steps=150, learning_starts=100, epsilon_steps=100)
-    assert len(dqn.train(MaskedTaxi, framework, model=SMALL, hyper=hyper, episodes=1, dueling=dueling)) == 1
+    assert (
+        len(dqn.train(MaskedTaxi, framework, model=SMALL, hyper=hyper, episodes=1, dueling=dueling))
+        == 1
+    )
 
 
 def rlcatalog_command(*arguments):
@@ -144,7 +172,14 @@ def test_the_command_line_trains_and_evaluates(tmp_path):
     where, out = "parametric_actions_cartpole:ParametricCartPole-v0", str(tmp_path / "run")
     found = json.loads(rlcatalog_command("explain", where, "--json"))
     assert found["head"]["chosen"] == "parametric"
-    options = ["--model", "fcnet_hiddens=[8]", "--set", "rollout_length=32", "--set", "minibatch_size=64"]
+    options = [
+        "--model",
+        "fcnet_hiddens=[8]",
+        "--set",
+        "rollout_length=32",
+        "--set",
+        "minibatch_size=64",
+    ]
     rlcatalog_command("train", where, "--steps", "256", "--out", out, *options)
     play = ("evaluate", out, "--episodes", "2", "--import", "parametric_actions_cartpole")
     assert "mean return" in rlcatalog_command(*play)
@@ -158,11 +193,13 @@ action_embedding_sz = 2
 class MyParamActionEnv(gym.Env):
     def __init__(self, max_avail_actions):
         self.action_space = Discrete(max_avail_actions)
-        self.observation_space = Dict({
-            "action_mask": Box(0, 1, shape=(max_avail_actions, )),
-            "avail_actions": Box(-1, 1, shape=(max_avail_actions, action_embedding_sz)),
-            "real_obs": Box(-1, 1, shape=(4, )),
-        })  # fmt: skip
+        self.observation_space = Dict(
+            {
+                "action_mask": Box(0, 1, shape=(max_avail_actions,)),
+                "avail_actions": Box(-1, 1, shape=(max_avail_actions, action_embedding_sz)),
+                "real_obs": Box(-1, 1, shape=(4,)),
+            }
+        )
 
     # What the page leaves out.
 
@@ -181,24 +218,33 @@ class MyParamActionEnv(gym.Env):
         self.mask = (random.random(self.action_space.n) < 0.4).astype(np.float32)
         self.mask[random.integers(self.action_space.n)] = 1
         sizes = {"avail_actions": (self.action_space.n, action_embedding_sz), "real_obs": (4,)}
-        self.obs = {name: random.uniform(-1, 1, size).astype(np.float32) for name, size in sizes.items()}
+        self.obs = {
+            name: random.uniform(-1, 1, size).astype(np.float32) for name, size in sizes.items()
+        }
         self.obs["action_mask"] = self.mask
         return self.obs
 
 
 class ParametricActionsModel(TFModelV2):
-    def __init__(self,
-                 obs_space,
-                 action_space,
-                 num_outputs,
-                 model_config,
-                 name,
-                 true_obs_shape=(4,),
-                 action_embed_size=2):  # fmt: skip
+    def __init__(
+        self,
+        obs_space,
+        action_space,
+        num_outputs,
+        model_config,
+        name,
+        true_obs_shape=(4,),
+        action_embed_size=2,
+    ):
         super(ParametricActionsModel, self).__init__(  # noqa: UP008
-            obs_space, action_space, num_outputs, model_config, name)  # fmt: skip
+            obs_space, action_space, num_outputs, model_config, name
+        )
         self.action_embed_model = FullyConnectedNetwork(
-            Box(-1, 1, true_obs_shape), action_space, action_embed_size, model_config, name + "_action_embed"
+            Box(-1, 1, true_obs_shape),
+            action_space,
+            action_embed_size,
+            model_config,
+            name + "_action_embed",
         )
 
     def forward(self, input_dict, state, seq_lens):
@@ -207,9 +253,7 @@ class ParametricActionsModel(TFModelV2):
         action_mask = input_dict["obs"]["action_mask"]
 
         # Compute the predicted action embedding
-        action_embed, _ = self.action_embed_model({
-            "obs": input_dict["obs"]["real_obs"]
-        })  # fmt: skip
+        action_embed, _ = self.action_embed_model({"obs": input_dict["obs"]["real_obs"]})
 
         # Expand the model output to [BATCH, 1, EMBED_SIZE]. Note that the
         # avail actions tensor is of shape [BATCH, MAX_ACTIONS, EMBED_SIZE].
@@ -238,18 +282,27 @@ def episodes_of(policy, env, count=20):
 def test_the_pages_model_trains_in_the_pages_environment():
     """`tf.log` is `tf.math.log`, and the page's environment says `real_obs` where its model says `cart`."""
     ModelCatalog.register_custom_model("pa_model", ParametricActionsModel)
-    algo = ppo.PPO(env=lambda: MyParamActionEnv(5), config={"model": {"custom_model": "pa_model", **SMALL}, **SHORT})
+    algo = ppo.PPO(
+        env=lambda: MyParamActionEnv(5),
+        config={"model": {"custom_model": "pa_model", **SMALL}, **SHORT},
+    )
     assert type(algo.policy.model) is ParametricActionsModel
     assert algo.policy.explain().as_dict()["head"]["chosen"] is None
     before = algo.policy.model.get_weights()
     algo.train()
-    assert not [name for name, value in algo.policy.model.get_weights().items() if np.array_equal(value, before[name])]
+    assert not [
+        name
+        for name, value in algo.policy.model.get_weights().items()
+        if np.array_equal(value, before[name])
+    ]
     episodes_of(algo.policy, MyParamActionEnv(5))
 
 
 @both
 def test_the_head_serves_the_pages_environment_without_a_model(framework):
-    algo = ppo.PPO(env=lambda: MyParamActionEnv(5), config={"framework": framework, "model": SMALL, **SHORT})
+    algo = ppo.PPO(
+        env=lambda: MyParamActionEnv(5), config={"framework": framework, "model": SMALL, **SHORT}
+    )
     assert algo.policy.explain().as_dict()["head"]["chosen"] == "parametric"
     algo.train()
     episodes_of(algo.policy, MyParamActionEnv(5))
@@ -262,11 +315,16 @@ def test_the_head_is_what_the_pages_model_computes():
     theirs = rlcatalog.build(*spaces, {"custom_model": ParametricActionsModel, **SMALL}, "tf")
     ours = rlcatalog.build(*spaces, SMALL, "tf")
     rng = np.random.default_rng(0)
-    weights = {name: rng.normal(0, 0.5, value.shape) for name, value in theirs.model.get_weights().items()}
+    weights = {
+        name: rng.normal(0, 0.5, value.shape) for name, value in theirs.model.get_weights().items()
+    }
     theirs.model.set_weights(weights)
-    ours.model.set_weights({
-        name: weights[f"action_embed_model.{name.removeprefix('trunk.')}"] for name in ours.model.get_weights()
-    })  # fmt: skip
+    ours.model.set_weights(
+        {
+            name: weights[f"action_embed_model.{name.removeprefix('trunk.')}"]
+            for name in ours.model.get_weights()
+        }
+    )
     obs = [env.reset(seed=seed)[0] for seed in range(50)]
     mine, other = ours.act(obs, explore=False), theirs.act(obs, explore=False)
     np.testing.assert_allclose(mine.value, other.value, rtol=1e-5, atol=1e-6)
@@ -288,15 +346,26 @@ def test_an_image_beside_a_mask_is_seen_as_an_image(framework):
     model = rlcatalog.ModelCatalog.get_model_v2(encoded, actions, 3, {}, framework)
     assert type(model.trunk) is type(policy.model.trunk)
     # An image of bytes is known as one, and scaled: the same picture in [0, 1] gives the same logits.
-    obs = {"action_mask": np.ones((2, 3), np.int8), "pixels": np.random.default_rng(0).integers(0, 256, (2, 42, 42, 3))}
+    obs = {
+        "action_mask": np.ones((2, 3), np.int8),
+        "pixels": np.random.default_rng(0).integers(0, 256, (2, 42, 42, 3)),
+    }
     alone = rlcatalog.build(image, actions, None, framework)
     weights = policy.model.get_weights()
     prefix = {"outputs.logits", "outputs.value"}
-    alone.model.set_weights({name.removeprefix("trunk."): weights[name] for name in weights
-                             if name.startswith("trunk.") or name.rpartition(".")[0] in prefix})  # fmt: skip
+    alone.model.set_weights(
+        {
+            name.removeprefix("trunk."): weights[name]
+            for name in weights
+            if name.startswith("trunk.") or name.rpartition(".")[0] in prefix
+        }
+    )
     pixels = {**obs, "pixels": obs["pixels"].astype(np.uint8)}
     np.testing.assert_allclose(
-        policy.act(pixels).dist_inputs, alone.act(pixels["pixels"]).dist_inputs, rtol=1e-5, atol=1e-6
+        policy.act(pixels).dist_inputs,
+        alone.act(pixels["pixels"]).dist_inputs,
+        rtol=1e-5,
+        atol=1e-6,
     )
 
 
@@ -307,7 +376,11 @@ def test_a_default_model_reads_the_mask_itself():
     class Own(FullyConnectedNetwork):
         pass
 
-    space = gym.spaces.Dict({"action_mask": gym.spaces.MultiBinary(3), "x": gym.spaces.Box(-1, 1, (2,), np.float32)})
+    space = gym.spaces.Dict(
+        {"action_mask": gym.spaces.MultiBinary(3), "x": gym.spaces.Box(-1, 1, (2,), np.float32)}
+    )
     encoded = rlcatalog.ModelCatalog.get_preprocessor_for_space(space).observation_space
-    model = rlcatalog.ModelCatalog.get_model_v2(encoded, gym.spaces.Discrete(3), 3, {}, "torch", default_model=Own)
+    model = rlcatalog.ModelCatalog.get_model_v2(
+        encoded, gym.spaces.Discrete(3), 3, {}, "torch", default_model=Own
+    )
     assert type(model) is Own

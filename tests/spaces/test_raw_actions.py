@@ -28,7 +28,9 @@ def build(space, config, framework="torch"):
     policy = rlcatalog.build(PAIR, space, {**SMALL, **config}, framework)
     rng = np.random.default_rng(0)
     weights = policy.model.get_weights()
-    policy.model.set_weights({n: w + rng.normal(0, 0.3, w.shape).astype(w.dtype) for n, w in weights.items()})
+    policy.model.set_weights(
+        {n: w + rng.normal(0, 0.3, w.shape).astype(w.dtype) for n, w in weights.items()}
+    )
     return policy
 
 
@@ -39,9 +41,14 @@ def observations(n):
 def stacked(space, samples):
     """Samples as a vector environment holds them."""
     if isinstance(space, gym.spaces.Tuple):
-        return tuple(stacked(child, [one[i] for one in samples]) for i, child in enumerate(space.spaces))
+        return tuple(
+            stacked(child, [one[i] for one in samples]) for i, child in enumerate(space.spaces)
+        )
     if isinstance(space, gym.spaces.Dict):
-        return {key: stacked(child, [one[key] for one in samples]) for key, child in space.spaces.items()}
+        return {
+            key: stacked(child, [one[key] for one in samples])
+            for key, child in space.spaces.items()
+        }
     return np.stack([np.asarray(one) for one in samples])
 
 
@@ -49,8 +56,11 @@ def same(space, one, other, exactly):
     if isinstance(space, gym.spaces.Tuple):
         return all(same(*parts, exactly) for parts in zip(space.spaces, one, other, strict=True))
     if isinstance(space, gym.spaces.Dict):
-        return all(same(child, one[key], other[key], exactly) for key, child in space.spaces.items())
-    if not exactly and space.dtype == np.float64:  # a float64 cannot be scaled there and back without a rounding
+        return all(
+            same(child, one[key], other[key], exactly) for key, child in space.spaces.items()
+        )
+    # a float64 cannot be scaled there and back without a rounding.
+    if not exactly and space.dtype == np.float64:
         return np.allclose(one, other, rtol=0, atol=1e-15 * np.max(np.abs(space.high)))
     return one.dtype == other.dtype and np.array_equal(one, other)
 
@@ -91,7 +101,8 @@ def test_what_was_done_scores_as_what_was_drawn(name, bounds, framework):
     step = policy.act(obs)
     raw = policy.raw_action(step.action)
     low, high = policy.action_codec.limits
-    inside = ((step.raw_action >= low) & (step.raw_action <= high)).all(axis=1)  # the others were cut off
+    # The others were cut off.
+    inside = ((step.raw_action >= low) & (step.raw_action <= high)).all(axis=1)
     assert inside.sum() >= 3
     found = policy.evaluate({"obs": obs, "raw_action": raw}).logp
     found = found.detach().numpy() if framework == "torch" else found.numpy()
@@ -119,7 +130,11 @@ def test_tensors_and_lists_are_actions_too():
     def converted(part, how):
         if isinstance(part, tuple):
             return tuple(converted(one, how) for one in part)
-        return {key: converted(one, how) for key, one in part.items()} if isinstance(part, dict) else how(part)
+        return (
+            {key: converted(one, how) for key, one in part.items()}
+            if isinstance(part, dict)
+            else how(part)
+        )
 
     tf = pytest.importorskip("tensorflow")
     for how in (torch.from_numpy, tf.constant, lambda array: array.tolist()):
@@ -140,12 +155,18 @@ def test_values_of_a_trace_are_none():
         tf.function(policy.raw_action)(tf.zeros((1, 2)))
 
 
-@pytest.mark.parametrize(("actions", "said"), [
-    ([{"go": 0}, {"aim": 1}], "this list has actions outside Dict"),
-    ({"go": [0]}, r"expected a dict with the keys \['aim', 'go', 'more'\]; found keys \['go'\]"),
-    (7, "expected a dict with the keys .*; found int"),
-    (None, "expected a dict with the keys .*; found NoneType"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("actions", "said"),
+    [
+        ([{"go": 0}, {"aim": 1}], "this list has actions outside Dict"),
+        (
+            {"go": [0]},
+            r"expected a dict with the keys \['aim', 'go', 'more'\]; found keys \['go'\]",
+        ),
+        (7, "expected a dict with the keys .*; found int"),
+        (None, "expected a dict with the keys .*; found NoneType"),
+    ],
+)
 def test_what_has_not_the_structure_is_refused(actions, said):
     with pytest.raises(ActionError, match=said):
         build(ACTIONS["dict"][0], {}).raw_action(actions)
@@ -158,12 +179,19 @@ def test_what_has_not_the_structure_is_refused(actions, said):
 def test_evaluate_says_what_is_missing_and_what_to_do(framework):
     policy = build(PAIR, {}, framework)
     obs = observations(2)
-    with pytest.raises(MissingColumnError, match=r"batch lacks 'raw_action'; it has \['obs', 'action'\]\. .*"
-                       r"batch\['raw_action'\] = policy\.raw_action\(batch\['action'\]\)\."):  # fmt: skip
+    with pytest.raises(
+        MissingColumnError,
+        match=r"batch lacks 'raw_action'; it has \['obs', 'action'\]\. .*"
+        r"batch\['raw_action'\] = policy\.raw_action\(batch\['action'\]\)\.",
+    ):
         policy.evaluate({"obs": obs, "action": obs})
-    with pytest.raises(KeyError, match=r"lacks 'obs' and 'raw_action'; it has \['actions'\].*Policy.preprocess"):
+    with pytest.raises(
+        KeyError, match=r"lacks 'obs' and 'raw_action'; it has \['actions'\].*Policy.preprocess"
+    ):
         policy.evaluate({"actions": obs})
-    with pytest.raises(MissingColumnError, match=r"lacks 'raw_action'; it has \['obs'\].*step\.raw_action"):
+    with pytest.raises(
+        MissingColumnError, match=r"lacks 'raw_action'; it has \['obs'\].*step\.raw_action"
+    ):
         policy.evaluate({"obs": obs})
     policy.evaluate({"obs": obs, "raw_action": policy.raw_action(obs)})
 
@@ -181,7 +209,9 @@ class Angle(gym.Space):
         return self.np_random.uniform(0, 360, 1).astype(np.float32)
 
     def contains(self, x):
-        return np.shape(x) == (1,) and bool((np.asarray(x) >= 0).all() and (np.asarray(x) < 360).all())
+        return np.shape(x) == (1,) and bool(
+            (np.asarray(x) >= 0).all() and (np.asarray(x) < 360).all()
+        )
 
 
 class Turning(ActionCodec):
@@ -241,10 +271,14 @@ def policy_with(monkeypatch, cls, space):
         fits = request.action is not None and request.action.kind == KIND
         return Match(Rank.GENERIC, "an angle") if fits else Match(None, "takes angles")
 
-    dist = ActionDistSpec("angle", {"torch": "angles:Point"}, "angles", match=match, size=lambda action, config: 1)
+    dist = ActionDistSpec(
+        "angle", {"torch": "angles:Point"}, "angles", match=match, size=lambda action, config: 1
+    )
     plugin = plugin_of(rlcatalog_action_codecs=[codec], rlcatalog_action_dists=[dist])
     parts = ["preprocessors", "fcnet", "categorical", "multi-action"]
-    catalog = isolated_catalog(*(f"rlcatalog-{part}" for part in parts), PluginEntryPoint(plugin, "acme-angles"))
+    catalog = isolated_catalog(
+        *(f"rlcatalog-{part}" for part in parts), PluginEntryPoint(plugin, "acme-angles")
+    )
     return rlcatalog.build(PAIR, space, SMALL, "torch", catalog=catalog)
 
 
@@ -266,7 +300,9 @@ def test_a_plugin_s_codec_is_inverted_where_it_can_be(monkeypatch, angle):
     raw = policy.raw_action(action(ANGLES))
     column = 0 if raw.shape[1] == 1 else list(space.spaces).index("turn")
     np.testing.assert_allclose(raw[:, column], [0, 0.25, 0.75])
-    with pytest.raises(ActionError, match=r"actions: action.*: expected actions of .*; found .*400.* in row 1\."):
+    with pytest.raises(
+        ActionError, match=r"actions: action.*: expected actions of .*; found .*400.* in row 1\."
+    ):
         policy.raw_action(action(np.float32([[0], [400]])))
 
 
@@ -274,7 +310,10 @@ REFUSED = {
     Turning: (NotServedError, r"defines adapt\(\) but not invert\(\).*step\.raw_action"),
     Refuses: (NotServedError, r"has no inverse: turns are not counted\. So store"),
     Unwritten: (NotServedError, r"has no inverse; store"),
-    Wrong: (PartError, r"Wrong\.invert\(\) of .*90.* gives \[0\.5\], which adapt\(\) turns into .*180"),
+    Wrong: (
+        PartError,
+        r"Wrong\.invert\(\) of .*90.* gives \[0\.5\], which adapt\(\) turns into .*180",
+    ),
     Narrow: (PartError, r"Narrow\.invert\(\) must return an array of shape \(3, 1\).*found \(3,\)"),
     Broken: (PartError, r"Broken\.invert\(\) raised AttributeError"),
 }

@@ -22,30 +22,53 @@ MISSIONS = {"text_max_length": 60}
 
 def breakout(kind, pref, **more):
     return pytest.param(
-        "ale_py:ALE/Breakout-v5", {"obs_type": kind}, {"preprocessor_pref": pref}, id=f"Breakout {kind}, {pref}", **more
+        "ale_py:ALE/Breakout-v5",
+        {"obs_type": kind},
+        {"preprocessor_pref": pref},
+        id=f"Breakout {kind}, {pref}",
+        **more,
     )
 
 
 CASES = [
     *(
         pytest.param(name, {}, {}, id=name)
-        for name in ("CartPole-v1", "Pendulum-v1", "Taxi-v3", "Blackjack-v1", "FrozenLake-v1", "HalfCheetah-v5")
+        for name in (
+            "CartPole-v1",
+            "Pendulum-v1",
+            "Taxi-v3",
+            "Blackjack-v1",
+            "FrozenLake-v1",
+            "HalfCheetah-v5",
+        )
     ),
     pytest.param("minigrid:MiniGrid-DoorKey-5x5-v0", {}, MISSIONS, id="MiniGrid"),
-    breakout("rgb", "deepmind"), breakout("ram", "rllib"),
-    *(breakout(kind, pref, marks=pytest.mark.attack)
-      for kind, pref in (("ram", None), ("rgb", "rllib"), ("rgb", None), ("ram", "deepmind"))),
-]  # fmt: skip
+    breakout("rgb", "deepmind"),
+    breakout("ram", "rllib"),
+    *(
+        breakout(kind, pref, marks=pytest.mark.attack)
+        for kind, pref in (("ram", None), ("rgb", "rllib"), ("rgb", None), ("ram", "deepmind"))
+    ),
+]
 
 
 def config_of(keys):
-    return {"observation_filter": "MeanStdFilter", "check_observations": "always", "fcnet_hiddens": [1], **keys}
+    return {
+        "observation_filter": "MeanStdFilter",
+        "check_observations": "always",
+        "fcnet_hiddens": [1],
+        **keys,
+    }
 
 
 def build(env, config, name):
     """Build a policy; a filter that finds one-hots alone says so."""
     idle = name in ("Taxi-v3", "Blackjack-v1", "FrozenLake-v1")
-    expected = pytest.warns(CatalogWarning, match="has nothing to filter") if idle else contextlib.nullcontext()
+    expected = (
+        pytest.warns(CatalogWarning, match="has nothing to filter")
+        if idle
+        else contextlib.nullcontext()
+    )
     with expected:
         return rlcatalog.build(env=env, config=config)
 
@@ -64,7 +87,9 @@ def filtered_by_hand(columns, history, rows):
     places = np.flatnonzero(columns)
     for piece in np.array_split(places, max(1, len(places) // 4096)):
         seen = history[:, piece].astype(np.float64)
-        expected[:, piece] = (expected[:, piece] - seen.mean(axis=0)) / (seen.std(axis=0, ddof=1) + 1e-6)
+        expected[:, piece] = (expected[:, piece] - seen.mean(axis=0)) / (
+            seen.std(axis=0, ddof=1) + 1e-6
+        )
     expected[:, places] = expected[:, places].clip(-10, 10)
     return expected
 
@@ -83,7 +108,9 @@ def test_single(name, arguments, keys, steps):
     policy = build(raw, config, name)
     env = policy.wrap_env(raw)
     space, columns = env.observation_space, numeric(policy)
-    history = np.empty((steps, policy.preprocessor.size), policy.preprocessor.observation_space.dtype)
+    history = np.empty(
+        (steps, policy.preprocessor.size), policy.preprocessor.observation_space.dtype
+    )
     env.action_space.seed(0)
     obs, _ = env.reset(seed=0)
     for t in range(steps):
@@ -142,7 +169,9 @@ def test_side_by_side(name, arguments, keys, steps):
 )
 def test_ppo_trains_on_what_the_wrappers_make(keys, shape):
     config = {"num_envs": 2, "rollout_length": 8, "minibatch_size": 16, "num_epochs": 1, "seed": 0}
-    algo = PPO("ale_py:ALE/Breakout-v5", {**config, "model": {"fcnet_hiddens": [8], "dim": 42, **keys}})
+    algo = PPO(
+        "ale_py:ALE/Breakout-v5", {**config, "model": {"fcnet_hiddens": [8], "dim": 42, **keys}}
+    )
     assert algo.policy.observation_space.shape == shape
     before = algo.policy.model.get_weights()
     loss = algo.train()["info"]["learner"]["policy_loss"]

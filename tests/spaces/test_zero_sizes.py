@@ -38,13 +38,21 @@ def test_an_action_without_values_is_refused_by_name(part):
 @frameworks
 @pytest.mark.parametrize(
     "config",
-    [{}, {"use_autoregressive": True}, *({"custom_action_dist": name} for name in ("squashed_gaussian", "beta"))],
+    [
+        {},
+        {"use_autoregressive": True},
+        *({"custom_action_dist": name} for name in ("squashed_gaussian", "beta")),
+    ],
     ids=["plain", "dependent", "squashed", "beta"],
 )
-def test_a_part_of_an_action_without_values_is_drawn_as_nothing_or_refused_by_name(part, framework, config):
+def test_a_part_of_an_action_without_values_is_drawn_as_nothing_or_refused_by_name(
+    part, framework, config
+):
     space = spaces.Dict({"a": TWO, "b": spaces.Tuple([OBS, part])})
     if part.dtype != np.float32 or isinstance(part, Simplex):
-        with pytest.raises(UnsupportedSpaceError, match=r"^action\['b'\]\[1\]: .* has no values.*Remove it"):
+        with pytest.raises(
+            UnsupportedSpaceError, match=r"^action\['b'\]\[1\]: .* has no values.*Remove it"
+        ):
             rlcatalog.build(OBS, space, {**SMALL, **config}, framework)
         return
     policy = rlcatalog.build(OBS, space, {**SMALL, **config}, framework)
@@ -56,15 +64,21 @@ def test_a_part_of_an_action_without_values_is_drawn_as_nothing_or_refused_by_na
         assert second.shape == (4, *part.shape)
         for i in range(4):
             assert space.contains({"a": step.action["a"][i], "b": (first[i], second[i])})
-    found = policy.evaluate({"obs": obs, "raw_action": step.raw_action, "dist_inputs": step.dist_inputs})
-    np.testing.assert_allclose(found.logp.detach() if framework == "torch" else found.logp, step.logp, rtol=1e-4)
+    found = policy.evaluate(
+        {"obs": obs, "raw_action": step.raw_action, "dist_inputs": step.dist_inputs}
+    )
+    np.testing.assert_allclose(
+        found.logp.detach() if framework == "torch" else found.logp, step.logp, rtol=1e-4
+    )
     assert tuple(found.kl.shape) == tuple(found.entropy.shape) == (4,)
 
 
 @frameworks
 def test_deterministic_actions_may_have_parts_without_values(framework):
     space = spaces.Dict({"a": NOTHING["floats"], "b": OBS})
-    policy = rlcatalog.build(OBS, space, {**SMALL, "custom_action_dist": "deterministic"}, framework)
+    policy = rlcatalog.build(
+        OBS, space, {**SMALL, "custom_action_dist": "deterministic"}, framework
+    )
     step = policy.act(np.zeros((4, 2), np.float32))
     assert step.action["a"].shape == (4, 0)
     assert step.action["b"].shape == (4, 2)
@@ -90,7 +104,11 @@ def test_an_observation_without_values_is_refused_by_name(framework, space, conf
 def test_parts_without_values_beside_others_are_seen_as_nothing(framework):
     image = spaces.Box(0, 255, (0, 4, 3), np.uint8)
     space = spaces.Dict(
-        {"a": NOTHING["floats of rank 2"], "b": OBS, "c": spaces.Tuple([image, NOTHING["choices"], TWO])}
+        {
+            "a": NOTHING["floats of rank 2"],
+            "b": OBS,
+            "c": spaces.Tuple([image, NOTHING["choices"], TWO]),
+        }
     )
     policy = rlcatalog.build(space, TWO, SMALL, framework)
     space.seed(0)

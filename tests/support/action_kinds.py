@@ -10,8 +10,13 @@ from rlcatalog.spaces import Simplex
 
 PAIR = Box(-1, 1, (2,), np.float32)
 LOW, HIGH = np.array([-2.0, 0.5], np.float32), np.array([3.0, 40.0], np.float32)
-NESTED = Dict({"go": Discrete(4, start=-2), "aim": Box(LOW, HIGH, dtype=np.float32),
-               "more": Tuple([MultiDiscrete([2, 3]), MultiBinary(2), Simplex((3,))])})  # fmt: skip
+NESTED = Dict(
+    {
+        "go": Discrete(4, start=-2),
+        "aim": Box(LOW, HIGH, dtype=np.float32),
+        "more": Tuple([MultiDiscrete([2, 3]), MultiBinary(2), Simplex((3,))]),
+    }
+)
 
 
 def named(name):
@@ -51,7 +56,10 @@ AUTOREGRESSIVE = {"use_autoregressive": True, "autoregressive_hiddens": [4]}
 
 #: The same where the parts depend on one another, and scoring needs the model.
 DEPENDENT = {
-    "multi_discrete, autoregressive": (MultiDiscrete([[3, 2], [4, 2]], start=[[1, 0], [0, -3]]), AUTOREGRESSIVE),
+    "multi_discrete, autoregressive": (
+        MultiDiscrete([[3, 2], [4, 2]], start=[[1, 0], [0, -3]]),
+        AUTOREGRESSIVE,
+    ),
     "dict, autoregressive": (NESTED, AUTOREGRESSIVE | named({"action['aim']": "beta"})),
 }
 

@@ -17,7 +17,9 @@ AGENTS = {
     "reader": _WRITTEN,
     "scribe": _WRITTEN,
     "picker": (
-        spaces.Dict({"seen": spaces.Box(0, 9, (2,), np.float32), "action_mask": spaces.MultiBinary(4)}),
+        spaces.Dict(
+            {"seen": spaces.Box(0, 9, (2,), np.float32), "action_mask": spaces.MultiBinary(4)}
+        ),
         spaces.Discrete(4),
     ),
 }
@@ -67,7 +69,9 @@ class Agents(MultiAgentEnv):
         self.t += 1
         over = self.t == 9
         gone = {name: over or (name == "right" and self.t == 4) for name in self.agents}
-        asked = [name for name in self.agents if gone[name] or not (name == "reader" and self.t % 3 == 0)]
+        asked = [
+            name for name in self.agents if gone[name] or not (name == "reader" and self.t % 3 == 0)
+        ]
         seen = {name: self.look(name) for name in asked}
         self.agents = [name for name in self.agents if not gone[name]]
         return seen, rewards, {**gone, "__all__": over}, {"__all__": False}, {}
@@ -89,12 +93,17 @@ class TwoCartPoles(MultiAgentEnv):
     def reset(self, *, seed=None, options=None):
         self.agents = list(self.possible_agents)
         seeds = {"whole": seed, "still": None if seed is None else seed + 1}
-        return {name: self.shown(name, pole.reset(seed=seeds[name])[0]) for name, pole in self.poles.items()}, {}
+        return {
+            name: self.shown(name, pole.reset(seed=seeds[name])[0])
+            for name, pole in self.poles.items()
+        }, {}
 
     def step(self, actions):
         results = {name: self.poles[name].step(action) for name, action in actions.items()}
         seen = {name: self.shown(name, result[0]) for name, result in results.items()}
-        rewards, ended, cut = ({name: result[i] for name, result in results.items()} for i in (1, 2, 3))
+        rewards, ended, cut = (
+            {name: result[i] for name, result in results.items()} for i in (1, 2, 3)
+        )
         self.agents = [name for name in self.agents if not (ended.get(name) or cut.get(name))]
         return seen, rewards, {**ended, "__all__": not self.agents}, {**cut, "__all__": False}, {}
 

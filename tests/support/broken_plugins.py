@@ -74,10 +74,22 @@ ERRORS: dict[str, Callable[[], BaseException]] = {
     "error of ours, without text": lambda: ConfigError(Unreadable()),
 }
 ANSWERS: dict[str, Any] = {
-    "None": None, "number": 5, "text": "fcnet", "hostile": Hostile(), "list of numbers": [5], "infinity": float("inf"),
-    "NaN": float("nan"), "negative": -1, "array": np.zeros((2, 2)), "True": True, "class": dict, "complex": 1j,
-    "half": 2.5, "dict": {3: 4}, "error": ValueError("returned"),
-}  # fmt: skip
+    "None": None,
+    "number": 5,
+    "text": "fcnet",
+    "hostile": Hostile(),
+    "list of numbers": [5],
+    "infinity": float("inf"),
+    "NaN": float("nan"),
+    "negative": -1,
+    "array": np.zeros((2, 2)),
+    "True": True,
+    "class": dict,
+    "complex": 1j,
+    "half": 2.5,
+    "dict": {3: 4},
+    "error": ValueError("returned"),
+}
 
 
 @dataclass(frozen=True)
@@ -100,8 +112,12 @@ class Broken:
 
     def entry_point(self, number: int) -> PluginEntryPoint:
         distribution = f"broken-{number}"
-        return _EntryPoint(self.plugin(distribution.replace("-", "_")), distribution, requires=self.requires,
-                           version=self.version)  # fmt: skip
+        return _EntryPoint(
+            self.plugin(distribution.replace("-", "_")),
+            distribution,
+            requires=self.requires,
+            version=self.version,
+        )
 
 
 class _EntryPoint(PluginEntryPoint):
@@ -149,7 +165,9 @@ RIGHT = {"size": ("number", "True", "list of numbers")}
 
 
 def model(word: str, **more: Any) -> ModelSpec:
-    return ModelSpec(more.pop("name", f"{word}_net"), more.pop("targets", {"torch": "m:C"}), "", **more)
+    return ModelSpec(
+        more.pop("name", f"{word}_net"), more.pop("targets", {"torch": "m:C"}), "", **more
+    )
 
 
 def codec(word: str, **more: Any) -> PreprocessorSpec:
@@ -157,7 +175,9 @@ def codec(word: str, **more: Any) -> PreprocessorSpec:
 
 
 def dist(word: str, **more: Any) -> ActionDistSpec:
-    return ActionDistSpec(f"{word}_dist", {"torch": "m:C"}, "", **{"size": lambda action, config: 2, **more})
+    return ActionDistSpec(
+        f"{word}_dist", {"torch": "m:C"}, "", **{"size": lambda action, config: 2, **more}
+    )
 
 
 def wrapper(word: str, **more: Any) -> EnvWrapperSpec:
@@ -167,19 +187,33 @@ def wrapper(word: str, **more: Any) -> EnvWrapperSpec:
 # --- declarations that cannot be made, made in the hook --------------------------------------------------------------
 
 DECLARATIONS: dict[str, Callable[[str], Any]] = {
-    **{f"summary {k}": lambda w, v=v: [ModelSpec(f"{w}_net", {"torch": "m:C"}, v)] for k, v in ANSWERS.items()
-       if k != "text"},
-    **{f"name {k}": lambda w, v=v: [ModelSpec(v, {"torch": "m:C"}, "")] for k, v in ANSWERS.items() if k != "text"},
+    **{
+        f"summary {k}": lambda w, v=v: [ModelSpec(f"{w}_net", {"torch": "m:C"}, v)]
+        for k, v in ANSWERS.items()
+        if k != "text"
+    },
+    **{
+        f"name {k}": lambda w, v=v: [ModelSpec(v, {"torch": "m:C"}, "")]
+        for k, v in ANSWERS.items()
+        if k != "text"
+    },
     **{f"targets {k}": lambda w, v=v: [ModelSpec(f"{w}_net", v, "")] for k, v in ANSWERS.items()},
     **{f"reads {k}": lambda w, v=v: [model(w, reads=v)] for k, v in ANSWERS.items()},
-    **{f"config {k}": lambda w, v=v: [model(w, config=v)] for k, v in ANSWERS.items() if v is not None},
+    **{
+        f"config {k}": lambda w, v=v: [model(w, config=v)]
+        for k, v in ANSWERS.items()
+        if v is not None
+    },
     **{f"slot {k}": lambda w, v=v: [model(w, slot=v)] for k, v in ANSWERS.items()},
-    **{f"describe {k}": lambda w, v=v: [model(w, describe=v)] for k, v in ANSWERS.items()
-       if v is not None and k != "class"},
+    **{
+        f"describe {k}": lambda w, v=v: [model(w, describe=v)]
+        for k, v in ANSWERS.items()
+        if v is not None and k != "class"
+    },
     "name with markup": lambda w: [ModelSpec("[/]", {"torch": "m:C"}, "")],
     "a target of an unknown framework": lambda w: [model(w, targets={"jax": "m:C"})],
     "twice": lambda w: [model(w), model(w)],
-}  # fmt: skip
+}
 
 
 # --- config structs --------------------------------------------------------------------------------------------------
@@ -219,7 +253,16 @@ def config_structs() -> dict[str, type]:
     class HostileDefault(msgspec.Struct):
         x: int = Hostile()  # type: ignore[assignment]
 
-    found = [Unresolvable, PostInit, Factory, Required, WrongType, OutOfBounds, Unsupported, HostileDefault]
+    found = [
+        Unresolvable,
+        PostInit,
+        Factory,
+        Required,
+        WrongType,
+        OutOfBounds,
+        Unsupported,
+        HostileDefault,
+    ]
     return {cls.__name__: cls for cls in found} | {"NoStruct": dict, "NoClass": Hostile()}  # type: ignore[dict-item]
 
 
@@ -240,13 +283,21 @@ def install_parts() -> None:
     """Make what the broken plugins name importable."""
     made = types.ModuleType(PARTS)
     structs = {f"Config{name}": struct for name, struct in config_structs().items()}
-    vars(made).update(structs, RaisingCodec=RaisingCodec, ShapelessCodec=ShapelessCodec, number=3, NoCodec=dict,
-                      hostile=Hostile())  # fmt: skip
+    vars(made).update(
+        structs,
+        RaisingCodec=RaisingCodec,
+        ShapelessCodec=ShapelessCodec,
+        number=3,
+        NoCodec=dict,
+        hostile=Hostile(),
+    )
     sys.modules[PARTS] = made
 
 
-CODECS = ["a_module_nobody_has:C", *(f"{PARTS}:{name}" for name in ("Missing", "number", "NoCodec", "RaisingCodec",
-                                                                    "hostile"))]  # fmt: skip
+CODECS = [
+    "a_module_nobody_has:C",
+    *(f"{PARTS}:{name}" for name in ("Missing", "number", "NoCodec", "RaisingCodec", "hostile")),
+]
 
 
 # --- greed -----------------------------------------------------------------------------------------------------------
@@ -300,26 +351,43 @@ def _unequal(word: str) -> Any:
 
 GREEDY: dict[str, Callable[[str], Any]] = {
     "fcnet": lambda w: plugin_of(rlcatalog_models=[model(w, name="fcnet", match=fits), model(w)]),
-    "fcnet_hiddens": lambda w: plugin_of(rlcatalog_models=[
-        model(w, config="broken_plugins:GreedyConfig", match=fits), model(w, name=f"{w}_other")]),
+    "fcnet_hiddens": lambda w: plugin_of(
+        rlcatalog_models=[
+            model(w, config="broken_plugins:GreedyConfig", match=fits),
+            model(w, name=f"{w}_other"),
+        ]
+    ),
     "train": lambda w: plugin_of(rlcatalog_commands=[CommandSpec("train", {"cli": "m:f"}, "")]),
     "list": lambda w: plugin_of(rlcatalog_commands=[CommandSpec("list", {"cli": "m:f"}, "")]),
-    "categorical": lambda w: plugin_of(rlcatalog_action_dists=[ActionDistSpec(
-        "categorical", {"torch": "m:C"}, "", size=lambda a, c: 7, match=fits)]),
-    "codec of discrete": lambda w: plugin_of(rlcatalog_action_codecs=[
-        ActionCodecSpec(f"{w}_codec", {"numpy": "m:C"}, "", kinds=("discrete",))]),
-    "framework torch": lambda w: plugin_of(rlcatalog_frameworks=[
-        FrameworkSpec("torch", {"backend": "m:E", "ops": "m:O"}, "", module="torch")]),
-    "framework alias": lambda w: plugin_of(rlcatalog_frameworks=[
-        FrameworkSpec(w, {"backend": "m:E", "ops": "m:O"}, "", module="torch", aliases=("tf",))]),
-    "extends fcnet": lambda w: plugin_of(rlcatalog_models=[
-        ModelSpec("fcnet", {"torch": "m:C"}, "", extends="rlcatalog-fcnet/fcnet")]),
+    "categorical": lambda w: plugin_of(
+        rlcatalog_action_dists=[
+            ActionDistSpec("categorical", {"torch": "m:C"}, "", size=lambda a, c: 7, match=fits)
+        ]
+    ),
+    "codec of discrete": lambda w: plugin_of(
+        rlcatalog_action_codecs=[
+            ActionCodecSpec(f"{w}_codec", {"numpy": "m:C"}, "", kinds=("discrete",))
+        ]
+    ),
+    "framework torch": lambda w: plugin_of(
+        rlcatalog_frameworks=[
+            FrameworkSpec("torch", {"backend": "m:E", "ops": "m:O"}, "", module="torch")
+        ]
+    ),
+    "framework alias": lambda w: plugin_of(
+        rlcatalog_frameworks=[
+            FrameworkSpec(w, {"backend": "m:E", "ops": "m:O"}, "", module="torch", aliases=("tf",))
+        ]
+    ),
+    "extends fcnet": lambda w: plugin_of(
+        rlcatalog_models=[ModelSpec("fcnet", {"torch": "m:C"}, "", extends="rlcatalog-fcnet/fcnet")]
+    ),
     "the default catalog": lambda w: plugin_of(rlcatalog_models=_ask_for_the_catalog),
     "a catalog": lambda w: plugin_of(rlcatalog_models=_make_a_catalog),
     "no hook": lambda w: types.ModuleType("empty"),
     "no module": lambda w: _WithoutVars(),
     "unequal": _unequal,
-}  # fmt: skip
+}
 
 
 def _quiet(name: str, hooks: Callable[[str], dict[str, Any]]) -> Broken:
@@ -331,53 +399,128 @@ def table() -> list[Broken]:
     found: list[Broken] = []
     for name, error in ERRORS.items():
         found.append(Broken(f"import raises {name}", lambda w, e=error: e()))
-        found.append(Broken(f"hook raises {name}", lambda w, e=error: plugin_of(rlcatalog_models=_raising(e))))
+        found.append(
+            Broken(
+                f"hook raises {name}", lambda w, e=error: plugin_of(rlcatalog_models=_raising(e))
+            )
+        )
     for name, value in ANSWERS.items():
-        found.append(Broken(f"hook returns {name}", lambda w, v=value: plugin_of(rlcatalog_filters=_answering(v))))
+        found.append(
+            Broken(
+                f"hook returns {name}",
+                lambda w, v=value: plugin_of(rlcatalog_filters=_answering(v)),
+            )
+        )
         found.append(Broken(f"plugin is {name}", lambda w, v=value: v))
     for place, made in FUNCTIONS.items():
         for name, error in ERRORS.items():
             # An error of ours is about the request, but in a match function, where it counts as any other.
             if "of ours" not in name or place.startswith("match"):
-                found.append(_quiet(f"{place} raises {name}", lambda w, m=made, e=error: m(w, _raising(e))))
+                found.append(
+                    _quiet(f"{place} raises {name}", lambda w, m=made, e=error: m(w, _raising(e)))
+                )
         for name, value in ANSWERS.items():
             if name not in RIGHT.get(place, ()):
-                found.append(_quiet(f"{place} returns {name}", lambda w, m=made, v=value: m(w, _answering(v))))
+                found.append(
+                    _quiet(
+                        f"{place} returns {name}", lambda w, m=made, v=value: m(w, _answering(v))
+                    )
+                )
     for name, value in ANSWERS.items():
         if name not in ("text",):
-            found.append(_quiet(f"reason {name}", lambda w, v=value: {
-                "rlcatalog_models": [model(w, match=lambda request: Match(None, v))]}))  # fmt: skip
+            found.append(
+                _quiet(
+                    f"reason {name}",
+                    lambda w, v=value: {
+                        "rlcatalog_models": [model(w, match=lambda request: Match(None, v))]
+                    },
+                )
+            )
         if name not in ("None", "list of numbers"):
-            found.append(_quiet(f"stage {name}", lambda w, v=value: {
-                "rlcatalog_models": [model(w, match=fits, describe=lambda request: [Stage("x", v)])]}))  # fmt: skip
+            found.append(
+                _quiet(
+                    f"stage {name}",
+                    lambda w, v=value: {
+                        "rlcatalog_models": [
+                            model(w, match=fits, describe=lambda request: [Stage("x", v)])
+                        ]
+                    },
+                )
+            )
         if name != "None":
             rank = 9 if value is True else value
-            found.append(_quiet(f"rank {name}", lambda w, v=rank: {
-                "rlcatalog_models": [model(w, match=lambda request: Match(v, "x"))]}))  # fmt: skip
+            found.append(
+                _quiet(
+                    f"rank {name}",
+                    lambda w, v=rank: {
+                        "rlcatalog_models": [model(w, match=lambda request: Match(v, "x"))]
+                    },
+                )
+            )
     for name, declare in DECLARATIONS.items():
-        found.append(Broken(f"declares {name}", lambda w, d=declare: plugin_of(
-            rlcatalog_models=types.FunctionType((lambda: d(w)).__code__, {}, "hook", (), (lambda: d(w)).__closure__)
-        )))  # fmt: skip
+        found.append(
+            Broken(
+                f"declares {name}",
+                lambda w, d=declare: plugin_of(
+                    rlcatalog_models=types.FunctionType(
+                        (lambda: d(w)).__code__, {}, "hook", (), (lambda: d(w)).__closure__
+                    )
+                ),
+            )
+        )
     for name in config_structs():
-        found.append(Broken(f"config {name}", lambda w, n=name: plugin_of(
-            rlcatalog_models=[model(w, config=f"{PARTS}:Config{n}")])))  # fmt: skip
+        found.append(
+            Broken(
+                f"config {name}",
+                lambda w, n=name: plugin_of(
+                    rlcatalog_models=[model(w, config=f"{PARTS}:Config{n}")]
+                ),
+            )
+        )
     for target in CODECS:
-        found.append(_quiet(f"codec {target}", lambda w, t=target: {
-            "rlcatalog_preprocessors": [codec(w, match=fits, targets={"numpy": t})]}))  # fmt: skip
-    quiet = ("fcnet", "fcnet_hiddens", "train", "list", "categorical")  # others' names, which mean the others' parts
+        found.append(
+            _quiet(
+                f"codec {target}",
+                lambda w, t=target: {
+                    "rlcatalog_preprocessors": [codec(w, match=fits, targets={"numpy": t})]
+                },
+            )
+        )
+    # others' names, which mean the others' parts.
+    quiet = ("fcnet", "fcnet_hiddens", "train", "list", "categorical")
     found += [Broken(f"takes {name}", plugin, name in quiet) for name, plugin in GREEDY.items()]
     found += [
-        Broken(f"requires {line}", lambda w: plugin_of(rlcatalog_models=[model(w)]), requires=(line,))
-        for line in ("rlcatalog>=99", "rlcatalog>=99; 'x' in extras", "rlcatalog; nonsense", "rlcatalog>=x; extra > 1")
+        Broken(
+            f"requires {line}", lambda w: plugin_of(rlcatalog_models=[model(w)]), requires=(line,)
+        )
+        for line in (
+            "rlcatalog>=99",
+            "rlcatalog>=99; 'x' in extras",
+            "rlcatalog; nonsense",
+            "rlcatalog>=x; extra > 1",
+        )
     ]
     marked = {"rlcatalog_filters": [FilterSpec("x", {"numpy": "m:C"}, "[/red] \x1b[31m \ud800")]}
     found += [
-        Broken("changes the request", lambda w: plugin_of(
-            rlcatalog_models=[model(w, match=_change_request)]), quiet=True),
-        Broken("changes what its codec is asked", lambda w: plugin_of(
-            rlcatalog_preprocessors=[codec(w, match=_change_request)]), quiet=True),
+        Broken(
+            "changes the request",
+            lambda w: plugin_of(rlcatalog_models=[model(w, match=_change_request)]),
+            quiet=True,
+        ),
+        Broken(
+            "changes what its codec is asked",
+            lambda w: plugin_of(rlcatalog_preprocessors=[codec(w, match=_change_request)]),
+            quiet=True,
+        ),
         Broken("markup", lambda w: plugin_of(**marked), quiet=True, version="1.0[/][red]"),
-        Broken("fits as well", lambda w: plugin_of(rlcatalog_models=[
-            model(w, match=lambda request: Match(Rank.GENERIC, "[/] as well"))]), quiet=True),
-    ]  # fmt: skip
+        Broken(
+            "fits as well",
+            lambda w: plugin_of(
+                rlcatalog_models=[
+                    model(w, match=lambda request: Match(Rank.GENERIC, "[/] as well"))
+                ]
+            ),
+            quiet=True,
+        ),
+    ]
     return found

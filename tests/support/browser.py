@@ -85,7 +85,9 @@ class _Server(ThreadingHTTPServer):
         self.probe, self.asked, self.found = probe, list[str](), queue.Queue[Any]()
 
 
-def opened(folder: Path, queries: Sequence[tuple[str, int]], scratch: Path) -> tuple[list[dict[str, Any]], set[str]]:
+def opened(
+    folder: Path, queries: Sequence[tuple[str, int]], scratch: Path
+) -> tuple[list[dict[str, Any]], set[str]]:
     """Return what pages showed, and which paths were asked for; no other machine can be reached.
 
     Args:
@@ -100,11 +102,17 @@ def opened(folder: Path, queries: Sequence[tuple[str, int]], scratch: Path) -> t
     server = _Server(folder, PROBE.replace("CASES", cases))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     command = [
-        browser() or "chromium", "--headless=new", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
-        "--disable-background-networking", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
-        f"--user-data-dir={scratch / 'profile'}", *(["--no-sandbox"] if os.geteuid() == 0 else []),
+        browser() or "chromium",
+        "--headless=new",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--no-first-run",
+        "--disable-background-networking",
+        "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+        f"--user-data-dir={scratch / 'profile'}",
+        *(["--no-sandbox"] if os.geteuid() == 0 else []),
         f"http://127.0.0.1:{server.server_port}/probe.html",
-    ]  # fmt: skip
+    ]
     with (scratch / "says").open("w+") as says:
         process = subprocess.Popen(command, stdout=says, stderr=says, start_new_session=True)
         try:

@@ -18,7 +18,9 @@ from rlcatalog_cli import main
 _IGNORED = (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning)
 
 
-def rlcatalog(*line: str, cwd: str | os.PathLike[str] = ".", **environ: str) -> CompletedProcess[str]:
+def rlcatalog(
+    *line: str, cwd: str | os.PathLike[str] = ".", **environ: str
+) -> CompletedProcess[str]:
     """Run `rlcatalog LINE` and return its exit status and what it printed; an error it does not report goes through.
 
     What a line imports and registers stays; see `forget`.
@@ -54,5 +56,7 @@ def forget(module: str) -> None:
     """Forget a module and the environments it registered, as a new process would know nothing of them."""
     for name in [name for name in sys.modules if f"{name}.".startswith(f"{module}.")]:
         del sys.modules[name]
-    for name in [name for name, spec in registry.items() if str(spec.entry_point).startswith(f"{module}.")]:
+    for name in [
+        name for name, spec in registry.items() if str(spec.entry_point).startswith(f"{module}.")
+    ]:
         del registry[name]

@@ -24,7 +24,25 @@ PARTS = [
     ("use_parametric", "head", "rlcatalog-parametric/parametric"),
     ("custom_model", "trunk", "rlcatalog-attention/gtrxl"),
 ]
-NONSENSE = [None, True, -1, 0, 0.5, HUGE, 10**30, "", "x", "a:b", [], [[]], [HUGE], ["x"], {}, {"x": 1}, {"$float": 3}]
+NONSENSE = [
+    None,
+    True,
+    -1,
+    0,
+    0.5,
+    HUGE,
+    10**30,
+    "",
+    "x",
+    "a:b",
+    [],
+    [[]],
+    [HUGE],
+    ["x"],
+    {},
+    {"x": 1},
+    {"$float": 3},
+]
 
 
 def sign(folder: Path, data: dict[str, Any]) -> None:
@@ -45,7 +63,9 @@ def arrays_of(folder: Path, role: str = "weights") -> Path:
     return next(folder.glob(f"{role}-*.safetensors"))
 
 
-def put_arrays(folder: Path, content: bytes, role: str = "weights", size: int | None = None) -> None:
+def put_arrays(
+    folder: Path, content: bytes, role: str = "weights", size: int | None = None
+) -> None:
     """Put another file of arrays in the place of one, named and signed; longer by a hole where `size` says so."""
     data, old = manifest_of(folder), arrays_of(folder, role)
     digest = hashlib.sha256(content).hexdigest()
@@ -84,7 +104,9 @@ def manifests(keys: list[str]) -> Iterator[Craft]:
     for key in keys:
         yield (
             f"no {key}",
-            lambda folder, key=key: sign(folder, {k: v for k, v in manifest_of(folder).items() if k != key}),
+            lambda folder, key=key: sign(
+                folder, {k: v for k, v in manifest_of(folder).items() if k != key}
+            ),
         )
         for value in NONSENSE:
             yield f"{key} = {value!r}", under(key, value)
@@ -97,7 +119,14 @@ def configs(keys: list[str]) -> Iterator[Craft]:
         def craft(folder: Path) -> None:
             data = manifest_of(folder)
             chosen = {slot: part for key, slot, part in PARTS if values.get(key) in (True, "gtrxl")}
-            sign(folder, {**data, "config": {**data["config"], **values}, "parts": {**data["parts"], **chosen}})
+            sign(
+                folder,
+                {
+                    **data,
+                    "config": {**data["config"], **values},
+                    "parts": {**data["parts"], **chosen},
+                },
+            )
 
         return craft
 
@@ -115,9 +144,16 @@ def configs(keys: list[str]) -> Iterator[Craft]:
         "a wide transformer": {"use_attention": True, "attention_dim": 20_000},
         "many units": {"use_attention": True, "attention_num_transformer_units": HUGE},
         "a long memory": {"use_attention": True, "attention_memory_inference": HUGE},
-        "a memory as long as wide": {"use_attention": True, "attention_memory_inference": 10**6, "attention_dim": 3000},
+        "a memory as long as wide": {
+            "use_attention": True,
+            "attention_memory_inference": 10**6,
+            "attention_dim": 3000,
+        },
         "many past actions": {"use_attention": True, "attention_use_n_prev_actions": HUGE},
-        "a transformer by itself": {"custom_model": "gtrxl", "custom_model_config": {"attention_dim": 20_000}},
+        "a transformer by itself": {
+            "custom_model": "gtrxl",
+            "custom_model_config": {"attention_dim": 20_000},
+        },
         "a class by its path": {"custom_model": "os:system"},
         "an initialiser by its path": {"fcnet_weights_initializer": "os.system"},
         "a filter by its path": {"observation_filter": "os:system"},
@@ -162,8 +198,16 @@ SPACES: list[Any] = [
     {"space": "graph"},
     {"space": "graph", "children": [None]},
     {"space": "repeated", "n": 3},
-    {"space": "repeated", "n": HUGE, "children": [{"space": "discrete", "n": HUGE, "start": 0, "dtype": "int64"}]},
-    {"space": "repeated", "n": "x", "children": [{"space": "discrete", "n": 3, "start": 0, "dtype": "int64"}]},
+    {
+        "space": "repeated",
+        "n": HUGE,
+        "children": [{"space": "discrete", "n": HUGE, "start": 0, "dtype": "int64"}],
+    },
+    {
+        "space": "repeated",
+        "n": "x",
+        "children": [{"space": "discrete", "n": 3, "start": 0, "dtype": "int64"}],
+    },
     {"space": "tuple"},
     {"space": "tuple", "children": [3, None, "x"]},
     {"space": "oneof"},
@@ -176,9 +220,14 @@ SPACES: list[Any] = [
     {"space": ["box"]},
     {"space": None},
     {},
-    {"space": "tuple", "children": [
-        {"space": "box", "dtype": "float64", "shape": [1 << 24], "low": "0.0", "high": "1.0"}] * 40},
-]  # fmt: skip
+    {
+        "space": "tuple",
+        "children": [
+            {"space": "box", "dtype": "float64", "shape": [1 << 24], "low": "0.0", "high": "1.0"}
+        ]
+        * 40,
+    },
+]
 
 
 def spaces() -> Iterator[Craft]:
@@ -198,7 +247,9 @@ def spaces() -> Iterator[Craft]:
 
     def far_too_deep(folder: Path) -> None:
         text = (folder / "policy.json").read_text()
-        (folder / "policy.json").write_text(text.replace('"children"', '"x"')[:-2] + ', "x": ' + "[" * 10**5 + "}")
+        (folder / "policy.json").write_text(
+            text.replace('"children"', '"x"')[:-2] + ', "x": ' + "[" * 10**5 + "}"
+        )
 
     yield "a space 100,000 deep", far_too_deep
 
@@ -265,7 +316,9 @@ def headers() -> Iterator[Craft]:
         "negative shape": packed({"a": entry(shape=[-2, -1])}, b"\0" * 8),
         "shape of floats": packed({"a": entry(shape=[2.0])}, b"\0" * 8),
         "shape of text": packed({"a": entry(shape="2")}, b"\0" * 8),
-        "huge shape": packed({"a": entry(shape=[1 << 40, 1 << 40], offsets=[0, 1 << 82])}, b"\0" * 8),
+        "huge shape": packed(
+            {"a": entry(shape=[1 << 40, 1 << 40], offsets=[0, 1 << 82])}, b"\0" * 8
+        ),
         "many axes": packed({"a": entry(shape=[1] * 99 + [2])}, b"\0" * 8),
         "huge empty shape": packed({"a": entry(shape=[0, 1 << 80], offsets=[0, 0])}),
         "offsets that overlap": packed({"a": entry(), "b": entry(offsets=[4, 12])}, b"\0" * 12),
@@ -276,11 +329,16 @@ def headers() -> Iterator[Craft]:
         "no arrays": packed({}),
         "metadata alone": packed({"__metadata__": {"x": "y"}}),
         "other arrays": packed({"a": entry()}, b"\0" * 8),
-        "a hundred thousand arrays": packed({f"a{i}": entry(shape=[0], offsets=[0, 0]) for i in range(100_000)}),
+        "a hundred thousand arrays": packed(
+            {f"a{i}": entry(shape=[0], offsets=[0, 0]) for i in range(100_000)}
+        ),
     }
     for role in ("weights", "filter"):
         for name, content in contents.items():
-            yield f"{role}: {name}", lambda folder, role=role, content=content: put_arrays(folder, content, role)
+            yield (
+                f"{role}: {name}",
+                lambda folder, role=role, content=content: put_arrays(folder, content, role),
+            )
 
     def hole(folder: Path) -> None:
         size = 1 << 38
@@ -314,29 +372,52 @@ def arrays(seed: int) -> Iterator[Craft]:
                 return sorted(header)[index % len(header)]
 
             for dtype in sizes:
-                yield (f"{role} {index} as {dtype}",
-                       changed(role, lambda h, nth=nth, dtype=dtype: h[nth(h)].update(dtype=dtype)))  # fmt: skip
+                yield (
+                    f"{role} {index} as {dtype}",
+                    changed(role, lambda h, nth=nth, dtype=dtype: h[nth(h)].update(dtype=dtype)),
+                )
             for shape in ([], [0], [1], [7], [3, 3]):
-                yield (f"{role} {index} of shape {shape}",
-                       changed(role, lambda h, nth=nth, shape=shape: h[nth(h)].update(shape=shape)))  # fmt: skip
+                yield (
+                    f"{role} {index} of shape {shape}",
+                    changed(role, lambda h, nth=nth, shape=shape: h[nth(h)].update(shape=shape)),
+                )
             yield f"{role} without {index}", changed(role, lambda h, nth=nth: h.pop(nth(h)))
-            yield (f"{role} with {index} renamed",
-                   changed(role, lambda h, nth=nth: h.update(other=h.pop(nth(h)))))  # fmt: skip
+            yield (
+                f"{role} with {index} renamed",
+                changed(role, lambda h, nth=nth: h.update(other=h.pop(nth(h)))),
+            )
         yield f"{role} of random bits", changed(role, lambda h: None)
 
 
 def texts() -> Iterator[Craft]:
     """Manifests that are no JSON."""
     for name, text in {
-        "empty": b"", "no UTF-8": b"\xff\xfe\x00", "deep": b"[" * 10**6, "deep table": b'{"format": ' * 10**5,
+        "empty": b"",
+        "no UTF-8": b"\xff\xfe\x00",
+        "deep": b"[" * 10**6,
+        "deep table": b'{"format": ' * 10**5,
         "a long number": b'{"format": "rlcatalog-policy", "format_version": ' + b"9" * 10**5 + b"}",
-        "no number": b'{"format": "rlcatalog-policy", "format_version": NaN}', "null": b"null", "text": b'"x"',
-        "zeros": b"\0" * 1000, "a version of true": b'{"format": "rlcatalog-policy", "format_version": true}',
-    }.items():  # fmt: skip
-        yield f"policy.json: {name}", lambda folder, text=text: (folder / "policy.json").write_bytes(text)
+        "no number": b'{"format": "rlcatalog-policy", "format_version": NaN}',
+        "null": b"null",
+        "text": b'"x"',
+        "zeros": b"\0" * 1000,
+        "a version of true": b'{"format": "rlcatalog-policy", "format_version": true}',
+    }.items():
+        yield (
+            f"policy.json: {name}",
+            lambda folder, text=text: (folder / "policy.json").write_bytes(text),
+        )
 
 
 def crafts(manifest_keys: list[str], config_keys: list[str], seed: int = 0) -> list[Craft]:
     """Return all of them."""
-    makers = manifests(manifest_keys), configs(config_keys), spaces(), special_files(), headers(), arrays(seed), texts()
+    makers = (
+        manifests(manifest_keys),
+        configs(config_keys),
+        spaces(),
+        special_files(),
+        headers(),
+        arrays(seed),
+        texts(),
+    )
     return [craft for maker in makers for craft in maker]

@@ -20,8 +20,16 @@ class Drift(gym.Env):
 
     def step(self, action):
         self.t += 1
-        self.x = (self.x + 0.3 * (np.sum(action) - 1.0) + 0.1 * self.np_random.normal(size=3)).astype(np.float32)
-        return self.x.copy(), -float(np.abs(self.x).mean()), bool(np.abs(self.x).max() > 3), self.t == 17, {}
+        self.x = (
+            self.x + 0.3 * (np.sum(action) - 1.0) + 0.1 * self.np_random.normal(size=3)
+        ).astype(np.float32)
+        return (
+            self.x.copy(),
+            -float(np.abs(self.x).mean()),
+            bool(np.abs(self.x).max() > 3),
+            self.t == 17,
+            {},
+        )
 
 
 gym.register("Drift-v0", Drift)

@@ -9,7 +9,18 @@ from importlib import import_module
 from pathlib import Path
 
 import numpy as np
-from gymnasium.spaces import Box, Dict, Discrete, Graph, MultiBinary, MultiDiscrete, OneOf, Sequence, Text, Tuple
+from gymnasium.spaces import (
+    Box,
+    Dict,
+    Discrete,
+    Graph,
+    MultiBinary,
+    MultiDiscrete,
+    OneOf,
+    Sequence,
+    Text,
+    Tuple,
+)
 from heading import Headings
 
 import rlcatalog
@@ -22,7 +33,12 @@ IMAGE = Box(0, 255, (16, 16, 3), np.uint8)
 CONVS = {"conv_filters": [[4, [4, 4], 4], [8, [4, 4], 1]]}
 PARTS = Dict({"a": Discrete(2), "b": Tuple([Box(0, 1, (2,), np.float32)])})
 LSTM = {"use_lstm": True, "lstm_cell_size": 6}
-ATTENTION = {"use_attention": True, "attention_dim": 8, "attention_memory_inference": 5, "attention_head_dim": 4}
+ATTENTION = {
+    "use_attention": True,
+    "attention_dim": 8,
+    "attention_memory_inference": 5,
+    "attention_head_dim": 4,
+}
 
 
 @dataclass(frozen=True)
@@ -57,65 +73,112 @@ def cases():
     mask = Box(0, 1, (3,), np.int8)
     found = {
         "categorical, filter": _case(
-            Dict({"v": VECTOR, "d": Discrete(3, start=2)}), Discrete(3, start=-1), observation_filter="MeanStdFilter"
+            Dict({"v": VECTOR, "d": Discrete(3, start=2)}),
+            Discrete(3, start=-1),
+            observation_filter="MeanStdFilter",
         ),
         "squashed gaussian, choices": _case(
-            MultiDiscrete([[2, 3], [4, 2]]), Box(-1, 2, (3,), np.float32), custom_action_dist="squashed_gaussian",
+            MultiDiscrete([[2, 3], [4, 2]]),
+            Box(-1, 2, (3,), np.float32),
+            custom_action_dist="squashed_gaussian",
             free_log_std=True,
         ),
         "beta, nested": _case(
             Dict({"x": Tuple([VECTOR, Box(-5, 5, (), np.float64)]), "y": MultiBinary(2)}),
             Box(np.array([-1, 0], np.float32), np.array([2, 5], np.float32)),
-            2e-5, custom_action_dist="beta",
+            2e-5,
+            custom_action_dist="beta",
         ),
         "gaussian, scaled, bits": _case(
-            Tuple([MultiBinary((2, 2)), Discrete(4, start=-2)]), Box(-1, 2, (2, 1), np.float64),
-            action_bounds="affine", vf_share_layers=False,
+            Tuple([MultiBinary((2, 2)), Discrete(4, start=-2)]),
+            Box(-1, 2, (2, 1), np.float64),
+            action_bounds="affine",
+            vf_share_layers=False,
         ),
         "deterministic, whole numbers": _case(
-            Box(-9, 9, (3,), np.int64), Box(-1, 1, (2,), np.float32), custom_action_dist="deterministic"
+            Box(-9, 9, (3,), np.int64),
+            Box(-1, 1, (2,), np.float32),
+            custom_action_dist="deterministic",
         ),
-        "bernoulli, lstm": _case(VECTOR, MultiBinary((2, 2)), recurrent=True, **LSTM, lstm_use_prev_reward=True),
+        "bernoulli, lstm": _case(
+            VECTOR, MultiBinary((2, 2)), recurrent=True, **LSTM, lstm_use_prev_reward=True
+        ),
         "choices, attention": _case(
-            Box(0, 9, (2,), np.uint16), MultiDiscrete([2, 3], start=[1, -1]), recurrent=True, **ATTENTION,
-            attention_use_n_prev_actions=2, attention_use_n_prev_rewards=1,
+            Box(0, 9, (2,), np.uint16),
+            MultiDiscrete([2, 3], start=[1, -1]),
+            recurrent=True,
+            **ATTENTION,
+            attention_use_n_prev_actions=2,
+            attention_use_n_prev_rewards=1,
         ),
-        "gumbel softmax, images": _case(IMAGE, Discrete(3), custom_action_dist="gumbel_softmax", **CONVS),
+        "gumbel softmax, images": _case(
+            IMAGE, Discrete(3), custom_action_dist="gumbel_softmax", **CONVS
+        ),
         "dirichlet, text": _case(
-            Dict({"t": Text(4), "v": VECTOR, "o": OneOf([VECTOR, Discrete(2)])}), Simplex((2, 3)), 2e-5
+            Dict({"t": Text(4), "v": VECTOR, "o": OneOf([VECTOR, Discrete(2)])}),
+            Simplex((2, 3)),
+            2e-5,
         ),
         "parts, lstm": _case(VECTOR, PARTS, recurrent=True, **LSTM, lstm_use_prev_action=True),
         "autoregressive": _case(
-            VECTOR, Dict({"a": Discrete(2), "b": Box(0, 1, (2,), np.float32)}), use_autoregressive=True
+            VECTOR,
+            Dict({"a": Discrete(2), "b": Box(0, 1, (2,), np.float32)}),
+            use_autoregressive=True,
         ),
         "complex inputs": _case(
             Dict({"cam": IMAGE, "v": VECTOR, "d": Discrete(4)}), Box(-3, 9, (2,), np.int8), **CONVS
         ),
         "parametric": _case(
-            Dict({"action_mask": mask, "avail_actions": Box(-1, 1, (3, 4), np.float32), "v": VECTOR}), Discrete(3),
+            Dict(
+                {"action_mask": mask, "avail_actions": Box(-1, 1, (3, 4), np.float32), "v": VECTOR}
+            ),
+            Discrete(3),
             use_parametric=True,
         ),
         "slates, nature, sequences": _case(
-            Dict({
-                "cam": Box(0, 255, (36, 36, 3), np.uint8), "s": Sequence(Discrete(3)),
-                "g": Graph(Box(-1, 1, (2,), np.float32), Discrete(2)),
-            }),
-            MultiDiscrete([3, 3]), conv_filters="nature", custom_action_dist="slate_multi_categorical",
-            sequence_max_len=60, graph_max_nodes=10, graph_max_edges=100,
+            Dict(
+                {
+                    "cam": Box(0, 255, (36, 36, 3), np.uint8),
+                    "s": Sequence(Discrete(3)),
+                    "g": Graph(Box(-1, 1, (2,), np.float32), Discrete(2)),
+                }
+            ),
+            MultiDiscrete([3, 3]),
+            conv_filters="nature",
+            custom_action_dist="slate_multi_categorical",
+            sequence_max_len=60,
+            graph_max_nodes=10,
+            graph_max_edges=100,
         ),
-        "impala, lstm": _case(IMAGE, Box(-1, 1, (2,), np.float32), recurrent=True, conv_filters="impala", **LSTM),
+        "impala, lstm": _case(
+            IMAGE, Box(-1, 1, (2,), np.float32), recurrent=True, conv_filters="impala", **LSTM
+        ),
         "gtrxl, simplex": _case(
-            Dict({"p": Simplex((3,)), "r": Repeated(VECTOR, 3), "t": Missions()}), Discrete(3), recurrent=True,
-            custom_model="gtrxl", text_max_length=20,
+            Dict({"p": Simplex((3,)), "r": Repeated(VECTOR, 3), "t": Missions()}),
+            Discrete(3),
+            recurrent=True,
+            custom_model="gtrxl",
+            text_max_length=20,
             **{key: value for key, value in ATTENTION.items() if key != "use_attention"},
         ),
-        "integers": _case(Dict({"d": Discrete(4), "m": MultiDiscrete([2, 3])}), Discrete(2),
-                          _disable_preprocessor_api=True),
-        "memory of a game": _case(Box(0, 255, (128,), np.uint8), Discrete(2), custom_preprocessor="atari_ram"),
-        "pixels of a game": _case(Box(0, 255, (210, 160, 3), np.uint8), Discrete(2), dim=42,
-                                  custom_preprocessor="generic_pixel"),
-    }  # fmt: skip
-    found["a user's codec"] = _case(Dict({"h": Headings(), "v": VECTOR}), Discrete(2), prepared="heading")
+        "integers": _case(
+            Dict({"d": Discrete(4), "m": MultiDiscrete([2, 3])}),
+            Discrete(2),
+            _disable_preprocessor_api=True,
+        ),
+        "memory of a game": _case(
+            Box(0, 255, (128,), np.uint8), Discrete(2), custom_preprocessor="atari_ram"
+        ),
+        "pixels of a game": _case(
+            Box(0, 255, (210, 160, 3), np.uint8),
+            Discrete(2),
+            dim=42,
+            custom_preprocessor="generic_pixel",
+        ),
+    }
+    found["a user's codec"] = _case(
+        Dict({"h": Headings(), "v": VECTOR}), Discrete(2), prepared="heading"
+    )
     found |= {f"{name}, tf": replace(case, framework="tf") for name, case in found.items()}
     return found | {
         "a user's recurrent model": _case(VECTOR, Discrete(3), recurrent=True, custom_model=gru()),
@@ -151,7 +214,9 @@ def normalised():
         def __init__(self, obs_space, action_space, num_outputs, model_config, name):
             TorchModelV2.__init__(self, obs_space, action_space, num_outputs, model_config, name)
             nn.Module.__init__(self)
-            self.body = nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.ReLU())
+            self.body = nn.Sequential(
+                nn.Linear(3, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.ReLU()
+            )
             self.ends = nn.ModuleList([nn.Linear(8, num_outputs), nn.Linear(8, 1)])
 
         def forward(self, input_dict, state, seq_lens):
@@ -172,12 +237,16 @@ def of_keras():
         def __init__(self, obs_space, action_space, num_outputs, model_config, name):
             super().__init__(obs_space, action_space, num_outputs, model_config, name)
             layers = keras.layers
-            self.body = keras.Sequential([layers.Dense(8), layers.BatchNormalization(), layers.Dropout(0.5)])
+            self.body = keras.Sequential(
+                [layers.Dense(8), layers.BatchNormalization(), layers.Dropout(0.5)]
+            )
             self.num_outputs = num_outputs or 8
             self.ends = [layers.Dense(self.num_outputs), layers.Dense(1)]
 
         def forward(self, input_dict, state, seq_lens):
-            self.features = tf.where(self.body(input_dict["obs"]) > 0, 1.0, -1.0) * self.body(input_dict["obs"])
+            self.features = tf.where(self.body(input_dict["obs"]) > 0, 1.0, -1.0) * self.body(
+                input_dict["obs"]
+            )
             return self.ends[0](self.features), state
 
         def value_function(self):
@@ -199,15 +268,22 @@ def looking_back():
             nn.Module.__init__(self)
             self.logits, self.value = nn.Linear(9 + 2 + 2, num_outputs), nn.Linear(13, 1)
             self.view_requirements["frames"] = ViewRequirement("obs", shift="-2:0", space=obs_space)
-            self.view_requirements["acted"] = ViewRequirement("actions", shift=[-3, -1], space=action_space)
+            self.view_requirements["acted"] = ViewRequirement(
+                "actions", shift=[-3, -1], space=action_space
+            )
             self.view_requirements["t"] = ViewRequirement("t", shift=0)
             self.view_requirements["prev_rewards"] = ViewRequirement("rewards", shift=-1)
 
         def forward(self, input_dict, state, seq_lens):
-            self.x = cat([
-                input_dict["frames"].flatten(1), input_dict["acted"].float(), input_dict["t"].float()[:, None] / 10,
-                input_dict["prev_rewards"][:, None],
-            ], 1)  # fmt: skip
+            self.x = cat(
+                [
+                    input_dict["frames"].flatten(1),
+                    input_dict["acted"].float(),
+                    input_dict["t"].float()[:, None] / 10,
+                    input_dict["prev_rewards"][:, None],
+                ],
+                1,
+            )
             return self.logits(self.x), state
 
         def value_function(self):
@@ -221,7 +297,8 @@ def built(case):
     if case.prepared:
         import_module(case.prepared).prepare()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UnreadKeysWarning)  # of small layers, which some models have not
+        # Of small layers, which some models have not.
+        warnings.simplefilter("ignore", UnreadKeysWarning)
         policy = rlcatalog.build(case.obs, case.action, case.config, case.framework)
     rng = np.random.default_rng(0)
     weights = policy.model.get_weights()

@@ -38,7 +38,11 @@ def acted(case):
         if step["begun"] is not None:
             state = actor.restart(state, step["begun"])
         acted = actor.act(
-            step["obs"], state, prev_reward=step["reward"], mask=step["mask"], explore=step["noise"] is not None
+            step["obs"],
+            state,
+            prev_reward=step["reward"],
+            mask=step["mask"],
+            explore=step["noise"] is not None,
         )
         state = acted.state
         found.append(tuple(acted)[:5])

@@ -13,15 +13,23 @@ from rlcatalog_export.onnx import INTERFACE, write_sealed
 OBS = spaces.Dict(d=spaces.Discrete(3), v=spaces.Box(-1, 1, (2,), np.float32))
 ACTION = spaces.Box(-1, 2, (2,), np.float32)
 CONFIG = {"fcnet_hiddens": [4], "use_lstm": True, "lstm_cell_size": 3}
-TRIED = [{"d": 1, "v": np.array([0.25, -0.5], np.float32)}, {"d": 2, "v": np.array([0.75, 0.125], np.float32)}]
+TRIED = [
+    {"d": 1, "v": np.array([0.25, -0.5], np.float32)},
+    {"d": 2, "v": np.array([0.75, 0.125], np.float32)},
+]
 
 
 def exports(folder):
     """Export a policy in each format; name → path."""
-    policies = {framework: rlcatalog.build(OBS, ACTION, CONFIG, framework) for framework in ("torch", "tf")}
-    files = {"policy.onnx": "tf", "policy.pt2": "torch", "policy-savedmodel": "tf"}  # ONNX from what is quicker
+    policies = {
+        framework: rlcatalog.build(OBS, ACTION, CONFIG, framework) for framework in ("torch", "tf")
+    }
+    # ONNX from what is quicker.
+    files = {"policy.onnx": "tf", "policy.pt2": "torch", "policy-savedmodel": "tf"}
     for name, framework in files.items():
-        policies[framework].export(folder / name, format="savedmodel" if name.endswith("savedmodel") else None)
+        policies[framework].export(
+            folder / name, format="savedmodel" if name.endswith("savedmodel") else None
+        )
     return {name: folder / name for name in files}
 
 

@@ -60,7 +60,9 @@ def head_examples():
 def describe(request):
     width, inputs = request.config["acme_width"], request.encoded_size
     layer = Stage("layer", (width,), (inputs + 1) * width)
-    return [layer] if request.num_outputs is None else [layer, Stage("logits", (request.num_outputs,))]
+    return (
+        [layer] if request.num_outputs is None else [layer, Stage("logits", (request.num_outputs,))]
+    )
 
 
 class Net(TorchModelV2):
@@ -162,7 +164,9 @@ class OtherRowsInTraining(Net):
 
 class IgnoresItsKey(Net):
     def __init__(self, obs_space, action_space, num_outputs, model_config, name):
-        super().__init__(obs_space, action_space, num_outputs, {**model_config, "acme_width": 6}, name)
+        super().__init__(
+            obs_space, action_space, num_outputs, {**model_config, "acme_width": 6}, name
+        )
 
 
 class ReadsAnothersKey(Net):
@@ -200,7 +204,10 @@ def recalls(request):
 
 def describe_memory(request):
     size = request.config["acme_size"]
-    return [Stage("cell", (size,)), *([Stage("logits", (request.num_outputs,))] if request.num_outputs else [])]
+    return [
+        Stage("cell", (size,)),
+        *([Stage("logits", (request.num_outputs,))] if request.num_outputs else []),
+    ]
 
 
 class Recall(TorchModelV2):
@@ -239,14 +246,18 @@ class Recall(TorchModelV2):
         features = self.features(input_dict)
         rows, h = len(features), self.carried(state[0])
         steps = steps_of(rows, len(seq_lens))
-        features = self.prepared(features.reshape(len(seq_lens), steps, features.shape[1]), seq_lens)
+        features = self.prepared(
+            features.reshape(len(seq_lens), steps, features.shape[1]), seq_lens
+        )
         hs = [None] * steps
         for t in self.order(steps):
             h = hs[t] = torch.tanh(self.cell(torch.cat([features[:, t], h], 1)))
         hs = torch.stack(hs, 1)
         self.last = hs.reshape(rows, self.size)
         self.h = h.detach()
-        return (self.last if self.logits is None else self.logits(self.last)), [self.kept(hs, seq_lens)]
+        return (self.last if self.logits is None else self.logits(self.last)), [
+            self.kept(hs, seq_lens)
+        ]
 
     def prepared(self, features, seq_lens):
         return features
@@ -262,7 +273,9 @@ class Forgetful(Recall):
     def forward(self, input_dict, state, seq_lens):
         rows = len(input_dict["obs_flat"])
         blank = torch.zeros(rows if seq_lens is None else len(seq_lens), self.size)
-        return super().forward(input_dict, [blank], torch.ones(len(blank)) if seq_lens is None else seq_lens)[0], []
+        return super().forward(
+            input_dict, [blank], torch.ones(len(blank)) if seq_lens is None else seq_lens
+        )[0], []
 
 
 class SaysNothing(Recall):
@@ -322,7 +335,15 @@ class Aim(TorchModelV2):
     """Logits and value from a trunk's features and the goal."""
 
     def __init__(
-        self, obs_space, action_space, num_outputs, model_config, name, trunk, value_trunk=None, action_dist=None
+        self,
+        obs_space,
+        action_space,
+        num_outputs,
+        model_config,
+        name,
+        trunk,
+        value_trunk=None,
+        action_dist=None,
     ):
         super().__init__(obs_space, action_space, num_outputs, model_config, name)
         self.trunk = trunk
@@ -344,7 +365,9 @@ class Aim(TorchModelV2):
 class ShowsTheGoal(Aim):
     def features(self, input_dict, state, seq_lens):
         flat = input_dict["obs_flat"]
-        return self.trunk.forward({**input_dict, "obs_flat": flat[:, -math.prod(VECTOR.shape) :]}, state, seq_lens)
+        return self.trunk.forward(
+            {**input_dict, "obs_flat": flat[:, -math.prod(VECTOR.shape) :]}, state, seq_lens
+        )
 
 
 # --- declarations -----------------------------------------------------------------------------------------------------
@@ -353,20 +376,39 @@ class ShowsTheGoal(Aim):
 def spec(target="faulty_parts:Net", name="acme_net", **fields):
     """Return the declaration of a trunk that is chosen by name."""
     found = {
-        "summary": "a toy", "describe": describe, "config": "faulty_parts:AcmeConfig",
-        "examples": "faulty_parts:examples", **fields,
-    }  # fmt: skip
+        "summary": "a toy",
+        "describe": describe,
+        "config": "faulty_parts:AcmeConfig",
+        "examples": "faulty_parts:examples",
+        **fields,
+    }
     targets = found.pop("targets", {"torch": target})
     return ModelSpec(name, targets, found.pop("summary"), **found)
 
 
 def memory(target="faulty_parts:Recall"):
     """Return the declaration of a memory."""
-    return ModelSpec("acme_recall", {"torch": target}, "a toy", slot="memory", match=recalls, describe=describe_memory,
-                     config="faulty_parts:MemoryConfig", examples="faulty_parts:memory_examples")  # fmt: skip
+    return ModelSpec(
+        "acme_recall",
+        {"torch": target},
+        "a toy",
+        slot="memory",
+        match=recalls,
+        describe=describe_memory,
+        config="faulty_parts:MemoryConfig",
+        examples="faulty_parts:memory_examples",
+    )
 
 
 def head(target="faulty_parts:Aim"):
     """Return the declaration of a head."""
-    return ModelSpec("acme_aim", {"torch": target}, "a toy", slot="head", match=aims, claims=claims,
-                     config="faulty_parts:HeadConfig", examples="faulty_parts:head_examples")  # fmt: skip
+    return ModelSpec(
+        "acme_aim",
+        {"torch": target},
+        "a toy",
+        slot="head",
+        match=aims,
+        claims=claims,
+        config="faulty_parts:HeadConfig",
+        examples="faulty_parts:head_examples",
+    )

@@ -18,12 +18,17 @@ class Net(TFModelV2):
     def __init__(self, obs_space, action_space, num_outputs, model_config, name):
         super().__init__(obs_space, action_space, num_outputs, model_config, name)
         self.width = read_config(self.model_config, AcmeConfig).acme_width
-        self.layer = Dense(math.prod(obs_space.shape), DenseSpec(self.width, weights="xavier_uniform"))
+        self.layer = Dense(
+            math.prod(obs_space.shape), DenseSpec(self.width, weights="xavier_uniform")
+        )
         self.logits = self.value = None
         if num_outputs is None:
             self.num_outputs = self.width
         else:
-            self.logits, self.value = Dense(self.width, output_spec(num_outputs)), Dense(self.width, output_spec(1))
+            self.logits, self.value = (
+                Dense(self.width, output_spec(num_outputs)),
+                Dense(self.width, output_spec(1)),
+            )
 
     def features(self, input_dict):
         return tf.tanh(self.layer(tf.cast(input_dict["obs_flat"], tf.float32)))

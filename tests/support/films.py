@@ -16,4 +16,6 @@ def hide_screen(monkeypatch):
 def frames(path):
     """Return a film's frames, `uint8 [H, W, 3]` each, and its frames per second."""
     with av.open(str(path)) as file:
-        return [frame.to_ndarray(format="rgb24") for frame in file.decode(video=0)], file.streams.video[0].average_rate
+        return [
+            frame.to_ndarray(format="rgb24") for frame in file.decode(video=0)
+        ], file.streams.video[0].average_rate

@@ -74,21 +74,30 @@ def is_of_absence(error: BaseException) -> bool:
     """Whether an error says that TensorFlow is missing."""
     if isinstance(error, MissingFrameworkError):
         return "'tensorflow'" in str(error)
-    if isinstance(error, AttributeError):  # `import rlcatalog_tf` at the top, `rlcatalog_tf` in the test
+    # `import rlcatalog_tf` at the top, `rlcatalog_tf` in the test.
+    if isinstance(error, AttributeError):
         return error.name == "tf" and isinstance(error.obj, ModuleType)
-    return isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] in MODULES
+    return (
+        isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] in MODULES
+    )
 
 
 def in_tests(file: str | None) -> bool:
     """Whether a module is one of this repository's tests."""
-    return file is not None and Path(file).is_relative_to(ROOT) and "tests" in Path(file).relative_to(ROOT).parts
+    return (
+        file is not None
+        and Path(file).is_relative_to(ROOT)
+        and "tests" in Path(file).relative_to(ROOT).parts
+    )
 
 
 def lend() -> None:
     """Let imports in tests hand out stand-ins; before any conftest of a package, hence when this module is imported."""
     real = builtins.__import__
 
-    def importing(name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> Any:
+    def importing(
+        name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0
+    ) -> Any:
         try:
             return real(name, globals, locals, fromlist, level)
         except ImportError as error:

@@ -30,7 +30,10 @@ def walk(policy, others, steps, tolerance, explore=False):
         reward = rng.normal(size=ROWS).astype(np.float32) if t else None
         if t and state is not None:
             state = policy.restart(state, rng.random(ROWS) < 0.2)
-        found = [one.act(obs, state, prev_reward=reward, mask=mask, explore=explore) for one in (policy, *others)]
+        found = [
+            one.act(obs, state, prev_reward=reward, mask=mask, explore=explore)
+            for one in (policy, *others)
+        ]
         for one in found[1:]:
             same(one, found[0], tolerance)
             if found[0].state is not None:
@@ -63,5 +66,8 @@ def user_policy(computed):
         return computed(self, input_dict["obs"]), state
 
     return rlcatalog.build(
-        VECTOR, Discrete(2), {"custom_model": type("Users", (Plain,), {"forward": forward})}, "torch"
-    )  # fmt: skip
+        VECTOR,
+        Discrete(2),
+        {"custom_model": type("Users", (Plain,), {"forward": forward})},
+        "torch",
+    )

@@ -19,7 +19,9 @@ import pytest
 _OTHERS = 3
 
 
-def covering(combinations: Sequence[Sequence[Hashable]], slow: Container[Hashable] = ()) -> list[int]:
+def covering(
+    combinations: Sequence[Sequence[Hashable]], slow: Container[Hashable] = ()
+) -> list[int]:
     """Return the places of few combinations that have every value of every parameter.
 
     Values occur about equally often, but for the slow ones.
@@ -33,7 +35,10 @@ def covering(combinations: Sequence[Sequence[Hashable]], slow: Container[Hashabl
     used: Counter[tuple[int, Hashable]] = Counter()
     chosen = []
     while left:
-        best = max(range(len(pairs)), key=lambda k: (len(left & pairs[k]), -sum(used[pair] for pair in pairs[k])))
+        best = max(
+            range(len(pairs)),
+            key=lambda k: (len(left & pairs[k]), -sum(used[pair] for pair in pairs[k])),
+        )
         left -= pairs[best]
         for pair in pairs[best]:
             used[pair] += _OTHERS if pair[1] in slow else 1
@@ -67,13 +72,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _thin_twins(items: list[pytest.Item]) -> None:
-    modules: dict[Hashable, dict[Hashable, list[pytest.Item]]] = defaultdict(lambda: defaultdict(list))
+    modules: dict[Hashable, dict[Hashable, list[pytest.Item]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
     for item in items:
         marks = {mark.name for mark in item.iter_markers()}
-        if "twins" in marks and not marks & {"grid", "attack", "learn"} and hasattr(item, "callspec"):
+        if (
+            "twins" in marks
+            and not marks & {"grid", "attack", "learn"}
+            and hasattr(item, "callspec")
+        ):
             modules[item.path][item.parent, item.originalname].append(item)
     for tests in modules.values():
-        pairs = [group for group in tests.values() if {"torch", "tf"} <= {_framework(item) for item in group}]
+        pairs = [
+            group
+            for group in tests.values()
+            if {"torch", "tf"} <= {_framework(item) for item in group}
+        ]
         for place, group in enumerate(pairs):
             for item in group:
                 if _framework(item) == "tf" and in_turn(place, ("torch", "tf")) != "tf":

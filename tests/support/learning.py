@@ -89,7 +89,11 @@ class Record:
     def add(self, returns: Mapping[str, float], **values: Any) -> None:
         """Add returns, by seed, to those that were found with the same settings; values as in `write`."""
         with self._alone():
-            known = self.entry.get("returns", {}) if self.entry.get("settings") == values["settings"] else {}
+            known = (
+                self.entry.get("returns", {})
+                if self.entry.get("settings") == values["settings"]
+                else {}
+            )
             self.entry |= {**values, "returns": dict(sorted({**known, **returns}.items()))}
             if len(self.own()) >= self.needed:
                 self.entry.pop("exception", None)
@@ -110,7 +114,9 @@ class Record:
             os.close(folder)  # and the lock with it
 
     def _read(self) -> None:
-        self.all: dict[str, dict[str, Any]] = json.loads(self.path.read_text()) if self.path.exists() else {}
+        self.all: dict[str, dict[str, Any]] = (
+            json.loads(self.path.read_text()) if self.path.exists() else {}
+        )
         self.entry: dict[str, Any] = self.all.get(self.name, {})
 
 
@@ -122,9 +128,13 @@ def chance_below(returns: Sequence[float], mark: float, seeds: int, width: float
     A median of an odd number lies below where more than half of the draws do.
     """
     width = max(width, 1.06 * float(np.std(returns, ddof=1)) * len(returns) ** -0.2, 1e-9)
-    below = sum(math.erfc((found - mark) / width / math.sqrt(2)) / 2 for found in returns) / len(returns)
+    below = sum(math.erfc((found - mark) / width / math.sqrt(2)) / 2 for found in returns) / len(
+        returns
+    )
     most = range(seeds // 2 + 1, seeds + 1)
-    return sum(math.comb(seeds, count) * below**count * (1 - below) ** (seeds - count) for count in most)
+    return sum(
+        math.comb(seeds, count) * below**count * (1 - below) ** (seeds - count) for count in most
+    )
 
 
 def fingerprint(path: Path, name: str) -> str:
@@ -154,10 +164,21 @@ def fingerprint(path: Path, name: str) -> str:
 def _plain(node: Any) -> Any:
     """A syntax tree as lists, the same under each version of Python."""
     if isinstance(node, ast.AST):
-        fields = [(field, getattr(node, field, None)) for field in node._fields if field != "decorator_list"]
-        return [type(node).__name__, *((field, _plain(value)) for field, value in fields if value not in (None, []))]
+        fields = [
+            (field, getattr(node, field, None))
+            for field in node._fields
+            if field != "decorator_list"
+        ]
+        return [
+            type(node).__name__,
+            *((field, _plain(value)) for field, value in fields if value not in (None, [])),
+        ]
     if isinstance(node, list):
-        return [_plain(one) for one in node if not (isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant))]
+        return [
+            _plain(one)
+            for one in node
+            if not (isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant))
+        ]
     return repr(node)
 
 
@@ -175,7 +196,9 @@ class OverSeeds:
         self.test, self.sweep, self.shift = path, sweep, shift
         self.record = Record(path.with_suffix(".json"), name)
 
-    def __call__(self, train: Callable[[int], float], *, chance: float | Callable[[], float]) -> None:
+    def __call__(
+        self, train: Callable[[int], float], *, chance: float | Callable[[], float]
+    ) -> None:
         """Assert that the median over seeds reaches the mark.
 
         Args:
@@ -186,12 +209,16 @@ class OverSeeds:
             self._write(train, chance)
             return
         if not self.record.entry:
-            raise LookupError(f"{self.record.path.name} knows no sweep of {self.record.name}; run it with --sweep 10.")
+            raise LookupError(
+                f"{self.record.path.name} knows no sweep of {self.record.name}; run it with --sweep 10."
+            )
         found = []
         for seed in range(self.shift, self.shift + self.record.entry["seeds"]):
             found.append(float(train(seed)))
             print(f"seed {seed}: {found[-1]:.2f}")
-        assert self.record.reached(found), f"returns {found}, median {statistics.median(found)}; {self.record.entry}"
+        assert self.record.reached(found), (
+            f"returns {found}, median {statistics.median(found)}; {self.record.entry}"
+        )
 
     def _write(self, train: Callable[[int], float], chance: float | Callable[[], float]) -> None:
         settings = fingerprint(self.test, self.record.name.partition("[")[0])
@@ -205,9 +232,13 @@ class OverSeeds:
             found = round(float(train(seed)), 3)
             seconds.append(time.process_time() - begin)
             self.record.add(
-                {str(seed): found}, settings=settings, chance=paid, date=str(datetime.date.today()),
-                versions=_versions(), seconds=round(statistics.median(seconds), 1),
-            )  # fmt: skip
+                {str(seed): found},
+                settings=settings,
+                chance=paid,
+                date=str(datetime.date.today()),
+                versions=_versions(),
+                seconds=round(statistics.median(seconds), 1),
+            )
 
 
 def _versions() -> Mapping[str, str]:
@@ -225,7 +256,12 @@ def _versions() -> Mapping[str, str]:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add `--sweep`."""
-    parser.addoption("--sweep", type=int, default=0, help="learning tests: run so many seeds and write their records")
+    parser.addoption(
+        "--sweep",
+        type=int,
+        default=0,
+        help="learning tests: run so many seeds and write their records",
+    )
 
 
 @pytest.fixture
@@ -238,7 +274,9 @@ def over_seeds(request: pytest.FixtureRequest) -> OverSeeds:
 # --- playing ---------------------------------------------------------------------------------------------------------
 
 
-def play(policy: Any, make: Callable[[], Any], episodes: int = 100, *, explore: bool = False) -> float:
+def play(
+    policy: Any, make: Callable[[], Any], episodes: int = 100, *, explore: bool = False
+) -> float:
     """Return the mean return of fresh episodes; each of 20 environments plays its share to the end."""
     import gymnasium as gym
 

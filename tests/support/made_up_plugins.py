@@ -18,7 +18,11 @@ class MadeUpDistribution:
     """The part of a distribution that discovery reads; `metadata` is a new object at each access, as in real ones."""
 
     def __init__(self, name: str, version: str = "1.0", requires: Sequence[str] = ()) -> None:
-        self._fields = [("Name", name), ("Version", version), *(("Requires-Dist", line) for line in requires)]
+        self._fields = [
+            ("Name", name),
+            ("Version", version),
+            *(("Requires-Dist", line) for line in requires),
+        ]
 
     @property
     def metadata(self) -> Message:
@@ -58,7 +62,10 @@ def entry_point() -> Callable[..., MadeUpEntryPoint]:
     ) -> MadeUpEntryPoint:
         name = name or distribution.replace("-", "_")
         return MadeUpEntryPoint(
-            name, value or f"{name}.plugin", MadeUpDistribution(distribution, version, requires), plugin
+            name,
+            value or f"{name}.plugin",
+            MadeUpDistribution(distribution, version, requires),
+            plugin,
         )
 
     return make

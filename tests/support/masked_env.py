@@ -12,14 +12,21 @@ PAIR = Box(-1, 1, (2,), np.float32)
 MASKED = {
     "discrete": (Discrete(5, start=2), MultiBinary(5)),
     "discrete, mask of floats": (Discrete(4), Box(0, 1, (4,), np.float32)),
-    "multi_discrete": (MultiDiscrete([3, 2, 4]), Tuple([MultiBinary(3), MultiBinary(2), MultiBinary(4)])),
+    "multi_discrete": (
+        MultiDiscrete([3, 2, 4]),
+        Tuple([MultiBinary(3), MultiBinary(2), MultiBinary(4)]),
+    ),
     "multi_discrete, mask in a row": (MultiDiscrete([[3, 2], [2, 3]]), MultiBinary(10)),
     "multi_binary": (MultiBinary(4), Box(0, 2, (4,), np.int8)),
-    "tuple": (Tuple([Discrete(3), PAIR, MultiDiscrete([2, 3])]),
-              Tuple([MultiBinary(3), Box(0, 1, (0,), np.int8), Tuple([MultiBinary(2), MultiBinary(3)])])),
-    "dict": (Dict({"aim": PAIR, "go": Discrete(4), "more": Tuple([Discrete(2), MultiBinary(2)])}),
-             Dict({"go": MultiBinary(4), "more": Tuple([MultiBinary(2), Box(0, 2, (2,), np.int8)])})),
-}  # fmt: skip
+    "tuple": (
+        Tuple([Discrete(3), PAIR, MultiDiscrete([2, 3])]),
+        Tuple([MultiBinary(3), Box(0, 1, (0,), np.int8), Tuple([MultiBinary(2), MultiBinary(3)])]),
+    ),
+    "dict": (
+        Dict({"aim": PAIR, "go": Discrete(4), "more": Tuple([Discrete(2), MultiBinary(2)])}),
+        Dict({"go": MultiBinary(4), "more": Tuple([MultiBinary(2), Box(0, 2, (2,), np.int8)])}),
+    ),
+}
 
 
 def random_mask(action, rng):
@@ -56,9 +63,13 @@ def allowed(space, action, mask):
     if isinstance(space, MultiBinary):
         return bool(((mask == 2) | (mask == action)).all())
     if isinstance(space, Tuple):
-        return all(allowed(child, a, m) for child, a, m in zip(space.spaces, action, mask, strict=True))
+        return all(
+            allowed(child, a, m) for child, a, m in zip(space.spaces, action, mask, strict=True)
+        )
     if isinstance(space, Dict):
-        return all(allowed(child, action[key], mask.get(key)) for key, child in space.spaces.items())
+        return all(
+            allowed(child, action[key], mask.get(key)) for key, child in space.spaces.items()
+        )
     return True
 
 

@@ -63,14 +63,25 @@ KINDS = {
     "oneof": (OneOf([PAIR, Discrete(3), Text(3)]), {}),
     "simplex": (Simplex((2, 3)), {}),
     "tuple": (Tuple([Discrete(4), PAIR, Tuple([MultiBinary(2)])]), {}),
-    "dict": (Dict([("z", PAIR), ("a", Discrete(3)), ("image", Box(0, 255, (3, 3, 1), np.uint8))]), {}),
+    "dict": (
+        Dict([("z", PAIR), ("a", Discrete(3)), ("image", Box(0, 255, (3, 3, 1), np.uint8))]),
+        {},
+    ),
     "empty dict beside a box": (Dict({"none": Dict({}), "some": PAIR}), {}),
     "all in one": (
-        Dict({"text": Text(4), "list": Sequence(PAIR), "graph": Graph(PAIR, PAIR), "one": OneOf([PAIR, Discrete(2)]),
-              "part": Simplex((3,)), "more": Repeated(Dict({"x": Text(2)}), 2)}),
+        Dict(
+            {
+                "text": Text(4),
+                "list": Sequence(PAIR),
+                "graph": Graph(PAIR, PAIR),
+                "one": OneOf([PAIR, Discrete(2)]),
+                "part": Simplex((3,)),
+                "more": Repeated(Dict({"x": Text(2)}), 2),
+            }
+        ),
         SIZES,
     ),
-}  # fmt: skip
+}
 
 
 class Emitter(gym.Env):

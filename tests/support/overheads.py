@@ -29,7 +29,9 @@ def _frames_without_source(context: int = 1) -> list[inspect.FrameInfo]:
     found = []
     while frame is not None:
         found.append(
-            inspect.FrameInfo(frame, frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name, None, None)
+            inspect.FrameInfo(
+                frame, frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name, None, None
+            )
         )
         frame = frame.f_back
     return found

@@ -39,10 +39,16 @@ def needed_by(distribution: str, *extras: str) -> list[str]:
         name = waiting.pop()
         if name in FOLDERS and name not in found:
             found.append(name)
-            project = tomllib.loads((FOLDERS[name] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+            project = tomllib.loads((FOLDERS[name] / "pyproject.toml").read_text(encoding="utf-8"))[
+                "project"
+            ]
             lines = list(project["dependencies"])
             if name == distribution:
-                lines += [line for extra in extras for line in project.get("optional-dependencies", {}).get(extra, ())]
+                lines += [
+                    line
+                    for extra in extras
+                    for line in project.get("optional-dependencies", {}).get(extra, ())
+                ]
             waiting += [Requirement(line).name for line in lines]
     return found
 
@@ -96,21 +102,35 @@ class Environment:
                 folder.rmdir()
             (self.site / name).rmdir()  # fails if RECORD forgot a file
 
-    def run(self, *arguments: str, warmed: Environment | None = None) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, *arguments: str, warmed: Environment | None = None
+    ) -> subprocess.CompletedProcess[str]:
         """Run `python ARGUMENTS`: `-c`, code and more, or `-m`, a module and more.
 
         Where a `warmed` environment is given, with the same third parties and nothing of ours, the process is forked
         from one of it that has imported them, and then finds what is installed here.
         """
         if warmed is None:
-            clean = {key: value for key, value in os.environ.items() if not key.startswith(("RLCATALOG_", "PYTHON"))}
+            clean = {
+                key: value
+                for key, value in os.environ.items()
+                if not key.startswith(("RLCATALOG_", "PYTHON"))
+            }
             return subprocess.run(
                 [self.folder / "bin" / "python", "-I", "-B", *arguments],
-                cwd=self.folder, env=clean | {"TF_CPP_MIN_LOG_LEVEL": "3", "OMP_NUM_THREADS": "1"},
-                capture_output=True, text=True, timeout=120, check=False,
-            )  # fmt: skip
+                cwd=self.folder,
+                env=clean | {"TF_CPP_MIN_LOG_LEVEL": "3", "OMP_NUM_THREADS": "1"},
+                capture_output=True,
+                text=True,
+                timeout=120,
+                check=False,
+            )
         how, what, *more = arguments
-        code = what if how == "-c" else f"import runpy\nrunpy.run_module({what!r}, run_name='__main__')"
+        code = (
+            what
+            if how == "-c"
+            else f"import runpy\nrunpy.run_module({what!r}, run_name='__main__')"
+        )
         moved = f"import sys\nsys.path.insert(1, {str(self.site)!r})\nsys.prefix = {str(self.folder)!r}\n"
         python = [str(warmed.folder / "bin" / "python"), "-I", "-B"]
         return warm.run(["-c", moved + code, *more], self.folder, python=python)

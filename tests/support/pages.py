@@ -13,14 +13,18 @@ from pathlib import Path
 
 #: A block of Python and, where there is one, what the page says that it prints.
 BLOCK = re.compile(
-    r"^```(?:python|\{code-cell\}[^\n]*)\n(?P<code>.*?)^```\n(?:\n^```output\n(?P<output>.*?)^```)?", re.S | re.M
+    r"^```(?:python|\{code-cell\}[^\n]*)\n(?P<code>.*?)^```\n(?:\n^```output\n(?P<output>.*?)^```)?",
+    re.S | re.M,
 )
 #: What takes long in pages that do not say what it prints → what runs in its place.
 SHORTER = {
     "docs/tutorials/first_policy.md": [("range(16)", "range(2)")],
     "docs/tutorials/masks_and_memory.md": [("range(1, 11)", "range(5, 6)")],
     "docs/tutorials/own_model.md": [("range(8)", "range(2)")],
-    "plugins/sb3/README.md": [('"CartPole-v1", policy', '"CartPole-v1", n_steps=64, policy'), ("10_000", "64")],
+    "plugins/sb3/README.md": [
+        ('"CartPole-v1", policy', '"CartPole-v1", n_steps=64, policy'),
+        ("10_000", "64"),
+    ],
 }
 _RUN = """
 import contextlib, io, json, sys
@@ -39,11 +43,15 @@ def blocks(text: str) -> list[tuple[int, str, str | None]]:
     """Return the blocks of Python: the line before each, its code, and what it is said to print."""
     return [
         (text[: m.start("code")].count("\n"), m["code"], m["output"]) for m in BLOCK.finditer(text)
-    ]  # fmt: skip
+    ]
 
 
 def printed(
-    text: str, path: str, cwd: Path, run: Callable[..., subprocess.CompletedProcess[str]], *options: str
+    text: str,
+    path: str,
+    cwd: Path,
+    run: Callable[..., subprocess.CompletedProcess[str]],
+    *options: str,
 ) -> list[str]:
     """Run the blocks of a page one after another in one process, and return what each prints.
 
@@ -61,7 +69,9 @@ def printed(
     return found
 
 
-def check(page: str, root: Path, cwd: Path, run: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+def check(
+    page: str, root: Path, cwd: Path, run: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
     """Run the code of a page; a warning, and output that is not what the page says, are errors.
 
     Args:
@@ -76,8 +86,12 @@ def check(page: str, root: Path, cwd: Path, run: Callable[..., subprocess.Comple
         text = text.replace(long, short)
     # PyTorch's CUDA build warns where there is no GPU, see filterwarnings in pyproject.toml.
     options = ("-W", "error", "-W", "ignore:CUDA initialization:UserWarning")
-    for said, (line, _, expected) in zip(printed(text, page, cwd, run, *options), blocks(text), strict=True):
-        assert expected is None or said == expected, f"{page}:{line}: python tools/page_outputs.py {page}"
+    for said, (line, _, expected) in zip(
+        printed(text, page, cwd, run, *options), blocks(text), strict=True
+    ):
+        assert expected is None or said == expected, (
+            f"{page}:{line}: python tools/page_outputs.py {page}"
+        )
 
 
 def filled(text: str, said: list[str]) -> str:

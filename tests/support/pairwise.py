@@ -17,7 +17,9 @@ def pairwise(factors, valid, seed=0, candidates=60):
     """
     rng = random.Random(seed)
     names = list(factors)
-    combinations = [dict(zip(names, values, strict=True)) for values in itertools.product(*factors.values())]
+    combinations = [
+        dict(zip(names, values, strict=True)) for values in itertools.product(*factors.values())
+    ]
     combinations = [c for c in combinations if valid(c)]
     rng.shuffle(combinations)
 

@@ -31,8 +31,12 @@ class PlainNet(nn.Module):
 
     def joined(self, obs):
         if isinstance(obs, torch.Tensor):
-            return (obs.mean(dim=(2, 3)) if obs.ndim == 4 else obs.flatten(1)).to(self.layer.weight.dtype)
-        return torch.cat([self.joined(part) for part in (obs.values() if isinstance(obs, dict) else obs)], dim=1)
+            return (obs.mean(dim=(2, 3)) if obs.ndim == 4 else obs.flatten(1)).to(
+                self.layer.weight.dtype
+            )
+        return torch.cat(
+            [self.joined(part) for part in (obs.values() if isinstance(obs, dict) else obs)], dim=1
+        )
 
 
 class PlainPair(nn.Module):
@@ -52,7 +56,9 @@ def examples():
     return [
         Example(VECTOR, spaces.Discrete(3, start=1)),
         Example(image, spaces.Box(-1, 1, (2,))),
-        Example(spaces.Dict({"a": VECTOR, "b": spaces.Discrete(3), "c": image}), spaces.Discrete(2)),
+        Example(
+            spaces.Dict({"a": VECTOR, "b": spaces.Discrete(3), "c": image}), spaces.Discrete(2)
+        ),
     ]
 
 

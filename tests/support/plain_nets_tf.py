@@ -23,7 +23,9 @@ class PlainNet(keras.Model):
     def joined(self, obs):
         if tf.is_tensor(obs):
             return (
-                tf.reduce_mean(obs, [1, 2]) if len(obs.shape) == 4 else tf.reshape(obs, [-1, math.prod(obs.shape[1:])])
+                tf.reduce_mean(obs, [1, 2])
+                if len(obs.shape) == 4
+                else tf.reshape(obs, [-1, math.prod(obs.shape[1:])])
             )
         parts = obs.values() if isinstance(obs, dict) else obs
         return tf.concat([self.joined(part) for part in parts], axis=1)

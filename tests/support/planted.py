@@ -88,7 +88,9 @@ def spec_of(fault: Fault, framework: str) -> tuple[str, Any]:
     if fault.kind in ("model", "memory", "head"):
         slot = "trunk" if fault.kind == "model" else fault.kind
         match = None if slot == "trunk" else (lambda request: Match(Rank.SPECIFIC, "planted"))
-        return "rlcatalog_models", ModelSpec(NAME, {framework: target}, "", match=match, slot=slot, **fault.declared)
+        return "rlcatalog_models", ModelSpec(
+            NAME, {framework: target}, "", match=match, slot=slot, **fault.declared
+        )
     if fault.kind == "action_dist":
         given: dict[str, Any] = {"size": _size, **fault.declared}
         return "rlcatalog_action_dists", ActionDistSpec(NAME, {framework: target}, "", **given)
@@ -99,7 +101,9 @@ def spec_of(fault: Fault, framework: str) -> tuple[str, Any]:
         fits = request.obs.shape == OBSERVED.shape
         return Match(Rank.SPECIFIC, "a matrix") if fits else Match(None, "for matrices")
 
-    return "rlcatalog_preprocessors", PreprocessorSpec(NAME, {"numpy": target}, "", match=match_matrix, kinds=("box",))
+    return "rlcatalog_preprocessors", PreprocessorSpec(
+        NAME, {"numpy": target}, "", match=match_matrix, kinds=("box",)
+    )
 
 
 def _size(action: Any, config: Any) -> int:
@@ -116,12 +120,18 @@ def catalog_of(fault: Fault, framework: str) -> Catalog:
     sys.modules[MODULE] = home
     hook, spec = spec_of(fault, framework)
     point = PluginEntryPoint(plugin_of(**{hook: [spec]}), DISTRIBUTION, version=VERSION)
-    return Catalog([*scan(), point], environ={"RLCATALOG_STRICT_PLUGINS": "1"}, prefer=(DISTRIBUTION,))
+    return Catalog(
+        [*scan(), point], environ={"RLCATALOG_STRICT_PLUGINS": "1"}, prefer=(DISTRIBUTION,)
+    )
 
 
 def config_of(fault: Fault) -> dict[str, Any]:
     """Return the config that the faulty part is chosen by."""
-    naming = {"model": "custom_model", "action_dist": "custom_action_dist", "filter": "observation_filter"}
+    naming = {
+        "model": "custom_model",
+        "action_dist": "custom_action_dist",
+        "filter": "observation_filter",
+    }
     named = {naming[fault.kind]: NAME} if fault.kind in naming else {}
     own = {} if fault.kind == "model" else SMALL
     return {**own, **named, **fault.config}
@@ -148,7 +158,9 @@ def use(catalog: Catalog, fault: Fault, framework: str) -> None:
 
 
 def _faults(kind: str, table: Mapping[str, tuple[Any, ...]]) -> list[Fault]:
-    return [Fault(name, kind, make, says, **dict(*more)) for name, (make, says, *more) in table.items()]
+    return [
+        Fault(name, kind, make, says, **dict(*more)) for name, (make, says, *more) in table.items()
+    ]
 
 
 FAULTS = [
@@ -158,7 +170,10 @@ FAULTS = [
     *_faults("action_dist", DISTS),
     *_faults(
         "preprocessor",
-        {name: (make, says, {"obs": OBSERVED, **dict(*more)}) for name, (make, says, *more) in CODECS.items()},
+        {
+            name: (make, says, {"obs": OBSERVED, **dict(*more)})
+            for name, (make, says, *more) in CODECS.items()
+        },
     ),
     *_faults("filter", FILTERS),
 ]

@@ -78,9 +78,16 @@ def _declaration(kind: str, framework: str, declared: Mapping[str, Any]) -> tupl
     targets, summary = {framework: f"{MODULE}:Planted"}, given.pop("summary", "a toy")
     name = given.pop("name", NAME)
     if kind == "action_dist":
-        return "rlcatalog_action_dists", ActionDistSpec(name, targets, summary, **{"size": _size, **given})
+        return "rlcatalog_action_dists", ActionDistSpec(
+            name, targets, summary, **{"size": _size, **given}
+        )
     if kind != "model":
-        given = {"slot": kind, "switch": "acme_mutant_on", "config": f"{MODULE}:SwitchConfig", **given}
+        given = {
+            "slot": kind,
+            "switch": "acme_mutant_on",
+            "config": f"{MODULE}:SwitchConfig",
+            **given,
+        }
     return "rlcatalog_models", ModelSpec(name, targets, summary, **given)
 
 
@@ -101,10 +108,21 @@ def cases_of(kind: str, framework: str, mutant: Mutant | None = None) -> list[Ca
     vars(home).update(Planted=made, SwitchConfig=SwitchConfig, examples=lambda: _examples(kind))
     sys.modules[MODULE] = home
     hook, spec = _declaration(kind, framework, {} if mutant is None else mutant.declared)
-    points = [PluginEntryPoint(plugin_of(**{hook: [spec]}), DISTRIBUTION, requires=("rlcatalog>=0.1,<0.2",))]
+    points = [
+        PluginEntryPoint(
+            plugin_of(**{hook: [spec]}), DISTRIBUTION, requires=("rlcatalog>=0.1,<0.2",)
+        )
+    ]
     if framework == "toy":
-        beside = {"rlcatalog_models": [toy_framework.NET], "rlcatalog_action_dists": [toy_framework.DIST]}
-        points.append(PluginEntryPoint(plugin_of(rlcatalog_frameworks=[toy_framework.FRAMEWORK], **beside), "toy"))
+        beside = {
+            "rlcatalog_models": [toy_framework.NET],
+            "rlcatalog_action_dists": [toy_framework.DIST],
+        }
+        points.append(
+            PluginEntryPoint(
+                plugin_of(rlcatalog_frameworks=[toy_framework.FRAMEWORK], **beside), "toy"
+            )
+        )
     return cases(DISTRIBUTION, catalog=isolated_catalog(*AROUND, *points))
 
 
@@ -167,7 +185,12 @@ def own_weights() -> Broken:
     def take(self: Any) -> None:
         rng, weights = np.random.default_rng(), self.get_weights()
         if weights and not hasattr(self, "has_own"):
-            self.set_weights({name: rng.normal(size=np.shape(w)).astype(np.float32) for name, w in weights.items()})
+            self.set_weights(
+                {
+                    name: rng.normal(size=np.shape(w)).astype(np.float32)
+                    for name, w in weights.items()
+                }
+            )
             self.has_own = True
 
     def init(base: Any, self: Any, *args: Any, **kwargs: Any) -> None:
@@ -209,7 +232,9 @@ def drawn(noise_of: Callable[[tuple[int, ...]], Any]) -> Broken:
         if self.discrete:
             return base.sample(self)
         shape = tuple(self.means.shape)
-        self.last_sample = without_gradient(self.means + exp(self.logs) * constant(self.means, noise_of(shape)))
+        self.last_sample = without_gradient(
+            self.means + exp(self.logs) * constant(self.means, noise_of(shape))
+        )
         return self.last_sample
 
     return over(sample=sample)
@@ -229,7 +254,9 @@ def in_float64(base: Any, self: Any) -> Any:
 
 
 def off_by_one_scale(base: Any, self: Any) -> Any:
-    self.last_sample = base.deterministic_sample(self) if self.discrete else self.means + exp(self.logs)
+    self.last_sample = (
+        base.deterministic_sample(self) if self.discrete else self.means + exp(self.logs)
+    )
     return self.last_sample
 
 
@@ -276,58 +303,114 @@ def without_trunk(base: Any, self: Any, input_dict: Any, state: Any, seq_lens: A
 
 MODELS: dict[str, tuple[Any, ...]] = {
     "a row depends on the others": ("rows_are_independent", outputs(centred)),
-    "outputs grow with the batch": ("rows_are_independent", outputs(lambda x: x * float(x.shape[0]))),
+    "outputs grow with the batch": (
+        "rows_are_independent",
+        outputs(lambda x: x * float(x.shape[0])),
+    ),
     "noise in the outputs": ("rows_are_independent", outputs(noisy)),
     "counts its passes": ("rows_are_independent", over(forward=counting)),
     "values of nothing": ("every_weight_is_trained", values(lambda x: x * 0)),
     "half of the outputs are zero": ("every_output_is_learned", outputs(all_but(slice(1, None)))),
     "outputs without gradient": ("every_weight_is_trained", outputs(without_gradient), BOTH),
-    "a weight that is never used": ("every_weight_is_trained", lambda base: base.with_idle_weight()),
-    "a weight that nothing holds": ("every_weight_is_trained", lambda base: base.with_hidden_weight(), BOTH),
+    "a weight that is never used": (
+        "every_weight_is_trained",
+        lambda base: base.with_idle_weight(),
+    ),
+    "a weight that nothing holds": (
+        "every_weight_is_trained",
+        lambda base: base.with_hidden_weight(),
+        BOTH,
+    ),
     "outputs that are no numbers": ("output_width", outputs(lambda x: x * float("nan"))),
     "outputs in NumPy": ("outputs_are_tensors", outputs(as_array), ("torch",)),
     "one value for all rows": ("one_value_per_row", values(lambda x: x[:1])),
     "values that are no numbers": ("one_value_per_row", values(lambda x: x * float("nan"))),
-    "a batch of none has no first row": ("batches_of_one_and_none", outputs(lambda x: x + 0 * x[0]), ("torch", "toy")),
+    "a batch of none has no first row": (
+        "batches_of_one_and_none",
+        outputs(lambda x: x + 0 * x[0]),
+        ("torch", "toy"),
+    ),
     "writes into its input": ("leaves_its_inputs_alone", over(forward=in_place), ("torch", "toy")),
-    "ignores a part of a Dict": ("every_part_of_an_observation_matters", inputs(all_but(slice(3, None)))),
+    "ignores a part of a Dict": (
+        "every_part_of_an_observation_matters",
+        inputs(all_but(slice(3, None))),
+    ),
     "ignores one number": ("every_part_of_an_observation_matters", inputs(all_but(slice(1, 2)))),
     "weights of its own generator": ("weights_follow_the_seed", own_weights()),
     "a scale that is not saved": ("saved_and_restored", over(forward=drawn_late)),
-    "reads another's key": (
-        "undeclared_keys_have_none",
-        over(forward=reading_anothers_key)),
+    "reads another's key": ("undeclared_keys_have_none", over(forward=reading_anothers_key)),
     "declares a key that it ignores": (
-        "declared_keys_have_an_effect", as_it_is, ALL, {"reads": ("fcnet_hiddens",)}),
+        "declared_keys_have_an_effect",
+        as_it_is,
+        ALL,
+        {"reads": ("fcnet_hiddens",)},
+    ),
     "announces another width": (
         "works_inside_memories",
-        over(__init__=lambda base, self, *args: (base.__init__(self, *args), setattr(self, "num_outputs", 9))[0]),
-        BOTH),
+        over(
+            __init__=lambda base, self, *args: (
+                base.__init__(self, *args),
+                setattr(self, "num_outputs", 9),
+            )[0]
+        ),
+        BOTH,
+    ),
     "has no summary": ("has_a_summary", as_it_is, ALL, {"summary": " "}),
     "a name of another's": ("names_are_its_own", as_it_is, ALL, {"name": "glu"}),
-}  # fmt: skip
+}
 
 MEMORIES: dict[str, tuple[Any, ...]] = {
     "a state that decays twice": ("state_carries_everything", states(lambda s: [s[0] * 0.5]), BOTH),
-    "a state that nothing changes": ("state_carries_everything", states(lambda s: [s[0] * 0]), BOTH),
+    "a state that nothing changes": (
+        "state_carries_everything",
+        states(lambda s: [s[0] * 0]),
+        BOTH,
+    ),
     "goes on from the last pass": ("state_carries_everything", over(begun=remembered), BOTH),
-    "ignores its state": ("state_carries_everything", over(begun=lambda base, self, state: state * 0), BOTH),
-    "runs backwards": ("steps_equal_a_sequence", over(order=lambda base, self, n: reversed(range(n))), BOTH),
-    "the state at the end of the padding": ("state_at_seq_lens", over(kept=lambda base, self, s, n: s[:, -1]), BOTH),
+    "ignores its state": (
+        "state_carries_everything",
+        over(begun=lambda base, self, state: state * 0),
+        BOTH,
+    ),
+    "runs backwards": (
+        "steps_equal_a_sequence",
+        over(order=lambda base, self, n: reversed(range(n))),
+        BOTH,
+    ),
+    "the state at the end of the padding": (
+        "state_at_seq_lens",
+        over(kept=lambda base, self, s, n: s[:, -1]),
+        BOTH,
+    ),
     "meets the padding": (
         "padding_never_reaches_it",
-        over(prepared=lambda base, self, x: (
-            x - ops_of(x).mean(x, axis=1, keepdims=True) if x.shape[1] > 1 else x)), BOTH),
+        over(
+            prepared=lambda base, self, x: (
+                x - ops_of(x).mean(x, axis=1, keepdims=True) if x.shape[1] > 1 else x
+            )
+        ),
+        BOTH,
+    ),
     "says that it is no memory": ("has_a_state", instead(is_memory=False), BOTH),
     "begins without a state": ("has_a_state", instead(get_initial_state=lambda self: []), BOTH),
-    "never calls its trunk": (
-        "shows_the_trunk_its_input", over(features_of=never_calls), BOTH),
-    "a sequence mixes with the next": ("rows_are_independent", over(prepared=lambda base, self, x: centred(x)), BOTH),
+    "never calls its trunk": ("shows_the_trunk_its_input", over(features_of=never_calls), BOTH),
+    "a sequence mixes with the next": (
+        "rows_are_independent",
+        over(prepared=lambda base, self, x: centred(x)),
+        BOTH,
+    ),
     "features without gradient": (
-        "every_weight_is_trained", over(prepared=lambda base, self, x: without_gradient(x)), BOTH),
+        "every_weight_is_trained",
+        over(prepared=lambda base, self, x: without_gradient(x)),
+        BOTH,
+    ),
     "a switch that is off when it is on": (
-        "has_a_way_in", as_it_is, BOTH, {"match": lambda request: Match(None, "off")}),
-}  # fmt: skip
+        "has_a_way_in",
+        as_it_is,
+        BOTH,
+        {"match": lambda request: Match(None, "off")},
+    ),
+}
 
 HEADS: dict[str, tuple[Any, ...]] = {
     "a row depends on the others": ("rows_are_independent", outputs(centred), BOTH),
@@ -336,51 +419,106 @@ HEADS: dict[str, tuple[Any, ...]] = {
     "never calls its trunk": ("shows_the_trunk_its_input", over(forward=without_trunk), BOTH),
     "weights of its own generator": ("weights_follow_the_seed", own_weights(), BOTH),
     "ignores the last choice": ("every_output_is_learned", outputs(all_but(slice(2, None))), BOTH),
-}  # fmt: skip
+}
 
 DISTS: dict[str, tuple[Any, ...]] = {
     "the mode is drawn": (
-        "deterministic_sample_is_no_draw", over(deterministic_sample=lambda base, self: self.sample())),
-    "the mode is off by one scale": ("deterministic_sample_is_likely", over(deterministic_sample=off_by_one_scale)),
-    "the mode is the least likely": ("deterministic_sample_is_likely", over(deterministic_sample=least_likely)),
-    "a generator without a seed": ("draws_follow_the_seed", drawn(lambda n: np.random.default_rng().normal(size=n))),
-    "the same noise each time": ("draws_follow_the_seed", drawn(lambda n: np.random.default_rng(0).normal(size=n))),
+        "deterministic_sample_is_no_draw",
+        over(deterministic_sample=lambda base, self: self.sample()),
+    ),
+    "the mode is off by one scale": (
+        "deterministic_sample_is_likely",
+        over(deterministic_sample=off_by_one_scale),
+    ),
+    "the mode is the least likely": (
+        "deterministic_sample_is_likely",
+        over(deterministic_sample=least_likely),
+    ),
+    "a generator without a seed": (
+        "draws_follow_the_seed",
+        drawn(lambda n: np.random.default_rng().normal(size=n)),
+    ),
+    "the same noise each time": (
+        "draws_follow_the_seed",
+        drawn(lambda n: np.random.default_rng(0).normal(size=n)),
+    ),
     "draws of float64": ("draws_have_their_form", over(sample=in_float64)),
-    "logp of float64": ("one_number_per_row", said("logp", lambda x: ops_of(x).as_type(x, "float64"))),
+    "logp of float64": (
+        "one_number_per_row",
+        said("logp", lambda x: ops_of(x).as_type(x, "float64")),
+    ),
     "draws of another temperature": (
-        "density_integrates_to_one", drawn(lambda shape: 1.5 * np.random.standard_normal(shape))),
+        "density_integrates_to_one",
+        drawn(lambda shape: 1.5 * np.random.standard_normal(shape)),
+    ),
     "draws are always the first": ("draws_follow_logp", said("sample", lambda x: x * 0)),
-    "logp without gradient": ("gradients_are_those_of_numbers", said("logp", without_gradient), BOTH),
-    "a scale without gradient in logp": ("gradients_are_those_of_numbers", detached("logp", "logs"), BOTH),
-    "a mean without gradient in logp": ("gradients_are_those_of_numbers", detached("logp", "means"), BOTH),
-    "entropy without gradient": ("gradients_are_those_of_numbers", said("entropy", without_gradient), BOTH),
+    "logp without gradient": (
+        "gradients_are_those_of_numbers",
+        said("logp", without_gradient),
+        BOTH,
+    ),
+    "a scale without gradient in logp": (
+        "gradients_are_those_of_numbers",
+        detached("logp", "logs"),
+        BOTH,
+    ),
+    "a mean without gradient in logp": (
+        "gradients_are_those_of_numbers",
+        detached("logp", "means"),
+        BOTH,
+    ),
+    "entropy without gradient": (
+        "gradients_are_those_of_numbers",
+        said("entropy", without_gradient),
+        BOTH,
+    ),
     "kl without gradient": ("gradients_are_those_of_numbers", said("kl", without_gradient), BOTH),
     "a density of no density": ("density_integrates_to_one", said("logp", lambda x: x + 1.0)),
     "half the logp": ("density_integrates_to_one", said("logp", lambda x: x * 0.5)),
     "logp that depends on other rows": ("one_number_per_row", said("logp", lambda x: x - mean(x))),
     "half the entropy": ("entropy_agrees_with_draws", said("entropy", lambda x: x * 0.5)),
-    "entropy in bits": ("entropy_agrees_with_draws", said("entropy", lambda x: x / float(np.log(2)))),
+    "entropy in bits": (
+        "entropy_agrees_with_draws",
+        said("entropy", lambda x: x / float(np.log(2))),
+    ),
     "kl the other way round": (
-        "kl_agrees_with_draws", over(kl=lambda base, self, other: base.kl(other, self))),
+        "kl_agrees_with_draws",
+        over(kl=lambda base, self, other: base.kl(other, self)),
+    ),
     "kl from itself": ("kl_of_itself_is_zero", said("kl", lambda x: x + 0.5)),
-    "kl that is drawn": ("one_number_per_row", said("kl", lambda x: x + float(np.random.default_rng().uniform()))),
+    "kl that is drawn": (
+        "one_number_per_row",
+        said("kl", lambda x: x + float(np.random.default_rng().uniform())),
+    ),
     "kl that is not implemented": ("kl_agrees_with_draws", instead(kl=not_implemented)),
     "an entropy that is hidden": ("entropy_agrees_with_draws", instead(entropy_kind="estimate")),
     "no limit to the scale": ("gradients_are_finite", instead(limit=1e6)),
     "half of what is stored": (
-        "is_rebuilt_from_stored_parameters", over(params_given=lambda base, self, actions: self.inputs / 2)),
+        "is_rebuilt_from_stored_parameters",
+        over(params_given=lambda base, self, actions: self.inputs / 2),
+    ),
     "a mask that allows all": (
-        "masks_are_obeyed", instead(masked=classmethod(lambda cls, inputs, mask, **options: inputs))),
+        "masks_are_obeyed",
+        instead(masked=classmethod(lambda cls, inputs, mask, **options: inputs)),
+    ),
     "reads its model": (
         "works_inside_tuple_and_dict",
-        over(logp=lambda base, self, actions: base.logp(self, actions) + 0.0 * self.model.num_outputs),
-        BOTH),
+        over(
+            logp=lambda base, self, actions: base.logp(self, actions) + 0.0 * self.model.num_outputs
+        ),
+        BOTH,
+    ),
     "another size": (
-        "size_is_announced", instead(required_model_output_shape=staticmethod(lambda space, config=None: 7))),
+        "size_is_announced",
+        instead(required_model_output_shape=staticmethod(lambda space, config=None: 7)),
+    ),
     "a size for every space": (
-        "works_for_what_it_accepts", as_it_is, ALL,
-        {"size": lambda action, config: 2 * int(np.prod(action.shape or (1,))), "examples": None}),
-}  # fmt: skip
+        "works_for_what_it_accepts",
+        as_it_is,
+        ALL,
+        {"size": lambda action, config: 2 * int(np.prod(action.shape or (1,))), "examples": None},
+    ),
+}
 
 
 def _mutants(kind: str, table: Mapping[str, tuple[Any, ...]]) -> Iterator[Mutant]:

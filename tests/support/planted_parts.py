@@ -43,7 +43,9 @@ class TwoKinds(ActionDistribution):
 
     @staticmethod
     def required_model_output_shape(action_space: Any, model_config: Any = None) -> int:
-        return int(action_space.n) if hasattr(action_space, "n") else 2 * math.prod(action_space.shape)
+        return (
+            int(action_space.n) if hasattr(action_space, "n") else 2 * math.prod(action_space.shape)
+        )
 
     @classmethod
     def options_for(cls, action: Any, config: Any, children: Any = ()) -> dict[str, Any]:
@@ -149,7 +151,9 @@ def written_into(name: str) -> Broken:
     return over(forward=forward)
 
 
-def stateful(change: Callable[[Any], Any], initial: Callable[[], Any] = lambda: [np.zeros(2, np.float32)]) -> Broken:
+def stateful(
+    change: Callable[[Any], Any], initial: Callable[[], Any] = lambda: [np.zeros(2, np.float32)]
+) -> Broken:
     """Return what makes a net with a state, which it changes at each step."""
 
     def forward(base: Any, self: Any, input_dict: Any, state: Any, seq_lens: Any) -> Any:
@@ -163,78 +167,163 @@ BEYOND = {"config": {"use_lstm": True, "lstm_cell_size": 3}}
 
 IN_TORCH = {"frameworks": ("torch",)}
 MODELS: dict[str, tuple[Any, ...]] = {
-    "too many outputs for a Discrete": (outputs(twice), r"forward\(\).*shape \[\d, 2\].*found shape \[\d, 4\]"),
-    "too few outputs for a Box": (outputs(lambda x: x[:, :2]), r"\[\d, 4\].*found shape \[\d, 2\]", {"action": BOX}),
-    "too many outputs for a Tuple": (outputs(twice), r"\[\d, 11\].*found shape \[\d, 22\]", {"action": MANY}),
+    "too many outputs for a Discrete": (
+        outputs(twice),
+        r"forward\(\).*shape \[\d, 2\].*found shape \[\d, 4\]",
+    ),
+    "too few outputs for a Box": (
+        outputs(lambda x: x[:, :2]),
+        r"\[\d, 4\].*found shape \[\d, 2\]",
+        {"action": BOX},
+    ),
+    "too many outputs for a Tuple": (
+        outputs(twice),
+        r"\[\d, 11\].*found shape \[\d, 22\]",
+        {"action": MANY},
+    ),
     "too many outputs for a MultiDiscrete": (
-        outputs(twice), r"\[\d, 5\].*found shape \[\d, 10\]", {"action": spaces.MultiDiscrete([2, 3])}),
-    "too many outputs in training": (outputs_in_training(twice), r"forward\(\).*found shape \[\d, 4\]"),
+        outputs(twice),
+        r"\[\d, 5\].*found shape \[\d, 10\]",
+        {"action": spaces.MultiDiscrete([2, 3])},
+    ),
+    "too many outputs in training": (
+        outputs_in_training(twice),
+        r"forward\(\).*found shape \[\d, 4\]",
+    ),
     "one row of outputs in training": (
-        outputs_in_training(lambda x: x[:1]), r"forward\(\).*found shape \[1, 2\]"),
+        outputs_in_training(lambda x: x[:1]),
+        r"forward\(\).*found shape \[1, 2\]",
+    ),
     "one row of outputs": (outputs(lambda x: x[:1]), r"forward\(\).*found shape \[1, 2\]"),
     "each row twice": (outputs(lambda x: twice(x, 0)), r"found shape \[(6|2), 2\]"),
     "outputs of three axes": (outputs(lambda x: x[:, None]), r"found shape \[[13B], 1, 2\]"),
     "outputs of one axis": (outputs(lambda x: x[:, 0]), r"found shape \[[13B]\]"),
     "no outputs": (outputs(lambda x: None), r"forward\(\).*found None"),
-    "outputs alone": (instead(forward=lambda self, *args: None), r"forward\(\).*must return a tuple"),
+    "outputs alone": (
+        instead(forward=lambda self, *args: None),
+        r"forward\(\).*must return a tuple",
+    ),
     "states in a tuple": (states(tuple), r"forward\(\).*must return its state as a list"),
     "forward takes the input alone": (
-        instead(forward=lambda self, input_dict: None), r"forward\(\).*it takes \(input_dict"),
+        instead(forward=lambda self, input_dict: None),
+        r"forward\(\).*it takes \(input_dict",
+    ),
     "forward raises": (instead(forward=fails), "ZeroDivisionError"),
     "the constructor takes two arguments": (
-        instead(__init__=lambda self, obs_space, action_space: None), r"is called with .* but takes \(obs_space"),
+        instead(__init__=lambda self, obs_space, action_space: None),
+        r"is called with .* but takes \(obs_space",
+    ),
     "the constructor does not call its base's": (
-        instead(__init__=lambda self, *args, **kwargs: None), "must call its base's __init__"),
+        instead(__init__=lambda self, *args, **kwargs: None),
+        "must call its base's __init__",
+    ),
     "the constructor raises": (instead(__init__=fails), "cannot be built: ZeroDivisionError"),
     "values in two columns": (
-        values(lambda x: twice(x[:, None])), r"value_function\(\).*found shape \((3|1|None), 2\)"),
+        values(lambda x: twice(x[:, None])),
+        r"value_function\(\).*found shape \((3|1|None), 2\)",
+    ),
     "one value": (values(lambda x: x[:1]), r"value_function\(\).*found shape \(1,\)"),
-    "one value where nobody acts": (values_alone(lambda x: x[:1]), r"value_function\(\).*found shape \(1,\)"),
+    "one value where nobody acts": (
+        values_alone(lambda x: x[:1]),
+        r"value_function\(\).*found shape \(1,\)",
+    ),
     "the mean of the values": (values(mean), r"value_function\(\).*found shape \(\)"),
     "no value": (values(lambda x: None), r"value_function\(\).*found None"),
     "value_function takes an argument": (
-        instead(value_function=lambda self, features: features), r"value_function\(\).*it takes \(features\)|missing"),
+        instead(value_function=lambda self, features: features),
+        r"value_function\(\).*it takes \(features\)|missing",
+    ),
     "value_function raises": (instead(value_function=fails), "ZeroDivisionError"),
     "no list of states to begin with": (
-        instead(get_initial_state=lambda self: None), r"get_initial_state\(\).*found None"),
-    "text for a state": (instead(get_initial_state=lambda self: ["zero"]), r"get_initial_state\(\).*found \['zero'\]"),
+        instead(get_initial_state=lambda self: None),
+        r"get_initial_state\(\).*found None",
+    ),
+    "text for a state": (
+        instead(get_initial_state=lambda self: ["zero"]),
+        r"get_initial_state\(\).*found \['zero'\]",
+    ),
     "get_initial_state raises": (instead(get_initial_state=fails), "ZeroDivisionError"),
-    "a state grows": (stateful(lambda s: [twice(s[0])]), r"forward\(\).*\[\(3, 2\)\].*found \[\(3, 4\)\]"),
+    "a state grows": (
+        stateful(lambda s: [twice(s[0])]),
+        r"forward\(\).*\[\(3, 2\)\].*found \[\(3, 4\)\]",
+    ),
     "one state too many": (stateful(lambda s: [*s, *s]), r"forward\(\).*returned 2 states"),
-    "the state of one episode": (stateful(lambda s: [s[0][:1]]), r"forward\(\).*found \[\(1, 2\)\]"),
-    "a weight that nothing holds": (hidden, "uses the weight .* would neither be trained nor saved"),
+    "the state of one episode": (
+        stateful(lambda s: [s[0][:1]]),
+        r"forward\(\).*found \[\(1, 2\)\]",
+    ),
+    "a weight that nothing holds": (
+        hidden,
+        "uses the weight .* would neither be trained nor saved",
+    ),
     "a trunk that announces no width": (
-        over(__init__=lambda base, self, *args: (base.__init__(self, *args), setattr(self, "num_outputs", None))[0]),
-        "did not set self.num_outputs", BEYOND),
+        over(
+            __init__=lambda base, self, *args: (
+                base.__init__(self, *args),
+                setattr(self, "num_outputs", None),
+            )[0]
+        ),
+        "did not set self.num_outputs",
+        BEYOND,
+    ),
     "an observation written into": (
-        written_into("obs_flat"), r"forward\(\).* must not write into its inputs; input_dict\['obs'\]", IN_TORCH),
+        written_into("obs_flat"),
+        r"forward\(\).* must not write into its inputs; input_dict\['obs'\]",
+        IN_TORCH,
+    ),
     "a trunk that announces another width": (
-        over(__init__=lambda base, self, *args: (base.__init__(self, *args), setattr(self, "num_outputs", 9))[0]),
-        r"declared num_outputs=9.*returned 4", BEYOND),
-}  # fmt: skip
+        over(
+            __init__=lambda base, self, *args: (
+                base.__init__(self, *args),
+                setattr(self, "num_outputs", 9),
+            )[0]
+        ),
+        r"declared num_outputs=9.*returned 4",
+        BEYOND,
+    ),
+}
 
 MEMORIES: dict[str, tuple[Any, ...]] = {
     "its constructor takes no trunk": (
-        instead(__init__=lambda self, obs_space, action_space, num_outputs, model_config, name: None),
-        "takes .* trunk="),
+        instead(
+            __init__=lambda self, obs_space, action_space, num_outputs, model_config, name: None
+        ),
+        "takes .* trunk=",
+    ),
     "too many outputs": (outputs(twice), r"forward\(\).*found shape \[\d, 4\]"),
-    "too many outputs in training": (outputs_in_training(twice), r"forward\(\).*found shape \[\d, 4\]"),
+    "too many outputs in training": (
+        outputs_in_training(twice),
+        r"forward\(\).*found shape \[\d, 4\]",
+    ),
     "the outputs of one step in training": (
-        outputs_in_training(lambda x: x[:1]), r"forward\(\).*found shape \[1, 2\]"),
+        outputs_in_training(lambda x: x[:1]),
+        r"forward\(\).*found shape \[1, 2\]",
+    ),
     "the outputs of one step": (outputs(lambda x: x[:1]), r"forward\(\).*found shape \[1, 2\]"),
-    "a state of another width": (states(lambda s: [twice(s[0])]), r"forward\(\).*found \[\(3, 6\)\]"),
+    "a state of another width": (
+        states(lambda s: [twice(s[0])]),
+        r"forward\(\).*found \[\(3, 6\)\]",
+    ),
     "a state too many": (states(lambda s: [*s, *s]), r"forward\(\).*returned 2 states"),
     "one value": (values(lambda x: x[:1]), r"value_function\(\).*found shape \(1,\)"),
     "a state written into": (
-        written_into("state"), r"forward\(\).* must not write into its inputs; state\[0\]", IN_TORCH),
-}  # fmt: skip
+        written_into("state"),
+        r"forward\(\).* must not write into its inputs; state\[0\]",
+        IN_TORCH,
+    ),
+}
 
 HEADS: dict[str, tuple[Any, ...]] = {
     "its constructor takes the trunk alone": (
-        instead(__init__=lambda self, obs_space, action_space, num_outputs, model_config, name, *, trunk: None),
-        "takes .* value_trunk="),
+        instead(
+            __init__=lambda self, obs_space, action_space, num_outputs, model_config, name, *, trunk: (
+                None
+            )
+        ),
+        "takes .* value_trunk=",
+    ),
     "too many outputs": (outputs(twice), r"forward\(\).*found shape \[\d, 4\]"),
-}  # fmt: skip
+}
 
 
 def said(method: str, change: Callable[[Any], Any]) -> Broken:
@@ -251,40 +340,66 @@ DISTS: dict[str, tuple[Any, ...]] = {
     "the sum of logp": (said("logp", mean), per_row("logp")),
     "one logp": (said("logp", lambda x: x[:1]), per_row("logp")),
     "logp of each value": (
-        said("logp", lambda x: twice(x[:, None])), per_row("logp"), {"action": BOX}),
+        said("logp", lambda x: twice(x[:, None])),
+        per_row("logp"),
+        {"action": BOX},
+    ),
     "no logp": (said("logp", lambda x: None), "logp|NoneType"),
     "entropy in a column": (said("entropy", lambda x: x[:, None]), per_row("entropy")),
     "the mean of the entropies": (said("entropy", mean), per_row("entropy")),
-    "entropy of each value": (said("entropy", lambda x: twice(x[:, None])), per_row("entropy"), {"action": BOX}),
+    "entropy of each value": (
+        said("entropy", lambda x: twice(x[:, None])),
+        per_row("entropy"),
+        {"action": BOX},
+    ),
     "entropy of each value in a Tuple": (
-        said("entropy", lambda x: x[:, None]), "entropy|acme", {"action": spaces.Tuple([spaces.Discrete(2)] * 2)}),
+        said("entropy", lambda x: x[:, None]),
+        "entropy|acme",
+        {"action": spaces.Tuple([spaces.Discrete(2)] * 2)},
+    ),
     "kl in a column": (said("kl", lambda x: x[:, None]), per_row("kl")),
     "the mean of kl": (said("kl", mean), per_row("kl")),
     "kl of one row": (said("kl", lambda x: x[:1]), per_row("kl")),
     "one sample": (said("sample", lambda x: x[:1]), r"sample\(\).*found shape \[1, 1\]"),
     "samples twice": (said("sample", lambda x: twice(x, 0)), r"sample\(\).*found shape \[6, 1\]"),
-    "samples too wide": (said("sample", twice), r"sample\(\).*returned 4 values per action", {"action": BOX}),
+    "samples too wide": (
+        said("sample", twice),
+        r"sample\(\).*returned 4 values per action",
+        {"action": BOX},
+    ),
     "one number for a sample": (said("sample", lambda x: x[0]), r"sample\(\).*found shape \[\]"),
     "a sample with gradient": (
-        over(sample=lambda base, self: self.rsample()), r"sample\(\).*without gradient", {"action": BOX}),
+        over(sample=lambda base, self: self.rsample()),
+        r"sample\(\).*without gradient",
+        {"action": BOX},
+    ),
     "a likely action too wide": (
-        said("deterministic_sample", twice), r"sample\(\).*returned 4 values per action", {"action": BOX}),
+        said("deterministic_sample", twice),
+        r"sample\(\).*returned 4 values per action",
+        {"action": BOX},
+    ),
     "sample raises": (instead(sample=fails), "ZeroDivisionError"),
     "logp raises": (instead(logp=fails), "ZeroDivisionError"),
     "entropy raises": (instead(entropy=fails), "ZeroDivisionError"),
     "kl raises": (instead(kl=fails), "ZeroDivisionError"),
     "logp takes no action": (instead(logp=lambda self: None), r"logp\(\).*it takes \(self\)"),
     "the constructor takes the inputs alone": (
-        instead(__init__=lambda self, inputs: None), r"__init__ is called with \(inputs, model"),
+        instead(__init__=lambda self, inputs: None),
+        r"__init__ is called with \(inputs, model",
+    ),
     "the constructor raises": (instead(__init__=fails), "ZeroDivisionError"),
     "another size than declared": (
-        lambda base: type("Planted", (base,), {"required_model_output_shape": staticmethod(lambda a, c=None: 7)}),
-        "takes 2 inputs .* returns 7"),
+        lambda base: type(
+            "Planted", (base,), {"required_model_output_shape": staticmethod(lambda a, c=None: 7)}
+        ),
+        "takes 2 inputs .* returns 7",
+    ),
     "required_model_output_shape raises": (
         lambda base: type("Planted", (base,), {"required_model_output_shape": staticmethod(fails)}),
-        "required_model_output_shape raised ZeroDivisionError"),
+        "required_model_output_shape raised ZeroDivisionError",
+    ),
     "no distribution at all": (lambda base: dict, "must be a subclass of ActionDistribution"),
-}  # fmt: skip
+}
 
 
 class Codec(Preprocessor):
@@ -349,37 +464,76 @@ def harmful(base: Any, self: Any, start: int) -> Any:
 
 def in_rllibs_form(**methods: Any) -> Broken:
     def make(base: Any) -> Any:
-        body = {"_init_shape": lambda self, space, options: (4,), "transform": lambda self, obs: np.ravel(obs)}
+        body = {
+            "_init_shape": lambda self, space, options: (4,),
+            "transform": lambda self, obs: np.ravel(obs),
+        }
         return type("Planted", (Preprocessor,), {**body, **methods})
 
     return make
 
 
-INSIDE = spaces.Dict({"a": spaces.Box(-1, 1, (2, 2), np.float32), "b": spaces.Box(-1, 1, (2, 2), np.float32)})
+INSIDE = spaces.Dict(
+    {"a": spaces.Box(-1, 1, (2, 2), np.float32), "b": spaces.Box(-1, 1, (2, 2), np.float32)}
+)
 
 CODECS: dict[str, tuple[Any, ...]] = {
-    "writes behind its slice": (over(**writing(4, 5)), r"writer\(start\) writes to position start\+4"),
-    "writes before its slice": (over(**writing(-1, 0)), r"writer\(start\) writes to position start-1"),
-    "writes a batch behind its slice": (over(**batch_writing(4, 5)), r"_writer\(start\) writes to position start\+4"),
-    "writes everywhere, inside a Dict": (over(**batch_writing(-99, 99)), "writes to position", {"obs": INSIDE}),
+    "writes behind its slice": (
+        over(**writing(4, 5)),
+        r"writer\(start\) writes to position start\+4",
+    ),
+    "writes before its slice": (
+        over(**writing(-1, 0)),
+        r"writer\(start\) writes to position start-1",
+    ),
+    "writes a batch behind its slice": (
+        over(**batch_writing(4, 5)),
+        r"_writer\(start\) writes to position start\+4",
+    ),
+    "writes everywhere, inside a Dict": (
+        over(**batch_writing(-99, 99)),
+        "writes to position",
+        {"obs": INSIDE},
+    ),
     "outside of its bounds": (over(**batch_writing(0, 4, 3.0)), "outside \\[", {"check": "always"}),
     "outside of its bounds, inside a Dict": (
-        over(**batch_writing(0, 4, 3.0)), r"obs\['a'\] is encoded as 3.0", {"check": "always", "obs": INSIDE}),
+        over(**batch_writing(0, 4, 3.0)),
+        r"obs\['a'\] is encoded as 3.0",
+        {"check": "always", "obs": INSIDE},
+    ),
     "changes the observation": (over(batch_writer=harmful), "modifies its observations"),
-    "a number for a shape": (instead(_init_shape=lambda self, *args: 4), r"_init_shape\(\) must return a shape"),
-    "no shape": (instead(_init_shape=lambda self, *args: None), r"_init_shape\(\) must return a shape"),
+    "a number for a shape": (
+        instead(_init_shape=lambda self, *args: 4),
+        r"_init_shape\(\) must return a shape",
+    ),
+    "no shape": (
+        instead(_init_shape=lambda self, *args: None),
+        r"_init_shape\(\) must return a shape",
+    ),
     "_init_shape raises": (instead(_init_shape=fails), "ZeroDivisionError"),
     "no way to write": (
-        lambda base: type("Planted", (Preprocessor,), {"_init_shape": base._init_shape}), "RecursionError"),
+        lambda base: type("Planted", (Preprocessor,), {"_init_shape": base._init_shape}),
+        "RecursionError",
+    ),
     "bounds of another size": (
-        instead(bounds=lambda self: (np.zeros(3), np.ones(3))), r"bounds\(\) must return two arrays of shape \(4,\)"),
-    "writer returns nothing": (instead(writer=lambda self, start: None), r"writer\(\) must return a function"),
+        instead(bounds=lambda self: (np.zeros(3), np.ones(3))),
+        r"bounds\(\) must return two arrays of shape \(4,\)",
+    ),
+    "writer returns nothing": (
+        instead(writer=lambda self, start: None),
+        r"writer\(\) must return a function",
+    ),
     "writer raises": (instead(writer=fails), "ZeroDivisionError"),
     "transform of another shape": (
-        in_rllibs_form(transform=lambda self, obs: obs), r"transform\(\) returned shape \(2, 2\)"),
-    "transform of text": (in_rllibs_form(transform=lambda self, obs: ["a"] * 4), "must return numbers"),
+        in_rllibs_form(transform=lambda self, obs: obs),
+        r"transform\(\) returned shape \(2, 2\)",
+    ),
+    "transform of text": (
+        in_rllibs_form(transform=lambda self, obs: ["a"] * 4),
+        "must return numbers",
+    ),
     "no preprocessor at all": (lambda base: dict, "must be a subclass of rlcatalog.Preprocessor"),
-}  # fmt: skip
+}
 
 
 class Halving(Filter):
@@ -403,9 +557,19 @@ def in_place(self: Any, encoded: Any, *, update: bool = False) -> Any:
 
 FILTERS: dict[str, tuple[Any, ...]] = {
     "changes its input": (instead(__call__=in_place), "modifies its observations"),
-    "changes its input later": (over(__call__=late_harm), "modifies its observations", {"check": "always"}),
-    "another shape": (instead(__call__=lambda self, x, *, update=False: x[:, :2]), r"numbers of shape \(3, 4\)"),
-    "one row": (instead(__call__=lambda self, x, *, update=False: x[:1]), r"numbers of shape \(3, 4\)"),
+    "changes its input later": (
+        over(__call__=late_harm),
+        "modifies its observations",
+        {"check": "always"},
+    ),
+    "another shape": (
+        instead(__call__=lambda self, x, *, update=False: x[:, :2]),
+        r"numbers of shape \(3, 4\)",
+    ),
+    "one row": (
+        instead(__call__=lambda self, x, *, update=False: x[:1]),
+        r"numbers of shape \(3, 4\)",
+    ),
     "text": (instead(__call__=lambda self, x, *, update=False: "x"), "numbers of shape"),
     "raises": (instead(__call__=fails), "ZeroDivisionError"),
     "no update": (instead(__call__=lambda self, x: x), "TypeError"),
@@ -416,4 +580,4 @@ FILTERS: dict[str, tuple[Any, ...]] = {
     "its state is no dict": (instead(get_state=lambda self: 3), r"get_state\(\) must return"),
     "get_state raises": (instead(get_state=fails), r"get_state\(\) raised ZeroDivisionError"),
     "set_state raises": (instead(set_state=fails), "set_state raised ZeroDivisionError"),
-}  # fmt: skip
+}

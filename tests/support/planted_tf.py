@@ -77,7 +77,9 @@ class Memory(Breakable, TFModelV2):
             h = states[t] = self.cell(tf.concat([features[:, t], h], axis=1))
         states = tf.stack(states, axis=1)
         self.last_state, self.features = tf.stop_gradient(h), tf.reshape(states, [-1, 3])
-        return (self.features if self.logits is None else self.logits(self.features)), [self.kept(states, seq_lens)]
+        return (self.features if self.logits is None else self.logits(self.features)), [
+            self.kept(states, seq_lens)
+        ]
 
     def value_function(self):
         return self.value(self.features)[:, 0]
@@ -89,7 +91,18 @@ class Memory(Breakable, TFModelV2):
 class Head(TFModelV2):
     """One more layer around its trunk, and a value."""
 
-    def __init__(self, obs_space, action_space, num_outputs, model_config, name, *, trunk, value_trunk, action_dist):
+    def __init__(
+        self,
+        obs_space,
+        action_space,
+        num_outputs,
+        model_config,
+        name,
+        *,
+        trunk,
+        value_trunk,
+        action_dist,
+    ):
         super().__init__(obs_space, action_space, num_outputs, model_config, name)
         self.body, self.layer, self.value = trunk, Dense(num_outputs), Dense(1)
 
@@ -145,7 +158,9 @@ class Dist(TwoKinds):
     def kl(self, other):
         if self.discrete:
             return tf.reduce_sum(tf.exp(self.logs) * (self.logs - other.logs), axis=1)
-        ratio = (tf.exp(2 * self.logs) + (self.means - other.means) ** 2) / (2 * tf.exp(2 * other.logs))
+        ratio = (tf.exp(2 * self.logs) + (self.means - other.means) ** 2) / (
+            2 * tf.exp(2 * other.logs)
+        )
         return tf.reduce_sum(other.logs - self.logs + ratio - 0.5, axis=1)
 
 

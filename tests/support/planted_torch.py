@@ -75,7 +75,9 @@ class Memory(Breakable, TorchModelV2):
             h = states[t] = torch.tanh(self.cell(torch.cat([features[:, t], h], 1)))
         states = torch.stack(states, 1)
         self.last_state, self.features = h.detach(), states.reshape(-1, 3)
-        return (self.features if self.logits is None else self.logits(self.features)), [self.kept(states, seq_lens)]
+        return (self.features if self.logits is None else self.logits(self.features)), [
+            self.kept(states, seq_lens)
+        ]
 
     def value_function(self):
         return self.value(self.features)[:, 0]
@@ -87,7 +89,18 @@ class Memory(Breakable, TorchModelV2):
 class Head(TorchModelV2):
     """One more layer around its trunk, and a value."""
 
-    def __init__(self, obs_space, action_space, num_outputs, model_config, name, *, trunk, value_trunk, action_dist):
+    def __init__(
+        self,
+        obs_space,
+        action_space,
+        num_outputs,
+        model_config,
+        name,
+        *,
+        trunk,
+        value_trunk,
+        action_dist,
+    ):
         super().__init__(obs_space, action_space, num_outputs, model_config, name)
         self.body, self.layer = trunk, nn.Linear(trunk.num_outputs, num_outputs)
         self.value = nn.Linear(trunk.num_outputs, 1)
@@ -144,7 +157,9 @@ class Dist(TwoKinds):
     def kl(self, other):
         if self.discrete:
             return (self.logs.exp() * (self.logs - other.logs)).sum(1)
-        ratio = ((2 * self.logs).exp() + (self.means - other.means) ** 2) / (2 * (2 * other.logs).exp())
+        ratio = ((2 * self.logs).exp() + (self.means - other.means) ** 2) / (
+            2 * (2 * other.logs).exp()
+        )
         return (other.logs - self.logs + ratio - 0.5).sum(1)
 
 

@@ -38,7 +38,9 @@ class Dist(TwoKinds):
 
     def sample(self):
         if self.discrete:
-            self.last_sample = (self.logs + toy_framework.GENERATOR.gumbel(size=self.logs.shape)).argmax(axis=1)
+            self.last_sample = (
+                self.logs + toy_framework.GENERATOR.gumbel(size=self.logs.shape)
+            ).argmax(axis=1)
         else:
             noise = toy_framework.GENERATOR.normal(size=self.means.shape).astype(self.means.dtype)
             self.last_sample = self.means + np.exp(self.logs) * noise
@@ -50,7 +52,9 @@ class Dist(TwoKinds):
 
     def logp(self, actions):
         if self.discrete:
-            return np.take_along_axis(self.logs, np.asarray(actions).reshape(-1, 1).astype(int), axis=1)[:, 0]
+            return np.take_along_axis(
+                self.logs, np.asarray(actions).reshape(-1, 1).astype(int), axis=1
+            )[:, 0]
         z = (actions - self.means) / np.exp(self.logs)
         return -(0.5 * z**2 + self.logs + 0.5 * math.log(2 * math.pi)).sum(axis=1)
 
@@ -62,7 +66,9 @@ class Dist(TwoKinds):
     def kl(self, other):
         if self.discrete:
             return (np.exp(self.logs) * (self.logs - other.logs)).sum(axis=1)
-        ratio = (np.exp(2 * self.logs) + (self.means - other.means) ** 2) / (2 * np.exp(2 * other.logs))
+        ratio = (np.exp(2 * self.logs) + (self.means - other.means) ** 2) / (
+            2 * np.exp(2 * other.logs)
+        )
         return (other.logs - self.logs + ratio - 0.5).sum(axis=1)
 
 

@@ -19,25 +19,51 @@ OBS = {
     "image": IMAGE,
     "image of floats": EYE,
     "dict with image": Dict({"eye": IMAGE, "self": Tuple([Discrete(3), VECTOR])}),
-    "lists": Dict({"seen": Repeated(Box(-1, 1, (2,), np.float32), 3), "hand": Repeated(Discrete(3), 3), "own": VECTOR}),
+    "lists": Dict(
+        {
+            "seen": Repeated(Box(-1, 1, (2,), np.float32), 3),
+            "hand": Repeated(Discrete(3), 3),
+            "own": VECTOR,
+        }
+    ),
 }
-MODEL_OF = {"image": {"conv_filters": [[4, [4, 4], 2], [6, [5, 5], 1]]}, "lists": {"custom_model": "complex_input"}}
+MODEL_OF = {
+    "image": {"conv_filters": [[4, [4, 4], 2], [6, [5, 5], 1]]},
+    "lists": {"custom_model": "complex_input"},
+}
 MODEL_OF["image of floats"] = MODEL_OF["dict with image"] = MODEL_OF["image"]
-PAST = Tuple([Discrete(3), Dict({"aim": Box(-1, 1, (2,), np.float32), "grip": MultiDiscrete([2, 3])})])
+PAST = Tuple(
+    [Discrete(3), Dict({"aim": Box(-1, 1, (2,), np.float32), "grip": MultiDiscrete([2, 3])})]
+)
 ACTIONS = {
     "discrete": (Discrete(3, start=1), {}),
     "box": (Box(-1, 1, (2,), np.float32), {}),
     "box, free_log_std": (Box(-1, 1, (2,), np.float32), {"free_log_std": True}),
     "nested": (PAST, {}),
-    "nested, autoregressive": (PAST, {"use_autoregressive": True, "autoregressive_hiddens": [4, 3]}),
+    "nested, autoregressive": (
+        PAST,
+        {"use_autoregressive": True, "autoregressive_hiddens": [4, 3]},
+    ),
 }
 MEMORIES = {
     "none": {},
-    "lstm": {"use_lstm": True, "lstm_cell_size": 6, "lstm_use_prev_action": True, "lstm_use_prev_reward": True},
-    "attention": {"use_attention": True, "attention_dim": 8, "attention_num_heads": 2, "attention_head_dim": 4,
-                  "attention_memory_inference": 5, "attention_memory_training": 5,
-                  "attention_position_wise_mlp_dim": 8, "attention_use_n_prev_actions": 2},
-}  # fmt: skip
+    "lstm": {
+        "use_lstm": True,
+        "lstm_cell_size": 6,
+        "lstm_use_prev_action": True,
+        "lstm_use_prev_reward": True,
+    },
+    "attention": {
+        "use_attention": True,
+        "attention_dim": 8,
+        "attention_num_heads": 2,
+        "attention_head_dim": 4,
+        "attention_memory_inference": 5,
+        "attention_memory_training": 5,
+        "attention_position_wise_mlp_dim": 8,
+        "attention_use_n_prev_actions": 2,
+    },
+}
 SMALL = {"fcnet_hiddens": [8], "fcnet_activation": "tanh", "conv_activation": "tanh"}
 
 

@@ -80,7 +80,11 @@ def bounded(examples: int) -> Any:
     """Settings of a property: so many examples in `make attack` (see `share`), the same ones at each run."""
     health = list(HealthCheck)
     return settings(
-        max_examples=share(examples), deadline=None, derandomize=True, database=None, suppress_health_check=health
+        max_examples=share(examples),
+        deadline=None,
+        derandomize=True,
+        database=None,
+        suppress_health_check=health,
     )
 
 
@@ -97,7 +101,10 @@ keys = st.text("abzé [']:.", min_size=1, max_size=3)
 @st.composite
 def boxes(draw: Any) -> Any:
     """Box: ranks 0 to 4, each dtype, bounded and unbounded, entry by entry."""
-    shape, dtype = draw(st.sampled_from(_SHAPES)), np.dtype(draw(st.sampled_from([*_FLOATS, *_INTEGERS, "bool"])))
+    shape, dtype = (
+        draw(st.sampled_from(_SHAPES)),
+        np.dtype(draw(st.sampled_from([*_FLOATS, *_INTEGERS, "bool"]))),
+    )
     if dtype.kind == "b":
         return spaces.Box(0, 1, shape, np.bool_)
     if dtype.kind == "f":
@@ -107,7 +114,11 @@ def boxes(draw: Any) -> Any:
         pairs = [(0, 1), (3, 100), (0, 127), (info.min, info.max), (info.min, 5)]
     count = int(np.prod(shape))
     one = draw(st.booleans())
-    entries = [draw(st.sampled_from(pairs))] * count if one else [draw(st.sampled_from(pairs)) for _ in range(count)]
+    entries = (
+        [draw(st.sampled_from(pairs))] * count
+        if one
+        else [draw(st.sampled_from(pairs)) for _ in range(count)]
+    )
     low, high = (np.array([entry[i] for entry in entries], dtype).reshape(shape) for i in (0, 1))
     return spaces.Box(low, high, shape, dtype.type)
 
@@ -126,24 +137,34 @@ def multi_discretes(draw: Any) -> Any:
 def texts(draw: Any) -> Any:
     """Text: from 0 or more characters, of different charsets."""
     low = draw(st.integers(0, 2))
-    return spaces.Text(draw(st.integers(max(low, 1), 4)), min_length=low, charset=draw(st.sampled_from(_CHARSETS)))
+    return spaces.Text(
+        draw(st.integers(max(low, 1), 4)), min_length=low, charset=draw(st.sampled_from(_CHARSETS))
+    )
 
 
-discretes = st.builds(lambda n, start: spaces.Discrete(n, start=start), st.integers(1, 4), st.integers(-5, 5))
+discretes = st.builds(
+    lambda n, start: spaces.Discrete(n, start=start), st.integers(1, 4), st.integers(-5, 5)
+)
 multi_binaries = st.sampled_from([1, 3, (2,), (2, 2), (1, 2, 1)]).map(spaces.MultiBinary)
 simplexes = st.builds(
     lambda shape, dtype: Simplex(shape, dtype=dtype),
     st.sampled_from([(1,), (3,), (2, 2)]),
     st.sampled_from([np.float32, np.float64]),
 )
-phrases = st.lists(st.sampled_from(_WORDS), min_size=1, max_size=3, unique=True).map(lambda t: Phrases(tuple(t)))
+phrases = st.lists(st.sampled_from(_WORDS), min_size=1, max_size=3, unique=True).map(
+    lambda t: Phrases(tuple(t))
+)
 graphs = st.builds(spaces.Graph, boxes() | discretes, boxes() | discretes | st.none())
-leaf_spaces = st.one_of(boxes(), discretes, multi_discretes(), multi_binaries, texts(), simplexes, phrases, graphs)
+leaf_spaces = st.one_of(
+    boxes(), discretes, multi_discretes(), multi_binaries, texts(), simplexes, phrases, graphs
+)
 
 
 def dicts(children: Any, least: int = 1) -> Any:
     """Dict spaces of `children`, whose keys are in any order."""
-    pairs = st.lists(st.tuples(keys, children), min_size=least, max_size=3, unique_by=lambda pair: pair[0])
+    pairs = st.lists(
+        st.tuples(keys, children), min_size=least, max_size=3, unique_by=lambda pair: pair[0]
+    )
     return pairs.map(spaces.Dict)
 
 
@@ -159,7 +180,10 @@ def repeated(children: Any) -> Any:
 
 def lists(children: Any) -> Any:
     """Repeated and Sequence spaces of `children`, stacked ones included."""
-    return st.one_of(repeated(children), st.builds(lambda c, s: spaces.Sequence(c, stack=s), children, st.booleans()))
+    return st.one_of(
+        repeated(children),
+        st.builds(lambda c, s: spaces.Sequence(c, stack=s), children, st.booleans()),
+    )
 
 
 def _nested(children: Any) -> Any:
@@ -220,7 +244,9 @@ def cases(draw: Any, some_space: Any = any_space, root: str = "obs") -> Case:
         sizes = st.integers(3, 4) if key == "text_max_length" else st.integers(1, 3)
         paths = [path for path, node in walk(space, root) if isinstance(node, kind)]
         if paths:
-            options[key] = {path: draw(sizes) for path in paths} if draw(st.booleans()) else draw(sizes)
+            options[key] = (
+                {path: draw(sizes) for path in paths} if draw(st.booleans()) else draw(sizes)
+            )
     options["text_encoding"] = draw(st.sampled_from(["onehot", "index"]))
     options["text_charset"] = draw(st.sampled_from([None, "abc "]))
     return Case(space, options, root)
@@ -263,7 +289,9 @@ def sample(space: Any, rng: np.random.Generator, options: dict[str, Any], path: 
     return _sample_leaf(space, rng)
 
 
-def _sample_graph(space: Any, rng: np.random.Generator, options: dict[str, Any], path: str) -> GraphInstance:
+def _sample_graph(
+    space: Any, rng: np.random.Generator, options: dict[str, Any], path: str
+) -> GraphInstance:
     count = rng.integers(1, limit_of(options, "graph_max_nodes", path) + 1)
     nodes = stack(space.node_space, [_sample_leaf(space.node_space, rng) for _ in range(count)])
     if space.edge_space is None or rng.random() < 0.2:
@@ -271,7 +299,9 @@ def _sample_graph(space: Any, rng: np.random.Generator, options: dict[str, Any],
     edges = rng.integers(limit_of(options, "graph_max_edges", path) + 1)
     links = rng.integers(0, count, (edges, 2), dtype=np.int32)
     return GraphInstance(
-        nodes, stack(space.edge_space, [_sample_leaf(space.edge_space, rng) for _ in range(edges)]), links
+        nodes,
+        stack(space.edge_space, [_sample_leaf(space.edge_space, rng) for _ in range(edges)]),
+        links,
     )
 
 
@@ -286,9 +316,14 @@ def _sample_leaf(space: Any, rng: np.random.Generator) -> Any:
         return rng.integers(0, 2, space.shape).astype(space.dtype)
     if isinstance(space, Simplex):
         corner = np.eye(space.shape[-1])[rng.integers(space.shape[-1], size=space.shape[:-1])]
-        drawn = corner if rng.random() < 0.3 else rng.dirichlet(space.concentration, space.shape[:-1])
+        drawn = (
+            corner if rng.random() < 0.3 else rng.dirichlet(space.concentration, space.shape[:-1])
+        )
         return drawn.astype(space.dtype)
-    values = [_sample_number(space, low, high, rng) for low, high in zip(space.low.flat, space.high.flat, strict=True)]
+    values = [
+        _sample_number(space, low, high, rng)
+        for low, high in zip(space.low.flat, space.high.flat, strict=True)
+    ]
     return np.array(values, space.dtype).reshape(space.shape)
 
 
@@ -313,9 +348,13 @@ def _sample_number(space: Any, low: Any, high: Any, rng: np.random.Generator) ->
 def stack(space: Any, items: Any) -> Any:
     """Return items as a stacked Sequence holds them; Gymnasium's own function takes no empty list."""
     if isinstance(space, spaces.Dict):
-        return {key: stack(child, [item[key] for item in items]) for key, child in space.spaces.items()}
+        return {
+            key: stack(child, [item[key] for item in items]) for key, child in space.spaces.items()
+        }
     if isinstance(space, spaces.Tuple):
-        return tuple(stack(child, [item[i] for item in items]) for i, child in enumerate(space.spaces))
+        return tuple(
+            stack(child, [item[i] for item in items]) for i, child in enumerate(space.spaces)
+        )
     if isinstance(space, ARRAYS):
         return np.array(items, space.dtype).reshape(len(items), *space.shape)
     return tuple(items)

@@ -40,7 +40,10 @@ class Recall(gym.Env):
 
     def __init__(self, gap, wait, cues=4):
         self.gap, self.wait, self.cues = gap, wait, cues
-        self.observation_space, self.action_space = Box(0, 1, (cues + 1,), np.float32), Discrete(cues)
+        self.observation_space, self.action_space = (
+            Box(0, 1, (cues + 1,), np.float32),
+            Discrete(cues),
+        )
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)

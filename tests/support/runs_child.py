@@ -35,23 +35,82 @@ from rlcatalog_ppo import PPO
 from rlcatalog_ppo.checkpoints import read
 
 STEPS = 64
-SMALL = ["--set", "num_envs=2", "--set", "rollout_length=16", "--set", "minibatch_size=16", "--set", "num_epochs=1",
-         "--model", "fcnet_hiddens=[4]", "--quiet"]  # fmt: skip
-REMEMBERING = ["--model", "use_lstm=true", "--model", "lstm_cell_size=3", "--model", "max_seq_len=4",
-               "--model", "observation_filter=MeanStdFilter"]  # fmt: skip
+SMALL = [
+    "--set",
+    "num_envs=2",
+    "--set",
+    "rollout_length=16",
+    "--set",
+    "minibatch_size=16",
+    "--set",
+    "num_epochs=1",
+    "--model",
+    "fcnet_hiddens=[4]",
+    "--quiet",
+]
+REMEMBERING = [
+    "--model",
+    "use_lstm=true",
+    "--model",
+    "lstm_cell_size=3",
+    "--model",
+    "max_seq_len=4",
+    "--model",
+    "observation_filter=MeanStdFilter",
+]
 #: Seconds that a process may take, and bytes of address space beside what it has.
 PATIENCE, ROOM = 200, 4 << 30
-NONSENSE = [None, True, -1, 0, 0.5, 10**9, 10**30, 1e308, "", "x", "evil_module:x", [], [[]], [0] * 1000, {}, {"a": 1},
-            {"$float": "nan"}, {"$float": "x"}, {"$array": "nowhere"}, {"$tuple": []}, {"$bytes": "eA=="},
-            2**63]  # fmt: skip
+NONSENSE = [
+    None,
+    True,
+    -1,
+    0,
+    0.5,
+    10**9,
+    10**30,
+    1e308,
+    "",
+    "x",
+    "evil_module:x",
+    [],
+    [[]],
+    [0] * 1000,
+    {},
+    {"a": 1},
+    {"$float": "nan"},
+    {"$float": "x"},
+    {"$array": "nowhere"},
+    {"$tuple": []},
+    {"$bytes": "eA=="},
+    2**63,
+]
 
 
 def train(folder: Path, framework: str = "torch") -> Path:
     """Train a run with everything in its folder that a run may leave there; return the folder."""
     try:
-        main(["train", "CartPole-v1", "--steps", str(STEPS), "--out", str(folder), "--framework", framework, *SMALL,
-              *REMEMBERING, "--checkpoint-every", "32", "--eval-every", "32", "--eval-episodes", "1",
-              "--log", "csv,tensorboard"])  # fmt: skip
+        main(
+            [
+                "train",
+                "CartPole-v1",
+                "--steps",
+                str(STEPS),
+                "--out",
+                str(folder),
+                "--framework",
+                framework,
+                *SMALL,
+                *REMEMBERING,
+                "--checkpoint-every",
+                "32",
+                "--eval-every",
+                "32",
+                "--eval-episodes",
+                "1",
+                "--log",
+                "csv,tensorboard",
+            ]
+        )
     except SystemExit as end:
         if end.code:
             raise RuntimeError(f"{folder}: not trained") from end
@@ -96,8 +155,12 @@ def outcome(work: Callable[[], str | None], said: Path) -> str:
     """
 
     def bounded() -> None:
-        resource.setrlimit(resource.RLIMIT_CPU, (PATIENCE, PATIENCE))  # of code that no signal's handler interrupts
-        here = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[0]) * resource.getpagesize()
+        # Of code that no signal's handler interrupts.
+        resource.setrlimit(resource.RLIMIT_CPU, (PATIENCE, PATIENCE))
+        here = (
+            int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[0])
+            * resource.getpagesize()
+        )
         resource.setrlimit(resource.RLIMIT_AS, (here + ROOM, here + ROOM))
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, 1)
@@ -121,7 +184,13 @@ def seen(folder: Path) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))
-        found[name] = os.readlink(path) if path.is_symlink() else path.read_bytes() if path.is_file() else None
+        found[name] = (
+            os.readlink(path)
+            if path.is_symlink()
+            else path.read_bytes()
+            if path.is_file()
+            else None
+        )
     return found
 
 
@@ -156,7 +225,10 @@ class Checkpoint:
     def crafted(self, target: Path, rng: random.Random) -> str:
         """Write a checkpoint with one thing in it changed at random; return which."""
         about, arrays = copy.deepcopy(self.about), dict(self.arrays)
-        content, what = None, rng.choice(["value", "value", "value", "gone", "array", "array", "header", "moved"])
+        content, what = (
+            None,
+            rng.choice(["value", "value", "value", "gone", "array", "array", "header", "moved"]),
+        )
         place, holder, key = rng.choice(list(places(about["state"])))
         if what == "value":
             value = holder[key] = rng.choice(NONSENSE)
@@ -189,7 +261,9 @@ def places(tree: Any, place: str = "") -> Iterator[tuple[str, Any, Any]]:
 
 def changed(array: Any, rng: random.Random) -> tuple[Any, str]:
     """Return another array in the place of one, and how it differs."""
-    how = rng.choice(["flat", "empty", "longer", "scalar", "float64", "int64", "bool", "uint8", "nan", "largest"])
+    how = rng.choice(
+        ["flat", "empty", "longer", "scalar", "float64", "int64", "bool", "uint8", "nan", "largest"]
+    )
     if how in ("float64", "int64", "bool", "uint8"):
         with np.errstate(invalid="ignore"):
             return array.astype(how), how
@@ -197,10 +271,15 @@ def changed(array: Any, rng: random.Random) -> tuple[Any, str]:
         if array.dtype.kind == "b":
             return ~array, "negated"
         most = np.finfo(array.dtype).max if array.dtype.kind == "f" else np.iinfo(array.dtype).max
-        return np.full_like(array, np.nan if how == "nan" and array.dtype.kind == "f" else most), how
-    shapes = {"flat": array.reshape(-1), "empty": array[:0] if array.ndim else array.reshape(1)[:0],
-              "longer": np.concatenate([array, array]) if array.ndim else np.zeros(2, array.dtype),
-              "scalar": np.zeros((), array.dtype)}  # fmt: skip
+        return np.full_like(
+            array, np.nan if how == "nan" and array.dtype.kind == "f" else most
+        ), how
+    shapes = {
+        "flat": array.reshape(-1),
+        "empty": array[:0] if array.ndim else array.reshape(1)[:0],
+        "longer": np.concatenate([array, array]) if array.ndim else np.zeros(2, array.dtype),
+        "scalar": np.zeros((), array.dtype),
+    }
     return shapes[how], how
 
 
@@ -225,9 +304,15 @@ def headers(content: bytes, rng: random.Random) -> tuple[bytes, str]:
 def checkpoints(folder: Path, framework: str, times: int, seed: int) -> dict[str, Any]:
     """Restore crafted checkpoints, and train on."""
     run = train(folder / "run", framework)
-    true, target, rng = Checkpoint(run / "checkpoints" / f"step-{STEPS:09d}"), folder / "crafted", random.Random(seed)
+    true, target, rng = (
+        Checkpoint(run / "checkpoints" / f"step-{STEPS:09d}"),
+        folder / "crafted",
+        random.Random(seed),
+    )
     (folder / "path").mkdir()
-    (folder / "path" / "evil_module.py").write_text(f"open({str(folder / 'imported')!r}, 'w')", encoding="utf-8")
+    (folder / "path" / "evil_module.py").write_text(
+        f"open({str(folder / 'imported')!r}, 'w')", encoding="utf-8"
+    )
     sys.path.insert(0, str(folder / "path"))
 
     def work() -> None:
@@ -238,7 +323,9 @@ def checkpoints(folder: Path, framework: str, times: int, seed: int) -> dict[str
     found = []
     for _ in range(times):
         what = true.crafted(target, rng)
-        found.append((what, outcome_here(work) if framework == "tf" else outcome(work, folder / "said")))
+        found.append(
+            (what, outcome_here(work) if framework == "tf" else outcome(work, folder / "said"))
+        )
         if (folder / "imported").exists():
             return {"wrong": [(what, "raw: imported a module")], "kinds": {}}
     return counts(found)
@@ -254,7 +341,9 @@ def flipped(folder: Path, framework: str, times: int, seed: int) -> dict[str, An
     def state() -> str:
         algorithm = PPO.restore(target)
         arrays = algorithm.policy.model.get_weights()
-        return repr(read(target)[1]) + repr({name: array.tobytes() for name, array in arrays.items()})
+        return repr(read(target)[1]) + repr(
+            {name: array.tobytes() for name, array in arrays.items()}
+        )
 
     wanted = hashlib.sha256(state().encode()).hexdigest()
 
@@ -277,8 +366,20 @@ def flipped(folder: Path, framework: str, times: int, seed: int) -> dict[str, An
 
 # --- crafted configs, records and metrics ----------------------------------------------------------------------------
 
-TEXTS = ["$\\frac$", "$", "\ud800", "\x1b[31m", "x" * 10_000, "a:b", "\n", "9" * 400, "torch", "PG", "CartPole-v1",
-         "9999-12-31T23:59:59-23:00"]  # fmt: skip
+TEXTS = [
+    "$\\frac$",
+    "$",
+    "\ud800",
+    "\x1b[31m",
+    "x" * 10_000,
+    "a:b",
+    "\n",
+    "9" * 400,
+    "torch",
+    "PG",
+    "CartPole-v1",
+    "9999-12-31T23:59:59-23:00",
+]
 
 
 def summaries(folder: Path, times: int, seed: int) -> dict[str, Any]:
@@ -297,7 +398,11 @@ def summaries(folder: Path, times: int, seed: int) -> dict[str, Any]:
                 data[rng.randrange(len(data))] = rng.choice(b'\0\n\r",:{}[]9-eN\xff')
             (run / name).write_bytes(data)
         else:
-            rows = [json.loads(lines)] if name != "metrics.jsonl" else list(map(json.loads, lines.splitlines()))
+            rows = (
+                [json.loads(lines)]
+                if name != "metrics.jsonl"
+                else list(map(json.loads, lines.splitlines()))
+            )
             place, holder, key = rng.choice(list(places(rows)))
             if what == "gone":
                 del holder[key]
@@ -305,7 +410,9 @@ def summaries(folder: Path, times: int, seed: int) -> dict[str, Any]:
                 holder[key] = rng.choice(NONSENSE if what == "value" else TEXTS)
                 place = f"{place} = {holder[key]!r:.60}"
             what = f"{what} {place}"
-            (run / name).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+            (run / name).write_text(
+                "".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8"
+            )
         command = rng.choice(["runs", "json", "compare", "evaluate", "resume"])
         ways = commands(run) | {"json": lambda: main(["runs", str(run), "--json"])}
         found.append((f"{command}: {name}: {what}", outcome(ways[command], folder / "said")))
@@ -340,14 +447,31 @@ def kinds(outside: Path, name: str) -> dict[str, Callable[[Path], None]]:
 def names(run: Path) -> list[str]:
     """Return every name of a run's folder: what is there, and what may be."""
     there = {str(path.relative_to(run)) for path in run.rglob("*")}
-    absent = {"wandb", "wandb-id", "checkpoint", "algorithm.zip", "learning_curves.png", "checkpoints/step-000000096"}
+    absent = {
+        "wandb",
+        "wandb-id",
+        "checkpoint",
+        "algorithm.zip",
+        "learning_curves.png",
+        "checkpoints/step-000000096",
+    }
     return sorted(there | absent | {"tensorboard/events.out.tfevents.0000000000.00000"})
 
 
 def commands(run: Path) -> dict[str, Callable[[], Any]]:
     """Return what opens a run's folder."""
     folder = str(run)
-    again = ["train", "CartPole-v1", "--steps", "32", *SMALL, "--framework", "torch", "--log", "csv,tensorboard"]
+    again = [
+        "train",
+        "CartPole-v1",
+        "--steps",
+        "32",
+        *SMALL,
+        "--framework",
+        "torch",
+        "--log",
+        "csv,tensorboard",
+    ]
     return {
         "resume": lambda: main(["train", "--resume", folder, "--steps", "96", "--quiet"]),
         "restore": lambda: PPO.restore(run).stop(),
@@ -404,8 +528,15 @@ def links(folder: Path, every: int, first: int) -> dict[str, Any]:
 
 def replaced(folder: Path, seed: int, every: int) -> dict[str, Any]:
     """Kill the replacement of a checkpoint at its system calls; the former or the later one is there each time."""
-    config = {"num_envs": 1, "rollout_length": 8, "minibatch_size": 8, "num_epochs": 1, "seed": seed,
-              "model": {"fcnet_hiddens": [4]}, "framework": "torch"}  # fmt: skip
+    config = {
+        "num_envs": 1,
+        "rollout_length": 8,
+        "minibatch_size": 8,
+        "num_epochs": 1,
+        "seed": seed,
+        "model": {"fcnet_hiddens": [4]},
+        "framework": "torch",
+    }
     algorithm = PPO("CartPole-v1", config)
     former, target, found = folder / "former", folder / "mine" / "checkpoint", []
     algorithm.train()
@@ -434,9 +565,16 @@ def replaced(folder: Path, seed: int, every: int) -> dict[str, Any]:
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    ATTACKS = {"checkpoints": checkpoints, "flipped": flipped, "summaries": summaries, "links": links,
-               "replaced": replaced}  # fmt: skip
+    ATTACKS = {
+        "checkpoints": checkpoints,
+        "flipped": flipped,
+        "summaries": summaries,
+        "links": links,
+        "replaced": replaced,
+    }
     attack, where, *arguments = sys.argv[1:]
-    answer = ATTACKS[attack](Path(where), *(int(text) if text.isdigit() else text for text in arguments))
+    answer = ATTACKS[attack](
+        Path(where), *(int(text) if text.isdigit() else text for text in arguments)
+    )
     sys.stdout.flush()
     print(json.dumps(answer))

@@ -33,7 +33,10 @@ CALLS = ("open", "write", "fsync", "replace", "unlink", "listdir", "mkdir")
 def build(hiddens: list[int], framework: str = "torch", **config: Any) -> Any:
     """Build a policy with a filter, so that there are two files of arrays."""
     policy = rlcatalog.build(
-        VECTOR, TWO, {"fcnet_hiddens": hiddens, "observation_filter": "MeanStdFilter", **config}, framework
+        VECTOR,
+        TWO,
+        {"fcnet_hiddens": hiddens, "observation_filter": "MeanStdFilter", **config},
+        framework,
     )
     policy.preprocess([VECTOR.sample() for _ in range(3)], update=True)
     return policy
@@ -101,9 +104,13 @@ def killed_at_calls(folder: Path, every: int) -> dict[str, Any]:
             try:
                 loaded = prints.get(print_of(rlcatalog.load(folder)), "another")
             except SavedPolicyError as error:
-                loaded = "none" if not there and "not a saved policy" in str(error) else f"lost: {error}"
+                loaded = (
+                    "none" if not there and "not a saved policy" in str(error) else f"lost: {error}"
+                )
             later.save(folder)  # whatever was left behind is in nobody's way
-            whole = print_of(rlcatalog.load(folder)) == print_of(later) and len(os.listdir(folder)) == 3
+            whole = (
+                print_of(rlcatalog.load(folder)) == print_of(later) and len(os.listdir(folder)) == 3
+            )
             found.append([there, at, ended, loaded, whole])
             if ended == 0:
                 break

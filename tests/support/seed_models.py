@@ -11,7 +11,9 @@ from rlcatalog_torch import RecurrentNetwork, TorchModelV2
 class TorchRNN(RecurrentNetwork, nn.Module):
     """RLlib's example of a recurrent model in PyTorch."""
 
-    def __init__(self, obs_space, action_space, num_outputs, model_config, name, fc_size=8, lstm_state_size=6):
+    def __init__(
+        self, obs_space, action_space, num_outputs, model_config, name, fc_size=8, lstm_state_size=6
+    ):
         nn.Module.__init__(self)
         super().__init__(obs_space, action_space, num_outputs, model_config, name)
         self.lstm_state_size = lstm_state_size

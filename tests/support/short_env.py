@@ -27,7 +27,13 @@ class Short(gym.Env):
 
     def step(self, action):
         self.t += 1
-        return self.np_random.normal(size=2).astype(np.float32), float(action), self.t == 3, False, {}
+        return (
+            self.np_random.normal(size=2).astype(np.float32),
+            float(action),
+            self.t == 3,
+            False,
+            {},
+        )
 
     def close(self):
         Short.closed += 1

@@ -39,9 +39,15 @@ def _is_text(space: Any) -> bool:
 
 def _text(space: Any, options: Options, path: str) -> tuple[list[str], int, bool]:
     """Return the characters in order, the number of places, and whether characters are integers."""
-    limit, integers = _limit(options, "text_max_length", path), options.get("text_encoding") == "index"
+    limit, integers = (
+        _limit(options, "text_max_length", path),
+        options.get("text_encoding") == "index",
+    )
     if isinstance(space, spaces.Text):
-        characters, most = sorted(set(space.character_list)), min(space.max_length, limit or space.max_length)
+        characters, most = (
+            sorted(set(space.character_list)),
+            min(space.max_length, limit or space.max_length),
+        )
     else:
         characters, most = sorted(set(options.get("text_charset") or PRINTABLE)), limit
     return characters, most, integers or _as_integers(options)
@@ -71,7 +77,9 @@ def _row(space: Any, batch: Any, i: int) -> Any:
     if isinstance(space, spaces.Dict):
         return {key: _row(child, batch[key], i) for key, child in space.spaces.items()}
     if isinstance(space, spaces.Tuple):
-        return tuple(_row(child, column, i) for child, column in zip(space.spaces, batch, strict=True))
+        return tuple(
+            _row(child, column, i) for child, column in zip(space.spaces, batch, strict=True)
+        )
     return batch[i]
 
 
@@ -119,10 +127,15 @@ def size(space: Any, options: Options, path: str = "obs") -> int:
 def encoded(space: Any, obs: Any, options: Options, path: str = "obs") -> list[float]:
     """Return the flat encoding of one observation."""
     if isinstance(space, spaces.Dict):
-        parts = [encoded(child, obs[key], options, f"{path}[{key!r}]") for key, child in space.spaces.items()]
+        parts = [
+            encoded(child, obs[key], options, f"{path}[{key!r}]")
+            for key, child in space.spaces.items()
+        ]
         return [value for part in parts for value in part]
     if isinstance(space, spaces.Tuple):
-        parts = [encoded(child, obs[i], options, f"{path}[{i}]") for i, child in enumerate(space.spaces)]
+        parts = [
+            encoded(child, obs[i], options, f"{path}[{i}]") for i, child in enumerate(space.spaces)
+        ]
         return [value for part in parts for value in part]
     if isinstance(space, spaces.OneOf):
         tag, count = int(obs[0]), len(space.spaces)
@@ -157,7 +170,9 @@ def _encoded_leaf(space: Any, obs: Any, options: Options) -> list[float]:
         if integers:
             return [float(value) for value in obs.flat]
         entries = zip(obs.flat, space.start.flat, space.nvec.flat, strict=True)
-        return [bit for value, start, n in entries for bit in _onehot(int(value) - int(start), int(n))]
+        return [
+            bit for value, start, n in entries for bit in _onehot(int(value) - int(start), int(n))
+        ]
     assert isinstance(space, spaces.Box | spaces.MultiBinary | Simplex), space
     return [float(np.float32(value)) for value in np.asarray(obs).flat]
 
@@ -165,7 +180,9 @@ def _encoded_leaf(space: Any, obs: Any, options: Options) -> list[float]:
 def _encoded_graph(space: Any, obs: Any, options: Options, path: str) -> list[float]:
     most = _limit(options, "graph_max_nodes", path)
     width = size(space.node_space, options, f"{path}.nodes[:]")
-    nodes = [value for node in obs.nodes for value in _encoded_leaf(space.node_space, node, options)]
+    nodes = [
+        value for node in obs.nodes for value in _encoded_leaf(space.node_space, node, options)
+    ]
     values = _padded(nodes, most * width) + _padded([1.0] * len(obs.nodes), most)
     if space.edge_space is None:
         return values
@@ -174,7 +191,12 @@ def _encoded_graph(space: Any, obs: Any, options: Options, path: str) -> list[fl
     given, links = ([], []) if obs.edges is None else (obs.edges, obs.edge_links)
     edges = [value for edge in given for value in _encoded_leaf(space.edge_space, edge, options)]
     ends = [float(end) for link in links for end in link]
-    return values + _padded(edges, most * width) + _padded(ends, most * 2) + _padded([1.0] * len(given), most)
+    return (
+        values
+        + _padded(edges, most * width)
+        + _padded(ends, most * 2)
+        + _padded([1.0] * len(given), most)
+    )
 
 
 # --- what a model sees -----------------------------------------------------------------------------------------------
@@ -206,14 +228,20 @@ def seen(space: Any, obs: Any, options: Options, path: str = "obs") -> Any:
         }
     if isinstance(space, spaces.Tuple):
         found = enumerate(space.spaces)
-        return tuple(seen(child, obs if absent else obs[i], options, f"{path}[{i}]") for i, child in found)
+        return tuple(
+            seen(child, obs if absent else obs[i], options, f"{path}[{i}]") for i, child in found
+        )
     if isinstance(space, spaces.OneOf):
         count, tag = len(space.spaces), None if absent else int(obs[0])
         branches = tuple(
-            seen(child, obs if absent else (obs[1] if i == tag else HIDDEN), options, f"{path}[{i}]")
+            seen(
+                child, obs if absent else (obs[1] if i == tag else HIDDEN), options, f"{path}[{i}]"
+            )
             for i, child in enumerate(space.spaces)
         )
-        return OneOfValues(_array(obs if absent else _onehot(int(obs[0]), count), (count,)), branches)
+        return OneOfValues(
+            _array(obs if absent else _onehot(int(obs[0]), count), (count,)), branches
+        )
     if isinstance(space, Repeated | spaces.Sequence):
         child, places = _list(space, options, path)
         items = [] if absent else _items(space, obs)
@@ -251,7 +279,10 @@ def _seen_graph(space: Any, obs: Any, options: Options, path: str) -> GraphValue
     edges, edge_mask = part(space.edge_space, "edges")
     most, links = _limit(options, "graph_max_edges", path), obs
     if not absent:
-        links = _padded([end for link in ([] if obs.edges is None else obs.edge_links) for end in link], most * 2)
+        links = _padded(
+            [end for link in ([] if obs.edges is None else obs.edge_links) for end in link],
+            most * 2,
+        )
     return GraphValues(nodes, node_mask, edges, _array(links, (most, 2), integers=True), edge_mask)
 
 
@@ -265,7 +296,10 @@ def stacked(rows: list[Any]) -> Any:
     if is_dataclass(first):
         found = {name: [getattr(row, name) for row in rows] for name in vars(first)}
         return type(first)(
-            **{k: v[0] if v[0] is None or isinstance(v[0], int) else stacked(v) for k, v in found.items()}
+            **{
+                k: v[0] if v[0] is None or isinstance(v[0], int) else stacked(v)
+                for k, v in found.items()
+            }
         )
     return np.ma.stack(rows) if any(np.ma.isMaskedArray(row) for row in rows) else np.stack(rows)
 
@@ -278,15 +312,22 @@ def unpadded(space: Any, obs: Any, options: Options, path: str = "obs") -> Any:
         child, _ = _list(space, options, path)
         return [unpadded(child, item, options, f"{path}[:]") for item in _items(space, obs)]
     if isinstance(space, spaces.Dict):
-        return {k: unpadded(child, obs[k], options, f"{path}[{k!r}]") for k, child in space.spaces.items()}
+        return {
+            k: unpadded(child, obs[k], options, f"{path}[{k!r}]")
+            for k, child in space.spaces.items()
+        }
     if isinstance(space, spaces.Tuple):
-        return tuple(unpadded(child, obs[i], options, f"{path}[{i}]") for i, child in enumerate(space.spaces))
+        return tuple(
+            unpadded(child, obs[i], options, f"{path}[{i}]") for i, child in enumerate(space.spaces)
+        )
     if isinstance(space, spaces.OneOf):
         branches = [
             unpadded(child, obs[1] if i == obs[0] else HIDDEN, options, f"{path}[{i}]")
             for i, child in enumerate(space.spaces)
         ]
-        return OneOfValues(np.array(_onehot(int(obs[0]), len(branches)), np.float32), tuple(branches))
+        return OneOfValues(
+            np.array(_onehot(int(obs[0]), len(branches)), np.float32), tuple(branches)
+        )
     return seen(space, obs, options, path)
 
 

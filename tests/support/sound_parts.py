@@ -16,7 +16,10 @@ from rlcatalog.actions import ActionCodec
 from rlcatalog.errors import NotServedError
 from rlcatalog.frameworks import TensorOps, tensor_ops
 from rlcatalog.models import output_plan
-from rlcatalog_export.torch.program import ProgramRunner as ProgramRunner, write_program as write_program
+from rlcatalog_export.torch.program import (
+    ProgramRunner as ProgramRunner,
+    write_program as write_program,
+)
 from rlcatalog_testing import Example
 from rlcatalog_torch import FullyConnectedNetwork
 
@@ -67,10 +70,14 @@ class Heading(gym.Space):
         super().__init__((), np.float64)
 
     def sample(self, mask=None, probability=None):
-        return self.np_random.uniform(0, 2 * math.pi, ())  # fmt: skip
+        return self.np_random.uniform(0, 2 * math.pi, ())
 
     def contains(self, x):
-        return isinstance(x, float | np.floating | np.ndarray) and np.shape(x) == () and 0 <= float(x) <= 2 * math.pi
+        return (
+            isinstance(x, float | np.floating | np.ndarray)
+            and np.shape(x) == ()
+            and 0 <= float(x) <= 2 * math.pi
+        )
 
 
 class HeadingCodec(Preprocessor):
@@ -110,7 +117,9 @@ class Pair(gym.Space):
         return self.np_random.integers(1, self.n + 1, 2)
 
     def contains(self, x):
-        return np.shape(x) == (2,) and x.dtype == np.int64 and bool(((x >= 1) & (x <= self.n)).all())
+        return (
+            np.shape(x) == (2,) and x.dtype == np.int64 and bool(((x >= 1) & (x <= self.n)).all())
+        )
 
     def __eq__(self, other):
         return isinstance(other, Pair) and other.n == self.n
@@ -162,7 +171,11 @@ class Largest(Filter):
         flat = encoded.reshape(len(encoded), self.preprocessor.size)
         if update:
             self.learn(flat)
-        return np.where(self.numeric, flat / self.largest, flat).astype(np.float32).reshape(encoded.shape)
+        return (
+            np.where(self.numeric, flat / self.largest, flat)
+            .astype(np.float32)
+            .reshape(encoded.shape)
+        )
 
     def learn(self, flat):
         self.largest = np.maximum(self.largest, np.abs(flat).max(axis=0))
@@ -215,7 +228,13 @@ class Backend:
     def act(self, obs, views, memory, mask, explore):
         dist = self.policy.dist_class(self.run(obs), self.policy.model)
         sample = dist.sample() if explore else dist.deterministic_sample()
-        return sample[:, None], dist.logp(sample), self.policy.model.value_function(), dist.inputs, ()
+        return (
+            sample[:, None],
+            dist.logp(sample),
+            self.policy.model.value_function(),
+            dist.inputs,
+            (),
+        )
 
     def values(self, obs, views, memory):
         self.run(obs)
@@ -271,7 +290,13 @@ class PlainChoice(ActionDistribution):
 
 _NUMPY = tensor_ops("numpy")
 OPS = TensorOps(
-    "plain", _NUMPY.reshape, _NUMPY.integers, _NUMPY.side_by_side, _NUMPY.fill_forbidden, np.asarray, total=sum
+    "plain",
+    _NUMPY.reshape,
+    _NUMPY.integers,
+    _NUMPY.side_by_side,
+    _NUMPY.fill_forbidden,
+    np.asarray,
+    total=sum,
 )
 
 
@@ -303,6 +328,10 @@ def mixed():
 
 
 def matches_pendulum(request):
-    if request.env is not None and request.env.spec is not None and request.env.spec.id == "Pendulum-v1":
+    if (
+        request.env is not None
+        and request.env.spec is not None
+        and request.env.spec.id == "Pendulum-v1"
+    ):
         return rlcatalog.Match(rlcatalog.Rank.SPECIFIC, "a pendulum")
     return rlcatalog.Match(None, "for pendulums")

@@ -59,14 +59,21 @@ def positive(cls):
 def moved(cls):
     """Return what makes a class of values of [0, 1], moved into [-2, 3], by hand."""
     move = td.AffineTransform(-2.0, 5.0)
-    return lambda x: by_value(td.TransformedDistribution(cls(halves(x)[0].exp(), halves(x)[1].exp()), move))
+    return lambda x: by_value(
+        td.TransformedDistribution(cls(halves(x)[0].exp(), halves(x)[1].exp()), move)
+    )
 
 
 #: Name → what is registered, the action space, number of inputs, and the same distribution made by hand.
 CASES = {
     "Normal": (td.Normal, FREE, 4, of_two(td.Normal)),
     "Laplace": (td.Laplace, FREE, 4, of_two(td.Laplace)),
-    "StudentT": (td.StudentT, FREE, 6, lambda x: by_value(td.StudentT(x[:, :2].exp(), x[:, 2:4], x[:, 4:].exp()))),
+    "StudentT": (
+        td.StudentT,
+        FREE,
+        6,
+        lambda x: by_value(td.StudentT(x[:, :2].exp(), x[:, 2:4], x[:, 4:].exp())),
+    ),
     "VonMises": (td.VonMises, Box(-np.pi, np.pi, (2,), np.float32), 4, of_two(td.VonMises)),
     "LogNormal": (td.LogNormal, POSITIVE, 4, of_two(td.LogNormal)),
     "Gumbel": (td.Gumbel, FREE, 4, of_two(td.Gumbel)),
@@ -75,15 +82,23 @@ CASES = {
     "Kumaraswamy": (td.Kumaraswamy, BOUNDED, 4, moved(td.Kumaraswamy)),
     "Categorical": (td.Categorical, Discrete(4, start=-1), 4, lambda x: td.Categorical(logits=x)),
     "several Categoricals": (
-        td.Categorical, MultiDiscrete([3, 3]), 6, lambda x: by_value(td.Categorical(logits=x.reshape(-1, 2, 3))),
+        td.Categorical,
+        MultiDiscrete([3, 3]),
+        6,
+        lambda x: by_value(td.Categorical(logits=x.reshape(-1, 2, 3))),
     ),
-    "OneHotCategorical": (td.OneHotCategorical, Discrete(4), 4, lambda x: td.OneHotCategorical(logits=x)),
+    "OneHotCategorical": (
+        td.OneHotCategorical,
+        Discrete(4),
+        4,
+        lambda x: td.OneHotCategorical(logits=x),
+    ),
     "Bernoulli": (td.Bernoulli, MultiBinary(3), 3, lambda x: by_value(td.Bernoulli(logits=x))),
     "Poisson": (td.Poisson, COUNTS, 2, lambda x: by_value(td.Poisson(x.exp()))),
     "Dirichlet": (td.Dirichlet, Simplex((3,)), 3, lambda x: td.Dirichlet(x.exp())),
     "MixtureSameFamily": (mixture, FREE, 18, lambda x: by_value(mixture(x))),
     "a class with num_inputs": (Peaked, FREE, 18, lambda x: by_value(mixture(x))),
-}  # fmt: skip
+}
 
 #: What has no closed form in `torch.distributions`.
 NO_ENTROPY = {"VonMises", "Poisson", "MixtureSameFamily", "a class with num_inputs"}

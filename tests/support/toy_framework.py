@@ -64,9 +64,17 @@ class Backend:
         return self.policy.model.value_function()
 
     def evaluate(self, batch: Mapping[str, Any], entropy: bool = True) -> Evaluation:
-        dist = self.policy.dist_class(self._forward(batch["obs"], batch.get("mask")), self.policy.model)
+        dist = self.policy.dist_class(
+            self._forward(batch["obs"], batch.get("mask")), self.policy.model
+        )
         value = self.policy.model.value_function()
-        return Evaluation(dist.logp(batch["raw_action"]), dist.entropy() if entropy else None, "exact", value, dist)
+        return Evaluation(
+            dist.logp(batch["raw_action"]),
+            dist.entropy() if entropy else None,
+            "exact",
+            value,
+            dist,
+        )
 
     def log_density(self, dist_inputs, raw_action):
         return self.policy.stored_dist(dist_inputs, self.policy.model).logp(raw_action)
@@ -85,7 +93,10 @@ class Backend:
         return {"key": state["key"].copy(), "pos": np.array(state["pos"])}
 
     def set_random_state(self, state):
-        BITS.state = {"bit_generator": "MT19937", "state": {"key": state["key"], "pos": int(state["pos"])}}
+        BITS.state = {
+            "bit_generator": "MT19937",
+            "state": {"key": state["key"], "pos": int(state["pos"])},
+        }
 
 
 class NetInternals(ModelInternals):
@@ -106,7 +117,9 @@ class Net(ModelV2):
 
     def __init__(self, obs_space, action_space, num_outputs, model_config, name):
         super().__init__(obs_space, action_space, num_outputs, model_config, name, "toy")
-        plan: OutputPlan = output_plan(self.model_config, math.prod(obs_space.shape), [], num_outputs)
+        plan: OutputPlan = output_plan(
+            self.model_config, math.prod(obs_space.shape), [], num_outputs
+        )
         self.weights = {
             "logits": 0.1 * GENERATOR.normal(size=(plan.inputs, plan.outputs)),
             "value": 0.1 * GENERATOR.normal(size=plan.inputs),
@@ -143,7 +156,9 @@ class Choice(ActionDistribution):
         return self.last_sample
 
     def logp(self, actions):
-        return np.take_along_axis(self.logits, np.asarray(actions).reshape(-1, 1).astype(int), axis=1)[:, 0]
+        return np.take_along_axis(
+            self.logits, np.asarray(actions).reshape(-1, 1).astype(int), axis=1
+        )[:, 0]
 
     def entropy(self):
         return -(np.exp(self.logits) * self._finite).sum(axis=1)
@@ -159,13 +174,23 @@ class Choice(ActionDistribution):
 _NUMPY = tensor_ops("numpy")
 #: The four that any framework has, and what PPO's losses and the kit ask; it leaves out the others.
 OPS = TensorOps(
-    "toy", _NUMPY.reshape, _NUMPY.integers, _NUMPY.side_by_side, _NUMPY.fill_forbidden, array=np.asarray, total=sum,
-    tensor=lambda value, like=None: np.asarray(value), booleans=lambda value, like=None: np.asarray(value, bool),
-    exp=np.exp, clip=np.clip, minimum=np.minimum,
+    "toy",
+    _NUMPY.reshape,
+    _NUMPY.integers,
+    _NUMPY.side_by_side,
+    _NUMPY.fill_forbidden,
+    array=np.asarray,
+    total=sum,
+    tensor=lambda value, like=None: np.asarray(value),
+    booleans=lambda value, like=None: np.asarray(value, bool),
+    exp=np.exp,
+    clip=np.clip,
+    minimum=np.minimum,
     mean=lambda x, axis=None, keepdims=False: x.mean(axis, keepdims=keepdims),
-    std=lambda x: x.std(ddof=1), cast=lambda x, dtype: x.astype(dtype),
+    std=lambda x: x.std(ddof=1),
+    cast=lambda x, dtype: x.astype(dtype),
     as_type=lambda x, name: x.astype(name),
-)  # fmt: skip
+)
 
 
 def slope(function: Callable[[Array], float], at: Array, step: float = 1e-5) -> Array:
@@ -187,7 +212,9 @@ class Learner:
     def __init__(self, policy: rlcatalog.Policy, eps: float = 1e-5) -> None:
         self.policy, self.model, self.eps = policy, policy.model, eps
         self.count = 0
-        self.first, self.second = ({name: np.zeros(w.shape) for name, w in self.weights.items()} for _ in range(2))
+        self.first, self.second = (
+            {name: np.zeros(w.shape) for name, w in self.weights.items()} for _ in range(2)
+        )
 
     @property
     def weights(self) -> dict[str, Array]:
@@ -221,15 +248,24 @@ class Learner:
         for name, gradient in gradients.items():
             self.first[name] += 0.1 * (gradient - self.first[name])
             self.second[name] += 0.001 * (gradient**2 - self.second[name])
-            first, second = self.first[name] / (1 - 0.9**self.count), self.second[name] / (1 - 0.999**self.count)
+            first, second = (
+                self.first[name] / (1 - 0.9**self.count),
+                self.second[name] / (1 - 0.999**self.count),
+            )
             self.weights[name] -= lr * first / (np.sqrt(second) + self.eps)
 
     def get_state(self):
-        first, second = ({name: m.copy() for name, m in part.items()} for part in (self.first, self.second))
+        first, second = (
+            {name: m.copy() for name, m in part.items()} for part in (self.first, self.second)
+        )
         return {"step": self.count, "first": first, "second": second, "behind": {}}
 
     def set_state(self, state):
-        self.count, self.first, self.second = state["step"], dict(state["first"]), dict(state["second"])
+        self.count, self.first, self.second = (
+            state["step"],
+            dict(state["first"]),
+            dict(state["second"]),
+        )
 
 
 class Optimizer(Learner):
@@ -246,7 +282,9 @@ class Optimizer(Learner):
 
         if check:
             self.policy.evaluate(batch)
-        gradients = {name: slope(lambda _: float(losses().total), w) for name, w in self.weights.items()}
+        gradients = {
+            name: slope(lambda _: float(losses().total), w) for name, w in self.weights.items()
+        }
         norm = math.sqrt(sum((gradient**2).sum() for gradient in gradients.values()))
         scale = min(1.0, (self.config.grad_clip or math.inf) / (norm + 1e-6))
         found = losses()
@@ -291,7 +329,9 @@ class Kit:
         found = np.asarray(function(inputs))
         if found.dtype.kind != "f" or Learner.drawn() != before:
             return None  # what is whole, and what is drawn
-        return slope(lambda x: float(np.sum(function(x))), np.array(inputs, np.float64)).astype(inputs.dtype)
+        return slope(lambda x: float(np.sum(function(x))), np.array(inputs, np.float64)).astype(
+            inputs.dtype
+        )
 
 
 def targets(**named: str) -> dict[str, str]:
@@ -299,7 +339,11 @@ def targets(**named: str) -> dict[str, str]:
 
 
 FRAMEWORK = FrameworkSpec(
-    "toy", targets(backend="Backend", ops="OPS", learner="Learner", kit="Kit"), "NumPy", module="numpy", aliases=("np",)
+    "toy",
+    targets(backend="Backend", ops="OPS", learner="Learner", kit="Kit"),
+    "NumPy",
+    module="numpy",
+    aliases=("np",),
 )
 PPO_STEP = FrameworkSpec("toy", targets(ppo="Optimizer"), "a step of PPO", extends="toy/toy")
 
@@ -316,7 +360,11 @@ def describe(request: Request) -> list[Stage]:
 
 
 def match_choice(request: Request) -> Match:
-    return Match(Rank.FALLBACK, "a choice") if request.action.kind == "discrete" else Match(None, "takes Discrete")
+    return (
+        Match(Rank.FALLBACK, "a choice")
+        if request.action.kind == "discrete"
+        else Match(None, "takes Discrete")
+    )
 
 
 def size_of_choice(action: SpaceInfo, config: Mapping[str, Any]) -> int:
@@ -325,7 +373,13 @@ def size_of_choice(action: SpaceInfo, config: Mapping[str, Any]) -> int:
     return int(action.space.n)
 
 
-OWN_NET = ModelSpec("toy_linear", targets(toy="Net"), "a linear net", match=match, describe=describe)
-OWN_DIST = ActionDistSpec("toy_choice", targets(toy="Choice"), "one of n", match=match_choice, size=size_of_choice)
+OWN_NET = ModelSpec(
+    "toy_linear", targets(toy="Net"), "a linear net", match=match, describe=describe
+)
+OWN_DIST = ActionDistSpec(
+    "toy_choice", targets(toy="Choice"), "one of n", match=match_choice, size=size_of_choice
+)
 NET = ModelSpec("fcnet", targets(toy="Net"), "fcnet in NumPy", extends="rlcatalog-fcnet/fcnet")
-DIST = ActionDistSpec("categorical", targets(toy="Choice"), "in NumPy", extends="rlcatalog-categorical/categorical")
+DIST = ActionDistSpec(
+    "categorical", targets(toy="Choice"), "in NumPy", extends="rlcatalog-categorical/categorical"
+)

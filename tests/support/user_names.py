@@ -69,7 +69,9 @@ def harvested() -> frozenset[str]:
     for folder in ("docs", "examples", "plugins", "builtin_models"):
         for path in sorted((ROOT / folder).rglob("*")):
             if path.suffix == ".md":
-                found |= set(re.findall(r"\bself\.(\w+)\b[^=\n(]*=[^=]", path.read_text(encoding="utf-8")))
+                found |= set(
+                    re.findall(r"\bself\.(\w+)\b[^=\n(]*=[^=]", path.read_text(encoding="utf-8"))
+                )
             elif path.suffix == ".py" and ".venv" not in path.parts:
                 found |= set(_stored(ast.parse(path.read_text(encoding="utf-8"))))
     return frozenset(found)

@@ -21,10 +21,21 @@ from typing import IO
 LIGHT = ("numpy", "gymnasium", "gymnasium.vector", "msgspec", "pluggy", "rich.table", "typer")
 #: And with them; triton stands before TensorFlow, or the process ends.
 WARM = (
-    "triton", *LIGHT, "tensorflow", "torch", "torch._dynamo", "networkx", "torch.export",
-    "torch.onnx._internal.exporter._core", "onnxscript", "onnxruntime", "matplotlib.pyplot", "safetensors.numpy",
-    "stable_baselines3", "sb3_contrib",
-)  # fmt: skip
+    "triton",
+    *LIGHT,
+    "tensorflow",
+    "torch",
+    "torch._dynamo",
+    "networkx",
+    "torch.export",
+    "torch.onnx._internal.exporter._core",
+    "onnxscript",
+    "onnxruntime",
+    "matplotlib.pyplot",
+    "safetensors.numpy",
+    "stable_baselines3",
+    "sb3_contrib",
+)
 
 _lane = threading.local()
 _servers: list[subprocess.Popen[str]] = []
@@ -70,8 +81,12 @@ def run(
         )
         _servers.append(server)
     with tempfile.TemporaryDirectory() as folder:
-        job = {"arguments": list(arguments), "cwd": str(cwd), "environ": {**os.environ, **(environ or {})},
-               "folder": folder}  # fmt: skip
+        job = {
+            "arguments": list(arguments),
+            "cwd": str(cwd),
+            "environ": {**os.environ, **(environ or {})},
+            "folder": folder,
+        }
         _pipe(server.stdin).write(json.dumps(job) + "\n")
         _pipe(server.stdin).flush()
         code = int(_pipe(server.stdout).readline())

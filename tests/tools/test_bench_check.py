@@ -24,15 +24,18 @@ def figure(ratio, low, high, better="lower"):
 BEFORE = figure(1.0, 0.9, 1.1)
 
 
-@pytest.mark.parametrize(("now", "expected"), [
-    (figure(1.3, 1.2, 1.4), "worse"),
-    (figure(0.7, 0.6, 0.8), "better"),
-    (figure(1.05, 1.0, 1.2), "same"),
-    (figure(1.3, 0.95, 1.6), "same"),  # its own spread holds the old median
-    (figure(1.1, 1.08, 1.12), "same"),  # the old spread holds it
-    (figure(1.11, 1.05, 1.2), "worse"),
-    (figure(0.89, 0.8, 0.95), "better"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("now", "expected"),
+    [
+        (figure(1.3, 1.2, 1.4), "worse"),
+        (figure(0.7, 0.6, 0.8), "better"),
+        (figure(1.05, 1.0, 1.2), "same"),
+        (figure(1.3, 0.95, 1.6), "same"),  # its own spread holds the old median
+        (figure(1.1, 1.08, 1.12), "same"),  # the old spread holds it
+        (figure(1.11, 1.05, 1.2), "worse"),
+        (figure(0.89, 0.8, 0.95), "better"),
+    ],
+)
 def test_a_ratio_changed_when_each_median_lies_outside_the_others_spread(now, expected):
     assert table.verdict(BEFORE, now) == expected
     turned = {"worse": "better", "better": "worse"}.get(expected, "same")
@@ -47,7 +50,10 @@ def test_a_change_below_five_percent_is_none():
 
 
 def stored(**parts):
-    return {part: {"date": "2020-01-01", "versions": {"torch": "2.0"}, "cases": cases} for part, cases in parts.items()}
+    return {
+        part: {"date": "2020-01-01", "versions": {"torch": "2.0"}, "cases": cases}
+        for part, cases in parts.items()
+    }
 
 
 def test_new_and_gone_cases_are_told():
@@ -58,7 +64,9 @@ def test_new_and_gone_cases_are_told():
     assert found.gone == ["torch: gone"]
     # Whoever asks for some cases misses none of the others.
     assert table.compare(before, stored(torch={"kept": BEFORE}), ["kep"]).gone == []
-    assert table.compare(before, stored(torch={"kept": BEFORE}), ["go", "kep"]).gone == ["torch: gone"]
+    assert table.compare(before, stored(torch={"kept": BEFORE}), ["go", "kep"]).gone == [
+        "torch: gone"
+    ]
 
 
 @pytest.fixture
@@ -72,9 +80,16 @@ def write(tmp_path):
 
 def test_the_check_of_an_earlier_run_tells_all_and_fails_for_what_is_worse(write, capsys):
     before = stored(torch={"act": BEFORE, "build": BEFORE, "sample": BEFORE})
-    now = stored(torch={"act": figure(1.3, 1.2, 1.4), "build": figure(0.7, 0.6, 0.8), "sample": BEFORE})
+    now = stored(
+        torch={"act": figure(1.3, 1.2, 1.4), "build": figure(0.7, 0.6, 0.8), "sample": BEFORE}
+    )
     now["torch"]["versions"] = {"torch": "2.1", "numpy": "2.0"}
-    assert command.main(["--check", "--table", write("table", before), "--measured", write("now", now)]) == 1
+    assert (
+        command.main(
+            ["--check", "--table", write("table", before), "--measured", write("now", now)]
+        )
+        == 1
+    )
     assert capsys.readouterr().out.strip().splitlines() == [
         "torch: the table was made with torch 2.0",
         "worse: torch: act: 1.3 (1.2 to 1.4), was 1 (0.9 to 1.1)",
@@ -82,7 +97,12 @@ def test_the_check_of_an_earlier_run_tells_all_and_fails_for_what_is_worse(write
         "1 worse, 1 better, 1 as before, 0 new, 0 gone",
     ]
     del now["torch"]["cases"]["act"]
-    assert command.main(["--check", "--table", write("table", before), "--measured", write("now", now)]) == 0
+    assert (
+        command.main(
+            ["--check", "--table", write("table", before), "--measured", write("now", now)]
+        )
+        == 0
+    )
 
 
 @pytest.fixture
@@ -93,7 +113,10 @@ def measured(monkeypatch):
     def measure(parts, names, markdown=None):
         asked.append((list(parts), list(names)))
         if markdown is not None:
-            markdown.write_text("".join(f"\n## {part}\n\n| run {len(asked)} |\n" for part in parts), encoding="utf-8")
+            markdown.write_text(
+                "".join(f"\n## {part}\n\n| run {len(asked)} |\n" for part in parts),
+                encoding="utf-8",
+            )
         return {part: table.section(runs.pop(0)) for part in parts}
 
     monkeypatch.setattr(command, "measure", measure)
@@ -103,8 +126,10 @@ def measured(monkeypatch):
 @pytest.mark.parametrize(("again", "code"), [(1.0, 0), (1.4, 1)])
 def test_what_is_worse_is_measured_once_more(again, code, measured, write, capsys):
     runs, asked = measured
-    runs += [{"act": figure(1.3, 1.2, 1.35), "act, fast": BEFORE},
-             {"act": figure(again, again - 0.1, again + 0.1), "act, fast": figure(9, 9, 9)}]  # fmt: skip
+    runs += [
+        {"act": figure(1.3, 1.2, 1.35), "act, fast": BEFORE},
+        {"act": figure(again, again - 0.1, again + 0.1), "act, fast": figure(9, 9, 9)},
+    ]
     path = write("table", stored(torch={"act": BEFORE, "act, fast": BEFORE}))
     assert command.main(["--check", "torch", "--table", path]) == code
     assert asked == [(["torch"], []), (["torch"], ["act"])]
@@ -120,7 +145,11 @@ def test_save_replaces_the_parts_that_were_measured(measured, tmp_path):
     runs, _ = measured
     path, speed = tmp_path / "ratios.json", tmp_path / "speed.md"
     speed.write_text(f"# Speed\n\n{page.BEGIN}\n{page.END}\nThe end.\n", encoding="utf-8")
-    for part, cases in (("torch", {"act": BEFORE}), ("kernel", {"old": BEFORE}), ("kernel", {"new": BEFORE})):
+    for part, cases in (
+        ("torch", {"act": BEFORE}),
+        ("kernel", {"old": BEFORE}),
+        ("kernel", {"new": BEFORE}),
+    ):
         runs.append(cases)
         assert command.main([part, "--save", "--table", str(path), "--page", str(speed)]) == 0
     kept = table.read(path)
@@ -132,16 +161,24 @@ def test_save_replaces_the_parts_that_were_measured(measured, tmp_path):
     before, tables, after = re.split(f"{page.BEGIN}|{page.END}", speed.read_text(encoding="utf-8"))
     assert (before, after) == ("# Speed\n\n", "\nThe end.\n")
     assert re.findall(r"^### (\w+)$|^\| run (\d) \|$", tables, re.MULTILINE) == [
-        ("kernel", ""), ("", "3"), ("torch", ""), ("", "1")]  # fmt: skip
+        ("kernel", ""),
+        ("", "3"),
+        ("torch", ""),
+        ("", "1"),
+    ]
     assert tables.count(f"torch {kept['torch']['versions']['torch']}") == 2
     assert page.machine() not in ("", " ")
 
 
-def test_a_page_without_a_place_for_tables_is_refused_before_anything_is_measured(measured, tmp_path):
+def test_a_page_without_a_place_for_tables_is_refused_before_anything_is_measured(
+    measured, tmp_path
+):
     speed = tmp_path / "speed.md"
     speed.write_text("# Speed\n", encoding="utf-8")
     with pytest.raises(SystemExit, match="between which the tables stand"):
-        command.main(["torch", "--save", "--table", str(tmp_path / "ratios.json"), "--page", str(speed)])
+        command.main(
+            ["torch", "--save", "--table", str(tmp_path / "ratios.json"), "--page", str(speed)]
+        )
     assert measured[1] == []
 
 
@@ -153,7 +190,9 @@ def test_the_page_of_the_repository_has_a_place_for_its_tables():
     assert set(page.sections(tables)) <= set(command.PARTS)
 
 
-@pytest.mark.parametrize("wrong", [["nope"], ["--save", "--case", "x"], ["--save", "--check"], ["--measured", "x"]])
+@pytest.mark.parametrize(
+    "wrong", [["nope"], ["--save", "--case", "x"], ["--save", "--check"], ["--measured", "x"]]
+)
 def test_what_makes_no_sense_is_refused(wrong, capsys):
     with pytest.raises(SystemExit):
         command.main(wrong)
@@ -165,7 +204,15 @@ def test_one_part_is_measured_in_a_process_of_its_own(tmp_path, capsys):
     """The whole way, with one fast case."""
     markdown, path = tmp_path / "out.md", tmp_path / "out.json"
     code = command.main(
-        ["kernel", "--case", "repeated lookup, CartPole", "--markdown", str(markdown), "--json", str(path)]
+        [
+            "kernel",
+            "--case",
+            "repeated lookup, CartPole",
+            "--markdown",
+            str(markdown),
+            "--json",
+            str(path),
+        ]
     )
     assert code == 0
     assert list(table.read(path)["kernel"]["cases"]) == ["repeated lookup, CartPole"]
@@ -184,7 +231,9 @@ def test_a_ratio_is_that_of_the_work():
     entry = found.kept.entry
     assert entry["ratio"] == pytest.approx(statistics.median(found.ratios), rel=1e-3)
     assert entry["spread"] == pytest.approx([min(found.ratios), max(found.ratios)], rel=1e-3)
-    alone = harness.measure(Case("a", harness.yardstick, None, 1000.0, "8"), rounds=5, seconds=0.005)
+    alone = harness.measure(
+        Case("a", harness.yardstick, None, 1000.0, "8"), rounds=5, seconds=0.005
+    )
     assert alone.kept.name == "a, batch 8"
     assert 0.3 < alone.kept.entry["ratio"] < 3
     assert alone.figure == statistics.median(alone.ours)  # printed is the time
@@ -203,12 +252,16 @@ def test_what_is_over_budget_has_a_profile(capsys, monkeypatch):
     monkeypatch.setattr(profiles, "LEAST", 0.0)
     words = [f"word {number}" for number in range(200)]
     slow = Case("nearest", lambda: nearest("wort 7", words), lambda: None, 1.0, "7")
-    profiles.report([Result(slow, [3.0], [2.0], []), Result(Case("quick", dict, dict, 2.0), [3.0], [2.0], [])])
+    profiles.report(
+        [Result(slow, [3.0], [2.0], []), Result(Case("quick", dict, dict, 2.0), [3.0], [2.0], [])]
+    )
     lines = capsys.readouterr().out.strip().splitlines()
     assert len(lines) == 3
     title, share, largest = re.fullmatch(r"\| (.*) \| (\d+)% \| (.*) \|", lines[2]).groups()
     assert title == "nearest, batch 7"
     assert largest.startswith("`errors.nearest` ")
     assert 0 <= int(share) < 50  # difflib does the work
-    profiles.report([Result(Case("quick", dict, dict, 2.0), [3.0], [2.0], []), Figure("kept", [9.0])])
+    profiles.report(
+        [Result(Case("quick", dict, dict, 2.0), [3.0], [2.0], []), Figure("kept", [9.0])]
+    )
     assert capsys.readouterr().out == ""

@@ -18,8 +18,12 @@ from benchmarks.cases_models import some_columns, some_obs
 
 @pytest.fixture
 def two_models(monkeypatch):
-    monkeypatch.setattr(gpu, "MODELS", {name: gpu.MODELS[name] for name in ("fcnet, 2 × 256", "LSTM")})
-    monkeypatch.setattr(gpu, "RUNS", {"CartPole-v1": ("CartPole-v1", {"rollout_length": 8, "minibatch_size": 64})})
+    monkeypatch.setattr(
+        gpu, "MODELS", {name: gpu.MODELS[name] for name in ("fcnet, 2 × 256", "LSTM")}
+    )
+    monkeypatch.setattr(
+        gpu, "RUNS", {"CartPole-v1": ("CartPole-v1", {"rollout_length": 8, "minibatch_size": 64})}
+    )
 
 
 @pytest.mark.parametrize("framework", ["torch", pytest.param("tf", marks=pytest.mark.attack)])
@@ -28,7 +32,9 @@ def test_every_line_has_two_times_and_their_ratio(framework, two_models):
     rows = [line for line in lines if line.startswith(("| act", "| training", "| Cart"))]
     assert len(rows) == 2 * 2 + 1
     for row in rows:
-        first, second, ratio = (float(text.replace(",", "")) for text in re.findall(r"\| ([\d.,]+)", row))
+        first, second, ratio = (
+            float(text.replace(",", "")) for text in re.findall(r"\| ([\d.,]+)", row)
+        )
         found = second / first if row.startswith("| Cart") else first / second
         assert ratio == pytest.approx(found, rel=0.1, abs=0.01)
 
@@ -46,10 +52,14 @@ def test_a_batch_and_its_losses_are_on_the_policy_s_device(model):
 
 
 def test_it_writes_the_page_and_says_what_is_not_installed(monkeypatch, tmp_path):
-    (tmp_path / "speed.md").write_text(f"before\n{gpu.BEGIN}\nold\n{gpu.page.END}\nafter", encoding="utf-8")
+    (tmp_path / "speed.md").write_text(
+        f"before\n{gpu.BEGIN}\nold\n{gpu.page.END}\nafter", encoding="utf-8"
+    )
     monkeypatch.setattr(gpu.page, "PAGE", tmp_path / "speed.md")
     monkeypatch.setitem(gpu.FRAMEWORKS, "tf", "no_such_module")
-    monkeypatch.setattr(subprocess, "run", lambda command, **_: subprocess.CompletedProcess(command, 0, "a table\n"))
+    monkeypatch.setattr(
+        subprocess, "run", lambda command, **_: subprocess.CompletedProcess(command, 0, "a table\n")
+    )
     assert gpu.main(["--markdown", str(tmp_path / "gpu.md"), "--save"]) == 0
     shown = (tmp_path / "speed.md").read_text(encoding="utf-8")
     assert "old" not in shown
@@ -61,7 +71,9 @@ def test_without_an_accelerator_the_page_stays_as_it_is(monkeypatch, tmp_path, c
     (tmp_path / "speed.md").write_text(f"{gpu.BEGIN}\nold\n{gpu.page.END}\n", encoding="utf-8")
     monkeypatch.setattr(gpu.page, "PAGE", tmp_path / "speed.md")
     heading = f"### torch: {gpu._name_of('torch', 'cpu')}\n"
-    monkeypatch.setattr(subprocess, "run", lambda command, **_: subprocess.CompletedProcess(command, 0, heading))
+    monkeypatch.setattr(
+        subprocess, "run", lambda command, **_: subprocess.CompletedProcess(command, 0, heading)
+    )
     assert gpu.main(["--markdown", str(tmp_path / "gpu.md"), "--save"]) == 1
     assert "old" in (tmp_path / "speed.md").read_text(encoding="utf-8")
     assert "no framework found an accelerator" in capsys.readouterr().err

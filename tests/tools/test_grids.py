@@ -46,7 +46,9 @@ def test_nothing_is_left_of_nothing():
 @pytest.mark.parametrize("case", range(3))
 def test_the_mark_leaves_the_rest_to_attack(case, framework, request):
     """Six combinations; whichever run here are three, unless `make attack` or nobody chose."""
-    beside = [item for item in request.session.items if item.originalname == request.node.originalname]
+    beside = [
+        item for item in request.session.items if item.originalname == request.node.originalname
+    ]
     attack = {item for item in beside if item.get_closest_marker("attack")}
     assert len(set(beside) - attack) in (0, 3)
 
@@ -55,6 +57,10 @@ def test_the_mark_leaves_the_rest_to_attack(case, framework, request):
 @pytest.mark.parametrize("framework", ["torch", "tf"])
 def test_twins_leave_three_of_four_to_attack_in_tensorflow(framework, request):
     """This is the only one of its module; the fourth would run in both."""
-    beside = [item for item in request.session.items if item.originalname == request.node.originalname]
+    beside = [
+        item for item in request.session.items if item.originalname == request.node.originalname
+    ]
     for item in beside:
-        assert (item.callspec.params["framework"] == "tf") == (item.get_closest_marker("attack") is not None)
+        assert (item.callspec.params["framework"] == "tf") == (
+            item.get_closest_marker("attack") is not None
+        )

@@ -83,7 +83,8 @@ def test_classes_doors_and_types_are_counted(checkout):
     assert counted["classes in its rooms that stay, errors aside"] == "1"  # SpaceInfo
     assert counted["names at the kernel's doors, those of rooms that stay"] == "2"
     assert counted["names at its doors and the library's"] == "3"
-    assert counted["names at its doors without a user outside"] == "2, 2 beside torch and tf"  # unused, Policy
+    # Unused, Policy.
+    assert counted["names at its doors without a user outside"] == "2, 2 beside torch and tf"
     info = next(source for source in read_sources(checkout) if source.path.name == "info.py")
     assert share_untyped([info]) == 2 / 4  # space and other, of space, name, other and count
     assert counted["copies of the acting step"] == "1; catalog/src/rlcatalog/torch/engine.py:1 act"
@@ -92,7 +93,10 @@ def test_classes_doors_and_types_are_counted(checkout):
 
 def test_names_of_frameworks_are_counted_in_code_alone(checkout):
     path = checkout / "catalog/src/rlcatalog/spaces/names.py"
-    path.write_text('"""Of torch."""\nimport torch.nn\nX = {"tf": torch, "use torch": 1}  # tf\n', encoding="utf-8")
+    path.write_text(
+        '"""Of torch."""\nimport torch.nn\nX = {"tf": torch, "use torch": 1}  # tf\n',
+        encoding="utf-8",
+    )
     before = figures(checkout)["names of frameworks in its rooms that stay, in the others"]
     assert before == "3, 0"  # the import, "tf", torch
 
@@ -107,7 +111,8 @@ def test_imports_by_string_and_through_doors_are_seen(checkout):
 def test_arrows_beside_the_table_are_named(checkout):
     imports = Imports(checkout, read_sources(checkout))
     assert imports.arrows() == [
-        "rlcatalog_ppo.torch -> rlcatalog_sb3.net",  # rlcatalog_torch it may import, for its name is torch
+        # rlcatalog_torch it may import, for its name is torch.
+        "rlcatalog_ppo.torch -> rlcatalog_sb3.net",
         "rlcatalog_sb3.plugin -> rlcatalog_ppo.rollout",
     ]
 
@@ -142,7 +147,8 @@ def test_calls_of_the_checkout_s_functions_are_counted(tmp_path):
     exec(compile(path.read_text(encoding="utf-8"), str(path), "exec"), names)
     counted = count(tmp_path, names["outer"])
     assert counted["calls"] == 5  # outer, three times inner, three once
-    assert counted["depth"] in (3, 4)  # outer, inner, lambda; before Python 3.12 the comprehension as well
+    # Outer, inner, lambda; before Python 3.12 the comprehension as well.
+    assert counted["depth"] in (3, 4)
 
 
 def test_without_an_environment_calls_are_not_counted(checkout):

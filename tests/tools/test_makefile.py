@@ -31,7 +31,9 @@ NO_VENV = "#!/bin/sh\necho \"ModuleNotFoundError: No module named 'ensurepip'\" 
 pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="there is no make here")
 
 
-def set_up(folder: Path, pythons: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
+def set_up(
+    folder: Path, pythons: dict[str, str], *arguments: str
+) -> subprocess.CompletedProcess[str]:
     """Ask make for an environment, in an empty folder and with these commands alone on the path."""
     commands = folder / "bin"
     commands.mkdir()
@@ -46,22 +48,30 @@ def set_up(folder: Path, pythons: dict[str, str], *arguments: str) -> subprocess
     make = str(shutil.which("make"))
     return subprocess.run(
         [make, "--no-print-directory", *arguments, ".venv/bin/pip"],
-        cwd=folder, capture_output=True, text=True, timeout=60, env={"PATH": str(commands)},
-    )  # fmt: skip
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={"PATH": str(commands)},
+    )
 
 
 def python(version: tuple[int, int]) -> str:
     return INTERPRETER.format(python=sys.executable, version=f"{version[0]}, {version[1]}, 0")
 
 
-@pytest.mark.parametrize(("pythons", "chosen"), [
-    ({"python3.11": python((3, 11)), "python3.12": python((3, 12))}, "python3.11"),
-    ({"python3.12": python((3, 12)), "python3.13": python((3, 13))}, "python3.12"),
-    ({"python3.11": SHIM, "python3.12": SHIM, "python3.13": python((3, 13))}, "python3.13"),
-    ({"python3.11": NO_VENV, "python3.12": python((3, 12))}, "python3.12"),
-    ({"python3": python((3, 13))}, "python3"),
-    ({"python3.12": python((3, 12)), "python3": python((3, 14))}, "python3.12"),
-], ids=["oldest", "no-3.11", "shims", "no-venv", "plain-name", "3.14"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("pythons", "chosen"),
+    [
+        ({"python3.11": python((3, 11)), "python3.12": python((3, 12))}, "python3.11"),
+        ({"python3.12": python((3, 12)), "python3.13": python((3, 13))}, "python3.12"),
+        ({"python3.11": SHIM, "python3.12": SHIM, "python3.13": python((3, 13))}, "python3.13"),
+        ({"python3.11": NO_VENV, "python3.12": python((3, 12))}, "python3.12"),
+        ({"python3": python((3, 13))}, "python3"),
+        ({"python3.12": python((3, 12)), "python3": python((3, 14))}, "python3.12"),
+    ],
+    ids=["oldest", "no-3.11", "shims", "no-venv", "plain-name", "3.14"],
+)
 def test_the_first_python_that_runs_is_taken(pythons, chosen, tmp_path):
     done = set_up(tmp_path, pythons)
     assert done.returncode == 0, done.stderr
@@ -69,9 +79,10 @@ def test_the_first_python_that_runs_is_taken(pythons, chosen, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "pythons", [{}, {"python3": python((3, 10))}, {"python3": python((3, 14))}, {"python3.11": SHIM}],
+    "pythons",
+    [{}, {"python3": python((3, 10))}, {"python3": python((3, 14))}, {"python3.11": SHIM}],
     ids=["none", "3.10", "3.14", "a-shim"],
-)  # fmt: skip
+)
 def test_without_one_make_says_what_to_do(pythons, tmp_path):
     done = set_up(tmp_path, pythons)
     assert done.returncode != 0
@@ -91,8 +102,11 @@ def make(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the repository's make."""
     return subprocess.run(
         ["make", "--no-print-directory", "-C", str(ROOT), f"PYTHON={sys.executable}", *arguments],
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
 
 
 def test_help_lists_every_target():
@@ -108,14 +122,17 @@ def test_the_pages_name_targets_there_are():
     """Every `make x` of the pages exists, and CONTRIBUTING names all verbs."""
     targets = {line.split()[0] for line in make("help").stdout.splitlines()}
     pages = {
-        page: (ROOT / page).read_text(encoding="utf-8") for page in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
+        page: (ROOT / page).read_text(encoding="utf-8")
+        for page in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
     }
     said = {page: set(re.findall(r"`make ([a-z][a-z-]*)", text)) for page, text in pages.items()}
     assert set().union(*said.values()) <= targets
     assert said["CONTRIBUTING.md"] == targets - {"clean", "demo"}
 
 
-@pytest.mark.parametrize("folder", ["", "builtin_models", "builtin_models/nope", "tests", "catalog/tests", "fcnet"])
+@pytest.mark.parametrize(
+    "folder", ["", "builtin_models", "builtin_models/nope", "tests", "catalog/tests", "fcnet"]
+)
 def test_one_package_is_a_package(folder):
     done = make("-n", "test-one", f"P={folder}")
     assert done.returncode != 0
@@ -123,12 +140,21 @@ def test_one_package_is_a_package(folder):
     assert "builtin_models/fcnet" in done.stderr
 
 
-@pytest.mark.parametrize(("folder", "environment"), [
-    ("catalog", "torch"), ("builtin_models/fcnet", "torch"), ("builtin_models/fcnet/", "torch"),
-    ("plugins/example", "torch"), ("plugins/sb3", "dev"), ("plugins/rllib", "dev"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("folder", "environment"),
+    [
+        ("catalog", "torch"),
+        ("builtin_models/fcnet", "torch"),
+        ("builtin_models/fcnet/", "torch"),
+        ("plugins/example", "torch"),
+        ("plugins/sb3", "dev"),
+        ("plugins/rllib", "dev"),
+    ],
+)
 def test_one_package_asks_for_what_it_needs(folder, environment, tmp_path):
-    lines = make("-n", "test-one", f"P={folder}", f"VENV={tmp_path}/venv", "PYTEST_ARGS=").stdout.splitlines()
+    lines = make(
+        "-n", "test-one", f"P={folder}", f"VENV={tmp_path}/venv", "PYTEST_ARGS="
+    ).stdout.splitlines()
     installed = [line.split("-r ")[1] for line in lines if "pip install" in line]
     assert installed == ["requirements/build.txt", f"requirements/{environment}.txt"]
     assert lines[-1].split(" -m pytest ")[1].split() == [
@@ -160,7 +186,9 @@ def test_the_first_screen_of_the_readme_has_the_two_commands_that_set_up_everyth
 
 def test_the_release_runs_the_demo_from_a_bare_clone(repository, tmp_path, monkeypatch):
     clone = tmp_path / "new"
-    (tmp_path / "Makefile").write_text("demo:\n\tprintf '%s' \"$(STEPS) $(SEED)\" > made\n", encoding="utf-8")
+    (tmp_path / "Makefile").write_text(
+        "demo:\n\tprintf '%s' \"$(STEPS) $(SEED)\" > made\n", encoding="utf-8"
+    )
     repository("add", "Makefile")
     repository("commit", "--quiet", "-m", "second")
     (tmp_path / "not_committed").touch()
@@ -176,19 +204,36 @@ def test_the_release_runs_the_demo_from_a_bare_clone(repository, tmp_path, monke
 # --- quick -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("changed", "expected"), [
-    ([], []),
-    (["catalog/src/rlcatalog/models/views.py"], []),
-    (["builtin_models/fcnet/src/rlcatalog_fcnet/torch.py"], ["builtin_models/fcnet/tests"]),
-    (["builtin_models/fcnet/tests/test_gone.py", "builtin_models/fcnet/README.md"], ["builtin_models/fcnet/tests"]),
-    (["plugins/ppo/pyproject.toml", "builtin_dists/bounded/x"], ["builtin_dists/bounded/tests", "plugins/ppo/tests"]),
-    (["plugins/gone/src/x.py", "tests/test_gone.py", "LICENSE", "conftest.py"], []),
-    (["tests/contracts/test_views.py", "tests/learning/test_learn_models.json"],
-     ["tests/contracts/test_views.py", "tests/learning/test_learn_models.py"]),
-    (["docs/config.md", "README.md"], ["tests/docs/test_docs.py", "tests/docs/test_docs_config.py"]),
-    (["tools/mutate.py", "tools/quick.py"], ["tests/tools/test_makefile.py", "tests/tools/test_mutate.py"]),
-    (["benchmarks/table.py"], ["tests/tools/test_bench_check.py"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ([], []),
+        (["catalog/src/rlcatalog/models/views.py"], []),
+        (["builtin_models/fcnet/src/rlcatalog_fcnet/torch.py"], ["builtin_models/fcnet/tests"]),
+        (
+            ["builtin_models/fcnet/tests/test_gone.py", "builtin_models/fcnet/README.md"],
+            ["builtin_models/fcnet/tests"],
+        ),
+        (
+            ["plugins/ppo/pyproject.toml", "builtin_dists/bounded/x"],
+            ["builtin_dists/bounded/tests", "plugins/ppo/tests"],
+        ),
+        (["plugins/gone/src/x.py", "tests/test_gone.py", "LICENSE", "conftest.py"], []),
+        (
+            ["tests/contracts/test_views.py", "tests/learning/test_learn_models.json"],
+            ["tests/contracts/test_views.py", "tests/learning/test_learn_models.py"],
+        ),
+        (
+            ["docs/config.md", "README.md"],
+            ["tests/docs/test_docs.py", "tests/docs/test_docs_config.py"],
+        ),
+        (
+            ["tools/mutate.py", "tools/quick.py"],
+            ["tests/tools/test_makefile.py", "tests/tools/test_mutate.py"],
+        ),
+        (["benchmarks/table.py"], ["tests/tools/test_bench_check.py"]),
+    ],
+)
 def test_quick_runs_the_kernels_tests_and_those_of_what_changed(changed, expected):
     assert quick.folders(changed) == ["catalog/tests", *expected]
     assert all((ROOT / path).exists() for path in quick.ELSEWHERE.values())
@@ -262,18 +307,34 @@ def test_quick_outside_of_git_runs_the_kernels(tmp_path):
 def project(folder: Path, name: str, dependencies: list[str], **extras: list[str]) -> Path:
     folder.mkdir()
     path = folder / "pyproject.toml"
-    lines = [f'[project]\nname = "{name}"\ndependencies = {dependencies}\n[project.optional-dependencies]']
-    path.write_text("\n".join([*lines, *(f"{extra} = {wanted}" for extra, wanted in extras.items())]), encoding="utf-8")
+    lines = [
+        f'[project]\nname = "{name}"\ndependencies = {dependencies}\n[project.optional-dependencies]'
+    ]
+    path.write_text(
+        "\n".join([*lines, *(f"{extra} = {wanted}" for extra, wanted in extras.items())]),
+        encoding="utf-8",
+    )
     return path
 
 
 def test_lowest_takes_the_lowest_version_that_serves_all(tmp_path):
     first = project(
-        tmp_path / "a", "a", ["numpy>=2,<3", "rich>=13.1, !=13.5", "b>=0.1"], torch=["torch>=2.8"], tf=["tf>=9"]
+        tmp_path / "a",
+        "a",
+        ["numpy>=2,<3", "rich>=13.1, !=13.5", "b>=0.1"],
+        torch=["torch>=2.8"],
+        tf=["tf>=9"],
     )
-    second = project(tmp_path / "b", "b", ["numpy>=2.1", "rich~=13.0", "typer==0.12"], torch=["a[torch]"])
+    second = project(
+        tmp_path / "b", "b", ["numpy>=2.1", "rich~=13.0", "typer==0.12"], torch=["a[torch]"]
+    )
     assert lowest.lowest([first]) == {"b": "0.1", "numpy": "2", "rich": "13.1", "torch": "2.8"}
-    assert lowest.lowest([first, second]) == {"numpy": "2.1", "rich": "13.1", "torch": "2.8", "typer": "0.12"}
+    assert lowest.lowest([first, second]) == {
+        "numpy": "2.1",
+        "rich": "13.1",
+        "torch": "2.8",
+        "typer": "0.12",
+    }
     assert lowest.lowest([first], ()) == {"b": "0.1", "numpy": "2", "rich": "13.1"}
 
 

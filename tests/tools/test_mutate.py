@@ -38,8 +38,11 @@ def mutants_of(monkeypatch):
         ("-a", {"a"}),
         ("a or {}", set()),
         ("f(a, axis=-1)", {"f(a, axis=1)", "f(a, axis=-2)"}),
-        ("f(0, 1, 5, 2.5, 0.0)", {"f(1, 1, 5, 2.5, 0.0)", "f(0, 0, 5, 2.5, 0.0)", "f(0, 1, 6, 2.5, 0.0)"}
-         | {"f(0, 1, 5, 5.0, 0.0)", "f(0, 1, 5, 2.5, 1.0)"}),
+        (
+            "f(0, 1, 5, 2.5, 0.0)",
+            {"f(1, 1, 5, 2.5, 0.0)", "f(0, 0, 5, 2.5, 0.0)", "f(0, 1, 6, 2.5, 0.0)"}
+            | {"f(0, 1, 5, 5.0, 0.0)", "f(0, 1, 5, 2.5, 1.0)"},
+        ),
         ("f(a, keepdims=True)", {"f(a, keepdims=False)"}),
         ("a[1:]", {"a[:]", "a[0:]"}),
         ("np.clip(a, b, c)", {"a"}),
@@ -54,10 +57,13 @@ def mutants_of(monkeypatch):
         ("'text'", set()),
         ("isinstance(a, float | int)", set()),
     ],
-)  # fmt: skip
+)
 def test_an_expression_becomes_each_of_its_neighbours(line, expected, mutants_of):
     source = f"def f(a, b, c):\n    return {line}\n"
-    found = [ast.unparse(ast.parse(m.apply(source)).body[0].body[0].value) for m in mutants_of("m.py", source)]
+    found = [
+        ast.unparse(ast.parse(m.apply(source)).body[0].body[0].value)
+        for m in mutants_of("m.py", source)
+    ]
     assert sorted(found) == sorted(expected)
 
 
@@ -75,18 +81,20 @@ def test_an_expression_becomes_each_of_its_neighbours(line, expected, mutants_of
 )
 def test_a_statement_becomes_each_of_its_neighbours(body, expected, mutants_of):
     source = f"def f(a, b, c):\n    {body}\n"
-    found = [ast.unparse(ast.parse(m.apply(source)).body[0].body[0]) for m in mutants_of("m.py", source)]
+    found = [
+        ast.unparse(ast.parse(m.apply(source)).body[0].body[0]) for m in mutants_of("m.py", source)
+    ]
     assert found == expected
 
 
 def test_what_people_read_and_what_is_declared_is_left_alone(mutants_of):
-    source = (
-        '"""1 + 1."""\n\nclass A:\n    """2 + 2."""\n\n    size: int = 3\n\n    def __repr__(self):\n        return 1\n'
-    )
+    source = '"""1 + 1."""\n\nclass A:\n    """2 + 2."""\n\n    size: int = 3\n\n    def __repr__(self):\n        return 1\n'
     assert mutants_of("m.py", source) == []
 
 
-def test_equal_changes_of_one_line_have_names_of_their_own_and_letters_of_several_bytes_move_nothing(mutants_of):
+def test_equal_changes_of_one_line_have_names_of_their_own_and_letters_of_several_bytes_move_nothing(
+    mutants_of,
+):
     source = "def f(a):\n    return g('σ², μ', a[0], a[0])\n"
     found = mutants_of("m.py", source)
     assert [m.change for m in found] == ["0 → 1", "0 → 1 #2"]
@@ -99,7 +107,11 @@ def test_equal_changes_of_one_line_have_names_of_their_own_and_letters_of_severa
 def test_a_sample_smaller_than_the_files_is_drawn_from_all_of_them(mutants_of):
     from mutate import sample
 
-    mutants = [mutant for i in range(40) for mutant in mutants_of(f"{i:02}.py", "def f(a):\n    return -a + 1\n")]
+    mutants = [
+        mutant
+        for i in range(40)
+        for mutant in mutants_of(f"{i:02}.py", "def f(a):\n    return -a + 1\n")
+    ]
     chosen = sample(mutants, 10, seed=0)
     assert len(chosen) == 10
     assert chosen == sample(mutants, 10, seed=0)
@@ -198,7 +210,17 @@ def mutate(tree, *options):
         f"mutate.PRELOADED, mutate.PATIENCE, mutate.EQUIVALENT = (), 5.0, Path({str(equivalent)!r})\n"
         "sys.exit(mutate.main())"
     )
-    command = [sys.executable, "-c", program, "toy", "--tree", str(tree), "--report", str(report), *options]
+    command = [
+        sys.executable,
+        "-c",
+        program,
+        "toy",
+        "--tree",
+        str(tree),
+        "--report",
+        str(report),
+        *options,
+    ]
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST")}
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     entries = json.loads(report.read_text()) if report.exists() else []
@@ -226,7 +248,11 @@ def test_a_mutant_is_killed_survives_hangs_is_not_run_or_is_known_to_change_noth
     ("fault", "name"),
     [
         ("def test_wrong():\n    assert area(1, 1) == 2\n", "toy/tests/test_areas.py::test_wrong"),
-        pytest.param("import toy_areas.missing\n", "toy/tests/test_areas.py (status 2)", marks=pytest.mark.attack),
+        pytest.param(
+            "import toy_areas.missing\n",
+            "toy/tests/test_areas.py (status 2)",
+            marks=pytest.mark.attack,
+        ),
     ],
     ids=["a test", "an import"],
 )
@@ -249,11 +275,16 @@ def test_the_mutants_of_a_report_are_found_again_though_lines_moved_and_code_wen
     report = toy.with_name("earlier.json")
     path = "toy/src/toy_areas/areas.py"
     names = ("path", "inside", "source", "change", "became")
-    report.write_text(json.dumps([dict(zip(names, (path, *mutant), strict=True)) for mutant in mutants]))
+    report.write_text(
+        json.dumps([dict(zip(names, (path, *mutant), strict=True)) for mutant in mutants])
+    )
     (toy / path).write_text(CODE.replace('"""Areas."""\n', '"""Areas."""\n\nimport os\n'))
 
     done, became = mutate(toy, "--same", str(report))
-    assert became == {("area", "-width → width"): "killed", ("unseen", "-width → width"): "survived"}
+    assert became == {
+        ("area", "-width → width"): "killed",
+        ("unseen", "-width → width"): "survived",
+    }
     assert f"1 mutants of {report} are not in this code" in done.stdout
 
     done, became = mutate(toy, "--again", str(report))
@@ -283,4 +314,7 @@ def test_some_packages_are_judged_by_the_tests_of_the_whole_house_as_well(monkey
     assert tree.tests(Path("catalog")) == ["catalog/tests/test_x.py", "tests/contracts/test_x.py"]
     assert tree.tests(Path("plugins/ppo")) == ["plugins/ppo/tests/test_x.py"]
     for package, names in ELSEWHERE.items():
-        assert all((TOOLS.parent / package).is_dir() and (TOOLS.parent / "tests" / name).is_dir() for name in names)
+        assert all(
+            (TOOLS.parent / package).is_dir() and (TOOLS.parent / "tests" / name).is_dir()
+            for name in names
+        )

@@ -21,7 +21,9 @@ WEIGHTS = sum((4 + 1) * 64 + (64 + 1) * 64 + (64 + 1) * outputs for outputs in (
 
 
 # Each process takes some seconds.
-@pytest.fixture(scope="module", params=[pytest.param(name, marks=pytest.mark.attack) for name in work.LIBRARIES])
+@pytest.fixture(
+    scope="module", params=[pytest.param(name, marks=pytest.mark.attack) for name in work.LIBRARIES]
+)
 def answers(request):
     """What a library's process tells of its work."""
     try:
@@ -51,7 +53,9 @@ def test_densities_and_entropies_are_those_of_scipy(answers):
     logits, log_std = (array.astype(np.float64) for array in work.some_inputs())
     sample, logp, entropy = map(np.array, answers["categorical"])
     logps = logits - special.logsumexp(logits, axis=1, keepdims=True)
-    np.testing.assert_allclose(logp, logps[np.arange(len(logps)), sample.astype(int)], rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(
+        logp, logps[np.arange(len(logps)), sample.astype(int)], rtol=1e-5, atol=1e-5
+    )
     np.testing.assert_allclose(entropy, stats.entropy(np.exp(logps), axis=1), rtol=1e-5, atol=1e-5)
     sample, logp, entropy = map(np.array, answers["gaussian"])
     normal = stats.norm(logits, np.exp(log_std))
@@ -65,7 +69,11 @@ def test_preprocessing_gives_the_same_numbers_in_some_order(answers):
         return
     observed = work.some_observed()
     expected = np.concatenate(
-        [np.eye(5)[observed["gear"]], *(observed[name] for name in ("lamps", "position", "velocity"))], 1
+        [
+            np.eye(5)[observed["gear"]],
+            *(observed[name] for name in ("lamps", "position", "velocity")),
+        ],
+        1,
     )
     np.testing.assert_allclose(np.sort(answers["preprocess"]), np.sort(expected), rtol=1e-6)
 
@@ -100,28 +108,43 @@ class Fake:
 
 def test_each_round_begins_with_another_library():
     asked: list[str] = []
-    running = [Fake(library, library != "rllib", asked) for library in ("ours", "sb3", "rllib", "torchrl")]
+    running = [
+        Fake(library, library != "rllib", asked) for library in ("ours", "sb3", "rllib", "torchrl")
+    ]
     found = command.timed(running, "preprocess", 3)
     assert found == {"ours": [1, 2, 3], "sb3": [1, 2, 3], "rllib": None, "torchrl": [1, 2, 3]}
     assert asked == [
         *["preprocess"] * 4,
-        "ours", "sb3", "torchrl", "sb3", "torchrl", "ours", "torchrl", "ours", "sb3",
-    ]  # fmt: skip
+        "ours",
+        "sb3",
+        "torchrl",
+        "sb3",
+        "torchrl",
+        "ours",
+        "torchrl",
+        "ours",
+        "sb3",
+    ]
 
 
 # --- the table --------------------------------------------------------------------------------------------------------
 
 
 STORED = {
-    "date": "2020-01-02", "machine": "a machine", "rounds": 3, "libraries": ["ours", "sb3", "cleanrl"],
+    "date": "2020-01-02",
+    "machine": "a machine",
+    "rounds": 3,
+    "libraries": ["ours", "sb3", "cleanrl"],
     "versions": {"torch": "2.0", "ray": "2.1"},
     "rows": {
-        "act 1": report.entry({"ours": [2e-4, 1e-4, 4e-4], "sb3": [4e-4, 3e-4, 4.8e-4], "cleanrl": [1e-4, 9e-5, 1e-4]}),
+        "act 1": report.entry(
+            {"ours": [2e-4, 1e-4, 4e-4], "sb3": [4e-4, 3e-4, 4.8e-4], "cleanrl": [1e-4, 9e-5, 1e-4]}
+        ),
         "preprocess": report.entry({"ours": [2e-3], "sb3": [42e-3], "cleanrl": None}),
         "ppo 8": report.entry({"ours": [2.5e-4], "sb3": [2.5e-4], "cleanrl": [4e-4]}),
         "memory": report.entry({"ours": [2**28], "sb3": [2**29], "cleanrl": [2**28 * 0.994]}),
     },
-}  # fmt: skip
+}
 
 
 def test_a_ratio_is_that_of_a_round():
@@ -145,7 +168,10 @@ def test_where_another_library_is_ahead_a_sentence_names_it():
     assert report.faster(STORED) == (
         "Ahead of rlcatalog: CleanRL-style file (act on one observation, 0.50 ×; memory after acting once, 0.99 ×)."
     )
-    assert report.faster(STORED, ["ppo 8", "preprocess"]) == "No library is ahead of rlcatalog in these rows."
+    assert (
+        report.faster(STORED, ["ppo 8", "preprocess"])
+        == "No library is ahead of rlcatalog in these rows."
+    )
 
 
 def test_the_pages_hold_the_stored_figures():
@@ -166,8 +192,12 @@ def test_a_page_keeps_what_surrounds_the_table():
         page.replaced("no region", report.BEGIN, "new")
 
 
-@pytest.mark.parametrize("given", [["--save", "--work", "act 1"], ["--save", "--report"], ["--rounds", "0"]])
+@pytest.mark.parametrize(
+    "given", [["--save", "--work", "act 1"], ["--save", "--report"], ["--rounds", "0"]]
+)
 def test_a_command_line_that_would_store_a_part_is_refused(given, capsys):
     with pytest.raises(SystemExit):
         command.main(given)
-    assert "--save stores the whole table" in (said := capsys.readouterr().err) or "at least 1" in said
+    assert (
+        "--save stores the whole table" in (said := capsys.readouterr().err) or "at least 1" in said
+    )

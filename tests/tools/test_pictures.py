@@ -22,8 +22,12 @@ def bars(svg):
 
 def test_bars_are_as_long_as_the_logarithm_of_the_measured_ratio():
     cases = json.loads((pictures.ROOT / "benchmarks/ratios.json").read_text("utf-8"))
-    ours = cases["dists"]["cases"]["Categorical(18), torch, to torch.distributions, batch 1"]["ratio"]
-    theirs = cases["sb3"]["cases"]["Stable-Baselines3's PPO, CartPole, MlpPolicy, environments 1"]["ratio"]
+    ours = cases["dists"]["cases"]["Categorical(18), torch, to torch.distributions, batch 1"][
+        "ratio"
+    ]
+    theirs = cases["sb3"]["cases"]["Stable-Baselines3's PPO, CartPole, MlpPolicy, environments 1"][
+        "ratio"
+    ]
     told = words(pictures.speed())
     places = [
         told.index("torch.distributions: Categorical(18), batch 1"),
@@ -45,4 +49,6 @@ def test_every_package_has_a_box_above_those_it_may_import():
             for part in house_imports.ALLOWED.get(f"rlcatalog_{name}", ()):
                 assert heights[name] < heights[part.removeprefix("rlcatalog_")]
     listed = " ".join(told)
-    assert all(path.parent.name in listed for path in pictures.ROOT.glob("builtin_*/*/pyproject.toml"))
+    assert all(
+        path.parent.name in listed for path in pictures.ROOT.glob("builtin_*/*/pyproject.toml")
+    )

@@ -9,13 +9,28 @@ import pytest
 import words
 
 MARKED = {
-    "whoever": ["Whoever writes holds the lock.", "It is ready for whatever comes.", "Ready, however it ends."],
+    "whoever": [
+        "Whoever writes holds the lock.",
+        "It is ready for whatever comes.",
+        "Ready, however it ends.",
+    ],
     "nobody": ["Nobody is warned of these defaults.", "A file that a stranger wrote runs no code."],
-    "of which": ["A list of which the first is kept.", "It is that of those before.", "A model of one's own."],
+    "of which": [
+        "A list of which the first is kept.",
+        "It is that of those before.",
+        "A model of one's own.",
+    ],
     "such as are": ["Keys such as are in the config."],
-    "but for": ["All but for one.", "It uses nothing but NumPy.", "It needs no more than a driver."],
+    "but for": [
+        "All but for one.",
+        "It uses nothing but NumPy.",
+        "It needs no more than a driver.",
+    ],
     "not unless": ["It is not read unless a model asks."],
-    "for (because)": ["It stays, for it comes again.", "It is skipped, for the mask has no effect."],
+    "for (because)": [
+        "It stays, for it comes again.",
+        "It is skipped, for the mask has no effect.",
+    ],
     "say (for example)": ["A Box, say, has no mask.", "Any engine, say a script."],
     "so does": ["A Box is refused, and so is a Text.", "So do the places behind the end."],
     "is said": ["What failed is said in its docstring.", "A config says so."],
@@ -24,12 +39,20 @@ MARKED = {
     "for scale": ["It is for scale."],
     "own": ["Each part gets a net of its own.", "Models of your own."],
     "of ours": ["An error of ours."],
-    "possessive without a noun": ["The default is RLlib's.", "A layer of PyTorch's.", "Arguments of the user's."],
+    "possessive without a noun": [
+        "The default is RLlib's.",
+        "A layer of PyTorch's.",
+        "Arguments of the user's.",
+    ],
     "is no": ["It is no number.", "Numbers that are none.", "An action that is none of the space."],
     "Of, at the start": ["Of a policy, each thread takes a copy."],
-    "old word": ["It draws anew.", "It works for want of something better.", "A part is seldom asked."],
+    "old word": [
+        "It draws anew.",
+        "It works for want of something better.",
+        "A part is seldom asked.",
+    ],
     "long": [" ".join(["word"] * 26) + "."],
-}  # fmt: skip
+}
 FINE = [
     "Two files, each of which has a name, and none of which is loaded.",
     "The actor stands for the policy, and a stand-in for the environment.",
@@ -56,7 +79,9 @@ def kinds(text: str) -> set[str]:
     return {kind for kind, _ in words.findings([words.plain(text)])}
 
 
-@pytest.mark.parametrize(("kind", "sentence"), [(kind, text) for kind, texts in MARKED.items() for text in texts])
+@pytest.mark.parametrize(
+    ("kind", "sentence"), [(kind, text) for kind, texts in MARKED.items() for text in texts]
+)
 def test_odd_sentences_are_marked_with_their_kind_alone(kind, sentence):
     assert kinds(sentence) == {kind}
 
@@ -91,8 +116,14 @@ A note.
 1. another
 """
     assert list(words.paragraphs(page)) == [
-        "A heading", "A link to X over two lines.", "A note.", "first", "second \\| cell", "An item", "another",
-    ]  # fmt: skip
+        "A heading",
+        "A link to X over two lines.",
+        "A note.",
+        "first",
+        "second \\| cell",
+        "An item",
+        "another",
+    ]
 
 
 def test_docstrings_and_messages_are_read_and_examples_are_not():
@@ -112,8 +143,14 @@ async def f(a):
     print("not read")
 '''
     assert list(words.code_prose(ast.parse(source))) == [
-        "A module.", "Return a thing.", "Args:", "The first.", "", "two words and X. End", "a hint",
-    ]  # fmt: skip
+        "A module.",
+        "Return a thing.",
+        "Args:",
+        "The first.",
+        "",
+        "two words and X. End",
+        "a hint",
+    ]
 
 
 @pytest.fixture

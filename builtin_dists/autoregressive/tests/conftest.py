@@ -16,7 +16,12 @@ from scipy import special, stats
 import rlcatalog
 
 OBS = Box(-1, 1, (3,), np.float32)
-SMALL = {"use_autoregressive": True, "fcnet_hiddens": [6], "fcnet_activation": "tanh", "autoregressive_hiddens": [4]}
+SMALL = {
+    "use_autoregressive": True,
+    "fcnet_hiddens": [6],
+    "fcnet_activation": "tanh",
+    "autoregressive_hiddens": [4],
+}
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -49,7 +54,9 @@ def tensor(x, framework):
 
 def randomise(model, seed=0, scale=0.7):
     rng = np.random.default_rng(seed)
-    model.set_weights({n: rng.normal(0, scale, w.shape).astype(w.dtype) for n, w in model.get_weights().items()})
+    model.set_weights(
+        {n: rng.normal(0, scale, w.shape).astype(w.dtype) for n, w in model.get_weights().items()}
+    )
 
 
 def build(space, framework="torch", config=None, obs=OBS, seed=0, scale=0.7):
@@ -61,7 +68,11 @@ def build(space, framework="torch", config=None, obs=OBS, seed=0, scale=0.7):
 
 def untraced(policy):
     """A context in which a policy of TensorFlow acts without tracing it first, which takes longer than the test."""
-    return policy.backend.untraced(policy.backend.generator) if policy.framework == "tf" else nullcontext()
+    return (
+        policy.backend.untraced(policy.backend.generator)
+        if policy.framework == "tf"
+        else nullcontext()
+    )
 
 
 def observations(rows, seed=1):
@@ -116,13 +127,23 @@ class Reference:
         for path, kind, size in leaves(space):
             choice, own = kind == "choice", kind not in ("choice", "bits")
             widths = (2 * size if own else size, 1 if choice else size, size)
-            spans = [slice(at, at + width) for at, width in zip((params, raw, columns), widths, strict=True)]
-            self.parts.append(SimpleNamespace(path=path, kind=kind, size=size, params=spans[0], raw=spans[1],
-                                              seen=spans[2]))  # fmt: skip
+            spans = [
+                slice(at, at + width)
+                for at, width in zip((params, raw, columns), widths, strict=True)
+            ]
+            self.parts.append(
+                SimpleNamespace(
+                    path=path, kind=kind, size=size, params=spans[0], raw=spans[1], seen=spans[2]
+                )
+            )
             params, raw, columns = params + widths[0], raw + widths[1], columns + widths[2]
         first = list(order)
-        self.order = sorted(range(len(self.parts)), key=lambda i: first.index(self.parts[i].path)
-                            if self.parts[i].path in first else len(first))  # fmt: skip
+        self.order = sorted(
+            range(len(self.parts)),
+            key=lambda i: (
+                first.index(self.parts[i].path) if self.parts[i].path in first else len(first)
+            ),
+        )
         self.n_params, self.hiddens = params, [len(self.parts) * units for units in hiddens]
 
     def _seen(self, part, raw):
@@ -151,17 +172,32 @@ class Reference:
         for layer, width in enumerate(self.hiddens[1:]):
             later = np.arange(width) // (width // len(self.parts))
             weight = w[f"conditionals.hidden.{layer}.weight"]
-            h = np.tanh(np.stack([h[:, degree <= later[k]] @ weight[k, degree <= later[k]] for k in range(width)], 1)
-                        + w[f"conditionals.hidden.{layer}.bias"])  # fmt: skip
+            h = np.tanh(
+                np.stack(
+                    [
+                        h[:, degree <= later[k]] @ weight[k, degree <= later[k]]
+                        for k in range(width)
+                    ],
+                    1,
+                )
+                + w[f"conditionals.hidden.{layer}.bias"]
+            )
             degree = later
-        plain = x @ w["outputs.logits.weight"][part.params].T + w["outputs.logits.bias"][part.params]
-        return plain + h[:, degree <= rank] @ w["conditionals.params"][part.params][:, degree <= rank].T
+        plain = (
+            x @ w["outputs.logits.weight"][part.params].T + w["outputs.logits.bias"][part.params]
+        )
+        return (
+            plain
+            + h[:, degree <= rank] @ w["conditionals.params"][part.params][:, degree <= rank].T
+        )
 
     def part_logp(self, obs, raw, rank):
         part, params = self.parts[self.order[rank]], self.params(obs, raw, rank)
         value = np.asarray(raw, np.float64)[:, part.raw]
         if part.kind == "choice":
-            return special.log_softmax(params, axis=1)[np.arange(len(value)), value[:, 0].astype(int)]
+            return special.log_softmax(params, axis=1)[
+                np.arange(len(value)), value[:, 0].astype(int)
+            ]
         if part.kind == "bits":
             return stats.bernoulli.logpmf(value, special.expit(params)).sum(axis=1)
         mean, log_std = np.split(params, 2, axis=1)
@@ -176,6 +212,16 @@ class Reference:
 def ar():
     """The helpers above, as one object."""
     return SimpleNamespace(
-        OBS=OBS, SMALL=SMALL, array=array, tensor=tensor, randomise=randomise, build=build, observations=observations,
-        dist_of=dist_of, leaves=leaves, all_actions=all_actions, Reference=Reference, untraced=untraced,
-    )  # fmt: skip
+        OBS=OBS,
+        SMALL=SMALL,
+        array=array,
+        tensor=tensor,
+        randomise=randomise,
+        build=build,
+        observations=observations,
+        dist_of=dist_of,
+        leaves=leaves,
+        all_actions=all_actions,
+        Reference=Reference,
+        untraced=untraced,
+    )

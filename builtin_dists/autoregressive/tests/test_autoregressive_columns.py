@@ -14,8 +14,13 @@ from rlcatalog_autoregressive.part_columns import _columns
 
 def seen(space, raw, kind="values", bounds="clip", first=0):
     """What `_columns` makes of raw values, by its own words: indicators, or shifted and scaled numbers."""
-    columns = list(_columns(action_codec(SpaceInfo.read(space, "action"), bounds, {"action": kind}), first))
-    return [float(raw[c.raw] == c.value) if c.value >= 0 else (raw[c.raw] - c.shift) * c.scale for c in columns]
+    columns = list(
+        _columns(action_codec(SpaceInfo.read(space, "action"), bounds, {"action": kind}), first)
+    )
+    return [
+        float(raw[c.raw] == c.value) if c.value >= 0 else (raw[c.raw] - c.shift) * c.scale
+        for c in columns
+    ]
 
 
 def test_choices_are_shown_as_one_hots_each_reading_its_own_value():
@@ -46,7 +51,9 @@ def test_the_conditionals_see_just_that(ar, framework):
     raw = np.array([[1, 2, 6.0, 0.0, 1, 0], [0, 0, 2.0, -2.0, 0, 1]], np.float32)
     expected = [[0, 1, 0, 0, 1, 1, -0.5, 1, 0], [1, 0, 1, 0, 0, 0, -1, 0, 1]]
     conditionals = next(m for m in _parts(policy.model) if hasattr(m, "encoded"))
-    np.testing.assert_allclose(ar.array(conditionals.encoded(ar.tensor(raw, framework))), expected, atol=1e-6)
+    np.testing.assert_allclose(
+        ar.array(conditionals.encoded(ar.tensor(raw, framework))), expected, atol=1e-6
+    )
 
 
 def _parts(model):
@@ -69,6 +76,11 @@ def test_the_masks_and_columns_are_no_weights(ar):
 
 
 def test_what_never_happens_counts_for_nothing(ar, framework):
-    weights, values = np.float32([[0.25, 0, 0.75], [1, 0, 0]]), np.float32([2, np.inf, 4, 3, np.nan, -np.inf])
-    found = weighted(ar.tensor(weights, framework), ar.tensor(values, framework), tensor_ops(framework))
+    weights, values = (
+        np.float32([[0.25, 0, 0.75], [1, 0, 0]]),
+        np.float32([2, np.inf, 4, 3, np.nan, -np.inf]),
+    )
+    found = weighted(
+        ar.tensor(weights, framework), ar.tensor(values, framework), tensor_ops(framework)
+    )
     np.testing.assert_allclose(ar.array(found), [3.5, 3])

@@ -24,7 +24,11 @@ def differ(framework):
     def mask(path, earlier):
         allowed = None
         for value in earlier.values():
-            here = torch.nn.functional.one_hot(value, 4) == 0 if framework == "torch" else tf.one_hot(value, 4) == 0
+            here = (
+                torch.nn.functional.one_hot(value, 4) == 0
+                if framework == "torch"
+                else tf.one_hot(value, 4) == 0
+            )
             allowed = here if allowed is None else allowed & here
         return allowed
 
@@ -36,8 +40,14 @@ def differ(framework):
 def test_masks_in_the_observation_are_never_violated_and_scored_right(ar, framework, action):
     one = MultiBinary(3)
     space, shown = {
-        "tuple": (Tuple([Discrete(3), Box(-1, 1, (2,)), Discrete(3)]), Tuple([one, Box(0, 1, (0,), np.int8), one])),
-        "dict": (Dict({"a": Discrete(3), "b": Tuple([Discrete(3)])}), Dict({"a": one, "b": Tuple([one])})),
+        "tuple": (
+            Tuple([Discrete(3), Box(-1, 1, (2,)), Discrete(3)]),
+            Tuple([one, Box(0, 1, (0,), np.int8), one]),
+        ),
+        "dict": (
+            Dict({"a": Discrete(3), "b": Tuple([Discrete(3)])}),
+            Dict({"a": one, "b": Tuple([one])}),
+        ),
         "multi_discrete": (MultiDiscrete([3, 3]), Tuple([one, one])),
     }[action]
     policy = ar.build(space, framework, obs=Dict({"x": X, "action_mask": shown}))
@@ -45,8 +55,11 @@ def test_masks_in_the_observation_are_never_violated_and_scored_right(ar, framew
     rng, rows = np.random.default_rng(0), 2000
     masks = (rng.random((rows, 2, 3)) < 0.5).astype(np.int8)
     masks[np.arange(rows)[:, None], [[0, 1]], rng.integers(0, 3, (rows, 2))] = 1
-    shape = {"tuple": lambda a, b: (a, np.zeros((rows, 0), np.int8), b), "dict": lambda a, b: {"a": a, "b": (b,)},
-             "multi_discrete": lambda a, b: (a, b)}[action]  # fmt: skip
+    shape = {
+        "tuple": lambda a, b: (a, np.zeros((rows, 0), np.int8), b),
+        "dict": lambda a, b: {"a": a, "b": (b,)},
+        "multi_discrete": lambda a, b: (a, b),
+    }[action]
     obs = {"x": ar.observations(rows), "action_mask": shape(masks[:, 0], masks[:, 1])}
     with ar.untraced(policy):
         best = policy.act(obs, explore=False)
@@ -54,8 +67,12 @@ def test_masks_in_the_observation_are_never_violated_and_scored_right(ar, framew
         choices = step.raw_action[:, [0, -1]].astype(int)
         assert (masks[np.arange(rows)[:, None], [[0, 1]], choices] == 1).all()
         assert np.isfinite(step.logp).all()
-    batch = {"obs": policy.preprocess(obs), "raw_action": step.raw_action, "mask": policy.action_mask(obs),
-             "dist_inputs": step.dist_inputs}  # fmt: skip
+    batch = {
+        "obs": policy.preprocess(obs),
+        "raw_action": step.raw_action,
+        "mask": policy.action_mask(obs),
+        "dist_inputs": step.dist_inputs,
+    }
     found = policy.evaluate(batch)
     np.testing.assert_allclose(ar.array(found.logp), step.logp, rtol=1e-3, atol=1e-4)
     np.testing.assert_allclose(ar.array(found.kl), 0, atol=1e-5)
@@ -99,7 +116,9 @@ def test_a_function_of_earlier_parts_is_never_violated_and_scored_right(ar, fram
         best = policy.act(obs[:500], explore=False)
     assert all(len(set(row)) == parts for row in best.raw_action.tolist())
     assert np.isfinite(step.logp).all()
-    found = policy.evaluate({"obs": obs, "raw_action": step.raw_action, "dist_inputs": step.dist_inputs})
+    found = policy.evaluate(
+        {"obs": obs, "raw_action": step.raw_action, "dist_inputs": step.dist_inputs}
+    )
     np.testing.assert_allclose(ar.array(found.logp), step.logp, rtol=1e-3, atol=1e-4)
     np.testing.assert_allclose(ar.array(found.kl), 0, atol=1e-5)
     raw = ar.all_actions(space)
@@ -110,21 +129,43 @@ def test_a_function_of_earlier_parts_is_never_violated_and_scored_right(ar, fram
     assert p[~allowed].max() == 0
     # Stored parameters score alike without the function: the masks are baked in.
     stored = policy.stored_dist(ar.tensor(step.dist_inputs, framework))
-    np.testing.assert_allclose(ar.array(stored.logp(ar.tensor(step.raw_action, framework))), step.logp, atol=1e-4)
+    np.testing.assert_allclose(
+        ar.array(stored.logp(ar.tensor(step.raw_action, framework))), step.logp, atol=1e-4
+    )
     entropy = ar.array(ar.dist_of(policy, obs[:1]).entropy())[0]
     assert entropy == pytest.approx(-(p[allowed] * np.log(p[allowed])).sum(), abs=1e-4)
 
 
 def test_a_function_is_asked_with_the_same_values_in_drawing_and_in_scoring(ar, framework):
     """By path, raw values, counted from 0: `[B]` for a choice, `[B, n]` for anything else."""
-    space = Dict({"a": Discrete(3, start=7), "b": Box(-1, 1, (2,)), "c": MultiBinary(2), "d": MultiDiscrete([2, 2])})
+    space = Dict(
+        {
+            "a": Discrete(3, start=7),
+            "b": Box(-1, 1, (2,)),
+            "c": MultiBinary(2),
+            "d": MultiDiscrete([2, 2]),
+        }
+    )
     asked = []
 
     def note(path, earlier):
-        asked.append((path, {name: (tuple(x.shape)[1:], str(x.dtype).split(".")[-1].strip("'>").split("'")[-1])
-                             for name, x in earlier.items()}))  # fmt: skip
+        asked.append(
+            (
+                path,
+                {
+                    name: (
+                        tuple(x.shape)[1:],
+                        str(x.dtype).split(".")[-1].strip("'>").split("'")[-1],
+                    )
+                    for name, x in earlier.items()
+                },
+            )
+        )
 
-    policy, obs = ar.build(space, framework, {"autoregressive_mask": note, "autoregressive_order": ["d"]}), X.sample()
+    policy, obs = (
+        ar.build(space, framework, {"autoregressive_mask": note, "autoregressive_order": ["d"]}),
+        X.sample(),
+    )
     dist = ar.dist_of(policy, obs[None])
     asked.clear()
     drawn = dist.sample()
@@ -148,7 +189,11 @@ def test_a_function_may_forbid_bits(ar, framework):
             return None
         table = np.array([[1, 0, 1, 0], [1, 0, 0, 1], [0, 1, 1, 0], [0, 1, 0, 1]], np.int8)
         number = earlier["action[0]"]
-        return torch.from_numpy(table)[number] if framework == "torch" else tf.gather(tf.constant(table), number)
+        return (
+            torch.from_numpy(table)[number]
+            if framework == "torch"
+            else tf.gather(tf.constant(table), number)
+        )
 
     policy = ar.build(space, framework, {"autoregressive_mask": binary})
     step = policy.act(ar.observations(2000))
@@ -156,7 +201,9 @@ def test_a_function_may_forbid_bits(ar, framework):
     np.testing.assert_array_equal(bits @ [2, 1], number)
     assert set(number) == {0, 1, 2, 3}
     reference = ar.Reference(policy.model.get_weights(), space)
-    np.testing.assert_allclose(step.logp, reference.part_logp(ar.observations(2000), step.raw_action, 0), atol=1e-4)
+    np.testing.assert_allclose(
+        step.logp, reference.part_logp(ar.observations(2000), step.raw_action, 0), atol=1e-4
+    )
 
 
 def test_nothing_need_be_allowed_under_a_value_that_is_never_drawn(ar, framework):
@@ -166,7 +213,11 @@ def test_nothing_need_be_allowed_under_a_value_that_is_never_drawn(ar, framework
         if not earlier:
             return np.array([[1, 1, 1, 0]])
         first, values = earlier["action[0]"], np.arange(4)
-        return torch.from_numpy(values) > first[:, None] if framework == "torch" else values > first[:, None]
+        return (
+            torch.from_numpy(values) > first[:, None]
+            if framework == "torch"
+            else values > first[:, None]
+        )
 
     policy = ar.build(PAIR, framework, {"autoregressive_mask": larger})
     obs = ar.observations(500)
@@ -176,14 +227,18 @@ def test_nothing_need_be_allowed_under_a_value_that_is_never_drawn(ar, framework
     found = policy.evaluate({"obs": obs, "raw_action": step.raw_action})
     assert found.entropy_kind == "exact"
     raw = ar.all_actions(PAIR)
-    logp = ar.array(ar.dist_of(policy, np.repeat(obs[:1], 16, axis=0)).logp(ar.tensor(raw, framework)))
+    logp = ar.array(
+        ar.dist_of(policy, np.repeat(obs[:1], 16, axis=0)).logp(ar.tensor(raw, framework))
+    )
     p = np.exp(logp.astype(np.float64))
     assert p[raw[:, 1] > raw[:, 0]].sum() == pytest.approx(1.0, abs=1e-4)
     likely = p[p > 0]
     assert ar.array(found.entropy)[0] == pytest.approx(-(likely * np.log(likely)).sum(), abs=1e-4)
 
 
-@pytest.mark.parametrize("with_observation", [False, True], ids=["alone", "with the observation's mask"])
+@pytest.mark.parametrize(
+    "with_observation", [False, True], ids=["alone", "with the observation's mask"]
+)
 def test_a_row_that_leaves_nothing_is_an_error_naming_row_and_part(ar, framework, with_observation):
     """In the second case each mask leaves something, and both together nothing."""
 
@@ -197,7 +252,9 @@ def test_a_row_that_leaves_nothing_is_an_error_naming_row_and_part(ar, framework
     policy = ar.build(PAIR, framework, {"autoregressive_mask": third_row})
     allowed = np.ones((4, 8), bool)
     allowed[:, 7] = not with_observation
-    says = r"autoregressive_mask: row 2 allows no value of action\[1\] together with the action mask"
+    says = (
+        r"autoregressive_mask: row 2 allows no value of action\[1\] together with the action mask"
+    )
     with pytest.raises(ActionMaskError, match=says):
         ar.dist_of(policy, ar.observations(4), allowed).sample()
     with pytest.raises(ActionMaskError, match=says):
@@ -208,18 +265,31 @@ def test_a_row_that_leaves_nothing_is_an_error_naming_row_and_part(ar, framework
 
 
 def test_bits_that_two_masks_leave_nothing_of_are_an_error(ar, framework):
-    policy = ar.build(Tuple([Discrete(2), MultiBinary(2)]), framework, {
-        "autoregressive_mask": lambda path, earlier: np.array([[1, 1, 0, 1]] * 3) if earlier else None})  # fmt: skip
+    policy = ar.build(
+        Tuple([Discrete(2), MultiBinary(2)]),
+        framework,
+        {
+            "autoregressive_mask": lambda path, earlier: (
+                np.array([[1, 1, 0, 1]] * 3) if earlier else None
+            )
+        },
+    )
     mask = np.ones((3, 6), bool)
     mask[1, 5] = False  # the second bit must be 0 here, and the function says 1
     with pytest.raises(ActionMaskError, match=r"row 1 allows no value of action\[1\]"):
         ar.dist_of(policy, ar.observations(3), mask).sample()
 
 
-@pytest.mark.parametrize(("mask", "says"), [
-    (np.ones((3, 5)), r"autoregressive_mask\('action\[1\]', …\): expected a mask \[B, 4\], found shape \(3, 5\)"),
-    (np.ones(4), r"expected a mask \[B, 4\], found shape \(4,\)"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("mask", "says"),
+    [
+        (
+            np.ones((3, 5)),
+            r"autoregressive_mask\('action\[1\]', …\): expected a mask \[B, 4\], found shape \(3, 5\)",
+        ),
+        (np.ones(4), r"expected a mask \[B, 4\], found shape \(4,\)"),
+    ],
+)
 def test_a_mask_of_another_width_is_refused(ar, framework, mask, says):
     config = {"autoregressive_mask": lambda path, earlier: mask if earlier else None}
     policy = ar.build(PAIR, framework, config)
@@ -230,7 +300,9 @@ def test_a_mask_of_another_width_is_refused(ar, framework, mask, says):
 def test_a_mask_of_a_part_without_choices_is_refused(ar, framework):
     config = {"autoregressive_mask": lambda path, earlier: np.ones((3, 4)) if earlier else None}
     policy = ar.build(Tuple([Discrete(2), Box(-1, 1, (2,))]), framework, config)
-    with pytest.raises(ActionMaskError, match=r"values of this part cannot be forbidden; return None for it"):
+    with pytest.raises(
+        ActionMaskError, match=r"values of this part cannot be forbidden; return None for it"
+    ):
         policy.act(ar.observations(3))
 
 
@@ -239,14 +311,20 @@ def test_half_precision_stays_finite(ar, dtype):
     space = Tuple([Discrete(4), MultiBinary(2), Discrete(4), Box(-1, 1, (2,))])
 
     def other(path, earlier):
-        return torch.nn.functional.one_hot(earlier["action[0]"], 4) == 0 if path == "action[2]" else None
+        return (
+            torch.nn.functional.one_hot(earlier["action[0]"], 4) == 0
+            if path == "action[2]"
+            else None
+        )
 
     policy = ar.build(space, "torch", {"autoregressive_mask": other})
     mask = np.ones((400, 12), bool)
     mask[:, [0, 3, 5, 6]] = False
     inputs, _ = policy.model({"obs": torch.from_numpy(ar.observations(400))}, [], None)
     policy.model.conditionals.to(dtype)
-    dist = policy.dist_class(policy.dist_class.masked(inputs.to(dtype), torch.from_numpy(mask)), policy.model)
+    dist = policy.dist_class(
+        policy.dist_class.masked(inputs.to(dtype), torch.from_numpy(mask)), policy.model
+    )
     assert dist.params_given(dist.sample()).dtype is dtype
     for drawn in (dist.sample(), dist.deterministic_sample()):
         assert (drawn[0] > 0).all()
@@ -256,12 +334,16 @@ def test_half_precision_stays_finite(ar, dtype):
         assert torch.isfinite(logp).all()
         assert torch.isfinite(dist.params_given(drawn)).all()
     logp.mean().backward()
-    assert all(torch.isfinite(p.grad).all() for p in policy.model.parameters() if p.grad is not None)
+    assert all(
+        torch.isfinite(p.grad).all() for p in policy.model.parameters() if p.grad is not None
+    )
     assert torch.isfinite(dist.entropy_estimate()).all()
 
 
 def test_autocast_serves_acting_and_training(ar):
-    policy = ar.build(PAIR, "torch", {"autoregressive_mask": differ("torch"), "autoregressive_hiddens": [4, 4]})
+    policy = ar.build(
+        PAIR, "torch", {"autoregressive_mask": differ("torch"), "autoregressive_hiddens": [4, 4]}
+    )
     obs = ar.observations(300)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         drawn = ar.dist_of(policy, obs).sample()
@@ -271,7 +353,9 @@ def test_autocast_serves_acting_and_training(ar):
     exact = ar.dist_of(policy, obs).logp(drawn)
     np.testing.assert_allclose(logp.float().detach(), exact.detach(), atol=0.1)
     logp.float().sum().backward()
-    assert all(torch.isfinite(p.grad).all() for p in policy.model.parameters() if p.grad is not None)
+    assert all(
+        torch.isfinite(p.grad).all() for p in policy.model.parameters() if p.grad is not None
+    )
 
 
 def test_masks_and_a_function_under_a_vector_environment(ar, framework):
@@ -285,7 +369,10 @@ def test_masks_and_a_function_under_a_vector_environment(ar, framework):
             lying = np.zeros(4, np.int8)
             lying[self.np_random.choice(4, 2 + self.np_random.integers(3), replace=False)] = 1
             self.lying = lying
-            return {"x": self.np_random.uniform(-1, 1, 3).astype(np.float32), "action_mask": (lying, lying)}
+            return {
+                "x": self.np_random.uniform(-1, 1, 3).astype(np.float32),
+                "action_mask": (lying, lying),
+            }
 
         def reset(self, *, seed=None, options=None):
             super().reset(seed=seed)
@@ -298,8 +385,9 @@ def test_masks_and_a_function_under_a_vector_environment(ar, framework):
             return self._look(), 1.0, False, False, {}
 
     envs = gym.vector.SyncVectorEnv([Table] * 16)
-    policy = rlcatalog.build(env=envs, config={**ar.SMALL, "autoregressive_mask": differ(framework)},
-                             framework=framework)  # fmt: skip
+    policy = rlcatalog.build(
+        env=envs, config={**ar.SMALL, "autoregressive_mask": differ(framework)}, framework=framework
+    )
     obs, _ = envs.reset(seed=0)
     for _ in range(40):
         obs, *_ = envs.step(policy.act(obs).action)

@@ -16,28 +16,45 @@ from rlcatalog.spaces import Simplex
 pytestmark = pytest.mark.twins
 
 LOW, HIGH = np.array([-2.0, 0.5], np.float32), np.array([3.0, 40.0], np.float32)
-SPACE = Tuple([
-    Discrete(3, start=-1), Box(-1, 1, (2,), np.float32), Box(LOW, HIGH, dtype=np.float32),
-    Box(LOW, HIGH, dtype=np.float32), MultiBinary(3), MultiDiscrete([2, 4], start=[1, -1]), Box(-3, -1, (2,), np.int16),
-    Dict({"b": Discrete(2), "a": Tuple([Box(-np.inf, np.inf, (1,), np.float32), Discrete(4)])}), Simplex((3,)),
-])  # fmt: skip
+SPACE = Tuple(
+    [
+        Discrete(3, start=-1),
+        Box(-1, 1, (2,), np.float32),
+        Box(LOW, HIGH, dtype=np.float32),
+        Box(LOW, HIGH, dtype=np.float32),
+        MultiBinary(3),
+        MultiDiscrete([2, 4], start=[1, -1]),
+        Box(-3, -1, (2,), np.int16),
+        Dict({"b": Discrete(2), "a": Tuple([Box(-np.inf, np.inf, (1,), np.float32), Discrete(4)])}),
+        Simplex((3,)),
+    ]
+)
 CONFIG = {"custom_action_dist": {"action[2]": "beta", "action[3]": "squashed_gaussian"}}
 
 
 def contains(space, action, rows):
     """Whether each row of a batch of actions lies in a space."""
     if isinstance(space, Tuple):
-        return all(contains(child, part, rows) for child, part in zip(space.spaces, action, strict=True))
+        return all(
+            contains(child, part, rows) for child, part in zip(space.spaces, action, strict=True)
+        )
     if isinstance(space, Dict):
         return all(contains(child, action[key], rows) for key, child in space.spaces.items())
-    return all(space.contains(np.asarray(action[i]) if isinstance(space, Box) else action[i]) for i in range(rows))
+    return all(
+        space.contains(np.asarray(action[i]) if isinstance(space, Box) else action[i])
+        for i in range(rows)
+    )
 
 
 def test_logp_of_mixed_parts_is_scipys_given_the_parameters(ar, framework):
     policy, obs = ar.build(SPACE, framework, CONFIG, scale=0.4), ar.observations(30)
     step = policy.act(obs)
-    params = np.split(step.dist_inputs.astype(np.float64), np.cumsum([3, 4, 4, 4, 3, 2, 4, 3, 3, 2, 4, 2]), axis=1)
-    raw = np.split(step.raw_action.astype(np.float64), np.cumsum([1, 2, 2, 2, 3, 1, 1, 1, 1, 1, 1, 1]), axis=1)
+    params = np.split(
+        step.dist_inputs.astype(np.float64), np.cumsum([3, 4, 4, 4, 3, 2, 4, 3, 3, 2, 4, 2]), axis=1
+    )
+    raw = np.split(
+        step.raw_action.astype(np.float64), np.cumsum([1, 2, 2, 2, 3, 1, 1, 1, 1, 1, 1, 1]), axis=1
+    )
     assert params[-1].shape[1] == raw[-1].shape[1] == 3
 
     def choice(i):
@@ -54,15 +71,23 @@ def test_logp_of_mixed_parts_is_scipys_given_the_parameters(ar, framework):
         log_det = np.log(half * (1 - unit**2))
         return (stats.norm.logpdf(np.arctanh(unit), mean, np.exp(log_std)) - log_det).sum(axis=1)
 
-    beta = torch.distributions.Beta(*(torch.from_numpy(np.log1p(np.exp(p)) + 1) for p in np.split(params[2], 2, 1)))
+    beta = torch.distributions.Beta(
+        *(torch.from_numpy(np.log1p(np.exp(p)) + 1) for p in np.split(params[2], 2, 1))
+    )
     unit = torch.from_numpy((raw[2] - LOW) / (HIGH - LOW))
     expected = {
-        0: choice(0), 1: normal(1), 2: (beta.log_prob(unit).numpy() - np.log(HIGH - LOW)).sum(axis=1), 3: squashed(3),
+        0: choice(0),
+        1: normal(1),
+        2: (beta.log_prob(unit).numpy() - np.log(HIGH - LOW)).sum(axis=1),
+        3: squashed(3),
         4: stats.bernoulli.logpmf(raw[4], special.expit(params[4])).sum(axis=1),
-        **{i: choice(i) for i in (5, 6, 7, 8, 10, 11)}, 9: normal(9),
-    }  # fmt: skip
+        **{i: choice(i) for i in (5, 6, 7, 8, 10, 11)},
+        9: normal(9),
+    }
     found = {}  # in the space's order: in the Dict, "a" stands before "b"
-    for i, part in enumerate(sorted(policy.dist_class.options["layout"].parts, key=lambda part: part.params)):
+    for i, part in enumerate(
+        sorted(policy.dist_class.options["layout"].parts, key=lambda part: part.params)
+    ):
         dist = part.dist(ar.tensor(params[i].astype(np.float32), framework), None)
         value = ar.tensor(raw[i].astype(np.float32), framework)
         found[i] = ar.array(dist.logp(value[:, 0] if part.single else value))
@@ -116,7 +141,8 @@ def test_parts_may_have_any_distribution_by_path(ar, framework, path):
     after = ar.array(reading.params_given(ar.tensor(other, framework)))
     width = 6 if path.startswith("slate") else 3
     np.testing.assert_array_equal(before[:, :width], after[:, :width])
-    assert np.abs(before - after)[:, width : width + 4].max() > 0.05  # the second part sees the first
+    # The second part sees the first.
+    assert np.abs(before - after)[:, width : width + 4].max() > 0.05
 
 
 def test_saved_and_loaded_it_is_the_same(ar, framework, tmp_path):
@@ -163,13 +189,20 @@ def test_many_parts_at_once(ar, framework):
     np.testing.assert_allclose(step.logp, reference.logp(obs, step.raw_action), rtol=1e-4)
 
 
-@pytest.mark.parametrize(("key", "value", "says"), [
-    ("autoregressive_hiddens", [], "autoregressive_hiddens"),
-    ("autoregressive_hiddens", [0], "autoregressive_hiddens"),
-    ("autoregressive_activation", "tanhh", "autoregressive_activation.*tanh"),
-    ("autoregressive_exact", -1, "autoregressive_exact"),
-    ("autoregressive_mask", "never", r"autoregressive_mask: expected a function \(path, earlier\)"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [
+        ("autoregressive_hiddens", [], "autoregressive_hiddens"),
+        ("autoregressive_hiddens", [0], "autoregressive_hiddens"),
+        ("autoregressive_activation", "tanhh", "autoregressive_activation.*tanh"),
+        ("autoregressive_exact", -1, "autoregressive_exact"),
+        (
+            "autoregressive_mask",
+            "never",
+            r"autoregressive_mask: expected a function \(path, earlier\)",
+        ),
+    ],
+)
 def test_wrong_values_are_refused_by_name(ar, key, value, says):
     with pytest.raises(ConfigError, match=says):
         rlcatalog.explain(ar.OBS, SPACE, {"use_autoregressive": True, key: value})

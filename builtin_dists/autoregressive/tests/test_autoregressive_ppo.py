@@ -14,15 +14,26 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, Tuple
 from rlcatalog_ppo import PPO
 from rlcatalog_ppo.learner import minibatches
 
-SHORT = {"num_envs": 3, "rollout_length": 16, "minibatch_size": 16, "num_epochs": 2, "entropy_coeff": 0.01, "seed": 0}
+SHORT = {
+    "num_envs": 3,
+    "rollout_length": 16,
+    "minibatch_size": 16,
+    "num_epochs": 2,
+    "entropy_coeff": 0.01,
+    "seed": 0,
+}
 LSTM = {"use_lstm": True, "lstm_cell_size": 5, "lstm_use_prev_action": True, "max_seq_len": 4}
 
 
 class Agree(gym.Env):
     """Pays where both choices are the same, and for aiming at the middle; shows which values may be chosen."""
 
-    observation_space = Dict({"x": Box(-1, 1, (2,), np.float32), "action_mask": Tuple(
-        [MultiBinary(3), Box(0, 1, (0,), np.int8), MultiBinary(3)])})  # fmt: skip
+    observation_space = Dict(
+        {
+            "x": Box(-1, 1, (2,), np.float32),
+            "action_mask": Tuple([MultiBinary(3), Box(0, 1, (0,), np.int8), MultiBinary(3)]),
+        }
+    )
     action_space = Tuple([Discrete(3), Box(-1, 1, (1,), np.float32), Discrete(3)])
 
     def reset(self, *, seed=None, options=None):
@@ -34,13 +45,21 @@ class Agree(gym.Env):
         assert self.mask[action[0]]
         assert self.mask[action[2]]
         self.left -= 1
-        return self._look(), float(action[0] == action[2]) - float(action[1][0] ** 2), self.left == 0, False, {}
+        return (
+            self._look(),
+            float(action[0] == action[2]) - float(action[1][0] ** 2),
+            self.left == 0,
+            False,
+            {},
+        )
 
     def _look(self):
         self.mask = np.ones(3, np.int8)
         self.mask[self.np_random.integers(3)] = 0
-        return {"x": self.np_random.uniform(-1, 1, 2).astype(np.float32),
-                "action_mask": (self.mask, np.zeros(0, np.int8), self.mask)}  # fmt: skip
+        return {
+            "x": self.np_random.uniform(-1, 1, 2).astype(np.float32),
+            "action_mask": (self.mask, np.zeros(0, np.int8), self.mask),
+        }
 
 
 @pytest.mark.parametrize(
@@ -84,7 +103,10 @@ def test_the_command_line_trains_and_evaluates(tmp_path):
         return found.stdout
 
     asked = ["--model", "use_autoregressive=true", "--model", "fcnet_hiddens=[8]"]
-    assert json.loads(command("explain", where, *asked, "--json"))["head"]["chosen"] == "autoregressive"
+    assert (
+        json.loads(command("explain", where, *asked, "--json"))["head"]["chosen"]
+        == "autoregressive"
+    )
     small = ["--set", "rollout_length=32", "--set", "minibatch_size=64"]
     command("train", where, "--steps", "256", "--out", out, *asked, *small)
     play = ("evaluate", out, "--episodes", "2", "--import", "autoregressive_action_dist")

@@ -10,11 +10,15 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tu
 
 pytestmark = pytest.mark.twins
 
-MIXED = Dict({
-    "go": Discrete(3, start=-1), "aim": Box(np.array([-2.0, 0.0], np.float32), np.array([2.0, 5.0], np.float32)),
-    "keys": MultiBinary(2), "more": Tuple([MultiDiscrete([2, 3], start=[1, 4]), Box(3, 5, (2,), np.int8)]),
-    "free": Box(-np.inf, np.inf, (1,), np.float32),
-})  # fmt: skip
+MIXED = Dict(
+    {
+        "go": Discrete(3, start=-1),
+        "aim": Box(np.array([-2.0, 0.0], np.float32), np.array([2.0, 5.0], np.float32)),
+        "keys": MultiBinary(2),
+        "more": Tuple([MultiDiscrete([2, 3], start=[1, 4]), Box(3, 5, (2,), np.int8)]),
+        "free": Box(-np.inf, np.inf, (1,), np.float32),
+    }
+)
 
 
 def random_space(rng):
@@ -35,14 +39,27 @@ def random_space(rng):
     if form == 2:
         return MultiDiscrete(sizes, start=rng.integers(-3, 3, len(sizes)))
     if form == 3:
-        return Tuple([choice(2), Dict({"b": MultiDiscrete(parts(2)), "a": Tuple([MultiBinary(2), choice(3)])})])
-    return Dict({"x": Box(np.array([0, -2]), np.array([1, 0]), dtype=np.int32), "y": MultiDiscrete([[2, 3], [2, 2]])})
+        return Tuple(
+            [
+                choice(2),
+                Dict({"b": MultiDiscrete(parts(2)), "a": Tuple([MultiBinary(2), choice(3)])}),
+            ]
+        )
+    return Dict(
+        {
+            "x": Box(np.array([0, -2]), np.array([1, 0]), dtype=np.int32),
+            "y": MultiDiscrete([[2, 3], [2, 2]]),
+        }
+    )
 
 
 @pytest.mark.parametrize(
-    ("framework", "spaces"), [("torch", 60), ("tf", 40), pytest.param("torch", 200, marks=pytest.mark.attack)]
+    ("framework", "spaces"),
+    [("torch", 60), ("tf", 40), pytest.param("torch", 200, marks=pytest.mark.attack)],
 )
-def test_densities_of_random_spaces_sum_to_one_and_are_the_products_of_their_conditionals(ar, framework, spaces):
+def test_densities_of_random_spaces_sum_to_one_and_are_the_products_of_their_conditionals(
+    ar, framework, spaces
+):
     rng = np.random.default_rng(7)
     for number in range(spaces):
         space = random_space(rng)
@@ -56,7 +73,9 @@ def test_densities_of_random_spaces_sum_to_one_and_are_the_products_of_their_con
         logp = ar.array(ar.dist_of(policy, obs).logp(ar.tensor(raw, framework)))
         assert np.exp(logp.astype(np.float64)).sum() == pytest.approx(1.0, abs=2e-5), space
         reference = ar.Reference(policy.model.get_weights(), space, order, hiddens)
-        np.testing.assert_allclose(logp, reference.logp(obs, raw), rtol=1e-4, atol=1e-4, err_msg=str(space))
+        np.testing.assert_allclose(
+            logp, reference.logp(obs, raw), rtol=1e-4, atol=1e-4, err_msg=str(space)
+        )
         # In another order it is another distribution: the order is not ignored.
     backwards = ar.Reference(policy.model.get_weights(), space, paths[::-1], hiddens)
     assert np.abs(logp - backwards.logp(obs, raw)).max() > 0.05
@@ -66,7 +85,10 @@ def test_densities_of_random_spaces_sum_to_one_and_are_the_products_of_their_con
 @pytest.mark.parametrize("hiddens", [[4], [3, 5, 2]])
 def test_each_conditional_of_mixed_parts_is_the_papers(ar, framework, hiddens):
     """Parameters part by part, in one pass and in the passes of drawing."""
-    config = {"autoregressive_hiddens": hiddens, "autoregressive_order": ["keys", "action['more'][1]"]}
+    config = {
+        "autoregressive_hiddens": hiddens,
+        "autoregressive_order": ["keys", "action['more'][1]"],
+    }
     policy = ar.build(MIXED, framework, config, scale=0.5)
     obs = ar.observations(40)
     with ar.untraced(policy):
@@ -80,8 +102,12 @@ def test_each_conditional_of_mixed_parts_is_the_papers(ar, framework, hiddens):
     for rank in range(len(reference.parts)):
         part = reference.parts[reference.order[rank]]
         expected = reference.params(obs.astype(np.float64), step.raw_action, rank)
-        np.testing.assert_allclose(found[:, part.params], expected, rtol=1e-4, atol=1e-4, err_msg=part.path)
-        np.testing.assert_allclose(step.dist_inputs[:, part.params], expected, rtol=1e-4, atol=1e-4, err_msg=part.path)
+        np.testing.assert_allclose(
+            found[:, part.params], expected, rtol=1e-4, atol=1e-4, err_msg=part.path
+        )
+        np.testing.assert_allclose(
+            step.dist_inputs[:, part.params], expected, rtol=1e-4, atol=1e-4, err_msg=part.path
+        )
     expected = reference.logp(obs, step.raw_action)
     np.testing.assert_allclose(step.logp, expected, rtol=1e-4, atol=1e-3)
     np.testing.assert_allclose(ar.array(dist.logp(raw)), expected, rtol=1e-4, atol=1e-3)
@@ -96,13 +122,17 @@ def test_the_gradient_of_logp_is_that_of_finite_differences(ar, framework):
     variables = policy.model.trainable_variables(as_dict=True)
     weighting = rng.normal(size=8)
     if framework == "torch":
-        (ar.dist_of(policy, obs).logp(torch.from_numpy(raw)) * torch.from_numpy(weighting)).sum().backward()
+        (
+            ar.dist_of(policy, obs).logp(torch.from_numpy(raw)) * torch.from_numpy(weighting)
+        ).sum().backward()
         gradients = {name: p.grad for name, p in variables.items()}
     else:
         with tf.GradientTape() as tape:
             logp = ar.dist_of(policy, obs).logp(tf.constant(raw))
             total = tf.reduce_sum(logp * weighting.astype(np.float32))
-        gradients = dict(zip(variables, tape.gradient(total, list(variables.values())), strict=True))
+        gradients = dict(
+            zip(variables, tape.gradient(total, list(variables.values())), strict=True)
+        )
     weights = {name: np.asarray(w, np.float64) for name, w in policy.model.get_weights().items()}
     canonical = _canonical(policy, framework, gradients)
     for name, weight in weights.items():
@@ -110,7 +140,10 @@ def test_the_gradient_of_logp_is_that_of_finite_differences(ar, framework):
             continue
         along = rng.normal(size=weight.shape)
         up, down = (
-            ar.Reference({**weights, name: weight + sign * eps * along}, space, (), [3, 2]).logp(obs, raw) @ weighting
+            ar.Reference({**weights, name: weight + sign * eps * along}, space, (), [3, 2]).logp(
+                obs, raw
+            )
+            @ weighting
             for sign in (1, -1)
         )
         expected = (up - down) / (2 * eps)
@@ -123,7 +156,11 @@ def _canonical(policy, framework, gradients):
     found = {name: None if g is None else np.asarray(g) for name, g in gradients.items()}
     weights = policy.model.get_weights()
     return {
-        name: np.zeros_like(weights[name]) if g is None else g if framework == "torch" or g.ndim == 1 else g.T
+        name: np.zeros_like(weights[name])
+        if g is None
+        else g
+        if framework == "torch" or g.ndim == 1
+        else g.T
         for name, g in found.items()
     }
 
@@ -142,7 +179,9 @@ def test_a_part_depends_on_the_parts_before_it_and_on_no_others(ar, framework, o
     dist = ar.dist_of(policy, obs)
     given = ar.tensor(raw, framework)
     if framework == "torch":
-        jacobian = torch.autograd.functional.jacobian(lambda a: dist.params_given(a)[0], given)[:, 0].numpy()
+        jacobian = torch.autograd.functional.jacobian(lambda a: dist.params_given(a)[0], given)[
+            :, 0
+        ].numpy()
     else:
         with tf.GradientTape(persistent=True) as tape:
             tape.watch(given)
@@ -151,7 +190,9 @@ def test_a_part_depends_on_the_parts_before_it_and_on_no_others(ar, framework, o
     for earlier in (1, 3, 4):  # by how much flipping a choice moves every parameter
         other = raw.copy()
         other[0, columns[earlier][0]] = 1 - min(raw[0, columns[earlier][0]], 1)
-        moved = ar.array(dist.params_given(ar.tensor(other, framework))) - ar.array(dist.params_given(given))
+        moved = ar.array(dist.params_given(ar.tensor(other, framework))) - ar.array(
+            dist.params_given(given)
+        )
         jacobian[:, columns[earlier][0]] = moved[0]
     for one in range(5):
         for other in range(5):
@@ -168,7 +209,9 @@ def _drawn(paths, order):
 
 
 def test_weights_copied_over_give_the_same_distribution(ar):
-    policies = {name: ar.build(MIXED, name, {"autoregressive_hiddens": [4, 3]}) for name in ("torch", "tf")}
+    policies = {
+        name: ar.build(MIXED, name, {"autoregressive_hiddens": [4, 3]}) for name in ("torch", "tf")
+    }
     weights = policies["torch"].model.get_weights()
     assert list(weights) == list(policies["tf"].model.get_weights())
     policies["tf"].model.set_weights(weights)
@@ -179,7 +222,10 @@ def test_weights_copied_over_give_the_same_distribution(ar):
     np.testing.assert_allclose(best[0].logp, best[1].logp, rtol=1e-4, atol=1e-4)
     dists = [ar.dist_of(policy, obs) for policy in policies.values()]
     for dist, name in zip(dists, policies, strict=True):
-        dist.found = ar.array(dist.params_given(ar.tensor(raw, name))), ar.array(dist.logp(ar.tensor(raw, name)))
+        dist.found = (
+            ar.array(dist.params_given(ar.tensor(raw, name))),
+            ar.array(dist.logp(ar.tensor(raw, name))),
+        )
     for ours, theirs in zip(dists[0].found, dists[1].found, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
     assert best[0].dist_inputs.dtype == best[1].dist_inputs.dtype == np.float32

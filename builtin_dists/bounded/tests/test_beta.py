@@ -46,7 +46,9 @@ def concentrations(inputs=INPUTS):
 
 
 def truth(inputs=INPUTS, low=LOW, high=HIGH):
-    return stats.beta(*concentrations(inputs), loc=np.float64(low), scale=np.float64(high) - np.float64(low))
+    return stats.beta(
+        *concentrations(inputs), loc=np.float64(low), scale=np.float64(high) - np.float64(low)
+    )
 
 
 def reference(inputs):
@@ -77,7 +79,9 @@ def gradient(cls, function, inputs=INPUTS):
 def test_beta_logp_is_scipys_with_its_scale(cls):
     # RLlib omits the scale.
     expected = truth().logpdf(ACTIONS.astype(np.float64)).sum(axis=1)
-    np.testing.assert_allclose(array(make(cls).logp(tensor(cls, ACTIONS))), expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        array(make(cls).logp(tensor(cls, ACTIONS))), expected, rtol=1e-4, atol=1e-5
+    )
 
 
 @frameworks
@@ -85,7 +89,9 @@ def test_beta_logp_is_scipys_with_its_scale(cls):
 def test_the_beta_density_integrates_to_one_between_its_bounds(cls, low, high):
     x = (low + (high - low) * (np.arange(50_000) + 0.5) / 50_000).astype(np.float32)
     for inputs in ([0.0, 0.0], [2.0, -1.0], [-20.0, -20.0], [9.0, 30.0]):
-        logp = array(make(cls, np.tile(np.float32([inputs]), (len(x), 1)), low, high).logp(x)).astype(np.float64)
+        logp = array(
+            make(cls, np.tile(np.float32([inputs]), (len(x), 1)), low, high).logp(x)
+        ).astype(np.float64)
         np.testing.assert_allclose(np.exp(logp).mean() * (high - low), 1, rtol=1e-3)
 
 
@@ -94,15 +100,21 @@ def test_the_beta_density_integrates_to_one_in_two_dimensions(cls):
     low, high = np.float32([-1, 2]), np.float32([3, 2.5])
     axes = [a + (b - a) * (np.arange(300) + 0.5) / 300 for a, b in zip(low, high, strict=True)]
     grid = np.stack(np.meshgrid(*axes), axis=-1).reshape(-1, 2).astype(np.float32)
-    logp = array(make(cls, np.tile(np.float32([[0.3, 2, -0.7, 1]]), (len(grid), 1)), low, high).logp(grid))
-    np.testing.assert_allclose(np.exp(logp.astype(np.float64)).mean() * np.prod(high - low), 1, rtol=1e-3)
+    logp = array(
+        make(cls, np.tile(np.float32([[0.3, 2, -0.7, 1]]), (len(grid), 1)), low, high).logp(grid)
+    )
+    np.testing.assert_allclose(
+        np.exp(logp.astype(np.float64)).mean() * np.prod(high - low), 1, rtol=1e-3
+    )
 
 
 @frameworks
 def test_beta_entropy_and_kl_are_one_number_per_row_unlike_rllibs(cls):
     # RLlib returned [B, d] in PyTorch and nothing in TensorFlow.
     one, other = make(cls), make(cls, OTHER)
-    np.testing.assert_allclose(array(one.entropy()), truth().entropy().sum(axis=1), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(
+        array(one.entropy()), truth().entropy().sum(axis=1), rtol=1e-4, atol=1e-4
+    )
     expected = torch.distributions.kl_divergence(reference(INPUTS), reference(OTHER)).sum(-1)
     np.testing.assert_allclose(array(one.kl(other)), expected, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(array(one.kl(make(cls))), 0, atol=1e-5)
@@ -129,7 +141,10 @@ def test_beta_kl_needs_the_same_bounds(cls):
 
 def test_the_frameworks_agree_on_beta():
     one, other = make(TorchBeta), make(TFBeta)
-    pairs = [(d.logp(ACTIONS), d.entropy(), d.kl(make(type(d), OTHER)), d.deterministic_sample()) for d in (one, other)]
+    pairs = [
+        (d.logp(ACTIONS), d.entropy(), d.kl(make(type(d), OTHER)), d.deterministic_sample())
+        for d in (one, other)
+    ]
     for left, right in zip(*pairs, strict=True):
         np.testing.assert_allclose(array(left), array(right), rtol=1e-5, atol=1e-5)
 
@@ -144,12 +159,22 @@ def test_beta_samples_are_rows_and_the_rest_one_number_per_row(cls, rows, d):
     dist = make(cls, np.zeros((rows, 2 * d), np.float32), -1.0, 1.0)
     for sample in (dist.sample(), dist.rsample(), dist.deterministic_sample()):
         assert tuple(sample.shape) == (rows, d)
-        forms = [sample, array(sample), array(sample).astype(np.float64), array(sample).reshape(rows, d, 1)]
+        forms = [
+            sample,
+            array(sample),
+            array(sample).astype(np.float64),
+            array(sample).reshape(rows, d, 1),
+        ]
         forms += [array(sample)[:, 0]] if d == 1 else []
         for form in forms:
             assert tuple(dist.logp(form).shape) == (rows,)
             np.testing.assert_allclose(array(dist.logp(form)), array(dist.logp(sample)), rtol=1e-6)
-    for value in (dist.kl(dist), dist.entropy(), dist.sampled_action_logp(), dist.entropy_estimate()):
+    for value in (
+        dist.kl(dist),
+        dist.entropy(),
+        dist.sampled_action_logp(),
+        dist.entropy_estimate(),
+    ):
         assert tuple(value.shape) == (rows,)
 
 
@@ -161,7 +186,12 @@ def test_half_precisions_are_widened_for_beta(cls, dtype):
     np.testing.assert_array_equal(array(dist.logp(ACTIONS)), array(make(cls, exact).logp(ACTIONS)))
     assert np.isfinite(array(dist.sample())).all()
     extreme = cls(tensor(cls, np.float32([[3e4, -3e4]]), dtype))
-    for value in (extreme.sample(), extreme.entropy(), extreme.kl(extreme), extreme.logp(np.float32([[1]]))):
+    for value in (
+        extreme.sample(),
+        extreme.entropy(),
+        extreme.kl(extreme),
+        extreme.logp(np.float32([[1]])),
+    ):
         assert np.isfinite(array(value)).all()
 
 
@@ -186,8 +216,16 @@ def test_beta_samples_follow_the_density(cls):
     first, second = concentrations(inputs[:1])
     for i in range(D):
         scale = {"loc": float(LOW[i]), "scale": float(HIGH[i] - LOW[i])}
-        assert stats.kstest(samples[:, i], stats.beta(first[0, i], second[0, i], **scale).cdf).pvalue > 1e-3
-        assert stats.kstest(samples[:, i], stats.beta(1.1 * first[0, i], second[0, i], **scale).cdf).pvalue < 1e-3
+        assert (
+            stats.kstest(samples[:, i], stats.beta(first[0, i], second[0, i], **scale).cdf).pvalue
+            > 1e-3
+        )
+        assert (
+            stats.kstest(
+                samples[:, i], stats.beta(1.1 * first[0, i], second[0, i], **scale).cdf
+            ).pvalue
+            < 1e-3
+        )
     assert np.abs(np.corrcoef(samples.T)[np.triu_indices(D, 1)]).max() < 0.04
 
 
@@ -208,12 +246,16 @@ def test_each_beta_sample_is_fresh_inside_a_trace():
     third = draw(tf.constant(INPUTS))[0]
     for one, other in itertools.combinations((first, second, third), 2):
         assert (array(one) != array(other)).all()
-    np.testing.assert_allclose(logp, truth().logpdf(array(second)).sum(axis=1), rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(
+        logp, truth().logpdf(array(second)).sum(axis=1), rtol=1e-3, atol=1e-3
+    )
 
 
 @frameworks
 def test_the_deterministic_beta_action_is_the_mean(cls):
-    np.testing.assert_allclose(array(make(cls).deterministic_sample()), truth().mean(), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(
+        array(make(cls).deterministic_sample()), truth().mean(), rtol=1e-5, atol=1e-5
+    )
 
 
 @frameworks
@@ -222,10 +264,14 @@ def test_a_stored_beta_sample_scores_the_same(cls):
     inputs = np.tile(np.float32([[-3, 60, 0, 60, -3, 0]]), (500, 1))  # close to both bounds
     dist = make(cls, inputs)
     stored = array(dist.sample()).copy()
-    np.testing.assert_array_equal(array(make(cls, inputs).logp(stored)), array(dist.sampled_action_logp()))
+    np.testing.assert_array_equal(
+        array(make(cls, inputs).logp(stored)), array(dist.sampled_action_logp())
+    )
     inside = ((stored > LOW) & (stored < HIGH)).all(axis=1)
     expected = truth(inputs).logpdf(stored.astype(np.float64)).sum(axis=1)
-    np.testing.assert_allclose(array(dist.sampled_action_logp())[inside], expected[inside], rtol=1e-3, atol=1e-2)
+    np.testing.assert_allclose(
+        array(dist.sampled_action_logp())[inside], expected[inside], rtol=1e-3, atol=1e-2
+    )
 
 
 # --- extreme inputs --------------------------------------------------------------------------------------------------
@@ -235,10 +281,14 @@ PAIRS = np.array(list(itertools.product(EXTREMES, EXTREMES)), np.float32)
 
 
 @frameworks
-@pytest.mark.parametrize(("low", "high"), [(0.0, 1.0), (-1e30, 1e30), (1e8, 1e8 + 64), (-1e-20, 1e-20)])
+@pytest.mark.parametrize(
+    ("low", "high"), [(0.0, 1.0), (-1e30, 1e30), (1e8, 1e8 + 64), (-1e-20, 1e-20)]
+)
 def test_extreme_inputs_give_finite_beta_numbers_within_the_bounds(cls, low, high):
     dist, other = make(cls, PAIRS, low, high), make(cls, PAIRS[::-1].copy(), low, high)
-    ends = [np.full(len(PAIRS), x, np.float32) for x in (low, high, 0.5 * low + 0.5 * high, -3e38, 3e38)]
+    ends = [
+        np.full(len(PAIRS), x, np.float32) for x in (low, high, 0.5 * low + 0.5 * high, -3e38, 3e38)
+    ]
     for draw in (dist.sample, dist.rsample, dist.deterministic_sample):
         sample = array(draw())
         assert (sample >= np.float32(low)).all()
@@ -276,11 +326,17 @@ def test_beta_gradients_are_those_of_finite_differences():
         lambda d: other.kl(d),
         lambda d: d.deterministic_sample(),
     ):
-        assert torch.autograd.gradcheck(lambda x, f=function: f(TorchBeta(x, None, LOW, HIGH)), (inputs,))
+        assert torch.autograd.gradcheck(
+            lambda x, f=function: f(TorchBeta(x, None, LOW, HIGH)), (inputs,)
+        )
 
 
 def test_beta_gradients_in_tensorflow_are_pytorchs():
-    for function in (lambda d: d.logp(ACTIONS), lambda d: d.kl(make(type(d), OTHER)), lambda d: d.entropy()):
+    for function in (
+        lambda d: d.logp(ACTIONS),
+        lambda d: d.kl(make(type(d), OTHER)),
+        lambda d: d.entropy(),
+    ):
         found = [gradient(cls, function) for cls in (TorchBeta, TFBeta)]
         np.testing.assert_allclose(*found, rtol=1e-3, atol=1e-4)
 
@@ -292,12 +348,18 @@ def test_the_gradient_of_a_beta_draw_is_that_of_the_mean(cls):
     inputs = np.tile(INPUTS[:1], (20_000, 1))
     drawn = gradient(cls, lambda d: d.rsample(), inputs)
     exact = gradient(cls, lambda d: d.deterministic_sample(), INPUTS[:1])[0]
-    assert (np.abs(drawn.mean(axis=0) - exact) < 4 * drawn.std(axis=0) / np.sqrt(len(inputs)) + 1e-5).all()
+    assert (
+        np.abs(drawn.mean(axis=0) - exact) < 4 * drawn.std(axis=0) / np.sqrt(len(inputs)) + 1e-5
+    ).all()
     assert np.abs(exact).min() > 1e-4
 
 
 def test_a_beta_sample_carries_no_gradient():
-    assert not TorchBeta(torch.from_numpy(INPUTS.copy()).requires_grad_(), None, LOW, HIGH).sample().requires_grad
+    assert (
+        not TorchBeta(torch.from_numpy(INPUTS.copy()).requires_grad_(), None, LOW, HIGH)
+        .sample()
+        .requires_grad
+    )
     variable = tf.Variable(INPUTS)
     with tf.GradientTape() as tape:
         sample = TFBeta(variable, None, LOW, HIGH).sample()
@@ -315,23 +377,31 @@ def test_a_policy_with_beta_actions(framework, cls, shape):
     step = build(spaces.Discrete(3), box, config, framework).act(np.array([0, 1, 2, 0]))
     width = max(1, int(np.prod(shape)))
     assert step.raw_action.shape == (4, width)
-    np.testing.assert_array_equal(step.action.reshape(4, width), step.raw_action)  # inside its bounds as it is
+    # Inside its bounds as it is.
+    np.testing.assert_array_equal(step.action.reshape(4, width), step.raw_action)
     assert all(np.asarray(action) in box for action in step.action)
     expected = truth(step.dist_inputs, -0.5, 3).logpdf(step.raw_action).sum(axis=1)
     np.testing.assert_allclose(step.logp, expected, rtol=1e-3, atol=1e-3)
     assert cls.required_model_output_shape(box, {}) == 2 * width
-    assert ModelCatalog.get_action_dist(box, {}, framework=framework)[0].__name__ == "DiagGaussian"  # by name only
+    # By name only.
+    assert ModelCatalog.get_action_dist(box, {}, framework=framework)[0].__name__ == "DiagGaussian"
 
 
 @frameworks
 def test_beta_refuses_what_it_cannot_serve_with_typed_errors(cls):
-    with pytest.raises(UnsupportedSpaceError, match=r"^action: Beta needs finite bounds.*at \[1, 0\]"):
-        cls.required_model_output_shape(spaces.Box(np.float32([[0], [-np.inf]]), np.float32([[1], [1]])), {})
+    with pytest.raises(
+        UnsupportedSpaceError, match=r"^action: Beta needs finite bounds.*at \[1, 0\]"
+    ):
+        cls.required_model_output_shape(
+            spaces.Box(np.float32([[0], [-np.inf]]), np.float32([[1], [1]])), {}
+        )
     with pytest.raises(UnsupportedSpaceError, match="Beta needs a Box of floats, found Discrete"):
         cls.required_model_output_shape(spaces.Discrete(3), {})
     with pytest.raises(ConfigError, match="low must be below high"):
         make(cls, low=1.0, high=1.0)
     inputs = tensor(cls, INPUTS)
     assert cls.masked(inputs, np.ones((ROWS, 0), bool)) is inputs
-    with pytest.raises(NotServedError, match="Beta does not support action masks, but got a mask with 2 columns"):
+    with pytest.raises(
+        NotServedError, match="Beta does not support action masks, but got a mask with 2 columns"
+    ):
         cls.masked(inputs, np.ones((ROWS, 2), bool))

@@ -19,7 +19,14 @@ def test_divergences_to_another_kind_are_refused(library):
     look_alike = SimpleNamespace(
         concentration=dirichlet.concentration, total=dirichlet.total, log_norm=dirichlet.log_norm
     )
-    for dist, other in ((dirichlet, beta), (beta, dirichlet), (dirichlet, look_alike), (beta, look_alike)):
+    for dist, other in (
+        (dirichlet, beta),
+        (beta, dirichlet),
+        (dirichlet, look_alike),
+        (beta, look_alike),
+    ):
         name = type(dist).__name__
-        with pytest.raises(ModelContractError, match=rf"{name}\.kl\(\) expects another {name}, found"):
+        with pytest.raises(
+            ModelContractError, match=rf"{name}\.kl\(\) expects another {name}, found"
+        ):
             dist.kl(other)

@@ -42,7 +42,9 @@ def make(cls, inputs=INPUTS, components=None):
 
 
 def truth(inputs=INPUTS):
-    return torch.distributions.Dirichlet(torch.from_numpy(np.exp(np.asarray(inputs, np.float64)) + 1e-7))
+    return torch.distributions.Dirichlet(
+        torch.from_numpy(np.exp(np.asarray(inputs, np.float64)) + 1e-7)
+    )
 
 
 def seed(value):
@@ -68,8 +70,13 @@ def gradient(cls, function, inputs=INPUTS):
 @frameworks
 def test_dirichlet_logp_is_scipys(cls):
     exact = POINTS.astype(np.float64) / POINTS.astype(np.float64).sum(axis=1, keepdims=True)
-    expected = [stats.dirichlet.logpdf(x, np.exp(i.astype(np.float64))) for x, i in zip(exact, INPUTS, strict=True)]
-    np.testing.assert_allclose(array(make(cls).logp(tensor(cls, POINTS))), expected, rtol=1e-4, atol=1e-5)
+    expected = [
+        stats.dirichlet.logpdf(x, np.exp(i.astype(np.float64)))
+        for x, i in zip(exact, INPUTS, strict=True)
+    ]
+    np.testing.assert_allclose(
+        array(make(cls).logp(tensor(cls, POINTS))), expected, rtol=1e-4, atol=1e-5
+    )
 
 
 @frameworks
@@ -110,10 +117,20 @@ def test_several_rows_are_one_dirichlet_each(cls):
     inputs, others = INPUTS.reshape(-1)[:24].reshape(2, 12), OTHER.reshape(-1)[:24].reshape(2, 12)
     dist, other = make(cls, inputs, 4), make(cls, others, 4)
     apart, points = truth(inputs.reshape(6, 4)), POINTS[:6]
-    each = apart.log_prob(torch.from_numpy(points / points.sum(1, keepdims=True)).double()).reshape(2, 3).sum(1)
-    for form in (points.reshape(2, 12), points.reshape(2, 3, 4), points.reshape(2, 12).astype(np.float64)):
+    each = (
+        apart.log_prob(torch.from_numpy(points / points.sum(1, keepdims=True)).double())
+        .reshape(2, 3)
+        .sum(1)
+    )
+    for form in (
+        points.reshape(2, 12),
+        points.reshape(2, 3, 4),
+        points.reshape(2, 12).astype(np.float64),
+    ):
         np.testing.assert_allclose(array(dist.logp(form)), each, rtol=1e-4, atol=1e-4)
-    np.testing.assert_allclose(array(dist.entropy()), apart.entropy().reshape(2, 3).sum(1), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(
+        array(dist.entropy()), apart.entropy().reshape(2, 3).sum(1), rtol=1e-4, atol=1e-4
+    )
     kl = torch.distributions.kl_divergence(apart, truth(others.reshape(6, 4))).reshape(2, 3).sum(1)
     np.testing.assert_allclose(array(dist.kl(other)), kl, rtol=1e-4, atol=1e-4)
     for sample in (dist.sample(), dist.deterministic_sample()):
@@ -127,7 +144,10 @@ def test_several_rows_are_one_dirichlet_each(cls):
 
 def test_the_frameworks_agree_on_dirichlet():
     one, other = make(TorchDirichlet), make(TFDirichlet)
-    pairs = [(d.logp(POINTS), d.entropy(), d.kl(make(type(d), OTHER)), d.deterministic_sample()) for d in (one, other)]
+    pairs = [
+        (d.logp(POINTS), d.entropy(), d.kl(make(type(d), OTHER)), d.deterministic_sample())
+        for d in (one, other)
+    ]
     for left, right in zip(*pairs, strict=True):
         np.testing.assert_allclose(array(left), array(right), rtol=1e-5, atol=2e-5)
 
@@ -145,7 +165,12 @@ def test_dirichlet_samples_are_rows_and_the_rest_one_number_per_row(cls, rows, n
         for form in (sample, array(sample), array(sample).astype(np.float64)):
             assert tuple(dist.logp(form).shape) == (rows,)
             np.testing.assert_allclose(array(dist.logp(form)), array(dist.logp(sample)), rtol=1e-6)
-    for value in (dist.kl(dist), dist.entropy(), dist.sampled_action_logp(), dist.entropy_estimate()):
+    for value in (
+        dist.kl(dist),
+        dist.entropy(),
+        dist.sampled_action_logp(),
+        dist.entropy_estimate(),
+    ):
         assert tuple(value.shape) == (rows,)
 
 
@@ -153,10 +178,17 @@ def test_dirichlet_samples_are_rows_and_the_rest_one_number_per_row(cls, rows, n
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_half_precisions_are_widened_for_dirichlet(cls, dtype):
     dist = cls(tensor(cls, INPUTS, dtype))
-    exact = array(dist.inputs.float() if cls is TorchDirichlet else tf.cast(dist.inputs, tf.float32))
+    exact = array(
+        dist.inputs.float() if cls is TorchDirichlet else tf.cast(dist.inputs, tf.float32)
+    )
     np.testing.assert_array_equal(array(dist.logp(POINTS)), array(make(cls, exact).logp(POINTS)))
     extreme = cls(tensor(cls, np.float32([[3e4, -3e4, 0]]), dtype))
-    for value in (extreme.sample(), extreme.entropy(), extreme.kl(extreme), extreme.logp(np.float32([[1, 0, 0]]))):
+    for value in (
+        extreme.sample(),
+        extreme.entropy(),
+        extreme.kl(extreme),
+        extreme.logp(np.float32([[1, 0, 0]])),
+    ):
         assert np.isfinite(array(value)).all()
 
 
@@ -184,7 +216,10 @@ def test_dirichlet_samples_follow_the_density(cls, shift):
         marginal = stats.beta(concentration[i], concentration.sum() - concentration[i])
         assert stats.kstest(samples[:, i], marginal.cdf).pvalue > 1e-3
         assert (
-            stats.kstest(samples[:, i], stats.beta(1.2 * concentration[i], 2 * concentration.sum()).cdf).pvalue < 1e-3
+            stats.kstest(
+                samples[:, i], stats.beta(1.2 * concentration[i], 2 * concentration.sum()).cdf
+            ).pvalue
+            < 1e-3
         )
     total = concentration.sum()
     expected = -np.outer(concentration, concentration) / (total**2 * (total + 1))
@@ -271,7 +306,11 @@ def test_dirichlet_gradients_are_those_of_finite_differences():
 
 
 def test_dirichlet_gradients_in_tensorflow_are_pytorchs():
-    for function in (lambda d: d.logp(POINTS), lambda d: d.kl(make(type(d), OTHER)), lambda d: d.entropy()):
+    for function in (
+        lambda d: d.logp(POINTS),
+        lambda d: d.kl(make(type(d), OTHER)),
+        lambda d: d.entropy(),
+    ):
         found = [gradient(cls, function) for cls in (TorchDirichlet, TFDirichlet)]
         np.testing.assert_allclose(*found, rtol=1e-3, atol=1e-4)
 
@@ -283,12 +322,16 @@ def test_the_gradient_of_a_dirichlet_draw_is_that_of_the_mean(cls):
     inputs = np.tile(np.float32([[0.3, -1, 1, 0]]), (20_000, 1))
     drawn = gradient(cls, lambda d: d.rsample() * tensor(cls, weights), inputs)
     exact = gradient(cls, lambda d: d.deterministic_sample() * tensor(cls, weights), inputs[:1])[0]
-    assert (np.abs(drawn.mean(axis=0) - exact) < 4 * drawn.std(axis=0) / np.sqrt(len(inputs)) + 1e-5).all()
+    assert (
+        np.abs(drawn.mean(axis=0) - exact) < 4 * drawn.std(axis=0) / np.sqrt(len(inputs)) + 1e-5
+    ).all()
     assert np.abs(exact).min() > 1e-2
 
 
 def test_a_dirichlet_sample_carries_no_gradient():
-    assert not TorchDirichlet(torch.from_numpy(INPUTS.copy()).requires_grad_()).sample().requires_grad
+    assert (
+        not TorchDirichlet(torch.from_numpy(INPUTS.copy()).requires_grad_()).sample().requires_grad
+    )
     variable = tf.Variable(INPUTS)
     with tf.GradientTape() as tape:
         sample = TFDirichlet(variable).sample()
@@ -305,7 +348,9 @@ def test_a_policy_over_a_simplex(framework, cls, shape):
     found, size = ModelCatalog.get_action_dist(space, {}, framework=framework)
     assert (found.__name__, size) == ("Dirichlet", width)
     assert (found is cls) == (len(shape) == 1)
-    step = build(spaces.Discrete(3), space, {"fcnet_hiddens": [4]}, framework).act(np.array([0, 1, 2, 0]))
+    step = build(spaces.Discrete(3), space, {"fcnet_hiddens": [4]}, framework).act(
+        np.array([0, 1, 2, 0])
+    )
     assert step.raw_action.shape == (4, width)
     assert all(action in space for action in step.action)
     if shape[-1] > 1:
@@ -322,5 +367,8 @@ def test_dirichlet_refuses_what_it_cannot_serve_with_typed_errors(cls):
         cls.required_model_output_shape(spaces.Discrete(3), {})
     inputs = tensor(cls, INPUTS)
     assert cls.masked(inputs, np.ones((ROWS, 0), bool)) is inputs
-    with pytest.raises(NotServedError, match="Dirichlet does not support action masks, but got a mask with 4 columns"):
+    with pytest.raises(
+        NotServedError,
+        match="Dirichlet does not support action masks, but got a mask with 4 columns",
+    ):
         cls.masked(inputs, np.ones((ROWS, 4), bool))

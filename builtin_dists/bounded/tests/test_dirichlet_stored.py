@@ -36,7 +36,9 @@ def by_hand(points, rows):
 def test_shares_are_scored_as_the_point_they_are_multiples_of(cls, rows, factor):
     dist = cls(made(cls, INPUTS), components=8 // rows)
     shares = dist.sample().numpy() * np.float32(factor)
-    np.testing.assert_allclose(dist.logp(made(cls, shares)).numpy(), by_hand(shares, rows), rtol=2e-4, atol=2e-4)
+    np.testing.assert_allclose(
+        dist.logp(made(cls, shares)).numpy(), by_hand(shares, rows), rtol=2e-4, atol=2e-4
+    )
 
 
 @CLASSES
@@ -44,4 +46,6 @@ def test_shares_stored_in_half_precision_are_scored_as_what_they_are_then(cls):
     dist = cls(made(cls, INPUTS), components=4)
     shares = dist.sample().numpy().astype(np.float16).astype(np.float32).clip(1e-4)
     assert (np.abs(shares.reshape(-1, 4).sum(axis=1) - 1) > 1e-4).any()
-    np.testing.assert_allclose(dist.logp(made(cls, shares)).numpy(), by_hand(shares, 2), rtol=2e-4, atol=2e-4)
+    np.testing.assert_allclose(
+        dist.logp(made(cls, shares)).numpy(), by_hand(shares, 2), rtol=2e-4, atol=2e-4
+    )

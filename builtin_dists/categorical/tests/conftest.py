@@ -33,7 +33,9 @@ class Kit:
         return (self.lib.cast(value, "float32") if value.dtype.size == 2 else value).numpy()
 
     def seed(self, value):
-        self.lib.manual_seed(value) if self.framework == "torch" else self.lib.random.set_seed(value)
+        self.lib.manual_seed(value) if self.framework == "torch" else self.lib.random.set_seed(
+            value
+        )
 
     def gradient(self, function, at):
         """The gradient of the sum of `function(tensor)` at an array."""

@@ -59,7 +59,9 @@ def test_logp_is_that_of_torch_distributions(cls):
     for action in ALL:
         actions = np.full(ROWS, action)
         expected = truth().log_prob(torch.from_numpy(actions))
-        np.testing.assert_allclose(array(make(cls).logp(tensor(cls, actions))), expected, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(
+            array(make(cls).logp(tensor(cls, actions))), expected, rtol=1e-5, atol=1e-6
+        )
 
 
 @frameworks
@@ -70,10 +72,16 @@ def test_probabilities_sum_to_one(cls):
 
 @frameworks
 def test_entropy_is_the_exhaustive_sum(cls):
-    logp = np.stack([array(make(cls).logp(tensor(cls, np.full(ROWS, action)))) for action in ALL]).astype(np.float64)
-    np.testing.assert_allclose(array(make(cls).entropy()), -(np.exp(logp) * logp).sum(axis=0), rtol=1e-5)
+    logp = np.stack(
+        [array(make(cls).logp(tensor(cls, np.full(ROWS, action)))) for action in ALL]
+    ).astype(np.float64)
+    np.testing.assert_allclose(
+        array(make(cls).entropy()), -(np.exp(logp) * logp).sum(axis=0), rtol=1e-5
+    )
     np.testing.assert_allclose(array(make(cls).entropy()), truth().entropy(), rtol=1e-5)
-    np.testing.assert_allclose(array(make(cls, np.zeros((2, N), np.float32)).entropy()), np.log(N), rtol=1e-6)
+    np.testing.assert_allclose(
+        array(make(cls, np.zeros((2, N), np.float32)).entropy()), np.log(N), rtol=1e-6
+    )
 
 
 @frameworks
@@ -100,9 +108,13 @@ def test_the_frameworks_agree():
         np.testing.assert_allclose(array(one.logp(actions)), array(other.logp(actions)), atol=1e-5)
     np.testing.assert_allclose(array(one.entropy()), array(other.entropy()), atol=1e-5)
     np.testing.assert_allclose(
-        array(one.kl(make(TorchCategorical, OTHER))), array(other.kl(make(TFCategorical, OTHER))), atol=1e-5
+        array(one.kl(make(TorchCategorical, OTHER))),
+        array(other.kl(make(TFCategorical, OTHER))),
+        atol=1e-5,
     )
-    np.testing.assert_array_equal(array(one.deterministic_sample()), array(other.deterministic_sample()))
+    np.testing.assert_array_equal(
+        array(one.deterministic_sample()), array(other.deterministic_sample())
+    )
 
 
 # --- shapes and types ------------------------------------------------------------------------------------------------
@@ -129,9 +141,17 @@ def test_everything_is_one_number_per_row(cls, rows, n):
 def test_actions_may_come_in_any_form(cls):
     actions = np.array([0, 1, 2, 3, 4, 0, 1])
     expected = truth().log_prob(torch.from_numpy(actions))
-    for form in (actions, actions[:, None], actions.astype(np.int32), actions.astype(np.float32), actions.tolist()):
+    for form in (
+        actions,
+        actions[:, None],
+        actions.astype(np.int32),
+        actions.astype(np.float32),
+        actions.tolist(),
+    ):
         np.testing.assert_allclose(array(make(cls).logp(form)), expected, rtol=1e-5)
-    np.testing.assert_allclose(array(make(cls).logp(tensor(cls, actions[:, None]))), expected, rtol=1e-5)
+    np.testing.assert_allclose(
+        array(make(cls).logp(tensor(cls, actions[:, None]))), expected, rtol=1e-5
+    )
 
 
 @frameworks
@@ -163,7 +183,9 @@ FIXED = np.array([0.0, 1.0, -1.0, 2.0, -3.0], np.float32)
 
 def goodness_of_fit(samples, logits):
     counts = np.bincount(samples, minlength=len(logits))
-    return stats.chisquare(counts, len(samples) * special.softmax(np.asarray(logits, np.float64))).pvalue
+    return stats.chisquare(
+        counts, len(samples) * special.softmax(np.asarray(logits, np.float64))
+    ).pvalue
 
 
 @frameworks
@@ -177,13 +199,19 @@ def test_samples_follow_the_probabilities(cls):
 @frameworks
 @pytest.mark.parametrize("shift", [-1e3, 1e6, 2e7, 1e8])
 def test_a_common_shift_of_the_logits_changes_nothing(cls, shift):
-    logits = np.array([0, 0, 16, 8], np.float32) / 8 if abs(shift) < 1e7 else np.array([0, 0, 0, 0], np.float32)
+    logits = (
+        np.array([0, 0, 16, 8], np.float32) / 8
+        if abs(shift) < 1e7
+        else np.array([0, 0, 0, 0], np.float32)
+    )
     seed(1)
     shifted = logits + np.float32(shift)
     np.testing.assert_array_equal(shifted - np.float32(shift), logits)  # float32 holds them exactly
     dist = make(cls, np.tile(shifted, (DRAWS, 1)))
     assert goodness_of_fit(array(dist.sample()), logits) > 1e-3
-    np.testing.assert_allclose(array(dist.entropy())[0], stats.entropy(special.softmax(logits)), rtol=1e-5)
+    np.testing.assert_allclose(
+        array(dist.entropy())[0], stats.entropy(special.softmax(logits)), rtol=1e-5
+    )
 
 
 @frameworks
@@ -235,7 +263,9 @@ def test_a_sample_changed_in_place_is_scored_as_it_is():
     dist = make(TorchCategorical)
     sample = dist.sample()
     sample.fill_(2)
-    np.testing.assert_allclose(dist.logp(sample), truth().log_prob(torch.full((ROWS,), 2)), rtol=1e-5)
+    np.testing.assert_allclose(
+        dist.logp(sample), truth().log_prob(torch.full((ROWS,), 2)), rtol=1e-5
+    )
 
 
 @frameworks
@@ -261,7 +291,9 @@ def test_temperature_divides_the_logits(cls, temperature):
     expected = truth(LOGITS.astype(np.float64) / temperature)
     np.testing.assert_allclose(array(dist.entropy()), expected.entropy(), rtol=1e-4, atol=1e-6)
     actions = np.arange(ROWS) % N
-    np.testing.assert_allclose(array(dist.logp(actions)), expected.log_prob(torch.from_numpy(actions)), rtol=1e-4)
+    np.testing.assert_allclose(
+        array(dist.logp(actions)), expected.log_prob(torch.from_numpy(actions)), rtol=1e-4
+    )
     np.testing.assert_array_equal(array(dist.deterministic_sample()), LOGITS.argmax(axis=1))
 
 
@@ -293,7 +325,9 @@ def test_extreme_logits_give_finite_numbers(cls):
         assert np.isfinite(found).all()
         np.testing.assert_allclose(found, expected[:, action], rtol=1e-5, atol=1e-5)
     entropy = array(dist.entropy())
-    np.testing.assert_allclose(entropy, -(np.exp(expected) * expected).sum(axis=1), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(
+        entropy, -(np.exp(expected) * expected).sum(axis=1), rtol=1e-5, atol=1e-5
+    )
     assert np.isfinite(array(dist.kl(make(cls, logits[::-1].copy())))).all()
     # A lead of 1e8 leaves the others no chance.
     clear = np.sort(logits, axis=1)[:, -1] - np.sort(logits, axis=1)[:, -2] > 1e6
@@ -330,12 +364,19 @@ def test_gradients_in_tensorflow_are_pytorchs():
         variable = tf.Variable(LOGITS)
         with tf.GradientTape() as tape:
             value = one(TFCategorical(variable), make(TFCategorical, OTHER))
-        np.testing.assert_allclose(tape.gradient(value, variable).numpy(), logits.grad.numpy(), atol=1e-5, err_msg=name)
+        np.testing.assert_allclose(
+            tape.gradient(value, variable).numpy(), logits.grad.numpy(), atol=1e-5, err_msg=name
+        )
 
 
 # --- masks -----------------------------------------------------------------------------------------------------------
 
-MASKS = np.array([[c == "1" for c in row] for row in ["10110", "00001", "11111", "01100", "11011", "01001", "10000"]])
+MASKS = np.array(
+    [
+        [c == "1" for c in row]
+        for row in ["10110", "00001", "11111", "01100", "11011", "01001", "10000"]
+    ]
+)
 PRECISION = {"float32": 1e-5, "float16": 4e-3, "bfloat16": 4e-2}
 precisions = pytest.mark.parametrize("dtype", PRECISION)
 
@@ -382,7 +423,11 @@ def test_everything_stays_finite_under_a_mask(cls, dtype):
     logits = np.concatenate([rows, np.zeros((len(rows), 1), np.float32)], axis=1)
     mask = np.tile([True, True, False], (len(rows), 1))
     dist, other = masked(cls, logits, mask, dtype), masked(cls, logits[::-1].copy(), mask, dtype)
-    for value in (dist.entropy(), dist.kl(dist), *(dist.logp(np.full(len(rows), a)) for a in range(3))):
+    for value in (
+        dist.entropy(),
+        dist.kl(dist),
+        *(dist.logp(np.full(len(rows), a)) for a in range(3)),
+    ):
         assert np.isfinite(array(value)).all()
     assert not np.isnan(array(dist.kl(other))).any()
     assert (array(dist.sample()) < 2).all()
@@ -419,7 +464,11 @@ def test_a_mask_in_gymnasiums_own_type(cls):
 
 @frameworks
 def test_gradients_under_a_mask_are_finite_and_zero_where_forbidden(cls):
-    for function in (lambda d: d.entropy(), lambda d: d.logp(MASKS.argmax(axis=1)), lambda d: d.kl(make(cls, OTHER))):
+    for function in (
+        lambda d: d.entropy(),
+        lambda d: d.logp(MASKS.argmax(axis=1)),
+        lambda d: d.kl(make(cls, OTHER)),
+    ):
         if cls is TorchCategorical:
             logits = torch.from_numpy(LOGITS.copy()).requires_grad_()
             function(cls(cls.masked(logits, torch.from_numpy(MASKS)))).sum().backward()
@@ -439,7 +488,10 @@ def test_gradients_under_a_mask_are_finite_and_zero_where_forbidden(cls):
 
 @pytest.mark.parametrize(("framework", "cls"), [("torch", TorchCategorical), ("tf", TFCategorical)])
 def test_the_catalog_finds_it(framework, cls):
-    assert ModelCatalog.get_action_dist(spaces.Discrete(6, start=3), {}, framework=framework) == (cls, 6)
+    assert ModelCatalog.get_action_dist(spaces.Discrete(6, start=3), {}, framework=framework) == (
+        cls,
+        6,
+    )
     assert cls.required_model_output_shape(spaces.Discrete(6, start=3), {}) == 6
     assert cls.framework_of_class == framework
 

@@ -24,7 +24,13 @@ def chosen(kit, space, config=None):
         (spaces.MultiDiscrete([3, 2], start=[1, 2]), {}, "MultiCategorical", 5, 2),
         (spaces.MultiDiscrete([[3, 2], [4, 5]]), {}, "MultiCategorical", 14, 4),
         (spaces.Box(-2, 2, (2, 2), np.int16), {}, "MultiCategorical", 20, 4),
-        (spaces.Box(np.array([0, 5]), np.array([1, 9]), dtype=np.uint8), {}, "MultiCategorical", 7, 2),
+        (
+            spaces.Box(np.array([0, 5]), np.array([1, 9]), dtype=np.uint8),
+            {},
+            "MultiCategorical",
+            7,
+            2,
+        ),
         (spaces.MultiBinary((2, 3)), {}, "Bernoulli", 6, 6),
         (spaces.Discrete(4), {"custom_action_dist": "gumbel_softmax"}, "GumbelSoftmax", 4, 4),
         (
@@ -54,12 +60,18 @@ def test_the_catalog_finds_and_binds_it(kit, space, config, name, size, width):
     ("space", "config"),
     [
         (spaces.Discrete(5, start=-2), {"categorical_temperature": 0.5}),
-        (spaces.Discrete(5, start=-2), {"custom_action_dist": "gumbel_softmax", "gumbel_softmax_temperature": 0.5}),
+        (
+            spaces.Discrete(5, start=-2),
+            {"custom_action_dist": "gumbel_softmax", "gumbel_softmax_temperature": 0.5},
+        ),
         (spaces.MultiDiscrete([[3, 2], [4, 5]], start=[[1, 2], [-3, 4]]), {}),
         (spaces.Box(np.array([[-1], [5]]), np.array([[1], [9]]), dtype=np.int16), {}),
         (spaces.Box(0, 3, (2,), np.uint8), {}),
         (spaces.MultiBinary((2, 3)), {}),
-        (spaces.MultiDiscrete([4, 4], start=[1, 1]), {"custom_action_dist": "slate_multi_categorical"}),
+        (
+            spaces.MultiDiscrete([4, 4], start=[1, 1]),
+            {"custom_action_dist": "slate_multi_categorical"},
+        ),
     ],
 )
 def test_a_policy_acts_and_evaluates(kit, space, config):
@@ -81,11 +93,15 @@ def test_a_temperature_by_config_divides_the_logits_and_leaves_them_alone_where_
     logits = RNG.normal(size=(ROWS, 4)).astype(np.float32)
     given = kit.tensor(logits.copy())
     np.testing.assert_allclose(
-        kit.array(warm(given).log_probs), kit.array(plain(kit.tensor(logits / 2)).log_probs), rtol=1e-6
+        kit.array(warm(given).log_probs),
+        kit.array(plain(kit.tensor(logits / 2)).log_probs),
+        rtol=1e-6,
     )
     np.testing.assert_array_equal(kit.array(given), logits)
     relaxed, _ = chosen(
-        kit, spaces.Discrete(4), {"custom_action_dist": "gumbel_softmax", "gumbel_softmax_temperature": 0.25}
+        kit,
+        spaces.Discrete(4),
+        {"custom_action_dist": "gumbel_softmax", "gumbel_softmax_temperature": 0.25},
     )
     assert relaxed(given).temperature == 0.25
 
@@ -96,11 +112,15 @@ def test_what_a_mask_forbids_is_forbidden_at_any_temperature(kit, temperature, d
     kit.seed(0)
     dist_class, _ = chosen(kit, spaces.Discrete(3), {"categorical_temperature": temperature})
     mask = kit.tensor(np.array([[True, True, False]] * 20_000))
-    dist = dist_class(dist_class.masked(kit.tensor(np.tile([[0.0, 0.1, 9.0]], (20_000, 1)), dtype), mask))
+    dist = dist_class(
+        dist_class.masked(kit.tensor(np.tile([[0.0, 0.1, 9.0]], (20_000, 1)), dtype), mask)
+    )
     assert set(kit.array(dist.sample()).tolist()) <= {0, 1}
     for value in (dist.entropy(), dist.kl(dist), dist.logp(np.full(20_000, 2))):
         assert np.isfinite(kit.array(value)).all()
-    nothing = dist_class(dist_class.masked(kit.tensor(np.zeros((2, 3)), dtype), kit.tensor(np.zeros((2, 3), bool))))
+    nothing = dist_class(
+        dist_class.masked(kit.tensor(np.zeros((2, 3)), dtype), kit.tensor(np.zeros((2, 3), bool)))
+    )
     assert np.isfinite(kit.array(nothing.entropy())).all()
 
 

@@ -41,7 +41,9 @@ def _categorical(kit):
 def test_inputs_of_another_rank_or_width_are_refused(kit, lens):
     cls, total = kit.load("MultiCategorical"), sum(lens)
     for shape in ((4, total, 1), (total,), (4, total + 1), (4, 1, total)):
-        with pytest.raises(ModelContractError, match=rf"input_lens .* requires inputs \[B, {total}\], found \("):
+        with pytest.raises(
+            ModelContractError, match=rf"input_lens .* requires inputs \[B, {total}\], found \("
+        ):
             cls(kit.tensor(np.zeros(shape, np.float32)), input_lens=lens)
 
 

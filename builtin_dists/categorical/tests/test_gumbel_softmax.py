@@ -10,7 +10,12 @@ import torch
 from gymnasium import spaces
 from scipy import integrate, special, stats
 
-from rlcatalog.errors import ConfigError, ModelContractError, NoClosedFormError, UnsupportedSpaceError
+from rlcatalog.errors import (
+    ConfigError,
+    ModelContractError,
+    NoClosedFormError,
+    UnsupportedSpaceError,
+)
 
 pytestmark = pytest.mark.twins
 
@@ -62,8 +67,15 @@ def test_one_hots_have_the_log_probability_of_their_value(kit):
         dist = gumbel(kit, temperature=temperature)
         for value in range(N):
             hots = np.tile(np.eye(N, dtype=np.float32)[value], (ROWS, 1))
-            for form in (hots, hots.astype(np.int64), np.full(ROWS, value), np.full((ROWS, 1), value, np.float32)):
-                np.testing.assert_allclose(kit.array(dist.logp(kit.tensor(form))), expected[:, value], rtol=1e-5)
+            for form in (
+                hots,
+                hots.astype(np.int64),
+                np.full(ROWS, value),
+                np.full((ROWS, 1), value, np.float32),
+            ):
+                np.testing.assert_allclose(
+                    kit.array(dist.logp(kit.tensor(form))), expected[:, value], rtol=1e-5
+                )
 
 
 def test_a_face_has_its_own_density_times_the_probability_of_its_values(kit):
@@ -86,12 +98,19 @@ def test_integers_are_turned_into_one_hots_where_rllib_forgets_to(kit):
 @pytest.mark.parametrize("temperature", [0.05, 0.5, 3.0])
 def test_samples_are_points_of_the_simplex_whose_largest_entry_is_categorical(kit, temperature):
     kit.seed(0)
-    samples = kit.array(gumbel(kit, np.tile(LOGITS[:1], (DRAWS, 1)), temperature=temperature).sample())
+    samples = kit.array(
+        gumbel(kit, np.tile(LOGITS[:1], (DRAWS, 1)), temperature=temperature).sample()
+    )
     np.testing.assert_allclose(samples.sum(axis=1), 1, rtol=1e-5)
     assert (samples >= 0).all()
     counts = np.bincount(samples.argmax(axis=1), minlength=N)
-    assert stats.chisquare(counts, DRAWS * special.softmax(LOGITS[0].astype(np.float64))).pvalue > 1e-3
-    assert stats.chisquare(counts, DRAWS * special.softmax(LOGITS[0] + [0.2, 0, 0, 0])).pvalue < 1e-3  # the control
+    assert (
+        stats.chisquare(counts, DRAWS * special.softmax(LOGITS[0].astype(np.float64))).pvalue > 1e-3
+    )
+    # The control.
+    assert (
+        stats.chisquare(counts, DRAWS * special.softmax(LOGITS[0] + [0.2, 0, 0, 0])).pvalue < 1e-3
+    )
 
 
 def test_samples_are_distributed_as_those_of_torch_distributions(kit):
@@ -196,10 +215,14 @@ def test_under_a_mask_the_density_is_that_over_the_allowed_values(kit):
     expected = truth(np.delete(LOGITS, 1, axis=1), 0.6).log_prob(torch.from_numpy(x))
     dist = masked(kit, LOGITS, MASK, temperature=0.6)
     whole = np.insert(x, 1, 0.0, axis=1).astype(np.float32)
-    np.testing.assert_allclose(kit.array(dist.logp(kit.tensor(whole))), expected, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(
+        kit.array(dist.logp(kit.tensor(whole))), expected, rtol=1e-4, atol=1e-4
+    )
     assert (kit.array(dist.logp(np.full(ROWS, 1))) < -1e38).all()
     cls = kit.load("GumbelSoftmax")
-    found = kit.gradient(lambda t: cls(cls.masked(t, kit.tensor(MASK))).logp(kit.tensor(whole)), LOGITS)
+    found = kit.gradient(
+        lambda t: cls(cls.masked(t, kit.tensor(MASK))).logp(kit.tensor(whole)), LOGITS
+    )
     assert np.isfinite(found).all()
     np.testing.assert_array_equal(found[~MASK], 0)
 
@@ -214,8 +237,14 @@ def test_nothing_broadcasts(kit, rows):
         np.testing.assert_array_equal(kit.array(dist.last_sample), kit.array(sample))
         stored = kit.array(sample).astype(np.float32)
         again = gumbel(kit, kit.array(dist.inputs))
-        np.testing.assert_array_equal(kit.array(again.logp(stored)), kit.array(dist.sampled_action_logp()))
-    for value in (dist.logp(sample), dist.entropy_estimate(), dist.logp(kit.tensor(np.zeros(rows, np.int64)))):
+        np.testing.assert_array_equal(
+            kit.array(again.logp(stored)), kit.array(dist.sampled_action_logp())
+        )
+    for value in (
+        dist.logp(sample),
+        dist.entropy_estimate(),
+        dist.logp(kit.tensor(np.zeros(rows, np.int64))),
+    ):
         assert tuple(value.shape) == (rows,)
         assert value.dtype == dist.inputs.dtype
     assert dist.raw_kind == "onehot"
@@ -239,7 +268,11 @@ def test_extreme_logits_give_finite_numbers(kit, dtype, temperature):
     dist = gumbel(kit, logits, dtype, temperature=temperature)
     sample = dist.sample()
     assert np.isfinite(kit.array(sample)).all()
-    for value in (dist.logp(sample), dist.logp(np.tile([0.5, 0, 0.5], (len(logits), 1))), dist.entropy_estimate()):
+    for value in (
+        dist.logp(sample),
+        dist.logp(np.tile([0.5, 0, 0.5], (len(logits), 1))),
+        dist.entropy_estimate(),
+    ):
         assert np.isfinite(kit.array(value)).all()
     for value in range(3):
         assert np.isfinite(kit.array(dist.logp(np.full(len(logits), value)))).all()
@@ -256,11 +289,18 @@ def test_wrong_arguments_are_refused(kit):
     for temperature in (0.0, -1.0, float("nan"), float("inf")):
         with pytest.raises(ConfigError, match="temperature must be positive, found"):
             gumbel(kit, temperature=temperature)
-    with pytest.raises(ModelContractError, match=r"expected one-hots \(7, 4\) or values \[7\], found shape \(3,\)"):
+    with pytest.raises(
+        ModelContractError, match=r"expected one-hots \(7, 4\) or values \[7\], found shape \(3,\)"
+    ):
         gumbel(kit).logp(np.zeros(3, np.int64))  # as they were given, in either framework
-    with pytest.raises(ModelContractError, match=r"expected one-hots \(7, 4\) or values \[7\], found shape \(7, 3\)"):
+    with pytest.raises(
+        ModelContractError,
+        match=r"expected one-hots \(7, 4\) or values \[7\], found shape \(7, 3\)",
+    ):
         gumbel(kit).logp(kit.tensor(np.zeros((7, 3), np.float32)))
-    with pytest.raises(UnsupportedSpaceError, match="GumbelSoftmax requires a Discrete space, found MultiBinary"):
+    with pytest.raises(
+        UnsupportedSpaceError, match="GumbelSoftmax requires a Discrete space, found MultiBinary"
+    ):
         gumbel(kit).required_model_output_shape(spaces.MultiBinary(3))
     assert gumbel(kit).required_model_output_shape(spaces.Discrete(4, start=2)) == 4
 

@@ -37,7 +37,9 @@ def parts(array, lens):
 def truths(logits, lens, mask=None):
     if mask is not None:
         logits = np.where(mask, np.asarray(logits, np.float64), -np.inf)
-    return [torch.distributions.Categorical(logits=torch.from_numpy(p)) for p in parts(logits, lens)]
+    return [
+        torch.distributions.Categorical(logits=torch.from_numpy(p)) for p in parts(logits, lens)
+    ]
 
 
 def every(lens):
@@ -46,14 +48,19 @@ def every(lens):
 
 def scores(kit, dist, actions):
     """logp of each of some actions in every row, `[A, B]`."""
-    return np.stack([kit.array(dist.logp(kit.tensor(np.tile(a, (dist.inputs.shape[0], 1))))) for a in actions])
+    return np.stack(
+        [kit.array(dist.logp(kit.tensor(np.tile(a, (dist.inputs.shape[0], 1))))) for a in actions]
+    )
 
 
 @both_lens
 def test_logp_is_that_of_torch_distributions(kit, lens):
     actions = every(lens)
     expected = [
-        sum(d.log_prob(torch.full((ROWS,), int(v))) for d, v in zip(truths(LOGITS, lens), a, strict=True))
+        sum(
+            d.log_prob(torch.full((ROWS,), int(v)))
+            for d, v in zip(truths(LOGITS, lens), a, strict=True)
+        )
         for a in actions
     ]
     found = scores(kit, multi(kit, lens=lens), actions)
@@ -77,8 +84,12 @@ def test_entropy_and_kl_are_those_of_torch_distributions_and_exhaustive_sums(kit
     np.testing.assert_allclose(kit.array(one.multi_kl(other)), kls, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(kit.array(one.kl(other)), kls.sum(axis=1), rtol=1e-5)
     logp, other_logp = (scores(kit, d, every(lens)).astype(np.float64) for d in (one, other))
-    np.testing.assert_allclose(kit.array(one.entropy()), -(np.exp(logp) * logp).sum(axis=0), rtol=1e-5)
-    np.testing.assert_allclose(kit.array(one.kl(other)), (np.exp(logp) * (logp - other_logp)).sum(axis=0), rtol=1e-5)
+    np.testing.assert_allclose(
+        kit.array(one.entropy()), -(np.exp(logp) * logp).sum(axis=0), rtol=1e-5
+    )
+    np.testing.assert_allclose(
+        kit.array(one.kl(other)), (np.exp(logp) * (logp - other_logp)).sum(axis=0), rtol=1e-5
+    )
     np.testing.assert_allclose(kit.array(one.kl(multi(kit, lens=lens))), 0, atol=1e-6)
 
 
@@ -87,7 +98,8 @@ def test_entropy_and_kl_are_those_of_torch_distributions_and_exhaustive_sums(kit
 def test_under_a_mask_all_is_that_of_the_allowed_values_alone(kit, lens, dtype):
     cls = kit.load("MultiCategorical")
     one, other = (
-        cls(cls.masked(kit.tensor(x, dtype), kit.tensor(MASK), input_lens=lens), None, lens) for x in (LOGITS, OTHER)
+        cls(cls.masked(kit.tensor(x, dtype), kit.tensor(MASK), input_lens=lens), None, lens)
+        for x in (LOGITS, OTHER)
     )
     near = {"rtol": PRECISION[dtype], "atol": 4 * PRECISION[dtype]}
     exact = [kit.array(kit.tensor(x, dtype)) for x in (LOGITS, OTHER)]
@@ -101,11 +113,16 @@ def test_under_a_mask_all_is_that_of_the_allowed_values_alone(kit, lens, dtype):
     logp = scores(kit, one, every(lens))
     assert np.isfinite(logp).all()
     allowed = np.stack(
-        [np.all([m[:, v] for m, v in zip(parts(MASK, lens), a, strict=True)], axis=0) for a in every(lens)]
+        [
+            np.all([m[:, v] for m, v in zip(parts(MASK, lens), a, strict=True)], axis=0)
+            for a in every(lens)
+        ]
     )
     assert (logp[~allowed] < -6e4).all()
     assert (logp[allowed] > -100).all()
-    np.testing.assert_allclose(np.where(allowed, np.exp(logp), 0).sum(axis=0), 1, rtol=20 * PRECISION[dtype])
+    np.testing.assert_allclose(
+        np.where(allowed, np.exp(logp), 0).sum(axis=0), 1, rtol=20 * PRECISION[dtype]
+    )
 
 
 @pytest.mark.grid
@@ -120,7 +137,9 @@ def test_no_forbidden_value_is_drawn_in_a_million(kit, lens, dtype):
     drawn = kit.array(cls(inputs, None, lens).sample())
     assert drawn.size >= 10**6
     for place, (allowed, n) in enumerate(zip(parts(MASK, lens), lens, strict=True)):
-        counts = np.stack([np.bincount(drawn[row::ROWS, place], minlength=n) for row in range(ROWS)])
+        counts = np.stack(
+            [np.bincount(drawn[row::ROWS, place], minlength=n) for row in range(ROWS)]
+        )
         assert counts.shape == (ROWS, n)
         np.testing.assert_array_equal(counts[allowed == 0], 0)
 
@@ -128,7 +147,9 @@ def test_no_forbidden_value_is_drawn_in_a_million(kit, lens, dtype):
 def test_padding_is_never_drawn_even_where_a_mask_allows_nothing(kit):
     kit.seed(1)
     cls = kit.load("MultiCategorical")
-    inputs = cls.masked(kit.tensor(np.tile(LOGITS, (2000, 1))), kit.tensor(np.zeros((2000 * ROWS, 9), bool)))
+    inputs = cls.masked(
+        kit.tensor(np.tile(LOGITS, (2000, 1))), kit.tensor(np.zeros((2000 * ROWS, 9), bool))
+    )
     dist = cls(inputs, None, RAGGED)
     for sample in (dist.sample(), dist.deterministic_sample()):
         assert (kit.array(sample) < np.array(RAGGED)).all()
@@ -147,10 +168,14 @@ def test_samples_follow_the_probabilities(kit, lens):
         wrong = special.softmax(logits[0] + np.arange(lens[place]) * 0.2)
         assert stats.chisquare(counts, draws * wrong).pvalue < 1e-3  # the control
     joint = np.ravel_multi_index(samples.T, lens)
-    expected = np.exp(scores(kit, multi(kit, LOGITS[:1], lens), every(lens))[:, 0].astype(np.float64))
+    expected = np.exp(
+        scores(kit, multi(kit, LOGITS[:1], lens), every(lens))[:, 0].astype(np.float64)
+    )
     likely = expected * draws > 5
     kept = np.bincount(joint, minlength=len(expected))[likely]
-    assert stats.chisquare(kept, kept.sum() * expected[likely] / expected[likely].sum()).pvalue > 1e-3
+    assert (
+        stats.chisquare(kept, kept.sum() * expected[likely] / expected[likely].sum()).pvalue > 1e-3
+    )
 
 
 @both_lens
@@ -170,7 +195,9 @@ def test_gradients_are_those_of_finite_differences(kit, lens):
                 return function(cls(cls.masked(x, kit.tensor(mask)), None, lens))
 
             if mask.all():
-                np.testing.assert_allclose(kit.gradient(value, at), kit.numeric_gradient(value, at), atol=1e-7)
+                np.testing.assert_allclose(
+                    kit.gradient(value, at), kit.numeric_gradient(value, at), atol=1e-7
+                )
             found = kit.gradient(value, at)
             assert np.isfinite(found).all()
             np.testing.assert_array_equal(found[~mask], 0)
@@ -187,7 +214,9 @@ def test_nothing_broadcasts(kit, lens, rows):
         assert tuple(sample.shape) == (rows, k)
         np.testing.assert_array_equal(kit.array(dist.last_sample), kit.array(sample))
         np.testing.assert_allclose(
-            kit.array(dist.sampled_action_logp()), kit.array(dist.logp(kit.array(sample))), rtol=1e-5
+            kit.array(dist.sampled_action_logp()),
+            kit.array(dist.logp(kit.array(sample))),
+            rtol=1e-5,
         )
     for value in (
         dist.logp(sample),
@@ -213,39 +242,65 @@ def test_actions_may_come_in_any_form(kit):
     dist = multi(kit, logits, (2, 4, 3, 3))
     actions = RNG.integers(0, 2, (ROWS, 4))
     expected = sum(
-        d.log_prob(torch.from_numpy(a)) for d, a in zip(truths(logits, (2, 4, 3, 3)), actions.T, strict=True)
+        d.log_prob(torch.from_numpy(a))
+        for d, a in zip(truths(logits, (2, 4, 3, 3)), actions.T, strict=True)
     )
     lists = [kit.tensor(column) for column in actions.T]
     for form in (
-        actions, actions.astype(np.float32), kit.tensor(actions), kit.tensor(actions.astype(np.float32)),
-        kit.tensor(actions, "bfloat16"), actions.astype(np.uint8), actions.tolist(), actions.reshape(ROWS, 2, 2), lists,
-        tuple(lists), [column[:, None] for column in actions.T], list(actions.T),
-    ):  # fmt: skip
+        actions,
+        actions.astype(np.float32),
+        kit.tensor(actions),
+        kit.tensor(actions.astype(np.float32)),
+        kit.tensor(actions, "bfloat16"),
+        actions.astype(np.uint8),
+        actions.tolist(),
+        actions.reshape(ROWS, 2, 2),
+        lists,
+        tuple(lists),
+        [column[:, None] for column in actions.T],
+        list(actions.T),
+    ):
         np.testing.assert_allclose(kit.array(dist.logp(form)), expected, rtol=1e-5)
 
 
 def test_a_list_of_as_many_tensors_as_rows_is_one_tensor_per_choice(kit):
     dist = multi(kit, LOGITS[:3], RAGGED)
     actions = np.array([[2, 1, 3], [0, 1, 0], [1, 0, 2]])
-    np.testing.assert_array_equal(kit.array(dist.logp(list(actions.T))), kit.array(dist.logp(actions)))
+    np.testing.assert_array_equal(
+        kit.array(dist.logp(list(actions.T))), kit.array(dist.logp(actions))
+    )
 
 
-@pytest.mark.parametrize("actions", [np.zeros((3, ROWS)), np.zeros((ROWS, 2)), np.zeros(3), np.zeros((1, 3))])
+@pytest.mark.parametrize(
+    "actions", [np.zeros((3, ROWS)), np.zeros((ROWS, 2)), np.zeros(3), np.zeros((1, 3))]
+)
 def test_actions_of_a_wrong_shape_are_refused(kit, actions):
-    with pytest.raises(ModelContractError, match=r"expected actions \[7, 3\], or a list of 3 tensors \[7\]"):
+    with pytest.raises(
+        ModelContractError, match=r"expected actions \[7, 3\], or a list of 3 tensors \[7\]"
+    ):
         multi(kit).logp(kit.tensor(actions))
 
 
 def test_the_lens_may_come_in_any_form(kit):
     expected = kit.array(multi(kit).entropy())
-    for lens in (list(RAGGED), np.array(RAGGED), np.array(RAGGED, np.int32), tuple(np.array(RAGGED))):
+    for lens in (
+        list(RAGGED),
+        np.array(RAGGED),
+        np.array(RAGGED, np.int32),
+        tuple(np.array(RAGGED)),
+    ):
         np.testing.assert_array_equal(kit.array(multi(kit, lens=lens).entropy()), expected)
     space = spaces.MultiDiscrete(RAGGED, start=[5, 0, -3])
-    np.testing.assert_array_equal(kit.array(multi(kit, lens=None, action_space=space).entropy()), expected)
+    np.testing.assert_array_equal(
+        kit.array(multi(kit, lens=None, action_space=space).entropy()), expected
+    )
 
 
 def test_wrong_arguments_are_refused(kit):
-    with pytest.raises(ConfigError, match=r"needs input_lens \(the number of values of each choice\) or action_space"):
+    with pytest.raises(
+        ConfigError,
+        match=r"needs input_lens \(the number of values of each choice\) or action_space",
+    ):
         multi(kit, lens=None)
     with pytest.raises(ConfigError, match=r"each at least 1; found \(9, 0\)"):
         multi(kit, lens=(9, 0))
@@ -271,7 +326,12 @@ def test_extreme_logits_give_finite_numbers(kit, dtype):
     for sample in (dist.sample(), dist.deterministic_sample()):
         assert (kit.array(sample) < [2, 1, 3]).all()
         assert np.isfinite(kit.array(dist.logp(sample))).all()
-    for value in (dist.entropy(), dist.kl(other), dist.kl(dist), dist.logp(np.tile([0, 0, 3], (len(rows), 1)))):
+    for value in (
+        dist.entropy(),
+        dist.kl(other),
+        dist.kl(dist),
+        dist.logp(np.tile([0, 0, 3], (len(rows), 1))),
+    ):
         assert np.isfinite(kit.array(value)).all()
     gradient = kit.gradient(lambda x: kit.load("MultiCategorical")(x, None, lens).entropy(), logits)
     assert np.isfinite(gradient).all()
@@ -282,7 +342,12 @@ def test_the_frameworks_agree(kits):
     found = []
     for kit in kits:
         dist = multi(kit)
-        values = dist.logp(actions), dist.multi_entropy(), dist.multi_kl(multi(kit, OTHER)), dist.deterministic_sample()
+        values = (
+            dist.logp(actions),
+            dist.multi_entropy(),
+            dist.multi_kl(multi(kit, OTHER)),
+            dist.deterministic_sample(),
+        )
         found.append([kit.array(value) for value in values])
     for one, other in zip(*found, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-5)
@@ -293,7 +358,9 @@ def test_what_is_stored_gives_the_same_numbers(kit):
     dist = cls(cls.masked(kit.tensor(LOGITS), kit.tensor(MASK)), None, RAGGED)
     stored = kit.array(dist.sample()).astype(np.float32)
     again = multi(kit, kit.array(dist.inputs))
-    np.testing.assert_array_equal(kit.array(again.logp(stored)), kit.array(dist.sampled_action_logp()))
+    np.testing.assert_array_equal(
+        kit.array(again.logp(stored)), kit.array(dist.sampled_action_logp())
+    )
     np.testing.assert_array_equal(kit.array(again.entropy()), kit.array(dist.entropy()))
 
 
@@ -325,7 +392,13 @@ def test_it_can_be_traced_with_an_unknown_batch_size():
     def run(inputs):
         dist = MultiCategorical(inputs, None, RAGGED)
         sample = dist.sample()
-        return sample, dist.sample(), dist.logp(sample), dist.logp(tf.cast(sample, tf.float32)), dist.kl(dist)
+        return (
+            sample,
+            dist.sample(),
+            dist.logp(sample),
+            dist.logp(tf.cast(sample, tf.float32)),
+            dist.kl(dist),
+        )
 
     for rows in (300, 1):
         first, second, logp, stored, kl = run(tf.zeros([rows, 9]))
@@ -349,7 +422,9 @@ BOX_LENS = [
 ]
 
 
-@pytest.mark.parametrize(("space", "lens"), BOX_LENS, ids=lambda value: str(value) if isinstance(value, tuple) else "")
+@pytest.mark.parametrize(
+    ("space", "lens"), BOX_LENS, ids=lambda value: str(value) if isinstance(value, tuple) else ""
+)
 def test_each_value_of_a_space_counts_its_own_range(kit, space, lens):
     cls = kit.load("MultiCategorical")
     assert cls.required_model_output_shape(space, {}) == sum(lens)
@@ -360,9 +435,18 @@ def test_each_value_of_a_space_counts_its_own_range(kit, space, lens):
 @pytest.mark.parametrize(
     ("space", "says"),
     [
-        (spaces.Box(-np.inf, np.inf, (2,), np.int16), "action: MultiCategorical needs a lower and an upper bound"),
-        (spaces.Box(0, 50_000, (2,), np.int32), "would need 100,002 logits, more than 100,000; narrow its bounds"),
-        (spaces.Box(np.iinfo(np.int64).min + 1, np.iinfo(np.int64).max - 1, (1,), np.int64), "more than 100,000"),
+        (
+            spaces.Box(-np.inf, np.inf, (2,), np.int16),
+            "action: MultiCategorical needs a lower and an upper bound",
+        ),
+        (
+            spaces.Box(0, 50_000, (2,), np.int32),
+            "would need 100,002 logits, more than 100,000; narrow its bounds",
+        ),
+        (
+            spaces.Box(np.iinfo(np.int64).min + 1, np.iinfo(np.int64).max - 1, (1,), np.int64),
+            "more than 100,000",
+        ),
         (spaces.Box(0, 1, (2,)), "requires a MultiDiscrete or a Box of integers, found"),
         (spaces.MultiDiscrete([99_999, 2]), "would need 100,001 logits"),
     ],

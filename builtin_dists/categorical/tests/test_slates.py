@@ -42,7 +42,9 @@ def score(kit, dist, slate):
 def test_logp_is_the_log_probability_where_rllib_returns_ones(kit):
     dist = slates(kit)
     for index, slate in enumerate(ALL):
-        np.testing.assert_allclose(score(kit, dist, slate), truth().logits[:, index], rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(
+            score(kit, dist, slate), truth().logits[:, index], rtol=1e-5, atol=1e-6
+        )
     total = sum(np.exp(score(kit, dist, slate)) for slate in itertools.product(range(N), repeat=K))
     np.testing.assert_allclose(total, 1, rtol=1e-5)
 
@@ -90,11 +92,15 @@ def test_nothing_broadcasts(kit, rows):
     stored = kit.array(dist.sample()).astype(np.float32)
     again = slates(kit, kit.array(dist.inputs))
     for form in (stored, stored.tolist(), kit.tensor(stored)):
-        np.testing.assert_array_equal(kit.array(again.logp(form)), kit.array(dist.sampled_action_logp()))
+        np.testing.assert_array_equal(
+            kit.array(again.logp(form)), kit.array(dist.sampled_action_logp())
+        )
 
 
 def test_the_most_likely_slate(kit):
-    np.testing.assert_array_equal(kit.array(slates(kit).deterministic_sample()), ALL[LOGITS.argmax(axis=1)])
+    np.testing.assert_array_equal(
+        kit.array(slates(kit).deterministic_sample()), ALL[LOGITS.argmax(axis=1)]
+    )
 
 
 def test_a_sample_changed_in_place_is_scored_as_it_is():
@@ -114,12 +120,18 @@ def test_a_mask_forbids_every_slate_with_a_forbidden_item(kit):
     assert allowed == [(1, 0), (1, 3), (3, 0), (3, 1)]
     cls = kit.load("SlateMultiCategorical")
     options = cls.options_for(SpaceInfo.read(spaces.MultiDiscrete([N] * K), "action"), {})
-    inputs, other = (cls.masked(kit.tensor(x), kit.tensor(mask), **options) for x in (LOGITS, OTHER))
+    inputs, other = (
+        cls.masked(kit.tensor(x), kit.tensor(mask), **options) for x in (LOGITS, OTHER)
+    )
     dist = cls(inputs, None, **options)
     rows = [tuple(slate) in allowed for slate in ALL]
     entropy = kl = 0
     for slate, index in zip(ALL, range(len(ALL)), strict=True):
-        found, p, q = score(kit, dist, slate), truth(LOGITS, rows).logits[:, index], truth(OTHER, rows).logits[:, index]
+        found, p, q = (
+            score(kit, dist, slate),
+            truth(LOGITS, rows).logits[:, index],
+            truth(OTHER, rows).logits[:, index],
+        )
         if rows[index]:
             np.testing.assert_allclose(found, p, rtol=1e-5, atol=1e-6)
             entropy, kl = entropy - p.exp() * p, kl + p.exp() * (p - q)
@@ -130,7 +142,9 @@ def test_a_mask_forbids_every_slate_with_a_forbidden_item(kit):
     many = cls(kit.tensor(np.tile(kit.array(inputs), (10**6 // ROWS // K, 1))), None, **options)
     codes = kit.array(many.sample()) @ [N, 1]
     assert set(codes.tolist()) == {a * N + b for a, b in allowed}
-    with pytest.raises(ActionMaskError, match="one column per item and place: expected 8 columns, found 12"):
+    with pytest.raises(
+        ActionMaskError, match="one column per item and place: expected 8 columns, found 12"
+    ):
         cls.masked(kit.tensor(LOGITS), kit.tensor(np.ones((ROWS, 12), bool)), **options)
 
 
@@ -143,15 +157,23 @@ def test_a_list_of_slates_of_ones_own(kit):
                 score(kit, dist, slate), truth(LOGITS[:, :3]).logits[:, index], rtol=1e-5, atol=1e-6
             )
         np.testing.assert_array_equal(score(kit, dist, (0, 3)), LOWEST)
-        assert {tuple(row) for row in kit.array(dist.sample()).tolist()} <= {tuple(row) for row in table.tolist()}
-    masked = dist.masked(kit.tensor(LOGITS[:, :3]), kit.tensor(np.array([[1, 1, 1, 0, 1, 1, 1, 1]])), all_slates=table)
+        assert {tuple(row) for row in kit.array(dist.sample()).tolist()} <= {
+            tuple(row) for row in table.tolist()
+        }
+    masked = dist.masked(
+        kit.tensor(LOGITS[:, :3]),
+        kit.tensor(np.array([[1, 1, 1, 0, 1, 1, 1, 1]])),
+        all_slates=table,
+    )
     np.testing.assert_array_equal(kit.array(masked)[:, 0], LOWEST)
     np.testing.assert_array_equal(kit.array(masked)[:, 1:], LOGITS[:, 1:3])
 
 
 def test_temperature_divides_the_logits(kit):
     dist = slates(kit, nvec=(N,) * K, temperature=2.0)
-    np.testing.assert_allclose(kit.array(dist.entropy()), truth(LOGITS.astype(np.float64) / 2).entropy(), rtol=1e-5)
+    np.testing.assert_allclose(
+        kit.array(dist.entropy()), truth(LOGITS.astype(np.float64) / 2).entropy(), rtol=1e-5
+    )
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
@@ -178,19 +200,27 @@ def test_gradients_are_those_of_finite_differences(kit):
         def value(x, function=function):
             return function(kit.load("SlateMultiCategorical")(x, None, nvec=(N,) * K))
 
-        np.testing.assert_allclose(kit.gradient(value, at), kit.numeric_gradient(value, at), atol=1e-7)
+        np.testing.assert_allclose(
+            kit.gradient(value, at), kit.numeric_gradient(value, at), atol=1e-7
+        )
 
 
 def test_wrong_arguments_are_refused(kit):
     for table, says in (
-        ([0, 1], r"found shape \(2,\)"), ([[0.5, 1]], "float64"), ([[0, -1]], "integers >= 0"),
-        ([[0, 1], [0, 1]], "contains a slate twice"), ([[9] * 30], "cannot be numbered"), ([[]], "found shape"),
-    ):  # fmt: skip
+        ([0, 1], r"found shape \(2,\)"),
+        ([[0.5, 1]], "float64"),
+        ([[0, -1]], "integers >= 0"),
+        ([[0, 1], [0, 1]], "contains a slate twice"),
+        ([[9] * 30], "cannot be numbered"),
+        ([[]], "found shape"),
+    ):
         with pytest.raises(ConfigError, match=says):
             slates(kit, all_slates=table)
     with pytest.raises(ConfigError, match="needs all_slates, nvec or action_space"):
         slates(kit, temperature=1.0)
-    with pytest.raises(ModelContractError, match=r"over 3 slates requires inputs \[B, 3\], found \(7, 12\)"):
+    with pytest.raises(
+        ModelContractError, match=r"over 3 slates requires inputs \[B, 3\], found \(7, 12\)"
+    ):
         slates(kit, all_slates=[[0], [1], [2]])
     with pytest.raises(ModelContractError, match="both distributions need the same list of slates"):
         slates(kit).kl(slates(kit, all_slates=ALL[::-1]))
@@ -221,13 +251,22 @@ def test_the_size_is_the_number_of_slates(kit):
     for nvec, count in (([4, 4], 12), ([5], 5), ([3, 3, 3], 6), ([[3, 3]], 6)):
         space = spaces.MultiDiscrete(np.array(nvec))
         assert cls.required_model_output_shape(space, {}) == count
-        assert len(cls(kit.tensor(np.zeros((1, count), np.float32)), None, action_space=space).slates.table) == count
+        assert (
+            len(
+                cls(
+                    kit.tensor(np.zeros((1, count), np.float32)), None, action_space=space
+                ).slates.table
+            )
+            == count
+        )
 
 
 def test_the_frameworks_agree(kits):
     one, other = (slates(kit) for kit in kits)
     for slate in ALL:
-        np.testing.assert_allclose(score(kits[0], one, slate), score(kits[1], other, slate), atol=1e-5)
+        np.testing.assert_allclose(
+            score(kits[0], one, slate), score(kits[1], other, slate), atol=1e-5
+        )
     np.testing.assert_allclose(one.entropy(), other.entropy(), atol=1e-5)
 
 

@@ -14,15 +14,25 @@ from rlcatalog_deterministic.tf import Deterministic as TFDeterministic
 from rlcatalog_deterministic.torch import Deterministic as TorchDeterministic
 
 INPUTS = np.random.default_rng(0).normal(0, 2, (7, 3)).astype(np.float32)
-frameworks = pytest.mark.parametrize("cls", [TorchDeterministic, TFDeterministic], ids=["torch", "tf"])
+frameworks = pytest.mark.parametrize(
+    "cls", [TorchDeterministic, TFDeterministic], ids=["torch", "tf"]
+)
 
 
 def tensor(cls, value, dtype="float32"):
-    return torch.as_tensor(value).to(getattr(torch, dtype)) if cls is TorchDeterministic else tf.cast(value, dtype)
+    return (
+        torch.as_tensor(value).to(getattr(torch, dtype))
+        if cls is TorchDeterministic
+        else tf.cast(value, dtype)
+    )
 
 
 def array(value):
-    return value.detach().float().numpy() if isinstance(value, torch.Tensor) else tf.cast(value, tf.float32).numpy()
+    return (
+        value.detach().float().numpy()
+        if isinstance(value, torch.Tensor)
+        else tf.cast(value, tf.float32).numpy()
+    )
 
 
 @frameworks
@@ -43,7 +53,12 @@ def test_the_logp_of_a_point_mass_is_one_zero_per_row(cls, rows):
     # RLlib returned zeros [B, d] in TensorFlow and had no logp in PyTorch (AttributeError).
     dist = cls(tensor(cls, INPUTS[:rows]))
     sample = dist.sample()
-    for actions in (sample, array(sample), array(sample)[:, :, None], array(sample).astype(np.float64)):
+    for actions in (
+        sample,
+        array(sample),
+        array(sample)[:, :, None],
+        array(sample).astype(np.float64),
+    ):
         np.testing.assert_array_equal(array(dist.logp(actions)), np.zeros(rows))
     np.testing.assert_array_equal(array(dist.sampled_action_logp()), np.zeros(rows))
 
@@ -107,7 +122,9 @@ def test_a_policy_with_deterministic_actions(framework, shape):
     assert (step.logp == 0).all()
 
 
-@pytest.mark.parametrize(("framework", "cls"), [("torch", TorchDeterministic), ("tf", TFDeterministic)])
+@pytest.mark.parametrize(
+    ("framework", "cls"), [("torch", TorchDeterministic), ("tf", TFDeterministic)]
+)
 def test_it_is_chosen_by_name_only(framework, cls):
     box = spaces.Box(-1, 1, (2, 3), np.float32)
     assert ModelCatalog.get_action_dist(box, {}, "deterministic", framework) == (cls, 6)
@@ -117,9 +134,13 @@ def test_it_is_chosen_by_name_only(framework, cls):
 
 @frameworks
 def test_another_space_and_a_mask_are_refused_with_typed_errors(cls):
-    with pytest.raises(UnsupportedSpaceError, match="Deterministic needs a Box of floats, found Discrete"):
+    with pytest.raises(
+        UnsupportedSpaceError, match="Deterministic needs a Box of floats, found Discrete"
+    ):
         cls.required_model_output_shape(spaces.Discrete(3), {})
     inputs = tensor(cls, INPUTS)
     assert cls.masked(inputs, np.ones((7, 0), bool)) is inputs
-    with pytest.raises(NotServedError, match=r"Deterministic does not support action masks, .* mask with 3 columns"):
+    with pytest.raises(
+        NotServedError, match=r"Deterministic does not support action masks, .* mask with 3 columns"
+    ):
         cls.masked(inputs, np.ones((7, 3), bool))

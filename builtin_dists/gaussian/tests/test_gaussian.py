@@ -19,8 +19,12 @@ from rlcatalog_torch import DiagGaussian as TorchGaussian
 
 D, ROWS = 3, 6
 RANDOM = np.random.default_rng(0)
-INPUTS = np.concatenate([RANDOM.normal(0, 2, (ROWS, D)), RANDOM.uniform(-3, 1, (ROWS, D))], axis=1).astype(np.float32)
-OTHER = np.concatenate([RANDOM.normal(0, 2, (ROWS, D)), RANDOM.uniform(-2, 1, (ROWS, D))], axis=1).astype(np.float32)
+INPUTS = np.concatenate(
+    [RANDOM.normal(0, 2, (ROWS, D)), RANDOM.uniform(-3, 1, (ROWS, D))], axis=1
+).astype(np.float32)
+OTHER = np.concatenate(
+    [RANDOM.normal(0, 2, (ROWS, D)), RANDOM.uniform(-2, 1, (ROWS, D))], axis=1
+).astype(np.float32)
 ACTIONS = RANDOM.normal(0, 2, (ROWS, D)).astype(np.float32)
 frameworks = pytest.mark.parametrize("cls", [TorchGaussian, TFGaussian], ids=["torch", "tf"])
 
@@ -74,7 +78,9 @@ def test_the_density_integrates_to_one(cls):
     inputs = np.array([[0.3, -0.5, -0.7, 0.2]], np.float32)  # two dimensions
     axes = np.linspace(-8, 8, 401, dtype=np.float32)
     grid = np.stack(np.meshgrid(axes, axes), axis=-1).reshape(-1, 2)
-    logp = array(make(cls, np.tile(inputs, (len(grid), 1))).logp(tensor(cls, grid))).astype(np.float64)
+    logp = array(make(cls, np.tile(inputs, (len(grid), 1))).logp(tensor(cls, grid))).astype(
+        np.float64
+    )
     cell = float(axes[1] - axes[0]) ** 2
     assert math.isclose(np.exp(logp).sum() * cell, 1, rel_tol=1e-4)
     # And -Σ p log p over the same grid is the entropy.
@@ -111,11 +117,15 @@ def test_the_distribution_has_one_component(cls):
 
 def test_the_frameworks_agree():
     one, other = make(TorchGaussian), make(TFGaussian)
-    np.testing.assert_allclose(array(one.logp(ACTIONS)), array(other.logp(ACTIONS)), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(
+        array(one.logp(ACTIONS)), array(other.logp(ACTIONS)), rtol=1e-5, atol=1e-5
+    )
     np.testing.assert_allclose(array(one.entropy()), array(other.entropy()), rtol=1e-5, atol=1e-5)
     kl = array(one.kl(make(TorchGaussian, OTHER))), array(other.kl(make(TFGaussian, OTHER)))
     np.testing.assert_allclose(*kl, rtol=1e-5, atol=1e-5)
-    np.testing.assert_array_equal(array(one.deterministic_sample()), array(other.deterministic_sample()))
+    np.testing.assert_array_equal(
+        array(one.deterministic_sample()), array(other.deterministic_sample())
+    )
 
 
 # --- shapes and types ------------------------------------------------------------------------------------------------
@@ -153,7 +163,9 @@ def test_actions_may_come_in_any_type_and_the_result_keeps_its_own(cls, dtype):
     mean, std = parameters()
     for form in (actions, tensor(cls, actions)):
         found = make(cls).logp(form)
-        np.testing.assert_allclose(array(found), stats.norm.logpdf(actions, mean, std).sum(axis=1), rtol=1e-5)
+        np.testing.assert_allclose(
+            array(found), stats.norm.logpdf(actions, mean, std).sum(axis=1), rtol=1e-5
+        )
         assert array(found).dtype == np.float32
 
 
@@ -186,10 +198,14 @@ def test_samples_are_normal_and_independent(cls):
     mean, std = parameters(FIXED[None])
     for i in range(D):
         assert stats.kstest(samples[:, i], stats.norm(mean[0, i], std[0, i]).cdf).pvalue > 1e-3
-        assert stats.kstest(samples[:, i], stats.norm(mean[0, i], 1.1 * std[0, i]).cdf).pvalue < 1e-3  # the control
+        # The control.
+        assert (
+            stats.kstest(samples[:, i], stats.norm(mean[0, i], 1.1 * std[0, i]).cdf).pvalue < 1e-3
+        )
     correlation = np.corrcoef(samples.T)[np.triu_indices(D, 1)]
     assert np.abs(correlation).max() < 4 / np.sqrt(DRAWS)
-    assert abs(np.corrcoef(samples[:-1, 0], samples[1:, 0])[0, 1]) < 4 / np.sqrt(DRAWS)  # nor along the rows
+    # Nor along the rows.
+    assert abs(np.corrcoef(samples[:-1, 0], samples[1:, 0])[0, 1]) < 4 / np.sqrt(DRAWS)
 
 
 @frameworks
@@ -212,7 +228,9 @@ def test_each_sample_is_fresh_inside_a_trace():
     for one, other in itertools.combinations((first, second, third), 2):
         assert (array(one) != array(other)).all()
     mean, std = parameters()
-    np.testing.assert_allclose(logp, stats.norm.logpdf(array(second), mean, std).sum(axis=1), rtol=1e-4)
+    np.testing.assert_allclose(
+        logp, stats.norm.logpdf(array(second), mean, std).sum(axis=1), rtol=1e-4
+    )
     samples = array(draw(tf.constant(np.tile(FIXED, (DRAWS, 1))))[0])
     assert stats.kstest(samples[:, 0], stats.norm(0.5, np.exp(-1.5)).cdf).pvalue > 1e-3
 
@@ -273,7 +291,9 @@ def test_extreme_means_give_finite_numbers(cls):
 
 @frameworks
 def test_tiny_and_huge_scales_give_finite_numbers(cls):
-    assert_finite(cls, list(itertools.product([0.0, 1.0, -1e8, 1.1e34], [-40.0, -80.0, 40.0, 60.0])))
+    assert_finite(
+        cls, list(itertools.product([0.0, 1.0, -1e8, 1.1e34], [-40.0, -80.0, 40.0, 60.0]))
+    )
 
 
 @frameworks
@@ -287,7 +307,9 @@ def test_a_tiny_scale_is_scored_exactly(cls):
     inputs = np.array([[0.0, -30.0]], np.float32)
     actions = np.array([[2e-13]], np.float32)
     expected = stats.norm.logpdf(actions.astype(np.float64), 0, np.exp(-30.0))[0]
-    np.testing.assert_allclose(array(make(cls, inputs).logp(tensor(cls, actions))), expected, rtol=1e-4)
+    np.testing.assert_allclose(
+        array(make(cls, inputs).logp(tensor(cls, actions))), expected, rtol=1e-4
+    )
 
 
 # --- gradients -------------------------------------------------------------------------------------------------------
@@ -379,7 +401,9 @@ def test_the_density_of_a_sample_is_that_of_the_stored_number(cls, mean):
     sample = dist.sample()
     stored = array(sample).copy()
     expected = stats.norm.logpdf(stored.astype(np.float64), mean, np.exp(-10.0)).sum(axis=1)
-    np.testing.assert_allclose(array(dist.logp(tensor(cls, stored))), expected, rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(
+        array(dist.logp(tensor(cls, stored))), expected, rtol=1e-3, atol=1e-3
+    )
     np.testing.assert_allclose(array(dist.logp(sample)), expected, rtol=1e-3, atol=1e-3)
     np.testing.assert_allclose(array(dist.sampled_action_logp()), expected, rtol=1e-3, atol=1e-3)
 
@@ -389,7 +413,9 @@ def test_a_sample_changed_in_place_is_scored_as_it_is():
     sample = dist.sample()
     sample.clamp_(-0.1, 0.1)
     mean, std = parameters()
-    np.testing.assert_allclose(dist.logp(sample), stats.norm.logpdf(sample, mean, std).sum(axis=1), rtol=1e-4)
+    np.testing.assert_allclose(
+        dist.logp(sample), stats.norm.logpdf(sample, mean, std).sum(axis=1), rtol=1e-4
+    )
 
 
 # --- through the catalog ---------------------------------------------------------------------------------------------
@@ -416,7 +442,9 @@ def test_a_policy_over_a_box_of_any_rank(framework, shape):
     assert all(np.asarray(action) in box for action in step.action)
     assert step.raw_action.shape == (4, max(1, int(np.prod(shape))))
     mean, std = parameters(step.dist_inputs)
-    np.testing.assert_allclose(step.logp, stats.norm.logpdf(step.raw_action, mean, std).sum(axis=1), rtol=1e-4)
+    np.testing.assert_allclose(
+        step.logp, stats.norm.logpdf(step.raw_action, mean, std).sum(axis=1), rtol=1e-4
+    )
 
 
 @frameworks

@@ -13,7 +13,9 @@ from rlcatalog_torch import DiagGaussian as TorchGaussian, SquashedGaussian as T
 HIGHEST = float(np.finfo(np.float32).max)
 plain = pytest.mark.parametrize("cls", [TorchGaussian, TFGaussian], ids=["torch", "tf"])
 both = pytest.mark.parametrize(
-    "cls", [TorchGaussian, TFGaussian, TorchSquashed, TFSquashed], ids=lambda c: f"{c.__name__}-{c.framework_of_class}"
+    "cls",
+    [TorchGaussian, TFGaussian, TorchSquashed, TFSquashed],
+    ids=lambda c: f"{c.__name__}-{c.framework_of_class}",
 )
 
 
@@ -22,12 +24,16 @@ def by_hand(one, other, cut=40.0):
     (m1, s1), (m2, s2) = (np.split(np.asarray(x, np.float64), 2, axis=1) for x in (one, other))
     s1, s2 = np.clip(s1, -cut, cut), np.clip(s2, -cut, cut)
     with np.errstate(over="ignore"):
-        return (s2 - s1 + np.exp(2 * (s1 - s2)) / 2 + (m1 - m2) ** 2 * np.exp(-2 * s2) / 2 - 0.5).sum(axis=1)
+        return (
+            s2 - s1 + np.exp(2 * (s1 - s2)) / 2 + (m1 - m2) ** 2 * np.exp(-2 * s2) / 2 - 0.5
+        ).sum(axis=1)
 
 
 def kl_and_gradients(cls, one, other, dtype="float32"):
     if cls.framework_of_class == "torch":
-        a, b = (torch.tensor(x, dtype=getattr(torch, dtype), requires_grad=True) for x in (one, other))
+        a, b = (
+            torch.tensor(x, dtype=getattr(torch, dtype), requires_grad=True) for x in (one, other)
+        )
         kl = cls(a).kl(cls(b))
         kl.sum().backward()
         return kl.detach().numpy(), a.grad.numpy(), b.grad.numpy()
@@ -48,7 +54,10 @@ PAIRS = [
 @plain
 @pytest.mark.parametrize("dims", [1, 2, 40])
 def test_the_divergence_is_finite_and_that_of_float64_where_that_fits(cls, dims):
-    one, other = (np.float32([[x[0]] * dims + [x[1]] * dims for x in side]) for side in zip(*PAIRS, strict=True))
+    one, other = (
+        np.float32([[x[0]] * dims + [x[1]] * dims for x in side])
+        for side in zip(*PAIRS, strict=True)
+    )
     found, *gradients = kl_and_gradients(cls, one, other)
     expected = by_hand(one, other)
     assert np.isfinite(found).all()
@@ -58,7 +67,11 @@ def test_the_divergence_is_finite_and_that_of_float64_where_that_fits(cls, dims)
     assert (found[~fits] > 1e37).all()
     assert (found[expected > dims * HIGHEST] >= min(1, dims / 2) * 1.6e38).all()
     # Of means that many deviations apart, a gradient's own intermediate values do not fit.
-    near = np.abs(one[:, 0] - other[:, 0].astype(float)) * np.exp(-other[:, -1].clip(-40, 40).astype(float)) < 1e15
+    near = (
+        np.abs(one[:, 0] - other[:, 0].astype(float))
+        * np.exp(-other[:, -1].clip(-40, 40).astype(float))
+        < 1e15
+    )
     assert (near & ~fits).any()
     for gradient in gradients:
         assert np.isfinite(gradient[near]).all()
@@ -74,8 +87,13 @@ def test_in_float64_nothing_is_cut_off(cls):
 
 @both
 def test_the_divergence_grows_with_the_distance_and_never_falls_below_zero(cls):
-    steps = np.float32([[mean, log_std] for mean in (0, 1, 1e3, 1e9, 1e19, 1e38) for log_std in (-45, 0, 45)])
-    found = [kl_and_gradients(cls, steps, np.float32([[0, log_std]] * len(steps)))[0] for log_std in (-45, -3, 0, 45)]
+    steps = np.float32(
+        [[mean, log_std] for mean in (0, 1, 1e3, 1e9, 1e19, 1e38) for log_std in (-45, 0, 45)]
+    )
+    found = [
+        kl_and_gradients(cls, steps, np.float32([[0, log_std]] * len(steps)))[0]
+        for log_std in (-45, -3, 0, 45)
+    ]
     for values in found:
         assert np.isfinite(values).all()
         assert (values > -1e-5).all()

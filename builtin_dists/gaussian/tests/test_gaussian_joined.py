@@ -22,7 +22,9 @@ def array(value):
 
 
 @frameworks
-@pytest.mark.parametrize("options", [{}, {"log_std_min": -1.0, "log_std_max": 0.5}], ids=["free", "limited"])
+@pytest.mark.parametrize(
+    "options", [{}, {"log_std_min": -1.0, "log_std_max": 0.5}], ids=["free", "limited"]
+)
 def test_side_by_side_is_one_distribution_with_the_same_densities(cls, options):
     widths = [2, 1, 3]
     inputs = [RANDOM.normal(size=(B, 2 * d)).astype(np.float32) for d in widths]
@@ -39,7 +41,10 @@ def test_side_by_side_is_one_distribution_with_the_same_densities(cls, options):
     for method in ("logp", "entropy"):
         given = np.concatenate(actions, axis=1) if method == "logp" else None
         whole = array(found.logp(given) if method == "logp" else found.entropy())
-        pieces = [array(p.logp(a) if method == "logp" else p.entropy()) for p, a in zip(parts, actions, strict=True)]
+        pieces = [
+            array(p.logp(a) if method == "logp" else p.entropy())
+            for p, a in zip(parts, actions, strict=True)
+        ]
         np.testing.assert_allclose(whole, sum(pieces), rtol=1e-5)
     assert unbind(dist) == (cls, options)
 

@@ -45,8 +45,15 @@ def test_without_limits_the_class_itself_is_found():
 
 @frameworks
 def test_limits_in_the_wrong_order_are_refused(cls):
-    with pytest.raises(ConfigError, match="gaussian_log_std_min must not be above gaussian_log_std_max"):
-        build(BOX, BOX, {"gaussian_log_std_min": 1.0, "gaussian_log_std_max": 0.0}, cls.framework_of_class)
+    with pytest.raises(
+        ConfigError, match="gaussian_log_std_min must not be above gaussian_log_std_max"
+    ):
+        build(
+            BOX,
+            BOX,
+            {"gaussian_log_std_min": 1.0, "gaussian_log_std_max": 0.0},
+            cls.framework_of_class,
+        )
     with pytest.raises(ConfigError, match="log_std_min must not be above log_std_max"):
         cls(np.zeros((1, 2), np.float32), log_std_min=1.0, log_std_max=0.0)
 
@@ -65,7 +72,11 @@ def test_a_policy_acts_within_its_limits(cls):
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_half_precisions_give_finite_numbers(cls, dtype):
     pairs = np.float32([[0, 0], [3e4, 50], [-3e4, -50], [1e-6, 12], [1, -12]])
-    made = torch.from_numpy(pairs).to(getattr(torch, dtype)) if cls is TorchGaussian else tf.cast(pairs, dtype)
+    made = (
+        torch.from_numpy(pairs).to(getattr(torch, dtype))
+        if cls is TorchGaussian
+        else tf.cast(pairs, dtype)
+    )
     dist = cls(made)
     for sample in (dist.sample(), dist.deterministic_sample()):
         for value in (sample, dist.logp(sample), dist.entropy(), dist.kl(dist)):
@@ -76,7 +87,9 @@ def test_half_precisions_give_finite_numbers(cls, dtype):
 @frameworks
 def test_the_score_of_a_rank_zero_sample_is_not_a_square(cls):
     # RLlib squeezed such samples to [B], and its logp then broadcast to [B, B] and summed.
-    size = ModelCatalog.get_action_dist(spaces.Box(-1, 1, (), np.float32), {}, framework=cls.framework_of_class)[1]
+    size = ModelCatalog.get_action_dist(
+        spaces.Box(-1, 1, (), np.float32), {}, framework=cls.framework_of_class
+    )[1]
     inputs = np.random.default_rng(0).normal(size=(7, size)).astype(np.float32)
     dist = cls(inputs)
     sample = array(dist.sample())[:, 0]
@@ -95,5 +108,7 @@ def test_actions_of_another_size_are_refused(cls):
 def test_an_empty_mask_leaves_the_inputs_alone(cls):
     inputs = np.zeros((3, 4), np.float32)
     assert cls.masked(inputs, np.ones((3, 0), bool)) is inputs
-    with pytest.raises(NotServedError, match=r"DiagGaussian does not support action masks, .* mask with 4 columns"):
+    with pytest.raises(
+        NotServedError, match=r"DiagGaussian does not support action masks, .* mask with 4 columns"
+    ):
         cls.masked(inputs, np.ones((3, 4), bool))

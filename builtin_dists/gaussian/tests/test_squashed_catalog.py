@@ -35,12 +35,16 @@ def scored(raw, inputs, low, high):
 def test_a_policy_with_squashed_actions(framework, cls, shape):
     box = spaces.Box(np.full(shape, -0.5, "f4"), np.full(shape, 3, "f4"), dtype=np.float32)
     policy = build(
-        spaces.Discrete(3), box, {"fcnet_hiddens": [4], "custom_action_dist": "squashed_gaussian"}, framework
+        spaces.Discrete(3),
+        box,
+        {"fcnet_hiddens": [4], "custom_action_dist": "squashed_gaussian"},
+        framework,
     )
     step = policy.act(np.array([0, 1, 2, 0]))
     width = max(1, int(np.prod(shape)))
     assert step.raw_action.shape == (4, width)
-    np.testing.assert_array_equal(step.action.reshape(4, width), step.raw_action)  # inside its bounds as it is
+    # Inside its bounds as it is.
+    np.testing.assert_array_equal(step.action.reshape(4, width), step.raw_action)
     assert all(np.asarray(action) in box for action in step.action)
     expected = scored(step.raw_action, step.dist_inputs, -0.5, 3)
     np.testing.assert_allclose(step.logp, expected, rtol=1e-3, atol=1e-3)
@@ -70,7 +74,9 @@ def test_squashing_is_chosen_by_name_only(framework):
     ids=["unbounded", "a single value", "too wide", "too narrow"],
 )
 def test_squashing_needs_finite_bounds(cls, box):
-    with pytest.raises(UnsupportedSpaceError, match=r"^action: SquashedGaussian needs finite bounds.*at \[1\]"):
+    with pytest.raises(
+        UnsupportedSpaceError, match=r"^action: SquashedGaussian needs finite bounds.*at \[1\]"
+    ):
         cls.required_model_output_shape(box, {})
     with pytest.raises(UnsupportedSpaceError, match="needs finite bounds"):
         cls.options_for(SpaceInfo.read(box, "action"), {})
@@ -78,7 +84,9 @@ def test_squashing_needs_finite_bounds(cls, box):
 
 @frameworks
 def test_squashing_refuses_other_spaces_and_bounds_with_typed_errors(cls):
-    with pytest.raises(UnsupportedSpaceError, match="SquashedGaussian needs a Box of floats, found Discrete"):
+    with pytest.raises(
+        UnsupportedSpaceError, match="SquashedGaussian needs a Box of floats, found Discrete"
+    ):
         cls.required_model_output_shape(spaces.Discrete(3), {})
     with pytest.raises(ConfigError, match="low must be below high"):
         cls(INPUTS, None, 1.0, 1.0)
@@ -89,5 +97,8 @@ def test_squashing_refuses_other_spaces_and_bounds_with_typed_errors(cls):
 @frameworks
 def test_squashed_inputs_pass_an_empty_mask(cls):
     assert cls.masked(INPUTS, np.ones((7, 0), bool)) is INPUTS
-    with pytest.raises(NotServedError, match=r"SquashedGaussian does not support action masks, .* mask with 2 columns"):
+    with pytest.raises(
+        NotServedError,
+        match=r"SquashedGaussian does not support action masks, .* mask with 2 columns",
+    ):
         cls.masked(INPUTS, np.ones((7, 2), bool))

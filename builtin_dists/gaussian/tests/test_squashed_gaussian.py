@@ -9,7 +9,13 @@ import pytest
 import tensorflow as tf
 import torch
 from scipy import integrate, stats
-from torch.distributions import AffineTransform, Independent, Normal, TanhTransform, TransformedDistribution
+from torch.distributions import (
+    AffineTransform,
+    Independent,
+    Normal,
+    TanhTransform,
+    TransformedDistribution,
+)
 
 from rlcatalog.errors import ConfigError, ModelContractError, NoClosedFormError
 from rlcatalog_gaussian.tf import SquashedGaussian as TFSquashed
@@ -23,7 +29,9 @@ LOW, HIGH = np.float32([-2, 0, 10]), np.float32([2, 0.5, 30])
 
 
 def draw_inputs():
-    return np.concatenate([RANDOM.normal(0, 1, (ROWS, D)), RANDOM.uniform(-3, 1, (ROWS, D))], axis=1).astype("f4")
+    return np.concatenate(
+        [RANDOM.normal(0, 1, (ROWS, D)), RANDOM.uniform(-3, 1, (ROWS, D))], axis=1
+    ).astype("f4")
 
 
 INPUTS, OTHER = draw_inputs(), draw_inputs()
@@ -47,8 +55,13 @@ def make(cls, inputs=INPUTS, low=LOW, high=HIGH, **options):
 
 
 def truth(inputs=INPUTS, low=LOW, high=HIGH):
-    mean, log_std = (torch.from_numpy(part) for part in np.split(np.asarray(inputs, np.float64), 2, axis=1))
-    low, high = (torch.from_numpy(np.broadcast_to(bound, mean.shape).astype(np.float64)) for bound in (low, high))
+    mean, log_std = (
+        torch.from_numpy(part) for part in np.split(np.asarray(inputs, np.float64), 2, axis=1)
+    )
+    low, high = (
+        torch.from_numpy(np.broadcast_to(bound, mean.shape).astype(np.float64))
+        for bound in (low, high)
+    )
     steps = [TanhTransform(), AffineTransform((low + high) / 2, (high - low) / 2)]
     return Independent(TransformedDistribution(Normal(mean, log_std.exp()), steps), 1)
 
@@ -84,7 +97,9 @@ def test_the_parameters_of_the_normal_values_can_be_read(cls):
 def test_squashed_logp_is_that_of_torch_distributions_with_its_jacobian(cls):
     # RLlib omits the term log((high - low) / 2).
     expected = truth().log_prob(torch.from_numpy(ACTIONS.astype(np.float64)))
-    np.testing.assert_allclose(array(make(cls).logp(tensor(cls, ACTIONS))), expected, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(
+        array(make(cls).logp(tensor(cls, ACTIONS))), expected, rtol=1e-4, atol=1e-4
+    )
 
 
 @frameworks
@@ -92,7 +107,9 @@ def test_squashed_logp_is_that_of_torch_distributions_with_its_jacobian(cls):
 @pytest.mark.parametrize("inputs", [(0.0, 0.0), (0.7, -1.0), (-1.0, 0.5)])
 def test_the_squashed_density_integrates_to_one(cls, low, high, inputs):
     x = (low + (high - low) * (np.arange(200_000) + 0.5) / 200_000).astype(np.float32)
-    logp = array(make(cls, np.tile(np.float32([inputs]), (len(x), 1)), low, high).logp(tensor(cls, x)))
+    logp = array(
+        make(cls, np.tile(np.float32([inputs]), (len(x), 1)), low, high).logp(tensor(cls, x))
+    )
     np.testing.assert_allclose(np.exp(logp.astype(np.float64)).mean() * (high - low), 1, rtol=1e-3)
 
 
@@ -113,7 +130,9 @@ def pair_and_kl():
     dists = [truth(i, 0, 4) for i in (p, q)]
 
     def term(x):
-        one, other = (float(dist.log_prob(torch.tensor([[x]], dtype=torch.float64))) for dist in dists)
+        one, other = (
+            float(dist.log_prob(torch.tensor([[x]], dtype=torch.float64))) for dist in dists
+        )
         return np.exp(one) * (one - other)
 
     return p, q, integrate.quad(term, 1e-9, 4 - 1e-9, limit=200)[0]
@@ -122,16 +141,23 @@ def pair_and_kl():
 @frameworks
 def test_the_kl_of_squashed_gaussians_is_the_integral_over_the_actions(cls, pair_and_kl):
     p, q, expected = pair_and_kl
-    np.testing.assert_allclose(array(make(cls, p, 0.0, 4.0).kl(make(cls, q, 0.0, 4.0))), expected, rtol=1e-4)
+    np.testing.assert_allclose(
+        array(make(cls, p, 0.0, 4.0).kl(make(cls, q, 0.0, 4.0))), expected, rtol=1e-4
+    )
 
 
 @frameworks
 def test_squashed_kl_is_that_of_the_normal_values_where_rllib_has_none(cls):
-    p, q = (Normal(*(torch.from_numpy(x) for x in (i[:, :D], np.exp(i[:, D:])))) for i in (INPUTS, OTHER))
+    p, q = (
+        Normal(*(torch.from_numpy(x) for x in (i[:, :D], np.exp(i[:, D:]))))
+        for i in (INPUTS, OTHER)
+    )
     expected = torch.distributions.kl_divergence(p, q).sum(-1)
     np.testing.assert_allclose(array(make(cls).kl(make(cls, OTHER))), expected, rtol=1e-4)
     np.testing.assert_allclose(array(make(cls).kl(make(cls))), 0, atol=1e-6)
-    np.testing.assert_array_equal(array(make(cls).multi_kl(make(cls, OTHER))), array(make(cls).kl(make(cls, OTHER))))
+    np.testing.assert_array_equal(
+        array(make(cls).multi_kl(make(cls, OTHER))), array(make(cls).kl(make(cls, OTHER)))
+    )
 
 
 @frameworks
@@ -158,10 +184,14 @@ def test_the_squashed_entropy_has_no_closed_form_and_an_unbiased_estimate(cls):
 
 def test_the_frameworks_agree_on_squashed_gaussians():
     one, other = make(TorchSquashed), make(TFSquashed)
-    np.testing.assert_allclose(array(one.logp(ACTIONS)), array(other.logp(ACTIONS)), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(
+        array(one.logp(ACTIONS)), array(other.logp(ACTIONS)), rtol=1e-5, atol=1e-5
+    )
     kl = array(one.kl(make(TorchSquashed, OTHER))), array(other.kl(make(TFSquashed, OTHER)))
     np.testing.assert_allclose(*kl, rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(array(one.deterministic_sample()), array(other.deterministic_sample()), rtol=1e-5)
+    np.testing.assert_allclose(
+        array(one.deterministic_sample()), array(other.deterministic_sample()), rtol=1e-5
+    )
 
 
 # --- shapes and types ------------------------------------------------------------------------------------------------
@@ -175,11 +205,19 @@ def test_squashed_samples_are_rows_and_the_rest_one_number_per_row(cls, rows, d)
     dist = make(cls, np.zeros((rows, 2 * d), np.float32), -1.0, 1.0)
     for sample in (dist.sample(), dist.rsample(), dist.deterministic_sample()):
         assert tuple(sample.shape) == (rows, d)
-        forms = [sample, array(sample), array(sample).astype(np.float64), array(sample).reshape(rows, d, 1)]
-        forms += [array(sample)[:, 0]] if d == 1 else []  # flat: RLlib's Gaussian broadcast it to [B, B]
+        forms = [
+            sample,
+            array(sample),
+            array(sample).astype(np.float64),
+            array(sample).reshape(rows, d, 1),
+        ]
+        # Flat: RLlib's Gaussian broadcast it to [B, B].
+        forms += [array(sample)[:, 0]] if d == 1 else []
         for form in forms:
             assert tuple(dist.logp(form).shape) == (rows,)
-            np.testing.assert_allclose(array(dist.logp(form)), array(dist.logp(sample)), rtol=1e-4, atol=1e-4)
+            np.testing.assert_allclose(
+                array(dist.logp(form)), array(dist.logp(sample)), rtol=1e-4, atol=1e-4
+            )
     for value in (dist.kl(dist), dist.sampled_action_logp(), dist.entropy_estimate()):
         assert tuple(value.shape) == (rows,)
 
@@ -211,11 +249,14 @@ def test_squashed_samples_follow_the_density(cls):
     seed(1)
     inputs = np.tile(np.float32([0.5, -3.0, 0.0, -0.5, 0.5, 0.0]), (10_000, 1))
     samples = array(make(cls, inputs).sample())
-    normal = np.arctanh(np.clip(2 * (samples.astype(np.float64) - LOW) / (HIGH - LOW) - 1, -1 + 1e-7, 1 - 1e-7))
+    normal = np.arctanh(
+        np.clip(2 * (samples.astype(np.float64) - LOW) / (HIGH - LOW) - 1, -1 + 1e-7, 1 - 1e-7)
+    )
     for i in range(D):
         mean, std = inputs[0, i], np.exp(inputs[0, D + i])
         assert stats.kstest(normal[:, i], stats.norm(mean, std).cdf).pvalue > 1e-3
-        assert stats.kstest(normal[:, i], stats.norm(mean, 1.1 * std).cdf).pvalue < 1e-3  # the control
+        # The control.
+        assert stats.kstest(normal[:, i], stats.norm(mean, 1.1 * std).cdf).pvalue < 1e-3
     assert np.abs(np.corrcoef(normal.T)[np.triu_indices(D, 1)]).max() < 0.04
 
 
@@ -244,7 +285,9 @@ def test_each_squashed_sample_is_fresh_inside_a_trace():
 @frameworks
 def test_the_deterministic_squashed_action_is_the_squashed_mean(cls):
     expected = LOW + (np.tanh(INPUTS[:, :D]) + 1) / 2 * (HIGH - LOW)
-    np.testing.assert_allclose(array(make(cls).deterministic_sample()), expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        array(make(cls).deterministic_sample()), expected, rtol=1e-5, atol=1e-6
+    )
 
 
 @frameworks
@@ -257,7 +300,9 @@ def test_a_stored_squashed_sample_scores_the_same_even_near_the_bounds(cls):
         dist = make(cls, inputs, low, high)
         drawn = dist.sample()
         at_once, stored = array(dist.sampled_action_logp()), array(drawn).astype(np.float32)
-        np.testing.assert_array_equal(array(make(cls, inputs, low, high).logp(tensor(cls, stored))), at_once)
+        np.testing.assert_array_equal(
+            array(make(cls, inputs, low, high).logp(tensor(cls, stored))), at_once
+        )
         inside = (stored[:, 0] > low) & (stored[:, 0] < high)
         # The density of that very number, in float64 and from the exact distances to the bounds.
         below, above = stored[:, 0].astype(np.float64) - low, high - stored[:, 0].astype(np.float64)
@@ -274,11 +319,16 @@ EXTREMES = [0.0, 1e8, -1e8, 1.1e34, -1.1e34, 1.1e-34, -1.1e-34, 1e-6, 20.0]
 
 
 @frameworks
-@pytest.mark.parametrize(("low", "high"), [(-1.0, 1.0), (0.0, 1.0), (-1e30, 1e30), (1e8, 1e8 + 64), (-1e-20, 1e-20)])
+@pytest.mark.parametrize(
+    ("low", "high"), [(-1.0, 1.0), (0.0, 1.0), (-1e30, 1e30), (1e8, 1e8 + 64), (-1e-20, 1e-20)]
+)
 def test_extreme_inputs_give_finite_squashed_numbers_within_the_bounds(cls, low, high):
     inputs = np.array(list(itertools.product(EXTREMES, EXTREMES)), np.float32)
     dist, other = make(cls, inputs, low, high), make(cls, inputs[::-1].copy(), low, high)
-    ends = [np.full(len(inputs), x, np.float32) for x in (low, high, 0.5 * low + 0.5 * high, -3e38, 3e38)]
+    ends = [
+        np.full(len(inputs), x, np.float32)
+        for x in (low, high, 0.5 * low + 0.5 * high, -3e38, 3e38)
+    ]
     for draw in (dist.sample, dist.rsample, dist.deterministic_sample):
         sample = array(draw())
         assert (sample >= np.float32(low)).all()
@@ -292,7 +342,9 @@ def test_extreme_inputs_give_finite_squashed_numbers_within_the_bounds(cls, low,
 
 @frameworks
 def test_gradients_of_extreme_squashed_inputs_are_finite(cls):
-    inputs = np.array(list(itertools.product(EXTREMES, EXTREMES)), np.float32).repeat(3, 1)[:, [0, 1, 2, 3, 4, 5]]
+    inputs = np.array(list(itertools.product(EXTREMES, EXTREMES)), np.float32).repeat(3, 1)[
+        :, [0, 1, 2, 3, 4, 5]
+    ]
     for function in (
         lambda d: d.logp(np.tile(HIGH, (len(inputs), 1))),
         lambda d: d.logp(d.rsample()),

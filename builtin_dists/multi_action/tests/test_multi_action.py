@@ -12,8 +12,17 @@ import torch
 from gymnasium import spaces
 
 from rlcatalog import ModelCatalog, TupleActions
-from rlcatalog.errors import ModelContractError, NoClosedFormError, StaleOutputError, UnsupportedSpaceError
-from rlcatalog_tf import Categorical as TFCategorical, DiagGaussian as TFGaussian, MultiActionDistribution as TFMulti
+from rlcatalog.errors import (
+    ModelContractError,
+    NoClosedFormError,
+    StaleOutputError,
+    UnsupportedSpaceError,
+)
+from rlcatalog_tf import (
+    Categorical as TFCategorical,
+    DiagGaussian as TFGaussian,
+    MultiActionDistribution as TFMulti,
+)
 from rlcatalog_torch import (
     Categorical as TorchCategorical,
     DiagGaussian as TorchGaussian,
@@ -26,7 +35,10 @@ LEAVES = {"torch": (TorchCategorical, TorchGaussian), "tf": (TFCategorical, TFGa
 
 # Three levels; the keys are not sorted.
 INNER = spaces.Dict(
-    [("z", spaces.Discrete(4)), ("a", spaces.Tuple([spaces.MultiDiscrete([2, 3]), spaces.Discrete(2)]))]
+    [
+        ("z", spaces.Discrete(4)),
+        ("a", spaces.Tuple([spaces.MultiDiscrete([2, 3]), spaces.Discrete(2)])),
+    ]
 )
 SPACE = spaces.Tuple([spaces.Discrete(5, start=2), spaces.Box(-1, 1, (2, 2), np.float32), INNER])
 LENS, WIDTHS = (5, 8, 4, 5, 2), (1, 4, 1, 2, 1)
@@ -47,7 +59,10 @@ FLAT = np.concatenate(
 ).astype(np.float32)
 # The small space of which every action is listed.
 SMALL = spaces.Dict(
-    [("x", spaces.Discrete(3)), ("b", spaces.Tuple([spaces.Discrete(2), spaces.MultiDiscrete([2, 3])]))]
+    [
+        ("x", spaces.Discrete(3)),
+        ("b", spaces.Tuple([spaces.Discrete(2), spaces.MultiDiscrete([2, 3])])),
+    ]
 )
 ALL = np.array(list(itertools.product(range(3), range(2), range(2), range(3))))
 
@@ -94,7 +109,9 @@ def truth(inputs=INPUTS):
 def true_logps(flat=FLAT):
     columns = [flat[:, 0], flat[:, 1:5], flat[:, 5], flat[:, 6], flat[:, 7], flat[:, 8]]
     pairs = zip(truth(), columns, strict=True)
-    return torch.stack([dist.log_prob(torch.from_numpy(x.astype(np.float64))) for dist, x in pairs], dim=1)
+    return torch.stack(
+        [dist.log_prob(torch.from_numpy(x.astype(np.float64))) for dist, x in pairs], dim=1
+    )
 
 
 def close(found, expected, tolerance=1e-5):
@@ -122,11 +139,16 @@ def test_every_form_of_actions_gives_the_same_logp(fw):
     for form in (
         FLAT,
         FLAT.astype(np.float64),
-        FLAT + np.float32([0.2, 0, 0, 0, 0, -0.2, 0.1, -0.1, 0.3]),  # rounded where numbers are whole
+        # Rounded where numbers are whole.
+        FLAT + np.float32([0.2, 0, 0, 0, 0, -0.2, 0.1, -0.1, 0.3]),
         (first, box, inner),
         [first, box, shuffled],
         (first, tensor(fw, FLAT[:, 1:5].reshape(ROWS, 2, 2)), shuffled),
-        (array(first)[:, None], array(box), {"z": array(inner["z"]).astype(np.float32), "a": inner["a"]}),
+        (
+            array(first)[:, None],
+            array(box),
+            {"z": array(inner["z"]).astype(np.float32), "a": inner["a"]},
+        ),
         TupleActions([first, box, inner]),
         [first, box, inner["z"], *inner["a"]],
         dist.split(FLAT),
@@ -170,7 +192,11 @@ def test_the_frameworks_agree():
         (one.entropy(), other.entropy()),
         (one.multi_entropy(), other.multi_entropy()),
         (one.kl(make("torch", OTHER)), other.kl(make("tf", OTHER))),
-        *zip(leaves_of(one.deterministic_sample()), leaves_of(other.deterministic_sample()), strict=True),
+        *zip(
+            leaves_of(one.deterministic_sample()),
+            leaves_of(other.deterministic_sample()),
+            strict=True,
+        ),
     ):
         close(found, array(expected))
 
@@ -189,7 +215,9 @@ def test_a_leaf_without_closed_form_is_estimated_and_the_others_are_not(fw):
     categorical, _ = LEAVES[fw]
     space = spaces.Tuple([spaces.Discrete(5), spaces.Box(-1, 1, (1,))])
     inputs = tensor(fw, INPUTS[:, :7])
-    dist = CLASSES[fw](inputs, child_distributions=[categorical, Estimated], input_lens=[5, 2], action_space=space)
+    dist = CLASSES[fw](
+        inputs, child_distributions=[categorical, Estimated], input_lens=[5, 2], action_space=space
+    )
     assert dist.entropy_kind == "estimate"
     assert CLASSES[fw].entropy_kind == "exact"
     with pytest.raises(NoClosedFormError, match=r"action\[1\]"):
@@ -213,7 +241,11 @@ def test_samples_are_structures_of_the_space(fw, rows):
         assert isinstance(sample[2]["a"], tuple)
         shapes = [tuple(leaf.shape) for leaf in leaves_of(sample)]
         assert shapes == [(rows,), (rows, 4), (rows,), (rows, 2), (rows,)]
-        assert [array(leaf).dtype.name for leaf in leaves_of(sample)] == ["int64", "float32", *["int64"] * 3]
+        assert [array(leaf).dtype.name for leaf in leaves_of(sample)] == [
+            "int64",
+            "float32",
+            *["int64"] * 3,
+        ]
         for value in (dist.logp(sample), dist.entropy(), dist.kl(dist), dist.entropy_estimate()):
             assert tuple(value.shape) == (rows,)
             assert array(value).dtype == np.float32
@@ -227,7 +259,13 @@ def test_a_sample_scores_the_same_in_every_form(fw):
         sample = draw()
         expected = array(dist.sampled_action_logp())
         assert dist.last_sample is sample
-        for form in (sample, tuple(sample), dist.join(sample), array(dist.join(sample)), leaves_of(sample)):
+        for form in (
+            sample,
+            tuple(sample),
+            dist.join(sample),
+            array(dist.join(sample)),
+            leaves_of(sample),
+        ):
             close(dist.logp(form), expected)
 
 
@@ -258,7 +296,9 @@ def test_split_undoes_join(fw):
 def test_whole_numbers_survive_the_flat_form_beside_half_precision(fw):
     space = spaces.Tuple([spaces.Discrete(3000), spaces.Box(-1, 1, (1,))])
     inputs = tensor(fw, np.zeros((2, 3002), np.float32))
-    dist = CLASSES[fw](inputs, child_distributions=LEAVES[fw], input_lens=[3000, 2], action_space=space)
+    dist = CLASSES[fw](
+        inputs, child_distributions=LEAVES[fw], input_lens=[3000, 2], action_space=space
+    )
     index = tensor(fw, np.array([2999, 2051]))
     half = tensor(fw, np.array([[0.5], [0.25]], np.float16))
     flat = dist.join((index, half))
@@ -301,7 +341,14 @@ def test_it_works_inside_a_trace_of_unknown_batch_size():
         calls.append(1)
         dist = dist_class(inputs)
         sample = dist.sample()
-        return dist.logp(flat), dist.logp(sample), dist.entropy(), dist.kl(dist), dist.logp(dist.split(flat)), sample
+        return (
+            dist.logp(flat),
+            dist.logp(sample),
+            dist.entropy(),
+            dist.kl(dist),
+            dist.logp(dist.split(flat)),
+            sample,
+        )
 
     for rows in (7, 3):
         logp, own, entropy, kl, split, sample = scores(INPUTS[:rows], FLAT[:rows])
@@ -345,14 +392,32 @@ def test_extreme_inputs_stay_finite(fw):
     ("change", "message"),
     [
         (lambda a, b, c: (a, b), r"expected 3 parts, or one for each of the 5 leaves, found 2"),
-        (lambda a, b, c: (a, b, {"z": c["z"]}), r"action\[2\]: expected a dict with the keys \['z', 'a'\].*\['z'\]"),
+        (
+            lambda a, b, c: (a, b, {"z": c["z"]}),
+            r"action\[2\]: expected a dict with the keys \['z', 'a'\].*\['z'\]",
+        ),
         (lambda a, b, c: (a, b, {**c, "y": c["z"]}), r"keys \['z', 'a', 'y'\]"),
-        (lambda a, b, c: (a, b, (c["z"], c["a"])), r"action\[2\]: expected a dict .* found a tuple"),
-        (lambda a, b, c: (a, b, {**c, "a": c["a"][:1]}), r"action\[2\]\['a'\]: expected a tuple of 2 parts, found 1"),
+        (
+            lambda a, b, c: (a, b, (c["z"], c["a"])),
+            r"action\[2\]: expected a dict .* found a tuple",
+        ),
+        (
+            lambda a, b, c: (a, b, {**c, "a": c["a"][:1]}),
+            r"action\[2\]\['a'\]: expected a tuple of 2 parts, found 1",
+        ),
         (lambda a, b, c: {"a": a}, r"action: expected a tuple of 3 parts, found a dict"),
-        (lambda a, b, c: (a, b[:, :3], c), r"action\[1\]: expected 4 raw values for each of 7 rows.*\(7, 3\)"),
-        (lambda a, b, c: (a[:5], b, c), r"action\[0\]: expected 1 raw value for each of 7 rows.*\(5,\)"),
-        (lambda a, b, c: FLAT[:, :8], r"expected actions of shape \(7, 9\).*action\[1\]: 4.*found \(7, 8\)"),
+        (
+            lambda a, b, c: (a, b[:, :3], c),
+            r"action\[1\]: expected 4 raw values for each of 7 rows.*\(7, 3\)",
+        ),
+        (
+            lambda a, b, c: (a[:5], b, c),
+            r"action\[0\]: expected 1 raw value for each of 7 rows.*\(5,\)",
+        ),
+        (
+            lambda a, b, c: FLAT[:, :8],
+            r"expected actions of shape \(7, 9\).*action\[1\]: 4.*found \(7, 8\)",
+        ),
         (lambda a, b, c: FLAT[:5], r"expected actions of shape \(7, 9\).*found \(5, 9\)"),
         (lambda a, b, c: None, r"expected a tuple of 3 parts, found a NoneType"),
     ],
@@ -366,15 +431,27 @@ def test_actions_of_another_form_are_refused(fw, change, message):
 def test_parts_that_do_not_fit_together_are_refused(fw):
     cls, (categorical, gaussian) = CLASSES[fw], LEAVES[fw]
     space = spaces.Tuple([spaces.Discrete(5), spaces.Box(-1, 1, (1,))])
-    whole = {"child_distributions": [categorical, gaussian], "input_lens": [5, 2], "action_space": space}
+    whole = {
+        "child_distributions": [categorical, gaussian],
+        "input_lens": [5, 2],
+        "action_space": space,
+    }
     inputs = tensor(fw, INPUTS[:, :7])
     cls(inputs, None, **whole)
     for change, error, message in (
         ({"input_lens": [5]}, ModelContractError, "2 child_distributions, but 1 input_lens"),
-        ({"child_distributions": [categorical], "input_lens": [7]}, ModelContractError, "expected 2 child_dist"),
+        (
+            {"child_distributions": [categorical], "input_lens": [7]},
+            ModelContractError,
+            "expected 2 child_dist",
+        ),
         ({"input_lens": [5, 4]}, ModelContractError, r"expected 9 model outputs \(action\[0\]: 5"),
         ({"action_space": None}, ModelContractError, "action_space="),
-        ({"action_space": spaces.Discrete(2)}, UnsupportedSpaceError, "needs a non-empty Tuple or Dict"),
+        (
+            {"action_space": spaces.Discrete(2)},
+            UnsupportedSpaceError,
+            "needs a non-empty Tuple or Dict",
+        ),
     ):
         with pytest.raises(error, match=message):
             cls(inputs, None, **{**whole, **change})

@@ -13,7 +13,11 @@ from scipy import stats
 from scipy.special import log_softmax
 
 from rlcatalog import ModelCatalog
-from rlcatalog_tf import Categorical as TFCategorical, DiagGaussian as TFGaussian, MultiActionDistribution as TFMulti
+from rlcatalog_tf import (
+    Categorical as TFCategorical,
+    DiagGaussian as TFGaussian,
+    MultiActionDistribution as TFMulti,
+)
 from rlcatalog_torch import (
     Categorical as TorchCategorical,
     DiagGaussian as TorchGaussian,
@@ -28,7 +32,9 @@ INNER = spaces.Tuple([spaces.Discrete(3), spaces.Box(-1, 1, (2,))])
 SPACE = spaces.Tuple([spaces.Discrete(2), INNER])
 RANDOM = np.random.default_rng(0)
 INPUTS = RANDOM.normal(size=(5, 9)).astype(np.float32)
-FLAT = np.concatenate([RANDOM.integers(0, 2, (5, 2)), RANDOM.normal(size=(5, 2))], axis=1).astype(np.float32)
+FLAT = np.concatenate([RANDOM.integers(0, 2, (5, 2)), RANDOM.normal(size=(5, 2))], axis=1).astype(
+    np.float32
+)
 
 
 @pytest.mark.parametrize("framework", ["torch", "tf"])
@@ -42,7 +48,12 @@ def test_whole_numbers_and_others_inside_a_composite_left_whole_are_scored_as_th
     inner = functools.partial(
         Doubled, child_distributions=[categorical, gaussian], input_lens=[3, 4], action_space=INNER
     )
-    dist = multi(tensor(INPUTS), child_distributions=[categorical, inner], input_lens=[2, 7], action_space=SPACE)
+    dist = multi(
+        tensor(INPUTS),
+        child_distributions=[categorical, inner],
+        input_lens=[2, 7],
+        action_space=SPACE,
+    )
     rows = np.arange(5)
     first = log_softmax(INPUTS[:, :2], axis=1)[rows, FLAT[:, 0].astype(int)]
     second = log_softmax(INPUTS[:, 2:5], axis=1)[rows, FLAT[:, 1].astype(int)]

@@ -15,7 +15,11 @@ from rlcatalog import ModelCatalog, SpaceInfo, build
 from rlcatalog.actions import ActionDistribution, action_codec
 from rlcatalog.errors import ActionMaskError, NoClosedFormError, UnsupportedSpaceError
 from rlcatalog_multi_action.plugin import size
-from rlcatalog_tf import Categorical as TFCategorical, DiagGaussian as TFGaussian, MultiActionDistribution as TFMulti
+from rlcatalog_tf import (
+    Categorical as TFCategorical,
+    DiagGaussian as TFGaussian,
+    MultiActionDistribution as TFMulti,
+)
 from rlcatalog_torch import (
     Categorical as TorchCategorical,
     DiagGaussian as TorchGaussian,
@@ -27,7 +31,10 @@ CLASSES = {"torch": TorchMulti, "tf": TFMulti}
 LEAVES = {"torch": (TorchCategorical, TorchGaussian), "tf": (TFCategorical, TFGaussian)}
 
 INNER = spaces.Dict(
-    [("z", spaces.Discrete(4)), ("a", spaces.Tuple([spaces.MultiDiscrete([2, 3]), spaces.Discrete(2)]))]
+    [
+        ("z", spaces.Discrete(4)),
+        ("a", spaces.Tuple([spaces.MultiDiscrete([2, 3]), spaces.Discrete(2)])),
+    ]
 )
 SPACE = spaces.Tuple([spaces.Discrete(5, start=2), spaces.Box(-1, 1, (2, 2), np.float32), INNER])
 LENS, WIDTHS = (5, 8, 4, 5, 2), (1, 4, 1, 2, 1)
@@ -37,7 +44,10 @@ INPUTS = RANDOM.normal(0, 1, (ROWS, SIZE)).astype(np.float32)
 
 # The small space of which every action is listed.
 SMALL = spaces.Dict(
-    [("x", spaces.Discrete(3)), ("b", spaces.Tuple([spaces.Discrete(2), spaces.MultiDiscrete([2, 3])]))]
+    [
+        ("x", spaces.Discrete(3)),
+        ("b", spaces.Tuple([spaces.Discrete(2), spaces.MultiDiscrete([2, 3])])),
+    ]
 )
 ALL = np.array(list(itertools.product(range(3), range(2), range(2), range(3))))
 
@@ -66,19 +76,24 @@ def close(found, expected, tolerance=1e-5):
 def row_of(action, row):
     if isinstance(action, dict):
         return {key: row_of(value, row) for key, value in action.items()}
-    return tuple(row_of(value, row) for value in action) if isinstance(action, tuple) else action[row]
+    return (
+        tuple(row_of(value, row) for value in action) if isinstance(action, tuple) else action[row]
+    )
 
 
 # --- masks -----------------------------------------------------------------------------------------------------------
 
-MASK = np.array([1, 0, 1, 1, 1, 0, 1, 1, 0, 1], bool)  # x is 0 or 2; the last choice 0 or 2; the second 1
+# x is 0 or 2; the last choice 0 or 2; the second 1.
+MASK = np.array([1, 0, 1, 1, 1, 0, 1, 1, 0, 1], bool)
 ALLOWED = (ALL[:, 0] != 1) & (ALL[:, 2] == 1) & (ALL[:, 3] != 1)
 
 
 def masked(fw, rows):
     dist_class, count = served(fw, "SMALL")
     inputs = np.tile(np.random.default_rng(5).normal(0, 1, count).astype(np.float32), (rows, 1))
-    return dist_class(dist_class.masked(tensor(fw, inputs), tensor(fw, np.tile(MASK, (rows, 1))))), inputs
+    return dist_class(
+        dist_class.masked(tensor(fw, inputs), tensor(fw, np.tile(MASK, (rows, 1))))
+    ), inputs
 
 
 @frameworks
@@ -89,9 +104,15 @@ def test_a_masked_distribution_is_the_one_over_the_allowed_actions(fw):
     assert (logp[~ALLOWED] < -1e30).all()
     np.testing.assert_allclose(np.exp(logp[ALLOWED]).sum(), 1, rtol=1e-5)
     unmasked = array(make(fw, inputs, "SMALL").logp(ALL)).astype(np.float64)[ALLOWED]
-    np.testing.assert_allclose(logp[ALLOWED], unmasked - np.log(np.exp(unmasked).sum()), rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(array(dist.entropy())[0], -(np.exp(logp) * logp)[ALLOWED].sum(), rtol=1e-5)
-    np.testing.assert_allclose(array(dist.kl(make(fw, inputs, "SMALL")))[0], -np.log(np.exp(unmasked).sum()), rtol=1e-4)
+    np.testing.assert_allclose(
+        logp[ALLOWED], unmasked - np.log(np.exp(unmasked).sum()), rtol=1e-4, atol=1e-5
+    )
+    np.testing.assert_allclose(
+        array(dist.entropy())[0], -(np.exp(logp) * logp)[ALLOWED].sum(), rtol=1e-5
+    )
+    np.testing.assert_allclose(
+        array(dist.kl(make(fw, inputs, "SMALL")))[0], -np.log(np.exp(unmasked).sum()), rtol=1e-4
+    )
     assert np.isfinite(array(make(fw, inputs, "SMALL").kl(dist))).all()
 
 
@@ -102,7 +123,8 @@ def test_forbidden_actions_are_never_drawn(fw):
     for sample in (dist.sample(), dist.deterministic_sample()):
         assert {tuple(row) for row in array(dist.join(sample)).astype(int)} <= allowed
     free = make(fw, inputs, "SMALL")
-    assert not {tuple(row) for row in array(free.join(free.sample())).astype(int)} <= allowed  # the control
+    # The control.
+    assert not {tuple(row) for row in array(free.join(free.sample())).astype(int)} <= allowed
 
 
 @frameworks
@@ -133,7 +155,9 @@ def test_a_part_that_bakes_masks_in_its_own_way_is_given_its_columns(fw):
             return 0.5 * inputs
 
     categorical, gaussian = LEAVES[fw]
-    space = spaces.Tuple([spaces.Discrete(2), spaces.Discrete(3), spaces.Discrete(2), spaces.Box(-1, 1, (1,))])
+    space = spaces.Tuple(
+        [spaces.Discrete(2), spaces.Discrete(3), spaces.Discrete(2), spaces.Box(-1, 1, (1,))]
+    )
     options = {
         "child_distributions": [categorical, Halved, categorical, gaussian],
         "input_lens": [2, 3, 2, 2],
@@ -166,8 +190,12 @@ def test_the_catalog_chooses_the_children_of_the_same_framework(fw, name):
     children = dist_class(tensor(fw, INPUTS)).flat_child_distributions
     assert {child.framework_of_class for child in children} == {fw}
     assert [type(child).__name__ for child in children] == [
-        "Categorical", "DiagGaussian", "Categorical", "MultiCategorical", "Categorical",
-    ]  # fmt: skip
+        "Categorical",
+        "DiagGaussian",
+        "Categorical",
+        "MultiCategorical",
+        "Categorical",
+    ]
     assert CLASSES[fw].required_model_output_shape(SPACE, {}) == SIZE
 
 
@@ -220,10 +248,16 @@ def test_a_subclass_is_given_the_children_by_keyword(fw):
         def __init__(self, inputs, model, *, child_distributions, input_lens, action_space):
             self.given = len(child_distributions), tuple(input_lens)
             super().__init__(
-                inputs, model, child_distributions=child_distributions, input_lens=input_lens, action_space=action_space
+                inputs,
+                model,
+                child_distributions=child_distributions,
+                input_lens=input_lens,
+                action_space=action_space,
             )
 
-    dist_class, count = ModelCatalog.get_action_dist(SPACE, {"custom_action_dist": Counted}, framework=fw)
+    dist_class, count = ModelCatalog.get_action_dist(
+        SPACE, {"custom_action_dist": Counted}, framework=fw
+    )
     dist = dist_class(tensor(fw, INPUTS), None)
     assert count == SIZE
     assert isinstance(dist, Counted)
@@ -235,9 +269,14 @@ def test_a_subclass_is_given_the_children_by_keyword(fw):
 @frameworks
 def test_children_may_be_given_one_per_leaf_as_rllib_does(fw):
     categorical, gaussian = LEAVES[fw]
-    space = spaces.Dict(a=spaces.Tuple([spaces.Discrete(5), spaces.Box(-1, 1, (1,))]), b=spaces.Discrete(2))
+    space = spaces.Dict(
+        a=spaces.Tuple([spaces.Discrete(5), spaces.Box(-1, 1, (1,))]), b=spaces.Discrete(2)
+    )
     dist_class = functools.partial(
-        CLASSES[fw], child_distributions=[categorical, gaussian, categorical], input_lens=[5, 2, 2], action_space=space
+        CLASSES[fw],
+        child_distributions=[categorical, gaussian, categorical],
+        input_lens=[5, 2, 2],
+        action_space=space,
     )
     dist = dist_class(tensor(fw, INPUTS[:, :9]), None)
     sample = dist.sample()
@@ -247,7 +286,10 @@ def test_children_may_be_given_one_per_leaf_as_rllib_does(fw):
         CLASSES[fw],
         child_distributions=[
             functools.partial(
-                CLASSES[fw], child_distributions=[categorical, gaussian], input_lens=[5, 2], action_space=space["a"]
+                CLASSES[fw],
+                child_distributions=[categorical, gaussian],
+                input_lens=[5, 2],
+                action_space=space["a"],
             ),
             categorical,
         ],
@@ -273,14 +315,22 @@ def test_a_nested_composite_of_another_class_is_left_whole(fw):
     inner = spaces.Dict(p=spaces.Discrete(3), q=spaces.Discrete(2))
     space = spaces.Tuple([spaces.Discrete(2), inner])
     doubled = functools.partial(
-        Doubled, child_distributions=[categorical, categorical], input_lens=[3, 2], action_space=inner
+        Doubled,
+        child_distributions=[categorical, categorical],
+        input_lens=[3, 2],
+        action_space=inner,
     )
     dist = CLASSES[fw](
-        tensor(fw, INPUTS[:, :7]), child_distributions=[categorical, doubled], input_lens=[2, 5], action_space=space
+        tensor(fw, INPUTS[:, :7]),
+        child_distributions=[categorical, doubled],
+        input_lens=[2, 5],
+        action_space=space,
     )
     sample = dist.sample()
     part = doubled(tensor(fw, INPUTS[:, 2:7]))
-    expected = array(categorical(tensor(fw, INPUTS[:, :2])).logp(sample[0])) + array(part.logp(sample[1]))
+    expected = array(categorical(tensor(fw, INPUTS[:, :2])).logp(sample[0])) + array(
+        part.logp(sample[1])
+    )
     for form in (
         sample,
         (sample[0], dict(reversed(sample[1].items()))),
@@ -307,7 +357,10 @@ def test_a_leaf_of_the_users_own_takes_part(fw):
     categorical, _ = LEAVES[fw]
     space = spaces.Tuple([spaces.Discrete(3), spaces.Box(-9, 9, (2,))])
     dist = CLASSES[fw](
-        tensor(fw, INPUTS[:, :5]), child_distributions=[categorical, Shifted], input_lens=[3, 2], action_space=space
+        tensor(fw, INPUTS[:, :5]),
+        child_distributions=[categorical, Shifted],
+        input_lens=[3, 2],
+        action_space=space,
     )
     sample = dist.sample()
     close(dist.logp(sample), array(categorical(tensor(fw, INPUTS[:, :3])).logp(sample[0])) - 2)

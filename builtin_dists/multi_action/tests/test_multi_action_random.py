@@ -16,7 +16,13 @@ from properties import share
 from rlcatalog import ModelCatalog, SpaceInfo
 from rlcatalog.actions import action_codec
 from rlcatalog_tf import Categorical as TFCategorical, MultiActionDistribution as TFMulti
-from rlcatalog_torch import Bernoulli, Categorical, DiagGaussian, MultiActionDistribution, MultiCategorical
+from rlcatalog_torch import (
+    Bernoulli,
+    Categorical,
+    DiagGaussian,
+    MultiActionDistribution,
+    MultiCategorical,
+)
 
 frameworks = pytest.mark.parametrize("fw", ["torch", "tf"])
 LEAVES = st.one_of(
@@ -59,7 +65,11 @@ def leaf_values(space, sample):
         return [v for key, kid in space.spaces.items() for v in leaf_values(kid, sample[key])]
     if isinstance(space, spaces.Tuple):
         assert isinstance(sample, tuple)
-        return [v for kid, part in zip(space.spaces, sample, strict=True) for v in leaf_values(kid, part)]
+        return [
+            v
+            for kid, part in zip(space.spaces, sample, strict=True)
+            for v in leaf_values(kid, part)
+        ]
     return [sample]
 
 
@@ -80,8 +90,14 @@ def test_a_composite_is_the_sum_of_its_leaves(fw, space, rows, seed):
     one, two = random.normal(0, 2, (2, rows, size)).astype(np.float32)
     dist, other = dist_class(tensor(fw, one)), dist_class(tensor(fw, two))
     cuts = np.cumsum([count for _, count in leaves])[:-1]
-    alone = [cls(tensor(fw, part)) for (cls, _), part in zip(leaves, np.split(one, cuts, axis=1), strict=True)]
-    others = [cls(tensor(fw, part)) for (cls, _), part in zip(leaves, np.split(two, cuts, axis=1), strict=True)]
+    alone = [
+        cls(tensor(fw, part))
+        for (cls, _), part in zip(leaves, np.split(one, cuts, axis=1), strict=True)
+    ]
+    others = [
+        cls(tensor(fw, part))
+        for (cls, _), part in zip(leaves, np.split(two, cuts, axis=1), strict=True)
+    ]
     close = functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-4)
 
     for sample in (dist.sample(), dist.deterministic_sample()):
@@ -92,7 +108,15 @@ def test_a_composite_is_the_sum_of_its_leaves(fw, space, rows, seed):
         expected = sum(array(leaf.logp(value)) for leaf, value in zip(alone, values, strict=True))
         flat = dist.join(sample)
         stored = array(flat).astype(np.float32)
-        for form in (sample, tuple(values), reordered(sample), flat, stored, dist.split(flat), dist.split(stored)):
+        for form in (
+            sample,
+            tuple(values),
+            reordered(sample),
+            flat,
+            stored,
+            dist.split(flat),
+            dist.split(stored),
+        ):
             found = array(dist.logp(form))
             assert found.shape == (rows,)
             close(found, expected)
@@ -127,9 +151,11 @@ def test_masks_reach_the_leaves_they_belong_to(fw, space, seed):
 
 def _mask(leaf: gymnasium.Space, random):
     """A mask that allows something everywhere."""
-    lens = {spaces.Discrete: lambda: [leaf.n], spaces.MultiDiscrete: lambda: leaf.nvec, spaces.Box: list}.get(
-        type(leaf), lambda: [2] * leaf.n
-    )()
+    lens = {
+        spaces.Discrete: lambda: [leaf.n],
+        spaces.MultiDiscrete: lambda: leaf.nvec,
+        spaces.Box: list,
+    }.get(type(leaf), lambda: [2] * leaf.n)()
     parts = []
     for n in lens:
         part = random.random((3, n)) < 0.5
@@ -150,20 +176,29 @@ def test_leaves_of_one_kind_share_a_distribution():
     dist_class, size = ModelCatalog.get_action_dist(space, {}, framework="torch")
     dist = dist_class(torch.zeros(2, size))
     assert [type(group) for group in dist.groups] == [MultiCategorical, DiagGaussian, Bernoulli]
-    assert [dist.groups[0].log_probs.shape[1], *(group.inputs.shape[1] for group in dist.groups[1:])] == [3, 6, 2]
+    assert [
+        dist.groups[0].log_probs.shape[1],
+        *(group.inputs.shape[1] for group in dist.groups[1:]),
+    ] == [3, 6, 2]
 
 
 @frameworks
 def test_only_the_very_classes_are_joined(fw):
-    cls, categorical = (MultiActionDistribution, Categorical) if fw == "torch" else (TFMulti, TFCategorical)
+    cls, categorical = (
+        (MultiActionDistribution, Categorical) if fw == "torch" else (TFMulti, TFCategorical)
+    )
 
     class Mine(categorical):
         pass
 
     space = spaces.Tuple([spaces.Discrete(3), spaces.Discrete(2), spaces.Discrete(2)])
-    flat = functools.partial(cls, tensor(fw, np.zeros((2, 7), np.float32)), input_lens=[3, 2, 2], action_space=space)
+    flat = functools.partial(
+        cls, tensor(fw, np.zeros((2, 7), np.float32)), input_lens=[3, 2, 2], action_space=space
+    )
     assert len(flat(child_distributions=[categorical] * 3).groups) == 1
-    assert [type(g).__name__ for g in flat(child_distributions=[Mine, categorical, categorical]).groups] == [
+    assert [
+        type(g).__name__ for g in flat(child_distributions=[Mine, categorical, categorical]).groups
+    ] == [
         "Mine",
         "MultiCategorical",
     ]
@@ -177,7 +212,13 @@ def test_other_precisions_give_finite_numbers_in_torch(dtype):
     dist_class, size = ModelCatalog.get_action_dist(space, {}, framework="torch")
     dist = dist_class(torch.linspace(-2, 2, 4 * size, dtype=dtype).reshape(4, size))
     flat = dist.join(dist.sample())
-    for value in (dist.logp(flat), dist.entropy(), dist.kl(dist), dist.multi_entropy(), dist.multi_kl(dist)):
+    for value in (
+        dist.logp(flat),
+        dist.entropy(),
+        dist.kl(dist),
+        dist.multi_entropy(),
+        dist.multi_kl(dist),
+    ):
         assert torch.isfinite(value).all()
 
 
@@ -187,7 +228,13 @@ def test_other_precisions_give_finite_numbers_in_tensorflow(dtype):
     dist_class, size = ModelCatalog.get_action_dist(space, {}, framework="tf")
     dist = dist_class(tf.cast(tf.reshape(tf.linspace(-2.0, 2.0, 4 * size), [4, size]), dtype))
     flat = dist.join(dist.sample())
-    for value in (dist.logp(flat), dist.entropy(), dist.kl(dist), dist.multi_entropy(), dist.multi_kl(dist)):
+    for value in (
+        dist.logp(flat),
+        dist.entropy(),
+        dist.kl(dist),
+        dist.multi_entropy(),
+        dist.multi_kl(dist),
+    ):
         assert np.isfinite(tf.cast(value, tf.float32).numpy()).all()
 
 

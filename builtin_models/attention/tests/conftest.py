@@ -15,8 +15,15 @@ from rlcatalog_torch import GTrXLNet as TorchNet
 
 NETS = {"torch": TorchNet, "tf": TFNet}
 ACTIONS = spaces.Discrete(4)
-SMALL = {"num_transformer_units": 2, "attention_dim": 6, "num_heads": 2, "head_dim": 3, "position_wise_mlp_dim": 5,
-         "memory_inference": 4, "memory_training": 4}  # fmt: skip
+SMALL = {
+    "num_transformer_units": 2,
+    "attention_dim": 6,
+    "num_heads": 2,
+    "head_dim": 3,
+    "position_wise_mlp_dim": 5,
+    "memory_inference": 4,
+    "memory_training": 4,
+}
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -30,7 +37,9 @@ def _one_thread():
 
 def _scramble(model, seed=0):
     random = np.random.default_rng(seed)
-    model.set_weights({name: random.normal(0, 0.5, array.shape) for name, array in model.get_weights().items()})
+    model.set_weights(
+        {name: random.normal(0, 0.5, array.shape) for name, array in model.get_weights().items()}
+    )
     return model
 
 
@@ -46,7 +55,9 @@ def build():
 
     def made(framework, seed=0, outputs=4, inputs=3, **sizes):
         space = spaces.Box(-1, 1, (inputs,), np.float32)
-        return _scramble(NETS[framework](space, ACTIONS, outputs, {}, "net", **{**SMALL, **sizes}), seed)
+        return _scramble(
+            NETS[framework](space, ACTIONS, outputs, {}, "net", **{**SMALL, **sizes}), seed
+        )
 
     return made
 
@@ -69,14 +80,18 @@ def run():
         lengths = [steps] * sequences if lengths is None else lengths
         rows = x.reshape(-1, *x.shape[2:]).astype(np.float32)
         given = [convert(np.asarray(part, np.float32)) for part in state]
-        lengths = torch.tensor(lengths, dtype=torch.int32) if is_torch else tf.constant(lengths, tf.int32)
+        lengths = (
+            torch.tensor(lengths, dtype=torch.int32) if is_torch else tf.constant(lengths, tf.int32)
+        )
         output, new = model({"obs": convert(rows), "is_training": training}, given, lengths)
         value = None if model.outputs is None else model.value_function()
         arrays = [
             None if part is None else (part.detach().numpy() if is_torch else part.numpy())
             for part in (output, value, *new)
         ]
-        shaped = [None if a is None else a.reshape(sequences, steps, *a.shape[1:]) for a in arrays[:2]]
+        shaped = [
+            None if a is None else a.reshape(sequences, steps, *a.shape[1:]) for a in arrays[:2]
+        ]
         return Run(*shaped, arrays[2:])
 
     return ran
@@ -87,7 +102,10 @@ def run():
 
 def _normalised(x, weights, name):
     centred = x - x.mean()
-    return centred / math.sqrt((centred**2).mean() + 1e-5) * weights[f"{name}.weight"] + weights[f"{name}.bias"]
+    return (
+        centred / math.sqrt((centred**2).mean() + 1e-5) * weights[f"{name}.weight"]
+        + weights[f"{name}.bias"]
+    )
 
 
 def _sigmoid(x):
@@ -111,7 +129,10 @@ def _wave(distance, width):
 def _attend(inputs, now, window, heads, weights, name):
     """Return what attention makes of `inputs[now]`."""
     width, found = len(inputs[0]), []
-    split = {part: np.split(weights[f"{name}.{part}"], heads) for part in ("query", "key", "value", "position")}
+    split = {
+        part: np.split(weights[f"{name}.{part}"], heads)
+        for part in ("query", "key", "value", "position")
+    }
     normal = [_normalised(x, weights, f"{name}.norm") for x in inputs]
     for head in range(heads):
         query = split["query"][head] @ normal[now]
@@ -154,7 +175,10 @@ def _by_hand(weights, x, past, window, slots, heads, name="transformer"):
             o = _gate(x_t, y, weights, f"{unit}.attention_gate")
             y = _normalised(o, weights, f"{unit}.norm")
             for layer in (0, 1):
-                y = weights[f"{unit}.mlp.layers.{layer}.weight"] @ y + weights[f"{unit}.mlp.layers.{layer}.bias"]
+                y = (
+                    weights[f"{unit}.mlp.layers.{layer}.weight"] @ y
+                    + weights[f"{unit}.mlp.layers.{layer}.bias"]
+                )
                 y = np.maximum(y, 0)
             outputs.append(_gate(o, y, weights, f"{unit}.mlp_gate"))
         kept.append(np.array(inputs)[max(0, len(inputs) - slots) :])

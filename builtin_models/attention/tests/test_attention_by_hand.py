@@ -17,12 +17,20 @@ from rlcatalog_torch import GTrXLNet as TorchNet
 CASES = {
     "one unit, one head": ({"num_transformer_units": 1, "num_heads": 1}, 3, 0),
     "two units, two heads": ({}, 6, 2),
-    "three units, odd width": ({"num_transformer_units": 3, "attention_dim": 7, "head_dim": 4}, 3, 4),
+    "three units, odd width": (
+        {"num_transformer_units": 3, "attention_dim": 7, "head_dim": 4},
+        3,
+        4,
+    ),
     "four heads of one": ({"num_heads": 4, "head_dim": 1}, 9, 4),
     "one step": ({}, 1, 3),
     "one step, one head, full": ({"num_heads": 1}, 1, 4),
     "one step at the start": ({"attention_dim": 5}, 1, 0),
-    "longer than the window": ({"num_transformer_units": 1, "memory_inference": 2, "memory_training": 2}, 11, 1),
+    "longer than the window": (
+        {"num_transformer_units": 1, "memory_inference": 2, "memory_training": 2},
+        11,
+        1,
+    ),
     "sees less than it keeps": ({"memory_inference": 2, "memory_training": 5}, 4, 5),
     "one step, sees less than it keeps": ({"memory_inference": 2, "memory_training": 5}, 1, 3),
     "no memory": ({"memory_inference": 0, "memory_training": 0}, 4, 0),
@@ -45,7 +53,9 @@ def expected_of(model, by_hand, x, past, training=False):
     weights, sizes = model.get_weights(), model.transformer.sizes
     logits, values, kept = [], [], []
     for rows, before in zip(x, past, strict=True):
-        found, after = by_hand(weights, rows, before, sizes.window(training), sizes.slots, sizes.attention_num_heads)
+        found, after = by_hand(
+            weights, rows, before, sizes.window(training), sizes.slots, sizes.attention_num_heads
+        )
         logits.append(found @ weights["outputs.logits.weight"].T + weights["outputs.logits.bias"])
         values.append(found @ weights["outputs.value.weight"][0] + weights["outputs.value.bias"])
         kept.append(after)
@@ -76,7 +86,17 @@ def test_the_equations(framework, case, build, run, by_hand):
 
 @pytest.mark.parametrize(
     "name",
-    ["content_bias", "position_bias", "position", "query", "key", "value", "output", "norm.weight", "norm.bias"],
+    [
+        "content_bias",
+        "position_bias",
+        "position",
+        "query",
+        "key",
+        "value",
+        "output",
+        "norm.weight",
+        "norm.bias",
+    ],
 )
 def test_the_reference_by_hand_sees_every_weight_of_the_attention(name, build, run, by_hand):
     model, rng = build("torch"), np.random.default_rng(1)
@@ -97,7 +117,9 @@ def test_weights_copied_across_give_the_same(case, build, run):
     first, second = build("torch", 1, **sizes), build("tf", 2, **sizes)
     weights, others = first.get_weights(), second.get_weights()
     assert {n: a.shape for n, a in weights.items()} == {n: a.shape for n, a in others.items()}
-    assert list(first.variables(as_dict=True)) == list(second.variables(as_dict=True)) == list(weights)
+    assert (
+        list(first.variables(as_dict=True)) == list(second.variables(as_dict=True)) == list(weights)
+    )
     rng = np.random.default_rng(3)
     x = rng.normal(size=(2, steps, 3)).astype(np.float32)
     state, _ = memory_of(first, held, 2, rng)
@@ -125,13 +147,21 @@ def test_gradients_reach_every_parameter_and_are_the_same(steps, build):
     a = rng.normal(size=(len(x), 4)).astype(np.float32)
     b = rng.normal(size=len(x)).astype(np.float32)
     given = {"obs": torch.from_numpy(x), "is_training": True}
-    output, _ = first(given, [torch.from_numpy(memory), torch.from_numpy(held)], torch.tensor([steps] * count))
-    loss = (output * torch.from_numpy(a)).sum() + (first.value_function() * torch.from_numpy(b)).sum()
+    output, _ = first(
+        given, [torch.from_numpy(memory), torch.from_numpy(held)], torch.tensor([steps] * count)
+    )
+    loss = (output * torch.from_numpy(a)).sum() + (
+        first.value_function() * torch.from_numpy(b)
+    ).sum()
     parameters = first.trainable_variables(as_dict=True)
     found = torch.autograd.grad(loss, list(parameters.values()))
     variables = second.trainable_variables(as_dict=True)
     with tf.GradientTape() as tape:
-        output, _ = second({"obs": tf.constant(x), "is_training": True}, [memory, held], tf.constant([steps] * count))
+        output, _ = second(
+            {"obs": tf.constant(x), "is_training": True},
+            [memory, held],
+            tf.constant([steps] * count),
+        )
         loss = tf.reduce_sum(output * a) + tf.reduce_sum(second.value_function() * b)
     others = tape.gradient(loss, list(variables.values()))
     plain = ("bias", "norm.weight")
@@ -175,6 +205,8 @@ def test_distances_are_the_paper_s_sinusoids():
     assert table.shape == (4, 4)
     assert table.dtype == np.float32
     np.testing.assert_array_equal(table[-1], [0, 0, 1, 1])  # the step itself
-    np.testing.assert_allclose(table[0], [np.sin(3), np.sin(0.03), np.cos(3), np.cos(0.03)], rtol=1e-6)
+    np.testing.assert_allclose(
+        table[0], [np.sin(3), np.sin(0.03), np.cos(3), np.cos(0.03)], rtol=1e-6
+    )
     assert distances(3, 5).shape == (4, 5)
     assert AttentionConfig(attention_memory_inference=3, attention_memory_training=7).slots == 7

@@ -32,6 +32,8 @@ def test_the_defaults_are_those_of_rllib(cls):
         cls(spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(2), 2, {}, "net", **options)
         for options in ({}, DEFAULTS)
     )
-    shapes, same = ({name: w.shape for name, w in net.get_weights().items()} for net in (first, second))
+    shapes, same = (
+        {name: w.shape for name, w in net.get_weights().items()} for net in (first, second)
+    )
     assert shapes == same
     assert np.asarray(first.get_initial_state()[0]).shape == (1, 50, 64)

@@ -12,8 +12,14 @@ from gymnasium import spaces
 import rlcatalog
 
 BOX, TWO = spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(2)
-CONFIG = {"use_attention": True, "fcnet_hiddens": [8], "attention_num_transformer_units": 2, "attention_dim": 6,
-          "attention_memory_inference": 4, "attention_memory_training": 4}  # fmt: skip
+CONFIG = {
+    "use_attention": True,
+    "fcnet_hiddens": [8],
+    "attention_num_transformer_units": 2,
+    "attention_dim": 6,
+    "attention_memory_inference": 4,
+    "attention_memory_training": 4,
+}
 OBS = np.random.default_rng(0).uniform(-1, 1, (9, 3, 3)).astype(np.float32)
 
 
@@ -27,7 +33,9 @@ def policy(request, scramble):
 
 def another(policy):
     """Return a policy of the same structure."""
-    return rlcatalog.build(BOX, TWO, {k: policy.config[k] for k in (*CONFIG, "attention_num_heads")}, "torch")
+    return rlcatalog.build(
+        BOX, TWO, {k: policy.config[k] for k in (*CONFIG, "attention_num_heads")}, "torch"
+    )
 
 
 def acted(policy, steps, state=None):
@@ -92,7 +100,9 @@ def by_shared_memory(policy, other):
 
 CHANGES = {
     "load_state_dict": lambda p, o: p.model.load_state_dict(o.model.state_dict()),
-    "load_state_dict, assigned": lambda p, o: p.model.load_state_dict(copy.deepcopy(o.model.state_dict()), assign=True),
+    "load_state_dict, assigned": lambda p, o: p.model.load_state_dict(
+        copy.deepcopy(o.model.state_dict()), assign=True
+    ),
     "set_weights": lambda p, o: p.model.set_weights(o.model.get_weights()),
     "data": by_data,
     "shared memory": by_shared_memory,
@@ -114,7 +124,9 @@ def test_a_move_to_a_device_and_a_copy_change_nothing(policy):
     with torch.no_grad():
         for parameter in policy.model.parameters():
             parameter.add_(0.5)
-    output, _ = model({"obs": torch.from_numpy(OBS[5])}, [torch.from_numpy(part) for part in state.memory])
+    output, _ = model(
+        {"obs": torch.from_numpy(OBS[5])}, [torch.from_numpy(part) for part in state.memory]
+    )
     np.testing.assert_allclose(output.detach(), expected, rtol=1e-5, atol=1e-6)
     found = policy.act(OBS[5], state, explore=False).dist_inputs
     np.testing.assert_allclose(found, recomputed(policy, state), rtol=1e-5, atol=1e-6)
@@ -158,7 +170,9 @@ def test_a_state_taken_up_again(policy):
     expected = policy.act(OBS[5], step.state, explore=False).dist_inputs
     acted(policy, 3)
     policy.act(OBS[0][:1])
-    np.testing.assert_array_equal(policy.act(OBS[5], step.state, explore=False).dist_inputs, expected)
+    np.testing.assert_array_equal(
+        policy.act(OBS[5], step.state, explore=False).dist_inputs, expected
+    )
     before = [part.copy() for part in step.state.memory]
     policy.act(OBS[6], step.state)
     for part, was in zip(step.state.memory, before, strict=True):  # acting writes into no state

@@ -74,7 +74,9 @@ def test_padding_changes_nothing(framework, build, run):
     found = run(model, padded, start, lengths)
     for row, length in enumerate(lengths):
         alone = run(model, X[row : row + 1, :length], [part[row : row + 1] for part in start])
-        np.testing.assert_allclose(found.output[row, :length], alone.output[0], rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(
+            found.output[row, :length], alone.output[0], rtol=1e-4, atol=1e-5
+        )
         np.testing.assert_allclose(found.value[row, :length], alone.value[0], rtol=1e-4, atol=1e-5)
         assert_states([part[row] for part in found.state], [part[0] for part in alone.state], 1e-5)
 
@@ -92,17 +94,23 @@ def test_unused_slots_have_no_influence(framework, steps, build, run):
     dirty = run(model, X[:, :steps], [memory, held])
     np.testing.assert_array_equal(dirty.output, clean.output)
     for row, count in enumerate(clean.state[1].astype(int)):
-        np.testing.assert_array_equal(dirty.state[0][row, :, 4 - count :], clean.state[0][row, :, 4 - count :])
+        np.testing.assert_array_equal(
+            dirty.state[0][row, :, 4 - count :], clean.state[0][row, :, 4 - count :]
+        )
     fresh = run(model, X[:, :steps])
     np.testing.assert_allclose(dirty.output[0], fresh.output[0], rtol=1e-5, atol=1e-6)
     # The control: a slot that is held matters.
     memory[2, :, 3, 0] += 1
-    assert not np.allclose(run(model, X[:, :steps], [memory, held]).output[2], clean.output[2], atol=1e-3)
+    assert not np.allclose(
+        run(model, X[:, :steps], [memory, held]).output[2], clean.output[2], atol=1e-3
+    )
 
 
 @frameworks
 def test_nan_in_an_unused_slot_is_an_error_and_not_an_action(framework):
-    policy = rlcatalog.build(spaces.Box(-1, 1, (3,)), spaces.Discrete(2), {"use_attention": True}, framework)
+    policy = rlcatalog.build(
+        spaces.Box(-1, 1, (3,)), spaces.Discrete(2), {"use_attention": True}, framework
+    )
     state = policy.initial_state(3)
     assert not state.memory[1].any()  # no slot is used yet
     state.memory[0][1, 0, 0] = np.nan
@@ -158,7 +166,9 @@ def test_without_a_state_episodes_begin(framework, build, run):
     # Without lengths each row is a sequence of its own.
     convert = torch.tensor if framework == "torch" else tf.constant
     output, (memory, held) = model({"obs": convert(X[:, 0])})
-    np.testing.assert_allclose(output if framework == "tf" else output.detach(), run(model, X).output[:, 0], atol=1e-5)
+    np.testing.assert_allclose(
+        output if framework == "tf" else output.detach(), run(model, X).output[:, 0], atol=1e-5
+    )
     assert tuple(memory.shape) == (3, 2, 4, 6)
     np.testing.assert_array_equal(held, 1)
 
@@ -215,4 +225,6 @@ def test_a_count_of_whole_numbers_is_taken_too(build, run):
         state = [convert(memory), convert(held.astype(np.int32))]
         output, _ = model({"obs": convert(X[:, 3])}, state, convert(np.ones(3, np.int32)))
         expected = run(model, X[:, 3:4], [memory, held]).output[:, 0]
-        np.testing.assert_allclose(output if framework == "tf" else output.detach(), expected, atol=1e-6)
+        np.testing.assert_allclose(
+            output if framework == "tf" else output.detach(), expected, atol=1e-6
+        )

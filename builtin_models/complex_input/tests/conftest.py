@@ -48,7 +48,9 @@ def fresh_catalog():
 
 def _randomize(model, seed=0):
     random = np.random.default_rng(seed)
-    model.set_weights({name: random.normal(0, 0.5, array.shape) for name, array in model.get_weights().items()})
+    model.set_weights(
+        {name: random.normal(0, 0.5, array.shape) for name, array in model.get_weights().items()}
+    )
     return model
 
 
@@ -60,7 +62,9 @@ def build(catalog):
         preprocessor = catalog.preprocessor_for(space, catalog.parse_config(config))
         config = {"custom_model": "complex_input", **config}
         actions = spaces.Discrete(num_outputs or 2)
-        model = catalog.model_v2(preprocessor.observation_space, actions, num_outputs, config, framework)
+        model = catalog.model_v2(
+            preprocessor.observation_space, actions, num_outputs, config, framework
+        )
         return _randomize(model, seed), preprocessor
 
     return build
@@ -124,10 +128,14 @@ class ByHand:
         self.space, self.options, self.weights, self.paths = space, options, weights, list(paths)
 
     def linear(self, name, x):
-        return x @ self.weights[f"{name}.weight"].T.astype(np.float64) + self.weights[f"{name}.bias"]
+        return (
+            x @ self.weights[f"{name}.weight"].T.astype(np.float64) + self.weights[f"{name}.bias"]
+        )
 
     def stack(self, name, x, activation):
-        layers = sum(key.startswith(f"{name}.layers.") and key.endswith("bias") for key in self.weights)
+        layers = sum(
+            key.startswith(f"{name}.layers.") and key.endswith("bias") for key in self.weights
+        )
         for i in range(layers):
             x = activation(self.linear(f"{name}.layers.{i}", x))
         return x
@@ -137,21 +145,31 @@ class ByHand:
 
     def _features(self, space, obs, path, nets):
         if isinstance(space, spaces.Dict):
-            return self._joined([(child, obs[key], f"{path}[{key!r}]") for key, child in space.spaces.items()], nets)
+            return self._joined(
+                [(child, obs[key], f"{path}[{key!r}]") for key, child in space.spaces.items()], nets
+            )
         if isinstance(space, spaces.Tuple):
-            return self._joined([(one, obs[i], f"{path}[{i}]") for i, one in enumerate(space.spaces)], nets)
+            return self._joined(
+                [(one, obs[i], f"{path}[{i}]") for i, one in enumerate(space.spaces)], nets
+            )
         if isinstance(space, Repeated | spaces.Sequence):
             item, most = self._item(space, path)
             if not most:
                 return np.zeros(0)
-            items = list(rows(SpaceInfo.read(item), obs)) if getattr(space, "stack", False) else list(obs)
+            items = (
+                list(rows(SpaceInfo.read(item), obs))
+                if getattr(space, "stack", False)
+                else list(obs)
+            )
             mean = np.zeros(self._width(item, f"{path}[:]"))
             for one in items:
                 mean += self._features(item, one, f"{path}[:]", nets) / len(items)
             return np.append(mean, len(items) / most)
         if path not in self.paths:
             return np.zeros(0)
-        encoded = Case(space, self.options, path).make("never").transform(obs).astype(np.float64).ravel()
+        encoded = (
+            Case(space, self.options, path).make("never").transform(obs).astype(np.float64).ravel()
+        )
         return self.stack(f"{nets}.{self.paths.index(path)}.hidden", encoded, np.tanh)
 
     def _joined(self, children, nets):
@@ -164,7 +182,9 @@ class ByHand:
 
     def _width(self, space, path):
         if isinstance(space, spaces.Dict):
-            return sum(self._width(child, f"{path}[{key!r}]") for key, child in space.spaces.items())
+            return sum(
+                self._width(child, f"{path}[{key!r}]") for key, child in space.spaces.items()
+            )
         if isinstance(space, spaces.Tuple):
             return sum(self._width(child, f"{path}[{i}]") for i, child in enumerate(space.spaces))
         if isinstance(space, Repeated | spaces.Sequence):
@@ -173,7 +193,9 @@ class ByHand:
         if path not in self.paths:
             return 0
         index = self.paths.index(path)
-        return len(self.weights[max(key for key in self.weights if key.startswith(f"nets.{index}.hidden"))])
+        return len(
+            self.weights[max(key for key in self.weights if key.startswith(f"nets.{index}.hidden"))]
+        )
 
 
 @pytest.fixture
@@ -219,6 +241,8 @@ def paths_of(catalog):
     def paths_of(space, options):
         config = {"custom_model": "complex_input", **options}
         resolution = catalog.explain(space, spaces.Discrete(2), config).resolution
-        return list(resolution.component("trunk").declaration.pinned_keys(resolution.request)["input_nets"])
+        return list(
+            resolution.component("trunk").declaration.pinned_keys(resolution.request)["input_nets"]
+        )
 
     return paths_of

@@ -25,15 +25,20 @@ def allowed(case):
 
 
 CASES = [
-    case for case in (dict(zip(OPTIONS, values, strict=True)) for values in itertools.product(*OPTIONS.values()))
+    case
+    for case in (
+        dict(zip(OPTIONS, values, strict=True)) for values in itertools.product(*OPTIONS.values())
+    )
     if allowed(case)
-]  # fmt: skip
+]
 #: Any two values of two keys meet in one of these.
 FEW = pairwise(OPTIONS, allowed)
 
 
 def label(case):
-    flags = "".join(key[0] for key in ("no_final_linear", "vf_share_layers", "free_log_std") if case[key])
+    flags = "".join(
+        key[0] for key in ("no_final_linear", "vf_share_layers", "free_log_std") if case[key]
+    )
     return f"{case['post_fcnet_hiddens']}-{flags}-{case['num_outputs']}"
 
 
@@ -52,16 +57,20 @@ def expected(hand, case, observations):
     if case["no_final_linear"]:
         output = np.tanh(output)
     if case["free_log_std"]:
-        output = np.concatenate([output, np.tile(hand.weights["outputs.free_log_std.log_std"], (len(x), 1))], axis=1)
+        output = np.concatenate(
+            [output, np.tile(hand.weights["outputs.free_log_std.log_std"], (len(x), 1))], axis=1
+        )
     if not case["vf_share_layers"]:
         x = np.stack([hand.features(obs, "value_nets") for obs in observations])
         x = hand.stack("value_hidden", x, np.tanh)
     return output, hand.linear("outputs.value", x)[:, 0]
 
 
-@pytest.mark.parametrize("case", [
-    case if case in FEW else pytest.param(case, marks=pytest.mark.attack) for case in CASES
-], ids=label)  # fmt: skip
+@pytest.mark.parametrize(
+    "case",
+    [case if case in FEW else pytest.param(case, marks=pytest.mark.attack) for case in CASES],
+    ids=label,
+)
 def test_every_combination_of_keys(case, rich, build, run, by_hand, paths_of, assert_close):
     config = config_of(case)
     first, preprocessor = build(rich.space, config, "torch", case["num_outputs"], 1)
@@ -76,14 +85,20 @@ def test_every_combination_of_keys(case, rich, build, run, by_hand, paths_of, as
         assert model.num_outputs == truth[0].shape[1]
     # Names, shapes and their order are the same; weights copied across give the same outputs.
     weights = first.get_weights()
-    assert {n: a.shape for n, a in weights.items()} == {n: a.shape for n, a in second.get_weights().items()}
-    assert list(first.variables(as_dict=True)) == list(second.variables(as_dict=True)) == list(weights)
+    assert {n: a.shape for n, a in weights.items()} == {
+        n: a.shape for n, a in second.get_weights().items()
+    }
+    assert (
+        list(first.variables(as_dict=True)) == list(second.variables(as_dict=True)) == list(weights)
+    )
     second.set_weights(weights)
     assert_close(run(second, encoded), run(first, encoded))
     # A batch of one is the row of the batch.
     for model in (first, second):
         whole = run(model, encoded)
-        assert_close(run(model, encoded[3:4]), [None if part is None else part[3:4] for part in whole])
+        assert_close(
+            run(model, encoded[3:4]), [None if part is None else part[3:4] for part in whole]
+        )
 
 
 def test_the_reference_can_fail(rich, build, run, by_hand, paths_of, assert_close):
@@ -112,7 +127,9 @@ def gradients(model, obs, convert):
         found = torch.autograd.grad(loss, list(variables.values()))
         return {name: grad.numpy() for name, grad in zip(variables, found, strict=True)}
     with tf.GradientTape() as tape:
-        loss = tf.reduce_sum(model({"obs": x})[0] * mix) + tf.reduce_sum(model.value_function() * values)
+        loss = tf.reduce_sum(model({"obs": x})[0] * mix) + tf.reduce_sum(
+            model.value_function() * values
+        )
     found = tape.gradient(loss, list(variables.values()))
     assert None not in found
     return {
@@ -123,7 +140,12 @@ def gradients(model, obs, convert):
 
 @pytest.mark.parametrize("share", [True, False])
 def test_gradients_reach_every_parameter_and_are_the_same_in_both(share, rich, build, convert):
-    config = {"fcnet_hiddens": [5], "post_fcnet_hiddens": [6], "post_fcnet_activation": "tanh", "free_log_std": True}
+    config = {
+        "fcnet_hiddens": [5],
+        "post_fcnet_hiddens": [6],
+        "post_fcnet_activation": "tanh",
+        "free_log_std": True,
+    }
     config["vf_share_layers"] = share
     first, preprocessor = build(rich.space, config, "torch")
     second, _ = build(rich.space, config, "tf")
@@ -141,7 +163,9 @@ def test_traced_it_is_the_same(rich, build, run, assert_close):
     model, preprocessor = build(rich.space, config, "tf")
     encoded = preprocessor.transform_batch(rich.case.samples(8, seed=2))
 
-    @tf.function(input_signature=[tf.TensorSpec([None, preprocessor.size], tf.float32)], autograph=False)
+    @tf.function(
+        input_signature=[tf.TensorSpec([None, preprocessor.size], tf.float32)], autograph=False
+    )
     def traced(x):
         return model({"obs": x})[0], model.value_function()
 
@@ -151,7 +175,9 @@ def test_traced_it_is_the_same(rich, build, run, assert_close):
 
 @pytest.mark.parametrize("share", [True, False])
 def test_the_value_adds_no_forward_pass(share, rich, build, run):
-    first, preprocessor = build(rich.space, {"fcnet_hiddens": [5], "vf_share_layers": share}, "torch")
+    first, preprocessor = build(
+        rich.space, {"fcnet_hiddens": [5], "vf_share_layers": share}, "torch"
+    )
     encoded = preprocessor.transform_batch(rich.case.samples(2, seed=2))
     calls = []
     nets = [*first.nets, *(first.value_nets or [])]
@@ -169,9 +195,14 @@ def test_a_value_of_its_own_shares_nothing(framework, rich, build, run, convert)
     model, preprocessor = build(rich.space, config, framework)
     encoded = preprocessor.transform_batch(rich.case.samples(4, seed=2))
     output, value = run(model, encoded)
-    for changed, start in (("value", ("value_nets", "value_hidden", "outputs.value")), ("output", ("nets", "hidden"))):
+    for changed, start in (
+        ("value", ("value_nets", "value_hidden", "outputs.value")),
+        ("output", ("nets", "hidden")),
+    ):
         weights = model.get_weights()
-        model.set_weights({name: array + 0.1 * name.startswith(start) for name, array in weights.items()})
+        model.set_weights(
+            {name: array + 0.1 * name.startswith(start) for name, array in weights.items()}
+        )
         output_now, value_now = run(model, encoded)
         assert np.array_equal(output_now, output) == (changed == "value")
         assert np.array_equal(value_now, value) == (changed == "output")

@@ -9,13 +9,20 @@ from gymnasium import spaces
 
 import rlcatalog
 from rlcatalog import Match, ModelCatalog, ModelSpec, Rank, Stage
-from rlcatalog.errors import AmbiguousChoiceError, ConfigError, UnknownNameError, UnsupportedSpaceError
+from rlcatalog.errors import (
+    AmbiguousChoiceError,
+    ConfigError,
+    UnknownNameError,
+    UnsupportedSpaceError,
+)
 from rlcatalog.spaces import Repeated
 from rlcatalog_policy import load
 
 FRAMEWORKS = ["torch", "tf"]
 IMAGE, VECTOR = spaces.Box(0, 255, (4, 4, 3), np.uint8), spaces.Box(-1, 1, (3,), np.float32)
-MIXED = spaces.Dict({"camera": IMAGE, "speed": VECTOR, "units": Repeated(spaces.Tuple((VECTOR, VECTOR)), 3)})
+MIXED = spaces.Dict(
+    {"camera": IMAGE, "speed": VECTOR, "units": Repeated(spaces.Tuple((VECTOR, VECTOR)), 3)}
+)
 ACTIONS = spaces.Discrete(3)
 CONFIG = {"fcnet_hiddens": [5]}
 
@@ -45,8 +52,14 @@ def test_an_image_among_the_parts_decides_for_it(space, image, catalog):
 @pytest.mark.parametrize(
     ("space", "why"),
     [
-        (spaces.Dict({"a": VECTOR, "b": spaces.Discrete(3)}), "no part of the observation is an image"),
-        (spaces.Tuple((VECTOR, spaces.Box(0, 1, (2, 2, 2, 2)))), "no part of the observation is an image"),
+        (
+            spaces.Dict({"a": VECTOR, "b": spaces.Discrete(3)}),
+            "no part of the observation is an image",
+        ),
+        (
+            spaces.Tuple((VECTOR, spaces.Box(0, 1, (2, 2, 2, 2)))),
+            "no part of the observation is an image",
+        ),
         (VECTOR, "takes Dict and Tuple observations; this is a box"),
         (IMAGE, "takes Dict and Tuple observations; this is a box"),
         (Repeated(IMAGE, 2), "takes Dict and Tuple observations; this is a repeated"),
@@ -56,7 +69,11 @@ def test_an_image_among_the_parts_decides_for_it(space, image, catalog):
 def test_others_it_leaves_and_can_be_named_for(space, why, catalog):
     model = catalog.explain(space, ACTIONS).as_dict()["model"]
     assert model["chosen"] == "fcnet"
-    [reason] = [candidate["reason"] for candidate in model["candidates"] if candidate["name"] == "complex_input"]
+    [reason] = [
+        candidate["reason"]
+        for candidate in model["candidates"]
+        if candidate["name"] == "complex_input"
+    ]
     assert reason.startswith(why)
     for framework in FRAMEWORKS:
         policy = rlcatalog.build(
@@ -99,7 +116,10 @@ def test_a_net_that_does_not_tell_its_shapes(fresh_catalog):
     catalog = fresh_catalog()
     catalog.register(ModelSpec("silent", {"torch": "nowhere:Silent"}, "says nothing"))
     config = {**CONFIG, "input_nets": {"obs['speed']": "silent"}, "post_fcnet_hiddens": [7]}
-    shapes = {row["stage"]: row["shape"] for row in catalog.explain(MIXED, ACTIONS, config).as_dict()["shapes"]}
+    shapes = {
+        row["stage"]: row["shape"]
+        for row in catalog.explain(MIXED, ACTIONS, config).as_dict()["shapes"]
+    }
     assert shapes["complex_input: obs['speed']: silent: output"] is None
     assert shapes["complex_input: concatenated features"] is None
     assert shapes["complex_input: post_fcnet 1 (relu)"] == [7]
@@ -126,12 +146,16 @@ def test_an_unknown_path_is_refused_with_the_known_ones(catalog):
         "input_nets: \"obs['camra']\" is not a part of the observation. Did you mean \"obs['camera']\"?"
         " Parts: obs['camera'], obs['speed'], obs['units'][:][0], obs['units'][:][1]."
     )
-    assert "obs['units']\" is not a part" in refusal(catalog, ConfigError, {"obs['units']": "fcnet"})
+    assert "obs['units']\" is not a part" in refusal(
+        catalog, ConfigError, {"obs['units']": "fcnet"}
+    )
 
 
 def test_an_unknown_name_is_refused_with_the_known_ones(catalog):
     said = refusal(catalog, UnknownNameError, {"obs['camera']": "fnet"})
-    assert said.startswith("input_nets: for \"obs['camera']\": Unknown model 'fnet'. Did you mean 'fcnet'?")
+    assert said.startswith(
+        "input_nets: for \"obs['camera']\": Unknown model 'fnet'. Did you mean 'fcnet'?"
+    )
     assert "Known: complex_input, fcnet." in said
 
 
@@ -157,7 +181,9 @@ def test_a_tie_says_how_to_name_one(fresh_catalog):
         catalog.register(ModelSpec(name, {"torch": "nowhere:Twin"}, "as good", match=as_good))
     with pytest.raises(AmbiguousChoiceError, match="equally well") as caught:
         catalog.resolve(MIXED, ACTIONS, {**CONFIG, "custom_model": "complex_input"})
-    assert "To choose a net for this part only, set input_nets={\"obs['camera']\": name}." in str(caught.value)
+    assert "To choose a net for this part only, set input_nets={\"obs['camera']\": name}." in str(
+        caught.value
+    )
 
 
 def test_the_named_net_is_taken(fresh_catalog):
@@ -165,7 +191,10 @@ def test_the_named_net_is_taken(fresh_catalog):
     stages = lambda request: [Stage("all zeros", (2,))]  # noqa: E731
     catalog.register(ModelSpec("zeros", {"torch": "nowhere:Zeros"}, "zeros", describe=stages))
     config = {**CONFIG, "input_nets": {"obs['units'][:][1]": "zeros"}}
-    shapes = {row["stage"]: row["shape"] for row in catalog.explain(MIXED, ACTIONS, config).as_dict()["shapes"]}
+    shapes = {
+        row["stage"]: row["shape"]
+        for row in catalog.explain(MIXED, ACTIONS, config).as_dict()["shapes"]
+    }
     assert shapes["complex_input: obs['units'][:][1]: zeros: all zeros"] == [2]
     assert shapes["complex_input: obs['units']: average of the items, length"] == [8]
 
@@ -175,13 +204,20 @@ def test_the_named_net_is_taken(fresh_catalog):
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_a_saved_policy_never_chooses_again(framework, fresh_catalog, tmp_path):
-    policy = rlcatalog.build(MIXED, ACTIONS, {**CONFIG, "vf_share_layers": False}, framework, catalog=fresh_catalog())
+    policy = rlcatalog.build(
+        MIXED, ACTIONS, {**CONFIG, "vf_share_layers": False}, framework, catalog=fresh_catalog()
+    )
     observations = [MIXED.sample() for _ in range(4)]
     expected = policy.act(observations, explore=False)
     policy.save(tmp_path / "saved")
     later = fresh_catalog()
     later.register(
-        ModelSpec("better", {"torch": "a:B", "tf": "a:B"}, "new", match=lambda r: Match(Rank.SPECIFIC, "I am new"))
+        ModelSpec(
+            "better",
+            {"torch": "a:B", "tf": "a:B"},
+            "new",
+            match=lambda r: Match(Rank.SPECIFIC, "I am new"),
+        )
     )
     assert "better" in later.explain(MIXED, ACTIONS, CONFIG, framework).as_dict()["model"]["chosen"]
     again = load(tmp_path / "saved", catalog=later)
@@ -209,7 +245,8 @@ def test_observations_that_are_not_encoded_are_refused(catalog):
         " ModelCatalog.get_preprocessor_for_space(space).observation_space."
     )
     space = spaces.Dict({"a": spaces.Discrete(2)})
-    model = catalog.model_v2(space, ACTIONS, 3, {"custom_model": "complex_input"})  # the catalog encodes them
+    # The catalog encodes them.
+    model = catalog.model_v2(space, ACTIONS, 3, {"custom_model": "complex_input"})
     assert model.obs_space.original_space is space
     from rlcatalog_torch import ComplexInputNetwork
 
@@ -259,5 +296,7 @@ def test_a_wrong_config_is_refused_before_a_framework_is_imported(tmp_path):
 def test_rllibs_way_in():
     preprocessor = ModelCatalog.get_preprocessor_for_space(MIXED)
     config = {**CONFIG, "input_nets": {"obs['camera']": "fcnet"}}
-    model = ModelCatalog.get_model_v2(preprocessor.observation_space, ACTIONS, 3, config, framework="torch")
+    model = ModelCatalog.get_model_v2(
+        preprocessor.observation_space, ACTIONS, 3, config, framework="torch"
+    )
     assert type(model).__name__ == "ComplexInputNetwork"

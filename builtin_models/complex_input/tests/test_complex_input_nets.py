@@ -47,9 +47,15 @@ def witnesses(fresh_catalog):
         catalog.register_model("witness", Witness)
         config = {**CONFIG, "custom_model": "complex_input", **config}
         resolution = catalog.resolve(space, ACTIONS, config)
-        paths = resolution.component("trunk").declaration.pinned_keys(resolution.request)["input_nets"]
+        paths = resolution.component("trunk").declaration.pinned_keys(resolution.request)[
+            "input_nets"
+        ]
         policy = rlcatalog.build(
-            space, ACTIONS, {**config, "input_nets": dict.fromkeys(paths, "witness")}, "torch", catalog=catalog
+            space,
+            ACTIONS,
+            {**config, "input_nets": dict.fromkeys(paths, "witness")},
+            "torch",
+            catalog=catalog,
         )
         return policy, dict(zip(paths, policy.model.nets, strict=True))
 
@@ -60,7 +66,12 @@ def witnesses(fresh_catalog):
 
 
 def test_a_net_is_a_trunk_with_a_config_of_its_own(witnesses):
-    config = {"post_fcnet_hiddens": [4], "vf_share_layers": False, "no_final_linear": True, "fcnet_activation": "elu"}
+    config = {
+        "post_fcnet_hiddens": [4],
+        "vf_share_layers": False,
+        "no_final_linear": True,
+        "fcnet_activation": "elu",
+    }
     policy, nets = witnesses(**config)
     configs = [net.arguments[3] for net in (*nets.values(), *policy.model.value_nets)]
     for _, action_space, num_outputs, found, name in (net.arguments for net in nets.values()):
@@ -69,7 +80,13 @@ def test_a_net_is_a_trunk_with_a_config_of_its_own(witnesses):
         assert set(found) == set(policy.config)
         assert found["fcnet_hiddens"] == [5]
         assert found["fcnet_activation"] == "elu"
-        for key in ("post_fcnet_hiddens", "no_final_linear", "free_log_std", "custom_model", "input_nets"):
+        for key in (
+            "post_fcnet_hiddens",
+            "no_final_linear",
+            "free_log_std",
+            "custom_model",
+            "input_nets",
+        ):
             assert found[key] == policy.catalog.schema.defaults()[key], key
     hiddens = [id(found["fcnet_hiddens"]) for found in configs]
     assert len(set(hiddens)) == len(hiddens) == 6
@@ -99,14 +116,18 @@ def test_a_filtered_image_is_no_image_of_bytes_any_more(witnesses):
 
 def test_a_filter_that_changes_lengths_is_refused(witnesses):
     config = {"observation_filter": "MeanStdFilter", "filter_include": ["obs['frames']"]}
-    with pytest.raises(ConfigError, match=r"^obs\['frames'\]: a filter changes the lists' lengths.*filter_excl"):
+    with pytest.raises(
+        ConfigError, match=r"^obs\['frames'\]: a filter changes the lists' lengths.*filter_excl"
+    ):
         witnesses(**config)
     witnesses(**config, filter_exclude=["obs['frames'].lengths"])
 
 
 @pytest.mark.parametrize("index", [False, True])
 def test_integers_arrive_as_one_hots(index, witnesses):
-    space = spaces.Dict({"gear": spaces.Discrete(3, start=-1), "lamps": spaces.MultiDiscrete([2, 3])})
+    space = spaces.Dict(
+        {"gear": spaces.Discrete(3, start=-1), "lamps": spaces.MultiDiscrete([2, 3])}
+    )
     policy, nets = witnesses(space, _disable_preprocessor_api=index)
     policy.act([{"gear": 1, "lamps": np.array([0, 2])}])
     gear, lamps = nets.values()
@@ -118,10 +139,15 @@ def test_integers_arrive_as_one_hots(index, witnesses):
 
 
 @pytest.mark.parametrize("index", [False, True])
-@pytest.mark.parametrize("space", [spaces.Discrete(3, start=5), spaces.MultiDiscrete([1, 1])], ids=str)
+@pytest.mark.parametrize(
+    "space", [spaces.Discrete(3, start=5), spaces.MultiDiscrete([1, 1])], ids=str
+)
 def test_a_lone_discrete_observation(index, space, catalog, assert_close):
     config = {**CONFIG, "custom_model": "complex_input", "_disable_preprocessor_api": index}
-    one, other = (rlcatalog.build(space, ACTIONS, config, framework, catalog=catalog) for framework in FRAMEWORKS)
+    one, other = (
+        rlcatalog.build(space, ACTIONS, config, framework, catalog=catalog)
+        for framework in FRAMEWORKS
+    )
     other.model.set_weights(one.model.get_weights())
     observations = [space.sample() for _ in range(4)]
     assert_close([one.act(observations).dist_inputs], [other.act(observations).dist_inputs])
@@ -133,7 +159,11 @@ def test_a_mask_is_none_of_the_parts(witnesses):
     policy, _ = witnesses(space, custom_model=None)
     assert type(policy.model).__name__ == "ComplexInputNetwork"
     assert list(policy.config["input_nets"]) == ["obs['camera']", "obs['speed']"]
-    obs = {"speed": VECTOR.sample(), "action_mask": np.array([0, 1, 0], np.int8), "camera": IMAGE.sample()}
+    obs = {
+        "speed": VECTOR.sample(),
+        "action_mask": np.array([0, 1, 0], np.int8),
+        "camera": IMAGE.sample(),
+    }
     assert policy.act([obs]).action == [1]
 
 
@@ -170,7 +200,11 @@ def test_losses_metrics_and_update_ops_of_the_nets_count(share, fresh_catalog):
     catalog.register_model("adding", Adding)
     names = {"obs['camera']": "adding", "obs['speed']": "adding"}
     policy = rlcatalog.build(
-        SPACE, ACTIONS, {**CONFIG, "input_nets": names, "vf_share_layers": share}, "torch", catalog=catalog
+        SPACE,
+        ACTIONS,
+        {**CONFIG, "input_nets": names, "vf_share_layers": share},
+        "torch",
+        catalog=catalog,
     )
     assert policy.model.custom_loss(1.0, {"weight": 10.0}) == (21 if share else 41)
     for op in policy.model.update_ops()[:2]:
@@ -182,9 +216,17 @@ def test_losses_metrics_and_update_ops_of_the_nets_count(share, fresh_catalog):
 
 def test_it_may_stand_inside_itself(catalog, assert_close):
     config = {**CONFIG, "input_nets": {"obs['camera']": "complex_input"}}
-    shapes = {row["stage"]: row["shape"] for row in catalog.explain(SPACE, ACTIONS, config).as_dict()["shapes"]}
-    assert shapes["complex_input: obs['camera']: complex_input: obs['camera']: fcnet: hidden 1 (tanh)"] == [5]
-    one, other = (rlcatalog.build(SPACE, ACTIONS, config, framework, catalog=catalog) for framework in FRAMEWORKS)
+    shapes = {
+        row["stage"]: row["shape"]
+        for row in catalog.explain(SPACE, ACTIONS, config).as_dict()["shapes"]
+    }
+    assert shapes[
+        "complex_input: obs['camera']: complex_input: obs['camera']: fcnet: hidden 1 (tanh)"
+    ] == [5]
+    one, other = (
+        rlcatalog.build(SPACE, ACTIONS, config, framework, catalog=catalog)
+        for framework in FRAMEWORKS
+    )
     other.model.set_weights(one.model.get_weights())
     observations = [SPACE.sample() for _ in range(3)]
     assert_close([one.act(observations).dist_inputs], [other.act(observations).dist_inputs])
@@ -213,14 +255,22 @@ class Silent(Witness):
 @pytest.mark.parametrize(
     ("cls", "kind", "said"),
     [
-        (Recurrent, NotServedError, r"^obs\['speed'\]: Recurrent has a state, but the net for a part sees"),
+        (
+            Recurrent,
+            NotServedError,
+            r"^obs\['speed'\]: Recurrent has a state, but the net for a part sees",
+        ),
         (
             LooksBack,
             NotServedError,
             r"^obs\['speed'\]: LooksBack requests the views \['prev_rewards'\], but the net for",
         ),
         (Silent, ModelContractError, r"^Silent was built as a trunk for .*, but did not set self"),
-        (torch.nn.Identity, ModelContractError, "must be a subclass of rlcatalog_torch.TorchModelV2"),
+        (
+            torch.nn.Identity,
+            ModelContractError,
+            "must be a subclass of rlcatalog_torch.TorchModelV2",
+        ),
     ],
 )
 def test_a_net_that_cannot_be_used_is_refused(cls, kind, said, fresh_catalog):
@@ -228,7 +278,13 @@ def test_a_net_that_cannot_be_used_is_refused(cls, kind, said, fresh_catalog):
     catalog.register_model("net", Witness)
     catalog.registry.get("model", "net").objects["torch"] = cls
     with pytest.raises(kind, match=said):
-        rlcatalog.build(SPACE, ACTIONS, {**CONFIG, "input_nets": {"obs['speed']": "net"}}, "torch", catalog=catalog)
+        rlcatalog.build(
+            SPACE,
+            ACTIONS,
+            {**CONFIG, "input_nets": {"obs['speed']": "net"}},
+            "torch",
+            catalog=catalog,
+        )
 
 
 # --- TensorFlow, copies ----------------------------------------------------------------------------------------------
@@ -257,7 +313,9 @@ def test_keras_layers_inside_have_their_variables_from_the_start(fresh_catalog):
     assert list(policy.model.get_weights()) == names
 
 
-@pytest.mark.parametrize("config", [{}, {"_disable_preprocessor_api": True, "vf_share_layers": False}], ids=str)
+@pytest.mark.parametrize(
+    "config", [{}, {"_disable_preprocessor_api": True, "vf_share_layers": False}], ids=str
+)
 def test_a_copy_after_a_training_pass(config, rich, build, run, assert_close):
     model, preprocessor = build(rich.space, {**CONFIG, **config}, "torch")
     encoded = preprocessor.transform_batch(rich.case.samples(4, seed=1))
@@ -304,11 +362,15 @@ def test_an_image_goes_through_the_vision_net(framework, run, randomize):
     assert catalog.explain(space, ACTIONS).as_dict()["model"]["chosen"] == "complex_input"
     settings = {"fcnet_hiddens": [5], "conv_filters": [[4, 4, 4], [6, [4, 3], 1]]}
     encoder = catalog.preprocessor_for(space, catalog.parse_config(settings))
-    model = randomize(catalog.model_v2(encoder.observation_space, ACTIONS, None, settings, framework))
+    model = randomize(
+        catalog.model_v2(encoder.observation_space, ACTIONS, None, settings, framework)
+    )
     assert [type(net).__name__ for net in model.nets] == ["VisionNetwork", "FullyConnectedNetwork"]
     alone = catalog.model_v2(image, ACTIONS, None, settings, framework)
     weights = model.get_weights()
-    alone.set_weights({name[7:]: array for name, array in weights.items() if name.startswith("nets.0.")})
+    alone.set_weights(
+        {name[7:]: array for name, array in weights.items() if name.startswith("nets.0.")}
+    )
     observations = [space.sample() for _ in range(3)]
     found, _ = run(model, encoder.transform_batch(observations))
     expected, _ = run(alone, np.stack([obs["camera"] for obs in observations]))
@@ -318,8 +380,12 @@ def test_an_image_goes_through_the_vision_net(framework, run, randomize):
 
 
 def test_a_vision_net_that_does_not_fit_is_refused_with_the_part(run):
-    space = spaces.Dict({"camera": spaces.Box(0, 255, (16, 16, 3), np.uint8), "map": spaces.Box(0, 1, (8, 8, 1))})
+    space = spaces.Dict(
+        {"camera": spaces.Box(0, 255, (16, 16, 3), np.uint8), "map": spaces.Box(0, 1, (8, 8, 1))}
+    )
     config = {"conv_filters": [[4, 4, 4], [6, 4, 1]]}
     with pytest.raises(ConfigError, match=r"obs\['map'\]"):
         rlcatalog.default_catalog().resolve(space, ACTIONS, config)
-    rlcatalog.default_catalog().resolve(space, ACTIONS, {**config, "input_nets": {"obs['map']": "fcnet"}})
+    rlcatalog.default_catalog().resolve(
+        space, ACTIONS, {**config, "input_nets": {"obs['map']": "fcnet"}}
+    )

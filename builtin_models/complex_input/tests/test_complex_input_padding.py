@@ -38,7 +38,9 @@ def spoiled(encoded, preprocessor, garbage):
     for items, count in zip(blocks, counts, strict=True):
         items[count:] = garbage
         for item in items[:count]:
-            item[places.start : places.stop].reshape(places.shape)[int(item[lengths.start]) :] = garbage
+            item[places.start : places.stop].reshape(places.shape)[int(item[lengths.start]) :] = (
+                garbage
+            )
     encoded[:, units.start : units.stop] = blocks.reshape(len(encoded), -1)
     return encoded
 
@@ -72,7 +74,9 @@ def loss_and_gradients(model, obs, convert):
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 @pytest.mark.parametrize("garbage", [1.0, -1e30, np.inf, np.nan])
 @pytest.mark.parametrize("structured", [False, True])
-def test_empty_places_do_not_matter(framework, garbage, structured, batch, run, convert, assert_close):
+def test_empty_places_do_not_matter(
+    framework, garbage, structured, batch, run, convert, assert_close
+):
     model, preprocessor, encoded = batch(framework)
     changed = spoiled(encoded, preprocessor, garbage)
     assert not np.array_equal(changed, encoded)
@@ -109,4 +113,6 @@ def test_the_order_of_items_does_not_matter_and_their_number_does(framework, bui
     # The average of four is that of two; the difference is the length's weight times 2 / 4.
     weight = model.get_weights()["outputs.logits.weight"][:, -1]
     np.testing.assert_allclose(output[2] - output[0], 0.5 * weight, rtol=1e-4, atol=1e-6)
-    np.testing.assert_allclose(output[3], model.get_weights()["outputs.logits.bias"], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        output[3], model.get_weights()["outputs.logits.bias"], rtol=1e-5, atol=1e-6
+    )

@@ -19,7 +19,9 @@ def tame(obs):
     if isinstance(obs, dict):
         return {key: tame(value) for key, value in obs.items()}
     if isinstance(obs, GraphInstance):
-        return GraphInstance(tame(obs.nodes), None if obs.edges is None else tame(obs.edges), obs.edge_links)
+        return GraphInstance(
+            tame(obs.nodes), None if obs.edges is None else tame(obs.edges), obs.edge_links
+        )
     if isinstance(obs, tuple | list):
         return type(obs)(tame(value) for value in obs)
     if isinstance(obs, np.ndarray) and obs.dtype.kind in "fiu":
@@ -63,7 +65,8 @@ def test_observations_as_structures(build, run, convert, assert_close, case, see
 def test_integers_instead_of_one_hots(build, run, assert_close, case, seed):
     """With `_disable_preprocessor_api` Discrete parts arrive as integers; they become the same one-hots."""
     assume("Discrete" in repr(case.space))
-    assume("OneOf" not in repr(case.space) and "Graph" not in repr(case.space))  # these hold integers in their encoding
+    # These hold integers in their encoding.
+    assume("OneOf" not in repr(case.space) and "Graph" not in repr(case.space))
     case = case.with_options(text_encoding="index")
     model, preprocessor = built(build, case, "torch")
     other, encoder = built(build, case, "torch", _disable_preprocessor_api=True)
@@ -71,7 +74,9 @@ def test_integers_instead_of_one_hots(build, run, assert_close, case, seed):
     expected = run(model, preprocessor.transform_batch(observations))
     encoded = encoder.transform_batch(observations)
     assert_close(run(other, encoded), expected)
-    assert_close(run(other, restore_original_dimensions(encoded, encoder.observation_space)), expected)
+    assert_close(
+        run(other, restore_original_dimensions(encoded, encoder.observation_space)), expected
+    )
 
 
 @bounded(12)
@@ -84,7 +89,9 @@ def test_the_frameworks_agree(build, run, assert_close, case, seed):
     encoded = preprocessor.transform_batch([tame(obs) for obs in case.samples(3, seed)])
     expected = run(first, encoded)
     assert_close(run(second, encoded), expected)
-    assert_close(run(second, restore_original_dimensions(encoded, preprocessor.observation_space)), expected)
+    assert_close(
+        run(second, restore_original_dimensions(encoded, preprocessor.observation_space)), expected
+    )
 
 
 @bounded(30)
@@ -94,12 +101,16 @@ def test_described_widths_are_those_of_the_built_nets(build, catalog, case):
     config = {**CONFIG, **case.options, "post_fcnet_hiddens": [3], "custom_model": "complex_input"}
     values = catalog.parse_config(config)
     component = catalog.registry.get("model", "complex_input")
-    request = Request(SpaceInfo.read(case.space), None, values, "torch", preprocessor.shape, 2, catalog=catalog)
+    request = Request(
+        SpaceInfo.read(case.space), None, values, "torch", preprocessor.shape, 2, catalog=catalog
+    )
     stages = {stage.name: stage.shape for stage in component.declaration.describe(request)}
     assert stages["concatenated features"] == (model.hidden.layers[0].in_features,)
     assert stages["post_fcnet 1 (relu)"] == (3,)
     parts = [net.num_outputs for net in model.nets]
-    assert [shape for name, shape in stages.items() if "fcnet: hidden" in name] == [(width,) for width in parts]
+    assert [shape for name, shape in stages.items() if "fcnet: hidden" in name] == [
+        (width,) for width in parts
+    ]
 
 
 def test_the_spaces_have_what_they_should():

@@ -43,7 +43,9 @@ def _build(cls, case, seed=0):
     config = {key: value for key, value in case.items() if key != "num_outputs"}
     model = cls(OBS, ACTIONS, case["num_outputs"], config, "net")
     random = np.random.default_rng(seed)
-    weights = {name: random.normal(0, 0.7, array.shape) for name, array in model.get_weights().items()}
+    weights = {
+        name: random.normal(0, 0.7, array.shape) for name, array in model.get_weights().items()
+    }
     model.set_weights(weights)
     return model
 
@@ -59,7 +61,9 @@ def _run(model, x=X):
     output, state = model({"obs": convert(x)})
     assert state == []
     value = None if model.outputs is None else model.value_function()
-    as_array = (lambda t: t.detach().numpy()) if isinstance(model, TorchNet) else (lambda t: t.numpy())
+    as_array = (
+        (lambda t: t.detach().numpy()) if isinstance(model, TorchNet) else (lambda t: t.numpy())
+    )
     return as_array(output), None if value is None else as_array(value)
 
 

@@ -37,7 +37,9 @@ OPTIONS = {
 def combinations():
     """Every combination of the structural keys; the two activations go round, so that all pairs occur."""
     for index, values in enumerate(itertools.product(*OPTIONS.values())):
-        first, second = (ACTIVATIONS[i % len(ACTIVATIONS)] for i in (index, index + index // len(ACTIVATIONS)))
+        first, second = (
+            ACTIVATIONS[i % len(ACTIVATIONS)] for i in (index, index + index // len(ACTIVATIONS))
+        )
         case = dict(zip(OPTIONS, values, strict=True))
         yield {**case, "fcnet_activation": first, "post_fcnet_activation": second}
 
@@ -46,7 +48,9 @@ CASES = list(combinations())
 
 
 def label(case):
-    flags = "".join(key[0] for key in ("no_final_linear", "vf_share_layers", "free_log_std") if case[key])
+    flags = "".join(
+        key[0] for key in ("no_final_linear", "vf_share_layers", "free_log_std") if case[key]
+    )
     sizes = "+".join(str(case[key]) for key in ("fcnet_hiddens", "post_fcnet_hiddens"))
     return f"{sizes}-{flags}-{case['num_outputs']}-{case['fcnet_activation']}-{case['post_fcnet_activation']}"
 
@@ -54,7 +58,9 @@ def label(case):
 def test_the_combinations_cover_all_pairs():
     values = {**OPTIONS, "fcnet_activation": ACTIVATIONS, "post_fcnet_activation": ACTIVATIONS}
     for a, b in itertools.combinations(values, 2):
-        assert len({(repr(case[a]), repr(case[b])) for case in CASES}) == len(values[a]) * len(values[b]), (a, b)
+        assert len({(repr(case[a]), repr(case[b])) for case in CASES}) == len(values[a]) * len(
+            values[b]
+        ), (a, b)
 
 
 def config_of(case):
@@ -73,7 +79,9 @@ BY_HAND = {
     "sigmoid": special.expit,
     "softplus": lambda x: np.logaddexp(0, x),
     "leaky_relu": lambda x: np.where(x > 0, x, 0.01 * x),
-    "selu": lambda x: 1.0507009873554805 * np.where(x > 0, x, 1.6732632423543772 * np.expm1(np.minimum(x, 0))),
+    "selu": lambda x: (
+        1.0507009873554805 * np.where(x > 0, x, 1.6732632423543772 * np.expm1(np.minimum(x, 0)))
+    ),
     "softmax": lambda x: special.softmax(x, axis=-1),
 }
 
@@ -101,7 +109,9 @@ def by_hand(case, weights, x=X):
         return features, None
     output = BY_HAND[last or "linear"](linear("outputs.logits", features))
     if case["free_log_std"]:
-        output = np.concatenate([output, np.tile(weights["outputs.free_log_std.log_std"], (len(x), 1))], axis=1)
+        output = np.concatenate(
+            [output, np.tile(weights["outputs.free_log_std.log_std"], (len(x), 1))], axis=1
+        )
     value_features = features if case["vf_share_layers"] else stack("value_hidden")
     return output, linear("outputs.value", value_features)[:, 0]
 
@@ -122,21 +132,32 @@ def test_the_hand_written_reference_can_fail(assert_close, build, plain, run):
 @pytest.mark.parametrize("case", CASES, ids=label)
 def test_every_combination_of_keys(case, cls, assert_close, build, run):
     model = build(cls, case, 1)
-    width = case["num_outputs"] or ([INPUTS] + case["fcnet_hiddens"] + case["post_fcnet_hiddens"])[-1]
+    width = (
+        case["num_outputs"] or ([INPUTS] + case["fcnet_hiddens"] + case["post_fcnet_hiddens"])[-1]
+    )
     assert model.num_outputs == width
     assert_close(run(model), by_hand(case, model.get_weights()))
     assert run(model)[0].shape == (len(X), width)
 
 
-@pytest.mark.parametrize("case", [
-    case if i % 5 == 0 else pytest.param(case, marks=pytest.mark.attack) for i, case in enumerate(CASES)
-], ids=label)  # fmt: skip
+@pytest.mark.parametrize(
+    "case",
+    [
+        case if i % 5 == 0 else pytest.param(case, marks=pytest.mark.attack)
+        for i, case in enumerate(CASES)
+    ],
+    ids=label,
+)
 def test_the_frameworks_agree_in_every_combination(case, assert_close, build, run):
     first, second = build(TorchNet, case, 1), build(TFNet, case, 2)
     weights = first.get_weights()
     # Names and shapes are the same, in the same order.
-    assert {n: a.shape for n, a in weights.items()} == {n: a.shape for n, a in second.get_weights().items()}
-    assert list(first.variables(as_dict=True)) == list(second.variables(as_dict=True)) == list(weights)
+    assert {n: a.shape for n, a in weights.items()} == {
+        n: a.shape for n, a in second.get_weights().items()
+    }
+    assert (
+        list(first.variables(as_dict=True)) == list(second.variables(as_dict=True)) == list(weights)
+    )
     # Weights copied across give the same outputs, and copied back too.
     other = second.get_weights()
     before = run(first), run(second)
@@ -151,7 +172,10 @@ def test_the_frameworks_agree_in_every_combination(case, assert_close, build, ru
 
 def assert_same_gradients(first, second):
     random = np.random.default_rng(3)
-    a, b = random.normal(size=(len(X), first.num_outputs)).astype(np.float32), random.normal(size=len(X))
+    a, b = (
+        random.normal(size=(len(X), first.num_outputs)).astype(np.float32),
+        random.normal(size=len(X)),
+    )
     b = b.astype(np.float32)
     output, _ = first({"obs": torch.from_numpy(X)})
     loss = (output * torch.from_numpy(a)).sum()
@@ -231,7 +255,9 @@ def test_describe_tells_the_shapes_of_the_built_network(case, build, run):
 
 # --- activations -----------------------------------------------------------------------------------------------------
 
-GRID = np.concatenate([np.linspace(-6, 6, 61), [-100, 100, 1e-8, 0]]).astype(np.float32)[:, None] * np.float32([1, 0.5])
+GRID = np.concatenate([np.linspace(-6, 6, 61), [-100, 100, 1e-8, 0]]).astype(np.float32)[
+    :, None
+] * np.float32([1, 0.5])
 
 
 def test_every_name_exists_in_both_frameworks():
@@ -248,8 +274,18 @@ def test_an_activation_is_what_its_name_says(name):
         np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-6)
 
 
-@pytest.mark.parametrize(("spelling", "name"), [("ReLU", "relu"), ("swish", "silu"), ("Tanh", "tanh"), ("LeakyReLU",
-                         "leaky_relu"), ("GELU", "gelu"), (None, "linear"), ("None", "linear")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("spelling", "name"),
+    [
+        ("ReLU", "relu"),
+        ("swish", "silu"),
+        ("Tanh", "tanh"),
+        ("LeakyReLU", "leaky_relu"),
+        ("GELU", "gelu"),
+        (None, "linear"),
+        ("None", "linear"),
+    ],
+)
 def test_rllibs_spellings(spelling, name):
     for nn in (torch_nn, tf_nn):
         assert nn.activation(spelling) is nn.ACTIVATIONS[name]
@@ -267,7 +303,9 @@ def test_callables_of_the_framework(assert_close, build, plain, run):
 def test_an_activation_with_parameters_is_trained():
     config = {"fcnet_hiddens": [8, 6], "fcnet_activation": torch.nn.PReLU, "vf_share_layers": False}
     model = TorchNet(OBS, ACTIONS, 4, config, "net")
-    slopes = [name for name, p in model.named_parameters() if p.shape == (1,) and "activation" in name]
+    slopes = [
+        name for name, p in model.named_parameters() if p.shape == (1,) and "activation" in name
+    ]
     assert len(slopes) == 4  # two per stack, none shared
     output, _ = model({"obs": torch.from_numpy(X)})
     (output.sum() + model.value_function().sum()).backward()

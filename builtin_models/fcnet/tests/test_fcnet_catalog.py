@@ -23,8 +23,12 @@ def test_the_catalog_builds_it(framework):
     step = policy.act(X)
     expected = policy.model.get_weights()
     hidden = np.tanh(np.clip(X, -9, 9) @ expected["hidden.layers.0.weight"].T)
-    np.testing.assert_allclose(step.dist_inputs, hidden @ expected["outputs.logits.weight"].T, rtol=1e-4, atol=1e-6)
-    np.testing.assert_allclose(step.value, (hidden @ expected["outputs.value.weight"].T)[:, 0], rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(
+        step.dist_inputs, hidden @ expected["outputs.logits.weight"].T, rtol=1e-4, atol=1e-6
+    )
+    np.testing.assert_allclose(
+        step.value, (hidden @ expected["outputs.value.weight"].T)[:, 0], rtol=1e-4, atol=1e-6
+    )
 
 
 BAD = """
@@ -54,5 +58,12 @@ for actions, config in [
 
 def test_a_wrong_config_is_refused_before_a_framework_is_imported(tmp_path):
     done = warm.run(["-c", BAD], tmp_path, frameworks=False)
-    kinds = ["ConfigTypeError", "ConfigError", "ConfigError", "ConfigError", "ConfigError", "ConfigError"]
+    kinds = [
+        "ConfigTypeError",
+        "ConfigError",
+        "ConfigError",
+        "ConfigError",
+        "ConfigError",
+        "ConfigError",
+    ]
     assert done.stdout.splitlines() == [f"{kind} []" for kind in kinds for _ in range(2)]

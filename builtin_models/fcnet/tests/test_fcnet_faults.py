@@ -79,7 +79,9 @@ def test_the_callers_config_is_left_alone():
 
 @pytest.mark.parametrize("cls", [TorchNet, TFNet])
 def test_an_empty_config_means_the_defaults(cls):
-    shapes = {name: array.shape for name, array in cls(OBS, ACTIONS, 4, {}, "net").get_weights().items()}
+    shapes = {
+        name: array.shape for name, array in cls(OBS, ACTIONS, 4, {}, "net").get_weights().items()
+    }
     assert shapes["hidden.layers.0.weight"] == (256, 3)
     assert shapes["hidden.layers.1.weight"] == (256, 256)
     assert shapes["outputs.logits.weight"] == (4, 256)
@@ -107,7 +109,8 @@ def test_any_box_is_flattened(cls, space):
     output, _ = model({"obs": convert(obs)})
     weights = model.get_weights()
     expected = (
-        obs.reshape(5, -1).astype(np.float64) @ weights["outputs.logits.weight"].T + weights["outputs.logits.bias"]
+        obs.reshape(5, -1).astype(np.float64) @ weights["outputs.logits.weight"].T
+        + weights["outputs.logits.bias"]
     )
     found = np.asarray(output.detach() if cls is TorchNet else output)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)

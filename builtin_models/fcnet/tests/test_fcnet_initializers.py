@@ -64,7 +64,9 @@ def initialized(framework, shape, name, config=None, seed=0):
 
 
 @pytest.mark.parametrize("framework", ["torch", "tf"])
-@pytest.mark.parametrize(("name", "config", "truth"), DISTRIBUTIONS, ids=lambda value: str(value)[:20])
+@pytest.mark.parametrize(
+    ("name", "config", "truth"), DISTRIBUTIONS, ids=lambda value: str(value)[:20]
+)
 def test_an_initialiser_draws_from_its_distribution(framework, name, config, truth):
     values = initialized(framework, (ROWS, COLUMNS), name, config).astype(np.float64)
     assert values.shape == (ROWS, COLUMNS)
@@ -73,14 +75,18 @@ def test_an_initialiser_draws_from_its_distribution(framework, name, config, tru
     assert values.min() >= low - 1e-6
     assert values.max() <= high + 1e-6
     # The control: the test would see a scale that is 5 % off.
-    assert stats.kstest((values.ravel() - truth.mean()) * 1.1 + truth.mean(), truth.cdf).pvalue < 1e-3
+    assert (
+        stats.kstest((values.ravel() - truth.mean()) * 1.1 + truth.mean(), truth.cdf).pvalue < 1e-3
+    )
 
 
 @pytest.mark.parametrize("framework", ["torch", "tf"])
 def test_a_bias_is_told_how_many_inputs_its_layer_has(framework):
     spec = DenseSpec(4000, bias="fan_in_uniform", bias_config={"gain": 2.0})
     layer = torch_nn.dense(9, spec) if framework == "torch" else tf_nn.Dense(9, spec)
-    values = (layer.bias.detach() if framework == "torch" else layer.bias).numpy().astype(np.float64)
+    values = (
+        (layer.bias.detach() if framework == "torch" else layer.bias).numpy().astype(np.float64)
+    )
     assert stats.kstest(values, uniform(2 / 3).cdf).pvalue > 1e-3
     with pytest.raises(ConfigError, match="needs the number of inputs"):
         initialized(framework, (8,), "fan_in_uniform")
@@ -99,7 +105,9 @@ def test_fans_of_a_convolution(framework):
 def test_constants(framework):
     np.testing.assert_array_equal(initialized(framework, (2, 3), "zeros"), np.zeros((2, 3)))
     np.testing.assert_array_equal(initialized(framework, (2, 3), "ones"), np.ones((2, 3)))
-    np.testing.assert_array_equal(initialized(framework, (2, 3), "constant", {"val": 2.5}), np.full((2, 3), 2.5))
+    np.testing.assert_array_equal(
+        initialized(framework, (2, 3), "constant", {"val": 2.5}), np.full((2, 3), 2.5)
+    )
     np.testing.assert_array_equal(initialized(framework, (2, 3), "constant"), np.zeros((2, 3)))
 
 
@@ -119,14 +127,20 @@ def test_normc_gives_each_output_row_its_norm(framework, std):
 @pytest.mark.parametrize("shape", [(4, 9), (9, 4), (5, 5), (4, 2, 3, 3)])
 @pytest.mark.parametrize("gain", [1.0, 2.0])
 def test_orthogonal_is_orthogonal(framework, shape, gain):
-    values = initialized(framework, shape, "orthogonal", {"gain": gain}).reshape(shape[0], -1).astype(np.float64)
+    values = (
+        initialized(framework, shape, "orthogonal", {"gain": gain})
+        .reshape(shape[0], -1)
+        .astype(np.float64)
+    )
     gram = values @ values.T if values.shape[0] <= values.shape[1] else values.T @ values
     np.testing.assert_allclose(gram, gain**2 * np.eye(len(gram)), atol=1e-5)
 
 
 @pytest.mark.parametrize("framework", ["torch", "tf"])
 def test_orthogonal_prefers_no_direction(framework):
-    draws = np.stack([initialized(framework, (3, 3), "orthogonal", seed=seed) for seed in range(150)])
+    draws = np.stack(
+        [initialized(framework, (3, 3), "orthogonal", seed=seed) for seed in range(150)]
+    )
     for i, j in ((0, 0), (1, 2), (2, 2)):
         assert stats.kstest(draws[:, i, j], uniform(1).cdf).pvalue > 1e-3
 
@@ -134,16 +148,28 @@ def test_orthogonal_prefers_no_direction(framework):
 @pytest.mark.parametrize("framework", ["torch", "tf"])
 @pytest.mark.parametrize(
     ("name", "neutral"),
-    [("xavier_uniform_", "xavier_uniform"), ("glorot_uniform", "xavier_uniform"), ("he_normal", "kaiming_normal"),
-     ("Normc", "normc"), ("trunc_normal_", "truncated_normal")],
-)  # fmt: skip
+    [
+        ("xavier_uniform_", "xavier_uniform"),
+        ("glorot_uniform", "xavier_uniform"),
+        ("he_normal", "kaiming_normal"),
+        ("Normc", "normc"),
+        ("trunc_normal_", "truncated_normal"),
+    ],
+)
 def test_names_of_both_worlds(framework, name, neutral):
-    np.testing.assert_array_equal(initialized(framework, (4, 5), name), initialized(framework, (4, 5), neutral))
+    np.testing.assert_array_equal(
+        initialized(framework, (4, 5), name), initialized(framework, (4, 5), neutral)
+    )
 
 
 @pytest.mark.parametrize("cls", [TorchNet, TFNet])
 def test_a_fresh_network(cls):
-    config = {"fcnet_hiddens": [8], "post_fcnet_hiddens": [6], "vf_share_layers": False, "free_log_std": True}
+    config = {
+        "fcnet_hiddens": [8],
+        "post_fcnet_hiddens": [6],
+        "vf_share_layers": False,
+        "free_log_std": True,
+    }
     weights = cls(OBS, ACTIONS, 4, config, "net").get_weights()
     for name, array in weights.items():
         if name.endswith(("bias", "log_std")):
@@ -153,18 +179,25 @@ def test_a_fresh_network(cls):
             np.testing.assert_allclose(np.linalg.norm(array, axis=1), norm, rtol=1e-5, err_msg=name)
     # The layer that becomes the output under no_final_linear keeps its own initialiser.
     weights = cls(OBS, ACTIONS, 4, {**config, "no_final_linear": True}, "net").get_weights()
-    np.testing.assert_allclose(np.linalg.norm(weights["outputs.logits.weight"], axis=1), 1, rtol=1e-5)
+    np.testing.assert_allclose(
+        np.linalg.norm(weights["outputs.logits.weight"], axis=1), 1, rtol=1e-5
+    )
 
 
 @pytest.mark.parametrize("cls", [TorchNet, TFNet])
 def test_initialisers_of_the_config_reach_their_layers(cls):
     config = {
-        "fcnet_hiddens": [8, 7], "fcnet_weights_initializer": "constant",
-        "fcnet_weights_initializer_config": {"val": 0.25}, "fcnet_bias_initializer": "ones",
-        "post_fcnet_hiddens": [6], "post_fcnet_weights_initializer": "orthogonal_",
-        "post_fcnet_weights_initializer_config": {"gain": 3.0}, "post_fcnet_bias_initializer": "uniform",
-        "post_fcnet_bias_initializer_config": {"a": 5.0, "b": 6.0}, "vf_share_layers": False,
-    }  # fmt: skip
+        "fcnet_hiddens": [8, 7],
+        "fcnet_weights_initializer": "constant",
+        "fcnet_weights_initializer_config": {"val": 0.25},
+        "fcnet_bias_initializer": "ones",
+        "post_fcnet_hiddens": [6],
+        "post_fcnet_weights_initializer": "orthogonal_",
+        "post_fcnet_weights_initializer_config": {"gain": 3.0},
+        "post_fcnet_bias_initializer": "uniform",
+        "post_fcnet_bias_initializer_config": {"a": 5.0, "b": 6.0},
+        "vf_share_layers": False,
+    }
     weights = cls(OBS, ACTIONS, 4, config, "net").get_weights()
     for stack in ("hidden", "value_hidden"):
         for layer in (0, 1):
@@ -174,21 +207,28 @@ def test_initialisers_of_the_config_reach_their_layers(cls):
         np.testing.assert_allclose(post @ post.T, 9 * np.eye(6), atol=1e-4)
         assert (weights[f"{stack}.layers.2.bias"] >= 5).all()
         assert (weights[f"{stack}.layers.2.bias"] <= 6).all()
-    np.testing.assert_allclose(np.linalg.norm(weights["outputs.logits.weight"], axis=1), 0.01, rtol=1e-5)
+    np.testing.assert_allclose(
+        np.linalg.norm(weights["outputs.logits.weight"], axis=1), 0.01, rtol=1e-5
+    )
 
 
 def test_initialisers_of_the_framework():
     config = {"fcnet_hiddens": [8], "fcnet_weights_initializer": torch.nn.init.ones_}
     np.testing.assert_array_equal(
-        TorchNet(OBS, ACTIONS, 4, config, "net").get_weights()["hidden.layers.0.weight"], np.ones((8, 3))
+        TorchNet(OBS, ACTIONS, 4, config, "net").get_weights()["hidden.layers.0.weight"],
+        np.ones((8, 3)),
     )
     torch.manual_seed(0)
     config["fcnet_weights_initializer"] = torch_nn.normc_initializer(0.5)
     weights = TorchNet(OBS, ACTIONS, 4, config, "net").get_weights()
-    np.testing.assert_allclose(np.linalg.norm(weights["hidden.layers.0.weight"], axis=1), 0.5, rtol=1e-5)
+    np.testing.assert_allclose(
+        np.linalg.norm(weights["hidden.layers.0.weight"], axis=1), 0.5, rtol=1e-5
+    )
     config["fcnet_weights_initializer"] = tf_nn.normc_initializer(0.5)
     weights = TFNet(OBS, ACTIONS, 4, config, "net").get_weights()
-    np.testing.assert_allclose(np.linalg.norm(weights["hidden.layers.0.weight"], axis=1), 0.5, rtol=1e-5)
+    np.testing.assert_allclose(
+        np.linalg.norm(weights["hidden.layers.0.weight"], axis=1), 0.5, rtol=1e-5
+    )
     config["fcnet_weights_initializer"] = tf.keras.initializers.Constant(0.5)
     weights = TFNet(OBS, ACTIONS, 4, config, "net").get_weights()
     np.testing.assert_array_equal(weights["hidden.layers.0.weight"], np.full((8, 3), 0.5))

@@ -69,8 +69,12 @@ def test_a_class_gives_features_and_rlcatalog_adds_logits_and_value():
     policy = build(Net)
     step, weights = policy.act(ROWS), policy.model.get_weights()
     features = np.tanh(linear(weights, ROWS, "module.layers.0"))
-    np.testing.assert_allclose(step.dist_inputs, linear(weights, features, "outputs.logits"), atol=1e-6)
-    np.testing.assert_allclose(step.value, linear(weights, features, "outputs.value")[:, 0], atol=1e-6)
+    np.testing.assert_allclose(
+        step.dist_inputs, linear(weights, features, "outputs.logits"), atol=1e-6
+    )
+    np.testing.assert_allclose(
+        step.value, linear(weights, features, "outputs.value")[:, 0], atol=1e-6
+    )
     scored = policy.evaluate({"obs": policy.preprocess(ROWS), "raw_action": step.raw_action})
     np.testing.assert_allclose(scored.logp.detach(), step.logp, atol=1e-6)
 
@@ -115,9 +119,13 @@ def test_a_factory_is_called_with_what_it_takes(factory, options, width):
 
 
 def test_an_argument_that_is_misspelt_or_missing_is_an_error():
-    with pytest.raises(ConfigError, match=r"does not fit Net\(space, hidden=8\): .*'hidde'. Did you mean 'hidden'"):
+    with pytest.raises(
+        ConfigError, match=r"does not fit Net\(space, hidden=8\): .*'hidde'. Did you mean 'hidden'"
+    ):
         build(Net, {"custom_model_config": {"hidde": 5}})
-    with pytest.raises(ConfigError, match=r"does not fit by_keyword\(\*, width\): missing a required .*'width'"):
+    with pytest.raises(
+        ConfigError, match=r"does not fit by_keyword\(\*, width\): missing a required .*'width'"
+    ):
         build(by_keyword)
 
 
@@ -125,7 +133,9 @@ def test_what_a_constructor_raises_is_told_with_the_call():
     def broken(space):
         raise KeyError("size")
 
-    with pytest.raises(ModelContractError, match=r"broken\(Box\(4,\) float32\) raised KeyError: 'size'"):
+    with pytest.raises(
+        ModelContractError, match=r"broken\(Box\(4,\) float32\) raised KeyError: 'size'"
+    ):
         build(broken)
 
 
@@ -135,10 +145,14 @@ def test_a_module_that_takes_num_outputs_stands_alone():
     np.testing.assert_allclose(step.dist_inputs, linear(weights, ROWS, "module.logits"), atol=1e-6)
     np.testing.assert_allclose(step.value, linear(weights, ROWS, "module.value")[:, 0], atol=1e-6)
     for config in ({"use_lstm": True}, {"use_attention": True}):
-        with pytest.raises(NotServedError, match="takes num_outputs, so it returns logits and value itself"):
+        with pytest.raises(
+            NotServedError, match="takes num_outputs, so it returns logits and value itself"
+        ):
             build(Pair, config)
     for config in ({"vf_share_layers": False}, {"post_fcnet_hiddens": [4]}, {"free_log_std": True}):
-        with pytest.raises(ConfigError, match=f"{next(iter(config))}=.* has no effect: Pair takes num_outputs"):
+        with pytest.raises(
+            ConfigError, match=f"{next(iter(config))}=.* has no effect: Pair takes num_outputs"
+        ):
             build(Pair, config, Box(-1, 1, (2,)))
 
 
@@ -146,7 +160,9 @@ def test_the_layers_that_the_config_asks_for_follow_the_features():
     config = {"post_fcnet_hiddens": [5], "post_fcnet_activation": "tanh"}
     policy = build(Net, config)
     step, weights = policy.act(ROWS), policy.model.get_weights()
-    x = np.tanh(linear(weights, np.tanh(linear(weights, ROWS, "module.layers.0")), "hidden.layers.0"))
+    x = np.tanh(
+        linear(weights, np.tanh(linear(weights, ROWS, "module.layers.0")), "hidden.layers.0")
+    )
     np.testing.assert_allclose(step.dist_inputs, linear(weights, x, "outputs.logits"), atol=1e-6)
 
 
@@ -172,7 +188,12 @@ def test_it_stands_wherever_a_model_class_may(form):
     policy = rlcatalog.build(OBS, Discrete(3), config, model=model, catalog=catalog)
     assert policy.framework == "torch"
     assert policy.act(ROWS).dist_inputs.shape == (2, 3)
-    assert rlcatalog.ModelCatalog.get_model_v2(OBS, Discrete(3), 3, {"custom_model": Net}, "torch").num_outputs == 3
+    assert (
+        rlcatalog.ModelCatalog.get_model_v2(
+            OBS, Discrete(3), 3, {"custom_model": Net}, "torch"
+        ).num_outputs
+        == 3
+    )
 
 
 def test_two_different_models_are_an_error():
@@ -190,9 +211,15 @@ def test_what_is_no_module_is_refused(value):
 def test_the_package_that_makes_models_of_modules_is_named_where_it_is_missing(monkeypatch):
     from rlcatalog import provided
 
-    table = {name: spec for name, spec in provided.declarations["framework"].items() if name != "torch: plain"}
+    table = {
+        name: spec
+        for name, spec in provided.declarations["framework"].items()
+        if name != "torch: plain"
+    }
     monkeypatch.setitem(provided.declarations, "framework", table)
-    with pytest.raises(MissingPluginError, match="a plain module as a model is provided by rlcatalog-fcnet"):
+    with pytest.raises(
+        MissingPluginError, match="a plain module as a model is provided by rlcatalog-fcnet"
+    ):
         build(Net)
 
 
@@ -239,12 +266,16 @@ def test_other_outputs_are_an_error_with_the_shapes(change, words):
         build(Returns(change))
 
 
-@pytest.mark.parametrize("change", [lambda x: x, lambda x: (x[:, :2], x[:, 0]), lambda x: (x[:, :3], x[:, :2])])
+@pytest.mark.parametrize(
+    "change", [lambda x: x, lambda x: (x[:, :2], x[:, 0]), lambda x: (x[:, :3], x[:, :2])]
+)
 def test_a_module_that_takes_num_outputs_returns_a_pair(change):
     def net(space, num_outputs):
         return Returns(change)
 
-    with pytest.raises(ModelContractError, match=r"must return \(\[B, 3\], \[B\] or \[B, 1\]\), because it"):
+    with pytest.raises(
+        ModelContractError, match=r"must return \(\[B, 3\], \[B\] or \[B, 1\]\), because it"
+    ):
         build(net)
 
 
@@ -318,7 +349,9 @@ def test_an_instance_is_used_and_not_initialised_again():
     policy = build(module)
     assert policy.model.module is module
     assert all(torch.equal(weight, before[name]) for name, weight in module.state_dict().items())
-    with pytest.raises(ConfigError, match="Sequential is an instance, which takes no arguments, but found 'width'"):
+    with pytest.raises(
+        ConfigError, match="Sequential is an instance, which takes no arguments, but found 'width'"
+    ):
         build(module, {"custom_model_config": {"width": 3}})
 
 
@@ -332,7 +365,10 @@ def test_frozen_weights_are_not_trained():
     module = nn.Sequential(nn.Linear(4, 6), nn.Linear(6, 5))
     module[0].requires_grad_(False)
     names = build(module).model.trainable_variables(as_dict=True)
-    assert [name for name in names if name.startswith("module")] == ["module.1.weight", "module.1.bias"]
+    assert [name for name in names if name.startswith("module")] == [
+        "module.1.weight",
+        "module.1.bias",
+    ]
 
 
 @pytest.mark.parametrize("copied", ["deepcopy", "make_model"])
@@ -383,9 +419,13 @@ def test_a_class_is_built_twice_for_a_value_of_its_own(memory):
     policy = build(Net, {"vf_share_layers": False, **memory})
     step = policy.act(ROWS)
     policy.evaluate({"obs": ROWS, "raw_action": step.raw_action}).value.sum().backward()
-    moved = {name for name, p in policy.model.named_parameters() if p.grad is not None and p.grad.any()}
+    moved = {
+        name for name, p in policy.model.named_parameters() if p.grad is not None and p.grad.any()
+    }
     first = "trunk.module.layers.0.weight" if memory else "module.layers.0.weight"
-    second = "value_trunk.trunk.module.layers.0.weight" if memory else "value_module.layers.0.weight"
+    second = (
+        "value_trunk.trunk.module.layers.0.weight" if memory else "value_module.layers.0.weight"
+    )
     assert not any(name.endswith(first) and "value" not in name for name in moved)
     assert any(name.endswith(second.removeprefix("value_trunk.trunk.")) for name in moved)
 
@@ -393,7 +433,9 @@ def test_a_class_is_built_twice_for_a_value_of_its_own(memory):
 def test_an_instance_shares_and_an_explicit_false_is_an_error():
     module = nn.Sequential(nn.Linear(4, 6))
     for config in ({}, {"use_lstm": True}):
-        with pytest.raises(ConfigError, match="vf_share_layers=False: the value needs a second module"):
+        with pytest.raises(
+            ConfigError, match="vf_share_layers=False: the value needs a second module"
+        ):
             build(module, {"vf_share_layers": False, **config})
     spaces = {"observation_space": OBS, "action_space": Discrete(3)}
     policy = rlcatalog.build(*spaces.values(), model=module, defaults={"vf_share_layers": False})
@@ -407,7 +449,9 @@ def test_an_instance_shares_and_an_explicit_false_is_an_error():
 def test_an_unregistered_class_is_saved_by_name_and_loaded_with_its_code(tmp_path):
     policy = build(Net, {"custom_model_config": {"hidden": 5}})
     policy.save(tmp_path)
-    with pytest.raises(UnknownNameError, match=r"Pass its code: rlcatalog\.load\(.*, model=Net\)\."):
+    with pytest.raises(
+        UnknownNameError, match=r"Pass its code: rlcatalog\.load\(.*, model=Net\)\."
+    ):
         rlcatalog.load(tmp_path)
     loaded = rlcatalog.load(tmp_path, model=Net)
     np.testing.assert_array_equal(loaded.act(ROWS).dist_inputs, policy.act(ROWS).dist_inputs)
@@ -415,11 +459,15 @@ def test_an_unregistered_class_is_saved_by_name_and_loaded_with_its_code(tmp_pat
 
 def test_the_weights_of_another_module_are_refused(tmp_path):
     build(Net).save(tmp_path)
-    with pytest.raises(SavedPolicyError, match=r"belong to a different model. Missing: \['module.logits.bias'"):
+    with pytest.raises(
+        SavedPolicyError, match=r"belong to a different model. Missing: \['module.logits.bias'"
+    ):
         rlcatalog.load(tmp_path, model=Pair)
 
 
-@pytest.mark.parametrize("config", [{}, {"use_lstm": True}, {"observation_filter": "MeanStdFilter"}])
+@pytest.mark.parametrize(
+    "config", [{}, {"use_lstm": True}, {"observation_filter": "MeanStdFilter"}]
+)
 def test_an_instance_is_saved_and_loaded_into_another(tmp_path, config):
     policy = build(nn.Sequential(nn.Linear(4, 6)), config)
     policy.save(tmp_path)
@@ -459,7 +507,9 @@ def test_a_policy_of_a_registered_one_is_pickled(form):
     np.testing.assert_array_equal(again.act(ROWS).dist_inputs, policy.act(ROWS).dist_inputs)
 
 
-@pytest.mark.parametrize("config", [{"use_autoregressive": True}, {"use_autoregressive": True, "use_lstm": True}])
+@pytest.mark.parametrize(
+    "config", [{"use_autoregressive": True}, {"use_autoregressive": True, "use_lstm": True}]
+)
 def test_an_autoregressive_head_is_built_on_its_features(config):
     policy = build(Net, config, Tuple([Discrete(3), Box(-1, 1, (2,), np.float32)]))
     step = policy.act(ROWS)

@@ -6,7 +6,17 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, OneOf, Sequence, Text, Tuple
+from gymnasium.spaces import (
+    Box,
+    Dict,
+    Discrete,
+    MultiBinary,
+    MultiDiscrete,
+    OneOf,
+    Sequence,
+    Text,
+    Tuple,
+)
 from torch import nn
 
 import rlcatalog
@@ -123,7 +133,9 @@ def test_a_float_image_is_not_scaled():
     np.testing.assert_array_equal(shown, np.stack(observations).transpose(0, 3, 1, 2))
 
 
-@pytest.mark.parametrize(("shape", "config"), [((4, 9, 8), {}), ((5, 7, 3), {"image_layout": "chw"})])
+@pytest.mark.parametrize(
+    ("shape", "config"), [((4, 9, 8), {}), ((5, 7, 3), {"image_layout": "chw"})]
+)
 def test_channels_that_come_first_stay_there(shape, config):
     space, shown, observations = watch(Box(0, 255, shape, np.uint8), config)
     assert space == Box(0, 1, shape, np.float32)
@@ -150,8 +162,14 @@ def test_module_images_as_is_shows_what_the_environment_emits():
 def test_a_dict_arrives_without_its_mask_and_a_tuple_as_one():
     mask = Box(0, 1, (3,), np.int8)
     space = Dict(a=VECTOR, action_mask=mask, b=Tuple([Discrete(4), IMAGE]))
-    observations = [{"a": VECTOR.sample(), "action_mask": np.array([1, 0, 1], np.int8), "b": (place, IMAGE.sample())}
-                    for place in (3, 1)]  # fmt: skip
+    observations = [
+        {
+            "a": VECTOR.sample(),
+            "action_mask": np.array([1, 0, 1], np.int8),
+            "b": (place, IMAGE.sample()),
+        }
+        for place in (3, 1)
+    ]
     seen, shown, _ = watch(space, None, observations)
     assert list(seen) == ["a", "b"]
     assert list(shown) == ["a", "b"]
@@ -177,7 +195,10 @@ def test_a_filtered_image_is_not_scaled_again():
 )
 def test_lists_and_texts_arrive_as_dicts_of_their_parts(space, fields):
     is_text = isinstance(space["s"], Text)
-    observation = {"s": "ab" if is_text else (np.zeros(4, np.float32),), "v": np.zeros(4, np.float32)}
+    observation = {
+        "s": "ab" if is_text else (np.zeros(4, np.float32),),
+        "v": np.zeros(4, np.float32),
+    }
     seen, shown, _ = watch(space, {} if is_text else {"sequence_max_len": 3}, [observation] * 2)
     assert {name: part.shape for name, part in seen["s"].items()} == fields
     assert {name: tuple(part.shape[1:]) for name, part in shown["s"].items()} == fields
@@ -194,7 +215,9 @@ def test_other_kinds_arrive_as_the_catalog_encodes_them():
     np.testing.assert_array_equal(shown, observations)
 
 
-@pytest.mark.parametrize("config", [{"use_lstm": True}, {"use_attention": True}, {"vf_share_layers": False}])
+@pytest.mark.parametrize(
+    "config", [{"use_lstm": True}, {"use_attention": True}, {"vf_share_layers": False}]
+)
 def test_a_memory_changes_nothing_of_what_is_shown(config):
     space, shown, observations = watch(IMAGE, config)
     assert space == Box(0, 1, (3, 5, 7), np.float32)
@@ -202,7 +225,11 @@ def test_a_memory_changes_nothing_of_what_is_shown(config):
 
 
 def test_under_a_head_it_sees_what_the_head_leaves():
-    space = Dict(avail_actions=Box(-1, 1, (3, 2), np.float32), action_mask=Box(0, 1, (3,), np.int8), state=IMAGE)
+    space = Dict(
+        avail_actions=Box(-1, 1, (3, 2), np.float32),
+        action_mask=Box(0, 1, (3,), np.int8),
+        state=IMAGE,
+    )
     observations = [{**space.sample(), "action_mask": np.ones(3, np.int8)} for _ in range(2)]
     seen, shown, _ = watch(space, {"use_parametric": True}, observations)
     assert seen == Box(0, 1, (3, 5, 7), np.float32)

@@ -29,7 +29,10 @@ class Net(keras.Model):
     def __init__(self, space, hidden=8):
         super().__init__()
         self.shown_space = space
-        self.layer, self.drop = keras.layers.Dense(hidden, activation="tanh"), keras.layers.Dropout(0.5)
+        self.layer, self.drop = (
+            keras.layers.Dense(hidden, activation="tanh"),
+            keras.layers.Dropout(0.5),
+        )
 
     def call(self, obs):
         return self.drop(self.layer(obs))
@@ -40,7 +43,10 @@ class PlainLayer(keras.layers.Layer):
 
     def __init__(self, space):
         super().__init__()
-        self.inner, self.norm = keras.Sequential([keras.layers.Dense(6)]), keras.layers.BatchNormalization()
+        self.inner, self.norm = (
+            keras.Sequential([keras.layers.Dense(6)]),
+            keras.layers.BatchNormalization(),
+        )
 
     def call(self, obs):
         return self.norm(self.inner(obs))
@@ -74,8 +80,12 @@ def test_a_class_gives_features_and_rlcatalog_adds_logits_and_value():
     policy = build(Net)
     step, weights = policy.act(ROWS), policy.model.get_weights()
     features = np.tanh(linear(weights, ROWS, "module.layer"))
-    np.testing.assert_allclose(step.dist_inputs, linear(weights, features, "outputs.logits"), atol=1e-6)
-    np.testing.assert_allclose(step.value, linear(weights, features, "outputs.value")[:, 0], atol=1e-6)
+    np.testing.assert_allclose(
+        step.dist_inputs, linear(weights, features, "outputs.logits"), atol=1e-6
+    )
+    np.testing.assert_allclose(
+        step.value, linear(weights, features, "outputs.value")[:, 0], atol=1e-6
+    )
     assert policy.model.module.shown_space == OBS
 
 
@@ -120,7 +130,10 @@ def test_a_module_that_takes_num_outputs_stands_alone():
     [
         (lambda x: x[:, None], r"features \[B, F\], found \w+ of shape \(2, 1, 4\)"),
         (lambda x: tf.cast(x > 0, tf.int32), "floating-point features"),
-        (lambda x: (x, [x]), r"found \w+ of shape \(2, 4\) and list of shape \(\).*has no state: set use_lstm"),
+        (
+            lambda x: (x, [x]),
+            r"found \w+ of shape \(2, 4\) and list of shape \(\).*has no state: set use_lstm",
+        ),
     ],
 )
 def test_other_outputs_are_an_error_with_the_shapes(call, words):
@@ -166,7 +179,10 @@ def test_frozen_layers_are_not_trained():
     policy = build(layer)
     for one in (policy, copy.deepcopy(policy)):
         names = one.model.trainable_variables(as_dict=True)
-        assert [name for name in names if name.startswith("module")] == ["module.1.weight", "module.1.bias"]
+        assert [name for name in names if name.startswith("module")] == [
+            "module.1.weight",
+            "module.1.bias",
+        ]
         assert len(TFLearner(one).variables) == len(names)
 
 
@@ -217,7 +233,10 @@ class Watching(keras.layers.Layer):
 
     def call(self, obs):
         parts = tf.nest.flatten(obs)
-        return tf.concat([tf.reshape(part, [tf.shape(part)[0], int(np.prod(part.shape[1:]))]) for part in parts], 1)
+        return tf.concat(
+            [tf.reshape(part, [tf.shape(part)[0], int(np.prod(part.shape[1:]))]) for part in parts],
+            1,
+        )
 
 
 def watch(space, observations, config=None):
@@ -228,7 +247,9 @@ def watch(space, observations, config=None):
     return model.module.shown_space, model._features.numpy()
 
 
-@pytest.mark.parametrize(("shape", "config"), [((4, 9, 8), {}), ((5, 7, 3), {"image_layout": "chw"})])
+@pytest.mark.parametrize(
+    ("shape", "config"), [((4, 9, 8), {}), ((5, 7, 3), {"image_layout": "chw"})]
+)
 def test_channels_that_come_first_are_put_last(shape, config):
     box = Box(0, 255, shape, np.uint8)
     images = np.random.default_rng(0).integers(0, 256, (2, *shape)).astype(np.uint8)
@@ -254,7 +275,9 @@ def test_dicts_and_tuples_arrive_as_such():
 
 def test_another_backend_of_keras_is_refused(monkeypatch):
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
-    with pytest.raises(NotServedError, match="Dense is a Keras layer, and Keras uses the backend 'jax'"):
+    with pytest.raises(
+        NotServedError, match="Dense is a Keras layer, and Keras uses the backend 'jax'"
+    ):
         build(keras.layers.Dense(3))
 
 
@@ -267,5 +290,7 @@ def test_a_layer_of_keras_on_pytorch_is_no_module_of_pytorch():
         "except rlcatalog.errors.NotServedError as error:\n    print(error)\n"
     )
     environ = {**os.environ, "KERAS_BACKEND": "torch", "TF_CPP_MIN_LOG_LEVEL": "3"}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environ, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environ, check=True
+    )
     assert "Keras uses the backend 'torch', but framework='tf' needs 'tensorflow'" in done.stdout

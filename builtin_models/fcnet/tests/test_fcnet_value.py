@@ -29,7 +29,12 @@ class Counted:
 @pytest.mark.parametrize("share", [True, False])
 @pytest.mark.parametrize("no_final_linear", [True, False])
 def test_the_value_adds_no_forward_pass(share, no_final_linear, build, plain, run):
-    case = {**plain, "fcnet_hiddens": [8, 6], "vf_share_layers": share, "no_final_linear": no_final_linear}
+    case = {
+        **plain,
+        "fcnet_hiddens": [8, 6],
+        "vf_share_layers": share,
+        "no_final_linear": no_final_linear,
+    }
     first, second = build(TorchNet, case), build(TFNet, case)
     calls = []
     stacks = ["hidden"] if share else ["hidden", "value_hidden"]
@@ -87,7 +92,10 @@ def test_a_value_outside_its_trace_is_refused(build, plain, run):
 
     forward(tf.constant(X))
     for ask in (model.value_function, model.last_output, elsewhere):
-        with pytest.raises(StaleOutputError, match=r"\(\) belongs to the last forward pass, which ran inside a tf\.fu"):
+        with pytest.raises(
+            StaleOutputError,
+            match=r"\(\) belongs to the last forward pass, which ran inside a tf\.fu",
+        ):
             ask()
     run(model)  # an eager pass, and all is well again
     assert model.value_function().shape == (16,)
@@ -102,7 +110,9 @@ def test_a_value_in_a_branch_of_its_own_trace_is_served(build, plain, run):
         return tf.cond(wanted, model.value_function, lambda: tf.zeros([16]))
 
     expected = run(build(TorchNet, {**plain, "fcnet_hiddens": [8]}))[1]
-    np.testing.assert_allclose(forward(tf.constant(X), tf.constant(True)), expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(
+        forward(tf.constant(X), tf.constant(True)), expected, rtol=1e-5, atol=1e-5
+    )
 
 
 def test_unshared_layers_are_not_shared(build, plain):
@@ -111,8 +121,14 @@ def test_unshared_layers_are_not_shared(build, plain):
     output, _ = model({"obs": torch.from_numpy(X)})
     model.value_function().sum().backward(retain_graph=True)
     touched = {name for name, p in model.named_parameters() if p.grad is not None}
-    assert touched == {n for n, _ in model.named_parameters() if n.startswith(("value_hidden", "outputs.value"))}
+    assert touched == {
+        n for n, _ in model.named_parameters() if n.startswith(("value_hidden", "outputs.value"))
+    }
     model.zero_grad(set_to_none=True)
     output.sum().backward()
     touched = {name for name, p in model.named_parameters() if p.grad is not None}
-    assert touched == {n for n, _ in model.named_parameters() if not n.startswith(("value_hidden", "outputs.value"))}
+    assert touched == {
+        n
+        for n, _ in model.named_parameters()
+        if not n.startswith(("value_hidden", "outputs.value"))
+    }

@@ -49,13 +49,20 @@ def test_the_state_dict_is_pytorchs_own(assert_close, build, plain, run):
     assert list(first.state_dict()) == list(first.get_weights())
     # Weights are read at each pass: a functional call with other ones sees them.
     other = build(TorchNet, case, 3)
-    output, _ = torch.func.functional_call(first, dict(other.named_parameters()), ({"obs": torch.from_numpy(X)},))
+    output, _ = torch.func.functional_call(
+        first, dict(other.named_parameters()), ({"obs": torch.from_numpy(X)},)
+    )
     np.testing.assert_allclose(output.detach(), run(other)[0], rtol=1e-6)
 
 
 @pytest.mark.parametrize("share", [True, False])
 def test_a_copy_after_a_training_pass(share, assert_close, build, plain, run):
-    case = {**plain, "fcnet_hiddens": [8], "fcnet_activation": torch.nn.PReLU, "vf_share_layers": share}
+    case = {
+        **plain,
+        "fcnet_hiddens": [8],
+        "fcnet_activation": torch.nn.PReLU,
+        "vf_share_layers": share,
+    }
     model = build(TorchNet, case)
     before = run(model)  # outputs and features on a graph are held now
     model.value_function().sum().backward()

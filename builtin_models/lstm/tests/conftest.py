@@ -39,11 +39,15 @@ def _array(x):
 
 def _randomise(model, seed=0):
     random = np.random.default_rng(seed)
-    model.set_weights({name: random.normal(0, 0.5, w.shape) for name, w in model.get_weights().items()})
+    model.set_weights(
+        {name: random.normal(0, 0.5, w.shape) for name, w in model.get_weights().items()}
+    )
 
 
 def _model(framework, config=None, obs=OBS, actions=ACTIONS, num_outputs=4, seed=0):
-    model = ModelCatalog.get_model_v2(obs, actions, num_outputs, {**SMALL, **(config or {})}, framework)
+    model = ModelCatalog.get_model_v2(
+        obs, actions, num_outputs, {**SMALL, **(config or {})}, framework
+    )
     _randomise(model, seed)
     return model
 
@@ -73,5 +77,11 @@ def _close(found, expected, tolerance=1e-5):
 def lstm():
     """Helpers of these tests: `model`, `policy`, `run`, `array`, `close`."""
     return SimpleNamespace(
-        model=_model, policy=_policy, run=_run, array=_array, close=_close, randomise=_randomise, convert=CONVERT
+        model=_model,
+        policy=_policy,
+        run=_run,
+        array=_array,
+        close=_close,
+        randomise=_randomise,
+        convert=CONVERT,
     )

@@ -39,8 +39,14 @@ def by_hand(weights, action, reward, lengths=LENGTHS):
     for s in range(S):
         h, c = (part[s].astype(np.float64) for part in STATE)
         for t in range(lengths[s]):
-            features = np.tanh(w["trunk.hidden.layers.0.weight"] @ X[s, t] + w["trunk.hidden.layers.0.bias"])
-            parts = [features, *([PREV_ACTIONS[s, t]] if action else []), *([[PREV_REWARDS[s, t]]] if reward else [])]
+            features = np.tanh(
+                w["trunk.hidden.layers.0.weight"] @ X[s, t] + w["trunk.hidden.layers.0.bias"]
+            )
+            parts = [
+                features,
+                *([PREV_ACTIONS[s, t]] if action else []),
+                *([[PREV_REWARDS[s, t]]] if reward else []),
+            ]
             x = np.concatenate(parts)
             net = w["cell.weight_ih"] @ x + w["cell.weight_hh"] @ h + w["cell.bias"]
             i, f, o = expit(net[:C]), expit(net[C : 2 * C]), expit(net[3 * C :])
@@ -72,7 +78,9 @@ def test_the_hand_written_reference_can_fail(lstm):
     outputs, _, _ = lstm.run(model, inputs(False, False), STATE, LENGTHS)
     weights = model.get_weights()
     weights["cell.bias"] = np.roll(weights["cell.bias"], C)  # another order of gates
-    assert not np.allclose(outputs.reshape(S, T, 4)[REAL], by_hand(weights, False, False)[0][REAL], atol=1e-3)
+    assert not np.allclose(
+        outputs.reshape(S, T, 4)[REAL], by_hand(weights, False, False)[0][REAL], atol=1e-3
+    )
 
 
 def test_it_is_pytorchs_own_lstm(framework, lstm):
@@ -85,7 +93,10 @@ def test_it_is_pytorchs_own_lstm(framework, lstm):
         own.bias_ih_l0.copy_(torch.from_numpy(weights["cell.bias"]))
         own.bias_hh_l0.zero_()
         packed = torch.nn.utils.rnn.pack_padded_sequence(
-            torch.from_numpy(X), torch.from_numpy(LENGTHS).long(), batch_first=True, enforce_sorted=False
+            torch.from_numpy(X),
+            torch.from_numpy(LENGTHS).long(),
+            batch_first=True,
+            enforce_sorted=False,
         )
         packed, (h, c) = own(packed, tuple(torch.from_numpy(part)[None] for part in STATE))
         features, _ = torch.nn.utils.rnn.pad_packed_sequence(packed, batch_first=True)
@@ -99,14 +110,20 @@ def test_it_is_pytorchs_own_lstm(framework, lstm):
 @pytest.mark.parametrize(("action", "reward"), PASTS[::3])
 @pytest.mark.parametrize("num_outputs", [4, None])
 def test_weights_copied_across_and_back_give_the_same(lstm, action, reward, num_outputs):
-    first, second = (lstm.model(f, past(action, reward), num_outputs=num_outputs, seed=i)
-                     for i, f in enumerate(("torch", "tf")))  # fmt: skip
+    first, second = (
+        lstm.model(f, past(action, reward), num_outputs=num_outputs, seed=i)
+        for i, f in enumerate(("torch", "tf"))
+    )
     rows = inputs(action, reward)
     shapes = {name: w.shape for name, w in first.get_weights().items()}
     assert shapes == {name: w.shape for name, w in second.get_weights().items()}
     assert list(shapes) == list(second.get_weights()) == list(first.variables(as_dict=True))
     width = 7 + 4 * action + reward
-    assert [shapes[f"cell.{n}"] for n in ("weight_ih", "weight_hh", "bias")] == [(20, width), (20, 5), (20,)]
+    assert [shapes[f"cell.{n}"] for n in ("weight_ih", "weight_hh", "bias")] == [
+        (20, width),
+        (20, 5),
+        (20,),
+    ]
     for source, target in ((first, second), (second, first)):
         lstm.randomise(source, 3)
         target.set_weights(source.get_weights())
@@ -135,9 +152,14 @@ def gradients(model, rows, lengths, mask):
         return {name: g.numpy() for name, g in zip(variables, found, strict=True)}
     with tf.GradientTape() as tape:
         outputs, _ = model(given, state, convert(lengths))
-        loss = tf.reduce_sum(outputs * weights[:, :4]) + tf.reduce_sum(model.value_function() * weights[:, 4])
+        loss = tf.reduce_sum(outputs * weights[:, :4]) + tf.reduce_sum(
+            model.value_function() * weights[:, 4]
+        )
     found = tape.gradient(loss, list(variables.values()))
-    return {name: g.numpy().T if g.shape.rank == 2 else g.numpy() for name, g in zip(variables, found, strict=True)}
+    return {
+        name: g.numpy().T if g.shape.rank == 2 else g.numpy()
+        for name, g in zip(variables, found, strict=True)
+    }
 
 
 def test_gradients_reach_every_parameter_and_are_the_same(lstm):
@@ -157,12 +179,18 @@ def test_gradients_do_not_depend_on_the_padding(framework, lstm):
     for x in spoilt.values():
         x[~REAL.reshape(-1)] = 1e4
     # One more step of padding for all.
-    longer = {name: np.concatenate([x.reshape(S, T, -1), np.ones((S, 1, x.size // S // T))], axis=1)
-              .reshape(S * (T + 1), *x.shape[1:]).astype(np.float32) for name, x in spoilt.items()}  # fmt: skip
+    longer = {
+        name: np.concatenate([x.reshape(S, T, -1), np.ones((S, 1, x.size // S // T))], axis=1)
+        .reshape(S * (T + 1), *x.shape[1:])
+        .astype(np.float32)
+        for name, x in spoilt.items()
+    }
     for name, found in gradients(model, spoilt, LENGTHS, REAL).items():
         lstm.close(found, plain[name])
-    weights_fit = {name: x.reshape(S, T + 1, *x.shape[1:])[:, :T].reshape(-1, *x.shape[1:])
-                   for name, x in longer.items()}  # fmt: skip
+    weights_fit = {
+        name: x.reshape(S, T + 1, *x.shape[1:])[:, :T].reshape(-1, *x.shape[1:])
+        for name, x in longer.items()
+    }
     for name in spoilt:
         np.testing.assert_array_equal(weights_fit[name], spoilt[name])
     one, other = (lstm.run(model, rows, STATE, LENGTHS) for rows in (spoilt, longer))
@@ -177,11 +205,14 @@ def test_traced_it_is_the_same_for_any_number_of_sequences_and_steps(lstm):
 
     @tf.function(
         input_signature=[
-            tf.TensorSpec([None, 3]), tf.TensorSpec([None, C]), tf.TensorSpec([None, C]),
-            tf.TensorSpec([None], tf.int32), tf.TensorSpec([None, 5]),
+            tf.TensorSpec([None, 3]),
+            tf.TensorSpec([None, C]),
+            tf.TensorSpec([None, C]),
+            tf.TensorSpec([None], tf.int32),
+            tf.TensorSpec([None, 5]),
         ],
         autograph=False,
-    )  # fmt: skip
+    )
     def traced(x, h, c, lengths, weights):
         traces.append(1)
         with tf.GradientTape() as tape:
@@ -195,7 +226,9 @@ def test_traced_it_is_the_same_for_any_number_of_sequences_and_steps(lstm):
         mask = np.arange(steps) < lengths[:, None]
         x = np.ascontiguousarray(X[:rows, :steps]).reshape(-1, 3)
         state = [part[:rows] for part in STATE]
-        weights = np.random.default_rng(5).normal(size=(rows * steps, 5)).astype(np.float32) * mask.reshape(-1, 1)
+        weights = np.random.default_rng(5).normal(size=(rows * steps, 5)).astype(
+            np.float32
+        ) * mask.reshape(-1, 1)
         outputs, values, ends, found = traced(x, *state, lengths, weights)
         expected = lstm.run(reference, {"obs": x}, state, lengths)
         lstm.close(outputs.numpy()[mask.reshape(-1)], expected[0][mask.reshape(-1)])

@@ -16,7 +16,13 @@ from torch import nn
 import rlcatalog
 from rlcatalog import SpaceInfo
 from rlcatalog.actions import action_codec
-from rlcatalog.errors import ConfigError, ConfigTypeError, ModelContractError, NotServedError, UnreadKeysWarning
+from rlcatalog.errors import (
+    ConfigError,
+    ConfigTypeError,
+    ModelContractError,
+    NotServedError,
+    UnreadKeysWarning,
+)
 from rlcatalog_tf import LSTMWrapper as TFWrapper, TFModelV2
 from rlcatalog_torch import FullyConnectedNetwork, LSTMWrapper, TorchModelV2
 
@@ -41,8 +47,18 @@ def test_it_is_chosen_when_asked_for():
     assert (memory["chosen"], memory["distribution"]) == ("lstm", "rlcatalog-lstm")
     reasons = {c["name"]: (c["rank"], c["reason"]) for c in memory["candidates"]}
     assert reasons["lstm"] == ("SPECIFIC", "use_lstm is set")
-    assert set(memory["config_keys"]) >= {"use_lstm", "lstm_cell_size", "_time_major", "free_log_std", "max_seq_len"}
-    shapes = [(row["stage"], row["shape"]) for row in found["shapes"] if row["stage"].startswith(("fcnet", "lstm"))]
+    assert set(memory["config_keys"]) >= {
+        "use_lstm",
+        "lstm_cell_size",
+        "_time_major",
+        "free_log_std",
+        "max_seq_len",
+    }
+    shapes = [
+        (row["stage"], row["shape"])
+        for row in found["shapes"]
+        if row["stage"].startswith(("fcnet", "lstm"))
+    ]
     assert shapes == [
         ("fcnet: hidden 1 (tanh)", [7]),
         ("lstm: with previous action and previous reward", [12]),
@@ -52,7 +68,9 @@ def test_it_is_chosen_when_asked_for():
     ]
     without = rlcatalog.explain(OBS, ACTIONS, {}).as_dict()["memory"]
     assert without["chosen"] is None
-    assert ("lstm", "use_lstm is not set") in [(c["name"], c["reason"]) for c in without["candidates"]]
+    assert ("lstm", "use_lstm is not set") in [
+        (c["name"], c["reason"]) for c in without["candidates"]
+    ]
 
 
 def test_the_width_of_a_custom_trunk_is_known_once_it_is_built():
@@ -70,9 +88,24 @@ def test_the_classes_stand_under_their_names():
 @pytest.mark.parametrize(
     ("key", "value", "kind", "message"),
     [
-        ("lstm_cell_size", 0, ConfigError, r"'lstm_cell_size' \(width of the LSTM's cell and output\).*>= 1"),
-        ("lstm_cell_size", "5", ConfigTypeError, r"'lstm_cell_size'.*expected 'int', got 'str'; found '5'"),
-        ("lstm_bias_initializer", "orthogonal", ConfigError, r"'orthogonal' needs a matrix, but a bias is a vector"),
+        (
+            "lstm_cell_size",
+            0,
+            ConfigError,
+            r"'lstm_cell_size' \(width of the LSTM's cell and output\).*>= 1",
+        ),
+        (
+            "lstm_cell_size",
+            "5",
+            ConfigTypeError,
+            r"'lstm_cell_size'.*expected 'int', got 'str'; found '5'",
+        ),
+        (
+            "lstm_bias_initializer",
+            "orthogonal",
+            ConfigError,
+            r"'orthogonal' needs a matrix, but a bias is a vector",
+        ),
         (
             "lstm_weights_initializer",
             "xavier",
@@ -104,21 +137,31 @@ def test_no_final_linear_has_no_effect_and_one_warning(framework, lstm):
     policy.model.set_weights(weights)
     assert weights["outputs.logits.weight"].shape == (policy.resolution.num_outputs, 5)
     obs = np.random.default_rng(0).normal(size=(3, 3)).astype(np.float32)
-    for one, other in zip(plain.act(obs, explore=False)[2:5], policy.act(obs, explore=False)[2:5], strict=True):
+    for one, other in zip(
+        plain.act(obs, explore=False)[2:5], policy.act(obs, explore=False)[2:5], strict=True
+    ):
         np.testing.assert_array_equal(one, other)
 
 
 def test_the_old_key_for_both_still_means_both():
-    with pytest.warns(DeprecationWarning, match=r"'lstm_use_prev_action_reward' is now split into 'lstm_use_prev_act"):
+    with pytest.warns(
+        DeprecationWarning,
+        match=r"'lstm_use_prev_action_reward' is now split into 'lstm_use_prev_act",
+    ):
         policy = rlcatalog.build(OBS, ACTIONS, {**SMALL, "lstm_use_prev_action_reward": True})
     assert policy.config["lstm_use_prev_action"]
     assert policy.config["lstm_use_prev_reward"]
     assert set(policy.model.view_requirements) == {"obs", "past_actions", "past_rewards"}
     with (
-        pytest.raises(ConfigError, match=r"'lstm_use_prev_action_reward' is another name for 'lstm_use_prev_reward'"),
+        pytest.raises(
+            ConfigError,
+            match=r"'lstm_use_prev_action_reward' is another name for 'lstm_use_prev_reward'",
+        ),
         pytest.warns(DeprecationWarning, match="split"),
     ):
-        rlcatalog.build(OBS, ACTIONS, {"lstm_use_prev_reward": True, "lstm_use_prev_action_reward": True})
+        rlcatalog.build(
+            OBS, ACTIONS, {"lstm_use_prev_reward": True, "lstm_use_prev_action_reward": True}
+        )
 
 
 # --- initial weights -------------------------------------------------------------------------------------------------
@@ -128,8 +171,10 @@ def initial(framework, **config):
     catalog = rlcatalog.default_catalog()
     config = {"fcnet_hiddens": [40], "use_lstm": True, "lstm_cell_size": 60, **config}
     weights = catalog.model_v2(OBS, ACTIONS, 4, config, framework).get_weights()
-    return tuple(weights[f"cell.{name}"].reshape(4, 60, *weights[f"cell.{name}"].shape[1:])
-                 for name in ("weight_ih", "weight_hh", "bias"))  # fmt: skip
+    return tuple(
+        weights[f"cell.{name}"].reshape(4, 60, *weights[f"cell.{name}"].shape[1:])
+        for name in ("weight_ih", "weight_hh", "bias")
+    )
 
 
 def test_the_weights_begin_as_documented(framework):
@@ -144,16 +189,21 @@ def test_the_weights_begin_as_documented(framework):
 
 def test_initialisers_of_the_config(framework):
     inputs, recurrent, bias = initial(
-        framework, lstm_weights_initializer="normc", lstm_weights_initializer_config={"std": 0.5},
-        lstm_bias_initializer="constant", lstm_bias_initializer_config={"val": 0.25},
-    )  # fmt: skip
+        framework,
+        lstm_weights_initializer="normc",
+        lstm_weights_initializer_config={"std": 0.5},
+        lstm_bias_initializer="constant",
+        lstm_bias_initializer_config={"val": 0.25},
+    )
     for weights in (inputs, recurrent):
         np.testing.assert_allclose(np.linalg.norm(weights, axis=2), 0.5, rtol=1e-5)
     np.testing.assert_array_equal(bias, np.full((4, 60), 0.25))
 
 
 def test_initialisers_that_are_callables():
-    inputs, recurrent, bias = initial("torch", lstm_weights_initializer=nn.init.eye_, lstm_bias_initializer=fill_two)
+    inputs, recurrent, bias = initial(
+        "torch", lstm_weights_initializer=nn.init.eye_, lstm_bias_initializer=fill_two
+    )
     for gate in range(4):
         np.testing.assert_array_equal(inputs[gate], np.eye(60, 40))
         np.testing.assert_array_equal(recurrent[gate], np.eye(60))
@@ -206,7 +256,9 @@ class TFDoubled(TFModelV2):
 
 @pytest.mark.parametrize("space", [OBS, spaces.Dict(a=OBS, b=ACTIONS)], ids=str)
 def test_the_pages_model_for_the_lstm_runs_unchanged(framework, lstm, space):
-    policy = lstm.policy(framework, {"custom_model": {"torch": TorchDoubled, "tf": TFDoubled}[framework]}, space)
+    policy = lstm.policy(
+        framework, {"custom_model": {"torch": TorchDoubled, "tf": TFDoubled}[framework]}, space
+    )
     first = policy.act(batch(space))
     second = policy.act(batch(space), first.state)
     assert first.value.shape == (4,)
@@ -221,7 +273,9 @@ def test_the_pages_model_for_the_lstm_runs_unchanged(framework, lstm, space):
 
 class Sized(FullyConnectedNetwork):
     def __init__(self, obs_space, action_space, num_outputs, model_config, name, width):
-        super().__init__(obs_space, action_space, num_outputs, {**model_config, "fcnet_hiddens": [width]}, name)
+        super().__init__(
+            obs_space, action_space, num_outputs, {**model_config, "fcnet_hiddens": [width]}, name
+        )
 
 
 def test_a_custom_trunk_keeps_its_keyword_arguments(lstm):
@@ -237,7 +291,10 @@ def test_a_recurrent_trunk_is_refused(lstm):
         def __init__(self, obs_space, action_space, num_outputs, model_config, name):
             super().__init__(obs_space, action_space, num_outputs or 3, model_config, name)
 
-    with pytest.raises(NotServedError, match=r"Trunk is itself recurrent .* LSTMWrapper cannot be wrapped around it"):
+    with pytest.raises(
+        NotServedError,
+        match=r"Trunk is itself recurrent .* LSTMWrapper cannot be wrapped around it",
+    ):
         lstm.policy("torch", {"custom_model": Trunk})
 
 
@@ -249,7 +306,10 @@ def test_a_trunk_that_announced_another_width_is_named(framework, lstm):
             super().__init__(*args)
             self.num_outputs = 6
 
-    with pytest.raises(ModelContractError, match=r"Wrong declared num_outputs=6, but its forward\(\) returned 3 val"):
+    with pytest.raises(
+        ModelContractError,
+        match=r"Wrong declared num_outputs=6, but its forward\(\) returned 3 val",
+    ):
         lstm.policy(framework, {"custom_model": Wrong}).act(batch(OBS))
 
 
@@ -265,13 +325,18 @@ def test_features_of_any_rank_are_flattened(lstm):
 
 
 STRUCTURED = spaces.Dict(
-    position=spaces.Box(-1, 1, (2,), np.float32), kind=spaces.Discrete(3), rest=spaces.Tuple([spaces.MultiBinary(2)])
+    position=spaces.Box(-1, 1, (2,), np.float32),
+    kind=spaces.Discrete(3),
+    rest=spaces.Tuple([spaces.MultiBinary(2)]),
 )
 
 
 @pytest.mark.grid
-@pytest.mark.filterwarnings("ignore::rlcatalog.errors.UnreadKeysWarning")  # the width of fcnet stands in all configs
-@pytest.mark.parametrize("space", [STRUCTURED, spaces.Box(0, 255, (12, 12, 3), np.uint8), spaces.Discrete(5)], ids=str)
+# The width of fcnet stands in all configs.
+@pytest.mark.filterwarnings("ignore::rlcatalog.errors.UnreadKeysWarning")
+@pytest.mark.parametrize(
+    "space", [STRUCTURED, spaces.Box(0, 255, (12, 12, 3), np.uint8), spaces.Discrete(5)], ids=str
+)
 def test_default_trunks_for_other_observations(framework, lstm, space):
     config = {}
     if len(space.shape or ()) == 3 and importlib.util.find_spec("rlcatalog_visionnet"):
@@ -281,10 +346,16 @@ def test_default_trunks_for_other_observations(framework, lstm, space):
     second = policy.act(batch(space, seed=1), first.state, prev_reward=np.ones(4))
     obs = np.concatenate([policy.preprocess(batch(space, seed=seed)) for seed in (0, 1)])
     obs = obs.reshape(2, 4, *obs.shape[1:]).swapaxes(0, 1).reshape(8, *obs.shape[1:])
-    views = {name: np.stack([first.state.seen[name], second.state.seen[name]], axis=1).reshape(8, *value.shape[1:])
-             for name, value in first.state.seen.items()}  # fmt: skip
+    views = {
+        name: np.stack([first.state.seen[name], second.state.seen[name]], axis=1).reshape(
+            8, *value.shape[1:]
+        )
+        for name, value in first.state.seen.items()
+    }
     raw = np.stack([first.raw_action, second.raw_action], axis=1).reshape(8, 1)
-    found = policy.evaluate({"obs": obs, "raw_action": raw, "views": views, "seq_lens": np.full(4, 2, np.int32)})
+    found = policy.evaluate(
+        {"obs": obs, "raw_action": raw, "views": views, "seq_lens": np.full(4, 2, np.int32)}
+    )
     lstm.close(lstm.array(found.logp).reshape(4, 2), np.stack([first.logp, second.logp], axis=1))
 
 
@@ -296,7 +367,11 @@ def test_the_dueling_head_over_an_lstm():
     model = catalog.model_v2(OBS, ACTIONS, 4, {**SMALL, **PAST}, "torch", "q", DuelingQModel)
     assert type(model.inner) is LSTMWrapper
     assert model.num_outputs == model.A.in_features == 5
-    rows = {"obs": torch.zeros(6, 3), "past_actions": torch.zeros(6, 4), "past_rewards": torch.zeros(6)}
+    rows = {
+        "obs": torch.zeros(6, 3),
+        "past_actions": torch.zeros(6, 4),
+        "past_rewards": torch.zeros(6),
+    }
     state = [part.expand(2, -1) for part in model.get_initial_state()]
     output, _ = model(rows, state, torch.tensor([3, 2]))
     q = model.get_q_values(output)
@@ -314,13 +389,21 @@ ACTION_SPACES = [
     spaces.MultiBinary(3),
     spaces.Box(-1, 1, (2,), np.float32),
     spaces.Box(-2, 3, (2,), np.int32),
-    spaces.Tuple([spaces.Discrete(3), spaces.Dict(a=spaces.Box(-1, 1, (1,), np.float32), b=spaces.MultiDiscrete([2]))]),
+    spaces.Tuple(
+        [
+            spaces.Discrete(3),
+            spaces.Dict(a=spaces.Box(-1, 1, (1,), np.float32), b=spaces.MultiDiscrete([2])),
+        ]
+    ),
     spaces.Dict(x=spaces.MultiBinary(2), y=spaces.Discrete(2, start=-1)),
 ]
 
 
-CASES = [("torch", space, True) for space in ACTION_SPACES] + [("torch", space, False) for space in ACTION_SPACES[-2:]]
-CASES += [("tf", ACTION_SPACES[i], i < 5) for i in (0, 1, 4, 5)]  # those whose raw actions differ most
+CASES = [("torch", space, True) for space in ACTION_SPACES] + [
+    ("torch", space, False) for space in ACTION_SPACES[-2:]
+]
+# Those whose raw actions differ most.
+CASES += [("tf", ACTION_SPACES[i], i < 5) for i in (0, 1, 4, 5)]
 
 
 @pytest.mark.parametrize(("framework", "actions", "flat"), CASES, ids=str)
@@ -351,7 +434,9 @@ def test_the_previous_action_of_any_space_reaches_the_model(framework, lstm, act
 def test_rewards_must_be_given_where_they_are_shown(lstm):
     policy = lstm.policy("torch", {"lstm_use_prev_reward": True})
     state = policy.act(np.zeros((2, 3), np.float32)).state
-    with pytest.raises(ModelContractError, match=r"LSTMWrapper requests past rewards: pass the last step's rewards"):
+    with pytest.raises(
+        ModelContractError, match=r"LSTMWrapper requests past rewards: pass the last step's rewards"
+    ):
         policy.act(np.zeros((2, 3), np.float32), state)
 
 
@@ -372,5 +457,7 @@ def test_it_plays_an_environment(framework):
 
 def test_arguments_for_the_model_that_the_config_names_are_the_memorys():
     config = {"custom_model": "lstm", "custom_model_config": {"cells": 3}}
-    with pytest.raises(ConfigError, match="custom_model_config: LSTMWrapper does not accept 'cells'"):
+    with pytest.raises(
+        ConfigError, match="custom_model_config: LSTMWrapper does not accept 'cells'"
+    ):
         rlcatalog.build(OBS, ACTIONS, config)

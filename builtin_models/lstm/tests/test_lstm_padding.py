@@ -31,7 +31,9 @@ def by_hand():
     for s in range(S):
         h, c = H[s].astype(np.float64), STATE[s].astype(np.float64)
         for t in range(LENGTHS[s]):
-            i, f, g, o = np.split(WEIGHTS["weight_ih"] @ X[s, t] + WEIGHTS["weight_hh"] @ h + WEIGHTS["bias"], 4)
+            i, f, g, o = np.split(
+                WEIGHTS["weight_ih"] @ X[s, t] + WEIGHTS["weight_hh"] @ h + WEIGHTS["bias"], 4
+            )
             c = expit(f) * c + expit(i) * np.tanh(g)
             h = expit(o) * np.tanh(c)
             outputs[s, t] = h
@@ -51,7 +53,11 @@ def run(framework, x, lengths=LENGTHS, **options):
                 getattr(cell, name).copy_(torch.from_numpy(value))
         y, h, c = cell(*map(torch.from_numpy, (rows, H, STATE, lengths)), **options)
         found = torch.autograd.grad(y.sum(), [getattr(cell, name) for name in WEIGHTS])
-        return y.detach().numpy(), [h.detach().numpy(), c.detach().numpy()], [g.numpy() for g in found]
+        return (
+            y.detach().numpy(),
+            [h.detach().numpy(), c.detach().numpy()],
+            [g.numpy() for g in found],
+        )
     cell = by_tf.LSTMCell(plan)
     variables = {name: (variable, axes) for name, variable, axes in cell.canonical()}
     for name, (variable, axes) in variables.items():
@@ -64,7 +70,9 @@ def run(framework, x, lengths=LENGTHS, **options):
 
 
 @pytest.mark.parametrize("time_major", [False, True])
-def test_zeros_come_out_of_padding_and_the_states_are_those_at_the_ends(framework, lstm, time_major):
+def test_zeros_come_out_of_padding_and_the_states_are_those_at_the_ends(
+    framework, lstm, time_major
+):
     outputs, ends = by_hand()
     spoilt = np.where(REAL[..., None], X, np.float32(1e4))
     y, states, _ = run(framework, spoilt, time_major=time_major)
@@ -92,5 +100,8 @@ def test_padding_that_is_no_number_spoils_neither_outputs_nor_gradients(framewor
 
 @pytest.mark.parametrize("lengths", [[2, 4, 0], [2, T + 1, 1], [0, T + 1, 1]])
 def test_the_cell_refuses_lengths_that_do_not_fit_the_padding(framework, lengths):
-    with pytest.raises(ModelContractError, match=rf"seq_lens: expected lengths from 1 to {T}, found \[{lengths[0]}, "):
+    with pytest.raises(
+        ModelContractError,
+        match=rf"seq_lens: expected lengths from 1 to {T}, found \[{lengths[0]}, ",
+    ):
         run(framework, X, np.array(lengths, np.int32), time_major=False)

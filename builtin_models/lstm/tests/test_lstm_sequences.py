@@ -62,7 +62,9 @@ def test_a_batch_of_one_is_its_row(framework, lstm):
     outputs, values, ends = lstm.run(model, {"obs": X.reshape(-1, 3)}, STATE, LENGTHS)
     for s in range(S):
         n = LENGTHS[s]
-        one, value, end = lstm.run(model, {"obs": X[s, :n]}, [part[s : s + 1] for part in STATE], [n])
+        one, value, end = lstm.run(
+            model, {"obs": X[s, :n]}, [part[s : s + 1] for part in STATE], [n]
+        )
         lstm.close(one, outputs.reshape(S, T, 4)[s, :n])
         lstm.close(value, values.reshape(S, T)[s, :n])
         lstm.close([part[0] for part in end], [part[s] for part in ends])
@@ -73,7 +75,10 @@ def test_without_a_state_it_begins_with_zeros(framework, lstm):
     start = [lstm.array(part) for part in model.get_initial_state()]
     assert [(part.shape, part.sum()) for part in start] == [((C,), 0), ((C,), 0)]
     zeros = [np.zeros((S, C))] * 2
-    lstm.close(lstm.run(model, {"obs": X[:, 0]}, None, None)[0], lstm.run(model, {"obs": X[:, 0]}, zeros, [1] * S)[0])
+    lstm.close(
+        lstm.run(model, {"obs": X[:, 0]}, None, None)[0],
+        lstm.run(model, {"obs": X[:, 0]}, zeros, [1] * S)[0],
+    )
     rows = {"obs": X.reshape(-1, 3)}
     lstm.close(lstm.run(model, rows, None, LENGTHS)[2], lstm.run(model, rows, zeros, LENGTHS)[2])
 
@@ -81,14 +86,18 @@ def test_without_a_state_it_begins_with_zeros(framework, lstm):
 def test_a_length_that_cannot_be_is_refused(lstm):
     model = lstm.model("torch")
     for lengths in ([2, 5, 0], [2, 6, 1]):
-        with pytest.raises(ModelContractError, match=r"seq_lens: expected lengths from 1 to 5, .*found \[2, "):
+        with pytest.raises(
+            ModelContractError, match=r"seq_lens: expected lengths from 1 to 5, .*found \[2, "
+        ):
             lstm.run(model, {"obs": X.reshape(-1, 3)}, STATE, lengths)
 
 
 def test_value_function_runs_nothing_again(framework, lstm, monkeypatch):
     model, ran = lstm.model(framework), []
     forward = type(model.trunk).forward
-    monkeypatch.setattr(type(model.trunk), "forward", lambda self, *args: ran.append(1) or forward(self, *args))
+    monkeypatch.setattr(
+        type(model.trunk), "forward", lambda self, *args: ran.append(1) or forward(self, *args)
+    )
     lstm.run(model, {"obs": X.reshape(-1, 3)}, STATE, LENGTHS)
     model.value_function()
     assert ran == [1]
@@ -130,10 +139,16 @@ def test_training_scores_what_acting_did(framework, lstm, past):
     obs, stored = episodes(policy, lstm, steps, rows, restarts)
     # Sequences end where an episode does, or after four steps: the second part of a long one begins with its state.
     cuts = {0: [0, 2, 4], 1: [0, 4, 5], 2: [0, 4]}
-    sequences = [(r, a, b) for r, starts in cuts.items() for a, b in zip(starts, [*starts[1:], steps], strict=True)]
+    sequences = [
+        (r, a, b)
+        for r, starts in cuts.items()
+        for a, b in zip(starts, [*starts[1:], steps], strict=True)
+    ]
 
     def column(pick):
-        return np.concatenate([np.stack([pick(stored[t], r) for t in range(a, b)]) for r, a, b in sequences])
+        return np.concatenate(
+            [np.stack([pick(stored[t], r) for t in range(a, b)]) for r, a, b in sequences]
+        )
 
     batch = {
         "obs": np.concatenate([obs[r, a:b] for r, a, b in sequences]),
@@ -142,8 +157,10 @@ def test_training_scores_what_acting_did(framework, lstm, past):
         "state": [np.stack([stored[a][0].memory[i][r] for r, a, _ in sequences]) for i in range(2)],
     }
     if past:
-        batch["views"] = {name: column(lambda pair, r, name=name: pair[1].state.seen[name][r])
-                          for name in ("past_actions", "past_rewards")}  # fmt: skip
+        batch["views"] = {
+            name: column(lambda pair, r, name=name: pair[1].state.seen[name][r])
+            for name in ("past_actions", "past_rewards")
+        }
     assert len(set(batch["seq_lens"])) > 1
     found = policy.evaluate(batch)
     lstm.close(lstm.array(found.logp), column(lambda pair, r: pair[1].logp[r]))
@@ -177,7 +194,10 @@ def test_the_memory_comes_back_without_a_copy(lstm, monkeypatch):
 
     monkeypatch.setattr(LSTMWrapper, "forward", noted)
     policy.act(X[:, 1], policy.act(X[:, 0]).state)
-    assert all(one.data_ptr() == other.data_ptr() for one, other in zip(given[1][0], given[0][1], strict=True))
+    assert all(
+        one.data_ptr() == other.data_ptr()
+        for one, other in zip(given[1][0], given[0][1], strict=True)
+    )
 
 
 def test_saved_and_loaded_it_goes_on_alike(framework, lstm, tmp_path):
@@ -185,14 +205,17 @@ def test_saved_and_loaded_it_goes_on_alike(framework, lstm, tmp_path):
     first = policy.act(X[:, 0])
     policy.save(tmp_path)
     loaded = rlcatalog.load(tmp_path)
-    one, other = (p.act(X[:, 1], first.state, prev_reward=np.ones(S), explore=False) for p in (policy, loaded))
+    one, other = (
+        p.act(X[:, 1], first.state, prev_reward=np.ones(S), explore=False) for p in (policy, loaded)
+    )
     lstm.close(one.dist_inputs, other.dist_inputs, 1e-6)
     lstm.close(one.state.memory, other.state.memory, 1e-6)
 
 
 def test_a_copy_is_independent(lstm):
     policy = lstm.policy("torch")
-    policy.evaluate({"obs": X[:, 0], "raw_action": np.zeros((S, 1), np.int64)})  # leaves tensors of a graph behind
+    # Leaves tensors of a graph behind.
+    policy.evaluate({"obs": X[:, 0], "raw_action": np.zeros((S, 1), np.int64)})
     twin = copy.deepcopy(policy.model)
     with torch.no_grad():
         for parameter in policy.model.parameters():
@@ -215,6 +238,8 @@ def test_weight_norm_on_the_cell_is_felt(lstm):
     lstm.close(lstm.run(model, {"obs": X.reshape(-1, 3)}, STATE, LENGTHS)[0], before)
     with torch.no_grad():
         model.cell.parametrizations.weight_hh.original0.mul_(2)
-    assert not np.allclose(lstm.run(model, {"obs": X.reshape(-1, 3)}, STATE, LENGTHS)[0], before, atol=1e-3)
+    assert not np.allclose(
+        lstm.run(model, {"obs": X.reshape(-1, 3)}, STATE, LENGTHS)[0], before, atol=1e-3
+    )
     one = lstm.run(model, {"obs": X[:, 0]}, STATE, np.ones(S))[2]
     lstm.close(one, lstm.run(model, {"obs": X.reshape(-1, 3)}, STATE, np.ones(S))[2])

@@ -52,7 +52,9 @@ class TFMemory(TFModelV2):
 @pytest.mark.parametrize("cls", [TorchMemory, TFMemory])
 def test_a_model_with_a_memory_of_its_own_gets_no_second_one(cls):
     config = {"custom_model": cls, "use_lstm": True, "lstm_cell_size": 4}
-    with pytest.raises(NotServedError, match=f"{cls.__name__} is itself recurrent .*LSTMWrapper cannot be wrapped"):
+    with pytest.raises(
+        NotServedError, match=f"{cls.__name__} is itself recurrent .*LSTMWrapper cannot be wrapped"
+    ):
         rlcatalog.build(OBS, ACTIONS, config)
 
 
@@ -67,7 +69,9 @@ def test_weights_for_cudnn_lie_in_one_piece_of_memory_and_are_the_same(monkeypat
     cell = LSTMCell(CellPlan(3, 5, gates, gates, gates))
     weights = cell._weights()
     assert cell._compact() is not None
-    monkeypatch.setattr(cell, "_weights", lambda: [weight.detach().as_subclass(OnGPU) for weight in weights])
+    monkeypatch.setattr(
+        cell, "_weights", lambda: [weight.detach().as_subclass(OnGPU) for weight in weights]
+    )
     compact = cell._compact()
     assert [w.shape for w in compact] == [w.shape for w in weights]
     for one, other in zip(compact, weights, strict=True):
@@ -84,6 +88,8 @@ def test_without_a_state_the_sequences_of_a_batch_begin_with_zeros(framework, ls
     x = tensor(np.random.default_rng(0).normal(size=(6, 3)).astype(np.float32))
     zeros = tensor(np.zeros((6 if lengths is None else 2, 5), np.float32))
     seq_lens = None if lengths is None else tensor(np.array(lengths, np.int32))
-    one, other = (model.forward({"obs": x, "obs_flat": x}, start, seq_lens) for start in ([], [zeros, zeros]))
+    one, other = (
+        model.forward({"obs": x, "obs_flat": x}, start, seq_lens) for start in ([], [zeros, zeros])
+    )
     lstm.close(lstm.array(one[0]), lstm.array(other[0]))
     lstm.close([lstm.array(part) for part in one[1]], [lstm.array(part) for part in other[1]])

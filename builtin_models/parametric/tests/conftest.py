@@ -77,7 +77,9 @@ def _allowed(obs):
     for row in obs:
         allowed = np.asarray(row.get("action_mask", np.ones(N))).astype(bool)
         shown = row.get("avail_actions")
-        rows.append(allowed & (np.arange(N) < (len(shown) if isinstance(shown, list | tuple) else N)))
+        rows.append(
+            allowed & (np.arange(N) < (len(shown) if isinstance(shown, list | tuple) else N))
+        )
     return np.stack(rows)
 
 
@@ -90,7 +92,9 @@ def _embeddings(obs):
 
 def _randomise(model, seed=0):
     random = np.random.default_rng(seed)
-    model.set_weights({name: random.normal(0, 0.5, w.shape) for name, w in model.get_weights().items()})
+    model.set_weights(
+        {name: random.normal(0, 0.5, w.shape) for name, w in model.get_weights().items()}
+    )
     return model
 
 
@@ -99,7 +103,12 @@ def _model(framework, space, config=None, actions=ACTIONS, num_outputs=N, interf
     config = {**SMALL, **(config or {})}
     preprocessor = ModelCatalog.get_preprocessor_for_space(space, config)
     model = ModelCatalog.get_model_v2(
-        preprocessor.observation_space, actions, num_outputs, config, framework, model_interface=interface
+        preprocessor.observation_space,
+        actions,
+        num_outputs,
+        config,
+        framework,
+        model_interface=interface,
     )
     return _randomise(model), preprocessor
 
@@ -133,7 +142,23 @@ def _close(found, expected, tolerance=1e-5):
 def head():
     """Helpers of these tests."""
     return SimpleNamespace(
-        n=N, width=E, actions=ACTIONS, space=_space, observations=_observations, allowed=_allowed, close=_close,
-        embeddings=_embeddings, model=_model, policy=_policy, array=_array, tensor=_tensor, run=_run, small=SMALL,
-        randomise=_randomise, place=PLACE, kinds=KINDS, lstm=LSTM, attention=ATTENTION,
-    )  # fmt: skip
+        n=N,
+        width=E,
+        actions=ACTIONS,
+        space=_space,
+        observations=_observations,
+        allowed=_allowed,
+        close=_close,
+        embeddings=_embeddings,
+        model=_model,
+        policy=_policy,
+        array=_array,
+        tensor=_tensor,
+        run=_run,
+        small=SMALL,
+        randomise=_randomise,
+        place=PLACE,
+        kinds=KINDS,
+        lstm=LSTM,
+        attention=ATTENTION,
+    )

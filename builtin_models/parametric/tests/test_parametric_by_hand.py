@@ -65,7 +65,11 @@ def test_a_policy(framework, head, kind, config):
     # Log-probabilities are those of a softmax over what is allowed.
     weights = np.where(head.allowed(obs), np.exp(logits - logits.max(axis=1, keepdims=True)), 0)
     head.close(step.logp, np.log(weights[np.arange(500), chosen] / weights.sum(axis=1)), 1e-4)
-    batch = {"obs": policy.preprocess(obs), "raw_action": step.raw_action, "dist_inputs": step.dist_inputs}
+    batch = {
+        "obs": policy.preprocess(obs),
+        "raw_action": step.raw_action,
+        "dist_inputs": step.dist_inputs,
+    }
     found = policy.evaluate({**batch, "mask": policy.action_mask(obs)})
     head.close(head.array(found.logp), step.logp, 1e-4)
     head.close(head.array(found.kl), 0)
@@ -77,7 +81,9 @@ def test_both_frameworks_have_the_same_weights(head, kind, config):
     policies = [head.policy(name, head.space(kind), config) for name in ("torch", "tf")]
     theirs, ours = (policy.model.get_weights() for policy in policies)
     assert list(ours) == list(theirs)
-    names = [f"{trunk}.hidden.layers.0" for trunk in ("trunk", *(["value_trunk"] if config else []))]
+    names = [
+        f"{trunk}.hidden.layers.0" for trunk in ("trunk", *(["value_trunk"] if config else []))
+    ]
     names += ["outputs.logits", "outputs.value"]
     assert set(ours) == {f"{name}.{part}" for name in names for part in ("weight", "bias")}
     width = head.n if kind == "mask" else head.width
@@ -87,8 +93,12 @@ def test_both_frameworks_have_the_same_weights(head, kind, config):
 def test_a_fresh_policy_is_close_to_uniform(framework, head, kind):
     policy = rlcatalog.build(head.space(kind), head.actions, head.small, framework)
     weights = policy.model.get_weights()
-    np.testing.assert_allclose(np.linalg.norm(weights["outputs.logits.weight"], axis=1), 0.01, rtol=1e-4)
-    np.testing.assert_allclose(np.linalg.norm(weights["outputs.value.weight"], axis=1), 0.01, rtol=1e-4)
+    np.testing.assert_allclose(
+        np.linalg.norm(weights["outputs.logits.weight"], axis=1), 0.01, rtol=1e-4
+    )
+    np.testing.assert_allclose(
+        np.linalg.norm(weights["outputs.value.weight"], axis=1), 0.01, rtol=1e-4
+    )
 
 
 # --- what stands for no action ---------------------------------------------------------------------------------------
@@ -99,13 +109,18 @@ def gradients(model, encoded, head):
     variables = model.trainable_variables(as_dict=True)
     if model.framework == "torch":
         output, _ = model({"obs": torch.from_numpy(encoded)})
-        loss = torch.where(output > LOWEST, output, 0.0).square().sum() + model.value_function().square().sum()
+        loss = (
+            torch.where(output > LOWEST, output, 0.0).square().sum()
+            + model.value_function().square().sum()
+        )
         model.zero_grad(set_to_none=True)
         loss.backward()
         return head.array(output), {name: p.grad.numpy() for name, p in variables.items()}
     with tf.GradientTape() as tape:
         output, _ = model({"obs": tf.constant(encoded)})
-        loss = tf.reduce_sum(tf.where(output > LOWEST, output, 0.0) ** 2) + tf.reduce_sum(model.value_function() ** 2)
+        loss = tf.reduce_sum(tf.where(output > LOWEST, output, 0.0) ** 2) + tf.reduce_sum(
+            model.value_function() ** 2
+        )
     found = tape.gradient(loss, list(variables.values()))
     return output.numpy(), {name: x.numpy() for name, x in zip(variables, found, strict=True)}
 
@@ -119,7 +134,9 @@ def test_what_stands_for_no_action_has_no_influence(framework, head, kind, conte
     obs = head.observations(space, 12)
     encoded = preprocessor.transform_batch(obs)
     changed = encoded.copy()
-    leaf = next(leaf for leaf in preprocessor.leaves() if "avail" in leaf.path and leaf.kind != "length")
+    leaf = next(
+        leaf for leaf in preprocessor.leaves() if "avail" in leaf.path and leaf.kind != "length"
+    )
     places = changed[:, leaf.start : leaf.stop].reshape(len(obs), head.n, head.width)
     places[~head.allowed(obs)] = content  # in `changed` itself
     changed[:, leaf.start : leaf.stop] = places.reshape(len(obs), -1)
@@ -142,7 +159,13 @@ def test_a_list_is_worth_what_the_same_box_with_a_mask_is(framework, head):
         count = len(row["avail_actions"])
         padded = random.normal(size=(head.n, head.width)).astype(np.float32).clip(-1, 1)
         padded[:count] = row["avail_actions"]
-        same.append({**row, "avail_actions": padded, "action_mask": (np.arange(head.n) < count).astype(np.int8)})
+        same.append(
+            {
+                **row,
+                "avail_actions": padded,
+                "action_mask": (np.arange(head.n) < count).astype(np.int8),
+            }
+        )
     ours, theirs = (policy.act(x, explore=False) for policy, x in ((first, obs), (second, same)))
     head.close(ours.dist_inputs, theirs.dist_inputs)
     head.close(ours.value, theirs.value)
@@ -156,10 +179,14 @@ def test_a_sequence_is_worth_what_a_repeated_is(framework, head):
     obs = head.observations(lists, 8)
     expected = first.act(obs, explore=False).dist_inputs
     for stack in (False, True):
-        space = spaces.Dict({"avail_actions": spaces.Sequence(item, stack=stack), "real_obs": head.place})
+        space = spaces.Dict(
+            {"avail_actions": spaces.Sequence(item, stack=stack), "real_obs": head.place}
+        )
         policy = head.policy(framework, space, {"sequence_max_len": head.n})
         policy.model.set_weights(first.model.get_weights())
-        shown = [np.stack(row["avail_actions"]) if stack else tuple(row["avail_actions"]) for row in obs]
+        shown = [
+            np.stack(row["avail_actions"]) if stack else tuple(row["avail_actions"]) for row in obs
+        ]
         same = [{**row, "avail_actions": one} for row, one in zip(obs, shown, strict=True)]
         head.close(policy.act(same, explore=False).dist_inputs, expected)
 
@@ -201,5 +228,7 @@ class Recurrent(RecurrentNetwork):
 @pytest.mark.parametrize("apart", [{}, APART], ids=str)
 def test_a_trunk_with_a_state_gives_the_value_one_of_its_own_where_it_is_apart(head, apart):
     config = {"custom_model": Recurrent, "use_parametric": True, **apart}
-    found = head.policy("torch", head.space("embeddings"), config).act(head.observations(head.space("embeddings")))
+    found = head.policy("torch", head.space("embeddings"), config).act(
+        head.observations(head.space("embeddings"))
+    )
     assert len(found.state.memory) == (2 if apart else 1)

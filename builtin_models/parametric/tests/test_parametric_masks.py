@@ -47,22 +47,32 @@ def test_outputs_are_masked_for_every_action_space(framework, head, name):
     """Under an algorithm that knows nothing of masks: what is drawn is allowed, whatever the space."""
     env, obs, masks = played(name)
     preprocessor = ModelCatalog.get_preprocessor(env, head.small)
-    dist_class, size = ModelCatalog.get_action_dist(env.action_space, head.small, framework=framework)
+    dist_class, size = ModelCatalog.get_action_dist(
+        env.action_space, head.small, framework=framework
+    )
     encoded = preprocessor.transform_batch(obs)
     space, config = preprocessor.observation_space, {"fcnet_hiddens": [8]}
-    model = head.randomise(ModelCatalog.get_model_v2(space, env.action_space, size, config, framework))
+    model = head.randomise(
+        ModelCatalog.get_model_v2(space, env.action_space, size, config, framework)
+    )
     found, _ = head.run(model, encoded)
-    blind = ModelCatalog.get_model_v2(space, env.action_space, size, {**config, "action_mask_key": "none"}, framework)
+    blind = ModelCatalog.get_model_v2(
+        space, env.action_space, size, {**config, "action_mask_key": "none"}, framework
+    )
     assert "trunk.hidden.layers.0.weight" in model.get_weights()
-    assert "trunk.hidden.layers.0.weight" not in blind.get_weights()  # the control: without a mask there is no head
-    features, _ = model.trunk({"obs": {"x": head.tensor(framework, np.stack([row["x"] for row in obs]))}})
+    # The control: without a mask there is no head.
+    assert "trunk.hidden.layers.0.weight" not in blind.get_weights()
+    features, _ = model.trunk(
+        {"obs": {"x": head.tensor(framework, np.stack([row["x"] for row in obs]))}}
+    )
     matrix = ActionMasks(SpaceInfo.read(env.action_space, "action"), "action_mask").of(obs)
     expected = dist_class.masked(model.outputs(features), head.tensor(framework, matrix))
     np.testing.assert_array_equal(found, head.array(expected))
     for _ in range(5):
         raw = dist_class(head.tensor(framework, found), model).sample()
         assert all(
-            allowed(env.action_space, action, mask) for action, mask in zip(actions(env, raw), masks, strict=True)
+            allowed(env.action_space, action, mask)
+            for action, mask in zip(actions(env, raw), masks, strict=True)
         )
 
 
@@ -73,7 +83,9 @@ def actions(env, raw):
 
     parts = parts_of(raw)
     parts = [raw] if parts is None else parts
-    flat = np.concatenate([np.asarray(part, np.float64).reshape(len(np.asarray(part)), -1) for part in parts], axis=1)
+    flat = np.concatenate(
+        [np.asarray(part, np.float64).reshape(len(np.asarray(part)), -1) for part in parts], axis=1
+    )
     codec = action_codec(SpaceInfo.read(env.action_space, "action"), "clip")
     adapted = codec.adapt(flat if len(parts) > 1 or flat.shape[1] > 1 else flat.astype(np.int64))
     return [_row(env.action_space, adapted, i) for i in range(len(flat))]
@@ -103,7 +115,9 @@ class TFQ(TFModelV2):
 @pytest.mark.grid
 def test_the_maximum_of_q_values_is_over_what_is_allowed(framework, head, kind):
     space = head.space(kind)
-    model, preprocessor = head.model(framework, space, interface=TorchQ if framework == "torch" else TFQ)
+    model, preprocessor = head.model(
+        framework, space, interface=TorchQ if framework == "torch" else TFQ
+    )
     obs = head.observations(space, 400)
     output, _ = model({"obs": head.tensor(framework, preprocessor.transform_batch(obs))})
     q, free = head.array(model.get_q_values(output)), head.allowed(obs)
@@ -114,14 +128,24 @@ def test_the_maximum_of_q_values_is_over_what_is_allowed(framework, head, kind):
 
 def test_a_head_with_a_mask_alone_hands_on_features(framework, head):
     """Below a dueling interface: the trunk's features; what is masked is for the interface to say."""
-    model, preprocessor = head.model(framework, head.space("mask"), {"vf_share_layers": False}, num_outputs=None)
+    model, preprocessor = head.model(
+        framework, head.space("mask"), {"vf_share_layers": False}, num_outputs=None
+    )
     assert model.num_outputs == 8
-    assert list(model.get_weights()) == ["trunk.hidden.layers.0.weight", "trunk.hidden.layers.0.bias"]
+    assert list(model.get_weights()) == [
+        "trunk.hidden.layers.0.weight",
+        "trunk.hidden.layers.0.bias",
+    ]
     obs = head.observations(head.space("mask"))
     found, _ = model({"obs": head.tensor(framework, preprocessor.transform_batch(obs))})
     weights, place = model.get_weights(), np.stack([row["real_obs"] for row in obs])
-    head.close(head.array(found), np.tanh(place @ weights["trunk.hidden.layers.0.weight"].T
-                                          + weights["trunk.hidden.layers.0.bias"]))  # fmt: skip
+    head.close(
+        head.array(found),
+        np.tanh(
+            place @ weights["trunk.hidden.layers.0.weight"].T
+            + weights["trunk.hidden.layers.0.bias"]
+        ),
+    )
 
 
 # --- half precision --------------------------------------------------------------------------------------------------
@@ -182,7 +206,9 @@ def nothing_in_row_two(head, kind):
 def test_a_row_that_allows_nothing_is_named(framework, head, kind):
     model, preprocessor = head.model(framework, head.space(kind))
     encoded = preprocessor.transform_batch(nothing_in_row_two(head, kind))
-    with pytest.raises(ActionMaskError, match="row 2 allows no action; each row must allow at least one"):
+    with pytest.raises(
+        ActionMaskError, match="row 2 allows no action; each row must allow at least one"
+    ):
         head.run(model, encoded)
     assert head.run(model, encoded[:2])[0].shape == (2, 5)
     unchecked, _ = head.model(framework, head.space(kind), {"check_observations": "never"})
@@ -213,7 +239,9 @@ def test_it_is_named_inside_a_tf_function(head):
     encoded = tf.constant(preprocessor.transform_batch(nothing_in_row_two(head, "both")))
     acting = tf.function(lambda obs: model({"obs": obs})[0])
     training = tf.function(lambda obs: model({"obs": obs, "is_training": True})[0])
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"mask: row(.|\n)*2(.|\n)*allows no value for action"):
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match=r"mask: row(.|\n)*2(.|\n)*allows no value for action"
+    ):
         acting(encoded)
     assert acting(encoded[:2]).shape == (2, 5)
     assert np.isfinite(training(encoded)).all()

@@ -19,7 +19,10 @@ RESTS = {
     "vector": (spaces.Box(-1, 1, (4,), np.float32), "fcnet"),
     "discrete": (spaces.Discrete(4), "fcnet"),
     "image": (IMAGE, "visionnet"),
-    "dict": (spaces.Dict({"a": spaces.Box(-1, 1, (2,), np.float32), "b": spaces.Discrete(3)}), "fcnet"),
+    "dict": (
+        spaces.Dict({"a": spaces.Box(-1, 1, (2,), np.float32), "b": spaces.Discrete(3)}),
+        "fcnet",
+    ),
     "dict with image": (spaces.Dict({"eye": IMAGE, "self": spaces.Discrete(3)}), "complex_input"),
 }
 SMALL = {"conv_activation": "tanh"}
@@ -28,14 +31,25 @@ pytestmark = pytest.mark.filterwarnings("ignore::rlcatalog.errors.UnreadKeysWarn
 
 
 def config_of(head, memory):
-    own = {"lstm": {**head.lstm, "lstm_use_prev_action": True}, "attention": head.attention, "none": {}}[memory]
+    own = {
+        "lstm": {**head.lstm, "lstm_use_prev_action": True},
+        "attention": head.attention,
+        "none": {},
+    }[memory]
     return {**SMALL, **own}
 
 
 @pytest.mark.grid
-@pytest.mark.parametrize(("rest", "memory"), [*((rest, "none") for rest in RESTS), ("vector", "lstm"),
-                                              ("image", "lstm"), ("vector", "attention"),
-                                              ("dict", "attention")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("rest", "memory"),
+    [
+        *((rest, "none") for rest in RESTS),
+        ("vector", "lstm"),
+        ("image", "lstm"),
+        ("vector", "attention"),
+        ("dict", "attention"),
+    ],
+)
 @pytest.mark.parametrize("kind", ["both", "list and mask"])
 def test_any_trunk_sees_the_rest(head, kind, rest, memory):
     """Both frameworks with the same weights: step by step and in one pass over sequences; the mask is kept."""
@@ -54,7 +68,9 @@ def test_any_trunk_sees_the_rest(head, kind, rest, memory):
         for t in range(steps):
             taken.append(policy.act(obs[t], state, explore=False))
             state = taken[-1].state
-            assert head.allowed(obs[t])[np.arange(rows), taken[-1].action - head.actions.start].all()
+            assert head.allowed(obs[t])[
+                np.arange(rows), taken[-1].action - head.actions.start
+            ].all()
         played[framework] = taken
         batch = {
             "obs": policy.preprocess([obs[t][row] for row in range(rows) for t in range(steps)]),
@@ -64,13 +80,23 @@ def test_any_trunk_sees_the_rest(head, kind, rest, memory):
         if state is not None:
             batch["seq_lens"] = np.full(rows, steps, np.int32)
             batch["views"] = {
-                name: np.stack([step.state.seen[name] for step in taken], axis=1).reshape(rows * steps, *x.shape[1:])
+                name: np.stack([step.state.seen[name] for step in taken], axis=1).reshape(
+                    rows * steps, *x.shape[1:]
+                )
                 for name, x in taken[0].state.seen.items()
             }
         evaluation, gradients = trained(policy, batch)
-        head.close(head.array(evaluation.logp), np.stack([s.logp for s in taken], axis=1).ravel(), 1e-3)
-        head.close(head.array(evaluation.value), np.stack([s.value for s in taken], axis=1).ravel(), 1e-3)
-        silent = [name for name, gradient in gradients.items() if gradient is None or not np.any(head.array(gradient))]
+        head.close(
+            head.array(evaluation.logp), np.stack([s.logp for s in taken], axis=1).ravel(), 1e-3
+        )
+        head.close(
+            head.array(evaluation.value), np.stack([s.value for s in taken], axis=1).ravel(), 1e-3
+        )
+        silent = [
+            name
+            for name, gradient in gradients.items()
+            if gradient is None or not np.any(head.array(gradient))
+        ]
         assert silent == []
     for ours, theirs in zip(played["torch"], played["tf"], strict=True):
         head.close(theirs.dist_inputs, ours.dist_inputs)
@@ -122,7 +148,9 @@ def test_a_filter_leaves_mask_and_embeddings_alone(framework, head, kind):
     policy = head.policy(framework, space, {"observation_filter": "MeanStdFilter"})
     obs = head.observations(space, 64)
     encoded = policy.preprocess(obs, update=True)
-    plain = policy.preprocessor.transform_batch([{k: v for k, v in row.items() if k != "action_mask"} for row in obs])
+    plain = policy.preprocessor.transform_batch(
+        [{k: v for k, v in row.items() if k != "action_mask"} for row in obs]
+    )
     for leaf in policy.preprocessor.leaves():
         ours, theirs = encoded[:, leaf.start : leaf.stop], plain[:, leaf.start : leaf.stop]
         if "real_obs" in leaf.path:
@@ -134,8 +162,10 @@ def test_a_filter_leaves_mask_and_embeddings_alone(framework, head, kind):
     assert head.allowed(obs)[np.arange(64), step.action - head.actions.start].all()
     weights = policy.model.get_weights()
     place = next(leaf for leaf in policy.preprocessor.leaves() if "real_obs" in leaf.path)
-    features = np.tanh(encoded[:, place.start : place.stop] @ weights["trunk.hidden.layers.0.weight"].T
-                       + weights["trunk.hidden.layers.0.bias"])  # fmt: skip
+    features = np.tanh(
+        encoded[:, place.start : place.stop] @ weights["trunk.hidden.layers.0.weight"].T
+        + weights["trunk.hidden.layers.0.bias"]
+    )
     intent = features @ weights["outputs.logits.weight"].T + weights["outputs.logits.bias"]
     expected = np.einsum("be,bne->bn", intent, head.embeddings(obs))
     head.close(step.dist_inputs[head.allowed(obs)], expected[head.allowed(obs)], 1e-4)
@@ -148,12 +178,18 @@ def test_what_was_saved_without_a_head_is_loaded_without_one(head, tmp_path):
     """A policy of before this package was installed keeps its form."""
     names = [entry for entry in scan() if entry.dist.name != "rlcatalog-parametric"]
     before = rlcatalog.build(
-        head.space("mask"), head.actions, {"fcnet_hiddens": [8]}, "torch", catalog=Catalog(names, environ={})
+        head.space("mask"),
+        head.actions,
+        {"fcnet_hiddens": [8]},
+        "torch",
+        catalog=Catalog(names, environ={}),
     )
     before.save(tmp_path)
     loaded, obs = rlcatalog.load(tmp_path), head.observations(head.space("mask"))
     assert list(loaded.model.get_weights()) == list(before.model.get_weights())
-    head.close(loaded.act(obs, explore=False).dist_inputs, before.act(obs, explore=False).dist_inputs)
+    head.close(
+        loaded.act(obs, explore=False).dist_inputs, before.act(obs, explore=False).dist_inputs
+    )
 
 
 # --- custom models ---------------------------------------------------------------------------------------------------

@@ -56,7 +56,9 @@ def _run(model, images):
     output, state = model({"obs": convert(images)})
     assert state == []
     value = None if model.outputs is None else model.value_function()
-    as_array = (lambda t: t.detach().numpy()) if isinstance(model, TorchNet) else (lambda t: t.numpy())
+    as_array = (
+        (lambda t: t.detach().numpy()) if isinstance(model, TorchNet) else (lambda t: t.numpy())
+    )
     return as_array(output), None if value is None else as_array(value)
 
 
@@ -65,7 +67,9 @@ def _assert_close(found, expected, tolerance=1e-5):
         assert (one is None) == (other is None)
         if one is not None:
             assert one.shape == other.shape
-            np.testing.assert_allclose(one, other, rtol=0, atol=tolerance * max(1, np.abs(other).max()))
+            np.testing.assert_allclose(
+                one, other, rtol=0, atol=tolerance * max(1, np.abs(other).max())
+            )
 
 
 def pair(value):
@@ -77,11 +81,16 @@ def windows(x, kernel, stride, padding, fill):
     sizes = x.shape[1:3]
     if padding == "same":
         out = [int(np.ceil(n / s)) for n, s in zip(sizes, stride, strict=True)]
-        total = [max((o - 1) * s + k - n, 0) for o, s, k, n in zip(out, stride, kernel, sizes, strict=True)]
+        total = [
+            max((o - 1) * s + k - n, 0)
+            for o, s, k, n in zip(out, stride, kernel, sizes, strict=True)
+        ]
         pads = [(n // 2, n - n // 2) for n in total]
         x = np.pad(x, [(0, 0), *pads, (0, 0)], constant_values=fill)
     else:
-        out = [int(np.floor((n - k) / s)) + 1 for n, k, s in zip(sizes, kernel, stride, strict=True)]
+        out = [
+            int(np.floor((n - k) / s)) + 1 for n, k, s in zip(sizes, kernel, stride, strict=True)
+        ]
     for i in range(out[0]):
         for j in range(out[1]):
             top, left = i * stride[0], j * stride[1]
@@ -116,10 +125,14 @@ class ByHand:
         self.activate, self.post = ACTIVATIONS[activation], ACTIVATIONS[post_activation]
 
     def conv(self, name, x, stride=1, padding="same"):
-        return slow_conv(x, self.weights[f"{name}.weight"], self.weights[f"{name}.bias"], stride, padding)
+        return slow_conv(
+            x, self.weights[f"{name}.weight"], self.weights[f"{name}.bias"], stride, padding
+        )
 
     def dense(self, name, x):
-        return x @ self.weights[f"{name}.weight"].T.astype(np.float64) + self.weights[f"{name}.bias"]
+        return (
+            x @ self.weights[f"{name}.weight"].T.astype(np.float64) + self.weights[f"{name}.bias"]
+        )
 
     def listed(self, stack, x, filters, padding=None):
         for i, (_, _, stride) in enumerate(filters):

@@ -29,9 +29,11 @@ def asked(space, encoded_shape, config=None):
 
 @pytest.mark.parametrize(
     ("layout", "why"),
-    [("hwc", "an image (84, 84, 4), read as height, width, channels"),
-     ("chw", "an image (84, 84, 4), read as channels, height, width")],
-)  # fmt: skip
+    [
+        ("hwc", "an image (84, 84, 4), read as height, width, channels"),
+        ("chw", "an image (84, 84, 4), read as channels, height, width"),
+    ],
+)
 def test_images_match(layout, why):
     found = asked(SCREEN, (84, 84, 4), {"image_layout": layout})
     assert found == Match(Rank.GENERIC, f"the encoded observation is {why}")
@@ -44,7 +46,11 @@ def test_images_match(layout, why):
         (spaces.Box(-1, 1, (4,)), (4,), r"takes images, Boxes of rank 3; obs is Box\(4,\) float32"),
         (spaces.Box(-1, 1, (4, 5)), (4, 5), r"takes images, Boxes of rank 3; obs is Box\(4, 5\)"),
         (spaces.Discrete(3), (3,), r"takes images, Boxes of rank 3; obs is Discrete\(3\)"),
-        (spaces.Dict({"a": SCREEN}), (28224,), r"takes images, Boxes of rank 3; obs is Dict\(a: Box"),
+        (
+            spaces.Dict({"a": SCREEN}),
+            (28224,),
+            r"takes images, Boxes of rank 3; obs is Dict\(a: Box",
+        ),
         (SCREEN, (28224,), r"the preprocessor encodes obs with shape \(28224,\)"),
     ],
     ids=str,
@@ -77,7 +83,11 @@ class Totals(Preprocessor):
 
 def layers_of(space, config):
     shapes = rlcatalog.explain(space, FOUR, config).as_dict()["shapes"]
-    return [stage for stage in shapes if stage["stage"].startswith(("visionnet", "fcnet", "complex_input"))]
+    return [
+        stage
+        for stage in shapes
+        if stage["stage"].startswith(("visionnet", "fcnet", "complex_input"))
+    ]
 
 
 @pytest.mark.parametrize(
@@ -92,13 +102,18 @@ def layers_of(space, config):
     ids=str,
 )
 def test_what_the_preprocessor_makes_is_what_counts(space, codec, like):
-    config = {"conv_filters": [[4, 8, 4], [8, 11, 1]]} if codec is Canvas else {"fcnet_hiddens": [7]}
+    config = (
+        {"conv_filters": [[4, 8, 4], [8, 11, 1]]} if codec is Canvas else {"fcnet_hiddens": [7]}
+    )
     assert layers_of(space, {**config, "custom_preprocessor": codec}) == layers_of(like, config)
 
 
 @pytest.mark.parametrize("framework", ["torch", "tf"])
 def test_an_image_that_a_preprocessor_makes_is_seen_as_one(framework):
-    space, config = spaces.Box(-1, 1, (4,)), {"custom_preprocessor": Canvas, "conv_filters": [[4, 8, 4], [8, 11, 1]]}
+    space, config = (
+        spaces.Box(-1, 1, (4,)),
+        {"custom_preprocessor": Canvas, "conv_filters": [[4, 8, 4], [8, 11, 1]]},
+    )
     policy = rlcatalog.build(space, FOUR, config, framework)
     expected = {"torch": TorchNet, "tf": TFNet}[framework]
     assert type(policy.model) is expected
@@ -113,7 +128,10 @@ def test_categories_are_no_image():
     for config in ({}, {"_disable_preprocessor_api": True}):
         assert rlcatalog.explain(space, FOUR, config).as_dict()["model"]["chosen"] == "fcnet"
     # As in RLlib, whose codec hands a MultiBinary on in its own shape.
-    assert rlcatalog.explain(spaces.MultiBinary((4, 4, 3)), FOUR).as_dict()["model"]["chosen"] == "visionnet"
+    assert (
+        rlcatalog.explain(spaces.MultiBinary((4, 4, 3)), FOUR).as_dict()["model"]["chosen"]
+        == "visionnet"
+    )
 
 
 @pytest.mark.parametrize("framework", ["torch", "tf"])
@@ -133,17 +151,26 @@ def test_explain_shows_the_shape_behind_every_layer():
     found = rlcatalog.explain(SCREEN, FOUR, config).as_dict()["shapes"]
     stages = {stage["stage"].removeprefix("visionnet: "): stage["shape"] for stage in found}
     assert list(stages.items())[2:-2] == [
-        ("conv 1 (8x8/4 valid, relu)", [20, 20, 32]), ("conv 2 (4x4/2 valid, relu)", [9, 9, 64]),
-        ("conv 3 (3x3/1 valid, relu)", [7, 7, 64]), ("features", [3136]), ("hidden 1 (relu)", [512]),
-        ("hidden 2 (relu)", [64]), ("value", []), ("logits (linear)", [4]),
-    ]  # fmt: skip
-    found = rlcatalog.explain(spaces.Box(0, 255, (3, 96, 80), np.uint8), FOUR,
-                              {"image_layout": "chw", "conv_filters": "impala"}).as_dict()["shapes"]  # fmt: skip
+        ("conv 1 (8x8/4 valid, relu)", [20, 20, 32]),
+        ("conv 2 (4x4/2 valid, relu)", [9, 9, 64]),
+        ("conv 3 (3x3/1 valid, relu)", [7, 7, 64]),
+        ("features", [3136]),
+        ("hidden 1 (relu)", [512]),
+        ("hidden 2 (relu)", [64]),
+        ("value", []),
+        ("logits (linear)", [4]),
+    ]
+    found = rlcatalog.explain(
+        spaces.Box(0, 255, (3, 96, 80), np.uint8),
+        FOUR,
+        {"image_layout": "chw", "conv_filters": "impala"},
+    ).as_dict()["shapes"]
     stages = [(stage["stage"].removeprefix("visionnet: "), stage["shape"]) for stage in found]
     assert stages[2:5] == [
-        ("conv 1 (3x3/1 same, linear)", [16, 96, 80]), ("max pool (3x3/2 same)", [16, 48, 40]),
+        ("conv 1 (3x3/1 same, linear)", [16, 96, 80]),
+        ("max pool (3x3/2 same)", [16, 48, 40]),
         ("residual: conv 2, conv 3 (3x3/1 same, linear)", [16, 48, 40]),
-    ]  # fmt: skip
+    ]
     found = rlcatalog.explain(SCREEN, FOUR, {"no_final_linear": True}).as_dict()["shapes"]
     assert found[-3]["stage"] == "visionnet: logits (11x11/1 valid, relu)"
 
@@ -152,7 +179,9 @@ def test_it_can_be_built_directly_on_any_box_of_rank_three():
     space = spaces.Box(-np.inf, np.inf, (5, 6, 2), np.float64)
     for cls in (TorchNet, TFNet):
         assert cls(space, FOUR, 4, {}, "net").num_outputs == 4
-        with pytest.raises(UnsupportedSpaceError, match=r"visionnet needs images.*found shape \(4,\).*Use fcnet"):
+        with pytest.raises(
+            UnsupportedSpaceError, match=r"visionnet needs images.*found shape \(4,\).*Use fcnet"
+        ):
             cls(spaces.Box(-1, 1, (4,)), FOUR, 4, {}, "net")
     with pytest.raises(UnsupportedSpaceError, match=r"found shape \(2, 2\)"):
         rlcatalog.explain(spaces.Box(-1, 1, (2, 2)), FOUR, {"custom_model": "visionnet"})
@@ -173,7 +202,11 @@ REFUSED = {
         " This list fits: [[16, [8, 8], 4], [32, [4, 4], 2], [64, [11, 11], 1]]. Or set conv_flatten=True.",
     ),
     "a kernel too large": (
-        {"conv_filters": [[16, 8, 4], [32, [4, 30], 2], [64, 9, 1]], "conv_padding": "valid", "conv_flatten": True},
+        {
+            "conv_filters": [[16, 8, 4], [32, [4, 30], 2], [64, 9, 1]],
+            "conv_padding": "valid",
+            "conv_flatten": True,
+        },
         "kernel 4x30 of conv 2 does not fit into 20x20. Layer by layer: image 84x84x4 -> conv 1 (8x8/4 valid, relu)"
         " 20x20x16. This list fits: [[16, [8, 8], 4], [32, [4, 4], 2], [256, [9, 9], 1]].",
     ),
@@ -212,17 +245,25 @@ REFUSED = {
     "no number": ({"image_scale": float("nan")}, "found nan"),
     "an unknown layout": ({"image_layout": "nchw"}, "invalid enum value 'nchw'"),
     "an unknown padding": ({"conv_padding": "full"}, "invalid enum value 'full'"),
-    "an unknown activation": ({"conv_activation": "rlu"}, "'conv_activation': unknown activation 'rlu'. Did you mean"),
-    "an unknown initialiser": (
-        {"conv_kernel_initializer": "xavier"}, "'conv_kernel_initializer': unknown initialiser 'xavier'"
+    "an unknown activation": (
+        {"conv_activation": "rlu"},
+        "'conv_activation': unknown activation 'rlu'. Did you mean",
     ),
-    "a matrix for a bias": ({"conv_bias_initializer": "orthogonal"}, "'orthogonal' needs a matrix, but a bias is a"),
+    "an unknown initialiser": (
+        {"conv_kernel_initializer": "xavier"},
+        "'conv_kernel_initializer': unknown initialiser 'xavier'",
+    ),
+    "a matrix for a bias": (
+        {"conv_bias_initializer": "orthogonal"},
+        "'orthogonal' needs a matrix, but a bias is a",
+    ),
     "arguments without an initialiser": (
-        {"conv_kernel_initializer_config": {"gain": 2.0}}, "needs 'conv_kernel_initializer'"
+        {"conv_kernel_initializer_config": {"gain": 2.0}},
+        "needs 'conv_kernel_initializer'",
     ),
     "a number for the filters": ({"conv_filters": 3}, "'conv_filters'"),
     "text for a switch": ({"conv_flatten": "yes"}, "'conv_flatten'"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -231,14 +272,18 @@ def test_a_wrong_config_is_refused_with_reasons(name):
     with pytest.raises(ConfigError) as caught:
         rlcatalog.explain(SCREEN, FOUR, config)
     assert message in str(caught.value)
-    assert isinstance(caught.value, ConfigTypeError) == (name in ("a number for the filters", "text for a switch"))
+    assert isinstance(caught.value, ConfigTypeError) == (
+        name in ("a number for the filters", "text for a switch")
+    )
 
 
 @pytest.mark.parametrize(
     ("filters", "size", "needed"),
-    [("nature", (35, 84, 4), "kernel 3x3 of conv 3 does not fit into 2x9"),
-     ("nature", (7, 7, 3), "kernel 8x8 of conv 1 does not fit into 7x7")],
-)  # fmt: skip
+    [
+        ("nature", (35, 84, 4), "kernel 3x3 of conv 3 does not fit into 2x9"),
+        ("nature", (7, 7, 3), "kernel 8x8 of conv 1 does not fit into 7x7"),
+    ],
+)
 def test_an_image_too_small_for_a_preset_is_refused(filters, size, needed):
     with pytest.raises(ConfigError, match=f"the preset 'nature' does not fit.*{needed}") as caught:
         rlcatalog.explain(spaces.Box(0, 255, size, np.uint8), FOUR, {"conv_filters": filters})
@@ -250,18 +295,26 @@ def test_an_image_too_small_for_a_preset_is_refused(filters, size, needed):
 def test_an_odd_number_of_outputs_cannot_be_halved(no_final_linear):
     config = {"free_log_std": True, "no_final_linear": no_final_linear}
     for cls in (TorchNet, TFNet):
-        with pytest.raises(ConfigError, match=r"free_log_std needs an even number of outputs.*found 3"):
+        with pytest.raises(
+            ConfigError, match=r"free_log_std needs an even number of outputs.*found 3"
+        ):
             cls(SCREEN, None, 3, config, "net")
 
 
-@pytest.mark.parametrize("key", ["kernel_initializer", "kernel_initializer_config", "bias_initializer"])
+@pytest.mark.parametrize(
+    "key", ["kernel_initializer", "kernel_initializer_config", "bias_initializer"]
+)
 def test_transposed_convolutions_have_no_keys(key):
-    with pytest.warns(DeprecationWarning, match=f"'conv_transpose_{key}' has no effect: .*transposed convolution"):
+    with pytest.warns(
+        DeprecationWarning, match=f"'conv_transpose_{key}' has no effect: .*transposed convolution"
+    ):
         rlcatalog.explain(SCREEN, FOUR, {f"conv_transpose_{key}": "zeros_"})
 
 
 def test_numpy_numbers_and_tuples_are_taken():
-    config = {"conv_filters": ((np.int64(16), (np.int32(8), 8), 4), (32, np.array([4, 4]), 2), (8, 11, 1))}
+    config = {
+        "conv_filters": ((np.int64(16), (np.int32(8), 8), 4), (32, np.array([4, 4]), 2), (8, 11, 1))
+    }
     found = rlcatalog.explain(SCREEN, FOUR, config).as_dict()["shapes"]
     assert [stage["shape"] for stage in found[2:5]] == [[21, 21, 16], [11, 11, 32], [1, 1, 8]]
 
@@ -292,6 +345,9 @@ def test_a_wrong_config_is_refused_before_a_framework_is_imported(tmp_path):
 
 
 def test_an_empty_list_is_the_default_as_in_rllib():
-    found = [rlcatalog.explain(SCREEN, FOUR, {"conv_filters": filters}).as_dict()["shapes"] for filters in ([], None)]
+    found = [
+        rlcatalog.explain(SCREEN, FOUR, {"conv_filters": filters}).as_dict()["shapes"]
+        for filters in ([], None)
+    ]
     assert found[0] == found[1]
     assert len(found[0]) > 3

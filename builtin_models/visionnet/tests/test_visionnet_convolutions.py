@@ -67,7 +67,9 @@ def test_the_slow_convolution_is_scipys(convolve):
     x, weight = RNG.normal(size=(1, 9, 8, 2)), RNG.normal(size=(3, 2, 5, 3))
     found = convolve(x, weight, np.zeros(3), 1, "same")
     for i in range(3):
-        expected = sum(signal.correlate2d(x[0, :, :, c], weight[i, c], mode="same") for c in range(2))
+        expected = sum(
+            signal.correlate2d(x[0, :, :, c], weight[i, c], mode="same") for c in range(2)
+        )
         np.testing.assert_allclose(found[0, :, :, i], expected, atol=1e-12)
 
 
@@ -75,7 +77,12 @@ pairs = st.tuples(st.integers(1, 6), st.integers(1, 6))
 
 
 @settings(max_examples=share(80), deadline=None)
-@given(size=st.tuples(st.integers(1, 14), st.integers(1, 14)), kernel=pairs, stride=pairs, same=st.booleans())
+@given(
+    size=st.tuples(st.integers(1, 14), st.integers(1, 14)),
+    kernel=pairs,
+    stride=pairs,
+    same=st.booleans(),
+)
 def test_any_convolution_has_the_size_it_was_computed_to_have(size, kernel, stride, same):
     spec = ConvSpec(2, 3, kernel, stride, "same" if same else "valid", size)
     x = RNG.normal(size=(2, *size, 2)).astype(np.float32)
@@ -83,7 +90,9 @@ def test_any_convolution_has_the_size_it_was_computed_to_have(size, kernel, stri
         assert any(k > n for k, n in zip(kernel, size, strict=True))
         return
     weight, bias, here, there = outputs_of(spec, x)
-    plain = tf.nn.conv2d(x, weight.transpose(2, 3, 1, 0), stride, spec.padding.upper()).numpy() + bias
+    plain = (
+        tf.nn.conv2d(x, weight.transpose(2, 3, 1, 0), stride, spec.padding.upper()).numpy() + bias
+    )
     assert here.shape == there.shape == plain.shape == (2, *spec.size, 3)
     np.testing.assert_allclose(here, plain, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(there, plain, rtol=1e-4, atol=1e-4)
@@ -92,7 +101,11 @@ def test_any_convolution_has_the_size_it_was_computed_to_have(size, kernel, stri
 @pytest.mark.parametrize("size", [(1, 1), (2, 2), (1, 4), (5, 2), (5, 7), (6, 9), (9, 6), (8, 8)])
 def test_a_pool_pads_the_same_in_both(size):
     x = RNG.normal(size=(2, *size, 3)).astype(np.float32) - 5  # padding with zeros would show
-    here = TorchPool(PoolSpec(3, size))(torch.from_numpy(x).permute(0, 3, 1, 2)).permute(0, 2, 3, 1).numpy()
+    here = (
+        TorchPool(PoolSpec(3, size))(torch.from_numpy(x).permute(0, 3, 1, 2))
+        .permute(0, 2, 3, 1)
+        .numpy()
+    )
     np.testing.assert_array_equal(here, TFPool()(tf.constant(x)))
     assert here.shape[1:3] == PoolSpec(3, size).size
     assert here.max() < 0
@@ -133,13 +146,18 @@ def check_derived(size, channels, padding):
     found = plan({"conv_padding": padding}, (*size, channels), 2)
     specs = found.layers
     assert specs[-1].size == (1, 1)
-    assert found.output.inputs == (32 if (size, padding) == ((10, 10), None) else 256)  # RLlib's for 10x10
+    # RLlib's for 10x10.
+    assert found.output.inputs == (32 if (size, padding) == ((10, 10), None) else 256)
     assert 2 <= len(specs) <= 6
     for spec in specs:
         assert all(k <= n for k, n in zip(spec.kernel, spec.size_in, strict=True))
     for spec in specs[:-1]:
-        assert all(s <= k for s, k in zip(spec.stride, spec.kernel, strict=True))  # every pixel is seen
-    assert sum(math.prod((c.inputs, c.channels, *c.kernel)) for c in specs) < 2.2e6 + 16 * 64 * channels
+        # Every pixel is seen.
+        assert all(s <= k for s, k in zip(spec.stride, spec.kernel, strict=True))
+    assert (
+        sum(math.prod((c.inputs, c.channels, *c.kernel)) for c in specs)
+        < 2.2e6 + 16 * 64 * channels
+    )
 
 
 @pytest.mark.parametrize("padding", [None, "same", "valid"])
@@ -166,10 +184,13 @@ def test_every_image_has_a_default(size, channels, padding):
         ((7, 7), [[16, [3, 3], 1], [32, [3, 3], 1], [256, [7, 7], 1]]),
         ((3, 3), [[16, [3, 3], 1], [32, [3, 3], 1], [256, [3, 3], 1]]),
         ((1, 84), [[16, [1, 8], [1, 4]], [32, [1, 4], [1, 2]], [256, [1, 11], 1]]),
-        ((512, 512), [[16, [8, 8], 4], [32, [8, 8], 4], [64, [4, 4], 2], [64, [4, 4], 2], [256, [8, 8], 1]]),
+        (
+            (512, 512),
+            [[16, [8, 8], 4], [32, [8, 8], 4], [64, [4, 4], 2], [64, [4, 4], 2], [256, [8, 8], 1]],
+        ),
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_the_rule_by_example(size, expected):
     assert as_config(derived(size, None)) == expected
 
@@ -177,8 +198,10 @@ def test_the_rule_by_example(size, expected):
 def test_the_nature_network(build, by_hand, images, assert_close, run):
     found = plan({"conv_filters": "nature"}, (84, 84, 4), 6)
     assert as_config([(c.channels, c.kernel, c.stride) for c in found.layers]) == [
-        [32, [8, 8], 4], [64, [4, 4], 2], [64, [3, 3], 1],
-    ]  # fmt: skip
+        [32, [8, 8], 4],
+        [64, [4, 4], 2],
+        [64, [3, 3], 1],
+    ]
     assert [c.size for c in found.layers] == [(20, 20), (9, 9), (7, 7)]
     assert [c.padding for c in found.layers] == ["valid"] * 3
     assert found.output.inputs == 3136
@@ -192,7 +215,9 @@ def test_the_nature_network(build, by_hand, images, assert_close, run):
     for cls in (TorchNet, TFNet):
         model = build(cls, (44, 38, 2), {"conv_filters": "nature"}, 6)
         net = by_hand(model.get_weights())
-        features = net.hidden("hidden", net.listed("convs", x / 255, filters, "valid"), [net.activate])
+        features = net.hidden(
+            "hidden", net.listed("convs", x / 255, filters, "valid"), [net.activate]
+        )
         expected = net.dense("outputs.logits", features), net.dense("outputs.value", features)[:, 0]
         assert_close(run(model, x), expected)
 
@@ -229,4 +254,7 @@ def test_a_list_works_or_another_is_offered_that_does(size, filters, padding):
         return
     assert f"This list fits: {offered}." in message
     assert offered != asked
-    assert plan({"conv_filters": offered, "conv_padding": padding}, shape, 2).layers[-1].size == (1, 1)
+    assert plan({"conv_filters": offered, "conv_padding": padding}, shape, 2).layers[-1].size == (
+        1,
+        1,
+    )

@@ -26,11 +26,21 @@ FOUR = spaces.Discrete(4)
 @pytest.mark.parametrize(
     ("dtype", "scale", "factor"),
     [
-        (np.uint8, None, 1 / 255), (np.uint8, False, 1), (np.uint8, 1, 1), (np.uint8, 1.0, 1), (np.uint8, 0.1, 0.1),
-        (np.float32, None, 1), (np.float32, 0.1, 0.1), (np.float64, None, 1), (np.int16, None, 1), (np.int8, 2, 2),
+        (np.uint8, None, 1 / 255),
+        (np.uint8, False, 1),
+        (np.uint8, 1, 1),
+        (np.uint8, 1.0, 1),
+        (np.uint8, 0.1, 0.1),
+        (np.float32, None, 1),
+        (np.float32, 0.1, 0.1),
+        (np.float64, None, 1),
+        (np.int16, None, 1),
+        (np.int8, 2, 2),
     ],
-)  # fmt: skip
-def test_pixels_are_scaled_by_the_dtype_of_the_space(cls, dtype, scale, factor, build, assert_close):
+)
+def test_pixels_are_scaled_by_the_dtype_of_the_space(
+    cls, dtype, scale, factor, build, assert_close
+):
     shape, config = (5, 4, 2), {"conv_filters": [[3, [5, 4], 1]], "conv_activation": None}
     image_space = spaces.Box(0, 100, shape, dtype)
     model = build(cls, shape, config)
@@ -45,7 +55,9 @@ def test_pixels_are_scaled_by_the_dtype_of_the_space(cls, dtype, scale, factor, 
     # A batch may reach the model as float32, whatever the space holds.
     for images in (x, x.astype(np.float32)):
         before = images.copy()
-        found = scaled({"obs": torch.from_numpy(images) if cls is TorchNet else tf.constant(images)})[0]
+        found = scaled(
+            {"obs": torch.from_numpy(images) if cls is TorchNet else tf.constant(images)}
+        )[0]
         assert_close([np.asarray(found.detach() if cls is TorchNet else found)], [expected])
         np.testing.assert_array_equal(images, before)  # not scaled in place
 
@@ -57,12 +69,17 @@ def test_layouts_differ_in_the_order_of_axes_only(cls, build, images, run, asser
         second = build(cls, (2, 13, 9), {"conv_filters": filters, "image_layout": "chw"})
         second.set_weights(first.get_weights())
         x = images((13, 9, 2))
-        assert_close(run(second, np.ascontiguousarray(x.transpose(0, 3, 1, 2))), run(first, x), 1e-6)
+        assert_close(
+            run(second, np.ascontiguousarray(x.transpose(0, 3, 1, 2))), run(first, x), 1e-6
+        )
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32])
 def test_images_are_not_rearranged_on_their_way_to_the_convolutions(dtype, build, images):
-    model, x = build(TorchNet, (20, 20, 4), dtype=dtype), torch.from_numpy(images((20, 20, 4), dtype))
+    model, x = (
+        build(TorchNet, (20, 20, 4), dtype=dtype),
+        torch.from_numpy(images((20, 20, 4), dtype)),
+    )
     seen = []
     for layer in model.convs.layers:
         layer.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
@@ -74,8 +91,19 @@ def test_images_are_not_rearranged_on_their_way_to_the_convolutions(dtype, build
 
 # --- sizes -----------------------------------------------------------------------------------------------------------
 
-SIZES = [(84, 84, 4), (210, 160, 3), (42, 42, 4), (64, 64, 3), (96, 96, 1), (10, 10, 7), (7, 7, 3), (3, 3, 1),
-         (1, 1, 1), (2, 30, 5), (120, 50, 3)]  # fmt: skip
+SIZES = [
+    (84, 84, 4),
+    (210, 160, 3),
+    (42, 42, 4),
+    (64, 64, 3),
+    (96, 96, 1),
+    (10, 10, 7),
+    (7, 7, 3),
+    (3, 3, 1),
+    (1, 1, 1),
+    (2, 30, 5),
+    (120, 50, 3),
+]
 
 
 @pytest.mark.parametrize("shape", SIZES, ids=str)
@@ -114,7 +142,9 @@ def test_a_policy_acts_on_the_screens_of_atari(framework, shape, space, images):
     np.testing.assert_allclose(one.value[0], steps.value[1], atol=1e-5)
     batch = {"obs": policy.preprocess(x), "raw_action": steps.raw_action}
     logp = policy.evaluate(batch).logp
-    np.testing.assert_allclose(logp.detach() if framework == "torch" else logp, steps.logp, atol=1e-5)
+    np.testing.assert_allclose(
+        logp.detach() if framework == "torch" else logp, steps.logp, atol=1e-5
+    )
 
 
 @FRAMEWORKS
@@ -136,7 +166,12 @@ def test_behind_a_filter_images_are_floats_and_not_scaled_again(framework, space
 
 @FRAMEWORKS
 def test_the_callers_config_is_left_alone(framework, space):
-    config = {"conv_filters": None, "post_fcnet_hiddens": [5], "no_final_linear": True, "conv_flatten": False}
+    config = {
+        "conv_filters": None,
+        "post_fcnet_hiddens": [5],
+        "no_final_linear": True,
+        "conv_flatten": False,
+    }
     before = copy.deepcopy(config)
     shapes = []
     for shape in ((84, 84, 4), (13, 9, 2)):  # two images of different sizes from one config

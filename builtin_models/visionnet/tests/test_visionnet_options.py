@@ -55,7 +55,9 @@ def allowed(case):
     if filters == "impala":
         return padding is None
     if filters == "stride over kernel":
-        dense = case["post_fcnet_hiddens"] or not case["no_final_linear"] or case["num_outputs"] is None
+        dense = (
+            case["post_fcnet_hiddens"] or not case["no_final_linear"] or case["num_outputs"] is None
+        )
         return case["conv_flatten"] and bool(dense)
     return not (filters == "to 1x1" and padding == "valid")  # its last kernel would not fit
 
@@ -67,7 +69,9 @@ def pairs_of(case):
 
 def combinations():
     """Every combination that is allowed."""
-    cases = (dict(zip(OPTIONS, values, strict=True)) for values in itertools.product(*OPTIONS.values()))
+    cases = (
+        dict(zip(OPTIONS, values, strict=True)) for values in itertools.product(*OPTIONS.values())
+    )
     return [case for case in cases if allowed(case)]
 
 
@@ -92,7 +96,11 @@ def label(case):
 
 def test_the_cases_cover_all_pairs():
     named = [[(key, repr(value)) for value in values] for key, values in OPTIONS.items()]
-    every = {pair for one, other in itertools.combinations(named, 2) for pair in itertools.product(one, other)}
+    every = {
+        pair
+        for one, other in itertools.combinations(named, 2)
+        for pair in itertools.product(one, other)
+    }
     left = every.difference(*map(pairs_of, CASES))
     assert left
     for case in combinations():  # what is left is not allowed
@@ -113,7 +121,12 @@ def expected_of(case, net, images):
     """Outputs and values of a case in float64; `net` is the network by hand."""
     x = images.astype(np.float64)
     x = x.transpose(0, 2, 3, 1) if case["image_layout"] == "chw" else x
-    x = x * {None: 1 / 255 if case["dtype"] == np.uint8 else 1, False: 1, 0.5: 0.5}[case["image_scale"]]
+    x = (
+        x
+        * {None: 1 / 255 if case["dtype"] == np.uint8 else 1, False: 1, 0.5: 0.5}[
+            case["image_scale"]
+        ]
+    )
     filters = FILTERS[case["conv_filters"]]
     filters = DERIVED[case["conv_padding"]] if filters is None else filters
     impala = filters == "impala"
@@ -122,7 +135,8 @@ def expected_of(case, net, images):
     by_conv = resized and not last
     padding, body = case["conv_padding"], filters
     if by_conv:
-        body = filters[:-1]  # the last convolution is the output; those before it keep their padding
+        # The last convolution is the output; those before it keep their padding.
+        body = filters[:-1]
     output_activation = last.pop() if resized and last else None
 
     def features(prefix):
@@ -157,7 +171,9 @@ def expected_of(case, net, images):
 def both(build, case):
     rest = {"num_outputs": case["num_outputs"], "dtype": case["dtype"]}
     shape, config = shape_of(case), config_of(case)
-    return build(TorchNet, shape, config, seed=1, **rest), build(TFNet, shape, config, seed=2, **rest)
+    return build(TorchNet, shape, config, seed=1, **rest), build(
+        TFNet, shape, config, seed=2, **rest
+    )
 
 
 @pytest.mark.parametrize("case", CASES, ids=label)
@@ -166,7 +182,9 @@ def test_every_option(case, assert_close, build, by_hand, images, run):
     weights, other = first.get_weights(), second.get_weights()
     # Names and shapes are the same, in the same order.
     assert {n: a.shape for n, a in weights.items()} == {n: a.shape for n, a in other.items()}
-    assert list(first.variables(as_dict=True)) == list(second.variables(as_dict=True)) == list(weights)
+    assert (
+        list(first.variables(as_dict=True)) == list(second.variables(as_dict=True)) == list(weights)
+    )
     # Structure: both against NumPy.
     expected = expected_of(case, by_hand(weights, case["conv_activation"]), x)
     assert first.num_outputs == second.num_outputs == expected[0].shape[1]
@@ -204,7 +222,9 @@ def test_gradients_reach_every_parameter(case, build, images):
         assert one.abs().sum() > 0, name
         other = other.numpy().transpose({4: (3, 2, 0, 1), 2: (1, 0), 1: (0,)}[one.ndim])
         scale = max(1, float(one.abs().max()))
-        np.testing.assert_allclose(one.numpy() / scale, other / scale, rtol=0, atol=1e-4, err_msg=name)
+        np.testing.assert_allclose(
+            one.numpy() / scale, other / scale, rtol=0, atol=1e-4, err_msg=name
+        )
 
 
 @pytest.mark.parametrize("case", CASES[::4], ids=label)
@@ -232,7 +252,9 @@ def test_describe_tells_the_shapes_of_the_built_network(case, build, images):
 
     def note(module, inputs, output):
         size = tuple(output.shape[1:])
-        shapes.append(size if len(size) < 3 or case["image_layout"] == "chw" else (*size[1:], size[0]))
+        shapes.append(
+            size if len(size) < 3 or case["image_layout"] == "chw" else (*size[1:], size[0])
+        )
 
     layers = [*model.convs.layers, model.convs, *model.hidden.layers]
     if model.value_convs is not None:

@@ -39,7 +39,9 @@ def uniform(shape):
 
 @pytest.mark.grid
 @BOTH
-@pytest.mark.parametrize("filters", ["nature", "impala", None, [[32, [4, 9], [3, 2]], [64, 3, 2], [128, [5, 5], 1]]])
+@pytest.mark.parametrize(
+    "filters", ["nature", "impala", None, [[32, [4, 9], [3, 2]], [64, 3, 2], [128, [5, 5], 1]]]
+)
 def test_a_fresh_network_starts_like_its_twin(cls, filters, space):
     seed(0)
     model = cls(space((48, 40, 4)), None, 4, {"conv_filters": filters, "conv_flatten": True}, "net")
@@ -62,17 +64,30 @@ def test_a_fresh_network_starts_like_its_twin(cls, filters, space):
 @BOTH
 def test_initialisers_of_the_config_reach_their_layers(cls, space):
     config = {
-        "conv_kernel_initializer": "constant", "conv_kernel_initializer_config": {"val": 0.25},
-        "conv_bias_initializer": "ones", "conv_filters": "nature", "post_fcnet_hiddens": [6],
+        "conv_kernel_initializer": "constant",
+        "conv_kernel_initializer_config": {"val": 0.25},
+        "conv_bias_initializer": "ones",
+        "conv_filters": "nature",
+        "post_fcnet_hiddens": [6],
         "vf_share_layers": False,
-    }  # fmt: skip
+    }
     weights = cls(space((40, 40, 1)), None, 4, config, "net").get_weights()
     for name, array in weights.items():
-        if name.endswith(("hidden.layers.1.weight", "hidden.layers.1.bias")) or name.startswith("outputs"):
+        if name.endswith(("hidden.layers.1.weight", "hidden.layers.1.bias")) or name.startswith(
+            "outputs"
+        ):
             assert (array != 0.25).all(), name
         else:
-            np.testing.assert_array_equal(array, 0.25 if name.endswith("weight") else 1, err_msg=name)
-    assert {name.split(".")[0] for name in weights} == {"convs", "hidden", "value_convs", "value_hidden", "outputs"}
+            np.testing.assert_array_equal(
+                array, 0.25 if name.endswith("weight") else 1, err_msg=name
+            )
+    assert {name.split(".")[0] for name in weights} == {
+        "convs",
+        "hidden",
+        "value_convs",
+        "value_hidden",
+        "outputs",
+    }
 
 
 @BOTH
@@ -90,7 +105,9 @@ def test_initialisers_of_the_framework(space):
         seen.append(tuple(tensor.shape))
         torch.nn.init.constant_(tensor, 0.5)
 
-    weights = TorchNet(space(SHAPE), None, 4, {**CONFIG, "conv_kernel_initializer": fill}, "net").get_weights()
+    weights = TorchNet(
+        space(SHAPE), None, 4, {**CONFIG, "conv_kernel_initializer": fill}, "net"
+    ).get_weights()
     np.testing.assert_array_equal(weights["convs.layers.0.weight"], np.full((6, 2, 4, 4), 0.5))
     assert seen == [(6, 2, 4, 4), (16, 6, 3, 3), (8, 16, 7, 5)] * 2
     seen.clear()
@@ -99,7 +116,9 @@ def test_initialisers_of_the_framework(space):
         seen.append(tuple(shape))
         return tf.reshape(tf.range(float(np.prod(shape))), shape)
 
-    weights = TFNet(space(SHAPE), None, 4, {**CONFIG, "conv_kernel_initializer": make}, "net").get_weights()
+    weights = TFNet(
+        space(SHAPE), None, 4, {**CONFIG, "conv_kernel_initializer": make}, "net"
+    ).get_weights()
     expected = np.arange(4 * 4 * 2 * 6).reshape(4, 4, 2, 6).transpose(3, 2, 0, 1)
     np.testing.assert_array_equal(weights["convs.layers.0.weight"], expected)
     assert seen == [(4, 4, 2, 6), (3, 3, 6, 16), (7, 5, 16, 8)] * 2
@@ -110,7 +129,9 @@ def test_initialisers_of_the_framework(space):
 
 def all_channels_last(model):
     kernels = [p for p in model.parameters() if p.dim() == 4]
-    return len(kernels) == 6 and all(p.is_contiguous(memory_format=torch.channels_last) for p in kernels)
+    return len(kernels) == 6 and all(
+        p.is_contiguous(memory_format=torch.channels_last) for p in kernels
+    )
 
 
 def reloaded(model):
@@ -147,7 +168,9 @@ def trained(model):
     return model
 
 
-@pytest.mark.parametrize("way", [reloaded, reset, pickled, saved, copy.deepcopy, trained], ids=lambda f: f.__name__)
+@pytest.mark.parametrize(
+    "way", [reloaded, reset, pickled, saved, copy.deepcopy, trained], ids=lambda f: f.__name__
+)
 def test_kernels_stay_as_convolutions_like_them(way, assert_close, build, images, run):
     model, x = build(TorchNet, SHAPE, CONFIG), images(SHAPE)
     before = run(model, x)  # outputs on a graph are held now
@@ -158,15 +181,25 @@ def test_kernels_stay_as_convolutions_like_them(way, assert_close, build, images
 
 
 def test_kernels_in_pytorchs_usual_layout_are_served_too(assert_close, build, images, run):
-    first, second, x = build(TorchNet, SHAPE, CONFIG, seed=1), build(TorchNet, SHAPE, CONFIG, seed=2), images(SHAPE)
-    usual = {name: p.detach().clone(memory_format=torch.contiguous_format) for name, p in first.named_parameters()}
+    first, second, x = (
+        build(TorchNet, SHAPE, CONFIG, seed=1),
+        build(TorchNet, SHAPE, CONFIG, seed=2),
+        images(SHAPE),
+    )
+    usual = {
+        name: p.detach().clone(memory_format=torch.contiguous_format)
+        for name, p in first.named_parameters()
+    }
     output, _ = torch.func.functional_call(second, usual, ({"obs": torch.from_numpy(x)},))
     np.testing.assert_allclose(output.detach(), run(first, x)[0], rtol=1e-5, atol=1e-6)
     second.load_state_dict(usual, assign=True)
     assert not all_channels_last(second)
     assert_close(run(second, x), run(first, x), 1e-6)
     output, _ = second({"obs": torch.from_numpy(x)})
-    assert all(g.abs().sum() > 0 for g in torch.autograd.grad(output.sum(), list(second.convs.parameters())))
+    assert all(
+        g.abs().sum() > 0
+        for g in torch.autograd.grad(output.sum(), list(second.convs.parameters()))
+    )
 
 
 @BOTH
@@ -186,10 +219,13 @@ def test_weights_are_copies_in_the_canonical_layout(cls, build, images, run):
     model, x = build(cls, SHAPE, CONFIG), images(SHAPE)
     before, weights = run(model, x)[0], model.get_weights()
     assert {name: a.shape for name, a in weights.items() if name.startswith("convs")} == {
-        "convs.layers.0.weight": (6, 2, 4, 4), "convs.layers.0.bias": (6,),
-        "convs.layers.1.weight": (16, 6, 3, 3), "convs.layers.1.bias": (16,),
-        "convs.layers.2.weight": (8, 16, 7, 5), "convs.layers.2.bias": (8,),
-    }  # fmt: skip
+        "convs.layers.0.weight": (6, 2, 4, 4),
+        "convs.layers.0.bias": (6,),
+        "convs.layers.1.weight": (16, 6, 3, 3),
+        "convs.layers.1.bias": (16,),
+        "convs.layers.2.weight": (8, 16, 7, 5),
+        "convs.layers.2.bias": (8,),
+    }
     for array in weights.values():
         array += 1
     np.testing.assert_array_equal(run(model, x)[0], before)
@@ -211,17 +247,25 @@ def test_an_activation_with_parameters_is_trained(space, images):
 @pytest.mark.parametrize("share", [True, False])
 @pytest.mark.parametrize("no_final_linear", [True, False])
 def test_the_value_adds_no_forward_pass(share, no_final_linear, build, images, monkeypatch, run):
-    config, x, calls = {**CONFIG, "vf_share_layers": share, "no_final_linear": no_final_linear}, images(SHAPE), []
+    config, x, calls = (
+        {**CONFIG, "vf_share_layers": share, "no_final_linear": no_final_linear},
+        images(SHAPE),
+        [],
+    )
     for cls in (TorchNet, TFNet):
         model = build(cls, SHAPE, config)
         kind = type(model.convs)
         name = "forward" if cls is TorchNet else "__call__"
         plain = getattr(kind, name)
-        monkeypatch.setattr(kind, name, lambda self, x, plain=plain: calls.append(self) or plain(self, x))
+        monkeypatch.setattr(
+            kind, name, lambda self, x, plain=plain: calls.append(self) or plain(self, x)
+        )
         run(model, x)
         first = model.value_function()
         for _ in range(2):
-            np.testing.assert_array_equal(np.asarray(model.value_function().shape), np.asarray(first.shape))
+            np.testing.assert_array_equal(
+                np.asarray(model.value_function().shape), np.asarray(first.shape)
+            )
         assert calls == [model.convs] if share else [model.convs, model.value_convs]
         assert len(calls) == (1 if share else 2)
         calls.clear()
@@ -231,7 +275,12 @@ def test_the_value_adds_no_forward_pass(share, no_final_linear, build, images, m
 def test_unshared_stacks_are_not_shared(cls, build, images, run):
     model, x = build(cls, SHAPE, {**CONFIG, "post_fcnet_hiddens": [5]}), images(SHAPE)
     output, value = run(model, x)
-    for part, touches_value in (("convs", False), ("hidden", False), ("value_convs", True), ("value_hidden", True)):
+    for part, touches_value in (
+        ("convs", False),
+        ("hidden", False),
+        ("value_convs", True),
+        ("value_hidden", True),
+    ):
         weights = model.get_weights()
         moved = {name: a + 0.5 * (name.split(".")[0] == part) for name, a in weights.items()}
         model.set_weights(moved)
@@ -254,10 +303,15 @@ def test_a_trunk_has_features_and_no_value(cls, build, images, run):
 def test_the_fused_optimiser_sees_gradients_in_the_layout_of_the_weights(filters):
     """PyTorch's fused Adam on the CPU updates wrongly where a weight and its gradient lie differently in memory."""
     torch.manual_seed(0)
-    nets = [TorchNet(Box(0, 255, (42, 42, 2), np.uint8), Discrete(3), 3, {"conv_filters": filters}, "net")]
+    nets = [
+        TorchNet(
+            Box(0, 255, (42, 42, 2), np.uint8), Discrete(3), 3, {"conv_filters": filters}, "net"
+        )
+    ]
     nets.append(copy.deepcopy(nets[0]))
     optimizers = [
-        torch.optim.Adam(net.parameters(), lr=1e-2, fused=fused) for net, fused in zip(nets, (True, False), strict=True)
+        torch.optim.Adam(net.parameters(), lr=1e-2, fused=fused)
+        for net, fused in zip(nets, (True, False), strict=True)
     ]
     images = torch.randint(0, 256, (4, 42, 42, 2), dtype=torch.uint8)
     for _ in range(3):
@@ -267,4 +321,6 @@ def test_the_fused_optimiser_sees_gradients_in_the_layout_of_the_weights(filters
             (output.square().sum() + net.value_function().sum()).backward()
             optimizer.step()
     for (name, fused), plain in zip(nets[0].named_parameters(), nets[1].parameters(), strict=True):
-        np.testing.assert_allclose(fused.detach(), plain.detach(), rtol=1e-3, atol=1e-4, err_msg=name)
+        np.testing.assert_allclose(
+            fused.detach(), plain.detach(), rtol=1e-3, atol=1e-4, err_msg=name
+        )

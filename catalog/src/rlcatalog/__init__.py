@@ -16,7 +16,10 @@ from rlcatalog import provided
 
 _lazy, _, _names = lazy_loader.attach_stub(__name__, __file__)
 #: Names that other packages provide: name → module.
-_BROUGHT = {**dict.fromkeys(("Policy", "build", "load"), "rlcatalog_policy"), "Actor": "rlcatalog_export"}
+_BROUGHT = {
+    **dict.fromkeys(("Policy", "build", "load"), "rlcatalog_policy"),
+    "Actor": "rlcatalog_export",
+}
 __all__ = sorted({*_names, *_BROUGHT, "MODEL_DEFAULTS"})
 
 
@@ -46,15 +49,25 @@ def _bring(package: str, name: str, asked: str) -> Any:
         from rlcatalog.errors import MissingPluginError
         from rlcatalog.plugins import public_index
 
-        raise MissingPluginError(f"{asked} {public_index.how_to_get(str(error.name).replace('_', '-'))}") from None
+        raise MissingPluginError(
+            f"{asked} {public_index.how_to_get(str(error.name).replace('_', '-'))}"
+        ) from None
 
 
 # --- objects for the rooms below -------------------------------------------------------------------------------------
 
 provided.default_catalog = lambda: importlib.import_module("rlcatalog.catalog").default_catalog()
-provided.framework_names = lambda: importlib.import_module("rlcatalog.plugins.public_index").frameworks()
-provided.index_declarations = lambda kind: importlib.import_module("rlcatalog.plugins.loader").load_indexed(kind)
+provided.framework_names = lambda: importlib.import_module(
+    "rlcatalog.plugins.public_index"
+).frameworks()
+provided.index_declarations = lambda kind: importlib.import_module(
+    "rlcatalog.plugins.loader"
+).load_indexed(kind)
 _PICTURE = "The picture of an explanation"
 provided.pipeline_svg = lambda data: _bring("rlcatalog_cli.picture", "pipeline_svg", _PICTURE)(data)
-provided.space_to_json = lambda space: _bring("rlcatalog_policy", "space_to_json", "A space as plain data")(space)
-provided.space_from_json = lambda data: _bring("rlcatalog_policy", "space_from_json", "A space from plain data")(data)
+provided.space_to_json = lambda space: _bring(
+    "rlcatalog_policy", "space_to_json", "A space as plain data"
+)(space)
+provided.space_from_json = lambda data: _bring(
+    "rlcatalog_policy", "space_from_json", "A space from plain data"
+)(data)

@@ -247,7 +247,10 @@ def shown(value: Any, length: int = _LONGEST) -> str:
         value: Any object, even one that contains itself or has a repr that fails.
         length: Maximum number of characters.
     """
-    return one_line(_read(lambda: _BRIEF.repr(value), f"<{type(value).__qualname__} that cannot be shown>"), length)
+    return one_line(
+        _read(lambda: _BRIEF.repr(value), f"<{type(value).__qualname__} that cannot be shown>"),
+        length,
+    )
 
 
 def reason(error: BaseException) -> str:
@@ -277,7 +280,9 @@ class raised_as(AbstractContextManager[None]):
         self._error = error
         self._ours: tuple[type[BaseException], ...] = (KeyboardInterrupt, *ours)
 
-    def __exit__(self, kind: type | None, raised: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type | None, raised: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if raised is not None and not isinstance(raised, self._ours):
             raise self._error(reason(raised)) from raised
 

@@ -55,7 +55,9 @@ class _Declarations(dict[str, Mapping[str, Any]]):
             if kind not in self:
                 self._filling.add(kind)
                 try:
-                    self[kind] = {entry: spec for spec in index_declarations(kind) for entry in spec.entries}
+                    self[kind] = {
+                        entry: spec for spec in index_declarations(kind) for entry in spec.entries
+                    }
                 finally:
                     self._filling.remove(kind)
             return self[kind]
@@ -86,4 +88,6 @@ def leave(spec: Declaration) -> None:
     """Remove a declaration."""
     with _changing:
         table = declarations[spec.kind]
-        declarations[spec.kind] = {entry: other for entry, other in table.items() if entry not in spec.entries}
+        declarations[spec.kind] = {
+            entry: other for entry, other in table.items() if entry not in spec.entries
+        }

@@ -37,10 +37,14 @@ def test_fire_is_pressed_or_the_game_would_not_start(wrapped):
     assert bare.unwrapped.ale.lives() == 5
 
 
-@pytest.mark.parametrize(("env_id", "pressed"), [("ALE/Breakout-v5", True), ("ALE/Freeway-v5", False)])
+@pytest.mark.parametrize(
+    ("env_id", "pressed"), [("ALE/Breakout-v5", True), ("ALE/Freeway-v5", False)]
+)
 def test_fire_is_pressed_where_there_is_such_a_button(wrapped, layers, env_id, pressed):
     env = wrapped(env_id)
-    assert ("FireOnReset" in layers(env)) == pressed == ("FIRE" in env.unwrapped.get_action_meanings())
+    assert (
+        ("FireOnReset" in layers(env)) == pressed == ("FIRE" in env.unwrapped.get_action_meanings())
+    )
 
 
 def test_pressing_a_button_that_is_not_there_is_refused():
@@ -78,7 +82,13 @@ class Scripted(gymnasium.Env):
     def step(self, action):
         self.now, end = self.script[self.at % len(self.script)]
         self.at += 1
-        return np.array([self.games, self.at, action]), 1.0, end == "over", end == "cut", {"lives": self.now}
+        return (
+            np.array([self.games, self.at, action]),
+            1.0,
+            end == "over",
+            end == "cut",
+            {"lives": self.now},
+        )
 
 
 def test_the_press_is_one_step_and_its_observation_the_first_one():
@@ -204,7 +214,8 @@ def test_a_life_starts_with_the_ball_in_play(wrapped):
         play_until_end(env, NOOP)  # without a press of the agent's own
         assert env.unwrapped.ale.lives() == left
         obs, _ = env.reset()
-        np.testing.assert_array_equal(obs, np.repeat(obs[..., :1], 4, axis=-1))  # nothing of the last life is seen
+        # Nothing of the last life is seen.
+        np.testing.assert_array_equal(obs, np.repeat(obs[..., :1], 4, axis=-1))
 
 
 def test_gymnasiums_own_option_starts_a_new_game_at_each_lost_life():

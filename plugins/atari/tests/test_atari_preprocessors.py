@@ -80,7 +80,9 @@ def test_pixels_are_those_computed_by_hand(dim, grayscale, zero_mean):
         (255, False, 1.0),
     ],
 )
-@pytest.mark.parametrize("shape", [(210, 160, 3), (210, 160), (210, 160, 1), (84, 84, 3), (96, 96, 3)])
+@pytest.mark.parametrize(
+    "shape", [(210, 160, 3), (210, 160), (210, 160, 1), (84, 84, 3), (96, 96, 3)]
+)
 @pytest.mark.parametrize("grayscale", [False, True])
 def test_an_even_image_has_one_known_value(value, zero_mean, expected, shape, grayscale):
     found = pixels_of(np.full(shape, value, np.uint8), zero_mean=zero_mean, grayscale=grayscale)
@@ -117,7 +119,12 @@ def test_the_space_holds_the_extremes_and_says_the_range(zero_mean, low, dim):
     """RLlib says [-1, 1] whatever the range. At 50 and 200 the weights of an area sum to a little more than 1."""
     codec = GenericPixelPreprocessor(SCREEN, {"zero_mean": zero_mean, "dim": dim})
     space = codec.observation_space
-    assert (space.low.min(), space.low.max(), space.high.min(), space.high.max()) == (low, low, 1.0, 1.0)
+    assert (space.low.min(), space.low.max(), space.high.min(), space.high.max()) == (
+        low,
+        low,
+        1.0,
+        1.0,
+    )
     assert space.original_space is SCREEN
     for value in (0, 255):
         assert codec.transform(np.full((210, 160, 3), value, np.uint8)) in space
@@ -161,7 +168,9 @@ def test_gray_images_have_one_channel_whatever_the_config(shape, grayscale):
     ],
 )
 def test_a_space_without_images_is_refused(space):
-    with pytest.raises(UnsupportedSpaceError, match=r"obs: GenericPixelPreprocessor takes images.*found"):
+    with pytest.raises(
+        UnsupportedSpaceError, match=r"obs: GenericPixelPreprocessor takes images.*found"
+    ):
         GenericPixelPreprocessor(space, {})
 
 
@@ -174,12 +183,17 @@ def test_every_byte_has_its_value():
     found = np.stack([codec.transform(row) for row in values])
     assert found.dtype == np.float32
     np.testing.assert_array_equal(found.ravel(), (np.arange(256) - 128) / 128)
-    assert (codec.observation_space.low.min(), codec.observation_space.high.max()) == (-1, 127 / 128)
+    assert (codec.observation_space.low.min(), codec.observation_space.high.max()) == (
+        -1,
+        127 / 128,
+    )
     assert found[0] in codec.observation_space
     assert found[1] in codec.observation_space
 
 
-@pytest.mark.parametrize("space", [Box(-1, 1, (128,)), Box(0, 255, (16, 8), np.uint8), SCREEN, Discrete(3)])
+@pytest.mark.parametrize(
+    "space", [Box(-1, 1, (128,)), Box(0, 255, (16, 8), np.uint8), SCREEN, Discrete(3)]
+)
 def test_a_space_without_bytes_in_a_row_is_refused(space):
     with pytest.raises(UnsupportedSpaceError, match=r"obs: AtariRamPreprocessor takes RAM.*found"):
         AtariRamPreprocessor(space, {})
@@ -224,7 +238,12 @@ def test_what_is_returned_is_fresh_and_what_is_given_is_kept(cls, space, options
 def test_the_leaf_is_numeric_and_covers_the_vector(cls, space, options):
     codec = cls(space, options)
     [leaf] = codec.leaves(3)
-    assert (leaf.start, leaf.stop, leaf.shape, leaf.numeric) == (3, 3 + codec.size, codec.shape, True)
+    assert (leaf.start, leaf.stop, leaf.shape, leaf.numeric) == (
+        3,
+        3 + codec.size,
+        codec.shape,
+        True,
+    )
 
 
 @both
@@ -244,11 +263,15 @@ def test_an_observation_that_does_not_fit_is_refused(cls, space, options, check,
 def test_integers_that_are_no_bytes_are_refused(cls, space, options, value, at):
     obs = image(*space.shape).astype(np.int64)
     obs.flat[at] = value
-    with pytest.raises(ObservationError, match=rf"values within the bounds of the space, at \[.*{value}"):
+    with pytest.raises(
+        ObservationError, match=rf"values within the bounds of the space, at \[.*{value}"
+    ):
         cls(space, options).transform(obs)
 
 
-@pytest.mark.parametrize(("key", "value"), [("dim", 0), ("dim", 1.5), ("grayscale", "yes"), ("zero_mean", 2)])
+@pytest.mark.parametrize(
+    ("key", "value"), [("dim", 0), ("dim", 1.5), ("grayscale", "yes"), ("zero_mean", 2)]
+)
 def test_a_wrong_option_is_refused_by_name(key, value):
     with pytest.raises(ConfigError, match=key):
         GenericPixelPreprocessor(SCREEN, {key: value})

@@ -161,7 +161,12 @@ def test_a_game_without_a_no_op_starts_without_no_ops(wrapped):
 
 
 def test_continuous_actions_work(wrapped):
-    env = wrapped(BREAKOUT, {"atari_terminal_on_life_loss": True}, continuous=True, repeat_action_probability=0.0)
+    env = wrapped(
+        BREAKOUT,
+        {"atari_terminal_on_life_loss": True},
+        continuous=True,
+        repeat_action_probability=0.0,
+    )
     env.reset(seed=0)
     nothing = np.zeros(3, np.float32)
     ended = (env.step(nothing)[2] for _ in range(200))
@@ -196,7 +201,9 @@ def test_each_preference_serves_pixels_and_ram(wrapped, preference, obs_type):
 
 @pytest.mark.parametrize(("zero_mean", "low", "divisor"), [(True, -1.0, 128), (False, 0.0, 255)])
 def test_the_bounds_of_scaled_observations_are_honest(wrapped, zero_mean, low, divisor):
-    env = wrapped(BREAKOUT, {"preprocessor_pref": "rllib", "zero_mean": zero_mean, "grayscale": True})
+    env = wrapped(
+        BREAKOUT, {"preprocessor_pref": "rllib", "zero_mean": zero_mean, "grayscale": True}
+    )
     space = env.observation_space
     assert type(space) is Box
     assert not hasattr(space, "original_space")
@@ -230,7 +237,8 @@ class Emits(gymnasium.Env):
 
 
 @pytest.mark.parametrize(
-    "space", [Box(-1, 1, (128,)), Box(0, 255, (128,), np.uint8), Box(0, 255, (210, 160, 3), np.uint8)]
+    "space",
+    [Box(-1, 1, (128,)), Box(0, 255, (128,), np.uint8), Box(0, 255, (210, 160, 3), np.uint8)],
 )
 @pytest.mark.parametrize("preference", ["deepmind", "rllib"])
 def test_an_environment_is_not_taken_for_a_game_by_its_shape(space, preference):
@@ -256,14 +264,28 @@ def test_a_subclass_of_the_game_is_a_game():
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda env: AtariPreprocessing(env, frame_skip=1), "AtariPreprocessing has already changed the observations"),
-        (lambda env: MaxAndSkipObservation(env), "MaxAndSkipObservation has already changed the observations"),
-        (lambda env: TransformObservation(env, lambda obs: 255 - obs, None), "TransformObservation has already"),
-        (lambda env: FrameStackObservation(env, 2), "FrameStackObservation has already changed the observations"),
+        (
+            lambda env: AtariPreprocessing(env, frame_skip=1),
+            "AtariPreprocessing has already changed the observations",
+        ),
+        (
+            lambda env: MaxAndSkipObservation(env),
+            "MaxAndSkipObservation has already changed the observations",
+        ),
+        (
+            lambda env: TransformObservation(env, lambda obs: 255 - obs, None),
+            "TransformObservation has already",
+        ),
+        (
+            lambda env: FrameStackObservation(env, 2),
+            "FrameStackObservation has already changed the observations",
+        ),
     ],
 )
 @pytest.mark.parametrize("preference", ["deepmind", "rllib"])
-def test_observations_that_another_wrapper_made_are_left_as_they_are(breakout, change, said, preference):
+def test_observations_that_another_wrapper_made_are_left_as_they_are(
+    breakout, change, said, preference
+):
     assert said in why(change(breakout), {"preprocessor_pref": preference})
 
 
@@ -273,7 +295,11 @@ def test_observations_that_another_wrapper_made_are_left_as_they_are(breakout, c
         ({"obs_type": "ram"}, {}, "RAM observations have no frames"),
         ({"sound_obs": True}, {}, "takes pixels or RAM, not Dict"),
         ({}, {"preprocessor_pref": None}, "preprocessor_pref is None"),
-        ({}, {"custom_preprocessor": "generic_pixel"}, "custom_preprocessor needs unchanged observations"),
+        (
+            {},
+            {"custom_preprocessor": "generic_pixel"},
+            "custom_preprocessor needs unchanged observations",
+        ),
     ],
 )
 def test_a_game_is_left_as_it_is_for_a_reason(kwargs, config, said):
@@ -321,7 +347,9 @@ def test_changed_actions_are_not_guessed(breakout, layers):
     """Whether 1 is still FIRE, nobody knows: it is not pressed, and what needs a no-op says so."""
     env = TransformAction(breakout, lambda action: action + 2, Discrete(2))
     assert "FireOnReset" not in layers(rlcatalog.wrap_env(env))
-    with pytest.raises(NotServedError, match=r"TerminalOnLifeLoss needs the action NOOP.*Discrete\(2\)"):
+    with pytest.raises(
+        NotServedError, match=r"TerminalOnLifeLoss needs the action NOOP.*Discrete\(2\)"
+    ):
         rlcatalog.wrap_env(env, {"atari_terminal_on_life_loss": True})
 
 
@@ -341,7 +369,10 @@ def test_a_policy_acts_on_what_its_wrapper_emits(framework, preference):
     step = policy.act(obs[None])
     assert env.action_space.contains(step.action[0])
     np.testing.assert_allclose(
-        policy.act([obs, obs], explore=False).dist_inputs[1], step.dist_inputs[0], rtol=1e-4, atol=1e-5
+        policy.act([obs, obs], explore=False).dist_inputs[1],
+        step.dist_inputs[0],
+        rtol=1e-4,
+        atol=1e-5,
     )
 
 
@@ -353,7 +384,9 @@ def test_a_vector_of_games_is_wrapped_when_it_is_made():
     policy = rlcatalog.build(env=envs)
     obs = envs.step(policy.act(obs).action)[0]
     assert obs.shape == (2, 84, 84, 4)
-    with pytest.raises(rlcatalog.errors.ModelContractError, match=r"lack the wrapper 'atari'.*wrap_env"):
+    with pytest.raises(
+        rlcatalog.errors.ModelContractError, match=r"lack the wrapper 'atari'.*wrap_env"
+    ):
         rlcatalog.build(env=gymnasium.make_vec(BREAKOUT, **made))
 
 
@@ -377,14 +410,18 @@ def without():
 
     @cache
     def shown(preference, obs_type):
-        env = rlcatalog.wrap_env(gymnasium.make("ALE/Pong-v5", obs_type=obs_type), {"preprocessor_pref": preference})
+        env = rlcatalog.wrap_env(
+            gymnasium.make("ALE/Pong-v5", obs_type=obs_type), {"preprocessor_pref": preference}
+        )
         return env.observation_space, env.reset(seed=0)[0]
 
     return shown
 
 
 @pytest.mark.grid
-@pytest.mark.parametrize(("key", "value"), [("framestack", 2), ("dim", 42), ("grayscale", True), ("zero_mean", False)])
+@pytest.mark.parametrize(
+    ("key", "value"), [("framestack", 2), ("dim", 42), ("grayscale", True), ("zero_mean", False)]
+)
 @pytest.mark.parametrize("obs_type", ["rgb", "ram"])
 @pytest.mark.parametrize("preference", ["deepmind", "rllib", None])
 def test_a_key_that_changes_nothing_is_unread(wrapped, without, preference, obs_type, key, value):

@@ -34,7 +34,9 @@ def test_elsewhere_each_tenth_is_a_line(clock, monkeypatch):
         "training on CartPole-v1: 10 %, 2,000 of 20,000 steps, mean return -, 2,000 steps/s, 0:00:09 left"
     )
     assert [int(re.search(r"(\d+) %", line)[1]) for line in lines] == list(range(10, 101, 10))
-    assert lines[4].endswith("50 %, 10,000 of 20,000 steps, mean return 100.0, 2,000 steps/s, 0:00:05 left")
+    assert lines[4].endswith(
+        "50 %, 10,000 of 20,000 steps, mean return 100.0, 2,000 steps/s, 0:00:05 left"
+    )
     assert lines[-1].endswith("mean return 200.0, 2,000 steps/s, 0:00:00 left")
     assert out.getvalue().replace("\n", "").isprintable()
 
@@ -46,8 +48,10 @@ def test_long_iterations_pass_tenths_at_once_and_the_last_may_go_beyond(clock):
             clock[0] += 8
             update(done, 1.0)
     assert [line.partition(" episodes")[0] for line in out.getvalue().splitlines()] == [
-        "playing: 33 %, 1 of 3", "playing: 66 %, 2 of 3", "playing: 100 %, 4 of 3",
-    ]  # fmt: skip
+        "playing: 33 %, 1 of 3",
+        "playing: 66 %, 2 of 3",
+        "playing: 100 %, 4 of 3",
+    ]
     assert "0.12 episodes/s, 0:00:16 left" in out.getvalue()
 
 
@@ -57,7 +61,10 @@ def test_what_was_done_before_counts_for_the_way_and_not_for_the_speed(clock):
         clock[0] = 2.0
         update(620, 0.0)
         update(800, 0.0)
-    assert out.getvalue() == "training: 80 %, 800 of 1,000 steps, mean return 0.0, 100 steps/s, 0:00:02 left\n"
+    assert (
+        out.getvalue()
+        == "training: 80 %, 800 of 1,000 steps, mean return 0.0, 100 steps/s, 0:00:02 left\n"
+    )
 
 
 def test_a_terminal_gets_a_bar(monkeypatch, clock):
@@ -70,7 +77,8 @@ def test_a_terminal_gets_a_bar(monkeypatch, clock):
     found = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", out.getvalue())
     assert "\x1b[" in out.getvalue()
     assert re.search(
-        r"training on CartPole-v1 .*50% mean return 21\.2, 1,000 steps/s [-\d]:[-\d]{2}:[-\d]{2} left", found
+        r"training on CartPole-v1 .*50% mean return 21\.2, 1,000 steps/s [-\d]:[-\d]{2}:[-\d]{2} left",
+        found,
     )
 
 

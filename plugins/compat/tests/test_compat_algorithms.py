@@ -10,7 +10,13 @@ from gymnasium import spaces
 
 import rlcatalog
 import rlcatalog_compat as ray
-from rlcatalog.errors import CatalogWarning, ConfigError, ModelContractError, NotServedError, UnknownConfigKeyError
+from rlcatalog.errors import (
+    CatalogWarning,
+    ConfigError,
+    ModelContractError,
+    NotServedError,
+    UnknownConfigKeyError,
+)
 from rlcatalog_compat.rllib.agents import a3c, ppo
 from rlcatalog_compat.rllib.algorithms.ppo import PPOConfig
 from rlcatalog_compat.rllib.env import EnvContext
@@ -24,7 +30,10 @@ class Guess(gym.Env):
     """One guess per episode."""
 
     def __init__(self, config):
-        self.observation_space, self.action_space = spaces.Box(0, 1, (2,)), spaces.Discrete(config.get("n", 2))
+        self.observation_space, self.action_space = (
+            spaces.Box(0, 1, (2,)),
+            spaces.Discrete(config.get("n", 2)),
+        )
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -34,7 +43,13 @@ class Guess(gym.Env):
         return self.np_random.random(2, np.float32), float(action == 0), True, False, {}
 
 
-SMALL = {"model": {"fcnet_hiddens": [4]}, "train_batch_size": 16, "minibatch_size": 16, "num_epochs": 1, "num_envs": 2}
+SMALL = {
+    "model": {"fcnet_hiddens": [4]},
+    "train_batch_size": 16,
+    "minibatch_size": 16,
+    "num_epochs": 1,
+    "num_envs": 2,
+}
 
 
 def test_ppo_takes_rllibs_arguments():
@@ -51,12 +66,22 @@ def test_ppo_takes_rllibs_arguments():
         ppo.PPOTrainer({**SMALL, "learning_rate": 1}, "guess")
 
 
-@pytest.mark.parametrize(("batch", "fragment", "envs", "steps"), [
-    (100, 16, 2, 128), (100, 16, 8, 128), (100, None, 8, 104), (96, 16, 2, 96), (1, None, 8, 8), (100, "auto", 2, 100),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("batch", "fragment", "envs", "steps"),
+    [
+        (100, 16, 2, 128),
+        (100, 16, 8, 128),
+        (100, None, 8, 104),
+        (96, 16, 2, 96),
+        (1, None, 8, 8),
+        (100, "auto", 2, 100),
+    ],
+)
 def test_a_batch_is_rounded_up_to_whole_fragments(batch, fragment, envs, steps):
     fragments = {} if fragment is None else {"rollout_fragment_length": fragment}
-    trainer = ppo.PPOTrainer(config={**SMALL, "train_batch_size": batch, "num_envs": envs, **fragments}, env=Guess)
+    trainer = ppo.PPOTrainer(
+        config={**SMALL, "train_batch_size": batch, "num_envs": envs, **fragments}, env=Guess
+    )
     assert trainer.train()["timesteps_total"] == steps
     trainer.stop()
 
@@ -67,12 +92,15 @@ class Placed(Guess):
         self.context = context
 
 
-@pytest.mark.parametrize(("how", "env"), [
-    pytest.param("sync", "placed", id="name-sync"),
-    pytest.param("async", "placed", id="name-async", marks=pytest.mark.attack),
-    pytest.param("sync", Placed, id="class-sync"),
-    pytest.param("async", Placed, id="class-async"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("how", "env"),
+    [
+        pytest.param("sync", "placed", id="name-sync"),
+        pytest.param("async", "placed", id="name-async", marks=pytest.mark.attack),
+        pytest.param("sync", Placed, id="class-sync"),
+        pytest.param("async", Placed, id="class-async"),
+    ],
+)
 def test_environments_are_made_from_a_context(how, env):
     register_env("placed", lambda context: Placed(context))
     trainer = ppo.PPOTrainer(config={**SMALL, "env_config": {"n": 3}, "vector": how}, env=env)
@@ -89,7 +117,12 @@ def test_a_context_is_copied_with_other_values():
     context = EnvContext({"n": {"m": 3}}, worker_index=2, num_workers=4)
     other = context.copy_with_overrides(vector_index=1, remote=True)
     other["n"]["m"] = 5
-    assert (other.worker_index, other.vector_index, other.num_workers, other.remote) == (2, 1, 4, True)
+    assert (other.worker_index, other.vector_index, other.num_workers, other.remote) == (
+        2,
+        1,
+        4,
+        True,
+    )
     assert context == {"n": {"m": 3}}
     assert context.vector_index == 0
     assert context.copy_with_overrides({"k": 1}) == {"k": 1}
@@ -104,13 +137,25 @@ def test_keys_without_effect_are_named():
 
 @pytest.mark.parametrize(
     ("key", "value", "why"),
-    [("multiagent", {"policies": {"a": None}}, "rlcatalog-rllib"), ("optimizer", {"type": "sgd"}, "Adam"),
-     ("exploration_config", {"type": "Curiosity"}, "drawn"), ("normalize_actions", True, "action_bounds")],
-)  # fmt: skip
+    [
+        ("multiagent", {"policies": {"a": None}}, "rlcatalog-rllib"),
+        ("optimizer", {"type": "sgd"}, "Adam"),
+        ("exploration_config", {"type": "Curiosity"}, "drawn"),
+        ("normalize_actions", True, "action_bounds"),
+    ],
+)
 def test_keys_that_are_not_served_say_why(key, value, why):
     with pytest.raises(NotServedError, match=f"PPO: {key}=.* is not supported: .*{why}"):
         ppo.PPOTrainer({**SMALL, key: value}, Guess)
-    ppo.PPOTrainer({**SMALL, key: None, "multiagent": {}, "exploration_config": {"type": "StochasticSampling"}}, Guess)
+    ppo.PPOTrainer(
+        {
+            **SMALL,
+            key: None,
+            "multiagent": {},
+            "exploration_config": {"type": "StochasticSampling"},
+        },
+        Guess,
+    )
 
 
 def test_the_default_config_can_be_written_into():
@@ -121,8 +166,17 @@ def test_the_default_config_can_be_written_into():
     assert PPOConfig().to_dict()["model"] == PPOConfig()["env_config"] == {}
 
 
-MEMORY = {**SMALL, "model": {"use_lstm": True, "lstm_cell_size": 3, "fcnet_hiddens": [4], "max_seq_len": 4,
-                             "lstm_use_prev_action": True, "lstm_use_prev_reward": True}}  # fmt: skip
+MEMORY = {
+    **SMALL,
+    "model": {
+        "use_lstm": True,
+        "lstm_cell_size": 3,
+        "fcnet_hiddens": [4],
+        "max_seq_len": 4,
+        "lstm_use_prev_action": True,
+        "lstm_use_prev_reward": True,
+    },
+}
 
 
 def test_the_state_goes_round_as_in_rllib():
@@ -144,7 +198,9 @@ def test_the_state_goes_round_as_in_rllib():
     assert np.any(state[0])
     assert trainer.compute_single_action(obs[0]) in range(3)  # without a state, the action alone
     assert len(trainer.compute_single_action(obs[0], full_fetch=True)) == 3
-    with pytest.raises(ModelContractError, match=r"has a state of shapes \[\(3,\), \(3,\)\], found \[\(5,\)\]"):
+    with pytest.raises(
+        ModelContractError, match=r"has a state of shapes \[\(3,\), \(3,\)\], found \[\(5,\)\]"
+    ):
         trainer.compute_action(obs[0], [np.zeros(5)])
     with pytest.raises(NotServedError, match="Pass the state that the last call returned"):
         trainer.compute_action(obs[0], [np.zeros(3), np.zeros(3)], prev_action=1)
@@ -154,7 +210,12 @@ def test_actions_are_drawn_unless_the_config_says_otherwise():
     trainer = ppo.PPOTrainer(SMALL, Guess)
     seen = {int(trainer.compute_action(np.zeros(2, np.float32))) for _ in range(60)}
     assert len(seen) > 1
-    assert len({int(trainer.compute_action(np.zeros(2, np.float32), explore=False)) for _ in range(20)}) == 1
+    assert (
+        len(
+            {int(trainer.compute_action(np.zeros(2, np.float32), explore=False)) for _ in range(20)}
+        )
+        == 1
+    )
 
 
 def test_training_goes_on_from_what_save_wrote(tmp_path, monkeypatch):
@@ -171,12 +232,19 @@ def test_training_goes_on_from_what_save_wrote(tmp_path, monkeypatch):
         assert algo.train()["timesteps_total"] == expected[0]
         for name, array in algo.policy.model.get_weights().items():
             np.testing.assert_array_equal(array, expected[1][name])
-    with pytest.raises(AttributeError, match=r"PPO of rlcatalog_compat has no 'workers'. It has train, "):
+    with pytest.raises(
+        AttributeError, match=r"PPO of rlcatalog_compat has no 'workers'. It has train, "
+    ):
         trainer.workers
 
 
 def test_the_builder_gives_the_same_algorithm(tmp_path):
-    config = PPOConfig().environment(Guess, env_config={"n": 4}).framework("torch").training(**SMALL, lr=0.01)
+    config = (
+        PPOConfig()
+        .environment(Guess, env_config={"n": 4})
+        .framework("torch")
+        .training(**SMALL, lr=0.01)
+    )
     algo = config.training(model={"fcnet_activation": "relu"}).build()
     assert algo.config.model == {"fcnet_hiddens": [4], "fcnet_activation": "relu"}
     assert algo.config.lr == 0.01
@@ -189,7 +257,14 @@ def test_a2c_takes_one_step_on_the_whole_rollout():
     assert trainer.config.rollout_length == 20
     assert trainer.train()["timesteps_total"] == 40
     assert trainer._algorithm._learner.optimizer.get_state()["step"] == 1
-    assert set(trainer.train()["info"]["learner"]) == {"policy_loss", "vf_loss", "entropy", "grad_norm", "lr", "model"}
+    assert set(trainer.train()["info"]["learner"]) == {
+        "policy_loss",
+        "vf_loss",
+        "entropy",
+        "grad_norm",
+        "lr",
+        "model",
+    }
     trainer.stop()
     given = {"train_batch_size": 30, "num_envs": 2, "lambda_": 0.9, "model": {"fcnet_hiddens": [4]}}
     assert a3c.A3CTrainer(given, Guess).train()["timesteps_total"] == 30

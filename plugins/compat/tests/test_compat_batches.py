@@ -27,7 +27,11 @@ def trajectory():
 def test_columns_and_count():
     batch = trajectory()
     assert Older is SampleBatch
-    assert (SampleBatch.CUR_OBS, SampleBatch.NEXT_OBS, SampleBatch.SEQ_LENS) == ("obs", "new_obs", "seq_lens")
+    assert (SampleBatch.CUR_OBS, SampleBatch.NEXT_OBS, SampleBatch.SEQ_LENS) == (
+        "obs",
+        "new_obs",
+        "seq_lens",
+    )
     assert batch.count == len(batch) == 4
     assert isinstance(batch["actions"], np.ndarray)
     assert batch.columns(["actions"])[0].tolist() == [0, 1, 0, 1]
@@ -59,7 +63,9 @@ def test_slices_and_joins():
 
 
 def test_sequences_keep_their_states():
-    batch = SampleBatch(obs=np.arange(5), seq_lens=np.array([2, 3]), state_in_0=np.array([[1.0], [2.0]]))
+    batch = SampleBatch(
+        obs=np.arange(5), seq_lens=np.array([2, 3]), state_in_0=np.array([[1.0], [2.0]])
+    )
     assert batch.count == 5
     assert SampleBatch({"obs": np.arange(6), "seq_lens": [2, 3]}, _zero_padded=True).count == 6
     later = batch.slice(2, 5)

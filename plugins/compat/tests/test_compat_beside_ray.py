@@ -32,7 +32,12 @@ def agree(ours, theirs):
         assert ours.keys() == theirs.keys()
         for name in theirs:
             agree(ours[name], theirs[name])
-    elif isinstance(theirs, (list, tuple)) and theirs and not np.isscalar(theirs[0]) and theirs[0] is not None:
+    elif (
+        isinstance(theirs, (list, tuple))
+        and theirs
+        and not np.isscalar(theirs[0])
+        and theirs[0] is not None
+    ):
         assert len(ours) == len(theirs)
         for one, other in zip(ours, theirs, strict=True):
             agree(one, other)
@@ -62,37 +67,63 @@ def test_sequences_are_cut_as_by_ray(padding, dynamic_max, seed):
     batch = columns(seed)
     given = {
         "feature_columns": [batch["obs"], batch["actions"].tolist(), batch["infos"]],
-        "state_columns": [batch["state_in_0"]], "max_seq_len": 4, "episode_ids": batch["eps_id"],
-        "unroll_ids": batch["unroll_id"], "agent_indices": batch["agent_index"], "dynamic_max": dynamic_max,
+        "state_columns": [batch["state_in_0"]],
+        "max_seq_len": 4,
+        "episode_ids": batch["eps_id"],
+        "unroll_ids": batch["unroll_id"],
+        "agent_indices": batch["agent_index"],
+        "dynamic_max": dynamic_max,
         "padding": padding,
-    }  # fmt: skip
+    }
     found = rnn_sequencing.chop_into_sequences(**given)
     agree(found, ray_sequencing.chop_into_sequences(**given))
-    nested = {**given, "feature_columns": [{"a": batch["obs"], "b": (batch["actions"],)}], "handle_nested_data": True}
-    agree(rnn_sequencing.chop_into_sequences(**nested), ray_sequencing.chop_into_sequences(**nested))
-    known = {**given, "seq_lens": found[2], "state_columns": found[1], "states_already_reduced_to_init": True}
+    nested = {
+        **given,
+        "feature_columns": [{"a": batch["obs"], "b": (batch["actions"],)}],
+        "handle_nested_data": True,
+    }
+    agree(
+        rnn_sequencing.chop_into_sequences(**nested), ray_sequencing.chop_into_sequences(**nested)
+    )
+    known = {
+        **given,
+        "seq_lens": found[2],
+        "state_columns": found[1],
+        "states_already_reduced_to_init": True,
+    }
     agree(rnn_sequencing.chop_into_sequences(**known), ray_sequencing.chop_into_sequences(**known))
 
 
 def test_shuffled_sequences_stay_whole():
     rows = np.arange(12)
     features, states, lengths = rnn_sequencing.chop_into_sequences(
-        feature_columns=[rows], state_columns=[rows], max_seq_len=3, episode_ids=rows // 5, shuffle=True
+        feature_columns=[rows],
+        state_columns=[rows],
+        max_seq_len=3,
+        episode_ids=rows // 5,
+        shuffle=True,
     )
     assert sorted(lengths) == [2, 2, 2, 3, 3]
     for row, state, length in zip(features[0].reshape(-1, 3), states[0], lengths, strict=True):
         assert row.tolist() == [*range(state, state + length), *[0] * (3 - length)]
     with pytest.raises(ConfigError, match="expected 'zero' or 'last'"):
-        rnn_sequencing.chop_into_sequences(feature_columns=[], state_columns=[], max_seq_len=3, padding="first")
+        rnn_sequencing.chop_into_sequences(
+            feature_columns=[], state_columns=[], max_seq_len=3, padding="first"
+        )
 
 
 @pytest.mark.parametrize("shift", [-1, "-3:-1"])
 @pytest.mark.parametrize("padding", ["zero", "last"])
 def test_batches_are_padded_as_by_ray(shift, padding):
     ours, theirs = SampleBatch(columns(5)), RaysBatch(columns(5))
-    for batch, module, view in ((ours, rnn_sequencing, ViewRequirement), (theirs, ray_sequencing, RaysView)):
+    for batch, module, view in (
+        (ours, rnn_sequencing, ViewRequirement),
+        (theirs, ray_sequencing, RaysView),
+    ):
         views = {"state_in_0": view("state_out_0", shift=shift)}
-        module.pad_batch_to_sequences_of_same_size(batch, 4, view_requirements=views, padding=padding)
+        module.pad_batch_to_sequences_of_same_size(
+            batch, 4, view_requirements=views, padding=padding
+        )
         before = dict(batch)
         module.pad_batch_to_sequences_of_same_size(batch, 4, view_requirements=views)
         assert all(batch[name] is before[name] for name in before)
@@ -104,7 +135,9 @@ def test_batches_without_a_state_are_padded_to_a_multiple_alone():
     for multiple in (1, 5):
         found = []
         for cls, module in ((SampleBatch, rnn_sequencing), (RaysBatch, ray_sequencing)):
-            batch = cls({name: column for name, column in columns(3).items() if "state" not in name})
+            batch = cls(
+                {name: column for name, column in columns(3).items() if "state" not in name}
+            )
             module.pad_batch_to_sequences_of_same_size(batch, 4, batch_divisibility_req=multiple)
             found.append(dict(batch))
         agree(*found)
@@ -117,10 +150,14 @@ def test_arrays_get_a_time_axis(time_major):
     if time_major:  # for which Ray's own has no working code in NumPy
         expected = np.moveaxis(expected, 1, 0)
     for framework in (None, "np"):
-        found = rnn_sequencing.add_time_dimension(rows, seq_lens=lengths, framework=framework, time_major=time_major)
+        found = rnn_sequencing.add_time_dimension(
+            rows, seq_lens=lengths, framework=framework, time_major=time_major
+        )
         assert isinstance(found, np.ndarray)
         agree(found, expected)
-    found = rnn_sequencing.add_time_dimension(rows, seq_lens=lengths, framework="torch", time_major=time_major)
+    found = rnn_sequencing.add_time_dimension(
+        rows, seq_lens=lengths, framework="torch", time_major=time_major
+    )
     assert torch.is_tensor(found)
     agree(found, expected)
     if not time_major:
@@ -130,12 +167,20 @@ def test_arrays_get_a_time_axis(time_major):
         agree(older(rows, lengths), expected)
 
 
-SEQUENCES = {"obs": np.arange(9), "seq_lens": np.array([2, 3, 4]), "state_in_0": np.array([[1.0], [2.0], [3.0]])}
+SEQUENCES = {
+    "obs": np.arange(9),
+    "seq_lens": np.array([2, 3, 4]),
+    "state_in_0": np.array([[1.0], [2.0], [3.0]]),
+}
 
 
-@pytest.mark.parametrize(("start", "end"), [(0, 9), (0, 1), (1, 5), (2, 5), (3, 4), (1, 9), (4, 6), (5, 9), (6, 8)])
+@pytest.mark.parametrize(
+    ("start", "end"), [(0, 9), (0, 1), (1, 5), (2, 5), (3, 4), (1, 9), (4, 6), (5, 9), (6, 8)]
+)
 def test_sequences_are_sliced_as_by_ray(start, end):
-    agree(dict(SampleBatch(SEQUENCES).slice(start, end)), dict(RaysBatch(SEQUENCES).slice(start, end)))
+    agree(
+        dict(SampleBatch(SEQUENCES).slice(start, end)), dict(RaysBatch(SEQUENCES).slice(start, end))
+    )
 
 
 def test_padding_and_sizes_as_by_ray():
@@ -145,7 +190,8 @@ def test_padding_and_sizes_as_by_ray():
     agree(dict(ours), dict(theirs.right_zero_pad(5)))
     assert (ours.zero_padded, ours.max_seq_len) == (True, 5)
     agree(
-        dict(ours.slice(5, 15)), {"obs": [2, 3, 4, 0, 0, 5, 6, 7, 8, 0], "seq_lens": [3, 4], "state_in_0": [[2], [3]]}
+        dict(ours.slice(5, 15)),
+        {"obs": [2, 3, 4, 0, 0, 5, 6, 7, 8, 0], "seq_lens": [3, 4], "state_in_0": [[2], [3]]},
     )
     with pytest.raises(ConfigError, match="seq_lens of up to 3"):
         SampleBatch(SEQUENCES).right_zero_pad(3)
@@ -156,7 +202,11 @@ def test_padding_and_sizes_as_by_ray():
 @pytest.mark.parametrize("key", [None, "dones", "eps_id"])
 @pytest.mark.parametrize("truncated", [False, True])
 def test_episodes_are_split_as_by_ray(key, truncated):
-    given = {"a": np.arange(6), "terminateds": np.array([0, 0, 1, 0, 0, 0]), "eps_id": np.array([1, 1, 1, 2, 3, 3])}
+    given = {
+        "a": np.arange(6),
+        "terminateds": np.array([0, 0, 1, 0, 0, 0]),
+        "eps_id": np.array([1, 1, 1, 2, 3, 3]),
+    }
     if key is None:
         del given["eps_id"]
     if truncated:
@@ -188,14 +238,28 @@ def test_keys_are_noted_and_columns_intercepted_as_by_ray():
         batch["obs"] = np.full(3, 5)
         copied = batch.copy()
         batch.set_get_interceptor(None)
-        notes.append((batch.added_keys, batch.deleted_keys, batch.accessed_keys, seen, len(calls),
-                      copied["rewards"].tolist(), copied.added_keys, batch["obs"].tolist()))  # fmt: skip
+        notes.append(
+            (
+                batch.added_keys,
+                batch.deleted_keys,
+                batch.accessed_keys,
+                seen,
+                len(calls),
+                copied["rewards"].tolist(),
+                copied.added_keys,
+                batch["obs"].tolist(),
+            )
+        )
     assert notes[0] == notes[1]
 
 
 @pytest.mark.parametrize("bulk", [False, True])
 def test_compressed_columns_come_back(bulk):
-    given = {"obs": {"a": np.arange(6.0).reshape(3, 2)}, "new_obs": np.zeros((3, 1000)), "actions": np.arange(3)}
+    given = {
+        "obs": {"a": np.arange(6.0).reshape(3, 2)},
+        "new_obs": np.zeros((3, 1000)),
+        "actions": np.arange(3),
+    }
     batch = SampleBatch(given)
     size = batch.size_bytes()
     assert batch.compress(bulk) is batch
@@ -232,7 +296,11 @@ def test_values_take_the_dtypes_of_a_sample_as_in_ray():
     found = convert_element_to_space_type(value, sample)
     theirs = ray_spaces.convert_element_to_space_type(value, sample)
     agree(found, theirs)
-    assert [found["a"].dtype, found["b"][0].dtype, type(found["b"][1])] == [np.float32, np.int32, int]
+    assert [found["a"].dtype, found["b"][0].dtype, type(found["b"][1])] == [
+        np.float32,
+        np.int32,
+        int,
+    ]
     assert isinstance(found["c"], np.int64)
     with pytest.raises(ObservationError, match=r"array of shape \(2,\), found 1"):
         convert_element_to_space_type({"a": 1}, {"a": np.zeros(2)})
@@ -261,12 +329,23 @@ class Other(Made):
 Made.__type_registry__ = {"other": Other}
 
 
-@pytest.mark.parametrize(("config", "kwargs"), [
-    (None, {"a": 1}), ({"a": 1}, {"a": 2}), ("other", {"a": 1}), ({"type": "Other", "_args": [3]}, {}),
-    (Other, {"b": 2}), (f"{__name__}.Other", {}), ({"type": f"{__name__}.Made", "k": 1}, {}), ("Made", {"_args": 5}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("config", "kwargs"),
+    [
+        (None, {"a": 1}),
+        ({"a": 1}, {"a": 2}),
+        ("other", {"a": 1}),
+        ({"type": "Other", "_args": [3]}, {}),
+        (Other, {"b": 2}),
+        (f"{__name__}.Other", {}),
+        ({"type": f"{__name__}.Made", "k": 1}, {}),
+        ("Made", {"_args": 5}),
+    ],
+)
 def test_configs_describe_objects_as_in_ray(config, kwargs):
-    ours, theirs = (make(Made, config, **kwargs) for make in (from_config, ray_from_config.from_config))
+    ours, theirs = (
+        make(Made, config, **kwargs) for make in (from_config, ray_from_config.from_config)
+    )
     assert (type(ours), ours.args, ours.kwargs) == (type(theirs), theirs.args, theirs.kwargs)
 
 
@@ -282,7 +361,9 @@ def test_images_are_made_of_vectors():
     stack = ConvTranspose2DStack(input_size=5, output_shape=(3, 64, 64), bias_init=0.5)
     found = stack(torch.zeros(2, 5))
     assert found.mean.shape == found.sample().shape == (2, 3, 64, 64)
-    assert found.log_prob(found.mean).tolist() == pytest.approx([-0.5 * np.log(2 * np.pi) * 3 * 64 * 64] * 2, rel=1e-5)
+    assert found.log_prob(found.mean).tolist() == pytest.approx(
+        [-0.5 * np.log(2 * np.pi) * 3 * 64 * 64] * 2, rel=1e-5
+    )
     widths = [tuple(weight.shape) for weight in stack.parameters() if weight.ndim == 4]
     assert widths == [(1024, 128, 5, 5), (128, 64, 5, 5), (64, 32, 6, 6), (32, 3, 6, 6)]
     small = ConvTranspose2DStack(

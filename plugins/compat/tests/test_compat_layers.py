@@ -18,7 +18,11 @@ from rlcatalog_compat.rllib.models.torch.misc import (
     same_padding,
     valid_padding,
 )
-from rlcatalog_compat.rllib.models.utils import get_activation_fn, get_filter_config, get_initializer
+from rlcatalog_compat.rllib.models.utils import (
+    get_activation_fn,
+    get_filter_config,
+    get_initializer,
+)
 from rlcatalog_compat.rllib.policy.rnn_sequencing import add_time_dimension
 from rlcatalog_compat.rllib.utils import deep_update, force_list, merge_dicts
 from rlcatalog_compat.rllib.utils.numpy import convert_to_numpy, fc, huber_loss, sigmoid, softmax
@@ -40,7 +44,9 @@ def test_a_dense_layer_is_the_matrix_product():
     assert bias.tolist() == [0.25, 0.25]
     x = torch.randn(5, 3)
     assert torch.allclose(layer(x), torch.tanh(x @ weight.T + 0.25), atol=1e-6)
-    assert list(SlimFC(3, 2, use_bias=False, activation_fn=torch.nn.ReLU).state_dict()) == ["_model.0.weight"]
+    assert list(SlimFC(3, 2, use_bias=False, activation_fn=torch.nn.ReLU).state_dict()) == [
+        "_model.0.weight"
+    ]
     assert len(SlimFC(3, 2)._model) == 1
 
 
@@ -66,7 +72,8 @@ def test_valid_padding_is_what_a_convolution_gives():
 def test_a_convolution_pads_and_rectifies():
     conv = SlimConv2d(1, 1, 2, 1, (0, 1, 0, 1), initializer=torch.nn.init.ones_, bias_init=-1)
     image = torch.tensor([[[[1.0, 2.0], [3.0, -9.0]]]])
-    assert conv(image).tolist() == [[[[0.0, 0.0], [0.0, 0.0]]]]  # -3, -7, -6, -9 and the bias, cut off at 0
+    # -3, -7, -6, -9 and the bias, cut off at 0.
+    assert conv(image).tolist() == [[[[0.0, 0.0], [0.0, 0.0]]]]
     assert SlimConv2d(1, 1, 2, 1, None, torch.nn.init.ones_, None)(image).item() == -3.0
     assert list(conv.state_dict()) == ["_model.1.weight", "_model.1.bias"]
 
@@ -99,7 +106,10 @@ print("equal")
 """
 
 
-@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="compares with RLlib's own, which is not installed")
+@pytest.mark.skipif(
+    importlib.util.find_spec("ray") is None,
+    reason="compares with RLlib's own, which is not installed",
+)
 def test_layers_equal_rllibs_with_the_same_weights(tmp_path):
     done = warm.run(["-c", COMPARISON], tmp_path)
     assert done.stdout.strip() == "equal", done.stderr
@@ -120,7 +130,10 @@ def test_activations_and_initialisers_by_name():
 
 def test_tensors_in_pytorch():
     tensors = importlib.import_module("rlcatalog_compat.rllib.utils.torch_utils")
-    assert tensors.one_hot(torch.tensor([1, 0]), spaces.Discrete(3)).tolist() == [[0, 1, 0], [1, 0, 0]]
+    assert tensors.one_hot(torch.tensor([1, 0]), spaces.Discrete(3)).tolist() == [
+        [0, 1, 0],
+        [1, 0, 0],
+    ]
     found = tensors.one_hot(torch.tensor([[1, 0]]), spaces.MultiDiscrete([2, 3]))
     assert found.tolist() == [[0, 1, 1, 0, 0]]
     with pytest.raises(UnsupportedSpaceError):
@@ -130,14 +143,19 @@ def test_tensors_in_pytorch():
     assert tensors.explained_variance(y, torch.zeros(3)).item() == 0.0
     assert tensors.explained_variance(y, -9 * y).item() == -1.0
     assert tensors.huber_loss(torch.tensor([0.5, -3.0])).tolist() == [0.125, 2.5]
-    assert tensors.sequence_mask(torch.tensor([1, 3])).tolist() == [[True, False, False], [True, True, True]]
+    assert tensors.sequence_mask(torch.tensor([1, 3])).tolist() == [
+        [True, False, False],
+        [True, True, True],
+    ]
     assert tensors.reduce_mean_ignore_inf(torch.tensor([1.0, -torch.inf, 3.0])).item() == 2.0
     converted = tensors.convert_to_torch_tensor({"a": np.zeros(2), "b": (np.int64(3), None)})
     assert converted["a"].dtype is torch.float32
     assert converted["b"][0].dtype is torch.int64
     assert converted["b"][1] is None
     values = {"a": torch.tensor([2, 0]), "b": torch.ones(2, 2)}
-    flat = tensors.flatten_inputs_to_1d_tensor(values, {"a": spaces.Discrete(3), "b": spaces.Box(0, 1, (2,))})
+    flat = tensors.flatten_inputs_to_1d_tensor(
+        values, {"a": spaces.Discrete(3), "b": spaces.Box(0, 1, (2,))}
+    )
     assert flat.tolist() == [[0, 0, 1, 1, 1], [1, 0, 0, 1, 1]]
     assert tensors.FLOAT_MIN == -3.4e38
 
@@ -145,7 +163,10 @@ def test_tensors_in_pytorch():
 def test_tensors_in_tensorflow():
     tf = pytest.importorskip("tensorflow")
     tensors = importlib.import_module("rlcatalog_compat.rllib.utils.tf_utils")
-    assert tensors.one_hot(tf.constant([1, 0]), spaces.Discrete(3)).numpy().tolist() == [[0, 1, 0], [1, 0, 0]]
+    assert tensors.one_hot(tf.constant([1, 0]), spaces.Discrete(3)).numpy().tolist() == [
+        [0, 1, 0],
+        [1, 0, 0],
+    ]
     found = tensors.one_hot(tf.constant([[1, 0]]), spaces.MultiDiscrete([2, 3]))
     assert found.numpy().tolist() == [[0, 1, 1, 0, 0]]
     y = tf.constant([1.0, 2.0, 4.0])
@@ -153,7 +174,9 @@ def test_tensors_in_tensorflow():
     assert tensors.huber_loss(tf.constant([0.5, -3.0])).numpy().tolist() == [0.125, 2.5]
     assert float(tensors.reduce_mean_ignore_inf(tf.constant([1.0, -np.inf, 3.0]))) == 2.0
     values = {"a": tf.constant([2, 0]), "b": tf.ones([2, 2])}
-    flat = tensors.flatten_inputs_to_1d_tensor(values, {"a": spaces.Discrete(3), "b": spaces.Box(0, 1, (2,))})
+    flat = tensors.flatten_inputs_to_1d_tensor(
+        values, {"a": spaces.Discrete(3), "b": spaces.Box(0, 1, (2,))}
+    )
     assert flat.numpy().tolist() == [[0, 0, 1, 1, 1], [1, 0, 0, 1, 1]]
     from rlcatalog import ModelCatalog
     from rlcatalog_compat.rllib.models.modelv2 import restore_original_dimensions
@@ -161,17 +184,25 @@ def test_tensors_in_tensorflow():
     tree = spaces.Dict({"a": spaces.Discrete(2), "b": spaces.Box(0, 1, (1, 2))})
     encoded = ModelCatalog.get_preprocessor_for_space(tree).observation_space
     for library in (tf, "tf", None):
-        restored = restore_original_dimensions(tf.constant([[0.0, 1.0, 0.5, 0.25]]), encoded, library)
+        restored = restore_original_dimensions(
+            tf.constant([[0.0, 1.0, 0.5, 0.25]]), encoded, library
+        )
         assert restored["b"].numpy().tolist() == [[[0.5, 0.25]]]
     assert add_time_dimension(tf.zeros([6, 2]), max_seq_len=3, framework="tf").shape == (2, 3, 2)
-    assert add_time_dimension(tf.zeros([6, 2]), tf.constant([3, 2]), framework="tf", time_major=True).shape == (3, 2, 2)
+    assert add_time_dimension(
+        tf.zeros([6, 2]), tf.constant([3, 2]), framework="tf", time_major=True
+    ).shape == (3, 2, 2)
 
 
 def test_the_time_axis():
     rows = torch.arange(12).reshape(6, 2)
     timed = add_time_dimension(rows, seq_lens=torch.tensor([3, 2]), framework="torch")
     assert timed.tolist() == rows.reshape(2, 3, 2).tolist()
-    assert add_time_dimension(rows, max_seq_len=3, framework="torch", time_major=True).shape == (3, 2, 2)
+    assert add_time_dimension(rows, max_seq_len=3, framework="torch", time_major=True).shape == (
+        3,
+        2,
+        2,
+    )
     assert torch.equal(add_time_dimension(rows, max_seq_len=3, framework="torch"), timed)
 
 
@@ -195,7 +226,9 @@ def test_arrays():
     assert huber_loss(np.array([0.5, -3.0])).tolist() == [0.125, 2.5]
     assert fc([[1.0, 2.0]], [[1.0, 0.0]], [0.5], framework="torch").tolist() == [[1.5]]
     assert fc([[1.0, 2.0]], [[1.0], [0.0]], [0.5]).tolist() == [[1.5]]
-    found = convert_to_numpy({"a": torch.tensor([1, 2]), "b": [torch.tensor(1.5, dtype=torch.float64)]})
+    found = convert_to_numpy(
+        {"a": torch.tensor([1, 2]), "b": [torch.tensor(1.5, dtype=torch.float64)]}
+    )
     assert found["a"].dtype == np.int32
     assert found["b"][0].dtype == np.float32
 

@@ -16,7 +16,11 @@ from rlcatalog_compat import mirror
 from rlcatalog_compat.names import known, modules, reasons
 
 ROOT = Path(__file__).resolve().parents[3]
-NAMES = [(path, name, target) for path, module in modules().items() for name, target in module.names.items()]
+NAMES = [
+    (path, name, target)
+    for path, module in modules().items()
+    for name, target in module.names.items()
+]
 
 
 def framework_of(target):
@@ -33,7 +37,8 @@ def test_every_name_stands_for_what_the_table_says(framework):
         value = getattr(importlib.import_module(f"rlcatalog_compat.{path}"), name)
         home, _, attribute = target.partition(":")
         expected = getattr(importlib.import_module(home), attribute)
-        assert value is expected or value == expected, (path, name)  # MODEL_DEFAULTS is fresh at each access
+        # MODEL_DEFAULTS is fresh at each access.
+        assert value is expected or value == expected, (path, name)
         found += 1
     assert found > 30
 
@@ -50,7 +55,9 @@ def test_the_finder_knows_every_package_of_the_table():
 
 def test_a_plugin_is_loaded_without_reading_the_table():
     code = "import sys, rlcatalog_compat.plugin\nprint('tomllib' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
     assert done.stdout.strip() == "False"
 
 
@@ -110,7 +117,9 @@ def test_names_of_pythons_own_are_plainly_missing():
 def test_classes_of_a_missing_framework_can_be_derived_from(monkeypatch):
     def require(framework):
         if framework == "tf":
-            raise errors.MissingFrameworkError("TensorFlow is not installed; pip install 'rlcatalog[tf]'")
+            raise errors.MissingFrameworkError(
+                "TensorFlow is not installed; pip install 'rlcatalog[tf]'"
+            )
 
     monkeypatch.setattr(mirror, "require_framework", require)
     monkeypatch.setattr("rlcatalog_compat.frameworks.require_framework", require)
@@ -144,7 +153,11 @@ def test_a_missing_package_is_named():
 
 
 def test_every_reason_belongs_to_a_module_that_is_not_in_the_table():
-    assert not [path for path in reasons() if modules().get(path) and modules()[path].refused.keys() & set(reasons())]
+    assert not [
+        path
+        for path in reasons()
+        if modules().get(path) and modules()[path].refused.keys() & set(reasons())
+    ]
     for path, module in modules().items():
         assert not module.names.keys() & module.refused.keys(), path
         first, _, last = module.layouts.partition("–")
@@ -156,5 +169,9 @@ def test_page_and_stubs_are_fresh():
     spec = importlib.util.spec_from_file_location("porting_table", ROOT / "tools/porting_table.py")
     tool = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(tool)
-    stale = [path for path, text in tool.files().items() if not path.exists() or path.read_text("utf-8") != text]
+    stale = [
+        path
+        for path, text in tool.files().items()
+        if not path.exists() or path.read_text("utf-8") != text
+    ]
     assert not stale, "run `make generate`"

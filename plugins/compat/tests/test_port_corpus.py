@@ -11,7 +11,9 @@ from rlcatalog_compat import layers
 from rlcatalog_compat.codemod import porter
 from rlcatalog_compat.codemod.porter import port
 
-CORPUS = tomllib.loads((Path(__file__).parent / "data/port_corpus.toml").read_text(encoding="utf-8"))
+CORPUS = tomllib.loads(
+    (Path(__file__).parent / "data/port_corpus.toml").read_text(encoding="utf-8")
+)
 HEAD = """\
 from rlcatalog_compat.rllib.utils.framework import try_import_tf
 tf1, tf, tfv = try_import_tf()
@@ -28,7 +30,8 @@ ROWS = np.random.default_rng(0).normal(0, 2, (3, 4)).astype(np.float32)
 
 def cases(kind, **options):
     return pytest.mark.parametrize(
-        "case", [pytest.param(case, id=case["name"]) for case in CORPUS[kind] if matches(case, options)]
+        "case",
+        [pytest.param(case, id=case["name"]) for case in CORPUS[kind] if matches(case, options)],
     )
 
 
@@ -48,7 +51,9 @@ def ported(source):
 
 def test_the_corpus_is_large_enough():
     assert sum(map(len, CORPUS.values())) >= 50
-    assert len({case["name"] for kind in CORPUS.values() for case in kind}) == sum(map(len, CORPUS.values()))
+    assert len({case["name"] for kind in CORPUS.values() for case in kind}) == sum(
+        map(len, CORPUS.values())
+    )
 
 
 @cases("text")
@@ -148,22 +153,43 @@ def first_tensorflow(tf):
 
     def dense(inputs, units, activation=None, use_bias=True, name=None):
         with scope(name, "dense"):
-            kernel = v1.get_variable("kernel", (inputs.shape[-1], units), initializer=v1.random_normal_initializer())
+            kernel = v1.get_variable(
+                "kernel", (inputs.shape[-1], units), initializer=v1.random_normal_initializer()
+            )
             out = tf.matmul(inputs, kernel)
             if use_bias:
                 out += v1.get_variable("bias", (units,), initializer=v1.random_normal_initializer())
             return out if activation is None else activation(out)
 
     def batch_normalization(
-        inputs, axis=-1, momentum=0.99, epsilon=1e-3, center=True, scale=True, training=False, name=None
+        inputs,
+        axis=-1,
+        momentum=0.99,
+        epsilon=1e-3,
+        center=True,
+        scale=True,
+        training=False,
+        name=None,
     ):
         assert axis == -1
         size = inputs.shape[-1]
         with v1.variable_scope(name):
-            gamma = v1.get_variable("gamma", (size,), initializer=v1.random_normal_initializer()) if scale else 1.0
-            beta = v1.get_variable("beta", (size,), initializer=v1.random_normal_initializer()) if center else 0.0
-            mean = v1.get_variable("moving_mean", (size,), initializer=v1.random_normal_initializer())
-            variance = v1.get_variable("moving_variance", (size,), initializer=v1.ones_initializer())
+            gamma = (
+                v1.get_variable("gamma", (size,), initializer=v1.random_normal_initializer())
+                if scale
+                else 1.0
+            )
+            beta = (
+                v1.get_variable("beta", (size,), initializer=v1.random_normal_initializer())
+                if center
+                else 0.0
+            )
+            mean = v1.get_variable(
+                "moving_mean", (size,), initializer=v1.random_normal_initializer()
+            )
+            variance = v1.get_variable(
+                "moving_variance", (size,), initializer=v1.ones_initializer()
+            )
             if training:
                 mean, variance = tf.nn.moments(inputs, [0])
             return (inputs - mean) / tf.sqrt(variance + epsilon) * gamma + beta

@@ -79,7 +79,9 @@ def test_the_report_tells_what_runs_from_what_is_bound(tmp_path):
         (code.parent / "item.toml").write_text(ITEM.format(name=name, cls=cls) + more)
     target = tmp_path / "found.json"
     command = [sys.executable, ROOT / "tools/port_report.py", tmp_path / "items", "--json", target]
-    printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300).stdout
+    printed = subprocess.run(
+        command, capture_output=True, text=True, check=True, timeout=300
+    ).stdout
     bound, runs = json.loads(target.read_text())
     stages = "port import register build forward value update save load"
     assert list(runs["stages"]) == stages.split(), runs

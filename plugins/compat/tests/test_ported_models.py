@@ -225,9 +225,13 @@ for cls, dist in [(Normed, "drawn"), (Older, None), (Memory, None), (Nested, Non
 
 
 @pytest.mark.filterwarnings("ignore:.*(deprecated|is now called|have no effect):Warning")
-@pytest.mark.parametrize(("framework", "code"), [
-    pytest.param("torch", TORCH, id="torch"), pytest.param("tensorflow", TENSORFLOW, id="tf", marks=pytest.mark.attack)
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("framework", "code"),
+    [
+        pytest.param("torch", TORCH, id="torch"),
+        pytest.param("tensorflow", TENSORFLOW, id="tf", marks=pytest.mark.attack),
+    ],
+)
 def test_a_file_of_models_runs_after_the_command_alone(framework, code):
     pytest.importorskip(framework)
     found = port(code.encode())
@@ -239,18 +243,23 @@ def test_a_file_of_models_runs_after_the_command_alone(framework, code):
 @pytest.mark.parametrize("framework", ["torch", "tf"])
 def test_q_values_over_features(framework):
     pytest.importorskip({"torch": "torch", "tf": "tensorflow"}[framework])
-    name = {"torch": "dqn_torch_model:DQNTorchModel", "tf": "distributional_q_tf_model:DistributionalQTFModel"}[
-        framework
-    ]
+    name = {
+        "torch": "dqn_torch_model:DQNTorchModel",
+        "tf": "distributional_q_tf_model:DistributionalQTFModel",
+    }[framework]
     module, _, cls = name.partition(":")
     base = getattr(importlib.import_module(f"rlcatalog_compat.rllib.algorithms.dqn.{module}"), cls)
     box, three = spaces.Box(-1, 1, (4,)), spaces.Discrete(3)
-    model = base(box, three, 8, {}, "q", q_hiddens=[5], dueling=True, num_atoms=4, v_min=-1, v_max=2)
+    model = base(
+        box, three, 8, {}, "q", q_hiddens=[5], dueling=True, num_atoms=4, v_min=-1, v_max=2
+    )
     features = np.random.default_rng(0).normal(size=(2, 8)).astype(np.float32)
     if framework == "torch":
         features = importlib.import_module("torch").from_numpy(features)
-    q, returns, logits, _, probs = (np.asarray(part.detach() if framework == "torch" else part)
-                                    for part in model.get_q_value_distributions(features))  # fmt: skip
+    q, returns, logits, _, probs = (
+        np.asarray(part.detach() if framework == "torch" else part)
+        for part in model.get_q_value_distributions(features)
+    )
     assert returns.tolist() == [-1, 0, 1, 2]
     assert logits.shape == probs.shape == (2, 3, 4)
     assert q == pytest.approx((probs * returns).sum(-1), abs=1e-6)
@@ -264,7 +273,9 @@ def test_q_values_over_features(framework):
 
 def test_the_keras_model_inside_a_fully_connected_network(capsys):
     tf = pytest.importorskip("tensorflow")
-    network = importlib.import_module("rlcatalog_compat.rllib.models.tf.fcnet").FullyConnectedNetwork
+    network = importlib.import_module(
+        "rlcatalog_compat.rllib.models.tf.fcnet"
+    ).FullyConnectedNetwork
     box = spaces.Box(-1, 1, (4,))
     net = network(box, spaces.Discrete(3), 3, {"fcnet_hiddens": [5]}, "net")
     obs = tf.random.normal([2, 4])

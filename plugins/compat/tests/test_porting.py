@@ -37,7 +37,10 @@ def ported(code):
             "from ray.rllib.models.torch.misc import SlimFC, \\\n    normc_initializer as normc",
             "from rlcatalog_compat.rllib.models.torch.misc import SlimFC, \\\n    normc_initializer as normc",
         ),
-        ("from ray.rllib.utils.annotations import *", "from rlcatalog_compat.rllib.utils.annotations import *"),
+        (
+            "from ray.rllib.utils.annotations import *",
+            "from rlcatalog_compat.rllib.utils.annotations import *",
+        ),
         ("from ray.rllib import SampleBatch", "from rlcatalog_compat.rllib import SampleBatch"),
         ("import gym", "import gymnasium as gym"),
         ("import gym as g", "import gymnasium as g"),
@@ -61,19 +64,45 @@ def test_imports(old, new):
         ("x = np.float32(-np.Inf)", "x = np.float32(-np.inf)"),
         ("x = np.random.normal()", "x = np.random.normal()"),
         ("x = tf.log(mask)", "x = tf.math.log(mask)"),
-        ("x = tf.maximum(tf.log(tf.to_float(mask)), tf.float32.min)",
-         "x = tf.maximum(tf.math.log(tf.cast(mask, tf.float32)), tf.float32.min)"),
-        ("x = tf.reduce_sum(y, axis=1, keep_dims=True)", "x = tf.reduce_sum(y, axis=1, keepdims=True)"),
+        (
+            "x = tf.maximum(tf.log(tf.to_float(mask)), tf.float32.min)",
+            "x = tf.maximum(tf.math.log(tf.cast(mask, tf.float32)), tf.float32.min)",
+        ),
+        (
+            "x = tf.reduce_sum(y, axis=1, keep_dims=True)",
+            "x = tf.reduce_sum(y, axis=1, keepdims=True)",
+        ),
         ("x = tf.random_normal([3])", "x = tf.random.normal([3])"),
         ("x = tf1.log(y)", "x = tf1.log(y)"),  # compat.v1 has it
-        ("layer = tf.keras.layers.Dense(num_outputs)", "layer = tf.keras.layers.Dense(int(num_outputs))"),
-        ("d = tf.keras.layers.Dense(units=action_space.n)", "d = tf.keras.layers.Dense(units=int(action_space.n))"),
-        ("layer = tf.keras.layers.Dense(256, name='n')", "layer = tf.keras.layers.Dense(256, name='n')"),
-        ("i = tf.keras.layers.Input(shape=(num_frames))", "i = tf.keras.layers.Input(shape=(num_frames,))"),
-        ("i = tf.keras.layers.Input(shape=(obs_space.shape))", "i = tf.keras.layers.Input(shape=(obs_space.shape))"),
-        ("i = tf.keras.layers.Input(shape=(None,) + shape)", "i = tf.keras.layers.Input(shape=(None,) + shape)"),
+        (
+            "layer = tf.keras.layers.Dense(num_outputs)",
+            "layer = tf.keras.layers.Dense(int(num_outputs))",
+        ),
+        (
+            "d = tf.keras.layers.Dense(units=action_space.n)",
+            "d = tf.keras.layers.Dense(units=int(action_space.n))",
+        ),
+        (
+            "layer = tf.keras.layers.Dense(256, name='n')",
+            "layer = tf.keras.layers.Dense(256, name='n')",
+        ),
+        (
+            "i = tf.keras.layers.Input(shape=(num_frames))",
+            "i = tf.keras.layers.Input(shape=(num_frames,))",
+        ),
+        (
+            "i = tf.keras.layers.Input(shape=(obs_space.shape))",
+            "i = tf.keras.layers.Input(shape=(obs_space.shape))",
+        ),
+        (
+            "i = tf.keras.layers.Input(shape=(None,) + shape)",
+            "i = tf.keras.layers.Input(shape=(None,) + shape)",
+        ),
         ("i = tf.keras.layers.Input(shape=4)", "i = tf.keras.layers.Input(shape=(4,))"),
-        ("y = tf.keras.layers.LSTM(3, name='l')(inputs=x, mask=m)", "y = tf.keras.layers.LSTM(3, name='l')(x, mask=m)"),
+        (
+            "y = tf.keras.layers.LSTM(3, name='l')(inputs=x, mask=m)",
+            "y = tf.keras.layers.LSTM(3, name='l')(x, mask=m)",
+        ),
         ("out = model([input_dict])", "out = model(input_dict)"),
         ("out = model([a, b])", "out = model([a, b])"),
         ("n = x.get_shape()[-1].value", "n = x.shape[-1]"),
@@ -85,7 +114,7 @@ def test_imports(old, new):
         ("n = x.shape.as_list()[1]", "n = list(x.shape)[1]"),
         ("n = enum[0].value, env.get_shape()", "n = enum[0].value, env.get_shape()"),
     ],
-)  # fmt: skip
+)
 def test_lines(old, new):
     assert ported(HEAD + old + "\n") == (HEAD + new + "\n", [])
 
@@ -109,7 +138,9 @@ def test_where_of_todays_tensorflow_stays():
 
 
 def test_the_older_try_import_tf():
-    found, _ = ported("from ray.rllib.utils import try_import_tf\n\ntf = try_import_tf()  # maybe\ny = tf.log(x)\n")
+    found, _ = ported(
+        "from ray.rllib.utils import try_import_tf\n\ntf = try_import_tf()  # maybe\ny = tf.log(x)\n"
+    )
     assert found == (
         "from rlcatalog_compat.rllib.utils import try_import_tf\n\n"
         "_, tf, _ = try_import_tf()  # maybe\ny = tf.math.log(x)\n"
@@ -157,7 +188,10 @@ def test_the_older_valid_padding_is_todays_same_padding():
 def test_operations_of_keras_backend_become_layers_too():
     build = "def build():\n    x = tf.keras.layers.Input((3,))\n    return tf.keras.backend.cast(x, tf.int32)\n"
     found, _ = ported(HEAD + build)
-    assert "return rlcatalog_compat.operations.apply(lambda x: tf.keras.backend.cast(x, tf.int32), x)" in found
+    assert (
+        "return rlcatalog_compat.operations.apply(lambda x: tf.keras.backend.cast(x, tf.int32), x)"
+        in found
+    )
 
 
 def test_a_mask_as_long_as_the_padding_runs():
@@ -197,14 +231,23 @@ def test_batch_normalisation_becomes_a_layer_of_the_model():
     )
     kept = "rlcatalog_compat.layers.batch_normalization"
     inputs = 'input_dict["obs"], training=input_dict["is_training"], momentum=0.9'
-    assert f'x = {kept}(\n            self, "batch_normalization", {inputs})  # as in the page\n' in found
+    assert (
+        f'x = {kept}(\n            self, "batch_normalization", {inputs})  # as in the page\n'
+        in found
+    )
     assert f'return {kept}(self, "second", x, training=False), state' in found
 
 
 def test_a_class_without_constructor_gets_one():
-    code = HEAD + "class Net(TFModelV2):\n    def forward(self, x):\n        return tf.layers.batch_normalization(x)\n"
+    code = (
+        HEAD
+        + "class Net(TFModelV2):\n    def forward(self, x):\n        return tf.layers.batch_normalization(x)\n"
+    )
     found, _ = ported(code)
-    assert "        super().__init__(*args, **kwargs)\n        self.kept_layers = rlcatalog_compat.layers" in found
+    assert (
+        "        super().__init__(*args, **kwargs)\n        self.kept_layers = rlcatalog_compat.layers"
+        in found
+    )
 
 
 def test_a_keras_models_call_without_state():
@@ -241,10 +284,19 @@ def test_layers_of_tensorflow_1_are_kept_by_the_model():
     assert notes == []
     assert "try_import_tf\nimport rlcatalog_compat.layers\n" in found
     kept = "rlcatalog_compat.layers"
-    assert f"        super().__init__(*args, **kwargs)\n        self.kept_layers = {kept}.start()\n" in found
-    assert f'x = {kept}.dense(self, "fc{{}}".format(i), x, 8, activation=tf.nn.tanh)  # hidden\n' in found
+    assert (
+        f"        super().__init__(*args, **kwargs)\n        self.kept_layers = {kept}.start()\n"
+        in found
+    )
+    assert (
+        f'x = {kept}.dense(self, "fc{{}}".format(i), x, 8, activation=tf.nn.tanh)  # hidden\n'
+        in found
+    )
     assert f'x = {kept}.batch_normalization(self, "bn{{}}".format(i), x, training=True)\n' in found
-    assert f'x = {kept}.dense(self, "dense", {kept}.flatten(self, "flatten", x), self.num_outputs)\n' in found
+    assert (
+        f'x = {kept}.dense(self, "dense", {kept}.flatten(self, "flatten", x), self.num_outputs)\n'
+        in found
+    )
     assert f'bias = {kept}.get_variable(self, "bias", shape=(), initializer=' in found
 
 
@@ -256,12 +308,19 @@ def test_kept_layers_are_the_same_at_each_pass():
             self.kept_layers = layers.start()
 
     net, other, x = Net(), Net(), tf.random.normal([2, 4, 4, 1])
-    for function, arguments in [("conv2d", (3, 2)), ("flatten", ()), ("batch_normalization", ()), ("dense", (2,))]:
+    for function, arguments in [
+        ("conv2d", (3, 2)),
+        ("flatten", ()),
+        ("batch_normalization", ()),
+        ("dense", (2,)),
+    ]:
         called = getattr(layers, function)
         first = called(net, function, x, *arguments)
         assert np.array_equal(called(net, function, x, *arguments), first)
     assert list(net.kept_layers) == ["conv2d", "flatten", "batch_normalization", "dense"]
-    assert not np.array_equal(layers.dense(net, "second", x, 2), layers.dense(other, "second", x, 2))
+    assert not np.array_equal(
+        layers.dense(net, "second", x, 2), layers.dense(other, "second", x, 2)
+    )
     bias = layers.get_variable(net, "bias", (3,), initializer=0.5)
     assert bias.numpy().tolist() == [0.5] * 3
     assert layers.get_variable(net, "bias", (3,)) is bias
@@ -276,14 +335,20 @@ def test_convolutions_of_frames_are_those_of_keras_2():
     found, notes = ported(HEAD + textwrap.dedent(code))
     assert notes == []
     assert "try_import_tf\nimport rlcatalog_compat.frames\n" in found
-    assert '    x = rlcatalog_compat.frames.conv2d(filters=4, kernel_size=3, name="conv")(x)\n' in found
+    assert (
+        '    x = rlcatalog_compat.frames.conv2d(filters=4, kernel_size=3, name="conv")(x)\n'
+        in found
+    )
     assert ported(found) == (found, [])
     flat = HEAD + textwrap.dedent(code).replace("MaxPool3D", "MaxPool2D")
-    assert "layers.Conv2D(filters=4" in ported(flat)[0]  # rows of pictures: Keras 3's layer takes them
+    # Rows of pictures: Keras 3's layer takes them.
+    assert "layers.Conv2D(filters=4" in ported(flat)[0]
 
 
 @pytest.mark.parametrize("options", [{}, {"strides": 2, "padding": "same"}], ids=str)
-@pytest.mark.parametrize("before", [(2,), (2, 3), (2, 3, 2)], ids=["pictures", "frames", "frames of frames"])
+@pytest.mark.parametrize(
+    "before", [(2,), (2, 3), (2, 3, 2)], ids=["pictures", "frames", "frames of frames"]
+)
 def test_each_frame_is_convolved_alone(before, options):
     tf = pytest.importorskip("tensorflow")
     x = np.random.default_rng(0).random((*before, 7, 6, 2)).astype(np.float32)
@@ -294,7 +359,9 @@ def test_each_frame_is_convolved_alone(before, options):
     kernel, bias = (weight.numpy() for weight in layer.weights)
     padding, strides = options.get("padding", "valid").upper(), options.get("strides", 1)
     for place in np.ndindex(*before):
-        expected = tf.nn.relu(tf.nn.conv2d(x[place][None], kernel, strides, padding) + bias).numpy()[0]
+        expected = tf.nn.relu(
+            tf.nn.conv2d(x[place][None], kernel, strides, padding) + bias
+        ).numpy()[0]
         np.testing.assert_allclose(found[place], expected, rtol=1e-4, atol=1e-5)
 
 
@@ -376,7 +443,10 @@ def test_the_command_shows_then_writes(tmp_path, capsys):
     assert run(capsys, tmp_path, "--write") == (0, "1 file changed; 0 places could not be ported\n")
     assert file.read_bytes() == old.replace(b"import gym", b"import gymnasium as gym")
     assert (hidden.read_bytes(), other.read_bytes()) == (old, old)
-    assert run(capsys, tmp_path) == (0, "0 files to change; pass --write to change; 0 places could not be ported\n")
+    assert run(capsys, tmp_path) == (
+        0,
+        "0 files to change; pass --write to change; 0 places could not be ported\n",
+    )
 
 
 def test_the_commands_status_says_that_something_is_left(tmp_path, capsys):
@@ -433,7 +503,10 @@ def test_calls_of_the_older_interface_of_gym_are_listed():
     """
     new, notes = ported(code)
     assert new == textwrap.dedent(code)
-    assert notes == [(1, "obs = self.env.reset()"), (2, "obs, reward, done, info = env.step(action)")]
+    assert notes == [
+        (1, "obs = self.env.reset()"),
+        (2, "obs, reward, done, info = env.step(action)"),
+    ]
 
 
 def test_what_the_command_wrote_is_no_news_to_it():

@@ -29,25 +29,34 @@ def rllib_weights():
     """Return weights far from zero under the names of RLlib's PyTorch net."""
     inner = HEADS * HEAD_DIM
     shapes = {
-        "_hidden_layers.0._model.0.weight": (HIDDEN, 3), "_hidden_layers.0._model.0.bias": (HIDDEN,),
-        "gtrxl.linear_layer._model.0.weight": (DIM, HIDDEN), "gtrxl.linear_layer._model.0.bias": (DIM,),
-        "_logits_branch._model.0.weight": (4, DIM), "_logits_branch._model.0.bias": (4,),
-        "_value_branch._model.0.weight": (1, DIM), "_value_branch._model.0.bias": (1,),
-    }  # fmt: skip
+        "_hidden_layers.0._model.0.weight": (HIDDEN, 3),
+        "_hidden_layers.0._model.0.bias": (HIDDEN,),
+        "gtrxl.linear_layer._model.0.weight": (DIM, HIDDEN),
+        "gtrxl.linear_layer._model.0.bias": (DIM,),
+        "_logits_branch._model.0.weight": (4, DIM),
+        "_logits_branch._model.0.bias": (4,),
+        "_value_branch._model.0.weight": (1, DIM),
+        "_value_branch._model.0.bias": (1,),
+    }
     for unit in range(UNITS):
         attention, mlp = (f"gtrxl.attention_layers.{2 * unit + i}" for i in (0, 1))
         shapes |= {
-            f"{attention}._layer._uvar": (HEADS, HEAD_DIM), f"{attention}._layer._vvar": (HEADS, HEAD_DIM),
+            f"{attention}._layer._uvar": (HEADS, HEAD_DIM),
+            f"{attention}._layer._vvar": (HEADS, HEAD_DIM),
             f"{attention}._layer._qkv_layer._model.0.weight": (3 * inner, DIM),
             f"{attention}._layer._linear_layer._model.0.weight": (DIM, inner),
             f"{attention}._layer._pos_proj._model.0.weight": (inner, DIM),
-            f"{attention}._layer._input_layernorm.weight": (DIM,), f"{attention}._layer._input_layernorm.bias": (DIM,),
-            f"{mlp}._layer.0.weight": (DIM,), f"{mlp}._layer.0.bias": (DIM,),
-            f"{mlp}._layer.1._model.0.weight": (MLP, DIM), f"{mlp}._layer.2._model.0.weight": (DIM, MLP),
-        }  # fmt: skip
+            f"{attention}._layer._input_layernorm.weight": (DIM,),
+            f"{attention}._layer._input_layernorm.bias": (DIM,),
+            f"{mlp}._layer.0.weight": (DIM,),
+            f"{mlp}._layer.0.bias": (DIM,),
+            f"{mlp}._layer.1._model.0.weight": (MLP, DIM),
+            f"{mlp}._layer.2._model.0.weight": (DIM, MLP),
+        }
         for layer in (attention, mlp):
             shapes |= {
-                f"{layer}._fan_in_layer._{part}": (DIM, DIM) for part in ("w_r", "w_z", "w_h", "u_r", "u_z", "u_h")
+                f"{layer}._fan_in_layer._{part}": (DIM, DIM)
+                for part in ("w_r", "w_z", "w_h", "u_r", "u_z", "u_h")
             }
             shapes[f"{layer}._fan_in_layer._bias_z"] = (DIM,)
     rng = np.random.default_rng(0)
@@ -63,7 +72,10 @@ class StepByStep:
     """
 
     def __init__(self, weights, masked):
-        self.weights, self.masked = {name: array.astype(np.float64) for name, array in weights.items()}, masked
+        self.weights, self.masked = (
+            {name: array.astype(np.float64) for name, array in weights.items()},
+            masked,
+        )
         self.memory = [np.zeros((SLOTS, DIM)) for _ in range(UNITS)]
         self.steps = 0
 
@@ -98,8 +110,13 @@ class StepByStep:
         angles = np.arange(len(rows) - 1.0, -1, -1)[:, None] / 10000 ** (np.arange(0, DIM, 2) / DIM)
         waves = np.hstack([np.sin(angles), np.cos(angles)])
         position = self.dense(f"{name}._pos_proj", waves).reshape(len(rows), HEADS, HEAD_DIM)
-        content, place = query + self.weights[f"{name}._uvar"], query + self.weights[f"{name}._vvar"]
-        scores = (np.einsum("hd,khd->hk", content, key) + np.einsum("hd,khd->hk", place, position)) / HEAD_DIM**0.5
+        content, place = (
+            query + self.weights[f"{name}._uvar"],
+            query + self.weights[f"{name}._vvar"],
+        )
+        scores = (
+            np.einsum("hd,khd->hk", content, key) + np.einsum("hd,khd->hk", place, position)
+        ) / HEAD_DIM**0.5
         if self.masked:
             scores[:, : max(0, SLOTS - self.steps)] = -np.inf
         chances = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
@@ -111,7 +128,9 @@ class StepByStep:
             self.weights[f"{layer}._fan_in_layer._{part}"]
             for part in ("w_r", "w_z", "w_h", "u_r", "u_z", "u_h", "bias_z")
         )
-        r, z = (1 / (1 + np.exp(-a)) for a in (x @ w_r + stream @ u_r, x @ w_z + stream @ u_z - bias))
+        r, z = (
+            1 / (1 + np.exp(-a)) for a in (x @ w_r + stream @ u_r, x @ w_z + stream @ u_z - bias)
+        )
         return (1 - z) * stream + z * np.tanh(x @ w_h + (stream * r) @ u_h)
 
 
@@ -120,12 +139,20 @@ def observations(steps):
 
 
 @pytest.mark.parametrize("framework", ["torch", "tf"])
-def test_loaded_attention_differs_from_rllibs_by_the_empty_slots_alone_and_says_for_how_long(framework):
+def test_loaded_attention_differs_from_rllibs_by_the_empty_slots_alone_and_says_for_how_long(
+    framework,
+):
     policy, weights = rlcatalog.build(OBS, ACTIONS, CONFIG, framework), rllib_weights()
-    with pytest.warns(CatalogWarning, match=f"outputs differ in the first {FILLING} steps of every episode") as record:
+    with pytest.warns(
+        CatalogWarning, match=f"outputs differ in the first {FILLING} steps of every episode"
+    ) as record:
         load_rllib_weights(policy, weights)
     assert [warning.filename for warning in record] == [__file__]
-    masked, unmasked, state = StepByStep(weights, masked=True), StepByStep(weights, masked=False), None
+    masked, unmasked, state = (
+        StepByStep(weights, masked=True),
+        StepByStep(weights, masked=False),
+        None,
+    )
     for t, obs in enumerate(observations(FILLING + 3)):
         step = policy.act(obs[None], state, explore=False)
         state = step.state
@@ -140,21 +167,30 @@ def test_rllibs_own_net_attends_to_the_empty_slots():
     import torch
     from ray.rllib.models.catalog import MODEL_DEFAULTS, ModelCatalog
 
-    net = ModelCatalog.get_model_v2(OBS, ACTIONS, 4, {**MODEL_DEFAULTS, **CONFIG}, framework="torch")
+    net = ModelCatalog.get_model_v2(
+        OBS, ACTIONS, 4, {**MODEL_DEFAULTS, **CONFIG}, framework="torch"
+    )
     weights = rllib_weights()
-    net.load_state_dict({name: torch.from_numpy(array) for name, array in weights.items()}, strict=False)
+    net.load_state_dict(
+        {name: torch.from_numpy(array) for name, array in weights.items()}, strict=False
+    )
     unmasked = StepByStep(weights, masked=False)
     memory = [torch.zeros(1, SLOTS, DIM) for _ in range(UNITS)]
     for obs in observations(FILLING + 3):
-        outputs, new = net({"obs": torch.from_numpy(obs[None])}, memory, torch.ones(1, dtype=torch.int32))
+        outputs, new = net(
+            {"obs": torch.from_numpy(obs[None])}, memory, torch.ones(1, dtype=torch.int32)
+        )
         memory = [
-            torch.cat([old[:, 1:], part.detach().view(1, 1, DIM)], 1) for old, part in zip(memory, new, strict=True)
+            torch.cat([old[:, 1:], part.detach().view(1, 1, DIM)], 1)
+            for old, part in zip(memory, new, strict=True)
         ]
         theirs = [*outputs[0].tolist(), net.value_function().item()]
         np.testing.assert_allclose(theirs, np.hstack(unmasked(obs)), rtol=1e-5, atol=1e-5)
 
 
 def test_without_a_memory_nothing_differs_and_nothing_is_said(recwarn):
-    policy = rlcatalog.build(OBS, ACTIONS, {**CONFIG, "attention_memory_inference": 0, "attention_memory_training": 0})
+    policy = rlcatalog.build(
+        OBS, ACTIONS, {**CONFIG, "attention_memory_inference": 0, "attention_memory_training": 0}
+    )
     load_rllib_weights(policy, rllib_weights())
     assert not recwarn

@@ -11,7 +11,13 @@ import torch
 from torch import nn
 
 import rlcatalog
-from rlcatalog.errors import CatalogWarning, ConfigError, ModelContractError, NotServedError, UnreadKeysWarning
+from rlcatalog.errors import (
+    CatalogWarning,
+    ConfigError,
+    ModelContractError,
+    NotServedError,
+    UnreadKeysWarning,
+)
 from rlcatalog_compat import load_rllib_weights
 from rlcatalog_compat.rllib.models.torch.fcnet import FullyConnectedNetwork as TorchFC
 from rlcatalog_compat.rllib.models.torch.misc import SlimFC
@@ -31,7 +37,11 @@ NETS = {
     "fcnet": (VECTOR, SMALL, {}),
     "fcnet, value apart": (VECTOR, {**SMALL, "vf_share_layers": False}, {}),
     "fcnet, free_log_std": (VECTOR, {**SMALL, "free_log_std": True}, {}),
-    "fcnet, post": (VECTOR, {**SMALL, "post_fcnet_hiddens": [7], "post_fcnet_activation": "tanh"}, {}),
+    "fcnet, post": (
+        VECTOR,
+        {**SMALL, "post_fcnet_hiddens": [7], "post_fcnet_activation": "tanh"},
+        {},
+    ),
     "fcnet, no layers": (VECTOR, {"fcnet_hiddens": []}, {}),
     "visionnet": (IMAGE, {"conv_activation": "tanh"}, FREE),
     "visionnet, value apart": (IMAGE, {"vf_share_layers": False}, FREE),
@@ -44,9 +54,15 @@ NETS = {
 }
 LSTM = {**SMALL, "use_lstm": True, "lstm_cell_size": 6, "lstm_use_prev_reward": True}
 ATTENTION = {
-    **SMALL, "use_attention": True, "attention_dim": 8, "attention_num_heads": 2, "attention_head_dim": 5,
-    "attention_num_transformer_units": 2, "attention_memory_inference": 4, "attention_memory_training": 4,
-}  # fmt: skip
+    **SMALL,
+    "use_attention": True,
+    "attention_dim": 8,
+    "attention_num_heads": 2,
+    "attention_head_dim": 5,
+    "attention_num_transformer_units": 2,
+    "attention_memory_inference": 4,
+    "attention_memory_training": 4,
+}
 
 
 def theirs(space, config):
@@ -59,7 +75,9 @@ def theirs(space, config):
 
         if isinstance(space, gym.spaces.Dict):
             space = get_preprocessor(space)(space).observation_space
-        model = ModelCatalog.get_model_v2(space, FOUR, 4, {**MODEL_DEFAULTS, **config}, framework="torch")
+        model = ModelCatalog.get_model_v2(
+            space, FOUR, 4, {**MODEL_DEFAULTS, **config}, framework="torch"
+        )
     torch.manual_seed(0)
     with torch.no_grad():
         for p in model.parameters():
@@ -82,7 +100,10 @@ def batch_for(model, space, rows):
 
     prep = get_preprocessor(space)(space)
     flat = torch.from_numpy(np.stack([prep.transform(row) for row in rows]).astype(np.float32))
-    return {"obs": restore_original_dimensions(flat, prep.observation_space, "torch"), "obs_flat": flat}
+    return {
+        "obs": restore_original_dimensions(flat, prep.observation_space, "torch"),
+        "obs_flat": flat,
+    }
 
 
 @pytest.mark.grid
@@ -98,8 +119,11 @@ def test_a_net_acts_as_rllibs(net, framework):
     outputs, _ = model(batch_for(model, space, rows), [], None)
     step = policy.act_encoded(policy.preprocess(rows), explore=False)
     np.testing.assert_allclose(step.dist_inputs, outputs.detach().numpy(), rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(step.value, model.value_function().detach().numpy(), rtol=1e-5, atol=1e-6)
-    assert np.ptp(step.dist_inputs, axis=0).min() > 1e-3 or "free" in net  # it depends on what it sees
+    np.testing.assert_allclose(
+        step.value, model.value_function().detach().numpy(), rtol=1e-5, atol=1e-6
+    )
+    # It depends on what it sees.
+    assert np.ptp(step.dist_inputs, axis=0).min() > 1e-3 or "free" in net
 
 
 def built(config, framework):
@@ -126,7 +150,9 @@ def test_an_lstm_acts_as_rllibs_over_steps(framework, more):
         step = policy.act(obs, state, prev_reward=reward, explore=False)
         state = step.state
         np.testing.assert_allclose(step.dist_inputs, outputs.detach().numpy(), rtol=1e-5, atol=1e-6)
-        np.testing.assert_allclose(step.value, model.value_function().detach().numpy(), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(
+            step.value, model.value_function().detach().numpy(), rtol=1e-5, atol=1e-6
+        )
         for ours, part in zip(state.memory, memory, strict=True):
             np.testing.assert_allclose(ours, part.detach().numpy(), rtol=1e-5, atol=1e-6)
 
@@ -138,7 +164,8 @@ def test_attention_acts_as_rllibs_once_its_memory_is_full(framework, more):
     # With layers for a value that RLlib does not read.
     model, weights = theirs(VECTOR, {**ATTENTION, **more, "vf_share_layers": False})
     policy = built({**ATTENTION, **more}, framework)
-    with pytest.warns(CatalogWarning, match="in the first 8 steps of every episode"):  # test_rllib_attention.py
+    # test_rllib_attention.py.
+    with pytest.warns(CatalogWarning, match="in the first 8 steps of every episode"):
         load_rllib_weights(policy, weights)
     rng = np.random.default_rng(0)
     obs = rng.normal(size=(2, 3)).astype(np.float32)
@@ -148,9 +175,13 @@ def test_attention_acts_as_rllibs_once_its_memory_is_full(framework, more):
     state = policy.initial_state(2)._replace(memory=(memory, np.full(2, 4, np.int32)))
     step = policy.act(obs, state, explore=False)
     np.testing.assert_allclose(step.dist_inputs, outputs.detach().numpy(), rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(step.value, model.value_function().detach().numpy(), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        step.value, model.value_function().detach().numpy(), rtol=1e-5, atol=1e-6
+    )
     for unit in range(2):
-        np.testing.assert_allclose(step.state.memory[0][:, unit, -1], new[unit].detach().numpy(), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(
+            step.state.memory[0][:, unit, -1], new[unit].detach().numpy(), rtol=1e-5, atol=1e-6
+        )
 
 
 # --- TensorFlow's names ----------------------------------------------------------------------------------------------
@@ -166,7 +197,9 @@ FORMS = {"static graph": "default_policy/{}", "eager": "{}:0"}
 
 def shaken(model):
     rng = np.random.default_rng(0)
-    model.set_weights([rng.normal(0, 0.3 if w.ndim < 4 else 0.02, w.shape) for w in model.get_weights()])
+    model.set_weights(
+        [rng.normal(0, 0.3 if w.ndim < 4 else 0.02, w.shape) for w in model.get_weights()]
+    )
     return model
 
 
@@ -178,8 +211,18 @@ def test_a_net_with_tensorflows_names(share, form, framework):
     layers = tf.keras.layers
     inputs = layers.Input((3,))
     x = layers.Dense(5, "tanh", name="fc_2")(layers.Dense(6, "tanh", name="fc_1")(inputs))
-    v = x if share else layers.Dense(5, "tanh", name="fc_value_2")(layers.Dense(6, "tanh", name="fc_value_1")(inputs))
-    net = shaken(tf.keras.Model(inputs, [layers.Dense(4, name="fc_out")(x), layers.Dense(1, name="value_out")(v)]))
+    v = (
+        x
+        if share
+        else layers.Dense(5, "tanh", name="fc_value_2")(
+            layers.Dense(6, "tanh", name="fc_value_1")(inputs)
+        )
+    )
+    net = shaken(
+        tf.keras.Model(
+            inputs, [layers.Dense(4, name="fc_out")(x), layers.Dense(1, name="value_out")(v)]
+        )
+    )
     policy = rlcatalog.build(VECTOR, FOUR, {**SMALL, "vf_share_layers": share}, framework)
     load_rllib_weights(policy, named(net, FORMS[form]))
     obs = np.stack(observations(VECTOR))
@@ -203,7 +246,8 @@ def test_images_with_tensorflows_names():
     obs = np.stack(observations(IMAGE))
     step = policy.act(obs, explore=False)
     outputs, values = net(obs.astype(np.float32))
-    np.testing.assert_allclose(step.dist_inputs, outputs[:, 0, 0], rtol=1e-4, atol=1e-3)  # of numbers in the hundreds
+    # Of numbers in the hundreds.
+    np.testing.assert_allclose(step.dist_inputs, outputs[:, 0, 0], rtol=1e-4, atol=1e-3)
     np.testing.assert_allclose(step.value, values[:, 0], rtol=1e-4, atol=1e-3)
 
 
@@ -212,10 +256,17 @@ def test_an_lstm_with_tensorflows_names():
     inputs = layers.Input((None, 3))
     x = layers.Dense(5, "tanh", name="fc_2")(layers.Dense(6, "tanh", name="fc_1")(inputs))
     x = layers.LSTM(6, return_sequences=True, name="lstm")(x)
-    net = shaken(tf.keras.Model(inputs, [layers.Dense(4, name="logits")(x), layers.Dense(1, name="values")(x)]))
+    net = shaken(
+        tf.keras.Model(
+            inputs, [layers.Dense(4, name="logits")(x), layers.Dense(1, name="values")(x)]
+        )
+    )
     config = {**LSTM, "lstm_use_prev_reward": False}
     policy = rlcatalog.build(VECTOR, FOUR, config, "torch")
-    idle = {"default_policy/value_out/kernel": np.zeros((5, 1)), "default_policy/value_out/bias": np.zeros(1)}
+    idle = {
+        "default_policy/value_out/kernel": np.zeros((5, 1)),
+        "default_policy/value_out/bias": np.zeros(1),
+    }
     load_rllib_weights(policy, {**named(net, FORMS["static graph"]), **idle})
     obs, state = np.random.default_rng(0).normal(size=(2, 4, 3)).astype(np.float32), None
     outputs, values = net(obs)
@@ -249,8 +300,11 @@ class Ported(TorchModelV2, nn.Module):
 def test_a_ported_model_takes_its_own_names_and_rllibs():
     model, weights = theirs(VECTOR, SMALL)
     rng = np.random.default_rng(0)
-    own = {f"branch.{i}._model.0.{kind}": rng.normal(size=shape).astype(np.float32)
-           for i in range(2) for kind, shape in (("weight", (4, 3 + i)), ("bias", (4,)))}  # fmt: skip
+    own = {
+        f"branch.{i}._model.0.{kind}": rng.normal(size=shape).astype(np.float32)
+        for i in range(2)
+        for kind, shape in (("weight", (4, 3 + i)), ("bias", (4,)))
+    }
     policy = rlcatalog.build(VECTOR, FOUR, {**SMALL, "custom_model": Ported}, "torch")
     load_rllib_weights(policy, {**{f"torch_sub_model.{n}": w for n, w in weights.items()}, **own})
     obs = np.stack(observations(VECTOR))
@@ -259,8 +313,12 @@ def test_a_ported_model_takes_its_own_names_and_rllibs():
     for i in range(2):
         mine = mine @ own[f"branch.{i}._model.0.weight"].T + own[f"branch.{i}._model.0.bias"]
     step = policy.act(obs, explore=False)
-    np.testing.assert_allclose(step.dist_inputs, outputs.detach().numpy() + mine, rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(step.value, model.value_function().detach().numpy(), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        step.dist_inputs, outputs.detach().numpy() + mine, rtol=1e-5, atol=1e-5
+    )
+    np.testing.assert_allclose(
+        step.value, model.value_function().detach().numpy(), rtol=1e-5, atol=1e-6
+    )
 
 
 def test_a_ported_keras_model_takes_the_names_of_its_layers():
@@ -270,7 +328,9 @@ def test_a_ported_keras_model_takes_the_names_of_its_layers():
             inputs = tf.keras.layers.Input((3,), name="observations")
             x = tf.keras.layers.Dense(5, "tanh", name="my_layer1")(inputs)
             outputs = tf.keras.layers.Dense(4, name="my_out")(x)
-            self.base_model = tf.keras.Model(inputs, [outputs, tf.keras.layers.Dense(1, name="value_out")(x)])
+            self.base_model = tf.keras.Model(
+                inputs, [outputs, tf.keras.layers.Dense(1, name="value_out")(x)]
+            )
 
         def forward(self, input_dict, state, seq_lens):
             outputs, self._value_out = self.base_model(input_dict["obs"])
@@ -283,7 +343,9 @@ def test_a_ported_keras_model_takes_the_names_of_its_layers():
     source = shaken(rlcatalog.build(VECTOR, FOUR, {"custom_model": Keras}, "tf").model.base_model)
     load_rllib_weights(policy, named(source, FORMS["static graph"]))
     obs = np.stack(observations(VECTOR))
-    np.testing.assert_allclose(policy.act(obs, explore=False).dist_inputs, source(obs)[0], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        policy.act(obs, explore=False).dist_inputs, source(obs)[0], rtol=1e-5, atol=1e-6
+    )
 
 
 # --- what does not fit -----------------------------------------------------------------------------------------------
@@ -293,15 +355,20 @@ def test_weights_of_another_net_are_refused_with_names_of_both_sides_and_nothing
     _, weights = theirs(VECTOR, SMALL)
     policy = rlcatalog.build(VECTOR, FOUR, {"fcnet_hiddens": [6, 7, 5]}, "torch")
     before = policy.model.get_weights()
-    with pytest.raises(ModelContractError, match=r"Missing: \['hidden\.layers\.2\.weight', 'hid") as caught:
+    with pytest.raises(
+        ModelContractError, match=r"Missing: \['hidden\.layers\.2\.weight', 'hid"
+    ) as caught:
         load_rllib_weights(policy, {**weights, "extra.weight": np.zeros(2)})
     assert "unused: ['extra.weight']" in str(caught.value)
     assert "hidden.layers.1.weight (7, 6), given (5, 6)" in str(caught.value)
     for name, array in policy.model.get_weights().items():
         np.testing.assert_array_equal(array, before[name])
-    with pytest.raises(ModelContractError, match=r"Missing: none; unused: \['_value_branch_separate\."):
+    with pytest.raises(
+        ModelContractError, match=r"Missing: none; unused: \['_value_branch_separate\."
+    ):
         load_rllib_weights(
-            rlcatalog.build(VECTOR, FOUR, SMALL, "torch"), theirs(VECTOR, {**SMALL, "vf_share_layers": False})[1]
+            rlcatalog.build(VECTOR, FOUR, SMALL, "torch"),
+            theirs(VECTOR, {**SMALL, "vf_share_layers": False})[1],
         )
     apart = rlcatalog.build(VECTOR, FOUR, {**LSTM, "vf_share_layers": False}, "torch")
     with pytest.raises(ModelContractError, match=r"Missing: \['value_trunk\."):
@@ -312,12 +379,42 @@ def test_weights_of_another_net_are_refused_with_names_of_both_sides_and_nothing
     ("space", "config", "weights", "kind", "says"),
     [
         (VECTOR, SMALL, [np.zeros(3)], NotServedError, "expected a dictionary, found list"),
-        (VECTOR, SMALL, "checkpoint-100", NotServedError, "expected a dictionary, found str. Files are not supported"),
-        (VECTOR, SMALL, {"a": {}, "b": {}}, NotServedError, r"several policies, \['a', 'b'\]; pass the weights"),
-        (VECTOR, ATTENTION, {"default_policy/mha_1/w:0": np.zeros(2)}, NotServedError, "does not name its variables"),
+        (
+            VECTOR,
+            SMALL,
+            "checkpoint-100",
+            NotServedError,
+            "expected a dictionary, found str. Files are not supported",
+        ),
+        (
+            VECTOR,
+            SMALL,
+            {"a": {}, "b": {}},
+            NotServedError,
+            r"several policies, \['a', 'b'\]; pass the weights",
+        ),
+        (
+            VECTOR,
+            ATTENTION,
+            {"default_policy/mha_1/w:0": np.zeros(2)},
+            NotServedError,
+            "does not name its variables",
+        ),
         (IMAGE, {}, {}, ConfigError, "Build the policy with image_scale=False"),
-        (IMAGE, {**FREE, "post_fcnet_hiddens": [4]}, {}, ConfigError, "the same weights would behave differently"),
-        (VECTOR, {**SMALL, "post_fcnet_hiddens": [4]}, {}, ConfigError, "with post_fcnet_activation='tanh'"),
+        (
+            IMAGE,
+            {**FREE, "post_fcnet_hiddens": [4]},
+            {},
+            ConfigError,
+            "the same weights would behave differently",
+        ),
+        (
+            VECTOR,
+            {**SMALL, "post_fcnet_hiddens": [4]},
+            {},
+            ConfigError,
+            "with post_fcnet_activation='tanh'",
+        ),
     ],
 )
 def test_what_is_not_read_says_why(space, config, weights, kind, says):

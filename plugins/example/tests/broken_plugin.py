@@ -5,4 +5,10 @@ from rlcatalog import ModelSpec, hookimpl
 
 @hookimpl
 def rlcatalog_model():
-    return [ModelSpec("example_compass_glu", {"torch": "example_compass.torch:GatedNetwork"}, "one gated linear layer")]
+    return [
+        ModelSpec(
+            "example_compass_glu",
+            {"torch": "example_compass.torch:GatedNetwork"},
+            "one gated linear layer",
+        )
+    ]

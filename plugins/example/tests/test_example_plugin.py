@@ -14,7 +14,12 @@ from rlcatalog.errors import DeclarationError, PluginWarning
 from rlcatalog_testing import PluginEntryPoint, check_plugin, isolated_catalog
 
 PACKAGE = Path(__file__).resolve().parents[1]
-INSTALLED = ("rlcatalog-preprocessors", "rlcatalog-fcnet", "rlcatalog-categorical", "rlcatalog-gaussian")
+INSTALLED = (
+    "rlcatalog-preprocessors",
+    "rlcatalog-fcnet",
+    "rlcatalog-categorical",
+    "rlcatalog-gaussian",
+)
 ACTIONS = gym.spaces.Discrete(3)
 
 
@@ -27,7 +32,9 @@ def importable(monkeypatch):
 
 
 def catalog(environ=None):
-    return isolated_catalog(PluginEntryPoint("example_compass.plugin", "example-compass"), *INSTALLED, environ=environ)
+    return isolated_catalog(
+        PluginEntryPoint("example_compass.plugin", "example-compass"), *INSTALLED, environ=environ
+    )
 
 
 def test_loads():
@@ -38,7 +45,9 @@ def test_loads():
 @pytest.mark.parametrize("framework", ["torch", "tf"])
 def test_own_model_by_name(framework):
     config = {"custom_model": "example_compass_glu", "example_compass_width": 8}
-    policy = rlcatalog.build(gym.spaces.Box(-1, 1, (4,)), ACTIONS, config, framework, catalog=catalog())
+    policy = rlcatalog.build(
+        gym.spaces.Box(-1, 1, (4,)), ACTIONS, config, framework, catalog=catalog()
+    )
     assert policy.explain().as_dict()["model"]["distribution"] == "example-compass"
     weights = policy.model.get_weights()
     obs = np.random.default_rng(0).uniform(-1, 1, (5, 4)).astype(np.float32)
@@ -54,7 +63,9 @@ def test_own_space_alone_and_nested():
 
     found = catalog()
     encode = found.preprocessor_for(Compass(4)).transform
-    np.testing.assert_allclose([encode(i) for i in range(4)], [[1, 0], [0, 1], [-1, 0], [0, -1]], atol=1e-6)
+    np.testing.assert_allclose(
+        [encode(i) for i in range(4)], [[1, 0], [0, 1], [-1, 0], [0, -1]], atol=1e-6
+    )
     space = gym.spaces.Dict({"heading": Compass(8), "speed": gym.spaces.Box(0, 1, (1,))})
     observations = [space.sample() for _ in range(6)]
     preprocessor = found.preprocessor_for(space)
@@ -70,7 +81,9 @@ def test_without_the_plugin_the_space_is_refused_by_name():
     from rlcatalog.errors import UnsupportedSpaceError
 
     space = gym.spaces.Dict({"heading": Compass(8)})
-    with pytest.raises(UnsupportedSpaceError, match=re.escape("obs['heading']: no installed preprocessor supports")):
+    with pytest.raises(
+        UnsupportedSpaceError, match=re.escape("obs['heading']: no installed preprocessor supports")
+    ):
         rlcatalog.build(space, ACTIONS, catalog=isolated_catalog(*INSTALLED))
 
 
@@ -91,7 +104,13 @@ def test_trains_under_ppo(recwarn):
         def step(self, action):
             self.heading = (self.heading + int(action) - 1) % 8
             self.steps += 1
-            return self.heading, float(np.cos(self.heading * np.pi / 4)), False, self.steps == 16, {}
+            return (
+                self.heading,
+                float(np.cos(self.heading * np.pi / 4)),
+                False,
+                self.steps == 16,
+                {},
+            )
 
     model = {"custom_model": "example_compass_glu"}
     config = {"model": model, "num_envs": 2, "rollout_length": 32, "minibatch_size": 32, "seed": 0}
@@ -99,15 +118,21 @@ def test_trains_under_ppo(recwarn):
     before = algo.policy.model.get_weights()
     result = algo.train()
     assert result["timesteps_total"] == 64
-    assert any(np.any(before[name] != value) for name, value in algo.policy.model.get_weights().items())
+    assert any(
+        np.any(before[name] != value) for name, value in algo.policy.model.get_weights().items()
+    )
 
 
 def test_broken_variant_is_reported_and_harms_nobody():
-    spec = importlib.util.spec_from_file_location("broken_plugin", Path(__file__).with_name("broken_plugin.py"))
+    spec = importlib.util.spec_from_file_location(
+        "broken_plugin", Path(__file__).with_name("broken_plugin.py")
+    )
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     entry = PluginEntryPoint(module, "example-compass")
-    with pytest.warns(PluginWarning, match="'rlcatalog_model' is not one of rlcatalog's hooks. Did you mean"):
+    with pytest.warns(
+        PluginWarning, match="'rlcatalog_model' is not one of rlcatalog's hooks. Did you mean"
+    ):
         found = isolated_catalog(entry, *INSTALLED)
     assert [r.status for r in found.plugins if r.distribution == "example-compass"] == ["failed"]
     assert rlcatalog.build(gym.spaces.Box(-1, 1, (4,)), ACTIONS, catalog=found).act(

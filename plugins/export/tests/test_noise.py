@@ -12,5 +12,7 @@ def test_the_state_of_a_frozen_policys_numbers_is_bounded(size, at):
     state = noise.state()
     noise.set_state(state)
     state[-2:] = size, at
-    with pytest.raises(ValueError, match=f"the state of a block of {size} numbers with {at} of them used"):
+    with pytest.raises(
+        ValueError, match=f"the state of a block of {size} numbers with {at} of them used"
+    ):
         noise.set_state(state)

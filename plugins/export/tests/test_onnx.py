@@ -19,7 +19,12 @@ from rlcatalog_torch import TorchModelV2
 
 VECTOR = Box(-1, 1, (3,), np.float32)
 MASKED = Dict({"action_mask": Box(0, 1, (3,), np.int8), "v": VECTOR})
-REMEMBERING = {"use_lstm": True, "lstm_cell_size": 4, "fcnet_hiddens": [4], "lstm_use_prev_reward": True}
+REMEMBERING = {
+    "use_lstm": True,
+    "lstm_cell_size": 4,
+    "fcnet_hiddens": [4],
+    "lstm_use_prev_reward": True,
+}
 
 
 def exported(folder, name, obs, action, config, framework="torch"):
@@ -31,7 +36,9 @@ def exported(folder, name, obs, action, config, framework="torch"):
 
 @pytest.fixture(scope="module")
 def masked(tmp_path_factory):
-    return exported(tmp_path_factory.mktemp("masked"), "masked", MASKED, Discrete(3), {"fcnet_hiddens": [4]})
+    return exported(
+        tmp_path_factory.mktemp("masked"), "masked", MASKED, Discrete(3), {"fcnet_hiddens": [4]}
+    )
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +62,10 @@ WRONG = {
     "another shape": {"action_mask": np.ones((2, 3), np.int8), "v": np.zeros((2, 4), np.float32)},
     "a key is missing": {"action_mask": np.ones((2, 3), np.int8)},
     "a single one": observation(),
-    "not a number": {"action_mask": np.ones((2, 3), np.int8), "v": np.full((2, 3), np.nan, np.float32)},
+    "not a number": {
+        "action_mask": np.ones((2, 3), np.int8),
+        "v": np.full((2, 3), np.nan, np.float32),
+    },
     "nothing allowed": [observation(), observation(mask=(0, 0, 0))],
     "no mask": [{"v": np.zeros(3, np.float32)}],
 }
@@ -72,7 +82,9 @@ def test_an_actor_refuses_what_its_policy_refuses_in_the_same_words(masked, what
             one.act([observation(), observation()])
     batch = WRONG[what]
     if acted_before and what == "out of bounds":  # under `check_observations="first"`
-        np.testing.assert_allclose(actor.act(batch).value, policy.act(batch).value, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(
+            actor.act(batch).value, policy.act(batch).value, rtol=1e-5, atol=1e-6
+        )
     else:
         assert said(lambda: actor.act(batch)) == said(lambda: policy.act(batch))
 
@@ -97,8 +109,9 @@ def test_state_and_rewards_are_checked(remembering):
     states = {one: one.act(batch).state for one in (policy, actor)}
     for reward in (None, np.zeros(3), np.array([0, np.nan])):
         one, other = (
-            said(partial(one.act, batch, states[one], prev_reward=reward)) for one in (policy, actor)
-        )  # fmt: skip
+            said(partial(one.act, batch, states[one], prev_reward=reward))
+            for one in (policy, actor)
+        )
         assert one == other
     kind, text = said(lambda: actor.act(batch, policy.act(batch).state))
     assert kind is errors.ModelContractError
@@ -137,7 +150,10 @@ def test_a_stepper_keeps_the_state_as_the_policy_s_does(remembering, mode):
     steppers = [one.stepper(3, mode) for one in (policy, rlcatalog.Actor(path))]
     rng, done = np.random.default_rng(0), None
     for t in range(12):
-        obs, reward = rng.uniform(-1, 1, (3, 3)).astype(np.float32), rng.normal(size=3) if t else None
+        obs, reward = (
+            rng.uniform(-1, 1, (3, 3)).astype(np.float32),
+            rng.normal(size=3) if t else None,
+        )
         one, other = (s.step(obs, done=done, prev_reward=reward, explore=False) for s in steppers)
         known = ~done if mode == "next_step" and done is not None else np.ones(3, bool)
         assert np.array_equal(one.action[known], other.action[known])
@@ -186,13 +202,21 @@ def test_a_filter_without_such_a_form_stays_outside_of_the_file(tmp_path):
     catalog = rlcatalog.Catalog()
     catalog.register_filter("halve")(Halve)
     policy = rlcatalog.build(
-        VECTOR, Discrete(3), {"fcnet_hiddens": [4], "observation_filter": "halve"}, "torch", catalog=catalog
+        VECTOR,
+        Discrete(3),
+        {"fcnet_hiddens": [4], "observation_filter": "halve"},
+        "torch",
+        catalog=catalog,
     )
     interface = policy.export(tmp_path / "policy.onnx")
     assert interface.observation == "filtered"
-    assert [(port.name, port.encoded) for port in interface.inputs if port.role == "observation"] == [("obs", True)]
+    assert [
+        (port.name, port.encoded) for port in interface.inputs if port.role == "observation"
+    ] == [("obs", True)]
     actor, obs = rlcatalog.Actor(tmp_path / "policy.onnx"), np.full((2, 3), 0.5, np.float32)
-    np.testing.assert_allclose(actor.act(obs / 2).value, policy.act(obs).value, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        actor.act(obs / 2).value, policy.act(obs).value, rtol=1e-5, atol=1e-6
+    )
     assert "as Policy.preprocess returns" in said(lambda: actor.act(obs[:, :2]))[1]
 
 
@@ -287,19 +311,27 @@ def test_formats_and_files_that_are_none(tmp_path, masked):
     node = onnx.helper.make_node("Identity", ["x"], ["y"])
     ports = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1]) for name in "xy"]
     foreign = onnx.helper.make_model(
-        onnx.helper.make_graph([node], "g", ports[:1], ports[1:]), opset_imports=[onnx.helper.make_opsetid("", 18)],
+        onnx.helper.make_graph([node], "g", ports[:1], ports[1:]),
+        opset_imports=[onnx.helper.make_opsetid("", 18)],
         ir_version=10,
-    )  # fmt: skip
+    )
     onnx.save_model(foreign, tmp_path / "foreign.onnx")
-    assert "not a policy exported by rlcatalog" in said(lambda: rlcatalog.Actor(tmp_path / "foreign.onnx"))[1]
+    assert (
+        "not a policy exported by rlcatalog"
+        in said(lambda: rlcatalog.Actor(tmp_path / "foreign.onnx"))[1]
+    )
     assert "there is no such file" in said(lambda: rlcatalog.Actor(tmp_path / "none.onnx"))[1]
 
 
 def test_an_action_codec_without_such_a_form_leaves_raw_actions(tmp_path, monkeypatch):
-    policy = rlcatalog.build(VECTOR, Dict({"a": Discrete(3, start=5)}), {"fcnet_hiddens": [4]}, "torch")
+    policy = rlcatalog.build(
+        VECTOR, Dict({"a": Discrete(3, start=5)}), {"fcnet_hiddens": [4]}, "torch"
+    )
     monkeypatch.setattr(type(policy.action_codec.children[0]), "lowered", None)
     interface = policy.export(tmp_path / "policy.pt2")
-    assert [port.role for port in interface.outputs if port.role.endswith("action")] == ["raw_action"]
+    assert [port.role for port in interface.outputs if port.role.endswith("action")] == [
+        "raw_action"
+    ]
     found = rlcatalog.Actor(tmp_path / "policy.pt2").act(np.zeros((2, 3), np.float32))
     assert np.array_equal(found.action["a"], found.raw_action[:, 0] + 5)
 
@@ -313,7 +345,9 @@ def test_log_gamma_is_pytorch_s():
     content = graph.model([("y", answer.name, "float64", (500,))])
     run, outputs = bind_graph(content, {"x": x.numpy()}, {"y": ("float64", (500,))})
     run()
-    torch.testing.assert_close(torch.from_numpy(outputs["y"]), torch.lgamma(x), rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(
+        torch.from_numpy(outputs["y"]), torch.lgamma(x), rtol=1e-10, atol=1e-10
+    )
 
 
 # --- other formats and frameworks ------------------------------------------------------------------------------------
@@ -344,7 +378,9 @@ def test_a_policy_of_tensorflow_s_is_exported_from_its_own_graph(tmp_path):
     pytest.importorskip("tf2onnx")
     config = {**REMEMBERING, "observation_filter": "MeanStdFilter"}
     policy = rlcatalog.build(VECTOR, Discrete(3), config, "tf")
-    policy.preprocess(np.random.default_rng(0).uniform(-1, 1, (9, 3)).astype(np.float32), update=True)
+    policy.preprocess(
+        np.random.default_rng(0).uniform(-1, 1, (9, 3)).astype(np.float32), update=True
+    )
     interface = policy.export(tmp_path / "policy.onnx")
     assert interface.framework == "tf"
     actor, state, other = rlcatalog.Actor(tmp_path / "policy.onnx"), None, None

@@ -19,7 +19,9 @@ def drawn(draw):
     counting = TorchNoise(ROWS)
     with counting:
         draw()
-    noise = torch.from_numpy(np.random.default_rng(0).random((ROWS, sum(counting.widths)), np.float32))
+    noise = torch.from_numpy(
+        np.random.default_rng(0).random((ROWS, sum(counting.widths)), np.float32)
+    )
     first, second = TorchNoise(ROWS, noise), TorchNoise(ROWS, noise)
     with first:
         found = draw()
@@ -39,14 +41,24 @@ CONTINUOUS = {
     "randn": (lambda: torch.randn(ROWS, 1), stats.norm, 2),
     "randn_like": (lambda: torch.randn_like(torch.zeros(ROWS)), stats.norm, 2),
     "normal_": (lambda: torch.empty(ROWS, 1).normal_(2, 3), stats.norm(2, 3), 2),
-    "normal": (lambda: torch.normal(torch.full((ROWS, 1), 2.0), torch.full((ROWS, 1), 3.0)), stats.norm(2, 3), 2),
+    "normal": (
+        lambda: torch.normal(torch.full((ROWS, 1), 2.0), torch.full((ROWS, 1), 3.0)),
+        stats.norm(2, 3),
+        2,
+    ),
     "exponential_": (lambda: torch.empty(ROWS, 1).exponential_(2.0), stats.expon(scale=0.5), 1),
     "gamma below 1": (gamma(0.3), stats.gamma(0.3), 17),
     "gamma": (gamma(1.0), stats.gamma(1.0), 17),
     "gamma above 1": (gamma(6.5), stats.gamma(6.5), 17),
-    "Normal": (lambda: torch.distributions.Normal(torch.zeros(ROWS, 1), 1.0).sample(), stats.norm, 2),
+    "Normal": (
+        lambda: torch.distributions.Normal(torch.zeros(ROWS, 1), 1.0).sample(),
+        stats.norm,
+        2,
+    ),
     "Beta": (
-        lambda: torch.distributions.Beta(torch.full((ROWS, 1), 2.0), torch.full((ROWS, 1), 3.0)).sample(),
+        lambda: torch.distributions.Beta(
+            torch.full((ROWS, 1), 2.0), torch.full((ROWS, 1), 3.0)
+        ).sample(),
         stats.beta(2, 3),
         34,
     ),
@@ -72,7 +84,9 @@ def test_several_normal_numbers_of_a_row_do_not_depend_on_one_another():
     "draw",
     [
         lambda: torch.multinomial(torch.tensor([[0.2, 0.0, 0.8]]).expand(ROWS, 3), 1)[:, 0],
-        lambda: torch.distributions.Categorical(torch.tensor([[0.2, 0.0, 0.8]]).expand(ROWS, 3)).sample(),
+        lambda: torch.distributions.Categorical(
+            torch.tensor([[0.2, 0.0, 0.8]]).expand(ROWS, 3)
+        ).sample(),
         lambda: 2 * torch.bernoulli(torch.full((ROWS,), 0.8)),
         lambda: 2 * torch.empty(ROWS).bernoulli_(0.8),
     ],

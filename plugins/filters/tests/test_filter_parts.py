@@ -27,26 +27,34 @@ def test_the_worst_place_is_the_first_that_is_no_number_or_the_largest_of_either
     assert worst_place(np.array(batch, np.float64)) == place
 
 
-@pytest.mark.parametrize("options", [{}, {"demean": False}, {"destd": False}, {"demean": False, "destd": False}])
+@pytest.mark.parametrize(
+    "options", [{}, {"demean": False}, {"destd": False}, {"demean": False, "destd": False}]
+)
 def test_unless_told_otherwise_the_mean_is_subtracted_and_the_deviation_divided_by(options):
     values = np.random.default_rng(0).normal(3, 2, (20, 2))
     stat = RunningStat((2,))
     for row in values:
         stat.push(row)
     offset, factor = scaling(stat, **options)
-    np.testing.assert_allclose(offset, values.mean(axis=0) if options.get("demean", True) else [0, 0], rtol=1e-12)
+    np.testing.assert_allclose(
+        offset, values.mean(axis=0) if options.get("demean", True) else [0, 0], rtol=1e-12
+    )
     expected = 1 / values.std(axis=0, ddof=1) if options.get("destd", True) else [1, 1]
     np.testing.assert_allclose(factor, expected, rtol=1e-5)
 
 
 def test_what_a_head_reads_itself_is_left_alone_unless_asked_for():
     space = spaces.Dict(
-        avail=spaces.Tuple([spaces.Box(-1, 1, (2,)), spaces.Box(-1, 1, (1,))]), available=spaces.Box(-1, 1, (2,))
+        avail=spaces.Tuple([spaces.Box(-1, 1, (2,)), spaces.Box(-1, 1, (1,))]),
+        available=spaces.Box(-1, 1, (2,)),
     )
     leaves = default_catalog().preprocessor_for(SpaceInfo.read(space), {}).leaves()
 
     def chosen(claimed, **options):
-        return [leaf.path for leaf in leaves_to_filter(leaves, FiltersConfig(**options), "action_mask", claimed)]
+        return [
+            leaf.path
+            for leaf in leaves_to_filter(leaves, FiltersConfig(**options), "action_mask", claimed)
+        ]
 
     names = ["obs['avail'][0]", "obs['avail'][1]", "obs['available']"]
     assert chosen(()) == names

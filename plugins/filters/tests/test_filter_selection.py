@@ -56,10 +56,16 @@ def check(space, filtered, **options):
     for leaf in preprocessor.leaves():
         here = slice(leaf.start, leaf.stop)
         if leaf.path in filtered:
-            expected = (flat[:, here] - stream[:, here].mean(0)) / (stream[:, here].std(0, ddof=1) + 1e-6)
-            np.testing.assert_allclose(result[:, here], np.clip(expected, -10, 10), rtol=1e-5, atol=1e-6)
+            expected = (flat[:, here] - stream[:, here].mean(0)) / (
+                stream[:, here].std(0, ddof=1) + 1e-6
+            )
+            np.testing.assert_allclose(
+                result[:, here], np.clip(expected, -10, 10), rtol=1e-5, atol=1e-6
+            )
         else:
-            assert result[:, here].tobytes() == flat[:, here].astype(np.float32).tobytes(), leaf.path
+            assert result[:, here].tobytes() == flat[:, here].astype(np.float32).tobytes(), (
+                leaf.path
+            )
     assert inside(f.processed_space(preprocessor), out)
 
 
@@ -72,7 +78,11 @@ def test_action_masks_are_exempt():
     mask = spaces.Box(0, 1, (2,))
     tree = {"a": spaces.Dict({"action_mask": mask, "x": mask}), "action_masks": mask}
     check(spaces.Dict(tree), {"obs['a']['x']", "obs['action_masks']"})
-    check(spaces.Dict(tree), {"obs['a']['action_mask']", "obs['a']['x']"}, action_mask_key="action_masks")
+    check(
+        spaces.Dict(tree),
+        {"obs['a']['action_mask']", "obs['a']['x']"},
+        action_mask_key="action_masks",
+    )
     below = {"action_mask": spaces.Tuple((mask, mask)), "x": mask}
     check(spaces.Dict(below), {"obs['x']"})
 
@@ -96,14 +106,23 @@ def test_lists_texts_graphs_and_probabilities_are_bitwise_untouched():
     ("options", "filtered"),
     [
         ({"filter_include": ["obs['speed']"]}, {"obs['speed']"}),
-        ({"filter_include": ["obs['gear']", "obs['wheels']"]}, {"obs['gear']", "obs['wheels'][0]", "obs['wheels'][1]"}),
+        (
+            {"filter_include": ["obs['gear']", "obs['wheels']"]},
+            {"obs['gear']", "obs['wheels'][0]", "obs['wheels'][1]"},
+        ),
         ({"filter_exclude": ["obs['wheels']", "obs['speed']"]}, {"obs['speedometer']"}),
         ({"filter_exclude": ["obs['gear']"]}, NUMERIC),
         (
-            {"filter_include": ["obs"], "filter_exclude": ["obs['lights']", "obs['on']", "obs['wheels'][1]"]},
+            {
+                "filter_include": ["obs"],
+                "filter_exclude": ["obs['lights']", "obs['on']", "obs['wheels'][1]"],
+            },
             {*NUMERIC, "obs['gear']"},
         ),
-        ({"filter_include": ["obs['wheels']"], "filter_exclude": ["obs['wheels'][1]"]}, {"obs['wheels'][0]"}),
+        (
+            {"filter_include": ["obs['wheels']"], "filter_exclude": ["obs['wheels'][1]"]},
+            {"obs['wheels'][0]"},
+        ),
     ],
 )
 def test_include_overrides_the_default_and_exclude_wins(options, filtered):
@@ -116,18 +135,31 @@ def test_include_overrides_the_default_and_exclude_wins(options, filtered):
 def test_a_path_that_matches_no_leaf_is_an_error_naming_the_leaves(key, path):
     with pytest.raises(ConfigError) as caught:
         make(**{key: ["obs['gear']", path]})
-    assert str(caught.value).startswith(f"{key}: the observation has no leaf at or below {path!r}; its leaves are ")
+    assert str(caught.value).startswith(
+        f"{key}: the observation has no leaf at or below {path!r}; its leaves are "
+    )
     for leaf in default_catalog().preprocessor_for(SpaceInfo.read(SPACE), {}).leaves():
         assert leaf.path in str(caught.value)
 
 
 def test_asking_for_the_action_mask_is_an_error():
-    with pytest.raises(ConfigError, match=r"'obs\[\\'action_mask\\'\]' is the action mask|\"obs.*is the action mask"):
+    with pytest.raises(
+        ConfigError,
+        match=r"'obs\[\\'action_mask\\'\]' is the action mask|\"obs.*is the action mask",
+    ):
         make(filter_include=["obs['action_mask']"])
 
 
-@pytest.mark.parametrize("options", [{"filter_clip": 0.0}, {"filter_clip": -1}, {"filter_clip": "ten"},
-                                     {"filter_include": "obs"}, {"filter_exclude": [1]}])  # fmt: skip
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"filter_clip": 0.0},
+        {"filter_clip": -1},
+        {"filter_clip": "ten"},
+        {"filter_include": "obs"},
+        {"filter_exclude": [1]},
+    ],
+)
 def test_config_values_are_checked(options):
     [key] = options
     with pytest.raises(ConfigError, match=key) as caught:
@@ -143,16 +175,23 @@ def test_images_become_float32():
     assert encoded(preprocessor, space).dtype == np.uint8
     processed = f.processed_space(preprocessor)
     assert (processed.dtype, processed.shape, processed.low.min(), processed.high.max()) == (
-        np.float32, (4, 5, 3), -10.0, 10.0,
-    )  # fmt: skip
+        np.float32,
+        (4, 5, 3),
+        -10.0,
+        10.0,
+    )
 
 
 @pytest.mark.parametrize(
     "space",
-    [spaces.Box(-2, 3, ()), spaces.Box(-2, 3, (0,)), spaces.Box(-3, 3, (2,), np.int64),
-     spaces.Box(1e8, 1e8 + 4, (2,), np.float64)],
+    [
+        spaces.Box(-2, 3, ()),
+        spaces.Box(-2, 3, (0,)),
+        spaces.Box(-3, 3, (2,), np.int64),
+        spaces.Box(1e8, 1e8 + 4, (2,), np.float64),
+    ],
     ids=str,
-)  # fmt: skip
+)
 def test_boxes_of_any_shape_and_dtype_are_filtered(space):
     check(space, {"obs"})
 
@@ -173,7 +212,8 @@ def test_nothing_to_filter_is_a_warning_and_passes_unchanged(space, options):
         f, preprocessor = make(space, **options)
     x = encoded(preprocessor, space)
     out = f(x, update=True)
-    assert out.dtype == x.dtype == preprocessor.observation_space.dtype  # integers for an embedding stay integers
+    # Integers for an embedding stay integers.
+    assert out.dtype == x.dtype == preprocessor.observation_space.dtype
     np.testing.assert_array_equal(out, x)
     assert f.statistics.running_stats.n == 0
     assert f.processed_space(preprocessor) is preprocessor.observation_space
@@ -191,7 +231,9 @@ def test_the_processed_space_has_the_clip_bounds(clip):
         here, bound = slice(leaf.start, leaf.stop), np.inf if clip is None else clip
         low, high = (-bound, bound) if leaf.path in NUMERIC else (lowest[here], highest[here])
         np.testing.assert_array_equal(space.low[here], np.broadcast_to(low, leaf.stop - leaf.start))
-        np.testing.assert_array_equal(space.high[here], np.broadcast_to(high, leaf.stop - leaf.start))
+        np.testing.assert_array_equal(
+            space.high[here], np.broadcast_to(high, leaf.stop - leaf.start)
+        )
     assert inside(space, f(encoded(preprocessor)))  # before anything was learned
     f(encoded(preprocessor), update=True)
     out = f(encoded(preprocessor) * np.where(f._filtered, 1e6, 1).astype(np.float32))
@@ -205,7 +247,11 @@ def test_the_processed_space_has_the_clip_bounds(clip):
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize(
     ("path", "place", "where"),
-    [("obs['speed']", 1, "at [1] "), ("obs['wheels'][0]", 2, "at [1, 0] "), ("obs['speedometer']", 0, "")],
+    [
+        ("obs['speed']", 1, "at [1] "),
+        ("obs['wheels'][0]", 2, "at [1, 0] "),
+        ("obs['speedometer']", 0, ""),
+    ],
 )
 def test_what_is_not_finite_is_refused_by_path_before_anything_changes(path, place, where, bad):
     f, preprocessor = make()
@@ -217,7 +263,9 @@ def test_what_is_not_finite_is_refused_by_path_before_anything_changes(path, pla
     broken[2, leaf.start + place] = bad
     with pytest.raises(ObservationError) as caught:
         f(broken, update=True)
-    assert str(caught.value).startswith(f"{path}: expected finite values to filter; found {bad} {where}in row 2 of ")
+    assert str(caught.value).startswith(
+        f"{path}: expected finite values to filter; found {bad} {where}in row 2 of "
+    )
     for name, array in f.get_state().items():
         np.testing.assert_array_equal(array, before[name])
     assert f.statistics.buffer.n == 4

@@ -68,7 +68,9 @@ def test_acting_applies_the_filter_and_never_learns(policy):
     speed = batch(TREE)["speed"].astype(np.float64)
     expected = policy.preprocessor.transform_batch(policy.encoder.seen(obs))
     expected[:, -3:] = (obs["speed"] - speed.mean(0)) / (speed.std(0, ddof=1) + 1e-6)
-    np.testing.assert_allclose(policy.act_encoded(expected, explore=False).dist_inputs, acted[0], rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(
+        policy.act_encoded(expected, explore=False).dist_inputs, acted[0], rtol=1e-4, atol=1e-6
+    )
 
 
 def test_a_saved_policy_gives_the_same_outputs(policy, tmp_path):
@@ -92,7 +94,10 @@ def test_statistics_change_only_with_update():
     assert policy.filter.statistics.running_stats.n == 0
     policy.preprocess(obs, update=True)
     policy.preprocess(list(obs[:5]), update=True)
-    stat, stream = policy.filter.statistics.running_stats, np.concatenate([obs, obs[:5]]).astype(np.float64)
+    stat, stream = (
+        policy.filter.statistics.running_stats,
+        np.concatenate([obs, obs[:5]]).astype(np.float64),
+    )
     assert stat.n == 17
     np.testing.assert_allclose(stat.mean, stream.mean(0), rtol=1e-12)
     np.testing.assert_allclose(stat.std, stream.std(0, ddof=1), rtol=1e-12)
@@ -108,14 +113,25 @@ def test_the_environments_observations_are_left_alone():
 
 def test_no_filter_is_an_empty_slot():
     """The kernel reads the name itself; a component of that name would never be asked."""
-    assert rlcatalog.build(BOX, spaces.Discrete(2), {"observation_filter": "NoFilter"}).filter is None
+    assert (
+        rlcatalog.build(BOX, spaces.Discrete(2), {"observation_filter": "NoFilter"}).filter is None
+    )
     assert [spec.name for spec in declarations.rlcatalog_filters()] == ["MeanStdFilter"]
 
 
 def test_the_explanation_names_filter_and_keys():
     found = default_catalog().explain(BOX, spaces.Discrete(2), FILTERED).as_dict()
-    assert (found["filter"]["chosen"], found["filter"]["distribution"]) == ("MeanStdFilter", "rlcatalog-filters")
-    keys = {"filter_include", "filter_exclude", "filter_clip", "observation_filter", "action_mask_key"}
+    assert (found["filter"]["chosen"], found["filter"]["distribution"]) == (
+        "MeanStdFilter",
+        "rlcatalog-filters",
+    )
+    keys = {
+        "filter_include",
+        "filter_exclude",
+        "filter_clip",
+        "observation_filter",
+        "action_mask_key",
+    }
     assert set(found["filter"]["config_keys"]) == keys
     assert {"stage": "filter: MeanStdFilter", "shape": [3]} in found["shapes"]
 
@@ -126,14 +142,21 @@ def test_the_explanation_names_filter_and_keys():
         ({"filtered": None}, "are for different values of the observation: expected 3 of 3"),
         ({"filtered": np.array([True, True, False])}, "found 2 of 3"),
         ({"mean": None}, "incomplete"),
-        ({"mean": np.zeros(2), "m2": np.zeros(2)}, r"expected filter statistics of shape \(3,\), found \(2,\)"),
+        (
+            {"mean": np.zeros(2), "m2": np.zeros(2)},
+            r"expected filter statistics of shape \(3,\), found \(2,\)",
+        ),
         ({"n": np.array(-1)}, "integer n >= 0"),
     ],
 )
 def test_statistics_of_another_observation_are_refused(damage, message):
     policy = build()
     policy.preprocess(batch(BOX), update=True)
-    state = {name: array for name, array in {**policy.filter.get_state(), **damage}.items() if array is not None}
+    state = {
+        name: array
+        for name, array in {**policy.filter.get_state(), **damage}.items()
+        if array is not None
+    }
     with pytest.raises(SavedPolicyError, match=message):
         policy.filter.set_state(state)
     assert policy.filter.statistics.running_stats.n == 12
@@ -153,7 +176,13 @@ def test_restoring_replaces_what_was_learned():
 
 
 def test_ppo_trains_with_the_filter_and_evaluation_leaves_it_unchanged(tmp_path):
-    config = {"num_envs": 4, "rollout_length": 64, "minibatch_size": 128, "num_epochs": 2, "seed": 0}
+    config = {
+        "num_envs": 4,
+        "rollout_length": 64,
+        "minibatch_size": 128,
+        "num_epochs": 2,
+        "seed": 0,
+    }
     algo = PPO(env="CartPole-v1", config={**config, "observation_filter": "MeanStdFilter"})
     try:
         for _ in range(2):
@@ -161,13 +190,16 @@ def test_ppo_trains_with_the_filter_and_evaluation_leaves_it_unchanged(tmp_path)
         learned = result["info"]["learner"]
         assert np.isfinite([learned[name] for name in ("policy_loss", "vf_loss", "entropy")]).all()
         before = algo.policy.filter.get_state()
-        assert int(before["n"]) == 4 * (2 * 64 + 1)  # every observation once, the first ones included
+        # Every observation once, the first ones included.
+        assert int(before["n"]) == 4 * (2 * 64 + 1)
         algo.evaluate(episodes=2, seed=1)
         for name, array in algo.policy.filter.get_state().items():
             np.testing.assert_array_equal(array, before[name])
         algo.save(tmp_path)
         obs = gym.make("CartPole-v1").reset(seed=2)[0][None]
-        for found, expected in zip(outputs(rlcatalog.load(tmp_path), obs), outputs(algo.policy, obs), strict=True):
+        for found, expected in zip(
+            outputs(rlcatalog.load(tmp_path), obs), outputs(algo.policy, obs), strict=True
+        ):
             np.testing.assert_array_equal(found, expected)
     finally:
         algo.stop()

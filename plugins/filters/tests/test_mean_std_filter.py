@@ -117,7 +117,12 @@ def test_what_is_not_finite_is_refused_before_anything_changes(bad):
     for b in (bad, "text", [1.0, 2.0, bad]):
         with pytest.raises(ObservationError, match=r"x\['b'\]: "):
             f({"a": [[9.0, 9.0]], "b": b})
-    assert (f.running_stats["a"].n, f.running_stats["b"].n, f.buffer["a"].n, f.buffer["b"].n) == (1, 1, 1, 1)
+    assert (f.running_stats["a"].n, f.running_stats["b"].n, f.buffer["a"].n, f.buffer["b"].n) == (
+        1,
+        1,
+        1,
+        1,
+    )
 
 
 # --- structures ------------------------------------------------------------------------------------------------------
@@ -127,7 +132,11 @@ NESTED = {"pose": ((3,), None, {"speed": ()}), "id": None}
 
 def sample(batch=()):
     return {
-        "pose": (RNG.normal(5, 3, (*batch, 3)), RNG.integers(4, size=batch), {"speed": RNG.normal(size=batch)}),
+        "pose": (
+            RNG.normal(5, 3, (*batch, 3)),
+            RNG.integers(4, size=batch),
+            {"speed": RNG.normal(size=batch)},
+        ),
         "id": "left alone",
     }
 
@@ -165,7 +174,11 @@ def test_batches_of_structures_are_learned_from_at_once():
 def test_shapes_as_rllib_gives_them_are_taken():
     f = MeanStdFilter((np.array((2,)), None, np.array(())))
     assert [stat.shape for stat in (f.running_stats[0], f.running_stats[2])] == [(2,), ()]
-    assert MeanStdFilter([2]).running_stats.shape == MeanStdFilter((np.int64(2),)).running_stats.shape == (2,)
+    assert (
+        MeanStdFilter([2]).running_stats.shape
+        == MeanStdFilter((np.int64(2),)).running_stats.shape
+        == (2,)
+    )
 
 
 @pytest.mark.parametrize("shape", [3, "ab", ((2,), 3), {"a": 2.5}, (2.5,)])
@@ -182,15 +195,21 @@ def test_a_clip_that_cuts_everything_is_refused(clip):
 
 @pytest.mark.parametrize(
     ("shape", "x", "message"),
-    [((3,), np.zeros(2), r"x: expected shape \(3,\), or a batch .*; found shape \(2,\)"),
-     ((3,), np.zeros((2, 2, 3)), r"found shape \(2, 2, 3\)"),
-     ((), np.zeros((2, 2)), r"x: expected shape \(\)"),
-     ({"a": (2,)}, {"a": np.zeros(3)}, r"x\['a'\]: expected shape \(2,\)"),
-     ({"a": (2,)}, {"b": np.zeros(2)}, r"x: expected a dict with the keys \['a'\], found \['b'\]"),
-     ({"a": (2,)}, np.zeros(2), r"x: expected a dict .* found ndarray"),
-     (((2,), None), (np.zeros(2),), r"x: expected a tuple of 2 values, found 1 values"),
-     (((2,), None), np.zeros(2), r"x: expected a tuple of 2 values, found ndarray")],
-)  # fmt: skip
+    [
+        ((3,), np.zeros(2), r"x: expected shape \(3,\), or a batch .*; found shape \(2,\)"),
+        ((3,), np.zeros((2, 2, 3)), r"found shape \(2, 2, 3\)"),
+        ((), np.zeros((2, 2)), r"x: expected shape \(\)"),
+        ({"a": (2,)}, {"a": np.zeros(3)}, r"x\['a'\]: expected shape \(2,\)"),
+        (
+            {"a": (2,)},
+            {"b": np.zeros(2)},
+            r"x: expected a dict with the keys \['a'\], found \['b'\]",
+        ),
+        ({"a": (2,)}, np.zeros(2), r"x: expected a dict .* found ndarray"),
+        (((2,), None), (np.zeros(2),), r"x: expected a tuple of 2 values, found 1 values"),
+        (((2,), None), np.zeros(2), r"x: expected a tuple of 2 values, found ndarray"),
+    ],
+)
 @pytest.mark.parametrize("update", [True, False])
 def test_another_form_than_the_filters_is_refused(shape, x, message, update):
     with pytest.raises(ObservationError, match=message):

@@ -55,7 +55,12 @@ def test_lists_and_numbers_are_taken():
 
 def test_nothing_seen_is_zero():
     stat = RunningStat((2,))
-    assert (stat.n, stat.mean.tolist(), stat.var.tolist(), stat.std.tolist()) == (0, [0, 0], [0, 0], [0, 0])
+    assert (stat.n, stat.mean.tolist(), stat.var.tolist(), stat.std.tolist()) == (
+        0,
+        [0, 0],
+        [0, 0],
+        [0, 0],
+    )
 
 
 def test_variance_of_one_value_is_the_square_of_its_mean():
@@ -113,9 +118,13 @@ def test_what_is_not_finite_is_refused_before_anything_changes(bad):
     stat = RunningStat((2,))
     stat.push_batch([[1.0, 2.0], [3.0, 5.0]])
     before = state(stat)
-    with pytest.raises(ObservationError, match=r"expected finite values.*at \[0, 1\].*nothing was changed"):
+    with pytest.raises(
+        ObservationError, match=r"expected finite values.*at \[0, 1\].*nothing was changed"
+    ):
         stat.push([0.0, bad])
-    with pytest.raises(ObservationError, match=r"found .*at \[2, 0\] of an array of shape \(3, 2\)"):
+    with pytest.raises(
+        ObservationError, match=r"found .*at \[2, 0\] of an array of shape \(3, 2\)"
+    ):
         stat.push_batch([[0.0, 0.0], [1.0, 1.0], [bad, 1.0]])
     assert state(stat) == before
 
@@ -132,9 +141,15 @@ def test_sums_that_would_overflow_are_refused_before_anything_changes():
 
 @pytest.mark.parametrize(
     ("push", "value", "found"),
-    [("push", np.zeros(2), "(2,)"), ("push", np.zeros((1, 3)), "(1, 3)"), ("push", 1.0, "()"),
-     ("push_batch", np.zeros(3), "(3,)"), ("push_batch", np.zeros((4, 2)), "(4, 2)"), ("push_batch", 1.0, "()")],
-)  # fmt: skip
+    [
+        ("push", np.zeros(2), "(2,)"),
+        ("push", np.zeros((1, 3)), "(1, 3)"),
+        ("push", 1.0, "()"),
+        ("push_batch", np.zeros(3), "(3,)"),
+        ("push_batch", np.zeros((4, 2)), "(4, 2)"),
+        ("push_batch", 1.0, "()"),
+    ],
+)
 def test_a_wrong_shape_is_refused_and_both_are_named(push, value, found):
     stat = RunningStat((3,))
     with pytest.raises(ValueError) as caught:
@@ -188,10 +203,17 @@ def test_state_goes_through_safetensors_and_back_bit_for_bit(shape):
 
 @pytest.mark.parametrize(
     "damage",
-    [{"n": np.array(-1)}, {"n": np.array(2.0)}, {"n": np.array([2])}, {"mean": np.zeros(3)},
-     {"mean": np.zeros(2, np.float32)}, {"m2": np.array([1.0, -1.0])}, {"m2": np.array([1.0, np.inf])},
-     {"mean": np.array([np.nan, 0.0])}],
-)  # fmt: skip
+    [
+        {"n": np.array(-1)},
+        {"n": np.array(2.0)},
+        {"n": np.array([2])},
+        {"mean": np.zeros(3)},
+        {"mean": np.zeros(2, np.float32)},
+        {"m2": np.array([1.0, -1.0])},
+        {"m2": np.array([1.0, np.inf])},
+        {"mean": np.array([np.nan, 0.0])},
+    ],
+)
 def test_a_damaged_state_is_refused(damage):
     stat = RunningStat((2,))
     stat.push_batch(np.ones((3, 2)))

@@ -73,9 +73,13 @@ def edit() -> Callable[..., dict[str, Any]]:
     def change(directory: Path, **changes: Any) -> dict[str, Any]:
         path = directory / "policy.json"
         manifest: dict[str, Any] = json.loads(path.read_text())
-        changed = {key: value for key, value in {**manifest, **changes}.items() if key != "checksum"}
+        changed = {
+            key: value for key, value in {**manifest, **changes}.items() if key != "checksum"
+        }
         text = json.dumps(changed, sort_keys=True, separators=(",", ":"))
-        path.write_text(json.dumps({**changed, "checksum": hashlib.sha256(text.encode()).hexdigest()}))
+        path.write_text(
+            json.dumps({**changed, "checksum": hashlib.sha256(text.encode()).hexdigest()})
+        )
         return manifest
 
     return change
@@ -85,7 +89,9 @@ def edit() -> Callable[..., dict[str, Any]]:
 def refused() -> Callable[..., str]:
     """Check that loading is refused with the directory's name, and return what was said."""
 
-    def check(directory: Path, match: str, error: type[Exception] = SavedPolicyError, **spaces_given: Any) -> str:
+    def check(
+        directory: Path, match: str, error: type[Exception] = SavedPolicyError, **spaces_given: Any
+    ) -> str:
         with pytest.raises(error, match=match) as caught:
             loading.load(directory, catalog=catalog_of_four(), **spaces_given)
         assert str(directory) in str(caught.value)

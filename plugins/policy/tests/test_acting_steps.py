@@ -52,9 +52,13 @@ FORMS = pytest.mark.parametrize("form", [np.asarray, torch.from_numpy], ids=["ar
 @FORMS
 @pytest.mark.parametrize(
     ("config", "end"),
-    [({"fcnet_hiddens": [2]}, "fix it in the environment."), ({"custom_model": Counting}, "fix it in the environment."),
-     ({"custom_model": Looking}, "fix it in the environment (after 2 steps of its episode).")], ids=str,
-)  # fmt: skip
+    [
+        ({"fcnet_hiddens": [2]}, "fix it in the environment."),
+        ({"custom_model": Counting}, "fix it in the environment."),
+        ({"custom_model": Looking}, "fix it in the environment (after 2 steps of its episode)."),
+    ],
+    ids=str,
+)
 def test_a_wrong_observation_is_named_with_the_steps_that_were_counted(form, config, end):
     policy, state = policy_of(**config), None
     for _ in range(2):
@@ -76,7 +80,9 @@ def test_a_step_passes_its_state_on(form):
     step = looking.act_encoded(form(ROWS))
     np.testing.assert_array_equal(step.state.history.windows["obs"][:, 0], ROWS)
     assert isinstance(step.state.history.windows["obs"], np.ndarray)
-    np.testing.assert_array_equal(looking.act_encoded(form(ROWS), step.state).state.seen["before"], ROWS)
+    np.testing.assert_array_equal(
+        looking.act_encoded(form(ROWS), step.state).state.seen["before"], ROWS
+    )
     assert policy_of(fcnet_hiddens=[2]).act_encoded(form(ROWS)).state is None
 
 
@@ -113,7 +119,8 @@ def test_actions_outside_the_space_are_refused(form):
     rows = np.float32([[0, 0], [0, 0.5]])
     policy.act_encoded(form(0 * rows))
     with pytest.raises(
-        ModelContractError, match=r"Outside drew an action outside the action space: action: .* in row 1"
+        ModelContractError,
+        match=r"Outside drew an action outside the action space: action: .* in row 1",
     ):
         policy.act_encoded(form(rows))
 
@@ -123,5 +130,7 @@ def test_forbidden_actions_are_refused(form):
     policy = policy_of(custom_model=Large, custom_action_dist=Unmasked)
     mask = np.array([[True, False, True], [False, True, True]])
     policy.act_encoded(form(ROWS), mask=form(mask[[0, 0]]), explore=False)
-    with pytest.raises(ActionMaskError, match=r"mask: row 1: the raw action \[0\] was drawn, but the mask allows"):
+    with pytest.raises(
+        ActionMaskError, match=r"mask: row 1: the raw action \[0\] was drawn, but the mask allows"
+    ):
         policy.act_encoded(form(ROWS), mask=form(mask), explore=False)

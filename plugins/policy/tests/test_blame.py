@@ -52,16 +52,23 @@ def acme():
     return rlcatalog.build(OBS, THREE, {"custom_model": "acme-nets/net"}, "torch", catalog=catalog)
 
 
-@pytest.mark.parametrize("error", [ValueError("broken"), SystemExit("stop"), TypeError("wrong")], ids=repr)
+@pytest.mark.parametrize(
+    "error", [ValueError("broken"), SystemExit("stop"), TypeError("wrong")], ids=repr
+)
 def test_an_error_inside_a_plugins_part_names_it(acme, error):
     acme.model.fails = error
-    with pytest.raises(PartError, match=r"acme-nets 1\.0.*forward\(\) raised .*(broken|stop|wrong).*\(at .*\.py:\d+\)"):
+    with pytest.raises(
+        PartError,
+        match=r"acme-nets 1\.0.*forward\(\) raised .*(broken|stop|wrong).*\(at .*\.py:\d+\)",
+    ):
         acme.act(np.zeros((1, 2), np.float32))
     with pytest.raises(PartError, match="forward"):
         acme.values(np.zeros((1, 2), np.float32))
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), GeneratorExit(), ModelContractError("typed")], ids=repr)
+@pytest.mark.parametrize(
+    "error", [KeyboardInterrupt(), GeneratorExit(), ModelContractError("typed")], ids=repr
+)
 def test_interrupts_and_typed_errors_stay_as_they_are(acme, error):
     acme.model.fails = error
     with pytest.raises(type(error)) as caught:
@@ -71,7 +78,8 @@ def test_interrupts_and_typed_errors_stay_as_they_are(acme, error):
 
 def test_an_error_outside_names_the_part_that_returned_the_value(acme, policy):
     with pytest.raises(
-        PartError, match=r"acme-nets 1\.0.*: the policy failed on this part or its return value: ValueE"
+        PartError,
+        match=r"acme-nets 1\.0.*: the policy failed on this part or its return value: ValueE",
     ):
         acme.contract.blame(ValueError("outside"))
     policy.contract.blame(ValueError("outside"))  # no plugin's part: the error stays
@@ -83,15 +91,20 @@ def test_an_error_outside_names_the_part_that_returned_the_value(acme, policy):
 
 @pytest.mark.parametrize(
     ("method", "count", "function"),
-    [("forward", 3, lambda self, input_dict: None), ("get_initial_state", 0, lambda self, rows: []),
-     ("value_function", 0, lambda self, features: None)],
-)  # fmt: skip
+    [
+        ("forward", 3, lambda self, input_dict: None),
+        ("get_initial_state", 0, lambda self, rows: []),
+        ("value_function", 0, lambda self, features: None),
+    ],
+)
 def test_a_models_method_with_other_arguments_is_named(method, count, function):
     cls = type("Odd", (FullyConnectedNetwork,), {})
     policy = rlcatalog.build(OBS, THREE, {**SMALL, "custom_model": cls}, "torch")
     policy.contract.blame(TypeError("missing"))
     setattr(cls, method, function)
-    message = refused("cannot be called as the contract requires", policy.contract.blame, TypeError("missing"))
+    message = refused(
+        "cannot be called as the contract requires", policy.contract.blame, TypeError("missing")
+    )
     assert message.startswith(
         f"Odd.{method}() cannot be called as the contract requires, with {count} arguments: it takes ("
     )
@@ -110,16 +123,23 @@ def test_an_inner_model_may_have_values_of_another_kind():
 
 @pytest.mark.parametrize(
     ("method", "count", "function"),
-    [("sample", 1, lambda self, n: None), ("deterministic_sample", 1, lambda self, n: None),
-     ("logp", 2, lambda self: 0),
-     ("entropy", 1, lambda self, n: None), ("kl", 2, lambda self: None), ("kl", 2, lambda self, a, b: None)],
-)  # fmt: skip
+    [
+        ("sample", 1, lambda self, n: None),
+        ("deterministic_sample", 1, lambda self, n: None),
+        ("logp", 2, lambda self: 0),
+        ("entropy", 1, lambda self, n: None),
+        ("kl", 2, lambda self: None),
+        ("kl", 2, lambda self, a, b: None),
+    ],
+)
 def test_a_distributions_method_with_other_arguments_is_named(method, count, function):
     cls = type("Odd", (Categorical,), {})
     policy = rlcatalog.build(OBS, THREE, {**SMALL, "custom_action_dist": cls}, "torch")
     policy.contract.blame(TypeError("missing"))
     setattr(cls, method, function)
-    message = refused("cannot be called as the contract requires", policy.contract.blame, TypeError("missing"))
+    message = refused(
+        "cannot be called as the contract requires", policy.contract.blame, TypeError("missing")
+    )
     assert message.startswith(
         f"Odd.{method}() cannot be called as the contract requires, with {count} arguments: it takes ("
     )
@@ -141,20 +161,39 @@ def test_models_inside_a_model_are_found():
 
 @pytest.mark.parametrize(
     ("members", "match"),
-    [({"required_model_output_shape": staticmethod(lambda space, config=None: 4)},
-      r"it takes 3 inputs for Discrete\(3\)|it takes 3 inputs for Discrete"),
-     ({"__init__": lambda self, inputs: None}, r"Odd\.__init__ is called with \(inputs, model\), but takes \(inputs\)"),
-     ({"required_model_output_shape": staticmethod(lambda space, config=None: 1 / 0)}, "_model_output_shape.*Zero"),
-     ({"required_model_output_shape": staticmethod(lambda space, config=None: (3, 1))}, None), ({}, None)],
-)  # fmt: skip
+    [
+        (
+            {"required_model_output_shape": staticmethod(lambda space, config=None: 4)},
+            r"it takes 3 inputs for Discrete\(3\)|it takes 3 inputs for Discrete",
+        ),
+        (
+            {"__init__": lambda self, inputs: None},
+            r"Odd\.__init__ is called with \(inputs, model\), but takes \(inputs\)",
+        ),
+        (
+            {"required_model_output_shape": staticmethod(lambda space, config=None: 1 / 0)},
+            "_model_output_shape.*Zero",
+        ),
+        ({"required_model_output_shape": staticmethod(lambda space, config=None: (3, 1))}, None),
+        ({}, None),
+    ],
+)
 def test_a_plugins_distribution_matches_its_declaration(module, members, match):
     module(Odd=type("Odd", (Categorical,), members))
-    spec = ActionDistSpec("odd", {"torch": "made_up_parts:Odd"}, "", match=lambda request: Match(Rank.SPECIFIC, "any"),
-                          size=lambda action, config: 3)  # fmt: skip
+    spec = ActionDistSpec(
+        "odd",
+        {"torch": "made_up_parts:Odd"},
+        "",
+        match=lambda request: Match(Rank.SPECIFIC, "any"),
+        size=lambda action, config: 3,
+    )
     point = PluginEntryPoint(plugin_of(rlcatalog_action_dists=[spec]), "acme-odd")
     catalog = isolated_catalog(*INSTALLED, point, prefer=["acme-odd"])
     if match is None:
-        assert rlcatalog.build(OBS, THREE, SMALL, "torch", catalog=catalog).dist_class.__name__ == "Odd"
+        assert (
+            rlcatalog.build(OBS, THREE, SMALL, "torch", catalog=catalog).dist_class.__name__
+            == "Odd"
+        )
         return
     with pytest.raises(PartError, match=match) as caught:
         rlcatalog.build(OBS, THREE, SMALL, "torch", catalog=catalog)

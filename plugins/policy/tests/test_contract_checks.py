@@ -20,7 +20,10 @@ from rlcatalog_torch import Categorical, DiagGaussian
 OBS, THREE = spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(3)
 MASKED = spaces.Dict(action_mask=spaces.MultiBinary(3), x=OBS)
 SMALL = {"fcnet_hiddens": [2]}
-INSTALLED = [f"rlcatalog-{name}" for name in ("preprocessors", "fcnet", "categorical", "gaussian", "multi-action")]
+INSTALLED = [
+    f"rlcatalog-{name}"
+    for name in ("preprocessors", "fcnet", "categorical", "gaussian", "multi-action")
+]
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +53,12 @@ def traced(*lengths):
 
 
 def test_shapes_are_read_as_far_as_they_are_known():
-    assert shape_of(np.zeros((2, 0))) == shape_of(torch.zeros(2, 0)) == shape_of(tf.zeros((2, 0))) == (2, 0)
+    assert (
+        shape_of(np.zeros((2, 0)))
+        == shape_of(torch.zeros(2, 0))
+        == shape_of(tf.zeros((2, 0)))
+        == (2, 0)
+    )
     assert all(type(n) is int for n in shape_of(torch.zeros(2, 3)))
     assert shape_of(np.float32(1)) == ()
     for other in ([1, 2], None, "text", SimpleNamespace(shape=3), SimpleNamespace(shape=("a",))):
@@ -65,11 +73,22 @@ def test_shapes_are_read_as_far_as_they_are_known():
 
 @pytest.mark.parametrize(
     ("shape", "expected", "right"),
-    [((4, 3), (4, 3), True), ((4, 2), (4, 3), False), ((5, 3), (4, 3), False), ((4, 3, 1), (4, 3), False),
-     ((4,), (4, 3), False), ((), (), True), ((4, 3), (None, 3), True), ((0, 3), (None, 3), True),
-     ((1, 3), (None, 3), False), ((1, 3), (1, 3), True), ((2, 3), (None, 1), False), ((1,), (None,), False),
-     ((3, 4), (4, 3), False)],
-)  # fmt: skip
+    [
+        ((4, 3), (4, 3), True),
+        ((4, 2), (4, 3), False),
+        ((5, 3), (4, 3), False),
+        ((4, 3, 1), (4, 3), False),
+        ((4,), (4, 3), False),
+        ((), (), True),
+        ((4, 3), (None, 3), True),
+        ((0, 3), (None, 3), True),
+        ((1, 3), (None, 3), False),
+        ((1, 3), (1, 3), True),
+        ((2, 3), (None, 1), False),
+        ((1,), (None,), False),
+        ((3, 4), (4, 3), False),
+    ],
+)
 def test_an_array_fits_by_its_number_of_axes_and_their_lengths(shape, expected, right):
     for array in (np.zeros(shape), torch.zeros(shape)):
         assert fits(array, expected) is right
@@ -97,11 +116,17 @@ def test_outputs_have_a_row_for_each_observation(policy):
     for outputs, rows, expected, shape in (
         (torch.zeros(4, 2), 4, r"\[4, 3\]", r"shape \[4, 2\]"),
         (torch.zeros(1, 3), None, r"\[B, 3\]", r"shape \[1, 3\]"),
-        (None, 4, r"\[4, 3\]", "None"), ("x" * 100, 4, r"\[4, 3\]", "'x+"),
-    ):  # fmt: skip
+        (None, 4, r"\[4, 3\]", "None"),
+        ("x" * 100, 4, r"\[4, 3\]", "'x+"),
+    ):
         message = refused(rf"outputs of shape {expected}: .*; found {shape}", check, outputs, rows)
-        assert message.startswith("FullyConnectedNetwork.forward() (model 'fcnet' of rlcatalog-fcnet")
-        assert "each of the 3 inputs that Categorical (action_dist 'categorical' of rlcatalog-categorical" in message
+        assert message.startswith(
+            "FullyConnectedNetwork.forward() (model 'fcnet' of rlcatalog-fcnet"
+        )
+        assert (
+            "each of the 3 inputs that Categorical (action_dist 'categorical' of rlcatalog-categorical"
+            in message
+        )
     assert len(message.partition("found ")[2]) == 81  # a long value is cut
 
 
@@ -110,12 +135,21 @@ def test_samples_have_a_row_and_their_width(policy, wide):
     wide.contract.check_sample(torch.zeros(4, 2), 4)
     wide.contract.check_sample(torch.zeros(4, 2), None)
     for shape, rows in (((4, 3), 4), ((4, 1), None), ((4, 0), 4)):
-        message = refused(f"returned {shape[1]} values per action; .* needs 2", wide.contract.check_sample,
-                       torch.zeros(shape), rows)  # fmt: skip
+        message = refused(
+            f"returned {shape[1]} values per action; .* needs 2",
+            wide.contract.check_sample,
+            torch.zeros(shape),
+            rows,
+        )
         assert message.startswith("DiagGaussian.sample() (action_dist")
     for shape, rows in (((4,), 4), ((3, 1), 4), ((4, 2, 1), 4), ((4, 2, 1), None), ((2,), None)):
-        message = refused(r"must return one action for each row, \[[4B], 2\]", wide.contract.check_sample,
-                       torch.zeros(shape), rows, "rsample")  # fmt: skip
+        message = refused(
+            r"must return one action for each row, \[[4B], 2\]",
+            wide.contract.check_sample,
+            torch.zeros(shape),
+            rows,
+            "rsample",
+        )
         assert message.startswith("DiagGaussian.rsample() (action_dist")
         assert message.endswith(f"found shape {list(shape)}.")
     refused("or .4. for a single Discrete; found None", policy.contract.check_sample, None, 4)
@@ -125,14 +159,23 @@ def test_values_are_the_frameworks_tensors(policy):
     check = policy.contract.check_tensors
     check(torch.zeros(2), "sample")
     check((torch.zeros(2), {"a": torch.zeros(1)}), "sample")
-    for value in (tf.zeros(2), (torch.zeros(2), tf.zeros(1)), {"a": torch.zeros(2), "b": tf.zeros(1)}):
+    for value in (
+        tf.zeros(2),
+        (torch.zeros(2), tf.zeros(1)),
+        {"a": torch.zeros(2), "b": tf.zeros(1)},
+    ):
         message = refused(
-            "must return tensors of the policy's framework, 'torch'; found EagerTensor", check, value, "kl"
+            "must return tensors of the policy's framework, 'torch'; found EagerTensor",
+            check,
+            value,
+            "kl",
         )
         assert message.startswith("Categorical.kl() (")
         assert message.endswith("name the framework that the class is written for: framework='tf'.")
     for value in (np.zeros(2), [], 3.0, (torch.zeros(1), np.zeros(1))):
-        message = refused("must return tensors of the policy's framework, 'torch'", check, value, "kl")
+        message = refused(
+            "must return tensors of the policy's framework, 'torch'", check, value, "kl"
+        )
         assert message.endswith("written for: framework='tf'.")
 
 
@@ -140,7 +183,11 @@ def test_one_number_is_returned_for_each_row(policy):
     check = policy.contract.check_rows
     check(torch.zeros(4), 4, "logp")
     check(torch.zeros(4), None, "logp")
-    for shape, rows, expected in (((4, 1), 4, r"\[4\]"), ((3,), 4, r"\[4\]"), ((1,), None, r"\[B\]")):
+    for shape, rows, expected in (
+        ((4, 1), 4, r"\[4\]"),
+        ((3,), 4, r"\[4\]"),
+        ((1,), None, r"\[B\]"),
+    ):
         match = f"must return one number per row, shape {expected}; found shape"
         message = refused(match, check, torch.zeros(shape), rows, "logp")
         assert message.startswith("Categorical.logp() (")
@@ -151,9 +198,17 @@ def test_other_faults_name_the_method(policy):
     contract = policy.contract
     match = r"^FullyConnectedNetwork\.forward\(\) .* must not write into its inputs; obs has"
     refused(match, contract.refuse_written_input, "obs")
-    refused(r"^Categorical\.sample\(\) .*must return actions without gradient", contract.refuse_gradient, "sample")
-    refused(r"^FullyConnectedNetwork\.forward\(\) .* or Categorical .* uses the weight 'w' of shape \(2, 3\), which is",
-            contract.refuse_lost_weight, "w", [2, 3])  # fmt: skip
+    refused(
+        r"^Categorical\.sample\(\) .*must return actions without gradient",
+        contract.refuse_gradient,
+        "sample",
+    )
+    refused(
+        r"^FullyConnectedNetwork\.forward\(\) .* or Categorical .* uses the weight 'w' of shape \(2, 3\), which is",
+        contract.refuse_lost_weight,
+        "w",
+        [2, 3],
+    )
 
 
 # --- drawn actions ---------------------------------------------------------------------------------------------------
@@ -188,9 +243,15 @@ def test_choices_are_counted_from_zero(own, raw):
 
 @pytest.mark.parametrize(
     ("raw", "problem"),
-    [([[0], [3]], "3 in row 1"), ([[-1], [0]], "-1 in row 0"), ([[0], [0.5]], "0.5 in row 1"), ([[np.nan], [0]], "nan"),
-     ([[np.inf], [0]], "inf in row 0"), ([[3], [4]], "3 in row 0")],
-)  # fmt: skip
+    [
+        ([[0], [3]], "3 in row 1"),
+        ([[-1], [0]], "-1 in row 0"),
+        ([[0], [0.5]], "0.5 in row 1"),
+        ([[np.nan], [0]], "nan"),
+        ([[np.inf], [0]], "inf in row 0"),
+        ([[3], [4]], "3 in row 0"),
+    ],
+)
 def test_other_choices_are_outside(own, raw, problem):
     match = "Own drew an action outside the action space: action: expected an integer from 0 to 2 for Discrete.*, found"
     message = refused(f"{match} {problem}", own.contract.check_actions, np.array(raw), None)
@@ -200,33 +261,53 @@ def test_other_choices_are_outside(own, raw, problem):
 
 
 def test_choices_in_range_need_no_conversion(own, monkeypatch):
-    monkeypatch.setattr(own.action_codec, "adapt", lambda raw: pytest.fail("the actions were converted"))
+    monkeypatch.setattr(
+        own.action_codec, "adapt", lambda raw: pytest.fail("the actions were converted")
+    )
     own.contract.check_actions(np.array([[0], [2]]), None)
 
 
 def test_a_leaf_that_is_not_drawn_as_integers_is_checked_by_its_space(own, monkeypatch):
     monkeypatch.setattr(own.action_codec, "whole", False)
     own.contract.check_actions(np.array([[0], [2]]), None)
-    refused("expected finite numbers for Discrete.*, found nan in row 1", own.contract.check_actions,
-            np.array([[0], [np.nan]]), None)  # fmt: skip
-    refused("expected an action of the space for Discrete.*, found .*7.* in row 1", own.contract.check_actions,
-            np.array([[0], [7]]), None)  # fmt: skip
+    refused(
+        "expected finite numbers for Discrete.*, found nan in row 1",
+        own.contract.check_actions,
+        np.array([[0], [np.nan]]),
+        None,
+    )
+    refused(
+        "expected an action of the space for Discrete.*, found .*7.* in row 1",
+        own.contract.check_actions,
+        np.array([[0], [7]]),
+        None,
+    )
     monkeypatch.setattr(own.action_codec, "clips", True)
-    own.contract.check_actions(np.array([[0], [7]]), None)  # its codec brings every number into the space
+    # Its codec brings every number into the space.
+    own.contract.check_actions(np.array([[0], [7]]), None)
 
 
 @pytest.mark.parametrize("bounds", [(-1, 1), (-np.inf, np.inf)], ids=str)
 def test_numbers_are_finite(bounds):
     space = spaces.Box(*bounds, (2,), np.float32)
-    contract = rlcatalog.build(OBS, space, {**SMALL, "custom_action_dist": OwnGaussian}, "torch").contract
-    contract.check_actions(np.float32([[0, 5], [-7, 1]]), None)  # what goes beyond the bounds is clipped
+    contract = rlcatalog.build(
+        OBS, space, {**SMALL, "custom_action_dist": OwnGaussian}, "torch"
+    ).contract
+    # What goes beyond the bounds is clipped.
+    contract.check_actions(np.float32([[0, 5], [-7, 1]]), None)
     for number in (np.nan, -np.inf):
-        refused(f"OwnGaussian drew .*action: expected finite numbers for Box.*, found {number} in row 1",
-                contract.check_actions, np.float32([[0, 1], [0, number]]), None)  # fmt: skip
+        refused(
+            f"OwnGaussian drew .*action: expected finite numbers for Box.*, found {number} in row 1",
+            contract.check_actions,
+            np.float32([[0, 1], [0, number]]),
+            None,
+        )
 
 
 #: A Tuple whose middle and last parts are drawn by a plugin.
-PARTS = spaces.Tuple([THREE, spaces.MultiDiscrete([2, 4]), spaces.Box(0, 1, (1,)), spaces.Discrete(2)])
+PARTS = spaces.Tuple(
+    [THREE, spaces.MultiDiscrete([2, 4]), spaces.Box(0, 1, (1,)), spaces.Discrete(2)]
+)
 
 
 @pytest.fixture
@@ -241,11 +322,21 @@ def parts(module):
         return match
 
     specs = [
-        ActionDistSpec("numbers", {"torch": "made_up_parts:OwnGaussian"}, "", match=only("box"),
-                       size=lambda action, config: 2),
-        ActionDistSpec("own", {"torch": "made_up_parts:Own"}, "", match=only("discrete"),
-                       size=lambda action, config: action.n),
-    ]  # fmt: skip
+        ActionDistSpec(
+            "numbers",
+            {"torch": "made_up_parts:OwnGaussian"},
+            "",
+            match=only("box"),
+            size=lambda action, config: 2,
+        ),
+        ActionDistSpec(
+            "own",
+            {"torch": "made_up_parts:Own"},
+            "",
+            match=only("discrete"),
+            size=lambda action, config: action.n,
+        ),
+    ]
     point = PluginEntryPoint(plugin_of(rlcatalog_action_dists=specs), "acme-dists")
     catalog = isolated_catalog(*INSTALLED, point, prefer=["acme-dists"])
     return rlcatalog.build(OBS, PARTS, SMALL, "torch", catalog=catalog)
@@ -261,7 +352,9 @@ def test_each_part_is_checked_that_a_plugin_draws(parts):
     ):
         raw = sound.copy()
         raw[1, column] = number
-        message = refused(f"^{who} drew .*: {where}.*, found {number}", parts.contract.check_actions, raw, None)
+        message = refused(
+            f"^{who} drew .*: {where}.*, found {number}", parts.contract.check_actions, raw, None
+        )
         assert "in row 1." in message
     listed = sound.copy()
     listed[1, 1:3] = 2, 4
@@ -269,11 +362,21 @@ def test_each_part_is_checked_that_a_plugin_draws(parts):
 
 
 def test_the_plugins_of_a_distribution_are_named(parts, policy):
-    message = refused("must return one number per row", parts.contract.check_rows, torch.zeros(2, 1), 2, "entropy")
+    message = refused(
+        "must return one number per row", parts.contract.check_rows, torch.zeros(2, 1), 2, "entropy"
+    )
     labels = "action_dist 'own' of acme-dists 1.0 with action_dist 'numbers' of acme-dists 1.0"
     assert message.partition(" must")[0].endswith(f".entropy() ({labels})")
-    message = refused("must return one number per row", policy.contract.check_rows, torch.zeros(2, 1), 2, "entropy")
-    assert message.partition(" must")[0].startswith("Categorical.entropy() (action_dist 'categorical' of rlcatalog-cat")
+    message = refused(
+        "must return one number per row",
+        policy.contract.check_rows,
+        torch.zeros(2, 1),
+        2,
+        "entropy",
+    )
+    assert message.partition(" must")[0].startswith(
+        "Categorical.entropy() (action_dist 'categorical' of rlcatalog-cat"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -296,7 +399,8 @@ def test_forbidden_actions_are_named_with_what_is_allowed(masked):
         )
         assert "(True or 1 allows); MultiActionDistribution" in message
         assert "forward() or" not in message
-        assert "action_dist 'multi_action' of rlcatalog-multi-action" in message  # the outermost listed one alone
+        # The outermost listed one alone.
+        assert "action_dist 'multi_action' of rlcatalog-multi-action" in message
         assert "action_dist 'categorical'" not in message
     with pytest.raises(ActionMaskError, match=r"mask: row 0: the raw action .0, 1. was drawn"):
         check(np.array([[0, 1], [1, 1]]), mask[::-1])
@@ -320,8 +424,10 @@ def test_a_model_that_sees_the_mask_is_checked_and_named_too(catalog):
     assert contract.checks_actions
     mask = np.array([[1, 1, 1], [1, 0, 1]], bool)
     contract.check_actions(np.array([[1], [2]]), mask)
-    contract.check_actions(np.array([[7], [7]]), None)  # listed distributions are checked with a mask only
+    # Listed distributions are checked with a mask only.
+    contract.check_actions(np.array([[7], [7]]), None)
     with pytest.raises(
-        ActionMaskError, match=r"^mask: row 1: .* \(.*\); FullyConnectedNetwork\.forward\(\) .* or Categorical"
+        ActionMaskError,
+        match=r"^mask: row 1: .* \(.*\); FullyConnectedNetwork\.forward\(\) .* or Categorical",
     ):
         contract.check_actions(np.array([[1], [1]]), mask)

@@ -74,10 +74,17 @@ def test_a_filter_is_made_on_request(encoder_of, filtering):
 
 @pytest.mark.parametrize(
     ("update", "learned"),
-    [(False, []), (True, [ROWS.tolist()]), (np.bool_(True), [ROWS.tolist()]), (np.array([False, True]), [[[0.25, 0]]]),
-     (np.array([False, False]), []), (np.array([True, True]), [ROWS.tolist()]),
-     ([True, False], [[[0.5, -1]]])], ids=str,
-)  # fmt: skip
+    [
+        (False, []),
+        (True, [ROWS.tolist()]),
+        (np.bool_(True), [ROWS.tolist()]),
+        (np.array([False, True]), [[[0.25, 0]]]),
+        (np.array([False, False]), []),
+        (np.array([True, True]), [ROWS.tolist()]),
+        ([True, False], [[[0.5, -1]]]),
+    ],
+    ids=str,
+)
 def test_a_filter_learns_from_the_rows_it_is_told(filtering, update, learned):
     np.testing.assert_array_equal(filtering.filter_batch(ROWS, update), 2 * ROWS)
     assert filtering.filter.learned == learned
@@ -107,13 +114,18 @@ def test_a_mask_is_taken_from_observations_or_from_elsewhere(encoder_of):
     encoded, mask = encoder.encode_batch(observations(own))
     assert mask.dtype == np.bool_
     assert mask.tolist() == np.array(own, bool).tolist()
-    assert encoder.encode_batch([{"action_mask": np.ones(3, np.int8), "x": row} for row in ROWS])[1].all()
+    assert encoder.encode_batch([{"action_mask": np.ones(3, np.int8), "x": row} for row in ROWS])[
+        1
+    ].all()
     other = [[0, 0, 1], [1, 0, 0]]
     given, mask = encoder.encode_batch(observations(own), np.array(other))
     assert mask.tolist() == np.array(other, bool).tolist()
     np.testing.assert_array_equal(given, encoded)
     # a mask from elsewhere is all that counts: what the observations have there is not looked at
-    assert encoder.encode_batch(observations([[0, 0, 0], [0, 0, 0]]), np.array(other))[1].tolist() == mask.tolist()
+    assert (
+        encoder.encode_batch(observations([[0, 0, 0], [0, 0, 0]]), np.array(other))[1].tolist()
+        == mask.tolist()
+    )
     with pytest.raises(ActionMaskError, match="row 1 allows no action"):
         encoder.encode_batch(observations([[1, 0, 0], [0, 0, 0]]))
     for wrong in (np.ones((1, 3)), np.ones((3, 3)), np.ones((2, 4))):
@@ -129,8 +141,9 @@ def test_an_observation_without_a_mask_takes_one(encoder_of):
     assert encoder.seen(ROWS) is ROWS
     assert encoder.encode_batch(ROWS)[1] is None
     assert encoder.encode_batch(ROWS, np.array([[0, 1, 1], [1, 0, 0]]))[1].tolist() == [
-        [False, True, True], [True, False, False]
-    ]  # fmt: skip
+        [False, True, True],
+        [True, False, False],
+    ]
 
 
 class X(Preprocessor):
@@ -158,7 +171,9 @@ def test_a_preprocessor_that_sees_the_mask_is_given_it(catalog):
 
 def test_the_mask_of_one_observation(encoder_of):
     encoder = encoder_of(MASKED)
-    one, nothing = ({"action_mask": np.array(mask, np.int8), "x": ROWS[0]} for mask in ([1, 0, 1], [0, 0, 0]))
+    one, nothing = (
+        {"action_mask": np.array(mask, np.int8), "x": ROWS[0]} for mask in ([1, 0, 1], [0, 0, 0])
+    )
     for over in (False, True):
         assert encoder.mask_of(one, over=over).tolist() == [True, False, True]
         assert encoder.mask_of(one, np.array([0, 1, 0]), over=over).tolist() == [True, False, True]
@@ -184,13 +199,17 @@ def test_masks_of_encoded_observations_stay_what_they_are(encoder_of):
         tensor = convert(mask.astype(bool))
         assert encoder.resolve_mask(convert(ROWS), tensor) is tensor
         for wrong in (mask[:1], mask[:, :2]):
-            with pytest.raises(ActionMaskError, match=r"^mask: expected shape \(2, 3\), as Policy\.action_mask"):
+            with pytest.raises(
+                ActionMaskError, match=r"^mask: expected shape \(2, 3\), as Policy\.action_mask"
+            ):
                 encoder.resolve_mask(convert(ROWS), convert(wrong))
     for wrong in (mask[:1], mask[:, :2], mask[:1].tolist()):
         with pytest.raises(ActionMaskError, match=r"expected shape \(2, 3\); found shape"):
             encoder.resolve_mask(ROWS, wrong)
     for wrong in (ROWS[0], ROWS[:, :1], ROWS[None]):
-        with pytest.raises(ObservationError, match=r"^expected encoded observations of shape \[B, 2\]"):
+        with pytest.raises(
+            ObservationError, match=r"^expected encoded observations of shape \[B, 2\]"
+        ):
             encoder.resolve_mask(wrong)
 
 

@@ -11,7 +11,16 @@ import threading
 import pytest
 
 from rlcatalog.errors import SavedPolicyError
-from rlcatalog_policy import TEMPORARY, RegularFile, check_files, locked, read_file, read_json, sync_folder, write_file
+from rlcatalog_policy import (
+    TEMPORARY,
+    RegularFile,
+    check_files,
+    locked,
+    read_file,
+    read_json,
+    sync_folder,
+    write_file,
+)
 
 
 @pytest.fixture
@@ -130,7 +139,11 @@ def test_content_is_on_the_disk_before_its_name_is(tmp_path, monkeypatch):
         real = getattr(os, name)
 
         def call(first, *rest, name=name, real=real):
-            kind = "" if name == "replace" else ("folder" if stat.S_ISDIR(os.fstat(first).st_mode) else "file")
+            kind = (
+                ""
+                if name == "replace"
+                else ("folder" if stat.S_ISDIR(os.fstat(first).st_mode) else "file")
+            )
             events.append(f"{name} {kind}".strip())
             return real(first, *rest)
 
@@ -175,7 +188,9 @@ def test_a_link_is_replaced_and_its_target_stays(tmp_path):
 
 def test_a_folder_is_synced_where_the_system_can(tmp_path, monkeypatch, descriptors):
     before, synced = descriptors(), []
-    monkeypatch.setattr(os, "fsync", lambda handle: synced.append(stat.S_ISDIR(os.fstat(handle).st_mode)))
+    monkeypatch.setattr(
+        os, "fsync", lambda handle: synced.append(stat.S_ISDIR(os.fstat(handle).st_mode))
+    )
     sync_folder(tmp_path)
     assert synced == [True]
     assert descriptors() == before
@@ -189,8 +204,15 @@ def test_a_regular_file_is_read_from_its_beginning_each_time(tmp_path, descripto
     (tmp_path / "file").write_bytes(b"0123456789")
     before, file = descriptors(), RegularFile(tmp_path / "file")
     assert (file.path, file.size) == (tmp_path / "file", 10)
-    assert [file.read(3), file.read(), file.read(10), file.read(0)] == [b"012", b"0123456789", b"0123456789", b""]
-    with pytest.raises(SavedPolicyError, match="file: truncated or changed since it was saved: it is shorter now"):
+    assert [file.read(3), file.read(), file.read(10), file.read(0)] == [
+        b"012",
+        b"0123456789",
+        b"0123456789",
+        b"",
+    ]
+    with pytest.raises(
+        SavedPolicyError, match="file: truncated or changed since it was saved: it is shorter now"
+    ):
         file.read(11)
     file.close()
     file.close()  # again: nothing happens
@@ -209,10 +231,18 @@ def test_a_file_that_became_shorter_is_noticed(tmp_path):
 @pytest.mark.parametrize("kind", ["folder", "FIFO", "too large"])
 def test_a_refused_file_is_closed(tmp_path, descriptors, kind):
     path = tmp_path / "file"
-    {"folder": path.mkdir, "FIFO": lambda: os.mkfifo(path), "too large": lambda: path.write_bytes(b"xx")}[kind]()
+    {
+        "folder": path.mkdir,
+        "FIFO": lambda: os.mkfifo(path),
+        "too large": lambda: path.write_bytes(b"xx"),
+    }[kind]()
     before = descriptors()
     for _ in range(3):
-        match = "too large: it has 2 bytes; at most 1 are" if kind == "too large" else "it is not a regular file"
+        match = (
+            "too large: it has 2 bytes; at most 1 are"
+            if kind == "too large"
+            else "it is not a regular file"
+        )
         with pytest.raises(SavedPolicyError, match=match) as caught:
             RegularFile(path, 1)
         del caught
@@ -222,7 +252,9 @@ def test_a_refused_file_is_closed(tmp_path, descriptors, kind):
 def test_why_a_file_cannot_be_opened_is_named(tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "missing")
     (tmp_path / "file").touch()
-    with pytest.raises(SavedPolicyError, match="link: cannot be read: a link, which is not followed"):
+    with pytest.raises(
+        SavedPolicyError, match="link: cannot be read: a link, which is not followed"
+    ):
         RegularFile(tmp_path / "link")
     with pytest.raises(SavedPolicyError, match=r"cannot be read: .*Not a directory"):
         RegularFile(tmp_path / "file" / "inside")
@@ -247,7 +279,9 @@ def nested(levels, table):
 
 
 @pytest.mark.parametrize(
-    "table", [lambda level: True, lambda level: False, lambda level: level % 2], ids=["tables", "lists", "both"]
+    "table",
+    [lambda level: True, lambda level: False, lambda level: level % 2],
+    ids=["tables", "lists", "both"],
 )
 def test_json_may_be_nested_100_levels_deep(tmp_path, table):
     path = tmp_path / "file"
@@ -275,13 +309,17 @@ def test_what_a_folder_contains_is_called_what_it_is(tmp_path):
     (tmp_path / "sub" / "file").touch()
     check_files(tmp_path)
     os.mkfifo(tmp_path / "sub" / "pipe")
-    with pytest.raises(SavedPolicyError, match=r"sub/pipe: neither a file nor a folder\. Remove it"):
+    with pytest.raises(
+        SavedPolicyError, match=r"sub/pipe: neither a file nor a folder\. Remove it"
+    ):
         check_files(tmp_path)
     check_files(tmp_path, skip=("sub",))
     (tmp_path / "sub" / "pipe").unlink()
     for target in (tmp_path / "sub" / "file", tmp_path / "sub"):
         (tmp_path / "link").symlink_to(target)
-        with pytest.raises(SavedPolicyError, match=r"/link: a link, which is not followed\. Remove it"):
+        with pytest.raises(
+            SavedPolicyError, match=r"/link: a link, which is not followed\. Remove it"
+        ):
             check_files(tmp_path)
         (tmp_path / "link").unlink()
     with pytest.raises(SavedPolicyError, match="missing: cannot be read"):

@@ -91,18 +91,30 @@ FINE = "its observation is finite: look at the model's weights"
 
 @pytest.mark.parametrize(
     ("changes", "problem"),
-    [({"logp": (0.5, NAN)}, "the log density of its action is NaN"),
-     ({"logp": (0.5, -INF)}, "the log density of its action is -inf"),
-     ({"logp": (0.5, NAN), "value": None}, "the log density of its action is NaN"),
-     ({"logp": (0, 0), "value": (1, INF)}, "its value estimate is inf"),
-     ({"value": (1, NAN)}, "its value estimate is NaN"),
-     ({"inputs": ((1, 2), (3, NAN))}, "a parameter of its action's distribution is NaN"),
-     ({"inputs": ((1, 2), (INF, 4)), "value": None}, "a parameter of its action's distribution is inf"),
-     ({"inputs": ((1, 2), (INF, NAN))}, "a parameter of its action's distribution is inf"),
-     ({"logp": (0.5, INF), "value": (1, NAN), "inputs": ((1, 2), (NAN, 4))}, "the log density of its action is inf")],
-)  # fmt: skip
+    [
+        ({"logp": (0.5, NAN)}, "the log density of its action is NaN"),
+        ({"logp": (0.5, -INF)}, "the log density of its action is -inf"),
+        ({"logp": (0.5, NAN), "value": None}, "the log density of its action is NaN"),
+        ({"logp": (0, 0), "value": (1, INF)}, "its value estimate is inf"),
+        ({"value": (1, NAN)}, "its value estimate is NaN"),
+        ({"inputs": ((1, 2), (3, NAN))}, "a parameter of its action's distribution is NaN"),
+        (
+            {"inputs": ((1, 2), (INF, 4)), "value": None},
+            "a parameter of its action's distribution is inf",
+        ),
+        ({"inputs": ((1, 2), (INF, NAN))}, "a parameter of its action's distribution is inf"),
+        (
+            {"logp": (0.5, INF), "value": (1, NAN), "inputs": ((1, 2), (NAN, 4))},
+            "the log density of its action is inf",
+        ),
+    ],
+)
 def test_the_first_wrong_number_is_named(preprocessor, changes, problem):
-    message = refused(f"^row 1 of 2: {problem}; the parameters of its distribution are", *step(**changes), preprocessor)
+    message = refused(
+        f"^row 1 of 2: {problem}; the parameters of its distribution are",
+        *step(**changes),
+        preprocessor,
+    )
     assert FINE in message
     assert message.endswith("set its logit to the lowest finite number.")
 
@@ -110,10 +122,21 @@ def test_the_first_wrong_number_is_named(preprocessor, changes, problem):
 def test_the_first_wrong_row_is_named_with_its_steps(preprocessor):
     logp, value, inputs, encoded = step()
     inputs[0, 1] = inputs[1, 0] = NAN
-    message = refused("^row 0 of 2: a parameter", logp, value, inputs, encoded, preprocessor, np.array([7, 9]), row=0)
+    message = refused(
+        "^row 0 of 2: a parameter",
+        logp,
+        value,
+        inputs,
+        encoded,
+        preprocessor,
+        np.array([7, 9]),
+        row=0,
+    )
     assert message.endswith("(after 7 steps of its episode).")
     inputs[0, 1] = 0
-    message = refused("^row 1 of 2: a parameter", logp, value, inputs, encoded, preprocessor, np.array([7, 9]))
+    message = refused(
+        "^row 1 of 2: a parameter", logp, value, inputs, encoded, preprocessor, np.array([7, 9])
+    )
     assert message.endswith("(after 9 steps of its episode).")
 
 
@@ -122,26 +145,40 @@ def test_at_most_eight_parameters_are_shown(preprocessor):
     for count, shown in ((8, "[0, 1, 2, 3, 4, 5, 6, nan]"), (9, "[0, 1, 2, 3, 4, 5, 6, 7, …]")):
         inputs = np.tile(np.arange(count, dtype=np.float32), (2, 1))
         inputs[1, -1] = NAN
-        assert f"its distribution are {shown}, and" in refused("NaN", logp, value, inputs, encoded, preprocessor)
+        assert f"its distribution are {shown}, and" in refused(
+            "NaN", logp, value, inputs, encoded, preprocessor
+        )
 
 
 @pytest.mark.parametrize(
     ("place", "where"),
-    [(0, r"obs['a'][0, 0]"), (4, r"obs['a'][1, 1]"), (5, r"obs['a'][1, 2]"), (6, r"obs['b'][0]"), (8, r"obs['b'][2]"),
-     (9, r"obs['c'][0]"), (10, r"obs['c'][1]")],
-)  # fmt: skip
+    [
+        (0, r"obs['a'][0, 0]"),
+        (4, r"obs['a'][1, 1]"),
+        (5, r"obs['a'][1, 2]"),
+        (6, r"obs['b'][0]"),
+        (8, r"obs['b'][2]"),
+        (9, r"obs['c'][0]"),
+        (10, r"obs['c'][1]"),
+    ],
+)
 def test_the_place_in_an_observation_is_named(preprocessor, place, where):
     logp, value, inputs, encoded = step(place=place, number=-INF)
     assert place_of(preprocessor, encoded[1]) == f"-inf at {where}"
     assert place_of(preprocessor, encoded[0]) is None
     logp[1] = NAN
-    message = refused("the log density of its action is NaN", logp, value, inputs, encoded, preprocessor)
+    message = refused(
+        "the log density of its action is NaN", logp, value, inputs, encoded, preprocessor
+    )
     assert (
-        f"its observation contains values that are not finite: -inf at {where}; fix it in the environment." in message
+        f"its observation contains values that are not finite: -inf at {where}; fix it in the environment."
+        in message
     )
     logp[1] = 0  # what the model made of it is finite: the observation is refused nevertheless
     begin = "^row 1 of 2: its observation contains values that are not finite: -inf at"
-    assert f"-inf at {where}; fix it in the environment." in refused(begin, logp, value, inputs, encoded, preprocessor)
+    assert f"-inf at {where}; fix it in the environment." in refused(
+        begin, logp, value, inputs, encoded, preprocessor
+    )
     with pytest.raises(NonFiniteError, match=begin) as caught:
         check_observations(encoded, preprocessor, np.array([1, 2]))
     assert str(caught.value).endswith("fix it in the environment (after 2 steps of its episode).")
@@ -149,7 +186,9 @@ def test_the_place_in_an_observation_is_named(preprocessor, place, where):
 
 
 def test_a_number_without_axes_has_no_index():
-    preprocessor = default_catalog().preprocessor_for(spaces.Tuple([spaces.Box(-1, 1, ()), spaces.Box(-1, 1, (1,))]))
+    preprocessor = default_catalog().preprocessor_for(
+        spaces.Tuple([spaces.Box(-1, 1, ()), spaces.Box(-1, 1, (1,))])
+    )
     shapes = [leaf.shape for leaf in preprocessor.leaves()]
     places = [place_of(preprocessor, np.array(row)) for row in ([NAN, 0.0], [0.0, INF])]
     assert places == [f"NaN at obs[0]{'[0]' if shapes[0] else ''}", "inf at obs[1][0]"]
@@ -165,12 +204,19 @@ def test_of_several_wrong_numbers_the_first_is_named(preprocessor):
 
 @pytest.mark.parametrize(
     ("array", "row", "shown"),
-    [([0, NAN, INF], 1, "NaN"), ([[1, 2], [3, 4], [5, -INF]], 2, "-inf"), ([[1, INF], [NAN, 4]], 0, "inf"),
-     ([[[1, 2], [3, 4]], [[5, 6], [NAN, 8]]], 1, "NaN")],
-)  # fmt: skip
+    [
+        ([0, NAN, INF], 1, "NaN"),
+        ([[1, 2], [3, 4], [5, -INF]], 2, "-inf"),
+        ([[1, INF], [NAN, 4]], 0, "inf"),
+        ([[[1, 2], [3, 4]], [[5, 6], [NAN, 8]]], 1, "NaN"),
+    ],
+)
 def test_rows_are_checked(array, row, shown):
     array = np.array(array)
-    for t, end in ((None, "look there."), (np.arange(3) * 10, f"look there (after {10 * row} steps of its episode).")):
+    for t, end in (
+        (None, "look there."),
+        (np.arange(3) * 10, f"look there (after {10 * row} steps of its episode)."),
+    ):
         with pytest.raises(NonFiniteError) as caught:
             check_rows(array, "its number", "look there", t)
         assert str(caught.value) == f"row {row} of {len(array)}: its number is {shown}: {end}"

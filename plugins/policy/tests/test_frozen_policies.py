@@ -53,7 +53,9 @@ def backends(monkeypatch):
         backends.append(Recorded(*arguments))
         return backends[-1]
 
-    monkeypatch.setattr(frozen_module, "load_extension", lambda framework, what: {"freeze": freeze}[what])
+    monkeypatch.setattr(
+        frozen_module, "load_extension", lambda framework, what: {"freeze": freeze}[what]
+    )
     return backends
 
 
@@ -103,7 +105,10 @@ def test_a_frozen_policy_says_whether_it_is_faster(frozen, policy, backends):
 
 def test_a_frozen_policy_stays_where_it_is(frozen, policy):
     assert frozen.to("cpu") is frozen
-    with pytest.raises(NotServedError, match="a frozen policy cannot be moved: move the policy, and freeze it again"):
+    with pytest.raises(
+        NotServedError,
+        match="a frozen policy cannot be moved: move the policy, and freeze it again",
+    ):
         frozen.to("cuda")
     assert frozen.model is policy.model
     for copied in (copy.deepcopy(frozen), pickle.loads(pickle.dumps(frozen))):
@@ -113,7 +118,10 @@ def test_a_frozen_policy_stays_where_it_is(frozen, policy):
 
 @pytest.mark.parametrize(
     ("error", "reason"),
-    [(MissingPluginError("install it"), "install it"), (NotServedError("not this"), "NotServedError: not this")],
+    [
+        (MissingPluginError("install it"), "install it"),
+        (NotServedError("not this"), "NotServedError: not this"),
+    ],
 )
 def test_a_policy_that_cannot_be_frozen_acts_as_it_is(policy, monkeypatch, error, reason):
     def fail(*arguments):

@@ -40,9 +40,18 @@ def summary_of(*layers, built=False):
 
 @pytest.mark.parametrize(
     ("weights", "size"),
-    [(0, "0 bytes"), (249, "996 bytes"), (250, "1 kB"), (2_500, "10 kB"), (249_000, "996 kB"), (250_000, "1 MB"),
-     (1_234_567, "4.94 MB"), (250_000_000, "1 GB"), (2_500_000_000, "10 GB")],
-)  # fmt: skip
+    [
+        (0, "0 bytes"),
+        (249, "996 bytes"),
+        (250, "1 kB"),
+        (2_500, "10 kB"),
+        (249_000, "996 kB"),
+        (250_000, "1 MB"),
+        (1_234_567, "4.94 MB"),
+        (250_000_000, "1 GB"),
+        (2_500_000_000, "10 GB"),
+    ],
+)
 def test_sizes_have_readable_units(weights, size):
     summary = summary_of(Layer("a", (2,), weights))
     assert summary.weights == weights
@@ -64,8 +73,9 @@ def test_a_summary_shows_outputs_or_arrays():
     ]
     built = summary_of(Layer("a", None, 7, {"weight": (2, 3), "bias": ()}), built=True)
     assert [line.split() for line in repr(built).splitlines()[5:]] == [
-        ["layer", "arrays", "weights"], ["a", "weight", "2x3,", "bias", "1", "7"]
-    ]  # fmt: skip
+        ["layer", "arrays", "weights"],
+        ["a", "weight", "2x3,", "bias", "1", "7"],
+    ]
     assert "<table>" in built._repr_html_()
 
 
@@ -84,8 +94,12 @@ def test_a_summary_as_data_has_its_sum():
         {"name": "b", "shape": None, "weights": 6, "arrays": {"w": [2, 3]}},
     ]
     assert data == {
-        "parts": ["fcnet", "lstm"], "framework": "torch", "layers": layers, "built": True, "weights": 11
-    }  # fmt: skip
+        "parts": ["fcnet", "lstm"],
+        "framework": "torch",
+        "layers": layers,
+        "built": True,
+        "weights": 11,
+    }
 
 
 def stage(name, weights, whole=True):
@@ -96,7 +110,9 @@ def test_only_stages_that_declare_all_their_weights_are_layers():
     def of(*stages):
         return summarize_layers(SimpleNamespace(layers=stages, model_parts=("a",), framework="tf"))
 
-    assert of(stage("a", 3), stage("b", 0)) == Summary(("a",), "tf", (Layer("a", (2,), 3), Layer("b", (2,), 0)), False)
+    assert of(stage("a", 3), stage("b", 0)) == Summary(
+        ("a",), "tf", (Layer("a", (2,), 3), Layer("b", (2,), 0)), False
+    )
     assert of() == Summary(("a",), "tf", (), False)
     for other in (stage("b", None), stage("b", 3, whole=False), stage("b", None, whole=False)):
         assert of(stage("a", 3), other) is None
@@ -107,8 +123,10 @@ def test_the_layers_of_a_policy_are_counted_by_hand():
     summary = policy.summary()
     assert not summary.built
     assert [(layer.name, layer.weights) for layer in summary.layers] == [
-        ("fcnet: hidden 1 (tanh)", 15), ("fcnet: value", 4), ("fcnet: logits (linear)", 8)
-    ]  # fmt: skip
+        ("fcnet: hidden 1 (tanh)", 15),
+        ("fcnet: value", 4),
+        ("fcnet: logits (linear)", 8),
+    ]
     sheet = repr(policy)
     assert sheet.startswith("Policy (torch)\n")
     assert "weights: 27 numbers in 6 arrays" in sheet
@@ -122,7 +140,9 @@ def test_the_weights_of_a_model_are_grouped_by_their_layers():
     policy = rlcatalog.build(OBS, TWO, {"custom_model": Plain}, "torch")
     summary = policy.summary()
     assert summary.built
-    groups = {layer.name: (layer.shape, layer.weights, dict(layer.arrays)) for layer in summary.layers}
+    groups = {
+        layer.name: (layer.shape, layer.weights, dict(layer.arrays)) for layer in summary.layers
+    }
     assert groups == {
         "body": (None, 15, {"weight": (3, 4), "bias": (3,)}),
         "last": (None, 8, {"weight": (2, 3), "bias": (2,)}),
@@ -135,12 +155,20 @@ def test_a_policy_says_that_its_config_is_the_default_and_which_shapes_are_unkno
     policy = rlcatalog.build(OBS, TWO, framework="torch")
     assert repr(policy).endswith("config: all defaults")
     stages = policy.resolution.shapes
-    rows = [line.strip().split("  ")[-1].strip() for line in repr(policy).partition("shapes:\n")[2].splitlines()]
+    rows = [
+        line.strip().split("  ")[-1].strip()
+        for line in repr(policy).partition("shapes:\n")[2].splitlines()
+    ]
     expected = ["-" if one.shape is None else str(one.shape) for one in stages]
     assert rows[1 : 1 + len(stages)] == expected
-    own = rlcatalog.build(OBS, TWO, {"custom_model": Plain, "fcnet_hiddens": [3], "use_lstm": True}, "torch")
+    own = rlcatalog.build(
+        OBS, TWO, {"custom_model": Plain, "fcnet_hiddens": [3], "use_lstm": True}, "torch"
+    )
     assert repr(own).endswith("config: custom_model, fcnet_hiddens, use_lstm")
-    rows = [line.strip().split("  ")[-1].strip() for line in repr(own).partition("shapes:\n")[2].splitlines()]
+    rows = [
+        line.strip().split("  ")[-1].strip()
+        for line in repr(own).partition("shapes:\n")[2].splitlines()
+    ]
     assert rows[1 : 1 + len(own.resolution.shapes)] == [
         "-" if one.shape is None else str(one.shape) for one in own.resolution.shapes
     ]
@@ -166,5 +194,7 @@ def test_the_command_prints_text_or_json():
 
 def test_the_command_builds_a_model_that_declares_nothing():
     rlcatalog.ModelCatalog.register_custom_model("plain", Plain)
-    data = json.loads(command("summary", "CartPole-v1", "--model", "custom_model=plain", "--json").stdout)
+    data = json.loads(
+        command("summary", "CartPole-v1", "--model", "custom_model=plain", "--json").stdout
+    )
     assert (data["weights"], data["built"]) == (24, True)

@@ -21,10 +21,19 @@ FILTER = f"filter-{DIGEST[:16]}.safetensors"
 
 def manifest_of(config=None, parts=None, files=None):
     return Manifest(
-        format="rlcatalog-policy", format_version=2, rlcatalog="0.1", framework="torch", config=config or {},
-        parts={"trunk": "a/b", **(parts or {})}, preprocessors={}, action_dists={}, versions={"a": "1"},
-        observation_space=None, action_space=None, files={WEIGHTS: DIGEST} if files is None else files,
-    )  # fmt: skip
+        format="rlcatalog-policy",
+        format_version=2,
+        rlcatalog="0.1",
+        framework="torch",
+        config=config or {},
+        parts={"trunk": "a/b", **(parts or {})},
+        preprocessors={},
+        action_dists={},
+        versions={"a": "1"},
+        observation_space=None,
+        action_space=None,
+        files={WEIGHTS: DIGEST} if files is None else files,
+    )
 
 
 @pytest.fixture
@@ -71,10 +80,16 @@ def test_a_checksum_covers_everything_but_itself_in_any_order():
 
 
 CONFIG = {
-    "large": math.inf, "small": -math.inf, "numbers": [1, 2.5, [math.inf]], "table": {"a": {"b": -math.inf}, "c": "x"},
-    "flag": False, "nothing": None, "text": "inf", "space": spaces.Box(-np.inf, 1, (2,)),
+    "large": math.inf,
+    "small": -math.inf,
+    "numbers": [1, 2.5, [math.inf]],
+    "table": {"a": {"b": -math.inf}, "c": "x"},
+    "flag": False,
+    "nothing": None,
+    "text": "inf",
+    "space": spaces.Box(-np.inf, 1, (2,)),
     "spaces": [spaces.Discrete(3)],
-}  # fmt: skip
+}
 
 
 def test_config_values_come_back(read):
@@ -85,7 +100,9 @@ def test_config_values_come_back(read):
     plain = plain_config(CONFIG)
     assert plain["large"] == {"$float": "inf"}
     assert plain["table"] == {"a": {"b": {"$float": "-inf"}}, "c": "x"}
-    assert plain["spaces"] == [{"$space": {"space": "discrete", "n": 3, "start": 0, "dtype": "int64"}}]
+    assert plain["spaces"] == [
+        {"$space": {"space": "discrete", "n": 3, "start": 0, "dtype": "int64"}}
+    ]
     assert config_from_plain(json.loads(json.dumps(plain))) == CONFIG
 
 
@@ -98,13 +115,20 @@ class Outsider(Space):
 
 def test_code_is_named_where_a_model_gets_it_and_refused_elsewhere(read):
     options = {"act": math.sqrt, "more": [Outsider, {"x": len}], "n": 3}
-    config = read(encode(manifest_of({"custom_model_config": options}))).config["custom_model_config"]
+    config = read(encode(manifest_of({"custom_model_config": options}))).config[
+        "custom_model_config"
+    ]
     assert repr(config) == "{'act': sqrt, 'more': [Outsider, {'x': len}], 'n': 3}"
     assert config["act"] == "sqrt"
     for value in (math.sqrt, Outsider):
-        with pytest.raises(SavedPolicyError, match=r"config key 'act' contains <.*cannot be saved by name\. Register"):
+        with pytest.raises(
+            SavedPolicyError,
+            match=r"config key 'act' contains <.*cannot be saved by name\. Register",
+        ):
             encode(manifest_of({"act": value}))
-    with pytest.raises(SavedPolicyError, match=r"config key \"custom_model_config\['x'\]\" contains b'1', which"):
+    with pytest.raises(
+        SavedPolicyError, match=r"config key \"custom_model_config\['x'\]\" contains b'1', which"
+    ):
         encode(manifest_of({"custom_model_config": {"x": b"1"}}))
 
 
@@ -112,12 +136,21 @@ def test_code_is_named_where_a_model_gets_it_and_refused_elsewhere(read):
     ("value", "why"),
     [
         ({"a": {1: 2}}, r"config key \"key\['a'\]\" has the key 1; JSON allows only strings"),
-        ([{"$float": "inf"}], r"config key 'key\[0\]' has the key '\$float', which is reserved for infinity\. Rename"),
+        (
+            [{"$float": "inf"}],
+            r"config key 'key\[0\]' has the key '\$float', which is reserved for infinity\. Rename",
+        ),
         ({"$space": 1}, r"'key' has the key '\$space', which is reserved for a space"),
-        ({"$code": 1, "b": 2}, r"'key' has the key '\$code', which is reserved for the name of code"),
+        (
+            {"$code": 1, "b": 2},
+            r"'key' has the key '\$code', which is reserved for the name of code",
+        ),
         ((1, 2), r"config key 'key' contains \(1, 2\), which cannot be saved by name"),
         (np.float32(1), "config key 'key' contains .*cannot be saved by name"),
-        (Outsider(), r"config key 'key' contains Outsider\(\), a space of a kind that no codec can save"),
+        (
+            Outsider(),
+            r"config key 'key' contains Outsider\(\), a space of a kind that no codec can save",
+        ),
     ],
 )
 def test_what_json_would_change_is_refused_by_its_place(value, why):
@@ -128,15 +161,23 @@ def test_what_json_would_change_is_refused_by_its_place(value, why):
 def test_for_readers_other_values_become_text():
     config = {"cls": Outsider, "object": (1, 2), "n": 3, "list": [1.5], "function": math.sqrt}
     assert plain_config(config) == {
-        "cls": "Outsider", "object": "(1, 2)", "n": 3, "list": [1.5], "function": "sqrt"
-    }  # fmt: skip
+        "cls": "Outsider",
+        "object": "(1, 2)",
+        "n": 3,
+        "list": [1.5],
+        "function": "sqrt",
+    }
 
 
 @pytest.mark.parametrize(
     ("value", "why"),
-    [({"$float": "1"}, r"'1' under '\$float' is not a number"), ({"$float": 1}, r"1 under '\$float' is not"),
-     ({"$code": 3}, r"3 under '\$code' is not a name"), ({"$space": {"space": "other"}}, "unknown kind of space")],
-)  # fmt: skip
+    [
+        ({"$float": "1"}, r"'1' under '\$float' is not a number"),
+        ({"$float": 1}, r"1 under '\$float' is not"),
+        ({"$code": 3}, r"3 under '\$code' is not a name"),
+        ({"$space": {"space": "other"}}, "unknown kind of space"),
+    ],
+)
 def test_encoded_values_of_other_kinds_are_refused(value, why, read):
     with pytest.raises(ValueError, match=why):
         config_from_plain({"a": [value]})
@@ -146,15 +187,23 @@ def test_encoded_values_of_other_kinds_are_refused(value, why, read):
 
 def test_a_table_with_more_than_an_encoded_value_is_a_table():
     table = {"$float": "x", "b": 1}
-    assert config_from_plain({"a": table, "b": {"$space": 1, "c": 2}}) == {"a": table, "b": {"$space": 1, "c": 2}}
+    assert config_from_plain({"a": table, "b": {"$space": 1, "c": 2}}) == {
+        "a": table,
+        "b": {"$space": 1, "c": 2},
+    }
 
 
 # --- the file --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("content", [b"[]", b'["format"]', b"3", b"null", b"{}", b'{"format": "other"}'])
+@pytest.mark.parametrize(
+    "content", [b"[]", b'["format"]', b"3", b"null", b"{}", b'{"format": "other"}']
+)
 def test_what_rlcatalog_did_not_write_is_refused(read, content):
-    with pytest.raises(SavedPolicyError, match=r"policy\.json: not written by rlcatalog \(it does not say format 'rl"):
+    with pytest.raises(
+        SavedPolicyError,
+        match=r"policy\.json: not written by rlcatalog \(it does not say format 'rl",
+    ):
         read(content)
 
 
@@ -179,19 +228,30 @@ def test_a_changed_manifest_is_refused(read):
     del data["framework"], data["files"]
     with pytest.raises(SavedPolicyError, match=r"incomplete; missing: \['framework', 'files'\]"):
         read(json.dumps(data).encode())
-    for changes in ({"more": 1}, {"files": {WEIGHTS: "AB" * 32}}, {"files": {WEIGHTS: DIGEST[:-1]}}):
+    for changes in (
+        {"more": 1},
+        {"files": {WEIGHTS: "AB" * 32}},
+        {"files": {WEIGHTS: DIGEST[:-1]}},
+    ):
         with pytest.raises(SavedPolicyError, match=r"policy\.json: damaged: "):
             read(signed(**changes))
 
 
 def test_the_files_of_the_format_are_named(read):
-    back = read(encode(manifest_of(parts={"filter": "f/g"}, files={WEIGHTS: DIGEST, FILTER: DIGEST})))
+    back = read(
+        encode(manifest_of(parts={"filter": "f/g"}, files={WEIGHTS: DIGEST, FILTER: DIGEST}))
+    )
     assert (back.file("weights"), back.file("filter")) == (WEIGHTS, FILTER)
     assert file_name("weights", DIGEST) == WEIGHTS
     back = read(encode(manifest_of()))
     assert (back.file("weights"), back.file("filter")) == (WEIGHTS, None)
-    for parts, files, lacks in (({}, {}, "weights-"), ({"filter": "f/g"}, {WEIGHTS: DIGEST}, "filter-")):
-        with pytest.raises(SavedPolicyError, match=rf"incomplete; missing: \['{lacks}\.safetensors'\]"):
+    for parts, files, lacks in (
+        ({}, {}, "weights-"),
+        ({"filter": "f/g"}, {WEIGHTS: DIGEST}, "filter-"),
+    ):
+        with pytest.raises(
+            SavedPolicyError, match=rf"incomplete; missing: \['{lacks}\.safetensors'\]"
+        ):
             read(encode(manifest_of(parts=parts, files=files)))
     for name in (FILTER, "weights-0.safetensors", "a.bin"):
         with pytest.raises(SavedPolicyError, match=f"it names an unknown file, '{name}'"):
@@ -201,5 +261,7 @@ def test_the_files_of_the_format_are_named(read):
 def test_a_manifest_may_have_4_mib():
     rest = len(encode(manifest_of({"text": ""})))
     assert len(encode(manifest_of({"text": "x" * ((1 << 22) - rest)}))) == 1 << 22
-    with pytest.raises(SavedPolicyError, match="config and spaces take 4194305 bytes as JSON; at most 4194304"):
+    with pytest.raises(
+        SavedPolicyError, match="config and spaces take 4194305 bytes as JSON; at most 4194304"
+    ):
         encode(manifest_of({"text": "x" * ((1 << 22) - rest + 1)}))

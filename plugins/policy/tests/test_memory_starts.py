@@ -27,7 +27,9 @@ class TorchCounter(TorchModelV2, nn.Module):
         self.scale = nn.Parameter(torch.ones(1))
 
     def forward(self, input_dict, state, seq_lens):
-        outputs = state[0].repeat_interleave(len(input_dict["obs"]) // len(state[0]), dim=0) * self.scale
+        outputs = (
+            state[0].repeat_interleave(len(input_dict["obs"]) // len(state[0]), dim=0) * self.scale
+        )
         self._values = outputs[:, 1]
         return outputs, [state[0] + 1, state[1] + 10]
 
@@ -47,7 +49,10 @@ class TFCounter(TFModelV2):
         self.register_variables([self.scale])
 
     def forward(self, input_dict, state, seq_lens):
-        outputs = tf.repeat(state[0], tf.shape(input_dict["obs"])[0] // tf.shape(state[0])[0], axis=0) * self.scale
+        outputs = (
+            tf.repeat(state[0], tf.shape(input_dict["obs"])[0] // tf.shape(state[0])[0], axis=0)
+            * self.scale
+        )
         self._values = outputs[:, 1]
         return outputs, [state[0] + 1, state[1] + 10]
 
@@ -78,7 +83,11 @@ def test_it_begins_where_the_model_says_and_new_episodes_begin_there_again(polic
     obs = np.zeros((3, 2), np.float32)
     state = policy.initial_state(3)
     check(state, [0, 0, 0])
-    for rows, ages in (([], [1, 1, 1]), ([1], [2, 1, 2]), (np.array([True, False, True]), [1, 2, 1])):
+    for rows, ages in (
+        ([], [1, 1, 1]),
+        ([1], [2, 1, 2]),
+        (np.array([True, False, True]), [1, 2, 1]),
+    ):
         state = policy.restart(state, rows)
         step = policy.act(obs, state)
         np.testing.assert_array_equal(step.value, memory_after(ages)[0][:, 1] - 1)
@@ -96,7 +105,12 @@ def test_an_act_without_a_state_begins_there_too(policy):
 
 def test_so_do_the_rows_of_a_stepper_that_are_done(policy):
     stepper, obs = policy.stepper(2), np.zeros((2, 2), np.float32)
-    for done, ages in ((None, [0, 0]), ([False, False], [1, 1]), ([True, False], [0, 2]), ([False, True], [1, 0])):
+    for done, ages in (
+        (None, [0, 0]),
+        ([False, False], [1, 1]),
+        ([True, False], [0, 2]),
+        ([False, True], [1, 0]),
+    ):
         step = stepper.step(obs, done=done)
         np.testing.assert_array_equal(step.dist_inputs, memory_after(ages)[0])
 
@@ -104,7 +118,11 @@ def test_so_do_the_rows_of_a_stepper_that_are_done(policy):
 def test_sequences_scored_without_a_state_begin_there(policy):
     lengths = np.array([2, 1], np.int32)
 
-    batch = {"obs": np.zeros((3, 2), np.float32), "raw_action": np.zeros((3, 1), np.int64), "seq_lens": lengths}
+    batch = {
+        "obs": np.zeros((3, 2), np.float32),
+        "raw_action": np.zeros((3, 1), np.int64),
+        "seq_lens": lengths,
+    }
     for start in ({}, {"state": policy.initial_state(2)}):
         value = policy.evaluate({**batch, **start}).value
         found = value.detach() if isinstance(value, torch.Tensor) else value
@@ -112,10 +130,20 @@ def test_sequences_scored_without_a_state_begin_there(policy):
 
 
 def test_a_memory_of_other_parts_or_rows_is_refused(policy):
-    batch = {"obs": np.zeros((3, 2), np.float32), "raw_action": np.zeros((3, 1), np.int64), "seq_lens": [2, 1]}
+    batch = {
+        "obs": np.zeros((3, 2), np.float32),
+        "raw_action": np.zeros((3, 1), np.int64),
+        "seq_lens": [2, 1],
+    }
     first, second = (np.asarray(part) for part in policy.initial_state(2).memory)
-    for state in ([first], [first, second, second], [first[:1], second], [first, np.concatenate([second, second])]):
+    for state in (
+        [first],
+        [first, second, second],
+        [first[:1], second],
+        [first, np.concatenate([second, second])],
+    ):
         with pytest.raises(
-            ModelContractError, match=r"batch\['state'\]: expected 2 parts with a row for each of 2 seq"
+            ModelContractError,
+            match=r"batch\['state'\]: expected 2 parts with a row for each of 2 seq",
         ):
             policy.evaluate({**batch, "state": state})

@@ -16,10 +16,17 @@ from rlcatalog.errors import ActionMaskError, MissingPluginError, UnknownNameErr
 from rlcatalog.plugins.discovery import scan
 from rlcatalog_policy import Encoder, loading
 
-MASKED = spaces.Dict({"action_mask": spaces.MultiBinary(3), "x": spaces.Box(-1, 1, (2,)), "kind": spaces.Discrete(2)})
+MASKED = spaces.Dict(
+    {"action_mask": spaces.MultiBinary(3), "x": spaces.Box(-1, 1, (2,)), "kind": spaces.Discrete(2)}
+)
 THREE = spaces.Discrete(3)
 NAMES = ("fcnet", "lstm", "categorical", "multi_action", "filters", "preprocessors")
-CONFIG = {"fcnet_hiddens": [3], "use_lstm": True, "lstm_cell_size": 2, "observation_filter": "MeanStdFilter"}
+CONFIG = {
+    "fcnet_hiddens": [3],
+    "use_lstm": True,
+    "lstm_cell_size": 2,
+    "observation_filter": "MeanStdFilter",
+}
 
 
 @pytest.fixture(scope="module")
@@ -29,8 +36,11 @@ def catalog():
 
 def observations(n, allowed):
     rng = np.random.default_rng(3)
-    return {"action_mask": np.array(allowed, np.int8), "x": rng.uniform(-1, 1, (n, 2)).astype(np.float32),
-            "kind": rng.integers(0, 2, n)}  # fmt: skip
+    return {
+        "action_mask": np.array(allowed, np.int8),
+        "x": rng.uniform(-1, 1, (n, 2)).astype(np.float32),
+        "kind": rng.integers(0, 2, n),
+    }
 
 
 # --- pins ------------------------------------------------------------------------------------------------------------
@@ -39,8 +49,11 @@ def observations(n, allowed):
 def test_pins_name_everything_that_was_chosen(catalog):
     seen = spaces.Dict({"x": spaces.Box(-1, 1, (2,)), "kind": spaces.Discrete(2)})
     pins = Pins.of(catalog.resolve(seen, spaces.Tuple([THREE, THREE]), CONFIG, "torch"))
-    assert pins.parts == {"filter": "rlcatalog-filters/MeanStdFilter", "trunk": "rlcatalog-fcnet/fcnet",
-                          "memory": "rlcatalog-lstm/lstm"}  # fmt: skip
+    assert pins.parts == {
+        "filter": "rlcatalog-filters/MeanStdFilter",
+        "trunk": "rlcatalog-fcnet/fcnet",
+        "memory": "rlcatalog-lstm/lstm",
+    }
     assert set(pins.preprocessors) == {"obs", "obs['x']", "obs['kind']"}
     assert pins.action_dists["action"] == "rlcatalog-multi-action/multi_action"
     assert pins.action_dists["action[1]"] == "rlcatalog-categorical/categorical"
@@ -53,31 +66,38 @@ def test_a_lookup_is_repeated_by_its_pins_without_asking_anyone(catalog, monkeyp
     asked = []
     judge = selection.verdict
     monkeypatch.setattr(
-        selection, "verdict", lambda component, request: asked.append(component) or judge(component, request)
+        selection,
+        "verdict",
+        lambda component, request: asked.append(component) or judge(component, request),
     )
     again = catalog.resolve(MASKED, THREE, CONFIG, "torch", pins=Pins.of(first))
     assert asked == []
     assert Pins.of(again) == Pins.of(first)
     assert again.choices["head"].component is None
     assert "chosen before" in Explanation(again).as_dict()["model"]["reason"]
-    catalog.resolve(MASKED, THREE, {**CONFIG, "lstm_cell_size": 3}, "torch")  # without pins, the spy sees candidates
+    # Without pins, the spy sees candidates.
+    catalog.resolve(MASKED, THREE, {**CONFIG, "lstm_cell_size": 3}, "torch")
     assert asked
 
 
 def test_a_saved_policy_is_loaded_without_asking_anyone(catalog, monkeypatch, tmp_path):
     rlcatalog.build(MASKED, THREE, CONFIG, "torch", catalog=catalog).save(tmp_path / "saved")
     asked = []
-    monkeypatch.setattr(selection, "verdict", lambda component, request: asked.append(component.name))
+    monkeypatch.setattr(
+        selection, "verdict", lambda component, request: asked.append(component.name)
+    )
     assert loading.load(tmp_path / "saved", catalog=catalog).framework == "torch"
     assert asked == []
 
 
 @pytest.mark.parametrize(
     ("pins", "error"),
-    [(Pins({"trunk": "example-compass/example_compass_glu"}), MissingPluginError),
-     (Pins(preprocessors={"obs": "rlcatalog-preprocessors/nonesuch"}), UnknownNameError),
-     (Pins(action_dists={"action": "nobody/dist"}), MissingPluginError)],
-)  # fmt: skip
+    [
+        (Pins({"trunk": "example-compass/example_compass_glu"}), MissingPluginError),
+        (Pins(preprocessors={"obs": "rlcatalog-preprocessors/nonesuch"}), UnknownNameError),
+        (Pins(action_dists={"action": "nobody/dist"}), MissingPluginError),
+    ],
+)
 def test_pins_of_what_is_not_here_are_refused(catalog, pins, error):
     with pytest.raises(error):
         pins.check(catalog.registry)
@@ -116,7 +136,9 @@ def test_masks_are_checked_once_per_act(catalog, monkeypatch):
     policy = rlcatalog.build(MASKED, THREE, {"fcnet_hiddens": [3]}, "torch", catalog=catalog)
     checked = []
     matrix = ActionMasks.matrix
-    monkeypatch.setattr(ActionMasks, "matrix", lambda self, *a, **k: checked.append(1) or matrix(self, *a, **k))
+    monkeypatch.setattr(
+        ActionMasks, "matrix", lambda self, *a, **k: checked.append(1) or matrix(self, *a, **k)
+    )
     step = policy.act(observations(2, [[0, 0, 1], [0, 1, 0]]), explore=False)
     assert step.action.tolist() == [2, 1]
     assert len(checked) == 1

@@ -74,8 +74,13 @@ def test_values_are_checked(policy):
     np.testing.assert_array_equal(policy.values(ROWS), policy.act(ROWS).value)
     with pytest.raises(ObservationError, match=r"expected encoded observations of shape \[B, 2\]"):
         policy.values(ROWS[0])
-    policy.model.set_weights({name: array + np.nan for name, array in policy.model.get_weights().items()})
-    with pytest.raises(NonFiniteError, match="row 0 of 2: its value estimate is NaN: look at its observation, and at"):
+    policy.model.set_weights(
+        {name: array + np.nan for name, array in policy.model.get_weights().items()}
+    )
+    with pytest.raises(
+        NonFiniteError,
+        match="row 0 of 2: its value estimate is NaN: look at its observation, and at",
+    ):
         policy.values(ROWS)
 
 
@@ -100,13 +105,17 @@ def test_a_separate_value_chain_does_not_give_a_model_its_name(policy):
     config = {**SMALL, "use_lstm": True, "lstm_cell_size": 2, "vf_share_layers": False}
     separate = rlcatalog.build(OBS, THREE, config, "torch")
     assert isinstance(separate.model, SeparateValue)
-    assert separate.model_name == type(separate.model.trunk).__name__ != type(separate.model).__name__
+    assert (
+        separate.model_name == type(separate.model.trunk).__name__ != type(separate.model).__name__
+    )
 
 
 def test_only_policies_with_a_memory_or_views_have_a_state(policy):
     assert policy.initial_state(2) is None
     assert policy.restart(None, [0]) is None
-    carrying = rlcatalog.build(OBS, THREE, {**SMALL, "use_lstm": True, "lstm_cell_size": 2}, "torch")
+    carrying = rlcatalog.build(
+        OBS, THREE, {**SMALL, "use_lstm": True, "lstm_cell_size": 2}, "torch"
+    )
     state = carrying.act(ROWS).state
     assert all(part.any() for part in state.memory)
     assert not any(part.any() for part in carrying.initial_state(2).memory)
@@ -218,7 +227,9 @@ def test_a_missing_extension_says_what_to_install(monkeypatch):
 # --- copies ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("config", [{}, {"observation_filter": "MeanStdFilter"}], ids=["plain", "filtered"])
+@pytest.mark.parametrize(
+    "config", [{}, {"observation_filter": "MeanStdFilter"}], ids=["plain", "filtered"]
+)
 def test_copies_have_the_same_numbers_and_statistics(config):
     policy = rlcatalog.build(OBS, THREE, {**SMALL, **config}, "torch")
     policy.preprocess(np.float32([[0.5, 1], [0.1, -1], [0.2, 0.9]]), update=True)
@@ -246,11 +257,13 @@ def test_a_class_is_pickled_where_it_can_be_found_again(catalog):
     np.testing.assert_array_equal(other.act(ROWS).dist_inputs, policies[0].act(ROWS).dist_inputs)
     assert type(other.model) is Losing
     with pytest.raises(
-        SavedPolicyError, match=r"^model 'local': the class .*Local cannot be imported from .*Define it at"
+        SavedPolicyError,
+        match=r"^model 'local': the class .*Local cannot be imported from .*Define it at",
     ):
         pickle.dumps(policies[1])
     with pytest.raises(
-        SavedPolicyError, match=r"the class Losing is in the config itself, so a policy with it cannot be"
+        SavedPolicyError,
+        match=r"the class Losing is in the config itself, so a policy with it cannot be",
     ):
         pickle.dumps(policies[2])
 
@@ -272,11 +285,14 @@ def test_a_missing_plugin_is_named_before_its_config_keys(policy):
     pins = {**state["pins"], "parts": {"trunk": "absent/net"}}
     with pytest.raises(MissingPluginError, match="absent"):
         policy.__reduce__()[0](Policy, {**state, "pins": pins})
-    weights = {name: array.astype(np.float64) for name, array in state["numbers"]["weights"].items()}
+    weights = {
+        name: array.astype(np.float64) for name, array in state["numbers"]["weights"].items()
+    }
     numbers = {**state["numbers"], "weights": weights}
     config = policy.resolution.config.given
     with pytest.raises(
-        SavedPolicyError, match=r"weights with a different dtype than the model is built with: .*float64 in"
+        SavedPolicyError,
+        match=r"weights with a different dtype than the model is built with: .*float64 in",
     ):
         policy.__reduce__()[0](Policy, {**state, "config": config, "numbers": numbers})
 
@@ -286,7 +302,9 @@ def test_a_missing_plugin_is_named_before_its_config_keys(policy):
 
 def test_a_policy_needs_both_spaces():
     for spaces_given in ((None, None), (OBS, None), (None, THREE)):
-        with pytest.raises(UnsupportedSpaceError, match="needs an observation space and an action space, or env="):
+        with pytest.raises(
+            UnsupportedSpaceError, match="needs an observation space and an action space, or env="
+        ):
             rlcatalog.build(*spaces_given, SMALL, "torch")
     other = rlcatalog.build(env="CartPole-v1", config=SMALL, framework="torch")
     assert other.observation_space.shape == (4,)
@@ -300,11 +318,19 @@ def test_a_catalog_is_used_that_is_given(catalog):
 def test_a_model_is_named_once():
     assert config_with_model(SMALL, None) is SMALL
     assert config_with_model(None, None) is None
-    assert config_with_model(None, "fcnet") == config_with_model({}, "fcnet") == {"custom_model": "fcnet"}
+    assert (
+        config_with_model(None, "fcnet")
+        == config_with_model({}, "fcnet")
+        == {"custom_model": "fcnet"}
+    )
     assert config_with_model(SMALL, Losing) == {**SMALL, "custom_model": Losing}
     assert config_with_model({"custom_model": None}, Losing) == {"custom_model": Losing}
     assert config_with_model({"custom_model": "fcnet"}, "fcnet") == {"custom_model": "fcnet"}
-    with pytest.raises(ConfigError, match=r"model='lstm' and custom_model='fcnet' are both given. Give one of them"):
+    with pytest.raises(
+        ConfigError, match=r"model='lstm' and custom_model='fcnet' are both given. Give one of them"
+    ):
         config_with_model({"custom_model": "fcnet"}, "lstm")
-    with pytest.raises(ConfigError, match=r"found a dictionary\. Pass keys of the model config as cfg\({'a': 1}\)"):
+    with pytest.raises(
+        ConfigError, match=r"found a dictionary\. Pass keys of the model config as cfg\({'a': 1}\)"
+    ):
         config_with_model(None, {"a": 1}, "cfg({})")

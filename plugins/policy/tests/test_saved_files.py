@@ -35,8 +35,14 @@ def put_socket(path):
         os.chdir(here)
 
 
-KINDS = {"link": put_link, "dangling link": put_dangling_link, "device": put_device, "folder link": put_folder_link,
-         "FIFO": os.mkfifo, "socket": put_socket}  # fmt: skip
+KINDS = {
+    "link": put_link,
+    "dangling link": put_dangling_link,
+    "device": put_device,
+    "folder link": put_folder_link,
+    "FIFO": os.mkfifo,
+    "socket": put_socket,
+}
 
 
 @pytest.fixture
@@ -59,7 +65,9 @@ def test_what_is_no_regular_file_is_not_read(folder, put):
 def test_a_folder_that_holds_another_kind_of_file_is_refused(folder, put, place):
     check_files(folder)
     put(folder / place)
-    with pytest.raises(SavedPolicyError, match=rf"{place}: (a link, which is not followed|neither a file nor a)"):
+    with pytest.raises(
+        SavedPolicyError, match=rf"{place}: (a link, which is not followed|neither a file nor a)"
+    ):
         check_files(folder)
 
 
@@ -76,7 +84,9 @@ def test_a_file_is_read_up_to_its_limit(folder):
     path = folder / "file"
     path.write_bytes(b"x" * 10)
     assert read_file(path, 10) == b"x" * 10
-    with pytest.raises(SavedPolicyError, match="file: is too large: it has 10 bytes; at most 9 are allowed"):
+    with pytest.raises(
+        SavedPolicyError, match="file: is too large: it has 10 bytes; at most 9 are allowed"
+    ):
         read_file(path, 9)
     with path.open("wb") as file:
         file.truncate(1 << 40)  # holes alone: it takes no room on the disk

@@ -28,7 +28,9 @@ ROWS = np.float32([[0.5, -0.5], [1, 0]])
 
 
 def policy_of(catalog, width=2, **config):
-    return rlcatalog.build(OBS, THREE, {"fcnet_hiddens": [width], **config}, "torch", catalog=catalog)
+    return rlcatalog.build(
+        OBS, THREE, {"fcnet_hiddens": [width], **config}, "torch", catalog=catalog
+    )
 
 
 def names(folder):
@@ -54,8 +56,19 @@ def test_a_folder_is_made_with_its_parents(catalog, tmp_path):
 
 def test_a_save_removes_earlier_files_of_saves_and_no_others(catalog, saved):
     (before,) = (name for name in names(saved) if name.startswith("weights"))
-    ours = ["weights.safetensors", "filter.safetensors", f"filter-{'0' * 16}.safetensors", f".policy.json-1{TEMPORARY}"]
-    theirs = ["notes.txt", "weights-1.safetensors", f"weights-{'g' * 16}.safetensors", "weights.bin", f"x{TEMPORARY}"]
+    ours = [
+        "weights.safetensors",
+        "filter.safetensors",
+        f"filter-{'0' * 16}.safetensors",
+        f".policy.json-1{TEMPORARY}",
+    ]
+    theirs = [
+        "notes.txt",
+        "weights-1.safetensors",
+        f"weights-{'g' * 16}.safetensors",
+        "weights.bin",
+        f"x{TEMPORARY}",
+    ]
     for name in [*ours, *theirs]:
         (saved / name).write_bytes(b"x")
     policy = policy_of(catalog)
@@ -63,7 +76,9 @@ def test_a_save_removes_earlier_files_of_saves_and_no_others(catalog, saved):
     (after,) = read_manifest(saved).files
     assert after != before
     assert names(saved) == sorted([after, "policy.json", *theirs])
-    np.testing.assert_array_equal(load(saved, catalog=catalog).act(ROWS).dist_inputs, policy.act(ROWS).dist_inputs)
+    np.testing.assert_array_equal(
+        load(saved, catalog=catalog).act(ROWS).dist_inputs, policy.act(ROWS).dist_inputs
+    )
 
 
 def test_a_damaged_file_is_written_again(catalog, saved):
@@ -71,7 +86,9 @@ def test_a_damaged_file_is_written_again(catalog, saved):
     (name,) = read_manifest(saved).files
     (saved / name).write_bytes(b"damaged")
     policy.save(saved)
-    np.testing.assert_array_equal(load(saved, catalog=catalog).act(ROWS).dist_inputs, policy.act(ROWS).dist_inputs)
+    np.testing.assert_array_equal(
+        load(saved, catalog=catalog).act(ROWS).dist_inputs, policy.act(ROWS).dist_inputs
+    )
 
 
 @pytest.mark.parametrize("fails", ["weights", "policy.json"])
@@ -86,21 +103,25 @@ def test_a_failed_save_leaves_the_earlier_one(catalog, saved, monkeypatch, fails
 
     monkeypatch.setattr(os, "replace", replace)
     with pytest.raises(
-        SavedPolicyError, match=r"policy: cannot be written: full\. A policy saved there earlier is unch"
+        SavedPolicyError,
+        match=r"policy: cannot be written: full\. A policy saved there earlier is unch",
     ):
         policy_of(catalog).save(saved)
     assert names(saved) == before
     with pytest.raises(SavedPolicyError, match="cannot be written"):
         earlier.save(saved)  # the same names: what is there is kept
     assert names(saved) == before
-    np.testing.assert_array_equal(load(saved, catalog=catalog).act(ROWS).dist_inputs, earlier.act(ROWS).dist_inputs)
+    np.testing.assert_array_equal(
+        load(saved, catalog=catalog).act(ROWS).dist_inputs, earlier.act(ROWS).dist_inputs
+    )
 
 
 def test_a_folder_that_cannot_be_one_is_refused(catalog, tmp_path):
     (tmp_path / "file").touch()
     for folder in (tmp_path / "file", tmp_path / "file" / "inside"):
         with pytest.raises(
-            SavedPolicyError, match=r"file.*: cannot be written: .*A policy saved there earlier is unchang"
+            SavedPolicyError,
+            match=r"file.*: cannot be written: .*A policy saved there earlier is unchang",
         ):
             policy_of(catalog).save(folder)
 
@@ -154,7 +175,11 @@ def test_a_folder_with_other_files_stays(catalog, saved):
 
 def test_what_names_the_files_is_forgotten_first(saved, monkeypatch):
     left = []
-    monkeypatch.setattr(saving.os, "listdir", lambda folder, real=os.listdir: left.append(real(folder)) or real(folder))
+    monkeypatch.setattr(
+        saving.os,
+        "listdir",
+        lambda folder, real=os.listdir: left.append(real(folder)) or real(folder),
+    )
     forget(saved)
     assert [[name.partition("-")[0] for name in found] for found in left] == [["weights"]]
 
@@ -174,7 +199,8 @@ def test_the_code_of_a_model_is_saved_by_its_name(catalog, directory):
     catalog.register_model("mine", Trunk)
     policy_of(catalog, custom_model="mine").save(directory)
     assert json.loads((directory / "policy.json").read_text())["config"]["custom_model"] == "mine"
-    assert policy.resolution.config.given["custom_model"] is Trunk  # the policy's own config is unchanged
+    # The policy's own config is unchanged.
+    assert policy.resolution.config.given["custom_model"] is Trunk
 
 
 def test_other_parts_of_the_program_do_not_replace_the_models_name(directory, module):
@@ -183,7 +209,13 @@ def test_other_parts_of_the_program_do_not_replace_the_models_name(directory, mo
     catalog = rlcatalog.Catalog([point for point in scan() if point.name in installed], environ={})
     match = Match(Rank.SPECIFIC, "any")
     catalog.register(
-        ModelSpec("mine", {"torch": "made_up_parts:Memory"}, "", slot="memory", match=lambda request: match)
+        ModelSpec(
+            "mine",
+            {"torch": "made_up_parts:Memory"},
+            "",
+            slot="memory",
+            match=lambda request: match,
+        )
     )
     policy = policy_of(catalog, custom_model=Trunk, lstm_cell_size=2)
     assert policy.resolution.component("memory").name == "mine"
@@ -210,7 +242,10 @@ def test_a_policy_loads_in_its_framework_or_in_another(catalog, saved):
     other = load(saved, catalog=catalog, framework="tf")
     assert other.framework == "tf"
     np.testing.assert_allclose(
-        other.act(ROWS).dist_inputs, load(saved, catalog=catalog).act(ROWS).dist_inputs, rtol=1e-5, atol=1e-6
+        other.act(ROWS).dist_inputs,
+        load(saved, catalog=catalog).act(ROWS).dist_inputs,
+        rtol=1e-5,
+        atol=1e-6,
     )
     assert load(saved).catalog is rlcatalog.default_catalog()
     assert load(saved, catalog=catalog).catalog is catalog
@@ -233,13 +268,16 @@ def test_a_reader_gives_up_after_ten_attempts(catalog, saved, monkeypatch):
 
     def always_new(source):
         manifest = real(source)
-        manifest.files = {f"weights-{len(manifests):016}.safetensors": f"{len(manifests):016}" + "0" * 48}
+        manifest.files = {
+            f"weights-{len(manifests):016}.safetensors": f"{len(manifests):016}" + "0" * 48
+        }
         manifests.append(manifest)
         return manifest
 
     monkeypatch.setattr(loading, "read_manifest", always_new)
     with pytest.raises(
-        SavedPolicyError, match=r"policy: was written 10 times while it was being read. Try again later"
+        SavedPolicyError,
+        match=r"policy: was written 10 times while it was being read. Try again later",
     ):
         load(saved, catalog=catalog)
     assert len(manifests) == 10
@@ -259,11 +297,16 @@ def test_a_space_is_given_as_it_was(catalog, saved):
     assert load(saved, catalog=catalog, action_space=spaces.Discrete(3)).action_space == THREE
     space = spaces.Box(-1, 1, (2,), np.float32)
     assert load(saved, catalog=catalog, observation_space=space).observation_space is space
-    for name, other in (("action_space", spaces.Discrete(4)), ("observation_space", spaces.Box(-2, 1, (2,)))):
+    for name, other in (
+        ("action_space", spaces.Discrete(4)),
+        ("observation_space", spaces.Box(-2, 1, (2,))),
+    ):
         with pytest.raises(SavedPolicyError) as caught:
             load(saved, catalog=catalog, **{name: other})
         written = THREE if name == "action_space" else OBS
-        assert str(caught.value) == f"{saved / 'policy.json'}: its {name} is {written}, not {other}."
+        assert (
+            str(caught.value) == f"{saved / 'policy.json'}: its {name} is {written}, not {other}."
+        )
 
 
 def test_a_policy_without_its_plugin_says_how_it_was_saved(catalog, saved):
@@ -283,14 +326,17 @@ def test_a_model_of_the_program_is_asked_for_as_a_line_to_paste(catalog, directo
     policy.save(directory)
     with pytest.raises(UnknownNameError) as caught:
         load(directory, catalog=catalog)
-    code = (
-        f"'Trunk' is not from a package. Pass its code: rlcatalog.load({str(directory)!r}, model=Trunk). If it was re"
-    )
+    code = f"'Trunk' is not from a package. Pass its code: rlcatalog.load({str(directory)!r}, model=Trunk). If it was re"
     assert code in str(caught.value)
-    assert "gistered, import the module that registers it, and load again. (It was saved for" in str(caught.value)
+    assert (
+        "gistered, import the module that registers it, and load again. (It was saved for"
+        in str(caught.value)
+    )
     loaded = load(directory, catalog=catalog, model=Trunk)
     np.testing.assert_array_equal(loaded.act(ROWS).dist_inputs, policy.act(ROWS).dist_inputs)
-    with pytest.raises(ConfigError, match=r"model: 'width' had no code when the policy was saved; none did\."):
+    with pytest.raises(
+        ConfigError, match=r"model: 'width' had no code when the policy was saved; none did\."
+    ):
         load(directory, catalog=catalog, model={"width": 3})
 
 
@@ -324,10 +370,15 @@ def test_a_filter_of_the_program_is_imported_again(catalog, directory, module):
     policy_of(catalog, observation_filter="same").save(directory)
     assert load(directory, catalog=catalog).filter.n == 3
     names_given = ("fcnet", "categorical", "preprocessors")
-    without = rlcatalog.Catalog([point for point in scan() if point.name in names_given], environ={})
+    without = rlcatalog.Catalog(
+        [point for point in scan() if point.name in names_given], environ={}
+    )
     with pytest.raises(UnknownNameError) as caught:
         load(directory, catalog=without)
-    assert "'same' is not from a package. Import the module that registers it, and load again. (It" in str(caught.value)
+    assert (
+        "'same' is not from a package. Import the module that registers it, and load again. (It"
+        in str(caught.value)
+    )
 
 
 def test_an_error_of_a_filter_names_the_file_of_its_statistics(catalog, directory, module):
@@ -360,7 +411,10 @@ def test_values_that_are_not_finite_are_warned_of_by_their_arrays(catalog, direc
         weights[name].reshape(-1)[0] = np.inf
     policy.model.set_weights(weights)
     policy.save(directory)
-    with pytest.warns(SavedPolicyWarning, match=rf"some values are not finite, in {', '.join(names_of)}\. Acting with"):
+    with pytest.warns(
+        SavedPolicyWarning,
+        match=rf"some values are not finite, in {', '.join(names_of)}\. Acting with",
+    ):
         load(directory, catalog=catalog)
 
 
@@ -372,12 +426,15 @@ def test_a_model_for_one_framework_is_refused_in_the_other(catalog, directory):
 
 def test_a_model_from_a_package_needs_no_code(catalog, saved):
     with pytest.raises(
-        ConfigError, match=r"this model comes from packages: rlcatalog-fcnet/fcnet\. Remove the argument"
+        ConfigError,
+        match=r"this model comes from packages: rlcatalog-fcnet/fcnet\. Remove the argument",
     ):
         load(saved, catalog=catalog, model=Trunk)
 
 
-def test_a_small_file_may_describe_a_model_of_4_million_weights_in_1000_layers(catalog, directory, edit, monkeypatch):
+def test_a_small_file_may_describe_a_model_of_4_million_weights_in_1000_layers(
+    catalog, directory, edit, monkeypatch
+):
     def build(*arguments):
         raise RuntimeError("it is built")
 
@@ -387,11 +444,18 @@ def test_a_small_file_may_describe_a_model_of_4_million_weights_in_1000_layers(c
     # One hidden layer of n: 5 n weights, n + 1 for the value, n + 1 for the logits.
     for hidden in ([599_186], [1] * 998):
         edit(directory, config={"fcnet_hiddens": hidden})
-        with pytest.raises(SavedPolicyError, match=r"this policy cannot be restored here. RuntimeError: it is built"):
+        with pytest.raises(
+            SavedPolicyError,
+            match=r"this policy cannot be restored here. RuntimeError: it is built",
+        ):
             load(directory, catalog=catalog)
-    for hidden, size in (([599_187], "4194311 or more in 3 layers"), ([1] * 999, "2005 or more in 1001 layers")):
+    for hidden, size in (
+        ([599_187], "4194311 or more in 3 layers"),
+        ([1] * 999, "2005 or more in 1001 layers"),
+    ):
         edit(directory, config={"fcnet_hiddens": hidden})
         with pytest.raises(
-            SavedPolicyError, match=f"contains 16 weights in 6 arrays, but the config.* a model of {size}"
+            SavedPolicyError,
+            match=f"contains 16 weights in 6 arrays, but the config.* a model of {size}",
         ):
             load(directory, catalog=catalog)

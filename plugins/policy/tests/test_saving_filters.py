@@ -58,9 +58,13 @@ class OtherCounting(Counting):
 @pytest.fixture
 def filters(module, entry_point, plugin):
     module(Counting=Counting, OtherCounting=OtherCounting)
-    own = FilterSpec("acme_filters_counting", {"numpy": "made_up_parts:Counting"}, "subtracts the mean")
+    own = FilterSpec(
+        "acme_filters_counting", {"numpy": "made_up_parts:Counting"}, "subtracts the mean"
+    )
     other = FilterSpec("acme_filters_counting", {"numpy": "made_up_parts:OtherCounting"}, "")
-    return SimpleNamespace(own=entry_point("acme-filters", plugin(rlcatalog_filters=[own]), version="7.8"), other=other)
+    return SimpleNamespace(
+        own=entry_point("acme-filters", plugin(rlcatalog_filters=[own]), version="7.8"), other=other
+    )
 
 
 def test_statistics_of_a_filter_come_back(directory, filters, arrays, same_policy):

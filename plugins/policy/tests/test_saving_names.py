@@ -15,7 +15,9 @@ from rlcatalog_torch import Categorical, FullyConnectedNetwork
 
 
 def catalog_of(*more, names=("fcnet", "categorical", "gaussian", "preprocessors"), **options):
-    return Catalog([*(point for point in scan() if point.name in names), *more], environ={}, **options)
+    return Catalog(
+        [*(point for point in scan() if point.name in names), *more], environ={}, **options
+    )
 
 
 def observations(space, n=5, seed=0):
@@ -50,9 +52,13 @@ def impostors(module, entry_point, plugin):
     module(Impostor=Impostor, ImpostorDist=ImpostorDist, ImpostorCodec=ImpostorCodec)
 
     def make(of):
-        names = ("fcnet", "categorical", "none") if of == "program" else ("better", "better", "better")
+        names = (
+            ("fcnet", "categorical", "none") if of == "program" else ("better", "better", "better")
+        )
         model = ModelSpec(names[0], MODEL, "", match=anything)
-        dist = ActionDistSpec(names[1], DIST, "", match=anything, size=lambda action, config: action.n)
+        dist = ActionDistSpec(
+            names[1], DIST, "", match=anything, size=lambda action, config: action.n
+        )
         codec = PreprocessorSpec(names[2], CODEC, "", match=anything, kinds=("box",))
         if of == "program":
             catalog = catalog_of()
@@ -60,7 +66,9 @@ def impostors(module, entry_point, plugin):
                 catalog.register(spec)
             return catalog
         hooks = {"models": [model], "action_dists": [dist], "preprocessors": [codec]}
-        point = entry_point("impostors", plugin(**{f"rlcatalog_{name}": specs for name, specs in hooks.items()}))
+        point = entry_point(
+            "impostors", plugin(**{f"rlcatalog_{name}": specs for name, specs in hooks.items()})
+        )
         return catalog_of(point, prefer=["impostors"])
 
     return make
@@ -75,7 +83,11 @@ def test_loading_never_chooses_anew(directory, impostors, of, same_policy):
     policy.save(directory)
     today = impostors(of)
     chosen = rlcatalog.build(BOX, TWO, catalog=today)
-    assert (type(chosen.model), chosen.dist_class, type(chosen.preprocessor)) == (Impostor, ImpostorDist, ImpostorCodec)
+    assert (type(chosen.model), chosen.dist_class, type(chosen.preprocessor)) == (
+        Impostor,
+        ImpostorDist,
+        ImpostorCodec,
+    )
     back = loading.load(directory, catalog=today)
     assert type(back.model) is FullyConnectedNetwork
     assert back.dist_class is Categorical
@@ -99,7 +111,10 @@ def test_codecs_of_children_are_pinned(directory, impostors, of, same_policy):
     [
         ({"custom_model": "fcnet"}, lambda policy: type(policy.model) is FullyConnectedNetwork),
         ({"custom_action_dist": "categorical"}, lambda policy: policy.dist_class is Categorical),
-        ({"custom_preprocessor": "none"}, lambda policy: type(policy.preprocessor) is NoPreprocessor),
+        (
+            {"custom_preprocessor": "none"},
+            lambda policy: type(policy.preprocessor) is NoPreprocessor,
+        ),
     ],
     ids=["model", "distribution", "preprocessor"],
 )
@@ -122,7 +137,11 @@ def test_a_class_registered_under_a_plugins_name_does_not_slip_in(directory):
 def test_a_slot_that_was_empty_stays_empty(directory, module, entry_point, plugin):
     rlcatalog.build(BOX, TWO, {}, catalog=catalog_of()).save(directory)
     module(Memory=Impostor)
-    memory = ModelSpec("memory", {"torch": "made_up_parts:Memory"}, "", match=anything, slot="memory")
-    today = catalog_of(entry_point("memories", plugin(rlcatalog_models=[memory])), prefer=["memories"])
+    memory = ModelSpec(
+        "memory", {"torch": "made_up_parts:Memory"}, "", match=anything, slot="memory"
+    )
+    today = catalog_of(
+        entry_point("memories", plugin(rlcatalog_models=[memory])), prefer=["memories"]
+    )
     assert today.resolve(BOX, TWO).choices["memory"].component is not None
     assert loading.load(directory, catalog=today).resolution.choices["memory"].component is None

@@ -13,7 +13,13 @@ from safetensors.numpy import load_file, save as to_bytes
 
 import rlcatalog
 from rlcatalog import Catalog
-from rlcatalog.errors import CatalogError, ConfigError, MissingPluginError, SavedPolicyError, SavedPolicyWarning
+from rlcatalog.errors import (
+    CatalogError,
+    ConfigError,
+    MissingPluginError,
+    SavedPolicyError,
+    SavedPolicyWarning,
+)
 from rlcatalog.plugins.discovery import scan
 from rlcatalog_policy import loading, to_bytes as saved_bytes
 
@@ -26,7 +32,11 @@ def catalog_of(*more, names=("fcnet", "categorical", "gaussian", "preprocessors"
 def written(directory):
     obs_space = spaces.Box(-np.inf, np.inf, (3,), np.float32)
     policy = rlcatalog.build(
-        obs_space, spaces.Discrete(3, start=5), {"fcnet_hiddens": [8]}, "torch", catalog=catalog_of()
+        obs_space,
+        spaces.Discrete(3, start=5),
+        {"fcnet_hiddens": [8]},
+        "torch",
+        catalog=catalog_of(),
     )
     policy.save(directory)
     return directory
@@ -45,7 +55,9 @@ def test_a_truncated_manifest(written, keep, refused):
     refused(written, r"policy\.json: truncated or not JSON")
 
 
-@pytest.mark.parametrize("text", ["[]", "3", "null", "{}", '{"format": "other", "format_version": 1}'])
+@pytest.mark.parametrize(
+    "text", ["[]", "3", "null", "{}", '{"format": "other", "format_version": 1}']
+)
 def test_foreign_json(written, text, refused):
     (written / "policy.json").write_text(text)
     refused(written, r"policy\.json: not written by rlcatalog")
@@ -65,7 +77,16 @@ def test_another_format_version(written, edit, refused, version):
     )
 
 
-NEEDED = ["framework", "config", "parts", "preprocessors", "versions", "observation_space", "action_space", "files"]
+NEEDED = [
+    "framework",
+    "config",
+    "parts",
+    "preprocessors",
+    "versions",
+    "observation_space",
+    "action_space",
+    "files",
+]
 
 
 @pytest.mark.parametrize("key", NEEDED)
@@ -119,11 +140,16 @@ def test_weights_that_are_no_safetensors(written, edit, refused):
 
 def test_weights_of_another_model(written, edit, refused):
     edit(written, config={"fcnet_hiddens": [9]})
-    said = refused(written, r"weights-\w+\.safetensors: FullyConnectedNetwork: these weights belong to a differ")
+    said = refused(
+        written,
+        r"weights-\w+\.safetensors: FullyConnectedNetwork: these weights belong to a differ",
+    )
     assert "hidden.layers.0.weight: (8, 3) instead of (9, 3)" in said
 
 
-@pytest.mark.parametrize("name", ["evil.bin", "weights.pkl", "../weights.safetensors", "/weights.safetensors"])
+@pytest.mark.parametrize(
+    "name", ["evil.bin", "weights.pkl", "../weights.safetensors", "/weights.safetensors"]
+)
 def test_a_file_the_format_does_not_know(written, name, arrays, edit, refused):
     (written.parent / "weights.safetensors").write_bytes(arrays(written).read_bytes())
     manifest = edit(written)
@@ -180,7 +206,9 @@ def test_weights_of_another_dtype(written, rewrite, refused, dtype):
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_weights_that_are_not_finite_are_warned_of(written, rewrite, value):
     rewrite(written, lambda found: found["hidden.layers.0.bias"].__setitem__(0, value))
-    with pytest.warns(SavedPolicyWarning, match=r"some values are not finite, in hidden\.layers\.0\.bias\."):
+    with pytest.warns(
+        SavedPolicyWarning, match=r"some values are not finite, in hidden\.layers\.0\.bias\."
+    ):
         policy = loading.load(written, catalog=catalog_of())
     assert str(policy.model.get_weights()["hidden.layers.0.bias"][0]) == str(np.float32(value))
 
@@ -189,14 +217,21 @@ def test_weights_that_are_not_finite_are_warned_of(written, rewrite, value):
 @pytest.mark.parametrize("framework", ["torch", "tf"])
 @pytest.mark.parametrize(
     "config",
-    [{"fcnet_hiddens": [20_000] * 4}, {"post_fcnet_hiddens": [20_000] * 4}, {"fcnet_hiddens": [1] * 9_999}],
+    [
+        {"fcnet_hiddens": [20_000] * 4},
+        {"post_fcnet_hiddens": [20_000] * 4},
+        {"fcnet_hiddens": [1] * 9_999},
+    ],
     ids=["wide", "wide behind", "many"],
 )
-def test_a_config_that_asks_for_more_than_the_file_holds(written, edit, refused, monkeypatch, config, framework):
+def test_a_config_that_asks_for_more_than_the_file_holds(
+    written, edit, refused, monkeypatch, config, framework
+):
     edit(written, config=config, framework=framework)
     monkeypatch.setattr(loading, "Policy", None)  # nothing is built
     refused(
-        written, r"contains \d+ weights in \d+ arrays, but the config describes a model of \d+ or more in \d+ layers"
+        written,
+        r"contains \d+ weights in \d+ arrays, but the config describes a model of \d+ or more in \d+ layers",
     )
 
 
@@ -217,7 +252,17 @@ def entry(shape, dtype="F32", offsets="[0, 0]"):
         (entry("[" * 9_000 + "]" * 9_000), "its header cannot be read"),
         (" " * (1 << 25), r"its header would have 33554432 of \d+ bytes; at most 16777216"),
     ],
-    ids=["long numbers", "a long number", "empty and large", "many axes", "a float", "dtype", "gap", "deep", "long"],
+    ids=[
+        "long numbers",
+        "a long number",
+        "empty and large",
+        "many axes",
+        "a float",
+        "dtype",
+        "gap",
+        "deep",
+        "long",
+    ],
 )
 def test_a_crafted_header_is_refused_at_once(written, arrays, refused, header, why):
     path = arrays(written, "weights")
@@ -247,7 +292,9 @@ def test_arrays_that_share_bytes_are_refused(written, arrays, edit, refused):
 
 def test_more_arrays_than_a_header_may_name_are_not_written():
     zero = np.zeros((), np.float32)
-    with pytest.raises(SavedPolicyError, match=r"17000 arrays take \d+ bytes of a safetensors header; at most 16"):
+    with pytest.raises(
+        SavedPolicyError, match=r"17000 arrays take \d+ bytes of a safetensors header; at most 16"
+    ):
         saved_bytes({f"{i:01000}": zero for i in range(17_000)})
 
 
@@ -257,16 +304,26 @@ def test_a_long_manifest_is_neither_read_nor_written(written, refused):
     refused(written, r"policy\.json: is too large: it has \d+ bytes; at most 4194304 are allowed")
     low = np.random.default_rng(0).random(200_000, np.float32)
     policy = rlcatalog.build(
-        spaces.Box(low, low + 1), spaces.Discrete(2), {"fcnet_hiddens": [1]}, "torch", catalog=catalog_of()
+        spaces.Box(low, low + 1),
+        spaces.Discrete(2),
+        {"fcnet_hiddens": [1]},
+        "torch",
+        catalog=catalog_of(),
     )
-    with pytest.raises(SavedPolicyError, match=r"config and spaces take \d+ bytes as JSON; at most 4194304"):
+    with pytest.raises(
+        SavedPolicyError, match=r"config and spaces take \d+ bytes as JSON; at most 4194304"
+    ):
         policy.save(written)
 
 
 def test_a_large_model_comes_back(directory):
     obs_space = spaces.Box(-1, 1, (3,), np.float32)
     policy = rlcatalog.build(
-        obs_space, spaces.Discrete(3), {"fcnet_hiddens": [2_500, 2_500]}, "torch", catalog=catalog_of()
+        obs_space,
+        spaces.Discrete(3),
+        {"fcnet_hiddens": [2_500, 2_500]},
+        "torch",
+        catalog=catalog_of(),
     )
     policy.save(directory)
     back = loading.load(directory, catalog=catalog_of())
@@ -275,16 +332,28 @@ def test_a_large_model_comes_back(directory):
 
 
 def test_a_space_too_large_to_be_made_from_a_file_is_given(written, edit, refused):
-    large = {"space": "box", "dtype": "float32", "shape": [1 << 20, 1 << 20], "low": "0.0", "high": "1.0"}
+    large = {
+        "space": "box",
+        "dtype": "float32",
+        "shape": [1 << 20, 1 << 20],
+        "low": "0.0",
+        "high": "1.0",
+    }
     edit(written, observation_space=large)
-    refused(written, r"its observation_space cannot be read: it has 1099511627776 entries.*pass it to")
+    refused(
+        written, r"its observation_space cannot be read: it has 1099511627776 entries.*pass it to"
+    )
 
 
 def test_a_reader_begins_anew_where_a_writer_was_faster(written, same_policy, monkeypatch):
     """Between reading `policy.json` and opening what it names, another policy is saved."""
     obs_space = spaces.Box(-np.inf, np.inf, (3,), np.float32)
     later = rlcatalog.build(
-        obs_space, spaces.Discrete(3, start=5), {"fcnet_hiddens": [4]}, "torch", catalog=catalog_of()
+        obs_space,
+        spaces.Discrete(3, start=5),
+        {"fcnet_hiddens": [4]},
+        "torch",
+        catalog=catalog_of(),
     )
     real, saved = loading.read_manifest, []
 

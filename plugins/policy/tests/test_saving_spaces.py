@@ -36,16 +36,22 @@ class Angle(spaces.Box):
 
 def test_a_space_of_a_plugins_own_must_be_given_again(directory, refused, same_policy):
     angle = Angle(-np.pi, np.pi, (2,), np.float32)
-    policy = rlcatalog.build(spaces.Dict({"angle": angle}), TWO, {"fcnet_hiddens": [4]}, catalog=catalog_of())
+    policy = rlcatalog.build(
+        spaces.Dict({"angle": angle}), TWO, {"fcnet_hiddens": [4]}, catalog=catalog_of()
+    )
     policy.save(directory)
-    refused(directory, r"its observation_space cannot be read: .*pass it to load\(observation_space=")
+    refused(
+        directory, r"its observation_space cannot be read: .*pass it to load\(observation_space="
+    )
     back = loading.load(directory, observation_space=policy.observation_space, catalog=catalog_of())
     assert back.observation_space is policy.observation_space
     same_policy(policy, back, observations(policy.observation_space))
 
 
 def test_the_top_level_function_takes_the_spaces_too(directory, same_policy):
-    policy = rlcatalog.build(spaces.Discrete(3), Angle(-1, 1, (2,), np.float32), {"fcnet_hiddens": [4]})
+    policy = rlcatalog.build(
+        spaces.Discrete(3), Angle(-1, 1, (2,), np.float32), {"fcnet_hiddens": [4]}
+    )
     policy.save(directory)
     with pytest.raises(SavedPolicyError, match="its action_space cannot be read"):
         rlcatalog.load(directory)
@@ -58,9 +64,15 @@ def test_a_space_that_was_written_down_must_be_the_same(directory, same_policy):
     policy = rlcatalog.build(space, TWO, {"fcnet_hiddens": [4]}, catalog=catalog_of())
     policy.save(directory)
     same = spaces.Dict({"a": BOX, "t": spaces.Text(3, charset="zyx")})
-    same_policy(policy, loading.load(directory, observation_space=same, catalog=catalog_of()), observations(space))
+    same_policy(
+        policy,
+        loading.load(directory, observation_space=same, catalog=catalog_of()),
+        observations(space),
+    )
     for other in (spaces.Dict([("t", space["t"]), ("a", BOX)]), BOX):
-        with pytest.raises(SavedPolicyError, match=r"its observation_space is Dict\('a': Box\(.*, not "):
+        with pytest.raises(
+            SavedPolicyError, match=r"its observation_space is Dict\('a': Box\(.*, not "
+        ):
             loading.load(directory, observation_space=other, catalog=catalog_of())
 
 
@@ -76,7 +88,9 @@ SPACES = [
     spaces.Box(SMALLEST, np.float32(1), (2,), np.float32),
     spaces.Box(-1, 1, (2,), np.float16),
     spaces.Box(0, 255, (84, 84, 4), np.uint8),
-    spaces.Box(np.zeros((2, 3), np.uint8), np.arange(6, dtype=np.uint8).reshape(2, 3), dtype=np.uint8),
+    spaces.Box(
+        np.zeros((2, 3), np.uint8), np.arange(6, dtype=np.uint8).reshape(2, 3), dtype=np.uint8
+    ),
     spaces.Box(-(2**63), 2**63 - 1, (2,), np.int64),
     spaces.Box(0, 2**64 - 1, (1,), np.uint64),
     spaces.Box(0, 1, (2, 2), np.bool_),
@@ -106,7 +120,7 @@ SPACES = [
     Repeated(Repeated(spaces.Discrete(3), 2), 5),
     Simplex((4,)),
     Simplex((2, 3), [0.5, 1.0, 2.0], np.float64),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("space", SPACES, ids=lambda space: str(space)[:40])
@@ -117,8 +131,12 @@ def test_a_space_comes_back_through_json(space):
     assert back == space
     assert back.dtype == space.dtype
     assert back.shape == space.shape
-    if isinstance(space, spaces.Box):  # == compares bounds to a tolerance; the numbers are the same ones
-        assert (back.low.tobytes(), back.high.tobytes()) == (space.low.tobytes(), space.high.tobytes())
+    # == compares bounds to a tolerance; the numbers are the same ones.
+    if isinstance(space, spaces.Box):
+        assert (back.low.tobytes(), back.high.tobytes()) == (
+            space.low.tobytes(),
+            space.high.tobytes(),
+        )
     if isinstance(space, spaces.Dict):
         assert list(back.spaces) == list(space.spaces)
     if isinstance(space, Simplex):
@@ -147,8 +165,14 @@ def test_a_space_of_a_plugins_own_is_not_written_as_its_base(space):
 
 
 def test_the_kind_stands_where_rllib_writes_it():
-    written = space_to_json(spaces.Tuple([spaces.Discrete(2), spaces.Dict({"kind": spaces.Box(0, 1, (2,))})]))
-    assert [written["space"], *(child["space"] for child in written["children"])] == ["tuple", "discrete", "dict"]
+    written = space_to_json(
+        spaces.Tuple([spaces.Discrete(2), spaces.Dict({"kind": spaces.Box(0, 1, (2,))})])
+    )
+    assert [written["space"], *(child["space"] for child in written["children"])] == [
+        "tuple",
+        "discrete",
+        "dict",
+    ]
 
 
 def test_spaces_are_compared_by_all_that_they_hold():
@@ -159,7 +183,9 @@ def test_spaces_are_compared_by_all_that_they_hold():
 
 
 def test_what_a_space_was_made_from_comes_back_with_it():
-    space = rlcatalog.ModelCatalog.get_preprocessor_for_space(spaces.Dict({"a": spaces.Discrete(3)})).observation_space
+    space = rlcatalog.ModelCatalog.get_preprocessor_for_space(
+        spaces.Dict({"a": spaces.Discrete(3)})
+    ).observation_space
     back = space_from_json(json.loads(json.dumps(space_to_json(space))))
     assert back == space
     assert back.original_space == space.original_space
@@ -167,12 +193,17 @@ def test_what_a_space_was_made_from_comes_back_with_it():
     again = ViewRequirement.from_dict(json.loads(json.dumps(view.to_dict())))
     assert again.space.original_space == space.original_space
     assert same_space(space_to_json(space), space_to_json(spaces.Box(0, 1, (3,))))
-    huge = {**space_to_json(space), "original_space": {"space": "box", "dtype": "float32", "shape": [1 << 26]}}
+    huge = {
+        **space_to_json(space),
+        "original_space": {"space": "box", "dtype": "float32", "shape": [1 << 26]},
+    }
     with pytest.raises(ValueError, match="at most"):
         space_from_json(huge)
 
 
-@pytest.mark.parametrize("kept", [spaces.Discrete(3), spaces.Dict({"a": spaces.Box(-np.inf, np.inf, (2,))})])
+@pytest.mark.parametrize(
+    "kept", [spaces.Discrete(3), spaces.Dict({"a": spaces.Box(-np.inf, np.inf, (2,))})]
+)
 def test_a_space_among_the_arguments_of_a_model_is_saved(kept, tmp_path):
     from rlcatalog_torch import FullyConnectedNetwork
 
@@ -184,7 +215,9 @@ def test_a_space_among_the_arguments_of_a_model_is_saved(kept, tmp_path):
     catalog = catalog_of()
     catalog.register_model("keeps", Keeps)
     config = {"custom_model": "keeps", "custom_model_config": {"inner_space": kept}}
-    policy = rlcatalog.build(spaces.Box(-1, 1, (2,)), spaces.Discrete(2), config, "torch", catalog=catalog)
+    policy = rlcatalog.build(
+        spaces.Box(-1, 1, (2,)), spaces.Discrete(2), config, "torch", catalog=catalog
+    )
     assert policy.model.inner_space == kept
     policy.save(tmp_path / "p")
     assert load(tmp_path / "p", catalog=catalog).model.inner_space == kept

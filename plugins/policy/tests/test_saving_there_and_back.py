@@ -30,11 +30,27 @@ NESTED = spaces.Dict(
     }
 )
 CASES = {
-    "discrete": (spaces.Box(-np.inf, np.inf, (3,), np.float32), spaces.Discrete(3, start=5), {"fcnet_hiddens": [8]}),
-    "nested": (NESTED, spaces.Box(-2, 2, (2,), np.float32),
-               {"fcnet_hiddens": [6, 4], "vf_share_layers": False, "free_log_std": True, "action_bounds": "affine"}),
-    "one-hot": (spaces.Discrete(7), spaces.Discrete(2), {"no_final_linear": True, "fcnet_hiddens": [5]}),
-}  # fmt: skip
+    "discrete": (
+        spaces.Box(-np.inf, np.inf, (3,), np.float32),
+        spaces.Discrete(3, start=5),
+        {"fcnet_hiddens": [8]},
+    ),
+    "nested": (
+        NESTED,
+        spaces.Box(-2, 2, (2,), np.float32),
+        {
+            "fcnet_hiddens": [6, 4],
+            "vf_share_layers": False,
+            "free_log_std": True,
+            "action_bounds": "affine",
+        },
+    ),
+    "one-hot": (
+        spaces.Discrete(7),
+        spaces.Discrete(2),
+        {"no_final_linear": True, "fcnet_hiddens": [5]},
+    ),
+}
 
 
 def catalog_of(*more, names=("fcnet", "categorical", "gaussian", "preprocessors")):
@@ -48,7 +64,9 @@ def observations(space, n=5, seed=0):
 
 def build(case="discrete", framework="torch", catalog=None, **config):
     obs_space, action_space, own = CASES[case]
-    return rlcatalog.build(obs_space, action_space, {**own, **config}, framework, catalog=catalog or catalog_of())
+    return rlcatalog.build(
+        obs_space, action_space, {**own, **config}, framework, catalog=catalog or catalog_of()
+    )
 
 
 # --- there and back --------------------------------------------------------------------------------------------------
@@ -68,7 +86,9 @@ def test_a_policy_comes_back(directory, framework, case, same_policy):
     obs = observations(CASES[case][0])
     same_policy(policy, back, obs)
     # A third policy differs: equality above is not an accident.
-    assert not np.allclose(policy.act(obs).dist_inputs, build(case, framework).act(obs).dist_inputs, atol=1e-5)
+    assert not np.allclose(
+        policy.act(obs).dist_inputs, build(case, framework).act(obs).dist_inputs, atol=1e-5
+    )
 
 
 def test_the_functions_of_the_package(directory, same_policy):
@@ -111,7 +131,9 @@ def test_a_trained_policy_comes_back(directory, same_policy):
     (-found.logp.mean() + found.value.square().mean()).backward()
     torch.optim.SGD(policy.model.parameters(), 1.0).step()
     policy.save(directory)
-    same_policy(policy, loading.load(directory, catalog=catalog_of()), observations(CASES["discrete"][0]))
+    same_policy(
+        policy, loading.load(directory, catalog=catalog_of()), observations(CASES["discrete"][0])
+    )
 
 
 class Normed(TorchModelV2):
@@ -135,7 +157,9 @@ def test_buffers_and_scalars_come_back(directory, same_policy):
     catalog = catalog_of()
     catalog.register_model("normed", Normed)
     obs_space = spaces.Box(-1, 1, (3,), np.float32)
-    policy = rlcatalog.build(obs_space, spaces.Discrete(2), {"custom_model": "normed"}, catalog=catalog)
+    policy = rlcatalog.build(
+        obs_space, spaces.Discrete(2), {"custom_model": "normed"}, catalog=catalog
+    )
     obs = observations(obs_space)
     policy.evaluate({"obs": policy.preprocess(obs), "raw_action": np.zeros((5, 1), np.int64)})
     assert policy.model.norm.num_batches_tracked.item() == 1
@@ -180,7 +204,10 @@ def test_tensorflow_is_what_tf_policies_hold():
 def test_names_and_numbers_alone(directory, arrays):
     policy = build("nested")
     policy.save(directory)
-    assert sorted(path.name for path in directory.iterdir()) == ["policy.json", arrays(directory).name]
+    assert sorted(path.name for path in directory.iterdir()) == [
+        "policy.json",
+        arrays(directory).name,
+    ]
     manifest = json.loads((directory / "policy.json").read_text())
     assert manifest["format"] == "rlcatalog-policy"
     assert manifest["parts"] == {"trunk": "rlcatalog-fcnet/fcnet"}
@@ -192,7 +219,11 @@ def test_names_and_numbers_alone(directory, arrays):
         "obs['task'][0]": "rlcatalog-preprocessors/onehot",
         "obs['task'][1]": "rlcatalog-preprocessors/none",
     }
-    assert set(manifest["versions"]) == {"rlcatalog-fcnet", "rlcatalog-gaussian", "rlcatalog-preprocessors"}
+    assert set(manifest["versions"]) == {
+        "rlcatalog-fcnet",
+        "rlcatalog-gaussian",
+        "rlcatalog-preprocessors",
+    }
     # A safetensors file: the length of a JSON header, the header, raw numbers. No pickle opcode stands at its start.
     data = arrays(directory).read_bytes()
     length = int.from_bytes(data[:8], "little")
@@ -204,7 +235,11 @@ def test_names_and_numbers_alone(directory, arrays):
 
 def test_only_the_config_that_was_given_is_written(directory):
     catalog = catalog_of()
-    filled = {**catalog.schema.defaults(), "fcnet_hiddens": np.array([4]), "vf_share_layers": np.bool_(False)}
+    filled = {
+        **catalog.schema.defaults(),
+        "fcnet_hiddens": np.array([4]),
+        "vf_share_layers": np.bool_(False),
+    }
     rlcatalog.build(spaces.Discrete(3), spaces.Discrete(2), filled, catalog=catalog).save(directory)
     manifest = json.loads((directory / "policy.json").read_text())
     assert manifest["config"] == {"fcnet_hiddens": [4], "vf_share_layers": False}
@@ -231,8 +266,13 @@ def test_a_model_class_without_a_name_is_saved_and_loaded_with_its_code(director
     config = {"custom_model": FullyConnectedNetwork, "fcnet_hiddens": [4]}
     policy = rlcatalog.build(spaces.Discrete(3), spaces.Discrete(2), config, catalog=catalog_of())
     policy.save(directory)
-    assert json.loads((directory / "policy.json").read_text())["config"]["custom_model"] == "FullyConnectedNetwork"
-    with pytest.raises(UnknownNameError, match=r"Pass its code: rlcatalog\.load\(.*model=FullyConnectedNetwork\)"):
+    assert (
+        json.loads((directory / "policy.json").read_text())["config"]["custom_model"]
+        == "FullyConnectedNetwork"
+    )
+    with pytest.raises(
+        UnknownNameError, match=r"Pass its code: rlcatalog\.load\(.*model=FullyConnectedNetwork\)"
+    ):
         rlcatalog.load(directory, catalog=catalog_of())
     loaded = rlcatalog.load(directory, model=FullyConnectedNetwork, catalog=catalog_of())
     for name, weight in policy.model.get_weights().items():
@@ -256,13 +296,19 @@ def test_code_among_a_models_arguments_is_brought_with_the_model(directory, regi
     if registered:
         catalog.register_model("activated", Activated)
     model = "activated" if registered else Activated
-    policy = rlcatalog.build(spaces.Box(-1, 1, (3,)), spaces.Discrete(2), own, model=model, catalog=catalog)
+    policy = rlcatalog.build(
+        spaces.Box(-1, 1, (3,)), spaces.Discrete(2), own, model=model, catalog=catalog
+    )
     policy.save(directory)
     obs = np.float32([[0.3, -0.2, 0.9]])
     for brought in (None, Activated, functools.partial(Activated, width=6)):
-        with pytest.raises(ConfigError, match=r"'act' contained code .*model=functools.partial\(\w+, act=ReLU\)"):
+        with pytest.raises(
+            ConfigError, match=r"'act' contained code .*model=functools.partial\(\w+, act=ReLU\)"
+        ):
             rlcatalog.load(directory, model=brought, catalog=catalog)
-    loaded = rlcatalog.load(directory, model=functools.partial(Activated, act=torch.nn.ReLU), catalog=catalog)
+    loaded = rlcatalog.load(
+        directory, model=functools.partial(Activated, act=torch.nn.ReLU), catalog=catalog
+    )
     np.testing.assert_array_equal(loaded.act(obs).dist_inputs, policy.act(obs).dist_inputs)
 
 
@@ -280,13 +326,18 @@ def test_code_inside_of_arguments_is_brought_too(directory):
     catalog.register_model("stacked", Stacked)
     code = {"layers": (nn.ReLU, nn.Tanh), "last": {"norm": [nn.LayerNorm, {"normalized_shape": 3}]}}
     policy = rlcatalog.build(
-        spaces.Box(-1, 1, (3,)), spaces.Discrete(2), {"custom_model_config": code}, model="stacked", catalog=catalog
+        spaces.Box(-1, 1, (3,)),
+        spaces.Discrete(2),
+        {"custom_model_config": code},
+        model="stacked",
+        catalog=catalog,
     )
     policy.save(directory)
     obs = np.float32([[0.3, -0.2, 0.9]])
     expected = policy.act(obs).dist_inputs
     with pytest.raises(
-        ConfigError, match=r"'layers', 'last' contained code .*layers=\[ReLU, Tanh\], last={'norm': \[LayerNorm"
+        ConfigError,
+        match=r"'layers', 'last' contained code .*layers=\[ReLU, Tanh\], last={'norm': \[LayerNorm",
     ):
         rlcatalog.load(directory, catalog=catalog)
     with pytest.raises(ConfigError, match=r"'width' had no code .* 'layers', 'last' did"):
@@ -299,7 +350,9 @@ def test_code_inside_of_arguments_is_brought_too(directory):
             rlcatalog.load(directory, model=None if model is code else Stacked, catalog=catalog)
 
 
-def test_code_for_a_models_package_is_brought_as_a_dictionary(directory, module, entry_point, plugin):
+def test_code_for_a_models_package_is_brought_as_a_dictionary(
+    directory, module, entry_point, plugin
+):
     module(Activated=Activated)
     net = ModelSpec("net", {"torch": "made_up_parts:Activated"}, "", plain=True)
     catalog = catalog_of(entry_point("acme", plugin(rlcatalog_models=[net])))
@@ -313,13 +366,19 @@ def test_code_for_a_models_package_is_brought_as_a_dictionary(directory, module,
     np.testing.assert_array_equal(loaded.act(obs).dist_inputs, policy.act(obs).dist_inputs)
 
 
-@pytest.mark.filterwarnings("ignore::rlcatalog.errors.UnreadKeysWarning")  # no custom class takes the arguments
+# No custom class takes the arguments.
+@pytest.mark.filterwarnings("ignore::rlcatalog.errors.UnreadKeysWarning")
 def test_a_config_that_json_would_change_is_refused_or_comes_back(directory):
     policy = rlcatalog.build(
-        spaces.Discrete(3), spaces.Discrete(2), {"custom_model_config": {"table": {1: 2}}}, catalog=catalog_of()
+        spaces.Discrete(3),
+        spaces.Discrete(2),
+        {"custom_model_config": {"table": {1: 2}}},
+        catalog=catalog_of(),
     )
     try:
         policy.save(directory)
     except SavedPolicyError:
         return
-    assert loading.load(directory, catalog=catalog_of()).config["custom_model_config"] == {"table": {1: 2}}
+    assert loading.load(directory, catalog=catalog_of()).config["custom_model_config"] == {
+        "table": {1: 2}
+    }

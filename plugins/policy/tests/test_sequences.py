@@ -47,14 +47,19 @@ def test_padding_there_and_back():
     expected = [[1, 1, 1, 0], [1, 0, 0, 0], [1, 1, 1, 1]]
     np.testing.assert_array_equal(sequence_mask(LENGTHS), np.array(expected, bool))
     for lengths in ([3, 1], [9], [8, 0], [9, -1]):
-        with pytest.raises(ModelContractError, match="seq_lens: expected lengths of at least 1 that add up to 8 rows"):
+        with pytest.raises(
+            ModelContractError,
+            match="seq_lens: expected lengths of at least 1 that add up to 8 rows",
+        ):
             pad_sequences(ROWS, lengths, 4)
     with pytest.raises(ModelContractError, match="seq_lens: expected at most 4, found 8"):
         pad_sequences(ROWS, [8], 4)
 
 
 def test_padding_may_be_each_sequences_last_row():
-    np.testing.assert_array_equal(pad_sequences(ROWS, LENGTHS, 5, padding="last"), repeating_the_last(LENGTHS, 5))
+    np.testing.assert_array_equal(
+        pad_sequences(ROWS, LENGTHS, 5, padding="last"), repeating_the_last(LENGTHS, 5)
+    )
     np.testing.assert_array_equal(pad_sequences(ROWS, [8], padding="last"), ROWS[None])
     with pytest.raises(ConfigError, match="padding: expected 'zero' or 'last', found 'first'"):
         pad_sequences(ROWS, LENGTHS, padding="first")
@@ -88,7 +93,9 @@ def test_the_frameworks_pad_alike(lengths, length):
         every = padding.fill(rows, 3)
         np.testing.assert_array_equal(np.asarray(every), expected[:, ::3].reshape(-1, 2))
         real = np.split(ROWS, np.cumsum(lengths)[:-1])
-        np.testing.assert_array_equal(np.asarray(padding.take(every, 3)), np.concatenate([one[::3] for one in real]))
+        np.testing.assert_array_equal(
+            np.asarray(padding.take(every, 3)), np.concatenate([one[::3] for one in real])
+        )
 
 
 def test_tensorflow_pads_inside_a_trace():
@@ -102,7 +109,9 @@ def test_tensorflow_pads_inside_a_trace():
 
     for lengths in (LENGTHS, [2, 6]):
         padded, back, zeros = there_and_back(ROWS, np.array(lengths, np.int32))
-        np.testing.assert_array_equal(padded, repeating_the_last(lengths, max(lengths)).reshape(-1, 2))
+        np.testing.assert_array_equal(
+            padded, repeating_the_last(lengths, max(lengths)).reshape(-1, 2)
+        )
         np.testing.assert_array_equal(zeros, pad_sequences(ROWS, lengths).reshape(-1, 2))
         np.testing.assert_array_equal(back, ROWS)
 
@@ -114,11 +123,15 @@ def test_where_the_padding_is_in_rows_and_lengths(convert):
     rows = convert(np.arange(12.0))
     found = padding.of(convert([3, 1, 4]), rows)
     np.testing.assert_array_equal(np.asarray(found.take(rows)), [0, 1, 2, 4, 8, 9, 10, 11])
-    np.testing.assert_array_equal(np.asarray(padding.of(convert([3, 2]), rows).take(rows)), [0, 1, 2, 6, 7])
+    np.testing.assert_array_equal(
+        np.asarray(padding.of(convert([3, 2]), rows).take(rows)), [0, 1, 2, 6, 7]
+    )
     assert padding.of(convert([4, 4, 4]), rows) is None
     assert padding.of(convert([1] * 12), rows) is None
     for lengths in ([5, 4, 3], [4, 4, 0], [4, 4, 2, 1, 1]):
-        with pytest.raises(ModelContractError, match=r"seq_lens: expected lengths from 1 to \d, as 12 rows hold"):
+        with pytest.raises(
+            ModelContractError, match=r"seq_lens: expected lengths from 1 to \d, as 12 rows hold"
+        ):
             padding.of(convert(lengths), rows)
 
 
@@ -127,8 +140,14 @@ def test_the_time_axis_and_masks_of_the_frameworks():
     flat, lengths = padded.reshape(12, 2), np.array(LENGTHS, np.int32)
     for library, convert in ((rlcatalog_torch, torch.from_numpy), (rlcatalog_tf, tf.constant)):
         rows, seq_lens = convert(flat), convert(lengths)
-        np.testing.assert_array_equal(np.asarray(library.add_time_dimension(rows, seq_lens)), padded)
+        np.testing.assert_array_equal(
+            np.asarray(library.add_time_dimension(rows, seq_lens)), padded
+        )
         major = library.add_time_dimension(rows, seq_lens, time_major=True)
         np.testing.assert_array_equal(np.asarray(major), padded.swapaxes(0, 1))
-        np.testing.assert_array_equal(np.asarray(library.sequence_mask(seq_lens)), sequence_mask(LENGTHS))
-        np.testing.assert_array_equal(np.asarray(library.sequence_mask(seq_lens, 6)), sequence_mask(LENGTHS, 6))
+        np.testing.assert_array_equal(
+            np.asarray(library.sequence_mask(seq_lens)), sequence_mask(LENGTHS)
+        )
+        np.testing.assert_array_equal(
+            np.asarray(library.sequence_mask(seq_lens, 6)), sequence_mask(LENGTHS, 6)
+        )

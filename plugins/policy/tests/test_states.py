@@ -35,7 +35,9 @@ def memory_of(initial=(), **requirements):
 
 
 def view(i=0, shift=-1, shape=(2,)):
-    return ViewRequirement(f"state_out_{i}", shift=shift, space=spaces.Box(-1, 1, shape, np.float32))
+    return ViewRequirement(
+        f"state_out_{i}", shift=shift, space=spaces.Box(-1, 1, shape, np.float32)
+    )
 
 
 # --- the initial state -----------------------------------------------------------------------------------------------
@@ -43,11 +45,20 @@ def view(i=0, shift=-1, shape=(2,)):
 
 @pytest.mark.parametrize(
     ("part", "dtype"),
-    [(np.ones(2, np.float64), "float64"), (np.ones(2, np.float16), "float32"), (np.ones(2, np.int32), "int32"),
-     ([True, True], "bool"), (torch.ones(2), "float32"), (torch.ones(2, dtype=torch.int64), "int64"),
-     (torch.ones(2, dtype=torch.float64), "float64"), (torch.ones(2, dtype=torch.bfloat16), "float32"),
-     (torch.ones(2, dtype=torch.float16), "float32"), (torch.ones(2, requires_grad=True), "float32")], ids=repr,
-)  # fmt: skip
+    [
+        (np.ones(2, np.float64), "float64"),
+        (np.ones(2, np.float16), "float32"),
+        (np.ones(2, np.int32), "int32"),
+        ([True, True], "bool"),
+        (torch.ones(2), "float32"),
+        (torch.ones(2, dtype=torch.int64), "int64"),
+        (torch.ones(2, dtype=torch.float64), "float64"),
+        (torch.ones(2, dtype=torch.bfloat16), "float32"),
+        (torch.ones(2, dtype=torch.float16), "float32"),
+        (torch.ones(2, requires_grad=True), "float32"),
+    ],
+    ids=repr,
+)
 def test_an_initial_state_becomes_arrays(part, dtype):
     for state in ([part], (part,)):
         memory = memory_of(state)
@@ -59,10 +70,13 @@ def test_an_initial_state_becomes_arrays(part, dtype):
         assert not memory.skips
 
 
-@pytest.mark.parametrize("state", [None, 3, {"a": [1]}, "text", ["a"], [[1.0], ["b"]], [None], np.zeros(2)], ids=repr)
+@pytest.mark.parametrize(
+    "state", [None, 3, {"a": [1]}, "text", ["a"], [[1.0], ["b"]], [None], np.zeros(2)], ids=repr
+)
 def test_other_initial_states_are_refused(state):
     with pytest.raises(
-        ModelContractError, match=r"Model\.get_initial_state\(\) must return a list of arrays or tensor"
+        ModelContractError,
+        match=r"Model\.get_initial_state\(\) must return a list of arrays or tensor",
     ):
         memory_of(state)
 
@@ -78,10 +92,17 @@ def test_a_model_without_a_state_has_no_memory():
 
 #: Shift → steps that are seen, whether they have an axis.
 SHIFTS = [
-    (-1, [-1], False), (np.int64(-3), [-3], False), ([-1], [-1], True), ([-2, -1], [-2, -1], True),
-    ("-3:-1", [-3, -2, -1], True), ("-1:-1", [-1], True), ([-1, -2], [-1, -2], True), ([-3, -1], [-3, -1], True),
-    ("-3:-2", [-3, -2], True), ([-2], [-2], True),
-]  # fmt: skip
+    (-1, [-1], False),
+    (np.int64(-3), [-3], False),
+    ([-1], [-1], True),
+    ([-2, -1], [-2, -1], True),
+    ("-3:-1", [-3, -2, -1], True),
+    ("-1:-1", [-1], True),
+    ([-1, -2], [-1, -2], True),
+    ([-3, -1], [-3, -1], True),
+    ("-3:-2", [-3, -2], True),
+    ([-2], [-2], True),
+]
 
 
 @pytest.mark.parametrize(("shift", "steps", "axis"), SHIFTS, ids=str)
@@ -101,7 +122,11 @@ def test_a_memory_is_what_its_shift_names(shift, steps, axis):
 
 
 def test_parts_with_and_without_views_are_kept_apart():
-    views = {"state_in_1": view(1, [-3, -1]), "state_in_3": view(3, -2, ()), "state_in_2": view(2, "-2:-1", (1, 2))}
+    views = {
+        "state_in_1": view(1, [-3, -1]),
+        "state_in_3": view(3, -2, ()),
+        "state_in_2": view(2, "-2:-1", (1, 2)),
+    }
     memory = memory_of([np.float32([1]), np.float32([2, 2])], **views)
     assert [part.tolist() for part in memory.initial] == [[1], [[2, 2]] * 2, [[[0, 0]]] * 2, 0]
     assert [part.tolist() for part in memory.before] == [[[2, 2]] * 3, [0, 0]]
@@ -109,7 +134,12 @@ def test_parts_with_and_without_views_are_kept_apart():
     assert [part.shape for part in memory.begin(4)] == [(4, 3, 2), (4, 2)]
     seen, past = memory.start(1), memory.begin(1)
     for t in range(1, 5):
-        new = [np.float32([[t]]), np.float32([[t, 2 * t]]), np.float32([[[t, 3 * t]]]), np.float32([4 * t])]
+        new = [
+            np.float32([[t]]),
+            np.float32([[t, 2 * t]]),
+            np.float32([[[t, 3 * t]]]),
+            np.float32([4 * t]),
+        ]
         seen, past = memory.after(seen, new, past)
     assert [part[0].tolist() for part in seen] == [[4], [[2, 4], [4, 8]], [[[3, 9]], [[4, 12]]], 12]
     assert [part[0].tolist() for part in past] == [[[2, 4], [3, 6], [4, 8]], [12, 16]]
@@ -118,8 +148,14 @@ def test_parts_with_and_without_views_are_kept_apart():
 def test_a_model_returns_as_many_states_as_it_was_given():
     memory = memory_of([np.zeros(2), np.zeros(3)])
     seen = memory.start(2)
-    for returned in ([], [np.zeros((2, 2))], [np.zeros((2, 2)), np.zeros((2, 3)), np.zeros((2, 1))]):
-        expected = rf"Model\.forward\(\) returned {len(returned)} states; get_initial_state\(\) has 2\."
+    for returned in (
+        [],
+        [np.zeros((2, 2))],
+        [np.zeros((2, 2)), np.zeros((2, 3)), np.zeros((2, 1))],
+    ):
+        expected = (
+            rf"Model\.forward\(\) returned {len(returned)} states; get_initial_state\(\) has 2\."
+        )
         with pytest.raises(ModelContractError, match=expected):
             memory.after(seen, returned)
 
@@ -127,30 +163,44 @@ def test_a_model_returns_as_many_states_as_it_was_given():
 def test_a_model_returns_states_of_the_same_shapes():
     memory = memory_of([np.zeros(2)])
     for shape in ((2, 3), (1, 2), (2,), (2, 2, 1)):
-        with pytest.raises(ModelContractError, match=r"same shapes, .*, a row for each episode; found") as caught:
+        with pytest.raises(
+            ModelContractError, match=r"same shapes, .*, a row for each episode; found"
+        ) as caught:
             memory.after(memory.start(2), [np.zeros(shape)])
-        assert f"[(2, 2)], a row for each episode; found [{shape}]. get_initial_state()" in str(caught.value)
+        assert f"[(2, 2)], a row for each episode; found [{shape}]. get_initial_state()" in str(
+            caught.value
+        )
     for shift in ([-2, -1], [-3, -1]):
         memory = memory_of([np.zeros(2)], state_in_0=view(0, shift))
         for shape in ((2, 3), (1, 2), (2, 2, 2)):
-            with pytest.raises(ModelContractError, match="must return states of the same shapes") as caught:
+            with pytest.raises(
+                ModelContractError, match="must return states of the same shapes"
+            ) as caught:
                 memory.after(memory.start(2), [np.zeros(shape)], memory.begin(2))
-            assert f"[(2, 2)], a row for each episode; found [{shape}]. get_initial_state()" in str(caught.value)
+            assert f"[(2, 2)], a row for each episode; found [{shape}]. get_initial_state()" in str(
+                caught.value
+            )
 
 
 @pytest.mark.parametrize("shift", [0, 1, [-1, 0], "-2:0", [-3, 2]], ids=str)
 def test_a_state_of_the_present_is_refused(shift):
-    with pytest.raises(NotServedError, match=r"requests the view 'state_in_0': state_out_0 at .* must be -1 or less"):
+    with pytest.raises(
+        NotServedError,
+        match=r"requests the view 'state_in_0': state_out_0 at .* must be -1 or less",
+    ):
         memory_of([np.zeros(2)], state_in_0=view(0, shift))
 
 
 def test_a_state_reads_its_own_column_only():
     for column in ("state_out_1", "obs"):
         with pytest.raises(
-            NotServedError, match=f"the view 'state_in_0' of '{column}'; it can only read 'state_out_0'"
+            NotServedError,
+            match=f"the view 'state_in_0' of '{column}'; it can only read 'state_out_0'",
         ):
             memory_of([np.zeros(2)], state_in_0=ViewRequirement(column, shift=-1))
-    assert memory_of([np.zeros(2)], state_in_0=ViewRequirement(None, shift=-1)).start(1)[0].shape == (1, 2)
+    assert memory_of([np.zeros(2)], state_in_0=ViewRequirement(None, shift=-1)).start(1)[
+        0
+    ].shape == (1, 2)
 
 
 def test_an_earlier_state_needs_a_view_or_a_beginning():
@@ -166,8 +216,12 @@ def test_an_earlier_state_needs_a_view_or_a_beginning():
 def states_of(initial=(), shift=None, **views):
     requirements = {} if shift is None else {"state_in_0": view(0, shift)}
     codec = action_codec(SpaceInfo.read(TWO, "action"))
-    past = {name: ViewRequirement(name.partition("_")[2], shift=step) for name, step in views.items()}
-    return EpisodeStates(memory_of(initial, **requirements), Views(past, (2,), np.float32, codec, True, "Model"))
+    past = {
+        name: ViewRequirement(name.partition("_")[2], shift=step) for name, step in views.items()
+    }
+    return EpisodeStates(
+        memory_of(initial, **requirements), Views(past, (2,), np.float32, codec, True, "Model")
+    )
 
 
 ONES = [np.ones(2, np.float32)]
@@ -175,9 +229,14 @@ ONES = [np.ones(2, np.float32)]
 
 @pytest.mark.parametrize(
     ("states", "looks_back", "carries"),
-    [(states_of(), False, False), (states_of(ONES), False, True), (states_of(x_obs=-1), True, True),
-     (states_of(ONES, x_obs=-1), True, True)], ids=["nothing", "memory", "views", "both"],
-)  # fmt: skip
+    [
+        (states_of(), False, False),
+        (states_of(ONES), False, True),
+        (states_of(x_obs=-1), True, True),
+        (states_of(ONES, x_obs=-1), True, True),
+    ],
+    ids=["nothing", "memory", "views", "both"],
+)
 def test_what_there_is_to_carry(states, looks_back, carries):
     assert (states.looks_back, states.carries) == (looks_back, carries)
     state = states.start(3)
@@ -216,7 +275,9 @@ def test_a_state_goes_on_where_it_stopped():
 
 def test_without_views_no_steps_are_counted_and_no_rewards_read():
     states, obs = states_of(ONES), np.zeros((2, 2), np.float32)
-    state = states.after(states.resume(obs, None, "no rewards"), obs, np.zeros((2, 1), int), (obs + 3,))
+    state = states.after(
+        states.resume(obs, None, "no rewards"), obs, np.zeros((2, 1), int), (obs + 3,)
+    )
     assert state.history.t.tolist() == [0, 0]
     assert state.memory[0].tolist() == [[3, 3], [3, 3]]
     assert states.resume(obs, state, None) is state
@@ -234,5 +295,7 @@ def test_a_state_of_other_rows_is_refused_by_their_number():
     for rows in (1, 3):
         state = states.start(rows)
         assert isinstance(state, State)
-        with pytest.raises(ModelContractError, match=f"expected the state of 2 rows, .*, found {rows} rows"):
+        with pytest.raises(
+            ModelContractError, match=f"expected the state of 2 rows, .*, found {rows} rows"
+        ):
             states.resume(np.zeros((2, 2), np.float32), state, None)

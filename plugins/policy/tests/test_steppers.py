@@ -75,8 +75,14 @@ def test_a_done_row_begins_with_the_observation_it_is_given(policy, mode):
     stepper = policy.stepper(2, mode)
     assert seen(stepper.step(obs_of(1, 2))) == [(0, 1, 1), (0, 2, 2)]
     assert seen(stepper.step(obs_of(3, 4), prev_reward=[5, 6])) == [(1, 3, 50103), (1, 4, 60104)]
-    assert seen(stepper.step(obs_of(5, 6), done=[True, False], prev_reward=[5, 6])) == [(0, 5, 5), (2, 6, 60206)]
-    assert seen(stepper.step(obs_of(7, 8), done=np.array([0, 0]), prev_reward=[1, 2])) == [(1, 7, 10107), (3, 8, 20308)]
+    assert seen(stepper.step(obs_of(5, 6), done=[True, False], prev_reward=[5, 6])) == [
+        (0, 5, 5),
+        (2, 6, 60206),
+    ]
+    assert seen(stepper.step(obs_of(7, 8), done=np.array([0, 0]), prev_reward=[1, 2])) == [
+        (1, 7, 10107),
+        (3, 8, 20308),
+    ]
 
 
 def test_a_done_row_waits_for_its_next_episode_in_the_next_step_mode(policy):
@@ -159,7 +165,9 @@ def test_no_reward_is_needed_where_no_view_reads_one():
     stepper = policy.stepper(2, "next_step")
     stepper.step(obs_of(1, 2))
     step = stepper.step(obs_of(3, 4), done=[True, False])
-    np.testing.assert_allclose(step.value, policy.values(policy.preprocess(obs_of(3, 4))), rtol=1e-6)
+    np.testing.assert_allclose(
+        step.value, policy.values(policy.preprocess(obs_of(3, 4))), rtol=1e-6
+    )
     np.testing.assert_allclose(step.dist_inputs, policy.act(obs_of(1, 4)).dist_inputs, rtol=1e-6)
 
 
@@ -179,7 +187,9 @@ def test_a_last_observation_may_forbid_everything():
         stepper.step(masked([[0, 0], [0, 1]], 3, 4))
     plain = policy_of(Valueless).stepper(2, "next_step")
     plain.step(obs_of(1, 2), mask=np.array([[1, 0], [0, 1]]))
-    step = plain.step(obs_of(1, 2), mask=np.array([[0, 0], [1, 0]]), done=[True, False], explore=False)
+    step = plain.step(
+        obs_of(1, 2), mask=np.array([[0, 0], [1, 0]]), done=[True, False], explore=False
+    )
     assert step.raw_action[1, 0] == 0
     with pytest.raises(ActionMaskError, match="row 0 allows no action"):
         plain.step(obs_of(1, 2), mask=np.array([[0, 0], [1, 0]]))
@@ -187,7 +197,8 @@ def test_a_last_observation_may_forbid_everything():
 
 @pytest.mark.parametrize("mode", ["same_step", "next_step"])
 def test_a_step_explores_unless_it_is_told_not_to(mode):
-    policy, obs = policy_of(Valueless), np.full((300, 1), 0.5, np.float32)  # the odds are 1 to exp(0.5)
+    # The odds are 1 to exp(0.5).
+    policy, obs = policy_of(Valueless), np.full((300, 1), 0.5, np.float32)
     stepper = policy.stepper(300, mode)
     for _ in range(2):
         assert set(stepper.step(obs).raw_action[:, 0]) == {0, 1}
@@ -199,7 +210,9 @@ def test_a_step_explores_unless_it_is_told_not_to(mode):
 
 @pytest.mark.parametrize("n", [0, -1, True, 2.0, None, "two"], ids=repr)
 def test_a_stepper_needs_a_number_of_environments(policy, n):
-    with pytest.raises(ConfigError, match=r"stepper: expected a number of environments, 1 or more, .*; found"):
+    with pytest.raises(
+        ConfigError, match=r"stepper: expected a number of environments, 1 or more, .*; found"
+    ):
         policy.stepper(n)
 
 
@@ -211,32 +224,47 @@ def test_numbers_and_modes_are_read(policy):
         assert policy.stepper(1, name).autoreset == "next_step"
     for mode in ("later", "", 3):
         with pytest.raises(
-            ConfigError, match=f"autoreset: expected one of same_step, next_step, disabled, found {mode!r}"
+            ConfigError,
+            match=f"autoreset: expected one of same_step, next_step, disabled, found {mode!r}",
         ):
             policy.stepper(1, mode)
 
 
 def test_a_vector_environment_says_its_mode(policy):
     modes = gym.vector.AutoresetMode
-    own = SimpleNamespace(num_envs=2, autoreset_mode=modes.DISABLED, metadata={"autoreset_mode": modes.NEXT_STEP})
-    wrapped = SimpleNamespace(num_envs=2, unwrapped=own, metadata={"autoreset_mode": modes.NEXT_STEP})
+    own = SimpleNamespace(
+        num_envs=2, autoreset_mode=modes.DISABLED, metadata={"autoreset_mode": modes.NEXT_STEP}
+    )
+    wrapped = SimpleNamespace(
+        num_envs=2, unwrapped=own, metadata={"autoreset_mode": modes.NEXT_STEP}
+    )
     of_class = SimpleNamespace(num_envs=2, metadata={"autoreset_mode": "SameStep"})
     for envs, mode in ((own, "disabled"), (wrapped, "disabled"), (of_class, "same_step")):
         assert autoreset_of(envs) == policy.stepper(envs).autoreset == mode
         assert policy.stepper(envs, "next_step").autoreset == "next_step"
         assert policy.stepper(envs).n == 2
     for silent in (SimpleNamespace(num_envs=2), SimpleNamespace(num_envs=2, metadata=None)):
-        with pytest.raises(ConfigError, match="SimpleNamespace does not declare when it resets its environments"):
+        with pytest.raises(
+            ConfigError, match="SimpleNamespace does not declare when it resets its environments"
+        ):
             autoreset_of(silent)
-        with pytest.raises(ConfigError, match="pass autoreset=, one of same_step, next_step, disabled"):
+        with pytest.raises(
+            ConfigError, match="pass autoreset=, one of same_step, next_step, disabled"
+        ):
             policy.stepper(silent)
 
 
 @pytest.mark.parametrize("mode", ["same_step", "next_step"])
 def test_done_has_one_boolean_for_each_environment(policy, mode):
     stepper = policy.stepper(2, mode)
-    for done, problem in (([True], r"shape \(1,\)"), ([[True, False]], r"shape \(1, 2\)"), (True, "True")):
-        with pytest.raises(ModelContractError, match=f"done: expected 2 booleans, .*, found {problem}"):
+    for done, problem in (
+        ([True], r"shape \(1,\)"),
+        ([[True, False]], r"shape \(1, 2\)"),
+        (True, "True"),
+    ):
+        with pytest.raises(
+            ModelContractError, match=f"done: expected 2 booleans, .*, found {problem}"
+        ):
             stepper.step(obs_of(1, 2), done=done)
     with pytest.raises(ModelContractError, match="2"):
         stepper.step(obs_of(1, 2, 3))

@@ -24,7 +24,9 @@ def opened(tmp_path):
     def make(header, data=b"", length=None):
         text = header if isinstance(header, bytes) else json.dumps(header).encode()
         path = tmp_path / "weights.safetensors"
-        path.write_bytes((len(text) if length is None else length).to_bytes(8, "little") + text + data)
+        path.write_bytes(
+            (len(text) if length is None else length).to_bytes(8, "little") + text + data
+        )
         files.append(RegularFile(path))
         return TensorFile(files[-1])
 
@@ -49,7 +51,9 @@ def test_shapes_and_dtypes_are_known_before_the_arrays_are_read(opened):
     arrays = file.read(hashlib.sha256(file.file.read()).hexdigest())
     np.testing.assert_array_equal(arrays["b"], [[0, 1, 2], [3, 4, 5]])
     assert arrays["a"] == 7
-    with pytest.raises(SavedPolicyError, match=r"truncated or changed since it was saved \(its checksum differs\)"):
+    with pytest.raises(
+        SavedPolicyError, match=r"truncated or changed since it was saved \(its checksum differs\)"
+    ):
         file.read("0" * 64)
 
 
@@ -61,7 +65,9 @@ def test_bytes_that_safetensors_refuses_are_named(opened):
 
 @pytest.mark.parametrize("data", [7, 9, 4, 0])
 def test_a_header_describes_the_whole_file(opened, data):
-    with pytest.raises(SavedPolicyError, match=f"its header describes 8 bytes, but {data} follow it"):
+    with pytest.raises(
+        SavedPolicyError, match=f"its header describes 8 bytes, but {data} follow it"
+    ):
         opened({"a": entry([1, 2], "F16", (0, 4)), "b": entry([], "F32", (4, 8))}, bytes(data))
 
 
@@ -87,9 +93,13 @@ def test_eight_bytes_have_an_empty_header(opened):
 
 
 def test_a_header_does_not_go_beyond_the_file(opened):
-    with pytest.raises(SavedPolicyError, match="its header would have 3 of 10 bytes; at most 16777216 are allowed"):
+    with pytest.raises(
+        SavedPolicyError, match="its header would have 3 of 10 bytes; at most 16777216 are allowed"
+    ):
         opened({}, length=3)
-    with pytest.raises(SavedPolicyError, match="its header would have 9223372036854775807 of 10 bytes"):
+    with pytest.raises(
+        SavedPolicyError, match="its header would have 9223372036854775807 of 10 bytes"
+    ):
         opened({}, length=(1 << 63) - 1)
 
 
@@ -105,13 +115,18 @@ def test_a_header_that_can_be_written_can_be_read(opened):
     length = int.from_bytes(content[:8], "little")
     assert length == LONGEST
     assert opened(content[8 : 8 + length], content[8 + length :]).elements == 1
-    with pytest.raises(SavedPolicyError, match=r"1 arrays take 16777224 bytes of a safetensors header; at most 1677"):
+    with pytest.raises(
+        SavedPolicyError,
+        match=r"1 arrays take 16777224 bytes of a safetensors header; at most 1677",
+    ):
         to_bytes({"x" * (LONGEST - rest + 8): np.float32(3)})
 
 
 def test_arrays_are_written_in_c_order():
     array = np.asfortranarray(np.arange(6).reshape(2, 3))
-    np.testing.assert_array_equal(load(to_bytes({"a": array, "b": array.T}))["b"], [[0, 3], [1, 4], [2, 5]])
+    np.testing.assert_array_equal(
+        load(to_bytes({"a": array, "b": array.T}))["b"], [[0, 3], [1, 4], [2, 5]]
+    )
 
 
 @pytest.mark.parametrize("name", DTYPES)
@@ -125,7 +140,9 @@ def test_each_dtype_is_that_of_numpy(opened, name):
 
 @pytest.mark.parametrize("dtype", ["BF16", "f32", "", 3, None, [], ["F32"]], ids=repr)
 def test_other_dtypes_are_refused(opened, dtype):
-    with pytest.raises(SavedPolicyError, match=r"'a' in its header: dtype .* is not among BOOL, I8") as caught:
+    with pytest.raises(
+        SavedPolicyError, match=r"'a' in its header: dtype .* is not among BOOL, I8"
+    ) as caught:
         opened({"a": entry([0], dtype)})
     assert f"dtype {dtype!r} is" in str(caught.value)
 
@@ -135,27 +152,52 @@ LARGEST = (1 << 63) - 1
 
 @pytest.mark.parametrize(
     ("shape", "dtype"),
-    [([0] * 32, "F64"), ([1] * 31 + [0], "U8"), ([0, LARGEST], "U8"), ([LARGEST, 0, 0], "BOOL"),
-     ([0, (1 << 62) - 1], "U16"), ([7, 0, 7], "F64")],
-)  # fmt: skip
+    [
+        ([0] * 32, "F64"),
+        ([1] * 31 + [0], "U8"),
+        ([0, LARGEST], "U8"),
+        ([LARGEST, 0, 0], "BOOL"),
+        ([0, (1 << 62) - 1], "U16"),
+        ([7, 0, 7], "F64"),
+    ],
+)
 def test_the_largest_shapes_are_read(opened, shape, dtype):
     assert opened({"a": entry(shape, dtype)}).tensors["a"].shape == tuple(shape)
 
 
 @pytest.mark.parametrize(
     ("shape", "dtype", "why"),
-    [([0] * 33, "U8", "length <= 32"), ([0, LARGEST + 1], "U8", r"Expected `int`"),
-     ([0, 1 << 62], "U16", "is larger than any array"), ([0, 1 << 60], "F64", "is larger than any array"),
-     ([1 << 40, 0, 1 << 40], "U8", "is larger than any array"), ([-1], "U8", "Expected `int` >= 0"),
-     ([True], "U8", "Expected `int`")],
-)  # fmt: skip
+    [
+        ([0] * 33, "U8", "length <= 32"),
+        ([0, LARGEST + 1], "U8", r"Expected `int`"),
+        ([0, 1 << 62], "U16", "is larger than any array"),
+        ([0, 1 << 60], "F64", "is larger than any array"),
+        ([1 << 40, 0, 1 << 40], "U8", "is larger than any array"),
+        ([-1], "U8", "Expected `int` >= 0"),
+        ([True], "U8", "Expected `int`"),
+    ],
+)
 def test_larger_shapes_are_refused(opened, shape, dtype, why):
-    with pytest.raises(SavedPolicyError, match=f"'a' in its header: {why}|'a' in its header: .*{why}"):
+    with pytest.raises(
+        SavedPolicyError, match=f"'a' in its header: {why}|'a' in its header: .*{why}"
+    ):
         opened({"a": entry(shape, dtype)})
 
 
 def test_dtypes_that_differ_are_listed():
-    arrays = {"a": np.zeros(2, np.float32), "b": np.zeros(2, np.float64), "c": np.zeros(2, np.int32)}
-    given = {"a": np.dtype("float32"), "b": np.dtype("float16"), "c": np.dtype("int64"), "other": np.dtype("bool")}
-    assert describe_other_dtypes(given, arrays) == "b: float16 instead of float64; c: int64 instead of int32"
+    arrays = {
+        "a": np.zeros(2, np.float32),
+        "b": np.zeros(2, np.float64),
+        "c": np.zeros(2, np.int32),
+    }
+    given = {
+        "a": np.dtype("float32"),
+        "b": np.dtype("float16"),
+        "c": np.dtype("int64"),
+        "other": np.dtype("bool"),
+    }
+    assert (
+        describe_other_dtypes(given, arrays)
+        == "b: float16 instead of float64; c: int64 instead of int32"
+    )
     assert describe_other_dtypes({"a": np.dtype("float32")}, arrays) == ""

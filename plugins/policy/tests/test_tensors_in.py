@@ -23,7 +23,9 @@ FRAMEWORKS = pytest.mark.parametrize("framework", list(TENSORS))
 
 
 def policy_of(framework, action=None, config=None, obs=OBS):
-    return rlcatalog.build(obs, action or Discrete(4), {"fcnet_hiddens": [8], **(config or {})}, framework)
+    return rlcatalog.build(
+        obs, action or Discrete(4), {"fcnet_hiddens": [8], **(config or {})}, framework
+    )
 
 
 def observations(rows, seed=0):
@@ -44,7 +46,9 @@ def assert_same(step, expected, framework):
 
 @FRAMEWORKS
 @pytest.mark.parametrize("rows", [0, 1, 5])
-@pytest.mark.parametrize("action", [Discrete(4, start=2), Tuple([Discrete(3), Box(-1, 1, (2,))])], ids=str)
+@pytest.mark.parametrize(
+    "action", [Discrete(4, start=2), Tuple([Discrete(3), Box(-1, 1, (2,))])], ids=str
+)
 def test_a_step_from_a_tensor_is_that_from_an_array(framework, action, rows):
     policy, obs = policy_of(framework, action), observations(rows)
     step = policy.act_encoded(TENSORS[framework](obs), explore=False)
@@ -60,9 +64,14 @@ def test_a_step_from_a_tensor_is_that_from_an_array(framework, action, rows):
 
 @FRAMEWORKS
 @pytest.mark.parametrize(
-    "config", [{"use_lstm": True, "lstm_cell_size": 4}, {"use_lstm": True, "lstm_use_prev_action": True},
-               {"use_attention": True, "attention_dim": 8}], ids=lambda config: "-".join(config),
-)  # fmt: skip
+    "config",
+    [
+        {"use_lstm": True, "lstm_cell_size": 4},
+        {"use_lstm": True, "lstm_use_prev_action": True},
+        {"use_attention": True, "attention_dim": 8},
+    ],
+    ids=lambda config: "-".join(config),
+)
 def test_a_state_is_carried_on(framework, config):
     policy, states = policy_of(framework, config=config), {"array": None, "tensor": None}
     for t in range(3):
@@ -93,14 +102,19 @@ class LookingBack(TorchModelV2):
 
 
 def test_past_observations_are_those_of_earlier_tensors():
-    policy, states = policy_of("torch", config={"custom_model": LookingBack}), {"array": None, "tensor": None}
+    policy, states = (
+        policy_of("torch", config={"custom_model": LookingBack}),
+        {"array": None, "tensor": None},
+    )
     for t in range(3):
         obs = observations(2, t)
         expected = policy.act_encoded(obs, states["array"], explore=False)
         tensor = torch.from_numpy(obs).requires_grad_()  # which NumPy does not read by itself
         step = policy.act_encoded(tensor, states["tensor"], explore=False)
         assert_same(step, expected, "torch")
-        np.testing.assert_allclose(policy.values(tensor, states["tensor"]), expected.value, rtol=1e-6)
+        np.testing.assert_allclose(
+            policy.values(tensor, states["tensor"]), expected.value, rtol=1e-6
+        )
         states = {"array": expected.state, "tensor": step.state}
 
 
@@ -114,7 +128,8 @@ def test_what_acting_returned_is_learned_from_as_it_is(framework):
         assert not any(getattr(step, name).requires_grad for name in FIELDS)
         evaluation = policy.evaluate(batch)
         assert isinstance(evaluation.logp, torch.Tensor)
-        (step.logp * evaluation.logp * step.value + evaluation.value).sum().backward()  # saves what acting returned
+        # Saves what acting returned.
+        (step.logp * evaluation.logp * step.value + evaluation.value).sum().backward()
         gradients = [weight.grad for weight in policy.model.parameters()]
     else:
         with tf.GradientTape() as tape:
@@ -133,19 +148,27 @@ def test_masks_may_be_tensors(framework):
     tensor = TENSORS[framework]
     step = policy.act_encoded(tensor(obs), mask=tensor(mask), explore=False)
     assert_same(step, policy.act_encoded(obs, mask=mask, explore=False), framework)
-    assert {int(policy.act_encoded(tensor(obs), mask=tensor(mask)).raw_action[1, 0]) for _ in range(20)} == {1}
-    with pytest.raises(ActionMaskError, match=r"mask: expected shape \(2, 4\).*found shape \(2, 3\)"):
+    assert {
+        int(policy.act_encoded(tensor(obs), mask=tensor(mask)).raw_action[1, 0]) for _ in range(20)
+    } == {1}
+    with pytest.raises(
+        ActionMaskError, match=r"mask: expected shape \(2, 4\).*found shape \(2, 3\)"
+    ):
         policy.act_encoded(tensor(obs), mask=tensor(mask[:, 1:]))
     with pytest.raises(ActionMaskError, match="row 0 allows no action"):
         policy.act_encoded(tensor(obs), mask=tensor(np.zeros((2, 4), bool)))
     with pytest.raises(ActionMaskError, match=r"batch\['mask'\]: expected shape \(2, 4\)"):
-        policy.evaluate({"obs": tensor(obs), "raw_action": step.raw_action, "mask": tensor(mask[:1])})
+        policy.evaluate(
+            {"obs": tensor(obs), "raw_action": step.raw_action, "mask": tensor(mask[:1])}
+        )
 
 
 @FRAMEWORKS
 def test_what_arrays_are_checked_for_tensors_are_too(framework):
     policy, obs, tensor = policy_of(framework), observations(2), TENSORS[framework]
-    with pytest.raises(ObservationError, match=r"expected encoded observations of shape \[B, 3\].*add an axis"):
+    with pytest.raises(
+        ObservationError, match=r"expected encoded observations of shape \[B, 3\].*add an axis"
+    ):
         policy.act_encoded(tensor(obs[0]))
     obs[1, 2] = np.nan
     for call in (policy.act_encoded, policy.values):
@@ -159,7 +182,9 @@ def test_a_frozen_policy_takes_tensors_and_returns_arrays(framework):
     step = policy.freeze(2).act_encoded(TENSORS[framework](obs), explore=False)
     expected = policy.act_encoded(obs, explore=False)
     for name in FIELDS:
-        np.testing.assert_allclose(getattr(step, name), getattr(expected, name), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(
+            getattr(step, name), getattr(expected, name), rtol=1e-5, atol=1e-6
+        )
         assert isinstance(getattr(step, name), np.ndarray)
 
 

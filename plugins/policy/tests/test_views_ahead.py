@@ -34,7 +34,9 @@ def ahead(column, shift):
 @pytest.mark.parametrize("shift", [1, 2, [1, 3], "1:3", STEPS - 1, STEPS, STEPS + 3, "0:8:4"])
 def test_a_look_ahead_ends_with_the_episode_and_the_rollout(column, shift):
     found = views(seen=ahead(column, shift)).look_ahead(COLUMNS, ENDED)["seen"]
-    shifts = {"1:3": [1, 2, 3], "0:8:4": [0, 4, 8]}.get(str(shift), shift if isinstance(shift, list) else [shift])
+    shifts = {"1:3": [1, 2, 3], "0:8:4": [0, 4, 8]}.get(
+        str(shift), shift if isinstance(shift, list) else [shift]
+    )
     values = COLUMNS[column][..., 0] if column == "actions" else COLUMNS[column]
     for t in range(STEPS):
         for env in range(ENVS):
@@ -48,7 +50,9 @@ def test_a_look_ahead_ends_with_the_episode_and_the_rollout(column, shift):
 
 
 def test_a_column_the_rollout_lacks_is_named():
-    with pytest.raises(NotServedError, match=r"the view 'seen' into 'rewards', .*The rollout has actions, obs"):
+    with pytest.raises(
+        NotServedError, match=r"the view 'seen' into 'rewards', .*The rollout has actions, obs"
+    ):
         views(seen=ahead("rewards", 1)).look_ahead({"obs": OBS, "actions": ACTIONS}, ENDED)
 
 
@@ -60,7 +64,9 @@ def _past(values, t, env, age):
 
 def test_the_past_is_what_happened_in_the_same_episode():
     asked = {"obs": [-3, -1, 0], "actions": "-2:-1", "rewards": -1, "t": [-1, 0]}
-    served = views(**{f"past_{name}": ViewRequirement(name, shift=shift) for name, shift in asked.items()})
+    served = views(
+        **{f"past_{name}": ViewRequirement(name, shift=shift) for name, shift in asked.items()}
+    )
     history, ages = served.start(ENVS), np.zeros(ENVS, int)
     for t in range(STEPS):
         history = served.rewarded(history, None if t == 0 else REWARDS[t - 1])
@@ -68,7 +74,9 @@ def test_the_past_is_what_happened_in_the_same_episode():
         for env in range(ENVS):
             obs, rewards, actions = (_past(COLUMNS[name], t, env, ages[env]) for name in COLUMNS)
             np.testing.assert_array_equal(seen["past_obs"][env], [obs[-3], obs[-1], OBS[t, env]])
-            np.testing.assert_array_equal(seen["past_actions"][env], [actions[-2][0], actions[-1][0]])
+            np.testing.assert_array_equal(
+                seen["past_actions"][env], [actions[-2][0], actions[-1][0]]
+            )
             np.testing.assert_array_equal(seen["past_rewards"][env], rewards[-1])
             assert seen["past_t"][env].tolist() == [max(ages[env] - 1, 0), ages[env]]
         history = served.after(history, OBS[t], ACTIONS[t])
@@ -83,7 +91,9 @@ def test_rewards_are_needed_once_an_episode_has_begun():
     history = served.start(2)
     assert served.rewarded(history, None) is history
     history = served.restart(served.after(history, OBS[0, :2], ACTIONS[0, :2]), [1])
-    with pytest.raises(ModelContractError, match="Model requests past rewards: pass the last step's rewards"):
+    with pytest.raises(
+        ModelContractError, match="Model requests past rewards: pass the last step's rewards"
+    ):
         served.rewarded(history, None)
     seen = served.see(served.rewarded(history, [2.5, 7.0]), OBS[1, :2])
     assert seen["reward"].tolist() == [2.5, 0]  # the second row's episode has just begun

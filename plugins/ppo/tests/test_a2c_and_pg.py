@@ -15,7 +15,13 @@ import torch
 import rlcatalog
 import rlcatalog_ppo
 from rlcatalog import ModelCatalog
-from rlcatalog.errors import ConfigError, NonFiniteError, NotServedError, SavedPolicyError, UnknownConfigKeyError
+from rlcatalog.errors import (
+    ConfigError,
+    NonFiniteError,
+    NotServedError,
+    SavedPolicyError,
+    UnknownConfigKeyError,
+)
 from rlcatalog.frameworks import Evaluation, tensor_ops
 from rlcatalog_ppo import A2C, PG, PPO
 from rlcatalog_ppo.config import A2CConfig, PGConfig
@@ -27,7 +33,13 @@ pytestmark = pytest.mark.twins
 
 frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
 algorithms = pytest.mark.parametrize("algorithm", [A2C, PG])
-SMALL = {"num_envs": 2, "rollout_length": 12, "seed": 0, "lr": 0.01, "model": {"fcnet_hiddens": [8]}}
+SMALL = {
+    "num_envs": 2,
+    "rollout_length": 12,
+    "seed": 0,
+    "lr": 0.01,
+    "model": {"fcnet_hiddens": [8]},
+}
 
 
 class Clock(gym.Env):
@@ -38,7 +50,11 @@ class Clock(gym.Env):
 
     def __init__(self, config=None):
         config = config or {}
-        self.limit, self.cut, self.worth = config.get("limit", 5), config.get("cut", False), config.get("worth", 1.0)
+        self.limit, self.cut, self.worth = (
+            config.get("limit", 5),
+            config.get("cut", False),
+            config.get("worth", 1.0),
+        )
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -48,7 +64,13 @@ class Clock(gym.Env):
     def step(self, action):
         self.t += 1
         over = self.t == self.limit
-        return np.array([self.t], np.float32), self.worth * self.t, over and not self.cut, over and self.cut, {}
+        return (
+            np.array([self.t], np.float32),
+            self.worth * self.t,
+            over and not self.cut,
+            over and self.cut,
+            {},
+        )
 
 
 class Valueless(TorchModelV2, torch.nn.Module):
@@ -87,17 +109,30 @@ def tensors(framework, **columns):
 @frameworks
 @pytest.mark.parametrize("normalized", [False, True])
 def test_losses_equal_numpy(framework, normalized):
-    logp, advantage, value, target, entropy = np.random.default_rng(1).normal(size=(5, 32)).astype(np.float32)
+    logp, advantage, value, target, entropy = (
+        np.random.default_rng(1).normal(size=(5, 32)).astype(np.float32)
+    )
     given = tensors(framework, logp=logp, entropy=entropy, value=value)
     evaluation = Evaluation(entropy_kind="exact", dist=None, kl=None, **given)
     batch = tensors(framework, advantage=advantage, target=target)
-    weight = (advantage - advantage.mean()) / (advantage.std(ddof=1) + 1e-8) if normalized else advantage
+    weight = (
+        (advantage - advantage.mean()) / (advantage.std(ddof=1) + 1e-8) if normalized else advantage
+    )
     policy_loss, vf_loss = -(logp * weight).mean(), 0.5 * ((value - target) ** 2).mean()
     keys = {"entropy_coeff": 0.3, "normalize_advantage": normalized}
-    found = policy_gradient_losses(evaluation, batch, A2CConfig(vf_loss_coeff=0.7, **keys), tensor_ops(framework))
-    expected = [policy_loss, vf_loss, entropy.mean(), policy_loss + 0.7 * vf_loss - 0.3 * entropy.mean()]
+    found = policy_gradient_losses(
+        evaluation, batch, A2CConfig(vf_loss_coeff=0.7, **keys), tensor_ops(framework)
+    )
+    expected = [
+        policy_loss,
+        vf_loss,
+        entropy.mean(),
+        policy_loss + 0.7 * vf_loss - 0.3 * entropy.mean(),
+    ]
     np.testing.assert_allclose(
-        [float(x) for x in (found.policy_loss, found.vf_loss, found.entropy, found.total)], expected, rtol=1e-5
+        [float(x) for x in (found.policy_loss, found.vf_loss, found.entropy, found.total)],
+        expected,
+        rtol=1e-5,
     )
     found = policy_gradient_losses(evaluation, batch, PGConfig(**keys), tensor_ops(framework))
     assert found.vf_loss is None
@@ -112,7 +147,10 @@ def test_losses_equal_numpy(framework, normalized):
 def test_a_step_follows_the_gradient_worked_out_by_hand(framework):
     """Of a linear policy, with the first moment of Adam after one step as a witness of the gradient."""
     model = {"fcnet_hiddens": [], "vf_share_layers": False}
-    algo = A2C(Clock, {**SMALL, "model": model, "framework": framework, "grad_clip": None, "vf_loss_coeff": 0.25})
+    algo = A2C(
+        Clock,
+        {**SMALL, "model": model, "framework": framework, "grad_clip": None, "vf_loss_coeff": 0.25},
+    )
     rollout = algo._collector.collect(12)
     batch = algo._batch(rollout)
     weights = algo.policy.model.get_weights()
@@ -120,15 +158,26 @@ def test_a_step_follows_the_gradient_worked_out_by_hand(framework):
     before = (
         algo.policy.evaluate(batch)
         if framework == "tf"
-        else algo.policy.evaluate({name: torch.from_numpy(column) for name, column in batch.items()})
+        else algo.policy.evaluate(
+            {name: torch.from_numpy(column) for name, column in batch.items()}
+        )
     )
     value = np.asarray(before.value.detach() if framework == "torch" else before.value)
     algo._learner.update(batch, 0.01)
-    gradients = {name: 10 * moment for name, moment in algo._learner.optimizer.get_state()["first"].items()}
-    obs, action, rows = batch["obs"][:, 0], batch["raw_action"].reshape(-1).astype(int), len(batch["obs"])
-    logits = np.concatenate([w for n, w in weights.items() if w.size == 2 and w.ndim == 2]) @ obs[None]
+    gradients = {
+        name: 10 * moment for name, moment in algo._learner.optimizer.get_state()["first"].items()
+    }
+    obs, action, rows = (
+        batch["obs"][:, 0],
+        batch["raw_action"].reshape(-1).astype(int),
+        len(batch["obs"]),
+    )
+    logits = (
+        np.concatenate([w for n, w in weights.items() if w.size == 2 and w.ndim == 2]) @ obs[None]
+    )
     probability = np.exp(logits) / np.exp(logits).sum(0)
-    slope = -(np.eye(2)[action].T - probability) * batch["advantage"] / rows  # d policy_loss / d logits
+    # d policy_loss / d logits.
+    slope = -(np.eye(2)[action].T - probability) * batch["advantage"] / rows
     error = 0.25 * (value - batch["target"]) / rows
     expected = sorted([(slope @ obs).tolist(), slope.sum(1).tolist(), [error @ obs], [error.sum()]])
     found = sorted(gradient.reshape(-1).tolist() for gradient in gradients.values())
@@ -170,7 +219,10 @@ def test_a2c_bootstraps_where_an_episode_is_cut_or_goes_on():
 @frameworks
 @pytest.mark.parametrize("memory", [False, True])
 def test_a_rollout_is_one_step(algorithm, framework, memory):
-    model = {"fcnet_hiddens": [8], **({"use_lstm": True, "lstm_cell_size": 4, "max_seq_len": 5} if memory else {})}
+    model = {
+        "fcnet_hiddens": [8],
+        **({"use_lstm": True, "lstm_cell_size": 4, "max_seq_len": 5} if memory else {}),
+    }
     algo = algorithm(Clock, {**SMALL, "framework": framework, "model": model})
     before = algo.policy.model.get_weights()
     results = [algo.train() for _ in range(3)]
@@ -180,7 +232,10 @@ def test_a_rollout_is_one_step(algorithm, framework, memory):
     moved = {name for name, weight in after.items() if np.any(before[name] != weight)}
     assert {name for name in after if "value" not in name} <= moved
     assert (moved == set(after)) == (algorithm is A2C)  # PG leaves the value branch alone
-    figures = {"A2C": {"policy_loss", "vf_loss", "entropy", "grad_norm"}, "PG": {"policy_loss", "entropy", "grad_norm"}}
+    figures = {
+        "A2C": {"policy_loss", "vf_loss", "entropy", "grad_norm"},
+        "PG": {"policy_loss", "entropy", "grad_norm"},
+    }
     assert set(results[0]["info"]["learner"]) == figures[algorithm.__name__] | {"lr", "model"}
     json.dumps(results)
     algo.stop()
@@ -191,7 +246,9 @@ def test_a_model_without_a_value_trains_with_pg_alone(tmp_path):
     algo = PG(Clock, config, record=tmp_path)
     before = algo.policy.model.get_weights()
     assert algo.train()["info"]["learner"]["grad_norm"] > 0
-    assert all(np.any(before[name] != weight) for name, weight in algo.policy.model.get_weights().items())
+    assert all(
+        np.any(before[name] != weight) for name, weight in algo.policy.model.get_weights().items()
+    )
     assert set(Reader(tmp_path).next()) == {"obs", "actions", "rewards", "dones"}
     algo.stop()
     with pytest.raises(NotServedError, match="A2C needs a value estimate; Valueless"):
@@ -204,7 +261,9 @@ class Steered(Clock):
     def __init__(self, config):
         super().__init__(config)
         number = gym.spaces.Box(-1, 1, (2,))
-        self.action_space = gym.spaces.Dict(gear=gym.spaces.Discrete(3), wheel=number) if config["both"] else number
+        self.action_space = (
+            gym.spaces.Dict(gear=gym.spaces.Discrete(3), wheel=number) if config["both"] else number
+        )
 
 
 @pytest.mark.parametrize("algorithm", [PPO, A2C, PG])
@@ -212,7 +271,13 @@ class Steered(Clock):
 @pytest.mark.parametrize(("both", "path"), [(False, "action"), (True, r"action\['wheel'\]")])
 def test_actions_without_a_density_are_refused_before_training(algorithm, framework, both, path):
     model = {"custom_action_dist": "deterministic", "fcnet_hiddens": [4]}
-    config = {**SMALL, "rollout_length": 128, "framework": framework, "model": model, "env_config": {"both": both}}
+    config = {
+        **SMALL,
+        "rollout_length": 128,
+        "framework": framework,
+        "model": model,
+        "env_config": {"both": both},
+    }
     message = rf"^{path}: {algorithm.__name__} learns from the density of actions, but Deterministic has none"
     with pytest.raises(NotServedError, match=message):
         algorithm(Steered, config)
@@ -226,7 +291,10 @@ def test_a_point_mass_of_the_program_says_so_too():
 
     ModelCatalog.register_custom_action_dist("mean_alone", Mean)
     with pytest.raises(NotServedError, match=r"action: PG learns .*, but Mean has none"):
-        PG(Steered, {**SMALL, "model": {"custom_action_dist": "mean_alone"}, "env_config": {"both": False}})
+        PG(
+            Steered,
+            {**SMALL, "model": {"custom_action_dist": "mean_alone"}, "env_config": {"both": False}},
+        )
 
 
 @pytest.mark.grid
@@ -234,7 +302,9 @@ def test_a_point_mass_of_the_program_says_so_too():
 @frameworks
 def test_what_is_not_finite_is_named_and_nothing_is_learned(algorithm, framework):
     """Of a loss beyond float32; the error is of this algorithm, and lists its figures."""
-    algo = algorithm(Clock, {**SMALL, "framework": framework, "env_config": {"worth": 6e37}, "gamma": 0.0})
+    algo = algorithm(
+        Clock, {**SMALL, "framework": framework, "env_config": {"worth": 6e37}, "gamma": 0.0}
+    )
     before = algo.policy.model.get_weights()
     message = f"^{algorithm.__name__}: a minibatch has the loss .*This minibatch: policy_loss"
     with np.errstate(over="ignore"), pytest.raises(NonFiniteError, match=message):
@@ -272,17 +342,26 @@ def test_custom_loss_metrics_and_postprocessing_work_as_in_ppo(algorithm):
     def doubled(policy, columns, others, episode):
         return {**columns, "twice": 2 * columns["rewards"]}
 
-    algo = algorithm(Clock, {**SMALL, "model": {"custom_model": Regularised}}, postprocess_fn=doubled)
+    algo = algorithm(
+        Clock, {**SMALL, "model": {"custom_model": Regularised}}, postprocess_fn=doubled
+    )
     norms = [algo.train()["info"]["learner"]["model"]["norm"] for _ in range(60)]
     assert norms[-1] < 0.2 * norms[0]
     np.testing.assert_array_equal(algo.policy.model.seen[0], 2 * algo.policy.model.seen[1])
     algo.stop()
 
 
-@pytest.mark.parametrize(("algorithm", "framework"), [(A2C, "torch"), pytest.param(PG, "tf", marks=pytest.mark.attack)])
+@pytest.mark.parametrize(
+    ("algorithm", "framework"), [(A2C, "torch"), pytest.param(PG, "tf", marks=pytest.mark.attack)]
+)
 def test_the_rest_of_a_run_is_what_it_would_have_been(algorithm, framework, tmp_path):
     model = {"fcnet_hiddens": [8], "use_lstm": True, "lstm_cell_size": 4, "max_seq_len": 5}
-    keys = {"framework": framework, "model": model, "lr_schedule": [[0, 0.01], [100, 0.0]], "reward_scale": True}
+    keys = {
+        "framework": framework,
+        "model": model,
+        "lr_schedule": [[0, 0.01], [100, 0.0]],
+        "reward_scale": True,
+    }
     whole = algorithm(Clock, {**SMALL, **keys, "env_config": {"worth": 3.0}})
     whole.train()
     whole.save_checkpoint(tmp_path)
@@ -291,7 +370,9 @@ def test_the_rest_of_a_run_is_what_it_would_have_been(algorithm, framework, tmp_
     assert [gone_on.train()["info"] for _ in range(2)] == rest
     for name, weight in whole.policy.model.get_weights().items():
         np.testing.assert_array_equal(gone_on.policy.model.get_weights()[name], weight)
-    with pytest.raises(SavedPolicyError, match=f"{algorithm.__name__} wrote this checkpoint; PPO cannot"):
+    with pytest.raises(
+        SavedPolicyError, match=f"{algorithm.__name__} wrote this checkpoint; PPO cannot"
+    ):
         PPO.restore(tmp_path, Clock)
 
 
@@ -302,13 +383,16 @@ def test_names_as_the_seeds_write_them():
         pytest.warns(DeprecationWarning, match="A2CTrainer is now called A2C"),
         pytest.warns(DeprecationWarning, match="'use_pytorch' is now"),
     ):
-        trainer = a3c.A2CTrainer(env="CartPole-v1", config={
-            "use_pytorch": True,
-            "model": {
-                "custom_model": "my_torch_model",
-                "custom_options": {},  # extra options to pass to your model
+        trainer = a3c.A2CTrainer(
+            env="CartPole-v1",
+            config={
+                "use_pytorch": True,
+                "model": {
+                    "custom_model": "my_torch_model",
+                    "custom_options": {},  # extra options to pass to your model
+                },
             },
-        })  # fmt: skip
+        )
     assert isinstance(trainer.policy.model, Whole)
     assert trainer.train()["timesteps_total"] == 40
     trainer.stop()
@@ -320,7 +404,9 @@ def test_names_as_the_seeds_write_them():
             trainer = make(env=Clock, config=SMALL)
         assert trainer.train()["training_iteration"] == 1
         trainer.stop()
-    with pytest.raises(NotServedError, match=r"A3C is not supported: its workers .* rlcatalog_ppo\.A2C"):
+    with pytest.raises(
+        NotServedError, match=r"A3C is not supported: its workers .* rlcatalog_ppo\.A2C"
+    ):
         a3c.A3CTrainer(env=Clock, config=SMALL)
 
 
@@ -355,5 +441,7 @@ def test_an_algorithm_of_ones_own_is_a_config_an_objective_and_rows():
 
     assert Rewards.objective is objective
     algo = Rewards(Clock, SMALL)
-    np.testing.assert_array_equal((batch := algo._batch(algo._collector.collect(12)))["advantage"], batch["reward"])
+    np.testing.assert_array_equal(
+        (batch := algo._batch(algo._collector.collect(12)))["advantage"], batch["reward"]
+    )
     algo.stop()

@@ -10,7 +10,13 @@ import tensorflow as tf
 import torch
 
 import rlcatalog
-from rlcatalog.errors import CatalogWarning, ConfigError, NotServedError, UnknownConfigKeyError, UnknownNameError
+from rlcatalog.errors import (
+    CatalogWarning,
+    ConfigError,
+    NotServedError,
+    UnknownConfigKeyError,
+    UnknownNameError,
+)
 from rlcatalog.frameworks import Evaluation, tensor_ops
 from rlcatalog_ppo import PPO, PPOTrainer
 from rlcatalog_ppo.advantages import estimate_advantages
@@ -73,7 +79,9 @@ def test_losses_equal_numpy(framework):
     config = parse({"clip_param": 0.3, "vf_loss_coeff": 0.7, "entropy_coeff": 0.01})
     tensors = [convert(x) for x in (logp, entropy, value)]
     evaluation = Evaluation(tensors[0], tensors[1], "exact", tensors[2], None)
-    batch = {k: convert(v) for k, v in {"logp": old, "advantage": advantage, "target": target}.items()}
+    batch = {
+        k: convert(v) for k, v in {"logp": old, "advantage": advantage, "target": target}.items()
+    }
     found = losses(evaluation, batch, config, ops)
     a = (advantage - advantage.mean()) / (advantage.std(ddof=1) + 1e-8)
     ratio = np.exp(logp - old)
@@ -110,10 +118,14 @@ def test_train_reports_and_changes_weights(framework, tmp_path):
     assert result["episode_return_mean"] == result["episode_reward_mean"] == 8.0
     assert {"policy_loss", "vf_loss", "entropy", "kl", "model"} <= result["info"]["learner"].keys()
     json.dumps(result)
-    assert all(np.any(before[name] != value) for name, value in algo.policy.model.get_weights().items())
+    assert all(
+        np.any(before[name] != value) for name, value in algo.policy.model.get_weights().items()
+    )
     algo.save(tmp_path)
     obs = np.full((1, 1), 2.0, np.float32)
-    np.testing.assert_array_equal(rlcatalog.load(tmp_path).act(obs).dist_inputs, algo.policy.act(obs).dist_inputs)
+    np.testing.assert_array_equal(
+        rlcatalog.load(tmp_path).act(obs).dist_inputs, algo.policy.act(obs).dist_inputs
+    )
     assert algo.evaluate(3) == [8.0] * 3
     assert algo.evaluate() == [8.0] * 10
     algo.stop()
@@ -128,7 +140,9 @@ def test_same_seed_same_result(framework):
 
 def test_continuous_actions_and_structured_observations():
     class Both(gym.Env):
-        observation_space = gym.spaces.Dict({"a": gym.spaces.Discrete(3), "b": gym.spaces.Box(-1, 1, (2, 2))})
+        observation_space = gym.spaces.Dict(
+            {"a": gym.spaces.Discrete(3), "b": gym.spaces.Box(-1, 1, (2, 2))}
+        )
         action_space = gym.spaces.Box(-1, 1, (2,))
 
         def reset(self, *, seed=None, options=None):
@@ -137,7 +151,13 @@ def test_continuous_actions_and_structured_observations():
 
         def step(self, action):
             assert self.action_space.contains(action)
-            return self.observation_space.sample(), 0.0, False, bool(self.np_random.random() < 0.2), {}
+            return (
+                self.observation_space.sample(),
+                0.0,
+                False,
+                bool(self.np_random.random() < 0.2),
+                {},
+            )
 
     result = PPO(Both, {**SMALL, "model": {"free_log_std": True}}).train()
     assert np.isfinite(result["info"]["learner"]["policy_loss"])
@@ -178,7 +198,11 @@ def test_custom_loss_and_metrics_reach_the_result():
             UnknownConfigKeyError,
             "Unknown PPO config key 'learning_rate'. Here it is called 'lr'.",
         ),
-        ({"num_minibatches": 4}, UnknownConfigKeyError, "'minibatch_size', the number of steps in one minibatch."),
+        (
+            {"num_minibatches": 4},
+            UnknownConfigKeyError,
+            "'minibatch_size', the number of steps in one minibatch.",
+        ),
         ({"gama": 1}, UnknownConfigKeyError, "Did you mean 'gamma'"),
         ({"lr": "fast"}, ConfigError, "expected 'float', got 'str'"),
         ({"gamma": 1.5}, ConfigError, "'gamma'"),
@@ -198,23 +222,41 @@ def test_names_of_other_libraries_lead_to_keys_of_the_algorithm_alone(kind):
         assert any(key in other.__struct_fields__ for other in (PPOConfig, A2CConfig, PGConfig))
         with pytest.raises(UnknownConfigKeyError) as caught:
             parse({name: 1}, kind)
-        assert (f"Here it is called {key!r}" in str(caught.value)) == (key in kind.__struct_fields__)
+        assert (f"Here it is called {key!r}" in str(caught.value)) == (
+            key in kind.__struct_fields__
+        )
 
 
 def test_names_of_stable_baselines_mean_the_same_keys():
     """The defaults of Stable-Baselines3 are valid values of these keys."""
     sb3 = pytest.importorskip("stable_baselines3")
-    usual = {name: parameter.default for name, parameter in inspect.signature(sb3.PPO).parameters.items()}
-    values = {ELSEWHERE[name].partition(",")[0]: usual[name] for name in ELSEWHERE.keys() & usual.keys()}
-    assert {"lr", "rollout_length", "minibatch_size", "num_epochs", "lambda_", "clip_param", "entropy_coeff",
-            "vf_loss_coeff", "grad_clip"} == values.keys()  # fmt: skip
+    usual = {
+        name: parameter.default for name, parameter in inspect.signature(sb3.PPO).parameters.items()
+    }
+    values = {
+        ELSEWHERE[name].partition(",")[0]: usual[name] for name in ELSEWHERE.keys() & usual.keys()
+    }
+    assert {
+        "lr",
+        "rollout_length",
+        "minibatch_size",
+        "num_epochs",
+        "lambda_",
+        "clip_param",
+        "entropy_coeff",
+        "vf_loss_coeff",
+        "grad_clip",
+    } == values.keys()
     config = parse({**values, "num_envs": 1})
     assert (config.lr, config.rollout_length, config.minibatch_size) == (3e-4, 2048, 64)
 
 
 def test_a_minibatch_beyond_the_rollout_is_the_rollout():
     """SB3 and users of RLlib keep their minibatch size when they shorten the rollout."""
-    with pytest.warns(CatalogWarning, match=r"minibatch_size=1000 is larger than a rollout.* = 32\. The whole rollout"):
+    with pytest.warns(
+        CatalogWarning,
+        match=r"minibatch_size=1000 is larger than a rollout.* = 32\. The whole rollout",
+    ):
         algo = PPO(Clock, {**SMALL, "minibatch_size": 1000, "num_epochs": 3})
     sizes, step = [], algo._learner.optimizer.step
     algo._learner.optimizer.step = lambda batch, *args, **how: (
@@ -226,10 +268,14 @@ def test_a_minibatch_beyond_the_rollout_is_the_rollout():
 
 
 def test_a_dictionary_as_a_model_is_told_where_config_keys_go():
-    with pytest.raises(ConfigError, match=r"found a dictionary.*as config=\{'model': \{'fcnet_hiddens': \[8\]\}\}"):
+    with pytest.raises(
+        ConfigError, match=r"found a dictionary.*as config=\{'model': \{'fcnet_hiddens': \[8\]\}\}"
+    ):
         PPO("CartPole-v1", model={"fcnet_hiddens": [8]})
     PPO("CartPole-v1", config={"model": {"fcnet_hiddens": [8]}}).stop()
-    with pytest.raises(ConfigError, match=r"found a dictionary.*as config=\{'fcnet_hiddens': \[8\]\}"):
+    with pytest.raises(
+        ConfigError, match=r"found a dictionary.*as config=\{'fcnet_hiddens': \[8\]\}"
+    ):
         rlcatalog.build(env="CartPole-v1", model={"fcnet_hiddens": [8]})
     rlcatalog.build(env="CartPole-v1", config={"fcnet_hiddens": [8]})
 
@@ -271,7 +317,10 @@ def test_evaluation_counts_long_and_short_episodes_alike():
 @pytest.mark.parametrize("framework", ["torch", pytest.param("tf", marks=pytest.mark.attack)])
 def test_learns_cartpole_a_little(framework):
     """A short run: the mean return of the last episodes is several times that of a random policy (about 22)."""
-    algo = PPO("CartPole-v1", {"seed": 0, "lr": 3e-3, "minibatch_size": 128, "num_epochs": 5, "framework": framework})
+    algo = PPO(
+        "CartPole-v1",
+        {"seed": 0, "lr": 3e-3, "minibatch_size": 128, "num_epochs": 5, "framework": framework},
+    )
     for _ in range(14):
         result = algo.train()
     assert result["episode_return_mean"] > 80

@@ -24,7 +24,9 @@ SHAPES = [(5, 7), (33,), (), (1, 1), (0, 4), (300, 41)]
 def weights_of(dtype, device="cpu"):
     generator = torch.Generator().manual_seed(0)
     found = [torch.randn(shape, generator=generator) for shape in SHAPES]
-    found += [torch.randn(8, 3, 3, 3, generator=generator).contiguous(memory_format=torch.channels_last)]
+    found += [
+        torch.randn(8, 3, 3, 3, generator=generator).contiguous(memory_format=torch.channels_last)
+    ]
     found += [torch.randn(6, 4, generator=generator).t()]
     return [torch.nn.Parameter(weight.to(device, dtype)) for weight in found]
 
@@ -51,9 +53,16 @@ def hand_out_gradients(ours, theirs, step):
         one.grad, other.grad = flatten_structured, flatten_structured.clone()
 
 
-@pytest.mark.parametrize("dtypes", [
-    [torch.float32], [torch.float64], [torch.bfloat16], [torch.float32, torch.float64, torch.bfloat16],
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "dtypes",
+    [
+        [torch.float32],
+        [torch.float64],
+        [torch.bfloat16],
+        [torch.float32, torch.float64, torch.bfloat16],
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize("device", DEVICES)
 def test_every_step_is_that_of_fused_adam(dtypes, device):
     ours = [weight for dtype in dtypes for weight in weights_of(dtype, device)]
@@ -88,7 +97,9 @@ def test_a_weight_that_never_had_a_gradient_has_no_state():
 
 
 def test_gradients_in_another_order_of_memory_are_read_by_their_places():
-    weight = torch.nn.Parameter(torch.zeros(2, 3, 2, 2).contiguous(memory_format=torch.channels_last))
+    weight = torch.nn.Parameter(
+        torch.zeros(2, 3, 2, 2).contiguous(memory_format=torch.channels_last)
+    )
     weight.grad = torch.linspace(-1, 1, 24).reshape(2, 3, 2, 2)
     Adam([weight], eps=1.0).step(1.0)
     np.testing.assert_allclose(weight.detach(), -weight.grad / (weight.grad.abs() + 1), rtol=1e-5)
@@ -98,9 +109,15 @@ def gradient_of(weight):
     return torch.linspace(1.0, 2.0, weight.numel()).reshape(weight.shape)
 
 
-@pytest.mark.parametrize("convert", [
-    lambda net: net.double(), lambda net: net.bfloat16(), lambda net: net.to(memory_format=torch.channels_last),
-], ids=["float64", "bfloat16", "channels_last"])  # fmt: skip
+@pytest.mark.parametrize(
+    "convert",
+    [
+        lambda net: net.double(),
+        lambda net: net.bfloat16(),
+        lambda net: net.to(memory_format=torch.channels_last),
+    ],
+    ids=["float64", "bfloat16", "channels_last"],
+)
 def test_state_follows_weights_that_are_converted(convert):
     net = torch.nn.Conv2d(3, 8, 2)
     mine = Adam(net.parameters(), eps=EPS)
@@ -119,7 +136,9 @@ def test_state_follows_weights_that_are_converted(convert):
 
 
 @pytest.mark.parametrize("limit", [1e-3, 0.5, 5.0, 1e3])
-@pytest.mark.parametrize("dtypes", [[torch.float32], [torch.float64, torch.bfloat16, torch.float32]], ids=str)
+@pytest.mark.parametrize(
+    "dtypes", [[torch.float32], [torch.float64, torch.bfloat16, torch.float32]], ids=str
+)
 def test_gradients_are_clipped_as_pytorch_does(dtypes, limit):
     ours = [weight for dtype in dtypes for weight in weights_of(dtype, "cpu")]
     theirs = [torch.nn.Parameter(weight.detach().clone()) for weight in ours]
@@ -129,7 +148,12 @@ def test_gradients_are_clipped_as_pytorch_does(dtypes, limit):
     clip_gradients(ours, norm, limit)
     expected = torch.nn.utils.clip_grad_norm_(theirs, limit)
     assert torch.equal(norm, expected)
-    assert_same(*([weight.grad for weight in weights if weight.grad is not None] for weights in (ours, theirs)))
+    assert_same(
+        *(
+            [weight.grad for weight in weights if weight.grad is not None]
+            for weights in (ours, theirs)
+        )
+    )
     assert gradient_norm([weight for weight in ours if weight.grad is None]) == 0.0
 
 
@@ -141,11 +165,20 @@ def test_nothing_is_computed_on_the_meta_device():
     assert mine.state[weight].first.device.type == "meta"
 
 
-@pytest.mark.parametrize(("weight", "said"), [
-    (torch.zeros(3, dtype=torch.complex64), "needs floating-point weights, found one of torch.complex64"),
-    (torch.zeros(4, 4)[:, :2], r"shape \(4, 2\) and strides \(4, 1\) is a view whose memory has gaps"),
-    (torch.zeros(3).expand(2, 3), "or overlaps"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("weight", "said"),
+    [
+        (
+            torch.zeros(3, dtype=torch.complex64),
+            "needs floating-point weights, found one of torch.complex64",
+        ),
+        (
+            torch.zeros(4, 4)[:, :2],
+            r"shape \(4, 2\) and strides \(4, 1\) is a view whose memory has gaps",
+        ),
+        (torch.zeros(3).expand(2, 3), "or overlaps"),
+    ],
+)
 def test_weights_that_adam_cannot_serve_are_refused(weight, said):
     with pytest.raises(NotServedError, match=said):
         Adam([weight])
@@ -156,7 +189,9 @@ def test_weights_that_adam_cannot_serve_are_refused(weight, said):
 
 def optimizer_of(shape, convert=lambda model: model):
     """An optimiser whose model has kernels that lie `channels_last`, if it sees pictures."""
-    policy = rlcatalog.build(spaces.Box(-1, 1, shape, np.float32), spaces.Discrete(2), framework="torch")
+    policy = rlcatalog.build(
+        spaces.Box(-1, 1, shape, np.float32), spaces.Discrete(2), framework="torch"
+    )
     convert(policy.model)
     return Optimizer(policy, PPOConfig())
 
@@ -166,21 +201,32 @@ def give_gradients(optimizer, seed):
     for index, weight in enumerate(optimizer.parameters):
         weight.grad = None
         if index or seed:  # the first weight misses the first step
-            weight.grad = torch.empty_like(weight).detach().copy_(torch.randn(weight.shape, generator=generator))
+            weight.grad = (
+                torch.empty_like(weight)
+                .detach()
+                .copy_(torch.randn(weight.shape, generator=generator))
+            )
 
 
-@pytest.mark.parametrize(("shape", "convert"), [
-    ((4,), lambda model: model),
-    ((42, 42, 3), lambda model: model),
-    ((4,), lambda model: model.double()),
-    ((4,), lambda model: model.bfloat16()),
-], ids=["vector", "picture", "float64", "bfloat16"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("shape", "convert"),
+    [
+        ((4,), lambda model: model),
+        ((42, 42, 3), lambda model: model),
+        ((4,), lambda model: model.double()),
+        ((4,), lambda model: model.bfloat16()),
+    ],
+    ids=["vector", "picture", "float64", "bfloat16"],
+)
 def test_an_optimiser_that_was_given_the_state_takes_the_same_steps(shape, convert):
     optimizer = optimizer_of(shape, convert)
     for seed in range(3):
         give_gradients(optimizer, seed)
         optimizer.optimizer.step(1e-2)
-    kept, weights = optimizer.get_state(), [weight.detach().clone() for weight in optimizer.parameters]
+    kept, weights = (
+        optimizer.get_state(),
+        [weight.detach().clone() for weight in optimizer.parameters],
+    )
     names = list(optimizer.model.trainable_variables(as_dict=True))
     assert (kept["step"], kept["behind"]) == (3, {names[0]: 2})
     fresh = optimizer_of(shape, convert)

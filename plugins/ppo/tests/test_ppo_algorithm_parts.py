@@ -25,9 +25,14 @@ def _count_from_zero():
 # --- creation --------------------------------------------------------------------------------------------------------
 
 
-def test_a_wrong_model_config_and_a_callback_that_refuses_come_before_environments_and_policies(monkeypatch):
+def test_a_wrong_model_config_and_a_callback_that_refuses_come_before_environments_and_policies(
+    monkeypatch,
+):
     with pytest.raises(ConfigError, match="fcnet_hidden"):
-        PPO(lambda: pytest.fail("an environment was made"), {**QUICK, "model": {"fcnet_hidden": [3]}})
+        PPO(
+            lambda: pytest.fail("an environment was made"),
+            {**QUICK, "model": {"fcnet_hidden": [3]}},
+        )
 
     class Refuses(Callback):
         def check_env(self, make_env):
@@ -41,9 +46,13 @@ def test_a_wrong_model_config_and_a_callback_that_refuses_come_before_environmen
 def test_the_catalog_that_is_passed_is_the_one_that_is_asked(monkeypatch, tmp_path):
     own = rlcatalog.Catalog()
     asked, resolve = [], own.resolve
-    monkeypatch.setattr(own, "resolve", lambda *given, **named: asked.append(1) or resolve(*given, **named))
+    monkeypatch.setattr(
+        own, "resolve", lambda *given, **named: asked.append(1) or resolve(*given, **named)
+    )
     wrapped, wrap_env = [], own.wrap_env
-    monkeypatch.setattr(own, "wrap_env", lambda env, model: wrapped.append(1) or wrap_env(env, model))
+    monkeypatch.setattr(
+        own, "wrap_env", lambda env, model: wrapped.append(1) or wrap_env(env, model)
+    )
     PPO(Short, QUICK).save_checkpoint(tmp_path)
     assert (asked, wrapped) == ([], [])
     PPO(Short, QUICK, catalog=own)
@@ -78,7 +87,9 @@ def test_a_policy_or_a_model_but_not_both():
 @pytest.mark.parametrize("device", ["cpu", "elsewhere"])
 def test_a_policy_is_moved_only_to_another_device(device, monkeypatch):
     moved = []
-    monkeypatch.setattr("rlcatalog_torch.backend.TorchBackend.device_of", lambda backend, asked: device)
+    monkeypatch.setattr(
+        "rlcatalog_torch.backend.TorchBackend.device_of", lambda backend, asked: device
+    )
     monkeypatch.setattr(rlcatalog.Policy, "to", lambda policy, where: moved.append(where))
     PPO(Short, {**QUICK, "seed": None})
     assert moved == [device] * (device != "cpu")
@@ -101,7 +112,11 @@ def test_a_result_counts_iterations_steps_and_seconds(monkeypatch):
     assert (algo.steps, algo.iterations, algo.state()["seconds"]) == (0, 0, 0.0)
     for i in (1, 2, 3):
         result = algo.train()
-        assert (result["training_iteration"], result["timesteps_total"]) == (i, 8 * i) == (algo.iterations, algo.steps)
+        assert (
+            (result["training_iteration"], result["timesteps_total"])
+            == (i, 8 * i)
+            == (algo.iterations, algo.steps)
+        )
         assert (result["time_total_s"], result["steps_per_second"]) == (0.25 * i, 32.0)
         assert result["info"]["learner"]["lr"] == 1e-3
     assert result["episodes_total"] == 8
@@ -129,16 +144,23 @@ def test_callbacks_see_the_rollout_before_and_the_result_after_learning():
     algo = PPO(Short, QUICK, callbacks=[Sees()])
     assert algo.learn(8)["mine"] == 1
     assert [entry[:-1] if len(entry) > 2 else entry for entry in seen] == [
-        ("start", False), ("rollout", 8, 0), ("update", 8), ("end", None)
-    ]  # fmt: skip
+        ("start", False),
+        ("rollout", 8, 0),
+        ("update", 8),
+        ("end", None),
+    ]
     assert not same(seen[1][-1], seen[2][-1])
 
 
-@pytest.mark.parametrize(("kind", "config", "expected"), [
-    (PPO, {**QUICK, "gamma": 0.5, "lambda_": 0.25}, (True, 0.5, 0.25, False)),
-    (PPO, {**QUICK, "kl_coeff": 0.5}, (True, 0.99, 0.95, True)),
-    (A2C, {**SMALL, "lambda_": 0.5}, (True, 0.99, 0.5, False)), (PG, SMALL, (False, 0.99, 1.0, False)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("kind", "config", "expected"),
+    [
+        (PPO, {**QUICK, "gamma": 0.5, "lambda_": 0.25}, (True, 0.5, 0.25, False)),
+        (PPO, {**QUICK, "kl_coeff": 0.5}, (True, 0.99, 0.95, True)),
+        (A2C, {**SMALL, "lambda_": 0.5}, (True, 0.99, 0.5, False)),
+        (PG, SMALL, (False, 0.99, 1.0, False)),
+    ],
+)
 def test_a_batch_is_made_as_the_config_says(kind, config, expected, monkeypatch):
     asked, batch = [], Rollout.batch
 
@@ -159,10 +181,15 @@ def test_learning_ends_at_the_total_and_not_before():
         assert algo.learn(8)["timesteps_total"] == algo.steps == 8
         assert algo.learn(9)["timesteps_total"] == 16
     for total, larger in ((0, 17), (15, 31), (16, 32)):
-        with pytest.warns(CatalogWarning, match=rf"learn\({total}\) trains nothing\. 16 steps .* as learn\({larger}\)"):
+        with pytest.warns(
+            CatalogWarning,
+            match=rf"learn\({total}\) trains nothing\. 16 steps .* as learn\({larger}\)",
+        ):
             algo.learn(total)
     algo.stop_training("enough")
-    with pytest.warns(CatalogWarning, match=r"learn\(99\) trains nothing\. The run has ended: enough\. To train"):
+    with pytest.warns(
+        CatalogWarning, match=r"learn\(99\) trains nothing\. The run has ended: enough\. To train"
+    ):
         assert algo.learn(99)["timesteps_total"] == 16
     assert algo.steps == 16
 
@@ -200,9 +227,12 @@ def test_an_evaluation_plays_likely_actions_in_new_environments(monkeypatch):
     algo.evaluate(2, env=Short())
     usual = {"seed": None, "explore": False}
     assert asked == [
-        (True, 10, 10, usual), (True, 3, 3, {"seed": 4, "explore": True}), (True, 20, 25, usual), (True, 4, 2, usual),
+        (True, 10, 10, usual),
+        (True, 3, 3, {"seed": 4, "explore": True}),
+        (True, 20, 25, usual),
+        (True, 4, 2, usual),
         (True, 1, 2, usual),
-    ]  # fmt: skip
+    ]
     Short.closed = 0
     algo.evaluate(3)
     assert Short.closed == 3

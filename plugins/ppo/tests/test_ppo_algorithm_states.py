@@ -39,7 +39,12 @@ class KeepsToo(Keeps):
 
 @pytest.mark.parametrize("observation_filter", ["NoFilter", "MeanStdFilter"])
 def test_a_state_brings_back_weights_filter_optimiser_and_counts(observation_filter):
-    config = {**QUICK, "kl_coeff": 0.5, "kl_target": 1e9, "model": {**NET, "observation_filter": observation_filter}}
+    config = {
+        **QUICK,
+        "kl_coeff": 0.5,
+        "kl_target": 1e9,
+        "model": {**NET, "observation_filter": observation_filter},
+    }
     algo = PPO(Short, config)
     algo.train()
     state, weights, result = algo.state(), weights_of(algo), algo.train()
@@ -53,7 +58,9 @@ def test_a_state_brings_back_weights_filter_optimiser_and_counts(observation_fil
     for name in ("learner", "policy"):
         for part, other, whether in ((back, state, True), (later, state, False)):
             assert (repr(part[name]) == repr(other[name])) is whether, name
-    assert algo.policy.filter is None or repr(back["policy"]["filter"]) != repr(later["policy"]["filter"])
+    assert algo.policy.filter is None or repr(back["policy"]["filter"]) != repr(
+        later["policy"]["filter"]
+    )
 
 
 def test_states_of_callbacks_wait_for_their_callbacks(tmp_path):
@@ -68,7 +75,9 @@ def test_states_of_callbacks_wait_for_their_callbacks(tmp_path):
     assert [callback.number for callback in restored.callbacks] == [4, 3, 9]
     algo.callbacks[0].number = "bad"
     algo.save_checkpoint(tmp_path)
-    with pytest.raises(SavedPolicyError, match="Keeps: the saved state does not fit: KeyError: 'bad'"):
+    with pytest.raises(
+        SavedPolicyError, match="Keeps: the saved state does not fit: KeyError: 'bad'"
+    ):
         PPO.restore(tmp_path, Short).add_callbacks([Keeps()])
 
 
@@ -85,7 +94,9 @@ def test_a_recording_goes_on_where_the_checkpoint_was(tmp_path):
     assert len(list((tmp_path / "data").iterdir())) == 2
     assert PPO.restore(tmp_path / "checkpoint", Short).state()["recorded"] is None
     PPO(Short, QUICK).save_checkpoint(tmp_path / "silent")
-    assert PPO.restore(tmp_path / "silent", Short, record=tmp_path / "data").state()["recorded"] == 2
+    assert (
+        PPO.restore(tmp_path / "silent", Short, record=tmp_path / "data").state()["recorded"] == 2
+    )
 
 
 def test_a_resumed_run_draws_what_the_run_would_have_drawn(tmp_path):
@@ -108,22 +119,38 @@ def test_a_checkpoint_that_does_not_fit_closes_its_environments(tmp_path):
     state["collector"]["returns"] = np.zeros(9)
     algorithm.checkpoints.write(tmp_path, algo.policy, state)
     Short.made = Short.closed = 0
-    with pytest.raises(SavedPolicyError, match="the saved state does not fit: ValueError: collector/returns: expected"):
+    with pytest.raises(
+        SavedPolicyError,
+        match="the saved state does not fit: ValueError: collector/returns: expected",
+    ):
         PPO.restore(tmp_path, Short)
     assert Short.closed == Short.made > 0
 
 
 def test_what_restore_reads_is_named_by_its_file(tmp_path):
-    PPO(lambda config: Short(), {**QUICK, "env_config": {"inner": "no_such:thing"}}).save_checkpoint(tmp_path / "run")
+    PPO(
+        lambda config: Short(), {**QUICK, "env_config": {"inner": "no_such:thing"}}
+    ).save_checkpoint(tmp_path / "run")
     with pytest.raises(
-        CatalogError, match=f"{tmp_path / 'run' / 'training.json'}: names the import path 'no_such:thing'"
+        CatalogError,
+        match=f"{tmp_path / 'run' / 'training.json'}: names the import path 'no_such:thing'",
     ):
         PPO.restore(tmp_path / "run", lambda config: Short())
-    assert PPO.restore(tmp_path / "run", lambda config: Short(), config={"env_config": {}}).config.env_config == {}
-    with pytest.raises(SavedPolicyError, match=f"{tmp_path / 'run'}: PPO wrote this checkpoint; A2C cannot resume it"):
+    assert (
+        PPO.restore(
+            tmp_path / "run", lambda config: Short(), config={"env_config": {}}
+        ).config.env_config
+        == {}
+    )
+    with pytest.raises(
+        SavedPolicyError,
+        match=f"{tmp_path / 'run'}: PPO wrote this checkpoint; A2C cannot resume it",
+    ):
         A2C.restore(tmp_path / "run", Short)
     with pytest.raises(ConfigError, match="restore: the saved model is used"):
-        PPO.restore(tmp_path / "run", lambda config: Short(), config={"env_config": {}, "model": {}})
+        PPO.restore(
+            tmp_path / "run", lambda config: Short(), config={"env_config": {}, "model": {}}
+        )
 
 
 def test_an_id_is_kept_and_restored(tmp_path):
@@ -132,10 +159,16 @@ def test_an_id_is_kept_and_restored(tmp_path):
     assert PPO(Short, QUICK).state()["env"] is None
 
 
-@pytest.mark.parametrize(("saved", "own", "kept", "expected"), [
-    (True, "auto", "auto", True), (False, "always", "always", False), (None, "always", "always", True),
-    (True, "auto", "never", False), (False, "always", "auto", True),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("saved", "own", "kept", "expected"),
+    [
+        (True, "auto", "auto", True),
+        (False, "always", "always", False),
+        (None, "always", "always", True),
+        (True, "auto", "never", False),
+        (False, "always", "auto", True),
+    ],
+)
 def test_a_frozen_run_stays_frozen_if_the_config_does_not_change(saved, own, kept, expected):
     """A state that was saved before this was decided, or under another config, changes nothing."""
     algo = PPO(Short, {**QUICK, "frozen": own})
@@ -159,7 +192,9 @@ def test_environments_that_cannot_go_on_begin_new_episodes():
         with pytest.warns(ResumeWarning, match=f"^{len(anew)} of 2 environments cannot resume"):
             algo.set_state({**state, "environments": places})
         assert algo.begun_anew == anew
-        assert algo.state()["collector"]["lengths"].tolist() == [0 if i in anew else 1 for i in range(2)]
+        assert algo.state()["collector"]["lengths"].tolist() == [
+            0 if i in anew else 1 for i in range(2)
+        ]
 
 
 class OddBox(spaces.Box):

@@ -46,7 +46,12 @@ class Noting:
 def test_an_evaluation_plays_likely_and_sampled_actions_from_one_seed():
     algo, result = Noting([[1.0, 3.0], [0.0, 1.0]]), {"timesteps_total": 10}
     Evaluation(10).on_update(algo, result)
-    assert result["evaluation"] == {"return_mean": 2.0, "return_std": 1.0, "sampled_return_mean": 0.5, "episodes": 2}
+    assert result["evaluation"] == {
+        "return_mean": 2.0,
+        "return_std": 1.0,
+        "sampled_return_mean": 0.5,
+        "episodes": 2,
+    }
     same = {"env": None, "seed": 10_000}
     assert algo.asked == [(10, same), (10, {**same, "explore": True})]
     own = Noting([[1.0]] * 2)
@@ -94,11 +99,19 @@ def test_an_evaluation_checks_its_environment_first():
     ("evaluated", "result", "stops"),
     [
         (True, {"evaluation": {"return_mean": 5.0}}, "an evaluation is 5,"),
-        (True, {"evaluation": {"return_mean": 4.9}, "episode_return_mean": 9.0, "episodes_total": 200}, None),
+        (
+            True,
+            {"evaluation": {"return_mean": 4.9}, "episode_return_mean": 9.0, "episodes_total": 200},
+            None,
+        ),
         (True, {"episode_return_mean": 9.0, "episodes_total": 200}, None),
         (False, {"episode_return_mean": 5.0, "episodes_total": 100}, "100 episodes is 5,"),
         (False, {"episode_return_mean": 7.25, "episodes_total": 101}, "100 episodes is 7.25,"),
-        (False, {"episode_return_mean": 9.0, "episodes_total": 99, "evaluation": {"return_mean": 9.0}}, None),
+        (
+            False,
+            {"episode_return_mean": 9.0, "episodes_total": 99, "evaluation": {"return_mean": 9.0}},
+            None,
+        ),
         (False, {"episode_return_mean": 4.9, "episodes_total": 100}, None),
         (False, {"episode_return_mean": None, "episodes_total": 0}, None),
     ],
@@ -106,7 +119,9 @@ def test_an_evaluation_checks_its_environment_first():
 def test_a_target_counts_evaluations_or_a_hundred_episodes(evaluated, result, stops):
     algo = Noting()
     StopAt(5.0, evaluated).on_update(algo, result)
-    assert algo.asked == ([] if stops is None else [("stop", f"the mean return of {stops} the target 5")])
+    assert algo.asked == (
+        [] if stops is None else [("stop", f"the mean return of {stops} the target 5")]
+    )
 
 
 def test_a_log_passes_each_result_on():
@@ -159,7 +174,10 @@ def test_checkpoints_are_written_first_regularly_and_last(written, tmp_path):
     kept.on_end(algo, None)
     assert list(written) == [name_of(n) for n in (0, 20, 40, 50)]
     assert written[name_of(50)] == {"steps": 50}
-    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == [name_of(40), name_of(50)]
+    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == [
+        name_of(40),
+        name_of(50),
+    ]
     assert algo.saves() == [tmp_path / "policy"] * 4
     kept.on_end(algo, None)  # the same state once more
     assert list(written)[-1] == name_of(50)

@@ -85,9 +85,13 @@ class Noting:
         self.rewards.append(prev_reward.tolist())
         zeros = np.zeros(N, np.float32)
         return SimpleNamespace(
-            raw_action=zeros[:, None], logp=zeros, value=encoded[:, 0, 0], dist_inputs=zeros[:, None], state=None,
+            raw_action=zeros[:, None],
+            logp=zeros,
+            value=encoded[:, 0, 0],
+            dist_inputs=zeros[:, None],
+            state=None,
             action=zeros,
-        )  # fmt: skip
+        )
 
     def values(self, encoded, state, *, prev_reward):
         assert len(encoded), "nothing to value"
@@ -109,7 +113,12 @@ def collected(mode, policy=None, steps=STEPS, **options):
 def test_rewards_ends_and_values_of_cut_episodes_are_those_of_the_script(mode):
     collector, rollout, policy, envs = collected(mode)
     np.testing.assert_array_equal(rollout.reward, np.float32([step[0] for step in STEPS]))
-    assert rollout.done.tolist() == [[False] * 3, [True, True, False], [False, False, True], [False] * 3]
+    assert rollout.done.tolist() == [
+        [False] * 3,
+        [True, True, False],
+        [False, False, True],
+        [False] * 3,
+    ]
     # The second environment is cut at the second step. What ended by itself at the same time has no value.
     last = np.float32(52.1) if mode == "same_step" else np.float32(2.1)
     expected = np.zeros((4, 3), np.float32)
@@ -126,10 +135,19 @@ def test_rewards_ends_and_values_of_cut_episodes_are_those_of_the_script(mode):
 
 def test_idle_steps_count_for_no_episode_and_no_filter():
     collector, rollout, policy, _ = collected("next_step")
-    assert rollout.idle.tolist() == [[False] * 3, [False] * 3, [True, True, False], [False, False, True]]
+    assert rollout.idle.tolist() == [
+        [False] * 3,
+        [False] * 3,
+        [True, True, False],
+        [False, False, True],
+    ]
     # `False`: the last observation of the episode that was cut is encoded for its value alone.
     assert policy.updates == [True, True, False, [False, False, True], [True, True, False], True]
-    assert collector.episodes.get_state() == {"returns": [2.0, 4.0, 12.0], "lengths": [2, 2, 3], "total": 3}
+    assert collector.episodes.get_state() == {
+        "returns": [2.0, 4.0, 12.0],
+        "lengths": [2, 2, 3],
+        "total": 3,
+    }
     # An observation after the end belongs to no step: the one before is kept.
     np.testing.assert_array_equal(rollout.obs[2, :2], rollout.obs[1, :2])
     np.testing.assert_array_equal(rollout.obs[2, 2], seen(2)[2])
@@ -143,7 +161,11 @@ def test_idle_steps_count_for_no_episode_and_no_filter():
 def test_episodes_are_counted_where_their_end_resets_them(mode):
     collector, rollout, policy, _ = collected(mode)
     assert rollout.idle is None
-    assert collector.episodes.get_state() == {"returns": [2.0, 4.0, 12.0], "lengths": [2, 2, 3], "total": 3}
+    assert collector.episodes.get_state() == {
+        "returns": [2.0, 4.0, 12.0],
+        "lengths": [2, 2, 3],
+        "total": 3,
+    }
     assert policy.restarts == [[True, True, False], [False, False, True]]
     state = collector.get_state()
     assert (state["lengths"].tolist(), state["returns"].tolist()) == ([2, 2, 1], [5.0, 7.0, 3.0])
@@ -167,7 +189,10 @@ def test_without_values_none_is_computed(mode):
 def test_an_episode_that_ended_by_itself_has_no_value_afterwards(ends):
     for options in ({}, {"postprocess": lambda policy, batch, others, episode: batch}):
         policy = Noting()
-        policy.views.look_ahead, policy.action_codec = lambda later, done: {}, SimpleNamespace(scalar=True)
+        policy.views.look_ahead, policy.action_codec = (
+            lambda later, done: {},
+            SimpleNamespace(scalar=True),
+        )
         _, rollout, _, _ = collected("disabled", policy, [([1.0] * 3, *ends)], **options)
         assert not rollout.bootstrap.any()
         assert len(policy.valued) == 1
@@ -184,7 +209,9 @@ def test_losses_and_postprocessing_are_given_all_columns(loss, adds):
         return {**batch, "new": batch["rewards"] * 2}
 
     _, rollout, _, _ = collected("disabled", policy, postprocess=postprocess if adds else None)
-    own = {"terminateds", "truncateds", "action_dist_inputs", "vf_preds", "new_obs"} | ({"new"} if adds else set())
+    own = {"terminateds", "truncateds", "action_dist_inputs", "vf_preds", "new_obs"} | (
+        {"new"} if adds else set()
+    )
     assert rollout.columns.keys() == ({*own, "dones"} if loss else set())
     assert given == ([{*own, "obs", "actions", "rewards", "action_logp"}] if loss or adds else [])
     if loss:
@@ -197,7 +224,9 @@ def test_losses_and_postprocessing_are_given_all_columns(loss, adds):
 
 def test_masks_and_scaled_rewards_are_columns():
     assert collected("disabled")[1].mask is None
-    _, rollout, policy, _ = collected("same_step", Noting(masked=True), scale=RewardScale(N, 0.5, False, 2.5))
+    _, rollout, policy, _ = collected(
+        "same_step", Noting(masked=True), scale=RewardScale(N, 0.5, False, 2.5)
+    )
     assert rollout.mask[:, 0, 0].tolist() == [True, False, False, False]
     np.testing.assert_array_equal(rollout.scaled, np.minimum(rollout.reward, 2.5))
     assert set(map(str, policy.idles)) == {"None"}
@@ -208,7 +237,11 @@ def test_masks_and_scaled_rewards_are_columns():
 def test_watchers_are_shown_each_step():
     collector, shown = Collector(Noting(), Script(STEPS), 7, 0.5), []
     collector.collect(
-        3, [lambda row: shown.append(("a", row["reward"].tolist())), lambda row: shown.append(("b", row))]
+        3,
+        [
+            lambda row: shown.append(("a", row["reward"].tolist())),
+            lambda row: shown.append(("b", row)),
+        ],
     )
     assert [name for name, _ in shown] == ["a", "b"] * 3
     assert [row for name, row in shown if name == "a"] == [list(step[0]) for step in STEPS[:3]]
@@ -224,10 +257,14 @@ def test_a_reward_that_is_not_a_finite_float32_is_named(dtype, wrong):
     with pytest.raises(NonFiniteError) as caught:
         collected("same_step", steps=steps)
     assert caught.value.row == 1
-    assert str(caught.value).startswith(f"environment 1 of 3, step 1 of its episode: the reward is {wrong}, which is")
+    assert str(caught.value).startswith(
+        f"environment 1 of 3, step 1 of its episode: the reward is {wrong}, which is"
+    )
 
 
-@pytest.mark.parametrize("rewards", [[1, 2, 3], [True, False, True], [3e38, -3e38, 0.0], np.float32([0.5, 1, 2])])
+@pytest.mark.parametrize(
+    "rewards", [[1, 2, 3], [True, False, True], [3e38, -3e38, 0.0], np.float32([0.5, 1, 2])]
+)
 def test_finite_rewards_become_float32(rewards):
     _, rollout, _, _ = collected("disabled", steps=[(rewards, [], [])])
     assert rollout.reward.dtype == np.float32
@@ -242,8 +279,11 @@ def test_a_state_is_a_copy_and_restores_the_collector():
     collector.episodes.returns.extend(range(98))
     state = collector.get_state()
     assert state["state"] is None
-    assert state["scale"]["sums"].tolist() == [3.0, 4.5, 3.0]  # discounted; the third has just begun
-    other = Collector(Noting(masked=True), Script(STEPS, "same_step"), 7, 0.5, scale=RewardScale(N, 0.5))
+    # Discounted; the third has just begun.
+    assert state["scale"]["sums"].tolist() == [3.0, 4.5, 3.0]
+    other = Collector(
+        Noting(masked=True), Script(STEPS, "same_step"), 7, 0.5, scale=RewardScale(N, 0.5)
+    )
     other.set_state(state)
     restored = other.get_state()
     assert restored["episodes"] == state["episodes"]
@@ -257,7 +297,10 @@ def test_a_state_is_a_copy_and_restores_the_collector():
     assert plain.get_state()["scale"] is None
     plain.set_state({**state, "mask": None})  # it scales no more
     scaled = Collector(Noting(), Script(STEPS), 7, 0.5, scale=RewardScale(N, 0.5))
-    for without in ({**state, "scale": None}, {name: part for name, part in state.items() if name != "scale"}):
+    for without in (
+        {**state, "scale": None},
+        {name: part for name, part in state.items() if name != "scale"},
+    ):
         scaled.set_state(without)  # it begins to scale
         assert scaled.get_state()["scale"]["sums"].tolist() == [0, 0, 0]
 
@@ -278,8 +321,14 @@ def test_some_environments_begin_new_episodes_and_the_others_go_on(rows, masked)
     for name in ("returns", "lengths", "rewards"):
         assert before[name].all()
         np.testing.assert_array_equal(after[name], np.where(rows, 0, before[name]), err_msg=name)
-    np.testing.assert_array_equal(after["scale"]["sums"], np.where(rows, 0, before["scale"]["sums"]))
-    assert (policy.updates, policy.idles, policy.restarts) == ([rows.tolist()], [(~rows).tolist()], [rows.tolist()])
+    np.testing.assert_array_equal(
+        after["scale"]["sums"], np.where(rows, 0, before["scale"]["sums"])
+    )
+    assert (policy.updates, policy.idles, policy.restarts) == (
+        [rows.tolist()],
+        [(~rows).tolist()],
+        [rows.tolist()],
+    )
     if masked:
         np.testing.assert_array_equal(after["mask"], np.repeat(rows[:, None], 2, 1))
     else:
@@ -302,7 +351,12 @@ class Remembering(Noting):
         self.counts = []
 
     def initial_state(self, n):
-        return State((np.zeros((n, 1)),), History({"obs": np.zeros((n, 1))}, np.zeros(n, int)), {}, (np.zeros((n, 1)),))
+        return State(
+            (np.zeros((n, 1)),),
+            History({"obs": np.zeros((n, 1))}, np.zeros(n, int)),
+            {},
+            (np.zeros((n, 1)),),
+        )
 
     def restart(self, state, rows):
         super().restart(state, rows)
@@ -311,7 +365,9 @@ class Remembering(Noting):
     def act_encoded(self, encoded, state, **given):
         step = super().act_encoded(encoded, state, **given)
         history = History({"obs": state.history.windows["obs"] + 2}, state.history.t + 1)
-        step.state = State((state.memory[0] + 1,), history, {"count": state.memory[0]}, (state.past[0] + 3,))
+        step.state = State(
+            (state.memory[0] + 1,), history, {"count": state.memory[0]}, (state.past[0] + 3,)
+        )
         return step
 
     def values(self, encoded, state, **given):
@@ -324,9 +380,17 @@ def test_sequences_and_values_have_the_memory_of_their_episodes(mode):
     _, rollout, policy, _ = collected(mode, Remembering())
     # Sequences of up to two steps. Where an idle step follows an episode's end, the next sequence begins after it.
     if mode == "next_step":
-        starts, memory, counts = [[1, 0, 0, 1], [1, 0, 0, 1], [1, 0, 1, 0]], [0, 0, 0, 0, 0, 2], [1, 1, 0]
+        starts, memory, counts = (
+            [[1, 0, 0, 1], [1, 0, 0, 1], [1, 0, 1, 0]],
+            [0, 0, 0, 0, 0, 2],
+            [1, 1, 0],
+        )
     else:
-        starts, memory, counts = [[1, 0, 1, 0], [1, 0, 1, 0], [1, 0, 1, 1]], [0, 0, 0, 0, 0, 2, 0], [2, 2, 1]
+        starts, memory, counts = (
+            [[1, 0, 1, 0], [1, 0, 1, 0], [1, 0, 1, 1]],
+            [0, 0, 0, 0, 0, 2, 0],
+            [2, 2, 1],
+        )
     assert rollout.starts.T.tolist() == np.array(starts, bool).tolist()
     assert rollout.memory[0][:, 0].tolist() == memory
     assert policy.counts == [[2], counts]  # of the episode that was cut, and after the last step
@@ -339,7 +403,10 @@ def test_the_memory_is_a_part_of_the_state():
     found = state["state"]
     assert found.keys() == {"memory", "windows", "t", "seen", "past"}
     assert (found["memory"][0][:, 0].tolist(), found["t"].tolist()) == ([2, 2, 1], [4] * 3)
-    assert (found["windows"]["obs"][:, 0].tolist(), found["past"][0][:, 0].tolist()) == ([8] * 3, [12] * 3)
+    assert (found["windows"]["obs"][:, 0].tolist(), found["past"][0][:, 0].tolist()) == (
+        [8] * 3,
+        [12] * 3,
+    )
     other = Collector(Remembering(), Script(STEPS, "same_step"), 7, 0.5)
     other.set_state(state)
     for name, parts in other.get_state()["state"].items():
@@ -365,12 +432,15 @@ class Thawed(Noting):
 
 
 @pytest.mark.parametrize(
-    ("total", "given", "expected"), [(None, 500, 500), (300, 500, 300), (300, None, 300), (None, None, None)]
+    ("total", "given", "expected"),
+    [(None, 500, 500), (300, 500, 300), (300, None, 300), (None, None, None)],
 )
 @pytest.mark.parametrize("frozen", [True, False])
 def test_whether_it_is_frozen_is_decided_once_for_the_whole_run(total, given, expected, frozen):
     asked = []
-    config = SimpleNamespace(total_steps=total, collects_frozen=lambda *arguments: asked.append(arguments) or frozen)
+    config = SimpleNamespace(
+        total_steps=total, collects_frozen=lambda *arguments: asked.append(arguments) or frozen
+    )
     policy = Thawed()
     collector = Collector(policy, Script(), 7, 0.5)
     assert collector.frozen is None

@@ -19,8 +19,23 @@ from rlcatalog_ppo import PPO, checkpoints
 from rlcatalog_ppo.callbacks import Evaluation
 from rlcatalog_ppo.training_state import check_fits, check_generators
 
-SMALL = ["--steps", "64", "--framework", "torch", "--set", "num_envs=2", "--set", "rollout_length=16", "--set",
-         "minibatch_size=16", "--set", "num_epochs=1", "--model", "fcnet_hiddens=[4]", "--quiet"]  # fmt: skip
+SMALL = [
+    "--steps",
+    "64",
+    "--framework",
+    "torch",
+    "--set",
+    "num_envs=2",
+    "--set",
+    "rollout_length=16",
+    "--set",
+    "minibatch_size=16",
+    "--set",
+    "num_epochs=1",
+    "--model",
+    "fcnet_hiddens=[4]",
+    "--quiet",
+]
 
 
 class Outer(gym.Env):
@@ -28,7 +43,10 @@ class Outer(gym.Env):
 
     def __init__(self, inner="CartPole-v1", **_):
         self.inner = gym.make(inner).unwrapped
-        self.observation_space, self.action_space = self.inner.observation_space, self.inner.action_space
+        self.observation_space, self.action_space = (
+            self.inner.observation_space,
+            self.inner.action_space,
+        )
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -50,7 +68,9 @@ def command(*arguments):
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("trained") / "run"
-    assert not command("train", "Outer-v0", *SMALL, "--out", folder, "--eval-every", 32, "--eval-episodes", 1)
+    assert not command(
+        "train", "Outer-v0", *SMALL, "--out", folder, "--eval-every", 32, "--eval-episodes", 1
+    )
     return folder
 
 
@@ -86,7 +106,10 @@ def imported(tmp_path, monkeypatch):
 
 def test_a_checkpoint_imports_nothing(run, craft, imported, capsys):
     craft(lambda state: state["config"].update(env_config={"inner": "evil_module:CartPole-v1"}))
-    with pytest.raises(SavedPolicyError, match=r"training\.json: names the import path .*config=\{'env_config': …\}"):
+    with pytest.raises(
+        SavedPolicyError,
+        match=r"training\.json: names the import path .*config=\{'env_config': …\}",
+    ):
         PPO.restore(run)
     PPO.restore(run, config={"env_config": {}}).stop()
     # The command takes the environment's config from config.json, which it has checked.
@@ -119,7 +142,9 @@ def test_a_generators_position_beside_its_numbers_is_refused(run, craft, positio
         PPO.restore(run)
 
 
-@pytest.mark.parametrize("kind", [np.random.MT19937, np.random.Philox, np.random.PCG64, np.random.SFC64])
+@pytest.mark.parametrize(
+    "kind", [np.random.MT19937, np.random.Philox, np.random.PCG64, np.random.SFC64]
+)
 def test_positions_are_checked_wherever_they_stand(kind):
     rng = np.random.Generator(kind(1))
     for _ in range(700):
@@ -130,12 +155,21 @@ def test_positions_are_checked_wherever_they_stand(kind):
     check_generators(("x", old.get_state()))
 
 
-@pytest.mark.parametrize("state", [
-    {"bit_generator": "MT19937", "state": {"pos": 625}}, {"bit_generator": "MT19937", "state": {"pos": -1}},
-    {"bit_generator": "MT19937"}, {"bit_generator": "MT19937", "state": [1]},
-    {"bit_generator": "Philox", "buffer_pos": -1}, {"bit_generator": "Philox", "buffer_pos": 5},
-    {"bit_generator": "Philox"}, ("MT19937", [0] * 624, 10**9, 0, 0.0), ["MT19937", [], -1],
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "state",
+    [
+        {"bit_generator": "MT19937", "state": {"pos": 625}},
+        {"bit_generator": "MT19937", "state": {"pos": -1}},
+        {"bit_generator": "MT19937"},
+        {"bit_generator": "MT19937", "state": [1]},
+        {"bit_generator": "Philox", "buffer_pos": -1},
+        {"bit_generator": "Philox", "buffer_pos": 5},
+        {"bit_generator": "Philox"},
+        ("MT19937", [0] * 624, 10**9, 0, 0.0),
+        ["MT19937", [], -1],
+    ],
+    ids=str,
+)
 def test_a_wrong_position_is_found_wherever_it_stands(state):
     with pytest.raises(ValueError, match="the position of a generator"):
         check_generators({"environments": [{"levels": [{"own": state}]}]})
@@ -153,7 +187,9 @@ CHANGES = {
     "another array": lambda state: state["collector"].update(encoded=state["collector"]["rewards"]),
     "episodes": lambda state: state["collector"]["episodes"].update(returns=["x"]),
     "deque": lambda state: state["collector"]["episodes"].update(returns=[0.0] * 101),
-    "python": lambda state: state["randomness"].update(python={"$tuple": [3, {"$tuple": [1]}, None]}),
+    "python": lambda state: state["randomness"].update(
+        python={"$tuple": [3, {"$tuple": [1]}, None]}
+    ),
     "torch": lambda state: state["randomness"]["policy"].update(cpu=state["collector"]["returns"]),
     "generator": lambda state: state.update(generator={"bit_generator": "PCG64"}),
     "place": lambda state: state.update(environments=[{}, {}]),
@@ -171,10 +207,15 @@ def test_a_crafted_state_ends_in_a_typed_error(run, craft, change):
     assert str(run) in str(caught.value) or "config key" in str(caught.value)
 
 
-@pytest.mark.parametrize("seen", [1, {"x": None}, {"x": {"y": [0, 0]}}, {"x": np.zeros(3)}], ids=str)
+@pytest.mark.parametrize(
+    "seen", [1, {"x": None}, {"x": {"y": [0, 0]}}, {"x": np.zeros(3)}], ids=str
+)
 def test_what_a_crafted_state_says_was_seen_is_arrays_of_a_row_for_each_environment(seen):
     config = {"num_envs": 2, "rollout_length": 4, "num_epochs": 1, "minibatch_size": 8}
-    algo = PPO("CartPole-v1", config | {"model": {"use_lstm": True, "lstm_cell_size": 2, "fcnet_hiddens": [2]}})
+    algo = PPO(
+        "CartPole-v1",
+        config | {"model": {"use_lstm": True, "lstm_cell_size": 2, "fcnet_hiddens": [2]}},
+    )
     now, state = algo.state(), algo.state()
     algo.stop()
     check_fits(state, now)
@@ -198,13 +239,17 @@ def test_actions_that_take_too_much_room_are_left_out(run, monkeypatch, tmp_path
     monkeypatch.setattr(checkpoints, "_LONGEST", most)
     algo.save_checkpoint(tmp_path / "checkpoint")
     algo.stop()
-    with pytest.warns(ResumeWarning, match="the actions of its episode need too much space to be saved"):
+    with pytest.warns(
+        ResumeWarning, match="the actions of its episode need too much space to be saved"
+    ):
         PPO.restore(tmp_path / "checkpoint").stop()
 
 
 def test_a_long_checkpoint_is_not_read(run, monkeypatch):
     monkeypatch.setattr(checkpoints, "_LONGEST", 1_000)
-    with pytest.raises(SavedPolicyError, match=r"training\.json: is too large: it has \d+ bytes; at most 1000"):
+    with pytest.raises(
+        SavedPolicyError, match=r"training\.json: is too large: it has \d+ bytes; at most 1000"
+    ):
         PPO.restore(run)
 
 
@@ -226,7 +271,9 @@ def nested(levels):
 
 
 def metrics(**row):
-    return lambda run: (run / "metrics.jsonl").write_text(json.dumps({"timesteps_total": 1.0, **row}) + "\n")
+    return lambda run: (run / "metrics.jsonl").write_text(
+        json.dumps({"timesteps_total": 1.0, **row}) + "\n"
+    )
 
 
 @pytest.mark.parametrize(

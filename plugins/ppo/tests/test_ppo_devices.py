@@ -21,13 +21,16 @@ MODELS = {
 GPUS = [device for device, there in (("cuda", torch.cuda.is_available()),) if there]
 
 
-@pytest.mark.parametrize(("framework", "device", "message"), [
-    ("torch", "gpu", "expected cpu, cuda, cuda:1, …, mps or auto"),
-    ("torch", "cuda:one", "expected cpu, cuda"),
-    ("torch", "cuda:99", r"sees \d devices of this kind"),
-    ("tf", "mps", "expected cpu, cuda, cuda:1, … or auto, with framework='tf'"),
-    ("tf", "cuda:99", r"sees \d GPUs"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("framework", "device", "message"),
+    [
+        ("torch", "gpu", "expected cpu, cuda, cuda:1, …, mps or auto"),
+        ("torch", "cuda:one", "expected cpu, cuda"),
+        ("torch", "cuda:99", r"sees \d devices of this kind"),
+        ("tf", "mps", "expected cpu, cuda, cuda:1, … or auto, with framework='tf'"),
+        ("tf", "cuda:99", r"sees \d GPUs"),
+    ],
+)
 def test_devices_that_are_none_are_said(framework, device, message):
     with pytest.raises(ConfigError, match=message):
         PPO(Drift, {**SMALL, "framework": framework, "model": MODELS["filter"], "device": device})
@@ -35,7 +38,9 @@ def test_devices_that_are_none_are_said(framework, device, message):
 
 @pytest.mark.parametrize("framework", ["torch", "tf"])
 def test_auto_is_what_there_is(framework):
-    algo = PPO(Drift, {**SMALL, "framework": framework, "model": MODELS["filter"], "device": "auto"})
+    algo = PPO(
+        Drift, {**SMALL, "framework": framework, "model": MODELS["filter"], "device": "auto"}
+    )
     algo.train()
     assert GPUS or algo.policy.device == "cpu"
 
@@ -52,7 +57,10 @@ def test_everything_of_an_update_is_on_the_device(model):
         for name, weight in algo.policy.model.named_parameters():
             assert weight.grad.device.type == "meta", name
     moved = optimizer.placed(batch)
-    assert all(moved[name].device.type == "meta" for name in ("obs", "raw_action", "logp", "advantage", "target"))
+    assert all(
+        moved[name].device.type == "meta"
+        for name in ("obs", "raw_action", "logp", "advantage", "target")
+    )
 
 
 @pytest.mark.parametrize("framework", ["torch", "tf"])
@@ -61,17 +69,27 @@ def test_rows_are_the_same_however_they_travel(framework):
     batch = algo._batch(algo._collector.collect(12))
     optimizer = algo._learner.optimizer
     here = optimizer.placed(batch)
-    assert all(np.shares_memory(np.asarray(here[name]), batch[name]) for name in ("obs", "raw_action", "logp"))
+    assert all(
+        np.shares_memory(np.asarray(here[name]), batch[name])
+        for name in ("obs", "raw_action", "logp")
+    )
     algo.policy.device = "cpu:0" if framework == "torch" else "/cpu:0"  # another name: it travels
     placed = optimizer.placed(batch)
-    pairs = zip(minibatches(batch, 16, np.random.default_rng(0)),
-                minibatches(placed, 16, np.random.default_rng(0), optimizer.rows), strict=True)  # fmt: skip
+    pairs = zip(
+        minibatches(batch, 16, np.random.default_rng(0)),
+        minibatches(placed, 16, np.random.default_rng(0), optimizer.rows),
+        strict=True,
+    )
     for here, there in pairs:
         for name, column in here.items():
             if name == "views":
                 assert column.keys() == there[name].keys()
                 continue
-            parts = zip(column, there[name], strict=True) if name == "state" else [(column, there[name])]
+            parts = (
+                zip(column, there[name], strict=True)
+                if name == "state"
+                else [(column, there[name])]
+            )
             for one, other in parts:
                 assert name == "seq_lens" or not isinstance(other, np.ndarray)
                 np.testing.assert_array_equal(one, np.asarray(other), err_msg=name)

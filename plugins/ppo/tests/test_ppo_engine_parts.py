@@ -49,13 +49,39 @@ def threads(monkeypatch):
 
 
 def plan_of(settings=None, typed=(), checkpoint=None, config=None, **options):
-    return RunPlan("Env-v0", PPOOptions(engine="ppo", **options), "PPO", 7, {"a": 1}, settings or {}, frozenset(typed),
-                   checkpoint=checkpoint, config=config or {})  # fmt: skip
+    return RunPlan(
+        "Env-v0",
+        PPOOptions(engine="ppo", **options),
+        "PPO",
+        7,
+        {"a": 1},
+        settings or {},
+        frozenset(typed),
+        checkpoint=checkpoint,
+        config=config or {},
+    )
 
 
 def test_a_new_run_takes_its_model_seed_steps_and_typed_options(threads):
-    PPOEngine(plan_of({"lr": 0.1}, ("envs", "frozen"), steps=500, envs=3, frozen="never", device="cuda", threads=2))
-    config = {"total_steps": 500, "lr": 0.1, "model": {"a": 1}, "seed": 7, "num_envs": 3, "frozen": "never"}
+    PPOEngine(
+        plan_of(
+            {"lr": 0.1},
+            ("envs", "frozen"),
+            steps=500,
+            envs=3,
+            frozen="never",
+            device="cuda",
+            threads=2,
+        )
+    )
+    config = {
+        "total_steps": 500,
+        "lr": 0.1,
+        "model": {"a": 1},
+        "seed": 7,
+        "num_envs": 3,
+        "frozen": "never",
+    }
     assert Built.made == ("new", ("Env-v0", config), {"record": None})
     assert threads == [(None, 2)]
     PPOEngine(plan_of({"total_steps": 9}, ("record", "framework"), record="here", framework="tf"))
@@ -83,7 +109,11 @@ def test_a_setting_and_an_option_for_one_key_clash(threads):
     ],
 )
 def test_a_resumed_run_keeps_its_config(settings, saved, steps, expected, threads):
-    config = {"env": "Other-v0", "steps": steps, "algorithm": {"total_steps": saved, "env_config": {"x": 1}}}
+    config = {
+        "env": "Other-v0",
+        "steps": steps,
+        "algorithm": {"total_steps": saved, "env_config": {"x": 1}},
+    }
     folder = Path("run/checkpoint")
     PPOEngine(plan_of(settings, ("device",), folder, config, steps=400, device="cpu", threads=3))
     named = {"config": {"env_config": {"x": 1}, **expected, "device": "cpu"}, "record": None}
@@ -110,7 +140,12 @@ def test_a_run_logs_before_it_keeps_its_state(options, kinds, evaluated, threads
     plan = plan_of(steps=70, checkpoint_every=30, keep_checkpoints=4, **options)
     algo_engine, added, learned = PPOEngine(plan), [], []
     algo = algo_engine.algorithm
-    algo.add_callbacks, algo._learn, algo.stopping, algo.steps = added.extend, learned.append, "enough", 70
+    algo.add_callbacks, algo._learn, algo.stopping, algo.steps = (
+        added.extend,
+        learned.append,
+        "enough",
+        70,
+    )
     algo.stop = lambda: learned.append("stopped")
     session = SimpleNamespace(options=plan.options, folder=tmp_path, report=print, stopping=None)
     algo_engine.learn(session)
@@ -120,11 +155,13 @@ def test_a_run_logs_before_it_keeps_its_state(options, kinds, evaluated, threads
     assert added[-2].write is print
     if "eval_every" in options:
         assert (added[0].folder, added[0].every.steps, added[0].episodes) == (
-            tmp_path / "best", options["eval_every"], 10
-        )  # fmt: skip
-    assert [callback.evaluated for callback in added if isinstance(callback, StopAt)] == [evaluated] * (
-        "stop_at" in options
-    )
+            tmp_path / "best",
+            options["eval_every"],
+            10,
+        )
+    assert [callback.evaluated for callback in added if isinstance(callback, StopAt)] == [
+        evaluated
+    ] * ("stop_at" in options)
     algo_engine.close()
     assert learned == [70, "stopped"]
 
@@ -140,7 +177,9 @@ def test_a_number_that_is_not_finite_names_the_last_good_policy(threads, tmp_pat
     session = SimpleNamespace(options=plan.options, folder=tmp_path, report=print)
     with pytest.raises(NonFiniteError) as caught:
         algo_engine.learn(session)
-    assert str(caught.value) == f"the loss is NaN. The last good policy is in {tmp_path / 'policy'}."
+    assert (
+        str(caught.value) == f"the loss is NaN. The last good policy is in {tmp_path / 'policy'}."
+    )
 
 
 def test_a_run_that_is_done_ends_at_once():
@@ -164,12 +203,20 @@ def command(monkeypatch):
         return called
 
     envs = SimpleNamespace(close=note("close"))
-    monkeypatch.setattr(commands, "policy_of", lambda folder: folder / "policy" if folder.name == "run" else folder)
+    monkeypatch.setattr(
+        commands, "policy_of", lambda folder: folder / "policy" if folder.name == "run" else folder
+    )
     monkeypatch.setattr(commands, "import_modules", note("import"))
-    monkeypatch.setattr(commands, "read_manifest", note("manifest", SimpleNamespace(framework="tf", config={"m": 1})))
+    monkeypatch.setattr(
+        commands,
+        "read_manifest",
+        note("manifest", SimpleNamespace(framework="tf", config={"m": 1})),
+    )
     env_of = commands.env_of
     run = note("config", ("Run-v0", {"size": 3}))
-    monkeypatch.setattr(commands, "env_of", lambda at, names: (run if at.name == "run" else env_of)(at, names))
+    monkeypatch.setattr(
+        commands, "env_of", lambda at, names: (run if at.name == "run" else env_of)(at, names)
+    )
     monkeypatch.setattr(commands, "unwritten_spaces", lambda manifest, make: {})
     monkeypatch.setattr(commands, "set_threads", note("threads"))
     monkeypatch.setattr(rlcatalog, "load", note("load", "policy"))
@@ -225,7 +272,11 @@ def test_options_of_an_evaluation_are_passed_on(command, capsys):
     commands.evaluate(Path("saved"), 3, "Env-v0", ["a_module"], 5, True, 4, quiet=True)
     assert command["progress"][0] == ("playing Env-v0", 3, "episodes", True)
     assert command["play"] == (3, {"seed": 5, "explore": True})
-    assert (command["threads"][0], command["import"][0], command["vector"][0][1]) == (("tf", 4), (["a_module"],), 3)
+    assert (command["threads"][0], command["import"][0], command["vector"][0][1]) == (
+        ("tf", 4),
+        (["a_module"],),
+        3,
+    )
     assert "config" not in command
     with pytest.raises(SavedPolicyError, match=r"^saved: the policy was saved without its run"):
         commands.evaluate(Path("saved"))
@@ -237,9 +288,16 @@ def test_options_of_an_evaluation_are_passed_on(command, capsys):
 
 def test_a_film_is_written_at_the_end(command, capsys):
     commands.evaluate(Path("run"), 7, video=Path("film.mp4"), quiet=True)
-    assert (command["filmed"][0][1], command["filmed"][0][3], command["write"]) == ("Run-v0", 7, ((), {}))
+    assert (command["filmed"][0][1], command["filmed"][0][3], command["write"]) == (
+        "Run-v0",
+        7,
+        ((), {}),
+    )
     assert "vector" not in command
-    assert capsys.readouterr().out == "video: film.mp4 (episodes: 2, frames: 1,234)\nmean return 1.50\n"
+    assert (
+        capsys.readouterr().out
+        == "video: film.mp4 (episodes: 2, frames: 1,234)\nmean return 1.50\n"
+    )
     with pytest.raises(ConfigError, match="--video and --render"):
         commands.evaluate(Path("run"), video=Path("film.mp4"), render=True)
 
@@ -247,13 +305,17 @@ def test_a_film_is_written_at_the_end(command, capsys):
 # --- the conformance check -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("moves", "message"), [(True, None), (False, "does not change these weights: w")])
+@pytest.mark.parametrize(
+    ("moves", "message"), [(True, None), (False, "does not change these weights: w")]
+)
 def test_the_check_trains_once_compares_and_closes(moves, message, monkeypatch):
     notes, weights = [], {"w": np.zeros(2)}
 
     class Checked:
         def __init__(self, env, config, catalog):
-            notes.append((catalog, config["framework"], config["model"], parse(config, PPOConfig).num_epochs))
+            notes.append(
+                (catalog, config["framework"], config["model"], parse(config, PPOConfig).num_epochs)
+            )
             self.policy = SimpleNamespace(model=None)
 
         def train(self):
@@ -263,7 +325,9 @@ def test_the_check_trains_once_compares_and_closes(moves, message, monkeypatch):
             notes.append("stopped")
 
     monkeypatch.setattr(checks, "PPO", Checked)
-    monkeypatch.setattr(checks, "update_example", lambda part: SimpleNamespace(config={"fcnet_hiddens": [3]}))
+    monkeypatch.setattr(
+        checks, "update_example", lambda part: SimpleNamespace(config={"fcnet_hiddens": [3]})
+    )
     monkeypatch.setattr(checks, "trained_weights", lambda model: dict(weights))
     part = SimpleNamespace(framework="tf", catalog="catalog")
     if message is None:

@@ -46,9 +46,18 @@ def maker(env, env_config=None, model=None, catalog=CATALOG):
 
 def test_a_class_is_given_its_config_and_the_index_of_its_environment():
     make = maker(Line, {"size": 3})
-    assert (make.passed, make().config, make().config.index, make(2).config.index) == (None, {"size": 3}, 0, 2)
+    assert (make.passed, make().config, make().config.index, make(2).config.index) == (
+        None,
+        {"size": 3},
+        0,
+        2,
+    )
     envs = make.vector(3).envs
-    assert [(env.unwrapped.config.index, env.index, env.count) for env in envs] == [(0, 0, 3), (1, 1, 3), (2, 2, 3)]
+    assert [(env.unwrapped.config.index, env.index, env.count) for env in envs] == [
+        (0, 0, 3),
+        (1, 1, 3),
+        (2, 2, 3),
+    ]
 
 
 def test_a_vector_steps_as_many_as_asked_in_one_memory():
@@ -115,7 +124,8 @@ def test_evaluation_makes_the_training_environment_again():
     other = by_id.beside("Acrobot-v1")
     assert other is not by_id
     assert other().spec.id == "Acrobot-v1"
-    assert by_class.beside(lambda config: Line(config))().config == {}  # another environment, another config
+    # Another environment, another config.
+    assert by_class.beside(lambda config: Line(config))().config == {}
     env = Line()
     assert by_class.beside(env).passed == 1
     assert by_class.beside(env)().unwrapped is env
@@ -131,7 +141,9 @@ def test_evaluation_beside_a_passed_environment_makes_another_from_its_spec():
     other = Line()
     assert maker(passed).beside(other)().unwrapped is other
     for same in (passed, passed.unwrapped):
-        with pytest.raises(ConfigError, match="evaluation: expected environments other than the training ones"):
+        with pytest.raises(
+            ConfigError, match="evaluation: expected environments other than the training ones"
+        ):
             maker(passed).beside(same)
 
 
@@ -205,7 +217,9 @@ def test_a_checkpoint_names_an_environment_but_imports_no_module():
     assert registered_id(folder, "CartPole-v1") == "CartPole-v1"
     assert registered_id(folder, "NoSuch-v0") == "NoSuch-v0"  # Gymnasium says that it is unknown
     assert registered_id(folder, "no_such_module:CartPole-v1") == "CartPole-v1"
-    with pytest.raises(ConfigError, match="run: its environment 'NoSuch-v0' was registered by the module 'no_such'"):
+    with pytest.raises(
+        ConfigError, match="run: its environment 'NoSuch-v0' was registered by the module 'no_such'"
+    ):
         registered_id(folder, "no_such:NoSuch-v0")
     with pytest.raises(ConfigError, match="run: the environment was not a Gymnasium id; pass it"):
         registered_id(folder, None)
@@ -225,7 +239,9 @@ def test_masks_outside_the_observation_are_warned_of(masks, mask_key, unused, wa
     asked = []
     envs = SimpleNamespace(call=lambda name: asked.append(name) or masks)
     config = {"action_mask_key": "allowed"}
-    warn_of_masks(envs, SimpleNamespace(mask_key=mask_key, unused_masks=unused, config=config), "PPO")
+    warn_of_masks(
+        envs, SimpleNamespace(mask_key=mask_key, unused_masks=unused, config=config), "PPO"
+    )
     assert [warning.category for warning in recwarn] == [UnusedMaskWarning] * warns
     if warns:
         assert asked == ["has_action_masks"]

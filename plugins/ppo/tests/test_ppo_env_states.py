@@ -37,7 +37,13 @@ class Road(gym.Env):
         self.t += 1
         self.obs += float(np.sum(action)) + self.np_random.random(self.draws).sum()
         over = self.t == self.limit
-        return self.obs, float(self.obs[0]), over and not self.cut, over and self.cut, dict(self.info)
+        return (
+            self.obs,
+            float(self.obs[0]),
+            over and not self.cut,
+            over and self.cut,
+            dict(self.info),
+        )
 
 
 class Told(Road):
@@ -109,7 +115,9 @@ def test_the_former_episode_is_replayed_to_its_end(cut):
     assert early.go_to([place]) == "its replayed episode ends after 2 of 3 steps"
     assert late.go_to([place]) == "its replayed episode has different rewards or a different end"
     other_end = Resumable(Road(3, not cut))
-    assert other_end.go_to([place]) == "its replayed episode has different rewards or a different end"
+    assert (
+        other_end.go_to([place]) == "its replayed episode has different rewards or a different end"
+    )
 
 
 def test_only_the_former_episode_is_kept_and_the_generator_must_match_between():
@@ -141,7 +149,10 @@ def test_states_of_older_versions_lack_outcomes_and_infos():
     assert Resumable(Road(info={"level": 1})).go_to([place]) is None
     reason = "its replayed episode has different infos: extra, level"
     assert Resumable(Road(info={"extra": 1})).go_to([place]) == reason
-    assert Resumable(Road(draws=2)).go_to([older]) == "its replayed episode has a different observation"
+    assert (
+        Resumable(Road(draws=2)).go_to([older])
+        == "its replayed episode has a different observation"
+    )
     blind = {name: part for name, part in place.items() if name != "seen"}
     assert "different rewards" in Resumable(Road(draws=2)).go_to([blind])
 
@@ -166,7 +177,9 @@ def test_each_environment_takes_its_own_place():
     assert other.go_to([place, {"generator": place["generator"]}]).startswith("KeyError: ")
 
 
-@pytest.mark.parametrize(("longest", "kept", "before"), [(9, True, True), (5, True, True), (4, True, False)])
+@pytest.mark.parametrize(
+    ("longest", "kept", "before"), [(9, True, True), (5, True, True), (4, True, False)]
+)
 def test_long_episodes_are_replayed_without_the_former_one(longest, kept, before, monkeypatch):
     monkeypatch.setattr(env_state, "_LONGEST", longest)
     env = walked(Resumable(Road(3)), [1, 1, 1])
@@ -202,7 +215,10 @@ def test_options_that_are_not_plain_data_cannot_be_replayed():
 
 
 def test_a_state_that_is_reported_is_copied_and_set_with_the_generator():
-    env, other = walked(Resumable(TimeLimit(Told(99), 7)), [1, 2, 1]), Resumable(TimeLimit(Told(99), 7))
+    env, other = (
+        walked(Resumable(TimeLimit(Told(99), 7)), [1, 2, 1]),
+        Resumable(TimeLimit(Told(99), 7)),
+    )
     place = env.where()
     assert place["levels"][0] == {"_elapsed_steps": 3}
     before = place["levels"][1]["x"].copy()
@@ -263,7 +279,10 @@ def test_a_reported_state_must_be_plain_data():
         def get_state(self):
             raise RuntimeError("not now")
 
-    for kind, error in ((Odd, "TypeError: 0/lock: object cannot be saved."), (Broken, "RuntimeError: not now")):
+    for kind, error in (
+        (Odd, "TypeError: 0/lock: object cannot be saved."),
+        (Broken, "RuntimeError: not now"),
+    ):
         place = walked(Resumable(kind()), [1]).where()
         assert place["why"] == f"its state cannot be saved: {error}"
         assert place.keys() == {"generator", "why"}
@@ -304,13 +323,20 @@ def test_a_game_reports_its_state_unless_a_wrapper_hides_it():
 
     wrapped = Resumable(Around(Game()))
     wrapped.reset()
-    assert wrapped.where()["why"] == "a wrapper around the game has no get_state() and set_state(state)"
+    assert (
+        wrapped.where()["why"]
+        == "a wrapper around the game has no get_state() and set_state(state)"
+    )
 
 
 def lacking(*names):
     """Return a game's class without some of its attributes."""
     left_out = {*names, "__dict__", "__weakref__"}
-    return type("NoGame", (gym.Env,), {name: part for name, part in vars(Game).items() if name not in left_out})
+    return type(
+        "NoGame",
+        (gym.Env,),
+        {name: part for name, part in vars(Game).items() if name not in left_out},
+    )
 
 
 @pytest.mark.parametrize("names", [["ale"], ["restore_state"], ["clone_state", "restore_state"]])
@@ -326,21 +352,37 @@ def test_an_environment_that_lacks_a_part_of_a_game_is_replayed(names):
 @pytest.mark.parametrize(
     ("one", "other", "same"),
     [
-        (1, 2, False), (True, False, False), ("a", "b", False), (b"a", b"b", False),
-        (np.int64(1), np.int64(2), False), (np.bool_(True), np.bool_(False), False),
+        (1, 2, False),
+        (True, False, False),
+        ("a", "b", False),
+        (b"a", b"b", False),
+        (np.int64(1), np.int64(2), False),
+        (np.bool_(True), np.bool_(False), False),
         (np.str_("a"), np.str_("b"), False),
-        (np.array([1]), np.array([2]), False), (np.array(["a"]), np.array(["b"]), False),
-        (np.array([0.5]), np.array([0.25]), False), (np.array([1j]), np.array([2j]), False),
-        ([1, 2], [1, 3], False), ((1, 2), (1, 3), False), ({"a": 1}, {"a": 2}, False),
+        (np.array([1]), np.array([2]), False),
+        (np.array(["a"]), np.array(["b"]), False),
+        (np.array([0.5]), np.array([0.25]), False),
+        (np.array([1j]), np.array([2j]), False),
+        ([1, 2], [1, 3], False),
+        ((1, 2), (1, 3), False),
+        ({"a": 1}, {"a": 2}, False),
         ({"a": {"b": [1]}}, {"a": {}}, False),
-        (0.5, 0.25, True), (np.float64(0.5), np.float64(0.25), True), (np.array(0.5), np.array(0.25), True),
-        (object(), object(), True), (None, object(), True), ([0.5, 1], [0.25, 1], True), ({"s": 0.5}, {"s": 0.2}, True),
-        (np.array([object()]), np.array([object()]), True), (np.array(object()), np.array(object()), True),
+        (0.5, 0.25, True),
+        (np.float64(0.5), np.float64(0.25), True),
+        (np.array(0.5), np.array(0.25), True),
+        (object(), object(), True),
+        (None, object(), True),
+        ([0.5, 1], [0.25, 1], True),
+        ({"s": 0.5}, {"s": 0.2}, True),
+        (np.array([object()]), np.array([object()]), True),
+        (np.array(object()), np.array(object()), True),
         (np.complex64(1j), np.complex64(2j), True),
     ],
-)  # fmt: skip
+)
 def test_infos_are_compared_except_for_single_floats_and_objects(one, other, same):
-    kept = [walked(Resumable(Road(info={"x": part})), [1]).where()["infos"] for part in (one, other)]
+    kept = [
+        walked(Resumable(Road(info={"x": part})), [1]).where()["infos"] for part in (one, other)
+    ]
     assert (kept[0] == kept[1]) is same
 
 
@@ -349,7 +391,12 @@ def test_a_fingerprint_is_the_hash_of_structure_dtypes_shapes_and_numbers():
     graph = spaces.GraphInstance(np.arange(3), None, None)
     tree = {"b": [np.float32([1, 2]), (True, 0.5)], "a": "text", 3: {"x": graph}}
     raw = b"3:'x':" + repr(graph).encode() + b"'a':'text'"
-    raw += b"'b':(2float32(2,)" + np.float32([1, 2]).tobytes() + b"(2bool()\x01float64()" + np.float64(0.5).tobytes()
+    raw += (
+        b"'b':(2float32(2,)"
+        + np.float32([1, 2]).tobytes()
+        + b"(2bool()\x01float64()"
+        + np.float64(0.5).tobytes()
+    )
     assert fingerprint(tree) == hashlib.sha256(raw).hexdigest()
     assert fingerprint(None) == hashlib.sha256(b"None").hexdigest()
     assert fingerprint(np.int8(3)) == hashlib.sha256(b"int8()\x03").hexdigest()

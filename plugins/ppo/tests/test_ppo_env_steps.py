@@ -57,7 +57,10 @@ OBS = np.zeros(1, np.float32)
         ((OBS, 1.0, 2, False, {}), "returned terminated=2; expected True or False"),
         ((OBS, 1.0, False, "no", {}), "returned truncated='no'; expected True or False"),
         ((OBS, 1.0, False, False, [1]), r"returned info=\[1\]; expected a dict"),
-        ((np.zeros(2), 1.0, False, False, {}), "returned observation that does not match its space"),
+        (
+            (np.zeros(2), 1.0, False, False, {}),
+            "returned observation that does not match its space",
+        ),
         ((OBS, 1.0, False, {}), "returned 4 values"),
         (None, "returned None; expected"),
     ],
@@ -69,7 +72,9 @@ def test_an_invalid_step_is_named_with_its_number(returned, message):
     canned.returned = (OBS, 1, 0, np.array(False), {})  # unusual, but valid
     assert env.step(0)[1:] == (1, 0, False, {})
     canned.returned = returned
-    with pytest.raises(EnvironmentFaultError, match=f"^environment 2 of 5: step 2 of its episode {message}"):
+    with pytest.raises(
+        EnvironmentFaultError, match=f"^environment 2 of 5: step 2 of its episode {message}"
+    ):
         env.step(0)
 
 
@@ -94,7 +99,10 @@ def test_an_invalid_reset_is_named_in_each_episode(returned, message):
 
 def test_steps_are_counted_from_one_even_without_a_reset():
     env = Resumable(gym.make("CartPole-v1"))
-    with pytest.raises(EnvironmentFaultError, match=r"^environment 0 of 1: step 1 of its episode raised ResetNeeded"):
+    with pytest.raises(
+        EnvironmentFaultError,
+        match=r"^environment 0 of 1: step 1 of its episode raised ResetNeeded",
+    ):
         env.step(0)
 
 
@@ -114,7 +122,12 @@ def test_only_the_last_observation_of_an_episode_is_copied_and_infos_are_dropped
     assert env.reset(seed=0) == (road.obs, {})
     for _ in range(2):
         obs, reward, *ended, info = env.step(1)
-        assert (obs is road.obs, reward, ended, info) == (True, float(road.obs[0]), [False, False], {})
+        assert (obs is road.obs, reward, ended, info) == (
+            True,
+            float(road.obs[0]),
+            [False, False],
+            {},
+        )
     obs, reward, *ended, info = env.step(1)
     assert (obs is road.obs, ended, info) == (False, [not cut, cut], {})
     assert env.obs is obs
@@ -143,7 +156,8 @@ class Attribute(Road):
 
 
 @pytest.mark.parametrize(
-    ("env", "masks"), [(Masked(), True), (gym.Wrapper(Masked()), True), (Road(), False), (Attribute(), False)]
+    ("env", "masks"),
+    [(Masked(), True), (gym.Wrapper(Masked()), True), (Road(), False), (Attribute(), False)],
 )
 def test_only_a_method_counts_as_a_mask(env, masks):
     assert Resumable(env).has_action_masks() is masks

@@ -33,7 +33,10 @@ class Walk(gym.Env):
     """Drifts at random, ends at random or after 9 steps, and notes what was done with it."""
 
     def __init__(self, size=SIZES[0]):
-        self.observation_space, self.action_space = gym.spaces.Box(-9, 9, (size,)), gym.spaces.Discrete(2)
+        self.observation_space, self.action_space = (
+            gym.spaces.Box(-9, 9, (size,)),
+            gym.spaces.Discrete(2),
+        )
         self.closed, self.steps, self.seeds = False, 0, []
 
     def reset(self, *, seed=None, options=None):
@@ -73,7 +76,8 @@ def trained(*args, iterations=2, **kwargs):
 
 
 @pytest.mark.parametrize(
-    ("framework", "n", "size"), [("torch", 1, 3), ("torch", 1, 5), ("torch", 2, 3), ("torch", 2, 5), ("tf", 2, 5)]
+    ("framework", "n", "size"),
+    [("torch", 1, 3), ("torch", 1, 5), ("torch", 2, 3), ("torch", 2, 5), ("tf", 2, 5)],
 )
 def test_what_is_passed_learns_what_is_made(framework, n, size):
     """One environment and a vector environment take the steps of environments that the algorithm makes."""
@@ -95,7 +99,14 @@ def test_what_is_passed_learns_what_is_made(framework, n, size):
 
 @pytest.mark.parametrize("algorithm", [PPO, A2C, PG])
 def test_every_algorithm_takes_every_form(algorithm):
-    forms = {"CartPole-v1": 4, Walk: 3, (lambda: Walk(5)): 5, Walk(5): 5, gym.make("CartPole-v1"): 4, vector(5): 5}
+    forms = {
+        "CartPole-v1": 4,
+        Walk: 3,
+        (lambda: Walk(5)): 5,
+        Walk(5): 5,
+        gym.make("CartPole-v1"): 4,
+        vector(5): 5,
+    }
     for env, size in forms.items():
         algo = algorithm(env, QUICK if algorithm is PPO else SMALL)
         algo.train()
@@ -150,7 +161,9 @@ TWO = r"because env is a vector environment of 2 \(SyncVectorEnv\); found {}\. R
     ("key", "value", "expected"),
     [("num_envs", 4, "{n}"), ("vector", "async", "'sync'"), ("env_config", {"size": 5}, r"\{{\}}")],
 )
-@pytest.mark.parametrize(("env", "n", "message"), [(Walk, 1, ONE), (vector, 2, TWO)], ids=["one", "vector"])
+@pytest.mark.parametrize(
+    ("env", "n", "message"), [(Walk, 1, ONE), (vector, 2, TWO)], ids=["one", "vector"]
+)
 def test_a_passed_environment_is_not_several(env, n, message, key, value, expected, monkeypatch):
     monkeypatch.setattr(PPO, "_build", lambda *_: pytest.fail("a policy was built"))
     found = message.format(repr(value).replace("{", r"\{"), key)
@@ -160,13 +173,20 @@ def test_a_passed_environment_is_not_several(env, n, message, key, value, expect
 
 def test_errors_name_what_to_pass(monkeypatch):
     monkeypatch.setattr(PPO, "_build", lambda *_: pytest.fail("a policy was built"))
-    with pytest.raises(ConfigError, match=r"one environment \(CartPoleEnv\); found 4\. .*: env='CartPole-v1'\."):
+    with pytest.raises(
+        ConfigError, match=r"one environment \(CartPoleEnv\); found 4\. .*: env='CartPole-v1'\."
+    ):
         PPO(gym.make("CartPole-v1"), {**QUICK, "num_envs": 4})
     with pytest.raises(ConfigError, match=r"env: expected a Gymnasium id, .*; found 3\."):
         PPO(3, QUICK)
-    with pytest.raises(ModelContractError, match=r"expected a gymnasium\.Env, found .*SyncVectorEnv"):
+    with pytest.raises(
+        ModelContractError, match=r"expected a gymnasium\.Env, found .*SyncVectorEnv"
+    ):
         PPO(vector, QUICK)
-    with pytest.raises(ConfigError, match=r"evaluation: expected environments other .*found one environment \(Walk\)"):
+    with pytest.raises(
+        ConfigError,
+        match=r"evaluation: expected environments other .*found one environment \(Walk\)",
+    ):
         PPO(Walk(), QUICK, callbacks=[Evaluation(10)])
     silent = vector()
     silent.autoreset_mode, silent.metadata = None, {}
@@ -179,14 +199,19 @@ def test_errors_name_what_to_pass(monkeypatch):
 
 def test_an_evaluation_makes_what_gymnasium_made():
     """From its spec, wrappers included; training goes on as if nothing had been played."""
-    env = TransformObservation(gym.make("CartPole-v1", max_episode_steps=7), lambda obs: obs * 2, None)
+    env = TransformObservation(
+        gym.make("CartPole-v1", max_episode_steps=7), lambda obs: obs * 2, None
+    )
     clipped = [ClipReward(gym.make("CartPole-v1", max_episode_steps=7), 0, 0.5) for _ in range(2)]
     quiet, _ = trained(clipped[0], QUICK)
     algo, _ = trained(clipped[1], QUICK, iterations=1)
     assert max(algo.evaluate(5)) == 3.5  # seven steps of a half
     algo.train()
     same_weights(quiet, algo)
-    assert max(PPO(gym.make_vec("CartPole-v1", 2, "sync", max_episode_steps=7), QUICK).evaluate(5)) == 7
+    assert (
+        max(PPO(gym.make_vec("CartPole-v1", 2, "sync", max_episode_steps=7), QUICK).evaluate(5))
+        == 7
+    )
     algo = PPO(env, QUICK)
     assert max(algo.evaluate(5)) <= 7
     with pytest.raises(ConfigError, match="expected environments other than the training ones"):
@@ -214,14 +239,19 @@ def test_an_evaluation_takes_an_environment_in_every_form():
     algo = PPO(Walk(), QUICK)
     other = Walk()
     with pytest.raises(
-        ConfigError, match=r"evaluate\(env=\.\.\.\) or Evaluation\(\.\.\., env=\.\.\.\), or pass the id"
+        ConfigError,
+        match=r"evaluate\(env=\.\.\.\) or Evaluation\(\.\.\., env=\.\.\.\), or pass the id",
     ):
         algo.evaluate(2)
     wanted = algo.evaluate(3, env=other, seed=5)
     assert len(wanted) == 3
     assert not other.closed
     assert other.seeds[0] == 5
-    assert algo.evaluate(3, env=Walk, seed=5)[0] == algo.evaluate(3, env=vector(n=3), seed=5)[0] == wanted[0]
+    assert (
+        algo.evaluate(3, env=Walk, seed=5)[0]
+        == algo.evaluate(3, env=vector(n=3), seed=5)[0]
+        == wanted[0]
+    )
     watched = PPO(Walk(), QUICK, callbacks=[Evaluation(30, 2, env=Walk)])
     assert watched.train()["evaluation"]["episodes"] == 2
 
@@ -258,7 +288,8 @@ def test_a_vector_environment_begins_other_episodes(tmp_path):
     envs = WithoutOptions([Walk] * 2)
     for env in (envs, Walk):
         with pytest.warns(
-            ResumeWarning, match="2 of 2 environments cannot resume.*belongs to a passed vector environment"
+            ResumeWarning,
+            match="2 of 2 environments cannot resume.*belongs to a passed vector environment",
         ):
             again = PPO.restore(tmp_path / "checkpoint", env)
         assert again.begun_anew.keys() == {0, 1}
@@ -309,13 +340,28 @@ def broken(*_):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (broken, r"Faulty raised RuntimeError: no more steps \(.*test_ppo_environments\.py:\d+, in broken\)"),
-        (lambda obs, r, t, u, i: (obs, r, t, i), r"returned .*; expected \(obs, reward, terminated, .*, infos\)"),
-        (lambda obs, r, t, u, i: (obs, r[:, None], t, u, i), r"reward of shape \(2, 1\) and float64; .* \(2,\)"),
-        (lambda obs, r, t, u, i: (obs, r, t.astype(float), u, i), r"terminated of shape \(2,\) and float64.*booleans"),
-        (lambda obs, r, t, u, i: (obs, ["a", "b"], t, u, i), r"returned reward of .*expected shape \(2,\) and numbers"),
+        (
+            broken,
+            r"Faulty raised RuntimeError: no more steps \(.*test_ppo_environments\.py:\d+, in broken\)",
+        ),
+        (
+            lambda obs, r, t, u, i: (obs, r, t, i),
+            r"returned .*; expected \(obs, reward, terminated, .*, infos\)",
+        ),
+        (
+            lambda obs, r, t, u, i: (obs, r[:, None], t, u, i),
+            r"reward of shape \(2, 1\) and float64; .* \(2,\)",
+        ),
+        (
+            lambda obs, r, t, u, i: (obs, r, t.astype(float), u, i),
+            r"terminated of shape \(2,\) and float64.*booleans",
+        ),
+        (
+            lambda obs, r, t, u, i: (obs, ["a", "b"], t, u, i),
+            r"returned reward of .*expected shape \(2,\) and numbers",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_fault_of_a_vector_environment_is_named(change, message):
     algo = PPO(Faulty(change), QUICK)
     with pytest.raises(EnvironmentFaultError, match=f"^the vector environment .*{message}"):
@@ -324,7 +370,10 @@ def test_a_fault_of_a_vector_environment_is_named(change, message):
 
 def test_a_last_observation_that_is_missing_is_named():
     algo = PPO(Faulty(lambda *parts: (*parts[:4], {}), AutoresetMode.SAME_STEP), QUICK)
-    with pytest.raises(EnvironmentFaultError, match=r'returned no infos\["final_obs"\], which mode SAME_STEP requires'):
+    with pytest.raises(
+        EnvironmentFaultError,
+        match=r'returned no infos\["final_obs"\], which mode SAME_STEP requires',
+    ):
         algo.train()
 
 
@@ -351,7 +400,9 @@ class Showing(gym.ObservationWrapper):
     def __init__(self, env):
         super().__init__(env)
         mask = gym.spaces.MultiBinary(2)
-        self.observation_space = gym.spaces.Dict({"action_mask": mask, "obs": env.observation_space})
+        self.observation_space = gym.spaces.Dict(
+            {"action_mask": mask, "obs": env.observation_space}
+        )
 
     def observation(self, obs):
         return {"action_mask": self.unwrapped.action_masks().astype(np.int8), "obs": obs}
@@ -369,7 +420,9 @@ def test_a_mask_that_is_not_in_the_observation_is_said_once(algorithm, form):
         "batched": (Batched(2), long),
         "async": (Forbidding, {**long, "num_envs": 2, "vector": "async"}),
     }[form]
-    with pytest.warns(UnusedMaskWarning, match=r"action_masks\(\).*under the key 'action_mask' of a Dict") as caught:
+    with pytest.warns(
+        UnusedMaskWarning, match=r"action_masks\(\).*under the key 'action_mask' of a Dict"
+    ) as caught:
         algo = algorithm(env, config)
     assert len(caught) == 1
     algo.stop()

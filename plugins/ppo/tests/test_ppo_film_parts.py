@@ -57,9 +57,13 @@ def _no_screen(monkeypatch):
 
 @pytest.mark.parametrize(
     ("name", "shape", "size"),
-    [("a.mp4", (20, 31, 3), (20, 32)), ("b.MP4", (21, 30, 3), (22, 30)), ("c.gif", (5, 3, 3), (5, 3)),
-     ("d.mp4", (16, 20, 3), (16, 20))],
-)  # fmt: skip
+    [
+        ("a.mp4", (20, 31, 3), (20, 32)),
+        ("b.MP4", (21, 30, 3), (22, 30)),
+        ("c.gif", (5, 3, 3), (5, 3)),
+        ("d.mp4", (16, 20, 3), (16, 20)),
+    ],
+)
 def test_frames_are_padded_to_what_the_codec_takes(name, shape, size, tmp_path):
     film = Film(tmp_path / "some" / "where" / name)
     assert (film.fps, film.frames, film.episodes) == (30.0, 0, 0)
@@ -87,10 +91,18 @@ def test_a_film_has_the_rate_of_its_environment(rate, tmp_path):
     assert frames(film.path)[1] == rate
 
 
-@pytest.mark.parametrize("frame", [
-    np.zeros((4, 4), np.uint8), np.zeros((4, 4, 4), np.uint8), np.zeros((0, 4, 3), np.uint8), np.zeros((4, 4, 3)),
-    np.zeros((4, 4, 3, 1), np.uint8), np.zeros((3, 4, 1), np.uint8),
-], ids=lambda frame: f"{frame.dtype}{frame.shape}")  # fmt: skip
+@pytest.mark.parametrize(
+    "frame",
+    [
+        np.zeros((4, 4), np.uint8),
+        np.zeros((4, 4, 4), np.uint8),
+        np.zeros((0, 4, 3), np.uint8),
+        np.zeros((4, 4, 3)),
+        np.zeros((4, 4, 3, 1), np.uint8),
+        np.zeros((3, 4, 1), np.uint8),
+    ],
+    ids=lambda frame: f"{frame.dtype}{frame.shape}",
+)
 def test_an_array_that_is_not_an_image_is_named_by_its_form(frame, tmp_path):
     film = Film(tmp_path / "film.gif")
     message = f"--video: frame 1: expected uint8 [height, width, 3], found {frame.dtype} {list(frame.shape)}."
@@ -99,7 +111,9 @@ def test_an_array_that_is_not_an_image_is_named_by_its_form(frame, tmp_path):
     assert str(caught.value) == message
     film.add(np.zeros((4, 6, 3), np.uint8))
     for other in (np.zeros((6, 4, 3), np.uint8), np.zeros((4, 6, 3), np.int8)):
-        with pytest.raises(NotServedError, match=r"frame 2: expected uint8 \[4, 6, 3\], found u?int8"):
+        with pytest.raises(
+            NotServedError, match=r"frame 2: expected uint8 \[4, 6, 3\], found u?int8"
+        ):
             film.add(other)
     with pytest.raises(NotServedError, match=r"frame 2: expected uint8 \[4, 6, 3\], found 'x'"):
         film.add("x")
@@ -130,7 +144,10 @@ def test_the_first_episodes_are_filmed_from_reset_to_end(cut, episodes):
     env = Filmed(Screen("rgb_array", cut=cut), film, episodes)
     counts = []
     for episode in range(3):
-        assert env.reset(seed=episode, options={"a": 1})[1] == {"seed": episode, "options": {"a": 1}}
+        assert env.reset(seed=episode, options={"a": 1})[1] == {
+            "seed": episode,
+            "options": {"a": 1},
+        }
         assert env.step(0)[2:4] == (False, False)
         counts.append(film.episodes)
         assert env.step(0)[1:4] == (1.0, not cut, cut)
@@ -161,7 +178,8 @@ def test_the_speed_is_the_environments_if_it_has_one(fps, expected, tmp_path, mo
 
 
 @pytest.mark.parametrize(
-    ("episodes", "count", "wanted"), [(1, 1, 1), (4, 1, 4), (5, 1, 5), (9, 1, 5), (14, 2, 5), (1000, 20, 5)]
+    ("episodes", "count", "wanted"),
+    [(1, 1, 1), (4, 1, 4), (5, 1, 5), (9, 1, 5), (14, 2, 5), (1000, 20, 5)],
 )
 def test_the_first_environment_alone_is_filmed(episodes, count, wanted):
     made, film = [], SimpleNamespace(episodes=0, add=lambda frame: None, fps=30.0)
@@ -185,10 +203,16 @@ def test_a_display_that_is_chosen_stays(monkeypatch):
 
 @pytest.mark.parametrize(
     ("modes", "named"),
-    [([None, "ansi", "svg"], "It has: 'ansi', 'svg'."), ([None], "It has: none."), (None, "It has: none.")],
+    [
+        ([None, "ansi", "svg"], "It has: 'ansi', 'svg'."),
+        ([None], "It has: none."),
+        (None, "It has: none."),
+    ],
 )
 @pytest.mark.parametrize("option", ["--video", "--render"])
-def test_a_render_mode_that_is_missing_is_named_and_the_environment_closed(option, modes, named, monkeypatch):
+def test_a_render_mode_that_is_missing_is_named_and_the_environment_closed(
+    option, modes, named, monkeypatch
+):
     monkeypatch.setattr(Screen, "metadata", {"render_modes": modes})
     made = []
 
@@ -199,7 +223,9 @@ def test_a_render_mode_that_is_missing_is_named_and_the_environment_closed(optio
     wanted = "rgb_array" if option == "--video" else "human"
     with pytest.raises(NotServedError) as caught:
         filmed(make, "Screen", None, 1) if option == "--video" else windowed(make, "Screen")
-    assert str(caught.value) == f"{option}: environment Screen has no render mode {wanted!r}. {named}"
+    assert (
+        str(caught.value) == f"{option}: environment Screen has no render mode {wanted!r}. {named}"
+    )
     assert [env.closed for env in made] == [1]
 
 
@@ -219,13 +245,20 @@ def test_a_window_needs_a_display_on_linux(variable, platform, modes, monkeypatc
             windowed(Screen, "Screen")
     else:
         envs = windowed(Screen, "Screen")
-        assert [(env.count, type(env.env), env.env.env.render_mode) for env in envs.envs] == [(1, Windowed, "human")]
+        assert [(env.count, type(env.env), env.env.env.render_mode) for env in envs.envs] == [
+            (1, Windowed, "human")
+        ]
     assert os.environ["SDL_FRAMEBUFFER_ACCELERATION"] == "0"
 
 
 @pytest.mark.parametrize(
     ("initialised", "driver", "opens"),
-    [(True, "x11", True), (True, "offscreen", False), (False, "offscreen", True), (None, None, True)],
+    [
+        (True, "x11", True),
+        (True, "offscreen", False),
+        (False, "offscreen", True),
+        (None, None, True),
+    ],
 )
 def test_a_window_that_pygame_draws_nowhere_is_an_error(initialised, driver, opens, monkeypatch):
     monkeypatch.setenv("DISPLAY", ":7")
@@ -238,7 +271,9 @@ def test_a_window_that_pygame_draws_nowhere_is_an_error(initialised, driver, ope
         assert env.reset(seed=4, options={"a": 1})[1] == {"seed": 4, "options": {"a": 1}}
     for _ in range(2):
         if not opens:
-            with pytest.raises(NotServedError, match="--render: no window opened on the display ':7'"):
+            with pytest.raises(
+                NotServedError, match="--render: no window opened on the display ':7'"
+            ):
                 env.reset()
 
 
@@ -247,7 +282,8 @@ def test_only_the_reset_that_opens_the_window_is_blamed_on_it(monkeypatch):
     screen = Screen("human", fails=True)
     env = Windowed(screen)
     with pytest.raises(
-        NotServedError, match="Environment Screen cannot be rendered as 'human': RuntimeError: no paint"
+        NotServedError,
+        match="Environment Screen cannot be rendered as 'human': RuntimeError: no paint",
     ):
         env.reset()
     screen.fails = False
@@ -267,5 +303,8 @@ def test_an_environment_is_named_by_its_id_if_it_has_one():
         (gym.make("CartPole-v1", render_mode="rgb_array"), "CartPole-v1"),
         (Screen("rgb_array"), "Screen"),
     ):
-        with pytest.raises(NotServedError, match=f"Environment {name} cannot be rendered as 'rgb_array': RuntimeError"):
+        with pytest.raises(
+            NotServedError,
+            match=f"Environment {name} cannot be rendered as 'rgb_array': RuntimeError",
+        ):
             Filmed(Broken(env), film, 1).reset()

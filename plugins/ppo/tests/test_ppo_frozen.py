@@ -13,20 +13,44 @@ from rlcatalog_policy import Frozen
 from rlcatalog_ppo import A2C, PG, PPO
 from rlcatalog_ppo.config import PPOConfig, parse
 
-SMALL = {"num_envs": 3, "rollout_length": 10, "minibatch_size": 16, "num_epochs": 2, "seed": 3, "framework": "torch"}
+SMALL = {
+    "num_envs": 3,
+    "rollout_length": 10,
+    "minibatch_size": 16,
+    "num_epochs": 2,
+    "seed": 3,
+    "framework": "torch",
+}
 NET = {"fcnet_hiddens": [8]}
 MODELS = {
     "filter": {**NET, "observation_filter": "MeanStdFilter"},
-    "lstm": {**NET, "max_seq_len": 4, "use_lstm": True, "lstm_cell_size": 5, "lstm_use_prev_action": True,
-             "lstm_use_prev_reward": True},
-    "attention": {**NET, "max_seq_len": 4, "use_attention": True, "attention_dim": 8, "attention_head_dim": 4,
-                  "attention_memory_inference": 4, "attention_memory_training": 4},
+    "lstm": {
+        **NET,
+        "max_seq_len": 4,
+        "use_lstm": True,
+        "lstm_cell_size": 5,
+        "lstm_use_prev_action": True,
+        "lstm_use_prev_reward": True,
+    },
+    "attention": {
+        **NET,
+        "max_seq_len": 4,
+        "use_attention": True,
+        "attention_dim": 8,
+        "attention_head_dim": 4,
+        "attention_memory_inference": 4,
+        "attention_memory_training": 4,
+    },
     "autoregressive": {**NET, "use_autoregressive": True},
-}  # fmt: skip
+}
 
 
 def timeless(result):
-    return {name: value for name, value in result.items() if name not in ("time_total_s", "steps_per_second")}
+    return {
+        name: value
+        for name, value in result.items()
+        if name not in ("time_total_s", "steps_per_second")
+    }
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -48,8 +72,14 @@ def test_the_rest_of_a_frozen_run_is_what_it_would_have_been(model, tmp_path):
 
 @pytest.mark.parametrize("kind", [PPO, A2C, PG])
 def test_what_was_collected_has_the_densities_of_the_policy(kind):
-    config = {"num_envs": 2, "rollout_length": 12, "seed": 0, "framework": "torch", "frozen": "always",
-              "model": {**MODELS["lstm"], "observation_filter": "MeanStdFilter"}}  # fmt: skip
+    config = {
+        "num_envs": 2,
+        "rollout_length": 12,
+        "seed": 0,
+        "framework": "torch",
+        "frozen": "always",
+        "model": {**MODELS["lstm"], "observation_filter": "MeanStdFilter"},
+    }
     if kind is PPO:
         config |= {"minibatch_size": 8, "num_epochs": 2}
     algo = kind(Drift, config)
@@ -85,7 +115,14 @@ def test_when_it_is_frozen(given, total, device, expected):
 
 
 def test_a_run_stays_what_it_was_decided_to_be(tmp_path):
-    config = {**SMALL, "num_envs": 1, "rollout_length": 64, "total_steps": 20_000, "framework": "torch", "model": NET}
+    config = {
+        **SMALL,
+        "num_envs": 1,
+        "rollout_length": 64,
+        "total_steps": 20_000,
+        "framework": "torch",
+        "model": NET,
+    }
     algo = PPO(Drift, config)
     assert algo.acting is algo.policy
     algo.train()

@@ -14,8 +14,15 @@ from rlcatalog_torch import Categorical
 
 pytestmark = pytest.mark.twins
 
-SMALL = {"num_envs": 4, "rollout_length": 32, "minibatch_size": 64, "num_epochs": 4, "seed": 0, "lr": 3e-3,
-         "model": {"fcnet_hiddens": [16]}}  # fmt: skip
+SMALL = {
+    "num_envs": 4,
+    "rollout_length": 32,
+    "minibatch_size": 64,
+    "num_epochs": 4,
+    "seed": 0,
+    "lr": 3e-3,
+    "model": {"fcnet_hiddens": [16]},
+}
 both = pytest.mark.parametrize("framework", ["torch", "tf"])
 
 
@@ -40,7 +47,10 @@ def test_the_divergence_is_that_of_the_stored_from_the_present_distribution(fram
     np.testing.assert_allclose(array(algo.policy.evaluate(batch).kl), 0.0, atol=1e-6)
     batch = moved(algo)
     found = algo.policy.evaluate(batch)
-    old, new = log_softmax(batch["dist_inputs"], axis=1), log_softmax(array(found.dist.inputs), axis=1)
+    old, new = (
+        log_softmax(batch["dist_inputs"], axis=1),
+        log_softmax(array(found.dist.inputs), axis=1),
+    )
     expected = (np.exp(old) * (old - new)).sum(axis=1)
     assert expected.max() > 1e-4
     np.testing.assert_allclose(array(found.kl), expected, atol=1e-5)
@@ -50,7 +60,9 @@ def test_the_divergence_is_that_of_the_stored_from_the_present_distribution(fram
 def test_a_heavy_penalty_keeps_the_policy_near(framework):
     divergence = {}
     for coeff in (1e-6, 20.0):
-        algo = PPO("CartPole-v1", {**SMALL, "framework": framework, "kl_coeff": coeff, "kl_target": 0.0})
+        algo = PPO(
+            "CartPole-v1", {**SMALL, "framework": framework, "kl_coeff": coeff, "kl_target": 0.0}
+        )
         algo._learner._adapted = lambda means: {}
         divergence[coeff] = float(array(algo.policy.evaluate(moved(algo)).kl).mean())
     assert divergence[20.0] < 0.3 * divergence[1e-6], divergence
@@ -78,7 +90,9 @@ def test_parts_that_depend_on_one_another_are_compared_under_the_stored_parts(fr
     rng = np.random.default_rng(0)
     weights = old.model.get_weights()
     for policy in (old, new):  # far from uniform, and far from one another
-        policy.model.set_weights({name: w + rng.normal(0, 0.7, w.shape) for name, w in weights.items()})
+        policy.model.set_weights(
+            {name: w + rng.normal(0, 0.7, w.shape) for name, w in weights.items()}
+        )
     obs = np.repeat(np.array([[0.3, -0.2]], np.float32), 4000, axis=0)
     step = old.act(obs)
     batch = {"obs": obs, "raw_action": step.raw_action, "dist_inputs": step.dist_inputs}
@@ -90,7 +104,9 @@ def test_parts_that_depend_on_one_another_are_compared_under_the_stored_parts(fr
     assert exact > 0.1
     assert abs(per_row.mean() - exact) < 4 * error
     # Rebuilt from the new model's own inputs, both would be the new distribution: a divergence of nothing.
-    same = new.evaluate({**batch, "dist_inputs": array(new.evaluate(batch).dist.params_given(step.raw_action))})
+    same = new.evaluate(
+        {**batch, "dist_inputs": array(new.evaluate(batch).dist.params_given(step.raw_action))}
+    )
     assert abs(array(same.kl).mean() - exact) > 10 * error
 
 

@@ -16,7 +16,14 @@ from rlcatalog.errors import ConfigError, ModelContractError, NonFiniteError, No
 from rlcatalog.frameworks import default_framework
 from rlcatalog_ppo import learner as learners
 from rlcatalog_ppo.config import A2CConfig, PGConfig, PPOConfig
-from rlcatalog_ppo.learner import FIGURES, Learner, check_policy, not_finite, optimizer_of, set_threads
+from rlcatalog_ppo.learner import (
+    FIGURES,
+    Learner,
+    check_policy,
+    not_finite,
+    optimizer_of,
+    set_threads,
+)
 from rlcatalog_ppo.loss import A2C_OBJECTIVE, PG_OBJECTIVE, PPO_OBJECTIVE, Rates
 
 OBS, TWO = gym.spaces.Box(-1, 1, (3,), np.float32), gym.spaces.Discrete(2)
@@ -26,13 +33,18 @@ both = pytest.mark.parametrize("framework", ["torch", "tf"])
 def policy_of(framework, **model):
     policy = rlcatalog.build(OBS, TWO, {"fcnet_hiddens": [4], **model}, framework)
     rng = np.random.default_rng(1)
-    policy.model.set_weights({name: rng.normal(size=w.shape) for name, w in policy.model.get_weights().items()})
+    policy.model.set_weights(
+        {name: rng.normal(size=w.shape) for name, w in policy.model.get_weights().items()}
+    )
     return policy
 
 
 def batch_of(rows=8, **changes):
     rng = np.random.default_rng(rows)
-    floats = {name: rng.normal(size=rows).astype(np.float32) for name in ("logp", "advantage", "target", "reward")}
+    floats = {
+        name: rng.normal(size=rows).astype(np.float32)
+        for name in ("logp", "advantage", "target", "reward")
+    }
     obs = rng.normal(size=(rows, 3)).astype(np.float32)
     return {"obs": obs, "raw_action": rng.integers(0, 2, (rows, 1)), **floats, **changes}
 
@@ -48,7 +60,11 @@ def weights_of(policy):
 
 
 def moved(policy, before):
-    return {name for name, array in policy.model.get_weights().items() if not np.array_equal(array, before[name])}
+    return {
+        name
+        for name, array in policy.model.get_weights().items()
+        if not np.array_equal(array, before[name])
+    }
 
 
 # --- optimiser steps -------------------------------------------------------------------------------------------------
@@ -62,7 +78,8 @@ def test_a_step_measures_and_moves_every_weight_by_default(framework):
     assert (len(figures), metrics) == (len(FIGURES), {})
     assert moved(policy, before) == set(before)
     for name, array in policy.model.get_weights().items():
-        assert np.abs(array - before[name]).max() <= 0.0101, name  # Adam's first step is the learning rate
+        # Adam's first step is the learning rate.
+        assert np.abs(array - before[name]).max() <= 0.0101, name
     before = weights_of(policy)
     optimizer.step(batch_of(5), Rates(0.0))
     assert moved(policy, before) == set()
@@ -87,7 +104,9 @@ def test_torch_checks_and_computes_only_what_is_needed(monkeypatch):
     assert asked == [*rest, (False, False), (True, True), *rest, (False, True), (True, True)]
     policy, optimizer = made("torch")
     evaluate = policy.evaluate
-    monkeypatch.setattr(policy, "evaluate", lambda batch, **given: asked.append(given) or evaluate(batch, **given))
+    monkeypatch.setattr(
+        policy, "evaluate", lambda batch, **given: asked.append(given) or evaluate(batch, **given)
+    )
     policy.model.custom_loss = lambda loss, inputs: loss * float("inf")
     with pytest.raises(NonFiniteError):
         optimizer.step(batch_of(), Rates(0.01), check=False, measure=False)
@@ -107,7 +126,9 @@ def test_a_loss_or_gradient_that_is_not_finite_moves_nothing(framework, what, ch
         return tf.reduce_sum(tf.sqrt(0.0 * weight))
 
     def custom_loss(loss, inputs):
-        return loss + (float("inf") if what == "loss" else root_of_zero(policy.model.trainable_variables()[0]))
+        return loss + (
+            float("inf") if what == "loss" else root_of_zero(policy.model.trainable_variables()[0])
+        )
 
     policy.model.custom_loss = custom_loss
     before = weights_of(policy)
@@ -129,13 +150,17 @@ def test_a_loss_or_gradient_that_is_not_finite_moves_nothing(framework, what, ch
 @both
 def test_weights_that_the_loss_does_not_use_stay(framework):
     """Plain policy gradients use no value, so the value's branch has no gradient."""
-    policy, optimizer = made(framework, PGConfig(eager_tracing=False), PG_OBJECTIVE, vf_share_layers=False)
+    policy, optimizer = made(
+        framework, PGConfig(eager_tracing=False), PG_OBJECTIVE, vf_share_layers=False
+    )
     before = weights_of(policy)
     figures, _ = optimizer.step(batch_of(), Rates(0.01))
     assert len(figures) == 3
     changed = moved(policy, before)
     assert 0 < len(changed) < len(before)
-    policy, optimizer = made(framework, A2CConfig(eager_tracing=False), A2C_OBJECTIVE, vf_share_layers=False)
+    policy, optimizer = made(
+        framework, A2CConfig(eager_tracing=False), A2C_OBJECTIVE, vf_share_layers=False
+    )
     before = weights_of(policy)
     assert len(optimizer.step(batch_of(), Rates(0.01))[0]) == 4
     assert moved(policy, before) == set(before) > changed
@@ -163,11 +188,15 @@ def test_tensorflow_traces_once_for_all_sizes_and_again_for_a_scheduled_clip():
 
     optimizer.objective = optimizer.objective._replace(losses=noted)
     clipped = [
-        optimizer.step(batch_of(rows, logp=np.full(rows, -1.0, np.float32)), Rates(0.0))[0][4] for rows in (8, 5, 6)
+        optimizer.step(batch_of(rows, logp=np.full(rows, -1.0, np.float32)), Rates(0.0))[0][4]
+        for rows in (8, 5, 6)
     ]
     assert len(traces) == 1
     assert traces[0] is None
-    found = [float(optimizer.step(batch_of(8), Rates(0.0, clip_param=clip))[0][4]) for clip in (1e9, 1e-9)]
+    found = [
+        float(optimizer.step(batch_of(8), Rates(0.0, clip_param=clip))[0][4])
+        for clip in (1e9, 1e-9)
+    ]
     assert found == [0.0, 1.0]  # the share of ratios beyond the clip of each step
     assert len(traces) == 2
     assert all(0 <= float(share) <= 1 for share in clipped)
@@ -176,7 +205,9 @@ def test_tensorflow_traces_once_for_all_sizes_and_again_for_a_scheduled_clip():
 @both
 def test_the_divergence_counts_with_the_weight_of_the_step(framework):
     """Without an advantage and a value loss, the gradient is that of the divergence alone."""
-    _, optimizer = made(framework, PPOConfig(eager_tracing=False, vf_loss_coeff=0.0, grad_clip=None))
+    _, optimizer = made(
+        framework, PPOConfig(eager_tracing=False, vf_loss_coeff=0.0, grad_clip=None)
+    )
     batch = batch_of(advantage=np.zeros(8, np.float32))
     batch["dist_inputs"] = np.random.default_rng(2).normal(size=(8, 2)).astype(np.float32)
     norms = [float(optimizer.step(batch, Rates(0.0, coeff))[0][-1]) for coeff in (0.0, 1.0, 50.0)]
@@ -217,17 +248,25 @@ class Counting:
 
 
 def learner_with(config, operations=(), metrics=None, trained=3):
-    model = SimpleNamespace(update_ops=lambda: operations, trainable_variables=lambda: [0] * trained)
-    return Learner(SimpleNamespace(model=model), config, np.random.default_rng(0), Counting(metrics))
+    model = SimpleNamespace(
+        update_ops=lambda: operations, trainable_variables=lambda: [0] * trained
+    )
+    return Learner(
+        SimpleNamespace(model=model), config, np.random.default_rng(0), Counting(metrics)
+    )
 
 
 def test_rows_are_checked_in_the_first_pass_and_measured_in_the_last():
     operations = []
-    learner = learner_with(PPOConfig(num_epochs=3, minibatch_size=5), [lambda: operations.append(1)])
+    learner = learner_with(
+        PPOConfig(num_epochs=3, minibatch_size=5), [lambda: operations.append(1)]
+    )
     result = learner.update({"logp": np.arange(10)}, 0.1, 0.3)
     assert [(size, check, measure) for size, _, check, measure in learner.optimizer.calls] == [
-        *[(5, True, False)] * 2, *[(5, False, False)] * 2, *[(5, False, True)] * 2
-    ]  # fmt: skip
+        *[(5, True, False)] * 2,
+        *[(5, False, False)] * 2,
+        *[(5, False, True)] * 2,
+    ]
     assert {rates for _, rates, *_ in learner.optimizer.calls} == {Rates(0.1, 0.0, 0.3)}
     assert len(operations) == 6
     assert result == {**dict.fromkeys(FIGURES, 5.5), "lr": 0.1, "model": {}, "clip_param": 0.3}
@@ -255,7 +294,9 @@ def test_metrics_become_numbers():
     assert learner.update({"logp": np.arange(4)}, 0.1)["model"] == {"a": 3.5, "b": 2.0, "c": 1.0}
 
 
-@pytest.mark.parametrize(("kl", "factor"), [(2.26, 2.0), (2.25, 1.0), (1.5, 1.0), (1.0, 1.0), (0.99, 0.5), (0.0, 0.5)])
+@pytest.mark.parametrize(
+    ("kl", "factor"), [(2.26, 2.0), (2.25, 1.0), (1.5, 1.0), (1.0, 1.0), (0.99, 0.5), (0.0, 0.5)]
+)
 def test_the_weight_of_the_divergence_follows_it_beyond_a_factor_of_one_and_a_half(kl, factor):
     learner = learner_with(PPOConfig(kl_coeff=0.5, kl_target=1.5, num_epochs=1))
     learner.optimizer.means = lambda figures: [kl if name == "kl" else 9.0 for name in FIGURES]
@@ -269,7 +310,9 @@ def test_the_weight_of_the_divergence_follows_it_beyond_a_factor_of_one_and_a_ha
 
 
 def test_update_operations_must_be_callable():
-    with pytest.raises(ModelContractError, match=r"update_ops\(\) must return callables.*; found 'op'"):
+    with pytest.raises(
+        ModelContractError, match=r"update_ops\(\) must return callables.*; found 'op'"
+    ):
         learner_with(A2CConfig(), ["op"]).update({"logp": np.arange(4)}, 0.1)
 
 
@@ -277,7 +320,8 @@ def test_weights_that_were_frozen_later_are_refused():
     learner = learner_with(A2CConfig())
     learner.policy.model.trainable_variables = lambda: [0]
     with pytest.raises(
-        ConfigError, match=r"A2C: its optimizer has 3 weights, but now 1 are trainable.*A2C\(env, config"
+        ConfigError,
+        match=r"A2C: its optimizer has 3 weights, but now 1 are trainable.*A2C\(env, config",
     ):
         learner.update({"logp": np.arange(4)}, 0.1)
 
@@ -308,14 +352,19 @@ def stub(obs=OBS, action=TWO, has_value=True, densities=(True,)):
     def part(density):
         kind = type("Dist", (), {} if density is None else {"has_density": density})
         return SimpleNamespace(
-            component=SimpleNamespace(load=lambda framework: kind), info=SimpleNamespace(path="action[0]")
+            component=SimpleNamespace(load=lambda framework: kind),
+            info=SimpleNamespace(path="action[0]"),
         )
 
     dists = SimpleNamespace(walk=lambda: map(part, densities))
     return SimpleNamespace(
-        observation_space=obs, action_space=action, has_value=has_value, model_name="Net", framework="torch",
+        observation_space=obs,
+        action_space=action,
+        has_value=has_value,
+        model_name="Net",
+        framework="torch",
         resolution=SimpleNamespace(dists=dists),
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize(
@@ -336,7 +385,12 @@ def stub(obs=OBS, action=TWO, has_value=True, densities=(True,)):
             ConfigError,
             r"policy: its action_space is Box.*, but the environment has Discrete\(2\)",
         ),
-        (stub(has_value=False), True, NotServedError, r"PPO needs a value estimate; Net has no value_function\(\)"),
+        (
+            stub(has_value=False),
+            True,
+            NotServedError,
+            r"PPO needs a value estimate; Net has no value_function\(\)",
+        ),
         (
             stub(densities=(True, False)),
             True,

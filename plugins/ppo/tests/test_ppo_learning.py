@@ -63,7 +63,9 @@ class TwoParts(gym.Env):
     observation_space = gym.spaces.Dict(
         {"lit": gym.spaces.Discrete(4), "lever": gym.spaces.Box(-1, 1, (2,), np.float32)}
     )
-    action_space = gym.spaces.Tuple([gym.spaces.Discrete(4), gym.spaces.Box(-1, 1, (2,), np.float32)])
+    action_space = gym.spaces.Tuple(
+        [gym.spaces.Discrete(4), gym.spaces.Box(-1, 1, (2,), np.float32)]
+    )
     optimum = 20.0  # ten steps of at most 2
 
     def reset(self, *, seed=None, options=None):
@@ -73,7 +75,11 @@ class TwoParts(gym.Env):
 
     def step(self, action):
         button, lever = action
-        reward = float(button == self.seen["lit"]) + 1.0 - float(np.abs(lever - self.seen["lever"]).mean())
+        reward = (
+            float(button == self.seen["lit"])
+            + 1.0
+            - float(np.abs(lever - self.seen["lever"]).mean())
+        )
         self.left -= 1
         return self._look(), reward, self.left == 0, False, {}
 
@@ -96,9 +102,15 @@ def test_learns_a_hybrid_task(over_seeds):
 MEMORIES = {
     "no memory": {},
     "lstm": {"use_lstm": True, "lstm_cell_size": 64},
-    "attention": {"use_attention": True, "attention_dim": 32, "attention_head_dim": 16, "attention_num_heads": 2,
-                  "attention_memory_inference": 20, "attention_memory_training": 20},
-}  # fmt: skip
+    "attention": {
+        "use_attention": True,
+        "attention_dim": 32,
+        "attention_head_dim": 16,
+        "attention_num_heads": 2,
+        "attention_memory_inference": 20,
+        "attention_memory_training": 20,
+    },
+}
 
 
 @pytest.mark.parametrize("memory", ["lstm", "attention"])
@@ -107,9 +119,18 @@ def test_a_memory_makes_up_for_velocities(over_seeds, memory):
 
     # The value reads the memory's output, too: large, its loss would drown what the policy must learn to remember.
     def train(seed, memory=memory):
-        config = {"framework": "torch", "seed": seed, "num_envs": 16, "rollout_length": 128, "num_epochs": 6,
-                  "gamma": 0.99, "lr": 1e-3, "vf_loss_coeff": 0.005, "observation_filter": "MeanStdFilter",
-                  "model": {"fcnet_hiddens": [64], **MEMORIES[memory]}}  # fmt: skip
+        config = {
+            "framework": "torch",
+            "seed": seed,
+            "num_envs": 16,
+            "rollout_length": 128,
+            "num_epochs": 6,
+            "gamma": 0.99,
+            "lr": 1e-3,
+            "vf_loss_coeff": 0.005,
+            "observation_filter": "MeanStdFilter",
+            "model": {"fcnet_hiddens": [64], **MEMORIES[memory]},
+        }
         return trained(position_only, config, 150_000)
 
     over_seeds(train, chance=lambda: train(0, "no memory"))
@@ -121,9 +142,17 @@ def test_a_memory_recalls_across_the_borders_of_sequences(over_seeds, memory, ga
     """The cue lies more than half a sequence back, for attention more than a whole one; guessing pays a fourth."""
 
     def train(seed):
-        config = {"framework": framework, "seed": seed, "num_envs": 16, "rollout_length": 64, "num_epochs": 6,
-                  "lr": 3e-3, "gamma": 0.9, "entropy_coeff": 0.01,
-                  "model": {"fcnet_hiddens": [32], "max_seq_len": 8, **MEMORIES[memory]}}  # fmt: skip
+        config = {
+            "framework": framework,
+            "seed": seed,
+            "num_envs": 16,
+            "rollout_length": 64,
+            "num_epochs": 6,
+            "lr": 3e-3,
+            "gamma": 0.9,
+            "entropy_coeff": 0.01,
+            "model": {"fcnet_hiddens": [32], "max_seq_len": 8, **MEMORIES[memory]},
+        }
         return trained(lambda: Recall(gap, 7), config, 60_000)
 
     over_seeds(train, chance=0.25)
@@ -138,11 +167,18 @@ class Catch(gym.Env):
     The "catch" task (Mnih et al. 2014; bsuite, Osband et al. 2020) on a square image.
     """
 
-    observation_space, action_space = gym.spaces.Box(0, 255, (10, 10, 1), np.uint8), gym.spaces.Discrete(3)
+    observation_space, action_space = (
+        gym.spaces.Box(0, 255, (10, 10, 1), np.uint8),
+        gym.spaces.Discrete(3),
+    )
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
-        self.row, self.ball, self.paddle = 0, int(self.np_random.integers(10)), int(self.np_random.integers(10))
+        self.row, self.ball, self.paddle = (
+            0,
+            int(self.np_random.integers(10)),
+            int(self.np_random.integers(10)),
+        )
         return self._image(), {}
 
     def step(self, action):
@@ -162,7 +198,13 @@ def test_the_vision_net_catches_the_ball(over_seeds, framework):
     """The optimum pays 1."""
 
     def train(seed):
-        config = {"framework": framework, "seed": seed, "num_envs": 16, "lr": 1e-3, "entropy_coeff": 0.01}
+        config = {
+            "framework": framework,
+            "seed": seed,
+            "num_envs": 16,
+            "lr": 1e-3,
+            "entropy_coeff": 0.01,
+        }
         return trained(Catch, config, 100_000)
 
     over_seeds(train, chance=lambda: random_play(Catch))

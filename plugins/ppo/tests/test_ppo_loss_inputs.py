@@ -12,18 +12,34 @@ from rlcatalog_ppo.loss import as_drawn, check_loss, loss_inputs
 from rlcatalog_ppo.offline import Reader, Recorder
 from rlcatalog_ppo.rollout import Rollout
 
-SCALAR = SimpleNamespace(action_codec=SimpleNamespace(scalar=True), model_name="Net", framework="torch")
-VECTOR = SimpleNamespace(action_codec=SimpleNamespace(scalar=False), model_name="Net", framework="torch")
+SCALAR = SimpleNamespace(
+    action_codec=SimpleNamespace(scalar=True), model_name="Net", framework="torch"
+)
+VECTOR = SimpleNamespace(
+    action_codec=SimpleNamespace(scalar=False), model_name="Net", framework="torch"
+)
 
 
 def test_a_loss_is_given_the_columns_under_both_names():
-    columns = {name: np.arange(2.0) + i for i, name in enumerate(("reward", "advantage", "logp", "target"))}
-    batch = {**columns, "obs": np.zeros((2, 3)), "raw_action": np.array([[1], [0]]), "columns": {"dones": np.ones(2)}}
+    columns = {
+        name: np.arange(2.0) + i for i, name in enumerate(("reward", "advantage", "logp", "target"))
+    }
+    batch = {
+        **columns,
+        "obs": np.zeros((2, 3)),
+        "raw_action": np.array([[1], [0]]),
+        "columns": {"dones": np.ones(2)},
+    }
     found = loss_inputs(SCALAR, batch)
     assert "columns" not in found
     assert found["actions"].tolist() == [1, 0]
     assert loss_inputs(VECTOR, batch)["actions"].tolist() == [[1], [0]]
-    names = {"rewards": "reward", "advantages": "advantage", "action_logp": "logp", "value_targets": "target"}
+    names = {
+        "rewards": "reward",
+        "advantages": "advantage",
+        "action_logp": "logp",
+        "value_targets": "target",
+    }
     assert all(found[theirs] is found[ours] is columns[ours] for theirs, ours in names.items())
     assert found["dones"].tolist() == [1, 1]
     assert found["obs"] is batch["obs"]
@@ -45,9 +61,13 @@ def test_a_loss_is_one_tensor_or_a_list_of_them():
     for kind in (list, tuple):
         assert check_loss(SCALAR, kind([1.0, 2.0]), is_number) == [1.0, 2.0]
         for wrong in (kind(), kind([1.0, None]), kind([None, 1.0])):
-            with pytest.raises(ModelContractError, match=r"Net: custom_loss\(\) must return a tensor of torch"):
+            with pytest.raises(
+                ModelContractError, match=r"Net: custom_loss\(\) must return a tensor of torch"
+            ):
                 check_loss(SCALAR, wrong, is_number)
-    with pytest.raises(ModelContractError, match=r"found None\. Return policy_loss with your terms added"):
+    with pytest.raises(
+        ModelContractError, match=r"found None\. Return policy_loss with your terms added"
+    ):
         check_loss(SCALAR, None, is_number)
     with pytest.raises(ModelContractError, match="found 'text'"):
         check_loss(SCALAR, "text", is_number)
@@ -60,9 +80,16 @@ def rollout_of(value, mask=None):
     shape = (3, 2)
     zeros = np.zeros(shape, np.float32)
     return Rollout(
-        np.full((*shape, 1), value), np.zeros((*shape, 1), int), zeros, zeros, zeros + value, np.zeros(shape, bool),
-        zeros, np.zeros(2), mask=mask,
-    )  # fmt: skip
+        np.full((*shape, 1), value),
+        np.zeros((*shape, 1), int),
+        zeros,
+        zeros,
+        zeros + value,
+        np.zeros(shape, bool),
+        zeros,
+        np.zeros(2),
+        mask=mask,
+    )
 
 
 def test_each_rollout_is_one_file(tmp_path):
@@ -71,12 +98,17 @@ def test_each_rollout_is_one_file(tmp_path):
     assert recorder.number == 0
     for value in range(3):
         recorder.write(rollout_of(value))
-    assert [path.name for path in sorted(folder.iterdir())] == [f"rollout-{n:05d}.npz" for n in range(3)]
+    assert [path.name for path in sorted(folder.iterdir())] == [
+        f"rollout-{n:05d}.npz" for n in range(3)
+    ]
     assert recorder.number == 3
     with np.load(folder / "rollout-00002.npz") as file:
         assert {name: file[name].shape for name in file.files} == {
-            "obs": (6, 1), "actions": (6,), "rewards": (6,), "dones": (6,)
-        }  # fmt: skip
+            "obs": (6, 1),
+            "actions": (6,),
+            "rewards": (6,),
+            "dones": (6,),
+        }
         assert file["rewards"].tolist() == [2] * 6
     again = Recorder(folder, SCALAR)
     assert again.number == 3
@@ -91,8 +123,11 @@ def test_batches_are_drawn_from_all_files_by_the_seed(tmp_path):
         recorder.write(rollout_of(value))
     batch = Reader(tmp_path).next()
     assert {name: array.shape for name, array in batch.items()} == {
-        "obs": (256, 1), "actions": (256, 1), "rewards": (256,), "dones": (256,)
-    }  # fmt: skip
+        "obs": (256, 1),
+        "actions": (256, 1),
+        "rewards": (256,),
+        "dones": (256,),
+    }
 
     def drawn(**options):
         reader = Reader(tmp_path, 3, **options)
@@ -107,7 +142,9 @@ def test_a_damaged_file_is_named_and_nothing_in_it_is_executed(tmp_path):
         Reader(tmp_path)
     path = tmp_path / "rollout-00000.npz"
     np.savez(path, rewards=np.array([print, None], object))
-    with pytest.raises(SavedPolicyError, match=r"rollout-00000\.npz: not a recorded rollout: .*allow_pickle"):
+    with pytest.raises(
+        SavedPolicyError, match=r"rollout-00000\.npz: not a recorded rollout: .*allow_pickle"
+    ):
         Reader(tmp_path)
     path.write_bytes(b"no archive")
     with pytest.raises(SavedPolicyError, match=r"rollout-00000\.npz: not a recorded rollout"):

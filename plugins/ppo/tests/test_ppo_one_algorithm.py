@@ -18,12 +18,26 @@ OWN = {PPO: {"minibatch_size": 16, "vf_loss_coeff": 0.5}, A2C: {"lambda_": 0.9},
 NET = {"fcnet_hiddens": [8]}
 MODELS = {
     "fcnet": NET,
-    "lstm": {**NET, "max_seq_len": 5, "use_lstm": True, "lstm_cell_size": 5, "lstm_use_prev_action": True},
-    "attention": {**NET, "max_seq_len": 5, "use_attention": True, "attention_dim": 8, "attention_head_dim": 4,
-                  "attention_memory_inference": 6, "attention_memory_training": 6,
-                  "attention_use_n_prev_actions": 2, "attention_use_n_prev_rewards": 3},
+    "lstm": {
+        **NET,
+        "max_seq_len": 5,
+        "use_lstm": True,
+        "lstm_cell_size": 5,
+        "lstm_use_prev_action": True,
+    },
+    "attention": {
+        **NET,
+        "max_seq_len": 5,
+        "use_attention": True,
+        "attention_dim": 8,
+        "attention_head_dim": 4,
+        "attention_memory_inference": 6,
+        "attention_memory_training": 6,
+        "attention_use_n_prev_actions": 2,
+        "attention_use_n_prev_rewards": 3,
+    },
     "autoregressive": {**NET, "use_autoregressive": True},
-}  # fmt: skip
+}
 CONFIGS = {
     "plain": (PPO, {"grad_clip": None}),
     "clipped": (PPO, {"grad_clip": 0.05}),
@@ -63,8 +77,16 @@ class Drift(gym.Env):
 
     def step(self, action):
         self.t += 1
-        self.x = (self.x + 0.3 * (np.sum(action) - 1.0) + 0.1 * self.np_random.normal(size=3)).astype(np.float32)
-        return self.x.copy(), -float(np.abs(self.x).mean()), bool(np.abs(self.x).max() > 4), self.t == 11, {}
+        self.x = (
+            self.x + 0.3 * (np.sum(action) - 1.0) + 0.1 * self.np_random.normal(size=3)
+        ).astype(np.float32)
+        return (
+            self.x.copy(),
+            -float(np.abs(self.x).mean()),
+            bool(np.abs(self.x).max() > 4),
+            self.t == 11,
+            {},
+        )
 
 
 def pair(model, config, algorithm=PPO):
@@ -72,12 +94,14 @@ def pair(model, config, algorithm=PPO):
     env_config = {"parts": True} if model == "autoregressive" else {"parts": False}
     config = {**SMALL, **OWN[algorithm], **config, "model": MODELS[model], "env_config": env_config}
     algos = [
-        algorithm(lambda config: Drift(config), {**config, "framework": framework}) for framework in ("torch", "tf")
+        algorithm(lambda config: Drift(config), {**config, "framework": framework})
+        for framework in ("torch", "tf")
     ]
     algos[1].policy.model.set_weights(algos[0].policy.model.get_weights())
     batch = algos[0]._batch(algos[0]._collector.collect(16))
     rng = np.random.default_rng(0)
-    batch["logp"] += rng.normal(scale=0.2, size=64).astype(np.float32)  # ratios away from 1, some of them cut off
+    # Ratios away from 1, some of them cut off.
+    batch["logp"] += rng.normal(scale=0.2, size=64).astype(np.float32)
     return algos, [list(minibatches(batch, 16, rng)) for _ in range(8)]
 
 
@@ -86,11 +110,20 @@ def difference(algos, minibatch, lr):
     moves, figures = [], []
     for algo in algos:
         before = algo.policy.model.get_weights()
-        figures.append(np.asarray(algo._learner.optimizer.step(minibatch, Rates(lr, algo._learner.kl_coeff))[0]))
+        figures.append(
+            np.asarray(
+                algo._learner.optimizer.step(minibatch, Rates(lr, algo._learner.kl_coeff))[0]
+            )
+        )
         after = algo.policy.model.get_weights()
-        moves.append(np.concatenate([(after[name].astype(float) - before[name]).ravel() for name in sorted(before)]))
+        moves.append(
+            np.concatenate(
+                [(after[name].astype(float) - before[name]).ravel() for name in sorted(before)]
+            )
+        )
     assert np.abs(moves[0]).max() > 0.1 * lr
-    np.testing.assert_allclose(figures[1], figures[0], rtol=1e-4, atol=1e-5)  # losses, entropy, norm and the rest
+    # Losses, entropy, norm and the rest.
+    np.testing.assert_allclose(figures[1], figures[0], rtol=1e-4, atol=1e-5)
     return np.linalg.norm(moves[1] - moves[0]) / np.linalg.norm(moves[0])
 
 
@@ -99,7 +132,9 @@ def assert_same_moments(ours, theirs):
     assert ours["first"].keys() == theirs["first"].keys()
     for part, rtol, atol in (("first", 1e-3, 1e-6), ("second", 2e-3, 1e-8)):
         for name, moment in ours[part].items():
-            np.testing.assert_allclose(theirs[part][name], moment, rtol=rtol, atol=atol, err_msg=name)
+            np.testing.assert_allclose(
+                theirs[part][name], moment, rtol=rtol, atol=atol, err_msg=name
+            )
 
 
 @pytest.mark.parametrize(("model", "config"), CASES)
@@ -128,12 +163,16 @@ def test_the_state_of_the_optimiser_is_all_there_is(framework):
     optimizer, steps = algo._learner.optimizer, epochs[0] + epochs[1]
     start = optimizer.get_state()
     assert start["step"] == 0
-    assert not any(np.any(moment) for part in (start["first"], start["second"]) for moment in part.values())
+    assert not any(
+        np.any(moment) for part in (start["first"], start["second"]) for moment in part.values()
+    )
     for minibatch in steps[:3]:
         optimizer.step(minibatch, Rates(1e-3))
     kept, weights = optimizer.get_state(), algo.policy.model.get_weights()
     assert kept["step"] == 3
-    assert {name: moment.shape for name, moment in kept["first"].items()} == {n: w.shape for n, w in weights.items()}
+    assert {name: moment.shape for name, moment in kept["first"].items()} == {
+        n: w.shape for n, w in weights.items()
+    }
     optimizer.step(steps[3], Rates(1e-3))
     expected = algo.policy.model.get_weights()
     fresh = optimizer_of(framework)(algo.policy, algo.config, algo.objective)
@@ -177,7 +216,9 @@ def test_constraints_of_keras_hold_after_a_step():
     layer.build((None, 2))
     optimizer = Adam(learning_rate=2.0)
     optimizer.build([layer.kernel, layer.bias])
-    optimizer.apply([np.ones((2, 3), np.float32), np.ones(3, np.float32)], [layer.kernel, layer.bias])
+    optimizer.apply(
+        [np.ones((2, 3), np.float32), np.ones(3, np.float32)], [layer.kernel, layer.bias]
+    )
     np.testing.assert_array_equal(layer.kernel.numpy(), 0.0)
     np.testing.assert_allclose(layer.bias.numpy(), -2.0, rtol=1e-5)
 
@@ -191,7 +232,12 @@ def test_gradients_are_clipped_to_their_norm(framework, clip):
     optimizer = algos[framework == "tf"]._learner.optimizer
     figures, _ = optimizer.step(epochs[0][0], Rates(1e-3))
     norm = float(figures[-1])
-    given = np.sqrt(sum(np.sum((10 * moment.astype(float)) ** 2) for moment in optimizer.get_state()["first"].values()))
+    given = np.sqrt(
+        sum(
+            np.sum((10 * moment.astype(float)) ** 2)
+            for moment in optimizer.get_state()["first"].values()
+        )
+    )
     assert norm > 0.1  # what is reported is the norm before
     np.testing.assert_allclose(given, min(norm, clip or np.inf), rtol=1e-3)
 
@@ -206,8 +252,14 @@ def test_a_loss_that_is_not_finite_is_named_with_all_figures_in_any_pass():
 
 def test_rows_are_looked_at_once_and_figures_are_those_of_the_last_pass(monkeypatch):
     """An update of three passes leaves the weights of as many steps taken one by one, and says what the last found."""
-    config = {**SMALL, "framework": "torch", "model": MODELS["fcnet"], "num_epochs": 3, "minibatch_size": 16,
-              "entropy_coeff": 0.0}  # fmt: skip
+    config = {
+        **SMALL,
+        "framework": "torch",
+        "model": MODELS["fcnet"],
+        "num_epochs": 3,
+        "minibatch_size": 16,
+        "entropy_coeff": 0.0,
+    }
     algo, by_hand = (PPO(lambda config: Drift(config), {**config, "seed": 3}) for _ in range(2))
     batch = algo._batch(algo._collector.collect(16))
     checked, weighed, last = [], [], []
@@ -221,7 +273,10 @@ def test_rows_are_looked_at_once_and_figures_are_those_of_the_last_pass(monkeypa
     rng = by_hand._learner.rng
     rng.bit_generator.state = algo._learner.rng.bit_generator.state
     for _ in range(3):
-        last = [by_hand._learner.optimizer.step(part, Rates(1e-3))[0].numpy() for part in minibatches(batch, 16, rng)]
+        last = [
+            by_hand._learner.optimizer.step(part, Rates(1e-3))[0].numpy()
+            for part in minibatches(batch, 16, rng)
+        ]
     with monkeypatch.context() as patched:
         patched.setattr(type(algo.policy), "evaluate", watched)
         found = algo._learner.update(batch, 1e-3)

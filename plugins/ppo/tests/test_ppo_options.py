@@ -39,13 +39,27 @@ class Paying(gym.Env):
         self.t += 1
         over = self.ends and self.np_random.random() < 0.2
         cut = self.ends and self.t == 7
-        return self.np_random.uniform(-1, 1, 2).astype(np.float32), self.np_random.normal(50, 100), over, cut, {}
+        return (
+            self.np_random.uniform(-1, 1, 2).astype(np.float32),
+            self.np_random.normal(50, 100),
+            over,
+            cut,
+            {},
+        )
 
 
 def test_scaled_rewards_are_those_of_gymnasium_while_no_episode_ends():
     """Gymnasium's wrapper in truth: the same environments and actions from the same seed."""
-    algo = PPO(Paying, {**SMALL, "minibatch_size": 60, "gamma": 0.9, "reward_scale": True,
-                        "env_config": {"ends": False}})  # fmt: skip
+    algo = PPO(
+        Paying,
+        {
+            **SMALL,
+            "minibatch_size": 60,
+            "gamma": 0.9,
+            "reward_scale": True,
+            "env_config": {"ends": False},
+        },
+    )
     rollouts = [algo._collector.collect(20) for _ in range(2)]
     envs = NormalizeReward(SyncVectorEnv([lambda: Paying({"ends": False})] * 3), gamma=0.9)
     envs.reset(seed=0)
@@ -71,7 +85,12 @@ def test_sums_begin_anew_with_each_episode(mode):
         for i in range(3):
             if not idle[t, i]:
                 running[i].append(float(rollout.reward[t, i]))
-                seen.append(sum(reward * 0.9 ** (len(running[i]) - 1 - k) for k, reward in enumerate(running[i])))
+                seen.append(
+                    sum(
+                        reward * 0.9 ** (len(running[i]) - 1 - k)
+                        for k, reward in enumerate(running[i])
+                    )
+                )
             if rollout.done[t, i]:
                 running[i] = []
         real = ~idle[t]
@@ -81,7 +100,9 @@ def test_sums_begin_anew_with_each_episode(mode):
 
 
 @pytest.mark.parametrize("algorithm", [PPO, A2C, PG])
-def test_learning_sees_scaled_rewards_and_everybody_else_those_of_the_environment(algorithm, tmp_path):
+def test_learning_sees_scaled_rewards_and_everybody_else_those_of_the_environment(
+    algorithm, tmp_path
+):
     config = {**SMALL, "gamma": 0.0, "reward_scale": True, "reward_clip": 1.5}
     config |= {"minibatch_size": 60, "num_epochs": 1} if algorithm is PPO else {}
     algo = algorithm(Paying, config, record=tmp_path)
@@ -139,14 +160,26 @@ def test_a_run_that_goes_on_may_begin_to_scale(tmp_path):
 def test_the_learning_rate_goes_along_its_schedule(framework):
     """Whatever lr, anneal_lr and total_steps say; the optimiser is given it."""
     schedule = [[60, 0.1], [180, 0.04], [240, 0.0]]
-    algo = A2C(Paying, {**SMALL, "framework": framework, "lr": 9.0, "total_steps": 100, "rollout_length": 20,
-                        "lr_schedule": schedule, "grad_clip": None})  # fmt: skip
+    algo = A2C(
+        Paying,
+        {
+            **SMALL,
+            "framework": framework,
+            "lr": 9.0,
+            "total_steps": 100,
+            "rollout_length": 20,
+            "lr_schedule": schedule,
+            "grad_clip": None,
+        },
+    )
     rates, moves = [], []
     for _ in range(6):
         before = algo.policy.model.get_weights()
         rates.append(algo.train()["info"]["learner"]["lr"])
         after = algo.policy.model.get_weights()
-        moves.append(max(float(np.abs(after[name] - weight).max()) for name, weight in before.items()))
+        moves.append(
+            max(float(np.abs(after[name] - weight).max()) for name, weight in before.items())
+        )
     np.testing.assert_allclose(rates, [0.1, 0.1, 0.07, 0.04, 0.0, 0.0], atol=1e-12)
     assert moves[0] == pytest.approx(0.1, rel=1e-2)  # the first step of Adam is as long as the rate
     assert moves[4] == moves[5] == 0
@@ -156,8 +189,17 @@ def test_the_learning_rate_goes_along_its_schedule(framework):
 @frameworks
 def test_the_clip_goes_along_its_schedule(framework):
     """With a limit of 0 no ratio but 1 counts: from the second minibatch on almost all are cut off."""
-    algo = PPO(Paying, {**SMALL, "framework": framework, "minibatch_size": 30, "num_epochs": 3, "lr": 0.01,
-                        "clip_schedule": [[0, 100.0], [60, 100.0], [61, 0.0]]})  # fmt: skip
+    algo = PPO(
+        Paying,
+        {
+            **SMALL,
+            "framework": framework,
+            "minibatch_size": 30,
+            "num_epochs": 3,
+            "lr": 0.01,
+            "clip_schedule": [[0, 100.0], [60, 100.0], [61, 0.0]],
+        },
+    )
     found = [algo.train()["info"]["learner"] for _ in range(4)]
     assert [figures["clip_param"] for figures in found] == [100, 100, 0, 0]
     assert [figures["clip_fraction"] > 0.9 for figures in found] == [False, False, True, True]

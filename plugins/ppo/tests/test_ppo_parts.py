@@ -20,7 +20,14 @@ from rlcatalog_ppo.callbacks import Every
 from rlcatalog_ppo.config import PPOConfig
 from rlcatalog_ppo.env_errors import EnvErrors
 from rlcatalog_ppo.env_returns import RESET, STEP, ReturnChecker
-from rlcatalog_ppo.learner import FIGURES, Learner, array_rows, minibatches, optimizer_of, set_threads
+from rlcatalog_ppo.learner import (
+    FIGURES,
+    Learner,
+    array_rows,
+    minibatches,
+    optimizer_of,
+    set_threads,
+)
 from rlcatalog_ppo.loss import PPO_OBJECTIVE, Rates, losses
 from rlcatalog_ppo.rollout import Episodes
 
@@ -32,7 +39,11 @@ frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
 
 def parts_of(framework):
     module = importlib.import_module(f"rlcatalog_ppo.{framework}")
-    return module.Optimizer, tensor_ops(framework), torch.as_tensor if framework == "torch" else tf.constant
+    return (
+        module.Optimizer,
+        tensor_ops(framework),
+        torch.as_tensor if framework == "torch" else tf.constant,
+    )
 
 
 @pytest.mark.parametrize(
@@ -50,7 +61,9 @@ def test_sequences_fill_minibatches_of_about_the_size_asked_for(lengths, size, e
     owner = np.repeat(np.arange(len(lengths)), lengths)
     batch = {"logp": rows, "seq_lens": np.array(lengths), "state": [np.arange(len(lengths)) * 10]}
     found = list(minibatches(batch, size, IN_ORDER))
-    assert [part["state"][0].tolist() for part in found] == [[10 * s for s in group] for group in expected]
+    assert [part["state"][0].tolist() for part in found] == [
+        [10 * s for s in group] for group in expected
+    ]
     for part, group in zip(found, expected, strict=True):
         np.testing.assert_array_equal(part["logp"], rows[np.isin(owner, group)])
         assert part["seq_lens"].tolist() == [lengths[s] for s in group]
@@ -68,7 +81,11 @@ def test_structures_are_gone_through_to_their_arrays():
     tree = {"a": np.ones(2), "b": (np.zeros(1), (np.full(3, 2.0),), {"c": np.arange(2)})}
     found = array_rows(tree, np.array([0, 0]))
     assert found["a"].tolist() == [1, 1]
-    assert [part.tolist() for part in (found["b"][0], found["b"][1][0], found["b"][2]["c"])] == [[0, 0], [2, 2], [0, 0]]
+    assert [part.tolist() for part in (found["b"][0], found["b"][1][0], found["b"][2]["c"])] == [
+        [0, 0],
+        [2, 2],
+        [0, 0],
+    ]
     assert isinstance(found["b"][1], tuple)
 
 
@@ -87,17 +104,21 @@ def test_a_divergence_counts_with_its_weight_and_without_one_not_at_all(framewor
     random = np.random.default_rng(0)
     logp, old, advantage, value, target, entropy, kl = random.normal(size=(7, 5)).astype(np.float32)
     given = {"logp": logp, "entropy": entropy, "value": value, "kl": kl}
-    evaluation = Evaluation(entropy_kind="exact", dist=None, **{name: tensor(x) for name, x in given.items()})
-    batch = {name: tensor(x) for name, x in (("logp", old), ("advantage", advantage), ("target", target))}
+    evaluation = Evaluation(
+        entropy_kind="exact", dist=None, **{name: tensor(x) for name, x in given.items()}
+    )
+    batch = {
+        name: tensor(x) for name, x in (("logp", old), ("advantage", advantage), ("target", target))
+    }
     config = PPOConfig(entropy_coeff=0.25, vf_loss_coeff=0.5, clip_param=0.2)
     normalised = (advantage - advantage.mean()) / (advantage.std(ddof=1) + 1e-8)
     ratio = np.exp(logp - old)
     surrogate = np.minimum(ratio * normalised, np.clip(ratio, 0.8, 1.2) * normalised).mean()
     plain = -surrogate + 0.5 * 0.5 * ((value - target) ** 2).mean() - 0.25 * entropy.mean()
     for weight, expected in ((None, plain), (2.0, plain + 2 * kl.mean())):
-        assert float(losses(evaluation, batch, config, ops, weight and Rates(0.0, weight)).total) == pytest.approx(
-            expected, rel=1e-5
-        )
+        assert float(
+            losses(evaluation, batch, config, ops, weight and Rates(0.0, weight)).total
+        ) == pytest.approx(expected, rel=1e-5)
 
 
 @frameworks
@@ -116,7 +137,15 @@ def test_advantages_that_hardly_differ_are_not_blown_up(framework):
 
 @pytest.mark.parametrize(
     ("kl", "factor"),
-    [(0.016, 2.0), (0.0151, 2.0), (0.0149, 1.0), (0.01, 1.0), (0.0068, 1.0), (0.0066, 0.5), (0.0, 0.5)],
+    [
+        (0.016, 2.0),
+        (0.0151, 2.0),
+        (0.0149, 1.0),
+        (0.01, 1.0),
+        (0.0068, 1.0),
+        (0.0066, 0.5),
+        (0.0, 0.5),
+    ],
 )
 def test_the_weight_of_the_divergence_changes_beyond_one_and_a_half_times_its_target(kl, factor):
     policy = SimpleNamespace(model=SimpleNamespace(trainable_variables=list))
@@ -134,7 +163,9 @@ def test_the_weight_of_the_divergence_changes_beyond_one_and_a_half_times_its_ta
 def test_figures_are_means_over_steps(framework):
     optimizer, _, tensor = parts_of(framework)
     figures = np.random.default_rng(0).normal(size=(3, len(FIGURES))).astype(np.float32)
-    np.testing.assert_allclose(optimizer.means(None, [tensor(f) for f in figures]), figures.mean(axis=0), rtol=1e-6)
+    np.testing.assert_allclose(
+        optimizer.means(None, [tensor(f) for f in figures]), figures.mean(axis=0), rtol=1e-6
+    )
 
 
 def test_a_ratio_at_the_limit_is_not_clipped():
@@ -142,7 +173,9 @@ def test_a_ratio_at_the_limit_is_not_clipped():
     log_ratio = torch.log(torch.tensor([2.0, 2.5, 1.0, 0.5]))
     assert (log_ratio.exp() - 1)[0] == 1.0
     given = {"policy_loss": tensor(1.0), "vf_loss": tensor(2.0), "entropy": tensor(3.0)}
-    figures = PPO_OBJECTIVE.measured(SimpleNamespace(log_ratio=log_ratio, clip_param=1.0, **given), ops)
+    figures = PPO_OBJECTIVE.measured(
+        SimpleNamespace(log_ratio=log_ratio, clip_param=1.0, **given), ops
+    )
     kl = np.mean(np.array([2.0, 2.5, 1.0, 0.5]) - 1 - log_ratio.numpy())
     np.testing.assert_allclose(figures, [1, 2, 3, kl, 0.25], rtol=1e-6)
 
@@ -156,15 +189,24 @@ def test_losses_in_a_list_are_added_up_element_by_element(framework, eager_traci
     batch = {
         "obs": random.normal(size=(8, 3)).astype(np.float32),
         "raw_action": random.integers(0, 2, (8, 1)),
-        **{name: random.normal(size=8).astype(np.float32) for name in ("logp", "advantage", "target", "reward")},
+        **{
+            name: random.normal(size=8).astype(np.float32)
+            for name in ("logp", "advantage", "target", "reward")
+        },
     }
 
     def weights_after(custom_loss):
         policy = rlcatalog.build(OBS, TWO, {"fcnet_hiddens": [4]}, framework)
         rng = np.random.default_rng(1)
-        policy.model.set_weights({n: rng.normal(size=w.shape) for n, w in policy.model.get_weights().items()})
-        policy.model.custom_loss = lambda loss, inputs: custom_loss(policy.model.trainable_variables(), loss)
-        optimizer(policy, PPOConfig(lr=0.01, grad_clip=None, eager_tracing=eager_tracing)).step(batch, Rates(0.01))
+        policy.model.set_weights(
+            {n: rng.normal(size=w.shape) for n, w in policy.model.get_weights().items()}
+        )
+        policy.model.custom_loss = lambda loss, inputs: custom_loss(
+            policy.model.trainable_variables(), loss
+        )
+        optimizer(policy, PPOConfig(lr=0.01, grad_clip=None, eager_tracing=eager_tracing)).step(
+            batch, Rates(0.01)
+        )
         return policy.model.get_weights()
 
     if framework == "torch":
@@ -198,13 +240,20 @@ def test_threads_are_set_in_the_framework(monkeypatch):
 
 def test_a_framework_without_code_here_is_refused_by_name():
     FrameworkSpec("jax", {"backend": "acme:B", "ops": "acme:O"}, "", module="numpy").enter()
-    with pytest.raises(NotServedError, match="no code for framework='jax': no installed package declares"):
+    with pytest.raises(
+        NotServedError, match="no code for framework='jax': no installed package declares"
+    ):
         optimizer_of("jax")
 
 
 def test_periods_that_are_complete_are_said_once():
     every = Every(10)
-    assert [done for done in (0, 9, 10, 10, 19, 20, 45, 49, 50) if every.due(done)] == [10, 20, 45, 50]
+    assert [done for done in (0, 9, 10, 10, 19, 20, 45, 49, 50) if every.due(done)] == [
+        10,
+        20,
+        45,
+        50,
+    ]
     never = Every(0)
     assert not any(map(never.due, (0, 1, 10**9)))
     with pytest.raises(ConfigError, match="every -1 steps: expected 1 or more, or 0 for never"):
@@ -257,10 +306,20 @@ class Number(float):
 @pytest.mark.parametrize(
     ("reward", "taken"),
     [
-        (1.5, True), (np.float64(1.5), True), (np.array(1.5), True), (Number(1.5), True), (7, True), (True, True),
-        (10**400, False), ("1.5", False), (b"1", False), (np.ones(1), False), ([1.5], False), (None, False),
+        (1.5, True),
+        (np.float64(1.5), True),
+        (np.array(1.5), True),
+        (Number(1.5), True),
+        (7, True),
+        (True, True),
+        (10**400, False),
+        ("1.5", False),
+        (b"1", False),
+        (np.ones(1), False),
+        ([1.5], False),
+        (None, False),
     ],
-)  # fmt: skip
+)
 def test_a_reward_is_one_number(reward, taken):
     fault = ReturnChecker(TWO).fault((0, reward, False, False, {}), STEP)
     assert fault is None if taken else fault.endswith("expected a number")
@@ -269,10 +328,16 @@ def test_a_reward_is_one_number(reward, taken):
 @pytest.mark.parametrize(
     ("flag", "taken"),
     [
-        (np.array(True), True), (1, True), (np.uint8(0), True), (np.array([True]), False), (2, False), (1.0, False),
-        ("True", False), (None, False),
+        (np.array(True), True),
+        (1, True),
+        (np.uint8(0), True),
+        (np.array([True]), False),
+        (2, False),
+        (1.0, False),
+        ("True", False),
+        (None, False),
     ],
-)  # fmt: skip
+)
 def test_a_flag_is_one_boolean(flag, taken):
     fault = ReturnChecker(TWO).fault((0, 0.0, flag, False, {}), STEP)
     assert fault is None if taken else fault.endswith("expected True or False")
@@ -283,6 +348,10 @@ def test_an_observation_that_is_none_is_named_by_its_environment():
         if any(obs is None for obs in observed):
             raise ObservationError("none")
 
-    policy = SimpleNamespace(preprocess=preprocess, resolution=SimpleNamespace(request=SimpleNamespace(obs=BOX)))
-    with pytest.raises(ObservationError, match="environment 1 of 3, after 4 steps of its episode: none"):
+    policy = SimpleNamespace(
+        preprocess=preprocess, resolution=SimpleNamespace(request=SimpleNamespace(obs=BOX))
+    )
+    with pytest.raises(
+        ObservationError, match="environment 1 of 3, after 4 steps of its episode: none"
+    ):
         EnvErrors(np.array([2, 4, 8])).encode(policy, [0, None, 1])

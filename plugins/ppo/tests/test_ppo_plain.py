@@ -31,7 +31,11 @@ def instance():
     return nn.Sequential(nn.Linear(4, 8), nn.Tanh())
 
 
-MAKERS = {"class": lambda: Net, "factory": lambda: functools.partial(Net, hidden=6), "instance": instance}
+MAKERS = {
+    "class": lambda: Net,
+    "factory": lambda: functools.partial(Net, hidden=6),
+    "instance": instance,
+}
 
 
 @pytest.mark.parametrize("form", MAKERS)
@@ -41,12 +45,16 @@ def test_a_run_goes_on_from_its_checkpoint(tmp_path, form, frozen):
     algo = PPO("CartPole-v1", config, model=model)
     before = {name: weight.copy() for name, weight in algo.policy.model.get_weights().items()}
     algo.train()
-    assert all(np.any(weight != before[name]) for name, weight in algo.policy.model.get_weights().items())
+    assert all(
+        np.any(weight != before[name]) for name, weight in algo.policy.model.get_weights().items()
+    )
     algo.save_checkpoint(tmp_path / "checkpoint")
     algo.train()
     with pytest.raises(UnknownNameError, match=r"PPO\.restore\('.*checkpoint', env, model="):
         PPO.restore(tmp_path / "checkpoint", "CartPole-v1")
-    with pytest.raises(UnknownNameError, match=r"Pass its code: PPO\.restore\('.*checkpoint', model=") as caught:
+    with pytest.raises(
+        UnknownNameError, match=r"Pass its code: PPO\.restore\('.*checkpoint', model="
+    ) as caught:
         PPO.restore(tmp_path / "checkpoint")
     assert "rlcatalog.load" not in str(caught.value)
     again = PPO.restore(tmp_path / "checkpoint", model=instance() if form == "instance" else model)
@@ -91,12 +99,17 @@ def test_a_frozen_module_is_unfrozen_for_a_second_phase(framework, tmp_path):
         net.requires_grad_(True)
     else:
         net.trainable = True
-    with pytest.raises(ConfigError, match=r"has 4 weights, but now 6 are trainable.*PPO\(env, config, policy="):
+    with pytest.raises(
+        ConfigError, match=r"has 4 weights, but now 6 are trainable.*PPO\(env, config, policy="
+    ):
         first.train()
     second = PPO("CartPole-v1", CONFIG, policy=first.policy)
     assert moved(second)
     second.save_checkpoint(tmp_path)
-    with pytest.raises(SavedPolicyError, match=r"were frozen there, or vice versa: module\.0\.bias, module\.0\.weight"):
+    with pytest.raises(
+        SavedPolicyError,
+        match=r"were frozen there, or vice versa: module\.0\.bias, module\.0\.weight",
+    ):
         PPO.restore(tmp_path, model=made(frozen=True))
     third = PPO.restore(tmp_path, model=made(frozen=False))
     assert moved(third)

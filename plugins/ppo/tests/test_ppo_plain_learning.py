@@ -18,7 +18,9 @@ pytestmark = [pytest.mark.learn, pytest.mark.usefixtures("one_thread")]
 class VectorNet(nn.Module):
     def __init__(self, space):
         super().__init__()
-        self.layers = nn.Sequential(nn.Linear(space.shape[0], 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh())
+        self.layers = nn.Sequential(
+            nn.Linear(space.shape[0], 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh()
+        )
 
     def forward(self, obs):
         return self.layers(obs)
@@ -29,7 +31,9 @@ class GridNet(nn.Module):
 
     def __init__(self, space):
         super().__init__()
-        self.view = nn.Sequential(nn.Conv2d(3, 16, 2), nn.ReLU(), nn.Conv2d(16, 32, 2), nn.ReLU(), nn.Flatten())
+        self.view = nn.Sequential(
+            nn.Conv2d(3, 16, 2), nn.ReLU(), nn.Conv2d(16, 32, 2), nn.ReLU(), nn.Flatten()
+        )
         self.layers = nn.Sequential(nn.Linear(32 * 5 * 5 + 4, 64), nn.Tanh())
 
     def forward(self, obs):
@@ -58,7 +62,8 @@ class InRllibsForm(TorchModelV2, nn.Module):
         nn.Module.__init__(self)
         self.trunk = self.net(obs_space)
         self.logits, self.value = nn.Linear(self.width, num_outputs), nn.Linear(self.width, 1)
-        for layer in (self.logits, self.value):  # start as small as the layers that rlcatalog adds to a plain module
+        # Start as small as the layers that rlcatalog adds to a plain module.
+        for layer in (self.logits, self.value):
             nn.init.normal_(layer.weight)
             layer.weight.data *= 0.01 / layer.weight.data.norm(dim=1, keepdim=True)
             nn.init.zeros_(layer.bias)
@@ -106,11 +111,15 @@ def grid():
 
 #: Name → environment, net, steps, settings. Values of about 100 would drown the policy in layers that both share.
 TASKS = {
-    "cartpole": (lambda: gym.make("CartPole-v1"), VectorNet, 100_000,
-                 {"vf_loss_coeff": 0.005, "model": {"observation_filter": "MeanStdFilter"}}),
+    "cartpole": (
+        lambda: gym.make("CartPole-v1"),
+        VectorNet,
+        100_000,
+        {"vf_loss_coeff": 0.005, "model": {"observation_filter": "MeanStdFilter"}},
+    ),
     "minigrid": (grid, GridNet, 40_000, {}),
     "masked": (Best, MaskedNet, 30_000, {}),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("form", ["plain", "rllib"])

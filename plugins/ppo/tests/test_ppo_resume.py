@@ -12,7 +12,12 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete
-from gymnasium.wrappers import FrameStackObservation, NormalizeReward, RecordEpisodeStatistics, TimeLimit
+from gymnasium.wrappers import (
+    FrameStackObservation,
+    NormalizeReward,
+    RecordEpisodeStatistics,
+    TimeLimit,
+)
 
 import rlcatalog
 from rlcatalog.errors import CatalogWarning, ConfigError, ResumeWarning, SavedPolicyError
@@ -23,18 +28,36 @@ from rlcatalog_runs.checkpoints import checkpoints_of
 
 pytestmark = pytest.mark.twins
 
-SMALL = {"num_envs": 3, "rollout_length": 10, "minibatch_size": 16, "num_epochs": 2, "seed": 3, "total_steps": 400,
-         "kl_coeff": 0.3}  # fmt: skip
+SMALL = {
+    "num_envs": 3,
+    "rollout_length": 10,
+    "minibatch_size": 16,
+    "num_epochs": 2,
+    "seed": 3,
+    "total_steps": 400,
+    "kl_coeff": 0.3,
+}
 NET = {"fcnet_hiddens": [8]}
 REMEMBERS = {**NET, "max_seq_len": 4}
 MODELS = {
     "filter": {**NET, "observation_filter": "MeanStdFilter"},
-    "lstm": {**REMEMBERS, "use_lstm": True, "lstm_cell_size": 5, "lstm_use_prev_action": True,
-             "lstm_use_prev_reward": True},
-    "attention": {**REMEMBERS, "use_attention": True, "attention_dim": 8, "attention_head_dim": 4,
-                  "attention_memory_inference": 4, "attention_memory_training": 4},
+    "lstm": {
+        **REMEMBERS,
+        "use_lstm": True,
+        "lstm_cell_size": 5,
+        "lstm_use_prev_action": True,
+        "lstm_use_prev_reward": True,
+    },
+    "attention": {
+        **REMEMBERS,
+        "use_attention": True,
+        "attention_dim": 8,
+        "attention_head_dim": 4,
+        "attention_memory_inference": 4,
+        "attention_memory_training": 4,
+    },
     "autoregressive": {**NET, "use_autoregressive": True},
-}  # fmt: skip
+}
 
 
 class Drift(drift_env.Drift):
@@ -95,14 +118,23 @@ def same(one, other):
 
 
 def timeless(result):
-    return {name: value for name, value in result.items() if name not in ("time_total_s", "steps_per_second")}
+    return {
+        name: value
+        for name, value in result.items()
+        if name not in ("time_total_s", "steps_per_second")
+    }
 
 
-@pytest.mark.parametrize(("framework", "model"), [
-    (framework, model) if framework == "torch" or model == "lstm"  # TensorFlow traces each model twice
-    else pytest.param(framework, model, marks=pytest.mark.attack)
-    for framework, model in itertools.product(["torch", "tf"], MODELS)
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("framework", "model"),
+    [
+        # TensorFlow traces each model twice.
+        (framework, model)
+        if framework == "torch" or model == "lstm"
+        else pytest.param(framework, model, marks=pytest.mark.attack)
+        for framework, model in itertools.product(["torch", "tf"], MODELS)
+    ],
+)
 def test_the_rest_of_a_run_is_what_it_would_have_been(framework, model, tmp_path):
     config = {**SMALL, "framework": framework, "model": MODELS[model]}
     whole = PPO(Drift, config)
@@ -118,10 +150,15 @@ def test_the_rest_of_a_run_is_what_it_would_have_been(framework, model, tmp_path
     same(gone_on, whole)
 
 
-@pytest.mark.parametrize("env", [
-    Stateful, lambda: TimeLimit(Stateful(), 13), lambda: FrameStackObservation(TimeLimit(Drift(), 13), 3),
-    lambda: FrameStackObservation(Stateful(), 3),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "env",
+    [
+        Stateful,
+        lambda: TimeLimit(Stateful(), 13),
+        lambda: FrameStackObservation(TimeLimit(Drift(), 13), 3),
+        lambda: FrameStackObservation(Stateful(), 3),
+    ],
+)
 def test_environments_say_their_state_or_play_again(env, tmp_path):
     whole = PPO(env, {**SMALL, "model": NET, "framework": "torch"})
     whole.train()
@@ -138,7 +175,9 @@ def test_the_environment_that_tells_nothing_begins_its_next_episode(tmp_path):
     for _ in range(6):
         algo.train()
     algo.save_checkpoint(tmp_path / "checkpoint")
-    with pytest.warns(ResumeWarning, match=r"3 of 3 .* its replayed episode (has a? ?different|ends after)"):
+    with pytest.warns(
+        ResumeWarning, match=r"3 of 3 .* its replayed episode (has a? ?different|ends after)"
+    ):
         gone_on = PPO.restore(tmp_path / "checkpoint", Mute)
     assert sorted(gone_on.begun_anew) == [0, 1, 2]
     collector = gone_on._collector
@@ -164,7 +203,8 @@ def test_what_is_checked_is_the_observation_and_the_generator():
     drawn = copy.deepcopy(place)
     drawn["generator"]["state"]["state"] += 2
     assert "generator is in a different state" in other.go_to([drawn])
-    assert other.where()["generator"] == drawn["generator"]  # the next episode is drawn from where it stood
+    # The next episode is drawn from where it stood.
+    assert other.where()["generator"] == drawn["generator"]
 
 
 class Paid(gym.Wrapper):
@@ -192,7 +232,13 @@ class Curriculum(gym.Wrapper):
 
     def step(self, action):
         obs, reward, terminated, truncated, info = self.env.step(action)
-        return obs, reward, terminated, truncated or self.unwrapped.t >= max(2, 9 - self.episodes), info
+        return (
+            obs,
+            reward,
+            terminated,
+            truncated or self.unwrapped.t >= max(2, 9 - self.episodes),
+            info,
+        )
 
 
 class Level(gym.Wrapper):
@@ -211,7 +257,12 @@ class Clocked(gym.Wrapper):
 
     def step(self, action):
         *rest, info = self.env.step(action)
-        return *rest, {**info, "now": time.time(), "took": {"s": np.float64(time.perf_counter())}, "env": object()}
+        return *rest, {
+            **info,
+            "now": time.time(),
+            "took": {"s": np.float64(time.perf_counter())},
+            "env": object(),
+        }
 
 
 def restored(make, folder, framework="torch"):
@@ -231,13 +282,23 @@ LOST = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("framework", "wrap", "reason"), [
-    *(("torch", *lost) for lost in LOST), ("tf", *LOST[2]),
-    *(pytest.param("tf", *lost, marks=pytest.mark.attack) for lost in LOST if lost is not LOST[2]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("framework", "wrap", "reason"),
+    [
+        *(("torch", *lost) for lost in LOST),
+        ("tf", *LOST[2]),
+        *(
+            pytest.param("tf", *lost, marks=pytest.mark.attack)
+            for lost in LOST
+            if lost is not LOST[2]
+        ),
+    ],
+)
 def test_state_that_a_replay_does_not_bring_back_is_named(framework, wrap, reason, tmp_path):
     with pytest.warns(ResumeWarning, match=f"3 of 3 environments .* its replayed episode {reason}"):
-        reasons, equal = restored(lambda: wrap(drift_env.Drift()), tmp_path / "checkpoint", framework)
+        reasons, equal = restored(
+            lambda: wrap(drift_env.Drift()), tmp_path / "checkpoint", framework
+        )
     assert len(reasons) == 3
     assert not equal
 
@@ -285,9 +346,14 @@ def test_the_episode_before_is_played_again_too():
 
 def test_fingerprints_differ_where_observations_do():
     found = [
-        {"a": np.zeros(2), "b": 1}, {"a": np.zeros(2, np.float32), "b": 1}, {"a": np.zeros((2, 1)), "b": 1},
-        {"a": np.zeros(2), "b": 2}, (np.zeros(2), 1), (np.zeros(2), (1,)), ("text", 1),
-    ]  # fmt: skip
+        {"a": np.zeros(2), "b": 1},
+        {"a": np.zeros(2, np.float32), "b": 1},
+        {"a": np.zeros((2, 1)), "b": 1},
+        {"a": np.zeros(2), "b": 2},
+        (np.zeros(2), 1),
+        (np.zeros(2), (1,)),
+        ("text", 1),
+    ]
     assert len({fingerprint(obs) for obs in found}) == len(found)
     assert fingerprint({"a": 1, "b": 2}) == fingerprint({"b": 2, "a": 1})
 
@@ -297,10 +363,18 @@ def test_checkpoints_and_evaluation_change_nothing(framework, tmp_path):
     config = {**SMALL, "model": MODELS["filter"], "framework": framework}
     plain = PPO(Drift, config)
     plain.learn(120)
-    watched = [callbacks.Evaluation(30, 2, tmp_path / "best"), callbacks.Checkpoints(tmp_path, 30, keep=2)]
+    watched = [
+        callbacks.Evaluation(30, 2, tmp_path / "best"),
+        callbacks.Checkpoints(tmp_path, 30, keep=2),
+    ]
     kept = PPO(Drift, config, callbacks=watched)
     last = kept.learn(120)
-    assert set(last["evaluation"]) == {"return_mean", "return_std", "sampled_return_mean", "episodes"}
+    assert set(last["evaluation"]) == {
+        "return_mean",
+        "return_std",
+        "sampled_return_mean",
+        "episodes",
+    }
     kept.callbacks = []
     same(kept, plain)
     assert [path.name for path in checkpoints_of(tmp_path)] == ["step-000000090", "step-000000120"]
@@ -332,12 +406,15 @@ class Breaks(callbacks.Callback):
     def on_rollout(self, algo, rollout):
         self.calls += 1
         if self.calls == self.at:
-            algo.policy.model.set_weights({k: v + 1 for k, v in algo.policy.model.get_weights().items()})
+            algo.policy.model.set_weights(
+                {k: v + 1 for k, v in algo.policy.model.get_weights().items()}
+            )
             raise self.error
 
 
 @pytest.mark.parametrize(
-    ("error", "at"), [(RuntimeError("gone"), 1), (RuntimeError("gone"), 3), (KeyboardInterrupt(), 3)]
+    ("error", "at"),
+    [(RuntimeError("gone"), 1), (RuntimeError("gone"), 3), (KeyboardInterrupt(), 3)],
 )
 def test_what_ends_a_run_leaves_the_last_whole_iteration(error, at, tmp_path):
     config = {**SMALL, "model": MODELS["filter"], "framework": "torch"}
@@ -350,7 +427,9 @@ def test_what_ends_a_run_leaves_the_last_whole_iteration(error, at, tmp_path):
     whole.learn(gone_on.steps)
     same(gone_on, whole)
     saved, weights = rlcatalog.load(tmp_path / "policy"), whole.policy.model.get_weights()
-    assert all(np.array_equal(array, weights[name]) for name, array in saved.model.get_weights().items())
+    assert all(
+        np.array_equal(array, weights[name]) for name, array in saved.model.get_weights().items()
+    )
 
 
 def test_callbacks_are_told_in_order():
@@ -384,7 +463,14 @@ def test_callbacks_are_told_in_order():
 
 
 def test_a_run_stops_at_its_target():
-    config = {"num_envs": 4, "rollout_length": 600, "num_epochs": 1, "seed": 0, "model": NET, "framework": "torch"}
+    config = {
+        "num_envs": 4,
+        "rollout_length": 600,
+        "num_epochs": 1,
+        "seed": 0,
+        "model": NET,
+        "framework": "torch",
+    }
     by_training = PPO("CartPole-v1", config, callbacks=[callbacks.StopAt(5, False)])
     by_training.learn(100_000)
     assert by_training.steps == 2400
@@ -400,10 +486,18 @@ def damaged(folder):
     about = json.loads((folder / "training.json").read_text())
     yield (
         "checksum differs",
-        lambda: (folder / "training.json").write_text(json.dumps({**about, "state": {**about["state"], "steps": 7}})),
+        lambda: (folder / "training.json").write_text(
+            json.dumps({**about, "state": {**about["state"], "steps": 7}})
+        ),
     )
-    yield "format version 9", lambda: (folder / "training.json").write_text(json.dumps({**about, "format_version": 9}))
-    yield "truncated or changed", lambda: next(folder.glob("*.safetensors")).write_bytes(b"\0" * 100)
+    yield (
+        "format version 9",
+        lambda: (folder / "training.json").write_text(json.dumps({**about, "format_version": 9})),
+    )
+    yield (
+        "truncated or changed",
+        lambda: next(folder.glob("*.safetensors")).write_bytes(b"\0" * 100),
+    )
     yield "contains no checkpoint", lambda: (folder / "training.json").unlink()
 
 
@@ -422,7 +516,8 @@ def test_a_second_call_of_learn_says_that_the_total_is_reached(tmp_path):
     last = algo.learn(50)
     assert (algo.steps, last["timesteps_total"]) == (60, 60)
     with pytest.warns(
-        CatalogWarning, match=r"learn\(50\) trains nothing\. 60 steps were already taken.* total, such as learn\(110\)"
+        CatalogWarning,
+        match=r"learn\(50\) trains nothing\. 60 steps were already taken.* total, such as learn\(110\)",
     ):
         assert algo.learn(50) is last
     with pytest.warns(CatalogWarning, match=r"such as learn\(120\)"):
@@ -433,17 +528,23 @@ def test_a_second_call_of_learn_says_that_the_total_is_reached(tmp_path):
     with pytest.warns(CatalogWarning, match=r"90 steps were already taken.*such as learn\(170\)"):
         assert again.learn(80) is None  # a checkpoint holds no result
     algo.stop_training("that will do")
-    with pytest.warns(CatalogWarning, match="that will do. To train further, set algo.stopping = None"):
+    with pytest.warns(
+        CatalogWarning, match="that will do. To train further, set algo.stopping = None"
+    ):
         algo.learn(200)
     algo.stopping = None
     assert algo.learn(120)["timesteps_total"] == 120
 
 
-@pytest.mark.parametrize("save", [lambda algo: algo.save, lambda algo: algo.policy.save], ids=["algo", "policy"])
+@pytest.mark.parametrize(
+    "save", [lambda algo: algo.save, lambda algo: algo.policy.save], ids=["algo", "policy"]
+)
 def test_a_saved_policy_is_no_checkpoint_and_says_what_is(save, tmp_path):
     algo = PPO(Drift, SMALL)
     save(algo)(tmp_path)
-    with pytest.raises(SavedPolicyError, match=r"contains a saved policy, not a checkpoint") as caught:
+    with pytest.raises(
+        SavedPolicyError, match=r"contains a saved policy, not a checkpoint"
+    ) as caught:
         PPO.restore(tmp_path, Drift)
     assert f"rlcatalog.load({str(tmp_path)!r})" in str(caught.value)
     assert "algo.save_checkpoint(folder)" in str(caught.value)
@@ -474,23 +575,31 @@ def test_an_unwritable_config_is_refused_before_anything_is_lost(tmp_path):
     config = {**SMALL, "model": NET, "framework": "torch"}
     PPO(Drift, config).save_checkpoint(tmp_path / "checkpoint")
     algo = PPO(lambda config: Drift(), {**config, "env_config": {"map": object()}})
-    with pytest.raises(SavedPolicyError, match=r"the run cannot be saved: config/env_config/map: object cannot"):
+    with pytest.raises(
+        SavedPolicyError, match=r"the run cannot be saved: config/env_config/map: object cannot"
+    ):
         algo.save_checkpoint(tmp_path / "checkpoint")
     assert PPO.restore(tmp_path / "checkpoint", Drift).steps == 0
 
 
 def test_trees_come_back_as_they_were():
     tree = {
-        "a": [1, 2.5, True, None, "text"], "b": (np.arange(3), float("inf"), -0.0), "c": {"d": b"\0\1", "e": {}},
-        "f": np.float32(0.1), "g": 2**100, "h": [],
-    }  # fmt: skip
+        "a": [1, 2.5, True, None, "text"],
+        "b": (np.arange(3), float("inf"), -0.0),
+        "c": {"d": b"\0\1", "e": {}},
+        "f": np.float32(0.1),
+        "g": 2**100,
+        "h": [],
+    }
     arrays = {}
     found = put_together(json.loads(json.dumps(take_apart(tree, arrays), allow_nan=False)), arrays)
     assert found.keys() == tree.keys()
     np.testing.assert_array_equal(found["b"][0], np.arange(3))
     assert found["b"][1:] == (float("inf"), -0.0)
     assert found["f"].dtype == np.float32
-    assert {k: v for k, v in found.items() if k not in "bf"} == {k: v for k, v in tree.items() if k not in "bf"}
+    assert {k: v for k, v in found.items() if k not in "bf"} == {
+        k: v for k, v in tree.items() if k not in "bf"
+    }
     with pytest.raises(TypeError, match="a/1/b: set cannot be saved"):
         take_apart({"a": [0, {"b": {1}}]}, {})
     with pytest.raises(TypeError, match=r"the key '\$array'"):
@@ -520,11 +629,21 @@ def test_nested_observations(tmp_path):
     same(gone_on, whole)
 
 
-@pytest.mark.parametrize("preprocessing", ["deepmind", pytest.param("rllib", marks=pytest.mark.attack)])
+@pytest.mark.parametrize(
+    "preprocessing", ["deepmind", pytest.param("rllib", marks=pytest.mark.attack)]
+)
 def test_a_game_with_sticky_actions_goes_on_where_it_was(preprocessing, tmp_path):
     pytest.importorskip("ale_py", reason="ale-py is not installed")
-    config = {"num_envs": 2, "rollout_length": 20, "minibatch_size": 20, "num_epochs": 1, "seed": 3, "lr": 1e-2,
-              "framework": "torch", "model": {"preprocessor_pref": preprocessing, "dim": 42}}  # fmt: skip
+    config = {
+        "num_envs": 2,
+        "rollout_length": 20,
+        "minibatch_size": 20,
+        "num_epochs": 1,
+        "seed": 3,
+        "lr": 1e-2,
+        "framework": "torch",
+        "model": {"preprocessor_pref": preprocessing, "dim": 42},
+    }
 
     def env():
         return TimeLimit(gym.make("ALE/Breakout-v5"), 31)

@@ -63,7 +63,11 @@ INVALID = [
     (FOUR, 2.0, "expected int64 of shape (); found float64 of shape ()"),
     (FOUR, np.array([1]), "expected int64 of shape (); found int64 of shape (1,)"),
     (BOTH, {"a": ONE}, "expected a dict with the keys ['a', 'b']; found the keys ['a']"),
-    (BOTH, {"a": ONE, "b": 1, "c": 1}, "expected a dict with the keys ['a', 'b']; found the keys ['a', 'b', 'c']"),
+    (
+        BOTH,
+        {"a": ONE, "b": 1, "c": 1},
+        "expected a dict with the keys ['a', 'b']; found the keys ['a', 'b', 'c']",
+    ),
     (BOTH, (ONE, 1), "expected a dict with the keys ['a', 'b']; found 2 values"),
     (BOTH, ONE, "expected a dict with the keys ['a', 'b']; found an array of shape (3,)"),
     (BOTH, ["a", "b"], "expected a dict with the keys ['a', 'b']; found 2 values: ['a', 'b']"),
@@ -190,36 +194,62 @@ class Canned(VectorEnv):
         self.closed_with.append(kwargs)
 
 
-OBS, NONE, FIRST, REWARDS = np.zeros((2, 3), np.float32), np.zeros(2, bool), np.array([True, False]), np.ones(2)
+OBS, NONE, FIRST, REWARDS = (
+    np.zeros((2, 3), np.float32),
+    np.zeros(2, bool),
+    np.array([True, False]),
+    np.ones(2),
+)
 
 
-@pytest.mark.parametrize(("terminated", "truncated"), [(FIRST, NONE), (NONE, FIRST), (FIRST, FIRST), (FIRST, ~FIRST)])
-def test_the_end_of_any_episode_needs_its_last_observation_under_same_step_alone(terminated, truncated):
+@pytest.mark.parametrize(
+    ("terminated", "truncated"), [(FIRST, NONE), (NONE, FIRST), (FIRST, FIRST), (FIRST, ~FIRST)]
+)
+def test_the_end_of_any_episode_needs_its_last_observation_under_same_step_alone(
+    terminated, truncated
+):
     ended = (OBS, REWARDS, terminated, truncated, {})
-    with pytest.raises(EnvironmentFaultError, match=r'the vector environment Canned returned no infos\["final_obs"\]'):
+    with pytest.raises(
+        EnvironmentFaultError,
+        match=r'the vector environment Canned returned no infos\["final_obs"\]',
+    ):
         ExternalVectorEnv(Canned(ended)).step([0, 0])
     for mode in (AutoresetMode.NEXT_STEP, AutoresetMode.DISABLED):
         assert ExternalVectorEnv(Canned(ended, mode)).step([0, 0])[4] == {}
     infos = {"final_obs": OBS}
     found = ExternalVectorEnv(Canned((OBS, REWARDS, terminated, truncated, infos))).step([0, 0])
-    assert [part.tolist() for part in found[1:4]] == [[1, 1], terminated.tolist(), truncated.tolist()]
+    assert [part.tolist() for part in found[1:4]] == [
+        [1, 1],
+        terminated.tolist(),
+        truncated.tolist(),
+    ]
     assert found[4] is infos
 
 
 def test_steps_within_episodes_need_no_last_observation():
     found = ExternalVectorEnv(Canned((OBS, [1, 2], [False, False], NONE, {}))).step([0, 0])
-    assert [part.tolist() for part in found[1:4]] == [[1, 2], [False] * 2, [False] * 2]  # lists become arrays
+    # Lists become arrays.
+    assert [part.tolist() for part in found[1:4]] == [[1, 2], [False] * 2, [False] * 2]
 
 
 @pytest.mark.parametrize(
     ("returned", "message"),
     [
-        ((OBS, np.ones(3), NONE, NONE, {}), r"returned reward of shape \(3,\) and float64; .*\(2,\) and numbers"),
+        (
+            (OBS, np.ones(3), NONE, NONE, {}),
+            r"returned reward of shape \(3,\) and float64; .*\(2,\) and numbers",
+        ),
         ((OBS, np.ones(2, complex), NONE, NONE, {}), "returned reward .*complex128.* and numbers"),
         ((OBS, REWARDS, np.zeros(2, int), NONE, {}), "returned terminated .*int64.* and booleans"),
-        ((OBS, REWARDS, NONE, np.zeros((2, 1), bool), {}), r"returned truncated of shape \(2, 1\) and bool"),
+        (
+            (OBS, REWARDS, NONE, np.zeros((2, 1), bool), {}),
+            r"returned truncated of shape \(2, 1\) and bool",
+        ),
         ((OBS, REWARDS, NONE, {}), r"expected \(obs, reward, terminated, truncated, infos\)"),
-        ((OBS, REWARDS, NONE, NONE, NONE, {}), r"expected \(obs, reward, terminated, truncated, infos\)"),
+        (
+            (OBS, REWARDS, NONE, NONE, NONE, {}),
+            r"expected \(obs, reward, terminated, truncated, infos\)",
+        ),
     ],
 )
 def test_columns_of_a_wrong_form_are_named(returned, message):
@@ -230,7 +260,10 @@ def test_columns_of_a_wrong_form_are_named(returned, message):
 def test_a_passed_vector_environment_is_reset_with_all_options_and_never_closed():
     canned = Canned(None)
     wrapper = ExternalVectorEnv(canned)
-    assert wrapper.reset(seed=3, options={"reset_mask": 1}) == {"seed": 3, "options": {"reset_mask": 1}}
+    assert wrapper.reset(seed=3, options={"reset_mask": 1}) == {
+        "seed": 3,
+        "options": {"reset_mask": 1},
+    }
     wrapper.close()
     wrapper.close(terminate=True)
     assert canned.closed_with == []

@@ -82,7 +82,9 @@ def vectorised(mode, n=3, make=Written):
     made = [make(i) for i in range(n)]
     # Under SAME_STEP the vector environment resets before anyone sees the last observation.
     wrap = Resumable if mode is AutoresetMode.SAME_STEP else lambda env: env
-    return SyncVectorEnv([lambda env=env: wrap(env) for env in made], copy=False, autoreset_mode=mode), made
+    return SyncVectorEnv(
+        [lambda env=env: wrap(env) for env in made], copy=False, autoreset_mode=mode
+    ), made
 
 
 def lambda_returns(episode):
@@ -93,8 +95,13 @@ def lambda_returns(episode):
     found = []
     for t in range(len(rewards)):
         left = len(rewards) - t
-        of_n = [sum(GAMMA**k * rewards[t + k] for k in range(n)) + GAMMA**n * values[t + n] for n in range(1, left + 1)]
-        weights = [(1 - LAMBDA) * LAMBDA ** (n - 1) for n in range(1, left)] + [LAMBDA ** (left - 1)]
+        of_n = [
+            sum(GAMMA**k * rewards[t + k] for k in range(n)) + GAMMA**n * values[t + n]
+            for n in range(1, left + 1)
+        ]
+        weights = [(1 - LAMBDA) * LAMBDA ** (n - 1) for n in range(1, left)] + [
+            LAMBDA ** (left - 1)
+        ]
         found.append(float(np.dot(weights, of_n)))
     return found
 
@@ -107,23 +114,35 @@ def test_targets_are_the_returns_of_what_the_environments_wrote_down(mode):
     batch = rollout.batch(GAMMA, LAMBDA)
     episodes = [episode for env in written for episode in env.log if episode["reward"]]
     assert {episode["end"] for episode in episodes} >= {*ENDS, None}
-    assert rollout.steps == sum(len(episode["reward"]) for episode in episodes) == len(batch["logp"])
-    np.testing.assert_array_equal(batch["obs"], np.concatenate([episode["obs"][:-1] for episode in episodes]))
-    np.testing.assert_allclose(batch["reward"], np.concatenate([e["reward"] for e in episodes]), rtol=1e-6)
+    assert (
+        rollout.steps == sum(len(episode["reward"]) for episode in episodes) == len(batch["logp"])
+    )
+    np.testing.assert_array_equal(
+        batch["obs"], np.concatenate([episode["obs"][:-1] for episode in episodes])
+    )
+    np.testing.assert_allclose(
+        batch["reward"], np.concatenate([e["reward"] for e in episodes]), rtol=1e-6
+    )
     expected = np.concatenate([lambda_returns(episode) for episode in episodes])
     np.testing.assert_allclose(batch["target"], expected, rtol=1e-4, atol=1e-4)
-    np.testing.assert_allclose(batch["advantage"], expected - value_of(batch["obs"]), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(
+        batch["advantage"], expected - value_of(batch["obs"]), rtol=1e-4, atol=1e-4
+    )
 
 
 @modes
 def test_episodes_are_counted_as_they_were(mode):
     envs, written = vectorised(mode)
-    collector = Collector(rlcatalog.build(env=Written(), config={"custom_model": Known}), envs, 0, GAMMA)
+    collector = Collector(
+        rlcatalog.build(env=Written(), config={"custom_model": Known}), envs, 0, GAMMA
+    )
     for length in (1, 7, 2, 9):
         collector.collect(length)
     over = [episode for env in written for episode in env.log if episode["end"] is not None]
     assert collector.episodes.total == len(over)
-    np.testing.assert_allclose(sorted(collector.episodes.returns), sorted(sum(e["reward"]) for e in over), rtol=1e-5)
+    np.testing.assert_allclose(
+        sorted(collector.episodes.returns), sorted(sum(e["reward"]) for e in over), rtol=1e-5
+    )
     assert sorted(collector.episodes.lengths) == sorted(len(e["reward"]) for e in over)
 
 
@@ -131,7 +150,9 @@ def test_episodes_are_counted_as_they_were(mode):
 def test_the_filter_learns_from_what_is_acted_on_and_once(mode):
     """Not from last observations, on which nobody acts."""
     envs, written = vectorised(mode)
-    policy = rlcatalog.build(env=Written(), config={"observation_filter": "MeanStdFilter", "fcnet_hiddens": [4]})
+    policy = rlcatalog.build(
+        env=Written(), config={"observation_filter": "MeanStdFilter", "fcnet_hiddens": [4]}
+    )
     collector = Collector(policy, envs, 0, GAMMA)
     for length in (5, 12):
         collector.collect(length)
@@ -153,7 +174,9 @@ MEMORIES = {
 
 
 @pytest.mark.grid
-@pytest.mark.parametrize(("memory", "framework"), [("lstm", "torch"), ("attention", "torch"), ("lstm", "tf")])
+@pytest.mark.parametrize(
+    ("memory", "framework"), [("lstm", "torch"), ("attention", "torch"), ("lstm", "tf")]
+)
 @modes
 def test_memories_are_those_of_episodes_played_alone(memory, framework, mode):
     envs, written = vectorised(mode)
@@ -164,9 +187,13 @@ def test_memories_are_those_of_episodes_played_alone(memory, framework, mode):
         batch = rollout.batch(GAMMA, LAMBDA)
         assert batch["seq_lens"].sum() == rollout.steps
         again = policy.evaluate(batch)  # stored memories and sequences
-        logp, value = (np.asarray(x.detach() if framework == "torch" else x) for x in (again.logp, again.value))
+        logp, value = (
+            np.asarray(x.detach() if framework == "torch" else x) for x in (again.logp, again.value)
+        )
         np.testing.assert_allclose(logp, batch["logp"], rtol=1e-3, atol=1e-4)
-        np.testing.assert_allclose(value, batch["target"] - batch["advantage"], rtol=1e-3, atol=1e-4)
+        np.testing.assert_allclose(
+            value, batch["target"] - batch["advantage"], rtol=1e-3, atol=1e-4
+        )
     # Played again one by one, each from a fresh state: the values of all steps, and of what was cut off.
     for i, env in enumerate(written):
         rows = [
@@ -180,13 +207,17 @@ def test_memories_are_those_of_episodes_played_alone(memory, framework, mode):
             for obs, paid in zip(episode["obs"], episode["reward"], strict=False):
                 action, value, bootstrap = rows.pop(0)
                 encoded = policy.preprocess(obs[None])
-                np.testing.assert_allclose(policy.values(encoded, state, prev_reward=reward), value, atol=1e-4)
+                np.testing.assert_allclose(
+                    policy.values(encoded, state, prev_reward=reward), value, atol=1e-4
+                )
                 state = policy.act(obs[None], state, prev_reward=reward).state
                 if "action_inputs" in state.history.windows:
                     state.history.windows["action_inputs"][:, -1] = np.eye(3)[action[0]]
                 reward = np.array([paid])
             if episode["end"] == (False, True):
-                last = policy.values(policy.preprocess(episode["obs"][-1][None]), state, prev_reward=reward)
+                last = policy.values(
+                    policy.preprocess(episode["obs"][-1][None]), state, prev_reward=reward
+                )
                 np.testing.assert_allclose(bootstrap, GAMMA * last[0], atol=1e-4)
             elif episode["end"] is not None:
                 assert bootstrap == 0.0
@@ -237,14 +268,21 @@ def test_losses_and_records_are_shown_the_rewards_of_the_environment(framework, 
             seen.append(np.asarray(loss_inputs["rewards"]))
             return policy_loss
 
-    config = {**SHORT, "eager_tracing": False, "framework": framework, "model": {"custom_model": Looks}}
+    config = {
+        **SHORT,
+        "eager_tracing": False,
+        "framework": framework,
+        "model": {"custom_model": Looks},
+    }
     algo = PPO(Pays, config, record=tmp_path)
     algo.train()
     assert np.concatenate(seen).tolist() == [1.0] * 24
     assert set(Reader(tmp_path).next()["rewards"].tolist()) == {1.0}
     algo.train()
     algo.train()
-    assert [path.name for path in sorted(tmp_path.iterdir())] == [f"rollout-0000{i}.npz" for i in range(3)]
+    assert [path.name for path in sorted(tmp_path.iterdir())] == [
+        f"rollout-0000{i}.npz" for i in range(3)
+    ]
 
 
 def test_its_own_environments_may_reuse_their_buffers():
@@ -264,7 +302,8 @@ def test_its_own_environments_may_reuse_their_buffers():
     expected = np.zeros((12, 2))
     expected[[4, 9]] = 0.5 * 105.0
     np.testing.assert_allclose(rollout.bootstrap, expected)
-    assert "autoreset_mode" not in Pays.metadata  # which all vector environments over the class would share
+    # Which all vector environments over the class would share.
+    assert "autoreset_mode" not in Pays.metadata
 
 
 class RunsOut(gym.Env):
@@ -305,15 +344,26 @@ def test_nor_need_one_be_where_a_vector_environment_resets_later(mode):
     assert play(policy, envs, 4) == [3.0] * 4
 
 
-@pytest.mark.parametrize(("framework", "memory"), [
-    pytest.param("torch", {}, id="torch-"),
-    pytest.param("torch", {"use_lstm": True, "lstm_cell_size": 4, "max_seq_len": 5}, id="torch-lstm"),
-    pytest.param("tf", {}, id="tf-"),
-    pytest.param("tf", {"use_lstm": True, "lstm_cell_size": 4, "max_seq_len": 5}, id="tf-lstm",
-                 marks=pytest.mark.attack),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("framework", "memory"),
+    [
+        pytest.param("torch", {}, id="torch-"),
+        pytest.param(
+            "torch", {"use_lstm": True, "lstm_cell_size": 4, "max_seq_len": 5}, id="torch-lstm"
+        ),
+        pytest.param("tf", {}, id="tf-"),
+        pytest.param(
+            "tf",
+            {"use_lstm": True, "lstm_cell_size": 4, "max_seq_len": 5},
+            id="tf-lstm",
+            marks=pytest.mark.attack,
+        ),
+    ],
+)
 def test_an_episode_may_be_cut_where_no_action_is_available(framework, memory):
-    algo = PPO(RunsOut, {**SHORT, "framework": framework, "model": {"fcnet_hiddens": [8], **memory}})
+    algo = PPO(
+        RunsOut, {**SHORT, "framework": framework, "model": {"fcnet_hiddens": [8], **memory}}
+    )
     result = algo.train()
     assert result["episode_return_mean"] == 3.0
     assert np.isfinite(result["info"]["learner"]["vf_loss"])
@@ -330,7 +380,9 @@ def test_episodes_are_played_in_any_vector_environment(mode):
     noted = []
     returns = play(policy, envs, 7, on_episode=noted.append)
     assert returns == noted
-    expected = [sum(e["reward"]) for env, n in zip(written, (4, 3), strict=True) for e in env.log[:n]]
+    expected = [
+        sum(e["reward"]) for env, n in zip(written, (4, 3), strict=True) for e in env.log[:n]
+    ]
     np.testing.assert_allclose(sorted(returns), sorted(expected), rtol=1e-5)
     envs.reset()  # it is left open
 
@@ -362,7 +414,13 @@ def test_a_last_row_alone_does_no_harm():
 def test_the_learning_rate_falls_to_zero_over_all_steps():
     config = {**SHORT, "lr": 0.5, "total_steps": 96}
     algo = PPO(Pays, config)
-    assert [algo.train()["info"]["learner"]["lr"] for _ in range(5)] == [0.5, 0.375, 0.25, 0.125, 0.0]
+    assert [algo.train()["info"]["learner"]["lr"] for _ in range(5)] == [
+        0.5,
+        0.375,
+        0.25,
+        0.125,
+        0.0,
+    ]
     for kept in ({**config, "anneal_lr": False}, {**config, "total_steps": None}):
         algo = PPO(Pays, kept)
         assert [algo.train()["info"]["learner"]["lr"] for _ in range(3)] == [0.5] * 3
@@ -370,13 +428,26 @@ def test_the_learning_rate_falls_to_zero_over_all_steps():
 
 @both
 def test_the_learning_rate_is_that_of_the_optimiser(framework):
-    algo = PPO(Pays, {**SHORT, "framework": framework, "lr": 1e-2, "grad_clip": None, "model": {"fcnet_hiddens": [4]}})
+    algo = PPO(
+        Pays,
+        {
+            **SHORT,
+            "framework": framework,
+            "lr": 1e-2,
+            "grad_clip": None,
+            "model": {"fcnet_hiddens": [4]},
+        },
+    )
     batch = algo._collector.collect(12).batch(0.9, 0.9)
     start, moved = algo.policy.model.get_weights(), []
     for lr in (1e-3, 1e-4):  # a first step is the learning rate's size
         algo.policy.model.set_weights(start)
         optimizer_of(framework)(algo.policy, algo.config, algo.objective).step({**batch}, Rates(lr))
-        moved.append(max(np.abs(w - start[name]).max() for name, w in algo.policy.model.get_weights().items()))
+        moved.append(
+            max(
+                np.abs(w - start[name]).max() for name, w in algo.policy.model.get_weights().items()
+            )
+        )
     np.testing.assert_allclose(moved, [1e-3, 1e-4], rtol=0.05)
 
 
@@ -385,7 +456,10 @@ def test_the_learning_rate_is_that_of_the_optimiser(framework):
     [
         ({"minibatch_size": 1}, r"minibatch_size = 1: advantages are normalised .* Set 2 or more"),
         ({"num_envs": 1, "rollout_length": 1, "minibatch_size": 1}, "Set 2 or more"),
-        ({"num_envs": 1, "rollout_length": 1}, r"num_envs \* rollout_length = 1: advantages are normalised"),
+        (
+            {"num_envs": 1, "rollout_length": 1},
+            r"num_envs \* rollout_length = 1: advantages are normalised",
+        ),
     ],
 )
 def test_a_single_step_is_refused_before_anything_is_made(config, message):
@@ -394,5 +468,7 @@ def test_a_single_step_is_refused_before_anything_is_made(config, message):
 
 
 def test_two_steps_are_enough():
-    algo = PPO(Pays, {"num_envs": 2, "rollout_length": 1, "minibatch_size": 2, "num_epochs": 1, "seed": 0})
+    algo = PPO(
+        Pays, {"num_envs": 2, "rollout_length": 1, "minibatch_size": 2, "num_epochs": 1, "seed": 0}
+    )
     assert np.isfinite(algo.train()["info"]["learner"]["policy_loss"])

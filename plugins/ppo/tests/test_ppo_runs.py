@@ -26,8 +26,21 @@ from rlcatalog_runs import Interrupted, RunPlan, interruptible, newest_checkpoin
 from rlcatalog_runs.checkpoints import checkpoint_steps, checkpoints_of
 
 pytestmark = pytest.mark.usefixtures("blank_curves")
-SMALL = ["--set", "num_envs=2", "--set", "rollout_length=25", "--set", "minibatch_size=25", "--set", "num_epochs=1",
-         "--model", "fcnet_hiddens=[8]", "--framework", "torch", "--quiet"]  # fmt: skip
+SMALL = [
+    "--set",
+    "num_envs=2",
+    "--set",
+    "rollout_length=25",
+    "--set",
+    "minibatch_size=25",
+    "--set",
+    "num_epochs=1",
+    "--model",
+    "fcnet_hiddens=[8]",
+    "--framework",
+    "torch",
+    "--quiet",
+]
 
 
 def command(*arguments):
@@ -47,7 +60,10 @@ def result(folder):
     """Return the weights of a run, and its metrics but for times."""
     weights = rlcatalog.load(folder / "policy").model.get_weights()
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    timeless = [{k: v for k, v in row.items() if k not in ("time_total_s", "steps_per_second")} for row in rows]
+    timeless = [
+        {k: v for k, v in row.items() if k not in ("time_total_s", "steps_per_second")}
+        for row in rows
+    ]
     return weights, timeless
 
 
@@ -78,17 +94,35 @@ def contents(folder):
 
 def test_a_run_goes_on_from_its_end_and_from_a_checkpoint(tmp_path, capsys):
     whole, half = tmp_path / "whole", tmp_path / "half"
-    often = ["--checkpoint-every", 50, "--keep-checkpoints", 3, "--eval-every", 100, "--eval-episodes", 2]
+    often = [
+        "--checkpoint-every",
+        50,
+        "--keep-checkpoints",
+        3,
+        "--eval-every",
+        100,
+        "--eval-episodes",
+        2,
+    ]
     # The learning rate goes down over the whole run: half of it is told how long the whole will be.
     schedule = ["--set", "total_steps=400"]
     assert not train("CartPole-v1", "--steps", 400, *SMALL, *often, *schedule, "--out", whole)
-    assert not train("CartPole-v1", "--steps", 200, *SMALL, *often, *schedule, "--out", half, "--log", "csv")
-    assert [path.name for path in checkpoints_of(half)] == [f"step-{n:09d}" for n in (100, 150, 200)]
+    assert not train(
+        "CartPole-v1", "--steps", 200, *SMALL, *often, *schedule, "--out", half, "--log", "csv"
+    )
+    assert [path.name for path in checkpoints_of(half)] == [
+        f"step-{n:09d}" for n in (100, 150, 200)
+    ]
     assert not train("--resume", half, "--steps", 400)
     same(half, whole)
-    assert (half / "best" / "policy.json").read_bytes() == (whole / "best" / "policy.json").read_bytes()
+    assert (half / "best" / "policy.json").read_bytes() == (
+        whole / "best" / "policy.json"
+    ).read_bytes()
     table = (half / "progress.csv").read_text().splitlines()
-    assert [line.split(",")[1] for line in table] == ["timesteps_total", *map(str, range(50, 401, 50))]
+    assert [line.split(",")[1] for line in table] == [
+        "timesteps_total",
+        *map(str, range(50, 401, 50)),
+    ]
     assert not train("--resume", half / "checkpoints" / "step-000000300")  # back, and once more
     same(half, whole)
     assert json.loads((half / "run.json").read_text())["status"] == "finished"
@@ -107,18 +141,21 @@ def test_keys_may_change_on_the_way_and_the_schedule_stretches(folder):
     np.testing.assert_allclose(rates, [1e-3, 0.5e-3, 0.5e-3, 0.25e-3])
 
 
-@pytest.mark.parametrize(("arguments", "message"), [
-    (["CartPole-v1"], "a resumed run keeps its ENV_ID. Remove ENV_ID."),
-    (["--seed", "1"], "keeps its --seed. Remove --seed."),
-    (["--model", "use_lstm=true"], "keeps its --model. Remove --model."),
-    (["--out", "elsewhere"], "keeps its --out. Remove --out."),
-    (["--overwrite"], "keeps its --overwrite. Remove --overwrite."),
-    (["--set", "lr=fast"], "PPO config key 'lr'"),
-    (["--set", "model=1"], "does not accept 'model'. Use its option"),
-    (["--import", "no_such_module"], "--import no_such_module"),
-    (["--device", "cuda:99"], "device='cuda:99'"),
-    (["--log", "csv,csv"], "'csv' is named twice"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["CartPole-v1"], "a resumed run keeps its ENV_ID. Remove ENV_ID."),
+        (["--seed", "1"], "keeps its --seed. Remove --seed."),
+        (["--model", "use_lstm=true"], "keeps its --model. Remove --model."),
+        (["--out", "elsewhere"], "keeps its --out. Remove --out."),
+        (["--overwrite"], "keeps its --overwrite. Remove --overwrite."),
+        (["--set", "lr=fast"], "PPO config key 'lr'"),
+        (["--set", "model=1"], "does not accept 'model'. Use its option"),
+        (["--import", "no_such_module"], "--import no_such_module"),
+        (["--device", "cuda:99"], "device='cuda:99'"),
+        (["--log", "csv,csv"], "'csv' is named twice"),
+    ],
+)
 def test_what_resume_refuses(arguments, message, folder, capsys):
     before = contents(folder)
     assert train("--resume", folder, "--steps", 200, *arguments) == 1
@@ -187,17 +224,21 @@ def test_a_full_disk_leaves_the_checkpoint_before(tmp_path, monkeypatch, capsys)
         check(path, *rest)
 
     monkeypatch.setattr(checkpoints, "write", later)
-    assert train("CartPole-v1", "--steps", 200, *SMALL, "--checkpoint-every", 50, "--out", folder) == 1
+    assert (
+        train("CartPole-v1", "--steps", 200, *SMALL, "--checkpoint-every", 50, "--out", folder) == 1
+    )
     disk.full = False
     monkeypatch.undo()
     assert "cannot be written: [Errno 28] No space left on device" in capsys.readouterr().err
-    assert [path.name for path in (folder / "checkpoints").iterdir() if path.name.startswith("step")] == [
-        path.name for path in checkpoints_of(folder)
-    ]
+    assert [
+        path.name for path in (folder / "checkpoints").iterdir() if path.name.startswith("step")
+    ] == [path.name for path in checkpoints_of(folder)]
     assert checkpoints.read(folder)[1]["steps"] == 50
     rlcatalog.load(folder / "policy")
     whole = tmp_path / "whole"
-    assert not train("CartPole-v1", "--steps", 200, *SMALL, "--checkpoint-every", 50, "--out", whole)
+    assert not train(
+        "CartPole-v1", "--steps", 200, *SMALL, "--checkpoint-every", 50, "--out", whole
+    )
     assert not train("--resume", folder)
     same(folder, whole)
 
@@ -228,29 +269,49 @@ class Breaks(gym.Env):
 
 
 def test_an_error_leaves_the_run_as_it_was_before_the_iteration(tmp_path, capsys, monkeypatch):
-    monkeypatch.setitem(gym.registry, "Breaks-v0", gym.envs.registration.EnvSpec("Breaks-v0", Breaks))
+    monkeypatch.setitem(
+        gym.registry, "Breaks-v0", gym.envs.registration.EnvSpec("Breaks-v0", Breaks)
+    )
     assert train("Breaks-v0", "--steps", 1000, *SMALL, "--out", tmp_path / "run") == 1
     printed = capsys.readouterr().err
-    assert re.search(r"raised RuntimeError: the simulator is gone \(.*test_ppo_runs\.py:\d+, in step\)", printed)
+    assert re.search(
+        r"raised RuntimeError: the simulator is gone \(.*test_ppo_runs\.py:\d+, in step\)", printed
+    )
     assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "failed"
-    assert checkpoints.read(tmp_path / "run")[1]["steps"] in (0, 50, 100, 150)  # the last that was noted
+    # The last that was noted.
+    assert checkpoints.read(tmp_path / "run")[1]["steps"] in (0, 50, 100, 150)
     monkeypatch.setattr(Breaks, "broken", False)
     assert not train("--resume", tmp_path / "run", "--steps", 300)
-    assert not train("Breaks-v0", "--steps", 300, *SMALL, "--set", "total_steps=300", "--out", tmp_path / "whole")
-    assert [row["timesteps_total"] for row in result(tmp_path / "run")[1]] == list(range(50, 301, 50))
+    assert not train(
+        "Breaks-v0", "--steps", 300, *SMALL, "--set", "total_steps=300", "--out", tmp_path / "whole"
+    )
+    assert [row["timesteps_total"] for row in result(tmp_path / "run")[1]] == list(
+        range(50, 301, 50)
+    )
 
 
 def test_overwrite_removes_what_a_run_leaves_and_nothing_else(tmp_path):
     folder = tmp_path / "run"
     assert not train(
-        "CartPole-v1", "--steps", 100, *SMALL, "--eval-every", 50, "--log", "csv,tensorboard", "--out", folder
+        "CartPole-v1",
+        "--steps",
+        100,
+        *SMALL,
+        "--eval-every",
+        50,
+        "--log",
+        "csv,tensorboard",
+        "--out",
+        folder,
     )
     for mine in ("notes.txt", "checkpoints/mine.pt", "tensorboard/mine"):
         (folder / mine).write_text("mine")
     assert not train("CartPole-v1", "--steps", 50, *SMALL, "--out", folder, "--overwrite")
     left = {str(path.relative_to(folder)) for path in folder.rglob("*")}
     assert {"notes.txt", "checkpoints/mine.pt", "tensorboard/mine"} <= left
-    assert not any(name.startswith("best") or "tfevents" in name or name == "progress.csv" for name in left)
+    assert not any(
+        name.startswith("best") or "tfevents" in name or name == "progress.csv" for name in left
+    )
     assert [path.name for path in checkpoints_of(folder)] == ["step-000000000", "step-000000050"]
 
 
@@ -277,20 +338,36 @@ def test_each_option_of_evaluate_is_on_the_page():
     app = typer.Typer(add_completion=False)
     app.command()(commands.evaluate)
     page = (Path(__file__).parents[1] / "README.md").read_text()
-    options = [option for parameter in typer.main.get_command(app).params for option in parameter.opts]
-    assert [option for option in options if option.startswith("--") and f"{option}" not in page] == []
+    options = [
+        option for parameter in typer.main.get_command(app).params for option in parameter.opts
+    ]
+    assert [
+        option for option in options if option.startswith("--") and f"{option}" not in page
+    ] == []
     assert len(options) > 8
 
 
-@pytest.mark.parametrize(("arguments", "message"), [
-    (["--vector", "both"], "'vector'"), (["--device", "gpu0"], "device='gpu0'"),
-    (["--algo", "A3C"], "Did you mean 'A2C'"), (["--seeds", "0,1", "--model", "fcnet_hidden=[8]"], "fcnet_hiddens"),
-    (["--framework", "jax"], "jax"), (["--set", "lr"], "expected KEY=VALUE"), (["--set", "vector=async"], "--vector"),
-    (["--model", "fcnet_hidden=[8]"], "fcnet_hiddens"), (["--log", "tensorbord"], "Did you mean 'tensorboard'"),
-    (["--seeds", "a"], "--seeds"), (["--seeds", "0", "--seed", "1"], "--seed"), (["--import", "no.such"], "no.such"),
-    (["--set", "lr_schedule=[1]"], "lr_schedule"),
-])  # fmt: skip
-def test_wrong_values_are_said_before_there_is_a_folder(arguments, message, tmp_path, capsys, monkeypatch):
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--vector", "both"], "'vector'"),
+        (["--device", "gpu0"], "device='gpu0'"),
+        (["--algo", "A3C"], "Did you mean 'A2C'"),
+        (["--seeds", "0,1", "--model", "fcnet_hidden=[8]"], "fcnet_hiddens"),
+        (["--framework", "jax"], "jax"),
+        (["--set", "lr"], "expected KEY=VALUE"),
+        (["--set", "vector=async"], "--vector"),
+        (["--model", "fcnet_hidden=[8]"], "fcnet_hiddens"),
+        (["--log", "tensorbord"], "Did you mean 'tensorboard'"),
+        (["--seeds", "a"], "--seeds"),
+        (["--seeds", "0", "--seed", "1"], "--seed"),
+        (["--import", "no.such"], "no.such"),
+        (["--set", "lr_schedule=[1]"], "lr_schedule"),
+    ],
+)
+def test_wrong_values_are_said_before_there_is_a_folder(
+    arguments, message, tmp_path, capsys, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     assert train("CartPole-v1", "--steps", 50, *arguments) == 1
     assert message in capsys.readouterr().err
@@ -344,9 +421,17 @@ def test_a_run_notes_the_module_that_was_typed_with_import(tmp_path, capsys, mon
         assert not train("--resume", folder, "--steps", 100, "--import", "corr_env")
         assert not command("evaluate", folder, "--episodes", 1, "--quiet", "--import", "corr_env")
         forget()
-        monkeypatch.setattr(PPOEngine, "learn", lambda engine, session: os.kill(os.getpid(), signal.SIGINT))
-        stopped, line = tmp_path / "stopped early", "To continue: rlcatalog train --resume '{}' --import corr_env\n"
-        for arguments in (["corr_env:Corr-v0", *SMALL], ["Corr-v0", "--import", "corr_env", *SMALL]):
+        monkeypatch.setattr(
+            PPOEngine, "learn", lambda engine, session: os.kill(os.getpid(), signal.SIGINT)
+        )
+        stopped, line = (
+            tmp_path / "stopped early",
+            "To continue: rlcatalog train --resume '{}' --import corr_env\n",
+        )
+        for arguments in (
+            ["corr_env:Corr-v0", *SMALL],
+            ["Corr-v0", "--import", "corr_env", *SMALL],
+        ):
             assert train(*arguments, "--out", stopped, "--overwrite") == 130
             assert line.format(stopped) in capsys.readouterr().err
             forget()

@@ -30,18 +30,48 @@ PLAIN = {"fcnet_hiddens": [8]}
 NET = {**PLAIN, "max_seq_len": 4}
 MEMORIES = {
     "lstm": {**NET, "use_lstm": True, "lstm_cell_size": 5},
-    "lstm_past": {**NET, "use_lstm": True, "lstm_cell_size": 5, "lstm_use_prev_action": True,
-                  "lstm_use_prev_reward": True},
-    "attention": {**NET, "use_attention": True, "attention_dim": 16, "attention_head_dim": 8,
-                  "attention_memory_inference": 6, "attention_memory_training": 6},
-    "attention_past": {**NET, "use_attention": True, "attention_dim": 16, "attention_head_dim": 8,
-                       "attention_memory_inference": 6, "attention_memory_training": 6,
-                       "attention_use_n_prev_actions": 2, "attention_use_n_prev_rewards": 3},
-    "lstm_apart": {**NET, "use_lstm": True, "lstm_cell_size": 5, "lstm_use_prev_action": True,
-                   "vf_share_layers": False},
-    "attention_apart": {**NET, "use_attention": True, "attention_dim": 16, "attention_head_dim": 8,
-                        "attention_memory_inference": 6, "attention_memory_training": 6, "vf_share_layers": False},
-}  # fmt: skip
+    "lstm_past": {
+        **NET,
+        "use_lstm": True,
+        "lstm_cell_size": 5,
+        "lstm_use_prev_action": True,
+        "lstm_use_prev_reward": True,
+    },
+    "attention": {
+        **NET,
+        "use_attention": True,
+        "attention_dim": 16,
+        "attention_head_dim": 8,
+        "attention_memory_inference": 6,
+        "attention_memory_training": 6,
+    },
+    "attention_past": {
+        **NET,
+        "use_attention": True,
+        "attention_dim": 16,
+        "attention_head_dim": 8,
+        "attention_memory_inference": 6,
+        "attention_memory_training": 6,
+        "attention_use_n_prev_actions": 2,
+        "attention_use_n_prev_rewards": 3,
+    },
+    "lstm_apart": {
+        **NET,
+        "use_lstm": True,
+        "lstm_cell_size": 5,
+        "lstm_use_prev_action": True,
+        "vf_share_layers": False,
+    },
+    "attention_apart": {
+        **NET,
+        "use_attention": True,
+        "attention_dim": 16,
+        "attention_head_dim": 8,
+        "attention_memory_inference": 6,
+        "attention_memory_training": 6,
+        "vf_share_layers": False,
+    },
+}
 both = pytest.mark.parametrize("framework", ["torch", "tf"])
 
 
@@ -62,7 +92,13 @@ class Walk(gym.Env):
     def step(self, action):
         self.t += 1
         over = self.t == self.lengths[self.episode % len(self.lengths)]
-        return self._obs(), float(self.t), over and self.episode % 2 == 0, over and self.episode % 2 == 1, {}
+        return (
+            self._obs(),
+            float(self.t),
+            over and self.episode % 2 == 0,
+            over and self.episode % 2 == 1,
+            {},
+        )
 
     def _obs(self):
         return np.array([self.episode, self.t], np.float32) / 10
@@ -77,7 +113,10 @@ def array(x):
     [
         *(("torch", memory) for memory in MEMORIES),
         *(("tf", memory) for memory in ("lstm", "lstm_past", "lstm_apart", "attention_past")),
-        *(pytest.param("tf", memory, marks=pytest.mark.attack) for memory in ("attention", "attention_apart")),
+        *(
+            pytest.param("tf", memory, marks=pytest.mark.attack)
+            for memory in ("attention", "attention_apart")
+        ),
     ],
 )
 def test_before_the_first_update_nothing_has_changed(framework, memory):
@@ -106,7 +145,8 @@ def test_sequences_begin_with_episodes_and_every_max_seq_len_steps():
         begins = np.concatenate([[0], np.cumsum(batch["seq_lens"])[:-1]])
         for first, length, h in zip(begins, batch["seq_lens"], batch["state"][0], strict=True):
             episode, t = obs[first]
-            np.testing.assert_allclose(obs[first : first + length, 0], episode)  # it does not cross episodes
+            # It does not cross episodes.
+            np.testing.assert_allclose(obs[first : first + length, 0], episode)
             np.testing.assert_allclose(np.diff(obs[first : first + length, 1]), 1, rtol=1e-4)
             assert np.any(h != 0) == (t > 0)  # a fresh episode begins with an empty memory
 
@@ -131,7 +171,9 @@ def test_the_value_of_a_truncated_episode_is_read_with_its_own_memory():
 @both
 def test_a_batch_of_mixed_lengths_equals_its_sequences_one_by_one(framework):
     """Padding enters no loss, no statistic and no gradient."""
-    algo = PPO(Walk, {**SMALL, "num_envs": 1, "framework": framework, "model": MEMORIES["lstm_past"]})
+    algo = PPO(
+        Walk, {**SMALL, "num_envs": 1, "framework": framework, "model": MEMORIES["lstm_past"]}
+    )
     batch = algo._collector.collect(17).batch(0.9, 0.9)
     assert len(set(batch["seq_lens"])) > 2
 
@@ -139,7 +181,9 @@ def test_a_batch_of_mixed_lengths_equals_its_sequences_one_by_one(framework):
         found = algo.policy.evaluate(part)
         if framework == "torch":
             return found.logp.sum() + found.value.square().sum() + found.entropy.sum()
-        return tf.reduce_sum(found.logp) + tf.reduce_sum(found.value**2) + tf.reduce_sum(found.entropy)
+        return (
+            tf.reduce_sum(found.logp) + tf.reduce_sum(found.value**2) + tf.reduce_sum(found.entropy)
+        )
 
     def gradients(parts):
         model = algo.policy.model
@@ -151,14 +195,22 @@ def test_a_batch_of_mixed_lengths_equals_its_sequences_one_by_one(framework):
         with tf.GradientTape() as tape:
             total = sum(loss(part) for part in parts)
         found = tape.gradient(total, list(variables.values()))
-        return {name: tf.convert_to_tensor(g).numpy() for name, g in zip(variables, found, strict=True)}
+        return {
+            name: tf.convert_to_tensor(g).numpy() for name, g in zip(variables, found, strict=True)
+        }
 
     ends = np.cumsum(batch["seq_lens"])
     alone = []
     for s, (end, length) in enumerate(zip(ends, batch["seq_lens"], strict=True)):
         rows = {n: v for n, v in batch.items() if n not in ("seq_lens", "state")}
         part = map_tensors(rows, lambda a, end=end, length=length: a[end - length : end])
-        alone.append({**part, "seq_lens": np.array([length]), "state": [m[s : s + 1] for m in batch["state"]]})
+        alone.append(
+            {
+                **part,
+                "seq_lens": np.array([length]),
+                "state": [m[s : s + 1] for m in batch["state"]],
+            }
+        )
     together, apart = gradients([batch]), gradients(alone)
     for name, gradient in together.items():
         np.testing.assert_allclose(gradient, apart[name], rtol=1e-3, atol=1e-4, err_msg=name)
@@ -168,7 +220,8 @@ def test_a_batch_of_mixed_lengths_equals_its_sequences_one_by_one(framework):
     ("framework", "memory"),
     [
         *(("torch", memory) for memory in MEMORIES),
-        ("tf", "lstm_apart"),  # it is slow to trace; attention takes a step in test_ppo_one_algorithm.py
+        # It is slow to trace; attention takes a step in test_ppo_one_algorithm.py.
+        ("tf", "lstm_apart"),
         pytest.param("tf", "attention_past", marks=pytest.mark.attack),
     ],
 )
@@ -186,9 +239,13 @@ def test_training_changes_every_weight(framework, memory):
 def test_a_memory_of_another_form_is_refused():
     policy = rlcatalog.build(env=Walk(), config=MEMORIES["lstm"])
     rows = {"obs": np.zeros((4, 2), np.float32), "raw_action": np.zeros((4, 1), np.int64)}
-    with pytest.raises(ModelContractError, match=r"batch\['state'\]: expected 2 parts with a row for each of 2 seq"):
+    with pytest.raises(
+        ModelContractError, match=r"batch\['state'\]: expected 2 parts with a row for each of 2 seq"
+    ):
         policy.evaluate({**rows, "seq_lens": [2, 2], "state": [np.zeros((4, 5))] * 2})
-    with pytest.raises(ModelContractError, match=r"seq_lens: expected lengths .* add up to 4 rows, found \[2, 3\]"):
+    with pytest.raises(
+        ModelContractError, match=r"seq_lens: expected lengths .* add up to 4 rows, found \[2, 3\]"
+    ):
         policy.evaluate({**rows, "seq_lens": [2, 3]})
 
 
@@ -209,7 +266,9 @@ class Ahead(TorchModelV2):
 
     def forward(self, input_dict, state, seq_lens):
         if input_dict["is_training"]:
-            self.seen.append({name: input_dict[name].numpy().copy() for name in ("obs", *self.views)})
+            self.seen.append(
+                {name: input_dict[name].numpy().copy() for name in ("obs", *self.views)}
+            )
         self._value = input_dict["obs"].sum(dim=1)
         return self.layer(input_dict["obs"]), state
 
@@ -230,7 +289,9 @@ def test_training_alone_sees_what_comes_next():
                 expected = obs[t + k, n] if inside else [0, 0]
                 np.testing.assert_allclose(views["next_two"][t, n, k - 1] * 10, expected, rtol=1e-4)
             assert views["taken"][t, n] == rollout.raw_action[t, n, 0]
-            assert views["over"][t, n] == (step + 1 == Walk.lengths[round(episode) % 4] and round(episode) % 2 == 0)
+            assert views["over"][t, n] == (
+                step + 1 == Walk.lengths[round(episode) % 4] and round(episode) % 2 == 0
+            )
     algo.train()
     assert len(algo.policy.model.seen[0]["new_obs"]) == 16
 
@@ -292,7 +353,9 @@ def test_a_trajectory_holds_the_steps_of_one_episode_in_their_order(mode):
         return Resumable(env) if mode is AutoresetMode.SAME_STEP else env
 
     envs = SyncVectorEnv([partial(made, first) for first in range(3)], autoreset_mode=mode)
-    collector = Collector(rlcatalog.build(env=Walk(), config={"custom_model": Timed}), envs, 0, 0.9, noted)
+    collector = Collector(
+        rlcatalog.build(env=Walk(), config={"custom_model": Timed}), envs, 0, 0.9, noted
+    )
     for _ in range(2):  # the second rollout begins in the middle of episodes
         trajectories.clear()
         rollout = collector.collect(17)
@@ -307,15 +370,23 @@ def test_a_trajectory_holds_the_steps_of_one_episode_in_their_order(mode):
 
 def test_what_is_not_added_and_what_is_added_wrongly_is_named():
     settings = {**SMALL, "model": {"custom_model": Adviced}}
-    with pytest.raises(NotServedError, match="Adviced requests the view 'returns' into 'returns', which this rollout"):
+    with pytest.raises(
+        NotServedError,
+        match="Adviced requests the view 'returns' into 'returns', which this rollout",
+    ):
         PPO(Walk, settings).train()
 
     def too_short(policy, sample_batch, other_agent_batches, episode):
         return {**sample_batch, "returns": np.zeros(1)}
 
-    with pytest.raises(ModelContractError, match=r"too_short\(\) must return a row for each of \d+ steps; found.*'ret"):
+    with pytest.raises(
+        ModelContractError,
+        match=r"too_short\(\) must return a row for each of \d+ steps; found.*'ret",
+    ):
         PPO(Walk, settings, postprocess_fn=too_short).train()
-    with pytest.raises(ModelContractError, match="must return the trajectory's columns, found NoneType"):
+    with pytest.raises(
+        ModelContractError, match="must return the trajectory's columns, found NoneType"
+    ):
         PPO(Walk, settings, postprocess_fn=lambda *trajectory: None).train()
 
 
@@ -344,7 +415,10 @@ def test_batch_normalisation_learns_in_training_and_never_while_acting():
     class TFNorm(TFModelV2):
         def __init__(self, *args):
             super().__init__(*args)
-            self.norm, self.layer = tf.keras.layers.BatchNormalization(), tf.keras.layers.Dense(self.num_outputs)
+            self.norm, self.layer = (
+                tf.keras.layers.BatchNormalization(),
+                tf.keras.layers.Dense(self.num_outputs),
+            )
 
         def forward(self, input_dict, state, seq_lens):
             x = self.norm(input_dict["obs"], training=input_dict["is_training"])
@@ -454,7 +528,11 @@ def test_a_traced_loss_and_its_metrics(framework):
 
         def custom_loss(self, policy_loss, loss_inputs):
             weight = self.layer.weight if framework == "torch" else self.layer.kernel
-            self.norm = (weight**2).sum() if framework == "torch" else tf.reduce_sum(tf.convert_to_tensor(weight) ** 2)
+            self.norm = (
+                (weight**2).sum()
+                if framework == "torch"
+                else tf.reduce_sum(tf.convert_to_tensor(weight) ** 2)
+            )
             if framework == "torch":
                 return [loss + 100 * self.norm for loss in policy_loss]  # a list in, a list out
             return policy_loss + 100 * self.norm
@@ -501,7 +579,11 @@ def with_custom_loss(framework, custom_loss):
             self.layer = layer(framework, self.num_outputs)
 
         def forward(self, input_dict, state, seq_lens):
-            self._value = tf.reduce_sum(input_dict["obs"], 1) if framework == "tf" else input_dict["obs"].sum(1)
+            self._value = (
+                tf.reduce_sum(input_dict["obs"], 1)
+                if framework == "tf"
+                else input_dict["obs"].sum(1)
+            )
             return self.layer(input_dict["obs"]), state
 
         def value_function(self):
@@ -516,8 +598,20 @@ def test_a_custom_loss_sees_the_columns_of_rllib_s_batches(framework):
     seen = []
 
     def custom_loss(self, policy_loss, loss_inputs):
-        names = ("obs", "new_obs", "actions", "rewards", "terminateds", "truncateds", "dones", "action_logp",
-                 "action_dist_inputs", "vf_preds", "advantages", "value_targets")  # fmt: skip
+        names = (
+            "obs",
+            "new_obs",
+            "actions",
+            "rewards",
+            "terminateds",
+            "truncateds",
+            "dones",
+            "action_logp",
+            "action_dist_inputs",
+            "vf_preds",
+            "advantages",
+            "value_targets",
+        )
         seen.append({name: array(loss_inputs[name]) for name in names})
         return policy_loss
 
@@ -537,20 +631,33 @@ def test_a_custom_loss_sees_the_columns_of_rllib_s_batches(framework):
         assert batch["actions"].shape == rows.shape
         np.testing.assert_allclose(batch["action_logp"], logp[rows, batch["actions"]], atol=1e-5)
         np.testing.assert_allclose(batch["vf_preds"], batch["obs"].sum(1), rtol=1e-5)
-        np.testing.assert_allclose(batch["value_targets"], batch["advantages"] + batch["vf_preds"], atol=1e-4)
+        np.testing.assert_allclose(
+            batch["value_targets"], batch["advantages"] + batch["vf_preds"], atol=1e-4
+        )
     assert sum(batch["truncateds"].sum() for batch in seen) > 0
 
 
 @pytest.mark.grid
 @both
-@pytest.mark.parametrize(("returned", "named"), [
-    (None, "found None"), (0.5, r"found 0\.5"), ([], r"found \[\]"), ([None], r"found \[None\]"),
-    ("loss", "found 'loss'"), (np.float32(1), r"found (np\.float32\()?1\.0"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("returned", "named"),
+    [
+        (None, "found None"),
+        (0.5, r"found 0\.5"),
+        ([], r"found \[\]"),
+        ([None], r"found \[None\]"),
+        ("loss", "found 'loss'"),
+        (np.float32(1), r"found (np\.float32\()?1\.0"),
+    ],
+)
 def test_a_custom_loss_that_returns_no_tensor_is_named(framework, returned, named):
-    model = {"custom_model": with_custom_loss(framework, lambda self, policy_loss, loss_inputs: returned)}
+    model = {
+        "custom_model": with_custom_loss(framework, lambda self, policy_loss, loss_inputs: returned)
+    }
     algo = PPO(Walk, {**SMALL, "framework": framework, "model": model})
-    with pytest.raises(ModelContractError, match=r"WithLoss: custom_loss\(\) must return a tensor.*" + named):
+    with pytest.raises(
+        ModelContractError, match=r"WithLoss: custom_loss\(\) must return a tensor.*" + named
+    ):
         algo.train()
 
 
@@ -559,8 +666,17 @@ def test_a_custom_loss_without_a_gradient_is_named(framework):
     def cut_off(self, policy_loss, loss_inputs):
         return policy_loss.detach() if framework == "torch" else tf.stop_gradient(policy_loss)
 
-    algo = PPO(Walk, {**SMALL, "framework": framework, "model": {"custom_model": with_custom_loss(framework, cut_off)}})
-    with pytest.raises(ModelContractError, match="the loss does not depend on any weight of WithLoss"):
+    algo = PPO(
+        Walk,
+        {
+            **SMALL,
+            "framework": framework,
+            "model": {"custom_model": with_custom_loss(framework, cut_off)},
+        },
+    )
+    with pytest.raises(
+        ModelContractError, match="the loss does not depend on any weight of WithLoss"
+    ):
         algo.train()
 
 
@@ -588,5 +704,7 @@ def test_recorded_experience_is_read_back(tmp_path):
 
     assert drawn().shape == (500, 2)
     assert not np.array_equal(drawn(), drawn())
-    with pytest.raises(SavedPolicyError, match=r"no recorded rollouts\. Record some: `rlcatalog train ENV --record"):
+    with pytest.raises(
+        SavedPolicyError, match=r"no recorded rollouts\. Record some: `rlcatalog train ENV --record"
+    ):
         Reader(tmp_path)

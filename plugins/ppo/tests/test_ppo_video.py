@@ -43,13 +43,17 @@ class Screen(gym.Env):
 
     def render(self):
         if self.fault == "missing":
-            raise gym.error.DependencyNotInstalled("paint is not installed, run `pip install paint`")
+            raise gym.error.DependencyNotInstalled(
+                "paint is not installed, run `pip install paint`"
+            )
         if self.fault == "broken":
             raise RuntimeError("no paint")
         frame = np.full((21, 31, 3), (40 * self.t, 250, 10), np.uint8)
-        return {"none": None, "float": frame / 255, "grows": np.full((21 + self.t, 31, 3), 9, np.uint8)}.get(
-            self.fault, frame
-        )
+        return {
+            "none": None,
+            "float": frame / 255,
+            "grows": np.full((21 + self.t, 31, 3), 9, np.uint8),
+        }.get(self.fault, frame)
 
 
 gym.register("Screen-v0", Screen, disable_env_checker=True)
@@ -63,7 +67,9 @@ def saved(tmp_path_factory):
     def save(env_id):
         if not (folder / env_id).exists():
             env = gym.make(env_id)
-            rlcatalog.build(env=env, config={"fcnet_hiddens": [8]}, framework="torch").save(folder / env_id)
+            rlcatalog.build(env=env, config={"fcnet_hiddens": [8]}, framework="torch").save(
+                folder / env_id
+            )
         return folder / env_id
 
     return save
@@ -91,7 +97,9 @@ def by_hand(policy, episodes, seed):
 
 
 @pytest.mark.parametrize("ending", ["mp4", pytest.param("GIF", marks=pytest.mark.attack)])
-def test_a_film_of_two_episodes_shows_both_from_first_to_last_frame(ending, saved, tmp_path, capsys):
+def test_a_film_of_two_episodes_shows_both_from_first_to_last_frame(
+    ending, saved, tmp_path, capsys
+):
     path = tmp_path / "films" / f"cartpole.{ending}"
     evaluate(saved("CartPole-v1"), env="CartPole-v1", episodes=2, seed=7, video=path)
     expected = by_hand(rlcatalog.load(saved("CartPole-v1")), 2, 7)
@@ -111,7 +119,9 @@ def test_a_film_of_two_episodes_shows_both_from_first_to_last_frame(ending, save
 def test_the_first_of_several_environments_is_filmed_and_returns_are_as_ever(saved, tmp_path):
     policy = rlcatalog.load(saved("CartPole-v1"))
     film = video.Film(tmp_path / "film.mp4")
-    envs = video.filmed(lambda mode: gym.make("CartPole-v1", render_mode=mode), "CartPole-v1", film, 20)
+    envs = video.filmed(
+        lambda mode: gym.make("CartPole-v1", render_mode=mode), "CartPole-v1", film, 20
+    )
     assert envs.num_envs == 4
     found = play(policy, envs, 20, seed=3)
     envs.close()
@@ -121,7 +131,9 @@ def test_the_first_of_several_environments_is_filmed_and_returns_are_as_ever(sav
     assert film.frames == len(by_hand(policy, 5, 3))
 
 
-@pytest.mark.parametrize(("episodes", "side_by_side", "filmed"), [(1, 1, 1), (7, 1, 5), (10, 2, 5), (100, 20, 5)])
+@pytest.mark.parametrize(
+    ("episodes", "side_by_side", "filmed"), [(1, 1, 1), (7, 1, 5), (10, 2, 5), (100, 20, 5)]
+)
 def test_up_to_five_episodes_are_filmed(episodes, side_by_side, filmed, saved, tmp_path):
     film = video.Film(tmp_path / "film.mp4")
     envs = video.filmed(lambda mode: Screen(mode), "Screen", film, episodes)
@@ -129,7 +141,8 @@ def test_up_to_five_episodes_are_filmed(episodes, side_by_side, filmed, saved, t
     assert (envs.num_envs, film.episodes, film.frames) == (side_by_side, filmed, 4 * filmed)
     film.write()
     found, rate = frames(film.path)
-    assert (len(found), rate, found[0].shape) == (4 * filmed, 12.5, (22, 32, 3))  # the codec wants even sizes
+    # The codec wants even sizes.
+    assert (len(found), rate, found[0].shape) == (4 * filmed, 12.5, (22, 32, 3))
     assert [round(float(one[:21, :31, 0].mean()) / 40) for one in found] == [0, 1, 2, 3] * filmed
     assert np.abs(found[3][21:, 31:].astype(int) - (120, 250, 10)).max() < 20  # more of the same
 
@@ -150,7 +163,9 @@ def test_atari_is_filmed_in_its_own_colours(tmp_path):
     catalog = rlcatalog.default_catalog()
 
     def make(mode):
-        return EnvMaker("ale_py:ALE/Pong-v5", {"max_episode_steps": 40, "render_mode": mode}, config, catalog)()
+        return EnvMaker(
+            "ale_py:ALE/Pong-v5", {"max_episode_steps": 40, "render_mode": mode}, config, catalog
+        )()
 
     film = video.Film(tmp_path / "pong.mp4")
     envs = video.filmed(make, "ALE/Pong-v5", film, 1)
@@ -168,15 +183,22 @@ def test_atari_is_filmed_in_its_own_colours(tmp_path):
 
 
 @pytest.mark.parametrize("option", ["video", "render"])
-@pytest.mark.parametrize(("modes", "named"), [(["ansi", "svg"], "It has: 'ansi', 'svg'."), ([], "It has: none.")])
-def test_without_the_render_mode_nothing_is_played(option, modes, named, saved, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("modes", "named"), [(["ansi", "svg"], "It has: 'ansi', 'svg'."), ([], "It has: none.")]
+)
+def test_without_the_render_mode_nothing_is_played(
+    option, modes, named, saved, tmp_path, monkeypatch
+):
     monkeypatch.setattr(Screen, "metadata", {"render_modes": modes})
     monkeypatch.setattr(Screen, "played", 0)
     wanted = {"video": "rgb_array", "render": "human"}[option]
     value = tmp_path / "film.mp4" if option == "video" else True
     with pytest.raises(NotServedError) as error:
         evaluate(saved("Screen-v0"), env="Screen-v0", **{option: value})
-    assert str(error.value) == f"--{option}: environment Screen-v0 has no render mode {wanted!r}. {named}"
+    assert (
+        str(error.value)
+        == f"--{option}: environment Screen-v0 has no render mode {wanted!r}. {named}"
+    )
     assert Screen.played == 0
     assert list(tmp_path.iterdir()) == []
 
@@ -185,10 +207,22 @@ def test_without_the_render_mode_nothing_is_played(option, modes, named, saved, 
     ("fault", "error", "message"),
     [
         ("none", NotServedError, r"frame 1: expected uint8 \[height, width, 3\], found None"),
-        ("float", NotServedError, r"frame 1: expected uint8 \[height, width, 3\], found float64 \[21, 31, 3\]"),
-        ("grows", NotServedError, r"frame 2: expected uint8 \[21, 31, 3\], found uint8 \[22, 31, 3\]"),
+        (
+            "float",
+            NotServedError,
+            r"frame 1: expected uint8 \[height, width, 3\], found float64 \[21, 31, 3\]",
+        ),
+        (
+            "grows",
+            NotServedError,
+            r"frame 2: expected uint8 \[21, 31, 3\], found uint8 \[22, 31, 3\]",
+        ),
         ("broken", NotServedError, "cannot be rendered as 'rgb_array': RuntimeError: no paint"),
-        ("missing", MissingExtraError, "a package that renders it is not installed: paint is not installed"),
+        (
+            "missing",
+            MissingExtraError,
+            "a package that renders it is not installed: paint is not installed",
+        ),
     ],
 )
 def test_a_film_that_fails_leaves_the_former_file(fault, error, message, saved, tmp_path):
@@ -198,7 +232,9 @@ def test_a_film_that_fails_leaves_the_former_file(fault, error, message, saved, 
     envs = video.filmed(lambda mode: Screen(mode, fault), "Screen", film, 2)
     with pytest.raises(error, match=message):
         play(rlcatalog.load(saved("Screen-v0")), envs, 2)
-    assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("film.mp4", "the former one")]
+    assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [
+        ("film.mp4", "the former one")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -244,7 +280,11 @@ def test_a_window_shows_one_environment(saved, monkeypatch, capsys):
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")  # draws into nothing
     monkeypatch.setenv("SDL_AUDIODRIVER", "dummy")
     drawn, flip = [], pygame.display.flip
-    monkeypatch.setattr(pygame.display, "flip", lambda: (drawn.append(pygame.display.get_surface().get_size()), flip()))
+    monkeypatch.setattr(
+        pygame.display,
+        "flip",
+        lambda: (drawn.append(pygame.display.get_surface().get_size()), flip()),
+    )
     evaluate(saved("CartPole-v1"), env="CartPole-v1", episodes=2, seed=7, render=True)
     monkeypatch.undo()
     assert drawn == [(600, 400)] * len(drawn)
@@ -264,7 +304,9 @@ def mesa():
     return "libLLVM" in Path("/proc/self/maps").read_text()
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="windows are opened without X elsewhere")
+@pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="windows are opened without X elsewhere"
+)
 def test_a_display_that_is_not_there_is_refused(saved, monkeypatch):
     """SDL draws nowhere then, and says nothing."""
     import pygame
@@ -279,7 +321,9 @@ def test_a_display_that_is_not_there_is_refused(saved, monkeypatch):
     assert mesa() == before  # beside TensorFlow it ends the process
 
 
-@pytest.mark.parametrize(("fault", "error"), [("broken", NotServedError), ("missing", MissingExtraError)])
+@pytest.mark.parametrize(
+    ("fault", "error"), [("broken", NotServedError), ("missing", MissingExtraError)]
+)
 def test_a_window_that_does_not_open_says_so(fault, error, saved, monkeypatch):
     monkeypatch.setenv("DISPLAY", ":0")
     envs = video.windowed(lambda mode: Screen(mode, fault, ["human"]), "Screen")

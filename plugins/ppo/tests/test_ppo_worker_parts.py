@@ -87,8 +87,11 @@ def test_environments_share_memory_where_their_spaces_allow_it(begun):
     assert len(makers) == 2
     context = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
     assert options == {
-        "copy": False, "context": context, "autoreset_mode": AutoresetMode.SAME_STEP, "shared_memory": True
-    }  # fmt: skip
+        "copy": False,
+        "context": context,
+        "autoreset_mode": AutoresetMode.SAME_STEP,
+        "shared_memory": True,
+    }
 
 
 @pytest.mark.parametrize("error", [TypeError("a space"), ValueError("a space")])
@@ -100,18 +103,24 @@ def test_other_spaces_are_sent(begun, error):
 
 def test_what_cannot_be_sent_is_refused_before_anything_begins(begun):
     lock = threading.Lock()
-    with pytest.raises(ConfigError, match="vector='async': the function that creates environments cannot be sent"):
+    with pytest.raises(
+        ConfigError, match="vector='async': the function that creates environments cannot be sent"
+    ):
         Workers([make, lambda: Walk(lock)])
     assert begun.created == []
 
 
 @pytest.mark.parametrize("error", [EOFError(), BrokenPipeError()])
 def test_an_environment_whose_process_ended_while_it_began_is_named(begun, error):
-    begun.errors, begun.processes = [error], [Process(), Process(-9, ends=True), Process(3, ends=True)]
+    begun.errors, begun.processes = (
+        [error],
+        [Process(), Process(-9, ends=True), Process(3, ends=True)],
+    )
     with pytest.raises(WorkerError, match=r"ended: environment 1 \(killed by SIGKILL\)\. See"):
         Workers([make] * 3)
     assert begun.closed == [(None, True)]
-    assert [process.waited for process in begun.processes] == [1, 1, 0]  # the first that ended tells enough
+    # The first that ended tells enough.
+    assert [process.waited for process in begun.processes] == [1, 1, 0]
 
 
 def test_another_error_ends_the_processes_and_stays_as_it_is(begun):
@@ -171,7 +180,8 @@ def test_a_worker_reports_faults_in_its_infos(inside):
     reports.reset()
     Walk.fails = "step"
     obs, _, *ends, info = reports.step(0)
-    assert (obs.tolist(), ends) == ([2.5, 2.5], [False, False])  # an end would reset what has failed
+    # An end would reset what has failed.
+    assert (obs.tolist(), ends) == ([2.5, 2.5], [False, False])
     assert "step 1 of its episode raised RuntimeError" in next(iter(info.values()))
     Walk.fails = "nowhere"
     reports.env.env.step = lambda action: None
@@ -192,9 +202,11 @@ def workers(begun):
 
 def test_answers_are_passed_on(workers, monkeypatch):
     for name, arguments, answer in (
-        ("reset", {}, ("obs", {"other": 1})), ("step", {"actions": 0}, ("obs", 1, 2, 3, {"_other": 1})),
-        ("call", {"name": "where"}, (1, 2, 3)), ("call", {"name": "where"}, ("a", {"x": 1})),
-    ):  # fmt: skip
+        ("reset", {}, ("obs", {"other": 1})),
+        ("step", {"actions": 0}, ("obs", 1, 2, 3, {"_other": 1})),
+        ("call", {"name": "where"}, (1, 2, 3)),
+        ("call", {"name": "where"}, ("a", {"x": 1})),
+    ):
         monkeypatch.setattr(AsyncVectorEnv, name, lambda *given, answer=answer, **named: answer)
         assert getattr(workers, name)(*arguments.values()) == answer
 
@@ -219,7 +231,9 @@ def test_the_first_fault_is_raised(workers, inside, monkeypatch, first):
         ([None, None, None], r"processes ended: unknown which\. See"),
     ],
 )
-def test_processes_that_ended_are_named_and_the_others_ended(workers, begun, exitcodes, said, monkeypatch):
+def test_processes_that_ended_are_named_and_the_others_ended(
+    workers, begun, exitcodes, said, monkeypatch
+):
     workers.processes = [Process(code, ends=code is not None) for code in exitcodes]
 
     def broken(*given, **named):
@@ -233,7 +247,9 @@ def test_processes_that_ended_are_named_and_the_others_ended(workers, begun, exi
 
 def test_a_process_that_ended_without_a_code_is_named(workers, monkeypatch):
     workers.processes = [Process(None, ends=True)]
-    monkeypatch.setattr(AsyncVectorEnv, "call", lambda *given, **named: (_ for _ in ()).throw(OSError()))
+    monkeypatch.setattr(
+        AsyncVectorEnv, "call", lambda *given, **named: (_ for _ in ()).throw(OSError())
+    )
     with pytest.raises(WorkerError, match=r"environment 0 \(exit code None\)"):
         workers.call("where")
 
@@ -249,7 +265,9 @@ def test_a_process_that_ended_without_a_code_is_named(workers, monkeypatch):
         (False, AsyncState.DEFAULT, 3, [(None, True)]),
     ],
 )
-def test_waiting_processes_close_and_others_are_ended(workers, begun, terminate, state, ended, expected):
+def test_waiting_processes_close_and_others_are_ended(
+    workers, begun, terminate, state, ended, expected
+):
     if state is None:
         del workers._state
     else:

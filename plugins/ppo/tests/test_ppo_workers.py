@@ -18,14 +18,22 @@ from rlcatalog.errors import ConfigError, EnvironmentFaultError, NotServedError,
 from rlcatalog_ppo import PG, PPO
 from rlcatalog_ppo.workers import Workers
 
-SMALL = {"num_envs": 2, "rollout_length": 20, "minibatch_size": 20, "num_epochs": 1, "seed": 3,
-         "model": {"fcnet_hiddens": [8]}}  # fmt: skip
+SMALL = {
+    "num_envs": 2,
+    "rollout_length": 20,
+    "minibatch_size": 20,
+    "num_epochs": 1,
+    "seed": 3,
+    "model": {"fcnet_hiddens": [8]},
+}
 
 
 class Errand(gym.Env):
     """A random walk that ends, is cut, writes over its observations, and can be told to fail."""
 
-    observation_space = gym.spaces.Dict({"x": gym.spaces.Box(-9, 9, (2,)), "side": gym.spaces.Discrete(3)})
+    observation_space = gym.spaces.Dict(
+        {"x": gym.spaces.Box(-9, 9, (2,)), "side": gym.spaces.Discrete(3)}
+    )
     action_space = gym.spaces.Discrete(2)
 
     def __init__(self, config=None):
@@ -85,7 +93,14 @@ def test_experience_equals_that_of_environments_in_turn(env, limit):
         assert isinstance(algo._envs, Workers) == (how == "async")
         rollout = algo._collector.collect(20)
         algo._learner.update(algo._batch(rollout), 1e-2)
-        found.append((rollout, algo.train()["info"], algo._collector.episodes, algo.policy.model.get_weights()))
+        found.append(
+            (
+                rollout,
+                algo.train()["info"],
+                algo._collector.episodes,
+                algo.policy.model.get_weights(),
+            )
+        )
         algo.stop()
     (one, *learned), (other, *also_learned) = found
     assert one.done.any()
@@ -113,7 +128,8 @@ def test_a_run_goes_on_from_a_checkpoint(tmp_path):
 
 
 def test_what_a_worker_raises_is_named_with_its_environment_and_step():
-    algo = PPO(Errand, {**SMALL, "vector": "async", "env_config": {"fails": 4}})  # the second's seed
+    # The second's seed.
+    algo = PPO(Errand, {**SMALL, "vector": "async", "env_config": {"fails": 4}})
     message = r"environment 1 of 2: step 2 of its episode raised Unpicklable: the wheel came off, 100%d \(.*, in step\)"
     with pytest.raises(EnvironmentFaultError, match=message):
         algo.train()
@@ -123,7 +139,9 @@ def test_what_a_worker_raises_is_named_with_its_environment_and_step():
 
 def test_a_worker_that_dies_is_named_and_the_others_end():
     algo = PPO(Errand, {**SMALL, "vector": "async", "env_config": {"dies_at": 4}})
-    with pytest.raises(WorkerError, match=r"environment processes ended: environment \d \(killed by SIGKILL\)"):
+    with pytest.raises(
+        WorkerError, match=r"environment processes ended: environment \d \(killed by SIGKILL\)"
+    ):
         algo.train()
     assert left() == []
     algo.stop()
@@ -168,14 +186,18 @@ def test_what_cannot_travel_is_refused_before_a_process_is_made():
     def make():
         return Errand({"lock": lock})
 
-    with pytest.raises(ConfigError, match=r"vector='async': the function .* cannot be sent .*TypeError"):
+    with pytest.raises(
+        ConfigError, match=r"vector='async': the function .* cannot be sent .*TypeError"
+    ):
         PPO(make, {**SMALL, "vector": "async"})
     with pytest.raises(ConfigError, match="'vector'"):
         PPO(Errand, {**SMALL, "vector": "threads"})
 
 
 def test_an_id_that_a_script_registered_is_known_in_the_workers():
-    keys = {name: value for name, value in SMALL.items() if name not in ("minibatch_size", "num_epochs")}
+    keys = {
+        name: value for name, value in SMALL.items() if name not in ("minibatch_size", "num_epochs")
+    }
     gym.register("OnlyHere-v0", lambda **config: Errand(config))
     try:
         algo = PG("OnlyHere-v0", {**keys, "vector": "async", "rollout_length": 3})
@@ -219,7 +241,10 @@ def test_a_program_that_is_ended_leaves_no_worker(tmp_path):
     """Ctrl-C reaches the whole group: the workers leave it to the program, which may still finish what it does."""
     (tmp_path / "script.py").write_text(SCRIPT)
     program = subprocess.Popen(
-        [sys.executable, str(tmp_path / "script.py")], stdout=subprocess.PIPE, text=True, start_new_session=True
+        [sys.executable, str(tmp_path / "script.py")],
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
     workers = [int(pid) for pid in program.stdout.readline().split()]
     assert len(workers) == 2

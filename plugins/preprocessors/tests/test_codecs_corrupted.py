@@ -9,7 +9,17 @@ import pytest
 import random_spaces as rs
 from gymnasium import spaces
 from hypothesis import assume, given, strategies as st
-from random_spaces import ARRAYS, Phrases, bounded, cases, limit_of, sample, seeds, stack, vector_batch
+from random_spaces import (
+    ARRAYS,
+    Phrases,
+    bounded,
+    cases,
+    limit_of,
+    sample,
+    seeds,
+    stack,
+    vector_batch,
+)
 from slow_codec import encoded, size
 
 from rlcatalog.errors import ObservationError
@@ -43,7 +53,13 @@ class Site(NamedTuple):
 def sites(case, obs, in_array=False):
     """Every place of an observation; `in_array` when it is to be a row of a vector environment's batch."""
     whole = size(case.space, case.options)
-    return list(_sites(case, Site(case.space, obs, "obs", "obs", lambda new: new, in_array, 0, whole), split=True))
+    return list(
+        _sites(
+            case,
+            Site(case.space, obs, "obs", "obs", lambda new: new, in_array, 0, whole),
+            split=True,
+        )
+    )
 
 
 def _sites(case, site, split):
@@ -53,20 +69,33 @@ def _sites(case, site, split):
 
     def child(inner, part, step, put, named=None, **changed):
         made = site._replace(
-            space=inner, value=part, path=site.path + step, name=site.name + (named or step), put=put, **changed
+            space=inner,
+            value=part,
+            path=site.path + step,
+            name=site.name + (named or step),
+            put=put,
+            **changed,
         )
         return _sites(case, made, split and not named and not isinstance(space, spaces.OneOf))
 
     if isinstance(space, spaces.Dict | spaces.Tuple):
         is_dict, start = isinstance(space, spaces.Dict), site.start
         for key, inner in space.spaces.items() if is_dict else enumerate(space.spaces):
-            stop = start + size(inner, case.options, f"{site.name}[{key!r}]") if split else site.stop
+            stop = (
+                start + size(inner, case.options, f"{site.name}[{key!r}]") if split else site.stop
+            )
             where = {"start": start, "stop": stop} if split else {}
             yield from child(inner, value[key], f"[{key!r}]", _putter(site, key), **where)
             start = stop
     elif isinstance(space, spaces.OneOf):
         tag = int(value[0])
-        yield from child(space.spaces[tag], value[1], f"[{tag}]", lambda new: site.put((value[0], new)), in_array=False)
+        yield from child(
+            space.spaces[tag],
+            value[1],
+            f"[{tag}]",
+            lambda new: site.put((value[0], new)),
+            in_array=False,
+        )
     elif isinstance(space, Repeated) or (isinstance(space, spaces.Sequence) and not space.stack):
         inner = space.child_space if isinstance(space, Repeated) else space.feature_space
         for i, item in enumerate(value):
@@ -78,7 +107,9 @@ def _sites(case, site, split):
             yield from child(space.feature_space, item, f"[{i}]", put, "[:]", in_array=True)
     elif isinstance(space, spaces.Graph):
         for part, inner in (("nodes", space.node_space), ("edges", space.edge_space)):
-            for i, item in enumerate(getattr(value, part) if getattr(value, part) is not None else []):
+            for i, item in enumerate(
+                getattr(value, part) if getattr(value, part) is not None else []
+            ):
                 put = _row_putter(site, part, i)
                 yield from child(inner, item, f".{part}[{i}]", put, f".{part}[:]", in_array=True)
 
@@ -87,7 +118,9 @@ def _putter(site, key):
     def put(new):
         if isinstance(site.value, dict):
             return site.put({**site.value, key: new})
-        return site.put(type(site.value)(new if i == key else part for i, part in enumerate(site.value)))
+        return site.put(
+            type(site.value)(new if i == key else part for i, part in enumerate(site.value))
+        )
 
     return put
 
@@ -110,7 +143,9 @@ def unstacked(space, batch):
         columns = {key: unstacked(child, batch[key]) for key, child in space.spaces.items()}
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
     if isinstance(space, spaces.Tuple):
-        return list(zip(*(unstacked(child, batch[i]) for i, child in enumerate(space.spaces)), strict=True))
+        return list(
+            zip(*(unstacked(child, batch[i]) for i, child in enumerate(space.spaces)), strict=True)
+        )
     return list(batch)
 
 
@@ -132,7 +167,11 @@ def spoiled(site, options, rng):
         return _wrong_lists(space, site, options, rng)
     if isinstance(space, spaces.OneOf):
         return _wrong_variants(space, value)
-    return _wrong_graphs(space, site, options) if isinstance(space, spaces.Graph) else _wrong_texts(site, options)
+    return (
+        _wrong_graphs(space, site, options)
+        if isinstance(space, spaces.Graph)
+        else _wrong_texts(site, options)
+    )
 
 
 def _with(array, index, number):
@@ -148,18 +187,32 @@ def _wrong_numbers(space, value):
         return []
     last = array.size - 1
     if isinstance(space, spaces.Discrete):
-        return [("below", value - (value - space.start) - 1), ("above", value - (value - space.start) + space.n)]
+        return [
+            ("below", value - (value - space.start) - 1),
+            ("above", value - (value - space.start) + space.n),
+        ]
     if isinstance(space, spaces.MultiDiscrete):
         lowest, n = int(space.start.flat[last]), int(space.nvec.flat[last])
-        return [("below", _with(array, last, lowest - 1)), ("above", _with(array, last, lowest + n))]
+        return [
+            ("below", _with(array, last, lowest - 1)),
+            ("above", _with(array, last, lowest + n)),
+        ]
     if isinstance(space, spaces.MultiBinary):
         return [("below", _with(array, last, -1)), ("above", _with(array, last, 2))]
     if isinstance(space, Simplex):
-        return [("no sum of 1", array * 0.5), ("negative", -array), ("NaN", _with(array, 0, np.nan))]
+        return [
+            ("no sum of 1", array * 0.5),
+            ("negative", -array),
+            ("NaN", _with(array, 0, np.nan)),
+        ]
     low, high = space.low.flat[last], space.high.flat[last]
     if array.dtype.kind == "f":
         found = [("NaN", _with(array, last, np.nan))]
-        found += [("below", _with(array, last, np.nextafter(low, -np.inf, dtype=low.dtype)))] if low > -np.inf else []
+        found += (
+            [("below", _with(array, last, np.nextafter(low, -np.inf, dtype=low.dtype)))]
+            if low > -np.inf
+            else []
+        )
         return found + [("above", _with(array, last, high + 1))] * bool(high < np.inf)
     if array.dtype.kind == "b":
         return []
@@ -200,7 +253,12 @@ def _wrong_composites(space, value):
             ("a misspelt key", {**missing, last + "x": value[last]}),
             ("a list", list(value.values())),
         ]
-    return [*found, ("too short", value[:-1]), ("too long", (*value, value[-1])), ("a dict", dict(enumerate(value)))]
+    return [
+        *found,
+        ("too short", value[:-1]),
+        ("too long", (*value, value[-1])),
+        ("a dict", dict(enumerate(value))),
+    ]
 
 
 def _wrong_lists(space, site, options, rng):
@@ -211,18 +269,33 @@ def _wrong_lists(space, site, options, rng):
     found = [("None", None), ("a number", 3), ("an array without axes", np.array(3.0))]
     if not is_repeated and space.stack:
         return [*found, ("too long", stack(child, items))]
-    return [*found, ("too long", type(site.value)(items)), ("a dict", {0: 1}), ("a text", "ab"), ("a set", {1})]
+    return [
+        *found,
+        ("too long", type(site.value)(items)),
+        ("a dict", {0: 1}),
+        ("a text", "ab"),
+        ("a set", {1}),
+    ]
 
 
 def _wrong_variants(space, value):
     count = len(space.spaces)
     tags = [count, -1, None, 0.0, "0", RAGGED, np.array([0])]
     found = [(f"tag {tag!r}", (tag, value[1])) for tag in tags]
-    return [*found, ("None", None), ("a list", list(value)), ("alone", value[:1]), ("a third", (*value, 1))]
+    return [
+        *found,
+        ("None", None),
+        ("a list", list(value)),
+        ("alone", value[:1]),
+        ("a third", (*value, 1)),
+    ]
 
 
 def _wrong_graphs(space, site, options):
-    graph, found = site.value, [("None", None), ("a tuple", tuple(site.value)), ("no nodes", (None, None, None))]
+    graph, found = (
+        site.value,
+        [("None", None), ("a tuple", tuple(site.value)), ("no nodes", (None, None, None))],
+    )
     most = limit_of(options, "graph_max_nodes", site.name)
     found += [
         ("too many nodes", graph._replace(nodes=np.repeat(graph.nodes[:1], most + 1, 0))),
@@ -230,11 +303,20 @@ def _wrong_graphs(space, site, options):
         ("nodes in a list", graph._replace(nodes=list(graph.nodes))),
     ]
     if space.edge_space is None:
-        return [*found, ("edges", graph._replace(edges=graph.nodes, edge_links=np.zeros((len(graph.nodes), 2), int)))]
+        return [
+            *found,
+            (
+                "edges",
+                graph._replace(edges=graph.nodes, edge_links=np.zeros((len(graph.nodes), 2), int)),
+            ),
+        ]
     if graph.edges is None or not len(graph.edges):
         return found
     links, most = graph.edge_links, limit_of(options, "graph_max_edges", site.name)
-    many = {"edges": np.repeat(graph.edges[:1], most + 1, 0), "edge_links": np.repeat(links[:1], most + 1, 0)}
+    many = {
+        "edges": np.repeat(graph.edges[:1], most + 1, 0),
+        "edge_links": np.repeat(links[:1], most + 1, 0),
+    }
     wrong_links = {
         "too great": _with(links, 0, len(graph.nodes)),
         "negative": _with(links, 0, -1),
@@ -244,14 +326,26 @@ def _wrong_graphs(space, site, options):
         "None": None,
         "ragged": RAGGED,
     }
-    found += [(f"links: {what}", graph._replace(edge_links=wrong)) for what, wrong in wrong_links.items()]
-    return [*found, ("too many edges", graph._replace(**many)), ("edges that are None", graph._replace(edges=None))]
+    found += [
+        (f"links: {what}", graph._replace(edge_links=wrong)) for what, wrong in wrong_links.items()
+    ]
+    return [
+        *found,
+        ("too many edges", graph._replace(**many)),
+        ("edges that are None", graph._replace(edges=None)),
+    ]
 
 
 def _wrong_texts(site, options):
     space, value = site.space, site.value
     limit = limit_of(options, "text_max_length", site.name)
-    found = [("None", None), ("a number", 3), ("bytes", b"a"), ("a list", ["a"]), ("foreign", value[:-1] + "\u20ac")]
+    found = [
+        ("None", None),
+        ("a number", 3),
+        ("bytes", b"a"),
+        ("a list", ["a"]),
+        ("foreign", value[:-1] + "\u20ac"),
+    ]
     if isinstance(space, Phrases):
         return [*found, ("too long", "a" * (limit + 1)), ("no phrase", "aca")]
     most = min(space.max_length, limit or space.max_length)
@@ -270,7 +364,11 @@ def corrupted(draw, in_array=False, mixed=False, numbers=False):
     site = found[rng.integers(len(found))]
     wrong = spoiled(site, case.options, rng)
     if numbers:
-        wrong = [pair for pair in wrong if pair[0] in ("below", "above", "negative", "NaN", "no sum of 1")]
+        wrong = [
+            pair
+            for pair in wrong
+            if pair[0] in ("below", "above", "negative", "NaN", "no sum of 1")
+        ]
     assume(wrong)
     what, value = wrong[rng.integers(len(wrong))]
     return case, obs, good, site, what, site.put(value)

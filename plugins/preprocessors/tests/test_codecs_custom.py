@@ -50,8 +50,13 @@ def default(monkeypatch):
 @pytest.mark.parametrize("by_name", [True, False])
 def test_a_custom_preprocessor_with_its_options(default, by_name):
     ModelCatalog.register_custom_preprocessor("my_prep", MyPreprocessorClass)
-    config = {"custom_preprocessor": "my_prep" if by_name else MyPreprocessorClass, "custom_options": {"factor": 3}}
-    with pytest.warns(DeprecationWarning, match="'custom_options' is now called 'custom_model_config'"):
+    config = {
+        "custom_preprocessor": "my_prep" if by_name else MyPreprocessorClass,
+        "custom_options": {"factor": 3},
+    }
+    with pytest.warns(
+        DeprecationWarning, match="'custom_options' is now called 'custom_model_config'"
+    ):
         preprocessor = ModelCatalog.get_preprocessor_for_space(BOX, config)
     assert isinstance(preprocessor, MyPreprocessorClass)
     assert (preprocessor.shape, preprocessor.size) == ((4,), 4)
@@ -88,14 +93,18 @@ def test_a_custom_preprocessor_with_a_constructor_in_rllibs_form(default):
         BOX, {"custom_preprocessor": WithConstructor, "check_observations": "always"}
     )
     assert preprocessor.ready
-    np.testing.assert_array_equal(preprocessor.transform_batch([np.array([0.25, 0.5], np.float32)]), [[0.75]])
+    np.testing.assert_array_equal(
+        preprocessor.transform_batch([np.array([0.25, 0.5], np.float32)]), [[0.75]]
+    )
     with pytest.raises(ObservationError, match=r"obs: expected a value of Box\(2,\) float32"):
         preprocessor.transform(np.array([2.0, 0.0]))
 
 
 def test_a_custom_preprocessor_takes_what_the_built_in_one_takes(default):
     # Many environments declare float32 and emit float64, or Python's lists.
-    custom = ModelCatalog.get_preprocessor_for_space(BOX, {"custom_preprocessor": MyPreprocessorClass})
+    custom = ModelCatalog.get_preprocessor_for_space(
+        BOX, {"custom_preprocessor": MyPreprocessorClass}
+    )
     for row in (np.array([0.25, 0.5]), [0.25, 0.5], np.array([0, 1])):
         built_in = ModelCatalog.get_preprocessor_for_space(BOX).transform_batch([row])
         custom.set_check("always")
@@ -110,7 +119,9 @@ def test_a_custom_preprocessor_serves_a_space_that_has_no_codec(default):
         def transform(self, observation):
             return [len(observation)]
 
-    preprocessor = ModelCatalog.get_preprocessor_for_space(spaces.Text(9), {"custom_preprocessor": Length})
+    preprocessor = ModelCatalog.get_preprocessor_for_space(
+        spaces.Text(9), {"custom_preprocessor": Length}
+    )
     np.testing.assert_array_equal(preprocessor.transform_batch(["ab", "abcd"]), [[2], [4]])
 
 
@@ -130,10 +141,13 @@ class OneTooFew(Preprocessor):
 def test_a_custom_preprocessor_that_breaks_its_contract(default):
     with pytest.raises(ModelContractError, match="must be a registered name or a subclass"):
         ModelCatalog.get_preprocessor_for_space(BOX, {"custom_preprocessor": dict})
-    with pytest.raises(ModelContractError, match=r"Forgetful\._init_shape\(\) must return a shape, found None"):
+    with pytest.raises(
+        ModelContractError, match=r"Forgetful\._init_shape\(\) must return a shape, found None"
+    ):
         ModelCatalog.get_preprocessor_for_space(BOX, {"custom_preprocessor": Forgetful})
     preprocessor = ModelCatalog.get_preprocessor_for_space(BOX, {"custom_preprocessor": OneTooFew})
-    with pytest.raises((ModelContractError, ObservationError)):  # one value must not be spread over three
+    # One value must not be spread over three.
+    with pytest.raises((ModelContractError, ObservationError)):
         preprocessor.transform_batch([np.zeros(2, np.float32)])
 
 
@@ -152,19 +166,27 @@ def catalog_with(codec, match, monkeypatch):
     monkeypatch.setitem(sys.modules, "made_up_codecs", module)
     catalog = Catalog([point for point in scan() if point.name == "preprocessors"], environ={})
     name = codec.__name__
-    catalog.register(PreprocessorSpec(name.lower(), {"numpy": f"made_up_codecs:{name}"}, "", match=match))
+    catalog.register(
+        PreprocessorSpec(name.lower(), {"numpy": f"made_up_codecs:{name}"}, "", match=match)
+    )
     return catalog
 
 
 def test_the_children_of_a_composite_are_the_catalogs(monkeypatch):
     catalog = catalog_with(Doubled, _boxes_of_two, monkeypatch)
     space = spaces.Dict({"a": BOX, "b": spaces.Tuple([BOX, spaces.Box(-1, 1, (1,), np.float32)])})
-    found = catalog.preprocessor_for(space).transform({"a": np.ones(2), "b": (np.ones(2), np.ones(1))})
+    found = catalog.preprocessor_for(space).transform(
+        {"a": np.ones(2), "b": (np.ones(2), np.ones(1))}
+    )
     np.testing.assert_array_equal(found, [2, 2, 2, 2, 1])
 
 
 def _boxes_of_two(request):
-    return Match(Rank.SPECIFIC, "two values") if request.obs.shape == (2,) else Match(None, "another shape")
+    return (
+        Match(Rank.SPECIFIC, "two values")
+        if request.obs.shape == (2,)
+        else Match(None, "another shape")
+    )
 
 
 class Negated(DictFlatteningPreprocessor):
@@ -198,7 +220,13 @@ def test_keys_are_never_read_as_code():
     space.seed(0)
     preprocessor = default_catalog().preprocessor_for(space)
     for row in (space.sample() for _ in range(3)):
-        expected = np.concatenate([np.r_[row[key][0], np.eye(2)[row[key][1]]] for key in space.spaces])
+        expected = np.concatenate(
+            [np.r_[row[key][0], np.eye(2)[row[key][1]]] for key in space.spaces]
+        )
         np.testing.assert_array_equal(preprocessor.transform(row), expected.astype(np.float32))
-        batch = gym.vector.utils.concatenate(space, [row], gym.vector.utils.create_empty_array(space, 1))
-        np.testing.assert_array_equal(preprocessor.transform_batch(batch), expected[None].astype(np.float32))
+        batch = gym.vector.utils.concatenate(
+            space, [row], gym.vector.utils.create_empty_array(space, 1)
+        )
+        np.testing.assert_array_equal(
+            preprocessor.transform_batch(batch), expected[None].astype(np.float32)
+        )

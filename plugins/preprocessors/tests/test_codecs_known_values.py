@@ -25,31 +25,45 @@ def samples(space, n, seed):
 def test_start_is_honoured():
     preprocessor = make(spaces.Discrete(3, start=2))
     np.testing.assert_array_equal(preprocessor.transform(3), [0, 1, 0])
-    np.testing.assert_array_equal(preprocessor.transform_batch(np.array([4, 2])), [[0, 0, 1], [1, 0, 0]])
+    np.testing.assert_array_equal(
+        preprocessor.transform_batch(np.array([4, 2])), [[0, 0, 1], [1, 0, 0]]
+    )
 
 
 @pytest.mark.parametrize("check", ["always", "never"])
 def test_a_batch_is_counted_behind_empty_parts(check):
-    space = spaces.Dict(a=spaces.Dict(), b=spaces.Tuple((spaces.Tuple(()), spaces.Box(0, 9, (2,), np.float32))))
+    space = spaces.Dict(
+        a=spaces.Dict(), b=spaces.Tuple((spaces.Tuple(()), spaces.Box(0, 9, (2,), np.float32)))
+    )
     batch = {"a": {}, "b": ((), np.arange(6, dtype=np.float32).reshape(3, 2))}
-    np.testing.assert_array_equal(make(space, check).transform_batch(batch), [[0, 1], [2, 3], [4, 5]])
+    np.testing.assert_array_equal(
+        make(space, check).transform_batch(batch), [[0, 1], [2, 3], [4, 5]]
+    )
 
 
 def test_a_dict_whose_keys_are_not_in_alphabetical_order(assert_same, permuted):
     # RLlib matched such observations by position, and swapped their fields silently.
-    space = spaces.Dict([("z", spaces.Box(0, 9, (1,), np.float32)), ("a", spaces.Box(0, 9, (1,), np.float32))])
+    space = spaces.Dict(
+        [("z", spaces.Box(0, 9, (1,), np.float32)), ("a", spaces.Box(0, 9, (1,), np.float32))]
+    )
     preprocessor = make(space)
     obs = {"a": np.array([1.0]), "z": np.array([2.0])}
     np.testing.assert_array_equal(preprocessor.transform(obs), [2, 1])
-    np.testing.assert_array_equal(preprocessor.transform_batch([obs, permuted(obs)]), [[2, 1], [2, 1]])
+    np.testing.assert_array_equal(
+        preprocessor.transform_batch([obs, permuted(obs)]), [[2, 1], [2, 1]]
+    )
     assert_same(
-        restore_original_dimensions(np.array([[2.0, 1.0]], np.float32), preprocessor.observation_space),
+        restore_original_dimensions(
+            np.array([[2.0, 1.0]], np.float32), preprocessor.observation_space
+        ),
         {"z": np.array([[2.0]], np.float32), "a": np.array([[1.0]], np.float32)},
     )
 
 
 def test_the_encoded_bounds_are_the_leaves_own():
-    space = spaces.Tuple([spaces.Box(np.array([-2, 0]), np.array([3, 7]), dtype=np.float32), spaces.Discrete(2)])
+    space = spaces.Tuple(
+        [spaces.Box(np.array([-2, 0]), np.array([3, 7]), dtype=np.float32), spaces.Discrete(2)]
+    )
     processed = make(space).observation_space
     np.testing.assert_array_equal(processed.low, [-2, 0, 0, 0])
     np.testing.assert_array_equal(processed.high, [3, 7, 1, 1])
@@ -69,13 +83,18 @@ def test_bounds_that_float32_cannot_hold():
 
 
 def test_transform_never_hands_out_what_it_was_given():
-    for space in (spaces.Box(-1, 1, (3,), np.float32), spaces.Dict({"a": spaces.Box(-1, 1, (3,), np.float32)})):
+    for space in (
+        spaces.Box(-1, 1, (3,), np.float32),
+        spaces.Dict({"a": spaces.Box(-1, 1, (3,), np.float32)}),
+    ):
         preprocessor, obs = make(space), samples(space, 1, 0)[0]
         found = preprocessor.transform(obs)
         found[:] = 9
         assert space.contains(obs)
         batch = np.zeros((2, 3), np.float32)
-        preprocessor.transform_batch(batch if isinstance(space, spaces.Box) else {"a": batch})[:] = 9
+        preprocessor.transform_batch(batch if isinstance(space, spaces.Box) else {"a": batch})[
+            :
+        ] = 9
         np.testing.assert_array_equal(batch, 0)
 
 
@@ -104,7 +123,9 @@ def test_what_restoring_leaves_alone_and_what_it_refuses():
     plain = np.zeros((1, 2))
     assert restore_original_dimensions(plain, spaces.Box(-1, 1, (2,))) is plain
     for wrong in (np.zeros((1, 3)), np.zeros(2)):
-        with pytest.raises(ObservationError, match=r"expected encoded observations of shape \[\.\.\., 2\]"):
+        with pytest.raises(
+            ObservationError, match=r"expected encoded observations of shape \[\.\.\., 2\]"
+        ):
             restore_original_dimensions(wrong, processed)
     with pytest.raises(ModelContractError, match="tensorlib must be"):
         restore_original_dimensions(np.zeros((1, 2)), processed, "jax")

@@ -28,7 +28,9 @@ def assert_encoded(case, found, obs, raw=RAW):
         np.testing.assert_array_equal(found, obs)
     else:
         assert found.dtype == np.float32
-        np.testing.assert_array_equal(found.ravel(), np.array(encoded(case.space, obs, case.options, case.root), "f4"))
+        np.testing.assert_array_equal(
+            found.ravel(), np.array(encoded(case.space, obs, case.options, case.root), "f4")
+        )
 
 
 @bounded(60)
@@ -93,7 +95,9 @@ def test_write_fills_its_slice_and_nothing_else(case, seed, offset):
     end = offset + preprocessor.size
     for one in (other, obs):  # what an earlier observation left behind is gone
         preprocessor.write(one, array, offset)
-        np.testing.assert_array_equal(array[offset:end], np.array(encoded(case.space, one, case.options), np.float32))
+        np.testing.assert_array_equal(
+            array[offset:end], np.array(encoded(case.space, one, case.options), np.float32)
+        )
     np.testing.assert_array_equal(array[:offset], 7)
     np.testing.assert_array_equal(array[end:], 7)
 
@@ -105,7 +109,9 @@ def test_write_fills_a_column_of_another_array(case, seed):
     preprocessor, obs = case.make(), case.samples(1, seed)[0]
     table = np.full((preprocessor.size + 3, 2), 7.0, np.float32)
     preprocessor.write(obs, table[:, 1], 2)
-    np.testing.assert_array_equal(table[2:-1, 1], np.array(encoded(case.space, obs, case.options), np.float32))
+    np.testing.assert_array_equal(
+        table[2:-1, 1], np.array(encoded(case.space, obs, case.options), np.float32)
+    )
     np.testing.assert_array_equal(table[:, 0], 7)
 
 
@@ -128,14 +134,20 @@ def reordered(space, obs, rng):
         keys = [list(space.spaces)[i] for i in rng.permutation(len(space.spaces))]
         return {key: reordered(space.spaces[key], obs[key], rng) for key in keys}
     if isinstance(space, spaces.Tuple):
-        return tuple(reordered(child, part, rng) for child, part in zip(space.spaces, obs, strict=True))
+        return tuple(
+            reordered(child, part, rng) for child, part in zip(space.spaces, obs, strict=True)
+        )
     if isinstance(space, spaces.OneOf):
         return obs[0], reordered(space.spaces[obs[0]], obs[1], rng)
     if hasattr(space, "child_space"):
         return [reordered(space.child_space, item, rng) for item in obs]
     if isinstance(space, spaces.Sequence):
         if space.stack:
-            return reordered(space.feature_space, obs, rng) if isinstance(space.feature_space, spaces.Dict) else obs
+            return (
+                reordered(space.feature_space, obs, rng)
+                if isinstance(space.feature_space, spaces.Dict)
+                else obs
+            )
         return tuple(reordered(space.feature_space, item, rng) for item in obs)
     return obs
 
@@ -153,11 +165,15 @@ def test_the_order_of_keys_means_nothing(case, seed):
     mixed = [reordered(case.space, row, rng) for row in rows]
     for row, values in zip(mixed, expected, strict=True):
         np.testing.assert_array_equal(preprocessor.transform(row), np.array(values, np.float32))
-    np.testing.assert_array_equal(preprocessor.transform_batch(mixed), np.array(expected, np.float32))
+    np.testing.assert_array_equal(
+        preprocessor.transform_batch(mixed), np.array(expected, np.float32)
+    )
     batch = vector_batch(case.space, rows)
     if isinstance(case.space, spaces.Dict):
         batch = {key: batch[key] for key in reversed(batch)}
-    np.testing.assert_array_equal(preprocessor.transform_batch(batch), np.array(expected, np.float32))
+    np.testing.assert_array_equal(
+        preprocessor.transform_batch(batch), np.array(expected, np.float32)
+    )
 
 
 @pytest.mark.parametrize("stacked", [False, True])
@@ -183,7 +199,9 @@ def test_the_plan_covers_the_vector_once_and_in_order(case, seed):
         assert end == start + preprocessor.size
     # Quantities are the values of Boxes that stand by themselves, bool aside.
     flat = preprocessor.transform(case.samples(1, seed)[0]).ravel()
-    boxes = {path: space for path, space in walk(case.space, "obs") if isinstance(space, spaces.Box)}
+    boxes = {
+        path: space for path, space in walk(case.space, "obs") if isinstance(space, spaces.Box)
+    }
     for leaf in preprocessor.leaves():
         assert leaf.numeric == (leaf.kind == "box" and boxes[leaf.path].dtype != bool)
         if leaf.kind in ("mask", "tag", "discrete", "multi_discrete", "multi_binary"):
@@ -210,7 +228,9 @@ def test_actions_are_encoded_by_the_same_codecs(case, seed):
     preprocessor, rows = case.make(), case.samples(2, seed)
     for row in rows:
         assert_encoded(case, preprocessor.transform(row), row)
-    np.testing.assert_array_equal(preprocessor.transform_batch(rows), [preprocessor.transform(row) for row in rows])
+    np.testing.assert_array_equal(
+        preprocessor.transform_batch(rows), [preprocessor.transform(row) for row in rows]
+    )
     assert all(leaf.path.startswith("action") for leaf in preprocessor.leaves())
 
 
@@ -224,7 +244,9 @@ def test_integers_stay_integers_on_request(case, seed):
         assert preprocessor.observation_space.contains(found)
         array = np.zeros(preprocessor.size, np.float32)
         preprocessor.write(row, array, 0)
-        np.testing.assert_array_equal(array, np.array(encoded(case.space, row, case.options), np.float32))
+        np.testing.assert_array_equal(
+            array, np.array(encoded(case.space, row, case.options), np.float32)
+        )
     for batch in (list(rows), vector_batch(case.space, rows)):
         found = preprocessor.transform_batch(batch)
         assert found.dtype == expected[0].dtype
@@ -239,4 +261,6 @@ def test_how_observations_are_checked_does_not_change_them(case, seed):
     expected = [always.transform(row) for row in rows]
     for other in (first, never):
         np.testing.assert_array_equal([other.transform(row) for row in rows], expected)
-        np.testing.assert_array_equal(other.transform_batch(vector_batch(case.space, rows)), expected)
+        np.testing.assert_array_equal(
+            other.transform_batch(vector_batch(case.space, rows)), expected
+        )

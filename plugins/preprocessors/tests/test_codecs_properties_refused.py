@@ -34,7 +34,12 @@ BOX = spaces.Box(-1, 1, (2,), np.float32)
             (1, "abc"),
             "obs[1]: expected Box(2,) float32: values that can be cast to float32; found 'abc'",
         ),
-        (spaces.OneOf([spaces.Text(3), BOX]), {}, (0, np.zeros(2)), "obs[0]: expected a text; found an array"),
+        (
+            spaces.OneOf([spaces.Text(3), BOX]),
+            {},
+            (0, np.zeros(2)),
+            "obs[0]: expected a text; found an array",
+        ),
         (
             spaces.OneOf([BOX, spaces.Dict({"a": BOX})]),
             {},
@@ -107,7 +112,10 @@ def test_what_has_no_place_is_refused_unchecked(space, value, nested):
 
 def test_a_number_too_great_for_the_spaces_dtype_is_refused_unchecked():
     preprocessor = Case(spaces.Box(0, 255, (2,), np.uint8)).make("never")
-    for encode, obs in ((preprocessor.transform, [300, 0]), (preprocessor.transform_batch, [[300, 0]])):
+    for encode, obs in (
+        (preprocessor.transform, [300, 0]),
+        (preprocessor.transform_batch, [[300, 0]]),
+    ):
         with pytest.raises(ObservationError, match=r"^obs"):
             encode(obs)
 
@@ -121,9 +129,14 @@ def test_a_number_is_no_batch(space):
 
 @pytest.mark.parametrize("form", ["transform", "list", "vector"])
 def test_a_great_unsigned_number_is_no_negative_one(form):
-    preprocessor, value = Case(spaces.Discrete(3, start=-1)).make("always"), np.array([2**64 - 1], np.uint64)
+    preprocessor, value = (
+        Case(spaces.Discrete(3, start=-1)).make("always"),
+        np.array([2**64 - 1], np.uint64),
+    )
     encode = preprocessor.transform if form == "transform" else preprocessor.transform_batch
-    with pytest.raises(ObservationError, match=r"an integer from -1 to 1; found 18446744073709551615"):
+    with pytest.raises(
+        ObservationError, match=r"an integer from -1 to 1; found 18446744073709551615"
+    ):
         encode({"transform": value[0], "list": list(value), "vector": value}[form])
 
 
@@ -131,6 +144,8 @@ def test_a_great_unsigned_number_is_no_negative_one(form):
 def test_a_float64_at_a_float32_bound_is_inside(low, high):
     # Environments compute in float64; the bounds of their space are rounded to float32.
     preprocessor = Case(spaces.Box(low, high, (2,), np.float32)).make("always")
-    np.testing.assert_array_equal(preprocessor.transform(np.array([low, high])), np.array([low, high], np.float32))
+    np.testing.assert_array_equal(
+        preprocessor.transform(np.array([low, high])), np.array([low, high], np.float32)
+    )
     with pytest.raises(ObservationError):
         preprocessor.transform(np.array([low, high + 1e-6]))

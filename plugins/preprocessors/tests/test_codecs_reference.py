@@ -24,21 +24,29 @@ def make(space, check="always"):
 @st.composite
 def boxes(draw):
     shape = tuple(draw(st.lists(st.integers(1, 3), max_size=4)))
-    dtype = np.dtype(draw(st.sampled_from(["float32", "float64", "float16", "uint8", "int8", "int32", "int64"])))
+    dtype = np.dtype(
+        draw(st.sampled_from(["float32", "float64", "float16", "uint8", "int8", "int32", "int64"]))
+    )
     if dtype.kind == "f":
-        low, high = draw(st.sampled_from([(-1, 1), (0, 0.1), (-np.inf, np.inf), (-2.5, np.inf), (-np.inf, 7)]))
+        low, high = draw(
+            st.sampled_from([(-1, 1), (0, 0.1), (-np.inf, np.inf), (-2.5, np.inf), (-np.inf, 7)])
+        )
     else:
         low, high = draw(st.sampled_from([(0, 1), (3, 100), (0, 127)]))
     return spaces.Box(low, high, shape, dtype.type)
 
 
-discretes = st.builds(lambda n, start: spaces.Discrete(n, start=start), st.integers(1, 6), st.integers(-5, 5))
+discretes = st.builds(
+    lambda n, start: spaces.Discrete(n, start=start), st.integers(1, 6), st.integers(-5, 5)
+)
 keys = st.text("abz_\u00e9 '", min_size=1, max_size=4)
 nested = st.recursive(
     boxes() | discretes,
     lambda inner: (
         st.lists(inner, min_size=1, max_size=3).map(spaces.Tuple)
-        | st.lists(st.tuples(keys, inner), min_size=1, max_size=3, unique_by=lambda pair: pair[0]).map(spaces.Dict)
+        | st.lists(
+            st.tuples(keys, inner), min_size=1, max_size=3, unique_by=lambda pair: pair[0]
+        ).map(spaces.Dict)
     ),
     max_leaves=6,
 )
@@ -59,7 +67,9 @@ def test_the_order_of_the_values_is_gymnasiums(space, seed):
 
 
 def test_the_structure_comes_back_while_tracing():
-    space = spaces.Dict({"a": spaces.Box(-1, 1, (2, 3), np.float32), "b": spaces.Tuple([spaces.Discrete(3)])})
+    space = spaces.Dict(
+        {"a": spaces.Box(-1, 1, (2, 3), np.float32), "b": spaces.Tuple([spaces.Discrete(3)])}
+    )
     preprocessor, rows = make(space), samples(space, 4, 0)
 
     @tf.function(input_signature=[tf.TensorSpec([None, preprocessor.size], tf.float32)])
@@ -85,7 +95,9 @@ def test_the_plan_names_each_leaf_and_its_slice(space, seed):
         value = eval(leaf.path, {"obs": obs, "__builtins__": {}})
         sub = eval(leaf.path, {"obs": space, "__builtins__": {}})
         assert leaf.kind == ("box" if isinstance(sub, spaces.Box) else "discrete")
-        np.testing.assert_array_equal(flat[leaf.start : leaf.stop].astype(np.float32), encoded(sub, value, {}))
+        np.testing.assert_array_equal(
+            flat[leaf.start : leaf.stop].astype(np.float32), encoded(sub, value, {})
+        )
         assert int(np.prod(leaf.shape)) == leaf.stop - leaf.start
         end = leaf.stop
     assert end == preprocessor.size
@@ -106,4 +118,6 @@ def test_children_without_values_take_no_room(space):
     rows = samples(space, 3, 0)
     assert preprocessor.size == 2
     np.testing.assert_array_equal(preprocessor.transform(rows[0]), encoded(space, rows[0], {}))
-    np.testing.assert_array_equal(preprocessor.transform_batch(rows), [encoded(space, row, {}) for row in rows])
+    np.testing.assert_array_equal(
+        preprocessor.transform_batch(rows), [encoded(space, row, {}) for row in rows]
+    )

@@ -25,34 +25,65 @@ def samples(space, n, seed):
 
 POS = spaces.Box(-1, 1, (2,), np.float32)
 SPACE = spaces.Dict(
-    {"pos": POS, "task": spaces.Tuple([spaces.Discrete(3, start=1), spaces.Box(0, 9, (2, 2), np.int64)])}
+    {
+        "pos": POS,
+        "task": spaces.Tuple([spaces.Discrete(3, start=1), spaces.Box(0, 9, (2, 2), np.int64)]),
+    }
 )
 GOOD = {"pos": np.zeros(2, np.float32), "task": (1, np.zeros((2, 2), np.int64))}
 BAD = [
-    ({**GOOD, "pos": np.zeros(3, np.float32)}, "obs['pos']: expected Box(2,) float32: shape (2,)", "shape (3,)"),
+    (
+        {**GOOD, "pos": np.zeros(3, np.float32)},
+        "obs['pos']: expected Box(2,) float32: shape (2,)",
+        "shape (3,)",
+    ),
     ({**GOOD, "pos": np.zeros((1, 2), np.float32)}, "obs['pos']: expected", "shape (1, 2)"),
     ({**GOOD, "pos": np.float32(0)}, "obs['pos']: expected", "0.0"),
-    ({**GOOD, "pos": np.array([0, 1.5], np.float32)}, "obs['pos']: expected", "within [-1.0, 1.0] at [1]; found"),
+    (
+        {**GOOD, "pos": np.array([0, 1.5], np.float32)},
+        "obs['pos']: expected",
+        "within [-1.0, 1.0] at [1]; found",
+    ),
     ({**GOOD, "pos": np.array([np.nan, 0], np.float32)}, "obs['pos']: expected", "at [0]; found"),
     ({**GOOD, "pos": np.array([0, -np.inf], np.float32)}, "obs['pos']: expected", "at [1]; found"),
     ({**GOOD, "pos": np.array(["a", "b"])}, "obs['pos']: expected", "cast to float32; found"),
     ({**GOOD, "pos": np.zeros(2, np.complex64)}, "obs['pos']: expected", "cast to float32; found"),
     ({**GOOD, "pos": None}, "obs['pos']: expected", "None"),
-    ({**GOOD, "task": (0, GOOD["task"][1])}, "obs['task'][0]: expected Discrete(3, start=1)", "1 to 3; found 0"),
+    (
+        {**GOOD, "task": (0, GOOD["task"][1])},
+        "obs['task'][0]: expected Discrete(3, start=1)",
+        "1 to 3; found 0",
+    ),
     ({**GOOD, "task": (4, GOOD["task"][1])}, "obs['task'][0]: expected", "found 4"),
     ({**GOOD, "task": (1.0, GOOD["task"][1])}, "obs['task'][0]: expected", "found 1.0 ("),
     ({**GOOD, "task": (np.array([1]), GOOD["task"][1])}, "obs['task'][0]: expected", "shape (1,)"),
     ({**GOOD, "task": ("1", GOOD["task"][1])}, "obs['task'][0]: expected", "found '1'"),
     ({**GOOD, "task": (1, np.zeros((2, 2)))}, "obs['task'][1]: expected", "cast to int64; found"),
-    ({**GOOD, "task": (1, np.array([[0, 0], [10, 0]]))}, "obs['task'][1]: expected", "within [0, 9] at [1, 0]"),
+    (
+        {**GOOD, "task": (1, np.array([[0, 0], [10, 0]]))},
+        "obs['task'][1]: expected",
+        "within [0, 9] at [1, 0]",
+    ),
     ({**GOOD, "task": (1,)}, "obs['task']: expected a tuple of 2 values", "(1,)"),
     ({**GOOD, "task": {"a": 1}}, "obs['task']: expected a tuple of 2 values", "(dict)"),
-    ({"pos": GOOD["pos"]}, "obs: expected a dict with the keys ['pos', 'task']", "without ['task']"),
-    ({**GOOD, "extra": 1}, "obs: expected a dict with the keys ['pos', 'task']", "with the unknown ['extra']"),
-    ({"pos": GOOD["pos"], "tasks": GOOD["task"]}, "obs: expected", "without ['task'] and with the unknown ['tasks']"),
+    (
+        {"pos": GOOD["pos"]},
+        "obs: expected a dict with the keys ['pos', 'task']",
+        "without ['task']",
+    ),
+    (
+        {**GOOD, "extra": 1},
+        "obs: expected a dict with the keys ['pos', 'task']",
+        "with the unknown ['extra']",
+    ),
+    (
+        {"pos": GOOD["pos"], "tasks": GOOD["task"]},
+        "obs: expected",
+        "without ['task'] and with the unknown ['tasks']",
+    ),
     (GOOD["pos"], "obs: expected a dict", "array of shape (2,)"),
     (None, "obs: expected a dict", "None"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("obs", "expected", "found"), BAD, ids=range(len(BAD)))
@@ -69,29 +100,46 @@ def test_an_observation_outside_its_space_is_refused_with_its_leafs_path(obs, ex
 
 
 def test_truth_is_no_number_of_an_action():
-    with pytest.raises(ObservationError, match=r"obs: expected Discrete\(3\).*; found True \(bool\)"):
+    with pytest.raises(
+        ObservationError, match=r"obs: expected Discrete\(3\).*; found True \(bool\)"
+    ):
         make(spaces.Discrete(3)).transform(True)
 
 
 def batch(**changes):
-    good = {"pos": np.zeros((3, 2), np.float32), "task": (np.ones(3, np.int64), np.zeros((3, 2, 2), np.int64))}
+    good = {
+        "pos": np.zeros((3, 2), np.float32),
+        "task": (np.ones(3, np.int64), np.zeros((3, 2, 2), np.int64)),
+    }
     return {**good, **changes}
 
 
 BAD_BATCHES = [
-    (batch(pos=np.array([[0, 0], [0, 0], [0, 2]], np.float32)), "obs['pos']: expected", "at [1]; found 2.0"),
+    (
+        batch(pos=np.array([[0, 0], [0, 0], [0, 2]], np.float32)),
+        "obs['pos']: expected",
+        "at [1]; found 2.0",
+    ),
     (batch(pos=np.full((3, 2), np.nan, np.float32)), "obs['pos']: expected", "at [0]; found"),
     (batch(pos=np.zeros((3, 3), np.float32)), "obs['pos']: expected", "shape (3,)"),
     (batch(pos=np.zeros((3, 2), np.complex64)), "obs['pos']: expected", "cast to float32"),
-    (batch(task=(np.array([1, 0, 1]), np.zeros((3, 2, 2), np.int64))), "obs['task'][0]: expected", "found 0"),
-    (batch(task=(np.ones(3), np.zeros((3, 2, 2), np.int64))), "obs['task'][0]: expected", "found 1.0"),
+    (
+        batch(task=(np.array([1, 0, 1]), np.zeros((3, 2, 2), np.int64))),
+        "obs['task'][0]: expected",
+        "found 0",
+    ),
+    (
+        batch(task=(np.ones(3), np.zeros((3, 2, 2), np.int64))),
+        "obs['task'][0]: expected",
+        "found 1.0",
+    ),
     (batch(extra=np.zeros(3)), "obs: expected a dict with the keys", "with the unknown ['extra']"),
     ({"pos": np.zeros((3, 2), np.float32)}, "obs: expected", "task"),
     (batch(task=(np.ones(3, np.int64),)), "obs", "task"),
     (batch(pos=np.zeros((2, 2), np.float32)), "obs", ""),
     (batch(pos=np.zeros(2, np.float32)), "obs", ""),
     (np.zeros((3, 2), np.float32), "obs: expected", "array of shape (3, 2)"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(
@@ -155,7 +203,11 @@ def test_check_first_checks_until_one_has_passed(form):
     preprocessor = make(ONE_LEAF, check="first")
 
     def encode(obs):
-        return preprocessor.transform(obs) if form == "transform" else preprocessor.transform_batch([obs])[0]
+        return (
+            preprocessor.transform(obs)
+            if form == "transform"
+            else preprocessor.transform_batch([obs])[0]
+        )
 
     for _ in range(2):
         with pytest.raises(ObservationError, match=r"obs\['a'\]"):
@@ -218,11 +270,15 @@ def test_a_kind_nobody_serves_names_the_leaf(space, path):
         (spaces.Dict({"a": spaces.Sequence(BOX)}), {}, "obs['a']", "sequence_max_len"),
         (spaces.Tuple([BOX, spaces.Graph(BOX, None)]), {}, "obs[1]", "graph_max_nodes"),
         (spaces.Graph(BOX, BOX), {"graph_max_nodes": 3}, "obs", "graph_max_edges"),
-        (spaces.Dict({"a": spaces.Sequence(BOX)}), {"sequence_max_len": {"obs['b']": 3}}, "obs['a']",
-         "sequence_max_len"),
+        (
+            spaces.Dict({"a": spaces.Sequence(BOX)}),
+            {"sequence_max_len": {"obs['b']": 3}},
+            "obs['a']",
+            "sequence_max_len",
+        ),
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_a_size_the_space_does_not_say_is_asked_for(space, options, path, key):
     with pytest.raises(UnsupportedSpaceError) as caught:
         make(space, options)
@@ -233,7 +289,9 @@ def test_a_size_the_space_does_not_say_is_asked_for(space, options, path, key):
 
 def test_sizes_can_differ_from_leaf_to_leaf():
     space = spaces.Dict({"a": spaces.Sequence(BOX), "b": spaces.Sequence(BOX)})
-    assert make(space, {"sequence_max_len": {"obs['a']": 2, "obs['b']": 5}}).shape == (1 + 4 + 1 + 10,)
+    assert make(space, {"sequence_max_len": {"obs['a']": 2, "obs['b']": 5}}).shape == (
+        1 + 4 + 1 + 10,
+    )
 
 
 def test_what_is_no_space_is_refused():

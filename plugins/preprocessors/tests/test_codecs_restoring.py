@@ -47,7 +47,11 @@ def leaves(values):
     if isinstance(values, Mapping):
         values = list(values.values())
     elif is_dataclass(values):
-        values = [value for value in vars(values).values() if value is not None and not isinstance(value, int)]
+        values = [
+            value
+            for value in vars(values).values()
+            if value is not None and not isinstance(value, int)
+        ]
     if isinstance(values, tuple | list):
         return [leaf for value in values for leaf in leaves(value)]
     return [values]
@@ -112,7 +116,9 @@ def place(values, i):
         return {key: place(value, i) for key, value in values.items()}
     if isinstance(values, tuple):
         return tuple(place(value, i) for value in values)
-    return type(values)(**{key: value if value is None else place(value, i) for key, value in vars(values).items()})
+    return type(values)(
+        **{key: value if value is None else place(value, i) for key, value in vars(values).items()}
+    )
 
 
 def items_of(space, obs):
@@ -124,7 +130,11 @@ def items_of(space, obs):
 
 @pytest.mark.parametrize("library", LIBRARIES)
 @bounded(30)
-@given(case=cases(list_space.filter(lambda space: not getattr(space, "stack", False))), seed=seeds, n=st.integers(1, 3))
+@given(
+    case=cases(list_space.filter(lambda space: not getattr(space, "stack", False))),
+    seed=seeds,
+    n=st.integers(1, 3),
+)
 def test_the_places_of_a_list_come_one_by_one(library, case, seed, n):
     rows = case.samples(n, seed)
     found = restored(case, rows, library)[1]
@@ -134,7 +144,9 @@ def test_the_places_of_a_list_come_one_by_one(library, case, seed, n):
         expected = []
         for row in rows:
             child, items = items_of(case.space, row)
-            expected.append(seen(child, items[i] if i < len(items) else PADDING, case.options, "obs[:]"))
+            expected.append(
+                seen(child, items[i] if i < len(items) else PADDING, case.options, "obs[:]")
+            )
         assert_seen(place(split, i), stacked(expected))
 
 
@@ -142,7 +154,11 @@ def _lists(values):
     if isinstance(values, list):
         return [values]
     parts = (
-        values.values() if isinstance(values, dict) else values if isinstance(values, tuple) else vars(values).values()
+        values.values()
+        if isinstance(values, dict)
+        else values
+        if isinstance(values, tuple)
+        else vars(values).values()
     )
     return [found for part in parts if part is not None for found in _lists(part)]
 
@@ -172,7 +188,9 @@ def test_a_text_comes_back_as_characters_and_a_mask(library):
     case = Case(spaces.Text(3, min_length=0, charset="ba"))
     found = restored(case, ["ab", ""], library)[1]
     assert isinstance(found, TextValues)
-    np.testing.assert_array_equal(np.asarray(found.values), [[[1, 0], [0, 1], [0, 0]], np.zeros((3, 2))])
+    np.testing.assert_array_equal(
+        np.asarray(found.values), [[[1, 0], [0, 1], [0, 0]], np.zeros((3, 2))]
+    )
     np.testing.assert_array_equal(np.asarray(found.mask), [[1, 1, 0], [0, 0, 0]])
     found = restored(case.with_options(text_encoding="index"), ["ab", ""], library)[1]
     np.testing.assert_array_equal(np.asarray(found.values), [[1, 2, 0], [0, 0, 0]])
@@ -182,7 +200,9 @@ def test_a_text_comes_back_as_characters_and_a_mask(library):
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_a_graph_comes_back_as_padded_nodes_and_edges(library):
     space = spaces.Graph(spaces.Box(-9, 9, (1,), np.float32), spaces.Discrete(2, start=5))
-    graph = spaces.GraphInstance(np.array([[3], [4]], np.float32), np.array([6]), np.array([[1, 0]]))
+    graph = spaces.GraphInstance(
+        np.array([[3], [4]], np.float32), np.array([6]), np.array([[1, 0]])
+    )
     found = restored(Case(space, {"graph_max_nodes": 3, "graph_max_edges": 2}), [graph], library)[1]
     assert isinstance(found, GraphValues)
     np.testing.assert_array_equal(np.asarray(found.nodes), [[[3], [4], [0]]])

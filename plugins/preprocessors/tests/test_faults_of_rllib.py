@@ -99,7 +99,9 @@ def test_what_can_be_cast_is_cast_and_the_cast_is_kept(given):
 LIST = Repeated(spaces.Box(-1, 1, (2,), FLOAT), 4)
 
 
-@pytest.mark.parametrize("space", [LIST, spaces.Tuple([LIST, LIST]), spaces.Dict({"a": LIST})], ids=str)
+@pytest.mark.parametrize(
+    "space", [LIST, spaces.Tuple([LIST, LIST]), spaces.Dict({"a": LIST})], ids=str
+)
 def test_lists_may_have_any_length_up_to_the_longest(space):
     """RLlib compares with a stored sample of a random length, and accepts lists and arrays only."""
     value = np.ones(2, FLOAT)
@@ -109,11 +111,15 @@ def test_lists_may_have_any_length_up_to_the_longest(space):
         preprocessor = make(space, check_observations="always")
         found = preprocessor.transform(obs)
         assert found.dtype == FLOAT  # float64 at the top level there
-        np.testing.assert_array_equal(found[:9], [length, *[1.0] * 2 * length, *[0.0] * 2 * (4 - length)])
+        np.testing.assert_array_equal(
+            found[:9], [length, *[1.0] * 2 * length, *[0.0] * 2 * (4 - length)]
+        )
 
 
 def test_a_list_that_is_too_long_is_refused():
-    with pytest.raises(ObservationError, match=r"obs: expected Repeated\(.*at most 4 items; found '5 items'"):
+    with pytest.raises(
+        ObservationError, match=r"obs: expected Repeated\(.*at most 4 items; found '5 items'"
+    ):
         make(LIST).transform([np.ones(2, FLOAT)] * 5)
 
 

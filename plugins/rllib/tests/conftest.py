@@ -15,10 +15,13 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if "/rllib/tests/" not in item.path.as_posix():
             continue
-        for known in ("ignore:.*Overriding environment rllib-single-agent-env-v0",
-                      "ignore:.*Getting the length of a multi-dimensional MultiDiscrete",
-                      "ignore::DeprecationWarning:ray.*", "ignore::ResourceWarning",
-                      "ignore:.*is a deprecated alias:DeprecationWarning"):  # fmt: skip
+        for known in (
+            "ignore:.*Overriding environment rllib-single-agent-env-v0",
+            "ignore:.*Getting the length of a multi-dimensional MultiDiscrete",
+            "ignore::DeprecationWarning:ray.*",
+            "ignore::ResourceWarning",
+            "ignore:.*is a deprecated alias:DeprecationWarning",
+        ):
             item.add_marker(pytest.mark.filterwarnings(known))
 
 
@@ -38,7 +41,18 @@ class Bench:
     """Makes what Ray runs, one piece at a time and in this process."""
 
     @staticmethod
-    def config(env, model=None, algo="ppo", *, envs=2, fragment=12, runners=0, seed=0, catalog=None, **training):
+    def config(
+        env,
+        model=None,
+        algo="ppo",
+        *,
+        envs=2,
+        fragment=12,
+        runners=0,
+        seed=0,
+        catalog=None,
+        **training,
+    ):
         """Return a small, configured algorithm config; seeded, so that each run shows the same."""
         from ray.rllib.algorithms.appo import APPOConfig
         from ray.rllib.algorithms.dqn import DQNConfig
@@ -49,8 +63,14 @@ class Bench:
         import rlcatalog_rllib
 
         classes = {"ppo": PPOConfig, "appo": APPOConfig, "impala": IMPALAConfig, "dqn": DQNConfig}
-        config = classes[algo]().debugging(seed=seed, log_level="ERROR").reporting(min_time_s_per_iteration=0)
-        config.env_runners(num_env_runners=runners, num_envs_per_env_runner=envs, rollout_fragment_length=fragment)
+        config = (
+            classes[algo]()
+            .debugging(seed=seed, log_level="ERROR")
+            .reporting(min_time_s_per_iteration=0)
+        )
+        config.env_runners(
+            num_env_runners=runners, num_envs_per_env_runner=envs, rollout_fragment_length=fragment
+        )
         settings = {"train_batch_size_per_learner": envs * fragment * max(1, runners)}
         if algo == "ppo":
             settings |= {"minibatch_size": max(1, envs * fragment // 2), "num_epochs": 1}
@@ -81,7 +101,9 @@ class Bench:
         from ray.rllib.core.learner.training_data import TrainingData
 
         steps = {"num_env_steps_sampled_lifetime": 0}
-        return Learner.update(learner, training_data=TrainingData(episodes=episodes), timesteps=steps)
+        return Learner.update(
+            learner, training_data=TrainingData(episodes=episodes), timesteps=steps
+        )
 
     @staticmethod
     def batch(learner, episodes):
@@ -111,8 +133,14 @@ def local_ray():
     ray = pytest.importorskip("ray", reason="Ray is not installed")
     # Without a runtime_env, workers inherit this process's environment, and Ray uses its prestarted workers.
     ray.init(
-        address="local", num_cpus=4, include_dashboard=False, object_store_memory=150 * 2**20, log_to_driver=False,
-        logging_level="ERROR", _system_config={"worker_niceness": 0},  # or workers starve beside a busy test
-    )  # fmt: skip
+        address="local",
+        num_cpus=4,
+        include_dashboard=False,
+        object_store_memory=150 * 2**20,
+        log_to_driver=False,
+        # Or workers starve beside a busy test.
+        logging_level="ERROR",
+        _system_config={"worker_niceness": 0},
+    )
     yield ray
     ray.shutdown()

@@ -21,7 +21,8 @@ def squashed(outputs):
     """Return a normal distribution, pressed into (-1, 1) by tanh and doubled: Pendulum's torques."""
     mean, log_std = outputs.chunk(2, -1)
     return td.TransformedDistribution(
-        td.Normal(mean, log_std.exp()), [td.TanhTransform(cache_size=1), td.AffineTransform(0.0, 2.0)]
+        td.Normal(mean, log_std.exp()),
+        [td.TanhTransform(cache_size=1), td.AffineTransform(0.0, 2.0)],
     )
 
 
@@ -37,7 +38,9 @@ def built(request, bench, catalog, local_ray):
     if request.param == "laplace":
         catalog.register_action_dist("laplace", td.Laplace)
     else:
-        catalog.register_action_dist("squashed", squashed, num_inputs=lambda space: 2 * space.shape[0])
+        catalog.register_action_dist(
+            "squashed", squashed, num_inputs=lambda space: 2 * space.shape[0]
+        )
     # By default RLlib's loss stops at errors of the value that Pendulum's returns exceed.
     training = {"use_kl_loss": request.param == "laplace", "lr": 1e-2, "vf_clip_param": 1e9}
     model = {"custom_action_dist": request.param}
@@ -52,7 +55,9 @@ def test_one_learns_acts_is_saved_and_restored(built, tmp_path):
     before = {key: weight.copy() for key, weight in module.model.get_weights().items()}
     learners = algo.train()["learners"]["default_policy"]
     after = module.model.get_weights()
-    assert {key: np.any(weight != before[key]) for key, weight in after.items()} == dict.fromkeys(after, True)
+    assert {key: np.any(weight != before[key]) for key, weight in after.items()} == dict.fromkeys(
+        after, True
+    )
     assert np.isfinite(learners["entropy"])
     assert (learners["mean_kl_loss"] > 0) == (name == "laplace")
 

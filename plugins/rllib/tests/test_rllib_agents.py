@@ -26,20 +26,32 @@ MODULES = {"both": ("left", "right"), "reads": ("reader", "scribe"), "picks": ("
 MODULE_OF = {agent: module for module, agents in MODULES.items() for agent in agents}
 MODEL = {"fcnet_hiddens": [8]}
 MODELS = {
-    "reads": {"use_lstm": True, "lstm_cell_size": 4, "lstm_use_prev_action": True, "lstm_use_prev_reward": True},
+    "reads": {
+        "use_lstm": True,
+        "lstm_cell_size": 4,
+        "lstm_use_prev_action": True,
+        "lstm_use_prev_reward": True,
+    },
     "both": {"observation_filter": "MeanStdFilter"},
 }
 pytestmark = pytest.mark.filterwarnings("ignore:.*Overriding environment rllib-multi-agent-env-v0")
 
 
-def config_of(make=PPOConfig, modules=tuple(MODULES), env=Agents, models=MODELS, agents=tuple(AGENTS), **more):
+def config_of(
+    make=PPOConfig, modules=tuple(MODULES), env=Agents, models=MODELS, agents=tuple(AGENTS), **more
+):
     config = make().debugging(seed=3, log_level="ERROR").reporting(min_time_s_per_iteration=0)
     config.env_runners(num_env_runners=0, num_envs_per_env_runner=1, rollout_fragment_length=30)
-    config.training(train_batch_size_per_learner=30).environment(disable_env_checking=True)  # which ignores masks
+    # Which ignores masks.
+    config.training(train_batch_size_per_learner=30).environment(disable_env_checking=True)
     if make is PPOConfig:
         config.training(minibatch_size=10, num_epochs=1)
-    config.multi_agent(policies=set(modules), policy_mapping_fn=lambda agent, episode, **_: MODULE_OF[agent])
-    return rlcatalog_rllib.configure(config, env, model=MODEL, models=models, env_config={"agents": agents}, **more)
+    config.multi_agent(
+        policies=set(modules), policy_mapping_fn=lambda agent, episode, **_: MODULE_OF[agent]
+    )
+    return rlcatalog_rllib.configure(
+        config, env, model=MODEL, models=models, env_config={"agents": agents}, **more
+    )
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +63,9 @@ def sampled():
 
 def whole(episodes, agent):
     """Return an agent's episodes."""
-    return [episode.agent_episodes[agent] for episode in episodes if agent in episode.agent_episodes]
+    return [
+        episode.agent_episodes[agent] for episode in episodes if agent in episode.agent_episodes
+    ]
 
 
 @pytest.mark.parametrize("agent", AGENTS)
@@ -71,7 +85,9 @@ def test_observations_are_stored_as_the_agents_policy_encodes_them(sampled, agen
 
 def test_a_filter_learns_from_all_agents_of_its_policy(sampled):
     runner, _, noted = sampled
-    seen = np.concatenate([np.stack(episode[agent][0]) for episode in noted for agent in MODULES["both"]])
+    seen = np.concatenate(
+        [np.stack(episode[agent][0]) for episode in noted for agent in MODULES["both"]]
+    )
     state = runner._env_to_module.get_state()["EncodeAgents"]
     assert set(state) == set(MODULES)
     assert (state["reads"], state["picks"]) == ({}, {})
@@ -88,7 +104,9 @@ def test_the_environment_is_given_what_the_agents_codec_makes_of_stored_actions(
         adapted = codec.adapt(raw)
         for t, taken in enumerate(theirs[agent][1][: len(raw)]):
             if isinstance(adapted, tuple):
-                assert all(np.array_equal(part[t], own) for part, own in zip(adapted, taken, strict=True))
+                assert all(
+                    np.array_equal(part[t], own) for part, own in zip(adapted, taken, strict=True)
+                )
             else:
                 assert adapted[t] == taken
 
@@ -113,20 +131,32 @@ def test_learners_train_every_policy(sampled):
 
     runner = MultiAgentEnvRunner(config=(config := config_of()))
     learner = config.build_learner(env=runner.env, spaces=runner.get_spaces())
-    before = {(mid, name): value.clone() for mid in MODULES for name, value in learner.module[mid].state_dict().items()}
+    before = {
+        (mid, name): value.clone()
+        for mid in MODULES
+        for name, value in learner.module[mid].state_dict().items()
+    }
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        Learner.update(learner, training_data=TrainingData(episodes=runner.sample()),
-                       timesteps={"num_env_steps_sampled_lifetime": 0})  # fmt: skip
+        Learner.update(
+            learner,
+            training_data=TrainingData(episodes=runner.sample()),
+            timesteps={"num_env_steps_sampled_lifetime": 0},
+        )
     for mid in MODULES:
-        moved = [not value.equal(before[mid, name]) for name, value in learner.module[mid].state_dict().items()]
+        moved = [
+            not value.equal(before[mid, name])
+            for name, value in learner.module[mid].state_dict().items()
+        ]
         assert all(moved), mid
 
 
 def test_each_policy_has_what_the_algorithms_own_nets_share():
     config = config_of()
     specs = config.rl_module_spec.rl_module_specs
-    assert {mid: spec.model_config["vf_share_layers"] for mid, spec in specs.items()} == dict.fromkeys(MODULES, False)
+    assert {
+        mid: spec.model_config["vf_share_layers"] for mid, spec in specs.items()
+    } == dict.fromkeys(MODULES, False)
     shared = config_of(models={"picks": {"vf_share_layers": True}}).rl_module_spec.rl_module_specs
     assert shared["picks"].model_config["vf_share_layers"] is True
 
@@ -149,7 +179,9 @@ def test_it_trains_is_saved_restored_and_handed_on(by_value, tmp_path, runners):
     path = algo.save_to_path(str(tmp_path / "checkpoint"))
     obs = np.stack([AGENTS["left"][0].sample() for _ in range(5)])
     acted = rlcatalog_rllib.to_policy(algo, "both").act(obs, explore=False)
-    with pytest.raises(UnknownNameError, match=r"policies are several. Name one of: 'both', 'picks', 'reads'"):
+    with pytest.raises(
+        UnknownNameError, match=r"policies are several. Name one of: 'both', 'picks', 'reads'"
+    ):
         rlcatalog_rllib.to_policy(algo)
     with pytest.raises(UnknownNameError, match="it has no policy 'neither'"):
         rlcatalog_rllib.to_policy(algo, "neither")
@@ -165,11 +197,15 @@ def test_it_trains_is_saved_restored_and_handed_on(by_value, tmp_path, runners):
 def test_an_asynchronous_algorithm_runs(by_value):
     # An episode is nine steps: of three, none is cut.
     config = config_of(APPOConfig).env_runners(num_env_runners=1, rollout_fragment_length=27)
-    config.training(train_batch_size_per_learner=27).reporting(min_sample_timesteps_per_iteration=40)
+    config.training(train_batch_size_per_learner=27).reporting(
+        min_sample_timesteps_per_iteration=40
+    )
     made = config.learners(num_learners=0).build_algo()
     try:
         # Wait for the actors to start: training asks without a pause, and leaves them little of the processor.
-        made.env_runner_group.foreach_env_runner(lambda runner: len(runner.sample()), local_env_runner=False)
+        made.env_runner_group.foreach_env_runner(
+            lambda runner: len(runner.sample()), local_env_runner=False
+        )
         while (result := made.train()).get("num_env_steps_sampled_lifetime", 0) < 80:
             pass
         assert set(MODULES) <= set(result["learners"])
@@ -188,19 +224,30 @@ def test_a_module_of_another_kind_stays_what_it_is():
     config = PPOConfig().multi_agent(
         policies=set(MODULES), policy_mapping_fn=lambda agent, episode, **_: MODULE_OF[agent]
     )
-    config.env_runners(num_env_runners=0, rollout_fragment_length=20).environment(disable_env_checking=True)
-    config.rl_module(rl_module_spec=MultiRLModuleSpec(rl_module_specs={
-        "both": RLModuleSpec(module_class=RandomRLModule, observation_space=AGENTS["left"][0],
-                             action_space=AGENTS["left"][1]),
-        "picks": RLModuleSpec(model_config={"fcnet_hiddens": [5]}),
-    }))  # fmt: skip
+    config.env_runners(num_env_runners=0, rollout_fragment_length=20).environment(
+        disable_env_checking=True
+    )
+    config.rl_module(
+        rl_module_spec=MultiRLModuleSpec(
+            rl_module_specs={
+                "both": RLModuleSpec(
+                    module_class=RandomRLModule,
+                    observation_space=AGENTS["left"][0],
+                    action_space=AGENTS["left"][1],
+                ),
+                "picks": RLModuleSpec(model_config={"fcnet_hiddens": [5]}),
+            }
+        )
+    )
     rlcatalog_rllib.configure(config, Agents)
     runner = MultiAgentEnvRunner(config=config)
     episodes = runner.sample()
     assert isinstance(runner.module["both"], RandomRLModule)
     assert runner.module["picks"].policy.config["fcnet_hiddens"] == [5]
     for ours, theirs in zip(whole(episodes, "left"), Agents.last.episodes, strict=True):
-        np.testing.assert_array_equal(ours.get_observations(), np.stack(theirs["left"][0][: len(ours) + 1]))
+        np.testing.assert_array_equal(
+            ours.get_observations(), np.stack(theirs["left"][0][: len(ours) + 1])
+        )
 
 
 def test_spaces_may_stand_in_the_policies():
@@ -215,7 +262,8 @@ def test_spaces_may_stand_in_the_policies():
 
 def test_agents_that_are_alike_may_be_mapped_by_chance():
     config = PPOConfig().multi_agent(
-        policies={"a", "b"}, policy_mapping_fn=lambda agent, episode, **_: "ab"[hash((agent, episode.id_)) % 2]
+        policies={"a", "b"},
+        policy_mapping_fn=lambda agent, episode, **_: "ab"[hash((agent, episode.id_)) % 2],
     )
     config.env_runners(num_env_runners=0, rollout_fragment_length=40)
     rlcatalog_rllib.configure(config, Agents, model=MODEL, env_config={"agents": ("left", "right")})
@@ -229,20 +277,31 @@ REFUSED = [
         "'one' serves the agents 'left', 'picker', 'reader', 'right', 'scribe', whose spaces",
     ),
     ({"models": {"pics": {}}}, ConfigError, r"there is no policy 'pics'. Did you mean 'picks'"),
-    ({"modules": (*MODULES, "idle")}, ConfigError, r"no agent is mapped to 'idle'.*PolicySpec\(observation_space"),
+    (
+        {"modules": (*MODULES, "idle")},
+        ConfigError,
+        r"no agent is mapped to 'idle'.*PolicySpec\(observation_space",
+    ),
     ({"env": "CartPole-v1"}, ConfigError, "is not a ray.rllib.env.multi_agent_env.MultiAgentEnv"),
-    ({"models": {"picks": {"fcnet_hidens": [3]}}}, CatalogError, "policy 'picks': Unknown model config key"),
+    (
+        {"models": {"picks": {"fcnet_hidens": [3]}}},
+        CatalogError,
+        "policy 'picks': Unknown model config key",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("how", "kind", "message"), REFUSED, ids=[message[:24] for *_, message in REFUSED])
+@pytest.mark.parametrize(
+    ("how", "kind", "message"), REFUSED, ids=[message[:24] for *_, message in REFUSED]
+)
 def test_what_cannot_be_is_refused_by_name(how, kind, message, monkeypatch):
     if how.get("modules") == ("one",):
         monkeypatch.setattr(f"{__name__}.MODULE_OF", dict.fromkeys(AGENTS, "one"))
     if how.get("env"):
         how = {**how, "agents": None}
         monkeypatch.setattr(
-            "rlcatalog_rllib.configuration.create_env", lambda *_: __import__("gymnasium").make("CartPole-v1")
+            "rlcatalog_rllib.configuration.create_env",
+            lambda *_: __import__("gymnasium").make("CartPole-v1"),
         )
     with pytest.raises(kind, match=message):
         config_of(**how)
@@ -260,12 +319,17 @@ class Doubled(ConnectorV2):
     """Twice every observation, once more at its end: another space, and other values."""
 
     def recompute_output_observation_space(self, input_observation_space, input_action_space):
-        low, high = (np.tile(bound, 2) for bound in (input_observation_space.low, input_observation_space.high))
+        low, high = (
+            np.tile(bound, 2)
+            for bound in (input_observation_space.low, input_observation_space.high)
+        )
         return spaces.Box(2 * low, 2 * high, dtype=np.float32)
 
     def __call__(self, *, batch, episodes, **kwargs):
         for episode in episodes:
-            episode.set_observations(at_indices=-1, new_data=np.tile(2 * episode.get_observations(-1), 2))
+            episode.set_observations(
+                at_indices=-1, new_data=np.tile(2 * episode.get_observations(-1), 2)
+            )
             episode.observation_space = self.observation_space
         return batch
 
@@ -283,11 +347,15 @@ def test_connectors_of_the_users_own_stand_beside_ours(bench):
     from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
 
     config = PPOConfig().env_runners(
-        num_env_runners=0, rollout_fragment_length=10, env_to_module_connector=lambda env, spaces, device: Doubled(),
+        num_env_runners=0,
+        rollout_fragment_length=10,
+        env_to_module_connector=lambda env, spaces, device: Doubled(),
         module_to_env_connector=lambda env, spaces: [Noting()],
-    )  # fmt: skip
+    )
     for _ in range(2):  # configured again, each stands there once
-        rlcatalog_rllib.configure(config, "CartPole-v1", model={**MODEL, "observation_filter": "MeanStdFilter"})
+        rlcatalog_rllib.configure(
+            config, "CartPole-v1", model={**MODEL, "observation_filter": "MeanStdFilter"}
+        )
     runner = SingleAgentEnvRunner(config=config)
     assert runner.module.policy.observation_space.shape == (8,)
     names = [type(piece).__name__ for piece in runner._env_to_module]

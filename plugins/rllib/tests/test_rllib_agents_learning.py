@@ -44,10 +44,17 @@ class SideBySide(MultiAgentEnv):
         self.action_spaces = {agent: env.action_space for agent, env in of.items()}
 
     def reset(self, *, seed=None, options=None):
-        self.left, self.counts, self.agents = 500, dict.fromkeys(self.envs, 0), [f"{name}-0" for name in self.envs]
+        self.left, self.counts, self.agents = (
+            500,
+            dict.fromkeys(self.envs, 0),
+            [f"{name}-0" for name in self.envs],
+        )
         seeds = [None if seed is None else seed + i for i in range(2)]
         started = zip(self.envs.values(), seeds, strict=True)
-        return {agent: env.reset(seed=s)[0] for agent, (env, s) in zip(self.agents, started, strict=True)}, {}
+        return {
+            agent: env.reset(seed=s)[0]
+            for agent, (env, s) in zip(self.agents, started, strict=True)
+        }, {}
 
     def step(self, actions):
         seen, paid, ended, cut = {}, {}, {}, {}
@@ -71,16 +78,33 @@ def train(seed):
     from ray.tune.registry import register_env
 
     steps = 200_000
-    config = PPOConfig().debugging(seed=seed, log_level="ERROR").reporting(min_time_s_per_iteration=0)
+    config = (
+        PPOConfig().debugging(seed=seed, log_level="ERROR").reporting(min_time_s_per_iteration=0)
+    )
     config.env_runners(num_env_runners=0, num_envs_per_env_runner=8)
     config.training(
-        train_batch_size_per_learner=2048, minibatch_size=256, num_epochs=8, lr=[[0, 3e-3], [steps, 1e-5]], gamma=0.98,
-        lambda_=0.95, vf_clip_param=1e9, vf_loss_coeff=0.05, grad_clip=0.5,
-    )  # fmt: skip
-    lstm = {"fcnet_hiddens": [64], "use_lstm": True, "lstm_cell_size": 64, "max_seq_len": 20, "vf_share_layers": True,
-            "observation_filter": "MeanStdFilter"}  # fmt: skip
+        train_batch_size_per_learner=2048,
+        minibatch_size=256,
+        num_epochs=8,
+        lr=[[0, 3e-3], [steps, 1e-5]],
+        gamma=0.98,
+        lambda_=0.95,
+        vf_clip_param=1e9,
+        vf_loss_coeff=0.05,
+        grad_clip=0.5,
+    )
+    lstm = {
+        "fcnet_hiddens": [64],
+        "use_lstm": True,
+        "lstm_cell_size": 64,
+        "max_seq_len": 20,
+        "vf_share_layers": True,
+        "observation_filter": "MeanStdFilter",
+    }
     models = {"sees": {"fcnet_hiddens": [64, 64]}, "recalls": lstm}
-    config.multi_agent(policies=set(models), policy_mapping_fn=lambda agent, *_, **__: agent.split("-")[0])
+    config.multi_agent(
+        policies=set(models), policy_mapping_fn=lambda agent, *_, **__: agent.split("-")[0]
+    )
     register_env("side by side", lambda _: SideBySide())
     algo = configure(config, "side by side", models=models).build_algo()
     try:
@@ -98,6 +122,11 @@ def share(returns):
 
 def test_one_with_all_in_sight_and_one_with_a_memory_learn_side_by_side(over_seeds, local_ray):
     def run(seed):
-        return share({name: play(policy, SideBySide.MAKE[name]) for name, policy in train(seed).items()})
+        return share(
+            {name: play(policy, SideBySide.MAKE[name]) for name, policy in train(seed).items()}
+        )
 
-    over_seeds(run, chance=lambda: share({name: random_play(make) for name, make in SideBySide.MAKE.items()}))
+    over_seeds(
+        run,
+        chance=lambda: share({name: random_play(make) for name, make in SideBySide.MAKE.items()}),
+    )

@@ -42,7 +42,9 @@ def users_nets(tmp_path_factory):
     catalog = default_catalog()
     with users_nets_module.users_nets(tmp_path_factory.mktemp("code")) as module:
         catalog.register_model("slim", module.Slim)
-        catalog.register_model("unrelated", type("Unrelated", (module.Slim,), {"lock": threading.Lock()}))
+        catalog.register_model(
+            "unrelated", type("Unrelated", (module.Slim,), {"lock": threading.Lock()})
+        )
         yield module
     default_catalog.cache_clear()
 
@@ -54,7 +56,8 @@ def trained(bench, count):
     Each of these processes imports PyTorch and TensorFlow, which takes ten seconds: `make test` has one of a kind.
     """
     config = bench.config("CartPole-v1", MODEL, runners=count, fragment=200 // count, seed=0)
-    config.env_runners(num_cpus_per_env_runner=0)  # or `algo` and `pairs` would wait for each other's processors
+    # Or `algo` and `pairs` would wait for each other's processors.
+    config.env_runners(num_cpus_per_env_runner=0)
     made = config.learners(num_learners=count).build_algo()
     for _ in range(2):
         made.train()
@@ -85,7 +88,9 @@ def learned(runner):
     return int(runner._env_to_module[0].encoders["default_policy"].policy.filter.get_state()["n"])
 
 
-@pytest.mark.parametrize(("name", "count"), [("algo", 1), pytest.param("pairs", 2, marks=pytest.mark.attack)])
+@pytest.mark.parametrize(
+    ("name", "count"), [("algo", 1), pytest.param("pairs", 2, marks=pytest.mark.attack)]
+)
 def test_parts_are_found_in_every_process(request, name, count):
     algo, here = request.getfixturevalue(name), os.getpid()
     found = algo.env_runner_group.foreach_env_runner(
@@ -135,7 +140,11 @@ def test_the_exported_policy_acts_the_same_without_ray(pairs, users_nets, tmp_pa
     policy = to_policy(algo)
     policy.save(tmp_path / "policy")
     obs = np.random.default_rng(0).normal(0, 0.1, (9, 4)).astype(np.float32)
-    arguments = [str(tmp_path / "policy"), json.dumps(obs.tolist()), os.path.dirname(users_nets.__file__)]
+    arguments = [
+        str(tmp_path / "policy"),
+        json.dumps(obs.tolist()),
+        os.path.dirname(users_nets.__file__),
+    ]
     done = warm.run(["-c", ACT_ALIKE, *arguments], cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     raw, params = json.loads(done.stdout)
@@ -158,27 +167,40 @@ def test_a_policy_of_rllib_leaves_as_a_file_that_needs_no_framework(algo, tmp_pa
     policy = to_policy(algo)
     policy.export(tmp_path / "policy.onnx")
     obs = np.random.default_rng(0).normal(0, 0.1, (9, 4)).astype(np.float32)
-    found, expected = rlcatalog.Actor(tmp_path / "policy.onnx").act(obs, explore=False), policy.act(obs, explore=False)
+    found, expected = (
+        rlcatalog.Actor(tmp_path / "policy.onnx").act(obs, explore=False),
+        policy.act(obs, explore=False),
+    )
     np.testing.assert_array_equal(found.action, expected.action)
     for name in ("dist_inputs", "logp", "value"):
-        np.testing.assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(
+            getattr(found, name), getattr(expected, name), rtol=1e-5, atol=1e-5
+        )
 
 
-def test_a_checkpoint_brings_the_same_parts_back_and_another_environment_is_refused(algo, bench, tmp_path):
+def test_a_checkpoint_brings_the_same_parts_back_and_another_environment_is_refused(
+    algo, bench, tmp_path
+):
     path = algo.save_to_path(str(tmp_path / "checkpoint"))
     before = to_policy(algo)
-    alone = algo.config.copy(copy_frozen=False).env_runners(num_env_runners=0).learners(num_learners=0)
+    alone = (
+        algo.config.copy(copy_frozen=False).env_runners(num_env_runners=0).learners(num_learners=0)
+    )
     restored = Algorithm.from_checkpoint(path, config=alone)
     after = to_policy(restored)
     for name, value in before.model.get_weights().items():
         np.testing.assert_array_equal(after.model.get_weights()[name], value)
-    np.testing.assert_array_equal(after.filter.get_state()["mean"], before.filter.get_state()["mean"])
+    np.testing.assert_array_equal(
+        after.filter.get_state()["mean"], before.filter.get_state()["mean"]
+    )
     assert after.resolution.choices["trunk"].component.name == "slim"
     steps = restored.train()["num_env_steps_sampled_lifetime"]
     assert steps > 600
     restored.stop()
     elsewhere = bench.config(lambda: gym.make("Acrobot-v1"), MODEL, runners=0).build_algo()
-    with pytest.raises(SavedPolicyError, match=r"a different environment: its observation space is Box.*\(4,\)"):
+    with pytest.raises(
+        SavedPolicyError, match=r"a different environment: its observation space is Box.*\(4,\)"
+    ):
         elsewhere.restore_from_path(path)
     elsewhere.stop()
 
@@ -186,7 +208,9 @@ def test_a_checkpoint_brings_the_same_parts_back_and_another_environment_is_refu
 @pytest.mark.attack
 def test_several_learners_keep_the_same_weights(pairs):
     """Their processes import RLlib, and so TensorFlow, before anything of ours: triton is loaded apart."""
-    states = pairs.learner_group.foreach_learner(lambda learner: learner.module["default_policy"].get_state())
+    states = pairs.learner_group.foreach_learner(
+        lambda learner: learner.module["default_policy"].get_state()
+    )
     first, second = (state.get() for state in states)
     assert first.keys() == second.keys()
     for name, value in first.items():
@@ -214,13 +238,18 @@ def test_a_killed_environment_runner_does_not_end_the_run(pairs):
 
 @pytest.mark.attack
 def test_an_asynchronous_algorithm_runs(local_ray, bench):
-    config = bench.config("CartPole-v1", {"use_lstm": True, "lstm_cell_size": 8}, "appo", runners=1, fragment=20)
+    config = bench.config(
+        "CartPole-v1", {"use_lstm": True, "lstm_cell_size": 8}, "appo", runners=1, fragment=20
+    )
     config.reporting(min_time_s_per_iteration=0, min_sample_timesteps_per_iteration=100)
-    config.env_runners(num_cpus_per_env_runner=0)  # the processes of `algo` and `pairs` may hold all there are
+    # The processes of `algo` and `pairs` may hold all there are.
+    config.env_runners(num_cpus_per_env_runner=0)
     made = config.learners(num_learners=0).build_algo()
     try:
         # Wait for the actors to start: training asks without a pause, and leaves them little of the processor.
-        made.env_runner_group.foreach_env_runner(lambda runner: len(runner.sample()), local_env_runner=False)
+        made.env_runner_group.foreach_env_runner(
+            lambda runner: len(runner.sample()), local_env_runner=False
+        )
         while made.train().get("num_env_steps_sampled_lifetime", 0) < 200:
             pass
         assert to_policy(made).act(np.zeros((2, 4), np.float32)).action.shape == (2,)
@@ -229,7 +258,9 @@ def test_an_asynchronous_algorithm_runs(local_ray, bench):
 
 
 def test_dqn_runs(local_ray, bench):
-    config = bench.config("CartPole-v1", algo="dqn", num_steps_sampled_before_learning_starts=50, fragment=4)
+    config = bench.config(
+        "CartPole-v1", algo="dqn", num_steps_sampled_before_learning_starts=50, fragment=4
+    )
     config.reporting(min_sample_timesteps_per_iteration=64)
     made = config.build_algo()
     try:
@@ -246,9 +277,26 @@ def test_the_command_trains_and_leaves_a_policy(local_ray, tmp_path, capsys):
             main(arguments)
         return ended.value.code, "".join(capsys.readouterr())
 
-    arguments = ["train", "CartPole-v1", "-e", "rllib", "--steps", "150", "--env-runners", "0", "--envs", "2", "--out",
-                 str(tmp_path), "--model", "fcnet_hiddens=[8]", "--set", "train_batch_size_per_learner=100",
-                 "--set", "minibatch_size=50"]  # fmt: skip
+    arguments = [
+        "train",
+        "CartPole-v1",
+        "-e",
+        "rllib",
+        "--steps",
+        "150",
+        "--env-runners",
+        "0",
+        "--envs",
+        "2",
+        "--out",
+        str(tmp_path),
+        "--model",
+        "fcnet_hiddens=[8]",
+        "--set",
+        "train_batch_size_per_learner=100",
+        "--set",
+        "minibatch_size=50",
+    ]
     code, said = run(*arguments)
     assert code == 0, said
     assert rlcatalog.load(tmp_path / "policy").config["fcnet_hiddens"] == [8]
@@ -261,7 +309,8 @@ def test_the_command_trains_and_leaves_a_policy(local_ray, tmp_path, capsys):
     restored = Algorithm.from_checkpoint(str(checkpoints_of(tmp_path)[-1] / "algorithm"))
     obs = np.full((1, 4), 0.1, np.float32)
     ours, theirs = (
-        one.act(obs, explore=False).value for one in (rlcatalog.load(tmp_path / "policy"), to_policy(restored))
+        one.act(obs, explore=False).value
+        for one in (rlcatalog.load(tmp_path / "policy"), to_policy(restored))
     )
     np.testing.assert_array_equal(ours, theirs)
     restored.stop()

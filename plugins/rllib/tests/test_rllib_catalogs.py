@@ -28,7 +28,9 @@ def catalog():
     @made.register_model("twelve")
     class Twelve(FullyConnectedNetwork):
         def __init__(self, obs_space, action_space, num_outputs, model_config, name):
-            super().__init__(obs_space, action_space, num_outputs, {**model_config, "fcnet_hiddens": [12]}, name)
+            super().__init__(
+                obs_space, action_space, num_outputs, {**model_config, "fcnet_hiddens": [12]}, name
+            )
 
     return made
 
@@ -48,7 +50,10 @@ def test_an_algorithm_trains_with_it(bench, catalog):
     runner = bench.runner(config)
     assert 12 in widths(runner.module.model)
     learner = bench.learner(config, runner)
-    before = {name: value.clone() for name, value in learner.module["default_policy"].model.state_dict().items()}
+    before = {
+        name: value.clone()
+        for name, value in learner.module["default_policy"].model.state_dict().items()
+    }
     bench.update(learner, runner.sample())
     after = learner.module["default_policy"].model.state_dict()
     assert [name for name in before if torch.equal(before[name], after[name])] == []

@@ -49,7 +49,11 @@ def test_parts_of_this_repository_pass(catalog, distribution):
     import ray
 
     running = ray.is_initialized()  # by another file's test, in the same process
-    found = [case for case in cases(distribution, catalog=catalog) if case.check is rllib_moves_every_weight]
+    found = [
+        case
+        for case in cases(distribution, catalog=catalog)
+        if case.check is rllib_moves_every_weight
+    ]
     assert found
     for case in found:
         case()

@@ -85,14 +85,21 @@ def test_a_spec_by_itself_leaves_it_to_the_algorithm():
 @pytest.mark.parametrize("make", CONFIGS)
 def test_a_config_as_ray_makes_it_gives_nothing(make):
     made = module(make())
-    known = {"max_seq_len", "vf_share_layers", "fcnet_weights_initializer", "fcnet_bias_initializer"}
+    known = {
+        "max_seq_len",
+        "vf_share_layers",
+        "fcnet_weights_initializer",
+        "fcnet_bias_initializer",
+    }
     assert made.policy.resolution.config.explicit.keys() <= known
 
 
 def test_dense_layers_begin_as_those_of_rays_own_net():
     env = gym.make("CartPole-v1")
     own = PPOConfig().environment("CartPole-v1").get_rl_module_spec(env=env).build()
-    theirs = [layer for layer in own.encoder.actor_encoder.modules() if isinstance(layer, torch.nn.Linear)]
+    theirs = [
+        layer for layer in own.encoder.actor_encoder.modules() if isinstance(layer, torch.nn.Linear)
+    ]
     assert len(theirs) == 2
     for made in (
         module(PPOConfig()),
@@ -104,12 +111,18 @@ def test_dense_layers_begin_as_those_of_rays_own_net():
             for found in (layer.weight, layer.bias, one.weight, one.bias):
                 assert 0.9 * bound < found.abs().max() <= bound
     assert (
-        module(PPOConfig(), model={"fcnet_weights_initializer": "zeros"}).model.hidden.layers[0].weight.abs().max() == 0
+        module(PPOConfig(), model={"fcnet_weights_initializer": "zeros"})
+        .model.hidden.layers[0]
+        .weight.abs()
+        .max()
+        == 0
     )
 
 
 @pytest.mark.parametrize("make", [PPOConfig, APPOConfig, IMPALAConfig, SACConfig])
-@pytest.mark.parametrize(("normalize", "given"), [(True, None), (False, None), (True, "clip"), (False, "affine")])
+@pytest.mark.parametrize(
+    ("normalize", "given"), [(True, None), (False, None), (True, "clip"), (False, "affine")]
+)
 def test_actions_meet_their_bounds_as_ray_normalizes_them(make, normalize, given):
     from ray.rllib.utils.spaces.space_utils import unsquash_action
 
@@ -145,16 +158,26 @@ def test_what_the_user_gave_ray_is_read(give):
     config = PPOConfig()
     give(config, {"fcnet_hiddens": [7], "fcnet_activation": "relu"})
     made = module(config)
-    assert (made.policy.config["fcnet_hiddens"], made.policy.config["fcnet_activation"]) == ([7], "relu")
-    again = module(config, model={"fcnet_activation": "elu"})  # what configure() is told goes before it
-    assert (again.policy.config["fcnet_hiddens"], again.policy.config["fcnet_activation"]) == ([7], "elu")
+    assert (made.policy.config["fcnet_hiddens"], made.policy.config["fcnet_activation"]) == (
+        [7],
+        "relu",
+    )
+    # What configure() is told goes before it.
+    again = module(config, model={"fcnet_activation": "elu"})
+    assert (again.policy.config["fcnet_hiddens"], again.policy.config["fcnet_activation"]) == (
+        [7],
+        "elu",
+    )
 
 
 def test_rays_new_names_are_read():
     given = DefaultModelConfig(
-        head_fcnet_hiddens=[5], head_fcnet_activation="relu", fcnet_kernel_initializer="zeros_",
-        fcnet_bias_initializer="constant_", fcnet_bias_initializer_kwargs={"val": 0.25},
-    )  # fmt: skip
+        head_fcnet_hiddens=[5],
+        head_fcnet_activation="relu",
+        fcnet_kernel_initializer="zeros_",
+        fcnet_bias_initializer="constant_",
+        fcnet_bias_initializer_kwargs={"val": 0.25},
+    )
     made = module(PPOConfig().rl_module(model_config=given))
     layers = made.model.hidden.layers
     assert [tuple(layer.weight.shape) for layer in layers] == [(256, 4), (256, 256), (5, 256)]
@@ -171,7 +194,10 @@ def test_what_no_net_here_has_is_refused():
     ):
         with pytest.raises(ConfigError, match=f"{field}.*{way_out}"):
             module(PPOConfig().rl_module(model_config=DefaultModelConfig(**{field: value})))
-    with pytest.raises(ConfigError, match=r"head_fcnet_hiddens=\[5\] with vf_share_layers=True.*vf_share_layers=False"):
+    with pytest.raises(
+        ConfigError,
+        match=r"head_fcnet_hiddens=\[5\] with vf_share_layers=True.*vf_share_layers=False",
+    ):
         module(IMPALAConfig().rl_module(model_config={"head_fcnet_hiddens": [5]}))
     with pytest.raises(UnknownConfigKeyError, match="fcnet_hidens"):
         module(PPOConfig().rl_module(model_config={"fcnet_hidens": [5]}))

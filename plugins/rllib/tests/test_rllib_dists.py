@@ -19,10 +19,14 @@ def policy_of(name):
 
 
 def params_of(policy, *shape):
-    return torch.randn(*shape, policy.resolution.num_outputs, generator=torch.Generator().manual_seed(1))
+    return torch.randn(
+        *shape, policy.resolution.num_outputs, generator=torch.Generator().manual_seed(1)
+    )
 
 
-@pytest.mark.parametrize(("name", "shape"), [*((name, (2, 3)) for name in ACTIONS), ("discrete", (6,)), ("dict", (6,))])
+@pytest.mark.parametrize(
+    ("name", "shape"), [*((name, (2, 3)) for name in ACTIONS), ("discrete", (6,)), ("dict", (6,))]
+)
 def test_draws_and_densities_have_the_shape_of_the_batch(name, shape):
     policy = policy_of(name)
     cls = CatalogDistribution.of(policy)
@@ -55,9 +59,13 @@ def test_categorical_agrees_with_torch():
 def test_gaussian_agrees_with_torch():
     cls = CatalogDistribution.of(policy_of("box of rank 3"))
     old, new = torch.randn(2, 4, 12), torch.randn(2, 4, 12)
-    theirs = [torch.distributions.Normal(*x.chunk(2, -1)[:1], x.chunk(2, -1)[1].exp()) for x in (old, new)]
+    theirs = [
+        torch.distributions.Normal(*x.chunk(2, -1)[:1], x.chunk(2, -1)[1].exp()) for x in (old, new)
+    ]
     ours = [cls.from_logits(x) for x in (old, new)]
-    torch.testing.assert_close(ours[0].kl(ours[1]), torch.distributions.kl_divergence(*theirs).sum(-1))
+    torch.testing.assert_close(
+        ours[0].kl(ours[1]), torch.distributions.kl_divergence(*theirs).sum(-1)
+    )
     torch.testing.assert_close(ours[0].entropy(), theirs[0].entropy().sum(-1))
     action = ours[0].rsample()
     torch.testing.assert_close(ours[1].logp(action), theirs[1].log_prob(action).sum(-1))
@@ -130,5 +138,8 @@ class InNumPy(Categorical):
 
 def test_one_that_samples_arrays_is_named(bench):
     runner = bench.runner(bench.config("CartPole-v1", {"custom_action_dist": InNumPy}, fragment=10))
-    with pytest.raises(ModelContractError, match=r"InNumPy\.sample\(\) must return tensors .*'torch'; found ndarray"):
+    with pytest.raises(
+        ModelContractError,
+        match=r"InNumPy\.sample\(\) must return tensors .*'torch'; found ndarray",
+    ):
         runner.sample()

@@ -65,7 +65,9 @@ class Configured(Sized):
     ],
 )
 def test_classes_and_functions_are_made_in_the_runners(env, env_config, size, by_ray, bench):
-    config = PPOConfig().env_runners(num_env_runners=0, num_envs_per_env_runner=2, rollout_fragment_length=8)
+    config = PPOConfig().env_runners(
+        num_env_runners=0, num_envs_per_env_runner=2, rollout_fragment_length=8
+    )
     config = configure(config, env, model={"fcnet_hiddens": [4]}, env_config=env_config)
     assert (config.env is env) == by_ray
     assert (config.env is CatalogEnv) != by_ray
@@ -79,7 +81,9 @@ def test_classes_and_functions_are_made_in_the_runners(env, env_config, size, by
 
 def test_a_run_trains_in_what_a_function_makes(local_ray):
     config = PPOConfig().env_runners(num_env_runners=0, rollout_fragment_length=32)
-    config.training(train_batch_size_per_learner=32, minibatch_size=32, num_epochs=1).debugging(log_level="ERROR")
+    config.training(train_batch_size_per_learner=32, minibatch_size=32, num_epochs=1).debugging(
+        log_level="ERROR"
+    )
     algo = configure(config, lambda: Sized(5), model={"fcnet_hiddens": [4]}).build_algo()
     try:
         assert algo.train()["num_env_steps_sampled_lifetime"] == 32
@@ -90,7 +94,10 @@ def test_a_run_trains_in_what_a_function_makes(local_ray):
 def test_a_config_says_which_copy_it_is():
     context = create_env(Configured, {"size": 5}).config
     assert (context.worker_index, context["size"]) == (0, 5)
-    assert create_env(Configured, {}, context.copy_with_overrides(worker_index=2)).config.worker_index == 2
+    assert (
+        create_env(Configured, {}, context.copy_with_overrides(worker_index=2)).config.worker_index
+        == 2
+    )
 
 
 def test_an_instance_is_refused():
@@ -102,11 +109,15 @@ def test_an_instance_is_refused():
         (SyncVectorEnv([Sized] * 2), r"a vector environment of 2 \(SyncVectorEnv\)", "MyEnv"),
     ):
         for config in (PPOConfig(), PPOConfig().env_runners(num_env_runners=0)):
-            with pytest.raises(ConfigError, match=rf"expected an id.*; found {what}\..*: env={source}\. Set"):
+            with pytest.raises(
+                ConfigError, match=rf"expected an id.*; found {what}\..*: env={source}\. Set"
+            ):
                 configure(config, env)
 
 
 def test_several_agents_need_a_class():
     config = PPOConfig().multi_agent(policies={"all"}, policy_mapping_fn=lambda *_, **__: "all")
-    with pytest.raises(ConfigError, match="expected an environment class whose first argument is its config, found"):
+    with pytest.raises(
+        ConfigError, match="expected an environment class whose first argument is its config, found"
+    ):
         configure(config, lambda: TwoCartPoles())

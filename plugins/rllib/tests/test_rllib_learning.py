@@ -20,11 +20,25 @@ def trained(local_ray):
     from ray.tune.registry import register_env
 
     def train(env, model, steps, seed, runners=0, envs=8, **training):
-        settings = {"train_batch_size_per_learner": 2048, "minibatch_size": 256, "num_epochs": 8, "lr": 1e-3,
-                    "vf_clip_param": 1e9, "vf_loss_coeff": 0.5, "lambda_": 0.95, "grad_clip": 0.5}  # fmt: skip
-        config = PPOConfig().debugging(seed=seed, log_level="ERROR").reporting(min_time_s_per_iteration=0)
+        settings = {
+            "train_batch_size_per_learner": 2048,
+            "minibatch_size": 256,
+            "num_epochs": 8,
+            "lr": 1e-3,
+            "vf_clip_param": 1e9,
+            "vf_loss_coeff": 0.5,
+            "lambda_": 0.95,
+            "grad_clip": 0.5,
+        }
+        config = (
+            PPOConfig()
+            .debugging(seed=seed, log_level="ERROR")
+            .reporting(min_time_s_per_iteration=0)
+        )
         config.env_runners(num_env_runners=runners, num_envs_per_env_runner=envs)
-        config.training(**{**settings, **training, "lr": [[0, training.get("lr", 1e-3)], [steps, 1e-5]]})
+        config.training(
+            **{**settings, **training, "lr": [[0, training.get("lr", 1e-3)], [steps, 1e-5]]}
+        )
         if not isinstance(env, str):
             register_env("learnt", lambda _, make=env: make())
             env = "learnt"
@@ -90,9 +104,15 @@ def test_a_masked_task_without_one_forbidden_action(over_seeds, trained):
 
 MEMORIES = {
     "lstm": {"use_lstm": True, "lstm_cell_size": 64},
-    "attention": {"use_attention": True, "attention_dim": 32, "attention_head_dim": 16, "attention_num_heads": 2,
-                  "attention_memory_inference": 20, "attention_memory_training": 20},
-}  # fmt: skip
+    "attention": {
+        "use_attention": True,
+        "attention_dim": 32,
+        "attention_head_dim": 16,
+        "attention_num_heads": 2,
+        "attention_memory_inference": 20,
+        "attention_memory_training": 20,
+    },
+}
 
 
 @pytest.mark.parametrize("memory", list(MEMORIES))
@@ -100,9 +120,24 @@ def test_a_memory_recalls_what_lies_before_its_sequence(over_seeds, trained, mem
     """The cue lies more than half a sequence back; guessing pays a fourth."""
 
     def train(seed):
-        model = {"fcnet_hiddens": [32], "max_seq_len": 8, "vf_share_layers": True, **MEMORIES[memory]}
-        policy = trained(lambda: Recall(5, 7), model, 60_000, seed, envs=16, gamma=0.9, entropy_coeff=0.01,
-                         num_epochs=6, lr=3e-3, train_batch_size_per_learner=1024)  # fmt: skip
+        model = {
+            "fcnet_hiddens": [32],
+            "max_seq_len": 8,
+            "vf_share_layers": True,
+            **MEMORIES[memory],
+        }
+        policy = trained(
+            lambda: Recall(5, 7),
+            model,
+            60_000,
+            seed,
+            envs=16,
+            gamma=0.9,
+            entropy_coeff=0.01,
+            num_epochs=6,
+            lr=3e-3,
+            train_batch_size_per_learner=1024,
+        )
         return play(policy, lambda: Recall(5, 7))
 
     over_seeds(train, chance=0.25)
@@ -136,9 +171,15 @@ def test_two_parts_agree_where_one_depends_on_the_other(over_seeds, trained, hea
     """Independent parts, too, learn what they can: their mark is what they cannot exceed."""
 
     def train(seed):
-        model = {"fcnet_hiddens": [32], "vf_share_layers": True, "use_autoregressive": head == "autoregressive"}
+        model = {
+            "fcnet_hiddens": [32],
+            "vf_share_layers": True,
+            "use_autoregressive": head == "autoregressive",
+        }
         return play(
-            trained(Agree, model, 60_000, seed, gamma=0.0, entropy_coeff=0.05, num_epochs=4), Agree, explore=True
+            trained(Agree, model, 60_000, seed, gamma=0.0, entropy_coeff=0.05, num_epochs=4),
+            Agree,
+            explore=True,
         )
 
     over_seeds(train, chance=lambda: random_play(Agree))

@@ -17,14 +17,24 @@ from rlcatalog_rllib import CatalogRLModule, spec, to_policy
 from rlcatalog_torch import FullyConnectedNetwork, TorchModelV2
 
 LSTM = {"use_lstm": True, "lstm_cell_size": 6, "max_seq_len": 5}
-ATTENTION = {"use_attention": True, "attention_dim": 8, "attention_head_dim": 4, "attention_memory_inference": 4,
-             "attention_memory_training": 4, "max_seq_len": 5}  # fmt: skip
+ATTENTION = {
+    "use_attention": True,
+    "attention_dim": 8,
+    "attention_head_dim": 4,
+    "attention_memory_inference": 4,
+    "attention_memory_training": 4,
+    "max_seq_len": 5,
+}
 SEEING = {
     "lstm": LSTM,
     "lstm, past": {**LSTM, "lstm_use_prev_action": True, "lstm_use_prev_reward": True},
     "lstm, value apart": {**LSTM, "vf_share_layers": False},
     "attention": ATTENTION,
-    "attention, past": {**ATTENTION, "attention_use_n_prev_actions": 3, "attention_use_n_prev_rewards": 2},
+    "attention, past": {
+        **ATTENTION,
+        "attention_use_n_prev_actions": 3,
+        "attention_use_n_prev_rewards": 2,
+    },
 }
 PAIRS = gym.spaces.Tuple([gym.spaces.Discrete(3), gym.spaces.Discrete(3)])
 
@@ -39,7 +49,9 @@ def together(episodes):
 
 
 def test_the_example_of_configure_runs():
-    [example] = doctest.DocTestFinder().find(rlcatalog_rllib.configure, globs={"rlcatalog_rllib": rlcatalog_rllib})
+    [example] = doctest.DocTestFinder().find(
+        rlcatalog_rllib.configure, globs={"rlcatalog_rllib": rlcatalog_rllib}
+    )
     assert doctest.DocTestRunner().run(example) == (0, 3)
 
 
@@ -58,9 +70,13 @@ def test_memory_and_past_are_carried_from_step_to_step_as_the_policy_carries_the
             continue
         obs, raw, rewards, params = (
             np.concatenate([np.asarray(get(part)) for part in parts])
-            for get in (lambda e: _obs(e)[: len(e)], lambda e: e.get_actions(), lambda e: e.get_rewards(),
-                        lambda e: e.get_extra_model_outputs("action_dist_inputs"))
-        )  # fmt: skip
+            for get in (
+                lambda e: _obs(e)[: len(e)],
+                lambda e: e.get_actions(),
+                lambda e: e.get_rewards(),
+                lambda e: e.get_extra_model_outputs("action_dist_inputs"),
+            )
+        )
         state, reward = policy.initial_state(1), np.zeros(1)
         for t in range(len(raw)):
             step = policy.act_encoded(obs[t : t + 1], state, prev_reward=reward)
@@ -104,14 +120,24 @@ def test_padded_sequences_are_scored_as_the_policy_scores_them_unpadded(bench, n
     inside = isinstance(batch["obs"], dict)
     (batch["obs"]["obs"] if inside else batch["obs"])[~real] = 7.0
     out = module.forward_train(batch)
-    logp = module.get_train_action_dist_cls().from_logits(out["action_dist_inputs"]).logp(batch["actions"])
+    logp = (
+        module.get_train_action_dist_cls()
+        .from_logits(out["action_dist_inputs"])
+        .logp(batch["actions"])
+    )
     (logp[real].sum() + out["embeddings"][real].sum()).backward()
     policy = to_policy(module)
-    evaluation = policy.evaluate({
-        "obs": (batch["obs"]["obs"] if inside else batch["obs"])[real], "raw_action": batch["actions"][real],
-        "seq_lens": lengths, "state": [batch["state_in"][f"state_{i}"] for i in range(len(policy.memory.initial))],
-        "views": {k: v[real] for k, v in batch["obs"].get("views", {}).items()} if inside else {},
-    })  # fmt: skip
+    evaluation = policy.evaluate(
+        {
+            "obs": (batch["obs"]["obs"] if inside else batch["obs"])[real],
+            "raw_action": batch["actions"][real],
+            "seq_lens": lengths,
+            "state": [batch["state_in"][f"state_{i}"] for i in range(len(policy.memory.initial))],
+            "views": {k: v[real] for k, v in batch["obs"].get("views", {}).items()}
+            if inside
+            else {},
+        }
+    )
     torch.testing.assert_close(logp[real], evaluation.logp, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(out["embeddings"][real], evaluation.value, atol=1e-5, rtol=1e-5)
     values = module.compute_values(batch)
@@ -157,7 +183,9 @@ def test_padding_reaches_no_trunk_and_no_loss_of_a_model(bench, name):
     assert all(torch.isfinite(p.grad).all() for p in module.model.parameters())
     rows = batch["obs"][real]
     for chain in (module.model.trunk, module.model.value_trunk):
-        torch.testing.assert_close(chain.trunk.norm.running_mean, rows.mean(dim=0), rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(
+            chain.trunk.norm.running_mean, rows.mean(dim=0), rtol=1e-4, atol=1e-5
+        )
     for p in module.parameters():
         p.grad = None
     loss = module.compute_self_supervised_loss(
@@ -167,17 +195,26 @@ def test_padding_reaches_no_trunk_and_no_loss_of_a_model(bench, name):
     for chain in (module.model.trunk, module.model.value_trunk):
         shown = chain.trunk.shown
         torch.testing.assert_close(shown["obs"], rows)
-        assert len(chain.trunk.features) == len(shown["actions"]) == len(shown["advantages"]) == int(lengths.sum())
+        assert (
+            len(chain.trunk.features)
+            == len(shown["actions"])
+            == len(shown["advantages"])
+            == int(lengths.sum())
+        )
 
 
 def test_views_begin_anew_with_each_episode(bench):
-    config = bench.config(lambda: Anything(gym.spaces.Discrete(4)), SEEING["lstm, past"], envs=3, fragment=20)
+    config = bench.config(
+        lambda: Anything(gym.spaces.Discrete(4)), SEEING["lstm, past"], envs=3, fragment=20
+    )
     for episode in together(bench.runner(config).sample()):
         views = episode.get_observations(slice(0, len(episode)))["views"]
         actions = np.eye(4)[np.asarray(episode.get_actions(), int)]
         np.testing.assert_array_equal(views["past_actions"][0], 0)
         np.testing.assert_array_equal(views["past_actions"][1:], actions[:-1])
-        np.testing.assert_allclose(np.ravel(views["past_rewards"])[1:], episode.get_rewards()[:-1], rtol=1e-6)
+        np.testing.assert_allclose(
+            np.ravel(views["past_rewards"])[1:], episode.get_rewards()[:-1], rtol=1e-6
+        )
 
 
 def test_values_of_the_same_pass_are_not_computed_again(bench):
@@ -194,7 +231,9 @@ def test_values_of_the_same_pass_are_not_computed_again(bench):
 @pytest.mark.parametrize("algo", ["ppo", "appo", "impala"])
 @pytest.mark.parametrize("model", [{}, LSTM], ids=["plain", "lstm"])
 def test_one_update_of_each_learner_moves_every_weight(bench, algo, model):
-    config = bench.config(lambda: Masked("tuple"), model, algo, fragment=10).learners(num_learners=0)
+    config = bench.config(lambda: Masked("tuple"), model, algo, fragment=10).learners(
+        num_learners=0
+    )
     runner = bench.runner(config)
     learner = bench.learner(config, runner)
     module = learner.module["default_policy"]
@@ -223,7 +262,9 @@ def test_the_target_network_is_a_copy_that_stays_behind(bench):
         with torch.no_grad():
             for p in module.model.parameters():
                 p.add_(0.1)
-        torch.testing.assert_close(module.forward_target(batch)["target_network_action_dist_inputs"], then)
+        torch.testing.assert_close(
+            module.forward_target(batch)["target_network_action_dist_inputs"], then
+        )
         assert not then.requires_grad
         assert not any(p.requires_grad for p in module.target.parameters())
         assert not torch.allclose(module.forward_train(batch)["action_dist_inputs"], then)
@@ -236,7 +277,9 @@ def test_the_target_network_is_a_copy_that_stays_behind(bench):
 
 @pytest.mark.parametrize("model", [{}, LSTM], ids=["plain", "lstm"])
 def test_autoregressive_actions_are_scored_under_their_own_prefix(bench, model):
-    config = bench.config(lambda: Anything(PAIRS), {"use_autoregressive": True, **model}, envs=2, fragment=13)
+    config = bench.config(
+        lambda: Anything(PAIRS), {"use_autoregressive": True, **model}, envs=2, fragment=13
+    )
     runner = bench.runner(config)
     learner = bench.learner(config, runner)
     module = learner.module["default_policy"]
@@ -248,17 +291,24 @@ def test_autoregressive_actions_are_scored_under_their_own_prefix(bench, model):
     real = batch["loss_mask"]
     cls = module.get_train_action_dist_cls()
     stored = cls.from_logits(batch["action_dist_inputs"])
-    torch.testing.assert_close(stored.logp(batch["actions"])[real], batch["action_logp"][real], atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(
+        stored.logp(batch["actions"])[real], batch["action_logp"][real], atol=1e-5, rtol=1e-5
+    )
     # Same weights: the learner finds the parameters that were stored, so the divergence begins at 0.
     out = module.forward_train(batch)
     now = cls.from_logits(out["action_dist_inputs"])
     assert float(stored.kl(now)[real].detach().abs().max()) < 1e-5
     # Every pair's probability, from parameters given that pair, sums to 1 (the truth for a prefix of its own).
-    policy, obs = to_policy(runner.module), (batch["obs"].flatten(0, 1) if model else batch["obs"])[:1]
+    policy, obs = (
+        to_policy(runner.module),
+        (batch["obs"].flatten(0, 1) if model else batch["obs"])[:1],
+    )
     if not model:
         pairs = torch.tensor([[a, b] for a in range(3) for b in range(3)])
         batch_of_pairs = {"obs": obs.expand(9, -1), "actions": pairs}
-        found = cls.from_logits(module.forward_train(batch_of_pairs)["action_dist_inputs"]).logp(pairs)
+        found = cls.from_logits(module.forward_train(batch_of_pairs)["action_dist_inputs"]).logp(
+            pairs
+        )
         assert abs(float(found.detach().exp().sum()) - 1) < 1e-5
         joint = found.detach().exp().reshape(3, 3)
         independent = joint.sum(1, keepdim=True) * joint.sum(0, keepdim=True)
@@ -276,7 +326,11 @@ class Taxed(FullyConnectedNetwork):
     """Adds a term to the loss, and reports it."""
 
     def custom_loss(self, policy_loss, loss_inputs):
-        self.inputs = {name: tuple(value.shape) for name, value in loss_inputs.items() if hasattr(value, "shape")}
+        self.inputs = {
+            name: tuple(value.shape)
+            for name, value in loss_inputs.items()
+            if hasattr(value, "shape")
+        }
         self.term = 1000 * sum(p.square().sum() for p in self.parameters())
         return [loss + self.term for loss in policy_loss]
 
@@ -321,12 +375,13 @@ def test_a_hand_written_config_is_read_beside_what_the_algorithm_adds(bench):
         PPOConfig()
         .environment("CartPole-v1")
         .env_runners(
-            num_env_runners=0, env_to_module_connector=rlcatalog_rllib.env_to_module(model),
+            num_env_runners=0,
+            env_to_module_connector=rlcatalog_rllib.env_to_module(model),
             module_to_env_connector=rlcatalog_rllib.module_to_env,
             add_default_connectors_to_module_to_env_pipeline=False,
         )
         .rl_module(rl_module_spec=RLModuleSpec(module_class=CatalogRLModule, model_config=model))
-    )  # fmt: skip
+    )
     runner = bench.runner(config)
     assert len(runner.sample(num_timesteps=5)) == 1
     assert runner.module.policy.config["vf_share_layers"] is False  # Ray's PPO says so
@@ -356,7 +411,10 @@ def test_workers_repeat_the_choice_of_the_driver(bench):
     recipe = bench.runner(config).module.recipe
     assert recipe.pins.parts["trunk"] == "rlcatalog-fcnet/fcnet"
     assert recipe.pins.action_dists == {"action": "rlcatalog-categorical/categorical"}
-    assert recipe.pins.versions["rlcatalog-fcnet"] == rlcatalog.default_catalog().registry.get("model", "fcnet").version
+    assert (
+        recipe.pins.versions["rlcatalog-fcnet"]
+        == rlcatalog.default_catalog().registry.get("model", "fcnet").version
+    )
 
 
 @pytest.mark.parametrize("algo", ["ppo", "appo"])

@@ -24,11 +24,24 @@ VECTOR = Box(-1, 1, (3,), np.float32)
 CASES = {
     "plain": (VECTOR, Discrete(3, start=2), {}),
     "bounded": (Discrete(4), Box(-2, 3, (2,), np.float32), {"action_bounds": "affine"}),
-    "nested": (Dict({"a": VECTOR, "b": Discrete(3)}), Tuple([Discrete(2), Box(-1, 1, (1,), np.float32)]), {}),
+    "nested": (
+        Dict({"a": VECTOR, "b": Discrete(3)}),
+        Tuple([Discrete(2), Box(-1, 1, (1,), np.float32)]),
+        {},
+    ),
     "masked": (Dict({"seen": VECTOR, "action_mask": MultiBinary(4)}), Discrete(4), {}),
-    "views": (VECTOR, Discrete(3), {"use_lstm": True, "lstm_cell_size": 4, "lstm_use_prev_action": True,
-                                    "lstm_use_prev_reward": True, "max_seq_len": 20}),
-}  # fmt: skip
+    "views": (
+        VECTOR,
+        Discrete(3),
+        {
+            "use_lstm": True,
+            "lstm_cell_size": 4,
+            "lstm_use_prev_action": True,
+            "lstm_use_prev_reward": True,
+            "max_seq_len": 20,
+        },
+    ),
+}
 
 
 class Shown(gym.Env):
@@ -61,17 +74,25 @@ def recorded(case, steps=7):
     for obs in seen if case == "masked" else []:
         obs["action_mask"][:] = 1
     return SingleAgentEpisode(
-        observations=seen, actions=[action_space.sample() for _ in range(steps)],
-        rewards=[0.1 * (t + 1) for t in range(steps)], terminated=True, len_lookback_buffer=0,
-        observation_space=obs_space, action_space=action_space,
-    )  # fmt: skip
+        observations=seen,
+        actions=[action_space.sample() for _ in range(steps)],
+        rewards=[0.1 * (t + 1) for t in range(steps)],
+        terminated=True,
+        len_lookback_buffer=0,
+        observation_space=obs_space,
+        action_space=action_space,
+    )
 
 
 def read(config, episode):
     """Return the batch that Ray's reader makes of an episode for the learner, and the module."""
-    reader = OfflinePreLearner(config=config, spaces=(episode.observation_space, episode.action_space))
+    reader = OfflinePreLearner(
+        config=config, spaces=(episode.observation_space, episode.action_space)
+    )
     modules = config.get_multi_rl_module_spec(env=Shown(config.env_config)).build()
-    batch = reader._learner_connector(rl_module=modules, batch={}, episodes=[episode], shared_data={}, metrics=None)
+    batch = reader._learner_connector(
+        rl_module=modules, batch={}, episodes=[episode], shared_data={}, metrics=None
+    )
     return batch["default_policy"], modules["default_policy"]
 
 
@@ -88,8 +109,11 @@ def test_learners_get_encoded_observations_and_raw_actions(case):
     raw = batch[Columns.ACTIONS].numpy().reshape(-1, policy.action_codec.width)[:7]
     again = policy.action_codec.adapt(raw)
     for t, action in enumerate(taken):
-        for part, own in zip(again if isinstance(again, tuple) else [again],
-                             action if isinstance(action, tuple) else [action], strict=True):  # fmt: skip
+        for part, own in zip(
+            again if isinstance(again, tuple) else [again],
+            action if isinstance(action, tuple) else [action],
+            strict=True,
+        ):
             np.testing.assert_allclose(part[t], own, rtol=1e-5, atol=1e-6)
     if case == "masked":
         assert obs["mask"].all()
@@ -98,7 +122,9 @@ def test_learners_get_encoded_observations_and_raw_actions(case):
         np.testing.assert_array_equal(past[0], 0)
         np.testing.assert_array_equal(past[1:7], np.eye(3)[taken[:6]])
         np.testing.assert_allclose(
-            obs["views"]["past_rewards"][0, :7].ravel(), [0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6], rtol=1e-6
+            obs["views"]["past_rewards"][0, :7].ravel(),
+            [0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6],
+            rtol=1e-6,
         )
 
 
@@ -108,10 +134,14 @@ def test_what_the_catalogs_own_connectors_recorded_is_left_as_it_is():
     first, module = read(config, recorded(case))
     encoded = [row.numpy() for row in first[Columns.OBS]]  # Ray adds a step after the last
     episode = SingleAgentEpisode(
-        observations=encoded, actions=[row.numpy() for row in first[Columns.ACTIONS][:7]],
-        rewards=[0.0] * 7, terminated=True, len_lookback_buffer=0, observation_space=module.observation_space,
+        observations=encoded,
+        actions=[row.numpy() for row in first[Columns.ACTIONS][:7]],
+        rewards=[0.0] * 7,
+        terminated=True,
+        len_lookback_buffer=0,
+        observation_space=module.observation_space,
         action_space=module.action_space,
-    )  # fmt: skip
+    )
     second, _ = read(config, episode)
     for column in (Columns.OBS, Columns.ACTIONS):
         np.testing.assert_array_equal(first[column].numpy()[:7], second[column].numpy()[:7])
@@ -128,17 +158,26 @@ class Halved(ConnectorV2):
 
 def test_a_learner_connector_of_the_users_own_stays():
     config = configured("plain", learner_connector=lambda obs_space, action_space: Halved())
-    batch, _ = read(rlcatalog_rllib.configure(config, model={"fcnet_hiddens": [8]}), recorded("plain"))
-    np.testing.assert_allclose(batch[Columns.REWARDS].numpy()[:7], [0.05 * (t + 1) for t in range(7)], rtol=1e-5)
+    batch, _ = read(
+        rlcatalog_rllib.configure(config, model={"fcnet_hiddens": [8]}), recorded("plain")
+    )
+    np.testing.assert_allclose(
+        batch[Columns.REWARDS].numpy()[:7], [0.05 * (t + 1) for t in range(7)], rtol=1e-5
+    )
 
 
 def test_what_is_not_served_is_named():
     register_env("shown", Shown)
     with pytest.raises(NotServedError, match=r"observation_filter: BC and MARWIL read data"):
-        rlcatalog_rllib.configure(BCConfig(), "shown", model={"observation_filter": "MeanStdFilter"},
-                                  env_config={"case": "plain"})  # fmt: skip
+        rlcatalog_rllib.configure(
+            BCConfig(),
+            "shown",
+            model={"observation_filter": "MeanStdFilter"},
+            env_config={"case": "plain"},
+        )
     with pytest.raises(
-        NotServedError, match=r"IQLConfig is not supported\. Supported: PPO, APPO, IMPALA, DQN, SAC, BC and MARWIL"
+        NotServedError,
+        match=r"IQLConfig is not supported\. Supported: PPO, APPO, IMPALA, DQN, SAC, BC and MARWIL",
     ):
         rlcatalog_rllib.configure(IQLConfig(), "shown", env_config={"case": "plain"})
 
@@ -159,8 +198,17 @@ def record(path, episodes):
         while not (ended or cut):
             action = expert(obs)
             new, reward, ended, cut, _ = env.step(action)
-            rows.append({"eps_id": str(number), "obs": obs, "actions": action, "rewards": reward, "new_obs": new,
-                         "terminateds": ended, "truncateds": cut})  # fmt: skip
+            rows.append(
+                {
+                    "eps_id": str(number),
+                    "obs": obs,
+                    "actions": action,
+                    "rewards": reward,
+                    "new_obs": new,
+                    "terminateds": ended,
+                    "truncateds": cut,
+                }
+            )
             obs = new
     pandas.DataFrame(rows).to_parquet(path)
     return len(rows) / episodes
@@ -171,10 +219,15 @@ def record(path, episodes):
 def test_bc_learns_cartpole_from_a_table(local_ray, tmp_path):
     assert record(tmp_path / "steps.parquet", 12) > 400
     config = BCConfig().debugging(seed=0, log_level="ERROR").reporting(min_time_s_per_iteration=0)
-    config.offline_data(input_=[str(tmp_path / "steps.parquet")], dataset_num_iters_per_learner=60,
-                        map_batches_kwargs={"concurrency": 1})  # fmt: skip
+    config.offline_data(
+        input_=[str(tmp_path / "steps.parquet")],
+        dataset_num_iters_per_learner=60,
+        map_batches_kwargs={"concurrency": 1},
+    )
     config.training(lr=3e-3, train_batch_size_per_learner=256).env_runners(num_env_runners=0)
-    rlcatalog_rllib.configure(config, "CartPole-v1", model={"fcnet_hiddens": [32], "observation_filter": "NoFilter"})
+    rlcatalog_rllib.configure(
+        config, "CartPole-v1", model={"fcnet_hiddens": [32], "observation_filter": "NoFilter"}
+    )
     algo = config.build_algo()
     try:
         for _ in range(3):

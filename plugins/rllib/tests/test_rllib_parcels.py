@@ -47,12 +47,16 @@ def configured(model):
 
 
 @pytest.mark.attack  # how names reach processes is seen in test_rllib_algorithms.py
-def test_a_registered_name_comes_back_where_its_module_is_missing(local_ray, users_nets, tmp_path, monkeypatch):
+def test_a_registered_name_comes_back_where_its_module_is_missing(
+    local_ray, users_nets, tmp_path, monkeypatch
+):
     """How it reaches runners and learners stands in test_rllib_algorithms.py."""
     default_catalog.cache_clear()
     catalog = default_catalog()
     catalog.register_model("slim", users_nets.Slim)
-    catalog.register_model("unrelated", type("Unrelated", (users_nets.Slim,), {"lock": threading.Lock()}))
+    catalog.register_model(
+        "unrelated", type("Unrelated", (users_nets.Slim,), {"lock": threading.Lock()})
+    )
     try:
         algo = configured({"custom_model": "slim"}).build_algo()
         algo.train()
@@ -63,10 +67,14 @@ def test_a_registered_name_comes_back_where_its_module_is_missing(local_ray, use
     finally:
         default_catalog.cache_clear()
     # Neither the module nor the name is known any more.
-    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry != str(tmp_path / "code")])
+    monkeypatch.setattr(
+        sys, "path", [entry for entry in sys.path if entry != str(tmp_path / "code")]
+    )
     monkeypatch.delitem(sys.modules, "users_nets")
     again = PPO.from_checkpoint(path)
-    np.testing.assert_array_equal(rlcatalog_rllib.to_policy(again).act(obs, explore=False).value, value)
+    np.testing.assert_array_equal(
+        rlcatalog_rllib.to_policy(again).act(obs, explore=False).value, value
+    )
     again.stop()
     module = os.path.join(path, "learner_group", "learner", "rl_module", "default_policy")
     done = warm.run(["-c", RESTORE, module], cwd=tmp_path)
@@ -96,5 +104,7 @@ def test_what_cannot_travel_says_what_to_do(users_nets):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "path", [entry for entry in sys.path if not entry.endswith("code")])
         patch.delitem(sys.modules, "users_nets")
-        with pytest.raises(MissingPluginError, match=r"users_nets\.Slim: cannot be imported.*rlcatalog new"):
+        with pytest.raises(
+            MissingPluginError, match=r"users_nets\.Slim: cannot be imported.*rlcatalog new"
+        ):
             pickle.loads(sent)

@@ -46,7 +46,11 @@ def test_a_module_is_built_from_a_config_and_computes_its_loss_s_gradients(form)
     obs = torch.linspace(-0.1, 0.1, 8).reshape(2, 4)
     outputs = module._forward_train({"obs": obs})
     outputs["action_dist_inputs"].sum().backward()
-    assert all(p.grad is not None for name, p in module.model.named_parameters() if name.startswith("module"))
+    assert all(
+        p.grad is not None
+        for name, p in module.model.named_parameters()
+        if name.startswith("module")
+    )
 
 
 def test_what_stands_in_a_config_travels_and_stays_itself_in_this_process():
@@ -55,7 +59,9 @@ def test_what_stands_in_a_config_travels_and_stays_itself_in_this_process():
     assert content_of(copy.deepcopy(parcel)) is module
     sent = content_of(pickle.loads(pickle.dumps(parcel)))
     np.testing.assert_array_equal(sent[0].weight.detach(), module[0].weight.detach())
-    made = content_of(pickle.loads(pickle.dumps(packed({"custom_model": make_net})["custom_model"])))
+    made = content_of(
+        pickle.loads(pickle.dumps(packed({"custom_model": make_net})["custom_model"]))
+    )
     assert made(Box(-1, 1, (4,))).layers[0].in_features == 4
     assert packed({"custom_model": "fcnet"}) == {"custom_model": "fcnet"}
 
@@ -70,10 +76,12 @@ def test_the_critics_of_sac_are_copies_of_an_instance():
 
 def test_ppo_trains_one_in_this_process(local_ray):
     algo = configure(
-        PPOConfig().env_runners(num_env_runners=0, rollout_fragment_length=16)
+        PPOConfig()
+        .env_runners(num_env_runners=0, rollout_fragment_length=16)
         .training(train_batch_size_per_learner=16, minibatch_size=16, num_epochs=1),
-        "CartPole-v1", model=Net,
-    ).build_algo()  # fmt: skip
+        "CartPole-v1",
+        model=Net,
+    ).build_algo()
     try:
         model = algo.learner_group._learner.module["default_policy"].policy.model
         before = {name: weight.copy() for name, weight in model.get_weights().items()}

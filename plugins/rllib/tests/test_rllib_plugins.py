@@ -29,7 +29,9 @@ def installed(tmp_path_factory):
     info = folder / "example_compass-3.1.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: example-compass\nVersion: 3.1\n")
-    (info / "entry_points.txt").write_text("[rlcatalog.plugins]\ncompass = example_compass.plugin\n")
+    (info / "entry_points.txt").write_text(
+        "[rlcatalog.plugins]\ncompass = example_compass.plugin\n"
+    )
     return folder
 
 
@@ -86,14 +88,20 @@ def test_a_plugins_model_is_used_by_name_on_another_node(local_ray, installed):
     bare = local_ray.get_runtime_context().get_node_id()
     with node(local_ray, installed) as equipped, found_here(installed):
         config = config_of().env_runners(num_env_runners=1)
-        algo = config.copy(copy_frozen=False).env_runners(
-            num_cpus_per_env_runner=0, custom_resources_per_env_runner={"compass": 1}
-        ).build_algo()  # fmt: skip
+        algo = (
+            config.copy(copy_frozen=False)
+            .env_runners(num_cpus_per_env_runner=0, custom_resources_per_env_runner={"compass": 1})
+            .build_algo()
+        )
         algo.train()
         models = algo.env_runner_group.foreach_env_runner(
-            lambda r: [type(r.module.model).__module__, r.module.model.gated.out_features,
-                       local_ray.get_runtime_context().get_node_id()], local_env_runner=False
-        )  # fmt: skip
+            lambda r: [
+                type(r.module.model).__module__,
+                r.module.model.gated.out_features,
+                local_ray.get_runtime_context().get_node_id(),
+            ],
+            local_env_runner=False,
+        )
         algo.stop()
         with pytest.raises(MissingPluginError) as missing:
             config.build_algo()

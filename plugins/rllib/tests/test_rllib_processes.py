@@ -34,8 +34,12 @@ def by_value(request):
 
 def small(env="CartPole-v1", *, runners=0):
     """Return a configured PPO that trains on 24 steps an iteration; seeded, for Ray's seeding imports triton."""
-    config = PPOConfig().debugging(seed=0, log_level="CRITICAL").reporting(min_time_s_per_iteration=0)
-    config.env_runners(num_env_runners=runners, num_envs_per_env_runner=1, rollout_fragment_length=12)
+    config = (
+        PPOConfig().debugging(seed=0, log_level="CRITICAL").reporting(min_time_s_per_iteration=0)
+    )
+    config.env_runners(
+        num_env_runners=runners, num_envs_per_env_runner=1, rollout_fragment_length=12
+    )
     config.training(train_batch_size_per_learner=24, minibatch_size=12, num_epochs=1)
     return rlcatalog_rllib.configure(config, env, model={"fcnet_hiddens": [8]})
 
@@ -44,7 +48,8 @@ def small(env="CartPole-v1", *, runners=0):
 
 
 @pytest.mark.attack  # a learner of its own process trains in test_rllib_algorithms.py
-@pytest.mark.filterwarnings("ignore:.*WARN:UserWarning")  # Gymnasium of what Ray makes of the spaces
+# Gymnasium of what Ray makes of the spaces.
+@pytest.mark.filterwarnings("ignore:.*WARN:UserWarning")
 def test_a_trial_of_ray_tune_trains(local_ray, tmp_path):
     """Its process imports RLlib, and so TensorFlow, before anything of ours: triton is loaded apart."""
     settings = tune.RunConfig(stop={"training_iteration": 2}, storage_path=str(tmp_path), verbose=0)
@@ -75,7 +80,10 @@ def test_the_setup_hook_comes_before_rllib(local_ray, impostors):
 
         return sys.asked
 
-    hook = {WORKER_PROCESS_SETUP_HOOK_ENV_VAR: "rlcatalog_rllib.prepare_worker", "PYTHONPATH": str(impostors)}
+    hook = {
+        WORKER_PROCESS_SETUP_HOOK_ENV_VAR: "rlcatalog_rllib.prepare_worker",
+        "PYTHONPATH": str(impostors),
+    }
     asked = local_ray.get(local_ray.remote(first).options(runtime_env={"env_vars": hook}).remote())
     assert set(asked) == {True}
 
@@ -168,12 +176,20 @@ def test_runners_that_ray_restarted_are_asked_for_their_failure():
         """One runner that works, and one that does not."""
 
         def foreach_env_runner(self, ask, **_):
-            return [ask(SimpleNamespace(_failure=failure)) for failure in (None, WorkerError("SIGSEGV"))]
+            return [
+                ask(SimpleNamespace(_failure=failure)) for failure in (None, WorkerError("SIGSEGV"))
+            ]
 
     settings = SimpleNamespace(env_runner_health_probe_timeout_s=1)
-    check_runners(algorithm=SimpleNamespace(env_runner_group=None, eval_env_runner_group=None, config=settings))
+    check_runners(
+        algorithm=SimpleNamespace(
+            env_runner_group=None, eval_env_runner_group=None, config=settings
+        )
+    )
     for groups in [(Group(), None), (None, Group())]:
-        algorithm = SimpleNamespace(env_runner_group=groups[0], eval_env_runner_group=groups[1], config=settings)
+        algorithm = SimpleNamespace(
+            env_runner_group=groups[0], eval_env_runner_group=groups[1], config=settings
+        )
         with pytest.raises(WorkerError, match=r"^SIGSEGV$"):
             check_runners(algorithm=algorithm, metrics_logger=None)
 

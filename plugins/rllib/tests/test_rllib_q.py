@@ -17,7 +17,10 @@ OBS = gym.spaces.Box(-1, 1, (4,), np.float32)
 
 def module_of(action_space=None, obs_space=OBS, model=None, **settings):
     made = spec(
-        obs_space, action_space or gym.spaces.Discrete(3), {"fcnet_hiddens": [8], **(model or {})}, q_values=True
+        obs_space,
+        action_space or gym.spaces.Discrete(3),
+        {"fcnet_hiddens": [8], **(model or {})},
+        q_values=True,
     )
     made.model_config = {**made.model_config, "epsilon": 0.0, "num_atoms": 1, **settings}
     made = made.build()
@@ -27,7 +30,10 @@ def module_of(action_space=None, obs_space=OBS, model=None, **settings):
 
 def batch_of(rows=7):
     draw = torch.Generator().manual_seed(3)
-    return {"obs": torch.randn(rows, 4, generator=draw), "new_obs": torch.randn(rows, 4, generator=draw)}
+    return {
+        "obs": torch.randn(rows, 4, generator=draw),
+        "new_obs": torch.randn(rows, 4, generator=draw),
+    }
 
 
 def test_values_are_the_models_outputs():
@@ -54,10 +60,14 @@ def test_training_gives_ray_the_values_now_and_of_the_target_then(double):
     found = module.forward_train(batch)
     later = {"obs": batch["new_obs"]}
     torch.testing.assert_close(found["qf_preds"], module.compute_q_values(batch)["qf_preds"])
-    torch.testing.assert_close(found["qf_target_next_preds"], module.forward_target(later)["qf_preds"])
+    torch.testing.assert_close(
+        found["qf_target_next_preds"], module.forward_target(later)["qf_preds"]
+    )
     assert ("qf_next_preds" in found) == double
     if double:
-        torch.testing.assert_close(found["qf_next_preds"], module.compute_q_values(later)["qf_preds"])
+        torch.testing.assert_close(
+            found["qf_next_preds"], module.compute_q_values(later)["qf_preds"]
+        )
         assert not torch.allclose(found["qf_next_preds"], found["qf_target_next_preds"])
     assert found["qf_preds"].requires_grad
     assert not found["qf_target_next_preds"].requires_grad
@@ -83,7 +93,10 @@ def test_what_a_mask_forbids_is_never_chosen_and_has_the_value_ray_expects(dueli
     batch = {"obs": {"obs": torch.randn(500, *module.policy.preprocessor.shape), "mask": mask}}
     values = module.compute_q_values(batch)["qf_preds"]
     assert (torch.isneginf(values) == (mask == 0)).all()
-    for actions in (module.forward_exploration(batch, t=0)["actions"], module.forward_inference(batch)["actions"]):
+    for actions in (
+        module.forward_exploration(batch, t=0)["actions"],
+        module.forward_inference(batch)["actions"],
+    ):
         assert (mask.gather(1, actions[:, None]) == 1).all()
     if dueling:
         means = values.masked_fill(mask == 0, 0).sum(1) / mask.sum(1)
@@ -104,8 +117,12 @@ def test_one_update_of_rays_learner_moves_the_weights(bench, model):
     buffer = EpisodeReplayBuffer(capacity=200)
     buffer.add(runner.sample())
     length = {"batch_length_T": 5, "lookback": 1} if model else {}
-    bench.update(learner, buffer.sample(num_items=32, n_step=1, gamma=0.9, sample_episodes=True, **length))
-    changed = [name for name, p in module.model.named_parameters() if not torch.equal(p, before[name])]
+    bench.update(
+        learner, buffer.sample(num_items=32, n_step=1, gamma=0.9, sample_episodes=True, **length)
+    )
+    changed = [
+        name for name, p in module.model.named_parameters() if not torch.equal(p, before[name])
+    ]
     assert len(changed) == len(before)  # dueling, Ray's default, trains the value branch, too
     assert all(bool(p.isfinite().all()) for p in module.parameters())
 
@@ -119,8 +136,15 @@ def test_the_exported_policy_takes_the_action_with_the_highest_value(bench):
     np.testing.assert_array_equal(step.raw_action[:, 0], episode.get_actions())
 
 
-@pytest.mark.parametrize("space", [gym.spaces.MultiDiscrete([3, 2]), gym.spaces.Box(-1, 1, (2,)),
-                                   gym.spaces.Tuple([gym.spaces.Discrete(3)])], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "space",
+    [
+        gym.spaces.MultiDiscrete([3, 2]),
+        gym.spaces.Box(-1, 1, (2,)),
+        gym.spaces.Tuple([gym.spaces.Discrete(3)]),
+    ],
+    ids=str,
+)
 def test_other_action_spaces_are_refused(space):
     with pytest.raises(NotServedError, match="DQN needs one value for each action of a Discrete"):
         module_of(space)

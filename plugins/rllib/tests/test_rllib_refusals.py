@@ -32,14 +32,21 @@ OBS, ACTIONS = gym.spaces.Box(-1, 1, (4,), np.float32), gym.spaces.Discrete(2)
 @pytest.mark.parametrize(
     ("config", "says"),
     [
-        (CQLConfig, "CQLConfig is not supported. Supported: PPO, APPO, IMPALA, DQN, SAC, BC and MARWIL"),
+        (
+            CQLConfig,
+            "CQLConfig is not supported. Supported: PPO, APPO, IMPALA, DQN, SAC, BC and MARWIL",
+        ),
         (lambda: PPOConfig().framework("tf2"), "framework='tf2'.*only PyTorch"),
-        (lambda: PPOConfig().api_stack(enable_rl_module_and_learner=False, enable_env_runner_and_connector_v2=False),
-         "old API stack"),
+        (
+            lambda: PPOConfig().api_stack(
+                enable_rl_module_and_learner=False, enable_env_runner_and_connector_v2=False
+            ),
+            "old API stack",
+        ),
         (lambda: DQNConfig().training(noisy=True), "noisy=True"),
     ],
     ids=["algorithm", "framework", "old stack", "noisy"],
-)  # fmt: skip
+)
 def test_an_algorithm_or_setting_that_is_not_served_is_named(config, says):
     with pytest.raises(NotServedError, match=says):
         rlcatalog_rllib.configure(config(), "CartPole-v1")
@@ -96,7 +103,10 @@ def test_work_after_each_optimiser_step_is_named():
 def test_a_plugin_missing_on_a_worker_is_named_with_the_node():
     import platform
 
-    recipe = Recipe({}, Pins({"trunk": "example-compass/example_compass_glu"}, versions={"example-compass": "3.1"}))
+    recipe = Recipe(
+        {},
+        Pins({"trunk": "example-compass/example_compass_glu"}, versions={"example-compass": "3.1"}),
+    )
     with pytest.raises(MissingPluginError) as caught:
         build_policy(recipe, OBS, ACTIONS)
     for said in ("example-compass", "not installed", platform.node(), "example-compass 3.1"):
@@ -126,7 +136,10 @@ def test_a_state_goes_back_where_it_came_from():
             {"obs": gym.spaces.Box(-1, 1, (3,), np.float32)},
             r"its observation space is Box.*\(3,\).*, but Box.*\(4,\).* here",
         ),
-        ({"obs": gym.spaces.Box(-2, 1, (4,), np.float32)}, "a different environment: its observation space"),
+        (
+            {"obs": gym.spaces.Box(-2, 1, (4,), np.float32)},
+            "a different environment: its observation space",
+        ),
         ({"actions": gym.spaces.Discrete(2, start=1)}, "a different environment: its action space"),
         (
             {"use_lstm": True},
@@ -156,7 +169,11 @@ def test_a_policy_is_made_of_what_configure_set_up():
 
 
 def moments(rows):
-    return {"n": np.array(len(rows)), "mean": rows.mean(0), "m2": ((rows - rows.mean(0)) ** 2).sum(0)}
+    return {
+        "n": np.array(len(rows)),
+        "mean": rows.mean(0),
+        "m2": ((rows - rows.mean(0)) ** 2).sum(0),
+    }
 
 
 def test_statistics_of_several_runners_are_those_of_all_they_saw():
@@ -183,16 +200,24 @@ def test_a_filter_learns_while_exploring_and_its_runners_share_what_they_learned
     seen = []
     for runner in runners:
         runner.sample()
-        (state,) = runner.get_state(components="env_to_module_connector")["env_to_module_connector"].values()
+        (state,) = runner.get_state(components="env_to_module_connector")[
+            "env_to_module_connector"
+        ].values()
         seen.append(int(state["default_policy"]["filter"]["n"]))
     assert min(seen) > 60
-    states = [r.get_state(components="env_to_module_connector")["env_to_module_connector"] for r in runners]
+    states = [
+        r.get_state(components="env_to_module_connector")["env_to_module_connector"]
+        for r in runners
+    ]
     together = local._env_to_module.merge_states(states)
     assert int(together["EncodeObservations"]["default_policy"]["filter"]["n"]) == sum(seen)
     for runner in (local, *runners):
         runner.set_state({"env_to_module_connector": together})
     runners[0].sample(num_timesteps=10, explore=False)  # evaluation teaches nothing
-    again = [r.get_state(components="env_to_module_connector")["env_to_module_connector"] for r in runners]
+    again = [
+        r.get_state(components="env_to_module_connector")["env_to_module_connector"]
+        for r in runners
+    ]
     merged_again = local._env_to_module.merge_states(again)["EncodeObservations"]
     assert int(merged_again["default_policy"]["filter"]["n"]) == sum(seen)
     with pytest.raises(ModelContractError, match=r"to_policy\(\) needs the algorithm"):
@@ -210,5 +235,7 @@ class Skipping(FullyConnectedNetwork):
 
 def test_views_of_states_that_leave_some_out_are_refused():
     policy = build_policy(Recipe({"custom_model": Skipping}), OBS, ACTIONS)
-    with pytest.raises(NotServedError, match=r"Skipping has a view of its states that skips some.*shift='-n:-1'"):
+    with pytest.raises(
+        NotServedError, match=r"Skipping has a view of its states that skips some.*shift='-n:-1'"
+    ):
         check_served(policy)

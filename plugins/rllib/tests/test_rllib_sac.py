@@ -26,14 +26,22 @@ def batch_of(module, rows=32):
     """Return a batch as Ray's replay buffer hands it to the learner."""
     generator = np.random.default_rng(0)
     width = module.policy.preprocessor.shape
-    obs = {name: torch.as_tensor(generator.uniform(-1, 1, (rows, *width)), dtype=torch.float32)
-           for name in ("obs", "new_obs")}  # fmt: skip
+    obs = {
+        name: torch.as_tensor(generator.uniform(-1, 1, (rows, *width)), dtype=torch.float32)
+        for name in ("obs", "new_obs")
+    }
     scalar = module.policy.action_codec.scalar
-    actions = generator.integers(0, 3, rows) if scalar else generator.uniform([-2, 0], [2, 6], (rows, 2))
-    return {**obs, "actions": torch.as_tensor(actions, dtype=torch.int64 if scalar else torch.float32),
-            "rewards": torch.as_tensor(generator.normal(size=rows), dtype=torch.float32),
-            "terminateds": torch.zeros(rows, dtype=torch.bool), "weights": torch.ones(rows),
-            "n_step": torch.ones(rows)}  # fmt: skip
+    actions = (
+        generator.integers(0, 3, rows) if scalar else generator.uniform([-2, 0], [2, 6], (rows, 2))
+    )
+    return {
+        **obs,
+        "actions": torch.as_tensor(actions, dtype=torch.int64 if scalar else torch.float32),
+        "rewards": torch.as_tensor(generator.normal(size=rows), dtype=torch.float32),
+        "terminateds": torch.zeros(rows, dtype=torch.bool),
+        "weights": torch.ones(rows),
+        "n_step": torch.ones(rows),
+    }
 
 
 _NAMES = (f"soft-{number}" for number in itertools.count())
@@ -77,7 +85,9 @@ def test_values_and_densities_are_those_of_the_equations(twin_q):
     torch.testing.assert_close(found["qf_preds"], critics[0](batch["obs"], batch["actions"]))
     outputs, _ = module.model({"obs": batch["new_obs"], "is_training": True}, [], None)
     following = module.policy.dist_class(outputs, module.model).sample()
-    targets = torch.stack([critic(batch["new_obs"], following) for critic in module.target]).min(0).values
+    targets = (
+        torch.stack([critic(batch["new_obs"], following) for critic in module.target]).min(0).values
+    )
     torch.testing.assert_close(found["q_target_next"], targets)
     assert not found["q_target_next"].requires_grad
     assert not found["logp_next_resampled"].requires_grad
@@ -93,7 +103,9 @@ def test_a_critic_reads_the_action_between_minus_one_and_one():
     torch.testing.assert_close(seen[0], torch.tensor([[-1.0, -1.0], [0.0, 0.0], [1.0, 1.0]]))
 
 
-@pytest.mark.parametrize("env", [lambda: Anything(NUMBERS), lambda: Anything(Discrete(3))], ids=["numbers", "choices"])
+@pytest.mark.parametrize(
+    "env", [lambda: Anything(NUMBERS), lambda: Anything(Discrete(3))], ids=["numbers", "choices"]
+)
 def test_an_update_moves_actor_and_critics_and_nothing_else(env):
     learner, _ = learner_of(env)
     module = learner.module["default_policy"]
@@ -118,7 +130,9 @@ def test_the_actors_gradient_goes_through_the_critics_and_not_into_them():
     (out["logp_resampled"] - out["q_curr"]).mean().backward()
     assert all(weight.grad is None for weight in module.critics.parameters())
     assert all(weight.requires_grad for weight in module.critics.parameters())
-    assert any(weight.grad is not None and weight.grad.any() for weight in module.model.parameters())
+    assert any(
+        weight.grad is not None and weight.grad.any() for weight in module.model.parameters()
+    )
 
 
 def test_what_a_mask_forbids_has_no_probability_and_no_nan():
@@ -127,7 +141,9 @@ def test_what_a_mask_forbids_has_no_probability_and_no_nan():
     episodes = runner.sample()
     obs = episodes[0].get_observations(slice(0, 4))
     rows = {name: torch.as_tensor(part) for name, part in obs.items()}
-    found = module.forward_train({"obs": rows, "new_obs": rows, "actions": torch.zeros(4, dtype=torch.int64)})
+    found = module.forward_train(
+        {"obs": rows, "new_obs": rows, "actions": torch.zeros(4, dtype=torch.int64)}
+    )
     forbidden = rows["mask"] == 0
     assert forbidden.any()
     assert (found["action_probs"][forbidden] == 0).all()
@@ -142,8 +158,11 @@ def test_an_algorithm_trains_is_saved_and_handed_on(local_ray, tmp_path):
     register_env("soft-numbers", lambda _: Anything(NUMBERS))
     config = SACConfig().debugging(seed=0, log_level="ERROR").reporting(min_time_s_per_iteration=0)
     config.env_runners(num_env_runners=0, num_envs_per_env_runner=2, rollout_fragment_length=8)
-    config.training(train_batch_size_per_learner=16, num_steps_sampled_before_learning_starts=16,
-                    replay_buffer_config={"type": "PrioritizedEpisodeReplayBuffer", "capacity": 1000})  # fmt: skip
+    config.training(
+        train_batch_size_per_learner=16,
+        num_steps_sampled_before_learning_starts=16,
+        replay_buffer_config={"type": "PrioritizedEpisodeReplayBuffer", "capacity": 1000},
+    )
     rlcatalog_rllib.configure(config, "soft-numbers", model=MODEL)
     algo = config.build_algo()
     try:
@@ -153,14 +172,20 @@ def test_an_algorithm_trains_is_saved_and_handed_on(local_ray, tmp_path):
         policy = rlcatalog_rllib.to_policy(algo)
         obs = np.stack([policy.observation_space.sample() for _ in range(3)])
         module = algo.get_module()
-        drawn = module.forward_inference({"obs": torch.as_tensor(policy.preprocess(obs))})["actions"].numpy()
-        np.testing.assert_allclose(policy.act(obs, explore=False).action, drawn, rtol=1e-5, atol=1e-6)
+        drawn = module.forward_inference({"obs": torch.as_tensor(policy.preprocess(obs))})[
+            "actions"
+        ].numpy()
+        np.testing.assert_allclose(
+            policy.act(obs, explore=False).action, drawn, rtol=1e-5, atol=1e-6
+        )
         path = algo.save_to_path(str(tmp_path / "checkpoint"))
     finally:
         algo.stop()
     again = type(algo).from_checkpoint(path)
     restored = rlcatalog_rllib.to_policy(again)
-    np.testing.assert_array_equal(restored.act(obs, explore=False).action, policy.act(obs, explore=False).action)
+    np.testing.assert_array_equal(
+        restored.act(obs, explore=False).action, policy.act(obs, explore=False).action
+    )
     again.stop()
 
 

@@ -94,7 +94,9 @@ class Noting(Anything):
         return super().step(action)
 
 
-@pytest.mark.parametrize("scaling", [{"normalize_actions": True}, {"normalize_actions": False, "clip_actions": True}])
+@pytest.mark.parametrize(
+    "scaling", [{"normalize_actions": True}, {"normalize_actions": False, "clip_actions": True}]
+)
 def test_an_action_is_brought_into_its_bounds_once(bench, scaling):
     """Ray's own scaling has no effect, whatever its settings say."""
     Noting.taken = taken = []
@@ -102,20 +104,25 @@ def test_an_action_is_brought_into_its_bounds_once(bench, scaling):
     config = bench.config(lambda: Noting(space), model, envs=1).environment(**scaling)
     (episode,) = bench.runner(config).sample(num_timesteps=7)
     raw = episode.get_actions()
-    np.testing.assert_allclose(raw, np.stack(taken), rtol=1e-6)  # a squashed Gaussian draws within the bounds
+    # a squashed Gaussian draws within the bounds.
+    np.testing.assert_allclose(raw, np.stack(taken), rtol=1e-6)
     assert np.abs(raw - (space.low + space.high) / 2).max() > 0
 
 
 LSTM = {"use_lstm": True, "lstm_cell_size": 4, "max_seq_len": 5}
 
 
-@pytest.mark.parametrize(("name", "memory"), [*((name, {}) for name in MASKED), ("discrete", LSTM), ("dict", LSTM)])
+@pytest.mark.parametrize(
+    ("name", "memory"), [*((name, {}) for name in MASKED), ("discrete", LSTM), ("dict", LSTM)]
+)
 def test_masks_are_obeyed_and_stand_in_the_stored_parameters(bench, name, memory):
     """The environment raises at a forbidden action."""
     config = bench.config(lambda: Masked(name), memory, envs=2, fragment=30)
     runner = bench.runner(config)
     episodes = runner.sample()
-    masks = np.concatenate([episode.get_observations(slice(0, len(episode)))["mask"] for episode in episodes])
+    masks = np.concatenate(
+        [episode.get_observations(slice(0, len(episode)))["mask"] for episode in episodes]
+    )
     params = np.concatenate([e.get_extra_model_outputs("action_dist_inputs") for e in episodes])
     assert masks.shape[1] == runner.module.policy.masks.size
     assert 0 < masks.mean() < 1
@@ -182,4 +189,6 @@ def test_a_module_without_the_connectors_says_what_is_missing(bench):
 
     env = gym.make("CartPole-v1")
     with pytest.raises(ConfigError, match=r"rlcatalog_rllib\.configure.*env_to_module_connector"):
-        CatalogRLModule(observation_space=env.observation_space, action_space=env.action_space, model_config={})
+        CatalogRLModule(
+            observation_space=env.observation_space, action_space=env.action_space, model_config={}
+        )

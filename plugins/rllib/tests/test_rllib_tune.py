@@ -21,15 +21,21 @@ def trials(config):
 
 
 def configured(model):
-    config = PPOConfig().env_runners(num_env_runners=0, rollout_fragment_length=8).training(
-        train_batch_size_per_learner=8, minibatch_size=8, num_epochs=1
-    )  # fmt: skip
+    config = (
+        PPOConfig()
+        .env_runners(num_env_runners=0, rollout_fragment_length=8)
+        .training(train_batch_size_per_learner=8, minibatch_size=8, num_epochs=1)
+    )
     return rlcatalog_rllib.configure(config, "CartPole-v1", model=model)
 
 
 def test_each_trial_builds_its_own_model():
-    model = {"fcnet_hiddens": tune.grid_search([[8], [9, 5]]), "use_lstm": tune.grid_search([False, True]),
-             "lstm_cell_size": tune.choice([6]), "fcnet_activation": "relu"}  # fmt: skip
+    model = {
+        "fcnet_hiddens": tune.grid_search([[8], [9, 5]]),
+        "use_lstm": tune.grid_search([False, True]),
+        "lstm_cell_size": tune.choice([6]),
+        "fcnet_activation": "relu",
+    }
     found = []
     for config in trials(configured(model)):
         runner = SingleAgentEnvRunner(config=config)
@@ -48,17 +54,29 @@ def test_keys_given_to_ray_may_be_searched_as_well():
     config = PPOConfig().rl_module(model_config={"fcnet_hiddens": tune.grid_search([[7], [6]])})
     config = rlcatalog_rllib.configure(config, "CartPole-v1")
     env = gym.make("CartPole-v1")
-    widths = [trial.get_rl_module_spec(env=env).build().policy.config["fcnet_hiddens"] for trial in trials(config)]
+    widths = [
+        trial.get_rl_module_spec(env=env).build().policy.config["fcnet_hiddens"]
+        for trial in trials(config)
+    ]
     assert widths == [[7], [6]]
 
 
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        ({"observation_filter": tune.grid_search(["NoFilter", "MeanStdFilter"])}, "a search over observation_filter"),
-        ({"use_lstm": True, "lstm_use_prev_action": tune.choice([True, False])}, "a search over lstm_use_prev_action"),
+        (
+            {"observation_filter": tune.grid_search(["NoFilter", "MeanStdFilter"])},
+            "a search over observation_filter",
+        ),
+        (
+            {"use_lstm": True, "lstm_use_prev_action": tune.choice([True, False])},
+            "a search over lstm_use_prev_action",
+        ),
         ({"fcnet_hiddens": tune.grid_search([])}, "fcnet_hiddens is an empty tune.grid_search"),
-        ({"fcnet_hiddens": tune.sample_from(lambda spec: [8])}, "fcnet_hiddens is a tune.sample_from"),
+        (
+            {"fcnet_hiddens": tune.sample_from(lambda spec: [8])},
+            "fcnet_hiddens is a tune.sample_from",
+        ),
         ({"fcnet_hiddens": tune.grid_search([[8], "wide"])}, "fcnet_hiddens"),
     ],
     ids=["filter", "views", "nothing", "sample_from", "wrong value"],

@@ -21,7 +21,15 @@ def row(steps, **more):
     return {
         "timesteps_total": steps,
         "episode_return_mean": None if steps < 200 else steps / 7,
-        "info": {"learner": {"kl": 1e-3 * steps, "model": {}, "note": "two\nlines", "odd": math.nan, "on": True}},
+        "info": {
+            "learner": {
+                "kl": 1e-3 * steps,
+                "model": {},
+                "note": "two\nlines",
+                "odd": math.nan,
+                "on": True,
+            }
+        },
         **more,
     }
 
@@ -44,7 +52,10 @@ def test_logs_are_named_with_commas():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("tensorbord", "--log: unknown log 'tensorbord'. Did you mean 'tensorboard'? Known: csv, tensorboard, wandb"),
+        (
+            "tensorbord",
+            "--log: unknown log 'tensorbord'. Did you mean 'tensorboard'? Known: csv, tensorboard, wandb",
+        ),
         ("CSV", "unknown log 'CSV'. Did you mean 'csv'?"),
         ("csv,", "unknown log ''"),
         ("", "unknown log ''"),
@@ -57,7 +68,9 @@ def test_other_names_are_refused(text, message):
     assert message in str(error.value)
 
 
-@pytest.mark.parametrize("spec", [None, importlib.util.spec_from_loader("wandb", None, is_package=True)])
+@pytest.mark.parametrize(
+    "spec", [None, importlib.util.spec_from_loader("wandb", None, is_package=True)]
+)
 def test_without_its_extra_wandb_is_refused_before_anything_is_written(spec, monkeypatch, tmp_path):
     """Nor is a folder `wandb`, which an earlier run may have left where the command is typed, the package."""
     monkeypatch.setattr(logs, "find_spec", lambda name: spec)
@@ -78,7 +91,9 @@ def test_metrics_are_lines_of_json_as_they_came(tmp_path):
     assert json.loads(first) == {
         "timesteps_total": 100,
         "episode_return_mean": None,
-        "info": {"learner": {"kl": 0.1, "model": {}, "note": "two\nlines", "odd": None, "on": True}},
+        "info": {
+            "learner": {"kl": 0.1, "model": {}, "note": "two\nlines", "odd": None, "on": True}
+        },
     }
 
 
@@ -100,7 +115,11 @@ def write_both(folder, rows, after=None):
 def test_a_table_has_a_column_for_each_name(tmp_path):
     write_both(tmp_path, [row(100), row(200)])
     first, second = table(tmp_path)
-    names = ["timesteps_total", "episode_return_mean", *(f"info/learner/{n}" for n in ("kl", "note", "odd", "on"))]
+    names = [
+        "timesteps_total",
+        "episode_return_mean",
+        *(f"info/learner/{n}" for n in ("kl", "note", "odd", "on")),
+    ]
     assert list(first) == names
     assert list(first.values()) == ["100", "", "0.1", "two lines", "", "true"]
     assert float(second["episode_return_mean"]) == 200 / 7
@@ -117,9 +136,13 @@ def test_a_column_that_comes_later_is_added_and_rows_without_it_are_empty_there(
 
 @pytest.mark.parametrize("name", ["metrics.jsonl", "progress.csv"])
 @pytest.mark.parametrize("half_a_line", [True, False])
-def test_a_run_that_goes_on_leaves_the_file_of_one_that_was_never_killed(name, half_a_line, tmp_path):
+def test_a_run_that_goes_on_leaves_the_file_of_one_that_was_never_killed(
+    name, half_a_line, tmp_path
+):
     """Killed at 420 steps, in the midst of a line, with its last checkpoint at 200."""
-    rows = [row(100 * k, **({"evaluation": {"mean": k}} if k % 2 == 0 else {})) for k in range(1, 6)]
+    rows = [
+        row(100 * k, **({"evaluation": {"mean": k}} if k % 2 == 0 else {})) for k in range(1, 6)
+    ]
     (tmp_path / "whole").mkdir()
     write_both(tmp_path / "whole", rows)
     write_both(tmp_path, rows[:4])
@@ -150,7 +173,9 @@ def test_nothing_to_take_back(tmp_path):
     assert [one["timesteps_total"] for one in table(tmp_path)] == ["100"]
 
 
-@pytest.mark.parametrize("damage", [b"\xff\xfe\n", b"1,2\n", b"{}\n", b'[1]\n"x\n', b"[" * 9_000 + b"\n"], ids=range(5))
+@pytest.mark.parametrize(
+    "damage", [b"\xff\xfe\n", b"1,2\n", b"{}\n", b'[1]\n"x\n', b"[" * 9_000 + b"\n"], ids=range(5)
+)
 def test_a_damaged_line_is_an_error_and_the_files_are_left_as_they_are(damage, tmp_path):
     write_both(tmp_path, [row(100)])
     path, held = tmp_path / "metrics.jsonl", (tmp_path / "progress.csv").read_bytes()
@@ -163,7 +188,9 @@ def test_a_damaged_line_is_an_error_and_the_files_are_left_as_they_are(damage, t
     assert (tmp_path / "progress.csv").read_bytes() == held
 
 
-@pytest.mark.parametrize("line", ['{"timesteps_total": 1, "a": ' + '{"b": ' * 600 + "1" + "}" * 601], ids=["deep"])
+@pytest.mark.parametrize(
+    "line", ['{"timesteps_total": 1, "a": ' + '{"b": ' * 600 + "1" + "}" * 601], ids=["deep"]
+)
 def test_a_table_of_rows_that_are_too_deep_is_refused_or_written_and_nothing_else(line, tmp_path):
     (tmp_path / "metrics.jsonl").write_text(line + "\n")
     with contextlib.suppress(SavedPolicyError):
@@ -177,7 +204,11 @@ def test_a_run_writes_its_lines_and_the_logs_that_are_named(tmp_path):
         writer.write(row(100))
     for writer in opened:
         writer.close()
-    assert {path.name for path in tmp_path.iterdir()} == {"metrics.jsonl", "progress.csv", "tensorboard"}
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "metrics.jsonl",
+        "progress.csv",
+        "tensorboard",
+    }
     assert all(path.stat().st_size > 100 for path in tmp_path.rglob("*") if path.is_file())
 
 
@@ -263,7 +294,10 @@ def test_tensorboard_reads_the_numbers_under_their_names(tmp_path):
     version, first, second = events(path)
     assert version[3] == [b"brain.Event:2"]
     assert (first[2], second[2]) == ([100], [2**40])
-    values = [{m[1][0].decode(): m[2][0] for m in map(message, message(e[5][0])[1])} for e in (first, second)]
+    values = [
+        {m[1][0].decode(): m[2][0] for m in map(message, message(e[5][0])[1])}
+        for e in (first, second)
+    ]
     kl = struct.unpack("<f", struct.pack("<f", 0.1))[0]
     assert values[0] == {"timesteps_total": 100.0, "info/learner/kl": kl, "info/learner/on": 1.0}
     assert values[1]["episode_return_mean"] == pytest.approx(2**40 / 7)
@@ -276,7 +310,10 @@ def test_tensorflow_reads_the_same(tmp_path):
     write(logs.TensorBoard(tmp_path), [row(100), row(200)])
     write(logs.TensorBoard(tmp_path, None, 100), [row(200)])
     before, after = sorted((tmp_path / "tensorboard").iterdir())
-    found = {e.step: {v.tag: v.simple_value for v in e.summary.value} for e in summary_iterator(str(before))}
+    found = {
+        e.step: {v.tag: v.simple_value for v in e.summary.value}
+        for e in summary_iterator(str(before))
+    }
     assert found[200]["info/learner/kl"] == pytest.approx(0.2)
     start = list(summary_iterator(str(after)))[1]
     assert (start.step, start.session_log.status) == (101, start.session_log.START)
@@ -339,19 +376,37 @@ def records(path):
 def test_wandb_logs_without_a_network_and_goes_on_under_its_id(tmp_path):
     pytest.importorskip("wandb", reason="Weights & Biases is not installed")
     home = {"HOME": str(tmp_path), "WANDB_MODE": "offline"}
-    done = subprocess.run([sys.executable, "-c", RUN, str(tmp_path)], env={**os.environ, **home}, check=False,
-                          capture_output=True, text=True, cwd=tmp_path)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", RUN, str(tmp_path)],
+        env={**os.environ, **home},
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout == ""
     name = (tmp_path / "wandb-id").read_text().strip()
     files = sorted((tmp_path / "wandb").glob(f"offline-run-*-{name}/run-{name}.wandb"))
     found = []
     for path in files:
-        history = [record.history for record in records(path) if record.WhichOneof("record_type") == "history"]
-        rows = [{"/".join(i.nested_key) or i.key: json.loads(i.value_json) for i in one.item} for one in history]
+        history = [
+            record.history
+            for record in records(path)
+            if record.WhichOneof("record_type") == "history"
+        ]
+        rows = [
+            {"/".join(i.nested_key) or i.key: json.loads(i.value_json) for i in one.item}
+            for one in history
+        ]
         found.append([(one["_step"], one["info/kl"], "info/text" in one) for one in rows])
-    assert found == [[(s, s / 8, False) for s in (100, 200, 300)], [(s, s / 8, False) for s in (300, 400)]]
-    (run,) = [record.run for record in records(files[0]) if record.WhichOneof("record_type") == "run"][:1]
+    assert found == [
+        [(s, s / 8, False) for s in (100, 200, 300)],
+        [(s, s / 8, False) for s in (300, 400)],
+    ]
+    (run,) = [
+        record.run for record in records(files[0]) if record.WhichOneof("record_type") == "run"
+    ][:1]
     assert (run.run_id, run.project) == (name, "rlcatalog")
     assert {u.key: json.loads(u.value_json) for u in run.config.update}["algorithm"] == {"lr": 0.5}
     (tmp_path / "wandb-id").write_text("../elsewhere")
@@ -372,7 +427,8 @@ def test_where_wandb_begins_no_run_it_says_what_helps_and_leaves_nothing(monkeyp
     monkeypatch.setitem(sys.modules, "wandb", stand_in)
     monkeypatch.setattr(logs, "_need_wandb", lambda: None)
     with pytest.raises(
-        ConfigError, match=r"Error: No API key configured\. `wandb login`.* WANDB_MODE=offline works without"
+        ConfigError,
+        match=r"Error: No API key configured\. `wandb login`.* WANDB_MODE=offline works without",
     ):
         logs.writers(["wandb"], tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["metrics.jsonl"]

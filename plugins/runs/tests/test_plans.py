@@ -43,10 +43,16 @@ def edit(folder, **changes):
 
 def test_a_run_goes_on_from_its_last_checkpoint(run):
     resumed = resume(run)
-    assert (resumed.steps, resumed.env_id, resumed.options) == (50, "CartPole-v1", RunOptions(**RUN))
+    assert (resumed.steps, resumed.env_id, resumed.options) == (
+        50,
+        "CartPole-v1",
+        RunOptions(**RUN),
+    )
     assert (resumed.algorithm, resumed.seed, resumed.checkpoint) == (
-        "PPO", 3, run / "checkpoints" / "step-000000050"
-    )  # fmt: skip
+        "PPO",
+        3,
+        run / "checkpoints" / "step-000000050",
+    )
 
 
 def test_what_is_typed_takes_the_place_of_what_the_folder_says(run):
@@ -55,13 +61,22 @@ def test_what_is_typed_takes_the_place_of_what_the_folder_says(run):
     assert resumed.typed == {"steps", "eval_every"}
 
 
-@pytest.mark.parametrize(("status", "steps", "further"), [
-    ("interrupted", 50, 100), ("interrupted", 49, 100), ("failed", 1, 100), ("finished", 50, 100), ("finished", 3, 100),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("status", "steps", "further"),
+    [
+        ("interrupted", 50, 100),
+        ("interrupted", 49, 100),
+        ("failed", 1, 100),
+        ("finished", 50, 100),
+        ("finished", 3, 100),
+    ],
+)
 def test_fewer_steps_than_are_done_are_refused(run, status, steps, further):
     """Also where a run has steps left: it would be rewritten as finished after fewer steps than it has."""
     (run / "run.json").write_text(json.dumps({"status": status}))
-    with pytest.raises(ConfigError, match=rf"its 50 steps are done; pass --steps {further} to train further"):
+    with pytest.raises(
+        ConfigError, match=rf"its 50 steps are done; pass --steps {further} to train further"
+    ):
         resume(run, steps=steps)
 
 
@@ -83,26 +98,52 @@ def test_a_folder_says_its_engine(run):
         {"run": {"engine": None}},
         {"run": {"engine": ["ppo"]}},
     ):
-        with pytest.raises(SavedPolicyError, match=r"run: its config\.json does not name its engine"):
+        with pytest.raises(
+            SavedPolicyError, match=r"run: its config\.json does not name its engine"
+        ):
             engine_of(run, told)
 
 
 def test_a_new_plan_has_ten_checkpoints_unless_another_number_is_typed():
     plan = new_plan(Other, "other", "CartPole-v1", {"steps": 500})
     assert (plan.options.checkpoint_every, plan.algorithm, plan.seed) == (50, "Slow", 0)
-    plan = new_plan(Other, "other", "CartPole-v1", {"steps": 500, "checkpoint_every": 0, "algo": "Fast", "seed": 4})
+    plan = new_plan(
+        Other,
+        "other",
+        "CartPole-v1",
+        {"steps": 500, "checkpoint_every": 0, "algo": "Fast", "seed": 4},
+    )
     assert (plan.options.checkpoint_every, plan.algorithm, plan.seed) == (0, "Fast", 4)
-    with pytest.raises(UnknownNameError, match=r"unknown algorithm 'Fats'. Did you mean 'Fast'\? Engine other has"):
+    with pytest.raises(
+        UnknownNameError, match=r"unknown algorithm 'Fats'. Did you mean 'Fast'\? Engine other has"
+    ):
         new_plan(Other, "other", "CartPole-v1", {"algo": "Fats"})
     with pytest.raises(ConfigError, match=r"--keep-checkpoints: Expected `int` >= 1"):
         new_plan(Other, "other", "CartPole-v1", {"keep_checkpoints": "0"})
 
 
 @pytest.mark.parametrize(
-    "name", ["metrics.jsonl", "learning_curve.png", "policy", "best", "tensorboard", "tensorboard/events", "run.json",
-             "checkpoints/step-000000060", "wandb", "wandb-id", "algorithm.zip", "checkpoint", "progress.csv", "notes"],
-)  # fmt: skip
-@pytest.mark.parametrize("put", [lambda path: path.symlink_to("/dev/zero"), os.mkfifo], ids=["link", "FIFO"])
+    "name",
+    [
+        "metrics.jsonl",
+        "learning_curve.png",
+        "policy",
+        "best",
+        "tensorboard",
+        "tensorboard/events",
+        "run.json",
+        "checkpoints/step-000000060",
+        "wandb",
+        "wandb-id",
+        "algorithm.zip",
+        "checkpoint",
+        "progress.csv",
+        "notes",
+    ],
+)
+@pytest.mark.parametrize(
+    "put", [lambda path: path.symlink_to("/dev/zero"), os.mkfifo], ids=["link", "FIFO"]
+)
 def test_a_folder_with_a_link_or_a_pipe_does_not_go_on(run, name, put):
     (run / name).parent.mkdir(exist_ok=True)
     put(run / name)
@@ -124,12 +165,22 @@ def test_a_module_that_a_folder_names_is_not_imported_because_its_environment_is
 
 @pytest.mark.parametrize(
     "changes",
-    [{"run": {**RUN, "steps": 0}}, {"run": {**RUN, "steps": "x"}}, {"run": {**RUN, "checkpoint_every": -1}},
-     {"run": {**RUN, "keep_checkpoints": 0}}, {"run": {"steps": 3}}, {"algorithm": {"seed": "x"}},
-     {"algorithm": {"seed": -1}}, {"algorithm": {"num_envs": 0}}, {"algorithm": {"name": ["PPO"]}}, {"model": []},
-     {"seed": 2**40}, {"env_module": ["os"]}],
+    [
+        {"run": {**RUN, "steps": 0}},
+        {"run": {**RUN, "steps": "x"}},
+        {"run": {**RUN, "checkpoint_every": -1}},
+        {"run": {**RUN, "keep_checkpoints": 0}},
+        {"run": {"steps": 3}},
+        {"algorithm": {"seed": "x"}},
+        {"algorithm": {"seed": -1}},
+        {"algorithm": {"num_envs": 0}},
+        {"algorithm": {"name": ["PPO"]}},
+        {"model": []},
+        {"seed": 2**40},
+        {"env_module": ["os"]},
+    ],
     ids=str,
-)  # fmt: skip
+)
 def test_a_config_with_nonsense_does_not_go_on(run, changes):
     edit(run, **changes)
     with pytest.raises(SavedPolicyError):
@@ -138,7 +189,9 @@ def test_a_config_with_nonsense_does_not_go_on(run, changes):
 
 def test_a_config_that_is_too_long_is_not_read(run):
     edit(run, notes="x" * (1 << 22))
-    with pytest.raises(SavedPolicyError, match=r"is too large: it has \d+ bytes; at most 4194304 are allowed"):
+    with pytest.raises(
+        SavedPolicyError, match=r"is too large: it has \d+ bytes; at most 4194304 are allowed"
+    ):
         resume(run)
 
 
@@ -203,10 +256,19 @@ def test_rows_behind_a_link_or_a_pipe_are_not_read(tmp_path):
 
 @pytest.mark.parametrize(
     "record",
-    [[], 3, {}, {"status": 3}, {"status": "died", "seconds": "x"}, {"status": "died", "resumed": "x"},
-     {"status": "died", "resumed": [3]}, {"status": "died", "started": 3}, {"status": "died", "error": []}],
+    [
+        [],
+        3,
+        {},
+        {"status": 3},
+        {"status": "died", "seconds": "x"},
+        {"status": "died", "resumed": "x"},
+        {"status": "died", "resumed": [3]},
+        {"status": "died", "started": 3},
+        {"status": "died", "error": []},
+    ],
     ids=str,
-)  # fmt: skip
+)
 def test_a_record_with_nonsense_is_damaged(tmp_path, record):
     (tmp_path / "run.json").write_text(json.dumps(record))
     with pytest.raises(SavedPolicyError, match=r"run\.json: not a record of a run"):

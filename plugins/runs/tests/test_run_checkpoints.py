@@ -43,7 +43,9 @@ def killed(monkeypatch):
 
 
 @pytest.mark.parametrize(("at", "found"), [(0, "old"), (1, "old"), (2, "new")])
-def test_a_replacement_that_is_killed_leaves_one_of_the_two(tmp_path, killed, monkeypatch, at, found):
+def test_a_replacement_that_is_killed_leaves_one_of_the_two(
+    tmp_path, killed, monkeypatch, at, found
+):
     folder = tmp_path / "mine"
     write(folder, "old")
     with monkeypatch.context():

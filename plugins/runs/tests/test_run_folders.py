@@ -24,7 +24,9 @@ with run_folder(Path(sys.argv[1])):
 """
 
 
-@pytest.mark.parametrize("name", ["config.json", "metrics.jsonl", "policy", "progress.csv", "algorithm.zip"])
+@pytest.mark.parametrize(
+    "name", ["config.json", "metrics.jsonl", "policy", "progress.csv", "algorithm.zip"]
+)
 def test_a_folder_that_holds_a_run_is_refused_and_stays_as_it_is(tmp_path, name):
     (tmp_path / name).write_text("a run")
     for attempt in (lambda: refuse_taken(tmp_path, False), run_folder(tmp_path).__enter__):
@@ -40,7 +42,12 @@ def test_overwriting_removes_the_run_and_nothing_else(tmp_path):
     run, outside = tmp_path / "run", tmp_path / "outside"
     (run / "policy").mkdir(parents=True)
     outside.write_text("mine")
-    for name in ("config.json", "metrics.jsonl", "policy/policy.json", "policy/weights-0123456789abcdef.safetensors"):
+    for name in (
+        "config.json",
+        "metrics.jsonl",
+        "policy/policy.json",
+        "policy/weights-0123456789abcdef.safetensors",
+    ):
         (run / name).write_text("a run")
     (run / "progress.csv").symlink_to(outside)
     for name in ("notes.txt", "policy/notes.txt"):
@@ -61,7 +68,9 @@ def test_a_policy_that_is_a_link_is_unlinked_and_what_it_points_at_stays(tmp_pat
     assert (tmp_path / "other/policy.json").read_text() == "mine"
 
 
-@pytest.mark.parametrize("name", ["checkpoints", "tensorboard", "wandb", "best", "policy", "learning_curve.png"])
+@pytest.mark.parametrize(
+    "name", ["checkpoints", "tensorboard", "wandb", "best", "policy", "learning_curve.png"]
+)
 def test_overwriting_follows_no_links(tmp_path, name):
     outside, run = tmp_path / "outside", tmp_path / "run"
     (outside / "step-000000001").mkdir(parents=True)
@@ -81,17 +90,26 @@ def test_a_folder_in_which_nothing_was_written_does_not_stay(tmp_path):
 
 
 def test_a_second_run_is_refused_until_the_first_ones_process_has_ended(tmp_path):
-    holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
     try:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
         for overwrite in (False, True):
-            with pytest.raises(RunFolderError, match="another run is writing"), run_folder(tmp_path, overwrite):
+            with (
+                pytest.raises(RunFolderError, match="another run is writing"),
+                run_folder(tmp_path, overwrite),
+            ):
                 pass
     finally:
         holder.send_signal(signal.SIGKILL)
         holder.communicate()
-    with run_folder(tmp_path), pytest.raises(RunFolderError, match="another run"), run_folder(tmp_path):
+    with (
+        run_folder(tmp_path),
+        pytest.raises(RunFolderError, match="another run"),
+        run_folder(tmp_path),
+    ):
         pass
     with run_folder(tmp_path):
         pass
@@ -103,8 +121,10 @@ def test_a_second_run_is_refused_until_the_first_ones_process_has_ended(tmp_path
 def test_a_module_that_was_typed_is_noted_and_not_followed(tmp_path):
     write_config(tmp_path, "some.module:Env-v0", {"algorithm": {}})
     assert json.loads((tmp_path / "config.json").read_text()) == {
-        "env": "Env-v0", "env_module": "some.module", "algorithm": {},
-    }  # fmt: skip
+        "env": "Env-v0",
+        "env_module": "some.module",
+        "algorithm": {},
+    }
     with pytest.raises(SavedPolicyError, match=r"pass --import some\.module"):
         read_config(tmp_path)
     assert read_config(tmp_path, ["some.module"])["env"] == "Env-v0"
@@ -120,7 +140,10 @@ def test_a_module_that_was_typed_is_noted_and_not_followed(tmp_path):
         {"env": "evil:a:b"},
         {"env": "evil:\nCartPole-v1"},
         {"env": "CartPole-v1", "algorithm": {"env_config": {"env_id": "evil:CartPole-v1"}}},
-        {"env": "CartPole-v1", "algorithm": {"env_config": {"wrappers": [{"cls": "evil.mod:Wrapper"}]}}},
+        {
+            "env": "CartPole-v1",
+            "algorithm": {"env_config": {"wrappers": [{"cls": "evil.mod:Wrapper"}]}},
+        },
         {"env": "CartPole-v1", "algorithm": {"env_config": {"evil:x": 1}}},
     ],
 )
@@ -132,13 +155,25 @@ def test_an_import_path_in_a_config_is_refused(tmp_path, config):
 
 @pytest.mark.parametrize(
     "text",
-    ["", "[]", "3", "{}", '{"env": 3, "algorithm": {}}', '{"env": "x", "algorithm": []}', "[" * 100_000, "\ud800",
-     '{"env": "x", "algorithm": {"env_config": [1]}}', '{"env": ["a:b"], "algorithm": {}}'],
+    [
+        "",
+        "[]",
+        "3",
+        "{}",
+        '{"env": 3, "algorithm": {}}',
+        '{"env": "x", "algorithm": []}',
+        "[" * 100_000,
+        "\ud800",
+        '{"env": "x", "algorithm": {"env_config": [1]}}',
+        '{"env": ["a:b"], "algorithm": {}}',
+    ],
     ids=range(10),
-)  # fmt: skip
+)
 def test_a_damaged_config_is_refused(tmp_path, text):
     (tmp_path / "config.json").write_bytes(text.encode(errors="surrogatepass"))
-    with pytest.raises(SavedPolicyError, match=r"not a folder that `rlcatalog train` wrote: config\.json"):
+    with pytest.raises(
+        SavedPolicyError, match=r"not a folder that `rlcatalog train` wrote: config\.json"
+    ):
         read_config(tmp_path)
 
 
@@ -156,10 +191,14 @@ def test_a_module_that_cannot_be_imported_is_named(name):
 
 
 def test_a_module_registers_its_environments_when_asked(tmp_path, monkeypatch):
-    code = "import gymnasium\ndef register_envs():\n    gymnasium.register('Asked-v0', lambda: None)\n"
+    code = (
+        "import gymnasium\ndef register_envs():\n    gymnasium.register('Asked-v0', lambda: None)\n"
+    )
     (tmp_path / "registers_when_asked.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path)
     try:
-        assert import_modules(["registers_when_asked"], "Asked-v0") == "registers_when_asked:Asked-v0"
+        assert (
+            import_modules(["registers_when_asked"], "Asked-v0") == "registers_when_asked:Asked-v0"
+        )
     finally:
         gym.registry.pop("Asked-v0")

@@ -46,7 +46,10 @@ def test_a_new_folder_for_each_run(tmp_path, monkeypatch):
     ("arguments", "end"),
     [
         (("ALE/Pong-v5", None, 3), "ALE_Pong-v5/T-seed3"),
-        (("minigrid:MiniGrid-Empty-5x5-v0", "A2C", 0), "minigrid_MiniGrid-Empty-5x5-v0/T-A2C-seed0"),
+        (
+            ("minigrid:MiniGrid-Empty-5x5-v0", "A2C", 0),
+            "minigrid_MiniGrid-Empty-5x5-v0/T-A2C-seed0",
+        ),
         (("..", None, [0, 1, 2]), "_/T-3seeds"),
     ],
 )
@@ -58,7 +61,10 @@ def test_a_folder_is_named_after_what_runs(arguments, end, tmp_path, monkeypatch
 
 
 def test_a_run_that_goes_on_keeps_what_is_there(tmp_path):
-    with pytest.raises(SavedPolicyError, match="contains no run to resume"), run_folder(tmp_path / "none", resume=True):
+    with (
+        pytest.raises(SavedPolicyError, match="contains no run to resume"),
+        run_folder(tmp_path / "none", resume=True),
+    ):
         pass
     assert not (tmp_path / "none").exists()
     (tmp_path / "metrics.jsonl").write_text("rows")
@@ -73,7 +79,10 @@ def test_a_run_that_goes_on_keeps_what_is_there(tmp_path):
 
 def test_a_record_says_what_the_run_was_made_with(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["rlcatalog", "train", "CartPole-v1"])
-    with run_folder(tmp_path), recorded(tmp_path, engine="stable_baselines3", packages=("json", "no_such_module")):
+    with (
+        run_folder(tmp_path),
+        recorded(tmp_path, engine="stable_baselines3", packages=("json", "no_such_module")),
+    ):
         begun = json.loads((tmp_path / "run.json").read_text())
         assert begun["status"] == "running"
         assert begun["ended"] is begun["seconds"] is begun["error"] is None
@@ -90,7 +99,15 @@ def test_a_record_says_what_the_run_was_made_with(tmp_path, monkeypatch):
     assert ended["versions"]["python"] == ".".join(map(str, sys.version_info[:3]))
     assert ended["versions"]["json"] == json.__version__
     assert "no_such_module" not in ended["versions"]
-    assert set(ended["hardware"]) == {"platform", "machine", "cpu", "cores", "usable_cores", "memory", "gpus"}
+    assert set(ended["hardware"]) == {
+        "platform",
+        "machine",
+        "cpu",
+        "cores",
+        "usable_cores",
+        "memory",
+        "gpus",
+    }
     assert ended["hardware"]["cores"] == os.cpu_count()
     assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
 
@@ -126,14 +143,17 @@ def test_the_runs_own_error_is_told_where_its_record_cannot_be_completed(tmp_pat
 
     with pytest.raises(ZeroDivisionError):
         run()
-    assert read_record(tmp_path)["status"] == "died"  # it still says that it runs, and nobody holds the folder
+    # It still says that it runs, and nobody holds the folder.
+    assert read_record(tmp_path)["status"] == "died"
 
 
 def test_a_resumed_run_keeps_when_it_began(tmp_path):
     with run_folder(tmp_path), recorded(tmp_path):
         pass
     first = read_record(tmp_path)
-    (tmp_path / "run.json").write_text(json.dumps({**first, "seconds": 100.0, "status": "interrupted"}))
+    (tmp_path / "run.json").write_text(
+        json.dumps({**first, "seconds": 100.0, "status": "interrupted"})
+    )
     for times in (1, 2):
         with run_folder(tmp_path, resume=True), recorded(tmp_path, resumed=True):
             assert read_record(tmp_path)["status"] == "running"
@@ -148,7 +168,9 @@ def test_a_resumed_run_keeps_when_it_began(tmp_path):
 
 
 def test_a_run_whose_process_is_gone_has_died(tmp_path):
-    runner = subprocess.Popen([sys.executable, "-c", RUN, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    runner = subprocess.Popen(
+        [sys.executable, "-c", RUN, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
     try:
         assert runner.stdout is not None
         assert runner.stdout.readline() == "held\n"
@@ -162,7 +184,9 @@ def test_a_run_whose_process_is_gone_has_died(tmp_path):
     assert read_record(tmp_path)["status"] == "died"
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"status": 3}', "[" * 100_000, "\ud800"], ids=range(6))
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"status": 3}', "[" * 100_000, "\ud800"], ids=range(6)
+)
 def test_a_damaged_record_is_refused(text, tmp_path):
     assert read_record(tmp_path) is None
     (tmp_path / "run.json").write_bytes(text.encode(errors="surrogatepass"))
@@ -197,7 +221,9 @@ def test_what_is_imported_is_noted_with_its_version(monkeypatch):
     assert found["numpy"] == np.__version__
 
 
-def test_accelerators_are_named_by_a_framework_that_has_started_them_and_none_is_started(monkeypatch):
+def test_accelerators_are_named_by_a_framework_that_has_started_them_and_none_is_started(
+    monkeypatch,
+):
     class Cuda:
         started = False
 
@@ -239,7 +265,12 @@ def git(*arguments, cwd):
     environ = {**os.environ, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
     identity = ["-c", "user.name=n", "-c", "user.email=e@example.org"]
     done = subprocess.run(
-        ["git", *identity, *arguments], cwd=cwd, env=environ, capture_output=True, text=True, check=True
+        ["git", *identity, *arguments],
+        cwd=cwd,
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     return done.stdout.strip()
 

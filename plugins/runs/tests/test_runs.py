@@ -27,7 +27,12 @@ def rlcatalog(*arguments):
 def rows(values, every=100, **more):
     """Return lines of metrics."""
     return [
-        {"timesteps_total": every * (i + 1), "episode_return_mean": value, "time_total_s": float(i), **more}
+        {
+            "timesteps_total": every * (i + 1),
+            "episode_return_mean": value,
+            "time_total_s": float(i),
+            **more,
+        }
         for i, value in enumerate(values)
     ]
 
@@ -35,9 +40,20 @@ def rows(values, every=100, **more):
 def a_run(folder, values=(1.0, 2.0), *, seed=0, env="CartPole-v1", every=100, model=None, **keys):
     """Write a run as `rlcatalog train` does."""
     algorithm = {"name": "PPO", "seed": seed, "lr": 0.001, **keys}
-    config = {"env": env, "steps": 1000, "framework": "torch", "algorithm": algorithm, "model": model or {}}
+    config = {
+        "env": env,
+        "steps": 1000,
+        "framework": "torch",
+        "algorithm": algorithm,
+        "model": model or {},
+    }
     folder.mkdir(parents=True)
-    about = {"status": "finished", "started": "2026-01-01T00:00:00Z", "seconds": 1.5, "engine": None}
+    about = {
+        "status": "finished",
+        "started": "2026-01-01T00:00:00Z",
+        "seconds": 1.5,
+        "engine": None,
+    }
     (folder / "run.json").write_text(json.dumps(about))
     (folder / "config.json").write_text(json.dumps(config))
     lines = [json.dumps(row) for row in rows(values, every)]
@@ -60,12 +76,25 @@ def test_runs_are_listed_newest_first_wherever_they_stand(tmp_path):
         (folder / "run.json").write_text(json.dumps({**record, "started": f"{at}T00:00:00Z"}))
     (tmp_path / "empty/notes").mkdir(parents=True)
     found = listed(tmp_path)
-    assert [run["folder"] for run in found] == [str(tmp_path / name) for name in ("b/c/new", "middle", "a/old")]
+    assert [run["folder"] for run in found] == [
+        str(tmp_path / name) for name in ("b/c/new", "middle", "a/old")
+    ]
     assert found[0] == {
-        "folder": str(tmp_path / "b/c/new"), "env": "CartPole-v1", "algorithm": "PPO", "engine": None,
-        "framework": "torch", "seed": 0, "steps": 200, "wanted": 1000, "last_return": 2.0, "best_evaluation": None,
-        "seconds": found[0]["seconds"], "status": "finished", "error": None, "started": "2026-03-01T00:00:00Z",
-    }  # fmt: skip
+        "folder": str(tmp_path / "b/c/new"),
+        "env": "CartPole-v1",
+        "algorithm": "PPO",
+        "engine": None,
+        "framework": "torch",
+        "seed": 0,
+        "steps": 200,
+        "wanted": 1000,
+        "last_return": 2.0,
+        "best_evaluation": None,
+        "seconds": found[0]["seconds"],
+        "status": "finished",
+        "error": None,
+        "started": "2026-03-01T00:00:00Z",
+    }
     assert listed(tmp_path / "b/c/new") == found[:1]
 
 
@@ -79,7 +108,10 @@ def test_evaluations_and_how_runs_ended_are_told(tmp_path):
         raise ValueError("no such thing\nat all")
     found = {os.path.basename(run["folder"]): run for run in listed(tmp_path)}
     assert (found["run"]["last_return"], found["run"]["best_evaluation"]) == (3.0, 7.0)
-    assert (found["bad"]["status"], found["bad"]["error"]) == ("failed", "ValueError: no such thing")
+    assert (found["bad"]["status"], found["bad"]["error"]) == (
+        "failed",
+        "ValueError: no such thing",
+    )
     printed = rlcatalog("runs", str(tmp_path)).output
     assert "failed: ValueError: no such thing" in printed
     assert str(tmp_path / "run") in printed
@@ -95,12 +127,24 @@ def test_what_a_folder_does_not_say_is_left_open(tmp_path):
         (metrics, "config.json"),
     ):
         (folder / name).unlink()
-    (config / "config.json").write_text(json.dumps({"env": "Pendulum-v1", "algorithm": {"name": "mine"}, "seed": 5}))
+    (config / "config.json").write_text(
+        json.dumps({"env": "Pendulum-v1", "algorithm": {"name": "mine"}, "seed": 5})
+    )
     found = {os.path.basename(run["folder"]): run for run in listed(tmp_path)}
     assert list(found) == ["whole", "config", "metrics"]
 
     def told(name):
-        names = ("env", "algorithm", "framework", "seed", "steps", "wanted", "last_return", "seconds", "status")
+        names = (
+            "env",
+            "algorithm",
+            "framework",
+            "seed",
+            "steps",
+            "wanted",
+            "last_return",
+            "seconds",
+            "status",
+        )
         return tuple(found[name][key] for key in names)
 
     assert told("config") == ("Pendulum-v1", "mine", None, 5, 0, None, None, None, None)
@@ -117,7 +161,9 @@ def test_a_run_is_read_while_it_is_written_and_after_its_process_was_killed(tmp_
         '    metrics.write(\'{"timesteps_total": 10}\\n{"timesteps_\')\n    metrics.flush()\n'
         "    print('there', flush=True)\n    time.sleep(60)\n"
     )
-    child = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    child = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
     try:
         assert child.stdout is not None
         assert child.stdout.readline() == "there\n"
@@ -137,7 +183,11 @@ def test_a_run_is_read_while_it_is_written_and_after_its_process_was_killed(tmp_
         ("config.json", "[" * 100_000, "config.json: truncated or not JSON"),
         ("config.json", b"\xff", "config.json: truncated or not JSON"),
         ("run.json", "[]", "run.json: not a record"),
-        ("metrics.jsonl", '{"timesteps_total": 1}\n{"timesteps\n{"timesteps_total": 2}\n', "metrics.jsonl: line 2"),
+        (
+            "metrics.jsonl",
+            '{"timesteps_total": 1}\n{"timesteps\n{"timesteps_total": 2}\n',
+            "metrics.jsonl: line 2",
+        ),
         ("metrics.jsonl", '{"timesteps_total": "many"}\n', "metrics.jsonl: line 1"),
         ("metrics.jsonl", "[1]\n", "metrics.jsonl: line 1"),
         ("metrics.jsonl", b"\xff\n", "metrics.jsonl: is not text"),
@@ -161,7 +211,9 @@ def test_a_damaged_run_is_one_line_among_the_others(name, text, message, tmp_pat
         rlcatalog("compare", str(tmp_path), "--out", str(tmp_path / "x.png"))
 
 
-@pytest.mark.parametrize("values", [{"seed": "x", "lr": [1]}, {"seed": 1.5}, {"seed": True}, {"name": 3, "seed": None}])
+@pytest.mark.parametrize(
+    "values", [{"seed": "x", "lr": [1]}, {"seed": 1.5}, {"seed": True}, {"name": 3, "seed": None}]
+)
 def test_values_of_other_types_are_no_seeds_and_no_names(values, tmp_path):
     (found,) = listed(a_run(tmp_path / "run", **values))
     assert found["seed"] is None
@@ -229,9 +281,12 @@ def test_the_interval_is_scipys_bootstrap_over_runs():
     found = interval(returns)
     for point in range(2):
         other = bootstrap(
-            (returns[:, point],), lambda x, axis: trim_mean(x, 0.25, axis=axis), n_resamples=4000, method="percentile",
+            (returns[:, point],),
+            lambda x, axis: trim_mean(x, 0.25, axis=axis),
+            n_resamples=4000,
+            method="percentile",
             rng=np.random.default_rng(2),
-        ).confidence_interval  # fmt: skip
+        ).confidence_interval
         np.testing.assert_allclose(found[:, point], other, atol=0.1 * (other.high - other.low))
     np.testing.assert_array_equal(found, interval(returns))
     np.testing.assert_array_equal(interval(np.ones((3, 4))), np.ones((2, 4)))
@@ -269,7 +324,10 @@ def test_runs_that_differ_in_the_seed_alone_are_one_curve_over_the_steps_all_hav
     ],
 )
 def test_curves_are_what_one_asks_for(by, labels, tmp_path):
-    small, large = {"fcnet_hiddens": [8], "use_lstm": False}, {"fcnet_hiddens": [16], "use_lstm": False}
+    small, large = (
+        {"fcnet_hiddens": [8], "use_lstm": False},
+        {"fcnet_hiddens": [16], "use_lstm": False},
+    )
     a_run(tmp_path / "1", model=small)
     a_run(tmp_path / "2", model=small, lr=0.1)
     a_run(tmp_path / "3", model=large, name="A2C")
@@ -300,13 +358,17 @@ def test_what_cannot_be_compared_is_named(tmp_path):
     other = read_run(a_run(tmp_path / "other", env="Acrobot-v1"))
     with pytest.raises(ConfigError, match=r"one ran CartPole-v1, .*other ran Acrobot-v1"):
         compare([one, other])
-    with pytest.raises(ConfigError, match=r"--by lrr: no run has a key of this name\. Did you mean 'lr'"):
+    with pytest.raises(
+        ConfigError, match=r"--by lrr: no run has a key of this name\. Did you mean 'lr'"
+    ):
         compare([one], "lrr")
     none = read_run(a_run(tmp_path / "none", [None, None]))
     with pytest.raises(ConfigError, match="none: has no mean return yet"):
         compare([one, none])
     late = read_run(a_run(tmp_path / "late", [None, None, 5.0]))
-    with pytest.raises(ConfigError, match="late: has its first mean return only after the end of the shortest run"):
+    with pytest.raises(
+        ConfigError, match="late: has its first mean return only after the end of the shortest run"
+    ):
         compare([one, late])
     (tmp_path / "late/config.json").unlink()
     with pytest.raises(ConfigError, match="late: its environment is unknown"):
@@ -320,11 +382,17 @@ def test_the_command_prints_a_table_and_draws_a_picture(tmp_path):
     out = tmp_path / "new/curves.png"
     done = rlcatalog("compare", str(tmp_path / "runs"), str(tmp_path / "runs/0"), "--out", str(out))
     assert done.exit_code == 0
-    first, *_ = (line.split() for line in done.output.splitlines() if line.startswith("PPO, torch: lr=0.001"))
+    first, *_ = (
+        line.split() for line in done.output.splitlines() if line.startswith("PPO, torch: lr=0.001")
+    )
     assert first[3:8] == ["4", "0,", "1,", "2,", "3"]
-    assert float(first[8]) == pytest.approx(101.5 * 11 / 19, rel=0.01)  # the middle two, at the 12th of 20 rows
+    # The middle two, at the 12th of 20 rows.
+    assert float(first[8]) == pytest.approx(101.5 * 11 / 19, rel=0.01)
     assert "one run" in done.output
-    assert f"compared after 1,200 steps, where the shortest run ends: {tmp_path / 'runs/again'}" in done.output
+    assert (
+        f"compared after 1,200 steps, where the shortest run ends: {tmp_path / 'runs/again'}"
+        in done.output
+    )
     assert "more than once" not in done.output
     assert out.read_bytes().startswith(b"\x89PNG")
     a_run(tmp_path / "runs/0again", [3.0] * 12, seed=0)

@@ -100,9 +100,25 @@ def environ(tmp_path_factory):
 
 
 def start(folder, environ, *arguments):
-    command = [sys.executable, "-P", "-m", "rlcatalog_cli", "toy", "CartPole-v1", f"--out={folder}", *arguments]
-    return subprocess.Popen(command, env=environ, cwd=folder.parent, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                            text=True, process_group=0)  # fmt: skip
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "rlcatalog_cli",
+        "toy",
+        "CartPole-v1",
+        f"--out={folder}",
+        *arguments,
+    ]
+    return subprocess.Popen(
+        command,
+        env=environ,
+        cwd=folder.parent,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        process_group=0,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -201,7 +217,16 @@ def parsed(*arguments):
 
 def test_a_command_line_is_what_was_typed_without_what_each_seed_gets_anew():
     assert parsed("CartPole-v1") == ["learn", "--", "CartPole-v1"]
-    typed = ["--lr", "1e-05", "-m", "a=[1, 2]", "CartPole-v1", "--model=b= --seeds 3", "--no-explore", "--quiet"]
+    typed = [
+        "--lr",
+        "1e-05",
+        "-m",
+        "a=[1, 2]",
+        "CartPole-v1",
+        "--model=b= --seeds 3",
+        "--no-explore",
+        "--quiet",
+    ]
     expected = [
         "learn",
         "--model=a=[1, 2]",
@@ -217,7 +242,8 @@ def test_a_command_line_is_what_was_typed_without_what_each_seed_gets_anew():
 
 
 @pytest.mark.parametrize(
-    ("option", "message"), [("--seed=0", "--seed: names one seed"), ("--resume=x", "--resume: resumes one run")]
+    ("option", "message"),
+    [("--seed=0", "--seed: names one seed"), ("--resume=x", "--resume: resumes one run")],
 )
 def test_one_seed_and_several_are_an_error(option, message):
     with pytest.raises(ConfigError, match=message):
@@ -231,21 +257,40 @@ def test_one_seed_and_several_are_an_error(option, message):
 def two(toy, tmp_path_factory):
     """Return the folder of a run of two seeds with a thread per core, what it printed, and when each ran."""
     folder = tmp_path_factory.mktemp("two") / "run"
-    more = ["--set", "a=b c", "--set=sleep=0.3", f"--record={folder.parent / 'data'}", f"--threads={usable_cores()}"]
+    more = [
+        "--set",
+        "a=b c",
+        "--set=sleep=0.3",
+        f"--record={folder.parent / 'data'}",
+        f"--threads={usable_cores()}",
+    ]
     out = toy(folder, "--seeds=0,1", *more)
-    return folder, out, [json.loads((folder / f"seed-{seed}/times.json").read_text()) for seed in (0, 1)]
+    return (
+        folder,
+        out,
+        [json.loads((folder / f"seed-{seed}/times.json").read_text()) for seed in (0, 1)],
+    )
 
 
 def test_each_seed_has_a_process_and_a_folder_and_all_have_one_picture(toy, two):
     folder, out, _ = two
-    names = {"learning_curves.png"} | {f"seed-{seed}{end}" for seed in range(2) for end in ("", ".log")}
+    names = {"learning_curves.png"} | {
+        f"seed-{seed}{end}" for seed in range(2) for end in ("", ".log")
+    }
     assert {path.name for path in folder.iterdir()} == names
     assert (folder / "learning_curves.png").read_bytes().startswith(b"\x89PNG")
     for seed in range(2):
         assert json.loads((folder / f"seed-{seed}/argv.json").read_text()) == [
-            "toy", f"--seed={seed}", f"--out={folder}/seed-{seed}", f"--record={folder.parent}/data/seed-{seed}",
-            "--set=a=b c", "--set=sleep=0.3", f"--threads={usable_cores()}", "--", "CartPole-v1",
-        ]  # fmt: skip
+            "toy",
+            f"--seed={seed}",
+            f"--out={folder}/seed-{seed}",
+            f"--record={folder.parent}/data/seed-{seed}",
+            "--set=a=b c",
+            "--set=sleep=0.3",
+            f"--threads={usable_cores()}",
+            "--",
+            "CartPole-v1",
+        ]
         assert f"seed {seed}: 200 steps, mean return {seed + 2}.0" in out
         assert (folder / f"seed-{seed}.log").read_text() == "there\n"
     assert re.search(r"PPO, torch +2 +0, 1 +2\.5 +2 to 3", out)
@@ -280,7 +325,8 @@ def test_where_all_seeds_fail_there_is_no_picture(toy, tmp_path):
 
 
 @pytest.mark.skipif(
-    not hasattr(os, "sched_setaffinity"), reason="this system does not say which cores a process may use"
+    not hasattr(os, "sched_setaffinity"),
+    reason="this system does not say which cores a process may use",
 )
 def test_no_more_run_at_once_than_there_are_cores_for_their_threads(two):
     _, out, times = two

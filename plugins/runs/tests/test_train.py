@@ -97,7 +97,12 @@ def folder(tmp_path_factory):
     (found / "acme_turbo.py").write_text(PLUGIN)
     about = found / "acme_turbo-1.0.dist-info"
     about.mkdir()
-    lines = ["Metadata-Version: 2.1", "Name: acme-turbo", "Version: 1.0", "Requires-Dist: rlcatalog<0.2,>=0.1"]
+    lines = [
+        "Metadata-Version: 2.1",
+        "Name: acme-turbo",
+        "Version: 1.0",
+        "Requires-Dist: rlcatalog<0.2,>=0.1",
+    ]
     (about / "METADATA").write_text("\n".join([*lines, ""]))
     (about / "entry_points.txt").write_text("[rlcatalog.plugins]\nacme_turbo = acme_turbo\n")
     return found
@@ -138,14 +143,46 @@ def rows(folder):
 
 def test_an_engine_of_another_package_trains_and_goes_on(train, tmp_path):
     out = tmp_path / "run"
-    code, printed = train("CartPole-v1", "-e", "acme_turbo", "-n", 100, "-o", out, "-m", "fcnet_hiddens=[4]", "-s",
-                          "gain=2", "--seed", 3, "--device", "cpu", "--acme-boost", "20", "--log", "csv",
-                          "--eval-every", 50, "--eval-episodes", 2, "--checkpoint-every", 40)  # fmt: skip
+    code, printed = train(
+        "CartPole-v1",
+        "-e",
+        "acme_turbo",
+        "-n",
+        100,
+        "-o",
+        out,
+        "-m",
+        "fcnet_hiddens=[4]",
+        "-s",
+        "gain=2",
+        "--seed",
+        3,
+        "--device",
+        "cpu",
+        "--acme-boost",
+        "20",
+        "--log",
+        "csv",
+        "--eval-every",
+        50,
+        "--eval-episodes",
+        2,
+        "--checkpoint-every",
+        40,
+    )
     assert code == 0, printed
     assert [row["timesteps_total"] for row in rows(out)] == [20, 40, 60, 80, 100]
     assert [row["timesteps_total"] for row in rows(out) if "evaluation" in row] == [60, 100]
     assert [checkpoint_steps(path) for path in checkpoints_of(out)] == [80, 100]
-    left = {"policy", "best", "metrics.jsonl", "progress.csv", "learning_curve.png", "config.json", "run.json"}
+    left = {
+        "policy",
+        "best",
+        "metrics.jsonl",
+        "progress.csv",
+        "learning_curve.png",
+        "config.json",
+        "run.json",
+    }
     assert left <= {path.name for path in out.iterdir()}
     config = json.loads((out / "config.json").read_text())
     assert config["algorithm"] == {"name": "Count", "seed": 3, "env_config": {}, "gain": 2}
@@ -164,11 +201,17 @@ def test_an_engine_of_another_package_trains_and_goes_on(train, tmp_path):
 
 
 def test_a_run_of_it_ends_at_a_return_and_is_kept_where_it_fails(train, tmp_path):
-    code, printed = train("CartPole-v1", "-e", "acme-turbo/acme_turbo", "-o", tmp_path / "a", "--stop-at", 150)
+    code, printed = train(
+        "CartPole-v1", "-e", "acme-turbo/acme_turbo", "-o", tmp_path / "a", "--stop-at", 150
+    )
     assert code == 0
-    assert "ended after 150 steps: the mean return of 100 episodes is 150, the target 150" in printed
+    assert (
+        "ended after 150 steps: the mean return of 100 episodes is 150, the target 150" in printed
+    )
     with pytest.raises(ZeroDivisionError, match="the clutch slips"):
-        train("CartPole-v1", "-e", "acme_turbo", "-o", tmp_path / "b", "-n", 100, "-s", "raise_at=50")
+        train(
+            "CartPole-v1", "-e", "acme_turbo", "-o", tmp_path / "b", "-n", 100, "-s", "raise_at=50"
+        )
     assert read_record(tmp_path / "b")["status"] == "failed"
     assert (tmp_path / "b/learning_curve.png").is_file()
     assert checkpoint_steps(checkpoints_of(tmp_path / "b")[-1]) == 50
@@ -178,11 +221,15 @@ def test_a_run_of_it_ends_at_a_return_and_is_kept_where_it_fails(train, tmp_path
 def test_several_seeds_of_it(train, folder, tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", f"{folder}:{':'.join(path for path in sys.path if path)}")
     monkeypatch.chdir(tmp_path)
-    code, printed = train("CartPole-v1", "-e", "acme_turbo", "-n", 30, "--seeds", "0-1", "--algo", "Leap")
+    code, printed = train(
+        "CartPole-v1", "-e", "acme_turbo", "-n", 30, "--seeds", "0-1", "--algo", "Leap"
+    )
     assert code == 0, printed
     (out,) = (tmp_path / "runs/CartPole-v1").iterdir()
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d-Leap-2seeds", out.name)
-    assert [json.loads((out / f"seed-{n}/config.json").read_text())["algorithm"]["seed"] for n in (0, 1)] == [0, 1]
+    assert [
+        json.loads((out / f"seed-{n}/config.json").read_text())["algorithm"]["seed"] for n in (0, 1)
+    ] == [0, 1]
     assert re.search(r"Leap \(acme_turbo\), torch +2 +0, 1 +30 ", printed)
 
 
@@ -196,19 +243,33 @@ def test_its_options_are_shown_in_a_group_of_its_own(train):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["-e", "acme_turbo", "--threads", "2"], "--threads: engine acme_turbo has no such option. Engines with it"),
-        (["-e", "acme_turbo", "--record", "x"], "engine acme_turbo has no such option. Engines with it: ppo."),
-        (["-e", "ppo", "--acme-boost", "2"], "engine ppo has no such option. Engines with it: acme_turbo."),
+        (
+            ["-e", "acme_turbo", "--threads", "2"],
+            "--threads: engine acme_turbo has no such option. Engines with it",
+        ),
+        (
+            ["-e", "acme_turbo", "--record", "x"],
+            "engine acme_turbo has no such option. Engines with it: ppo.",
+        ),
+        (
+            ["-e", "ppo", "--acme-boost", "2"],
+            "engine ppo has no such option. Engines with it: acme_turbo.",
+        ),
         (["-e", "acme_turbo", "--acme-boost", "0"], "--acme-boost: Expected `int` >= 1."),
         (["-e", "acme_turbo", "--acme-boost", "much"], "--acme-boost: Expected `int`, got `str`."),
-        (["-e", "acme_turbo", "--algo", "leap"], "--algo: unknown algorithm 'leap'. Did you mean 'Leap'? Engine"),
+        (
+            ["-e", "acme_turbo", "--algo", "leap"],
+            "--algo: unknown algorithm 'leap'. Did you mean 'Leap'? Engine",
+        ),
         (["-e", "acme_turba"], "Unknown engine 'acme_turba'. Did you mean 'acme_turbo'?"),
         (["-e", "acme_turbo", "-m", "fcnet_hidden=[8]"], "fcnet_hiddens"),
         (["-e", "acme_turbo", "--seeds", "0,1", "-m", "fcnet_hidden=[8]"], "fcnet_hiddens"),
         (["-e", "acme_turbo", "--log", "cvs"], "--log: unknown log 'cvs'. Did you mean 'csv'?"),
     ],
-)  # fmt: skip
-def test_what_it_does_not_take_is_said_before_there_is_a_folder(arguments, message, train, tmp_path, monkeypatch):
+)
+def test_what_it_does_not_take_is_said_before_there_is_a_folder(
+    arguments, message, train, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     code, printed = train("CartPole-v1", *arguments)
     assert code == 1
@@ -249,8 +310,10 @@ def test_paths_are_those_that_the_command_was_given(out):
 
     typed = {"resume": out, "engine": "ppo"}
     origin = SimpleNamespace(name="COMMANDLINE")
-    context = SimpleNamespace(params={**typed, "resume": str(out)},
-                              get_parameter_source=lambda name: origin if name in typed else None)  # fmt: skip
+    context = SimpleNamespace(
+        params={**typed, "resume": str(out)},
+        get_parameter_source=lambda name: origin if name in typed else None,
+    )
     with pytest.raises(SavedPolicyError, match="this run used engine 'acme_turbo'"):
         train(context, **typed)
 
@@ -265,13 +328,25 @@ def test_an_engine_that_is_not_installed_names_its_package(train, monkeypatch):
 
 # --- the options -----------------------------------------------------------------------------------------------------
 
-SHARED = ["steps", "checkpoint_every", "keep_checkpoints", "eval_every", "eval_episodes", "stop_at", "log"]
+SHARED = [
+    "steps",
+    "checkpoint_every",
+    "keep_checkpoints",
+    "eval_every",
+    "eval_episodes",
+    "stop_at",
+    "log",
+]
 
 
 @pytest.mark.parametrize(
     ("engine", "package", "more"),
     [
-        ("ppo", "gymnasium", {"threads", "framework", "device", "vector", "envs", "frozen", "record"}),
+        (
+            "ppo",
+            "gymnasium",
+            {"threads", "framework", "device", "vector", "envs", "frozen", "record"},
+        ),
         ("sb3", "stable_baselines3", {"threads", "device", "vector", "envs", "frozen"}),
         ("rllib", "ray", {"device", "envs", "env_runners"}),
     ],
@@ -287,5 +362,7 @@ def test_each_option_is_on_the_page():
     page = (Path(__file__).parents[1] / "README.md").read_text()
     command = typer.main.get_command(make_app(["train"])).commands["train"]
     options = [option for parameter in command.params for option in parameter.opts]
-    assert [option for option in options if option.startswith("--") and f"`{option}" not in page] == []
+    assert [
+        option for option in options if option.startswith("--") and f"`{option}" not in page
+    ] == []
     assert 25 < len(options) <= 50

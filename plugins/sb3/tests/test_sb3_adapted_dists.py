@@ -24,7 +24,8 @@ def squashed(outputs):
     """Return a normal distribution, pressed into (-1, 1) by tanh and doubled: Pendulum's torques."""
     mean, log_std = outputs.chunk(2, -1)
     return td.TransformedDistribution(
-        td.Normal(mean, log_std.exp()), [td.TanhTransform(cache_size=1), td.AffineTransform(0.0, 2.0)]
+        td.Normal(mean, log_std.exp()),
+        [td.TanhTransform(cache_size=1), td.AffineTransform(0.0, 2.0)],
     )
 
 
@@ -45,7 +46,9 @@ def registered(request, catalog):
     if request.param == "laplace":
         catalog.register_action_dist("laplace", td.Laplace)
     else:
-        catalog.register_action_dist("squashed", squashed, num_inputs=lambda space: 2 * space.shape[0])
+        catalog.register_action_dist(
+            "squashed", squashed, num_inputs=lambda space: 2 * space.shape[0]
+        )
     return catalog, request.param
 
 
@@ -56,16 +59,23 @@ def test_one_learns_acts_is_saved_and_loaded(registered, algorithm, flat, tmp_pa
     env = for_sb3("Pendulum-v1", config, catalog=catalog) if flat else "Pendulum-v1"
     kwargs = {} if flat else {"model_config": config, "catalog": catalog}
     sizes = {"batch_size": 16, "n_epochs": 1} if algorithm is PPO else {}
-    algo = algorithm(CatalogPolicy, env, n_steps=16, device="cpu", seed=0, policy_kwargs=kwargs, **sizes)
+    algo = algorithm(
+        CatalogPolicy, env, n_steps=16, device="cpu", seed=0, policy_kwargs=kwargs, **sizes
+    )
     before = algo.policy.catalog_policy.model.get_weights()
     algo.learn(32)
     after = algo.policy.catalog_policy.model.get_weights()
-    assert all(np.any(weight != before[name]) and np.isfinite(weight).all() for name, weight in after.items())
+    assert all(
+        np.any(weight != before[name]) and np.isfinite(weight).all()
+        for name, weight in after.items()
+    )
 
     actions, values, logp = algo.policy(torch.as_tensor(OBS))
     policy = to_policy(algo)
     outputs = torch.as_tensor(policy.act(OBS).dist_inputs)
-    torch.testing.assert_close(logp.detach(), log_prob(name, outputs, actions)[:, 0].float(), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(
+        logp.detach(), log_prob(name, outputs, actions)[:, 0].float(), rtol=1e-4, atol=1e-4
+    )
     scored, scores, _ = algo.policy.evaluate_actions(torch.as_tensor(OBS), actions)
     torch.testing.assert_close((scored, scores), (values, logp))
 
@@ -75,8 +85,11 @@ def test_one_learns_acts_is_saved_and_loaded(registered, algorithm, flat, tmp_pa
         expected = algo.predict(OBS, deterministic=True)[0]
         np.testing.assert_array_equal(expected, np.clip(outputs[:, :1].numpy(), -2, 2))
         np.testing.assert_array_equal(loaded.predict(OBS, deterministic=True)[0], expected)
-    torch.testing.assert_close(loaded.policy.evaluate_actions(torch.as_tensor(OBS), actions)[:2], (scored, scores))
-    assert flat or Box(-2, 2, (2, 1)).contains(loaded.predict(OBS)[0])  # the flattened environment clips
+    torch.testing.assert_close(
+        loaded.policy.evaluate_actions(torch.as_tensor(OBS), actions)[:2], (scored, scores)
+    )
+    # The flattened environment clips.
+    assert flat or Box(-2, 2, (2, 1)).contains(loaded.predict(OBS)[0])
     loaded.set_env(algo.get_env())
     loaded.learn(16)
 

@@ -46,7 +46,11 @@ def test_a_weight_that_stays_is_named(catalog):
 
 @pytest.mark.parametrize("distribution", ["rlcatalog-fcnet", "rlcatalog-bounded"])
 def test_parts_of_this_repository_pass(catalog, distribution):
-    found = [case for case in cases(distribution, catalog=catalog) if case.check is sb3_moves_every_weight]
+    found = [
+        case
+        for case in cases(distribution, catalog=catalog)
+        if case.check is sb3_moves_every_weight
+    ]
     assert found
     for case in found:
         case()

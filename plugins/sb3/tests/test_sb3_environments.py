@@ -29,7 +29,13 @@ class Pair(gym.Env):
         return self.observation_space.sample(), {}
 
     def step(self, action):
-        return self.observation_space.sample(), float(action), bool(self.np_random.random() < 0.1), False, {}
+        return (
+            self.observation_space.sample(),
+            float(action),
+            bool(self.np_random.random() < 0.1),
+            False,
+            {},
+        )
 
     def close(self):
         self.closed = True
@@ -38,7 +44,11 @@ class Pair(gym.Env):
 @pytest.mark.parametrize("size", [3, 5])
 @pytest.mark.parametrize("form", ["class", "function", "instance"])
 def test_an_environment_is_taken_in_every_form(form, size):
-    env = {"class": functools.partial(Pair, size), "function": lambda: Pair(size), "instance": Pair(size)}[form]
+    env = {
+        "class": functools.partial(Pair, size),
+        "function": lambda: Pair(size),
+        "instance": Pair(size),
+    }[form]
     flat = for_sb3(env)
     assert flat.observation_space.shape == (size + 3,)  # the number one-hot
     assert form != "instance" or flat.unwrapped is env
@@ -56,8 +66,13 @@ def test_several_are_made_of_a_class():
 
 
 def test_a_vector_environment_is_refused():
-    for envs, name in ((SyncVectorEnv([Pair] * 2), "SyncVectorEnv"), (make_vec_env("CartPole-v1", 2), "DummyVecEnv")):
-        with pytest.raises(ModelContractError, match=rf"found a {name} with 2\..*make_vec_env\(MyEnv, n, wrapper"):
+    for envs, name in (
+        (SyncVectorEnv([Pair] * 2), "SyncVectorEnv"),
+        (make_vec_env("CartPole-v1", 2), "DummyVecEnv"),
+    ):
+        with pytest.raises(
+            ModelContractError, match=rf"found a {name} with 2\..*make_vec_env\(MyEnv, n, wrapper"
+        ):
             for_sb3(envs)
     with pytest.raises(ConfigError, match=r"env: expected a Gymnasium id, .*; found None"):
         for_sb3(None)

@@ -28,7 +28,10 @@ OBSERVATIONS = {
     "image, another scale": (IMAGE, {**CONVS, "image_scale": 0.5}),
     "image, channels first": (Box(0, 255, (3, 12, 10), np.uint8), {**CONVS, "image_layout": "chw"}),
     "image of floats": (Box(0, 1, (12, 10, 3)), CONVS),
-    "dict with image": (Dict({"i": IMAGE, "n": Discrete(3), "x": Box(-1, 1, (2,))}), {**CONVS, **SMALL}),
+    "dict with image": (
+        Dict({"i": IMAGE, "n": Discrete(3), "x": Box(-1, 1, (2,))}),
+        {**CONVS, **SMALL},
+    ),
 }
 
 
@@ -70,11 +73,20 @@ def test_features_equal_those_of_the_same_trunk_in_rlcatalog(name, wrapped, norm
     shown = for_sb3(env, config) if wrapped else env
     policy = "MlpPolicy" if wrapped or not isinstance(space, Dict) else "MultiInputPolicy"
     if "offset" in name and not wrapped:
-        with pytest.raises(NotServedError, match=r"one-hots that start at 0. Wrap the environment: for_sb3\(env"):
+        with pytest.raises(
+            NotServedError, match=r"one-hots that start at 0. Wrap the environment: for_sb3\(env"
+        ):
             DQN(policy, shown, policy_kwargs=kwargs, device="cpu")
         return
     model = DQN(
-        policy, shown, policy_kwargs=kwargs, learning_starts=4, buffer_size=50, train_freq=1, device="cpu", seed=0
+        policy,
+        shown,
+        policy_kwargs=kwargs,
+        learning_starts=4,
+        buffer_size=50,
+        train_freq=1,
+        device="cpu",
+        seed=0,
     )
     model.learn(8)
     own = rlcatalog.build(space, Discrete(3), config)
@@ -82,7 +94,10 @@ def test_features_equal_those_of_the_same_trunk_in_rlcatalog(name, wrapped, norm
     trunk = model.policy.q_net.features_extractor.trunk.get_weights()
     assert set(trunk) <= set(weights)
     head = model.policy.q_net.q_net[0]
-    logits = {"outputs.logits.weight": head.weight.detach().numpy(), "outputs.logits.bias": head.bias.detach().numpy()}
+    logits = {
+        "outputs.logits.weight": head.weight.detach().numpy(),
+        "outputs.logits.bias": head.bias.detach().numpy(),
+    }
     own.model.set_weights({**weights, **trunk, **logits})
     stored = model.replay_buffer._get_samples(np.arange(6)).observations
     with torch.no_grad():
@@ -93,12 +108,25 @@ def test_features_equal_those_of_the_same_trunk_in_rlcatalog(name, wrapped, norm
 @pytest.mark.parametrize("algorithm", [SAC, TD3])
 @pytest.mark.parametrize("config", [{}, {"action_bounds": "affine"}])
 def test_continuous_actions_arrive_in_their_bounds(algorithm, config):
-    env = Emits(Dict({"a": Tuple([Box(-1, 1, (2,))])}), Box(np.array([-3, 0.5]), np.array([1, 0.75]), dtype=np.float64))
+    env = Emits(
+        Dict({"a": Tuple([Box(-1, 1, (2,))])}),
+        Box(np.array([-3, 0.5]), np.array([1, 0.75]), dtype=np.float64),
+    )
     kwargs = {"features_extractor_class": CatalogExtractor, "net_arch": [8]}
     shown = for_sb3(env, {**SMALL, **config})
-    model = algorithm("MlpPolicy", shown, policy_kwargs=kwargs, learning_starts=4, buffer_size=50, device="cpu", seed=0)
+    model = algorithm(
+        "MlpPolicy",
+        shown,
+        policy_kwargs=kwargs,
+        learning_starts=4,
+        buffer_size=50,
+        device="cpu",
+        seed=0,
+    )
     model.learn(12)
-    taken = np.stack([shown.flattening.act(a) for a in model.predict(model.env.reset(), deterministic=True)[0]])
+    taken = np.stack(
+        [shown.flattening.act(a) for a in model.predict(model.env.reset(), deterministic=True)[0]]
+    )
     assert env.action_space.contains(taken[0])
     assert model.policy.actor.features_extractor.features_dim == 16
 
@@ -112,19 +140,38 @@ def test_dqn_learns_which_action_pays_a_little():
             obs, _, terminated, _, info = super().step(action)
             return obs, right, terminated, self.t == 8, info
 
-    kwargs = {"features_extractor_class": CatalogExtractor, "features_extractor_kwargs": {"model_config": SMALL},
-              "net_arch": []}  # fmt: skip
-    model = DQN("MlpPolicy", for_sb3(Button(Discrete(3), Discrete(3, start=0))), policy_kwargs=kwargs, gamma=0.0,
-                learning_starts=50, learning_rate=1e-2, exploration_fraction=0.3, target_update_interval=50,
-                device="cpu", seed=0)  # fmt: skip
+    kwargs = {
+        "features_extractor_class": CatalogExtractor,
+        "features_extractor_kwargs": {"model_config": SMALL},
+        "net_arch": [],
+    }
+    model = DQN(
+        "MlpPolicy",
+        for_sb3(Button(Discrete(3), Discrete(3, start=0))),
+        policy_kwargs=kwargs,
+        gamma=0.0,
+        learning_starts=50,
+        learning_rate=1e-2,
+        exploration_fraction=0.3,
+        target_update_interval=50,
+        device="cpu",
+        seed=0,
+    )
     model.learn(800)
-    assert [int(model.predict(np.eye(3, dtype=np.float32)[i], deterministic=True)[0]) for i in range(3)] == [0, 1, 2]
+    assert [
+        int(model.predict(np.eye(3, dtype=np.float32)[i], deterministic=True)[0]) for i in range(3)
+    ] == [0, 1, 2]
     assert list(model.ep_info_buffer)[-1]["r"] > 6
 
 
 def test_the_extractors_weights_are_trained_and_saved(tmp_path):
-    kwargs = {"features_extractor_class": CatalogExtractor, "features_extractor_kwargs": {"model_config": SMALL}}
-    model = SAC("MlpPolicy", "Pendulum-v1", policy_kwargs=kwargs, learning_starts=5, device="cpu", seed=0)
+    kwargs = {
+        "features_extractor_class": CatalogExtractor,
+        "features_extractor_kwargs": {"model_config": SMALL},
+    }
+    model = SAC(
+        "MlpPolicy", "Pendulum-v1", policy_kwargs=kwargs, learning_starts=5, device="cpu", seed=0
+    )
     before = model.policy.actor.features_extractor.trunk.get_weights()
     model.learn(15)
     after = model.policy.actor.features_extractor.trunk.get_weights()

@@ -30,7 +30,9 @@ class Random(gym.Env):
     def __init__(self, action_space, masked=False):
         self.action_space = action_space
         seen = Box(-2, 2, (3,))
-        self.observation_space = Dict({"x": seen, "action_mask": Box(0, 1, (4,), np.int8)}) if masked else seen
+        self.observation_space = (
+            Dict({"x": seen, "action_mask": Box(0, 1, (4,), np.int8)}) if masked else seen
+        )
 
     def _look(self):
         obs = self.np_random.uniform(-2, 2, 3).astype(np.float32)
@@ -60,7 +62,10 @@ class Rollouts(BaseCallback):
     def _on_rollout_end(self):
         buffer, policy = self.model.rollout_buffer, self.model.policy
         if isinstance(buffer.observations, dict):
-            obs = {key: torch.as_tensor(part).flatten(0, 1) for key, part in buffer.observations.items()}
+            obs = {
+                key: torch.as_tensor(part).flatten(0, 1)
+                for key, part in buffer.observations.items()
+            }
         else:
             obs = torch.as_tensor(buffer.observations).flatten(0, 1)
         actions = torch.as_tensor(buffer.actions).flatten(0, 1)
@@ -68,7 +73,9 @@ class Rollouts(BaseCallback):
             actions = actions.long().flatten()
         with torch.no_grad():
             values, logp, _ = policy.evaluate_actions(obs, actions)
-        self.pairs.append((buffer.log_probs.ravel(), logp.numpy(), buffer.values.ravel(), values.numpy().ravel()))
+        self.pairs.append(
+            (buffer.log_probs.ravel(), logp.numpy(), buffer.values.ravel(), values.numpy().ravel())
+        )
 
     def _on_step(self):
         return True
@@ -152,7 +159,9 @@ def test_auto_waits_and_goes_by_what_was_measured(monkeypatch):
     def acting(algo):
         return algo.policy.actor_critic.collector.acting
 
-    one, many, never = (algorithm("a choice", *asked) for asked in ((1, "auto"), (2, "auto"), (1, "never")))
+    one, many, never = (
+        algorithm("a choice", *asked) for asked in ((1, "auto"), (2, "auto"), (1, "never"))
+    )
     one.learn(16)
     assert not isinstance(acting(one), Frozen)
     for algo in (one, many, never):
@@ -178,7 +187,17 @@ def test_a_memory_is_carried_as_the_policy_itself_carries_it(shared, masked, env
 
     env = make_vec_env(lambda: for_sb3(Random(Discrete(4), masked)), envs, seed=0)
     config = {**SMALL, "use_lstm": True, "lstm_cell_size": 5, "vf_share_layers": shared}
-    algo = make("RecurrentPPO", env, config, "always", device="cpu", seed=0, n_steps=16, batch_size=8, n_epochs=1)
+    algo = make(
+        "RecurrentPPO",
+        env,
+        config,
+        "always",
+        device="cpu",
+        seed=0,
+        n_steps=16,
+        batch_size=8,
+        n_epochs=1,
+    )
     algo.learn(32 * envs)
     policy = algo.policy
     actor_critic, rng = policy.actor_critic, np.random.default_rng(0)
@@ -192,7 +211,9 @@ def test_a_memory_is_carried_as_the_policy_itself_carries_it(shared, masked, env
             actions, values, logp, after = policy(tensors, states, starts)
             dist, expected = policy.get_distribution(tensors, states.pi, starts)
             torch.testing.assert_close(logp, dist.log_prob(actions), atol=1e-5, rtol=0)
-            torch.testing.assert_close(values, policy.predict_values(tensors, states.vf, starts), atol=1e-5, rtol=0)
+            torch.testing.assert_close(
+                values, policy.predict_values(tensors, states.vf, starts), atol=1e-5, rtol=0
+            )
             for found, kept in zip(after.pi, expected, strict=True):
                 torch.testing.assert_close(found, kept, atol=1e-5, rtol=0)
             assert any(part.any() for part in after.pi)
@@ -234,7 +255,9 @@ def test_copies_and_saved_ones_freeze_for_themselves(tmp_path):
 
 def test_refusals():
     env = for_sb3(Random(Discrete(4)))
-    with pytest.raises(ConfigError, match="frozen: expected one of 'auto', 'always', 'never', found 'sometimes'"):
+    with pytest.raises(
+        ConfigError, match="frozen: expected one of 'auto', 'always', 'never', found 'sometimes'"
+    ):
         A2C(CatalogPolicy, env, policy_kwargs={"frozen": "sometimes"})
     with pytest.raises(NotServedError, match="DQN does not act with a catalog policy"):
         make("DQN", env, SMALL, "always")

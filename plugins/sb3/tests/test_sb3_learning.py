@@ -45,7 +45,10 @@ def learned(algorithm, env, folder, evaluate=evaluate_policy):
     """Return what 100 fresh episodes pay as Stable-Baselines3 counts it, or by the exported policy if that is less."""
     to_policy(algorithm).save(folder)
     policy = rlcatalog.load(folder)
-    return min(evaluate(algorithm, envs(env, 20, 10_000), 100)[0], play(policy, lambda: policy.wrap_env(env())))
+    return min(
+        evaluate(algorithm, envs(env, 20, 10_000), 100)[0],
+        play(policy, lambda: policy.wrap_env(env())),
+    )
 
 
 NET = {"fcnet_hiddens": [64, 64], "vf_share_layers": False}
@@ -53,8 +56,17 @@ NET = {"fcnet_hiddens": [64, 64], "vf_share_layers": False}
 
 def test_ppo_learns_cartpole(over_seeds, tmp_path):
     def train(seed):
-        algorithm = make("PPO", envs(cartpole, 8, seed), NET, n_steps=128, batch_size=256, n_epochs=10, seed=seed,
-                         learning_rate=lambda left: 1e-3 * left, device="cpu")  # fmt: skip
+        algorithm = make(
+            "PPO",
+            envs(cartpole, 8, seed),
+            NET,
+            n_steps=128,
+            batch_size=256,
+            n_epochs=10,
+            seed=seed,
+            learning_rate=lambda left: 1e-3 * left,
+            device="cpu",
+        )
         return learned(algorithm.learn(80_000), cartpole, tmp_path / str(seed))
 
     over_seeds(train, chance=lambda: random_play(cartpole))
@@ -67,9 +79,18 @@ def cartpole_paying_less():
 
 def test_a2c_learns_cartpole(over_seeds, tmp_path):
     def train(seed):
-        algorithm = make("A2C", envs(cartpole_paying_less, 16, seed), NET, n_steps=8, gae_lambda=0.95, seed=seed,
-                         learning_rate=lambda left: 1e-3 * left, normalize_advantage=True, use_rms_prop=False,
-                         device="cpu")  # fmt: skip
+        algorithm = make(
+            "A2C",
+            envs(cartpole_paying_less, 16, seed),
+            NET,
+            n_steps=8,
+            gae_lambda=0.95,
+            seed=seed,
+            learning_rate=lambda left: 1e-3 * left,
+            normalize_advantage=True,
+            use_rms_prop=False,
+            device="cpu",
+        )
         return learned(algorithm.learn(300_000), cartpole, tmp_path / str(seed))
 
     over_seeds(train, chance=lambda: random_play(cartpole))
@@ -77,8 +98,15 @@ def test_a2c_learns_cartpole(over_seeds, tmp_path):
 
 def test_sac_learns_pendulum_over_our_features(over_seeds, tmp_path):
     def train(seed):
-        algorithm = make("SAC", envs(pendulum, 1, seed), {"fcnet_hiddens": [64], "fcnet_activation": "relu"}, seed=seed,
-                         learning_rate=1e-3, policy_kwargs={"net_arch": [64]}, device="cpu")  # fmt: skip
+        algorithm = make(
+            "SAC",
+            envs(pendulum, 1, seed),
+            {"fcnet_hiddens": [64], "fcnet_activation": "relu"},
+            seed=seed,
+            learning_rate=1e-3,
+            policy_kwargs={"net_arch": [64]},
+            device="cpu",
+        )
         return learned(algorithm.learn(10_000), pendulum, tmp_path / str(seed))
 
     over_seeds(train, chance=lambda: random_play(pendulum))
@@ -88,7 +116,10 @@ class Locks(gym.Env):
     """Of eight doors three are open, and the brightest of those pays; a closed one is never to be tried."""
 
     observation_space = gym.spaces.Dict(
-        {"light": gym.spaces.Box(0, 1, (8,), np.float32), "action_mask": gym.spaces.Box(0, 1, (8,), np.int8)}
+        {
+            "light": gym.spaces.Box(0, 1, (8,), np.float32),
+            "action_mask": gym.spaces.Box(0, 1, (8,), np.int8),
+        }
     )
     action_space = gym.spaces.Discrete(8)
     forbidden = 0
@@ -118,8 +149,17 @@ def test_maskable_ppo_learns_a_masked_task_without_a_forbidden_action(over_seeds
     def train(seed):
         Locks.forbidden = 0
         config = {"fcnet_hiddens": [64, 64], "vf_share_layers": True}
-        algorithm = make("MaskablePPO", envs(Locks, 8, seed), config, n_steps=128, batch_size=256,
-                         seed=seed, learning_rate=1e-3, gamma=0.0, device="cpu")  # fmt: skip
+        algorithm = make(
+            "MaskablePPO",
+            envs(Locks, 8, seed),
+            config,
+            n_steps=128,
+            batch_size=256,
+            seed=seed,
+            learning_rate=1e-3,
+            gamma=0.0,
+            device="cpu",
+        )
         found = learned(algorithm.learn(30_000), Locks, tmp_path / str(seed), evaluate_masked)
         assert Locks.forbidden == 0
         return found
@@ -135,10 +175,25 @@ def test_recurrent_ppo_recalls_with_our_lstm(over_seeds, tmp_path):
     """The answer is a cue that was shown five steps ago; guessing pays a fourth."""
 
     def train(seed):
-        config = {"fcnet_hiddens": [32], "use_lstm": True, "lstm_cell_size": 64, "vf_share_layers": True}
-        algorithm = make("RecurrentPPO", envs(recall, 16, seed), config, n_steps=64, batch_size=256, n_epochs=6,
-                         seed=seed, gamma=0.9, ent_coef=0.01, learning_rate=lambda left: 3e-3 * left,
-                         device="cpu")  # fmt: skip
+        config = {
+            "fcnet_hiddens": [32],
+            "use_lstm": True,
+            "lstm_cell_size": 64,
+            "vf_share_layers": True,
+        }
+        algorithm = make(
+            "RecurrentPPO",
+            envs(recall, 16, seed),
+            config,
+            n_steps=64,
+            batch_size=256,
+            n_epochs=6,
+            seed=seed,
+            gamma=0.9,
+            ent_coef=0.01,
+            learning_rate=lambda left: 3e-3 * left,
+            device="cpu",
+        )
         return learned(algorithm.learn(60_000), recall, tmp_path / str(seed))
 
     over_seeds(train, chance=0.25)

@@ -20,7 +20,14 @@ from stable_baselines3.common.evaluation import evaluate_policy
 import rlcatalog
 from rlcatalog.errors import ActionMaskError, NotServedError
 from rlcatalog.spaces import Repeated
-from rlcatalog_sb3 import CatalogMaskablePolicy, CatalogPolicy, CatalogRecurrentPolicy, RecurrentPPO, for_sb3, to_policy
+from rlcatalog_sb3 import (
+    CatalogMaskablePolicy,
+    CatalogPolicy,
+    CatalogRecurrentPolicy,
+    RecurrentPPO,
+    for_sb3,
+    to_policy,
+)
 from rlcatalog_torch import RecurrentNetwork, TorchModelV2
 
 # One config serves parts of every kind here.
@@ -55,7 +62,9 @@ class Doors(gym.Env):
         parts = np.ravel(action) - self.starts
         open_ = np.split(self.open, np.cumsum(self.widths)[:-1])
         self.forbidden += sum(not mask[part] for mask, part in zip(open_, parts, strict=True))
-        best = sum(part == np.flatnonzero(mask)[-1] for mask, part in zip(open_, parts, strict=True))
+        best = sum(
+            part == np.flatnonzero(mask)[-1] for mask, part in zip(open_, parts, strict=True)
+        )
         self.t += 1
         return self._look(), float(best) / len(parts), self.t == 10, False, {}
 
@@ -89,7 +98,9 @@ SOURCES = {
     "environment": lambda: for_sb3(Asked()),
     "environment, own spaces": Asked,
     "choices": lambda: for_sb3(Doors(actions=MultiDiscrete([3, 3]))),
-    "choices with offsets": lambda: for_sb3(Doors(actions=Tuple([Discrete(3, start=0), Discrete(3, start=0)]))),
+    "choices with offsets": lambda: for_sb3(
+        Doors(actions=Tuple([Discrete(3, start=0), Discrete(3, start=0)]))
+    ),
     "offset": lambda: for_sb3(Doors(actions=Discrete(6, start=4))),
     "nothing left at the end": lambda: for_sb3(Doors(close_at_the_end=True)),
 }
@@ -117,7 +128,9 @@ def test_maskable_ppo_refuses_a_memory_and_its_way_out_takes_no_forbidden_action
     config = {"model_config": LSTM}
     with pytest.raises(NotServedError, match=r"^use_lstm.*: MaskablePPO keeps no state") as refused:
         MaskablePPO(CatalogMaskablePolicy, SOURCES[source](), policy_kwargs=config, **QUICK)
-    assert "Use RecurrentPPO(CatalogRecurrentPolicy, for_sb3(env), ...) from rlcatalog_sb3" in str(refused.value)
+    assert "Use RecurrentPPO(CatalogRecurrentPolicy, for_sb3(env), ...) from rlcatalog_sb3" in str(
+        refused.value
+    )
     assert "A2C" not in str(refused.value)
     model = RecurrentPPO(CatalogRecurrentPolicy, SOURCES[source](), policy_kwargs=config, **SHORT)
     model.learn(64)
@@ -132,10 +145,14 @@ def test_maskable_ppo_without_asking_masks_by_the_observation():
 
 @pytest.mark.grid
 @pytest.mark.parametrize("algorithm", [PPO, A2C])
-@pytest.mark.parametrize("source", [Doors, lambda: for_sb3(Asked()), lambda: for_sb3(Doors(close_at_the_end=True))])
+@pytest.mark.parametrize(
+    "source", [Doors, lambda: for_sb3(Asked()), lambda: for_sb3(Doors(close_at_the_end=True))]
+)
 def test_ppo_and_a2c_take_no_forbidden_action(algorithm, source):
     settings = {"batch_size": 32} if algorithm is PPO else {}
-    model = algorithm(CatalogPolicy, make_vec_env(source, 2), n_steps=16, seed=0, device="cpu", **settings)
+    model = algorithm(
+        CatalogPolicy, make_vec_env(source, 2), n_steps=16, seed=0, device="cpu", **settings
+    )
     model.learn(64)
     assert forbidden(model) == 0
 
@@ -148,19 +165,25 @@ def test_masks_from_both_sides_forbid():
     for _ in range(5):
         assert policy(obs, action_masks=outside)[0].item() == 1
     assert policy.predict({k: v.numpy() for k, v in obs.items()}, action_masks=outside)[0] == 1
-    values, logp, entropy = policy.evaluate_actions(obs, torch.tensor([1]), torch.from_numpy(outside).float())
+    values, logp, entropy = policy.evaluate_actions(
+        obs, torch.tensor([1]), torch.from_numpy(outside).float()
+    )
     assert (values.shape, logp.item(), entropy.item()) == ((1, 1), 0.0, 0.0)
     assert policy.get_distribution(obs, outside).mode().item() == 1
     with pytest.raises(ActionMaskError, match="row 0 allows no action"):
         policy(obs, action_masks=np.array([[False, False, True, True, True, True]]))
-    own = to_policy(model).evaluate({"obs": np.zeros((1, 2)), "raw_action": np.ones((1, 1)), "mask": mask.numpy()})
+    own = to_policy(model).evaluate(
+        {"obs": np.zeros((1, 2)), "raw_action": np.ones((1, 1)), "mask": mask.numpy()}
+    )
     torch.testing.assert_close(policy.evaluate_actions(obs, torch.tensor([1]))[1], own.logp)
 
 
 class Offers(gym.Env):
     """The available actions are offered as a list of vectors, which may be empty."""
 
-    observation_space = Dict({"seen": Box(-1, 1, (2,), np.float32), "avail_actions": Repeated(Box(-1, 1, (3,)), 4)})
+    observation_space = Dict(
+        {"seen": Box(-1, 1, (2,), np.float32), "avail_actions": Repeated(Box(-1, 1, (3,)), 4)}
+    )
     action_space = Discrete(4)
 
     def reset(self, *, seed=None, options=None):
@@ -172,7 +195,10 @@ class Offers(gym.Env):
 
     def looking(self, offers):
         vectors = [self.np_random.uniform(-1, 1, 3).astype(np.float32) for _ in range(offers)]
-        return {"seen": self.np_random.uniform(-1, 1, 2).astype(np.float32), "avail_actions": vectors}
+        return {
+            "seen": self.np_random.uniform(-1, 1, 2).astype(np.float32),
+            "avail_actions": vectors,
+        }
 
 
 @pytest.mark.parametrize("memory", [False, True])
@@ -184,7 +210,9 @@ def test_the_value_of_a_last_observation_needs_no_available_action(memory):
     env = for_sb3(Offers(), config)
     model = algorithm(policy, env, policy_kwargs={"model_config": config}, **QUICK)
     env.reset(seed=0)
-    encoded = [env.flattening.observe(env.unwrapped.looking(offers), None, last=True) for offers in (0, 2)]
+    encoded = [
+        env.flattening.observe(env.unwrapped.looking(offers), None, last=True) for offers in (0, 2)
+    ]
     obs = model.policy.obs_to_tensor(np.stack(encoded))[0]
     state = ((torch.zeros(1, 2, 8), torch.zeros(1, 2, 8)), torch.zeros(2)) if memory else ()
     assert torch.isfinite(model.policy.predict_values(obs, *state)).all()
@@ -218,7 +246,9 @@ class Hybrid(gym.Env):
     """Two parts to an action, of which one has a mask; what is forbidden is asserted never to come."""
 
     action_space = Dict({"tool": Discrete(4, start=1), "force": Box(0, 10, (1,), np.float32)})
-    observation_space = Dict({"action_mask": Dict({"tool": MultiBinary(4)}), "lamp": Box(0, 1, (2,), np.float32)})
+    observation_space = Dict(
+        {"action_mask": Dict({"tool": MultiBinary(4)}), "lamp": Box(0, 1, (2,), np.float32)}
+    )
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -227,15 +257,26 @@ class Hybrid(gym.Env):
     def step(self, action):
         assert self.action_space.contains(action)
         assert self.free[action["tool"] - 1]
-        return self._look(), float(action["force"][0]), bool(self.np_random.random() < 0.2), False, {}
+        return (
+            self._look(),
+            float(action["force"][0]),
+            bool(self.np_random.random() < 0.2),
+            False,
+            {},
+        )
 
     def _look(self):
         self.free = np.roll(np.array([1, 0, 1, 0], np.int8), self.np_random.integers(4))
-        return {"action_mask": {"tool": self.free.copy()}, "lamp": self.np_random.random(2, np.float32)}
+        return {
+            "action_mask": {"tool": self.free.copy()},
+            "lamp": self.np_random.random(2, np.float32),
+        }
 
 
 def test_maskable_ppo_takes_whole_choices_alone():
-    with pytest.raises(AssertionError, match=r"only supports .*Discrete.* as action spaces but Box"):
+    with pytest.raises(
+        AssertionError, match=r"only supports .*Discrete.* as action spaces but Box"
+    ):
         MaskablePPO(CatalogMaskablePolicy, for_sb3(Hybrid()), **QUICK)
 
 
@@ -257,24 +298,34 @@ def test_recurrent_ppo_scores_stored_sequences_as_they_were_drawn(name):
     env, config = RECURRENT[name]
     kwargs = {"model_config": {**LSTM, **config}}
     envs = make_vec_env(env, 2, seed=0)
-    model = RecurrentPPO(CatalogRecurrentPolicy, envs, policy_kwargs=kwargs, **{**QUICK, "learning_rate": 0.0})
+    model = RecurrentPPO(
+        CatalogRecurrentPolicy, envs, policy_kwargs=kwargs, **{**QUICK, "learning_rate": 0.0}
+    )
     model.learn(128)
     checked = 0
     for data in model.rollout_buffer.get(50):
-        actions = data.actions.long().flatten() if isinstance(model.action_space, Discrete) else data.actions
+        actions = (
+            data.actions.long().flatten()
+            if isinstance(model.action_space, Discrete)
+            else data.actions
+        )
         values, logp, entropy = model.policy.evaluate_actions(
             data.observations, actions, data.lstm_states, data.episode_starts
         )
         real = data.mask > 0
         torch.testing.assert_close(logp[real], data.old_log_prob[real], rtol=1e-4, atol=1e-4)
-        torch.testing.assert_close(values.flatten()[real], data.old_values[real], rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(
+            values.flatten()[real], data.old_values[real], rtol=1e-4, atol=1e-5
+        )
         assert torch.isfinite(entropy[real]).all()
         checked += int(real.sum())
     assert checked == 128
 
 
 def test_recurrent_evaluation_equals_rlcatalogs_own():
-    model = RecurrentPPO(CatalogRecurrentPolicy, "CartPole-v1", policy_kwargs={"model_config": SHARED}, **QUICK)
+    model = RecurrentPPO(
+        CatalogRecurrentPolicy, "CartPole-v1", policy_kwargs={"model_config": SHARED}, **QUICK
+    )
     own = rlcatalog.build(model.observation_space, model.action_space, SHARED)
     own.model.set_weights(model.policy.model.get_weights())
     rng = np.random.default_rng(0)
@@ -283,21 +334,32 @@ def test_recurrent_evaluation_equals_rlcatalogs_own():
     starts = np.zeros((3, 4), np.float32)
     starts[1, 0] = 1
     begun = [part * (1 - starts[:, :1]) for part in memory]
-    expected = own.evaluate({"obs": obs, "raw_action": actions[:, None], "seq_lens": np.full(3, 4), "state": begun})
+    expected = own.evaluate(
+        {"obs": obs, "raw_action": actions[:, None], "seq_lens": np.full(3, 4), "state": begun}
+    )
     states = tuple(torch.from_numpy(part)[None] for part in memory)
     found = model.policy.evaluate_actions(
-        torch.from_numpy(obs), torch.from_numpy(actions), RNNStates(states, states), torch.from_numpy(starts).flatten()
+        torch.from_numpy(obs),
+        torch.from_numpy(actions),
+        RNNStates(states, states),
+        torch.from_numpy(starts).flatten(),
     )
-    for one, other in zip(found, (expected.value[:, None], expected.logp, expected.entropy), strict=True):
+    for one, other in zip(
+        found, (expected.value[:, None], expected.logp, expected.entropy), strict=True
+    ):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
 
 
 def test_an_episode_that_begins_inside_a_sequence_forgets():
-    policy = RecurrentPPO(CatalogRecurrentPolicy, "CartPole-v1", policy_kwargs={"model_config": SHARED}, **QUICK).policy
+    policy = RecurrentPPO(
+        CatalogRecurrentPolicy, "CartPole-v1", policy_kwargs={"model_config": SHARED}, **QUICK
+    ).policy
     obs, actions = torch.randn(5, 4), torch.zeros(5)
     states = tuple(torch.randn(1, 1, 6) for _ in range(2))
     zeros = tuple(torch.zeros(1, 1, 6) for _ in range(2))
-    whole = policy.evaluate_actions(obs, actions, RNNStates(states, states), torch.tensor([0.0, 0, 1, 0, 0]))
+    whole = policy.evaluate_actions(
+        obs, actions, RNNStates(states, states), torch.tensor([0.0, 0, 1, 0, 0])
+    )
     first = policy.evaluate_actions(obs[:2], actions[:2], RNNStates(states, states), torch.zeros(2))
     second = policy.evaluate_actions(obs[2:], actions[2:], RNNStates(zeros, zeros), torch.zeros(3))
     for one, a, b in zip(whole, first, second, strict=True):
@@ -305,7 +367,9 @@ def test_an_episode_that_begins_inside_a_sequence_forgets():
 
 
 def test_a_saved_recurrent_policy_predicts_as_the_exported_one_acts(tmp_path):
-    model = RecurrentPPO(CatalogRecurrentPolicy, "CartPole-v1", policy_kwargs={"model_config": LSTM}, **QUICK)
+    model = RecurrentPPO(
+        CatalogRecurrentPolicy, "CartPole-v1", policy_kwargs={"model_config": LSTM}, **QUICK
+    )
     model.learn(64)
     model.save(tmp_path / "model.zip")
     loaded = RecurrentPPO.load(tmp_path / "model.zip", device="cpu")
@@ -316,7 +380,10 @@ def test_a_saved_recurrent_policy_predicts_as_the_exported_one_acts(tmp_path):
         obs = rng.uniform(-0.3, 0.3, (3, 4)).astype(np.float32)
         action, state = loaded.predict(obs, state, episode_start=done, deterministic=True)
         np.testing.assert_array_equal(action, stepper.step(obs, done=done, explore=False).action)
-        carried, own = np.concatenate([state[0][0], state[1][0]], 1), np.concatenate(stepper.state.memory, 1)
+        carried, own = (
+            np.concatenate([state[0][0], state[1][0]], 1),
+            np.concatenate(stepper.state.memory, 1),
+        )
         np.testing.assert_allclose(carried, own, atol=1e-6)
         done = rng.random(3) < 0.3
     assert evaluate_policy(loaded, make_vec_env("CartPole-v1", 2), 2)[0] > 5
@@ -349,17 +416,23 @@ class Stacked(gym.ObservationWrapper):
 @pytest.mark.parametrize("env", ["CartPole-v1", Stacked])
 def test_padding_of_recurrent_ppo_reaches_no_trunk(env):
     kwargs = {"model_config": {**LSTM, "custom_model": Unit}}
-    model = RecurrentPPO(CatalogRecurrentPolicy, make_vec_env(env, 2, seed=0), policy_kwargs=kwargs, **QUICK)
+    model = RecurrentPPO(
+        CatalogRecurrentPolicy, make_vec_env(env, 2, seed=0), policy_kwargs=kwargs, **QUICK
+    )
     model.learn(64)
     assert all(torch.isfinite(p).all() for p in model.policy.parameters())
     model.policy.set_training_mode(True)
     padded = 0
     for data in model.rollout_buffer.get(30):
-        model.policy.evaluate_actions(data.observations, data.actions.flatten(), data.lstm_states, data.episode_starts)
+        model.policy.evaluate_actions(
+            data.observations, data.actions.flatten(), data.lstm_states, data.episode_starts
+        )
         obs, real = data.observations, data.mask > 0
         rows = (obs["all"] if isinstance(obs, dict) else obs)[real]
         for chain in (model.policy.model.trunk, model.policy.model.value_trunk):
-            torch.testing.assert_close(chain.trunk.norm.running_mean, rows.mean(dim=0), rtol=1e-4, atol=1e-5)
+            torch.testing.assert_close(
+                chain.trunk.norm.running_mean, rows.mean(dim=0), rtol=1e-4, atol=1e-5
+            )
         padded += int((~real).sum())
     assert padded
 
@@ -368,7 +441,9 @@ def test_where_the_loop_does_not_tell_statistics_are_warned_of_once():
     kwargs = {"model_config": {**LSTM, "custom_model": Unit}}
     envs = make_vec_env("CartPole-v1", 2, seed=0)
     model = sb3_contrib.RecurrentPPO(CatalogRecurrentPolicy, envs, policy_kwargs=kwargs, **QUICK)
-    with pytest.warns(UserWarning, match=r"batch statistics.*Use rlcatalog_sb3\.RecurrentPPO") as found:
+    with pytest.warns(
+        UserWarning, match=r"batch statistics.*Use rlcatalog_sb3\.RecurrentPPO"
+    ) as found:
         model.learn(64)
     assert len(found) == 1
     # Models without statistics are served in silence.

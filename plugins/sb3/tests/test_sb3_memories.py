@@ -20,7 +20,14 @@ import rlcatalog
 from rlcatalog import Catalog
 from rlcatalog.errors import NotServedError, UnknownNameError
 from rlcatalog_policy import load
-from rlcatalog_sb3 import CatalogExtractor, CatalogPolicy, CatalogRecurrentPolicy, RecurrentPPO, for_sb3, to_policy
+from rlcatalog_sb3 import (
+    CatalogExtractor,
+    CatalogPolicy,
+    CatalogRecurrentPolicy,
+    RecurrentPPO,
+    for_sb3,
+    to_policy,
+)
 from rlcatalog_torch import FullyConnectedNetwork, TorchModelV2, steps_of
 
 QUICK = {"n_steps": 64, "batch_size": 64, "n_epochs": 2, "seed": 0, "device": "cpu"}
@@ -40,7 +47,10 @@ class Gated(TorchModelV2):
         super().__init__(obs_space, action_space, num_outputs, model_config, name)
         self.trunk, self.widths = trunk, model_config["gated_widths"]
         self.cells = nn.ModuleList(nn.GRUCell(trunk.num_outputs, width) for width in self.widths)
-        self.logits, self.value = nn.Linear(sum(self.widths), num_outputs), nn.Linear(sum(self.widths), 1)
+        self.logits, self.value = (
+            nn.Linear(sum(self.widths), num_outputs),
+            nn.Linear(sum(self.widths), 1),
+        )
 
     def get_initial_state(self):
         return [torch.zeros(width) for width in self.widths]
@@ -85,7 +95,9 @@ WIDTHS = [(5,), (4, 4), (3, 6), (5, 3, 2), (2, 2, 2, 1)]
 @pytest.mark.parametrize("widths", WIDTHS, ids=str)
 def test_stored_sequences_are_scored_as_they_were_drawn(catalog, widths):
     """What the loop packs and unpacks, step by step and in padded sequences, gives back what acting computed."""
-    model = algorithm(catalog, *widths, env=make_vec_env("CartPole-v1", 2, seed=0), learning_rate=0.0)
+    model = algorithm(
+        catalog, *widths, env=make_vec_env("CartPole-v1", 2, seed=0), learning_rate=0.0
+    )
     model.learn(128)
     checked = 0
     for data in model.rollout_buffer.get(50):
@@ -94,7 +106,9 @@ def test_stored_sequences_are_scored_as_they_were_drawn(catalog, widths):
         )
         real = data.mask > 0
         torch.testing.assert_close(logp[real], data.old_log_prob[real], rtol=1e-4, atol=1e-5)
-        torch.testing.assert_close(values.flatten()[real], data.old_values[real], rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(
+            values.flatten()[real], data.old_values[real], rtol=1e-4, atol=1e-5
+        )
         checked += int(real.sum())
     assert checked == 128
 
@@ -123,7 +137,10 @@ def test_it_trains_every_weight_acts_as_the_policy_itself_and_is_saved(catalog, 
 
 def test_a_window_is_no_vector_and_refused(catalog):
     kwargs = {"model_config": {"use_attention": True}, "catalog": catalog}
-    with pytest.raises(NotServedError, match=r"^use_attention: .* float vectors .* states of shapes \[\(1, 50, 64\), "):
+    with pytest.raises(
+        NotServedError,
+        match=r"^use_attention: .* float vectors .* states of shapes \[\(1, 50, 64\), ",
+    ):
         RecurrentPPO(CatalogRecurrentPolicy, "CartPole-v1", policy_kwargs=kwargs, **QUICK)
 
 
@@ -138,7 +155,9 @@ def small():
     @made.register_model("twelve")
     class Twelve(FullyConnectedNetwork):
         def __init__(self, obs_space, action_space, num_outputs, model_config, name):
-            super().__init__(obs_space, action_space, num_outputs, {**model_config, "fcnet_hiddens": [12]}, name)
+            super().__init__(
+                obs_space, action_space, num_outputs, {**model_config, "fcnet_hiddens": [12]}, name
+            )
 
     return made
 
@@ -153,14 +172,22 @@ def widths_of(model):
 def test_a_policy_an_extractor_and_a_flattened_environment_take_a_catalog(small):
     with pytest.raises(UnknownNameError, match="twelve"):
         PPO(CatalogPolicy, "CartPole-v1", policy_kwargs={"model_config": NAMED}, device="cpu")
-    ppo = PPO(CatalogPolicy, "CartPole-v1", policy_kwargs={"model_config": NAMED, "catalog": small}, device="cpu")
+    ppo = PPO(
+        CatalogPolicy,
+        "CartPole-v1",
+        policy_kwargs={"model_config": NAMED, "catalog": small},
+        device="cpu",
+    )
     assert 12 in widths_of(ppo.policy.model)
-    env = for_sb3(gym.make("CartPole-v1"), NAMED, small)  # of which the policy then takes the catalog
+    # Of which the policy then takes the catalog.
+    env = for_sb3(gym.make("CartPole-v1"), NAMED, small)
     ppo = PPO(CatalogPolicy, env, device="cpu")
     assert 12 in widths_of(ppo.policy.model)
     assert ppo.policy.catalog_policy.catalog is small
-    kwargs = {"features_extractor_class": CatalogExtractor,
-              "features_extractor_kwargs": {"model_config": NAMED, "catalog": small}}  # fmt: skip
+    kwargs = {
+        "features_extractor_class": CatalogExtractor,
+        "features_extractor_kwargs": {"model_config": NAMED, "catalog": small},
+    }
     dqn = DQN("MlpPolicy", "CartPole-v1", policy_kwargs=kwargs, device="cpu", buffer_size=100)
     assert dqn.q_net.features_extractor.features_dim == 12
     obs = np.random.default_rng(0).uniform(-0.1, 0.1, (5, 4)).astype(np.float32)
@@ -174,7 +201,9 @@ def test_a_policy_is_saved_with_its_catalog(catalog, tmp_path):
     loaded = CatalogRecurrentPolicy.load(tmp_path / "policy.pt", device="cpu")
     assert loaded.catalog_policy.catalog is catalog  # the one that this process has
     obs = np.full((2, 4), 0.1, np.float32)
-    np.testing.assert_array_equal(loaded.predict(obs, deterministic=True)[0], model.predict(obs, deterministic=True)[0])
+    np.testing.assert_array_equal(
+        loaded.predict(obs, deterministic=True)[0], model.predict(obs, deterministic=True)[0]
+    )
 
 
 def test_a_catalog_is_the_same_object_in_its_process_and_equal_in_another(catalog, monkeypatch):

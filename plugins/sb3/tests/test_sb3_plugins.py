@@ -45,7 +45,9 @@ def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("example")
     metadata = folder / "site" / "example_compass-1.0.dist-info"
     metadata.mkdir(parents=True)
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: example-compass\nVersion: 1.0\n", encoding="utf-8")
+    (metadata / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: example-compass\nVersion: 1.0\n", encoding="utf-8"
+    )
     (metadata / "entry_points.txt").write_text(
         "[rlcatalog.plugins]\ncompass = example_compass.plugin\n", encoding="utf-8"
     )
@@ -63,7 +65,9 @@ def test_a_third_partys_plugin_is_used_by_name_alone(trained):
 def test_what_was_saved_names_the_plugin_that_is_missing_here(trained):
     with pytest.raises(MissingPluginError, match="example-compass"):
         rlcatalog.load(trained[1] / "policy")
-    with pytest.raises(UnknownConfigKeyError, match="Unknown model config key 'example_compass_width'"):
+    with pytest.raises(
+        UnknownConfigKeyError, match="Unknown model config key 'example_compass_width'"
+    ):
         PPO.load(trained[1] / "algorithm.zip")
 
 
@@ -75,7 +79,9 @@ def test_loading_the_plugin_imports_neither_torch_nor_stable_baselines():
         assert [r.status for r in records if r.distribution == "rlcatalog-sb3"] == ["loaded"], records
         print([name for name in ("torch", "stable_baselines3", "sb3_contrib") if name in sys.modules])
     """
-    found = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=True)
+    found = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=True
+    )
     assert found.stdout.strip() == "[]"
 
 
@@ -97,14 +103,18 @@ BY_NAME = """
 """
 
 
-@pytest.mark.parametrize("order", ["ours last", pytest.param("ours first, by a name", marks=pytest.mark.attack)])
+@pytest.mark.parametrize(
+    "order", ["ours last", pytest.param("ours first, by a name", marks=pytest.mark.attack)]
+)
 def test_policies_are_found_by_name_in_either_order(order, tmp_path):
     pytest.importorskip("sb3_contrib", reason="sb3-contrib is not installed")
     program = ["-c", ORDERS[order] + textwrap.dedent(BY_NAME)]
     if order == "ours last":
         found = warm.run(program, tmp_path)  # a process that has imported Stable-Baselines3
     else:
-        found = subprocess.run([sys.executable, *program], cwd=tmp_path, capture_output=True, text=True)
+        found = subprocess.run(
+            [sys.executable, *program], cwd=tmp_path, capture_output=True, text=True
+        )
     assert found.returncode == 0, found.stderr
     plain, memory, masked = "CatalogPolicy", "CatalogRecurrentPolicy", "CatalogMaskablePolicy"
     assert found.stdout.split() == [plain, plain, memory, masked, memory]
@@ -116,14 +126,20 @@ def test_the_package_alone_imports_neither_torch_nor_stable_baselines():
         import rlcatalog_sb3
         print([name for name in ("torch", "stable_baselines3", "sb3_contrib") if name in sys.modules])
     """
-    found = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=True)
+    found = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=True
+    )
     assert found.stdout.strip() == "[]"
 
 
 def test_an_algorithm_found_by_name_comes_back(tmp_path):
     model = PPO("CatalogPolicy", "CartPole-v1", device="cpu")
     model.save(tmp_path / "model.zip")
-    assert type(PPO.load(tmp_path / "model.zip", device="cpu").policy) is type(model.policy) is CatalogPolicy
+    assert (
+        type(PPO.load(tmp_path / "model.zip", device="cpu").policy)
+        is type(model.policy)
+        is CatalogPolicy
+    )
 
 
 def test_an_sb3_contrib_that_cannot_be_imported_is_no_hindrance(tmp_path):

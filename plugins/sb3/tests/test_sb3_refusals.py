@@ -16,7 +16,13 @@ from stable_baselines3.common.env_util import make_vec_env
 from rlcatalog import ActionCodecSpec
 from rlcatalog.actions import ActionCodec
 from rlcatalog.errors import ConfigError, ModelContractError, NotServedError
-from rlcatalog_sb3 import CatalogExtractor, CatalogMaskablePolicy, CatalogPolicy, CatalogRecurrentPolicy, for_sb3
+from rlcatalog_sb3 import (
+    CatalogExtractor,
+    CatalogMaskablePolicy,
+    CatalogPolicy,
+    CatalogRecurrentPolicy,
+    for_sb3,
+)
 from rlcatalog_testing import PluginEntryPoint, isolated_catalog, plugin_of
 from rlcatalog_torch import Categorical, TorchModelV2
 
@@ -62,10 +68,30 @@ class LooksBack(WithLoss):
 
 LSTM = {"use_lstm": True}
 REFUSED = [
-    (PPO, LSTM, NotServedError, "^use_lstm: PPO keeps no state .* RecurrentPPO.CatalogRecurrentPolicy, "),
-    (PPO, {**LSTM, "lstm_cell_size": 8, "max_seq_len": 4}, NotServedError, "^use_lstm, lstm_cell_size: PPO keeps"),
-    (A2C, {"use_attention": True}, NotServedError, "^use_attention: A2C keeps no state .* rlcatalog-ppo"),
-    (PPO, {"observation_filter": "MeanStdFilter"}, NotServedError, "observation_filter='MeanStdFilter'.*VecNormalize"),
+    (
+        PPO,
+        LSTM,
+        NotServedError,
+        "^use_lstm: PPO keeps no state .* RecurrentPPO.CatalogRecurrentPolicy, ",
+    ),
+    (
+        PPO,
+        {**LSTM, "lstm_cell_size": 8, "max_seq_len": 4},
+        NotServedError,
+        "^use_lstm, lstm_cell_size: PPO keeps",
+    ),
+    (
+        A2C,
+        {"use_attention": True},
+        NotServedError,
+        "^use_attention: A2C keeps no state .* rlcatalog-ppo",
+    ),
+    (
+        PPO,
+        {"observation_filter": "MeanStdFilter"},
+        NotServedError,
+        "observation_filter='MeanStdFilter'.*VecNormalize",
+    ),
     (PPO, {"custom_model": WithLoss}, NotServedError, "WithLoss.custom_loss"),
     (PPO, {"custom_model": LooksBack}, NotServedError, "LooksBack requests the views past"),
     (PPO, {"custom_model": Plain}, ModelContractError, r"Plain has no value_function\(\)"),
@@ -107,16 +133,20 @@ def test_a_refusal_names_the_algorithm_that_was_asked_for():
     with pytest.raises(NotServedError, match=r"^use_lstm: Mine keeps no state"):
         Mine(CatalogPolicy, "CartPole-v1", **keywords)
     spaces = Box(-1, 1, (3,)), Discrete(2)
-    with pytest.raises(NotServedError, match=r"^use_lstm: CatalogPolicy keeps no state"):  # built by no algorithm
+    # Built by no algorithm.
+    with pytest.raises(NotServedError, match=r"^use_lstm: CatalogPolicy keeps no state"):
         CatalogPolicy(*spaces, lambda _: 1e-3, model_config=LSTM)
 
 
 def test_a_policy_of_the_other_kind_is_refused():
     with pytest.raises(
-        NotServedError, match=r"^RecurrentPPO does not accept CatalogPolicy.*CatalogRecurrentPolicy, with"
+        NotServedError,
+        match=r"^RecurrentPPO does not accept CatalogPolicy.*CatalogRecurrentPolicy, with",
     ):
         RecurrentPPO(CatalogPolicy, "CartPole-v1")
-    with pytest.raises(NotServedError, match=r"^PPO does not accept CatalogRecurrentPolicy.*sb3.RecurrentPPO"):
+    with pytest.raises(
+        NotServedError, match=r"^PPO does not accept CatalogRecurrentPolicy.*sb3.RecurrentPPO"
+    ):
         PPO(CatalogRecurrentPolicy, "CartPole-v1", policy_kwargs={"model_config": LSTM})
 
 
@@ -145,19 +175,39 @@ def test_states_that_are_no_vectors_of_zeros_are_refused(states, shapes):
         def value_function(self):
             return torch.zeros(1)
 
-    with pytest.raises(NotServedError, match=f"initially zero, as in an LSTM; Other has states of shapes {shapes}"):
-        RecurrentPPO(CatalogRecurrentPolicy, "CartPole-v1", policy_kwargs={"model_config": {"custom_model": Other}})
-    with pytest.raises(NotServedError, match=r"Other is recurrent .*: PPO keeps no state .* rlcatalog-ppo"):
+    with pytest.raises(
+        NotServedError, match=f"initially zero, as in an LSTM; Other has states of shapes {shapes}"
+    ):
+        RecurrentPPO(
+            CatalogRecurrentPolicy,
+            "CartPole-v1",
+            policy_kwargs={"model_config": {"custom_model": Other}},
+        )
+    with pytest.raises(
+        NotServedError, match=r"Other is recurrent .*: PPO keeps no state .* rlcatalog-ppo"
+    ):
         PPO(CatalogPolicy, "CartPole-v1", policy_kwargs={"model_config": {"custom_model": Other}})
 
 
 @pytest.mark.parametrize(
     ("kwargs", "message"),
     [
-        ({"net_arc": [8]}, "CatalogPolicy does not accept 'net_arc'. Did you mean 'net_arch'.*keys of model_config"),
-        ({"model_confg": {}}, "CatalogPolicy does not accept 'model_confg'. Did you mean 'model_config'?"),
-        ({"ortho_init": False}, "CatalogPolicy does not accept 'ortho_init'.*fcnet_weights_initializer='orthogonal'"),
-        ({"share_features_extractor": False}, "does not accept 'share_features_extractor': in model_config, vf_share"),
+        (
+            {"net_arc": [8]},
+            "CatalogPolicy does not accept 'net_arc'. Did you mean 'net_arch'.*keys of model_config",
+        ),
+        (
+            {"model_confg": {}},
+            "CatalogPolicy does not accept 'model_confg'. Did you mean 'model_config'?",
+        ),
+        (
+            {"ortho_init": False},
+            "CatalogPolicy does not accept 'ortho_init'.*fcnet_weights_initializer='orthogonal'",
+        ),
+        (
+            {"share_features_extractor": False},
+            "does not accept 'share_features_extractor': in model_config, vf_share",
+        ),
     ],
 )
 def test_policy_kwargs_without_a_use_are_refused(kwargs, message):
@@ -182,12 +232,18 @@ DIRECT = [
     (PPO, MultiDiscrete([[2, 2], [2, 2]]), {}, "more than one axis"),
     (PPO, Box(-3, 3, (2,), np.int16), {}, "stored as int16"),
     (PPO, Discrete(3), {"custom_action_dist": "gumbel_softmax"}, "draws one-hots"),
-    (RecurrentPPO, BOX, {**LSTM, "action_bounds": "affine"}, "action_bounds='affine' would not be applied"),
+    (
+        RecurrentPPO,
+        BOX,
+        {**LSTM, "action_bounds": "affine"},
+        "action_bounds='affine' would not be applied",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("algorithm", "actions", "config", "why"), DIRECT)
-@pytest.mark.filterwarnings("ignore:.*:UserWarning")  # Stable-Baselines3's own remarks on such spaces
+# Stable-Baselines3's own remarks on such spaces.
+@pytest.mark.filterwarnings("ignore:.*:UserWarning")
 def test_actions_that_would_reach_the_environment_raw_are_refused(algorithm, actions, config, why):
     policy = CatalogRecurrentPolicy if algorithm is RecurrentPPO else CatalogPolicy
     env = Still(BOX, actions)
@@ -214,12 +270,17 @@ class WindsCodec(ActionCodec):
 
 
 def test_choices_that_a_codec_gives_names_are_refused_unless_the_environment_takes_raw_ones():
-    spec = ActionCodecSpec("winds", {"numpy": f"{__name__}:WindsCodec"}, "winds", kinds=(f"{__name__}.Winds",))
+    spec = ActionCodecSpec(
+        "winds", {"numpy": f"{__name__}:WindsCodec"}, "winds", kinds=(f"{__name__}.Winds",)
+    )
     ours = ("rlcatalog-preprocessors", "rlcatalog-fcnet", "rlcatalog-categorical")
-    catalog = isolated_catalog(*ours, PluginEntryPoint(plugin_of(rlcatalog_action_codecs=[spec]), "acme"))
+    catalog = isolated_catalog(
+        *ours, PluginEntryPoint(plugin_of(rlcatalog_action_codecs=[spec]), "acme")
+    )
     env, kwargs = Still(BOX, Winds(2)), {"catalog": catalog}
     with pytest.raises(
-        NotServedError, match=r"its codec, WindsCodec, changes raw actions.*for_sb3\(env, model_config\)"
+        NotServedError,
+        match=r"its codec, WindsCodec, changes raw actions.*for_sb3\(env, model_config\)",
     ):
         PPO(CatalogPolicy, env, policy_kwargs=kwargs, device="cpu")
     PPO(CatalogPolicy, for_sb3(env, catalog=catalog), policy_kwargs=kwargs, device="cpu")
@@ -237,7 +298,12 @@ def test_a_policy_that_reads_flat_spaces_otherwise_is_refused(flattened, asked, 
     with pytest.raises(ConfigError, match=f"flattened with {key}.*Pass the same config to both"):
         PPO(CatalogPolicy, env, policy_kwargs={"model_config": asked}, device="cpu")
     # Keys that shape neither observations nor actions may differ.
-    PPO(CatalogPolicy, env, policy_kwargs={"model_config": {**flattened, "fcnet_hiddens": [8]}}, device="cpu")
+    PPO(
+        CatalogPolicy,
+        env,
+        policy_kwargs={"model_config": {**flattened, "fcnet_hiddens": [8]}},
+        device="cpu",
+    )
 
 
 def test_vector_environments_and_filters_are_refused_by_the_wrapper():
@@ -251,7 +317,12 @@ MASKED = Dict({"x": BOX, "action_mask": Box(0, 1, (3,), np.int8)})
 EXTRACTORS = [
     (BOX, {"use_lstm": True}, NotServedError, "^use_lstm: .* cannot use a memory"),
     (BOX, {"observation_filter": "MeanStdFilter"}, NotServedError, "VecNormalize"),
-    (BOX, {"custom_action_dist": "gumbel_softmax"}, ConfigError, "custom_action_dist: .*DQN, SAC and TD3 choose"),
+    (
+        BOX,
+        {"custom_action_dist": "gumbel_softmax"},
+        ConfigError,
+        "custom_action_dist: .*DQN, SAC and TD3 choose",
+    ),
     (MASKED, {}, NotServedError, "^action_mask: .*DQN, SAC and TD3 do not mask actions"),
 ]
 
@@ -261,7 +332,10 @@ EXTRACTORS = [
 def test_what_a_features_extractor_cannot_do_is_refused(space, config, kind, message, wrapped):
     env = Still(space, Discrete(3))
     shown = for_sb3(env) if wrapped else env
-    kwargs = {"features_extractor_class": CatalogExtractor, "features_extractor_kwargs": {"model_config": config}}
+    kwargs = {
+        "features_extractor_class": CatalogExtractor,
+        "features_extractor_kwargs": {"model_config": config},
+    }
     policy = "MultiInputPolicy" if isinstance(shown.observation_space, Dict) else "MlpPolicy"
     with pytest.raises(kind, match=message):
         DQN(policy, shown, policy_kwargs=kwargs, device="cpu")
@@ -269,7 +343,9 @@ def test_what_a_features_extractor_cannot_do_is_refused(space, config, kind, mes
 
 def test_features_extractors_refuse_actions_no_algorithm_takes():
     space = for_sb3(Still(BOX, Tuple([Discrete(2), BOX]))).observation_space
-    with pytest.raises(NotServedError, match="DQN needs a Discrete, SAC and TD3 need a Box of floats"):
+    with pytest.raises(
+        NotServedError, match="DQN needs a Discrete, SAC and TD3 need a Box of floats"
+    ):
         CatalogExtractor(space)
 
 
@@ -288,33 +364,57 @@ class Own(CatalogPolicy):
 
 
 POLICIES = [CatalogPolicy, CatalogMaskablePolicy, CatalogRecurrentPolicy, Own]
-OTHERS = {DQN: Discrete(3), SAC: BOX, TD3: BOX, DDPG: BOX, QRDQN: Discrete(3), TQC: BOX, CrossQ: BOX, TRPO: BOX}
-OFF_POLICY, TRUST_REGION = {"buffer_size": 10, "learning_starts": 2}, {"n_steps": 16, "batch_size": 16}
+OTHERS = {
+    DQN: Discrete(3),
+    SAC: BOX,
+    TD3: BOX,
+    DDPG: BOX,
+    QRDQN: Discrete(3),
+    TQC: BOX,
+    CrossQ: BOX,
+    TRPO: BOX,
+}
+OFF_POLICY, TRUST_REGION = (
+    {"buffer_size": 10, "learning_starts": 2},
+    {"n_steps": 16, "batch_size": 16},
+)
 
 
 @pytest.mark.grid
 @pytest.mark.parametrize("algorithm", OTHERS)
 @pytest.mark.parametrize("space", [BOX, Dict({"a": BOX})], ids=["MlpPolicy", "MultiInputPolicy"])
 def test_algorithms_with_nets_of_their_own_refuse_our_policies_and_show_the_call(algorithm, space):
-    env, settings = Moving(space, OTHERS[algorithm]), TRUST_REGION if algorithm is TRPO else OFF_POLICY
+    env, settings = (
+        Moving(space, OTHERS[algorithm]),
+        TRUST_REGION if algorithm is TRPO else OFF_POLICY,
+    )
     for policy in [*POLICIES, "CatalogPolicy"]:
         name = policy if isinstance(policy, str) else policy.__name__
-        with pytest.raises(NotServedError, match=rf"^{algorithm.__name__} does not accept {name}: ") as caught:
+        with pytest.raises(
+            NotServedError, match=rf"^{algorithm.__name__} does not accept {name}: "
+        ) as caught:
             algorithm(policy, env, device="cpu", **settings)
     call = str(caught.value).partition("catalog trunk: ")[2].partition(", with CatalogExtractor")[0]
     call = call.replace("{...}", '{"fcnet_hiddens": [8]}').replace(
         ", policy_kwargs", ', device="cpu", **settings, policy_kwargs'
     )
-    made = eval(call, {**globals(), "env": env, "settings": settings})  # what the message shows is what works
-    (trunk, *_) = (module for module in made.policy.modules() if isinstance(module, CatalogExtractor))
+    # What the message shows is what works.
+    made = eval(call, {**globals(), "env": env, "settings": settings})
+    (trunk, *_) = (
+        module for module in made.policy.modules() if isinstance(module, CatalogExtractor)
+    )
     before = [weight.detach().clone() for weight in trunk.parameters()]
     made.learn(16 if algorithm is TRPO else 6)
-    assert not all(torch.equal(old, new) for old, new in zip(before, trunk.parameters(), strict=True))
+    assert not all(
+        torch.equal(old, new) for old, new in zip(before, trunk.parameters(), strict=True)
+    )
 
 
 def test_a_policy_made_elsewhere_is_not_refused():
     model = PPO(Own, Still(BOX, Discrete(3)), device="cpu")
-    assert not [name for name in ("q_net", "actor", "critic", "quantile_net") if hasattr(model.policy, name)]
+    assert not [
+        name for name in ("q_net", "actor", "critic", "quantile_net") if hasattr(model.policy, name)
+    ]
     assert CatalogPolicy(BOX, Discrete(3), lambda _: 1e-3).catalog_policy.has_value
 
 
@@ -328,7 +428,10 @@ class InNumPy(Categorical):
 def test_a_distribution_that_samples_arrays_is_named():
     kwargs = {"model_config": {"custom_action_dist": InNumPy}}
     model = PPO(CatalogPolicy, Still(BOX, Discrete(3)), policy_kwargs=kwargs, device="cpu")
-    with pytest.raises(ModelContractError, match=r"InNumPy\.sample\(\) must return tensors .*'torch'; found ndarray"):
+    with pytest.raises(
+        ModelContractError,
+        match=r"InNumPy\.sample\(\) must return tensors .*'torch'; found ndarray",
+    ):
         model.predict(np.zeros(BOX.shape, np.float32))
 
 
@@ -336,7 +439,9 @@ def test_a_distribution_that_samples_arrays_is_named():
 def test_importing_an_algorithm_from_here_shows_the_lines_that_work(name):
     with pytest.raises(ImportError, match=f"rlcatalog_sb3 has no {name}; .* Write:") as caught:
         exec(f"from rlcatalog_sb3 import {name}")
-    names = {"env": "CartPole-v1" if name == "DQN" else for_sb3(Still(Box(-1, 1, (2,)), Discrete(2)))}
+    names = {
+        "env": "CartPole-v1" if name == "DQN" else for_sb3(Still(Box(-1, 1, (2,)), Discrete(2)))
+    }
     exec(str(caught.value).partition("Write:\n")[2], names)
     assert type(names["model"]).__name__ == name
     with pytest.raises(ImportError, match="cannot import name 'Nothing'"):

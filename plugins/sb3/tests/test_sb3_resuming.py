@@ -17,7 +17,13 @@ from stable_baselines3.common.logger import Logger
 from typer.testing import CliRunner
 
 import rlcatalog
-from rlcatalog.errors import CatalogError, ConfigError, NonFiniteError, RunFolderError, SavedPolicyError
+from rlcatalog.errors import (
+    CatalogError,
+    ConfigError,
+    NonFiniteError,
+    RunFolderError,
+    SavedPolicyError,
+)
 from rlcatalog_cli.app import make_app
 from rlcatalog_runs import Interrupted, Interrupts, RunPlan, Session
 from rlcatalog_runs.checkpoints import checkpoint_steps, checkpoints_of
@@ -40,17 +46,35 @@ def run(*arguments):
 
 
 def train(folder, algo, steps, *more):
-    return ["train", "CartPole-v1", "-e", "sb3", "--algo", algo, "-n", str(steps), "--out", str(folder), "--model",
-            "fcnet_hiddens=[8]", *SETTINGS[algo], *more]  # fmt: skip
+    return [
+        "train",
+        "CartPole-v1",
+        "-e",
+        "sb3",
+        "--algo",
+        algo,
+        "-n",
+        str(steps),
+        "--out",
+        str(folder),
+        "--model",
+        "fcnet_hiddens=[8]",
+        *SETTINGS[algo],
+        *more,
+    ]
 
 
 def rows(folder):
-    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    return [
+        json.loads(line)
+        for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
 
 
-@pytest.mark.parametrize(("algo", "number"), [
-    ("PPO", signal.SIGINT), pytest.param("DQN", signal.SIGTERM, marks=pytest.mark.attack)
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("algo", "number"),
+    [("PPO", signal.SIGINT), pytest.param("DQN", signal.SIGTERM, marks=pytest.mark.attack)],
+)
 def test_a_run_that_is_asked_to_end_is_kept_and_goes_on(algo, number, tmp_path, monkeypatch):
     algorithm = getattr(stable_baselines3, algo)
     update, asked = algorithm.train, []
@@ -76,7 +100,10 @@ def test_a_run_that_is_asked_to_end_is_kept_and_goes_on(algo, number, tmp_path, 
     first = rows(tmp_path)
 
     said = run("train", "-e", "sb3", "--resume", str(tmp_path), "--steps", str(kept + 200)).output
-    assert f"resuming after {kept:,} steps; Stable-Baselines3 restores neither environments nor random" in said
+    assert (
+        f"resuming after {kept:,} steps; Stable-Baselines3 restores neither environments nor random"
+        in said
+    )
     assert checkpoint_steps(checkpoints_of(tmp_path)[-1]) >= kept + 200
     steps = [int(row["time/total_timesteps"]) for row in rows(tmp_path)]
     assert steps == sorted(set(steps))
@@ -104,7 +131,9 @@ def algorithm_in(folder, name, environment="CartPole-v1", envs=2, interrupts=Non
     algorithm = make(name, env, SMALL, device="cpu", seed=0, **settings)
     algorithm.set_logger(Logger(None, []))
     plan = RunPlan(environment, SB3Options(engine="sb3"), name)
-    return algorithm, CheckpointCallback(Session(plan, folder, interrupts or Interrupts(), [], print))
+    return algorithm, CheckpointCallback(
+        Session(plan, folder, interrupts or Interrupts(), [], print)
+    )
 
 
 def tensors(state):
@@ -113,7 +142,9 @@ def tensors(state):
 
 @pytest.mark.parametrize("size", [16, 1000], ids=["full", "not full"])
 def test_a_checkpoint_holds_weights_optimiser_and_replay_buffer(size, tmp_path):
-    algorithm, keeping = algorithm_in(tmp_path, "DQN", learning_starts=4, buffer_size=size, train_freq=1)
+    algorithm, keeping = algorithm_in(
+        tmp_path, "DQN", learning_starts=4, buffer_size=size, train_freq=1
+    )
     algorithm.learn(40, keeping)
     keeping.save()
     (_, last) = checkpoints_of(tmp_path)
@@ -121,7 +152,9 @@ def test_a_checkpoint_holds_weights_optimiser_and_replay_buffer(size, tmp_path):
     found = restore("DQN", last, env, device="cpu", seed=5)
     assert (found.num_timesteps, found._n_updates) == (40, algorithm._n_updates)
     assert found._n_updates > 10
-    for ours, theirs in zip(tensors(found.policy.state_dict()), tensors(algorithm.policy.state_dict()), strict=True):
+    for ours, theirs in zip(
+        tensors(found.policy.state_dict()), tensors(algorithm.policy.state_dict()), strict=True
+    ):
         assert torch.equal(ours, theirs)
     moments, expected = (one.policy.optimizer.state_dict()["state"] for one in (found, algorithm))
     assert all(torch.equal(moments[key]["exp_avg"], expected[key]["exp_avg"]) for key in expected)
@@ -159,7 +192,10 @@ class Masked(gym.Env):
         return self._look(), 1.0, False, self.taken % 7 == 0, {}
 
     def _look(self):
-        return {"seen": self.np_random.uniform(-1, 1, 2).astype(np.float32), "action_mask": np.ones(3, np.int8)}
+        return {
+            "seen": self.np_random.uniform(-1, 1, 2).astype(np.float32),
+            "action_mask": np.ones(3, np.int8),
+        }
 
 
 @pytest.fixture
@@ -195,15 +231,41 @@ def test_a_replay_buffer_of_several_parts_comes_back(masked, tmp_path):
 
 def test_an_error_of_the_environment_leaves_the_run_as_it_was_before_the_rollout(masked, tmp_path):
     Masked.fails_after = 20
-    arguments = ["train", masked, "-e", "sb3", "--algo", "MaskablePPO", "-n", "64", "--out", str(tmp_path), "--model",
-                 "fcnet_hiddens=[8]", "--set", "n_steps=8", "--set", "batch_size=8"]  # fmt: skip
+    arguments = [
+        "train",
+        masked,
+        "-e",
+        "sb3",
+        "--algo",
+        "MaskablePPO",
+        "-n",
+        "64",
+        "--out",
+        str(tmp_path),
+        "--model",
+        "fcnet_hiddens=[8]",
+        "--set",
+        "n_steps=8",
+        "--set",
+        "batch_size=8",
+    ]
     with pytest.raises(RuntimeError, match="fell over"):
         run(*arguments)
     assert read_record(tmp_path)["status"] == "failed"
-    assert checkpoint_steps(checkpoints_of(tmp_path)[-1]) == 16  # the third rollout of eight was not whole
+    # The third rollout of eight was not whole.
+    assert checkpoint_steps(checkpoints_of(tmp_path)[-1]) == 16
     Masked.fails_after = None
     run("train", "-e", "sb3", "--resume", str(tmp_path))
-    assert [int(row["time/total_timesteps"]) for row in rows(tmp_path)] == [8, 16, 24, 32, 40, 48, 56, 64]
+    assert [int(row["time/total_timesteps"]) for row in rows(tmp_path)] == [
+        8,
+        16,
+        24,
+        32,
+        40,
+        48,
+        56,
+        64,
+    ]
 
 
 def test_off_policy_a_step_that_was_not_stored_is_not_counted(tmp_path):
@@ -236,7 +298,9 @@ def test_weights_that_are_no_numbers_replace_no_policy(tmp_path):
     before = rlcatalog.load(tmp_path / "policy").values(obs)
     with torch.no_grad():
         next(algorithm.policy.parameters()).fill_(float("nan"))
-    with pytest.raises(NonFiniteError, match=r"after 16 steps, PPO has NaN or infinite weights.*after 0 steps"):
+    with pytest.raises(
+        NonFiniteError, match=r"after 16 steps, PPO has NaN or infinite weights.*after 0 steps"
+    ):
         keeping.save()
     keeping.save_early()  # says nothing: there is an error already
     np.testing.assert_array_equal(rlcatalog.load(tmp_path / "policy").values(obs), before)
@@ -248,8 +312,19 @@ def test_from_an_earlier_checkpoint_what_came_later_is_taken_back(tmp_path):
     assert kept == [64, 128, 192, 256]
     with (tmp_path / "metrics.jsonl").open("a") as file:
         file.write('{"timesteps_total": 1')  # killed while it wrote
-    run("train", "-e", "sb3", "--resume", str(tmp_path / "checkpoints/step-000000128"), "--steps", "192",
-        "--checkpoint-every", "0", "--keep-checkpoints", "9")  # fmt: skip
+    run(
+        "train",
+        "-e",
+        "sb3",
+        "--resume",
+        str(tmp_path / "checkpoints/step-000000128"),
+        "--steps",
+        "192",
+        "--checkpoint-every",
+        "0",
+        "--keep-checkpoints",
+        "9",
+    )
     assert [checkpoint_steps(path) for path in checkpoints_of(tmp_path)] == [64, 128, 192]
     assert [int(row["time/total_timesteps"]) for row in rows(tmp_path)] == [64, 128, 192]
     with pytest.raises(RunFolderError, match="checkpoints"):
@@ -285,25 +360,33 @@ def test_what_stands_beside_resume(finished, more, message):
 
 
 def test_what_cannot_go_on_is_said(finished, tmp_path):
-    with pytest.raises(ConfigError, match="pass an environment, such as CartPole-v1, or resume a run"):
+    with pytest.raises(
+        ConfigError, match="pass an environment, such as CartPole-v1, or resume a run"
+    ):
         run("train", "--engine", "sb3")
-    with pytest.raises(SavedPolicyError, match=r"not a folder that `rlcatalog train` wrote: config\.json"):
+    with pytest.raises(
+        SavedPolicyError, match=r"not a folder that `rlcatalog train` wrote: config\.json"
+    ):
         run("train", "-e", "sb3", "--resume", str(tmp_path))
     with pytest.raises(SavedPolicyError, match="this run used engine 'sb3', not 'ppo'"):
         run("train", "--engine", "ppo", "--resume", str(finished))
     config = json.loads((finished / "config.json").read_text())
     other = tmp_path / "other"
     other.mkdir()
-    cases = {"this run used engine 'ppo', not 'sb3'": {"engine": "ppo", "steps": 64},
-             "does not contain the run's options": {"engine": "sb3", "steps": "many"},
-             "contains no checkpoint": {"engine": "sb3", "steps": 99},
-             "does not name its engine, so it cannot be resumed": {"command": "train-sb3", "steps": 99},
-             "Unknown engine 'sb4'. Did you mean 'sb3'": {"engine": "sb4"}}  # fmt: skip
+    cases = {
+        "this run used engine 'ppo', not 'sb3'": {"engine": "ppo", "steps": 64},
+        "does not contain the run's options": {"engine": "sb3", "steps": "many"},
+        "contains no checkpoint": {"engine": "sb3", "steps": 99},
+        "does not name its engine, so it cannot be resumed": {"command": "train-sb3", "steps": 99},
+        "Unknown engine 'sb4'. Did you mean 'sb3'": {"engine": "sb4"},
+    }
     for message, told in cases.items():
         (other / "config.json").write_text(json.dumps({**config, "run": told}))
         with pytest.raises(CatalogError, match=message):
             run("train", "-e", "sb3", "--resume", str(other))
-    (other / "config.json").write_text(json.dumps({key: part for key, part in config.items() if key != "run"}))
+    (other / "config.json").write_text(
+        json.dumps({key: part for key, part in config.items() if key != "run"})
+    )
     with pytest.raises(SavedPolicyError, match="does not name its engine"):
         run("train", "-e", "sb3", "--resume", str(other))
 
@@ -352,7 +435,9 @@ def test_a_damaged_checkpoint_is_said_and_nothing_changes(finished, tmp_path):
 def test_a_run_that_was_killed_after_its_last_step_is_brought_to_its_end(algo, tmp_path):
     run(*train(tmp_path, algo, 64))
     weights, table = rlcatalog.load(tmp_path / "policy").model.get_weights(), rows(tmp_path)
-    (tmp_path / "run.json").write_text(json.dumps({**read_record(tmp_path), "status": "running", "ended": None}))
+    (tmp_path / "run.json").write_text(
+        json.dumps({**read_record(tmp_path), "status": "running", "ended": None})
+    )
     assert run("train", "-e", "sb3", "--resume", str(tmp_path)).exit_code == 0
     assert read_record(tmp_path)["status"] == "finished"
     assert rows(tmp_path) == table
@@ -372,7 +457,14 @@ def test_evaluations_change_nothing_of_the_run(algo, tmp_path):
     for name, array in rlcatalog.load(watched / "policy").model.get_weights().items():
         np.testing.assert_array_equal(array, expected[name])
     timeless = [
-        [{k: v for k, v in row.items() if not k.startswith(("time/fps", "time/time", "evaluation"))} for row in table]
+        [
+            {
+                k: v
+                for k, v in row.items()
+                if not k.startswith(("time/fps", "time/time", "evaluation"))
+            }
+            for row in table
+        ]
         for table in (rows(alone), rows(watched))
     ]
     assert timeless[0] == timeless[1]
@@ -380,7 +472,9 @@ def test_evaluations_change_nothing_of_the_run(algo, tmp_path):
     assert 2 <= len(figures) <= 3
     assert figures[0].keys() == {"return_mean", "return_std", "sampled_return_mean", "episodes"}
     assert (watched / "best" / "policy.json").is_file()
-    said = run(*train(ended, algo, 1000, "--eval-every", "60", "--eval-episodes", "1", "--stop-at", "1")).output
+    said = run(
+        *train(ended, algo, 1000, "--eval-every", "60", "--eval-episodes", "1", "--stop-at", "1")
+    ).output
     steps = checkpoint_steps(checkpoints_of(ended)[-1])
     assert f"ended after {steps:,} steps: the mean return of an evaluation is" in said
     assert rows(ended)[-1]["timesteps_total"] <= steps < 300

@@ -38,7 +38,9 @@ WIDE = "trunk-acme_net-output_width-torch"
 
 
 def catalog_with(spec, **hooks):
-    return isolated_catalog(*BESIDE, PluginEntryPoint(plugin_of(rlcatalog_models=[spec], **hooks), "acme"))
+    return isolated_catalog(
+        *BESIDE, PluginEntryPoint(plugin_of(rlcatalog_models=[spec], **hooks), "acme")
+    )
 
 
 @pytest.fixture
@@ -52,7 +54,9 @@ def sound():
 
 
 def ended(catalog, **options):
-    return {outcome.name: outcome for outcome in outcomes(cases("acme", catalog=catalog, **options))}
+    return {
+        outcome.name: outcome for outcome in outcomes(cases("acme", catalog=catalog, **options))
+    }
 
 
 def test_a_failure_names_case_part_provider_and_hint(faulty):
@@ -60,16 +64,24 @@ def test_a_failure_names_case_part_provider_and_hint(faulty):
         check_plugin("acme", catalog=faulty)
     text = str(found.value)
     assert text.startswith("acme: ")
-    assert f"\n{WIDE}: model 'acme_net' (acme 1.0): Box(-1.0, 1.0, (4,), float32) → Discrete(3, start=1)" in text
+    assert (
+        f"\n{WIDE}: model 'acme_net' (acme 1.0): Box(-1.0, 1.0, (4,), float32) → Discrete(3, start=1)"
+        in text
+    )
     assert "outputs (3, 4), expected (3, 3). Hint: let forward return [B, num_outputs]" in text
 
 
 def test_all_cases_of_a_sound_part_pass(sound):
-    assert {outcome.status for outcome in check_plugin("acme", catalog=sound)} == {"passed", "skipped"}
+    assert {outcome.status for outcome in check_plugin("acme", catalog=sound)} == {
+        "passed",
+        "skipped",
+    }
 
 
 def test_a_failure_may_be_expected_and_must_then_fail(faulty, sound):
-    failing = {name: "known" for name, outcome in ended(faulty).items() if outcome.status == "failed"}
+    failing = {
+        name: "known" for name, outcome in ended(faulty).items() if outcome.status == "failed"
+    }
     assert WIDE in failing
     found = ended(faulty, expected=failing)
     assert {(found[name].status, found[name].why) for name in failing} == {("expected", "known")}
@@ -80,13 +92,19 @@ def test_a_failure_may_be_expected_and_must_then_fail(faulty, sound):
 
 def test_an_expectation_of_no_case_is_refused(sound):
     with pytest.raises(UnknownNameError, match=f"is not a case of acme. Did you mean '{WIDE}'"):
-        cases("acme", catalog=sound, expected={"trunk-acme_net-output_with-torch": "a typing error"})
+        cases(
+            "acme", catalog=sound, expected={"trunk-acme_net-output_with-torch": "a typing error"}
+        )
 
 
 def test_a_distribution_without_parts_is_refused_with_the_reason(sound):
-    with pytest.raises(UnknownNameError, match=r"'acne' is not in this catalog. Did you mean 'acme'"):
+    with pytest.raises(
+        UnknownNameError, match=r"'acne' is not in this catalog. Did you mean 'acme'"
+    ):
         check_plugin("acne", catalog=sound)
-    with pytest.raises(UnknownNameError, match=r"'acme-small' is not installed\. .*`pip install -e \.` in") as found:
+    with pytest.raises(
+        UnknownNameError, match=r"'acme-small' is not installed\. .*`pip install -e \.` in"
+    ) as found:
         check_plugin("acme-small")
     assert "rlcatalog-fcnet" not in str(found.value)
     empty = isolated_catalog(PluginEntryPoint(plugin_of(rlcatalog_models=[]), "acme"))
@@ -121,8 +139,11 @@ def test_listed_codecs_are_held_to_their_bounds_as_others_are(beyond, monkeypatc
 
     monkeypatch.setattr(NoPreprocessor, "bounds", narrower)
     catalog = isolated_catalog("rlcatalog-preprocessors")
-    [case] = [case for case in cases("rlcatalog-preprocessors", catalog=catalog)
-              if str(case) == "preprocessor-none-encodes_within_its_bounds"]  # fmt: skip
+    [case] = [
+        case
+        for case in cases("rlcatalog-preprocessors", catalog=catalog)
+        if str(case) == "preprocessor-none-encodes_within_its_bounds"
+    ]
     if not beyond:
         case()
         return
@@ -130,7 +151,9 @@ def test_listed_codecs_are_held_to_their_bounds_as_others_are(beyond, monkeypatc
         case()
 
 
-@pytest.mark.parametrize(("name", "fits"), [("numpy", True), ("acme_arrays", True), ("arrays", False)])
+@pytest.mark.parametrize(
+    ("name", "fits"), [("numpy", True), ("acme_arrays", True), ("arrays", False)]
+)
 def test_a_framework_may_be_called_after_its_library(name, fits):
     targets = {"backend": "toy_framework:Backend", "ops": "toy_framework:OPS"}
     spec = FrameworkSpec(name, targets, "arrays", module="numpy")
@@ -141,7 +164,9 @@ def test_a_framework_may_be_called_after_its_library(name, fits):
 
 def test_pytest_gets_a_case_by_name_and_nothing_is_built_before(sound, monkeypatch):
     for name in ("build_from_lookup", "resolve"):
-        monkeypatch.setattr(Catalog, name, lambda *args, **kwargs: pytest.fail("asked while tests are collected"))
+        monkeypatch.setattr(
+            Catalog, name, lambda *args, **kwargs: pytest.fail("asked while tests are collected")
+        )
     mark = parametrize_with_checks("acme", catalog=sound, expected={WIDE: "known"}).mark
     name, parameters = mark.args
     assert name == "check"
@@ -167,7 +192,9 @@ def test_a_plugin_brings_checks_of_its_own(monkeypatch):
     monkeypatch.setattr(faulty_parts, "pleases", pleases, raising=False)
     spec = CheckSpec("acme_pleases", {"checks": "faulty_parts:pleases"}, "pleases")
     found = ended(catalog_with(faulty_parts.spec(), rlcatalog_checks=[spec]))
-    assert found["trunk-acme_net-pleases-torch"].why.endswith("it does not please. Hint: be better.")
+    assert found["trunk-acme_net-pleases-torch"].why.endswith(
+        "it does not please. Hint: be better."
+    )
 
 
 @pytest.mark.parametrize(
@@ -183,7 +210,9 @@ def test_examples_that_are_none_are_a_fault_of_the_part(function, words, monkeyp
     monkeypatch.setattr(faulty_parts, "examples", function)
     catalog = catalog_with(faulty_parts.spec())
     [component] = [c for c in catalog.components("model") if c.distribution == "acme"]
-    with pytest.raises(PartError, match=rf"'acme_net' \(acme 1.0\): its examples function .* {words}"):
+    with pytest.raises(
+        PartError, match=rf"'acme_net' \(acme 1.0\): its examples function .* {words}"
+    ):
         len(Part(component, catalog).examples)
 
 
@@ -197,7 +226,10 @@ def test_examples_that_are_none_are_a_fault_of_the_part(function, words, monkeyp
         ),
         ({"match": lambda request: request.nope}, "its match function raised AttributeError"),
         (
-            {"match": lambda request: faulty_parts.Match(None, "sails only"), "examples": "faulty_parts:environments"},
+            {
+                "match": lambda request: faulty_parts.Match(None, "sails only"),
+                "examples": "faulty_parts:environments",
+            },
             "none of its examples: .*CartPole.* with {'max_seq_len': 7}: sails",
         ),
     ],
@@ -215,7 +247,10 @@ def test_a_wrapper_that_is_put_around_nothing_is_told_why(declared, words, monke
 
 
 def test_a_part_chosen_by_name_alone_has_its_declared_examples_and_another_the_standard_ones_beside():
-    for match, count in ((None, len(faulty_parts.examples())), (lambda request: faulty_parts.Match(1, "all"), 8)):
+    for match, count in (
+        (None, len(faulty_parts.examples())),
+        (lambda request: faulty_parts.Match(1, "all"), 8),
+    ):
         catalog = catalog_with(faulty_parts.spec(match=match))
         [component] = [c for c in catalog.components("model") if c.distribution == "acme"]
         found = Part(component, catalog).examples
@@ -223,7 +258,9 @@ def test_a_part_chosen_by_name_alone_has_its_declared_examples_and_another_the_s
         assert all(example.config["custom_model"] == "acme/acme_net" for example in found)
 
 
-def test_the_command_prints_a_line_per_case_and_fails_with_hints(faulty, sound, monkeypatch, capsys):
+def test_the_command_prints_a_line_per_case_and_fails_with_hints(
+    faulty, sound, monkeypatch, capsys
+):
     monkeypatch.setattr(kit, "default_catalog", lambda: sound)
     command("acme")
     *lines, last = capsys.readouterr().out.splitlines()

@@ -41,7 +41,9 @@ def test_a_step_returns_actions_and_their_density_the_value_and_the_inputs(polic
     sample, logp, value, params = (part.numpy() for part in run(tf.constant(obs)))
     expected = policy.model({"obs": tf.constant(obs)})[0].numpy()
     np.testing.assert_allclose(params, expected, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(logp, log_softmax(expected, 1)[np.arange(ROWS), sample], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        logp, log_softmax(expected, 1)[np.arange(ROWS), sample], rtol=1e-5, atol=1e-6
+    )
     np.testing.assert_allclose(value, policy.model.value_function().numpy(), rtol=1e-5, atol=1e-6)
     if not explore:
         np.testing.assert_array_equal(sample, expected.argmax(1))
@@ -51,17 +53,23 @@ def test_a_tensor_decides_between_the_sample_and_the_most_likely_action(policy, 
     likely, logp, _ = policy.backend.draw(outputs, None, tf.constant(False), ROWS)
     np.testing.assert_array_equal(likely, outputs.numpy().argmax(1))
     np.testing.assert_allclose(logp, log_softmax(outputs.numpy(), 1).max(1), rtol=1e-5)
-    drawn = [policy.backend.draw(outputs, None, tf.constant(True), ROWS)[0].numpy() for _ in range(20)]
+    drawn = [
+        policy.backend.draw(outputs, None, tf.constant(True), ROWS)[0].numpy() for _ in range(20)
+    ]
     assert not all(np.array_equal(one, likely) for one in drawn)
 
 
 def test_what_a_mask_forbids_is_never_drawn(policy, outputs):
     mask = tf.constant([[False, True, False, True]] * ROWS)
     for explore in (True, False, tf.constant(True)):
-        sample, logp, params = (part.numpy() for part in policy.backend.draw(outputs, mask, explore, ROWS))
+        sample, logp, params = (
+            part.numpy() for part in policy.backend.draw(outputs, mask, explore, ROWS)
+        )
         assert set(sample.tolist()) <= {1, 3}
         allowed = log_softmax(outputs.numpy()[:, [1, 3]], 1)
-        np.testing.assert_allclose(logp, allowed[np.arange(ROWS), (sample - 1) // 2], rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(
+            logp, allowed[np.arange(ROWS), (sample - 1) // 2], rtol=1e-5, atol=1e-6
+        )
         assert (params[:, [0, 2]] == np.finfo(np.float32).min).all()
 
 

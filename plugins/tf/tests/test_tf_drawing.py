@@ -40,7 +40,14 @@ def test_uniform_and_normal_numbers_are_distributed_as_they_should(dtype, shape)
         if found.size:
             rounding = 0.05 if dtype.size == 2 else 0.0  # few values: the distribution has steps
             assert stats.kstest(found.ravel().astype(float), cdf).statistic < rounding + 0.015
-            assert abs(np.corrcoef(found.ravel()[:-1].astype(float), found.ravel()[1:].astype(float))[0, 1]) < 0.03
+            assert (
+                abs(
+                    np.corrcoef(found.ravel()[:-1].astype(float), found.ravel()[1:].astype(float))[
+                        0, 1
+                    ]
+                )
+                < 0.03
+            )
 
 
 @pytest.mark.parametrize("dtype", STEPS, ids=lambda dtype: dtype.name)

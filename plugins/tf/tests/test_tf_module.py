@@ -89,9 +89,13 @@ class Told(TFModelV2):
 def test_the_model_is_told_whether_it_is_trained():
     policy = policy_of({"custom_model": Told})
     module = policy.as_module()
-    assert [(module(observations(2), training=training)[1], policy.model.told) for training in (True, False)] == [
-        (None, True), (None, False),
-    ]  # fmt: skip
+    assert [
+        (module(observations(2), training=training)[1], policy.model.told)
+        for training in (True, False)
+    ] == [
+        (None, True),
+        (None, False),
+    ]
 
 
 def test_masks_are_baked_in():
@@ -100,7 +104,9 @@ def test_masks_are_baked_in():
     dist, _ = policy.as_module()(obs, tf.constant(mask))
     logits, _ = by_hand(policy, obs)
     truth = log_softmax(np.where(mask, logits, -np.inf), 1)
-    np.testing.assert_allclose(dist.logp(tf.constant([0, 2] * 3)), truth[np.arange(6), [0, 2] * 3], rtol=1e-5)
+    np.testing.assert_allclose(
+        dist.logp(tf.constant([0, 2] * 3)), truth[np.arange(6), [0, 2] * 3], rtol=1e-5
+    )
     assert not {1, 3} & {int(action) for _ in range(20) for action in dist.sample()}
 
 
@@ -110,7 +116,9 @@ def test_it_follows_the_policy_to_another_device():
     before = module(obs)[1].numpy()
     policy.to("/cpu:0")  # which builds the model again
     np.testing.assert_allclose(module(obs)[1], before, rtol=1e-6)
-    assert {id(variable) for variable in module.variables} == {id(variable) for variable in policy.model.variables()}
+    assert {id(variable) for variable in module.variables} == {
+        id(variable) for variable in policy.model.variables()
+    }
 
 
 def test_what_it_cannot_do_is_refused():

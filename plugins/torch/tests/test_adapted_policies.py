@@ -23,22 +23,30 @@ def test_one_is_built_acts_is_evaluated_and_learns(catalog, case):
     observations = np.array([[0.5, -0.5], [-1.0, 1.0]], np.float32)
     step = policy.act(observations)
     assert all(space.contains(action) for action in list(step.action))
-    scores = policy.evaluate({"obs": policy.preprocess(observations), "raw_action": step.raw_action})
+    scores = policy.evaluate(
+        {"obs": policy.preprocess(observations), "raw_action": step.raw_action}
+    )
     np.testing.assert_allclose(scores.logp.detach(), step.logp, rtol=1e-4, atol=1e-4)
     assert scores.entropy_kind == ("estimate" if case in NO_ENTROPY else "exact")
 
     training = {"num_epochs": 1, "rollout_length": 8, "num_envs": 2, "minibatch_size": 16}
     coefficients = {"kl_coeff": 0.0, "entropy_coeff": 0.01, "seed": 0}
-    algo = PPO(env=lambda _=None: Anything(space), config={"model": config, **training, **coefficients})
+    algo = PPO(
+        env=lambda _=None: Anything(space), config={"model": config, **training, **coefficients}
+    )
     before = algo.policy.model.get_weights()
     algo.train()
     after = algo.policy.model.get_weights()
     algo.stop()
-    assert all((before[name] != after[name]).any() and np.isfinite(after[name]).all() for name in before)
+    assert all(
+        (before[name] != after[name]).any() and np.isfinite(after[name]).all() for name in before
+    )
 
 
 def test_a_policy_with_one_is_saved_copied_and_pickled(catalog, tmp_path):
-    policy = rlcatalog.build(env=Anything(FREE), config=register(catalog, "StudentT"), catalog=catalog)
+    policy = rlcatalog.build(
+        env=Anything(FREE), config=register(catalog, "StudentT"), catalog=catalog
+    )
     observations = np.zeros((1, 2), np.float32)
     step = policy.act(observations)
     policy.save(tmp_path / "saved")
@@ -50,14 +58,27 @@ def test_a_policy_with_one_is_saved_copied_and_pickled(catalog, tmp_path):
 
 def test_a_policy_with_a_function_of_no_module_cannot_be_pickled(catalog):
     catalog.register_action_dist("own", lambda x: td.Normal(x, 1.0), num_inputs=2)
-    policy = rlcatalog.build(env=Anything(FREE), config={"custom_action_dist": "own"}, catalog=catalog)
+    policy = rlcatalog.build(
+        env=Anything(FREE), config={"custom_action_dist": "own"}, catalog=catalog
+    )
     with pytest.raises(SavedPolicyError, match="lambda cannot be imported from"):
         pickle.dumps(policy)
 
 
 #: Case → what exporting it raises, and its text; None where it is exported.
 EXPORTED = {
-    **dict.fromkeys(["Normal", "Laplace", "LogNormal", "Gumbel", "Gamma", "Kumaraswamy", "Categorical", "Bernoulli"]),
+    **dict.fromkeys(
+        [
+            "Normal",
+            "Laplace",
+            "LogNormal",
+            "Gumbel",
+            "Gamma",
+            "Kumaraswamy",
+            "Categorical",
+            "Bernoulli",
+        ]
+    ),
     "StudentT": (NotServedError, "data-dependent"),
     "VonMises": (NotServedError, "the number of random numbers per row must not depend"),
     "Poisson": (NotServedError, "poisson"),
@@ -67,12 +88,18 @@ EXPORTED = {
 OBSERVATIONS = np.array([[0.5, -0.5], [-1.0, 1.0]], np.float32)
 
 
-@pytest.mark.parametrize("case", ["Laplace", "StudentT", "Beta", "Categorical", "Poisson", "MixtureSameFamily"])
+@pytest.mark.parametrize(
+    "case", ["Laplace", "StudentT", "Beta", "Categorical", "Poisson", "MixtureSameFamily"]
+)
 def test_one_acts_frozen(catalog, case):
-    policy = rlcatalog.build(env=Anything(CASES[case][1]), config=register(catalog, case), catalog=catalog)
+    policy = rlcatalog.build(
+        env=Anything(CASES[case][1]), config=register(catalog, case), catalog=catalog
+    )
     drawn = policy.freeze().act(OBSERVATIONS)
     batch = {"obs": policy.preprocess(OBSERVATIONS), "raw_action": drawn.raw_action}
-    np.testing.assert_allclose(policy.evaluate(batch).logp.detach(), drawn.logp, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(
+        policy.evaluate(batch).logp.detach(), drawn.logp, rtol=1e-4, atol=1e-4
+    )
 
 
 @pytest.mark.parametrize(
@@ -83,7 +110,9 @@ def test_one_acts_frozen(catalog, case):
     ],
 )
 def test_one_is_exported_or_refused_with_a_reason(catalog, case, tmp_path):
-    policy = rlcatalog.build(env=Anything(CASES[case][1]), config=register(catalog, case), catalog=catalog)
+    policy = rlcatalog.build(
+        env=Anything(CASES[case][1]), config=register(catalog, case), catalog=catalog
+    )
     if EXPORTED[case] is not None:
         error, text = EXPORTED[case]
         with pytest.raises(error, match=text):
@@ -92,4 +121,6 @@ def test_one_is_exported_or_refused_with_a_reason(catalog, case, tmp_path):
     policy.export(tmp_path / "policy.onnx")
     actor = rlcatalog.Actor(tmp_path / "policy.onnx")
     expected = policy.act(OBSERVATIONS, explore=False).action
-    np.testing.assert_allclose(actor.act(OBSERVATIONS, explore=False).action, expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        actor.act(OBSERVATIONS, explore=False).action, expected, rtol=1e-4, atol=1e-5
+    )

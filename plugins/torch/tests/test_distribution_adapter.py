@@ -27,7 +27,13 @@ from torch_dists import (
 )
 
 import rlcatalog
-from rlcatalog.errors import ModelContractError, NoClosedFormError, NotServedError, PartError, UnsupportedSpaceError
+from rlcatalog.errors import (
+    ModelContractError,
+    NoClosedFormError,
+    NotServedError,
+    PartError,
+    UnsupportedSpaceError,
+)
 from rlcatalog.spaces import Simplex
 
 
@@ -40,9 +46,14 @@ def test_draws_and_densities_are_those_of_the_class(catalog, case):
     expected = truth.sample()
     torch.testing.assert_close(drawn.to(expected.dtype), expected)
     rows = slice(None) if case not in MOVED else within(drawn)
-    torch.testing.assert_close(own.logp(drawn)[rows], truth.log_prob(expected)[rows], rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(
+        own.logp(drawn)[rows], truth.log_prob(expected)[rows], rtol=1e-3, atol=1e-3
+    )
     assert own.sampled_action_logp().shape == (50,)
-    choices = isinstance(CASES[case][1], Discrete | MultiDiscrete | MultiBinary) and case != "OneHotCategorical"
+    choices = (
+        isinstance(CASES[case][1], Discrete | MultiDiscrete | MultiBinary)
+        and case != "OneHotCategorical"
+    )
     assert drawn.dtype is (torch.int64 if choices else torch.float32)
     assert not own.rsample().requires_grad
 
@@ -67,7 +78,9 @@ def test_entropy_and_kl_are_torchs_or_a_typed_error(catalog, case):
 def test_the_deterministic_action_is_the_mode(catalog, case):
     (own, _), (truth, _) = two(catalog, case)
     if case == "MixtureSameFamily":
-        with pytest.raises(NoClosedFormError, match="has no mode, but acting with explore=False needs one"):
+        with pytest.raises(
+            NoClosedFormError, match="has no mode, but acting with explore=False needs one"
+        ):
             own.deterministic_sample()
         return
     drawn = own.deterministic_sample()
@@ -80,9 +93,11 @@ def test_the_deterministic_action_is_the_mode(catalog, case):
         torch.testing.assert_close((drawn + 2) / 5, truth.base_dist.base_dist.mean)
         return
     torch.testing.assert_close(drawn.to(truth.mode.dtype), truth.mode)
-    if case not in ("a class with num_inputs", "VonMises", "Beta"):  # a Beta may have a peak at either bound
+    # a Beta may have a peak at either bound.
+    if case not in ("a class with num_inputs", "VonMises", "Beta"):
         best = own.logp(own.deterministic_sample())
-        assert best.isfinite().all()  # also at the bound of a Gamma's support, where its density has none
+        # Also at the bound of a Gamma's support, where its density has none.
+        assert best.isfinite().all()
         assert all((best >= own.logp(own.sample()) - 1e-4).all() for _ in range(20))
 
 
@@ -101,7 +116,9 @@ def test_values_of_the_unit_interval_are_moved_into_the_bounds(catalog, case):
         harmonic = special.digamma(b + 1) + np.euler_gamma
         entropy = (1 - 1 / b) + (1 - 1 / a) * harmonic - np.log(a * b) + np.log(5)
     inside = within(x)
-    np.testing.assert_allclose(own.logp(x).numpy()[inside], densities.sum(1)[inside], rtol=2e-3, atol=2e-3)
+    np.testing.assert_allclose(
+        own.logp(x).numpy()[inside], densities.sum(1)[inside], rtol=2e-3, atol=2e-3
+    )
     np.testing.assert_allclose(own.entropy().numpy(), entropy.sum(1), rtol=2e-3, atol=5e-3)
     if case == "Beta":  # torch's Kumaraswamy is not finite at its bounds
         assert own.logp(torch.tensor([[-2.0, 3.0]]).expand(50, 2)).isfinite().all()
@@ -129,7 +146,9 @@ def test_a_part_without_a_mode_has_a_view_that_draws_as_without_it(catalog):
     view = dist.as_torch()
     drawn = view.sample()
     torch.manual_seed(0)
-    assert (drawn == cls(dist.inputs, None).as_torch().dist.ops.columns(list(dist.sample().values()))).all()
+    assert (
+        drawn == cls(dist.inputs, None).as_torch().dist.ops.columns(list(dist.sample().values()))
+    ).all()
     torch.testing.assert_close(view.log_prob(drawn), dist.logp(drawn))
     with pytest.raises(NotImplementedError, match="has no mode"):
         _ = view.mode
@@ -159,14 +178,18 @@ def test_masks_are_baked_into_logits(catalog, source):
     probs /= probs.sum(1, keepdims=True)
     for action in (0, 2):
         value = torch.tensor(action) if source is td.Categorical else torch.eye(4)[action]
-        np.testing.assert_allclose(dist.logp(value.expand(500, *value.shape)).exp(), probs[:, action], rtol=1e-4)
+        np.testing.assert_allclose(
+            dist.logp(value.expand(500, *value.shape)).exp(), probs[:, action], rtol=1e-4
+        )
     drawn = dist.sample() if source is td.Categorical else dist.sample().argmax(-1)
     assert set(drawn.tolist()) == {0, 2}
     assert dist.entropy().isfinite().all()
 
 
 def test_others_refuse_masks(catalog):
-    cls, size = catalog.action_dist(MultiBinary(2), {"custom_action_dist": td.Bernoulli}, framework="torch")
+    cls, size = catalog.action_dist(
+        MultiBinary(2), {"custom_action_dist": td.Bernoulli}, framework="torch"
+    )
     with pytest.raises(NotServedError, match="Bernoulli does not support action masks"):
         cls.masked(torch.zeros(1, size), torch.ones(1, 4, dtype=torch.bool))
 
@@ -174,7 +197,9 @@ def test_others_refuse_masks(catalog):
 UNFIT = {
     "positive numbers for a Box below 0": (td.Gamma, BOUNDED, {}),
     "positive numbers for a Box that is scaled from [-1, 1]": (
-        td.LogNormal, Box(0, 5, (2,), np.float32), {"action_bounds": "affine"},
+        td.LogNormal,
+        Box(0, 5, (2,), np.float32),
+        {"action_bounds": "affine"},
     ),
     "counts without end for a Discrete": (td.Poisson, Discrete(4), {}),
     "counts for floats": (td.Poisson, POSITIVE, {}),
@@ -189,7 +214,7 @@ UNFIT = {
     "a support that moves with an argument": (td.Pareto, Box(2, np.inf, (2,), np.float32), {}),
     "the unit interval for a Box without bounds": (td.Beta, FREE, {}),
     "another number of values": (td.LogisticNormal, FREE, {}),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", UNFIT)
@@ -199,13 +224,19 @@ def test_a_support_that_does_not_fit_is_refused_before_a_model_is_built(catalog,
     with pytest.raises(UnsupportedSpaceError, match=rf"^action: .*{source.__name__}"):
         catalog.action_dist(space, config | {"custom_action_dist": source}, framework="torch")
     with pytest.raises(UnsupportedSpaceError, match=rf"^action: .*{source.__name__}"):
-        rlcatalog.build(env=Anything(space), config=config | {"custom_action_dist": source}, catalog=catalog)
+        rlcatalog.build(
+            env=Anything(space), config=config | {"custom_action_dist": source}, catalog=catalog
+        )
 
 
-@pytest.mark.parametrize("source", [td.Uniform, td.MultivariateNormal, td.RelaxedOneHotCategorical, td.LKJCholesky])
+@pytest.mark.parametrize(
+    "source", [td.Uniform, td.MultivariateNormal, td.RelaxedOneHotCategorical, td.LKJCholesky]
+)
 def test_a_class_that_does_not_say_enough_is_refused_with_the_way(catalog, source):
     name = source.__name__
-    with pytest.raises(ModelContractError, match=rf"{name} does not define in arg_constraints .*num_inputs=n\)"):
+    with pytest.raises(
+        ModelContractError, match=rf"{name} does not define in arg_constraints .*num_inputs=n\)"
+    ):
         catalog.register_action_dist("own", source)
 
 
@@ -218,23 +249,37 @@ def test_what_is_neither_a_class_nor_a_function_with_its_inputs_is_refused(catal
 @pytest.mark.parametrize(
     ("factory", "error", "text"),
     [
-        (lambda x: x, ModelContractError, "must return a torch.distributions.Distribution, found Tensor"),
-        (lambda x: td.Normal(x, 1.0), UnsupportedSpaceError, r"takes raw actions \[B, 2\], but lambda draws \[B, 3\]"),
+        (
+            lambda x: x,
+            ModelContractError,
+            "must return a torch.distributions.Distribution, found Tensor",
+        ),
+        (
+            lambda x: td.Normal(x, 1.0),
+            UnsupportedSpaceError,
+            r"takes raw actions \[B, 2\], but lambda draws \[B, 3\]",
+        ),
         (lambda x: x / 0 / None, PartError, "its size function raised TypeError"),
     ],
 )
-def test_a_factory_that_returns_something_else_is_refused_before_a_model_is_built(catalog, factory, error, text):
+def test_a_factory_that_returns_something_else_is_refused_before_a_model_is_built(
+    catalog, factory, error, text
+):
     catalog.register_action_dist("own", factory, num_inputs=3)
     with pytest.raises(error, match=text):
         rlcatalog.build(env=Anything(FREE), config={"custom_action_dist": "own"}, catalog=catalog)
 
 
 def test_the_number_of_inputs_may_depend_on_the_space(catalog):
-    @catalog.register_action_dist("full", num_inputs=lambda space: space.shape[0] * (space.shape[0] + 1))
+    @catalog.register_action_dist(
+        "full", num_inputs=lambda space: space.shape[0] * (space.shape[0] + 1)
+    )
     def full(x):
         n = int(x.shape[1] ** 0.5)
-        return td.MultivariateNormal(x[:, :n], scale_tril=td.transform_to(td.constraints.lower_cholesky)(
-            x[:, n:].reshape(-1, n, n)))  # fmt: skip
+        return td.MultivariateNormal(
+            x[:, :n],
+            scale_tril=td.transform_to(td.constraints.lower_cholesky)(x[:, n:].reshape(-1, n, n)),
+        )
 
     for n in (1, 3):
         space = Box(-1, 1, (n,), np.float32)
@@ -242,7 +287,9 @@ def test_the_number_of_inputs_may_depend_on_the_space(catalog):
         assert size == n * (n + 1)
         dist = cls(torch.zeros(5, size), None)  # unit covariance
         expected = stats.multivariate_normal(np.zeros(n)).logpdf(np.full(n, 0.5))
-        np.testing.assert_allclose(dist.logp(torch.full((5, n), 0.5)), np.full(5, expected), rtol=1e-5)
+        np.testing.assert_allclose(
+            dist.logp(torch.full((5, n), 0.5)), np.full(5, expected), rtol=1e-5
+        )
 
 
 def test_one_serves_a_part_of_a_dict(catalog):
@@ -270,6 +317,8 @@ def test_arguments_in_double_and_half_precision(catalog):
     x = torch.randn(4, size, dtype=torch.float64)
     drawn = cls(x, None).sample()
     np.testing.assert_allclose(
-        cls(x, None).logp(drawn), stats.laplace(x[:, :2], x[:, 2:].exp()).logpdf(drawn).sum(1), rtol=1e-12
+        cls(x, None).logp(drawn),
+        stats.laplace(x[:, :2], x[:, 2:].exp()).logpdf(drawn).sum(1),
+        rtol=1e-12,
     )
     assert cls(x.half(), None).logp(drawn).dtype is torch.float32

@@ -48,13 +48,20 @@ def test_it_scores_draws_and_compares_as_the_catalogs_does(case):
     assert view.batch_shape == (ROWS,)
     drawn = flat_sample(dist.sample())
     assert view.sample().shape == drawn.shape
-    torch.testing.assert_close(view.log_prob(drawn), dist.logp(drawn), rtol=1e-4, atol=1e-4, check_dtype=False)
+    torch.testing.assert_close(
+        view.log_prob(drawn), dist.logp(drawn), rtol=1e-4, atol=1e-4, check_dtype=False
+    )
     several = view.sample((2, 3))
     scores = view.log_prob(several)
     assert several.shape == (2, 3, *drawn.shape)
     assert scores.shape == (2, 3, ROWS)
-    torch.testing.assert_close(scores[1, 2], dist.logp(several[1, 2]), rtol=1e-4, atol=1e-4, check_dtype=False)
-    for mine, its in ((dist.entropy, view.entropy), (lambda: dist.kl(other), lambda: as_kl(view, other))):
+    torch.testing.assert_close(
+        scores[1, 2], dist.logp(several[1, 2]), rtol=1e-4, atol=1e-4, check_dtype=False
+    )
+    for mine, its in (
+        (dist.entropy, view.entropy),
+        (lambda: dist.kl(other), lambda: as_kl(view, other)),
+    ):
         try:
             expected = mine()
         except NoClosedFormError:
@@ -82,7 +89,9 @@ def test_a_view_leaves_the_last_sample_and_the_generator_as_they_are():
 
 def all_actions(view):
     """Return all raw actions of a distribution over few choices, `[n, *event]`."""
-    counts = {(): (4,), (7,): (3, 2, 2, 2, 3, 4, 4), (5,): (3, 2, 2, 2, 3), (2,): (4, 4)}[tuple(view.event_shape)]
+    counts = {(): (4,), (7,): (3, 2, 2, 2, 3, 4, 4), (5,): (3, 2, 2, 2, 3), (2,): (4, 4)}[
+        tuple(view.event_shape)
+    ]
     grid = torch.tensor(list(itertools.product(*map(range, counts))))
     return grid if view.event_shape else grid[:, 0]
 
@@ -90,13 +99,25 @@ def all_actions(view):
 #: Name → a distribution over choices with a mask, and whether it allows an action `[..., width]`.
 MASKED = {
     "categorical": (Discrete(4), {}, [1, 0, 1, 1], lambda a: a[..., 0] != 1),
-    "slates": (MultiDiscrete([4, 4]), named("slate_multi_categorical"), [1, 1, 0, 1, 0, 1, 1, 1],
-               lambda a: (a[..., 0] != a[..., 1]) & (a[..., 0] != 2) & (a[..., 1] != 0)),
-    "tuple": (CHOICES, {}, [1, 1, 0, 1, 0, 1, 1, 0, 1, 1, 1, 1],
-              lambda a: (a[..., 0] != 2) & (a[..., 1] == 0) & (a[..., 3] == 1)),
-    "autoregressive tuple": (CHOICES, {"use_autoregressive": True}, [1, 1, 0, 1, 0, 1, 1, 0, 1, 1, 1, 1],
-                             lambda a: (a[..., 0] != 2) & (a[..., 1] == 0) & (a[..., 3] == 1)),
-}  # fmt: skip
+    "slates": (
+        MultiDiscrete([4, 4]),
+        named("slate_multi_categorical"),
+        [1, 1, 0, 1, 0, 1, 1, 1],
+        lambda a: (a[..., 0] != a[..., 1]) & (a[..., 0] != 2) & (a[..., 1] != 0),
+    ),
+    "tuple": (
+        CHOICES,
+        {},
+        [1, 1, 0, 1, 0, 1, 1, 0, 1, 1, 1, 1],
+        lambda a: (a[..., 0] != 2) & (a[..., 1] == 0) & (a[..., 3] == 1),
+    ),
+    "autoregressive tuple": (
+        CHOICES,
+        {"use_autoregressive": True},
+        [1, 1, 0, 1, 0, 1, 1, 0, 1, 1, 1, 1],
+        lambda a: (a[..., 0] != 2) & (a[..., 1] == 0) & (a[..., 3] == 1),
+    ),
+}
 
 
 def masked(case):
@@ -131,21 +152,33 @@ def test_masked_choices_sum_to_one_over_what_is_allowed(case):
     torch.manual_seed(1)
     drawn = view.sample((700,))
     assert MASKED[case][3](drawn if view.event_shape else drawn[..., None]).all()
-    frequency = torch.stack([(drawn == w).reshape(700, ROWS, -1).all(-1).float().mean(0) for w in wide])
+    frequency = torch.stack(
+        [(drawn == w).reshape(700, ROWS, -1).all(-1).float().mean(0) for w in wide]
+    )
     assert (frequency - probs).abs().max() < 5 * (0.25 / 700) ** 0.5
     entropy = -(probs * probs.clamp(min=1e-30).log()).sum(0)
     torch.testing.assert_close(view.entropy().detach(), entropy, rtol=1e-4, atol=1e-4)
     if case != "autoregressive tuple":
-        torch.testing.assert_close(view.mode.float().reshape(ROWS, -1), flat[probs.argmax(0)].float())
+        torch.testing.assert_close(
+            view.mode.float().reshape(ROWS, -1), flat[probs.argmax(0)].float()
+        )
 
 
 #: Name → action space, config, and SciPy's distributions `[ROWS, d]` of the inputs.
 MOMENTS = {
     "gaussian": (PAIR, {}, lambda x: stats.norm(x[:, :2], np.exp(x[:, 2:]))),
-    "beta": (PAIR, named("beta"), lambda x: stats.beta(
-        1 + np.log1p(np.exp(x[:, :2])), 1 + np.log1p(np.exp(x[:, 2:])), loc=PAIR.low, scale=PAIR.high - PAIR.low)),
+    "beta": (
+        PAIR,
+        named("beta"),
+        lambda x: stats.beta(
+            1 + np.log1p(np.exp(x[:, :2])),
+            1 + np.log1p(np.exp(x[:, 2:])),
+            loc=PAIR.low,
+            scale=PAIR.high - PAIR.low,
+        ),
+    ),
     "bits": (MultiBinary(3), {}, lambda x: stats.bernoulli(special.expit(x))),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", MOMENTS)
@@ -157,7 +190,9 @@ def test_mean_and_deviation_are_scipys(case):
     np.testing.assert_allclose(view.stddev, expected.std(), rtol=1e-4)
     score = expected.logpdf if hasattr(expected.dist, "logpdf") else expected.logpmf
     drawn = view.sample()
-    np.testing.assert_allclose(view.log_prob(drawn), score(drawn.double().numpy()).sum(1), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(
+        view.log_prob(drawn), score(drawn.double().numpy()).sum(1), rtol=1e-4, atol=1e-4
+    )
     assert (view.log_prob(view.mode) >= view.log_prob(view.sample((50,))) - 1e-5).all()
 
 
@@ -186,14 +221,20 @@ def test_parts_side_by_side_have_the_moments_of_each():
 def test_a_point_has_its_moments():
     dist = dist_of(PAIR, named("deterministic"))
     view = dist.as_torch()
-    for found, expected in ((view.mean, dist.inputs), (view.mode, dist.inputs), (view.stddev, 0 * dist.inputs)):
+    for found, expected in (
+        (view.mean, dist.inputs),
+        (view.mode, dist.inputs),
+        (view.stddev, 0 * dist.inputs),
+    ):
         torch.testing.assert_close(found, expected)
 
 
 def test_what_has_no_closed_form_is_not_implemented():
     view = dist_of(PAIR, named("squashed_gaussian")).as_torch()
     for name in ("mean", "variance", "stddev", "mode"):
-        with pytest.raises(NotImplementedError, match=r"SquashedGaussian has no closed form for its \w+"):
+        with pytest.raises(
+            NotImplementedError, match=r"SquashedGaussian has no closed form for its \w+"
+        ):
             getattr(view, name)
     choices = dist_of(MultiDiscrete([4, 4]), named("slate_multi_categorical")).as_torch()
     with pytest.raises(NotImplementedError, match="draws without gradients"):
@@ -223,4 +264,6 @@ def test_one_of_a_users_own_is_seen_as_torchs_too():
             return torch.full(self.inputs.shape[:1], -np.log(self.inputs.shape[1]))
 
     view = as_torch(Uniform(torch.zeros(3, 5)))
-    torch.testing.assert_close(view.log_prob(view.sample((2,))), torch.full((2, 3), -np.log(5.0), dtype=torch.float32))
+    torch.testing.assert_close(
+        view.log_prob(view.sample((2,))), torch.full((2, 3), -np.log(5.0), dtype=torch.float32)
+    )

@@ -30,7 +30,9 @@ def test_a_step_returns_actions_and_their_density_the_value_and_the_inputs(explo
     policy, obs, outputs, value = policy_of(Discrete(4))
     inputs, memory = policy.backend.inputs_of(obs, {}, ())
     with torch.no_grad():
-        sample, logp, found, params, new_memory = policy.backend.step(inputs, memory, None, explore, ROWS)
+        sample, logp, found, params, new_memory = policy.backend.step(
+            inputs, memory, None, explore, ROWS
+        )
     truth = torch.distributions.Categorical(logits=outputs)
     torch.testing.assert_close(logp, truth.log_prob(sample))
     torch.testing.assert_close(found, value)
@@ -46,7 +48,9 @@ def test_a_tensor_decides_between_the_sample_and_the_most_likely_action(action):
     with torch.no_grad():
         likely, logp, _ = policy.backend.draw(outputs, None, torch.tensor(False))
         torch.testing.assert_close(likely, policy.backend.draw(outputs, None, False)[0])
-        drawn = torch.cat([policy.backend.draw(outputs, None, torch.tensor(True))[0] for _ in range(20)])
+        drawn = torch.cat(
+            [policy.backend.draw(outputs, None, torch.tensor(True))[0] for _ in range(20)]
+        )
         torch.testing.assert_close(logp, policy.dist_class(outputs, policy.model).logp(likely))
     assert not torch.equal(drawn, likely.repeat(20, *[1] * (likely.ndim - 1)))
 
@@ -55,7 +59,10 @@ def test_what_a_mask_forbids_is_never_drawn():
     policy, _, outputs, _ = policy_of(Discrete(4))
     mask = torch.tensor([[False, True, False, True]]).expand(ROWS, 4)
     with torch.no_grad():
-        found = [policy.backend.draw(outputs, mask, explore) for explore in (True, False, torch.tensor(True))]
+        found = [
+            policy.backend.draw(outputs, mask, explore)
+            for explore in (True, False, torch.tensor(True))
+        ]
     for sample, logp, params in found:
         assert set(sample.tolist()) <= {1, 3}
         truth = torch.distributions.Categorical(logits=outputs[:, [1, 3]])

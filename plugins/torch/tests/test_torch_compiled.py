@@ -32,7 +32,9 @@ BUILT_IN = [
 EXAMPLES = {
     f"{component.name}-{i}": example
     for component in BUILT_IN
-    for i, example in enumerate(examples_of(component, CATALOG)[: 3 if component.name == "parametric" else 2])
+    for i, example in enumerate(
+        examples_of(component, CATALOG)[: 3 if component.name == "parametric" else 2]
+    )
 }
 examples = pytest.mark.parametrize("name", EXAMPLES)
 #: Compiling takes half a second each: the first of every model, and what is shown masks and lists.
@@ -40,7 +42,9 @@ compiled = pytest.mark.parametrize(
     "name", [name for name in EXAMPLES if name.endswith("-0") or name.startswith("parametric")]
 )
 # PyTorch has deprecated torch.jit, and its tracer warns of every comparison of sizes; that they do no harm is tested.
-tracing = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
+tracing = pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning"
+)
 
 
 class Known(nn.Module):
@@ -59,14 +63,22 @@ def policy_of(name):
     example = EXAMPLES[name]
     with quiet():
         return rlcatalog.build(
-            example.obs, example.action, {**example.config, "fcnet_hiddens": [8]}, "torch", catalog=CATALOG
+            example.obs,
+            example.action,
+            {**example.config, "fcnet_hiddens": [8]},
+            "torch",
+            catalog=CATALOG,
         )
 
 
 def tensors(value):
     if isinstance(value, dict):
         return {name: tensors(part) for name, part in value.items()}
-    return tuple(map(tensors, value)) if isinstance(value, tuple) else torch.from_numpy(np.array(value))
+    return (
+        tuple(map(tensors, value))
+        if isinstance(value, tuple)
+        else torch.from_numpy(np.array(value))
+    )
 
 
 def given(policy, name, rows):
@@ -81,7 +93,11 @@ def given(policy, name, rows):
     seen = policy.views.see(state.history, encoded)
     inputs |= {view: seen[view] for view in policy.views.acting}
     memory = list(tensors(tuple(state.memory)))
-    return (tensors(inputs), memory, torch.ones(rows, dtype=torch.int32)) if memory else (tensors(inputs),)
+    return (
+        (tensors(inputs), memory, torch.ones(rows, dtype=torch.int32))
+        if memory
+        else (tensors(inputs),)
+    )
 
 
 def same(found, expected):
@@ -92,7 +108,15 @@ def same(found, expected):
 
 def test_every_built_in_model_is_here():
     names = {component.name for component in BUILT_IN}
-    assert names >= {"fcnet", "visionnet", "complex_input", "lstm", "attention", "gtrxl", "parametric"}
+    assert names >= {
+        "fcnet",
+        "visionnet",
+        "complex_input",
+        "lstm",
+        "attention",
+        "gtrxl",
+        "parametric",
+    }
     assert {name.rsplit("-", 1)[0] for name in EXAMPLES} == names
 
 
@@ -148,7 +172,11 @@ def test_a_users_recurrent_model_is_traced_for_any_number_of_sequences():
 
     def inputs(n, t):
         obs = torch.randn(n * t, 2)
-        return {"obs": obs, "obs_flat": obs}, [torch.randn(n, 2)], torch.full((n,), t, dtype=torch.int32)
+        return (
+            {"obs": obs, "obs_flat": obs},
+            [torch.randn(n, 2)],
+            torch.full((n,), t, dtype=torch.int32),
+        )
 
     traced = torch.jit.trace(model, inputs(2, 3), check_trace=False)
     for sizes in ((2, 3), (4, 3), (1, 5)):
@@ -190,5 +218,6 @@ def test_compiled_in_place_a_model_is_compiled_wherever_it_is_called():
     with torch.no_grad():
         for weight in twin.parameters():
             weight.zero_()
-    assert not twin({"obs": torch.ones(1, 4)})[0].any()  # the copy's own weights, not those that were compiled
+    # The copy's own weights, not those that were compiled.
+    assert not twin({"obs": torch.ones(1, 4)})[0].any()
     assert len(graphs) == count

@@ -19,8 +19,14 @@ pytestmark = [
 ]
 
 VECTOR, IMAGE = Box(-1, 1, (3,), np.float32), Box(0, 255, (10, 10, 2), np.uint8)
-ATTENTION = {"use_attention": True, "attention_dim": 8, "attention_head_dim": 4, "attention_memory_inference": 5,
-             "attention_memory_training": 5, "attention_position_wise_mlp_dim": 8}  # fmt: skip
+ATTENTION = {
+    "use_attention": True,
+    "attention_dim": 8,
+    "attention_head_dim": 4,
+    "attention_memory_inference": 5,
+    "attention_memory_training": 5,
+    "attention_position_wise_mlp_dim": 8,
+}
 SHOWN = Dict({"action_mask": Box(0, 1, (3,), np.int8), "seen": VECTOR})
 LISTS = Dict({"seen": Repeated(Box(-1, 1, (2,), np.float32), 3), "own": VECTOR})
 MODELS = {
@@ -46,13 +52,17 @@ class Loss(nn.Module):
         super().__init__()
         self.model = policy.model
         self.state = [torch.from_numpy(part) for part in policy.memory.start(1)]
-        self.steps, self.seq_lens = steps, None if steps == 1 else torch.tensor([steps, steps - 1], dtype=torch.int32)
+        self.steps, self.seq_lens = (
+            steps,
+            None if steps == 1 else torch.tensor([steps, steps - 1], dtype=torch.int32),
+        )
         if steps > 1:
             self.state = [torch.cat([part, part]) for part in self.state]
 
     def forward(self, x):
         rows = x[None]
-        if self.steps > 1:  # two sequences, the second one a step shorter: what stands behind it counts for nothing
+        # Two sequences, the second one a step shorter: what stands behind it counts for nothing.
+        if self.steps > 1:
             rows = torch.stack([x * (0.5**t) for t in range(2 * self.steps)])
         output, _ = self.model({"obs": rows, "is_training": True}, self.state, self.seq_lens)
         found = output[:, :2].square().sum(1) + self.model.value_function()
@@ -61,8 +71,11 @@ class Loss(nn.Module):
 
 def setting(kind, steps, dependent=False):
     space, config = MODELS[kind]
-    action, extra = (PARTS, {"use_autoregressive": True, "autoregressive_hiddens": [4]}) if dependent else (
-        Discrete(3), {})  # fmt: skip
+    action, extra = (
+        (PARTS, {"use_autoregressive": True, "autoregressive_hiddens": [4]})
+        if dependent
+        else (Discrete(3), {})
+    )
     torch.manual_seed(0)
     policy = rlcatalog.build(space, action, {**SMALL, **config, **extra}, "torch")
     space.seed(0)

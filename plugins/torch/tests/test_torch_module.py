@@ -22,7 +22,9 @@ SEPARATE = {"fcnet_hiddens": [8], "vf_share_layers": False}
 
 
 def policy_of(action=None, config=None, obs=OBS):
-    return rlcatalog.build(obs, action or Discrete(4), {"fcnet_hiddens": [8], **(config or {})}, "torch")
+    return rlcatalog.build(
+        obs, action or Discrete(4), {"fcnet_hiddens": [8], **(config or {})}, "torch"
+    )
 
 
 def observations(*axes):
@@ -34,7 +36,9 @@ def by_hand(policy, obs):
     weights = list(policy.model.get_weights().values())
     layer, bias, logits, logits_bias, value, value_bias = weights
     features = np.tanh(obs.numpy() @ layer.T + bias)
-    return torch.from_numpy(features @ logits.T + logits_bias), torch.from_numpy(features @ value.T + value_bias)[:, 0]
+    return torch.from_numpy(features @ logits.T + logits_bias), torch.from_numpy(
+        features @ value.T + value_bias
+    )[:, 0]
 
 
 def test_it_returns_the_distribution_and_the_value_that_its_weights_say():
@@ -93,7 +97,8 @@ class Dropping(TorchModelV2):
 
 def test_its_mode_is_the_models_whatever_acting_and_scoring_have_set():
     policy, obs = policy_of(config={"custom_model": Dropping}), observations(64)
-    module, acted = policy.as_module(), torch.from_numpy(policy.act(obs.numpy()).value)  # leaves the model in eval mode
+    # Leaves the model in eval mode.
+    module, acted = policy.as_module(), torch.from_numpy(policy.act(obs.numpy()).value)
     assert not torch.allclose(module(obs)[1], acted)
     assert policy.model.told
     module.eval()
@@ -138,9 +143,13 @@ def test_functional_calls_see_the_given_weights():
 
 def test_what_it_cannot_do_is_refused():
     module, masked = policy_of().as_module(), policy_of(obs=MASKED).as_module()
-    with pytest.raises(ObservationError, match=r"expected encoded observations of shape \[B, 3\].*add an axis"):
+    with pytest.raises(
+        ObservationError, match=r"expected encoded observations of shape \[B, 3\].*add an axis"
+    ):
         module(observations(1)[0])
-    with pytest.raises(ActionMaskError, match=r"mask: expected shape \(2, 4\).*found shape \(2, 3\)"):
+    with pytest.raises(
+        ActionMaskError, match=r"mask: expected shape \(2, 4\).*found shape \(2, 3\)"
+    ):
         masked(observations(2), torch.ones(2, 3))
     with pytest.raises(ActionMaskError, match="row 1 allows no action"):
         masked(observations(2), torch.tensor([[True] * 4, [False] * 4]))
@@ -180,7 +189,9 @@ def test_actor_critic_and_distribution_take_batches_of_any_axes(action, axes):
         likely = inputs.argmax(-1)
     else:
         likely, log_std = inputs.chunk(2, -1)
-        truth = torch.distributions.Independent(torch.distributions.Normal(likely, log_std.exp()), 1)
+        truth = torch.distributions.Independent(
+            torch.distributions.Normal(likely, log_std.exp()), 1
+        )
     sample = dist.sample()
     assert sample.shape == truth.sample().shape
     assert dist.sample((2, 1)).shape == truth.sample((2, 1)).shape

@@ -22,18 +22,26 @@ class AutoregressiveConfig(msgspec.Struct, frozen=True, kw_only=True):
     ] = False
     autoregressive_hiddens: Annotated[
         list[Annotated[int, Meta(ge=1)]],
-        Meta(min_length=1, description="units of each hidden layer between the parts, for every part"),
+        Meta(
+            min_length=1, description="units of each hidden layer between the parts, for every part"
+        ),
     ] = msgspec.field(default_factory=lambda: [16])
-    autoregressive_activation: Annotated[NameOrCallable, Meta(description="activation of the hidden layers")] = "tanh"
+    autoregressive_activation: Annotated[
+        NameOrCallable, Meta(description="activation of the hidden layers")
+    ] = "tanh"
     autoregressive_order: Annotated[
-        list[int | str], Meta(description="the parts in sampling order (number, path or Dict key); others follow")
+        list[int | str],
+        Meta(description="the parts in sampling order (number, path or Dict key); others follow"),
     ] = []
-    autoregressive_mask: Annotated[Any, Meta(description="function (path, earlier parts) -> mask [B, n], or None")] = (
-        None
-    )
+    autoregressive_mask: Annotated[
+        Any, Meta(description="function (path, earlier parts) -> mask [B, n], or None")
+    ] = None
     autoregressive_exact: Annotated[
         int,
-        Meta(ge=0, description="maximum number of combinations summed for exact entropy and kl; beyond it, estimates"),
+        Meta(
+            ge=0,
+            description="maximum number of combinations summed for exact entropy and kl; beyond it, estimates",
+        ),
     ] = 64
 
     def __post_init__(self) -> None:
@@ -92,7 +100,11 @@ def ordered(order: list[int | str], paths: list[str]) -> list[int]:
             named = [entry] if 0 <= entry < len(paths) else []
         else:
             roots = (entry, f"action[{entry!r}]")
-            named = [i for i, p in enumerate(paths) if any(p == r or p.startswith((f"{r}[", f"{r}.")) for r in roots)]
+            named = [
+                i
+                for i, p in enumerate(paths)
+                if any(p == r or p.startswith((f"{r}[", f"{r}.")) for r in roots)
+            ]
         if not named:
             hint = nearest(entry, paths) if isinstance(entry, str) else ""
             raise ConfigError(

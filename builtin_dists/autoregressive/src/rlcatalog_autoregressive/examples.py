@@ -21,7 +21,9 @@ def examples() -> list[Example]:
     return [
         Example(_VECTOR, spaces.MultiDiscrete([2, 3]), small),
         Example(_VECTOR, nested, small),
-        Example(spaces.Box(0, 255, (42, 42, 3), np.uint8), spaces.Tuple([spaces.Discrete(2)] * 2), small),
+        Example(
+            spaces.Box(0, 255, (42, 42, 3), np.uint8), spaces.Tuple([spaces.Discrete(2)] * 2), small
+        ),
         Example(_VECTOR, spaces.MultiDiscrete([2, 3]), {**small, "autoregressive_mask": _mask}),
         Example(_VECTOR, spaces.MultiDiscrete([2, 3]), {**small, "autoregressive_exact": 0}),
     ]

@@ -45,11 +45,15 @@ class AutoregressiveHead(ModelV2):
             self.num_outputs = trunk.num_outputs
             return
         layout = served_columns(action_dist, self.num_outputs)
-        self.outputs = self.outputs_class(output_plan(self.model_config, trunk.num_outputs, [], layout.params))
+        self.outputs = self.outputs_class(
+            output_plan(self.model_config, trunk.num_outputs, [], layout.params)
+        )
         self.to_context = self.dense_class(trunk.num_outputs, DenseSpec(layout.hiddens[0]))
         self.conditionals = self.conditionals_class(layout)
 
-    def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
+    def forward(
+        self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any
+    ) -> tuple[Any, list[Any]]:
         """Compute the action distribution's inputs; see `ModelV2.forward`."""
         x, state = self.features_of(self.trunk, input_dict, state, seq_lens)
         if self.outputs is None:

@@ -51,10 +51,16 @@ class JointDistribution(ActionDistribution):
         self._known: tuple[Any, Any, bool] = (None, None, False)
 
     @classmethod
-    def required_model_output_shape(cls, action_space: Any, model_config: Mapping[str, Any] | None = None) -> int:
+    def required_model_output_shape(
+        cls, action_space: Any, model_config: Mapping[str, Any] | None = None
+    ) -> int:
         """Return the number of inputs if the default catalog chooses the parts' distributions."""
         config = {**(model_config or {}), "use_autoregressive": True}
-        return int(rlcatalog.default_catalog().action_dist(action_space, config, framework=cls.framework_of_class)[1])
+        return int(
+            rlcatalog.default_catalog().action_dist(
+                action_space, config, framework=cls.framework_of_class
+            )[1]
+        )
 
     @classmethod
     def options_for(
@@ -118,7 +124,9 @@ class JointDistribution(ActionDistribution):
             as_they_are = layout.mask is None and not ops.is_half(self.inputs)
             for part in layout.parts:
                 own = run.params(part)
-                params[part] = own = own if as_they_are else self._allowed(part, own, raw, check=True)
+                params[part] = own = (
+                    own if as_they_are else self._allowed(part, own, raw, check=True)
+                )
                 if explore:
                     raw[part] = value = part.draw(own, self.model)
                 else:
@@ -132,7 +140,9 @@ class JointDistribution(ActionDistribution):
             self._known = (self.last_sample, plain, False)
         return self.last_sample
 
-    def _allowed(self, part: ActionPart, params: Any, raw: Mapping[ActionPart, Any], check: bool = False) -> Any:
+    def _allowed(
+        self, part: ActionPart, params: Any, raw: Mapping[ActionPart, Any], check: bool = False
+    ) -> Any:
         """Return a part's parameters, masked by the user's function and finite in any precision.
 
         Args:
@@ -147,7 +157,9 @@ class JointDistribution(ActionDistribution):
             params = ops.finite(params)
         if self.layout.mask is None:
             return params
-        mask = self.layout.mask(part.path, {earlier.path: raw[earlier] for earlier in self.layout.parts[: part.rank]})
+        mask = self.layout.mask(
+            part.path, {earlier.path: raw[earlier] for earlier in self.layout.parts[: part.rank]}
+        )
         if mask is None:
             return params
         if not part.masks.size:
@@ -208,7 +220,9 @@ class JointDistribution(ActionDistribution):
         if self.layout.mask is None:
             return self.ops.finite(params) if self.ops.is_half(params) else params
         raw = self._values(flat)
-        return self.ops.side_by_side([self._allowed(p, params[:, p.params], raw) for p in self.layout.in_space])
+        return self.ops.side_by_side(
+            [self._allowed(p, params[:, p.params], raw) for p in self.layout.in_space]
+        )
 
     def _values(self, flat: Any) -> dict[ActionPart, Any]:
         """Split raw actions into parts, in the same form as the parts' samples."""
@@ -265,7 +279,10 @@ class JointDistribution(ActionDistribution):
         ops, layout = self.ops, self.layout
         prefixes = ops.tensor(layout.prefixes, self.inputs)
         count = len(layout.prefixes)  # type: ignore[arg-type]
-        independent, context = ops.each_row(self._independent, count), ops.each_row(self._context, count)
+        independent, context = (
+            ops.each_row(self._independent, count),
+            ops.each_row(self._context, count),
+        )
         flat = ops.all_rows(prefixes, self.inputs)
         params = self._params(independent, context, flat)
         dists, values = self._by_part(params), self._values(flat)
@@ -287,7 +304,10 @@ class JointDistribution(ActionDistribution):
         entropies = [entropy_of(dists[part], lambda x: x)[0] for part in layout.parts]
         estimate = ops.total(entropies)
         for i, part in enumerate(layout.parts[:-1]):
-            later, logp = ops.without_gradient(ops.total(entropies[i + 1 :])), dists[part].logp(values[part])
+            later, logp = (
+                ops.without_gradient(ops.total(entropies[i + 1 :])),
+                dists[part].logp(values[part]),
+            )
             estimate = estimate + later * (logp - ops.without_gradient(logp))
         return estimate
 

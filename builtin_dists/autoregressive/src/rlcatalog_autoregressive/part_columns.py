@@ -98,14 +98,20 @@ class PartColumns:
     def __init__(self, action: SpaceInfo, config: Mapping[str, Any], plain: Any, size: int) -> None:
         own = read_config(config, AutoregressiveConfig)
         cls, options = unbind(plain)
-        dists = cls.parts(action, size, options) if hasattr(cls, "parts") else [(action, plain, size)]
+        dists = (
+            cls.parts(action, size, options) if hasattr(cls, "parts") else [(action, plain, size)]
+        )
         self.action, self.plain, self.params = action, plain, size
         self.hiddens = hidden_widths(action, config)
         self.activation, self.mask = own.autoregressive_activation, own.autoregressive_mask
-        ranks = np.argsort(ordered(own.autoregressive_order, [info.path for info, _, _ in dists])).tolist()
+        ranks = np.argsort(
+            ordered(own.autoregressive_order, [info.path for info, _, _ in dists])
+        ).tolist()
         self.columns: list[Column] = []
         self.in_space: list[ActionPart] = []
-        ends = [[width * rank // len(dists) for rank in range(len(dists) + 1)] for width in self.hiddens]
+        ends = [
+            [width * rank // len(dists) for rank in range(len(dists) + 1)] for width in self.hiddens
+        ]
         params = raw = 0
         for (info, dist, inputs), rank in zip(dists, ranks, strict=True):
             kind = getattr(unbind(dist)[0], "raw_kind", "values")
@@ -114,19 +120,29 @@ class PartColumns:
             self.columns += _columns(codec, raw)
             self.in_space.append(
                 ActionPart(
-                    info.path, dist, _drawing(dist), slice(params, params + inputs),
-                    slice(raw, raw + codec.width), slice(start, len(self.columns)), codec.scalar,
-                    (codec.counts or ()) if codec.whole else (), ActionMasks(info),
-                    info.kind == "multi_binary", rank, len(self.in_space),
+                    info.path,
+                    dist,
+                    _drawing(dist),
+                    slice(params, params + inputs),
+                    slice(raw, raw + codec.width),
+                    slice(start, len(self.columns)),
+                    codec.scalar,
+                    (codec.counts or ()) if codec.whole else (),
+                    ActionMasks(info),
+                    info.kind == "multi_binary",
+                    rank,
+                    len(self.in_space),
                     tuple(slice(*layer[rank : rank + 2]) for layer in ends),
                 )
-            )  # fmt: skip
+            )
             params, raw = params + inputs, raw + codec.width
         self.raw = raw
         self.parts = sorted(self.in_space, key=lambda part: part.rank)
         self.param_widths = [inputs for _, _, inputs in dists]
         self.encoded_widths = [part.encoded.stop - part.encoded.start for part in self.in_space]
-        self.unit_widths = [[later - earlier for earlier, later in pairwise(layer)] for layer in ends]
+        self.unit_widths = [
+            [later - earlier for earlier, later in pairwise(layer)] for layer in ends
+        ]
         self._exact = own.autoregressive_exact
 
     @property
@@ -147,12 +163,18 @@ class PartColumns:
         seen, made = np.repeat(own, self.encoded_widths), np.repeat(own, self.param_widths)
         first, last = ranks[0][:, None] > seen, made[:, None] >= ranks[-1]
         between = [later[:, None] >= earlier for earlier, later in pairwise(ranks)]
-        return first.astype(np.float32), [mask.astype(np.float32) for mask in between], last.astype(np.float32)
+        return (
+            first.astype(np.float32),
+            [mask.astype(np.float32) for mask in between],
+            last.astype(np.float32),
+        )
 
     @cached_property
     def encoding(self) -> tuple[Array, Array, Array, Array, Array]:
         """For each encoded column: the raw value that it encodes, the choice that it indicates, a shift and a scale."""
-        raw, value, shift, scale = (np.array(numbers) for numbers in zip(*self.columns, strict=True))
+        raw, value, shift, scale = (
+            np.array(numbers) for numbers in zip(*self.columns, strict=True)
+        )
         return raw, value >= 0, value, shift.astype(np.float32), scale.astype(np.float32)
 
     @cached_property

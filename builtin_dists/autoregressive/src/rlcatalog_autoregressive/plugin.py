@@ -47,19 +47,29 @@ def describe(request: Request) -> list[Stage]:
 
     check_last_layers(request.config)
     if request.num_outputs is None or request.action is None:
-        return [Stage("features", None if request.trunk_width is None else (request.trunk_width,), 0)]
+        return [
+            Stage("features", None if request.trunk_width is None else (request.trunk_width,), 0)
+        ]
     widths, codec = hidden_widths(request.action, request.config), action_codec(request.action)
     features, known = request.trunk_width or 0, request.trunk_width is not None
     weights = [widths[0] * codec.input_width, *((n + 1) * m for n, m in pairwise(widths))]
     hidden = zip(widths, weights, strict=True)
-    independent = max(request.num_outputs - widths[0], 0)  # for another distribution, which fails later
+    # For another distribution, which fails later.
+    independent = max(request.num_outputs - widths[0], 0)
     return [
         Stage("value", (), features + 1, whole=known),
-        *(Stage(f"hidden {i} of the conditionals, masked", (n,), m) for i, (n, m) in enumerate(hidden, 1)),
+        *(
+            Stage(f"hidden {i} of the conditionals, masked", (n,), m)
+            for i, (n, m) in enumerate(hidden, 1)
+        ),
         Stage("changes of the logits, masked", (independent,), independent * widths[-1]),
-        Stage(f"logits of {len(codec.paths)} parts, and context", (request.num_outputs,),
-              (features + 1) * request.num_outputs, whole=known),
-    ]  # fmt: skip
+        Stage(
+            f"logits of {len(codec.paths)} parts, and context",
+            (request.num_outputs,),
+            (features + 1) * request.num_outputs,
+            whole=known,
+        ),
+    ]
 
 
 @hookimpl

@@ -14,7 +14,17 @@ from rlcatalog.models import DenseSpec
 from rlcatalog_autoregressive.head import AutoregressiveHead
 from rlcatalog_autoregressive.joint import JointDistribution, nothing_left
 from rlcatalog_autoregressive.part_columns import ActionPart, PartColumns
-from rlcatalog_tf import OPS, Dense, OutputLayers, TFModelV2, activation, features_of, flatten_rows, initial_value, tf
+from rlcatalog_tf import (
+    OPS,
+    Dense,
+    OutputLayers,
+    TFModelV2,
+    activation,
+    features_of,
+    flatten_rows,
+    initial_value,
+    tf,
+)
 
 
 class Conditionals:
@@ -56,7 +66,9 @@ class Conditionals:
         """
         dtype = self.actions.dtype
         found = tf.gather(raw, self._source[columns] - start, axis=1)
-        chosen = tf.cast(found == tf.constant(self._value[columns].astype(found.dtype.as_numpy_dtype)), dtype)
+        chosen = tf.cast(
+            found == tf.constant(self._value[columns].astype(found.dtype.as_numpy_dtype)), dtype
+        )
         is_choice = self._is_choice[columns]
         if is_choice.all():
             return chosen
@@ -115,7 +127,9 @@ class Run:
 
 
 def _weight(outputs: int, inputs: int, std: float, name: str) -> Any:
-    return tf.Variable(tf.transpose(initial_value((outputs, inputs), "normc", {"std": std})), name=name)
+    return tf.Variable(
+        tf.transpose(initial_value((outputs, inputs), "normc", {"std": std})), name=name
+    )
 
 
 class AutoregressiveDistribution(JointDistribution):
@@ -146,9 +160,12 @@ class AutoregressiveDistribution(JointDistribution):
         free = params > -largest
         if part.bits:
             free = flatten_rows(tf.stack([params < largest, free], axis=2))
-        if part.bits or part.masks.single:  # otherwise, parameters belong to combinations and have no such columns
+        # Otherwise, parameters belong to combinations and have no such columns.
+        if part.bits or part.masks.single:
             mask = mask & free
-        left = tf.stack([tf.reduce_any(choice, axis=1) for _, choice in part.masks.by_choice(mask)], axis=1)
+        left = tf.stack(
+            [tf.reduce_any(choice, axis=1) for _, choice in part.masks.by_choice(mask)], axis=1
+        )
         left = tf.reduce_all(left, axis=1)
         row = tf.argmin(tf.cast(left, tf.int32))
         if not tf.executing_eagerly():

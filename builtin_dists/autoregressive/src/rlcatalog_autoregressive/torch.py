@@ -59,14 +59,24 @@ class Conditionals(nn.Module):
         self.hidden = nn.ModuleList(dense(n, DenseSpec(m)) for n, m in pairwise(widths))
         self.params = _weight(layout.params, widths[-1], 0.01)
         first, between, last = layout.masks
-        arrays = {"first": first, "last": last, **{f"between_{i}": mask for i, mask in enumerate(between)}}
-        arrays |= zip(("source", "is_choice", "value", "shift", "scale"), layout.encoding, strict=True)
+        arrays = {
+            "first": first,
+            "last": last,
+            **{f"between_{i}": mask for i, mask in enumerate(between)},
+        }
+        arrays |= zip(
+            ("source", "is_choice", "value", "shift", "scale"), layout.encoding, strict=True
+        )
         for name, array in arrays.items():
             self.register_buffer(name, torch.from_numpy(array), persistent=False)
         self._all_choices = bool(layout.encoding[1].all())
 
     def encoded(
-        self, raw: Tensor, dtype: torch.dtype | None = None, columns: slice = slice(None), start: int = 0
+        self,
+        raw: Tensor,
+        dtype: torch.dtype | None = None,
+        columns: slice = slice(None),
+        start: int = 0,
     ) -> Tensor:
         """Return the encoding `[B, encoded]` of raw actions `[B, raw]`: one-hot vectors and scaled numbers.
 
@@ -76,7 +86,10 @@ class Conditionals(nn.Module):
             columns: Encoded columns to return.
             start: See `raw`.
         """
-        numbers, dtype = raw.index_select(1, self.source[columns] - start), dtype or self.actions.dtype
+        numbers, dtype = (
+            raw.index_select(1, self.source[columns] - start),
+            dtype or self.actions.dtype,
+        )
         chosen = (numbers == self.value[columns]).to(dtype)
         if self._all_choices:
             return chosen
@@ -110,24 +123,37 @@ class Run:
     """
 
     def __init__(self, made: Conditionals, independent: Tensor, context: Tensor) -> None:
-        self.made, self.activation, self.dtype, layout = made, made.activation, context.dtype, made.layout
+        self.made, self.activation, self.dtype, layout = (
+            made,
+            made.activation,
+            context.dtype,
+            made.layout,
+        )
         # Slice only once: a slice costs as much as a sum over it.
         self.independent = independent.split_with_sizes(layout.param_widths, 1)
         self.rows = made.actions.to(self.dtype).t().split_with_sizes(layout.encoded_widths, 0)
         self.out = made.params.to(self.dtype).split_with_sizes(layout.param_widths, 0)
         self.sums = context.clone()
         self.blocks = self.sums.split_with_sizes(layout.unit_widths[0], 1)
-        self.layers = [(layer.weight.to(self.dtype), layer.bias.to(self.dtype)) for layer in made.hidden]
+        self.layers = [
+            (layer.weight.to(self.dtype), layer.bias.to(self.dtype)) for layer in made.hidden
+        ]
         self.done = [context.new_empty(context.shape[0], width) for width in layout.hiddens]
 
     def params(self, part: ActionPart) -> Tensor:
         """Return a part's parameters `[B, n]`, given the raw values added so far."""
         done, stop = self.done[0], part.units[0].stop
         done[:, part.units[0]] = self.activation(self.blocks[part.rank])
-        for (weight, bias), units, later in zip(self.layers, part.units[1:], self.done[1:], strict=True):
-            later[:, units] = self.activation(F.linear(done[:, :stop], weight[units, :stop], bias[units]))
+        for (weight, bias), units, later in zip(
+            self.layers, part.units[1:], self.done[1:], strict=True
+        ):
+            later[:, units] = self.activation(
+                F.linear(done[:, :stop], weight[units, :stop], bias[units])
+            )
             done, stop = later, units.stop
-        return torch.addmm(self.independent[part.place], done[:, :stop], self.out[part.place][:, :stop].t())
+        return torch.addmm(
+            self.independent[part.place], done[:, :stop], self.out[part.place][:, :stop].t()
+        )
 
     def note(self, part: ActionPart, value: Tensor) -> None:
         """Add a part's raw values, `[B]` or `[B, width]`, so that later parts see them."""
@@ -168,9 +194,12 @@ class AutoregressiveDistribution(TorchDistribution, JointDistribution):
         free = params > -largest
         if part.bits:
             free = torch.stack([params < largest, free], dim=2).flatten(1)
-        if part.bits or part.masks.single:  # otherwise, parameters belong to combinations and have no such columns
+        # Otherwise, parameters belong to combinations and have no such columns.
+        if part.bits or part.masks.single:
             mask = mask & free
-        left = torch.stack([choice.any(dim=1) for _, choice in part.masks.by_choice(mask)], dim=1).all(dim=1)
+        left = torch.stack(
+            [choice.any(dim=1) for _, choice in part.masks.by_choice(mask)], dim=1
+        ).all(dim=1)
         if not bool(left.all()):
             raise ActionMaskError(nothing_left(int(left.long().argmin()), part.path))
 

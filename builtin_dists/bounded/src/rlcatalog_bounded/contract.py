@@ -56,7 +56,11 @@ class SharesContract(ActionDistribution):
         """
         same_kind(self, other)
         difference = self.concentration - other.concentration
-        return self.log_norm - other.log_norm + self.ops.sum(difference * self.expected_log, axis=(1, 2))
+        return (
+            self.log_norm
+            - other.log_norm
+            + self.ops.sum(difference * self.expected_log, axis=(1, 2))
+        )
 
 
 class BetaContract(SharesContract):
@@ -130,4 +134,6 @@ class DirichletContract(SharesContract):
 
 def wrong_components(components: int, size: int) -> ConfigError:
     """Return the error for inputs that cannot be split evenly into rows."""
-    return ConfigError(f"components must divide the number of inputs, found {components} and {size}.")
+    return ConfigError(
+        f"components must divide the number of inputs, found {components} and {size}."
+    )

@@ -28,14 +28,19 @@ def beta_size(action: SpaceInfo, config: Mapping[str, Any]) -> int:
 def match_simplex(request: Request) -> Match:
     """Match if the action space is a Simplex."""
     if (action := request.action) is not None and action.kind == "simplex":
-        return Match(Rank.GENERIC, f"the action is a point of a simplex of {(action.shape or (0,))[-1]} values")
+        return Match(
+            Rank.GENERIC,
+            f"the action is a point of a simplex of {(action.shape or (0,))[-1]} values",
+        )
     return Match(None, f"takes Simplex, not {action.kind if action else 'nothing'}")
 
 
 def dirichlet_size(action: SpaceInfo, config: Mapping[str, Any]) -> int:
     """Return the number of values, because each value has one concentration."""
     if action.kind != "simplex" or not action.shape:
-        raise UnsupportedSpaceError(f"{action.path}: Dirichlet requires a Simplex, found {action.describe()}.")
+        raise UnsupportedSpaceError(
+            f"{action.path}: Dirichlet requires a Simplex, found {action.describe()}."
+        )
     if action.is_empty:
         raise action.without_values("Dirichlet")
     return math.prod(action.shape)
@@ -52,7 +57,10 @@ def rlcatalog_action_dists() -> list[ActionDistSpec]:
         ),
         ActionDistSpec(
             name="dirichlet",
-            targets={"torch": "rlcatalog_bounded.torch:Dirichlet", "tf": "rlcatalog_bounded.tf:Dirichlet"},
+            targets={
+                "torch": "rlcatalog_bounded.torch:Dirichlet",
+                "tf": "rlcatalog_bounded.tf:Dirichlet",
+            },
             summary="points on a simplex: shares that sum to 1",
             match=match_simplex,
             size=dirichlet_size,

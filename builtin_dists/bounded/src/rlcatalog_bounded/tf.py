@@ -8,7 +8,12 @@ from typing import Any
 import numpy as np
 
 from rlcatalog.actions import hashable_bound, interval
-from rlcatalog_bounded.contract import BetaContract, DirichletContract, SharesContract, wrong_components
+from rlcatalog_bounded.contract import (
+    BetaContract,
+    DirichletContract,
+    SharesContract,
+    wrong_components,
+)
 from rlcatalog_bounded.plugin import DIRICHLET_INPUTS, LEAST_CONCENTRATION, MAX_BETA_INPUT
 from rlcatalog_tf import OPS, draw_gamma, draw_uniform, tf, to_float32_at_least
 
@@ -42,7 +47,9 @@ class Beta(BetaContract, _Shares):
         size = parameters.shape[-1] // 2
         clipped = tf.clip_by_value(parameters, -MAX_BETA_INPUT, MAX_BETA_INPUT)
         self.concentration = tf.reshape(tf.math.softplus(clipped) + 1, [-1, 2, size])
-        self.bounds = interval(hashable_bound(low), hashable_bound(high), size, parameters.dtype.name)
+        self.bounds = interval(
+            hashable_bound(low), hashable_bound(high), size, parameters.dtype.name
+        )
 
     def rsample(self) -> Any:
         """Draw `[B, d]` within the bounds, with gradients by implicit reparameterisation."""
@@ -75,7 +82,9 @@ class Dirichlet(DirichletContract, _Shares):
         components = components or size
         if size % components:
             raise wrong_components(components, size)
-        concentration = tf.exp(tf.clip_by_value(parameters, *DIRICHLET_INPUTS)) + LEAST_CONCENTRATION
+        concentration = (
+            tf.exp(tf.clip_by_value(parameters, *DIRICHLET_INPUTS)) + LEAST_CONCENTRATION
+        )
         self.concentration = tf.reshape(concentration, [-1, size // components, components])
 
     def rsample(self) -> Any:

@@ -10,7 +10,12 @@ from torch import Tensor, distributions
 from torch.nn.functional import softplus
 
 from rlcatalog.actions import hashable_bound
-from rlcatalog_bounded.contract import BetaContract, DirichletContract, SharesContract, wrong_components
+from rlcatalog_bounded.contract import (
+    BetaContract,
+    DirichletContract,
+    SharesContract,
+    wrong_components,
+)
 from rlcatalog_bounded.plugin import DIRICHLET_INPUTS, LEAST_CONCENTRATION, MAX_BETA_INPUT
 from rlcatalog_torch import TorchDistribution, tensor_interval, to_float32_at_least
 
@@ -61,7 +66,9 @@ class Beta(BetaContract, _Shares):
         """Return the log density `[B]` of values `[B, d]`, summed over d; it is finite even outside the bounds."""
         concentration, bounds = self.concentration, self.bounds
         if actions is not self.last_sample:
-            actions = torch.as_tensor(actions, dtype=concentration.dtype, device=concentration.device)
+            actions = torch.as_tensor(
+                actions, dtype=concentration.dtype, device=concentration.device
+            )
             actions = actions.reshape(concentration.shape[0], concentration.shape[2])
         x = actions.clamp(bounds.lowest, bounds.highest)
         # Score shares by their distances from both bounds, which are exact.
@@ -73,7 +80,9 @@ class Beta(BetaContract, _Shares):
         first, second = self.concentration.unbind(1)
         of_share: Tensor = getattr(distributions.Beta(first, second, validate_args=False), name)
         low, width = self.bounds.low, self.bounds.width
-        return of_share * width.square() if name == "variance" else torch.addcmul(low, width, of_share)
+        return (
+            of_share * width.square() if name == "variance" else torch.addcmul(low, width, of_share)
+        )
 
 
 class Dirichlet(DirichletContract, _Shares):
@@ -112,7 +121,9 @@ class Dirichlet(DirichletContract, _Shares):
         return result
 
     def moment(self, name: str) -> Tensor:
-        of_rows: Tensor = getattr(distributions.Dirichlet(self.concentration, validate_args=False), name)
+        of_rows: Tensor = getattr(
+            distributions.Dirichlet(self.concentration, validate_args=False), name
+        )
         return of_rows.flatten(1)
 
 

@@ -50,7 +50,10 @@ class ChoiceColumns:
         """
         width = None if None in shape[1:] else math.prod(shape[1:])
         rows = shape[0] if len(shape) else -1
-        if (batch_size is not None and rows not in (None, batch_size)) or width not in (None, len(self.lens)):
+        if (batch_size is not None and rows not in (None, batch_size)) or width not in (
+            None,
+            len(self.lens),
+        ):
             raise ModelContractError(
                 f"MultiCategorical: expected actions [{batch_size or 'B'}, {len(self.lens)}], or a list of"
                 f" {len(self.lens)} tensors [{batch_size or 'B'}], found shape {tuple(shape)}."
@@ -63,7 +66,9 @@ class ChoiceColumns:
             ModelContractError: The choices differ.
         """
         if self is not other and self.lens != other.lens:
-            raise ModelContractError(f"MultiCategorical.kl(): input_lens differ: {self.lens} and {other.lens}.")
+            raise ModelContractError(
+                f"MultiCategorical.kl(): input_lens differ: {self.lens} and {other.lens}."
+            )
 
 
 @lru_cache(maxsize=256)
@@ -75,7 +80,9 @@ def layout_of(lens: tuple[int, ...]) -> ChoiceColumns:
     """
     lens = tuple(int(n) for n in lens)
     if not lens or min(lens) < 1:
-        raise ConfigError(f"input_lens must contain at least one number, each at least 1; found {lens}.")
+        raise ConfigError(
+            f"input_lens must contain at least one number, each at least 1; found {lens}."
+        )
     longest, total = max(lens), sum(lens)
     if min(lens) == longest:
         return ChoiceColumns(lens, longest, total, None)
@@ -87,7 +94,9 @@ def layout_of(lens: tuple[int, ...]) -> ChoiceColumns:
 def choices(action: SpaceInfo, lens: tuple[int, ...]) -> list[SpaceInfo]:
     """Return each choice as a Discrete space that starts at 0, in C order."""
     paths = action_codec(action).paths
-    return [SpaceInfo("discrete", path, (), "int64", n=n) for path, n in zip(paths, lens, strict=True)]
+    return [
+        SpaceInfo("discrete", path, (), "int64", n=n) for path, n in zip(paths, lens, strict=True)
+    ]
 
 
 def lens_of(input_lens: Any, action_space: Any) -> tuple[int, ...]:
@@ -100,5 +109,7 @@ def lens_of(input_lens: Any, action_space: Any) -> tuple[int, ...]:
     if input_lens is not None:
         return tuple(int(n) for n in np.asarray(input_lens).reshape(-1).tolist())
     if action_space is None:
-        raise ConfigError("MultiCategorical needs input_lens (the number of values of each choice) or action_space.")
+        raise ConfigError(
+            "MultiCategorical needs input_lens (the number of values of each choice) or action_space."
+        )
     return lens_of_space(SpaceInfo.read(action_space, "action"))

@@ -12,7 +12,11 @@ class CategoricalConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Config keys of `categorical`."""
 
     categorical_temperature: Annotated[
-        float, Meta(gt=0.0, description="divisor of the logits; above 1 flattens the distribution, below 1 sharpens it")
+        float,
+        Meta(
+            gt=0.0,
+            description="divisor of the logits; above 1 flattens the distribution, below 1 sharpens it",
+        ),
     ] = 1.0
 
 
@@ -20,5 +24,9 @@ class GumbelSoftmaxConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Config keys of `gumbel_softmax`."""
 
     gumbel_softmax_temperature: Annotated[
-        float, Meta(gt=0.0, description="relaxation temperature: near 0, samples are close to one-hot vectors")
+        float,
+        Meta(
+            gt=0.0,
+            description="relaxation temperature: near 0, samples are close to one-hot vectors",
+        ),
     ] = 1.0

@@ -43,7 +43,9 @@ class CategoricalContract(ActionDistribution):
         return "choices" if not options and CategoricalContract in cls.__bases__ else None
 
     @classmethod
-    def side_by_side(cls, members: Sequence[tuple[Mapping[str, Any], int]]) -> tuple[Any, list[tuple[int, int, int]]]:
+    def side_by_side(
+        cls, members: Sequence[tuple[Mapping[str, Any], int]]
+    ) -> tuple[Any, list[tuple[int, int, int]]]:
         """Return a MultiCategorical over all members."""
         return cls.joint.side_by_side(members)  # type: ignore[no-any-return]
 
@@ -86,19 +88,31 @@ class MultiCategoricalContract(ActionDistribution):
         return {"input_lens": plugin.input_lens(action)}
 
     @classmethod
-    def parts(cls, action: SpaceInfo, size: int, options: Mapping[str, Any]) -> list[tuple[SpaceInfo, Any, int]]:
-        return [(choice, cls.choice, choice.n or 0) for choice in choices(action, options["input_lens"])]
+    def parts(
+        cls, action: SpaceInfo, size: int, options: Mapping[str, Any]
+    ) -> list[tuple[SpaceInfo, Any, int]]:
+        return [
+            (choice, cls.choice, choice.n or 0) for choice in choices(action, options["input_lens"])
+        ]
 
     @classmethod
     def family(cls, options: Mapping[str, Any]) -> Any:
         """Allow joining with any other choices; a subclass may behave differently."""
-        return "choices" if set(options) == {"input_lens"} and MultiCategoricalContract in cls.__bases__ else None
+        return (
+            "choices"
+            if set(options) == {"input_lens"} and MultiCategoricalContract in cls.__bases__
+            else None
+        )
 
     @classmethod
-    def side_by_side(cls, members: Sequence[tuple[Mapping[str, Any], int]]) -> tuple[Any, list[tuple[int, int, int]]]:
+    def side_by_side(
+        cls, members: Sequence[tuple[Mapping[str, Any], int]]
+    ) -> tuple[Any, list[tuple[int, int, int]]]:
         """Return one MultiCategorical over all choices; a Categorical counts as one choice."""
         lens = tuple(n for options, size in members for n in options.get("input_lens", (size,)))
-        return BoundDistribution(cls, {"input_lens": lens}), [(i, 0, size) for i, (_, size) in enumerate(members)]
+        return BoundDistribution(cls, {"input_lens": lens}), [
+            (i, 0, size) for i, (_, size) in enumerate(members)
+        ]
 
     def kl(self, other: Any) -> Any:
         """Return the sum of the choices' KL divergences, `[B]`."""

@@ -29,7 +29,13 @@ def _lists_choices(action: SpaceInfo) -> bool:
 def match_multi(request: Request) -> Match:
     if (action := request.action) is not None and _lists_choices(action):
         return Match(Rank.GENERIC, f"the action has {math.prod(action.shape or ())} choices")
-    found = f"a Box of {action.dtype}" if action and action.kind == "box" else action.kind if action else "nothing"
+    found = (
+        f"a Box of {action.dtype}"
+        if action and action.kind == "box"
+        else action.kind
+        if action
+        else "nothing"
+    )
     return Match(None, f"takes MultiDiscrete or a Box of integers, not {found}")
 
 
@@ -41,7 +47,9 @@ def match_bernoulli(request: Request) -> Match:
 
 def _discrete_size(action: SpaceInfo, name: str) -> int:
     if action.n is None or action.kind != "discrete":
-        raise UnsupportedSpaceError(f"{action.path}: {name} requires a Discrete space, found {action.describe()}.")
+        raise UnsupportedSpaceError(
+            f"{action.path}: {name} requires a Discrete space, found {action.describe()}."
+        )
     return action.n
 
 
@@ -89,7 +97,9 @@ def multi_size(action: SpaceInfo, config: Mapping[str, Any]) -> int:
 def bernoulli_size(action: SpaceInfo, config: Mapping[str, Any]) -> int:
     """Return the number of bits."""
     if action.kind != "multi_binary":
-        raise UnsupportedSpaceError(f"{action.path}: Bernoulli requires a MultiBinary, found {action.describe()}.")
+        raise UnsupportedSpaceError(
+            f"{action.path}: Bernoulli requires a MultiBinary, found {action.describe()}."
+        )
     return math.prod(action.shape or ())
 
 
@@ -121,8 +131,12 @@ def slates_size(action: SpaceInfo, config: Mapping[str, Any]) -> int:
     return math.perm(nvec[0], len(nvec))
 
 
-def _spec(name: str, cls: str, summary: str, size: Callable[..., int], **more: Any) -> ActionDistSpec:
-    targets = {framework: f"rlcatalog_categorical.{framework}:{cls}" for framework in ("torch", "tf")}
+def _spec(
+    name: str, cls: str, summary: str, size: Callable[..., int], **more: Any
+) -> ActionDistSpec:
+    targets = {
+        framework: f"rlcatalog_categorical.{framework}:{cls}" for framework in ("torch", "tf")
+    }
     return ActionDistSpec(name, targets, summary, size=size, **more)
 
 
@@ -130,14 +144,39 @@ def _spec(name: str, cls: str, summary: str, size: Callable[..., int], **more: A
 def rlcatalog_action_dists() -> list[ActionDistSpec]:
     config = "rlcatalog_categorical.config"
     return [
-        _spec("categorical", "Categorical", "one of n values, from n logits", size, match=match_discrete,
-              config=f"{config}:CategoricalConfig"),
-        _spec("multi_categorical", "MultiCategorical",
-              "several independent choices, from the concatenated logits", multi_size, match=match_multi),
-        _spec("bernoulli", "Bernoulli", "independent bits, with one logit each", bernoulli_size, match=match_bernoulli),
-        _spec("gumbel_softmax", "GumbelSoftmax",
-              "relaxed one-hots of n values with gradients, from n logits", gumbel_size,
-              config=f"{config}:GumbelSoftmaxConfig"),
-        _spec("slate_multi_categorical", "SlateMultiCategorical",
-              "one of all ordered selections of k distinct items out of n, with one logit per selection", slates_size),
-    ]  # fmt: skip
+        _spec(
+            "categorical",
+            "Categorical",
+            "one of n values, from n logits",
+            size,
+            match=match_discrete,
+            config=f"{config}:CategoricalConfig",
+        ),
+        _spec(
+            "multi_categorical",
+            "MultiCategorical",
+            "several independent choices, from the concatenated logits",
+            multi_size,
+            match=match_multi,
+        ),
+        _spec(
+            "bernoulli",
+            "Bernoulli",
+            "independent bits, with one logit each",
+            bernoulli_size,
+            match=match_bernoulli,
+        ),
+        _spec(
+            "gumbel_softmax",
+            "GumbelSoftmax",
+            "relaxed one-hots of n values with gradients, from n logits",
+            gumbel_size,
+            config=f"{config}:GumbelSoftmaxConfig",
+        ),
+        _spec(
+            "slate_multi_categorical",
+            "SlateMultiCategorical",
+            "one of all ordered selections of k distinct items out of n, with one logit per selection",
+            slates_size,
+        ),
+    ]

@@ -42,8 +42,12 @@ class Slates:
         self.items = int(self.table.max()) + 1 if items is None else items
         places = self.table.shape[1]
         if self.items**places >= 2**63 or self.table.max() >= self.items:
-            raise ConfigError(f"all_slates: slates of {places} out of {self.items} items cannot be numbered in int64.")
-        self.weights = np.array([self.items ** (places - 1 - place) for place in range(places)], np.int64)
+            raise ConfigError(
+                f"all_slates: slates of {places} out of {self.items} items cannot be numbered in int64."
+            )
+        self.weights = np.array(
+            [self.items ** (places - 1 - place) for place in range(places)], np.int64
+        )
         codes = self.table @ self.weights
         self.order = np.argsort(codes)
         self.codes = codes[self.order]
@@ -90,7 +94,9 @@ class Slates:
             ModelContractError: The lists differ.
         """
         if other is not self and not np.array_equal(other.table, self.table):
-            raise ModelContractError("SlateMultiCategorical.kl(): both distributions need the same list of slates.")
+            raise ModelContractError(
+                "SlateMultiCategorical.kl(): both distributions need the same list of slates."
+            )
 
 
 @lru_cache(maxsize=64)

@@ -20,7 +20,9 @@ def tempered(logits: Any, temperature: float) -> Any:
     """
     contract.check_temperature(temperature)
     lowest, highest = logits.dtype.min, logits.dtype.max
-    return tf.where(logits > lowest, tf.clip_by_value(logits / temperature, lowest, highest), lowest)
+    return tf.where(
+        logits > lowest, tf.clip_by_value(logits / temperature, lowest, highest), lowest
+    )
 
 
 class Categorical(contract.CategoricalContract):
@@ -42,7 +44,9 @@ class Categorical(contract.CategoricalContract):
         """Sample values, int64 `[B]`."""
         # The argmin of exponential variables, which are minus the logs of uniform numbers, divided by their rates.
         probs = tf.exp(to_float32_at_least(self.log_probs))
-        self.last_sample = tf.argmax(tf.math.log(draw_uniform(tf.shape(probs), probs.dtype)) / probs, axis=-1)
+        self.last_sample = tf.argmax(
+            tf.math.log(draw_uniform(tf.shape(probs), probs.dtype)) / probs, axis=-1
+        )
         return self.last_sample
 
     def deterministic_sample(self) -> Any:
@@ -52,7 +56,9 @@ class Categorical(contract.CategoricalContract):
 
     def logp(self, actions: Any) -> Any:
         """Return the log probability `[B]` of values with shape `[B]` or `[B, 1]`."""
-        index = actions if actions is self.last_sample else tf.reshape(tf.cast(actions, tf.int64), [-1])
+        index = (
+            actions if actions is self.last_sample else tf.reshape(tf.cast(actions, tf.int64), [-1])
+        )
         return tf.gather(self.log_probs, index, batch_dims=1)
 
     def entropy(self) -> Any:
@@ -70,8 +76,12 @@ class MultiCategorical(contract.MultiCategoricalContract):
 
     framework_of_class, ops, choice = "tf", OPS, Categorical
 
-    def __init__(self, inputs: Any, model: Any = None, input_lens: Any = None, action_space: Any = None) -> None:
-        self.layout = layout_of(input_lens if type(input_lens) is tuple else lens_of(input_lens, action_space))
+    def __init__(
+        self, inputs: Any, model: Any = None, input_lens: Any = None, action_space: Any = None
+    ) -> None:
+        self.layout = layout_of(
+            input_lens if type(input_lens) is tuple else lens_of(input_lens, action_space)
+        )
         super().__init__(tf.convert_to_tensor(inputs), model)
         self.layout.check_width(self.inputs.shape)
         inputs, layout = self.inputs, self.layout
@@ -184,7 +194,9 @@ class Bernoulli(contract.BernoulliContract):
         """Return the log probability `[B]` of bits `[B, n]` or `[B, *shape]`, summed over the bits."""
         if actions is not self.last_sample:
             actions = tf.reshape(actions, tf.shape(self.inputs))
-        log_probs = tf.reduce_sum(tf.where(tf.cast(actions, tf.bool), self.log_p, self.log_q), axis=-1)
+        log_probs = tf.reduce_sum(
+            tf.where(tf.cast(actions, tf.bool), self.log_p, self.log_q), axis=-1
+        )
         return tf.maximum(log_probs, log_probs.dtype.min)
 
     def multi_entropy(self) -> Any:
@@ -227,7 +239,9 @@ class GumbelSoftmax(contract.GumbelSoftmaxContract):
         """
         uniform = draw_uniform(tf.shape(self.log_probs), self.log_probs.dtype)
         noise = tf.math.log(-tf.math.log(uniform))
-        soft = tf.cast(tf.nn.softmax((self.log_probs - noise) / self.temperature), self.inputs.dtype)
+        soft = tf.cast(
+            tf.nn.softmax((self.log_probs - noise) / self.temperature), self.inputs.dtype
+        )
         if not straight_through:
             return soft
         hard = tf.one_hot(tf.argmax(soft, axis=-1), soft.shape[-1], dtype=soft.dtype)
@@ -294,9 +308,13 @@ class SlateMultiCategorical(contract.SlateMultiCategoricalContract, Categorical)
     def logp(self, actions: Any) -> Any:
         """Return the log probability `[B]` of slates `[B, k]`; for unknown slates, it is the lowest finite number."""
         slates = self.slates
-        items = tf.reshape(tf.cast(actions, tf.int64), [tf.shape(self.inputs)[0], len(slates.weights)])
+        items = tf.reshape(
+            tf.cast(actions, tf.int64), [tf.shape(self.inputs)[0], len(slates.weights)]
+        )
         code = tf.reduce_sum(items * slates.weights, axis=-1)
         place = tf.minimum(tf.searchsorted(slates.codes, code), len(slates.codes) - 1)
-        known = (tf.gather(slates.codes, place) == code) & tf.reduce_all((items >= 0) & (items < slates.items), axis=-1)
+        known = (tf.gather(slates.codes, place) == code) & tf.reduce_all(
+            (items >= 0) & (items < slates.items), axis=-1
+        )
         found = tf.gather(self.log_probs, tf.gather(slates.order, place), batch_dims=1)
         return tf.where(known, found, found.dtype.min)

@@ -25,7 +25,9 @@ def tempered(logits: Tensor, temperature: float) -> Tensor:
     """
     contract.check_temperature(temperature)
     limits = torch.finfo(logits.dtype)
-    return torch.where(logits > limits.min, (logits / temperature).clamp(limits.min, limits.max), limits.min)
+    return torch.where(
+        logits > limits.min, (logits / temperature).clamp(limits.min, limits.max), limits.min
+    )
 
 
 def race(probs: Tensor) -> Tensor:
@@ -37,7 +39,9 @@ def race(probs: Tensor) -> Tensor:
     """
     if probs.dtype is not torch.float32:  # in half precision, the variables may round to 0
         probs = to_float32_at_least(probs)
-    return (probs / torch.empty_like(probs).uniform_(1e-30, 1.0).log_()).argmin(dim=-1, keepdim=True)
+    return (probs / torch.empty_like(probs).uniform_(1e-30, 1.0).log_()).argmin(
+        dim=-1, keepdim=True
+    )
 
 
 class _Choices(TorchDistribution):
@@ -77,7 +81,10 @@ class Categorical(_Choices, contract.CategoricalContract):
     def __init__(self, inputs: Any, model: Any = None, temperature: float = 1.0) -> None:
         if not isinstance(inputs, Tensor):
             inputs = torch.as_tensor(inputs)
-        self.inputs, self.model = inputs if temperature == 1.0 else tempered(inputs, temperature), model
+        self.inputs, self.model = (
+            inputs if temperature == 1.0 else tempered(inputs, temperature),
+            model,
+        )
         #: Normalised log probabilities `[B, n]`.
         self.log_probs: Tensor = self.inputs.log_softmax(-1)
 
@@ -93,7 +100,8 @@ class Categorical(_Choices, contract.CategoricalContract):
 
     def logp(self, actions: Any) -> Tensor:
         """Return the log probability `[B]` of values with shape `[B]` or `[B, 1]`."""
-        if actions is self.last_sample:  # just sampled: its index is known, and its probability is not 0
+        # Just sampled: its index is known, and its probability is not 0.
+        if actions is self.last_sample:
             return self.log_probs.gather(-1, self._index).squeeze(-1)
         index = torch.as_tensor(actions, device=self.inputs.device).long().reshape(-1, 1)
         return self._finite().gather(-1, index).squeeze(-1)
@@ -114,13 +122,17 @@ class Categorical(_Choices, contract.CategoricalContract):
 
 
 @lru_cache(maxsize=256)
-def _padding(layout: ChoiceColumns, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+def _padding(
+    layout: ChoiceColumns, dtype: torch.dtype, device: torch.device
+) -> tuple[Tensor, Tensor]:
     """Return each place's column and the number to add there: -inf for padding, otherwise 0."""
     # Outside inference mode, so that cached tensors can be used in training.
     with torch.inference_mode(False):
         index = torch.as_tensor(layout.index, device=device)
         padding = index == layout.total
-        bias = torch.zeros(padding.shape, dtype=dtype, device=device).masked_fill_(padding, -torch.inf)
+        bias = torch.zeros(padding.shape, dtype=dtype, device=device).masked_fill_(
+            padding, -torch.inf
+        )
         return index.clamp(max=layout.total - 1), bias
 
 
@@ -129,8 +141,12 @@ class MultiCategorical(_Choices, contract.MultiCategoricalContract):
 
     choice = Categorical
 
-    def __init__(self, inputs: Any, model: Any = None, input_lens: Any = None, action_space: Any = None) -> None:
-        self.layout = layout_of(input_lens if type(input_lens) is tuple else lens_of(input_lens, action_space))
+    def __init__(
+        self, inputs: Any, model: Any = None, input_lens: Any = None, action_space: Any = None
+    ) -> None:
+        self.layout = layout_of(
+            input_lens if type(input_lens) is tuple else lens_of(input_lens, action_space)
+        )
         if not isinstance(inputs, Tensor):
             inputs = torch.as_tensor(inputs)
         shape, layout = inputs.shape, self.layout
@@ -141,7 +157,11 @@ class MultiCategorical(_Choices, contract.MultiCategoricalContract):
             logits = inputs.view(shape[0], len(layout.lens), layout.longest)
         else:
             index, bias = _padding(layout, inputs.dtype, inputs.device)
-            logits = inputs.index_select(1, index).add_(bias).view(shape[0], len(layout.lens), layout.longest)
+            logits = (
+                inputs.index_select(1, index)
+                .add_(bias)
+                .view(shape[0], len(layout.lens), layout.longest)
+            )
         #: Normalised log probabilities `[B, k, longest]`; -inf in the padding of shorter choices.
         self.log_probs = logits.log_softmax(-1)
 
@@ -155,7 +175,8 @@ class MultiCategorical(_Choices, contract.MultiCategoricalContract):
         Args:
             actions: `[B, k]` or `[B, *shape]` in C order, or a list of k tensors or arrays `[B]`.
         """
-        if actions is self.last_sample:  # just sampled: its index is known, and its probability is not 0
+        # Just sampled: its index is known, and its probability is not 0.
+        if actions is self.last_sample:
             return self.log_probs.gather(-1, self._index).sum((-2, -1))
         log_probs = self._finite().gather(-1, self._indices(actions)).sum((-2, -1))
         # The sum of two forbidden values' log probabilities exceeds the dtype's range.
@@ -232,7 +253,9 @@ class Bernoulli(TorchDistribution, contract.BernoulliContract):
             raise contract.wrong_mask(inputs, mask)
         forbidden = ~mask.bool()
         dtype = inputs.dtype
-        return inputs.masked_fill(forbidden[:, ::2], HIGHEST[dtype]).masked_fill(forbidden[:, 1::2], LOWEST[dtype])
+        return inputs.masked_fill(forbidden[:, ::2], HIGHEST[dtype]).masked_fill(
+            forbidden[:, 1::2], LOWEST[dtype]
+        )
 
     def sample(self) -> Tensor:
         """Sample int64 `[B, n]`."""
@@ -289,7 +312,11 @@ class Bernoulli(TorchDistribution, contract.BernoulliContract):
 
     def moment(self, name: str) -> Tensor:
         p, q = self._probs()
-        moments: dict[str, Tensor] = {"mean": p, "variance": p * q, "mode": (self.inputs > 0).long()}
+        moments: dict[str, Tensor] = {
+            "mean": p,
+            "variance": p * q,
+            "mode": (self.inputs > 0).long(),
+        }
         return moments[name]
 
 
@@ -322,7 +349,9 @@ class GumbelSoftmax(TorchDistribution, contract.GumbelSoftmaxContract):
             straight_through: Return exact one-hot vectors instead, with the gradient of the relaxed ones.
         """
         noise = torch.empty_like(self.log_probs).exponential_().log()
-        soft = torch.softmax((self.log_probs - noise) / self.temperature, dim=-1).to(self.inputs.dtype)
+        soft = torch.softmax((self.log_probs - noise) / self.temperature, dim=-1).to(
+            self.inputs.dtype
+        )
         if not straight_through:
             return soft
         hard = functional.one_hot(soft.argmax(dim=-1), soft.shape[-1]).to(soft.dtype)
@@ -394,7 +423,11 @@ class SlateMultiCategorical(contract.SlateMultiCategoricalContract, Categorical)
     def logp(self, actions: Any) -> Tensor:
         """Return the log probability `[B]` of slates `[B, k]`; for unknown slates, it is the lowest finite number."""
         _, weights, codes, order = _tensors(self.slates, self.inputs.device)
-        items = torch.as_tensor(actions, device=self.inputs.device).long().reshape(self.inputs.shape[0], len(weights))
+        items = (
+            torch.as_tensor(actions, device=self.inputs.device)
+            .long()
+            .reshape(self.inputs.shape[0], len(weights))
+        )
         code = (items * weights).sum(dim=-1)
         place = torch.searchsorted(codes, code).clamp(max=len(codes) - 1)
         known = (codes[place] == code) & ((items >= 0) & (items < self.slates.items)).all(dim=-1)

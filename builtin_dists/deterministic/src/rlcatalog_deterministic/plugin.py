@@ -13,7 +13,9 @@ from rlcatalog.errors import UnsupportedSpaceError
 def size(action: SpaceInfo, config: Mapping[str, Any]) -> int:
     """Return the number of values."""
     if action.kind != "box" or not (action.dtype or "").startswith("float"):
-        raise UnsupportedSpaceError(f"{action.path}: Deterministic needs a Box of floats, found {action.describe()}.")
+        raise UnsupportedSpaceError(
+            f"{action.path}: Deterministic needs a Box of floats, found {action.describe()}."
+        )
     return math.prod(action.shape or ())
 
 

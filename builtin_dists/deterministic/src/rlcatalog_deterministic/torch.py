@@ -19,7 +19,9 @@ class Deterministic(TorchDistribution, DeterministicContract):
 
     def logp(self, actions: Any) -> Tensor:
         """Return zeros `[B]` for all actions; rows whose inputs contain NaN yield NaN."""
-        return torch.where(self.inputs.isnan().any(dim=-1), torch.nan, self.inputs.new_zeros(self.inputs.shape[0]))
+        return torch.where(
+            self.inputs.isnan().any(dim=-1), torch.nan, self.inputs.new_zeros(self.inputs.shape[0])
+        )
 
     def entropy(self) -> Tensor:
         """Return zeros `[B]`, because sampling is deterministic."""

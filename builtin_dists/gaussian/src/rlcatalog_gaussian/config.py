@@ -16,13 +16,19 @@ from rlcatalog_gaussian.plugin import MAX_LOG_STD, SQUASHED_LOG_STD
 class GaussianConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Config keys for the Gaussian distributions."""
 
-    gaussian_log_std_min: Annotated[float | None, Meta(description="lower limit of the log standard deviation")] = None
-    gaussian_log_std_max: Annotated[float | None, Meta(description="upper limit of the log standard deviation")] = None
+    gaussian_log_std_min: Annotated[
+        float | None, Meta(description="lower limit of the log standard deviation")
+    ] = None
+    gaussian_log_std_max: Annotated[
+        float | None, Meta(description="upper limit of the log standard deviation")
+    ] = None
 
     def __post_init__(self) -> None:
         low, high = self.gaussian_log_std_min, self.gaussian_log_std_max
         if low is not None and high is not None and low > high:
-            raise ConfigError(f"gaussian_log_std_min must not be above gaussian_log_std_max, found {low} and {high}.")
+            raise ConfigError(
+                f"gaussian_log_std_min must not be above gaussian_log_std_max, found {low} and {high}."
+            )
 
 
 def limits(config: Mapping[str, Any]) -> dict[str, float]:
@@ -32,7 +38,9 @@ def limits(config: Mapping[str, Any]) -> dict[str, float]:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def clipping(low: float | None, high: float | None, least: float, most: float) -> tuple[float, float]:
+def clipping(
+    low: float | None, high: float | None, least: float, most: float
+) -> tuple[float, float]:
     """Return the clip range for log standard deviations: the requested limits, within [least, most].
 
     Args:
@@ -46,7 +54,10 @@ def clipping(low: float | None, high: float | None, least: float, most: float) -
     """
     if low is not None and high is not None and low > high:
         raise ConfigError(f"log_std_min must not be above log_std_max, found {low} and {high}.")
-    bounds = [bound if limit is None else min(max(limit, least), most) for limit, bound in ((low, least), (high, most))]
+    bounds = [
+        bound if limit is None else min(max(limit, least), most)
+        for limit, bound in ((low, least), (high, most))
+    ]
     return bounds[0], bounds[1]
 
 

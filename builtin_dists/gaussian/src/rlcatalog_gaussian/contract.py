@@ -6,7 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlcatalog import SpaceInfo
-from rlcatalog.actions import ActionDistribution, BoundDistribution, read_bounds, same_kind, sized_by
+from rlcatalog.actions import (
+    ActionDistribution,
+    BoundDistribution,
+    read_bounds,
+    same_kind,
+    sized_by,
+)
 from rlcatalog.errors import ModelContractError
 from rlcatalog.frameworks import TensorOps
 from rlcatalog_gaussian.config import limits
@@ -50,10 +56,14 @@ class DiagGaussianContract(NormalsContract):
     @classmethod
     def family(cls, options: Mapping[str, Any]) -> Any:
         """Allow joining normal values with equal limits on the deviations; a subclass may behave differently."""
-        return ("normals", *sorted(options.items())) if DiagGaussianContract in cls.__bases__ else None
+        return (
+            ("normals", *sorted(options.items())) if DiagGaussianContract in cls.__bases__ else None
+        )
 
     @classmethod
-    def side_by_side(cls, members: Sequence[tuple[Mapping[str, Any], int]]) -> tuple[Any, list[tuple[int, int, int]]]:
+    def side_by_side(
+        cls, members: Sequence[tuple[Mapping[str, Any], int]]
+    ) -> tuple[Any, list[tuple[int, int, int]]]:
         """Return one DiagGaussian: all members' means, then all members' log standard deviations."""
         means = [(i, 0, size // 2) for i, (_, size) in enumerate(members)]
         deviations = [(i, size // 2, size) for i, (_, size) in enumerate(members)]
@@ -115,5 +125,7 @@ class SquashedGaussianContract(NormalsContract):
         """
         same_kind(self, other)
         if not self.bounds.has_bounds_of(other.bounds):
-            raise ModelContractError("SquashedGaussian.kl() needs a distribution with the same bounds.")
+            raise ModelContractError(
+                "SquashedGaussian.kl() needs a distribution with the same bounds."
+            )
         return self.divergence(other)

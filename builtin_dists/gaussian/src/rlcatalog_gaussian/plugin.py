@@ -35,7 +35,9 @@ def match(request: Request) -> Match:
 def size(action: SpaceInfo, config: Mapping[str, Any]) -> int:
     """Return twice the number of values, for means and log standard deviations."""
     if action.kind != "box" or not (action.dtype or "").startswith("float"):
-        raise UnsupportedSpaceError(f"{action.path}: DiagGaussian needs a Box of floats, found {action.describe()}.")
+        raise UnsupportedSpaceError(
+            f"{action.path}: DiagGaussian needs a Box of floats, found {action.describe()}."
+        )
     return 2 * math.prod(action.shape or ())
 
 
@@ -52,7 +54,10 @@ def rlcatalog_action_dists() -> list[ActionDistSpec]:
     return [
         ActionDistSpec(
             name="diag_gaussian",
-            targets={"torch": "rlcatalog_gaussian.torch:DiagGaussian", "tf": "rlcatalog_gaussian.tf:DiagGaussian"},
+            targets={
+                "torch": "rlcatalog_gaussian.torch:DiagGaussian",
+                "tf": "rlcatalog_gaussian.tf:DiagGaussian",
+            },
             summary="independent normal values, from means and log standard deviations",
             match=match,
             size=size,

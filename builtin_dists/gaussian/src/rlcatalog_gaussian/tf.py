@@ -7,7 +7,11 @@ from typing import Any
 
 from rlcatalog.actions import hashable_bound, interval
 from rlcatalog_gaussian.config import clipping, squashed_clipping
-from rlcatalog_gaussian.contract import DiagGaussianContract, NormalsContract, SquashedGaussianContract
+from rlcatalog_gaussian.contract import (
+    DiagGaussianContract,
+    NormalsContract,
+    SquashedGaussianContract,
+)
 from rlcatalog_gaussian.plugin import DIVERGENCE_LIMITS, MAX_LOG_STD, MAX_SQUASHED_MEAN
 from rlcatalog_tf import OPS, draw_normal, tf, to_float32_at_least
 
@@ -39,12 +43,18 @@ class DiagGaussian(_Normals, DiagGaussianContract):
     """Independent normal values `[B, d]`, unbounded; see `DiagGaussianContract`."""
 
     def __init__(
-        self, inputs: Any, model: Any = None, log_std_min: float | None = None, log_std_max: float | None = None
+        self,
+        inputs: Any,
+        model: Any = None,
+        log_std_min: float | None = None,
+        log_std_max: float | None = None,
     ) -> None:
         super().__init__(tf.convert_to_tensor(inputs), model)
         parameters = to_float32_at_least(self.inputs)
         self.mean, log_std = tf.split(parameters, 2, axis=-1)
-        self.log_std = tf.clip_by_value(log_std, *clipping(log_std_min, log_std_max, -MAX_LOG_STD, MAX_LOG_STD))
+        self.log_std = tf.clip_by_value(
+            log_std, *clipping(log_std_min, log_std_max, -MAX_LOG_STD, MAX_LOG_STD)
+        )
 
     def rsample(self) -> Any:
         """Draw `[B, d]` with reparameterisation: mean + std * noise."""
@@ -55,7 +65,10 @@ class DiagGaussian(_Normals, DiagGaussianContract):
         """Return the log density `[B]` of values `[B, d]`, summed over d."""
         x = tf.reshape(tf.cast(actions, self.mean.dtype), tf.shape(self.mean))
         z = (x - self.mean) * tf.exp(-self.log_std)
-        return -tf.reduce_sum(0.5 * tf.square(z) + self.log_std, axis=-1) - _HALF_LOG_2PI * self.mean.shape[-1]
+        return (
+            -tf.reduce_sum(0.5 * tf.square(z) + self.log_std, axis=-1)
+            - _HALF_LOG_2PI * self.mean.shape[-1]
+        )
 
     def entropy(self) -> Any:
         """Return the entropy Σ (log σ + ½ log 2πe), `[B]`."""
@@ -83,7 +96,9 @@ class SquashedGaussian(_Normals, SquashedGaussianContract):
         least, most = squashed_clipping(log_std_min, log_std_max)
         self.mean = tf.clip_by_value(mean, -MAX_SQUASHED_MEAN, MAX_SQUASHED_MEAN)
         self.log_std = tf.clip_by_value(log_std, least, most)
-        self.bounds = interval(hashable_bound(low), hashable_bound(high), mean.shape[-1], mean.dtype.name)
+        self.bounds = interval(
+            hashable_bound(low), hashable_bound(high), mean.shape[-1], mean.dtype.name
+        )
 
     def sample(self) -> Any:
         """Sample `[B, d]` within the bounds, without gradients."""

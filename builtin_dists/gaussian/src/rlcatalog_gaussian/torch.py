@@ -11,7 +11,11 @@ from torch.nn.functional import softplus
 
 from rlcatalog.actions import hashable_bound
 from rlcatalog_gaussian.config import clipping, squashed_clipping
-from rlcatalog_gaussian.contract import DiagGaussianContract, NormalsContract, SquashedGaussianContract
+from rlcatalog_gaussian.contract import (
+    DiagGaussianContract,
+    NormalsContract,
+    SquashedGaussianContract,
+)
 from rlcatalog_gaussian.plugin import DIVERGENCE_LIMITS, MAX_LOG_STD, MAX_SQUASHED_MEAN
 from rlcatalog_torch import HALF, LOWEST, TorchDistribution, tensor_interval, to_float32_at_least
 
@@ -31,7 +35,9 @@ class _Normals(TorchDistribution, NormalsContract):
         log_ratio = self.log_std - other.log_std
         most, farthest = DIVERGENCE_LIMITS[log_ratio.element_size()]
         z = ((self.mean - other.mean) / other.std).clamp(-farthest, farthest)
-        terms = torch.sub(log_ratio, torch.expm1((log_ratio + log_ratio).clamp(max=most)), alpha=0.5)
+        terms = torch.sub(
+            log_ratio, torch.expm1((log_ratio + log_ratio).clamp(max=most)), alpha=0.5
+        )
         return -torch.addcmul(terms, z, z, value=-0.5).sum(-1).maximum(LOWEST[terms.dtype])
 
 
@@ -39,7 +45,11 @@ class DiagGaussian(_Normals, DiagGaussianContract):
     """Independent normal values `[B, d]`, unbounded; see `DiagGaussianContract`."""
 
     def __init__(
-        self, inputs: Any, model: Any = None, log_std_min: float | None = None, log_std_max: float | None = None
+        self,
+        inputs: Any,
+        model: Any = None,
+        log_std_min: float | None = None,
+        log_std_max: float | None = None,
     ) -> None:
         self.inputs = inputs = inputs if isinstance(inputs, Tensor) else torch.as_tensor(inputs)
         self.model = model
@@ -49,7 +59,9 @@ class DiagGaussian(_Normals, DiagGaussianContract):
         if log_std_min is None and log_std_max is None:
             self.log_std = log_std.clamp(-MAX_LOG_STD, MAX_LOG_STD)
         else:
-            self.log_std = log_std.clamp(*clipping(log_std_min, log_std_max, -MAX_LOG_STD, MAX_LOG_STD))
+            self.log_std = log_std.clamp(
+                *clipping(log_std_min, log_std_max, -MAX_LOG_STD, MAX_LOG_STD)
+            )
         self.std = self.log_std.exp()
 
     def rsample(self) -> Tensor:
@@ -60,18 +72,24 @@ class DiagGaussian(_Normals, DiagGaussianContract):
         """Return the log density `[B]` of values `[B, d]`, summed over d."""
         mean = self.mean
         if actions is not self.last_sample:
-            actions = torch.as_tensor(actions, dtype=mean.dtype, device=mean.device).reshape(mean.shape)
+            actions = torch.as_tensor(actions, dtype=mean.dtype, device=mean.device).reshape(
+                mean.shape
+            )
         # Do not use the draw's noise: it differs from the sample by rounding, and the stored sample must score the
         # same.
         z = (actions - mean) / self.std
-        return -torch.addcmul(self.log_std, z, z, value=0.5).sum(-1) - _HALF_LOG_2PI * mean.shape[-1]
+        return (
+            -torch.addcmul(self.log_std, z, z, value=0.5).sum(-1) - _HALF_LOG_2PI * mean.shape[-1]
+        )
 
     def entropy(self) -> Tensor:
         """Return the entropy Σ (log σ + ½ log 2πe), `[B]`."""
         return self.log_std.sum(-1) + (0.5 + _HALF_LOG_2PI) * self.mean.shape[-1]
 
     def as_torch(self) -> distributions.Distribution:
-        return distributions.Independent(distributions.Normal(self.mean, self.std, validate_args=False), 1)
+        return distributions.Independent(
+            distributions.Normal(self.mean, self.std, validate_args=False), 1
+        )
 
 
 class SquashedGaussian(_Normals, SquashedGaussianContract):
@@ -92,7 +110,10 @@ class SquashedGaussian(_Normals, SquashedGaussianContract):
         super().__init__(inputs if isinstance(inputs, Tensor) else torch.as_tensor(inputs), model)
         mean, log_std = to_float32_at_least(self.inputs).chunk(2, -1)
         least, most = squashed_clipping(log_std_min, log_std_max)
-        self.mean, self.log_std = mean.clamp(-MAX_SQUASHED_MEAN, MAX_SQUASHED_MEAN), log_std.clamp(least, most)
+        self.mean, self.log_std = (
+            mean.clamp(-MAX_SQUASHED_MEAN, MAX_SQUASHED_MEAN),
+            log_std.clamp(least, most),
+        )
         self.std = self.log_std.exp()
         ends = hashable_bound(low), hashable_bound(high)
         self.bounds = tensor_interval(*ends, mean.shape[-1], mean.dtype, mean.device)
@@ -119,18 +140,26 @@ class SquashedGaussian(_Normals, SquashedGaussianContract):
 
     def logp(self, actions: Any) -> Tensor:
         """Return the log density `[B]` of values `[B, d]`, summed over d; it is finite even outside the bounds."""
-        if self._drawn is not None and actions is self._drawn[0] and actions._version == self._drawn[1]:
+        if (
+            self._drawn is not None
+            and actions is self._drawn[0]
+            and actions._version == self._drawn[1]
+        ):
             return self._logp_of_draw(*self._drawn[2:])
         mean, bounds = self.mean, self.bounds
         if actions is not self.last_sample:
-            actions = torch.as_tensor(actions, dtype=mean.dtype, device=mean.device).reshape(mean.shape)
+            actions = torch.as_tensor(actions, dtype=mean.dtype, device=mean.device).reshape(
+                mean.shape
+            )
         x = actions.clamp(bounds.lowest, bounds.highest)
         # With the two distances, u = (log below - log above) / 2 and da/du = 2 below * above / width: the
         # differences are exact, while tanh's inverse would lose precision near a bound.
         below, above = (x - bounds.low).log(), (bounds.high - x).log()
         twice_z = torch.sub(below - above, mean, alpha=2) / self.std
         terms = torch.addcmul(below + above + self.log_std, twice_z, twice_z, value=0.125)
-        result: Tensor = (bounds.log_volume - (_HALF_LOG_2PI + _LOG_2) * mean.shape[-1]) - terms.sum(dim=-1)
+        result: Tensor = (
+            bounds.log_volume - (_HALF_LOG_2PI + _LOG_2) * mean.shape[-1]
+        ) - terms.sum(dim=-1)
         return result
 
     def entropy_estimate(self) -> Tensor:
@@ -146,5 +175,7 @@ class SquashedGaussian(_Normals, SquashedGaussianContract):
         # log(1 - tanh(u)²) = 2 (log 2 - u - softplus(-2u)), finite for every u.
         jacobian = 2 * (_LOG_2 - normal - softplus(-2 * normal))
         terms = 0.5 * noise.square() + self.log_std + jacobian
-        result: Tensor = -terms.sum(dim=-1) - (self.bounds.log_volume + (_HALF_LOG_2PI - _LOG_2) * normal.shape[-1])
+        result: Tensor = -terms.sum(dim=-1) - (
+            self.bounds.log_volume + (_HALF_LOG_2PI - _LOG_2) * normal.shape[-1]
+        )
         return result

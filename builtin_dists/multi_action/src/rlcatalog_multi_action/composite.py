@@ -61,7 +61,9 @@ class CompositeDistribution(ActionDistribution):
                 f" {tuple(inputs.shape)}."
             )
         self.groups = []
-        for group, piece in zip(layout.groups, self.ops.cut(inputs, layout.group_inputs), strict=True):
+        for group, piece in zip(
+            layout.groups, self.ops.cut(inputs, layout.group_inputs), strict=True
+        ):
             dist = group.dist(piece, model)
             self.groups.append(dist)
             if getattr(dist, "entropy_kind", "exact") != "exact":
@@ -70,12 +72,16 @@ class CompositeDistribution(ActionDistribution):
     @cached_property
     def flat_child_distributions(self) -> list[Any]:
         """The parts' distributions, depth first and in the space's order. They are created on first use."""
-        own = {group.places: dist for group, dist in zip(self.layout.groups, self.groups, strict=True)}
+        own = {
+            group.places: dist for group, dist in zip(self.layout.groups, self.groups, strict=True)
+        }
         pieces = zip(self.layout.parts, self.ops.cut(self.inputs, self.layout.inputs), strict=True)
         return [own.get(part.places) or part.dist(piece, self.model) for part, piece in pieces]
 
     @classmethod
-    def required_model_output_shape(cls, action_space: Any, model_config: Mapping[str, Any] | None = None) -> int:
+    def required_model_output_shape(
+        cls, action_space: Any, model_config: Mapping[str, Any] | None = None
+    ) -> int:
         """Return the total number of inputs for the distributions that the default catalog chooses for the parts."""
         catalog, config = rlcatalog.default_catalog(), dict(model_config or {})
         custom = config.get("custom_action_dist")
@@ -89,7 +95,10 @@ class CompositeDistribution(ActionDistribution):
     def options_for(
         cls, action: SpaceInfo, config: Mapping[str, Any], children: Sequence[tuple[Any, int]] = ()
     ) -> dict[str, Any]:
-        dists, sizes = Children(dist for dist, _ in children), tuple(int(size) for _, size in children)
+        dists, sizes = (
+            Children(dist for dist, _ in children),
+            tuple(int(size) for _, size in children),
+        )
         dists.layout = layout_of(tuple(dists), sizes, action)
         return {
             "child_distributions": dists,
@@ -112,11 +121,18 @@ class CompositeDistribution(ActionDistribution):
                 f"{layout.info.path}: expected a mask of {layout.run_masks.total} columns ({widths}), found shape"
                 f" {tuple(mask.shape)}."
             )
-        pieces = zip(layout.runs, ops.cut(inputs, layout.run_inputs), ops.cut(mask, layout.run_masks), strict=True)
+        pieces = zip(
+            layout.runs,
+            ops.cut(inputs, layout.run_inputs),
+            ops.cut(mask, layout.run_masks),
+            strict=True,
+        )
         return ops.side_by_side([run[0].masked(piece, allowed) for run, piece, allowed in pieces])
 
     @classmethod
-    def parts(cls, action: SpaceInfo, size: int, options: Mapping[str, Any]) -> list[tuple[SpaceInfo, Any, int]]:
+    def parts(
+        cls, action: SpaceInfo, size: int, options: Mapping[str, Any]
+    ) -> list[tuple[SpaceInfo, Any, int]]:
         found: list[tuple[SpaceInfo, Any, int]] = []
         for part in layout_of(**options).parts:
             own, bound = unbind(part.dist)
@@ -137,7 +153,9 @@ class CompositeDistribution(ActionDistribution):
 
     def deterministic_sample(self) -> Any:
         """Return the leaves' most likely actions in the space's structure."""
-        self.last_sample = sample = self._structure([dist.deterministic_sample() for dist in self.groups])
+        self.last_sample = sample = self._structure(
+            [dist.deterministic_sample() for dist in self.groups]
+        )
         return sample
 
     def _structure(self, drawn: list[Any]) -> Any:
@@ -192,7 +210,11 @@ class CompositeDistribution(ActionDistribution):
 
     def _check_flat(self, flat: Any, rows: int | None) -> None:
         shape, width = flat.shape, self.layout.actions.total
-        if len(shape) == 2 and shape[1] in (width, None) and (rows is None or shape[0] in (rows, None)):
+        if (
+            len(shape) == 2
+            and shape[1] in (width, None)
+            and (rows is None or shape[0] in (rows, None))
+        ):
             return
         widths = ", ".join(f"{leaf.path}: {leaf.width}" for leaf in self.layout.leaves)
         raise ModelContractError(
@@ -214,15 +236,22 @@ class CompositeDistribution(ActionDistribution):
         ops, layout = self.ops, self.layout
         if not ops.is_array(actions):
             values, (drawn, by_group) = layout.values(actions), self._drawn
-            if len(values) == len(drawn) and all(map(operator.is_, values, drawn)):  # just sampled: none is forbidden
-                return ops.total([dist.logp(value) for dist, value in zip(self.groups, by_group, strict=True)])
+            # Just sampled: none is forbidden.
+            if len(values) == len(drawn) and all(map(operator.is_, values, drawn)):
+                return ops.total(
+                    [dist.logp(value) for dist, value in zip(self.groups, by_group, strict=True)]
+                )
             actions = self._join(values, rows_of=self.inputs)
         flat = ops.tensor(actions, self.inputs)
         self._check_flat(flat, self.inputs.shape[0])
         logps = []
-        for group, dist, piece in zip(layout.groups, self.groups, ops.cut(flat, layout.group_actions), strict=True):
+        for group, dist, piece in zip(
+            layout.groups, self.groups, ops.cut(flat, layout.group_actions), strict=True
+        ):
             value = ops.whole(piece) if group.whole else piece
-            logps.append(dist.logp(value[:, 0] if group.is_leaf and group.leaves[0].single else value))
+            logps.append(
+                dist.logp(value[:, 0] if group.is_leaf and group.leaves[0].single else value)
+            )
         # The sum of two forbidden values' log probabilities exceeds the dtype's range.
         return ops.finite(ops.total(logps)) if layout.several_masked else ops.total(logps)
 
@@ -271,8 +300,13 @@ class CompositeDistribution(ActionDistribution):
                     f"{self.layout.info.path}: kl() needs a distribution with the same parts, but its parts take "
                     f"{here} model outputs here and {there} in the other distribution."
                 )
-        return [dist.kl(its) for dist, its in zip(getattr(self, which), getattr(other, which), strict=True)]
+        return [
+            dist.kl(its)
+            for dist, its in zip(getattr(self, which), getattr(other, which), strict=True)
+        ]
 
     def _per_child(self, values: list[Any]) -> Any:
         rest = iter(values)
-        return self.ops.columns([self.ops.total([next(rest) for _ in range(count)]) for count in self.layout.counts])
+        return self.ops.columns(
+            [self.ops.total([next(rest) for _ in range(count)]) for count in self.layout.counts]
+        )

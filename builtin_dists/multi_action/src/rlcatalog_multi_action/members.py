@@ -108,7 +108,9 @@ class MemberColumns:
     def __init__(self, info: SpaceInfo, parts: Sequence[Member]) -> None:
         self.info, self.parts = info, parts
         self.leaves = [leaf for part in parts for leaf in part.leaves]
-        self.counts = [sum(part.info in set(child.walk()) for part in parts) for child in info.children]
+        self.counts = [
+            sum(part.info in set(child.walk()) for part in parts) for child in info.children
+        ]
         self.runs = [list(run) for _, run in groupby(parts, key=lambda part: part.fills or part)]
         self.groups, input_order = _group(parts)
         self.several_masked = sum(group.mask_width > 0 for group in self.groups) > 1
@@ -120,7 +122,9 @@ class MemberColumns:
         self.actions = Cut(leaf.width for leaf in self.leaves)
         starts = [0, *accumulate(self.actions.widths)]
         places = [place for group in self.groups for place in group.places]
-        action_order = [column for place in places for column in range(starts[place], starts[place + 1])]
+        action_order = [
+            column for place in places for column in range(starts[place], starts[place + 1])
+        ]
         self.group_actions = Cut((group.by_leaf.total for group in self.groups), action_order)
 
     def structure(self, values: Iterable[Any]) -> Any:
@@ -137,7 +141,11 @@ class MemberColumns:
         if isinstance(given, _SEQUENCES) and len(given) == len(self.leaves):
             if not any(isinstance(value, (Mapping, *_SEQUENCES)) for value in given):
                 return list(given)
-        elif isinstance(given, _SEQUENCES) and self.info.kind == "tuple" and len(given) != len(self.info.children):
+        elif (
+            isinstance(given, _SEQUENCES)
+            and self.info.kind == "tuple"
+            and len(given) != len(self.info.children)
+        ):
             raise ModelContractError(
                 f"{self.info.path}: expected {len(self.info.children)} parts, or one for each of the"
                 f" {len(self.leaves)} leaves, found {len(given)}."
@@ -151,7 +159,9 @@ class Children(tuple[Any, ...]):
     layout: MemberColumns
 
 
-def layout_of(child_distributions: Sequence[Any], input_lens: Sequence[int], action_space: Any) -> MemberColumns:
+def layout_of(
+    child_distributions: Sequence[Any], input_lens: Sequence[int], action_space: Any
+) -> MemberColumns:
     """Return the layout of a composite.
 
     Args:
@@ -168,7 +178,11 @@ def layout_of(child_distributions: Sequence[Any], input_lens: Sequence[int], act
         return child_distributions.layout
     if action_space is None:
         raise ModelContractError("MultiActionDistribution needs its space: pass action_space=.")
-    info = action_space if isinstance(action_space, SpaceInfo) else SpaceInfo.read(action_space, "action")
+    info = (
+        action_space
+        if isinstance(action_space, SpaceInfo)
+        else SpaceInfo.read(action_space, "action")
+    )
     if not info.is_composite or not info.children:
         raise UnsupportedSpaceError(
             f"{info.path}: MultiActionDistribution needs a non-empty Tuple or Dict, found {info.describe()}."
@@ -192,14 +206,22 @@ def values_of(info: SpaceInfo, actions: Any) -> list[Any]:
     parts: Any
     if info.kind == "dict":
         if not isinstance(actions, Mapping) or actions.keys() != set(info.keys):
-            found = f"one with the keys {list(actions)}" if isinstance(actions, Mapping) else _kind(actions)
-            raise ModelContractError(f"{info.path}: expected a dict with the keys {list(info.keys)}, found {found}.")
+            found = (
+                f"one with the keys {list(actions)}"
+                if isinstance(actions, Mapping)
+                else _kind(actions)
+            )
+            raise ModelContractError(
+                f"{info.path}: expected a dict with the keys {list(info.keys)}, found {found}."
+            )
         parts = [actions[key] for key in info.keys]
     else:
         parts = actions.batches if isinstance(actions, TupleActions) else actions
         if not isinstance(parts, _SEQUENCES) or len(parts) != len(info.children):
             found = f"{len(parts)} parts" if isinstance(parts, _SEQUENCES) else _kind(parts)
-            raise ModelContractError(f"{info.path}: expected a tuple of {len(info.children)} parts, found {found}.")
+            raise ModelContractError(
+                f"{info.path}: expected a tuple of {len(info.children)} parts, found {found}."
+            )
     values: list[Any] = []
     for child, part in zip(info.children, parts, strict=True):
         values += values_of(child, part) if child.is_composite else [part]
@@ -211,12 +233,18 @@ def _kind(value: Any) -> str:
 
 
 def _structure(info: SpaceInfo, values: Iterator[Any]) -> Any:
-    parts = [_structure(child, values) if child.is_composite else next(values) for child in info.children]
+    parts = [
+        _structure(child, values) if child.is_composite else next(values) for child in info.children
+    ]
     return info.join(parts)
 
 
 def _leaf_nodes(info: SpaceInfo) -> list[SpaceInfo]:
-    return [leaf for child in info.children for leaf in _leaf_nodes(child)] if info.is_composite else [info]
+    return (
+        [leaf for child in info.children for leaf in _leaf_nodes(child)]
+        if info.is_composite
+        else [info]
+    )
 
 
 def _leaves(info: SpaceInfo, dist: Any) -> list[Leaf]:
@@ -231,10 +259,14 @@ def _leaves(info: SpaceInfo, dist: Any) -> list[Leaf]:
     return [Leaf(info.path, codec.width, codec.whole, codec.scalar)]
 
 
-def _given(info: SpaceInfo, dists: Sequence[Any], sizes: Sequence[int]) -> Iterator[tuple[SpaceInfo, Any, int]]:
+def _given(
+    info: SpaceInfo, dists: Sequence[Any], sizes: Sequence[int]
+) -> Iterator[tuple[SpaceInfo, Any, int]]:
     """Yield each part's node, distribution and number of model outputs, depth first."""
     if len(dists) != len(sizes):
-        raise ModelContractError(f"{info.path}: found {len(dists)} child_distributions, but {len(sizes)} input_lens.")
+        raise ModelContractError(
+            f"{info.path}: found {len(dists)} child_distributions, but {len(sizes)} input_lens."
+        )
     leaves = _leaf_nodes(info)
     nested = any("child_distributions" in unbind(dist)[1] for dist in dists)
     if len(dists) == len(leaves) and not nested:
@@ -274,7 +306,9 @@ def _group(parts: Sequence[Member]) -> tuple[list[Member], list[int]]:
         several = [parts[i] for i in members]
         group, runs = several[0], [(0, 0, several[0].size)]
         if len(several) > 1:
-            dist, runs = unbind(group.dist)[0].side_by_side([(unbind(part.dist)[1], part.size) for part in several])
+            dist, runs = unbind(group.dist)[0].side_by_side(
+                [(unbind(part.dist)[1], part.size) for part in several]
+            )
             group = Member(
                 group.info,
                 dist,

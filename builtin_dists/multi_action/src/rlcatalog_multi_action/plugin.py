@@ -15,7 +15,9 @@ def match(request: Request) -> Match:
         return Match(None, f"takes Tuple and Dict, not {action.kind if action else 'nothing'}")
     if not action.children:
         return Match(None, f"the {action.kind} is empty")
-    return Match(Rank.GENERIC, f"the action is a {action.kind.capitalize()} of {len(action.children)}")
+    return Match(
+        Rank.GENERIC, f"the action is a {action.kind.capitalize()} of {len(action.children)}"
+    )
 
 
 def size(action: SpaceInfo, config: Mapping[str, Any]) -> int:

@@ -15,4 +15,6 @@ class MultiActionDistribution(TorchDistribution, CompositeDistribution):
     taken_apart = True
 
     def moment(self, name: str) -> Tensor:
-        return self.ops.columns([getattr(as_torch(part), name) for part in self.flat_child_distributions])  # type: ignore[no-any-return]
+        return self.ops.columns(
+            [getattr(as_torch(part), name) for part in self.flat_child_distributions]
+        )  # type: ignore[no-any-return]

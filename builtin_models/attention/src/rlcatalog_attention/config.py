@@ -26,13 +26,21 @@ EPSILON = 1e-5
 class AttentionConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Config keys for the gated transformer."""
 
-    use_attention: Annotated[bool, Meta(description="put a gated transformer (GTrXL) after the trunk")] = False
-    attention_num_transformer_units: Annotated[Size, Meta(description="number of transformer units")] = 1
+    use_attention: Annotated[
+        bool, Meta(description="put a gated transformer (GTrXL) after the trunk")
+    ] = False
+    attention_num_transformer_units: Annotated[
+        Size, Meta(description="number of transformer units")
+    ] = 1
     attention_dim: Annotated[Size, Meta(description="width of the units")] = 64
     attention_num_heads: Annotated[Size, Meta(description="number of attention heads")] = 1
     attention_head_dim: Annotated[Size, Meta(description="width of one head")] = 32
-    attention_memory_inference: Annotated[Count, Meta(description="number of past steps visible when acting")] = 50
-    attention_memory_training: Annotated[Count, Meta(description="number of past steps visible in training")] = 50
+    attention_memory_inference: Annotated[
+        Count, Meta(description="number of past steps visible when acting")
+    ] = 50
+    attention_memory_training: Annotated[
+        Count, Meta(description="number of past steps visible in training")
+    ] = 50
     attention_position_wise_mlp_dim: Annotated[
         Size, Meta(description="width of the hidden dense layer inside a unit")
     ] = 32
@@ -76,14 +84,26 @@ class AttentionConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 def sizes_of(options: Mapping[str, Any]) -> AttentionConfig:
     """Return the sizes of the standalone transformer from its keyword arguments; ignore other arguments."""
-    given = {f"attention_{name.removeprefix('attention_')}": value for name, value in options.items()}
-    return AttentionConfig(**{"attention_num_heads": 2, **{name: value for name, value in given.items()
-                                                           if name in AttentionConfig.__struct_fields__}})  # fmt: skip
+    given = {
+        f"attention_{name.removeprefix('attention_')}": value for name, value in options.items()
+    }
+    return AttentionConfig(
+        **{
+            "attention_num_heads": 2,
+            **{
+                name: value
+                for name, value in given.items()
+                if name in AttentionConfig.__struct_fields__
+            },
+        }
+    )
 
 
 def _checked(own: AttentionConfig) -> AttentionConfig:
     """Return the sizes, or raise an error if they need far too much memory."""
-    if (held := own.attention_num_transformer_units * (own.slots + 1) * own.attention_dim) > MOST_HELD:
+    if (
+        held := own.attention_num_transformer_units * (own.slots + 1) * own.attention_dim
+    ) > MOST_HELD:
         raise ConfigError(
             f"attention_num_transformer_units={own.attention_num_transformer_units} with {own.slots} past steps of "
             f"attention_dim={own.attention_dim}: one episode's memory would hold {held} numbers; the limit is "

@@ -11,14 +11,27 @@ from rlcatalog_testing import Example
 
 _VECTOR = spaces.Box(-1, 1, (4,), np.float32)
 _BOX = spaces.Box(-1, 1, (2,), np.float32)
-_SIZES = {"dim": 8, "num_heads": 2, "head_dim": 4, "memory_inference": 6, "memory_training": 6,
-          "position_wise_mlp_dim": 8}  # fmt: skip
+_SIZES = {
+    "dim": 8,
+    "num_heads": 2,
+    "head_dim": 4,
+    "memory_inference": 6,
+    "memory_training": 6,
+    "position_wise_mlp_dim": 8,
+}
 
 
 def examples() -> list[Example]:
     """Return examples with the transformer after a vector trunk, after an image trunk, and with past inputs."""
-    small: dict[str, Any] = {"use_attention": True, **{f"attention_{name}": size for name, size in _SIZES.items()}}
-    past = {"attention_use_n_prev_actions": 2, "attention_use_n_prev_rewards": 1, "attention_num_transformer_units": 2}
+    small: dict[str, Any] = {
+        "use_attention": True,
+        **{f"attention_{name}": size for name, size in _SIZES.items()},
+    }
+    past = {
+        "attention_use_n_prev_actions": 2,
+        "attention_use_n_prev_rewards": 1,
+        "attention_num_transformer_units": 2,
+    }
     return [
         Example(_VECTOR, spaces.Discrete(3, start=1), small),
         Example(spaces.Box(0, 255, (42, 42, 3), np.uint8), _BOX, small),
@@ -30,4 +43,7 @@ def net_examples() -> list[Example]:
     """Return examples with the standalone transformer, whose sizes are keyword arguments."""
     sizes = {"attention_dim" if name == "dim" else name: size for name, size in _SIZES.items()}
     own = {"custom_model_config": sizes}
-    return [Example(_VECTOR, spaces.Discrete(3, start=1), own), Example(spaces.Discrete(5), _BOX, own)]
+    return [
+        Example(_VECTOR, spaces.Discrete(3, start=1), own),
+        Example(spaces.Discrete(5), _BOX, own),
+    ]

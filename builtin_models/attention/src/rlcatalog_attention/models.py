@@ -34,12 +34,16 @@ class TransformerModel(ModelV2):
         self.outputs = None if ends.logits is None else self.outputs_class(ends)
         self._features: Any = None
 
-    def _forward(self, x: Any, input_dict: Mapping[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
+    def _forward(
+        self, x: Any, input_dict: Mapping[str, Any], state: list[Any], seq_lens: Any
+    ) -> tuple[Any, list[Any]]:
         """Map inputs `[S * T, inputs]` to the model's output."""
         lengths, real = self._padding(x, input_dict, seq_lens)
         if real is not None:  # padding may contain NaN, which even a weight of 0 would spread
             x = self.ops.only(self.ops.rows(real, ()), x)
-        training, outputs_only = (bool(input_dict.get(name)) for name in ("is_training", "outputs_only"))
+        training, outputs_only = (
+            bool(input_dict.get(name)) for name in ("is_training", "outputs_only")
+        )
         features, state = self.transformer(x, state, lengths, training, outputs_only)
         if self.outputs is None:
             return features, state
@@ -83,7 +87,9 @@ class AroundTrunk(TransformerModel):
         self.trunk = trunk
         self._build(trunk.num_outputs + self.past.width, sizes, ends)
 
-    def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
+    def forward(
+        self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any
+    ) -> tuple[Any, list[Any]]:
         """Compute the logits; see `ModelV2.forward`."""
         x, _ = self.features_of(self.trunk, input_dict, [], None)
         if self.past.width:
@@ -129,14 +135,20 @@ class ByItself(TransformerModel):
     ) -> None:
         super().__init__(obs_space, action_space, num_outputs, model_config, name)  # type: ignore[call-arg]
         sizes = AttentionConfig(
-            attention_num_transformer_units=num_transformer_units, attention_dim=attention_dim,
-            attention_num_heads=num_heads, attention_head_dim=head_dim, attention_memory_inference=memory_inference,
-            attention_memory_training=memory_training, attention_position_wise_mlp_dim=position_wise_mlp_dim,
+            attention_num_transformer_units=num_transformer_units,
+            attention_dim=attention_dim,
+            attention_num_heads=num_heads,
+            attention_head_dim=head_dim,
+            attention_memory_inference=memory_inference,
+            attention_memory_training=memory_training,
+            attention_position_wise_mlp_dim=position_wise_mlp_dim,
             attention_init_gru_gate_bias=init_gru_gate_bias,
-        )  # fmt: skip
+        )
         self._build(math.prod(obs_space.shape), *net_plan(self.model_config, num_outputs, sizes))
 
-    def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
+    def forward(
+        self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any
+    ) -> tuple[Any, list[Any]]:
         """Compute the logits; see `ModelV2.forward`."""
         x = self.ops.as_type(input_dict["obs_flat"], "float32")
         return self._forward(x, input_dict, state, seq_lens)

@@ -17,20 +17,31 @@ def describe(request: Request) -> list[Stage]:
     from rlcatalog_attention.config import plan
 
     own, outputs = plan(request.config, request.num_outputs)
-    past = PastInputs.of(request.action, own.attention_use_n_prev_actions, own.attention_use_n_prev_rewards)
+    past = PastInputs.of(
+        request.action, own.attention_use_n_prev_actions, own.attention_use_n_prev_rewards
+    )
     stages = []
     if past.width:
         width = None if request.trunk_width is None else (request.trunk_width + past.width,)
-        stages.append(Stage(f"features, {past.actions} past actions, {past.rewards} past rewards", width, 0))
+        stages.append(
+            Stage(f"features, {past.actions} past actions, {past.rewards} past rewards", width, 0)
+        )
     first, *units = _units((request.trunk_width or 0) + past.width, own)
-    return [*stages, replace(first, whole=request.trunk_width is not None), *units, *outputs.stages()]
+    return [
+        *stages,
+        replace(first, whole=request.trunk_width is not None),
+        *units,
+        *outputs.stages(),
+    ]
 
 
 def describe_net(request: Request) -> list[Stage]:
     """Return the stages of the standalone transformer, whose sizes are keyword arguments."""
     from rlcatalog_attention.config import net_plan, sizes_of
 
-    own, outputs = net_plan(request.config, request.num_outputs, sizes_of(request.config["custom_model_config"]))
+    own, outputs = net_plan(
+        request.config, request.num_outputs, sizes_of(request.config["custom_model_config"])
+    )
     return [*_units(request.encoded_size, own), *outputs.stages()]
 
 
@@ -64,7 +75,10 @@ def rlcatalog_models() -> list[ModelSpec]:
         # Its sizes are keyword arguments: {"custom_model": "gtrxl", "custom_model_config": {"num_heads": 4}}.
         ModelSpec(
             name="gtrxl",
-            targets={"torch": "rlcatalog_attention.torch:GTrXLNet", "tf": "rlcatalog_attention.tf:GTrXLNet"},
+            targets={
+                "torch": "rlcatalog_attention.torch:GTrXLNet",
+                "tf": "rlcatalog_attention.tf:GTrXLNet",
+            },
             summary="the standalone gated transformer, on encoded observations",
             describe=describe_net,
             reads=("free_log_std", "max_seq_len"),

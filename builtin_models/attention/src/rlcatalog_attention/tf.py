@@ -40,7 +40,10 @@ class Transformer:
 
     def initial_state(self) -> list[Any]:
         """Return the initial state of an episode: the memory `[units, slots, dim]` and the number of steps in it."""
-        return [tf.zeros([len(self.units), self.slots, self.sizes.attention_dim]), tf.zeros([], tf.int32)]
+        return [
+            tf.zeros([len(self.units), self.slots, self.sizes.attention_dim]),
+            tf.zeros([], tf.int32),
+        ]
 
     def __call__(
         self, rows: Any, state: list[Any], seq_lens: Any, training: bool, outputs_only: bool
@@ -80,7 +83,12 @@ class Transformer:
             seen = tf.concat([memory[:, index], steps], axis=1)
             windows.append(seen)
             # A slice from 0 on would cost a copy in the gradient.
-            x = unit(x, unit.attention(seen[:, start:] if start else seen, hidden, self.table[start:], length))
+            x = unit(
+                x,
+                unit.attention(
+                    seen[:, start:] if start else seen, hidden, self.table[start:], length
+                ),
+            )
         if outputs_only:
             return x, []
         kept = tf.stop_gradient(tf.stack(windows, axis=1))
@@ -88,8 +96,11 @@ class Transformer:
             kept, taken = kept[:, :, 1:], 1
         else:  # the slots up to the end of each sequence
             last, taken = seq_lens[:, None] + tf.range(slots), seq_lens
-            kept = tf.gather(kept, tf.repeat(last[:, None], len(self.units), axis=1), axis=2, batch_dims=2)
-        kept.set_shape([None, len(self.units), slots, self.sizes.attention_dim])  # a trace would forget it
+            kept = tf.gather(
+                kept, tf.repeat(last[:, None], len(self.units), axis=1), axis=2, batch_dims=2
+            )
+        # a trace would forget it.
+        kept.set_shape([None, len(self.units), slots, self.sizes.attention_dim])
         return x, [kept, tf.minimum(held + taken, slots)]
 
 
@@ -116,10 +127,13 @@ class Attention:
     def __init__(self, sizes: AttentionConfig) -> None:
         self.heads, self.head_dim = sizes.attention_num_heads, sizes.attention_head_dim
         self.dim, inner = sizes.attention_dim, self.heads * self.head_dim
-        self.query, self.key, self.value, self.position = (_matrix(inner, self.dim) for _ in range(4))
+        self.query, self.key, self.value, self.position = (
+            _matrix(inner, self.dim) for _ in range(4)
+        )
         self.output = _matrix(self.dim, inner)
         self.content_bias, self.position_bias = (
-            tf.Variable(initial_value((self.heads, self.head_dim), "xavier_uniform", {})) for _ in range(2)
+            tf.Variable(initial_value((self.heads, self.head_dim), "xavier_uniform", {}))
+            for _ in range(2)
         )
         self.norm = LayerNorm(self.dim)
 
@@ -136,7 +150,9 @@ class Attention:
         normal = self.norm(seen)
         query = self._project(normal[:, keys - length :], self.query, length)
         content, rows = (_by_head(query + bias) for bias in (self.content_bias, self.position_bias))
-        key, value = (_by_head(self._project(normal, weight, keys)) for weight in (self.key, self.value))
+        key, value = (
+            _by_head(self._project(normal, weight, keys)) for weight in (self.key, self.value)
+        )
         position = tf.squeeze(_by_head(self._project(table[None], self.position, len(table))), 1)
         # Column c of a row stands for the distance window - c, and step t finds it at the key t + c. Padding each row
         # by T and reshaping to rows of K does this: it shifts each row one place further than the row before. Do not
@@ -148,7 +164,9 @@ class Attention:
         scores += tf.matmul(content, key, transpose_b=True)
         weights = tf.nn.softmax(tf.where(hidden, scores.dtype.min, scores * self.head_dim**-0.5))
         found = tf.transpose(tf.matmul(weights, value), [1, 2, 0, 3])
-        return tf.nn.relu(tf.matmul(tf.reshape(found, [-1, self.heads * self.head_dim]), self.output))
+        return tf.nn.relu(
+            tf.matmul(tf.reshape(found, [-1, self.heads * self.head_dim]), self.output)
+        )
 
     def _project(self, x: Any, weight: Any, length: Any) -> Any:
         """Project `[S, K, dim]` to `[S, K, heads, head_dim]`."""
@@ -173,7 +191,10 @@ class Gate:
 
     def __init__(self, dim: int, bias: float) -> None:
         self.dim = dim
-        self.w, self.u = (tf.Variable(tf.concat([_initial_matrix(dim, dim) for _ in range(n)], axis=1)) for n in (3, 2))
+        self.w, self.u = (
+            tf.Variable(tf.concat([_initial_matrix(dim, dim) for _ in range(n)], axis=1))
+            for n in (3, 2)
+        )
         self.u_candidate = _matrix(dim, dim)
         self.bias = tf.Variable(tf.fill([dim], float(bias)))
 
@@ -220,12 +241,21 @@ def _matrix(rows: int, columns: int) -> Any:
 
 
 class _Model(TransformerModel, TFModelV2):
-    ops, transformer_class, outputs_class, features_of = OPS, Transformer, OutputLayers, staticmethod(features_of)
+    ops, transformer_class, outputs_class, features_of = (
+        OPS,
+        Transformer,
+        OutputLayers,
+        staticmethod(features_of),
+    )
 
     def _padding(self, x: Any, input_dict: Mapping[str, Any], seq_lens: Any) -> tuple[Any, Any]:
         if seq_lens is None or input_dict.get("single_steps"):
             return None, None
-        real = None if input_dict.get("outputs_only") else sequence_mask(seq_lens, steps_of(x, seq_lens))
+        real = (
+            None
+            if input_dict.get("outputs_only")
+            else sequence_mask(seq_lens, steps_of(x, seq_lens))
+        )
         return seq_lens, real
 
 

@@ -39,9 +39,13 @@ class Transformer(nn.Module):
         super().__init__()
         self.sizes, self.slots = sizes, sizes.slots
         self.input = dense(inputs, sizes.input)
-        self.units = nn.ModuleList(Unit(sizes) for _ in range(sizes.attention_num_transformer_units))
+        self.units = nn.ModuleList(
+            Unit(sizes) for _ in range(sizes.attention_num_transformer_units)
+        )
         # Constants, not weights: they move between devices with the model and are not saved.
-        table = torch.from_numpy(distances(self.slots, sizes.attention_dim)).to(self.input.weight.dtype)
+        table = torch.from_numpy(distances(self.slots, sizes.attention_dim)).to(
+            self.input.weight.dtype
+        )
         self.register_buffer("table", table, persistent=False)
         self.register_buffer("places", torch.arange(self.slots + 1), persistent=False)
 
@@ -52,7 +56,12 @@ class Transformer(nn.Module):
         return [memory, weight.new_zeros((), dtype=torch.int32)]
 
     def forward(
-        self, rows: Tensor, state: list[Tensor], seq_lens: Tensor | None, training: bool, outputs_only: bool
+        self,
+        rows: Tensor,
+        state: list[Tensor],
+        seq_lens: Tensor | None,
+        training: bool,
+        outputs_only: bool,
     ) -> tuple[Tensor, list[Tensor]]:
         """Process sequences.
 
@@ -109,9 +118,15 @@ class Transformer(nn.Module):
         if seq_lens is None or inputs.shape[2] == self.slots + 1:
             return [inputs[:, :, 1:], (held + 1).clamp(max=self.slots)]
         sequences, units, places, width = inputs.shape
-        first = torch.arange(0, sequences * units * places, places, device=inputs.device).view(sequences, units, 1)
+        first = torch.arange(0, sequences * units * places, places, device=inputs.device).view(
+            sequences, units, 1
+        )
         rows = first + seq_lens[:, None, None] + torch.arange(self.slots, device=inputs.device)
-        memory = inputs.flatten(0, 2).index_select(0, rows.flatten()).view(sequences, units, self.slots, width)
+        memory = (
+            inputs.flatten(0, 2)
+            .index_select(0, rows.flatten())
+            .view(sequences, units, self.slots, width)
+        )
         return [memory, (held + seq_lens).clamp(max=self.slots)]
 
 
@@ -142,7 +157,9 @@ class Attention(nn.Module):
         dim, inner = sizes.attention_dim, self.heads * self.head_dim
         self.query, self.key, self.value, self.position = (_matrix(inner, dim) for _ in range(4))
         self.output = _matrix(dim, inner)
-        self.content_bias, self.position_bias = (_matrix(self.heads, self.head_dim) for _ in range(2))
+        self.content_bias, self.position_bias = (
+            _matrix(self.heads, self.head_dim) for _ in range(2)
+        )
         self.norm = LayerNorm(dim, EPSILON)
         self._scale = self.head_dim**-0.5
 
@@ -157,7 +174,11 @@ class Attention(nn.Module):
         Returns:
             `[S * T, dim]`.
         """
-        found = self._step(seen, mask, table) if mask.shape[1] == 1 else self._sequences(seen, mask, table)
+        found = (
+            self._step(seen, mask, table)
+            if mask.shape[1] == 1
+            else self._sequences(seen, mask, table)
+        )
         return F.linear(found, self.output).relu()
 
     def _sequences(self, seen: Tensor, mask: Tensor, table: Tensor) -> Tensor:
@@ -166,14 +187,20 @@ class Attention(nn.Module):
         length = mask.shape[1]
         normal = self.norm(seen)
         query = F.linear(normal[:, keys - length :], self.query)
-        key, value = map(self._split, F.linear(normal, torch.cat([self.key, self.value])).chunk(2, dim=2))
+        key, value = map(
+            self._split, F.linear(normal, torch.cat([self.key, self.value])).chunk(2, dim=2)
+        )
         position = self._split(F.linear(table, self.position)[None])
         # Column c of a row stands for the distance window - c, and step t finds it at the key t + c. Padding each row
         # by T and reshaping to rows of K does this: it shifts each row one place further than the row before.
-        rows = self._split(query + self.position_bias.flatten()).reshape(self.heads, sequences * length, self.head_dim)
+        rows = self._split(query + self.position_bias.flatten()).reshape(
+            self.heads, sequences * length, self.head_dim
+        )
         scores = F.pad(rows @ position.transpose(1, 2), (0, length))
         scores = scores.view(key.shape[0], -1)[:, : length * keys].view(-1, length, keys)
-        scores = torch.baddbmm(scores, self._split(query + self.content_bias.flatten()), key.transpose(1, 2))
+        scores = torch.baddbmm(
+            scores, self._split(query + self.content_bias.flatten()), key.transpose(1, 2)
+        )
         mask = mask if self.heads == 1 else mask.repeat(self.heads, 1, 1)
         found: Tensor = torch.add(mask, scores, alpha=self._scale).softmax(dim=2) @ value
         if self.heads == 1:
@@ -198,7 +225,9 @@ class Attention(nn.Module):
             position = (each + self.position_bias[:, None]) @ self.position.view(split)
             content, position = content.transpose(0, 1), position.transpose(0, 1)
         scale = self._scale
-        scores = torch.baddbmm(position @ table.t(), content, normal.transpose(1, 2), beta=scale, alpha=scale)
+        scores = torch.baddbmm(
+            position @ table.t(), content, normal.transpose(1, 2), beta=scale, alpha=scale
+        )
         found: Tensor = (scores + mask).softmax(dim=2) @ normal  # [S, heads, dim]
         if self.heads == 1:
             return F.linear(found[:, 0], self.value)
@@ -229,7 +258,9 @@ class Gate(nn.Module):
     def __init__(self, dim: int, bias: float) -> None:
         super().__init__()
         self.sizes = [2 * dim, dim]
-        self.w, self.u = (nn.Parameter(torch.cat([_matrix(dim, dim).detach() for _ in range(n)])) for n in (3, 2))
+        self.w, self.u = (
+            nn.Parameter(torch.cat([_matrix(dim, dim).detach() for _ in range(n)])) for n in (3, 2)
+        )
         self.u_candidate = _matrix(dim, dim)
         self.bias = nn.Parameter(torch.full((dim,), float(bias)))
 
@@ -256,9 +287,16 @@ def _matrix(rows: int, columns: int) -> nn.Parameter:
 
 
 class _Model(TransformerModel, TorchModelV2):
-    ops, transformer_class, outputs_class, features_of = OPS, Transformer, OutputLayers, staticmethod(features_of)
+    ops, transformer_class, outputs_class, features_of = (
+        OPS,
+        Transformer,
+        OutputLayers,
+        staticmethod(features_of),
+    )
 
-    def _padding(self, x: Tensor, input_dict: Mapping[str, Any], seq_lens: Any) -> tuple[Any, Tensor | None]:
+    def _padding(
+        self, x: Tensor, input_dict: Mapping[str, Any], seq_lens: Any
+    ) -> tuple[Any, Tensor | None]:
         if seq_lens is None or seq_lens.shape[0] == x.shape[0] or input_dict.get("outputs_only"):
             return seq_lens, None
         return seq_lens, sequence_mask(seq_lens, x.shape[0] // seq_lens.shape[0])

@@ -16,7 +16,10 @@ class ComplexInputConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Config keys for the complex-input network."""
 
     input_nets: Annotated[
-        dict[str, str], Meta(description="path of an observation part → name of its model; the others get the best fit")
+        dict[str, str],
+        Meta(
+            description="path of an observation part → name of its model; the others get the best fit"
+        ),
     ] = {}
 
 

@@ -52,7 +52,9 @@ def stages(request: Request) -> list[Stage]:
     return layers.stages("post_fcnet", described)
 
 
-def _describe(parts: Sequence[ObservationPart | Items], nets: Sequence[Net], into: list[Stage]) -> int | None:
+def _describe(
+    parts: Sequence[ObservationPart | Items], nets: Sequence[Net], into: list[Stage]
+) -> int | None:
     """Append the parts' stages; return the width of their features, or None if a net's width is unknown."""
     widths: list[int | None] = []
     for part in parts:
@@ -66,7 +68,9 @@ def _describe(parts: Sequence[ObservationPart | Items], nets: Sequence[Net], int
             own = _own_stages(net)
             into += [replace(stage, name=f"{part.path}: {stage.name}") for stage in own]
             # A net without stages passes its input through.
-            width = math.prod(part.shape) if not own else own[-1].shape[-1] if own[-1].shape else None
+            width = (
+                math.prod(part.shape) if not own else own[-1].shape[-1] if own[-1].shape else None
+            )
         widths.append(width)
     known = [width for width in widths if width is not None]
     return sum(known) if len(known) == len(widths) else None

@@ -39,7 +39,12 @@ class ComplexInput(ModelV2):
     dtype_of: Any
 
     def __init__(
-        self, obs_space: Any, action_space: Any, num_outputs: int | None, model_config: Any, name: str
+        self,
+        obs_space: Any,
+        action_space: Any,
+        num_outputs: int | None,
+        model_config: Any,
+        name: str,
     ) -> None:
         super().__init__(obs_space, action_space, num_outputs, model_config, name)  # type: ignore[call-arg]
         plan = plan_for(self)
@@ -57,7 +62,9 @@ class ComplexInput(ModelV2):
                 self.value_hidden = self.stack_class(layers.inputs, layers.hidden)
             self.outputs = self.outputs_class(layers)
 
-    def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
+    def forward(
+        self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any
+    ) -> tuple[Any, list[Any]]:
         """Compute the logits; see `ModelV2.forward`."""
         flat = input_dict["obs_flat"] if self.__from_columns else None
         flat = None if is_structure(flat) else flat
@@ -80,11 +87,16 @@ class ComplexInput(ModelV2):
         """Return the nets, keyed by their parts' paths; their losses, metrics and update_ops belong to the model."""
         models = {f"{path}: ": net for path, net in zip(self.__paths, self.nets, strict=True)}
         if self.value_nets is not None:
-            models |= {f"value: {path}: ": net for path, net in zip(self.__paths, self.value_nets, strict=True)}
+            models |= {
+                f"value: {path}: ": net
+                for path, net in zip(self.__paths, self.value_nets, strict=True)
+            }
         return models
 
     def _build(self, nets: tuple[Net, ...], name: str) -> Any:
-        return self.list_class([build_net(self, net, f"{self.name}_{name}{net.part.index}") for net in nets])
+        return self.list_class(
+            [build_net(self, net, f"{self.name}_{name}{net.part.index}") for net in nets]
+        )
 
     def _join(self, nets: Any, inputs: Inputs, is_training: Any) -> Any:
         """Return the concatenated features of all parts."""
@@ -106,7 +118,9 @@ def plan_for(model: Any) -> Plan:
         if preprocessor.structured:
             raise unencoded(preprocessor.info.describe())
     action = None if model.action_space is None else SpaceInfo.read(model.action_space, "action")
-    request = Request(preprocessor.info, action, config, model.framework, preprocessor.shape, catalog=catalog)
+    request = Request(
+        preprocessor.info, action, config, model.framework, preprocessor.shape, catalog=catalog
+    )
     return plan(preprocessor, request, model.obs_space)
 
 
@@ -119,7 +133,9 @@ def build_net(model: Any, net: Net, name: str) -> Any:
     """
     cls = net.component.load(model.framework)
     config = net.request.config
-    made = assemble([ModelPart(cls)], net.space, model.action_space, None, lambda: plain(config), name)
+    made = assemble(
+        [ModelPart(cls)], net.space, model.action_space, None, lambda: plain(config), name
+    )
     if not isinstance(made.num_outputs, int):
         raise ModelContractError(
             f"{cls.__name__} was built as a trunk for {net.part.path} (num_outputs=None), but did not set "

@@ -103,7 +103,12 @@ class Inputs:
 
 
 def read(
-    parts: Sequence[ObservationPart | Items], obs: Any, flat: Any, ops: TensorOps, inputs: Inputs, around: Any = None
+    parts: Sequence[ObservationPart | Items],
+    obs: Any,
+    flat: Any,
+    ops: TensorOps,
+    inputs: Inputs,
+    around: Any = None,
 ) -> None:
     """Collect every net's input.
 
@@ -168,10 +173,14 @@ def features(
         if isinstance(part, Items):
             taken = inputs.taken[part.index]
             if part.parts:
-                columns.append(_mean(features(part.parts, inputs, nets, ops, is_training), taken, ops))
+                columns.append(
+                    _mean(features(part.parts, inputs, nets, ops, is_training), taken, ops)
+                )
             columns.append(ops.mean(ops.cast(taken, inputs.dtype), axis=1, keepdims=True))
         else:
-            columns.append(nets[part.index]({"obs": inputs.tensors[part.index], "is_training": is_training})[0])
+            columns.append(
+                nets[part.index]({"obs": inputs.tensors[part.index], "is_training": is_training})[0]
+            )
     return columns[0] if len(columns) == 1 else ops.side_by_side(columns)
 
 
@@ -186,7 +195,10 @@ def _mean(features: Any, taken: Any, ops: TensorOps) -> Any:
 def width(parts: Sequence[ObservationPart | Items], nets: Sequence[Any]) -> int:
     """Return the width of the concatenated features, from the widths of all `nets`."""
     return sum(
-        1 + width(part.parts, nets) if isinstance(part, Items) else int(nets[part.index].num_outputs) for part in parts
+        1 + width(part.parts, nets)
+        if isinstance(part, Items)
+        else int(nets[part.index].num_outputs)
+        for part in parts
     )
 
 
@@ -205,12 +217,16 @@ def pack(values: Any, codec: Preprocessor, ops: TensorOps, dtype: Any) -> Any:
         values = tuple(values[key] for key in codec.info.keys)
     if isinstance(values, tuple):
         pairs = zip(values, codec.children, strict=True)
-        return ops.side_by_side([pack(value, child, ops, dtype) for value, child in pairs if child.size])
+        return ops.side_by_side(
+            [pack(value, child, ops, dtype) for value, child in pairs if child.size]
+        )
     if isinstance(values, RepeatedValues):
         (child,), lengths = codec.children, ops.cast(ops.rows(values.lengths, (1,)), dtype)
         if codec.size == 1:
             return lengths
-        return ops.side_by_side([lengths, ops.rows(pack(values.values, child, ops, dtype), (codec.size - 1,))])
+        return ops.side_by_side(
+            [lengths, ops.rows(pack(values.values, child, ops, dtype), (codec.size - 1,))]
+        )
     if isinstance(values, OneOfValues):  # in each row, the values of the tagged branch
         tag = ops.cast(ops.rows(values.tag, (len(codec.children),)), dtype)
         encoded = ops.padded(tag, codec.size)
@@ -222,5 +238,7 @@ def pack(values: Any, codec: Preprocessor, ops: TensorOps, dtype: Any) -> Any:
         return encoded
     # Text and Graph: a leaf of the plan for each tensor, called `<path>.<name>`.
     leaves = [(leaf.path.rpartition(".")[2], leaf.stop - leaf.start) for leaf in codec.leaves()]
-    columns = [ops.cast(ops.rows(getattr(values, name), (size,)), dtype) for name, size in leaves if size]
+    columns = [
+        ops.cast(ops.rows(getattr(values, name), (size,)), dtype) for name, size in leaves if size
+    ]
     return ops.side_by_side(columns)

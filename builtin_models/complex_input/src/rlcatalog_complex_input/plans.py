@@ -85,7 +85,9 @@ def plan(preprocessor: Preprocessor, request: Request, obs_space: Any = None) ->
         bounds = np.ravel(obs_space.low), np.ravel(obs_space.high)
     parts = finder.visit(preprocessor, restored, (), 0, 0, np.stack(bounds))
     if not finder.leaves:
-        raise errors.UnsupportedSpaceError(f"{preprocessor.info.path}: {preprocessor.info.describe()} has no values.")
+        raise errors.UnsupportedSpaceError(
+            f"{preprocessor.info.path}: {preprocessor.info.describe()} has no values."
+        )
     spaces = [codec.observation_space for _, codec, _ in finder.leaves]
     if not preprocessor.structured and obs_space is not None:
         spaces = [obs_space]
@@ -99,7 +101,8 @@ def plan(preprocessor: Preprocessor, request: Request, obs_space: Any = None) ->
     inner = request.replace(config={**request.config, **_OUTER}, num_outputs=None, trunk_width=None)
     nets = []
     for (part, codec, limits), space in zip(finder.leaves, spaces, strict=True):
-        if part.hot is not None and not isinstance(space, Box):  # integers, which this model encodes as one-hots
+        # Integers, which this model encodes as one-hots.
+        if part.hot is not None and not isinstance(space, Box):
             space = Box(0.0, 1.0, part.shape, np.float32)
         elif not np.array_equal(limits, codec.bounds()):
             space = codec.processed_space(*limits)
@@ -122,7 +125,13 @@ class _Finder:
         self._lists = 0
 
     def visit(
-        self, codec: Preprocessor, values: Any, steps: tuple[Any, ...], depth: int, start: int, bounds: Array
+        self,
+        codec: Preprocessor,
+        values: Any,
+        steps: tuple[Any, ...],
+        depth: int,
+        start: int,
+        bounds: Array,
     ) -> list[ObservationPart | Items]:
         """Return the parts below a node of the observation.
 
@@ -142,7 +151,9 @@ class _Finder:
             tree: Any = values
             starts = {leaf.path: leaf.start for leaf in codec.leaves()}
             parts = []
-            for key, child in zip(codec.info.keys or range(len(values)), codec.children, strict=True):
+            for key, child in zip(
+                codec.info.keys or range(len(values)), codec.children, strict=True
+            ):
                 if child.size:
                     at = starts[child.leaves()[0].path]
                     own = bounds[:, at : at + child.size]
@@ -151,7 +162,13 @@ class _Finder:
         return [self._part(codec, values, steps, depth, start, bounds)]
 
     def _items(
-        self, codec: Preprocessor, values: Any, steps: tuple[Any, ...], depth: int, start: int, bounds: Array
+        self,
+        codec: Preprocessor,
+        values: Any,
+        steps: tuple[Any, ...],
+        depth: int,
+        start: int,
+        bounds: Array,
     ) -> list[ObservationPart | Items]:
         if not values.max_len:
             return []
@@ -172,12 +189,20 @@ class _Finder:
         return [Items(index, codec.info.path, steps, values.max_len, parts, columns, child.size)]
 
     def _part(
-        self, codec: Preprocessor, values: Any, steps: tuple[Any, ...], depth: int, start: int, bounds: Array
+        self,
+        codec: Preprocessor,
+        values: Any,
+        steps: tuple[Any, ...],
+        depth: int,
+        start: int,
+        bounds: Array,
     ) -> ObservationPart:
         info, index = codec.info, len(self.leaves)
         if codec.structured:
             columns = slice(start, start + codec.size)
-            part = ObservationPart(index, info.path, steps, depth, (codec.size,), columns=columns, codec=codec)
+            part = ObservationPart(
+                index, info.path, steps, depth, (codec.size,), columns=columns, codec=codec
+            )
         else:
             shape, hot = values.shape[1 + depth :], _one_hots(info)
             if hot is not None and values.dtype.kind not in "iu" and shape != hot.values.shape:
@@ -195,7 +220,9 @@ def _one_hots(info: SpaceInfo) -> OneHots | None:
     counts = np.ravel([info.n] if info.nvec is None else info.nvec).astype(np.int64)
     starts = np.broadcast_to(np.ravel(info.start), counts.shape)
     values = [start + np.arange(count) for start, count in zip(starts, counts, strict=True)]
-    return OneHots(np.repeat(np.arange(len(counts)), counts), np.concatenate(values).astype(np.int64))
+    return OneHots(
+        np.repeat(np.arange(len(counts)), counts), np.concatenate(values).astype(np.int64)
+    )
 
 
 def _find(request: Request, name: str | None, named: list[str]) -> Component:
@@ -207,7 +234,9 @@ def _find(request: Request, name: str | None, named: list[str]) -> Component:
         error.args = (f"input_nets: for {path!r}: {error}",)
         raise
     except errors.AmbiguousChoiceError as error:
-        error.args = (f"{path}: {error} To choose a net for this part only, set input_nets={{{path!r}: name}}.",)
+        error.args = (
+            f"{path}: {error} To choose a net for this part only, set input_nets={{{path!r}: name}}.",
+        )
         raise
     if component.declaration.slot != "trunk":  # type: ignore[attr-defined]
         raise errors.ConfigError(

@@ -10,14 +10,20 @@ def match(request: Request) -> Match:
     """Match Dict and Tuple observations that contain an image."""
     if request.encoded_shape is None:
         return Match(
-            None, "takes encoded observations; pass ModelCatalog.get_preprocessor_for_space(space).observation_space"
+            None,
+            "takes encoded observations; pass ModelCatalog.get_preprocessor_for_space(space).observation_space",
         )
     if not request.obs.is_composite:
         return Match(None, f"takes Dict and Tuple observations; this is a {request.obs.kind}")
     if not request.sees_parts:
-        return Match(None, f"takes the parts of an observation; the preprocessor makes one array of {request.obs.path}")
+        return Match(
+            None,
+            f"takes the parts of an observation; the preprocessor makes one array of {request.obs.path}",
+        )
     if (image := next((node.path for node in request.obs.walk() if node.is_image), None)) is None:
-        return Match(None, "no part of the observation is an image, so one net for all parts is enough")
+        return Match(
+            None, "no part of the observation is an image, so one net for all parts is enough"
+        )
     return Match(Rank.GENERIC, f"gives the image {image} and each other part a separate net")
 
 
@@ -33,7 +39,11 @@ def pinned_keys(request: Request) -> dict[str, dict[str, str]]:
     from rlcatalog_complex_input.description import planned
 
     plan = planned(request)
-    return {"input_nets": {} if plan is None else {net.part.path: net.component.address for net in plan.nets}}
+    return {
+        "input_nets": {}
+        if plan is None
+        else {net.part.path: net.component.address for net in plan.nets}
+    }
 
 
 @hookimpl

@@ -9,24 +9,32 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from rlcatalog.config import InitConfig, NameOrCallable, activation_name, read_config, read_initializers
+from rlcatalog.config import (
+    InitConfig,
+    NameOrCallable,
+    activation_name,
+    read_config,
+    read_initializers,
+)
 from rlcatalog.models import OutputPlan, dense_specs, output_plan, post_fcnet
 
 
 class FcnetConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Config keys for the fully connected network."""
 
-    fcnet_hiddens: Annotated[list[Annotated[int, Meta(ge=1)]], Meta(description="widths of the hidden layers")] = (
-        msgspec.field(default_factory=lambda: [256, 256])
-    )
-    fcnet_activation: Annotated[NameOrCallable, Meta(description="activation of the hidden layers")] = "tanh"
+    fcnet_hiddens: Annotated[
+        list[Annotated[int, Meta(ge=1)]], Meta(description="widths of the hidden layers")
+    ] = msgspec.field(default_factory=lambda: [256, 256])
+    fcnet_activation: Annotated[
+        NameOrCallable, Meta(description="activation of the hidden layers")
+    ] = "tanh"
     fcnet_weights_initializer: Annotated[
         NameOrCallable, Meta(description="initialiser of the hidden layers' weights")
     ] = None
     fcnet_weights_initializer_config: InitConfig = None
-    fcnet_bias_initializer: Annotated[NameOrCallable, Meta(description="initialiser of the hidden layers' biases")] = (
-        None
-    )
+    fcnet_bias_initializer: Annotated[
+        NameOrCallable, Meta(description="initialiser of the hidden layers' biases")
+    ] = None
     fcnet_bias_initializer_config: InitConfig = None
 
     def __post_init__(self) -> None:

@@ -28,7 +28,12 @@ class FullyConnected(ModelV2):
     outputs_class: Any
 
     def __init__(
-        self, obs_space: Any, action_space: Any, num_outputs: int | None, model_config: Any, name: str
+        self,
+        obs_space: Any,
+        action_space: Any,
+        num_outputs: int | None,
+        model_config: Any,
+        name: str,
     ) -> None:
         super().__init__(obs_space, action_space, num_outputs, model_config, name)  # type: ignore[call-arg]
         layers = plan(self.model_config, math.prod(obs_space.shape), num_outputs)
@@ -41,7 +46,9 @@ class FullyConnected(ModelV2):
                 self.value_hidden = self.stack_class(layers.inputs, layers.hidden)
             self.outputs = self.outputs_class(layers)
 
-    def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
+    def forward(
+        self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any
+    ) -> tuple[Any, list[Any]]:
         """Compute the logits; see `ModelV2.forward`."""
         x = input_dict["obs_flat"]
         features, outputs = self.hidden(x), self.outputs

@@ -14,9 +14,23 @@ from typing import Any, Self
 import numpy as np
 
 from rlcatalog import SpaceInfo
-from rlcatalog.errors import CatalogError, ConfigError, ModelContractError, NotServedError, nearest, raised_as
+from rlcatalog.errors import (
+    CatalogError,
+    ConfigError,
+    ModelContractError,
+    NotServedError,
+    nearest,
+    raised_as,
+)
 from rlcatalog.frameworks import Array, tensor_ops
-from rlcatalog.models import ModelV2, code_of, copies_instances, last_values, output_plan, post_fcnet
+from rlcatalog.models import (
+    ModelV2,
+    code_of,
+    copies_instances,
+    last_values,
+    output_plan,
+    post_fcnet,
+)
 from rlcatalog.observations import preprocessor_of
 
 #: Keys without effect on a module that takes `num_outputs`.
@@ -81,8 +95,12 @@ class Plain(ModelV2):
         source, rows = self._source[0], _example_rows(self.obs_space)
         self.input_space, self._plan = self._inputs(rows)
         self.is_instance = not isinstance(source, type) and self.is_module(source)
-        wants = None if self.is_instance else inspect.signature(source).parameters.get("num_outputs")
-        self._alone = wants is not None and (self.num_outputs is not None or wants.default is wants.empty)
+        wants = (
+            None if self.is_instance else inspect.signature(source).parameters.get("num_outputs")
+        )
+        self._alone = wants is not None and (
+            self.num_outputs is not None or wants.default is wants.empty
+        )
         self._check_config()
         self.module = self._make(options)
         width = self._width(self.module, rows)
@@ -93,7 +111,9 @@ class Plain(ModelV2):
         self._features: Any = None
         if self._alone:
             return
-        layers = output_plan(self.model_config, width, post_fcnet(self.model_config), self.num_outputs)
+        layers = output_plan(
+            self.model_config, width, post_fcnet(self.model_config), self.num_outputs
+        )
         self.num_outputs = layers.outputs
         self.hidden = self.stack_class(layers.inputs, layers.hidden) if layers.hidden else None
         if layers.logits is not None:
@@ -101,7 +121,9 @@ class Plain(ModelV2):
             if not layers.share:
                 self.value_module = self._make(options)
                 self._width(self.value_module, rows)
-                self.value_hidden = self.stack_class(layers.inputs, layers.hidden) if layers.hidden else None
+                self.value_hidden = (
+                    self.stack_class(layers.inputs, layers.hidden) if layers.hidden else None
+                )
 
     @classmethod
     def of(cls, source: Any) -> type[Self]:
@@ -110,7 +132,9 @@ class Plain(ModelV2):
         fields = {"__doc__": code.__doc__, "__module__": cls.__module__, "_source": (source,)}
         return type(code.__name__, (cls,), fields)
 
-    def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
+    def forward(
+        self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any
+    ) -> tuple[Any, list[Any]]:
         """Compute the logits; see `ModelV2.forward`."""
         x = input_dict["obs"] if self._plan is None else _seen(self._plan, input_dict["obs"], self)
         features = self.run_module(self.module, x, input_dict)
@@ -161,7 +185,9 @@ class Plain(ModelV2):
             )
         alone = f"{name} takes num_outputs, so it returns logits and value itself. Remove its num_outputs argument, or"
         if self._alone and self.num_outputs is None:
-            raise NotServedError(f"a memory or a head needs features [B, F], but {alone} the memory or head.")
+            raise NotServedError(
+                f"a memory or a head needs features [B, F], but {alone} the memory or head."
+            )
         idle = [key for key in _IDLE_ALONE if config.get(key)]
         idle += [] if config.get("vf_share_layers", True) else ["vf_share_layers"]
         if self._alone and idle:
@@ -181,17 +207,24 @@ class Plain(ModelV2):
         given = {**options, "num_outputs": self.num_outputs} if self._alone else {**options}
         signature = inspect.signature(source)
         first = next((p for p in signature.parameters.values() if p.name not in given), None)
-        takes_space = first is not None and first.kind in (first.POSITIONAL_ONLY, first.POSITIONAL_OR_KEYWORD) and (
-            first.default is first.empty or "space" in first.name)  # fmt: skip
-        arguments = [self.input_space] if takes_space else []
-        called = (
-            f"{name}({', '.join([*map(_brief, arguments), *(f'{key}={value!r}' for key, value in given.items())])})"
+        takes_space = (
+            first is not None
+            and first.kind in (first.POSITIONAL_ONLY, first.POSITIONAL_OR_KEYWORD)
+            and (first.default is first.empty or "space" in first.name)
         )
+        arguments = [self.input_space] if takes_space else []
+        called = f"{name}({', '.join([*map(_brief, arguments), *(f'{key}={value!r}' for key, value in given.items())])})"
         try:
             signature.bind(*arguments, **given)
         except TypeError as error:
-            near = "".join(nearest(key, signature.parameters) for key in options if key not in signature.parameters)
-            raise ConfigError(f"custom_model_config: {called} does not fit {name}{signature}: {error}.{near}") from None
+            near = "".join(
+                nearest(key, signature.parameters)
+                for key in options
+                if key not in signature.parameters
+            )
+            raise ConfigError(
+                f"custom_model_config: {called} does not fit {name}{signature}: {error}.{near}"
+            ) from None
         with raised_as(lambda why: ModelContractError(f"{called} raised {why}"), CatalogError):
             module = source(*arguments, **given)
         if isinstance(module, type) or not self.is_module(module):
@@ -203,26 +236,45 @@ class Plain(ModelV2):
 
     def _width(self, module: Any, rows: Array) -> int:
         """Run a module on two observations and return the width of its features, or of its outputs."""
-        name, where = type(self).__name__, f"for a batch of two observations of {_brief(self.input_space)}"
+        name, where = (
+            type(self).__name__,
+            f"for a batch of two observations of {_brief(self.input_space)}",
+        )
         # A scripted module's forward has no signature.
         code = getattr(getattr(module, "forward", None) or module.call, "__code__", None)
-        if code is not None and "seq_lens" in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]:
+        if (
+            code is not None
+            and "seq_lens" in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        ):
             raise NotServedError(f"{name}: its forward method takes seq_lens. {_WAY_TO_MEMORY}")
-        with raised_as(lambda why: ModelContractError(f"{name} raised {why}, {where}."), CatalogError):
+        with raised_as(
+            lambda why: ModelContractError(f"{name} raised {why}, {where}."), CatalogError
+        ):
             output = self.try_module(module, rows[:1].repeat(2, axis=0))
         parts = list(output) if isinstance(output, tuple | list) else [output]
         shapes = [tuple(getattr(part, "shape", ())) for part in parts]
-        is_batch = len(shapes[0]) == 2 and shapes[0][0] == 2 and tensor_ops(self.framework).is_float(parts[0])
+        is_batch = (
+            len(shapes[0]) == 2
+            and shapes[0][0] == 2
+            and tensor_ops(self.framework).is_float(parts[0])
+        )
         width = int(shapes[0][1]) if is_batch else 0
         if self._alone and width == self.num_outputs and shapes[1:] in ([(2,)], [(2, 1)]):
             return width
         if not self._alone and width and parts[0] is output:
             return width
-        wanted, way = "only floating-point features [B, F]", "" if parts[0] is output else f" {_WAY_TO_MEMORY}"
+        wanted, way = (
+            "only floating-point features [B, F]",
+            "" if parts[0] is output else f" {_WAY_TO_MEMORY}",
+        )
         if self._alone:
-            wanted, way = f"([B, {self.num_outputs}], [B] or [B, 1]), because it takes num_outputs", ""
+            wanted, way = (
+                f"([B, {self.num_outputs}], [B] or [B, 1]), because it takes num_outputs",
+                "",
+            )
         seen = " and ".join(
-            f"{type(part).__name__} of shape {shape}" for part, shape in zip(parts, shapes, strict=True)
+            f"{type(part).__name__} of shape {shape}"
+            for part, shape in zip(parts, shapes, strict=True)
         )
         raise ModelContractError(f"{name} must return {wanted}, found {seen}, {where}.{way}")
 
@@ -258,8 +310,12 @@ class Leaf:
 def _example_rows(space: Any) -> Array:
     """Return an encoded observation; for a Box, also the lowest and the highest one."""
     if hasattr(space, "low"):
-        return np.stack([np.clip(np.zeros_like(space.low), space.low, space.high), space.low, space.high])
-    return (np.zeros(space.shape, space.dtype) + getattr(space, "start", 0))[None].astype(space.dtype)
+        return np.stack(
+            [np.clip(np.zeros_like(space.low), space.low, space.high), space.low, space.high]
+        )
+    return (np.zeros(space.shape, space.dtype) + getattr(space, "start", 0))[None].astype(
+        space.dtype
+    )
 
 
 def _seen(plan: Any, value: Any, model: Plain) -> Any:
@@ -272,7 +328,9 @@ def _seen(plan: Any, value: Any, model: Plain) -> Any:
     return value if plan is None else model.seen(value, plan)
 
 
-def _inputs_of(value: Any, info: SpaceInfo | None, channels_first: bool | None, is_chw: bool) -> tuple[Any, Any]:
+def _inputs_of(
+    value: Any, info: SpaceInfo | None, channels_first: bool | None, is_chw: bool
+) -> tuple[Any, Any]:
     """Return the space for a module's input from a part of the observation, and the conversion plan.
 
     Args:
@@ -286,18 +344,33 @@ def _inputs_of(value: Any, info: SpaceInfo | None, channels_first: bool | None, 
     if hasattr(value, "shape"):
         return _leaf_of(value, info, channels_first, is_chw)
     is_known = info is not None and isinstance(value, dict | tuple)
-    named = dict(enumerate(value)) if isinstance(value, tuple) else value if isinstance(value, dict) else vars(value)
-    fields = {str(name): part for name, part in named.items() if part is not None and name != "max_len"}
+    named = (
+        dict(enumerate(value))
+        if isinstance(value, tuple)
+        else value
+        if isinstance(value, dict)
+        else vars(value)
+    )
+    fields = {
+        str(name): part for name, part in named.items() if part is not None and name != "max_len"
+    }
     infos = info.children if is_known and info is not None else [None] * len(fields)
-    found = [_inputs_of(part, one, channels_first, is_chw) for part, one in zip(fields.values(), infos, strict=True)]
+    found = [
+        _inputs_of(part, one, channels_first, is_chw)
+        for part, one in zip(fields.values(), infos, strict=True)
+    ]
     spaces, plans = [space for space, _ in found], [plan for _, plan in found]
     as_it_is = isinstance(value, dict | tuple) and all(plan is None for plan in plans)
     if isinstance(value, tuple):
         return Tuple(spaces), None if as_it_is else tuple(plans)
-    return Dict(list(zip(fields, spaces, strict=True))), None if as_it_is else dict(zip(fields, plans, strict=True))
+    return Dict(list(zip(fields, spaces, strict=True))), None if as_it_is else dict(
+        zip(fields, plans, strict=True)
+    )
 
 
-def _leaf_of(rows: Array, info: SpaceInfo | None, channels_first: bool | None, is_chw: bool) -> tuple[Any, Any]:
+def _leaf_of(
+    rows: Array, info: SpaceInfo | None, channels_first: bool | None, is_chw: bool
+) -> tuple[Any, Any]:
     from gymnasium.spaces import Box
 
     low, high = rows[1:]  # the first value is an example
@@ -307,7 +380,11 @@ def _leaf_of(rows: Array, info: SpaceInfo | None, channels_first: bool | None, i
     if info is None or info.kind != "box" or channels_first is None:
         return Box(low, high, low.shape, rows.dtype.type), None
     axes, start, span = None, np.float32(0), None
-    is_bytes = info.dtype == "uint8" and np.array_equal(low, info.space.low) and np.array_equal(high, info.space.high)
+    is_bytes = (
+        info.dtype == "uint8"
+        and np.array_equal(low, info.space.low)
+        and np.array_equal(high, info.space.high)
+    )
     low, high = low.astype(np.float32), high.astype(np.float32)
     if low.ndim == 3:
         # A frame stack has its few channels first, regardless of the layout of single images.
@@ -320,5 +397,8 @@ def _leaf_of(rows: Array, info: SpaceInfo | None, channels_first: bool | None, i
     space = Box(low, high, low.shape, np.float32)
     if axes is None and span is None and rows.dtype.kind == "f":
         return space, None
-    numbers = (None if a is None else float(a.flat[0]) if (a == a.flat[0]).all() else a for a in (start, span))
+    numbers = (
+        None if a is None else float(a.flat[0]) if (a == a.flat[0]).all() else a
+        for a in (start, span)
+    )
     return space, Leaf(axes, *numbers)

@@ -10,16 +10,22 @@ def match(request: Request) -> Match:
     """Return how well the network fits: well for vectors, but only as a fallback for images."""
     if request.encoded_shape is None:
         return Match(
-            None, "takes encoded observations; pass ModelCatalog.get_preprocessor_for_space(space).observation_space"
+            None,
+            "takes encoded observations; pass ModelCatalog.get_preprocessor_for_space(space).observation_space",
         )
     images = [request.obs.path] if request.is_image else []
     if request.sees_parts:
         images = [node.path for node in request.obs.walk() if node.is_image]
     if images:
-        return Match(Rank.FALLBACK, f"flattens the image {images[0]}; a vision net would see its neighbourhoods")
+        return Match(
+            Rank.FALLBACK,
+            f"flattens the image {images[0]}; a vision net would see its neighbourhoods",
+        )
     if len(request.encoded_shape) > 2:
         return Match(Rank.FALLBACK, f"flattens the rank-{len(request.encoded_shape)} observation")
-    return Match(Rank.GENERIC, f"the encoded observation is a vector of {request.encoded_size} values")
+    return Match(
+        Rank.GENERIC, f"the encoded observation is a vector of {request.encoded_size} values"
+    )
 
 
 def describe(request: Request) -> list[Stage]:
@@ -51,8 +57,10 @@ def rlcatalog_models() -> list[ModelSpec]:
 def rlcatalog_frameworks() -> list[FrameworkSpec]:
     return [
         FrameworkSpec(
-            name, {"plain": f"rlcatalog_fcnet.{name}:PlainModel"}, "plain modules as models",
+            name,
+            {"plain": f"rlcatalog_fcnet.{name}:PlainModel"},
+            "plain modules as models",
             extends=f"rlcatalog-{name}/{name}",
         )
         for name in ("torch", "tf")
-    ]  # fmt: skip
+    ]

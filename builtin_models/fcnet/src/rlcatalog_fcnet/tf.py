@@ -14,9 +14,13 @@ class FullyConnectedNetwork(FullyConnected, TFModelV2):
 
     stack_class, outputs_class = DenseStack, OutputLayers
 
-    def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
+    def forward(
+        self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any
+    ) -> tuple[Any, list[Any]]:
         """Compute the logits; see `ModelV2.forward`."""
-        return super().forward({"obs_flat": tf.cast(input_dict["obs_flat"], tf.float32)}, state, seq_lens)
+        return super().forward(
+            {"obs_flat": tf.cast(input_dict["obs_flat"], tf.float32)}, state, seq_lens
+        )
 
 
 class PlainModel(Plain, KerasModules, TFModelV2):

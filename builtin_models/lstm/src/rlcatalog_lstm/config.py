@@ -18,9 +18,15 @@ class LstmConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Config keys for the LSTM."""
 
     use_lstm: Annotated[bool, Meta(description="put an LSTM after the trunk")] = False
-    lstm_cell_size: Annotated[int, Meta(ge=1, description="width of the LSTM's cell and output")] = 256
-    lstm_use_prev_action: Annotated[bool, Meta(description="add the previous action to the LSTM's inputs")] = False
-    lstm_use_prev_reward: Annotated[bool, Meta(description="add the previous reward to the LSTM's inputs")] = False
+    lstm_cell_size: Annotated[
+        int, Meta(ge=1, description="width of the LSTM's cell and output")
+    ] = 256
+    lstm_use_prev_action: Annotated[
+        bool, Meta(description="add the previous action to the LSTM's inputs")
+    ] = False
+    lstm_use_prev_reward: Annotated[
+        bool, Meta(description="add the previous reward to the LSTM's inputs")
+    ] = False
     lstm_weights_initializer: Annotated[
         NameOrCallable, Meta(description="initialiser of the LSTM's weights, applied to each gate")
     ] = None
@@ -87,14 +93,18 @@ def plan(
     own = read_config(config, LstmConfig)
     outputs = memory_outputs(config, own.lstm_cell_size, num_outputs, "use_lstm")
     named = read_initializers(partial(getattr, own), "lstm", "weights", "bias")
-    weights, biases = (Initial(*named[kind]) if kind in named else None for kind in ("weights", "bias"))
+    weights, biases = (
+        Initial(*named[kind]) if kind in named else None for kind in ("weights", "bias")
+    )
     cell = CellPlan(
         inputs=trunk_width + past.width,
         size=own.lstm_cell_size,
         input_weights=(weights or Initial("xavier_uniform", {}),) * 4,
         recurrent_weights=(weights or Initial("orthogonal", {}),) * 4,
         # An open forget gate lets gradients through from the start (Gers et al. 2000; Jozefowicz et al. 2015).
-        biases=(biases,) * 4 if biases else tuple(Initial(name, {}) for name in ("zeros", "ones", "zeros", "zeros")),
+        biases=(biases,) * 4
+        if biases
+        else tuple(Initial(name, {}) for name in ("zeros", "ones", "zeros", "zeros")),
     )
     return cell, outputs
 
@@ -110,4 +120,6 @@ def check_lengths(lengths: Sequence[int], steps: int) -> None:
         ModelContractError: A length is not between 1 and `steps`.
     """
     if min(lengths, default=1) < 1 or max(lengths, default=1) > steps:
-        raise ModelContractError(f"seq_lens: expected lengths from 1 to {steps}, found {lengths[:20]}.")
+        raise ModelContractError(
+            f"seq_lens: expected lengths from 1 to {steps}, found {lengths[:20]}."
+        )

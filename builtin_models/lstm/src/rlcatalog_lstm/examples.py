@@ -17,6 +17,8 @@ def examples() -> list[Example]:
     past = {"lstm_use_prev_action": True, "lstm_use_prev_reward": True}
     return [
         Example(_VECTOR, spaces.Discrete(3, start=1), small),
-        Example(spaces.Box(0, 255, (42, 42, 3), np.uint8), spaces.Box(-1, 1, (2,), np.float32), small),
+        Example(
+            spaces.Box(0, 255, (42, 42, 3), np.uint8), spaces.Box(-1, 1, (2,), np.float32), small
+        ),
         Example(_VECTOR, nested, {**small, **past}),
     ]

@@ -42,7 +42,9 @@ class AroundTrunk(ModelV2):
         self.outputs = None if ends.logits is None else self.outputs_class(ends)
         self._features: Any = None
 
-    def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
+    def forward(
+        self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any
+    ) -> tuple[Any, list[Any]]:
         """Compute the logits for sequences; see `ModelV2.forward`."""
         x, (h, c), lengths = self._inputs(input_dict, state, seq_lens)
         outputs_only = lengths is not None and bool(input_dict.get("outputs_only"))
@@ -53,7 +55,9 @@ class AroundTrunk(ModelV2):
         self._features = features
         return outputs(features), new_state
 
-    def _inputs(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any], Any]:
+    def _inputs(
+        self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any
+    ) -> tuple[Any, list[Any], Any]:
         """Return the cell's inputs `[S * T, width]`, its state, and the sequence lengths (None for single steps)."""
         raise NotImplementedError
 

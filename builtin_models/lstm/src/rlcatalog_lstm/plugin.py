@@ -14,7 +14,11 @@ def describe(request: Request) -> list[Stage]:
     cell, outputs = plan(request.config, request.trunk_width or 1, past, request.num_outputs)
     stages = []
     if past.width:
-        added = [name for name, n in (("previous action", past.actions), ("previous reward", past.rewards)) if n]
+        added = [
+            name
+            for name, n in (("previous action", past.actions), ("previous reward", past.rewards))
+            if n
+        ]
         shape = None if request.trunk_width is None else (cell.inputs,)
         stages.append(Stage(f"with {' and '.join(added)}", shape, 0))
     weights = 4 * cell.size * (cell.inputs + cell.size + 1)
@@ -27,7 +31,10 @@ def rlcatalog_models() -> list[ModelSpec]:
     return [
         ModelSpec(
             name="lstm",
-            targets={"torch": "rlcatalog_lstm.torch:LSTMWrapper", "tf": "rlcatalog_lstm.tf:LSTMWrapper"},
+            targets={
+                "torch": "rlcatalog_lstm.torch:LSTMWrapper",
+                "tf": "rlcatalog_lstm.tf:LSTMWrapper",
+            },
             summary="an LSTM around any trunk, default or custom; optionally reads the previous action and reward",
             slot="memory",
             switch="use_lstm",

@@ -9,7 +9,15 @@ import numpy as np
 
 from rlcatalog_lstm.config import CellPlan, Initial, check_lengths
 from rlcatalog_lstm.network import AroundTrunk
-from rlcatalog_tf import OutputLayers, TFModelV2, add_time_dimension, features_of, initial_value, steps_of, tf
+from rlcatalog_tf import (
+    OutputLayers,
+    TFModelV2,
+    add_time_dimension,
+    features_of,
+    initial_value,
+    steps_of,
+    tf,
+)
 
 
 class LSTMCell:
@@ -24,7 +32,9 @@ class LSTMCell:
 
     def __init__(self, cell: CellPlan) -> None:
         self.size = cell.size
-        self.kernel = tf.Variable(tf.transpose(_gates(cell.input_weights, (cell.size, cell.inputs))), name="kernel")
+        self.kernel = tf.Variable(
+            tf.transpose(_gates(cell.input_weights, (cell.size, cell.inputs))), name="kernel"
+        )
         recurrent = _gates(cell.recurrent_weights, (cell.size, cell.size))
         self.recurrent = tf.Variable(tf.transpose(recurrent), name="recurrent")
         self.bias = tf.Variable(_gates(cell.biases, (cell.size,)), name="bias")
@@ -49,7 +59,8 @@ class LSTMCell:
         Raises:
             ModelContractError: A length is not between 1 and T (checked only in eager mode).
         """
-        if outputs_only:  # running through the padding is faster than stopping at each sequence's end
+        # Running through the padding is faster than stopping at each sequence's end.
+        if outputs_only:
             return self._sequences(x, h, c, seq_lens, time_major, stops=False)
 
         def step() -> tuple[Any, Any, Any]:
@@ -93,7 +104,9 @@ class LSTMCell:
             projected = add_time_dimension(self._projected(x), seq_lens, time_major=True)
         steps = tf.shape(projected)[0]
         # Use arrays: the gradient of a tensor's slice is as large as the tensor, at every step.
-        inputs = tf.TensorArray(tf.float32, steps, element_shape=[None, 4 * self.size]).unstack(projected)
+        inputs = tf.TensorArray(tf.float32, steps, element_shape=[None, 4 * self.size]).unstack(
+            projected
+        )
         outputs = tf.TensorArray(tf.float32, steps, element_shape=[None, self.size])
         lengths = tf.cast(seq_lens, tf.int32)[:, None]
 
@@ -107,9 +120,11 @@ class LSTMCell:
 
         rows = tf.TensorShape([None, self.size])
         _, h, c, outputs = tf.while_loop(
-            lambda t, *_: t < steps, body, (tf.constant(0), h, c, outputs),
+            lambda t, *_: t < steps,
+            body,
+            (tf.constant(0), h, c, outputs),
             shape_invariants=(tf.TensorShape([]), rows, rows, tf.TensorShape(None)),
-        )  # fmt: skip
+        )
         return tf.reshape(tf.transpose(outputs.stack(), [1, 0, 2]), [-1, self.size]), h, c
 
 
@@ -118,15 +133,21 @@ class LSTMWrapper(AroundTrunk, TFModelV2):
 
     cell_class, outputs_class = LSTMCell, OutputLayers
 
-    def _inputs(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any], Any]:
+    def _inputs(
+        self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any
+    ) -> tuple[Any, list[Any], Any]:
         x, _ = features_of(self.trunk, input_dict, [], None)
         if self.past.width:
-            widths = [width for width in (self.past.width - self.past.rewards, self.past.rewards) if width]
+            widths = [
+                width for width in (self.past.width - self.past.rewards, self.past.rewards) if width
+            ]
             views = zip(self.past.of_input(input_dict), widths, strict=True)
             past = [tf.reshape(tf.cast(view, tf.float32), [-1, width]) for view, width in views]
             x = tf.concat([x, *past], axis=1)
         sequences = tf.shape(x if seq_lens is None else seq_lens)[0]
-        state = [tf.cast(part, tf.float32) for part in state] or [tf.zeros([sequences, self.cell.size])] * 2
+        state = [tf.cast(part, tf.float32) for part in state] or [
+            tf.zeros([sequences, self.cell.size])
+        ] * 2
         return x, state, None if input_dict.get("single_steps") else seq_lens
 
     def get_initial_state(self) -> list[Any]:
@@ -137,4 +158,6 @@ class LSTMWrapper(AroundTrunk, TFModelV2):
 def _gates(initial: Sequence[Initial], shape: tuple[int, ...]) -> Any:
     """Return the initial values for all gates, concatenated to `[4 * shape[0], ...]`."""
     inputs = shape[0] if len(shape) == 1 else None
-    return tf.concat([initial_value(shape, one.name, one.config, inputs) for one in initial], axis=0)
+    return tf.concat(
+        [initial_value(shape, one.name, one.config, inputs) for one in initial], axis=0
+    )

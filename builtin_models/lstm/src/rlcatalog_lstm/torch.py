@@ -12,7 +12,14 @@ from torch.nn import functional as F
 
 from rlcatalog_lstm.config import CellPlan, Initial, check_lengths
 from rlcatalog_lstm.network import AroundTrunk
-from rlcatalog_torch import OPS, OutputLayers, TorchModelV2, add_time_dimension, features_of, initialize
+from rlcatalog_torch import (
+    OPS,
+    OutputLayers,
+    TorchModelV2,
+    add_time_dimension,
+    features_of,
+    initialize,
+)
 
 
 class LSTMCell(nn.Module):
@@ -36,7 +43,13 @@ class LSTMCell(nn.Module):
         self.register_buffer("no_bias", torch.zeros(4 * cell.size), persistent=False)
 
     def forward(
-        self, x: Tensor, h: Tensor, c: Tensor, seq_lens: Tensor | None, time_major: bool, outputs_only: bool = False
+        self,
+        x: Tensor,
+        h: Tensor,
+        c: Tensor,
+        seq_lens: Tensor | None,
+        time_major: bool,
+        outputs_only: bool = False,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Process sequences in the weights' dtype.
 
@@ -57,7 +70,8 @@ class LSTMCell(nn.Module):
         """
         rows, dtype = x.shape[0], self.no_bias.dtype
         x, h, c = x.to(dtype), h.to(dtype), c.to(dtype)
-        if torch._C._are_functorch_transforms_active():  # PyTorch's LSTM operations do not support vmap
+        # PyTorch's LSTM operations do not support vmap.
+        if torch._C._are_functorch_transforms_active():
             return self._by_hand(x, h, c, seq_lens)
         if seq_lens is None or seq_lens.shape[0] == rows:
             h, c = torch.lstm_cell(x, (h, c), *self._weights())
@@ -74,7 +88,9 @@ class LSTMCell(nn.Module):
         y, h, c = torch.lstm(timed, (h[None], c[None]), self._compact(), *options)
         return (y.transpose(0, 1) if time_major else y).reshape(rows, -1), h[0], c[0]
 
-    def _by_hand(self, x: Tensor, h: Tensor, c: Tensor, seq_lens: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    def _by_hand(
+        self, x: Tensor, h: Tensor, c: Tensor, seq_lens: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Process sequences step by step, with operations that `torch.func` supports."""
         found, projected = [], F.linear(x, self.weight_ih, self.bias)
         projected = projected.view(h.shape[0], x.shape[0] // h.shape[0], -1)
@@ -84,22 +100,31 @@ class LSTMCell(nn.Module):
             new_h = o.sigmoid() * new_c.tanh()
             real = None if seq_lens is None else (seq_lens > t)[:, None]
             found.append(new_h if real is None else torch.where(real, new_h, 0.0))
-            h, c = (new_h, new_c) if real is None else (torch.where(real, new_h, h), torch.where(real, new_c, c))
+            h, c = (
+                (new_h, new_c)
+                if real is None
+                else (torch.where(real, new_h, h), torch.where(real, new_c, c))
+            )
         return torch.stack(found, dim=1).flatten(0, 1), h, c
 
-    def _packed(self, x: Tensor, h: Tensor, c: Tensor, lengths: list[int], steps: int) -> tuple[Tensor, Tensor, Tensor]:
+    def _packed(
+        self, x: Tensor, h: Tensor, c: Tensor, lengths: list[int], steps: int
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Process sequences of different lengths; PyTorch only receives unpadded rows, longest sequence first."""
         sizes = np.asarray(lengths)
         order = np.argsort(-sizes, kind="stable")
         t = np.arange(sizes.max())[:, None]
         running = t < sizes[order]  # [longest, S]
         places, ranks, back = (
-            torch.from_numpy(index).to(x.device) for index in ((order * steps + t)[running], order, np.argsort(order))
+            torch.from_numpy(index).to(x.device)
+            for index in ((order * steps + t)[running], order, np.argsort(order))
         )
         begin = (h.index_select(0, ranks)[None], c.index_select(0, ranks)[None])
         batch_sizes = torch.from_numpy(running.sum(axis=1))
         options = (True, 1, 0.0, torch.is_grad_enabled(), False)
-        y, h, c = torch.lstm(x.index_select(0, places), batch_sizes, begin, self._compact(), *options)
+        y, h, c = torch.lstm(
+            x.index_select(0, places), batch_sizes, begin, self._compact(), *options
+        )
         padded = y.new_zeros(len(x), self.size).index_copy(0, places, y)
         return padded, h[0].index_select(0, back), c[0].index_select(0, back)
 
@@ -107,7 +132,8 @@ class LSTMCell(nn.Module):
         own = self._parameters
         if len(own) == 3:  # in order of creation; nn.Module's __getattr__ is slow
             return [*own.values(), self._buffers["no_bias"]]  # type: ignore[list-item]
-        return [self.weight_ih, self.weight_hh, self.bias, self.no_bias]  # parametrised (weight norm, …)
+        # Parametrised (weight norm, …).
+        return [self.weight_ih, self.weight_hh, self.bias, self.no_bias]
 
     def _compact(self) -> list[Tensor]:
         weights = self._weights()
@@ -116,7 +142,9 @@ class LSTMCell(nn.Module):
         # cuDNN reads them from contiguous memory, and warns if it has to create it.
         flat = torch.cat([weight.reshape(-1) for weight in weights])
         ends = np.cumsum([weight.numel() for weight in weights]).tolist()
-        return [flat[end - w.numel() : end].view(w.shape) for end, w in zip(ends, weights, strict=True)]
+        return [
+            flat[end - w.numel() : end].view(w.shape) for end, w in zip(ends, weights, strict=True)
+        ]
 
 
 class LSTMWrapper(AroundTrunk, TorchModelV2):
@@ -124,7 +152,9 @@ class LSTMWrapper(AroundTrunk, TorchModelV2):
 
     cell_class, outputs_class = LSTMCell, OutputLayers
 
-    def _inputs(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any], Any]:
+    def _inputs(
+        self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any
+    ) -> tuple[Any, list[Any], Any]:
         x, _ = features_of(self.trunk, input_dict, [], None)
         if self.past.width:
             x = OPS.columns([x, *self.past.of_input(input_dict)])

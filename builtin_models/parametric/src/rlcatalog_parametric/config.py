@@ -53,7 +53,9 @@ class HeadInputs(NamedTuple):
         return [key for key in (self.mask, self.embeddings) if key is not None]
 
 
-def embeddings_key(obs: SpaceInfo, action: SpaceInfo | None, config: Mapping[str, Any], mask: str | None) -> str | None:
+def embeddings_key(
+    obs: SpaceInfo, action: SpaceInfo | None, config: Mapping[str, Any], mask: str | None
+) -> str | None:
     """Return the key of the action embeddings in an observation space, or None.
 
     Args:
@@ -63,7 +65,13 @@ def embeddings_key(obs: SpaceInfo, action: SpaceInfo | None, config: Mapping[str
         mask: Key of the action mask (never treated as embeddings), or None.
     """
     key = read_config(config, ParametricConfig).action_embeddings_key
-    found = action is not None and action.kind == "discrete" and obs.kind == "dict" and key in obs.keys and key != mask
+    found = (
+        action is not None
+        and action.kind == "discrete"
+        and obs.kind == "dict"
+        and key in obs.keys
+        and key != mask
+    )
     return key if found else None
 
 
@@ -90,8 +98,14 @@ def layout(obs: SpaceInfo, action: SpaceInfo, config: Mapping[str, Any]) -> Head
     if listed and found.children[0].kind == "box" and found.children[0].rank == 1:
         limit = found.n if found.kind == "repeated" else config.get("sequence_max_len")
         if limit != n:
-            most = f"at most {limit} embeddings" if limit is not None else "any number of embeddings"
-            way = "" if found.kind == "repeated" else f" Set the model config key 'sequence_max_len' to {n}."
+            most = (
+                f"at most {limit} embeddings" if limit is not None else "any number of embeddings"
+            )
+            way = (
+                ""
+                if found.kind == "repeated"
+                else f" Set the model config key 'sequence_max_len' to {n}."
+            )
             raise ConfigError(
                 f"{found.path}: {found.describe()} contains {most} for the {n} actions of {action.describe()}; expected"
                 f" at most {n}.{way}"
@@ -106,7 +120,9 @@ def layout(obs: SpaceInfo, action: SpaceInfo, config: Mapping[str, Any]) -> Head
     )
 
 
-def plan(config: Mapping[str, Any], found: HeadInputs, width: int, num_outputs: int | None) -> OutputPlan:
+def plan(
+    config: Mapping[str, Any], found: HeadInputs, width: int, num_outputs: int | None
+) -> OutputPlan:
     """Return the head's last layers: for the logits (or, with embeddings, the intent) and for the value.
 
     Args:

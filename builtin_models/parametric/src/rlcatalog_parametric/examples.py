@@ -18,12 +18,20 @@ def examples() -> list[Example]:
     """Return examples with embeddings and a mask, with only a mask, and with a list of embeddings."""
     on = {"use_parametric": True}
     masks = spaces.Tuple([spaces.MultiBinary(3), spaces.MultiBinary(2)])
-    embedded = {"action_mask": spaces.MultiBinary(3), "avail_actions": spaces.Box(-1, 1, (3, 5), np.float32)}
+    embedded = {
+        "action_mask": spaces.MultiBinary(3),
+        "avail_actions": spaces.Box(-1, 1, (3, 5), np.float32),
+    }
     return [
         Example(spaces.Dict({**embedded, "state": _STATE}), spaces.Discrete(3), on),
-        Example(spaces.Dict({"action_mask": masks, "state": _STATE}), spaces.MultiDiscrete([3, 2]), on),
         Example(
-            spaces.Dict({"avail_actions": Repeated(_EMBEDDING, 3), "state": _STATE}), spaces.Discrete(3), on, _listed
+            spaces.Dict({"action_mask": masks, "state": _STATE}), spaces.MultiDiscrete([3, 2]), on
+        ),
+        Example(
+            spaces.Dict({"avail_actions": Repeated(_EMBEDDING, 3), "state": _STATE}),
+            spaces.Discrete(3),
+            on,
+            _listed,
         ),
     ]
 

@@ -36,7 +36,9 @@ class ParametricHead(ModelV2):
     def __init__(self, *args: Any, trunk: Any, value_trunk: Any, action_dist: Any) -> None:
         super().__init__(*args)
         num_outputs = self.num_outputs
-        self.layout, self._shown, self._masks = read(self.obs_space, self.action_space, self.model_config)
+        self.layout, self._shown, self._masks = read(
+            self.obs_space, self.action_space, self.model_config
+        )
         layers = plan(self.model_config, self.layout, trunk.num_outputs, num_outputs)
         self.num_outputs = layers.outputs if self.layout.embeddings is None else self.layout.actions
         self.action_dist = action_dist
@@ -46,7 +48,9 @@ class ParametricHead(ModelV2):
         self._features: Any = None
         self._keep_constants()
 
-    def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
+    def forward(
+        self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any
+    ) -> tuple[Any, list[Any]]:
         """Compute the logits; see `ModelV2.forward`."""
         features, new_state = self.features_of(self.trunk, input_dict, state, seq_lens)
         if self.outputs is None:
@@ -61,7 +65,8 @@ class ParametricHead(ModelV2):
         if self.layout.embeddings is not None:
             shown = input_dict["obs"][self.layout.embeddings]
             embeddings = self.ops.cast(shown.values if self.layout.listed else shown, output.dtype)
-            if allowed is not None:  # values of absent actions may be NaN, which gradients would spread
+            # Values of absent actions may be NaN, which gradients would spread.
+            if allowed is not None:
                 embeddings = self.ops.only(allowed, embeddings)
             output = self._products(embeddings, output)
         return output if allowed is None else self.action_dist.masked(output, allowed), new_state
@@ -76,14 +81,20 @@ class ParametricHead(ModelV2):
 
     def _allowed(self, obs: Any) -> Any:
         """Return which values are allowed, as booleans `[B, m]`; None if the observation does not determine them."""
-        allowed = None if self._shown is None else self._unmasked(self._shown.leaves(obs[self.layout.mask]))
+        allowed = (
+            None
+            if self._shown is None
+            else self._unmasked(self._shown.leaves(obs[self.layout.mask]))
+        )
         if self.layout.listed:
             listed = self.ops.taken(obs[self.layout.embeddings].lengths, self.layout.actions)
             allowed = listed if allowed is None else allowed & listed
         return allowed
 
     @staticmethod
-    def features_of(trunk: Any, input_dict: Any, state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
+    def features_of(
+        trunk: Any, input_dict: Any, state: list[Any], seq_lens: Any
+    ) -> tuple[Any, list[Any]]:
         """Run a trunk; each framework implements this method."""
         raise NotImplementedError
 

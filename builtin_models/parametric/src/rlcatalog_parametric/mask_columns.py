@@ -69,8 +69,12 @@ def read(
     obs = SpaceInfo.read(getattr(obs_space, "original_space", obs_space))
     action = SpaceInfo.read(action_space, "action")
     found = layout(obs, action, config)
-    shown = None if found.mask is None else ShownMask(action, obs.children[obs.keys.index(found.mask)])
-    checked = read_config(config, KernelConfig).check_observations != "never" and (shown is not None or found.listed)
+    shown = (
+        None if found.mask is None else ShownMask(action, obs.children[obs.keys.index(found.mask)])
+    )
+    checked = read_config(config, KernelConfig).check_observations != "never" and (
+        shown is not None or found.listed
+    )
     return found, shown, ActionMasks(action) if checked else None
 
 

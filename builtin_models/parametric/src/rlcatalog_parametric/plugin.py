@@ -17,16 +17,23 @@ def match(request: Request) -> Match:
     key = embeddings_key(request.obs, request.action, config, request.mask_key)
     found = [f"embeddings of the actions in obs[{key!r}]"] if key is not None else []
     if request.mask_key is not None:
-        found.append(f"an action mask in obs{''.join(f'[{step!r}]' for step in request.mask_key.split('.'))}")
+        found.append(
+            f"an action mask in obs{''.join(f'[{step!r}]' for step in request.mask_key.split('.'))}"
+        )
     if wanted is None:
         if not found:
-            return Match(None, "the observation has neither an action mask nor embeddings of the actions")
+            return Match(
+                None, "the observation has neither an action mask nor embeddings of the actions"
+            )
         if request.preprocessor is None:
             return Match(None, "takes encoded observations")
         if config["custom_preprocessor"] is not None:
             return Match(None, "a custom_preprocessor is set, which encodes the whole observation")
         if config["custom_model"] is not None:
-            return Match(None, f"a custom_model is set; set use_parametric=True to read {' and '.join(found)} anyway")
+            return Match(
+                None,
+                f"a custom_model is set; set use_parametric=True to read {' and '.join(found)} anyway",
+            )
     why = " and ".join(found) or "use_parametric is set"
     return Match(Rank.SPECIFIC if wanted or key is not None else Rank.GENERIC, why)
 
@@ -39,7 +46,10 @@ def claims(request: Request) -> list[str]:
     assert request.action is not None
     found = layout(request.obs, request.action, request.config)
     if not found.claims and request.mask_key is None:
-        masks, embeddings = request.config["action_mask_key"], request.config["action_embeddings_key"]
+        masks, embeddings = (
+            request.config["action_mask_key"],
+            request.config["action_embeddings_key"],
+        )
         raise ConfigError(
             f"parametric: {request.obs.path} has neither an action mask (action_mask_key={masks!r}) nor, for a Discrete"
             f" action space, embeddings of the actions (action_embeddings_key={embeddings!r}); found"
@@ -65,7 +75,9 @@ def describe(request: Request) -> list[Stage]:
     if found.mask is not None:
         ShownMask(request.action, request.obs.children[request.obs.keys.index(found.mask)])
     if outputs.logits is None:
-        return [Stage("features", None if request.trunk_width is None else (request.trunk_width,), 0)]
+        return [
+            Stage("features", None if request.trunk_width is None else (request.trunk_width,), 0)
+        ]
     stages = [replace(stage, whole=request.trunk_width is not None) for stage in outputs.stages()]
     if found.embeddings is not None:
         stages[-1:] = [

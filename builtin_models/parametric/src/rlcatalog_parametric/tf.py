@@ -41,4 +41,6 @@ class ParametricActionsHead(ParametricHead, TFModelV2):
         for path, columns in self._masks.by_choice(allowed):
             some = tf.reduce_any(columns, axis=1)
             row = tf.argmin(tf.cast(some, tf.int32))
-            tf.debugging.Assert(tf.reduce_all(some), ["mask: row", row, f"allows no value for {path}"])
+            tf.debugging.Assert(
+                tf.reduce_all(some), ["mask: row", row, f"allows no value for {path}"]
+            )

@@ -19,10 +19,16 @@ class ParametricActionsHead(ParametricHead, TorchModelV2):
     def _keep_constants(self) -> None:
         if self._shown is not None and self._shown.places is not None:
             self.register_buffer("places", torch.from_numpy(self._shown.places), persistent=False)
-            self.register_buffer("forbidding", torch.from_numpy(self._shown.forbidding), persistent=False)
+            self.register_buffer(
+                "forbidding", torch.from_numpy(self._shown.forbidding), persistent=False
+            )
 
     def _unmasked(self, leaves: list[Any]) -> Tensor:
-        values = leaves[0].flatten(1) if len(leaves) == 1 else torch.cat([leaf.flatten(1) for leaf in leaves], dim=1)
+        values = (
+            leaves[0].flatten(1)
+            if len(leaves) == 1
+            else torch.cat([leaf.flatten(1) for leaf in leaves], dim=1)
+        )
         if self._shown is None or self._shown.places is None:
             return values != 0
         return values[:, self.places] != self.forbidding  # type: ignore[no-any-return]

@@ -10,7 +10,13 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from rlcatalog.config import InitConfig, NameOrCallable, activation_name, read_config, read_initializers
+from rlcatalog.config import (
+    InitConfig,
+    NameOrCallable,
+    activation_name,
+    read_config,
+    read_initializers,
+)
 from rlcatalog.errors import ConfigError, nearest, shown
 
 Pair = tuple[int, int]
@@ -25,23 +31,35 @@ class VisionnetConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     conv_filters: Annotated[
         list[Any] | str | None,
-        Meta(description='convolutions, each [channels, kernel, stride], or "nature" or "impala"; None: by image size'),
+        Meta(
+            description='convolutions, each [channels, kernel, stride], or "nature" or "impala"; None: by image size'
+        ),
     ] = None
-    conv_activation: Annotated[NameOrCallable, Meta(description="activation of the convolutions")] = "relu"
+    conv_activation: Annotated[
+        NameOrCallable, Meta(description="activation of the convolutions")
+    ] = "relu"
     conv_padding: Annotated[
         Literal["same", "valid"] | None,
-        Meta(description='padding of the convolutions; None: "valid" for the last one, "same" for the others'),
+        Meta(
+            description='padding of the convolutions; None: "valid" for the last one, "same" for the others'
+        ),
     ] = None
     conv_flatten: Annotated[
         bool, Meta(description="flatten the output of the convolutions, instead of requiring 1x1")
     ] = False
     image_scale: Annotated[
         float | bool | None,
-        Meta(description="scale factor for pixels; None: 1/255 for uint8, otherwise no scaling; False: no scaling"),
+        Meta(
+            description="scale factor for pixels; None: 1/255 for uint8, otherwise no scaling; False: no scaling"
+        ),
     ] = None
-    conv_kernel_initializer: Annotated[NameOrCallable, Meta(description="initialiser of the kernels")] = None
+    conv_kernel_initializer: Annotated[
+        NameOrCallable, Meta(description="initialiser of the kernels")
+    ] = None
     conv_kernel_initializer_config: InitConfig = None
-    conv_bias_initializer: Annotated[NameOrCallable, Meta(description="initialiser of the convolutions' biases")] = None
+    conv_bias_initializer: Annotated[
+        NameOrCallable, Meta(description="initialiser of the convolutions' biases")
+    ] = None
     conv_bias_initializer_config: InitConfig = None
 
     def __post_init__(self) -> None:
@@ -74,16 +92,20 @@ def read_filters(value: Any) -> list[Filter] | str | None:
     key = "config key 'conv_filters'"
     if isinstance(value, str):
         if value not in PRESETS:
-            raise ConfigError(f"{key}: unknown preset {shown(value)}.{nearest(value, PRESETS)} Use"
-                              f" {', '.join(PRESETS)}, or a list of [channels, kernel, stride].")  # fmt: skip
+            raise ConfigError(
+                f"{key}: unknown preset {shown(value)}.{nearest(value, PRESETS)} Use"
+                f" {', '.join(PRESETS)}, or a list of [channels, kernel, stride]."
+            )
         return value
     filters: list[Filter] = []
     for i, entry in enumerate(value):
         parts = list(entry) if isinstance(entry, list | tuple) else []
         kernel, stride = (_pair(part) for part in parts[1:]) if len(parts) == 3 else (None, None)
         if kernel is None or stride is None or not _positive(parts[0]):
-            raise ConfigError(f"{key}: entry {i} must be [channels, kernel, stride] with integers >= 1, where kernel "
-                              f"and stride may also be [height, width]; found {shown(entry)}.")  # fmt: skip
+            raise ConfigError(
+                f"{key}: entry {i} must be [channels, kernel, stride] with integers >= 1, where kernel "
+                f"and stride may also be [height, width]; found {shown(entry)}."
+            )
         filters.append((parts[0], kernel, stride))
     return filters
 

@@ -88,7 +88,11 @@ class ConvSpec:
     def label(self) -> str:
         """Short description for tables, such as `8x8/4 same, relu`."""
         stride = str(self.stride[0]) if self.stride[0] == self.stride[1] else by(self.stride)
-        name = self.activation if isinstance(self.activation, str) else getattr(self.activation, "__name__", "custom")
+        name = (
+            self.activation
+            if isinstance(self.activation, str)
+            else getattr(self.activation, "__name__", "custom")
+        )
         return f"{by(self.kernel)}/{stride} {self.padding}, {name}"
 
 
@@ -164,8 +168,13 @@ def cover(size: Pair, padding: str | None, channels: int = 256) -> Filter:
     return channels, size, size if padding == "same" else (1, 1)
 
 
-def lay_out(filters: Sequence[Filter], size: Pair, channels: int, padding: str | None, options: Mapping[str, Any]
-            ) -> list[ConvSpec]:  # fmt: skip
+def lay_out(
+    filters: Sequence[Filter],
+    size: Pair,
+    channels: int,
+    padding: str | None,
+    options: Mapping[str, Any],
+) -> list[ConvSpec]:
     """Return the convolutions of a list, each applied to the output of the previous one.
 
     Args:
@@ -199,10 +208,14 @@ def working_list(filters: Sequence[Filter], size: Pair, padding: str | None) -> 
     covers = all(2 * k >= n for k, n in zip(last.kernel, last.size_in, strict=True))
     if covers or min(last.size) < 1:
         return [*filters[:-1], cover(last.size_in, padding, last.channels)]
-    longer = lay_out([*filters, (1, (1, 1), (1, 1))], size, 1, padding, {})  # with an additional layer
+    # With an additional layer.
+    longer = lay_out([*filters, (1, (1, 1), (1, 1))], size, 1, padding, {})
     return [*filters, cover(longer[-1].size_in, padding)]
 
 
 def as_config(filters: Sequence[Filter]) -> list[list[Any]]:
     """Return a list of convolutions as users write it in a config."""
-    return [[n, list(kernel), stride[0] if stride[0] == stride[1] else list(stride)] for n, kernel, stride in filters]
+    return [
+        [n, list(kernel), stride[0] if stride[0] == stride[1] else list(stride)]
+        for n, kernel, stride in filters
+    ]

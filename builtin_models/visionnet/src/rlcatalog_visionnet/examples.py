@@ -12,6 +12,10 @@ def examples() -> list[Example]:
     """Return examples with images and lists of convolutions, one of which does not reduce its image to 1x1."""
     small = spaces.Box(0, 255, (10, 10, 2), np.uint8)
     return [
-        Example(small, spaces.Discrete(3, start=1), {"conv_filters": [[4, [4, 4], 2], [8, [5, 5], 1]]}),
-        Example(small, spaces.Box(-1, 1, (2,)), {"conv_filters": [[4, [4, 4], 4]], "conv_flatten": True}),
+        Example(
+            small, spaces.Discrete(3, start=1), {"conv_filters": [[4, [4, 4], 2], [8, [5, 5], 1]]}
+        ),
+        Example(
+            small, spaces.Box(-1, 1, (2,)), {"conv_filters": [[4, [4, 4], 4]], "conv_flatten": True}
+        ),
     ]

@@ -32,7 +32,12 @@ class Vision(ModelV2):
     logits_class: Any
 
     def __init__(
-        self, obs_space: Any, action_space: Any, num_outputs: int | None, model_config: Any, name: str
+        self,
+        obs_space: Any,
+        action_space: Any,
+        num_outputs: int | None,
+        model_config: Any,
+        name: str,
     ) -> None:
         super().__init__(obs_space, action_space, num_outputs, model_config, name)  # type: ignore[call-arg]
         layers = plan(self.model_config, obs_space.shape, num_outputs)
@@ -52,7 +57,9 @@ class Vision(ModelV2):
             if layers.logits is not None:
                 self.outputs.logits = self.logits_class(layers.logits)
 
-    def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
+    def forward(
+        self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any
+    ) -> tuple[Any, list[Any]]:
         """Compute the logits; see `ModelV2.forward`."""
         images = self._scaled_images(input_dict["obs"], self.__channels_first, self.__pixel_factor)
         features = self.hidden(self.convs(images))

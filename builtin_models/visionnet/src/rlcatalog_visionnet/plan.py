@@ -34,7 +34,9 @@ class ImagePlan:
     logits: ConvSpec | None = None
 
 
-def plan(config: Mapping[str, Any], shape: Sequence[int] | None, num_outputs: int | None) -> ImagePlan:
+def plan(
+    config: Mapping[str, Any], shape: Sequence[int] | None, num_outputs: int | None
+) -> ImagePlan:
     """Read the layers from a model config.
 
     Args:
@@ -67,20 +69,28 @@ def plan(config: Mapping[str, Any], shape: Sequence[int] | None, num_outputs: in
                 " reduce the image to 1x1."
             )
         logits, layers = last, layers[:-1]
-    rows, columns, maps = (*layers[-1].size, layers[-1].channels) if layers else (height, width, channels)
+    rows, columns, maps = (
+        (*layers[-1].size, layers[-1].channels) if layers else (height, width, channels)
+    )
     output = output_plan(config, rows * columns * maps, dense, num_outputs)
     if logits is not None and num_outputs is not None:
         logits = replace(logits, channels=num_outputs - output.free_log_std)
     return ImagePlan(channels_first, layers, activation, output, logits)
 
 
-def _layers(own: VisionnetConfig, size: Pair, channels: int) -> tuple[list[LayerSpec], Any, list[DenseSpec]]:
+def _layers(
+    own: VisionnetConfig, size: Pair, channels: int
+) -> tuple[list[LayerSpec], Any, list[DenseSpec]]:
     """Return the convolutions, the activation after the last one, and the preset's dense layer, if any."""
     options, filters, padding = _options(own), read_filters(own.conv_filters), own.conv_padding
-    preset = {"weights": "xavier_uniform", **options}  # its dense layer is initialised like its convolutions
+    # Its dense layer is initialised like its convolutions.
+    preset = {"weights": "xavier_uniform", **options}
     if filters == "impala":
-        return (_impala(size, channels, options), options["activation"],
-                [DenseSpec(convolutions.IMPALA_DENSE, **preset)])  # fmt: skip
+        return (
+            _impala(size, channels, options),
+            options["activation"],
+            [DenseSpec(convolutions.IMPALA_DENSE, **preset)],
+        )
     flatten, dense = own.conv_flatten, []
     if filters == "nature":
         filters, padding, flatten = convolutions.NATURE, "valid", True
@@ -88,7 +98,10 @@ def _layers(own: VisionnetConfig, size: Pair, channels: int) -> tuple[list[Layer
     elif filters is None:
         # RLlib's lists are for RLlib's padding; for other paddings the rule derives a list.
         by_size = convolutions.BY_SIZE.get(size) if padding is None else None
-        filters, flatten = by_size or convolutions.derived(size, padding), flatten or by_size is not None
+        filters, flatten = (
+            by_size or convolutions.derived(size, padding),
+            flatten or by_size is not None,
+        )
     assert not isinstance(filters, str)
     convs = convolutions.lay_out(filters, size, channels, padding, options)
     _check(convs, filters, (*size, channels), padding, flatten, own.conv_filters)
@@ -97,8 +110,12 @@ def _layers(own: VisionnetConfig, size: Pair, channels: int) -> tuple[list[Layer
 
 def _options(own: VisionnetConfig) -> dict[str, Any]:
     """Return the activation and the initialisers as arguments of `ConvSpec`."""
-    options: dict[str, Any] = {"activation": activation_name(own.conv_activation, "conv_activation")}
-    for kind, (name, arguments) in read_initializers(partial(getattr, own), "conv", "kernel", "bias").items():
+    options: dict[str, Any] = {
+        "activation": activation_name(own.conv_activation, "conv_activation")
+    }
+    for kind, (name, arguments) in read_initializers(
+        partial(getattr, own), "conv", "kernel", "bias"
+    ).items():
         field = "weights" if kind == "kernel" else kind
         options |= {field: name, f"{field}_config": arguments}
     return options
@@ -108,7 +125,9 @@ def _impala(size: Pair, channels: int, options: Mapping[str, Any]) -> list[Layer
     """Return the residual net's sections, each with a convolution, a pooling layer and two residual blocks."""
     layers: list[LayerSpec] = []
     for outputs in convolutions.IMPALA:
-        conv = ConvSpec(channels, outputs, (3, 3), (1, 1), "same", size, **{**options, "activation": "linear"})
+        conv = ConvSpec(
+            channels, outputs, (3, 3), (1, 1), "same", size, **{**options, "activation": "linear"}
+        )
         layers += [conv, PoolSpec(outputs, size)]
         channels, size = outputs, layers[-1].size
         second = replace(conv, inputs=channels, size_in=size)
@@ -117,13 +136,23 @@ def _impala(size: Pair, channels: int, options: Mapping[str, Any]) -> list[Layer
     return layers
 
 
-def _check(convs: list[ConvSpec], filters: list[Filter], image: tuple[int, int, int], padding: str | None,
-           flatten: bool, asked: Any) -> None:  # fmt: skip
+def _check(
+    convs: list[ConvSpec],
+    filters: list[Filter],
+    image: tuple[int, int, int],
+    padding: str | None,
+    flatten: bool,
+    asked: Any,
+) -> None:
     """Raise an error unless each kernel fits and, if the output is not flattened, it is 1x1."""
     last = convs[-1]
     if min(last.size) >= 1 and (flatten or last.size == (1, 1)):
         return
-    steps = [f"conv {i} ({c.label}) {by((*c.size, c.channels))}" for i, c in enumerate(convs, 1) if min(c.size) >= 1]
+    steps = [
+        f"conv {i} ({c.label}) {by((*c.size, c.channels))}"
+        for i, c in enumerate(convs, 1)
+        if min(c.size) >= 1
+    ]
     if min(last.size) < 1:
         what = f"kernel {by(last.kernel)} of conv {len(convs)} does not fit into {by(last.size_in)}"
     else:

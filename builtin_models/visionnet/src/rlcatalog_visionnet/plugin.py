@@ -15,8 +15,14 @@ def match(request: Request) -> Match:
         if request.obs.is_image:
             why = f"takes images of rank 3; the preprocessor encodes {request.obs.path} with shape {shape}"
             return Match(None, why)
-        return Match(None, f"takes images, Boxes of rank 3; {request.obs.path} is {request.obs.describe()}")
-    axes = "channels, height, width" if request.config.get("image_layout") == "chw" else "height, width, channels"
+        return Match(
+            None, f"takes images, Boxes of rank 3; {request.obs.path} is {request.obs.describe()}"
+        )
+    axes = (
+        "channels, height, width"
+        if request.config.get("image_layout") == "chw"
+        else "height, width, channels"
+    )
     return Match(Rank.GENERIC, f"the encoded observation is an image {shape}, read as {axes}")
 
 
@@ -37,7 +43,11 @@ def describe(request: Request) -> list[Stage]:
         else:
             convs += 2
             name = f"residual: conv {convs - 1}, conv {convs} ({layer.second.label})"
-        shape = (layer.channels, *layer.size) if layers.channels_first else (*layer.size, layer.channels)
+        shape = (
+            (layer.channels, *layer.size)
+            if layers.channels_first
+            else (*layer.size, layer.channels)
+        )
         stages.append(Stage(name, shape, layer.weight_count))
     found = layers.output.stages(before=[*stages, Stage("features", (layers.output.inputs,), 0)])
     if layers.logits is not None:
@@ -51,7 +61,10 @@ def rlcatalog_models() -> list[ModelSpec]:
     return [
         ModelSpec(
             name="visionnet",
-            targets={"torch": "rlcatalog_visionnet.torch:VisionNetwork", "tf": "rlcatalog_visionnet.tf:VisionNetwork"},
+            targets={
+                "torch": "rlcatalog_visionnet.torch:VisionNetwork",
+                "tf": "rlcatalog_visionnet.tf:VisionNetwork",
+            },
             summary="convolutions for images: nature, impala, RLlib's lists, or a derived list for other sizes",
             match=match,
             describe=describe,

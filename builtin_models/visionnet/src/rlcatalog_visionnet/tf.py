@@ -23,13 +23,20 @@ class Conv:
     """
 
     def __init__(self, spec: ConvSpec) -> None:
-        ours, canonical = (*spec.kernel, spec.inputs, spec.channels), (spec.channels, spec.inputs, *spec.kernel)
+        ours, canonical = (
+            (*spec.kernel, spec.inputs, spec.channels),
+            (spec.channels, spec.inputs, *spec.kernel),
+        )
         if callable(spec.weights):  # Keras' initialisers compute the fans from TensorFlow's layout
             kernel = initial_value(ours, spec.weights, spec.weights_config)
         else:
-            kernel = tf.transpose(initial_value(canonical, spec.weights, spec.weights_config), (2, 3, 1, 0))
+            kernel = tf.transpose(
+                initial_value(canonical, spec.weights, spec.weights_config), (2, 3, 1, 0)
+            )
         self.kernel = tf.Variable(kernel, name="kernel")
-        bias = initial_value((spec.channels,), spec.bias, spec.bias_config, math.prod(canonical[1:]))
+        bias = initial_value(
+            (spec.channels,), spec.bias, spec.bias_config, math.prod(canonical[1:])
+        )
         self.bias = tf.Variable(bias, name="bias")
         self.spec = spec
         self.covers = spec.size == (1, 1)
@@ -41,7 +48,8 @@ class Conv:
             output = self._product(x)[:, None, None, :]
         else:
             output = tf.nn.conv2d(x, self.kernel, self.spec.stride, self.spec.padding.upper())
-            output = tf.reshape(output, [-1, *self.spec.size, self.spec.channels])  # for 0 rows, it returns the input's
+            # For 0 rows, it returns the input's.
+            output = tf.reshape(output, [-1, *self.spec.size, self.spec.channels])
             output = tf.nn.bias_add(output, self.bias)
         return output if self.activate is None else self.activate(output)
 
@@ -54,7 +62,9 @@ class Conv:
         if tuple(x.shape[1:3]) != spec.kernel:
             x = x[:, :height, :width]
         size = height * width * spec.inputs
-        product = tf.matmul(tf.reshape(x, [-1, size]), tf.reshape(self.kernel, [size, spec.channels]))
+        product = tf.matmul(
+            tf.reshape(x, [-1, size]), tf.reshape(self.kernel, [size, spec.channels])
+        )
         return tf.nn.bias_add(product, self.bias)
 
     def canonical(self) -> Named:
@@ -84,7 +94,11 @@ class Residual:
         return x + self.second(self.first(inner))
 
 
-LAYERS: dict[type[LayerSpec], Any] = {ConvSpec: Conv, PoolSpec: lambda spec: Pool(), ResidualSpec: Residual}
+LAYERS: dict[type[LayerSpec], Any] = {
+    ConvSpec: Conv,
+    PoolSpec: lambda spec: Pool(),
+    ResidualSpec: Residual,
+}
 
 
 class ConvStack:
@@ -116,7 +130,12 @@ class ConvLogits(Conv):
 class VisionNetwork(Vision, TFModelV2):
     """Convolutions, followed by dense layers if configured, logits and a value; see `Vision`."""
 
-    convs_class, stack_class, outputs_class, logits_class = ConvStack, DenseStack, OutputLayers, ConvLogits
+    convs_class, stack_class, outputs_class, logits_class = (
+        ConvStack,
+        DenseStack,
+        OutputLayers,
+        ConvLogits,
+    )
 
     def _scaled_images(self, x: Any, channels_first: bool, factor: float | None) -> Any:
         """Return images as float32 `[B, H, W, C]`."""

@@ -31,15 +31,21 @@ class Conv(nn.Conv2d):
         covers = spec.size == (1, 1)
         # PyTorch's convolutions only support symmetric padding, and a product does not pad.
         pads_itself = (top, left) != (bottom, right) or (covers and bool(bottom or right))
-        super().__init__(spec.inputs, spec.channels, spec.kernel, spec.stride, 0 if pads_itself else (top, left))
+        super().__init__(
+            spec.inputs, spec.channels, spec.kernel, spec.stride, 0 if pads_itself else (top, left)
+        )
         self.covers = covers
         self.margins = (left, right, top, bottom) if pads_itself else None
         initialize(self.weight, spec.weights, spec.weights_config)
         assert self.bias is not None
         initialize(self.bias, spec.bias, spec.bias_config, self.weight[0].numel())
-        self.weight = nn.Parameter(self.weight.detach().contiguous(memory_format=torch.channels_last))
+        self.weight = nn.Parameter(
+            self.weight.detach().contiguous(memory_format=torch.channels_last)
+        )
         # The output is a new map, so an in-place ReLU is safe; it takes a tenth of the time.
-        self.activate = torch.relu_ if spec.activation == "relu" else map_activation(spec.activation)
+        self.activate = (
+            torch.relu_ if spec.activation == "relu" else map_activation(spec.activation)
+        )
 
     def reset_parameters(self) -> None:
         """Do nothing: the spec has already set the initial values."""
@@ -132,7 +138,12 @@ class ConvLogits(Conv):
 class VisionNetwork(Vision, TorchModelV2):
     """Convolutions, followed by dense layers if configured, logits and a value; see `Vision`."""
 
-    convs_class, stack_class, outputs_class, logits_class = ConvStack, DenseStack, OutputLayers, ConvLogits
+    convs_class, stack_class, outputs_class, logits_class = (
+        ConvStack,
+        DenseStack,
+        OutputLayers,
+        ConvLogits,
+    )
 
     def _scaled_images(self, x: Tensor, channels_first: bool, factor: float | None) -> Tensor:
         """Return images `[B, C, H, W]` in the weights' memory format, as a view if channels are last in memory."""

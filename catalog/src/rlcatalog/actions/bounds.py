@@ -55,7 +55,9 @@ def read_bounds(action: SpaceInfo, name: str) -> tuple[Array, Array]:
     if action.is_empty:
         raise action.without_values(name)
     if action.kind != "box" or not (action.dtype or "").startswith("float"):
-        raise UnsupportedSpaceError(f"{action.path}: {name} needs a Box of floats, found {action.describe()}.")
+        raise UnsupportedSpaceError(
+            f"{action.path}: {name} needs a Box of floats, found {action.describe()}."
+        )
     with np.errstate(over="ignore"):
         low, high = (np.array(bound, np.float32).reshape(-1) for bound in (action.low, action.high))
     fine = _fine(low, high)
@@ -87,12 +89,18 @@ def interval(low: bytes | float, high: bytes | float, size: int, dtype: str) -> 
     Raises:
         ConfigError: The bounds are not finite, are in the wrong order, or have the wrong size.
     """
-    bounds = [np.frombuffer(b, np.float32) if isinstance(b, bytes) else np.float32(b) for b in (low, high)]
+    bounds = [
+        np.frombuffer(b, np.float32) if isinstance(b, bytes) else np.float32(b) for b in (low, high)
+    ]
     if any(bound.size not in (1, size) for bound in bounds):
-        raise ConfigError(f"low and high must be numbers or have {size} values; found {[b.size for b in bounds]}.")
+        raise ConfigError(
+            f"low and high must be numbers or have {size} values; found {[b.size for b in bounds]}."
+        )
     below, above = (np.broadcast_to(bound, (size,)).copy() for bound in bounds)
     if not _fine(below, above).all():
-        raise ConfigError(f"low must be below high and both finite; found low={below.tolist()}, high={above.tolist()}.")
+        raise ConfigError(
+            f"low must be below high and both finite; found low={below.tolist()}, high={above.tolist()}."
+        )
     width = above - below
     width = np.where(below + width > above, np.nextafter(width, np.float32(0)), width)
     logs = np.log(above.astype(np.float64) - below)
@@ -111,5 +119,7 @@ def _inside(low: Array, high: Array) -> tuple[Array, Array]:
 def _fine(low: Array, high: Array) -> Array:
     with np.errstate(over="ignore", invalid="ignore"):
         lowest, highest = _inside(low, high)
-        fine: Array = np.isfinite(high - low) & (low < lowest) & (lowest <= highest) & (highest < high)
+        fine: Array = (
+            np.isfinite(high - low) & (low < lowest) & (lowest <= highest) & (highest < high)
+        )
     return fine

@@ -65,13 +65,24 @@ class ActionCodec:
     choices: Sequence[tuple[str, int]] = ()
 
     def __init__(
-        self, info: SpaceInfo, raw_kind: str = "values", bounds: str = "clip", children: Sequence[ActionCodec] = ()
+        self,
+        info: SpaceInfo,
+        raw_kind: str = "values",
+        bounds: str = "clip",
+        children: Sequence[ActionCodec] = (),
     ) -> None:
-        self.info, self.raw_kind, self.bounds, self.children = info, raw_kind, bounds, tuple(children)
+        self.info, self.raw_kind, self.bounds, self.children = (
+            info,
+            raw_kind,
+            bounds,
+            tuple(children),
+        )
         self.width = self.input_width = self._size()
 
     @classmethod
-    def of(cls, info: SpaceInfo, raw_kind: str, bounds: str, children: Sequence[ActionCodec]) -> ActionCodec:
+    def of(
+        cls, info: SpaceInfo, raw_kind: str, bounds: str, children: Sequence[ActionCodec]
+    ) -> ActionCodec:
         """Return the codec for a space. An override may return a different class for some spaces or distributions."""
         return cls(info, raw_kind, bounds, children)
 
@@ -165,11 +176,14 @@ class ActionCodec:
         if self.counts is None:
             if math.isfinite(np.vdot(raw, raw)):
                 return
-        elif raw.dtype.kind in "iu" and (not raw.size or raw.view(f"u{raw.itemsize}").max() < min(self.counts)):
+        elif raw.dtype.kind in "iu" and (
+            not raw.size or raw.view(f"u{raw.itemsize}").max() < min(self.counts)
+        ):
             return  # as unsigned integers, negative numbers are large
         wrong, expected = ~np.isfinite(raw), "finite numbers"
         if self.counts is not None:
-            counts = np.array(self.counts, np.uint64)  # negative ones are caught before they could turn large
+            # Negative ones are caught before they could turn large.
+            counts = np.array(self.counts, np.uint64)
             with np.errstate(invalid="ignore"):
                 wrong |= (raw < 0) | (raw != np.floor(raw)) | (raw.astype(np.uint64) >= counts)
         if wrong.any():
@@ -232,7 +246,9 @@ class ActionCodec:
         """
         if shown is None:
             return [(0, _NO_VALUE)] * self.mask_width
-        places = self.mask_places if shown.shape == self.info.shape else enumerate([0] * self.mask_width)
+        places = (
+            self.mask_places if shown.shape == self.info.shape else enumerate([0] * self.mask_width)
+        )
         return [(start + place, forbidding) for place, forbidding in places]
 
     def mask_columns(self, mask: Mask, rows: int | None = None) -> Array | None:
@@ -265,10 +281,15 @@ class ActionCodec:
         if array.dtype.kind not in "biuf":
             raise self._bad_mask("booleans, or 0 and 1", f"dtype {array.dtype}")
         array = self._mask_rows(array)
-        if array.ndim != 2 or array.shape[1] != self.mask_width or (rows is not None and len(array) != rows):
+        if (
+            array.ndim != 2
+            or array.shape[1] != self.mask_width
+            or (rows is not None and len(array) != rows)
+        ):
             raise self._bad_mask(expected, f"shape {shape}")
         allowed: Array = array.astype(np.bool_)
-        if array.dtype.kind != "b" and not (array == allowed).all():  # only the mask says what is allowed
+        # Only the mask says what is allowed.
+        if array.dtype.kind != "b" and not (array == allowed).all():
             raise self._bad_mask("booleans, or 0 and 1", array[array != allowed][0])
         return allowed
 
@@ -296,7 +317,9 @@ class ActionCodec:
     @staticmethod
     def space_from_json(data: Mapping[str, Any]) -> Any:
         """Return the space that `space_to_json` described."""
-        raise NotImplementedError("space_from_json(data) must be implemented together with space_to_json(space).")
+        raise NotImplementedError(
+            "space_from_json(data) must be implemented together with space_to_json(space)."
+        )
 
 
 #: A value that occurs in no mask.
@@ -321,7 +344,9 @@ def first_row(actions: Actions) -> Any:
     return tuple(map(first_row, actions)) if isinstance(actions, tuple) else actions[0]
 
 
-def action_codec(info: SpaceInfo, bounds: str = "clip", raw_kinds: Mapping[str, str] | None = None) -> ActionCodec:
+def action_codec(
+    info: SpaceInfo, bounds: str = "clip", raw_kinds: Mapping[str, str] | None = None
+) -> ActionCodec:
     """Return the codec for an action space.
 
     Args:
@@ -338,7 +363,9 @@ def action_codec(info: SpaceInfo, bounds: str = "clip", raw_kinds: Mapping[str, 
     if raw_kinds is None:
         return codec
     leaves = list(codec.leaves)
-    most, path = max(((max(leaf.counts or (0,)), leaf.info.path) for leaf in leaves), default=(0, ""))
+    most, path = max(
+        ((max(leaf.counts or (0,)), leaf.info.path) for leaf in leaves), default=(0, "")
+    )
     if most > _FLOAT32_COUNT and any(leaf.counts is None for leaf in leaves):
         raise UnsupportedSpaceError(
             f"{path}: {most:,} values cannot be distinguished next to floats, because float32 only has"
@@ -348,9 +375,13 @@ def action_codec(info: SpaceInfo, bounds: str = "clip", raw_kinds: Mapping[str, 
 
 
 def _codec(info: SpaceInfo, bounds: str, raw_kinds: Mapping[str, str]) -> ActionCodec:
-    children = [_codec(child, bounds, raw_kinds) for child in info.children] if info.is_composite else []
+    children = (
+        [_codec(child, bounds, raw_kinds) for child in info.children] if info.is_composite else []
+    )
     cls: type[ActionCodec] | None = codec_class(info)
     if cls is None and (owner := public_index.provider_of("action_codec", info.kind)) is not None:
-        raise MissingPluginError(f"{info.path}: the codec of {info.describe()} {public_index.how_to_get(owner)}.")
+        raise MissingPluginError(
+            f"{info.path}: the codec of {info.describe()} {public_index.how_to_get(owner)}."
+        )
     cls = cls or ActionCodec
     return cls.of(info, raw_kinds.get(info.path, "values"), bounds, children)

@@ -81,9 +81,13 @@ class ActionDistribution:
         )
 
     @staticmethod
-    def required_model_output_shape(action_space: Space, model_config: Mapping[str, Any] | None = None) -> Any:
+    def required_model_output_shape(
+        action_space: Space, model_config: Mapping[str, Any] | None = None
+    ) -> Any:
         """Return the number of model outputs that the distribution needs."""
-        raise NotImplementedError("required_model_output_shape(action_space, model_config) must be implemented.")
+        raise NotImplementedError(
+            "required_model_output_shape(action_space, model_config) must be implemented."
+        )
 
     @classmethod
     def options_for(cls, action: SpaceInfo, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -111,7 +115,9 @@ class ActionDistribution:
         return None
 
     @classmethod
-    def side_by_side(cls, members: Sequence[tuple[Mapping[str, Any], int]]) -> tuple[Any, list[tuple[int, int, int]]]:
+    def side_by_side(
+        cls, members: Sequence[tuple[Mapping[str, Any], int]]
+    ) -> tuple[Any, list[tuple[int, int, int]]]:
         """Return one distribution class for several members of a family, and the order of their inputs.
 
         Its raw actions are the concatenated raw actions of the members.
@@ -123,7 +129,9 @@ class ActionDistribution:
             The class, or a `BoundDistribution`, and the slices of the inputs, each a tuple of member index, first
             column and end column.
         """
-        raise NotImplementedError(f"{cls.__name__} has a family and must implement side_by_side(members).")
+        raise NotImplementedError(
+            f"{cls.__name__} has a family and must implement side_by_side(members)."
+        )
 
     @classmethod
     def masked(cls, inputs: Any, mask: Any, **options: Any) -> Any:
@@ -182,7 +190,9 @@ class ActionDistribution:
         return None
 
     @classmethod
-    def parts(cls, action: SpaceInfo, size: int, options: Mapping[str, Any]) -> list[tuple[SpaceInfo, Any, int]]:
+    def parts(
+        cls, action: SpaceInfo, size: int, options: Mapping[str, Any]
+    ) -> list[tuple[SpaceInfo, Any, int]]:
         """Return the independent parts whose product this distribution is, in the order of inputs and raw actions.
 
         Args:
@@ -205,7 +215,9 @@ class ActionDistribution:
             StaleOutputError: Nothing has been sampled yet.
         """
         if self.last_sample is None:
-            raise StaleOutputError(f"{type(self).__name__}: call sample() before sampled_action_logp().")
+            raise StaleOutputError(
+                f"{type(self).__name__}: call sample() before sampled_action_logp()."
+            )
         return self.logp(self.last_sample)
 
     def entropy_estimate(self) -> Any:
@@ -249,13 +261,17 @@ class BoundDistribution(partial[Any]):
 def sized_by(size: Callable[[SpaceInfo, Mapping[str, Any]], int]) -> Callable[..., int]:
     """Return a `required_model_output_shape` method for a class whose declaration has this `size`."""
 
-    def required_model_output_shape(action_space: Any, model_config: Mapping[str, Any] | None = None) -> int:
+    def required_model_output_shape(
+        action_space: Any, model_config: Mapping[str, Any] | None = None
+    ) -> int:
         return size(SpaceInfo.read(action_space, "action"), model_config or {})
 
     return required_model_output_shape
 
 
-def bind(cls: Any, action: SpaceInfo, config: Mapping[str, Any], children: Sequence[tuple[Any, int]] = ()) -> Any:
+def bind(
+    cls: Any, action: SpaceInfo, config: Mapping[str, Any], children: Sequence[tuple[Any, int]] = ()
+) -> Any:
     """Return a class for an action space: the class itself if it needs no options, otherwise a `BoundDistribution`."""
     describe = getattr(cls, "options_for", None)
     given = (action, config, children) if children else (action, config)
@@ -265,7 +281,11 @@ def bind(cls: Any, action: SpaceInfo, config: Mapping[str, Any], children: Seque
 
 def unbind(dist_class: Callable[..., Any]) -> tuple[Any, Mapping[str, Any]]:
     """Return a distribution's class and the options bound to it."""
-    return (dist_class.func, dist_class.keywords) if isinstance(dist_class, partial) else (dist_class, {})
+    return (
+        (dist_class.func, dist_class.keywords)
+        if isinstance(dist_class, partial)
+        else (dist_class, {})
+    )
 
 
 def params_given(dist: ActionDistribution, actions: Tensor) -> Any:
@@ -281,7 +301,9 @@ def same_kind(dist: ActionDistribution, other: ActionDistribution) -> None:
         ModelContractError: `other` is of a different kind.
     """
     if not isinstance(other, type(dist)):
-        raise ModelContractError(f"{type(dist).__name__}.kl() expects another {type(dist).__name__}, found {other!r}.")
+        raise ModelContractError(
+            f"{type(dist).__name__}.kl() expects another {type(dist).__name__}, found {other!r}."
+        )
 
 
 def entropy_of(dist: Any, flat: Callable[[Any], Any], asked: bool = True) -> tuple[Any, str]:

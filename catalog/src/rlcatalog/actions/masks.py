@@ -36,7 +36,11 @@ class ActionMasks:
     """
 
     def __init__(
-        self, action: SpaceInfo, key: str | None = None, steps: Sequence[str] = (), codec: ActionCodec | None = None
+        self,
+        action: SpaceInfo,
+        key: str | None = None,
+        steps: Sequence[str] = (),
+        codec: ActionCodec | None = None,
     ) -> None:
         self.action, self.key = action, key
         self.steps = tuple(steps) if steps or key is None else (key,)
@@ -66,16 +70,26 @@ class ActionMasks:
             return None
         try:
             several, path = isinstance(obs, list), self.steps
-            mask: Any = [reduce(getitem, path, one) for one in obs] if several else reduce(getitem, path, obs)
+            mask: Any = (
+                [reduce(getitem, path, one) for one in obs]
+                if several
+                else reduce(getitem, path, obs)
+            )
         except (KeyError, TypeError, IndexError) as error:
-            raise ObservationError(f"obs: expected a dict with the action mask under {self.key!r}.") from error
+            raise ObservationError(
+                f"obs: expected a dict with the action mask under {self.key!r}."
+            ) from error
         return self.matrix(mask, idle=idle)
 
     def without(self, obs: Any) -> Any:
         """Return a batch of observations without their masks, in the space that `SpaceInfo.without` returns."""
         if self.key is None:
             return obs
-        return [_without(one, self.steps) for one in obs] if isinstance(obs, list) else _without(obs, self.steps)
+        return (
+            [_without(one, self.steps) for one in obs]
+            if isinstance(obs, list)
+            else _without(obs, self.steps)
+        )
 
     def matrix(self, mask: Mask, batch_size: int | None = None, idle: Array | None = None) -> Array:
         """Return batched masks in Gymnasium's format as one boolean matrix `[B, size]`.
@@ -94,7 +108,9 @@ class ActionMasks:
         """
         if not self.size:
             what = self.action.describe()
-            raise NotServedError(f"{self.action.path}: {what} has no values that a mask could forbid.")
+            raise NotServedError(
+                f"{self.action.path}: {what} has no values that a mask could forbid."
+            )
         matrix = self._codec.mask_columns(mask, batch_size)
         if matrix is None:
             raise ActionMaskError(f"mask: {self.action.path}: expected a mask, found {mask!r}.")
@@ -105,7 +121,9 @@ class ActionMasks:
             row, group = (int(i) for i in np.argwhere(~allowed)[0])
             path = self.choices[group][0]
             what = "no action" if self.single else f"nothing for {path}"
-            raise ActionMaskError(f"mask: row {row} allows {what}; each row must allow at least one.")
+            raise ActionMaskError(
+                f"mask: row {row} allows {what}; each row must allow at least one."
+            )
         return matrix
 
 
@@ -141,7 +159,8 @@ def mask_key(obs: SpaceInfo, action: SpaceInfo, key: str) -> str | None:
     Raises:
         ConfigError: The key exists, but its entry does not have the format of a mask for the action space.
     """
-    masks, leaf = ActionMasks(action), mask_entry(obs, key)  # a codec that cannot be imported is named in any case
+    # a codec that cannot be imported is named in any case.
+    masks, leaf = ActionMasks(action), mask_entry(obs, key)
     if leaf is None or not masks.size:
         return None
     # Ones, as a vector environment would return them, must be accepted as a mask that allows everything.
@@ -175,7 +194,9 @@ def _without(obs: Any, steps: Sequence[str]) -> Any:
         return obs  # no dict: the preprocessor says so
     key, *inner = steps
     rest = _without(obs[key], inner) if inner and obs.get(key) else {}
-    return {**obs, key: rest} if rest else {name: value for name, value in obs.items() if name != key}
+    return (
+        {**obs, key: rest} if rest else {name: value for name, value in obs.items() if name != key}
+    )
 
 
 def _ones(info: SpaceInfo) -> Any:

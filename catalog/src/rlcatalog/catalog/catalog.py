@@ -126,8 +126,11 @@ class Catalog:
                 struct = old.config_paths.get(component.declaration.config or "")
                 try:
                     registry.add_in_process(component, struct)
-                except (DeclarationError, DuplicateNameError) as error:  # a plugin brought or took a key
-                    tell(f"{component.kind} {component.name!r}, which this program registered, is omitted: {error}")
+                # a plugin brought or took a key.
+                except (DeclarationError, DuplicateNameError) as error:
+                    tell(
+                        f"{component.kind} {component.name!r}, which this program registered, is omitted: {error}"
+                    )
             self._hold(registry)
         known = {(record.distribution, record.name, record.version) for record in old.records}
         return [r for r in registry.records if (r.distribution, r.name, r.version) not in known]
@@ -219,7 +222,13 @@ class Catalog:
             UnusedMaskWarning: An observation entry is named like an action mask, but is not used as one.
         """
         return self.build_from_lookup(
-            lambda resolution: resolution, obs_space, action_space, config, framework, pins=pins, defaults=defaults
+            lambda resolution: resolution,
+            obs_space,
+            action_space,
+            config,
+            framework,
+            pins=pins,
+            defaults=defaults,
         )
 
     def explain(
@@ -249,16 +258,23 @@ class Catalog:
         name, wrappers = "", list[Verdict]()
         if env is not None:
             if obs_space is not None or action_space is not None:
-                raise UnsupportedSpaceError("explain() needs two spaces or env=, but both were given. Remove one.")
+                raise UnsupportedSpaceError(
+                    "explain() needs two spaces or env=, but both were given. Remove one."
+                )
             obs_space, action_space, name, wrappers = self.spaces_of(env, config)
         if obs_space is None or action_space is None:
-            raise UnsupportedSpaceError("explain() needs an observation space and an action space, or env=.")
+            raise UnsupportedSpaceError(
+                "explain() needs an observation space and an action space, or env=."
+            )
         spaces = obs_space, action_space
         # Not through the cache of `resolve`, which warns.
         resolution = answer_of(
-            self.slots, ("explanation", framework), spaces, config,
+            self.slots,
+            ("explanation", framework),
+            spaces,
+            config,
             lambda: find_resolution(self, *spaces, config, framework),
-        )  # fmt: skip
+        )
         return choice.Explanation(resolution, env=name, wrappers=tuple(wrappers))
 
     def build_from_lookup(
@@ -291,18 +307,23 @@ class Catalog:
         """
         slots, what, spaces = self.slots, ("resolution", framework), (obs_space, action_space)
         every = dict(defaults or {})
-        fewer = [{name: value for name, value in every.items() if name != without} for without in every]
+        fewer = [
+            {name: value for name, value in every.items() if name != without} for without in every
+        ]
         for tried in [*filter(None, (every, *fewer)), None]:
             key = config if tried is None else (config, tried)
             try:
-                known: Resolution | None = None if pins is not None else recall(slots, what, spaces, key)
+                known: Resolution | None = (
+                    None if pins is not None else recall(slots, what, spaces, key)
+                )
                 resolution = known or find_resolution(self, *spaces, config, framework, pins, tried)
                 built = build(resolution)
                 break
             except Exception:  # a user's class may refuse an engine's default in any way
                 if tried is None:
                     raise
-        if known is None and pins is None:  # only after success: on failure, the error says what to do
+        # Only after success: on failure, the error says what to do.
+        if known is None and pins is None:
             warn_of(self, resolution)
             remember(slots, what, spaces, key, resolution)
         return built
@@ -327,7 +348,9 @@ class Catalog:
 
     # --- environments ----------------------------------------------------------------------------------------------
 
-    def spaces_of(self, env: AnyEnv, config: Mapping[str, Any] | None = None) -> tuple[Any, Any, str, list[Verdict]]:
+    def spaces_of(
+        self, env: AnyEnv, config: Mapping[str, Any] | None = None
+    ) -> tuple[Any, Any, str, list[Verdict]]:
         """Return an environment's observation space and action space after `wrap_env`.
 
         Args:
@@ -346,7 +369,8 @@ class Catalog:
         try:
             spec = getattr(made, "spec", None)
             name = type(getattr(made, "unwrapped", made)).__name__ if spec is None else spec.id
-            if hasattr(made, "single_observation_space"):  # a vector environment, or an object with the spaces of one
+            # a vector environment, or an object with the spaces of one.
+            if hasattr(made, "single_observation_space"):
                 values = self.parse_config(config)
                 check_wrapped(self.slots.env_wrappers(values), made, values)
                 return made.single_observation_space, made.single_action_space, name, []

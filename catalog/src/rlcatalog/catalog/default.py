@@ -44,7 +44,8 @@ def _of_default(method: Callable[Concatenate[Catalog, P], T]) -> Callable[P, T]:
     def function(*args: P.args, **kwargs: P.kwargs) -> T:
         return method(default_catalog(), *args, **kwargs)
 
-    function.__module__, function.__qualname__ = __name__, method.__name__  # pickle finds it under this name
+    # Pickle finds it under this name.
+    function.__module__, function.__qualname__ = __name__, method.__name__
     signature = inspect.signature(method)
     _, *parameters = signature.parameters.values()
     function.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]

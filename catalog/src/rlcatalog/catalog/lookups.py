@@ -56,7 +56,10 @@ def find_resolution(
     seen = whole if sees_mask else whole.without(*steps)
     request = Request(seen, action, values.read_only(), framework, catalog=catalog, mask_key=key)
     # Preprocessor and filter.
-    choices = {"preprocessor": slots.preprocessor(request, pins), "filter": slots.filter(request, pins)}
+    choices = {
+        "preprocessor": slots.preprocessor(request, pins),
+        "filter": slots.filter(request, pins),
+    }
     root = {seen.path: choices["preprocessor"].component}
     preprocessor = catalog.preprocessor_for(seen, values, pins=pins, chosen=root)
     if not preprocessor.size:
@@ -64,7 +67,9 @@ def find_resolution(
             f"{seen.path}: {seen.describe()} has no values, so a model would have no input. Add a value to the"
             " observation, such as a constant (gymnasium.wrappers.TransformObservation)."
         )
-    request = request.replace(encoded_shape=preprocessor.shape, preprocessor=_seen_by_models(preprocessor))
+    request = request.replace(
+        encoded_shape=preprocessor.shape, preprocessor=_seen_by_models(preprocessor)
+    )
     # The action distribution, which determines the number of model outputs.
     dists = plan_dists(slots, request, dist_names, pins)
     if not dists.size:
@@ -73,12 +78,24 @@ def find_resolution(
     # Trunk, memory and head. A config with contradictory shapes fails here, before a framework is imported.
     parts, unclaimed = slots.model(request, custom_model, pins)
     with collect_trunks() as inner:
-        layers = model_stages((choice.component for choice in parts.values()), request, dists.size, unclaimed)
+        layers = model_stages(
+            (choice.component for choice in parts.values()), request, dists.size, unclaimed
+        )
     return Resolution(
-        request, values, framework, {**choices, "action_dist": dists.choice, **parts}, preprocessor, dists,
-        tuple(layers), pins, key, unclaimed, (*slots.env_wrappers(values), *inner), steps,
+        request,
+        values,
+        framework,
+        {**choices, "action_dist": dists.choice, **parts},
+        preprocessor,
+        dists,
+        tuple(layers),
+        pins,
+        key,
+        unclaimed,
+        (*slots.env_wrappers(values), *inner),
+        steps,
         unused_masks(whole, action, values["action_mask_key"]) if key is None else (),
-    )  # fmt: skip
+    )
 
 
 def framework_for(framework: str | None, *named: Component | None) -> str:
@@ -109,8 +126,16 @@ def warn_of(catalog: Catalog, resolution: Resolution) -> None:
     if resolution.unread:
         notes = []
         for key, condition in resolution.unread.items():
-            readers = dict.fromkeys(c.name for c in catalog.components() if key in catalog.config_keys(c))
-            note = f"read with {condition}" if condition else f"read by {' and '.join(readers)}" if readers else ""
+            readers = dict.fromkeys(
+                c.name for c in catalog.components() if key in catalog.config_keys(c)
+            )
+            note = (
+                f"read with {condition}"
+                if condition
+                else f"read by {' and '.join(readers)}"
+                if readers
+                else ""
+            )
             notes.append(f"{key} ({note})" if note else key)
         warn_caller(
             f"model config: no chosen part reads {', '.join(notes)}. Remove keys without effect, or choose a part"
@@ -147,13 +172,24 @@ def recall(slots: Slots, what: tuple[Any, ...], spaces: tuple[Any, ...], config:
     return None
 
 
-def remember(slots: Slots, what: tuple[Any, ...], spaces: tuple[Any, ...], config: Config, answer: T) -> T:
+def remember(
+    slots: Slots, what: tuple[Any, ...], spaces: tuple[Any, ...], config: Config, answer: T
+) -> T:
     """Cache the result of a lookup, and return it; see `recall`."""
-    slots.answers = ((what, spaces, plain(config, alike=True), answer), *slots.answers[: _MOST_LOOKUPS - 1])
+    slots.answers = (
+        (what, spaces, plain(config, alike=True), answer),
+        *slots.answers[: _MOST_LOOKUPS - 1],
+    )
     return answer
 
 
-def answer_of(slots: Slots, what: tuple[Any, ...], spaces: tuple[Any, ...], config: Config, find: Callable[[], T]) -> T:
+def answer_of(
+    slots: Slots,
+    what: tuple[Any, ...],
+    spaces: tuple[Any, ...],
+    config: Config,
+    find: Callable[[], T],
+) -> T:
     """Return the result of a lookup, from the cache if possible; see `recall`."""
     known: T | None = recall(slots, what, spaces, config)
     return remember(slots, what, spaces, config, find()) if known is None else known

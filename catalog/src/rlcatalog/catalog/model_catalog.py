@@ -49,7 +49,9 @@ class ModelCatalog:
         return default_catalog().action_dist(action_space, config, dist_type, framework)
 
     @staticmethod
-    def get_action_shape(action_space: Space, framework: str | None = None) -> tuple[Any, tuple[Any, ...]]:
+    def get_action_shape(
+        action_space: Space, framework: str | None = None
+    ) -> tuple[Any, tuple[Any, ...]]:
         """Return the dtype and shape of a batch of stored actions, with None as the batch size.
 
         Args:
@@ -92,20 +94,33 @@ class ModelCatalog:
             **model_kwargs: Keyword arguments for the model; `custom_model_config` takes precedence.
         """
         return default_catalog().model_v2(
-            obs_space, action_space, num_outputs, model_config, framework, name, model_interface, default_model,
+            obs_space,
+            action_space,
+            num_outputs,
+            model_config,
+            framework,
+            name,
+            model_interface,
+            default_model,
             model_kwargs,
-        )  # fmt: skip
+        )
 
     @staticmethod
     def get_preprocessor(
-        env: gymnasium.Env[Any, Any], options: Mapping[str, Any] | None = None, include_multi_binary: bool = False
+        env: gymnasium.Env[Any, Any],
+        options: Mapping[str, Any] | None = None,
+        include_multi_binary: bool = False,
     ) -> Preprocessor:
         """Return the preprocessor for an environment's observations (see `get_preprocessor_for_space`)."""
-        return ModelCatalog.get_preprocessor_for_space(env.observation_space, options, include_multi_binary)
+        return ModelCatalog.get_preprocessor_for_space(
+            env.observation_space, options, include_multi_binary
+        )
 
     @staticmethod
     def get_preprocessor_for_space(
-        observation_space: Space, options: Mapping[str, Any] | None = None, include_multi_binary: bool = False
+        observation_space: Space,
+        options: Mapping[str, Any] | None = None,
+        include_multi_binary: bool = False,
     ) -> Preprocessor:
         """Return the preprocessor for a space.
 

@@ -53,18 +53,26 @@ def preprocessor_for(
     """
     info = space if isinstance(space, SpaceInfo) else SpaceInfo.read(space)
     options = plain_values(options or {})  # a copy, because it may change them
-    options["custom_options"] = options.get("custom_model_config", {})  # RLlib's preprocessors look here
+    # RLlib's preprocessors look here.
+    options["custom_options"] = options.get("custom_model_config", {})
     check = check or options.get("check_observations", "first")
     if (component := (chosen or {}).get(info.path)) is None:
-        component = catalog.slots.preprocessor(Request(info, config=ReadOnlyConfig(options)), pins).component
+        component = catalog.slots.preprocessor(
+            Request(info, config=ReadOnlyConfig(options)), pins
+        ).component
     assert component is not None
     cls = component.load("numpy")
     if not (isinstance(cls, type) and issubclass(cls, Preprocessor)):
-        raise component.fault(f"its target must be a subclass of rlcatalog.Preprocessor, found {shown(cls)}.")
+        raise component.fault(
+            f"its target must be a subclass of rlcatalog.Preprocessor, found {shown(cls)}."
+        )
     try:
         with blame_part(component):
             if cls.__init__ is Preprocessor.__init__:
-                find_child = partial(preprocessor_for, catalog, check="never", pins=pins, chosen=chosen)  # root checks
+                # Root checks.
+                find_child = partial(
+                    preprocessor_for, catalog, check="never", pins=pins, chosen=chosen
+                )
                 made = cls(info.space, options, check=check, info=info, find_child=find_child)
             else:  # a custom class with a constructor in RLlib's form
                 made = cls(info.space, dict(options))
@@ -73,7 +81,9 @@ def preprocessor_for(
             error.args = (f"{component.title}: {error}",)
         raise
     if not hasattr(made, "size"):
-        raise component.fault(f"{cls.__qualname__}.__init__() must call rlcatalog.Preprocessor.__init__(); it did not.")
+        raise component.fault(
+            f"{cls.__qualname__}.__init__() must call rlcatalog.Preprocessor.__init__(); it did not."
+        )
     if made.check_mode != check:
         made.set_check(check)
     made.component, made.made_by = component, catalog
@@ -147,22 +157,43 @@ def model_v2(
         encoded = space.shape if SpaceInfo.read(space).kind == "box" else None
         action = SpaceInfo.read(action_space, "action")
         request = Request(
-            original, action, values.read_only(), chosen, encoded, num_outputs, preprocessor=preprocessor_of(space),
-            catalog=catalog, mask_key=mask_key(original, action, values["action_mask_key"]),
-        )  # fmt: skip
+            original,
+            action,
+            values.read_only(),
+            chosen,
+            encoded,
+            num_outputs,
+            preprocessor=preprocessor_of(space),
+            catalog=catalog,
+            mask_key=mask_key(original, action, values["action_mask_key"]),
+        )
         slot_choices, unclaimed = slots.model(request, custom, None)
         choices = {slot: choice.component for slot, choice in slot_choices.items()}
-        model_stages(choices.values(), request, num_outputs, unclaimed)  # raises where config and shapes disagree
-        dist = catalog.action_dist(action_space, config, framework=chosen)[0] if choices["head"] else None
+        # Raises where config and shapes disagree.
+        model_stages(choices.values(), request, num_outputs, unclaimed)
+        dist = (
+            catalog.action_dist(action_space, config, framework=chosen)[0]
+            if choices["head"]
+            else None
+        )
         return {
-            "obs_space": space, "choices": choices, "config": parsed, "framework": chosen, "unclaimed": unclaimed,
+            "obs_space": space,
+            "choices": choices,
+            "config": parsed,
+            "framework": chosen,
+            "unclaimed": unclaimed,
             "action_dist": dist,
-        }  # fmt: skip
+        }
 
     what, spaces = ("model", framework, num_outputs), (obs_space, action_space)
     made_of = answer_of(slots, what, spaces, (config, default_model), find)
     return model(
-        action_space=action_space, num_outputs=num_outputs, name=name, interface=interface, kwargs=kwargs, **made_of
+        action_space=action_space,
+        num_outputs=num_outputs,
+        name=name,
+        interface=interface,
+        kwargs=kwargs,
+        **made_of,
     )
 
 
@@ -202,22 +233,33 @@ def model(
 
     require_framework(framework)
     parts = []
-    named = next((slot for slot, c in choices.items() if c and c.name == config["custom_model"]), "trunk")
+    named = next(
+        (slot for slot, c in choices.items() if c and c.name == config["custom_model"]), "trunk"
+    )
     for slot in MODEL_SLOTS:
         if (component := choices.get(slot)) is None:
             continue
-        custom = config.fresh()["custom_model_config"] if slot == named and config["custom_model"] is not None else {}
+        custom = (
+            config.fresh()["custom_model_config"]
+            if slot == named and config["custom_model"] is not None
+            else {}
+        )
         own = {**(kwargs or {} if slot == "trunk" else {}), **custom}
         cls = component.load(framework)
         if component.is_third_party and getattr(cls, "framework_of_class", None) != framework:
-            raise component.fault(f"its target must be a model class of {framework!r}, found {shown(cls)}.")
+            raise component.fault(
+                f"its target must be a model class of {framework!r}, found {shown(cls)}."
+            )
         parts.append(ModelPart(cls, slot, own, component))
     trunk = choices.get("trunk")
 
     def fresh() -> FlatConfig:
         values = config.fresh()
         if trunk is not None and trunk.declaration.plain:  # type: ignore[attr-defined]
-            values["custom_model"] = trunk.name  # an instance in the config would be found among its model's weights
+            # An instance in the config would be found among its model's weights.
+            values["custom_model"] = trunk.name
         return values
 
-    return assemble(parts, obs_space, action_space, num_outputs, fresh, name, interface, unclaimed, action_dist)
+    return assemble(
+        parts, obs_space, action_space, num_outputs, fresh, name, interface, unclaimed, action_dist
+    )

@@ -80,7 +80,9 @@ def register_action_dist(
         >>> policy.act([[1.0, 0.0, 0.0]]).action.shape
         (1, 1)
     """
-    return _register(catalog, "action_dist", name, cls, config, reads=reads, match=match, num_inputs=num_inputs)
+    return _register(
+        catalog, "action_dist", name, cls, config, reads=reads, match=match, num_inputs=num_inputs
+    )
 
 
 def register_preprocessor(
@@ -106,17 +108,26 @@ def register_preprocessor(
         >>> policy.preprocess([[2.0, 0.0, 0.0, 0.0]])
         array([[1., 0., 0., 0.]], dtype=float32)
     """
-    return _register(catalog, "preprocessor", name, cls, config, reads=reads, match=match, kinds=kinds or None)
+    return _register(
+        catalog, "preprocessor", name, cls, config, reads=reads, match=match, kinds=kinds or None
+    )
 
 
 def register_filter(
-    catalog: Catalog, name: str, cls: Any = None, *, config: type | None = None, reads: tuple[str, ...] = ()
+    catalog: Catalog,
+    name: str,
+    cls: Any = None,
+    *,
+    config: type | None = None,
+    reads: tuple[str, ...] = (),
 ) -> Any:
     """Register a filter class for `observation_filter`, or return a decorator; see `register_model`."""
     return _register(catalog, "filter", name, cls, config, reads=reads)
 
 
-def _register(catalog: Catalog, kind: str, name: str, cls: type | None, config: type | None, **fields: Any) -> Any:
+def _register(
+    catalog: Catalog, kind: str, name: str, cls: type | None, config: type | None, **fields: Any
+) -> Any:
     """Register a class, or return a decorator that does."""
 
     def register(cls: type) -> type:
@@ -134,7 +145,9 @@ _ALIVE: weakref.WeakValueDictionary[str, Catalog] = weakref.WeakValueDictionary(
 _RESTORING = threading.RLock()
 
 
-def pickled(catalog: Catalog, used: Sequence[str] | None = None) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+def pickled(
+    catalog: Catalog, used: Sequence[str] | None = None
+) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     """Return a function that recreates the catalog in another process, and its arguments.
 
     The arguments are the catalog's own arguments and the registered components. In a process that already has the
@@ -151,7 +164,14 @@ def pickled(catalog: Catalog, used: Sequence[str] | None = None) -> tuple[Callab
             if c.in_process and (used is None or c.address in used)
         ]
     environ = None if catalog.environ is os.environ else catalog.environ
-    return _restored, (type(catalog), catalog._name, catalog._given, environ, catalog._preferred, registered)
+    return _restored, (
+        type(catalog),
+        catalog._name,
+        catalog._given,
+        environ,
+        catalog._preferred,
+        registered,
+    )
 
 
 def _restored(

@@ -58,7 +58,9 @@ class DistPlan:
         children = [(child.load(framework, config), child.size) for child in self.children]
         cls = self.component.load(framework)
         if not hasattr(cls, "logp") and not self.component.in_process:
-            raise self.component.fault(f"its target must be a subclass of ActionDistribution, found {shown(cls)}.")
+            raise self.component.fault(
+                f"its target must be a subclass of ActionDistribution, found {shown(cls)}."
+            )
         cannot = f"its class cannot be bound to {self.info.describe()}"
         with raised_as(lambda why: self.component.fault(f"{cannot}: {why}"), CatalogError):
             return bind(cls, self.info, config, children)
@@ -69,7 +71,10 @@ class DistPlan:
         See `ActionDistribution.raw_kind`.
         """
         leaves = [node for node in self.walk() if not node.children]
-        return {leaf.info.path: getattr(leaf.component.load(framework), "raw_kind", "values") for leaf in leaves}
+        return {
+            leaf.info.path: getattr(leaf.component.load(framework), "raw_kind", "values")
+            for leaf in leaves
+        }
 
 
 def named_dists(
@@ -112,7 +117,11 @@ def plan_dists(slots: Slots, request: Request, names: Names, pins: Pins | None =
 
 
 def _plan(
-    slots: Slots, request: Request, names: Names, repeated: Mapping[str, str], outer: Component | None = None
+    slots: Slots,
+    request: Request,
+    names: Names,
+    repeated: Mapping[str, str],
+    outer: Component | None = None,
 ) -> DistPlan:
     """Plan a node; `outer` is the distribution that wraps the one to choose."""
     info = request.space_for("action_dist")
@@ -126,18 +135,25 @@ def _plan(
     spec = _spec(component)
     if spec.wraps_default:
         inner = _plan(slots, request, names, repeated, component)
-        return DistPlan(info, choice, _size(component, info, request.config, inner.size), (inner,), place)
+        return DistPlan(
+            info, choice, _size(component, info, request.config, inner.size), (inner,), place
+        )
     if not spec.composite:
         return DistPlan(info, choice, _size(component, info, request.config), (), place)
-    children = tuple(_plan(slots, request.replace(action=child), names, repeated) for child in info.children)
+    children = tuple(
+        _plan(slots, request.replace(action=child), names, repeated) for child in info.children
+    )
     size = sum(child.size for child in children)
-    for cls in component.objects.values():  # a class of the running program may need more than its children do
+    # a class of the running program may need more than its children do.
+    for cls in component.objects.values():
         if "required_model_output_shape" in vars(cls):
             size = _size(component, info, request.config)
     return DistPlan(info, choice, size, children, place)
 
 
-def _name_at(info: SpaceInfo, config: Mapping[str, Any], names: Names, outer: Component | None) -> Component | None:
+def _name_at(
+    info: SpaceInfo, config: Mapping[str, Any], names: Names, outer: Component | None
+) -> Component | None:
     """Return the component named for a node, or None; never `outer`, which wraps the result."""
     anywhere = names.get(None)
     if (at_path := names.get(info.path)) is not None and at_path is not outer:
@@ -184,12 +200,15 @@ def _check_names(names: Names, plan: DistPlan, config: Mapping[str, Any]) -> Non
     """Check that the plan uses every name."""
     nodes = list(plan.walk())
     unused = [
-        path for path, component in names.items()
+        path
+        for path, component in names.items()
         if not any(node.component is component and path in (None, node.info.path) for node in nodes)
-    ]  # fmt: skip
+    ]
     if None in unused:
         _size(names[None], plan.info, config)  # raises an error with the reason
-        raise UnsupportedSpaceError(f"{names[None].name} does not fit any part of {plan.info.describe()}.")
+        raise UnsupportedSpaceError(
+            f"{names[None].name} does not fit any part of {plan.info.describe()}."
+        )
     if unused:
         paths = ", ".join(node.path for node in plan.info.walk())
         raise ConfigError(
@@ -200,7 +219,11 @@ def _check_names(names: Names, plan: DistPlan, config: Mapping[str, Any]) -> Non
 def _check_free_log_std(slots: Slots, plan: DistPlan) -> None:
     if plan.component.in_process or "free_log_std" in plan.component.declaration.reads:
         return
-    others = [c.name for c in slots.registry.active("action_dist") if "free_log_std" in c.declaration.reads]
+    others = [
+        c.name
+        for c in slots.registry.active("action_dist")
+        if "free_log_std" in c.declaration.reads
+    ]
     raise ConfigError(
         "free_log_std trains the second half of the model's outputs independently of the observation, as log standard"
         f" deviations; {plan.component.name}, for {plan.info.describe()}, has none there. Remove it, or use a"

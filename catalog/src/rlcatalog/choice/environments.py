@@ -28,7 +28,9 @@ _MARK = "_rlcatalog_wrapper"
 def look_here(module: str) -> None:
     """Make a module in the working folder importable, as `python` does, unless the name is already importable."""
     root, here = module.partition(".")[0], Path.cwd()
-    if not root.isidentifier() or not ((here / f"{root}.py").is_file() or (here / root / "__init__.py").is_file()):
+    if not root.isidentifier() or not (
+        (here / f"{root}.py").is_file() or (here / root / "__init__.py").is_file()
+    ):
         return
     if importlib.util.find_spec(root) is None:
         sys.path.append(str(here))
@@ -49,12 +51,16 @@ def make_env(env: AnyEnv, config: Mapping[str, Any] | None = None) -> Any:
     import gymnasium
 
     config = {} if config is None else config
-    if isinstance(env, gymnasium.Env) or (hasattr(env, "single_action_space") and not isinstance(env, type)):
+    if isinstance(env, gymnasium.Env) or (
+        hasattr(env, "single_action_space") and not isinstance(env, type)
+    ):
         return env
     if callable(env):
         return _call(env, config)
     if not isinstance(env, str):
-        expected = "a Gymnasium id, a class or function that makes an environment, or an environment"
+        expected = (
+            "a Gymnasium id, a class or function that makes an environment, or an environment"
+        )
         raise ConfigError(f"env: expected {expected}; found {shown(env)}.")
     module, colon, _ = env.partition(":")
     if colon:
@@ -65,7 +71,9 @@ def make_env(env: AnyEnv, config: Mapping[str, Any] | None = None) -> Any:
         unknown = isinstance(error, gymnasium.error.UnregisteredEnv) and not colon
         way = f"name the package: PACKAGE:{env}, or on the command line --import PACKAGE"
         hint = f" If a package registers it when imported, {way}." * unknown
-        raise UnknownNameError(f"Environment {shown(env)} cannot be made: {reason(error)}{hint}") from error
+        raise UnknownNameError(
+            f"Environment {shown(env)} cannot be made: {reason(error)}{hint}"
+        ) from error
 
 
 def _call(make: Callable[..., Any], config: Mapping[str, Any]) -> Any:
@@ -73,9 +81,13 @@ def _call(make: Callable[..., Any], config: Mapping[str, Any]) -> Any:
         parameters = inspect.signature(make).parameters
     except (TypeError, ValueError):
         return make(**config)
-    positional = [p for p in parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    positional = [
+        p for p in parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+    ]
     required = any(p.default is p.empty for p in positional)
-    return make(config) if required or (positional and config.keys() - parameters) else make(**config)
+    return (
+        make(config) if required or (positional and config.keys() - parameters) else make(**config)
+    )
 
 
 def wrap(
@@ -98,8 +110,9 @@ def wrap(
     import gymnasium
 
     if not isinstance(env, gymnasium.Env):
-        single = " Wrap the single environments: gymnasium.make_vec(id, wrappers=[rlcatalog.wrap_env])." * hasattr(
-            env, "single_observation_space"
+        single = (
+            " Wrap the single environments: gymnasium.make_vec(id, wrappers=[rlcatalog.wrap_env])."
+            * hasattr(env, "single_observation_space")
         )
         raise ModelContractError(f"wrap_env: expected a gymnasium.Env, found {shown(env)}.{single}")
     verdicts: list[Verdict] = []
@@ -110,7 +123,9 @@ def wrap(
             continue
         wrapped = call_target(component, "numpy", env, config)
         if not isinstance(wrapped, gymnasium.Env):
-            raise ModelContractError(f"{component.title} must return an environment, found {shown(wrapped)}.")
+            raise ModelContractError(
+                f"{component.title} must return an environment, found {shown(wrapped)}."
+            )
         with blame_part(component, "result"):
             spaces = wrapped.observation_space, wrapped.action_space
             if wrapped is not env:
@@ -118,12 +133,16 @@ def wrap(
         for space in spaces:
             if not isinstance(space, gymnasium.Space):
                 found = f"found {shown(space)} in place of one"
-                raise ModelContractError(f"{component.title} must return an environment with spaces, {found}.")
+                raise ModelContractError(
+                    f"{component.title} must return an environment with spaces, {found}."
+                )
         env = wrapped
     return env, verdicts
 
 
-def ask_wrapper(component: Component, env: gymnasium.Env[Any, Any], config: Mapping[str, Any]) -> Match:
+def ask_wrapper(
+    component: Component, env: gymnasium.Env[Any, Any], config: Mapping[str, Any]
+) -> Match:
     """Return a wrapper's answer for an environment; a wrapper that is already applied does not match.
 
     Args:
@@ -140,7 +159,9 @@ def ask_wrapper(component: Component, env: gymnasium.Env[Any, Any], config: Mapp
     return verdict(component, Request(*spaces, config=config, env=env))
 
 
-def check_wrapped(components: Iterable[Component], envs: VectorEnv[Any, Any, Any], config: Mapping[str, Any]) -> None:
+def check_wrapped(
+    components: Iterable[Component], envs: VectorEnv[Any, Any, Any], config: Mapping[str, Any]
+) -> None:
     """Check that no wrapper is missing from the members of a vector environment, which can no longer be wrapped.
 
     Raises:

@@ -80,18 +80,32 @@ class Explanation:
             "model_sees_mask": resolution.shows_mask,
             "unused_masks": list(resolution.unused_masks),
             "plan": [
-                {"path": leaf.path, "kind": leaf.kind, "slice": [leaf.start, leaf.stop], "shape": list(leaf.shape)}
+                {
+                    "path": leaf.path,
+                    "kind": leaf.kind,
+                    "slice": [leaf.start, leaf.stop],
+                    "shape": list(leaf.shape),
+                }
                 for leaf in resolution.preprocessor.leaves()
             ],
             "model_sees": [
-                {"name": name, "shape": list(shape), "dtype": dtype} for name, shape, dtype in resolution.model_views
+                {"name": name, "shape": list(shape), "dtype": dtype}
+                for name, shape, dtype in resolution.model_views
             ],
             "shapes": [
-                {"stage": stage.name, "shape": list(stage.shape) if stage.shape is not None else None}
+                {
+                    "stage": stage.name,
+                    "shape": list(stage.shape) if stage.shape is not None else None,
+                }
                 for stage in resolution.shapes
             ],
             "env_wrappers": [
-                {"name": part.name, "provider": part.provider, "applied": answer.rank is not None, "reason": answer.why}
+                {
+                    "name": part.name,
+                    "provider": part.provider,
+                    "applied": answer.rank is not None,
+                    "reason": answer.why,
+                }
                 for part, answer in self.wrappers
             ],
             **({} if self.frozen is None else {"frozen": self.frozen}),
@@ -150,11 +164,19 @@ def outline(
         keys: Whether the notes include the config keys that each component reads.
     """
     plan = [
-        (leaf["path"], _shape(leaf["shape"]), "{}, {}:{}".format(leaf["kind"], *leaf["slice"])) for leaf in data["plan"]
+        (leaf["path"], _shape(leaf["shape"]), "{}, {}:{}".format(leaf["kind"], *leaf["slice"]))
+        for leaf in data["plan"]
     ]
-    seen = [(f"sees {view['name']}", _shape(["B", *view["shape"]]), view["dtype"]) for view in data["model_sees"]]
+    seen = [
+        (f"sees {view['name']}", _shape(["B", *view["shape"]]), view["dtype"])
+        for view in data["model_sees"]
+    ]
     parts = [
-        (node["path"], "", f"{node['space']}: {node['chosen']}, {node['reason']} ({_source(node['candidates'][0])})")
+        (
+            node["path"],
+            "",
+            f"{node['space']}: {node['chosen']}, {node['reason']} ({_source(node['candidates'][0])})",
+        )
         for node in data["action_parts"]
     ]
     first: dict[str, Sequence[Row]] = {"preprocessor": plan, "model": seen, "action_dist": parts}
@@ -164,14 +186,24 @@ def outline(
     mask = [("action mask", "", f"{data['action_mask']}, {note}")] if data["action_mask"] else []
     sections = [
         *_wrapper_sections(data["env_wrappers"]),
-        Section("observation", _shape(data["shapes"][0]["shape"], ""), data["observation_space"], mask),
-        *(_slot_section(slot, data, first.get(slot, []), sys.maxsize if whole else ROWS) for slot in _SLOTS),
+        Section(
+            "observation", _shape(data["shapes"][0]["shape"], ""), data["observation_space"], mask
+        ),
+        *(
+            _slot_section(slot, data, first.get(slot, []), sys.maxsize if whole else ROWS)
+            for slot in _SLOTS
+        ),
         *([Section("frozen", "", data["frozen"])] if "frozen" in data else []),
         Section("action", _shape(data["shapes"][-1]["shape"], ""), str(data["action_space"])),
     ]
-    readers = {slot: data[slot] for slot in _SLOTS} | {node["path"]: node for node in data["action_parts"]}
+    readers = {slot: data[slot] for slot in _SLOTS} | {
+        node["path"]: node for node in data["action_parts"]
+    }
     notes = {f"{name} reads": part["config_keys"] for name, part in readers.items() if keys}
-    notes |= {"not read by any part": data["unread"], "not used as action masks": data["unused_masks"]}
+    notes |= {
+        "not read by any part": data["unread"],
+        "not used as action masks": data["unused_masks"],
+    }
     title = f"{data['env']}, " if data["env"] else ""
     return (
         f"{title}framework: {data['framework']}",
@@ -198,7 +230,12 @@ def explanation_sheet(data: Mapping[str, Any], *, all: bool = False) -> Sheet:
     rows = [row for section in sections for row in _rows(section, all)]
     if not all:
         count = sum(len(section.others) for section in sections)
-        notes.append(("not shown", f"{count} other parts, and the config keys read (--all, or .text(all=True))"))
+        notes.append(
+            (
+                "not shown",
+                f"{count} other parts, and the config keys read (--all, or .text(all=True))",
+            )
+        )
     return Sheet(title, tables={"": [(), *rows]}, notes=notes, most=sys.maxsize)
 
 
@@ -216,7 +253,11 @@ def _slot_section(slot: str, data: Mapping[str, Any], first: Sequence[Row], most
     choice, name = data[slot], data[slot]["chosen"]
     others = _losers(choice)
     if slot == "action_dist":
-        others += [(f"{node['path']}: {n}", why) for node in data["action_parts"] for n, why in _losers(node)]
+        others += [
+            (f"{node['path']}: {n}", why)
+            for node in data["action_parts"]
+            for n, why in _losers(node)
+        ]
     if name is None:
         return Section(f"{slot}: -", "", choice["reason"], others=others)
     title, rank = f"{slot}: {name}", choice["candidates"][0]["rank"]
@@ -241,7 +282,9 @@ def _losers(choice: Mapping[str, Any]) -> list[tuple[str, str]]:
 def _wrapper_sections(wrappers: Sequence[Mapping[str, Any]]) -> list[Section]:
     others = [(w["name"], f"{w['reason']} ({w['provider']})") for w in wrappers if not w["applied"]]
     made = [
-        Section(f"env_wrapper: {w['name']}", "", w["reason"], owner=w["provider"]) for w in wrappers if w["applied"]
+        Section(f"env_wrapper: {w['name']}", "", w["reason"], owner=w["provider"])
+        for w in wrappers
+        if w["applied"]
     ]
     if not others:
         return made

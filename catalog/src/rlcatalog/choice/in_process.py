@@ -24,7 +24,11 @@ _KINDS: dict[str, tuple[str, type[Declaration], str]] = {
         "rlcatalog_torch.TorchModelV2 or rlcatalog_tf.TFModelV2, or a torch.nn.Module or keras.Layer: its class, an"
         " instance or a function that makes one",
     ),
-    "action_dist": ("custom_action_dist", ActionDistSpec, "rlcatalog.ActionDistribution; a function needs num_inputs="),
+    "action_dist": (
+        "custom_action_dist",
+        ActionDistSpec,
+        "rlcatalog.ActionDistribution; a function needs num_inputs=",
+    ),
     "preprocessor": ("custom_preprocessor", PreprocessorSpec, "rlcatalog.Preprocessor"),
     "filter": ("register_filter", FilterSpec, "rlcatalog.Filter"),
 }
@@ -55,19 +59,29 @@ def in_process(kind: str, cls: Any, name: str | None = None, **fields: Any) -> C
             served, own = frameworks_of_plain(cls), {"plain": True}
         fits = bool(served)
     elif kind == "action_dist":
-        fits = isinstance(cls, type) and hasattr(cls, "required_model_output_shape") and hasattr(cls, "logp")
+        fits = (
+            isinstance(cls, type)
+            and hasattr(cls, "required_model_output_shape")
+            and hasattr(cls, "logp")
+        )
         served = [framework] if framework in frameworks() else list(frameworks())
-        joins = {field: bool(getattr(cls, field, False)) for field in ("composite", "wraps_default")}
+        joins = {
+            field: bool(getattr(cls, field, False)) for field in ("composite", "wraps_default")
+        }
         own = {"size": partial(_size_of, cls), **joins}  # not a closure, because it is pickled
     else:
-        fits = isinstance(cls, type) and issubclass(cls, Preprocessor if kind == "preprocessor" else Filter)
+        fits = isinstance(cls, type) and issubclass(
+            cls, Preprocessor if kind == "preprocessor" else Filter
+        )
     if not fits:
         name_or = "" if kind == "filter" else "a registered name or "
         raise ModelContractError(f"{taker}: {shown(cls)} must be {name_or}a subclass of {base}.")
     own |= {field: value for field, value in fields.items() if value is not None}
     code = code_of(cls)
     own_name = re.sub(r"\W", "", code.__name__)  # a lambda's has brackets
-    summary = (code.__doc__ or "").strip().partition("\n")[0] or f"{own_name}, registered in process"
+    summary = (code.__doc__ or "").strip().partition("\n")[
+        0
+    ] or f"{own_name}, registered in process"
     declaration = spec(name or own_name, dict.fromkeys(served, path_of(code)), summary, **own)
     return Component(declaration, "", "", objects=dict.fromkeys(served, cls))
 
@@ -93,4 +107,6 @@ def _size_of(cls: Any, action: SpaceInfo, config: Mapping[str, Any], *inner: int
 
 def path_of(cls: Any) -> str:
     """Return the import path of a class; for a class inside a function, the path as if it were at module level."""
-    return f"{cls.__module__}:{cls.__qualname__}".replace("<locals>.", "").replace("<lambda>", "lambda_")
+    return f"{cls.__module__}:{cls.__qualname__}".replace("<locals>.", "").replace(
+        "<lambda>", "lambda_"
+    )

@@ -13,7 +13,12 @@ from rlcatalog.choice.dist_plan import DistPlan
 from rlcatalog.choice.selection import Choice
 from rlcatalog.choice.slots import MODEL_SLOTS, slot_of
 from rlcatalog.config.flat import FlatConfig
-from rlcatalog.config.kernel_keys import IDLE_WITH_MEMORY, READ_BESIDE, READ_BY_KERNEL, READ_WITH_MEMORY
+from rlcatalog.config.kernel_keys import (
+    IDLE_WITH_MEMORY,
+    READ_BESIDE,
+    READ_BY_KERNEL,
+    READ_WITH_MEMORY,
+)
 from rlcatalog.models import output_plan
 from rlcatalog.observations import Preprocessor
 from rlcatalog.observations.filter import make_filter
@@ -48,7 +53,10 @@ class Pins:
         action_dists = {node.place: node.component for node in resolution.dists.walk()}
         everything = [*parts.values(), *preprocessors.values(), *action_dists.values()]
         versions = {c.distribution: c.version for c in everything if c.distribution}
-        named = [{place: c.address for place, c in chosen.items()} for chosen in (parts, preprocessors, action_dists)]
+        named = [
+            {place: c.address for place, c in chosen.items()}
+            for chosen in (parts, preprocessors, action_dists)
+        ]
         return cls(named[0], named[1], named[2], dict(sorted(versions.items())))
 
     def as_dict(self) -> dict[str, dict[str, str]]:
@@ -64,7 +72,10 @@ class Pins:
         """
         for slot, name in self.parts.items():
             registry.get("model" if slot in MODEL_SLOTS else slot, name)
-        for kind, names in (("preprocessor", self.preprocessors), ("action_dist", self.action_dists)):
+        for kind, names in (
+            ("preprocessor", self.preprocessors),
+            ("action_dist", self.action_dists),
+        ):
             for name in names.values():
                 registry.get(kind, name)
 
@@ -161,8 +172,12 @@ class Resolution:
         without `config` and `reads`, such as RLlib's custom classes, is assumed to read all keys.
         """
         # The choice itself reads a switch that is off, because the part is not chosen.
-        switches = {component.switch for choice in self.choices.values() for component, _ in choice.verdicts}
-        asked = {key: value for key, value in self.config.given.items() if key in self.config.explicit}
+        switches = {
+            component.switch for choice in self.choices.values() for component, _ in choice.verdicts
+        }
+        asked = {
+            key: value for key, value in self.config.given.items() if key in self.config.explicit
+        }
         given = [key for key, value in asked.items() if key not in switches or value]
         read, idle = READ_BY_KERNEL, {}
         if self.choices["memory"].component is not None:
@@ -206,8 +221,14 @@ class Resolution:
     @property
     def model_views(self) -> list[tuple[str, tuple[int, ...], str]]:
         """Return the entries of a model's input, each with its name, shape (without the batch axis) and dtype."""
-        made = make_filter(self.choices["filter"].component, self.preprocessor, self.config, self.unclaimed)
-        space = self.preprocessor.observation_space if made is None else made.processed_space(self.preprocessor)
+        made = make_filter(
+            self.choices["filter"].component, self.preprocessor, self.config, self.unclaimed
+        )
+        space = (
+            self.preprocessor.observation_space
+            if made is None
+            else made.processed_space(self.preprocessor)
+        )
         return model_views(self.preprocessor, space.dtype)
 
 
@@ -240,12 +261,18 @@ def model_stages(
         described = [Stage("output", (outputs,) if outputs is not None else None)]
         if getattr(part.declaration, "describe", None) is not None:
             asked = request if unclaimed is None or slot == "head" else unclaimed.request(request)
-            described = part.ask("describe", asked.replace(num_outputs=outputs, trunk_width=width), returns=_stages)
+            described = part.ask(
+                "describe", asked.replace(num_outputs=outputs, trunk_width=width), returns=_stages
+            )
         own = [replace(stage, name=f"{part.name}: {stage.name}") for stage in described]
         stages += own
         shape = described[-1].shape if described else None
         width = shape[-1] if shape else None
-        if apart and slot != "head" and not (slot == "memory" and request.config["vf_memory"] == "none"):
+        if (
+            apart
+            and slot != "head"
+            and not (slot == "memory" and request.config["vf_memory"] == "none")
+        ):
             beside += [replace(stage, name=f"value, {stage.name}") for stage in own]
             value_width = width
     if apart and slot_of(filled[-1]) != "head":
@@ -261,8 +288,12 @@ def _stages(answer: Any) -> list[Stage]:
     stages = []
     for stage in answer:
         numbers = [*(stage.shape or ()), stage.weights or 0]
-        if type(stage.name) is not str or not all(isinstance(n, Integral) and int(n) >= 0 for n in numbers):
-            raise TypeError(f"a stage has a name, and integers or None for shape and weights; found {stage!r}")
+        if type(stage.name) is not str or not all(
+            isinstance(n, Integral) and int(n) >= 0 for n in numbers
+        ):
+            raise TypeError(
+                f"a stage has a name, and integers or None for shape and weights; found {stage!r}"
+            )
         shape = None if stage.shape is None else tuple(map(int, stage.shape))
         weights = None if stage.weights is None else int(stage.weights)
         stages.append(Stage(stage.name, shape, weights, bool(stage.whole)))

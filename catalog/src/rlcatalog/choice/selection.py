@@ -23,9 +23,11 @@ from rlcatalog.spaces.action_codecs import package_of
 OPTIONAL = ("memory", "head")
 #: Slot → the config key that names its part.
 KEYS = {
-    "preprocessor": "custom_preprocessor", "filter": "observation_filter", "action_dist": "custom_action_dist",
+    "preprocessor": "custom_preprocessor",
+    "filter": "observation_filter",
+    "action_dist": "custom_action_dist",
     **dict.fromkeys(("trunk", "memory", "head"), "custom_model"),
-}  # fmt: skip
+}
 
 
 #: A candidate and its answer to a request, or the reason why it was not considered.
@@ -48,7 +50,10 @@ class Choice(NamedTuple):
 
     def reasons(self, none: str = "none installed") -> str:
         """Return each candidate's answer, for error messages."""
-        return "; ".join(f"{component.name}: {answer.why}" for component, answer in self.verdicts) or none
+        return (
+            "; ".join(f"{component.name}: {answer.why}" for component, answer in self.verdicts)
+            or none
+        )
 
 
 def choose(
@@ -117,7 +122,9 @@ def _best(
     if len(matching) == 1:
         return matching[0]
     distances = [_distance(c, request) for c, _ in matching]
-    near = [v for v, distance in zip(matching, distances, strict=True) if distance == min(distances)]
+    near = [
+        v for v, distance in zip(matching, distances, strict=True) if distance == min(distances)
+    ]
     rank = max(match.rank for _, match in near if match.rank is not None)
     best = [(c, match) for c, match in near if match.rank == rank]
     for distribution in prefer:
@@ -168,7 +175,8 @@ def _unasked(
             continue
         switch = c.switch
         way = f"{switch}=True" if switch else f"{KEYS[slot]}={c.address!r}"
-        waits = c.declaration.match is None and not c.declaration.kinds  # because of its name or its switch
+        # Because of its name or its switch.
+        waits = c.declaration.match is None and not c.declaration.kinds
         if not waits:
             way += f" or RLCATALOG_PREFER_PLUGINS={c.distribution}"
         if waits:
@@ -217,14 +225,22 @@ def _two_switches(slot: str, on: Sequence[Component]) -> AmbiguousChoiceError:
         way = f"Disable one with RLCATALOG_DISABLE_PLUGINS={packages[-1]}"
     else:
         way = "Give each a separate switch"
-    return AmbiguousChoiceError(f"{slot}: {names} are switched on together, but there is only one {slot}. {way}.")
+    return AmbiguousChoiceError(
+        f"{slot}: {names} are switched on together, but there is only one {slot}. {way}."
+    )
 
 
-def _tie(slot: str, best: Sequence[tuple[Component, Match]], request: Request) -> AmbiguousChoiceError:
+def _tie(
+    slot: str, best: Sequence[tuple[Component, Match]], request: Request
+) -> AmbiguousChoiceError:
     components = [c for c, _ in best]
     names = " and ".join(f"{c.name!r} ({c.provider}: {match.why})" for c, match in best)
     ways = [*_in_config(slot, components[0], request), *_about_plugins(components)]
-    out = f"Options: {', or '.join(ways)}." if ways else "Let one of them match with a different rank."
+    out = (
+        f"Options: {', or '.join(ways)}."
+        if ways
+        else "Let one of them match with a different rank."
+    )
     space, rank = request.space_for(slot).describe(), best[0][1].rank
     assert rank is not None  # these parts match
     return AmbiguousChoiceError(f"{slot}: {names} match {space} equally well ({rank.name}). {out}")
@@ -243,7 +259,9 @@ def _in_config(slot: str, component: Component, request: Request) -> list[str]:
 def _about_plugins(best: Sequence[Component]) -> list[str]:
     """Return how to resolve a tie by preferring or disabling a plugin; empty if one plugin provides all of them."""
     distributions = [c.distribution for c in best]
-    single = [name for name in dict.fromkeys(distributions) if name and distributions.count(name) == 1]
+    single = [
+        name for name in dict.fromkeys(distributions) if name and distributions.count(name) == 1
+    ]
     ways = [f"prefer one with RLCATALOG_PREFER_PLUGINS={single[0]}"] if single else []
     if len(best) == 2 and single:
         ways.append(f"disable one with RLCATALOG_DISABLE_PLUGINS={single[-1]}")

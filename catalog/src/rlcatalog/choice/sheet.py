@@ -42,7 +42,10 @@ class Sheet:
         for title, header, rows in self._shown():
             aligned = [header, *rows] if header else rows
             widths = [max(map(len, column)) for column in zip(*aligned, strict=True)]
-            table = ["  ".join(cell.ljust(n) for cell, n in zip(row, widths, strict=True)).rstrip() for row in aligned]
+            table = [
+                "  ".join(cell.ljust(n) for cell, n in zip(row, widths, strict=True)).rstrip()
+                for row in aligned
+            ]
             lines += ["", f"{title}:", *(f"  {line}" for line in table)] if title else table
         return "\n".join([*lines, *_lines(self.notes)])
 
@@ -84,4 +87,8 @@ def _html_row(tag: str, cells: Row) -> str:
 
 
 def _html_list(pairs: Sequence[tuple[str, str]]) -> str:
-    return f"<ul>{''.join(f'<li>{_escape(line)}</li>' for line in _lines(pairs))}</ul>" if pairs else ""
+    return (
+        f"<ul>{''.join(f'<li>{_escape(line)}</li>' for line in _lines(pairs))}</ul>"
+        if pairs
+        else ""
+    )

@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 MODEL_SLOTS = ("trunk", "memory", "head")
 
 #: Slot → name of its parts in messages, and their kind of entry for spaces in the public index.
-_INDEXED = {"preprocessor": ("preprocessor", "space"), "action_dist": ("action distribution", "action_space")}
+_INDEXED = {
+    "preprocessor": ("preprocessor", "space"),
+    "action_dist": ("action distribution", "action_space"),
+}
 
 #: The components chosen for parts of the observation, for models that contain other models.
 _TRUNKS: ContextVar[list[Component] | None] = ContextVar("rlcatalog_trunks", default=None)
@@ -55,7 +58,9 @@ class Slots:
             self._parts.setdefault(slot_of(component), []).append(component)
         self._known_takers: dict[tuple[str, ...], list[Component]] = {}
         #: Installed distributions that failed to load. Other plugins do not replace their parts.
-        self._failed = {r.distribution for r in registry.records if r.status in ("failed", "incompatible")}
+        self._failed = {
+            r.distribution for r in registry.records if r.status in ("failed", "incompatible")
+        }
         #: Cache of lookups with these slots, latest first: key, spaces, config and result. It is replaced, never
         #: changed, because other threads may iterate over it.
         self.answers: tuple[tuple[tuple[Any, ...], tuple[Any, ...], Any, Any], ...] = ()
@@ -63,9 +68,13 @@ class Slots:
     def env_wrappers(self, config: Mapping[str, Any]) -> list[Component]:
         """Return the candidate wrappers for an environment: registered, listed, and switched-on ones."""
         return [
-            c for c in self._parts.get("env_wrapper", ())
-            if c.in_process or c.is_indexed or c.distribution in self.prefer or c.declaration.is_on(config)
-        ]  # fmt: skip
+            c
+            for c in self._parts.get("env_wrapper", ())
+            if c.in_process
+            or c.is_indexed
+            or c.distribution in self.prefer
+            or c.declaration.is_on(config)
+        ]
 
     def named(self, kind: str, value: str | type | None) -> Component | None:
         """Return the component for a name or class from a config; None for None."""
@@ -79,12 +88,16 @@ class Slots:
         why = "chosen before, when the policy was saved or its run began"
         return Choice(component, why, ((component, Match(None, why)),))
 
-    def _refuse_missing(self, slot: str, request: Request, among: Collection[str] | None = None) -> None:
+    def _refuse_missing(
+        self, slot: str, request: Request, among: Collection[str] | None = None
+    ) -> None:
         """Raise an error if an indexed component for a slot has an unusable package; `among` limits the components."""
         info = request.space_for(slot)
         if slot in MODEL_SLOTS:  # by the shape of its input, or by whether that has parts
             what = f"the {slot}" if info.path == "obs" else f"{info.path}: the {slot}"
-            entries = [] if request.encoded_shape is None else [(slot, str(len(request.encoded_shape)))]
+            entries = (
+                [] if request.encoded_shape is None else [(slot, str(len(request.encoded_shape)))]
+            )
             entries += [(slot, "composite")] if info.is_composite else []
         else:
             label, kind = _INDEXED.get(slot, (slot, slot))
@@ -93,7 +106,9 @@ class Slots:
             if among is None or owner in among:
                 self.registry.explain_missing(what, owner)
 
-    def _choose(self, slot: str, request: Request, named: Component | None, candidates: Iterable[Component]) -> Choice:
+    def _choose(
+        self, slot: str, request: Request, named: Component | None, candidates: Iterable[Component]
+    ) -> Choice:
         """Choose a component for a slot, unless an unusable package also has candidates for it."""
         if named is None and self._failed:
             self._refuse_missing(slot, request, self._failed)
@@ -103,9 +118,14 @@ class Slots:
         info = request.obs
         if pins is not None and info.path in pins.preprocessors:
             return self.repeat("preprocessor", pins.preprocessors[info.path])
-        named = self.named("preprocessor", request.config.get("custom_preprocessor") if info.path == "obs" else None)
+        named = self.named(
+            "preprocessor",
+            request.config.get("custom_preprocessor") if info.path == "obs" else None,
+        )
         # Only ask the codecs of the child's class, because explain() shows no candidates for children.
-        candidates = self._takers(info) if info.path != "obs" else self._parts.get("preprocessor", [])
+        candidates = (
+            self._takers(info) if info.path != "obs" else self._parts.get("preprocessor", [])
+        )
         choice = self._choose("preprocessor", request, named, candidates)
         if choice.component is None:
             for leaf in info.walk():
@@ -124,14 +144,24 @@ class Slots:
         module, _, name = info.kind.rpartition(".")
         if not module:
             return ""
-        declared = [(c.name, kind) for c in self.registry.active("preprocessor") for kind in c.declaration.kinds]
-        near = [f"; {codec} is for {kind!r}" for codec, kind in declared if kind.rpartition(".")[2] == name]
+        declared = [
+            (c.name, kind)
+            for c in self.registry.active("preprocessor")
+            for kind in c.declaration.kinds
+        ]
+        near = [
+            f"; {codec} is for {kind!r}"
+            for codec, kind in declared
+            if kind.rpartition(".")[2] == name
+        ]
         return f" Its kind is {info.kind!r}{''.join(near)}."
 
     def _takers(self, info: SpaceInfo) -> list[Component]:
         """Return the preprocessors that can fit a space, cached by class, because a space has many similar children."""
         if info.classes not in self._known_takers:
-            self._known_takers[info.classes] = [c for c in self._parts.get("preprocessor", ()) if _can_fit(c, info)]
+            self._known_takers[info.classes] = [
+                c for c in self._parts.get("preprocessor", ()) if _can_fit(c, info)
+            ]
         return self._known_takers[info.classes]
 
     def filter(self, request: Request, pins: Pins | None) -> Choice:
@@ -140,15 +170,24 @@ class Slots:
         name = request.config["observation_filter"]
         if name == "NoFilter":
             return Choice(None, "observation_filter is 'NoFilter'")
-        return choose("filter", self._parts.get("filter", ()), request, named=self.registry.get("filter", name))
+        return choose(
+            "filter",
+            self._parts.get("filter", ()),
+            request,
+            named=self.registry.get("filter", name),
+        )
 
-    def action_dist(self, request: Request, named: Component | None, outer: Component | None = None) -> Choice:
+    def action_dist(
+        self, request: Request, named: Component | None, outer: Component | None = None
+    ) -> Choice:
         candidates = [c for c in self._parts.get("action_dist", ()) if c is not outer]
         choice = self._choose("action_dist", request, named, candidates)
         if choice.component is None:
             self._refuse_missing("action_dist", request)
             info, why = request.space_for("action_dist"), choice.reasons("none is installed")
-            raise UnsupportedSpaceError(f"{info.path}: no installed distribution supports {info.describe()} ({why}).")
+            raise UnsupportedSpaceError(
+                f"{info.path}: no installed distribution supports {info.describe()} ({why})."
+            )
         return choice
 
     def model(
@@ -158,15 +197,22 @@ class Slots:
         choices = {"head": self._model_part("head", request, custom, pins)}
         unclaimed = unclaimed_by(choices["head"].component, request)
         inner = request if unclaimed is None else unclaimed.request(request)
-        choices = {slot: self._model_part(slot, inner, custom, pins) for slot in ("trunk", "memory")} | choices
+        choices = {
+            slot: self._model_part(slot, inner, custom, pins) for slot in ("trunk", "memory")
+        } | choices
         if choices["trunk"].component is None:
             provider = public_index.provider_of("model", "fallback")
             self.registry.explain_missing("the default model", provider)
-            raise NoMatchError(f"No installed model fits {inner.obs.describe()} ({choices['trunk'].reasons()}).")
+            raise NoMatchError(
+                f"No installed model fits {inner.obs.describe()} ({choices['trunk'].reasons()})."
+            )
         return choices, unclaimed
 
-    def _model_part(self, slot: str, request: Request, custom: Component | None, pins: Pins | None) -> Choice:
-        if pins is not None and slot in pins.parts:  # regardless of what the config's name means now
+    def _model_part(
+        self, slot: str, request: Request, custom: Component | None, pins: Pins | None
+    ) -> Choice:
+        # Regardless of what the config's name means now.
+        if pins is not None and slot in pins.parts:
             return self.repeat(slot, pins.parts[slot])
         named = custom if custom is not None and slot_of(custom) == slot else None
         if pins is not None and named is None:
@@ -175,7 +221,9 @@ class Slots:
 
     def trunk(self, request: Request, name: str | None) -> Component:
         """Choose the trunk for a part of an observation; see `Catalog.trunk`."""
-        choice = self._choose("trunk", request, self.named("model", name), self._parts.get("trunk", ()))
+        choice = self._choose(
+            "trunk", request, self.named("model", name), self._parts.get("trunk", ())
+        )
         if choice.component is None:
             path, space = request.obs.path, request.obs.describe()
             raise NoMatchError(f"{path}: no installed model fits {space} ({choice.reasons()}).")
@@ -192,7 +240,11 @@ def _can_fit(codec: Component, child: SpaceInfo) -> bool:
 
 def unclaimed_by(head: Component | None, request: Request) -> TrunkObservation | None:
     """Return the part of an observation that a head leaves to the trunk, or None if it leaves the whole observation."""
-    if head is None or not isinstance(head.declaration, ModelSpec) or head.declaration.claims is None:
+    if (
+        head is None
+        or not isinstance(head.declaration, ModelSpec)
+        or head.declaration.claims is None
+    ):
         return None
     claimed = head.ask("claims", request, returns=_claimed)
     # The mask is not encoded, but makes the observation a Dict: a single other entry is passed without the Dict.
@@ -210,7 +262,11 @@ def unclaimed_by(head: Component | None, request: Request) -> TrunkObservation |
 
 def slot_of(component: Component) -> str:
     """Return a component's slot: its declared slot for a model, otherwise its kind."""
-    return component.declaration.slot if isinstance(component.declaration, ModelSpec) else component.kind
+    return (
+        component.declaration.slot
+        if isinstance(component.declaration, ModelSpec)
+        else component.kind
+    )
 
 
 def _claimed(answer: Any) -> tuple[str, ...]:

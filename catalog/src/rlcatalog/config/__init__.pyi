@@ -1,5 +1,9 @@
 from .flat import read_config as read_config
-from .kernel_keys import InitConfig as InitConfig, KernelConfig as KernelConfig, NameOrCallable as NameOrCallable
+from .kernel_keys import (
+    InitConfig as InitConfig,
+    KernelConfig as KernelConfig,
+    NameOrCallable as NameOrCallable,
+)
 from .key_table import convert as convert, keys_of as keys_of
 from .names import (
     ACTIVATIONS as ACTIVATIONS,

@@ -20,14 +20,23 @@ class KernelConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Keys that several components read. Packages declare additional keys."""
 
     custom_model: Annotated[Any, Meta(description="name or class of the model to use")] = None
-    custom_model_config: Annotated[dict[str, Any], Meta(description="keyword arguments for the custom model")] = {}
-    custom_action_dist: Annotated[Any, Meta(description="name or class of the action distribution to use")] = None
-    custom_preprocessor: Annotated[Any, Meta(description="name or class of the preprocessor to use")] = None
-    observation_filter: Annotated[str, Meta(description="name of the filter between preprocessor and model")] = (
-        "NoFilter"
-    )
+    custom_model_config: Annotated[
+        dict[str, Any], Meta(description="keyword arguments for the custom model")
+    ] = {}
+    custom_action_dist: Annotated[
+        Any, Meta(description="name or class of the action distribution to use")
+    ] = None
+    custom_preprocessor: Annotated[
+        Any, Meta(description="name or class of the preprocessor to use")
+    ] = None
+    observation_filter: Annotated[
+        str, Meta(description="name of the filter between preprocessor and model")
+    ] = "NoFilter"
     action_mask_key: Annotated[
-        str, Meta(description='key of the action mask in Dict observations; "part.mask" for nested ones')
+        str,
+        Meta(
+            description='key of the action mask in Dict observations; "part.mask" for nested ones'
+        ),
     ] = "action_mask"
     _disable_preprocessor_api: Annotated[
         bool,
@@ -36,10 +45,14 @@ class KernelConfig(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = False
     _disable_action_flattening: Annotated[
-        bool, Meta(description="pass past Tuple or Dict actions to the model as structures, not as one vector")
+        bool,
+        Meta(
+            description="pass past Tuple or Dict actions to the model as structures, not as one vector"
+        ),
     ] = False
     image_layout: Annotated[
-        Literal["hwc", "chw"], Meta(description="whether an image's channels are its last axis or its first")
+        Literal["hwc", "chw"],
+        Meta(description="whether an image's channels are its last axis or its first"),
     ] = "hwc"
     module_images: Annotated[
         Literal["framework", "as_is"],
@@ -49,19 +62,29 @@ class KernelConfig(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = "framework"
     check_observations: Annotated[
-        Literal["first", "always", "never"], Meta(description="when to check observations against their space")
+        Literal["first", "always", "never"],
+        Meta(description="when to check observations against their space"),
     ] = "first"
     action_bounds: Annotated[
         Literal["clip", "affine"],
-        Meta(description="how raw Box actions are mapped into their bounds: clipped, or scaled from [-1, 1]"),
+        Meta(
+            description="how raw Box actions are mapped into their bounds: clipped, or scaled from [-1, 1]"
+        ),
     ] = "clip"
-    vf_share_layers: Annotated[bool, Meta(description="share the trunk between policy and value")] = True
+    vf_share_layers: Annotated[
+        bool, Meta(description="share the trunk between policy and value")
+    ] = True
     vf_memory: Annotated[
         Literal["own", "none"],
-        Meta(description="with a memory and vf_share_layers=False: whether the value has a separate memory"),
+        Meta(
+            description="with a memory and vf_share_layers=False: whether the value has a separate memory"
+        ),
     ] = "own"
     free_log_std: Annotated[
-        bool, Meta(description="make the second half of the outputs a trained vector that does not depend on the state")
+        bool,
+        Meta(
+            description="make the second half of the outputs a trained vector that does not depend on the state"
+        ),
     ] = False
     no_final_linear: Annotated[
         bool,
@@ -70,16 +93,28 @@ class KernelConfig(msgspec.Struct, frozen=True, kw_only=True):
             " with a memory"
         ),
     ] = False
-    post_fcnet_hiddens: Annotated[list[Annotated[int, Meta(ge=1)]], Meta(description="widths of dense layers after the"
-                                  " trunk")] = []  # fmt: skip
-    post_fcnet_activation: Annotated[NameOrCallable, Meta(description="activation of the post_fcnet layers")] = "relu"
-    post_fcnet_weights_initializer: Annotated[NameOrCallable, Meta(description="weight initialiser")] = None
+    post_fcnet_hiddens: Annotated[
+        list[Annotated[int, Meta(ge=1)]], Meta(description="widths of dense layers after the trunk")
+    ] = []
+    post_fcnet_activation: Annotated[
+        NameOrCallable, Meta(description="activation of the post_fcnet layers")
+    ] = "relu"
+    post_fcnet_weights_initializer: Annotated[
+        NameOrCallable, Meta(description="weight initialiser")
+    ] = None
     post_fcnet_weights_initializer_config: InitConfig = None
-    post_fcnet_bias_initializer: Annotated[NameOrCallable, Meta(description="bias initialiser")] = None
+    post_fcnet_bias_initializer: Annotated[NameOrCallable, Meta(description="bias initialiser")] = (
+        None
+    )
     post_fcnet_bias_initializer_config: InitConfig = None
-    max_seq_len: Annotated[int, Meta(ge=1, description="maximum length of training sequences, in time steps")] = 20
+    max_seq_len: Annotated[
+        int, Meta(ge=1, description="maximum length of training sequences, in time steps")
+    ] = 20
     _time_major: Annotated[
-        bool, Meta(description="pass sequences to recurrent models as [T, B, ...] instead of [B, T, ...]")
+        bool,
+        Meta(
+            description="pass sequences to recurrent models as [T, B, ...] instead of [B, T, ...]"
+        ),
     ] = False
 
     def __post_init__(self) -> None:
@@ -99,6 +134,9 @@ IDLE_WITH_MEMORY = {"no_final_linear": "no memory"}
 #: Keys that have no effect unless one of certain other keys is set → those other keys.
 READ_BESIDE = {
     "custom_model_config": ("custom_model", "custom_preprocessor"),
-    **{key: ("post_fcnet_hiddens",) for key in KernelConfig.__struct_fields__
-       if key.startswith("post_fcnet_") and key != "post_fcnet_hiddens"},
-}  # fmt: skip
+    **{
+        key: ("post_fcnet_hiddens",)
+        for key in KernelConfig.__struct_fields__
+        if key.startswith("post_fcnet_") and key != "post_fcnet_hiddens"
+    },
+}

@@ -11,7 +11,15 @@ import msgspec
 from msgspec import Meta
 
 from rlcatalog.config.values import plain
-from rlcatalog.errors import ConfigError, ConfigTypeError, DeclarationError, one_line, raised_as, reason, shown
+from rlcatalog.errors import (
+    ConfigError,
+    ConfigTypeError,
+    DeclarationError,
+    one_line,
+    raised_as,
+    reason,
+    shown,
+)
 
 
 @dataclass(frozen=True)
@@ -31,7 +39,9 @@ def keys_of(struct: type) -> tuple[Key, ...]:
     """Read a config struct's keys once, with types, defaults and meanings; default factories run plugin code."""
     rows = []
     for field in msgspec.structs.fields(struct):
-        default = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+        default = (
+            field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+        )
         metas = [m for m in typing.get_args(field.type)[1:] if isinstance(m, Meta)]
         meaning = next((m.description for m in metas if m.description), "")
         rows.append(Key(field.name, field.type, default, meaning))
@@ -48,7 +58,11 @@ def default_of(struct: type) -> Any:
     where, what = f"config struct {struct.__name__}", "its keys cannot be read"
 
     def unusable(why: str) -> DeclarationError:
-        hint = " Types of its keys must be imported at run time." if why.startswith("NameError") else ""
+        hint = (
+            " Types of its keys must be imported at run time."
+            if why.startswith("NameError")
+            else ""
+        )
         return DeclarationError(f"{where}: {what}: {why}.{hint}")
 
     with raised_as(unusable, DeclarationError):
@@ -79,8 +93,14 @@ def convert(value: Any, row: Key, what: str = "model config key") -> Any:
     except msgspec.ValidationError as error:
         wrong_type = str(error).startswith("Expected `") and ", got" in str(error)
         kind = ConfigTypeError if wrong_type else ConfigError
-        text = one_line(str(error)).replace("`", "'").replace("at '$", f"at '{row.name}").rstrip(".")
-        known = ", ".join(map(repr, _choices(row.type))) if text.startswith("Invalid enum value") else ""
+        text = (
+            one_line(str(error)).replace("`", "'").replace("at '$", f"at '{row.name}").rstrip(".")
+        )
+        known = (
+            ", ".join(map(repr, _choices(row.type)))
+            if text.startswith("Invalid enum value")
+            else ""
+        )
         raise kind(
             f"{what} {row.name!r} ({row.meaning}): {text[0].lower()}{text[1:]}; found {shown(value)}."
             f"{f' Known: {known}.' if known else ''} Default: {shown(row.default)}."

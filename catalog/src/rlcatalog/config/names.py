@@ -60,8 +60,10 @@ def activation_name(value: str | Callable[..., Any] | None, key: str = "activati
     name = ACTIVATION_ALIASES.get(name, name)
     if name in ACTIVATIONS:
         return name
-    raise ConfigError(f"config key {key!r}: unknown activation {shown(value)}.{nearest(name, ACTIVATIONS)}"
-                      f" Known: {', '.join(ACTIVATIONS)}, None, or one of the framework's callables.")  # fmt: skip
+    raise ConfigError(
+        f"config key {key!r}: unknown activation {shown(value)}.{nearest(name, ACTIVATIONS)}"
+        f" Known: {', '.join(ACTIVATIONS)}, None, or one of the framework's callables."
+    )
 
 
 #: Initialisers that need a matrix, because they use its numbers of inputs and outputs.
@@ -71,7 +73,9 @@ MATRIX_INITIALIZERS = frozenset(
 
 
 def initializer_name(
-    value: str | Callable[..., Any] | None, config: dict[str, Any] | None = None, key: str = "initializer"
+    value: str | Callable[..., Any] | None,
+    config: dict[str, Any] | None = None,
+    key: str = "initializer",
 ) -> Any:
     """Return the neutral name of an initialiser, or `value` itself if it is None or callable.
 
@@ -91,17 +95,23 @@ def initializer_name(
     name = value.lower().rstrip("_") if isinstance(value, str) else ""
     name = INITIALIZER_ALIASES.get(name, name)
     if name not in INITIALIZERS:
-        raise ConfigError(f"config key {key!r}: unknown initialiser {shown(value)}.{nearest(name, INITIALIZERS)}"
-                          f" Known: {', '.join(INITIALIZERS)}, None, or one of the framework's callables.")  # fmt: skip
+        raise ConfigError(
+            f"config key {key!r}: unknown initialiser {shown(value)}.{nearest(name, INITIALIZERS)}"
+            f" Known: {', '.join(INITIALIZERS)}, None, or one of the framework's callables."
+        )
     if "bias" in key and name in MATRIX_INITIALIZERS:
         known = ", ".join(sorted(set(INITIALIZERS) - MATRIX_INITIALIZERS))
-        raise ConfigError(f"config key {key!r}: {name!r} needs a matrix, but a bias is a vector. For biases: {known}.")
+        raise ConfigError(
+            f"config key {key!r}: {name!r} needs a matrix, but a bias is a vector. For biases: {known}."
+        )
     if unknown := sorted(set(config or {}) - set(INITIALIZERS[name])):
         takes = ", ".join(INITIALIZERS[name]) or "no arguments"
         raise ConfigError(f"{where}: {name!r} takes {takes}; found {shown(unknown)}.")
     for argument, number in (config or {}).items():
         if not isinstance(number, int | float) or not abs(number) <= sys.float_info.max:
-            raise ConfigError(f"{where}: {argument!r} must be a finite number, found {shown(number)}.")
+            raise ConfigError(
+                f"{where}: {argument!r} must be a finite number, found {shown(number)}."
+            )
     given: dict[str, float] = {**INITIALIZERS[name], **(config or {})}
     if given.get("std", 0.0) < 0 or given.get("a", 0.0) > given.get("b", math.inf):
         needs = "std >= 0" if "std" in given else "a <= b"
@@ -109,7 +119,9 @@ def initializer_name(
     return name
 
 
-def read_initializers(get: Callable[[str], Any], prefix: str, *kinds: str) -> dict[str, tuple[Any, dict[str, Any]]]:
+def read_initializers(
+    get: Callable[[str], Any], prefix: str, *kinds: str
+) -> dict[str, tuple[Any, dict[str, Any]]]:
     """Return the initialisers that the keys `{prefix}_{kind}_initializer` name, with their arguments, by kind.
 
     Args:
@@ -141,7 +153,9 @@ def fan_in(shape: Sequence[int], inputs: int | None) -> int:
         ConfigError: `inputs` is missing for a bias.
     """
     if inputs is None and len(shape) < 2:
-        raise ConfigError("'fan_in_uniform' for a bias needs the number of inputs, which the layer does not pass.")
+        raise ConfigError(
+            "'fan_in_uniform' for a bias needs the number of inputs, which the layer does not pass."
+        )
     return inputs or math.prod(shape[1:])
 
 
@@ -155,5 +169,6 @@ def initializing(value: str | Callable[..., Any]) -> AbstractContextManager[None
         ConfigError: The initialiser raised an error that does not come from rlcatalog.
     """
     return raised_as(
-        lambda why: ConfigError(f"model config: the initialiser {shown(value)} raised {why}"), CatalogError
+        lambda why: ConfigError(f"model config: the initialiser {shown(value)} raised {why}"),
+        CatalogError,
     )

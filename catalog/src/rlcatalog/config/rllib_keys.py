@@ -11,7 +11,9 @@ from typing import Any
 
 from rlcatalog.config.values import same
 
-_DATA: dict[str, Any] = json.loads((resources.files(__package__) / "rllib_keys.json").read_text(encoding="utf-8"))
+_DATA: dict[str, Any] = json.loads(
+    (resources.files(__package__) / "rllib_keys.json").read_text(encoding="utf-8")
+)
 
 #: Old key → current key, or the keys that it was split into; each gets its value.
 RENAMED: dict[str, list[str]] = _DATA["renamed"]
@@ -43,4 +45,6 @@ def asks_nothing(key: str, value: Any) -> bool:
     """
     if key in RLLIB_DEFAULTS and same(value, RLLIB_DEFAULTS[key]):
         return True
-    return (key in RENAMED or key in IGNORED or key in REFUSED) and (value is None or same(value, _NOT_GIVEN))
+    return (key in RENAMED or key in IGNORED or key in REFUSED) and (
+        value is None or same(value, _NOT_GIVEN)
+    )

@@ -51,7 +51,9 @@ class Schema:
         """Return a new `MODEL_DEFAULTS`: every key of the installed packages with its default."""
         return plain_values(self._values)
 
-    def parse(self, config: Mapping[str, Any] | None, defaults: Mapping[str, Any] | None = None) -> FlatConfig:
+    def parse(
+        self, config: Mapping[str, Any] | None, defaults: Mapping[str, Any] | None = None
+    ) -> FlatConfig:
         """Check and complete a user's config; the user's object is neither changed nor stored.
 
         Args:
@@ -65,10 +67,13 @@ class Schema:
             ConfigError: A value is out of range, or a key is rejected.
         """
         if config is not None and not isinstance(config, Mapping):
-            raise ConfigTypeError(f"model config: expected a dict, found {shown(config)} ({type(config).__name__}).")
+            raise ConfigTypeError(
+                f"model config: expected a dict, found {shown(config)} ({type(config).__name__})."
+            )
         explicit: dict[str, Any] = {}
         spellings: dict[str, str] = {}
-        unreadable = f"model config: {type(config).__name__} cannot be read"  # a custom mapping can raise
+        # a custom mapping can raise.
+        unreadable = f"model config: {type(config).__name__} cannot be read"
         with raised_as(lambda why: ConfigError(f"{unreadable}: {why}."), CatalogError):
             entries = list((config or {}).items())
         for key, value in entries:
@@ -76,23 +81,43 @@ class Schema:
             for name in names:
                 if spellings.setdefault(name, key) != key:
                     alias = key if key != name else spellings[name]
-                    raise ConfigError(f"model config: {alias!r} is another name for {name!r}, and both are given.")
+                    raise ConfigError(
+                        f"model config: {alias!r} is another name for {name!r}, and both are given."
+                    )
                 explicit[name] = convert(value, self.keys[name])
-        wanted = {**{key: value for key, value in (defaults or {}).items() if key in self.keys}, **explicit}
-        given = {name: value for name, value in wanted.items() if not same(value, self.keys[name].default)}
+        wanted = {
+            **{key: value for key, value in (defaults or {}).items() if key in self.keys},
+            **explicit,
+        }
+        given = {
+            name: value
+            for name, value in wanted.items()
+            if not same(value, self.keys[name].default)
+        }
         flat = FlatConfig({**self.defaults(), **given})
-        flat.given, flat.explicit, flat.structs, flat.names = given, explicit, {**self._defaults}, self._names
+        flat.given, flat.explicit, flat.structs, flat.names = (
+            given,
+            explicit,
+            {**self._defaults},
+            self._names,
+        )
         for struct in dict.fromkeys(struct for name in given for struct in self._structs_of[name]):
             flat.structs[struct] = self._make_struct(struct, flat)
         return flat
 
     def _make_struct(self, struct: type, flat: FlatConfig) -> Any:
-        keys = {row.name: self._names.get(struct, {}).get(row.name, row.name) for row in keys_of(struct)}
+        keys = {
+            row.name: self._names.get(struct, {}).get(row.name, row.name) for row in keys_of(struct)
+        }
 
         def refused(why: str) -> ConfigError:
             owner = self._registry.config_classes.get(struct, "rlcatalog")
-            given = ", ".join(f"{key}={shown(flat.given[key])}" for key in keys.values() if key in flat.given)
-            return ConfigError(f"model config: {struct.__name__} of {owner} rejects {given or 'its defaults'}: {why}.")
+            given = ", ".join(
+                f"{key}={shown(flat.given[key])}" for key in keys.values() if key in flat.given
+            )
+            return ConfigError(
+                f"model config: {struct.__name__} of {owner} rejects {given or 'its defaults'}: {why}."
+            )
 
         with raised_as(refused, CatalogError):  # its __post_init__ is a plugin's
             return struct(**{field: plain(flat[key]) for field, key in keys.items()})
@@ -106,13 +131,18 @@ class Schema:
         if key in self.keys:
             return (key,), value
         if key in self._registry.homeless_keys:
-            raise ConfigError(ways_to_say("model config key", key, self._registry.homeless_keys[key]))
-        if asks_nothing(key, value):  # also for packages that are not installed: RLlib passes whole dictionaries around
+            raise ConfigError(
+                ways_to_say("model config key", key, self._registry.homeless_keys[key])
+            )
+        # Also for packages that are not installed: RLlib passes whole dictionaries around.
+        if asks_nothing(key, value):
             return (), value
         names = tuple(RENAMED.get(key, ()))
         if names and all(name in self.keys for name in names):
             what = "called" if len(names) == 1 else "split into"
-            warn_deprecated(f"model config key {key!r} is now {what} {' and '.join(map(repr, names))}.")
+            warn_deprecated(
+                f"model config key {key!r} is now {what} {' and '.join(map(repr, names))}."
+            )
             return names, translate(key, value)
         if key in IGNORED:
             warn_deprecated(f"model config key {key!r} has no effect: {IGNORED[key]}")
@@ -121,7 +151,9 @@ class Schema:
             raise ConfigError(f"model config key {key!r} is not supported: {REFUSED[key]}")
         owned, *_ = names or (key,)
         try:
-            self._registry.explain_missing(f"model config key {shown(key)}", public_index.provider_of("config", owned))
+            self._registry.explain_missing(
+                f"model config key {shown(key)}", public_index.provider_of("config", owned)
+            )
         except CatalogError as error:
             raise UnknownConfigKeyError(str(error)) from error
         raise UnknownConfigKeyError(

@@ -39,24 +39,38 @@ def plain(value: Any, what: str = "config value", alike: bool = False) -> Any:
         is_mapping = isinstance(value, Mapping) and (type(value) is dict or not _is_space(value))
         if is_mapping or isinstance(value, list | tuple | set):
             if level >= MOST_LEVELS:
-                raise ConfigError(f"{what}: it contains itself, or is nested deeper than {MOST_LEVELS} levels.")
+                raise ConfigError(
+                    f"{what}: it contains itself, or is nested deeper than {MOST_LEVELS} levels."
+                )
             items = []
             for item in value:
                 left -= 1
                 if left < 0:
-                    raise ConfigError(f"{what}: it has, with everything in it, more than {MOST_ENTRIES} entries.")
+                    raise ConfigError(
+                        f"{what}: it has, with everything in it, more than {MOST_ENTRIES} entries."
+                    )
                 if is_mapping:
                     items.append((item, walk(value[item], level + 1)))
                 else:
                     items.append(item if isinstance(value, set) else walk(item, level + 1))
             if is_mapping:
                 return dict(items)
-            return set(items) if isinstance(value, set) else tuple(items) if alike and type(value) is tuple else items
+            return (
+                set(items)
+                if isinstance(value, set)
+                else tuple(items)
+                if alike and type(value) is tuple
+                else items
+            )
         if type(value).__module__ == "numpy" and hasattr(value, "tolist"):
             if alike:
                 return value.copy()
             values = value.tolist()
-            return walk(values, level + 1) if isinstance(values, list) and value.dtype.hasobject else values
+            return (
+                walk(values, level + 1)
+                if isinstance(values, list) and value.dtype.hasobject
+                else values
+            )
         return value
 
     # A custom mapping or sequence can raise.
@@ -67,7 +81,11 @@ def plain(value: Any, what: str = "config value", alike: bool = False) -> Any:
 def plain_values(values: Mapping[str, Any]) -> dict[str, Any]:
     """Copy a dictionary and each of its values with `plain`."""
     return {
-        key: value if (kind := type(value)) in _ATOMS else kind() if kind in _CONTAINERS and not value else plain(value)
+        key: value
+        if (kind := type(value)) in _ATOMS
+        else kind()
+        if kind in _CONTAINERS and not value
+        else plain(value)
         for key, value in values.items()
     }
 
@@ -87,5 +105,6 @@ def same(a: Any, b: Any) -> bool:
         if isinstance(a, list | tuple):
             return len(a) == len(b) and all(map(same, a, b))
         return bool(a is b or a == b)
-    except Exception:  # an object whose == is not a yes or no (an array) is not the same unless it is itself
+    # An object whose == is not a yes or no (an array) is not the same unless it is itself.
+    except Exception:
         return a is b

@@ -103,7 +103,9 @@ class PolicyParts(Protocol):
     def model_name(self) -> str:
         """Name of the model, for error messages."""
 
-    def evaluate(self, batch: Mapping[str, Any], *, check: bool = True, entropy: bool = True) -> Evaluation:
+    def evaluate(
+        self, batch: Mapping[str, Any], *, check: bool = True, entropy: bool = True
+    ) -> Evaluation:
         """Score stored actions under the current weights."""
 
     def to(self, device: str) -> Any:
@@ -117,16 +119,22 @@ class Backend(Protocol):
     """Code of one framework that acts with a policy and scores its actions."""
 
     def act(
-        self, obs: Array | Tensor, views: Mapping[str, Any], memory: tuple[Array, ...], mask: Array | Tensor | None,
+        self,
+        obs: Array | Tensor,
+        views: Mapping[str, Any],
+        memory: tuple[Array, ...],
+        mask: Array | Tensor | None,
         explore: bool,
-    ) -> tuple[Any, ...]:  # fmt: skip
+    ) -> tuple[Any, ...]:
         """Return raw actions `[B, width]`, logp, value (or None), inputs and new memory, as NumPy arrays.
 
         If `obs` is a tensor, the results are also tensors, on the policy's device and without gradients; memory is
         always NumPy.
         """
 
-    def values(self, obs: Array | Tensor, views: Mapping[str, Any], memory: tuple[Array, ...]) -> Any:
+    def values(
+        self, obs: Array | Tensor, views: Mapping[str, Any], memory: tuple[Array, ...]
+    ) -> Any:
         """Return value estimates `[B]` without creating a distribution; a tensor if `obs` is one."""
 
     def evaluate(self, batch: Mapping[str, Any], entropy: bool = True) -> Evaluation:

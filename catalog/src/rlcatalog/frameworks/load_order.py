@@ -46,7 +46,8 @@ class _LoadFirst(NamedTuple):
         if spec is not None and (loader := spec.loader) is not None:
             execute = loader.exec_module
 
-            def exec_module(module: ModuleType) -> None:  # a search for the spec alone imports nothing
+            # a search for the spec alone imports nothing.
+            def exec_module(module: ModuleType) -> None:
                 with contextlib.suppress(Exception):  # code that needs it raises
                     importlib.import_module(self.module)
                 execute(module)

@@ -117,7 +117,9 @@ def tensor_ops(tensorlib: str) -> TensorOps:
         ops: TensorOps = spec.load("ops")
         return ops
     *known, last = map(repr, ("numpy", *frameworks()))
-    raise ModelContractError(f"tensorlib must be {', '.join(known)} or {last}, found {tensorlib!r}.")
+    raise ModelContractError(
+        f"tensorlib must be {', '.join(known)} or {last}, found {tensorlib!r}."
+    )
 
 
 def ops_of(tensor: Tensor) -> TensorOps:
@@ -135,7 +137,8 @@ _OF_CLASS: dict[type[Any], TensorOps] = {}
 
 
 def _integers(x: np.ndarray[Any, Any]) -> Any:
-    with np.errstate(invalid="ignore"):  # branches of a OneOf that were not taken may have any values
+    # Branches of a OneOf that were not taken may have any values.
+    with np.errstate(invalid="ignore"):
         return x.astype(np.int64)
 
 
@@ -144,7 +147,9 @@ NUMPY_OPS = TensorOps(
     reshape=lambda x, shape: x if len(shape) == 1 else x.reshape(x.shape[:-1] + shape),
     integers=_integers,
     side_by_side=lambda pieces: np.concatenate(pieces, axis=1),
-    fill_forbidden=lambda inputs, mask: np.where(np.asarray(mask, bool), inputs, np.finfo(inputs.dtype).min),
+    fill_forbidden=lambda inputs, mask: np.where(
+        np.asarray(mask, bool), inputs, np.finfo(inputs.dtype).min
+    ),
     array=np.asarray,
     tensor=lambda value, like=None: np.asarray(value),
     concat=np.concatenate,

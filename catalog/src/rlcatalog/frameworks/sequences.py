@@ -15,7 +15,9 @@ def lengths_of(batch: Mapping[str, Any], rows: int) -> Array:
     """Return a training batch's sequence lengths, int32 `[S]`; if it has none, each row is a sequence."""
     if (lengths := batch.get("seq_lens")) is None:
         return np.ones(rows, np.int32)
-    array = np.asarray(lengths.detach().cpu() if hasattr(lengths, "detach") else lengths).astype(np.int32)
+    array = np.asarray(lengths.detach().cpu() if hasattr(lengths, "detach") else lengths).astype(
+        np.int32
+    )
     numbers = array.tolist()  # for a few numbers, Python is faster than NumPy
     if sum(numbers) != rows or min(numbers, default=1) < 1:
         raise ModelContractError(

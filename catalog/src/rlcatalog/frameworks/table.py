@@ -17,12 +17,18 @@ if TYPE_CHECKING:
 
 def frameworks() -> Mapping[str, FrameworkSpec]:
     """Return name → framework: first the installed ones in the public index, in its order, then third-party ones."""
-    return {spec.name: spec for spec in provided.declarations["framework"].values() if spec.extends is None}
+    return {
+        spec.name: spec
+        for spec in provided.declarations["framework"].values()
+        if spec.extends is None
+    }
 
 
 def find_framework(name: str) -> FrameworkSpec | None:
     """Return the framework with this name or alias, or None."""
-    spec: FrameworkSpec | None = provided.declarations["framework"].get(name) if isinstance(name, str) else None
+    spec: FrameworkSpec | None = (
+        provided.declarations["framework"].get(name) if isinstance(name, str) else None
+    )
     return spec if spec is not None and spec.extends is None else None
 
 
@@ -37,7 +43,11 @@ def framework_name(framework: str) -> str:
         return spec.name
     if framework in provided.framework_names():
         require_framework(framework)
-    aliases = [f"{alias!r} is an alias of {known.name!r}" for known in frameworks().values() for alias in known.aliases]
+    aliases = [
+        f"{alias!r} is an alias of {known.name!r}"
+        for known in frameworks().values()
+        for alias in known.aliases
+    ]
     raise UnknownNameError(
         f"Unknown framework {framework!r}.{nearest(str(framework), frameworks())}"
         f" Known: {', '.join(map(repr, frameworks()))} ({'; '.join(aliases)})."
@@ -47,7 +57,10 @@ def framework_name(framework: str) -> str:
 def default_framework() -> str:
     """Return the first installed framework in the public index, or its first framework if none is installed."""
     names = provided.framework_names()
-    return next((name for name in names if name in frameworks() and frameworks()[name].is_installed), names[0])
+    return next(
+        (name for name in names if name in frameworks() and frameworks()[name].is_installed),
+        names[0],
+    )
 
 
 def require_framework(framework: str, distribution: str = "rlcatalog") -> None:
@@ -67,6 +80,8 @@ def require_framework(framework: str, distribution: str = "rlcatalog") -> None:
 
 def framework_of(cls: type) -> FrameworkSpec | None:
     """Return the framework of a class or of its nearest base that has one; None for NumPy arrays."""
-    known = {package: spec for spec in frameworks().values() for package in (spec.module, *spec.packages)}
+    known = {
+        package: spec for spec in frameworks().values() for package in (spec.module, *spec.packages)
+    }
     roots = (base.__module__.partition(".")[0] for base in cls.__mro__)
     return next((known[root] for root in roots if root in known), None)

@@ -27,5 +27,9 @@ from .model import (
     last_values as last_values,
 )
 from .past_inputs import PastInputs as PastInputs, memory_outputs as memory_outputs
-from .plain import code_of as code_of, copies_instances as copies_instances, copying_instances as copying_instances
+from .plain import (
+    code_of as code_of,
+    copies_instances as copies_instances,
+    copying_instances as copying_instances,
+)
 from .wrappers import ModelWrapper as ModelWrapper, SeparateValue as SeparateValue

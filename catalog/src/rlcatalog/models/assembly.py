@@ -65,7 +65,9 @@ def assemble(
     def standard(outputs: int | None, space: Any = inner_space) -> tuple[Any, ...]:
         return space, action_space, outputs, fresh_config(), name
 
-    def separate_value(actor: ModelV2, parts: list[ModelPart], outputs: int | None) -> SeparateValue:
+    def separate_value(
+        actor: ModelV2, parts: list[ModelPart], outputs: int | None
+    ) -> SeparateValue:
         cls = _separate_value_class(parts[-1].cls)
         kept = parts[:1] if fresh_config().get("vf_memory", "own") == "none" else parts
         held = {"trunk": actor, "value_trunk": _build_body(standard, kept, None)}
@@ -80,8 +82,14 @@ def assemble(
             value_trunk = pair.value_features()
             _check_same_width(pair, last.cls)
         elif is_apart:
-            value_trunk = _serving(_checked_trunk(_build_body(standard, inside, None), last.cls), unclaimed)
-        held = {"trunk": _serving(trunk, unclaimed), "value_trunk": value_trunk, "action_dist": action_dist}
+            value_trunk = _serving(
+                _checked_trunk(_build_body(standard, inside, None), last.cls), unclaimed
+            )
+        held = {
+            "trunk": _serving(trunk, unclaimed),
+            "value_trunk": value_trunk,
+            "action_dist": action_dist,
+        }
         model = last.construct(standard(outputs, obs_space), held)
         model.view_requirements = _views_of_both(trunk, model)
         _check_carries(model, trunk)
@@ -103,7 +111,9 @@ def assemble(
     return model
 
 
-def _build_body(standard: Callable[..., tuple[Any, ...]], parts: list[ModelPart], outputs: int | None) -> ModelV2:
+def _build_body(
+    standard: Callable[..., tuple[Any, ...]], parts: list[ModelPart], outputs: int | None
+) -> ModelV2:
     """Build a trunk and, if there is one, a memory around it."""
     trunk, *memories = parts
     model = trunk.construct(standard(None if memories else outputs), {})
@@ -193,7 +203,11 @@ def _check_same_width(both: SeparateValue, head: type) -> None:
 
 def _check_no_past_observations(model: ModelV2, unclaimed: TrunkObservation) -> None:
     views = model.view_requirements.items()
-    past = [name for name, view in views if name != "obs" and (view.data_col or name) in ("obs", "new_obs")]
+    past = [
+        name
+        for name, view in views
+        if name != "obs" and (view.data_col or name) in ("obs", "new_obs")
+    ]
     if past:
         raise NotServedError(
             f"{type(model).__name__} requests the view {past[0]!r} of observations, but its head removes"

@@ -58,7 +58,9 @@ class ModelPart:
         accepted, takes_any = _keywords(cls) if kwargs else ([], True)
         for name in [name for name in kwargs if not takes_any and name not in accepted]:
             self._leave(kwargs, name)
-        with nullcontext() if chosen is None or not chosen.is_third_party else self._blaming(chosen):
+        with (
+            nullcontext() if chosen is None or not chosen.is_third_party else self._blaming(chosen)
+        ):
             while True:
                 try:
                     model = cls(*standard, **kwargs, **held)
@@ -66,7 +68,12 @@ class ModelPart:
                 except TypeError as error:
                     # A constructor with **kwargs may pass them to a base class, which may not accept them.
                     refused = _REFUSED.search(str(error))
-                    if chosen is not None and chosen.undeclared and refused is not None and refused[1] in kwargs:
+                    if (
+                        chosen is not None
+                        and chosen.undeclared
+                        and refused is not None
+                        and refused[1] in kwargs
+                    ):
                         self._leave(kwargs, refused[1])
                         continue
                     if (signature := refusal(cls, standard, {**kwargs, **held})) is None:
@@ -84,14 +91,19 @@ class ModelPart:
         assert isinstance(model, ModelV2)
         model._rlcatalog.part = "" if chosen is None else chosen.label
         if held:  # a trunk has no value branch
-            model._rlcatalog.hold(model, held if standard[2] is not None else {**held, "value_trunk": None})
+            model._rlcatalog.hold(
+                model, held if standard[2] is not None else {**held, "value_trunk": None}
+            )
         return model
 
     @contextmanager
     def _blaming(self, chosen: Component) -> Iterator[None]:
         """Add a third-party plugin's name to errors from its class."""
         try:
-            with raised_as(lambda why: chosen.fault(f"{self.cls.__name__} cannot be built: {why}"), CatalogError):
+            with raised_as(
+                lambda why: chosen.fault(f"{self.cls.__name__} cannot be built: {why}"),
+                CatalogError,
+            ):
                 yield
         except ModelContractError as error:
             raise chosen.fault(str(error)) from error
@@ -105,8 +117,10 @@ class ModelPart:
         accepted = list(_known(self.cls))
         near = nearest(name, accepted)
         if self.component is None or not self.component.undeclared or near:
-            raise ConfigError(f"custom_model_config: {self.cls.__name__} does not accept {name!r}.{near}"
-                              f" Accepted: {', '.join(accepted) or 'none'}.")  # fmt: skip
+            raise ConfigError(
+                f"custom_model_config: {self.cls.__name__} does not accept {name!r}.{near}"
+                f" Accepted: {', '.join(accepted) or 'none'}."
+            )
         del kwargs[name]
         self.left_out.add(name)
 
@@ -120,12 +134,19 @@ def check_class(cls: Any) -> None:
     Raises:
         ModelContractError: `cls` is not a subclass of TorchModelV2 or TFModelV2.
     """
-    if not (isinstance(cls, type) and issubclass(cls, ModelV2) and getattr(cls, "framework_of_class", None)):
-        raise ModelContractError(f"{cls!r} must be a subclass of rlcatalog_torch.TorchModelV2 or"
-                                 " rlcatalog_tf.TFModelV2.")  # fmt: skip
+    if not (
+        isinstance(cls, type)
+        and issubclass(cls, ModelV2)
+        and getattr(cls, "framework_of_class", None)
+    ):
+        raise ModelContractError(
+            f"{cls!r} must be a subclass of rlcatalog_torch.TorchModelV2 or rlcatalog_tf.TFModelV2."
+        )
 
 
-def refusal(function: Callable[..., Any], arguments: Sequence[Any], options: Mapping[str, Any]) -> str | None:
+def refusal(
+    function: Callable[..., Any], arguments: Sequence[Any], options: Mapping[str, Any]
+) -> str | None:
     """Return the signature of a function or class that does not accept these arguments, otherwise None."""
     try:
         signature = inspect.signature(function)
@@ -142,7 +163,9 @@ def _keywords(cls: type) -> tuple[list[str], bool]:
     """Return the names of a constructor's keyword arguments, and whether it accepts arbitrary others."""
     parameters = list(inspect.signature(cls.__init__).parameters.values())[1:]  # type: ignore[misc]
     kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    accepted = [p.name for p in parameters if p.kind not in kinds and p.name not in (*STANDARD, *GIVEN)]
+    accepted = [
+        p.name for p in parameters if p.kind not in kinds and p.name not in (*STANDARD, *GIVEN)
+    ]
     return accepted, any(p.kind is p.VAR_KEYWORD for p in parameters)
 
 

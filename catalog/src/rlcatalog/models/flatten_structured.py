@@ -42,9 +42,16 @@ def _parts(codec: Preprocessor, obs: Any, ops: TensorOps) -> Iterator[Any]:
             yield from _parts(child, obs[key], ops)
         return
     shape = getattr(obs, "shape", None)
-    if shape is None or getattr(shape, "rank", 1) is None or None in tuple(shape)[1:] or codec.info.children:
+    if (
+        shape is None
+        or getattr(shape, "rank", 1) is None
+        or None in tuple(shape)[1:]
+        or codec.info.children
+    ):
         raise _NoLayout
-    if int(np.prod(tuple(shape)[1:])) == codec.size and (len(shape) > 1 or codec.info.kind != "discrete"):
+    if int(np.prod(tuple(shape)[1:])) == codec.size and (
+        len(shape) > 1 or codec.info.kind != "discrete"
+    ):
         yield ops.rows(obs, (codec.size,))
     else:
         yield from _one_hots(codec, obs, ops)
@@ -60,4 +67,7 @@ def _one_hots(codec: Preprocessor, obs: Tensor, ops: TensorOps) -> Iterator[Any]
     whole = ops.rows(ops.integers(ops.whole(obs)), (len(counts),))
     for place, (count, start) in enumerate(zip(counts, starts, strict=True)):
         values = ops.tensor(np.arange(start, start + count, dtype=np.int64), whole)
-        yield ops.only(whole[:, place : place + 1] == values, ops.tensor(np.ones((1, count), np.float32), whole))
+        yield ops.only(
+            whole[:, place : place + 1] == values,
+            ops.tensor(np.ones((1, count), np.float32), whole),
+        )

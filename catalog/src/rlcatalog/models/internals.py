@@ -59,7 +59,9 @@ class ModelInternals:
         self.asked: set[str] = set()
         self.timed: tuple[Any, Any] | None = None
 
-    def run(self, model: ModelV2, inputs: dict[str, Any], state: list[Any], seq_lens: Tensor | None) -> Any:
+    def run(
+        self, model: ModelV2, inputs: dict[str, Any], state: list[Any], seq_lens: Tensor | None
+    ) -> Any:
         """Call `forward` with the framework's hooks."""
         return model.forward(inputs, state, seq_lens)
 
@@ -131,7 +133,9 @@ def models_inside(model: ModelV2) -> dict[str, Any]:
         known, models = set[int](), list(models_by_place.values())
         for inner in models:
             known.add(id(inner))
-            models += [deeper for deeper in models_inside(inner).values() if id(deeper) not in known]
+            models += [
+                deeper for deeper in models_inside(inner).values() if id(deeper) not in known
+            ]
         left = {f"{name}: ": inner for name, inner in held.items() if id(inner) not in known}
         models_by_place = {**models_by_place, **left}
     return models_by_place
@@ -155,7 +159,9 @@ class RecurrentContract:
         if isinstance(own := vars(cls).get("value_function"), FunctionType):
             cls.value_function = _in_row_order(own)  # type: ignore[attr-defined]
 
-    def forward_rnn(self, inputs: Tensor, state: list[Any], seq_lens: Tensor) -> tuple[Any, list[Any]]:
+    def forward_rnn(
+        self, inputs: Tensor, state: list[Any], seq_lens: Tensor
+    ) -> tuple[Any, list[Any]]:
         """Compute the outputs for a batch of sequences.
 
         Args:
@@ -168,7 +174,9 @@ class RecurrentContract:
             If `value_function` computes values from tensors stored in this method, it also returns them in this order.
             rlcatalog reorders outputs and values from `[T, B]` to the order of the batch.
         """
-        raise NotImplementedError(f"{type(self).__name__} must implement forward_rnn(inputs, state, seq_lens).")
+        raise NotImplementedError(
+            f"{type(self).__name__} must implement forward_rnn(inputs, state, seq_lens)."
+        )
 
 
 def _in_row_order(value_function: Callable[..., Any]) -> Callable[..., Any]:
@@ -190,7 +198,9 @@ def _in_row_order(value_function: Callable[..., Any]) -> Callable[..., Any]:
     return completed
 
 
-def check_time_major(model: ModelV2, shape: tuple[int | None, ...], steps: int | None, sequences: int | None) -> None:
+def check_time_major(
+    model: ModelV2, shape: tuple[int | None, ...], steps: int | None, sequences: int | None
+) -> None:
     """Check that a time-major `forward_rnn` returned outputs `[T, B, ...]`; None means an unknown length.
 
     Raises:

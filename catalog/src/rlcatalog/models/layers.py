@@ -37,11 +37,18 @@ class DenseSpec:
     @property
     def label(self) -> str:
         """The activation's name, for tables."""
-        return self.activation if isinstance(self.activation, str) else getattr(self.activation, "__name__", "custom")
+        return (
+            self.activation
+            if isinstance(self.activation, str)
+            else getattr(self.activation, "__name__", "custom")
+        )
 
 
 def dense_specs(
-    sizes: Sequence[int], activation: str | Callable[..., Any] | None, config: Mapping[str, Any], prefix: str
+    sizes: Sequence[int],
+    activation: str | Callable[..., Any] | None,
+    config: Mapping[str, Any],
+    prefix: str,
 ) -> list[DenseSpec]:
     """Return the layers of a dense stack, with the initialisers that the config sets for this prefix.
 
@@ -119,13 +126,17 @@ class OutputPlan:
     @property
     def logits_weights(self) -> int:
         """Number of weights of the output layer, including `free_log_std`."""
-        return 0 if self.logits is None else (self.features + 1) * self.logits.size + self.free_log_std
+        return (
+            0 if self.logits is None else (self.features + 1) * self.logits.size + self.free_log_std
+        )
 
 
 def post_fcnet(config: Mapping[str, Any]) -> list[DenseSpec]:
     """Return the dense layers that `post_fcnet_hiddens` defines."""
     shared = read_config(config, KernelConfig)
-    return dense_specs(shared.post_fcnet_hiddens, shared.post_fcnet_activation, config, "post_fcnet")
+    return dense_specs(
+        shared.post_fcnet_hiddens, shared.post_fcnet_activation, config, "post_fcnet"
+    )
 
 
 def output_plan(
@@ -144,7 +155,9 @@ def output_plan(
     """
     shared, hidden = read_config(config, KernelConfig), list(hidden)
     if num_outputs is None:
-        return OutputPlan(inputs, hidden, None, 0, shared.vf_share_layers, hidden[-1].size if hidden else inputs)
+        return OutputPlan(
+            inputs, hidden, None, 0, shared.vf_share_layers, hidden[-1].size if hidden else inputs
+        )
     trained = num_outputs // 2 if shared.free_log_std else 0
     if shared.free_log_std and num_outputs % 2:
         raise ConfigError(

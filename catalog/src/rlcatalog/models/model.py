@@ -71,7 +71,9 @@ class ModelV2:
 
     # --- to implement ----------------------------------------------------------------------------------------------
 
-    def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
+    def forward(
+        self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any
+    ) -> tuple[Any, list[Any]]:
         """Compute the output for a batch. Override this, not `__call__`.
 
         Args:
@@ -86,7 +88,9 @@ class ModelV2:
         Returns:
             The output `[B, num_outputs]` and the list of new state tensors.
         """
-        raise NotImplementedError(f"{type(self).__name__} must implement forward(input_dict, state, seq_lens).")
+        raise NotImplementedError(
+            f"{type(self).__name__} must implement forward(input_dict, state, seq_lens)."
+        )
 
     def value_function(self) -> Any:
         """Return the value estimates `[B]` from the last forward pass, without running another pass."""
@@ -95,7 +99,9 @@ class ModelV2:
     # The results of inner models always count, even if an override ignores them: see `nested_losses`.
 
     @nested_losses.complete
-    def custom_loss(self, policy_loss: Tensor | list[Tensor], loss_inputs: Mapping[str, Any]) -> Any:
+    def custom_loss(
+        self, policy_loss: Tensor | list[Tensor], loss_inputs: Mapping[str, Any]
+    ) -> Any:
         """Return the loss to optimise; override this method to add terms.
 
         Args:
@@ -122,7 +128,10 @@ class ModelV2:
     # --- to call ---------------------------------------------------------------------------------------------------
 
     def __call__(
-        self, input_dict: Mapping[str, Any] | Any, state: list[Any] | None = None, seq_lens: Tensor | None = None
+        self,
+        input_dict: Mapping[str, Any] | Any,
+        state: list[Any] | None = None,
+        seq_lens: Tensor | None = None,
     ) -> tuple[Any, list[Any]]:
         """Run the model on a batch.
 
@@ -140,7 +149,9 @@ class ModelV2:
         """
         own = self._rlcatalog
         # The copy protects the caller's dict from a forward() that changes its input.
-        inputs = dict(input_dict) if own.unclaimed is None else own.unclaimed.of(input_dict, own.ops)
+        inputs = (
+            dict(input_dict) if own.unclaimed is None else own.unclaimed.of(input_dict, own.ops)
+        )
         if isinstance(inputs["obs"], np.ndarray):
             inputs["obs"] = own.as_tensors(self, inputs["obs"])
         if not state:
@@ -151,7 +162,11 @@ class ModelV2:
         else:
             inputs["seq_lens"] = seq_lens  # for a trunk that is called without one
         padding = None
-        if own.is_trunk and seq_lens is not None and not (inputs.get("single_steps") or list(self.get_initial_state())):
+        if (
+            own.is_trunk
+            and seq_lens is not None
+            and not (inputs.get("single_steps") or list(self.get_initial_state()))
+        ):
             padding = own.padding(seq_lens, first_tensor(inputs["obs"]))
             if padding is not None:
                 inputs, seq_lens = real_rows(self, inputs, padding), None
@@ -296,7 +311,12 @@ def check_values(model: ModelV2, value: Tensor, rows: int | None = None) -> None
         ModelContractError: The shape differs. Broadcast against rewards `[B]`, such values would give wrong results.
     """
     shape = getattr(value, "shape", None)
-    if shape is None or len(shape) not in (1, 2) or (len(shape) == 2 and shape[1] != 1) or rows not in (None, shape[0]):
+    if (
+        shape is None
+        or len(shape) not in (1, 2)
+        or (len(shape) == 2 and shape[1] != 1)
+        or rows not in (None, shape[0])
+    ):
         what = shown(value) if shape is None else f"shape {tuple(shape)}"
         raise ModelContractError(
             f"{name_method(model, 'value_function')} must return one number per row, [B] or [B, 1]; found {what}"
@@ -304,7 +324,9 @@ def check_values(model: ModelV2, value: Tensor, rows: int | None = None) -> None
         )
 
 
-def check_weights(model: ModelV2, have: Mapping[str, tuple[int, ...]], weights: Mapping[str, Any]) -> None:
+def check_weights(
+    model: ModelV2, have: Mapping[str, tuple[int, ...]], weights: Mapping[str, Any]
+) -> None:
     """Check that `weights` has the same names and shapes as `have`.
 
     Raises:

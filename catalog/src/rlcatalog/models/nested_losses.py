@@ -20,8 +20,13 @@ Method = Callable[..., Any]
 
 #: Method → how the inner model at `where` contributes to its result.
 ADDITIONS: dict[str, Method] = {
-    "custom_loss": lambda loss, where, model, policy_loss, loss_inputs: model.custom_loss(loss, loss_inputs),
-    "metrics": lambda own, where, model: {**{f"{where}{key}": value for key, value in model.metrics().items()}, **own},
+    "custom_loss": lambda loss, where, model, policy_loss, loss_inputs: model.custom_loss(
+        loss, loss_inputs
+    ),
+    "metrics": lambda own, where, model: {
+        **{f"{where}{key}": value for key, value in model.metrics().items()},
+        **own,
+    },
     "update_ops": lambda own, where, model: [*own, *model.update_ops()],
 }
 

@@ -51,7 +51,10 @@ class PastInputs:
         Actions have the shape `[B, width]`, or `[B, n, width]` for n > 1, rewards `[B]` or `[B, n]`. Use
         `x.reshape(len(x), -1)` to get one flat row of values per sample.
         """
-        columns = ((PAST_ACTIONS, "action_inputs", self.actions), (PAST_REWARDS, "rewards", self.rewards))
+        columns = (
+            (PAST_ACTIONS, "action_inputs", self.actions),
+            (PAST_REWARDS, "rewards", self.rewards),
+        )
         return {
             name: ViewRequirement(column, shift=-1 if count == 1 else f"-{count}:-1")
             for name, column, count in columns
@@ -60,10 +63,16 @@ class PastInputs:
 
     def of_input(self, input_dict: Mapping[str, Any]) -> list[Any]:
         """Return the views that a model's input contains, in order."""
-        return [input_dict[name] for name, n in ((PAST_ACTIONS, self.actions), (PAST_REWARDS, self.rewards)) if n]
+        return [
+            input_dict[name]
+            for name, n in ((PAST_ACTIONS, self.actions), (PAST_REWARDS, self.rewards))
+            if n
+        ]
 
 
-def memory_outputs(config: Mapping[str, Any], width: int, num_outputs: int | None, key: str) -> OutputPlan:
+def memory_outputs(
+    config: Mapping[str, Any], width: int, num_outputs: int | None, key: str
+) -> OutputPlan:
     """Return a memory's last layers, which compute both the logits and the value from its output.
 
     With `vf_share_layers=False` the kernel builds a memory twice, each with `num_outputs=None`. As in RLlib,

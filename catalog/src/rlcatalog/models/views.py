@@ -68,7 +68,11 @@ class ViewRequirement:
 
 def _steps(shift: int | str | Sequence[int]) -> list[int]:
     steps = [shift] if isinstance(shift, int | np.integer) else shift
-    if isinstance(steps, list) and steps and all(isinstance(step, int | np.integer) for step in steps):
+    if (
+        isinstance(steps, list)
+        and steps
+        and all(isinstance(step, int | np.integer) for step in steps)
+    ):
         return [int(step) for step in steps]
     try:
         first, last, *rest = (int(part) for part in shift.split(":"))  # type: ignore[union-attr]

@@ -30,7 +30,9 @@ class ModelWrapper(ModelV2):
         self.num_outputs = self.inner.num_outputs
         self.view_requirements = self.inner.view_requirements
 
-    def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Tensor | None) -> tuple[Any, list[Any]]:
+    def forward(
+        self, input_dict: dict[str, Any], state: list[Any], seq_lens: Tensor | None
+    ) -> tuple[Any, list[Any]]:
         """Run the inner model."""
         return self.inner(input_dict, state, seq_lens)
 
@@ -76,14 +78,20 @@ class SeparateValue(ModelV2):
         assert trunk.num_outputs is not None
         ends = output_plan(self.model_config, trunk.num_outputs, [], self.num_outputs)
         self.num_outputs = ends.outputs
-        self.outputs = None if ends.logits is None else self.output_layers(ends, value_trunk.num_outputs)
+        self.outputs = (
+            None if ends.logits is None else self.output_layers(ends, value_trunk.num_outputs)
+        )
         self.features: Any = None
 
-    def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Tensor | None) -> tuple[Any, list[Any]]:
+    def forward(
+        self, input_dict: dict[str, Any], state: list[Any], seq_lens: Tensor | None
+    ) -> tuple[Any, list[Any]]:
         """Run both chains; see `ModelV2.forward`."""
         count = self.parts_of_policy
         x, after = self.run_chain(self.trunk, input_dict, state[:count], seq_lens)
-        self.features, value_after = self.run_chain(self.value_trunk, input_dict, state[count:], seq_lens)
+        self.features, value_after = self.run_chain(
+            self.value_trunk, input_dict, state[count:], seq_lens
+        )
         return x if self.outputs is None else self.outputs(x), [*after, *value_after]
 
     def value_function(self) -> Any:
@@ -110,13 +118,18 @@ class _ValueFeatures:
         self._rlcatalog_pair = pair
 
     def __call__(
-        self, input_dict: Mapping[str, Any], state: list[Any] | None = None, seq_lens: Tensor | None = None
+        self,
+        input_dict: Mapping[str, Any],
+        state: list[Any] | None = None,
+        seq_lens: Tensor | None = None,
     ) -> tuple[Any, list[Any]]:
         """Return the features `[B, width]`; can be called once per pass of the `SeparateValue`."""
         pair = self._rlcatalog_pair
         features, pair.features = pair.features, None
         if features is None:
-            raise ModelContractError("a head must call its trunk before its value_trunk in each forward pass.")
+            raise ModelContractError(
+                "a head must call its trunk before its value_trunk in each forward pass."
+            )
         return features, []
 
 

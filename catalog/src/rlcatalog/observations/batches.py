@@ -28,7 +28,8 @@ def first_size(info: SpaceInfo, batch: Sized) -> int:
     node, column = info, cast("Any", batch)
     while node.children and node.kind in ("tuple", "dict"):
         node, column = node.children[0], column[node.keys[0] if node.keys else 0]
-    return batch_size(info, batch) if node.kind in ("tuple", "dict") else len(column)  # the first may be an empty one
+    # The first may be an empty one.
+    return batch_size(info, batch) if node.kind in ("tuple", "dict") else len(column)
 
 
 def batch_size(info: SpaceInfo, batch: Any) -> int:
@@ -60,7 +61,12 @@ def rows(info: SpaceInfo, batch: Any) -> Iterator[Any]:
 def _row(info: SpaceInfo, batch: Any, i: int) -> Any:
     if not info.is_composite:
         return batch[i]
-    row = info.join([_row(child, column, i) for child, column in zip(info.children, info.split(batch), strict=True)])
+    row = info.join(
+        [
+            _row(child, column, i)
+            for child, column in zip(info.children, info.split(batch), strict=True)
+        ]
+    )
     if isinstance(batch, Mapping) and len(batch) > len(row):
         # Keep keys that the space does not have, so that the check of the row finds them.
         return {**{key: value for key, value in batch.items() if key not in row}, **row}
@@ -77,7 +83,8 @@ def stack(info: SpaceInfo, observations: list[Any]) -> Any:
     """
     if info.kind == "dict":
         if observations:
-            _same_lengths(observations, len(info.keys))  # together with the look-up of each key below: equal keys
+            # Together with the look-up of each key below: equal keys.
+            _same_lengths(observations, len(info.keys))
         parts = zip(info.keys, info.children, strict=True)
         return {key: stack(child, [obs[key] for obs in observations]) for key, child in parts}
     if info.kind == "tuple":
@@ -85,7 +92,9 @@ def stack(info: SpaceInfo, observations: list[Any]) -> Any:
             if not isinstance(obs, tuple | list):  # the keys of a dict would pass for its values
                 raise TypeError(f"{type(obs).__name__} instead of a tuple")
         columns = zip(*observations, strict=True) if observations else [()] * len(info.children)
-        return tuple(stack(child, list(column)) for child, column in zip(info.children, columns, strict=True))
+        return tuple(
+            stack(child, list(column)) for child, column in zip(info.children, columns, strict=True)
+        )
     if info.shape is None:
         return tuple(observations)
     if not observations:
@@ -102,7 +111,9 @@ def stack(info: SpaceInfo, observations: list[Any]) -> Any:
 
 def _same_lengths(observations: list[Any], length: int) -> None:
     if (lengths := set(map(len, observations))) != {length}:
-        raise ValueError(f"{' and '.join(map(str, sorted(lengths))) or 'no'} entries instead of {length}")
+        raise ValueError(
+            f"{' and '.join(map(str, sorted(lengths))) or 'no'} entries instead of {length}"
+        )
 
 
 def copy_batch(batch: T) -> T | None:

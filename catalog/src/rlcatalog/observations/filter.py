@@ -40,7 +40,9 @@ class Filter:
 
     def __call__(self, encoded: Array, *, update: bool = False) -> Array:
         """Filter encoded observations `[B, ...]`, and learn from them if `update` is set."""
-        raise NotImplementedError(f"{type(self).__name__} must implement __call__(encoded, *, update).")
+        raise NotImplementedError(
+            f"{type(self).__name__} must implement __call__(encoded, *, update)."
+        )
 
     def processed_space(self, preprocessor: Preprocessor) -> Any:
         """Return the space of filtered observations; by default the preprocessor's encoded space."""
@@ -65,12 +67,24 @@ class Filter:
         with raised_as(lambda why: ModelContractError(f"{self.who} raised {why}"), CatalogError):
             output = self(encoded, update=update)
         shape = encoded.shape if self.shape is None else (len(encoded), *self.shape)
-        if not isinstance(output, np.ndarray) or output.shape != shape or output.dtype.kind not in "biuf":
-            what = f"{output.dtype} of shape {output.shape}" if isinstance(output, np.ndarray) else shown(output)
-            raise ModelContractError(f"{self.who} must return numbers of shape {shape}, found {what}.")
+        if (
+            not isinstance(output, np.ndarray)
+            or output.shape != shape
+            or output.dtype.kind not in "biuf"
+        ):
+            what = (
+                f"{output.dtype} of shape {output.shape}"
+                if isinstance(output, np.ndarray)
+                else shown(output)
+            )
+            raise ModelContractError(
+                f"{self.who} must return numbers of shape {shape}, found {what}."
+            )
         if before is not None:
             if not np.array_equal(before, encoded, equal_nan=before.dtype.kind == "f"):
-                raise ModelContractError(f"{self.who} modifies its observations; it must return new arrays.")
+                raise ModelContractError(
+                    f"{self.who} modifies its observations; it must return new arrays."
+                )
             self._harmless = True
         return output
 
@@ -80,13 +94,20 @@ class Filter:
         Raises:
             ModelContractError: The result is not a dict of number arrays by name.
         """
-        with raised_as(lambda why: ModelContractError(f"{self.who}: its get_state() raised {why}"), CatalogError):
+        with raised_as(
+            lambda why: ModelContractError(f"{self.who}: its get_state() raised {why}"),
+            CatalogError,
+        ):
             state = self.get_state()
         if not isinstance(state, dict) or not all(
-            isinstance(name, str) and isinstance(a, np.ndarray | np.generic) and a.dtype.kind in "biuf"
+            isinstance(name, str)
+            and isinstance(a, np.ndarray | np.generic)
+            and a.dtype.kind in "biuf"
             for name, a in state.items()
         ):
-            raise ModelContractError(f"{self.who}: its get_state() must return arrays by name, found {shown(state)}.")
+            raise ModelContractError(
+                f"{self.who}: its get_state() must return arrays by name, found {shown(state)}."
+            )
         return state
 
     @property

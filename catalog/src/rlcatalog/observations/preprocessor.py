@@ -21,7 +21,14 @@ from numpy import zeros
 from rlcatalog import provided
 from rlcatalog.errors import CatalogError, ModelContractError, ObservationError, reason, shown
 from rlcatalog.frameworks.ops import Tensor, TensorOps
-from rlcatalog.observations.batches import copy_batch, first_size, is_unchanged, rows, stack, summary
+from rlcatalog.observations.batches import (
+    copy_batch,
+    first_size,
+    is_unchanged,
+    rows,
+    stack,
+    summary,
+)
 from rlcatalog.observations.watch import check_bounds, check_slice
 from rlcatalog.spaces.info import Space, SpaceInfo
 
@@ -113,7 +120,9 @@ class Preprocessor:
 
     def _init_shape(self, obs_space: Space, options: dict[str, Any]) -> tuple[int, ...]:
         """Return the shape of an encoded observation."""
-        raise NotImplementedError(f"{type(self).__name__} must implement _init_shape(obs_space, options).")
+        raise NotImplementedError(
+            f"{type(self).__name__} must implement _init_shape(obs_space, options)."
+        )
 
     def writer(self, start: int) -> Writer:
         """Return `write(obs, out)`, which encodes one observation into `out[start:start + size]` (zeroed before)."""
@@ -124,13 +133,17 @@ class Preprocessor:
             try:
                 encoded = np.asarray(output)
             except ValueError:  # lists of different lengths
-                raise ModelContractError(f"{self.who}: its transform() returned no array: {shown(output)}.") from None
+                raise ModelContractError(
+                    f"{self.who}: its transform() returned no array: {shown(output)}."
+                ) from None
             if encoded.shape != shape:
                 raise ModelContractError(
                     f"{self.who}: transform() returned shape {encoded.shape}, but _init_shape() returned {shape}."
                 )
             if encoded.dtype.kind not in "biuf":
-                raise ModelContractError(f"{self.who}: its transform() must return numbers, found {encoded.dtype}.")
+                raise ModelContractError(
+                    f"{self.who}: its transform() must return numbers, found {encoded.dtype}."
+                )
             out[start:stop] = encoded.ravel()
 
         return write
@@ -175,9 +188,12 @@ class Preprocessor:
                 actual value.
         """
         fits = self._obs_space.contains(obs)
-        if not fits and self.info.kind == "box":  # values count, not whether they came as a list or as float64
+        # Values count, not whether they came as a list or as float64.
+        if not fits and self.info.kind == "box":
             array = np.asarray(obs)
-            fits = array.dtype.kind in "biuf" and self._obs_space.contains(array.astype(self.info.dtype))
+            fits = array.dtype.kind in "biuf" and self._obs_space.contains(
+                array.astype(self.info.dtype)
+            )
         if not fits:
             self.refuse(f"a value of {self.info.describe()}", obs)
 
@@ -232,7 +248,9 @@ class Preprocessor:
                 check_bounds(self, out)
             if not is_unchanged(before, batch):
                 who = " or ".join(dict.fromkeys(codec.who for codec in self.codecs()))
-                raise ModelContractError(f"{who} modifies its observations; it may only write into `out`.")
+                raise ModelContractError(
+                    f"{who} modifies its observations; it may only write into `out`."
+                )
             self._harmless = True
         return out if self._is_flat else out.reshape(len(out), *self.shape)
 
@@ -281,7 +299,11 @@ class Preprocessor:
     def who(self) -> str:
         """Class and origin, for messages."""
         name = type(self).__qualname__
-        return name if self.component is None else f"{name} ({self.component.name!r} of {self.component.provider})"
+        return (
+            name
+            if self.component is None
+            else f"{name} ({self.component.name!r} of {self.component.provider})"
+        )
 
     def codecs(self) -> Iterator[Preprocessor]:
         """Yield this codec and the codecs of all subspaces, depth first."""
@@ -327,7 +349,9 @@ class Preprocessor:
         except ENCODING_ERRORS as error:
             for obs in observations:
                 self.check(obs)
-            raise ObservationError(f"{self.info.path}: this list of observations cannot be stacked: {error}") from error
+            raise ObservationError(
+                f"{self.info.path}: this list of observations cannot be stacked: {error}"
+            ) from error
 
     def _checked(self, shape: Sequence[int]) -> tuple[int, ...]:
         try:
@@ -359,7 +383,9 @@ class Preprocessor:
         except (Exception, SystemExit) as another:
             error = error if is_batch else another  # a batch of the wrong form has no rows to check
         # Find the codec, this one or a child, whose code raised: the owner of the innermost line.
-        lines = [frame.f_globals.get("__name__") for frame, _ in traceback.walk_tb(error.__traceback__)]
+        lines = [
+            frame.f_globals.get("__name__") for frame, _ in traceback.walk_tb(error.__traceback__)
+        ]
         homes = {type(codec).__module__: codec for codec in self.codecs()}
         who = next((homes[line].who for line in reversed(lines) if line in homes), self.who)
         what = f"{summary(obs)} cannot be encoded"
@@ -368,7 +394,14 @@ class Preprocessor:
         raise ObservationError(f"{self.info.path}: {what}: {who} raised {reason(error)}") from error
 
     def __getstate__(self) -> dict[str, Any]:
-        compiled = ("_write", "_write_batch", "observation_space", "_find_child", "component", "made_by")
+        compiled = (
+            "_write",
+            "_write_batch",
+            "observation_space",
+            "_find_child",
+            "component",
+            "made_by",
+        )
         return {k: v for k, v in self.__dict__.items() if k not in compiled}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

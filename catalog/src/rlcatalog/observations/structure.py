@@ -20,7 +20,9 @@ def preprocessor_of(obs_space: Space) -> Preprocessor | None:
     preprocessor = getattr(obs_space, "preprocessor", None)
     if preprocessor is None and hasattr(obs_space, "original_space"):
         # A processed space from elsewhere (another process, RLlib): the default catalog knows its encoding.
-        preprocessor = provided.default_catalog().preprocessor_for(obs_space.original_space, {}, check="never")
+        preprocessor = provided.default_catalog().preprocessor_for(
+            obs_space.original_space, {}, check="never"
+        )
         obs_space.preprocessor = preprocessor  # type: ignore[attr-defined]
     return preprocessor if isinstance(preprocessor, Preprocessor) else None
 
@@ -57,7 +59,9 @@ def restore_original_dimensions(obs: Any, obs_space: Space, tensorlib: str = "nu
     return preprocessor.restore(obs, tensor_ops(tensorlib))
 
 
-def model_views(preprocessor: Preprocessor, dtype: np.dtype[Any]) -> list[tuple[str, tuple[int, ...], str]]:
+def model_views(
+    preprocessor: Preprocessor, dtype: np.dtype[Any]
+) -> list[tuple[str, tuple[int, ...], str]]:
     """Return the entries of a model's input: name, shape without the batch axis, dtype.
 
     Args:
@@ -77,7 +81,9 @@ def _tensors(name: str, values: Any) -> Iterator[tuple[str, Any]]:
     elif isinstance(values, tuple):
         parts = [(f"{name}[{i}]", value) for i, value in enumerate(values)]
     elif is_dataclass(values):
-        parts = [(f"{name}.{key}", value) for key, value in vars(values).items() if key != "max_len"]
+        parts = [
+            (f"{name}.{key}", value) for key, value in vars(values).items() if key != "max_len"
+        ]
     elif values is not None:
         yield name, values
     for part, value in parts:

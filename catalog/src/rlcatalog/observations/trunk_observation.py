@@ -38,14 +38,20 @@ class TrunkObservation:
         whole = preprocessor.info
         self.claimed = tuple(claimed)
         if missing := [key for key in claimed if key not in whole.keys]:
-            raise ConfigError(f"{who}: the observation has no {missing[0]!r}; found {whole.describe()}.")
+            raise ConfigError(
+                f"{who}: the observation has no {missing[0]!r}; found {whole.describe()}."
+            )
         if not preprocessor.structured or len(preprocessor.children) != len(whole.keys):
             raise NotServedError(
                 f"{who} reads {', '.join(map(repr, claimed))} from the observation, which"
                 f" {type(preprocessor).__name__} does not encode entry by entry. Remove custom_preprocessor."
             )
         self._keys = [key for key in whole.keys if key not in claimed]
-        kept = [child for key, child in zip(whole.keys, preprocessor.children, strict=True) if key in self._keys]
+        kept = [
+            child
+            for key, child in zip(whole.keys, preprocessor.children, strict=True)
+            if key in self._keys
+        ]
         if not sum(child.size for child in kept):
             raise UnsupportedSpaceError(
                 f"{whole.path}: {who} takes {', '.join(map(repr, claimed))} and leaves no entry of {whole.describe()}"
@@ -61,7 +67,11 @@ class TrunkObservation:
         for child in kept:
             if child.size:
                 first = starts[child.leaves()[0].path]
-                start = self._columns.pop()[0] if self._columns and self._columns[-1][1] == first else first
+                start = (
+                    self._columns.pop()[0]
+                    if self._columns and self._columns[-1][1] == first
+                    else first
+                )
                 self._columns.append((start, first + child.size))
 
     @property
@@ -82,17 +92,24 @@ class TrunkObservation:
         """
         box: Any = encoded_space
         sides = (np.ravel(box.low), np.ravel(box.high))
-        low, high = (np.concatenate([side[start:stop] for start, stop in self._columns]) for side in sides)
+        low, high = (
+            np.concatenate([side[start:stop] for start, stop in self._columns]) for side in sides
+        )
         unfiltered = self.preprocessor.bounds()
         if np.array_equal(low, unfiltered[0]) and np.array_equal(high, unfiltered[1]):
-            return self.preprocessor.observation_space  # in its own dtype, so that byte images are recognised
+            # In its own dtype, so that byte images are recognised.
+            return self.preprocessor.observation_space
         return self.preprocessor.processed_space(low, high)
 
     def of(self, inputs: Mapping[str, Any], ops: TensorOps) -> dict[str, Any]:
         """Return the trunk's input for a model input whose `"obs"` contains the whole structure."""
         result = dict(inputs)
         whole, flat = result["obs"], result.pop("obs_flat", None)
-        result["obs"] = whole[self._keys[0]] if len(self._keys) == 1 else {key: whole[key] for key in self._keys}
+        result["obs"] = (
+            whole[self._keys[0]]
+            if len(self._keys) == 1
+            else {key: whole[key] for key in self._keys}
+        )
         if self.preprocessor.structured and flat is not None and not is_structure(flat):
             pieces = [flat[:, start:stop] for start, stop in self._columns]
             result["obs_flat"] = pieces[0] if len(pieces) == 1 else ops.side_by_side(pieces)

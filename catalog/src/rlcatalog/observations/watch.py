@@ -34,12 +34,19 @@ def check_answers(codec: Preprocessor) -> None:
         ("bounds", f"two arrays of shape ({codec.size},)"),
     ):
         broken = f"{codec.who}: its {name}()"
-        with raised_as(lambda why, broken=broken: ModelContractError(f"{broken} raised {why}"), CatalogError):  # type: ignore[misc]
+        with raised_as(
+            lambda why, broken=broken: ModelContractError(f"{broken} raised {why}"), CatalogError
+        ):  # type: ignore[misc]
             answer = codec.bounds() if name == "bounds" else getattr(codec, name)(0)
         if name == "leaves":
-            fits = isinstance(answer, list | tuple) and all(hasattr(leaf, "numeric") for leaf in answer)
+            fits = isinstance(answer, list | tuple) and all(
+                hasattr(leaf, "numeric") for leaf in answer
+            )
         elif name == "bounds":
-            fits = isinstance(answer, tuple) and [getattr(b, "shape", None) for b in answer] == [(codec.size,)] * 2
+            fits = (
+                isinstance(answer, tuple)
+                and [getattr(b, "shape", None) for b in answer] == [(codec.size,)] * 2
+            )
         else:
             fits = callable(answer)
         if not fits:
@@ -64,8 +71,12 @@ def check_slice(codec: Preprocessor, obs: Any) -> None:
     home = {getattr(type(codec), name).__module__ for name in ("writer", "batch_writer")}
     if not codec.is_watched or home == {_HOME}:
         return
-    first = codec.size + 8  # start of its slice in a longer array, with equal space before and after it
-    for name, write in (("writer", codec.writer(first)), ("batch_writer", codec.batch_writer(first))):
+    # Start of its slice in a longer array, with equal space before and after it.
+    first = codec.size + 8
+    for name, write in (
+        ("writer", codec.writer(first)),
+        ("batch_writer", codec.batch_writer(first)),
+    ):
         is_batch = name == "batch_writer"
         out = np.full((*([1] * is_batch), codec.size + 2 * first), _CANARY, np.float32)
         out[..., first : first + codec.size] = 0.0
@@ -98,7 +109,9 @@ def check_bounds(codec: Preprocessor, encoded: Array) -> None:
     wrong = (encoded < low) | (encoded > high)
     if wrong.any():
         at = int(np.argwhere(wrong)[0, -1])
-        path = next((leaf.path for leaf in codec.leaves() if leaf.start <= at < leaf.stop), codec.info.path)
+        path = next(
+            (leaf.path for leaf in codec.leaves() if leaf.start <= at < leaf.stop), codec.info.path
+        )
         who = next((part.who for part in codec.codecs() if part.info.path == path), codec.who)
         raise ModelContractError(
             f"{who}: {path} is encoded as {encoded[wrong][0]} at position {at}, outside [{low[at]}, {high[at]}],"

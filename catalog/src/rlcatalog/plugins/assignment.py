@@ -70,22 +70,31 @@ def _refuse_claims(records: Sequence[PluginRecord]) -> None:
     for (kind, entry), rivals in sorted(claims.items()):
         distributions = sorted({c.distribution for _, c in rivals})
         owner = public_index.provider_of(kind, entry)
-        keepers = [d for d in distributions if may_claim(kind, entry, d)] or ([] if owner else distributions)
+        keepers = [d for d in distributions if may_claim(kind, entry, d)] or (
+            [] if owner else distributions
+        )
         for record, c in rivals:
             if keepers != [c.distribution] and c in record.parts:
-                text = f"belongs to {owner}, and {c.distribution} claims it" if owner else (
-                    f"is claimed by {' and '.join(distributions)}")  # fmt: skip
-                record.leave_out(c, DuplicateNameError(
-                    f"{kind} {c.name!r}: {entry!r} {text}. Use another name, or disable one plugin:"
-                    f" RLCATALOG_DISABLE_PLUGINS={c.distribution}."
-                ))  # fmt: skip
+                text = (
+                    f"belongs to {owner}, and {c.distribution} claims it"
+                    if owner
+                    else (f"is claimed by {' and '.join(distributions)}")
+                )
+                record.leave_out(
+                    c,
+                    DuplicateNameError(
+                        f"{kind} {c.name!r}: {entry!r} {text}. Use another name, or disable one plugin:"
+                        f" RLCATALOG_DISABLE_PLUGINS={c.distribution}."
+                    ),
+                )
 
 
 def _refuse_unknown_frameworks(records: Sequence[PluginRecord]) -> None:
     """Mark plugins as failed if their components name unknown frameworks; any plugin may declare a framework."""
     declared = [c.name for _, c in _parts(records) if c.kind == "framework"]
     for record, c in _parts(records):
-        error = None if c.declaration.entries else unknown_framework(c, declared)  # entries are of no framework
+        # entries are of no framework.
+        error = None if c.declaration.entries else unknown_framework(c, declared)
         if error is not None:
             record.fail(error)
 
@@ -97,10 +106,13 @@ def _refuse_shared_structs(records: Sequence[PluginRecord]) -> None:
         users[struct].add(c.distribution)
     for record, c, struct in _holders(records):
         if len(users[struct]) > 1:
-            record.leave_out(c, DuplicateNameError(
-                f"{c.kind} {c.name!r}: {' and '.join(sorted(users[struct]))} share the config struct"
-                f" {c.declaration.config}, but its keys can only belong to one package. Define a separate struct."
-            ))  # fmt: skip
+            record.leave_out(
+                c,
+                DuplicateNameError(
+                    f"{c.kind} {c.name!r}: {' and '.join(sorted(users[struct]))} share the config struct"
+                    f" {c.declaration.config}, but its keys can only belong to one package. Define a separate struct."
+                ),
+            )
 
 
 def _refuse_unknown_keys(records: Sequence[PluginRecord]) -> None:

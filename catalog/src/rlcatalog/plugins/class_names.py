@@ -26,12 +26,19 @@ def part_class(module: str, name: str, framework: str, kind: str | None = None) 
     """
     if name.startswith("_"):
         raise AttributeError(f"module {module!r} has no attribute {name!r}")
-    catalog, owner = provided.default_catalog(), public_index.provider_of(f"export/{framework}", name)
-    owners = {c.distribution: c for c, class_name in _classes(framework, kind) if class_name == name}
+    catalog, owner = (
+        provided.default_catalog(),
+        public_index.provider_of(f"export/{framework}", name),
+    )
+    owners = {
+        c.distribution: c for c, class_name in _classes(framework, kind) if class_name == name
+    }
     if owner not in owners:
         catalog.registry.explain_missing(f"{module}.{name}", owner)
         if owner is not None or not owners:
-            raise AttributeError(f"module {module!r} has no attribute {name!r}; `dir({module})` lists all names.")
+            raise AttributeError(
+                f"module {module!r} has no attribute {name!r}; `dir({module})` lists all names."
+            )
         if len(owners) > 1:
             raise AmbiguousChoiceError(
                 f"{module}.{name} is a class of {' and '.join(sorted(owners))}: import it from the one that you mean."

@@ -8,7 +8,14 @@ from dataclasses import dataclass, field
 from pkgutil import resolve_name
 from typing import Any, TypeVar
 
-from rlcatalog.errors import AmbiguousChoiceError, CatalogError, NotServedError, PartError, raised_as, shown
+from rlcatalog.errors import (
+    AmbiguousChoiceError,
+    CatalogError,
+    NotServedError,
+    PartError,
+    raised_as,
+    shown,
+)
 from rlcatalog.frameworks import frameworks, require_framework
 from rlcatalog.plugins import public_index
 from rlcatalog.plugins.declarations import Declaration
@@ -54,10 +61,17 @@ class Component:
         self.switch = self.declaration.switch
         self.in_process = not self.distribution
         self.address = f"{self.distribution}/{self.name}" if self.distribution else self.name
-        self.is_indexed = not self.in_process and public_index.provider_of(self.kind, self.name) == self.distribution
+        self.is_indexed = (
+            not self.in_process
+            and public_index.provider_of(self.kind, self.name) == self.distribution
+        )
         self.is_third_party = not (self.in_process or self.is_indexed)
-        self.undeclared = self.in_process and self.declaration.config is None and not self.declaration.reads
-        self.provider = f"{self.distribution} {self.version}" if self.distribution else "registered in process"
+        self.undeclared = (
+            self.in_process and self.declaration.config is None and not self.declaration.reads
+        )
+        self.provider = (
+            f"{self.distribution} {self.version}" if self.distribution else "registered in process"
+        )
         self.title = f"{self.kind} {self.name!r} ({self.provider})"
 
     def __getstate__(self) -> dict[str, Any]:
@@ -102,7 +116,8 @@ class Component:
             PartError: The function raised an error, or its result is of the wrong kind.
         """
         what = f"its {name} function"
-        with raised_as(lambda why: self.fault(f"{what} raised {why}."), CatalogError):  # ours is about the request
+        # Ours is about the request.
+        with raised_as(lambda why: self.fault(f"{what} raised {why}."), CatalogError):
             answer = getattr(self.declaration, name)(*arguments)
         with raised_as(lambda why: self.fault(f"{what} returned {shown(answer)}: {why}.")):
             return returns(answer)
@@ -140,7 +155,9 @@ class Component:
         with raised_as(lambda why: self.fault(f"its target {target!r} cannot be imported: {why}")):
             target_object = resolve_name(target)
         if not callable(target_object):
-            raise self.fault(f"its target {target!r} must be a class or a function, found {shown(target_object)}.")
+            raise self.fault(
+                f"its target {target!r} must be a class or a function, found {shown(target_object)}."
+            )
         return target_object
 
 

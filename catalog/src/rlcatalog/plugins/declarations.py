@@ -25,7 +25,9 @@ Forms = Mapping[str, Form]
 
 def text_like(pattern: str) -> Callable[[Any], bool]:
     """Return a function that tests whether a value is a string that matches a pattern."""
-    return lambda value: isinstance(value, str) and re.fullmatch(pattern, value, re.DOTALL) is not None
+    return lambda value: (
+        isinstance(value, str) and re.fullmatch(pattern, value, re.DOTALL) is not None
+    )
 
 
 def are_texts(value: Any) -> bool:
@@ -159,7 +161,11 @@ class Declaration:
             value = getattr(self, name)
             if not fits(value) and not (value is None and getattr(type(self), name, "") is None):
                 yield f"{name} must be {form}, found {shown(value)}"
-        if not isinstance(self.targets, Mapping) or not self.targets or not are_texts(tuple(self.targets)):
+        if (
+            not isinstance(self.targets, Mapping)
+            or not self.targets
+            or not are_texts(tuple(self.targets))
+        ):
             yield "targets must map a framework to 'package.module:Class'"
         for framework, target in self.targets.items():
             if self.targets_allowed is not None and framework not in self.targets_allowed:
@@ -178,7 +184,11 @@ class Declaration:
     @property
     def functions(self) -> list[str]:
         """The fields that hold a function."""
-        return [name for name, form in self.forms.items() if form is _FUNCTION and getattr(self, name) is not None]
+        return [
+            name
+            for name, form in self.forms.items()
+            if form is _FUNCTION and getattr(self, name) is not None
+        ]
 
     @property
     def served(self) -> tuple[str, ...]:
@@ -217,7 +227,11 @@ class Declaration:
     @property
     def named_keys(self) -> tuple[str, ...]:
         """The config keys that the declaration names."""
-        return self.reads if self.switch is None or self.switch in self.reads else (*self.reads, self.switch)
+        return (
+            self.reads
+            if self.switch is None or self.switch in self.reads
+            else (*self.reads, self.switch)
+        )
 
     def is_on(self, config: Mapping[str, Any]) -> bool:
         """Return whether a config turns the component on."""
@@ -289,9 +303,11 @@ class ModelSpec(Declaration):
     kind: ClassVar[str] = "model"
     forms: ClassVar[Forms] = {
         "slot": (text_like("trunk|memory|head"), "trunk, memory or head"),
-        "claims": _FUNCTION, "describe": _FUNCTION, "pinned_keys": _FUNCTION,
+        "claims": _FUNCTION,
+        "describe": _FUNCTION,
+        "pinned_keys": _FUNCTION,
         "plain": (lambda value: isinstance(value, bool), "True or False"),
-    }  # fmt: skip
+    }
 
     slot: str = "trunk"
     claims: Callable[[Request], Sequence[str]] | None = None
@@ -384,7 +400,9 @@ class ExporterSpec(Declaration):
     kind: ClassVar[str] = "exporter"
     targets_allowed = frozenset({"runner"})
     shows_classes = False
-    forms: ClassVar[Forms] = {"suffix": (text_like(r"(\.[A-Za-z0-9_.\-]+)?"), "text such as '.onnx'")}
+    forms: ClassVar[Forms] = {
+        "suffix": (text_like(r"(\.[A-Za-z0-9_.\-]+)?"), "text such as '.onnx'")
+    }
 
     suffix: str = ""
 

@@ -10,7 +10,13 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rlcatalog.errors import CatalogError, DeclarationError, IncompatiblePluginError, PluginError, reason
+from rlcatalog.errors import (
+    CatalogError,
+    DeclarationError,
+    IncompatiblePluginError,
+    PluginError,
+    reason,
+)
 
 if TYPE_CHECKING:
     from importlib.metadata import Distribution
@@ -66,12 +72,20 @@ class PluginRecord:
 
     def fail(self, exception: BaseException, status: str = "failed") -> None:
         """Record that the plugin is unusable, and why."""
-        self.status, self.exception, self.error, self.parts = status, exception, _text(exception), []
+        self.status, self.exception, self.error, self.parts = (
+            status,
+            exception,
+            _text(exception),
+            [],
+        )
 
     def refuse(self, why: str) -> None:
         """Record that the plugin requires a different version of the kernel."""
         fix = f"Install a version of {self.distribution} for it, or another version of rlcatalog."
-        self.fail(IncompatiblePluginError(f"{self.distribution} {self.version}: {why}. {fix}"), "incompatible")
+        self.fail(
+            IncompatiblePluginError(f"{self.distribution} {self.version}: {why}. {fix}"),
+            "incompatible",
+        )
 
     def note(self, problem: CatalogError) -> None:
         """Record a problem with a plugin that is still usable."""
@@ -88,7 +102,11 @@ class PluginRecord:
 
 def _text(exception: BaseException) -> str:
     text = reason(exception)
-    return text.partition(": ")[2] if isinstance(exception, DeclarationError | IncompatiblePluginError) else text
+    return (
+        text.partition(": ")[2]
+        if isinstance(exception, DeclarationError | IncompatiblePluginError)
+        else text
+    )
 
 
 class _DamagedEntryPoint(NamedTuple):
@@ -116,7 +134,11 @@ def scan() -> tuple[Any, ...]:
         # The first copy on the path is imported, unless it is the remainder of an uninstallation.
         if name not in installed or not _is_whole(installed[name]):
             installed[name] = distribution
-    return tuple(point for name, distribution in installed.items() for point in _entry_points_of(name, distribution))
+    return tuple(
+        point
+        for name, distribution in installed.items()
+        for point in _entry_points_of(name, distribution)
+    )
 
 
 def name_of(distribution: Distribution) -> str:
@@ -129,7 +151,9 @@ def name_of(distribution: Distribution) -> str:
 
 def _is_whole(distribution: Distribution) -> bool:
     with suppress(Exception):
-        return any(distribution.read_text(file) is not None for file in ("METADATA", "PKG-INFO", ""))
+        return any(
+            distribution.read_text(file) is not None for file in ("METADATA", "PKG-INFO", "")
+        )
     return False
 
 
@@ -140,12 +164,17 @@ def _entry_points_of(name: str, distribution: Distribution) -> Iterator[Any]:
         text = distribution.read_text("entry_points.txt") or ""
         if GROUP in text:
             yield from distribution.entry_points.select(group=GROUP)
-        first = next((line for line in map(str.strip, text.splitlines()) if line and line[0] not in "#;"), "[")
+        first = next(
+            (line for line in map(str.strip, text.splitlines()) if line and line[0] not in "#;"),
+            "[",
+        )
         if "rlcatalog" in text and not first.startswith("["):
             raise ValueError(f"{first!r} is not in a section; expected the section [{GROUP}]")
     except Exception as error:
         # Only report broken files that mention rlcatalog.
-        known = error.object if isinstance(error, UnicodeDecodeError) else text.encode(errors="replace")
+        known = (
+            error.object if isinstance(error, UnicodeDecodeError) else text.encode(errors="replace")
+        )
         if b"rlcatalog" in known:
             why = PluginError(f"entry_points.txt cannot be read: {reason(error)}")
             yield _DamagedEntryPoint(name, distribution, why)
@@ -160,9 +189,13 @@ def find_plugins(entry_points: Iterable[Any]) -> list[PluginRecord]:
     for point in entry_points:
         try:
             metadata = point.dist.metadata  # parsed at each access, so read it once
-            distribution, version = normalize(metadata["Name"] or point.name), str(metadata["Version"] or "")
+            distribution, version = (
+                normalize(metadata["Name"] or point.name),
+                str(metadata["Version"] or ""),
+            )
             requires = tuple(map(str, metadata.get_all("Requires-Dist") or ()))
-        except Exception:  # damaged; without a name, the plugin would look like a part of the running program
+        # Damaged; without a name, the plugin would look like a part of the running program.
+        except Exception:
             distribution, version, requires = normalize(point.name), "", ()
         record = PluginRecord(point.name, distribution, version, requires, point)
         plugins.setdefault((distribution, point.name, point.value), record)
@@ -193,14 +226,18 @@ def _lies_between(line: str, version: str) -> bool:
     texts = re.fullmatch(rf"rlcatalog<{_NUMBERS},>={_NUMBERS} {_NUMBERS}", f"{line} {version}")
     if texts is None:
         return False
-    end, start, found = (tuple(map(int, re.sub(r"(\.0+)+$", "", text).split("."))) for text in texts.groups())
+    end, start, found = (
+        tuple(map(int, re.sub(r"(\.0+)+$", "", text).split("."))) for text in texts.groups()
+    )
     return start <= found < end
 
 
 def incompatible_reason(plugin: PluginRecord, kernel_version: str) -> str | None:
     """Return why a distribution's metadata excludes this kernel, or None."""
     for line in plugin.requires:
-        if not re.match(r"rlcatalog(?![\w.-])", line, re.IGNORECASE) or _lies_between(line, kernel_version):
+        if not re.match(r"rlcatalog(?![\w.-])", line, re.IGNORECASE) or _lies_between(
+            line, kernel_version
+        ):
             continue
         # Imported here, because it takes a tenth of a process's first lookup and is rarely needed.
         from packaging.requirements import Requirement
@@ -213,5 +250,7 @@ def incompatible_reason(plugin: PluginRecord, kernel_version: str) -> str | None
         except Exception as error:  # any exception, because a marker is evaluated
             return f"its metadata has an unreadable requirement {line!r}: {reason(error)}"
         if applies and not served:
-            return f"it needs rlcatalog{requirement.specifier}, but this is rlcatalog {kernel_version}"
+            return (
+                f"it needs rlcatalog{requirement.specifier}, but this is rlcatalog {kernel_version}"
+            )
     return None

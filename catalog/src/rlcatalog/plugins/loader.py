@@ -23,12 +23,21 @@ from rlcatalog.plugins import hookspecs, public_index
 from rlcatalog.plugins.assignment import assign
 from rlcatalog.plugins.component import Component
 from rlcatalog.plugins.declarations import Declaration
-from rlcatalog.plugins.discovery import PluginRecord, disabled_reason, find_plugins, incompatible_reason, name_of, scan
+from rlcatalog.plugins.discovery import (
+    PluginRecord,
+    disabled_reason,
+    find_plugins,
+    incompatible_reason,
+    name_of,
+    scan,
+)
 from rlcatalog.plugins.registry import Registry
 from rlcatalog.reporting import tell
 
 #: A namespace with only the hooks, because pluggy inspects every name of it for each plugin.
-_HOOKS: Any = SimpleNamespace(**{name: hook for name, hook in vars(hookspecs).items() if name.startswith("rlcatalog_")})
+_HOOKS: Any = SimpleNamespace(
+    **{name: hook for name, hook in vars(hookspecs).items() if name.startswith("rlcatalog_")}
+)
 #: Hook name → the type of the declarations it returns.
 HOOK_RETURNS: dict[str, type[Declaration]] = {
     name: get_args(get_type_hints(hook)["return"])[0] for name, hook in vars(_HOOKS).items()
@@ -56,7 +65,8 @@ def load_plugins(
     refuse_while_loading()
     records = _load_all(entry_points, environ, default_of)
     registry = assign(records)
-    strict = environ.get("RLCATALOG_STRICT_PLUGINS", "") not in ("", "0")  # an error is raised instead of a warning
+    # An error is raised instead of a warning.
+    strict = environ.get("RLCATALOG_STRICT_PLUGINS", "") not in ("", "0")
     for record in records:
         for problem in [record.exception] if record.exception is not None else record.problems:
             _report(record, problem, strict)
@@ -73,10 +83,16 @@ def load_indexed(kind: str) -> list[Any]:
         The declarations: frameworks in the index's order, then their extensions.
     """
     packages = set(public_index.distributions(f"{kind}/"))
-    records = _load_all((point for point in scan() if name_of(point.dist) in packages), os.environ, lambda cls: cls())
+    records = _load_all(
+        (point for point in scan() if name_of(point.dist) in packages),
+        os.environ,
+        lambda cls: cls(),
+    )
     specs = [part.declaration for record in records for part in record.parts if part.kind == kind]
     order = {name: place for place, name in enumerate(public_index.frameworks())}
-    return sorted(specs, key=lambda spec: (spec.extends is not None, order.get(spec.name, len(order))))
+    return sorted(
+        specs, key=lambda spec: (spec.extends is not None, order.get(spec.name, len(order)))
+    )
 
 
 def refuse_while_loading() -> None:
@@ -100,7 +116,9 @@ def _report(record: PluginRecord, problem: BaseException, strict: bool) -> None:
         f" RLCATALOG_DISABLE_PLUGINS={record.distribution}, or remove it: pip uninstall {record.distribution}"
     )
     if strict:
-        raise (type(problem) if isinstance(problem, CatalogError) else CatalogError)(text) from problem
+        raise (type(problem) if isinstance(problem, CatalogError) else CatalogError)(
+            text
+        ) from problem
     tell(text, stacklevel=5)
 
 
@@ -116,7 +134,10 @@ def _load_all(
 
 
 def _load(
-    record: PluginRecord, environ: Mapping[str, str], default_of: Callable[[type], Any], manager: pluggy.PluginManager
+    record: PluginRecord,
+    environ: Mapping[str, str],
+    default_of: Callable[[type], Any],
+    manager: pluggy.PluginManager,
 ) -> None:
     """Load one plugin, and store its components, or its error, in its record."""
     if why := disabled_reason(record, environ):
@@ -165,19 +186,29 @@ def _read_declarations(
         except DeclarationError as error:
             raise DeclarationError(f"{where}: {error}") from error
         record.config_classes[path] = struct
-    record.parts = [Component(declaration, record.distribution, record.version) for declaration in declarations]
+    record.parts = [
+        Component(declaration, record.distribution, record.version) for declaration in declarations
+    ]
     if not hooks:
         text = f"plugin {name!r}: it has no hooks, so it provides nothing. Hooks: {', '.join(HOOK_RETURNS)}."
         record.note(DeclarationError(text))
 
 
-def _hooks_of(plugin: ModuleType | object, name: str, manager: pluggy.PluginManager) -> dict[str, Callable[[], Any]]:
+def _hooks_of(
+    plugin: ModuleType | object, name: str, manager: pluggy.PluginManager
+) -> dict[str, Callable[[], Any]]:
     """Return a plugin's hooks by name; raise an error for a function that only looks like a hook."""
-    held = ModuleType(name)  # pluggy compares what it holds with ==, which a plugin may define as it likes
-    vars(held).update((key, one) for key, one in inspect.getmembers(plugin, inspect.isroutine) if key[0] != "_")
+    # Pluggy compares what it holds with ==, which a plugin may define as it likes.
+    held = ModuleType(name)
+    vars(held).update(
+        (key, one) for key, one in inspect.getmembers(plugin, inspect.isroutine) if key[0] != "_"
+    )
     try:
         manager.register(held, name)
-        hooks = {hook.name: hook.get_hookimpls()[0].function for hook in manager.get_hookcallers(held) or ()}
+        hooks = {
+            hook.name: hook.get_hookimpls()[0].function
+            for hook in manager.get_hookcallers(held) or ()
+        }
     except pluggy.PluginValidationError as error:
         hook = next((hook for hook in HOOK_RETURNS if hook in str(error)), "hook")
         text = f"plugin {name!r}: {error} Hooks of rlcatalog take no arguments: def {hook}()."
@@ -193,5 +224,7 @@ def _hooks_of(plugin: ModuleType | object, name: str, manager: pluggy.PluginMana
                 f" Hooks: {', '.join(HOOK_RETURNS)}."
             )
         if key not in hooks:
-            raise DeclarationError(f"plugin {name!r}: {key}() is not decorated with @rlcatalog.hookimpl.")
+            raise DeclarationError(
+                f"plugin {name!r}: {key}() is not decorated with @rlcatalog.hookimpl."
+            )
     return hooks

@@ -34,11 +34,15 @@ def _word(name: str) -> str:
 
 def ways_to_say(what: str, name: str, distributions: Iterable[str]) -> str:
     """Return the message for an unknown bare name, with the addresses that work."""
-    addresses = " or ".join(repr(f"{distribution}/{name}") for distribution in sorted(set(distributions)))
+    addresses = " or ".join(
+        repr(f"{distribution}/{name}") for distribution in sorted(set(distributions))
+    )
     return f"{what} {name!r} needs its distribution's name. Use {addresses}."
 
 
-def bare_keys(structs: Mapping[type, str]) -> tuple[dict[type, dict[str, str]], dict[str, list[str]]]:
+def bare_keys(
+    structs: Mapping[type, str],
+) -> tuple[dict[type, dict[str, str]], dict[str, list[str]]]:
     """Return the names of the config keys.
 
     Args:
@@ -53,10 +57,15 @@ def bare_keys(structs: Mapping[type, str]) -> tuple[dict[type, dict[str, str]], 
     for struct, distribution in structs.items():
         for key in fields[struct]:
             users[key].add(distribution)
-    owners = {key: [d for d in distributions if may_claim("config", key, d)] for key, distributions in users.items()}
+    owners = {
+        key: [d for d in distributions if may_claim("config", key, d)]
+        for key, distributions in users.items()
+    }
     homeless = {key: sorted(users[key]) for key, bare in owners.items() if len(bare) != 1}
     renamed = {
-        struct: {key: f"{d}/{key}" for key in fields[struct] if key in homeless or d not in owners[key]}
+        struct: {
+            key: f"{d}/{key}" for key in fields[struct] if key in homeless or d not in owners[key]
+        }
         for struct, d in structs.items()
     }
     return {struct: names for struct, names in renamed.items() if names}, homeless

@@ -79,8 +79,11 @@ class FrameworkSpec(Declaration):
 
     kind: ClassVar[str] = "framework"
     shows_classes = False
-    forms: ClassVar[Forms] = {"module": (text_like(".*"), "the name of a top-level module"), "aliases": TEXTS,
-                                "packages": TEXTS}  # fmt: skip
+    forms: ClassVar[Forms] = {
+        "module": (text_like(".*"), "the name of a top-level module"),
+        "aliases": TEXTS,
+        "packages": TEXTS,
+    }
 
     module: str = ""
     aliases: tuple[str, ...] = ()

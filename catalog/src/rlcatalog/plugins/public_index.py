@@ -15,7 +15,9 @@ from typing import Any
 def _data() -> Any:
     from importlib import resources
 
-    return json.loads((resources.files(__package__) / "public_index.json").read_text(encoding="utf-8"))
+    return json.loads(
+        (resources.files(__package__) / "public_index.json").read_text(encoding="utf-8")
+    )
 
 
 def provider_of(kind: str, name: str) -> str | None:
@@ -29,7 +31,9 @@ def kernel_keys() -> frozenset[str]:
     """Return the config keys that belong to the kernel itself."""
     provides = _data()["provides"].items()
     return frozenset(
-        entry.partition("/")[2] for entry, owner in provides if owner == "rlcatalog" and entry[:7] == "config/"
+        entry.partition("/")[2]
+        for entry, owner in provides
+        if owner == "rlcatalog" and entry[:7] == "config/"
     )
 
 
@@ -37,7 +41,9 @@ def distributions(*entries: str) -> list[str]:
     """Return the listed distributions; given prefixes such as `"space/"`, only the ones with a matching entry."""
     if not entries:
         return list(_data()["distributions"])
-    return sorted({owner for entry, owner in _data()["provides"].items() if entry.startswith(entries)})
+    return sorted(
+        {owner for entry, owner in _data()["provides"].items() if entry.startswith(entries)}
+    )
 
 
 def frameworks() -> tuple[str, ...]:

@@ -72,7 +72,11 @@ class Registry:
         key, path = (component.kind, component.name), str(component.declaration.config)
         others = [c for c in self if not (c.in_process and (c.kind, c.name) == key)]
         used = {c.declaration.config for c in others if c.in_process}
-        paths = {p: s for p, s in self.config_paths.items() if self.config_classes[s] != THIS_PROCESS or p in used}
+        paths = {
+            p: s
+            for p, s in self.config_paths.items()
+            if self.config_classes[s] != THIS_PROCESS or p in used
+        }
         if struct is not None and struct not in paths.values():
             paths.pop(path, None)
             owners = {field: self.config_classes[s] for s in paths.values() for field in _keys(s)}
@@ -85,7 +89,9 @@ class Registry:
                     )
         if struct is not None:
             paths[path] = struct
-        if (error := unknown_key(component, [field for s in paths.values() for field in _keys(s)])) is not None:
+        if (
+            error := unknown_key(component, [field for s in paths.values() for field in _keys(s)])
+        ) is not None:
             raise error
         self._components = sorted([*others, component], key=_order)
         self._meanings = {**self._meanings, key: [component]}
@@ -126,16 +132,24 @@ class Registry:
         distribution, _, name = asked.rpartition("/")
         distribution = normalize(distribution)
         label = kind.replace("_", " ")
-        meanings = self._meanings.get((kind, f"{distribution}/{name}" if distribution else name), [])
+        meanings = self._meanings.get(
+            (kind, f"{distribution}/{name}" if distribution else name), []
+        )
         if len(meanings) > 1:
             raise AmbiguousChoiceError(ways_to_say(label, name, (c.distribution for c in meanings)))
         if meanings:
             return meanings[0]
         names = self.names([kind])
-        self.explain_missing(f"{label} {shown(asked)}", distribution or public_index.provider_of(kind, name))
+        self.explain_missing(
+            f"{label} {shown(asked)}", distribution or public_index.provider_of(kind, name)
+        )
         if owners := [c.distribution for c in self.active(kind) if c.name == name]:
             raise UnknownNameError(ways_to_say(label, name, owners))
-        have = f"Known: {', '.join(names)}." if names else f"No {label}s are installed. {public_index.install_hint()}"
+        have = (
+            f"Known: {', '.join(names)}."
+            if names
+            else f"No {label}s are installed. {public_index.install_hint()}"
+        )
         raise UnknownNameError(f"Unknown {label} {shown(asked)}.{nearest(name, names)} {have}")
 
     def explain_missing(self, what: str, distribution: str | None) -> None:
@@ -146,10 +160,14 @@ class Registry:
         """
         if distribution is None:
             return
-        if (record := next((r for r in self.records if r.distribution == distribution), None)) is None:
+        if (
+            record := next((r for r in self.records if r.distribution == distribution), None)
+        ) is None:
             raise MissingPluginError(f"{what} {public_index.how_to_get(distribution)}")
         if record.status != "loaded":
-            raise MissingPluginError(f"{what} is provided by {distribution} {record.version}, which {record.condition}")
+            raise MissingPluginError(
+                f"{what} is provided by {distribution} {record.version}, which {record.condition}"
+            )
 
 
 def _order(component: Component) -> tuple[str, str, str]:
@@ -179,14 +197,19 @@ def unknown_key(component: Component, declared: Collection[str]) -> DeclarationE
     return None
 
 
-def unknown_framework(component: Component, declared: Iterable[str] = ()) -> DeclarationError | None:
+def unknown_framework(
+    component: Component, declared: Iterable[str] = ()
+) -> DeclarationError | None:
     """Return the error for a component whose targets name only unknown frameworks or a misspelt one, or None.
 
     Args:
         component: The component.
         declared: Frameworks that are not in the table yet.
     """
-    declaration, known = component.declaration, {*frameworks(), *public_index.frameworks(), *declared}
+    declaration, known = (
+        component.declaration,
+        {*frameworks(), *public_index.frameworks(), *declared},
+    )
     if declaration.targets_allowed is not None:
         return None
     unknown = [name for name in declaration.targets if name not in known]

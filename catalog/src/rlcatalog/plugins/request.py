@@ -62,7 +62,9 @@ class Request(msgspec.Struct, frozen=True, repr_omit_defaults=True):
         Integers that stand for categories (`_disable_preprocessor_api`) do not form an image.
         """
         space = None if self.preprocessor is None else self.preprocessor.observation_space
-        return len(self.encoded_shape or ()) == 3 and (space is None or SpaceInfo.read(space).kind == "box")
+        return len(self.encoded_shape or ()) == 3 and (
+            space is None or SpaceInfo.read(space).kind == "box"
+        )
 
     @property
     def sees_parts(self) -> bool:

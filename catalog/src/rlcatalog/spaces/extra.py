@@ -25,14 +25,19 @@ class Repeated(gymnasium.Space[list[Any]]):
 
     __module__ = "rlcatalog.spaces"  # the public path, which also names the kind
 
-    def __init__(self, child_space: gymnasium.Space[Any], max_len: int, seed: int | None = None) -> None:
+    def __init__(
+        self, child_space: gymnasium.Space[Any], max_len: int, seed: int | None = None
+    ) -> None:
         self.child_space = child_space
         self.max_len = int(max_len)
         super().__init__(None, None, seed)
 
     def sample(self, mask: Any = None, probability: Any = None) -> list[Any]:
         """Return a list of 0 to `max_len` items, sampled from the child space."""
-        return [self.child_space.sample() for _ in range(int(self.np_random.integers(0, self.max_len + 1)))]
+        return [
+            self.child_space.sample()
+            for _ in range(int(self.np_random.integers(0, self.max_len + 1)))
+        ]
 
     def contains(self, x: Any) -> bool:
         """Return whether `x` is a list, tuple or array of at most `max_len` items of the child space."""
@@ -43,7 +48,11 @@ class Repeated(gymnasium.Space[list[Any]]):
         )
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Repeated) and self.max_len == other.max_len and self.child_space == other.child_space
+        return (
+            isinstance(other, Repeated)
+            and self.max_len == other.max_len
+            and self.child_space == other.child_space
+        )
 
     def __repr__(self) -> str:
         return f"Repeated({self.child_space}, {self.max_len})"
@@ -75,9 +84,13 @@ class Simplex(gymnasium.Space[np.ndarray[Any, Any]]):
     ) -> None:
         super().__init__(tuple(shape), dtype, seed)
         size = int(shape[-1])
-        self.concentration = np.ones(size) if concentration is None else np.asarray(concentration, np.float64)
+        self.concentration = (
+            np.ones(size) if concentration is None else np.asarray(concentration, np.float64)
+        )
         if self.concentration.shape != (size,):
-            raise ValueError(f"concentration: expected shape ({size},), found {self.concentration.shape}.")
+            raise ValueError(
+                f"concentration: expected shape ({size},), found {self.concentration.shape}."
+            )
 
     def sample(self, mask: Any = None, probability: Any = None) -> np.ndarray[Any, Any]:
         """Return a sample from a Dirichlet distribution."""
@@ -87,7 +100,9 @@ class Simplex(gymnasium.Space[np.ndarray[Any, Any]]):
     def contains(self, x: Any) -> bool:
         """Return whether `x` has the shape and no negative entries, and sums to 1 along its last axis (to 1e-3)."""
         x = np.asarray(x)
-        return bool(x.shape == self.shape and (x >= 0).all() and np.allclose(x.sum(-1), 1.0, atol=1e-3))
+        return bool(
+            x.shape == self.shape and (x >= 0).all() and np.allclose(x.sum(-1), 1.0, atol=1e-3)
+        )
 
     def __eq__(self, other: object) -> bool:
         return (

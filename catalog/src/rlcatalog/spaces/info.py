@@ -163,7 +163,9 @@ class SpaceInfo(msgspec.Struct, frozen=True, eq=False):
         if not inner or not entries[key].keys:
             del entries[key]
         space = Dict([(name, child.space) for name, child in entries.items()])
-        return msgspec.structs.replace(self, keys=tuple(entries), children=tuple(entries.values()), space=space)
+        return msgspec.structs.replace(
+            self, keys=tuple(entries), children=tuple(entries.values()), space=space
+        )
 
     def __repr__(self) -> str:
         return f"SpaceInfo({self.path}: {self.describe()})"
@@ -213,17 +215,24 @@ _READERS: dict[str, Callable[[Any, str], dict[str, Any]]] = {
     "multi_discrete": lambda space, path: {"nvec": _read_only(space.nvec), "start": space.start},
     "dict": lambda space, path: {
         "keys": tuple(space.spaces),
-        "children": tuple(SpaceInfo.read(child, f"{path}[{key!r}]") for key, child in space.spaces.items()),
+        "children": tuple(
+            SpaceInfo.read(child, f"{path}[{key!r}]") for key, child in space.spaces.items()
+        ),
     },
     **dict.fromkeys(
         ("tuple", "oneof"),
-        lambda space, path: {"children": tuple(SpaceInfo.read(c, f"{path}[{i}]") for i, c in enumerate(space.spaces))},
+        lambda space, path: {
+            "children": tuple(SpaceInfo.read(c, f"{path}[{i}]") for i, c in enumerate(space.spaces))
+        },
     ),
-    "sequence": lambda space, path: {"children": (SpaceInfo.read(space.feature_space, f"{path}[:]"),)},
-    "repeated": lambda space, path: {
-        "children": (SpaceInfo.read(space.child_space, f"{path}[:]"),), "n": int(space.max_len)
+    "sequence": lambda space, path: {
+        "children": (SpaceInfo.read(space.feature_space, f"{path}[:]"),)
     },
-}  # fmt: skip
+    "repeated": lambda space, path: {
+        "children": (SpaceInfo.read(space.child_space, f"{path}[:]"),),
+        "n": int(space.max_len),
+    },
+}
 
 
 #: Kind → function that returns its short text.

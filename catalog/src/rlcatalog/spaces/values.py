@@ -39,7 +39,9 @@ class RepeatedValues:
         """
         sizes = tuple(self.lengths.shape)
         if any(size is None for size in sizes):
-            raise ValueError(f"unbatch_all() needs a known batch size, found lengths of shape {sizes}.")
+            raise ValueError(
+                f"unbatch_all() needs a known batch size, found lengths of shape {sizes}."
+            )
         lists: list[Any] = _unbatch(self)
         return lists
 
@@ -87,7 +89,9 @@ def _unbatch(values: Any) -> Any:
         try:
             length = float(values.lengths)
         except TypeError as error:
-            raise ValueError("unbatch_all() needs values: inside a tf.function, the lengths are unknown.") from error
+            raise ValueError(
+                "unbatch_all() needs values: inside a tf.function, the lengths are unknown."
+            ) from error
         # A branch of a OneOf that was not taken can hold any number.
         count, items = int(min(length, values.max_len)) if length > 0 else 0, values.values
     return [_unbatch(map_tensors(items, itemgetter(i))) for i in range(count)]
@@ -98,11 +102,19 @@ def _split(values: Any, axis: int, count: int) -> Any:
         inner, lengths = _split(values.values, axis, count), _split(values.lengths, axis, count)
         return [RepeatedValues(_pick(inner, i), lengths[i], values.max_len) for i in range(count)]
     batch = (slice(None),) * axis
-    return _map(values, lambda t: [t[(*batch, i)] for i in range(count)], lambda inner: _split(inner, axis, count))
+    return _map(
+        values,
+        lambda t: [t[(*batch, i)] for i in range(count)],
+        lambda inner: _split(inner, axis, count),
+    )
 
 
 def _pick(split: Any, i: int) -> Any:
-    return split[i] if isinstance(split, list) else _map(split, lambda leaf: leaf, lambda inner: _pick(inner, i))
+    return (
+        split[i]
+        if isinstance(split, list)
+        else _map(split, lambda leaf: leaf, lambda inner: _pick(inner, i))
+    )
 
 
 def _map(values: Any, leaf: Callable[[Any], Any], child: Callable[[Any], Any]) -> Any:
@@ -115,7 +127,9 @@ def _map(values: Any, leaf: Callable[[Any], Any], child: Callable[[Any], Any]) -
         return tuple(child(value) for value in values)
     if is_dataclass(values) and not isinstance(values, type):
         parts = {field.name: getattr(values, field.name) for field in fields(values)}
-        return replace(values, **{name: child(part) for name, part in parts.items() if part is not None})
+        return replace(
+            values, **{name: child(part) for name, part in parts.items() if part is not None}
+        )
     return leaf(values)
 
 
@@ -154,7 +168,9 @@ def one_hot(
     index = np.asarray(x).astype(np.int64)
     depth = depth or int(index.max()) + 1
     if index.size and (index.min() < 0 or index.max() >= depth):
-        raise ValueError(f"one_hot: values must lie in [0, {depth}), found {index.min()} to {index.max()}.")
+        raise ValueError(
+            f"one_hot: values must lie in [0, {depth}), found {index.min()} to {index.max()}."
+        )
     out = np.full((*index.shape, depth), off_value, np.float32)
     np.put_along_axis(out, index[..., None], on_value, axis=-1)
     return out

@@ -49,7 +49,9 @@ class FireOnReset(_Wrapper, RecordConstructorArgs):
         super().__init__(env)
         self._fire = _needed_action(env, "FIRE", type(self).__name__)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
         _, info = self.env.reset(seed=seed, options=options)
         obs, _, terminated, truncated, after = self.env.step(self._fire)
         if terminated or truncated:
@@ -92,7 +94,9 @@ class TerminalOnLifeLoss(_Wrapper, RecordConstructorArgs):
         self._lives = lives
         return obs, reward, terminated or self._goes_on, truncated, info
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
         same_game = self._play_on() if self._goes_on and seed is None else None
         obs, info = same_game or self.env.reset(seed=seed, options=options)
         self._lives, self._goes_on = self._count(), False

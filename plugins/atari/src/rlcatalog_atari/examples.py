@@ -23,7 +23,10 @@ def environments() -> list[Callable[[], Any]]:
 def pixels() -> list[Example]:
     """Return example screens for the pixel codec, in colour and in gray."""
     screen = Box(0, 255, (210, 160, 3), np.uint8)
-    return [Example(screen, Discrete(2), _named("generic_pixel", dim=42, grayscale=gray)) for gray in (False, True)]
+    return [
+        Example(screen, Discrete(2), _named("generic_pixel", dim=42, grayscale=gray))
+        for gray in (False, True)
+    ]
 
 
 def memory() -> list[Example]:

@@ -14,7 +14,10 @@ def match(request: Request) -> Match:
     if (reason := why_not(request.env, request.config)) is not None:
         return Match(None, reason)
     preference = request.config.get("preprocessor_pref", DEFAULT_PREFERENCE)
-    return Match(Rank.SPECIFIC, f"the environment is ale_py's AtariEnv and preprocessor_pref is {preference!r}")
+    return Match(
+        Rank.SPECIFIC,
+        f"the environment is ale_py's AtariEnv and preprocessor_pref is {preference!r}",
+    )
 
 
 def ignores(request: Request) -> dict[str, str]:

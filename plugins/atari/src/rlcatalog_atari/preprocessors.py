@@ -35,7 +35,10 @@ class BytesPreprocessor(Preprocessor):
         outside = (array < info.low) | (array > info.high)
         if outside.any():
             at = tuple(int(i) for i in np.argwhere(outside)[0])
-            self.refuse(f"{info.describe()}: values within the bounds of the space, at {list(at)}", array[at])
+            self.refuse(
+                f"{info.describe()}: values within the bounds of the space, at {list(at)}",
+                array[at],
+            )
 
     def refuse_space(self, expected: str) -> NoReturn:
         """Raise UnsupportedSpaceError for this codec's space."""
@@ -59,7 +62,12 @@ class GenericPixelPreprocessor(BytesPreprocessor):
 
     def _init_shape(self, obs_space: Any, options: dict[str, Any]) -> tuple[int, ...]:
         info, shape = self.info, self.info.shape or ()
-        if info.kind != "box" or info.dtype != "uint8" or len(shape) not in (2, 3) or shape[2:] not in ((), (1,), (3,)):
+        if (
+            info.kind != "box"
+            or info.dtype != "uint8"
+            or len(shape) not in (2, 3)
+            or shape[2:] not in ((), (1,), (3,))
+        ):
             self.refuse_space("images: a Box of uint8 with shape (H, W), (H, W, 1) or (H, W, 3)")
         self._settings = read_config(options, AtariConfig)
         self._colours = 3 if shape[2:] == (3,) else 1
@@ -88,13 +96,15 @@ class GenericPixelPreprocessor(BytesPreprocessor):
         # Before anything is computed: in uint8 the subtraction below would wrap around.
         pixels: Array = image.astype(np.float32)
         gray = self._settings.grayscale and self._colours == 3
-        if gray:  # both are sums, so that the order does not count: resizing one channel takes half the time
+        # Both are sums, so that the order does not count: resizing one channel takes half the time.
+        if gray:
             pixels = cv2.transform(pixels, _SUM)
         for size in (_BY_WAY_OF, dim) if dim < _BY_WAY_OF else (dim,):
             pixels = cv2.resize(pixels, (size, size), interpolation=cv2.INTER_AREA)
         if gray:
             pixels /= np.float32(3)
-        np.minimum(pixels, 255, out=pixels)  # the weights of an area may sum to a little more than 1
+        # The weights of an area may sum to a little more than 1.
+        np.minimum(pixels, 255, out=pixels)
         if self._settings.zero_mean:
             pixels -= np.float32(128)
             pixels *= np.float32(1 / 128)  # a power of 2, so exactly the division's result
@@ -129,7 +139,9 @@ class AtariRamPreprocessor(BytesPreprocessor):
         def write(batch: Any, out: Array) -> None:
             values = np.asarray(batch)
             if values.shape != (len(out), *shape) or values.dtype.kind not in "iu":
-                raise ValueError(f"{values.dtype} values of shape {values.shape[1:]} instead of {shape}")
+                raise ValueError(
+                    f"{values.dtype} values of shape {values.shape[1:]} instead of {shape}"
+                )
             part_of_out = out[:, start:stop]
             np.subtract(values, np.float32(128), out=part_of_out, casting="same_kind")
             part_of_out /= 128

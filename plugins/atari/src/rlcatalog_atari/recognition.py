@@ -59,11 +59,17 @@ def ignored_keys(obs: SpaceInfo, config: Mapping[str, Any]) -> dict[str, str]:
     settings = read_config(config, AtariConfig)
     preference = settings.preprocessor_pref
     if preference == "rllib" and obs.shape == (_RAM_SIZE,):
-        return dict.fromkeys(("framestack", "dim", "grayscale", "zero_mean"), "an Atari environment that emits pixels")
+        return dict.fromkeys(
+            ("framestack", "dim", "grayscale", "zero_mean"),
+            "an Atari environment that emits pixels",
+        )
     games = "an Atari environment that wrap_env prepares"
     shown = [leaf.shape for leaf in obs.walk() if _may_show_frames(leaf.shape or (), settings.dim)]
     if preference is None or not shown:
-        return {name: games for name in AtariConfig.__struct_fields__ if name != "preprocessor_pref"}  # a preference
+        # a preference.
+        return {
+            name: games for name in AtariConfig.__struct_fields__ if name != "preprocessor_pref"
+        }
     if preference == "rllib":
         return {"framestack": "preprocessor_pref='deepmind'"}
     ignored = dict.fromkeys(("grayscale", "zero_mean"), "preprocessor_pref='rllib'")

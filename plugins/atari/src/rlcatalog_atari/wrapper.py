@@ -41,7 +41,9 @@ def wrap(env: gymnasium.Env[Any, Any], config: Mapping[str, Any]) -> gymnasium.E
     """
     settings = read_config(config, AtariConfig)
     if (reason := why_not(env, config)) is not None:
-        raise NotServedError(f"atari: {env} cannot be wrapped: {reason}. rlcatalog.wrap_env leaves it unchanged.")
+        raise NotServedError(
+            f"atari: {env} cannot be wrapped: {reason}. rlcatalog.wrap_env leaves it unchanged."
+        )
     if settings.preprocessor_pref == "deepmind":
         return stacked_frames(env, settings)
     if settings.atari_terminal_on_life_loss:

@@ -5,5 +5,10 @@ from .isolation import (
     print_json as print_json,
     redirect_stdout as redirect_stdout,
 )
-from .options import AS_JSON as AS_JSON, ModelKeys as ModelKeys, Modules as Modules, key_values as key_values
+from .options import (
+    AS_JSON as AS_JSON,
+    ModelKeys as ModelKeys,
+    Modules as Modules,
+    key_values as key_values,
+)
 from .progress import show_progress as show_progress

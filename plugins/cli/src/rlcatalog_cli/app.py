@@ -14,24 +14,36 @@ from rich.markup import escape
 
 from rlcatalog import __version__
 from rlcatalog.catalog import Catalog, default_catalog, make_env
-from rlcatalog.errors import CatalogError, CatalogWarning, UnknownNameError, nearest, one_line, shown
+from rlcatalog.errors import (
+    CatalogError,
+    CatalogWarning,
+    UnknownNameError,
+    nearest,
+    one_line,
+    shown,
+)
 from rlcatalog.internals import PluginRecord, Sheet, public_index
 from rlcatalog.plugins import Component
 from rlcatalog_cli.isolation import catalog_of_survivors, print_json, redirect_stdout
 from rlcatalog_cli.options import AS_JSON, Command, ModelKeys, key_values
 
 _ISOLATE = typer.Option(
-    "--isolate", help="First load each plugin in a separate process, and report the plugins that crash it."
+    "--isolate",
+    help="First load each plugin in a separate process, and report the plugins that crash it.",
 )
 
 _ALL = typer.Option(
-    "--all", help="Also show the parts that were not chosen, with the reasons, and the config keys that are read."
+    "--all",
+    help="Also show the parts that were not chosen, with the reasons, and the config keys that are read.",
 )
 
 
 def list_parts(
     kind: Annotated[
-        str | None, typer.Option(metavar="NAME", help="List one kind of part: model, preprocessor, action_dist, …")
+        str | None,
+        typer.Option(
+            metavar="NAME", help="List one kind of part: model, preprocessor, action_dist, …"
+        ),
     ] = None,
     as_json: Annotated[bool, AS_JSON] = False,
     isolate: Annotated[bool, _ISOLATE] = False,
@@ -42,15 +54,25 @@ def list_parts(
     components = catalog.components(kind)
     kinds = sorted({c.kind for c in catalog.components()})
     if kind is not None and kind not in kinds:
-        raise UnknownNameError(f"No parts of kind {shown(kind)} are installed. Kinds: {', '.join(kinds) or 'none'}.")
+        raise UnknownNameError(
+            f"No parts of kind {shown(kind)} are installed. Kinds: {', '.join(kinds) or 'none'}."
+        )
     if as_json:
         columns = ("name", "distribution", "version", "status", "error")
-        plugins = [{column: getattr(record, column) for column in columns} for record in catalog.plugins]
+        plugins = [
+            {column: getattr(record, column) for column in columns} for record in catalog.plugins
+        ]
         parts = [
-            {"kind": part.kind, "name": part.name, "distribution": part.distribution, "version": part.version,
-             "frameworks": list(part.frameworks), "summary": part.declaration.summary}
+            {
+                "kind": part.kind,
+                "name": part.name,
+                "distribution": part.distribution,
+                "version": part.version,
+                "frameworks": list(part.frameworks),
+                "summary": part.declaration.summary,
+            }
             for part in components
-        ]  # fmt: skip
+        ]
         print_json({"plugins": plugins, "components": parts})
         return
     print(list_sheet(catalog.plugins, components).text())
@@ -60,22 +82,37 @@ def list_sheet(plugins: Sequence[PluginRecord], components: Sequence[Component])
     """Return the data for `list`: the plugins, their parts, and the errors of failed plugins."""
     none = all(component.kind == "command" for component in components)
     facts = [("note", f"No parts are installed. {public_index.install_hint()}")] if none else []
-    records = [(record.name, record.distribution, record.version, record.status) for record in plugins]
-    parts = [(c.kind, c.name, c.distribution, ", ".join(c.frameworks), c.declaration.summary) for c in components]
+    records = [
+        (record.name, record.distribution, record.version, record.status) for record in plugins
+    ]
+    parts = [
+        (c.kind, c.name, c.distribution, ", ".join(c.frameworks), c.declaration.summary)
+        for c in components
+    ]
     tables: dict[str, list[tuple[str, ...]]] = {
         "plugins": [("plugin", "distribution", "version", "status"), *records],
         "components": [("kind", "name", "distribution", "frameworks", "summary"), *parts],
     }
-    errors = [(record.name, f"{record.status}: {record.error}") for record in plugins if record.error is not None]
-    return Sheet(f"rlcatalog {__version__}", facts, tables, errors, most=max(len(records), len(parts)))
+    errors = [
+        (record.name, f"{record.status}: {record.error}")
+        for record in plugins
+        if record.error is not None
+    ]
+    return Sheet(
+        f"rlcatalog {__version__}", facts, tables, errors, most=max(len(records), len(parts))
+    )
 
 
 def explain(
-    env_id: Annotated[str, typer.Argument(metavar="ENV_ID", help="A Gymnasium environment, such as CartPole-v1.")],
+    env_id: Annotated[
+        str, typer.Argument(metavar="ENV_ID", help="A Gymnasium environment, such as CartPole-v1.")
+    ],
     framework: Annotated[str | None, typer.Option(metavar="NAME", help="torch or tf.")] = None,
     model: ModelKeys = None,
     everything: Annotated[bool, _ALL] = False,
-    svg: Annotated[Path | None, typer.Option(metavar="PATH", help="Also draw the explanation as an SVG file.")] = None,
+    svg: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="Also draw the explanation as an SVG file.")
+    ] = None,
     as_json: Annotated[bool, AS_JSON] = False,
 ) -> None:
     """Show which parts fit an environment, why they fit, and the shapes between them."""
@@ -113,7 +150,10 @@ def _print_version(wanted: bool) -> None:
 
 def program(
     version: Annotated[
-        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and exit.")
+        bool,
+        typer.Option(
+            "--version", is_eager=True, callback=_print_version, help="Print the version and exit."
+        ),
     ] = False,
 ) -> None:
     """Model catalog for reinforcement learning: list the installed parts, and explain which fit an environment."""
@@ -167,20 +207,30 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Run the command line; print rlcatalog's errors and I/O errors, and exit with status 1."""
     arguments = sys.argv[1:] if argv is None else list(argv)
     if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(errors="backslashreplace")  # as for stderr: unencodable names must not raise
+        # As for stderr: unencodable names must not raise.
+        sys.stdout.reconfigure(errors="backslashreplace")
     previous, warnings.showwarning = warnings.showwarning, _show
     as_json = "--json" in arguments and "--help" not in arguments
     try:
         with redirect_stdout(for_good=argv is None) if as_json else nullcontext():
             make_app(arguments)(arguments)
     except (CatalogError, OSError) as error:
-        print("\n".join(one_line(line, _LONGEST) for line in f"error: {error}".splitlines()), file=sys.stderr)
+        print(
+            "\n".join(one_line(line, _LONGEST) for line in f"error: {error}".splitlines()),
+            file=sys.stderr,
+        )
         sys.exit(1)
     finally:
         warnings.showwarning = previous
 
 
-def _show(message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any, **__: Any) -> None:
+def _show(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any, **__: Any
+) -> None:
     # `list` shows failed plugins in full; here, print a single line that does not look like a traceback.
-    place = "" if issubclass(category, CatalogWarning | DeprecationWarning) else f"{filename}:{lineno}: "
+    place = (
+        ""
+        if issubclass(category, CatalogWarning | DeprecationWarning)
+        else f"{filename}:{lineno}: "
+    )
     print(f"warning: {place}{message}", file=sys.stderr)

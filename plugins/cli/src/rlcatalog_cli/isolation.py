@@ -36,7 +36,8 @@ def redirect_stdout(*, for_good: bool = False) -> Iterator[None]:
     stdout, answers, kept = sys.stdout, sys.stdout, None
     stdout.flush()
     sys.stdout = sys.stderr
-    with suppress(AttributeError, OSError):  # the stream may be closed, or standard output is in memory
+    # The stream may be closed, or standard output is in memory.
+    with suppress(AttributeError, OSError):
         kept = os.dup(1)
         os.dup2(2, 1)  # also redirects output of native code
         if stdout.fileno() == 1:
@@ -69,8 +70,12 @@ def catalog_of_survivors() -> Catalog:
     for plugin in find_plugins(scan()):
         if disabled_reason(plugin, os.environ) is None and (how := _death(plugin)) is not None:
             deaths[plugin.distribution] = how
-    blocked = [name for name in os.environ.get("RLCATALOG_DISABLE_PLUGINS", "").split(",") if name.strip()]
-    catalog = Catalog(environ={**os.environ, "RLCATALOG_DISABLE_PLUGINS": ",".join([*blocked, *deaths])})
+    blocked = [
+        name for name in os.environ.get("RLCATALOG_DISABLE_PLUGINS", "").split(",") if name.strip()
+    ]
+    catalog = Catalog(
+        environ={**os.environ, "RLCATALOG_DISABLE_PLUGINS": ",".join([*blocked, *deaths])}
+    )
     for record in catalog.plugins:
         if record.distribution in deaths:
             record.status, record.error = "failed", deaths[record.distribution]
@@ -81,7 +86,9 @@ def _death(plugin: PluginRecord) -> str | None:
     """Load a plugin in a separate process; return how the process ended, or None if the plugin loaded."""
     command = [sys.executable, "-m", __name__, plugin.distribution, plugin.name]
     try:
-        done = subprocess.run(command, capture_output=True, timeout=PATIENCE, check=False, stdin=subprocess.DEVNULL)
+        done = subprocess.run(
+            command, capture_output=True, timeout=PATIENCE, check=False, stdin=subprocess.DEVNULL
+        )
     except subprocess.TimeoutExpired:
         return f"it was not loaded within {PATIENCE} s"
     if _ALIVE.encode() in done.stdout.splitlines():
@@ -103,7 +110,11 @@ def _load(distribution: str, name: str) -> None:
     import warnings
 
     warnings.simplefilter("ignore")  # errors are reported when the plugin is listed
-    points = [p.entry_point for p in find_plugins(scan()) if (p.distribution, p.name) == (distribution, name)]
+    points = [
+        p.entry_point
+        for p in find_plugins(scan())
+        if (p.distribution, p.name) == (distribution, name)
+    ]
     Catalog(points, environ={})
     os.write(1, f"\n{_ALIVE}\n".encode())
     os._exit(0)  # do not wait for the plugin's threads

@@ -14,11 +14,17 @@ from rlcatalog.errors import ConfigError, shown
 AS_JSON = typer.Option("--json", help="Print JSON.")
 ModelKeys = Annotated[
     list[str] | None,
-    typer.Option("--model", "-m", metavar="KEY=VALUE", help="Set a key of the model config; repeatable."),
+    typer.Option(
+        "--model", "-m", metavar="KEY=VALUE", help="Set a key of the model config; repeatable."
+    ),
 ]
 Modules = Annotated[
     list[str] | None,
-    typer.Option("--import", metavar="MODULE", help="Import a module that registers environments; repeatable."),
+    typer.Option(
+        "--import",
+        metavar="MODULE",
+        help="Import a module that registers environments; repeatable.",
+    ),
 ]
 
 
@@ -36,7 +42,9 @@ class Command(TyperCommand):
             for parameter in order:
                 if order.count(parameter) > 1 and _is_single(parameter):
                     name = max(parameter.opts, key=len)
-                    ctx.fail(f"{name} is given {order.count(parameter)} times, but takes one value. Pass it once.")
+                    ctx.fail(
+                        f"{name} is given {order.count(parameter)} times, but takes one value. Pass it once."
+                    )
             return found
 
         parser.parse_args = parse_once  # type: ignore[method-assign]
@@ -69,7 +77,9 @@ def key_values(options: list[str], option: str) -> dict[str, Any]:
         try:
             found[key] = _value(value)
         except RecursionError:
-            raise ConfigError(f"{option}: the value of {shown(key)} is nested too deeply.") from None
+            raise ConfigError(
+                f"{option}: the value of {shown(key)} is nested too deeply."
+            ) from None
     return found
 
 

@@ -43,8 +43,12 @@ class _Box:
 
     def __init__(self, section: Section) -> None:
         self.section = section
-        self.lines = _wrapped([(section.why, section.shape), *((_said(n, t), shape) for n, shape, t in section.lines)])
-        self.beside = [line for name, why in section.others for line in _pieces(f"{name}: {why}", _LOSER)]
+        self.lines = _wrapped(
+            [(section.why, section.shape), *((_said(n, t), shape) for n, shape, t in section.lines)]
+        )
+        self.beside = [
+            line for name, why in section.others for line in _pieces(f"{name}: {why}", _LOSER)
+        ]
         self.height = 30 + _LINE * len(self.lines)
         self.room = max(self.height, _SMALL * len(self.beside) + 6)
 
@@ -57,7 +61,12 @@ def pipeline_svg(found: Mapping[str, Any]) -> str:
     owners = list(dict.fromkeys(box.section.owner for box in boxes if box.section.owner))
     colours = {owner: _COLOURS[i % len(_COLOURS)] for i, owner in enumerate(owners)} | {"": _PLAIN}
     width = 2 * _MARGIN + _PARTS + _GAP + _LOSERS
-    height = 2 * _MARGIN + sum(box.room + 26 for box in boxes) + _LINE * (2 + len(owners)) + _SMALL * len(notes)
+    height = (
+        2 * _MARGIN
+        + sum(box.room + 26 for box in boxes)
+        + _LINE * (2 + len(owners))
+        + _SMALL * len(notes)
+    )
     picture = drawsvg.Drawing(width, height, font_family=_FONT)
     picture.append(drawsvg.Rectangle(0, 0, width, height, fill="#ffffff", rx=8))
     _text(picture, one_line(title, 60), _MARGIN, _MARGIN + 4, 14, _GREY, weight="bold")
@@ -99,8 +108,12 @@ def _wrapped(lines: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
 
 def _draw(picture: drawsvg.Drawing, box: _Box, y: int, colour: tuple[str, str]) -> None:
     fill, border = colour
-    picture.append(drawsvg.Rectangle(_MARGIN, y, _PARTS, box.height, fill=fill, stroke=border, rx=6))
-    _text(picture, one_line(box.section.title, 52), _MARGIN + 12, y + 20, 14, "#111827", weight="bold")
+    picture.append(
+        drawsvg.Rectangle(_MARGIN, y, _PARTS, box.height, fill=fill, stroke=border, rx=6)
+    )
+    _text(
+        picture, one_line(box.section.title, 52), _MARGIN + 12, y + 20, 14, "#111827", weight="bold"
+    )
     for index, (text, shape) in enumerate(box.lines, 1):
         at = y + 20 + _LINE * index
         _text(picture, text, _MARGIN + 12, at, 12, "#374151")
@@ -113,11 +126,21 @@ def _draw(picture: drawsvg.Drawing, box: _Box, y: int, colour: tuple[str, str]) 
 def _arrow(picture: drawsvg.Drawing, top: int, bottom: int) -> None:
     x = _MARGIN + _PARTS // 2
     picture.append(drawsvg.Line(x, top, x, bottom - 7, stroke=_GREY))
-    picture.append(drawsvg.Lines(x - 4, bottom - 8, x + 4, bottom - 8, x, bottom - 1, close=True, fill=_GREY))
+    picture.append(
+        drawsvg.Lines(x - 4, bottom - 8, x + 4, bottom - 8, x, bottom - 1, close=True, fill=_GREY)
+    )
 
 
 def _text(
-    picture: drawsvg.Drawing, text: str, x: int, y: int, size: int, colour: str, weight: str = "normal",
+    picture: drawsvg.Drawing,
+    text: str,
+    x: int,
+    y: int,
+    size: int,
+    colour: str,
+    weight: str = "normal",
     anchor: str = "start",
-) -> None:  # fmt: skip
-    picture.append(drawsvg.Text(text, size, x, y, fill=colour, font_weight=weight, text_anchor=anchor))
+) -> None:
+    picture.append(
+        drawsvg.Text(text, size, x, y, fill=colour, font_weight=weight, text_anchor=anchor)
+    )

@@ -16,7 +16,13 @@ from rich.table import Column
 
 @contextmanager
 def show_progress(
-    text: str, total: int, *, unit: str = "steps", done: int = 0, quiet: bool = False, stream: TextIO | None = None
+    text: str,
+    total: int,
+    *,
+    unit: str = "steps",
+    done: int = 0,
+    quiet: bool = False,
+    stream: TextIO | None = None,
 ) -> Iterator[Callable[[int, float | None], None]]:
     """Show a command's progress, mean return, speed and remaining time.
 
@@ -44,7 +50,8 @@ def show_progress(
             BarColumn(),
             TaskProgressColumn(),
             TextColumn("{task.fields[figures]}"),
-            TimeRemainingColumn(table_column=Column(no_wrap=True)),  # in narrow terminals, the bar shrinks
+            # In narrow terminals, the bar shrinks.
+            TimeRemainingColumn(table_column=Column(no_wrap=True)),
             TextColumn("left"),
             console=console,
         )

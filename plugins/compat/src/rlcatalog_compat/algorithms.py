@@ -46,7 +46,10 @@ class _Creator:
         self._env, self._remote = env, remote
 
     def __call__(self, config: Any) -> Any:
-        return make_env(self._env, EnvContext(config, vector_index=config.index, remote=self._remote, num_workers=0))
+        return make_env(
+            self._env,
+            EnvContext(config, vector_index=config.index, remote=self._remote, num_workers=0),
+        )
 
 
 def _environment(env: Any, vector: Any = "sync") -> Any:
@@ -78,16 +81,26 @@ class Algorithm:
     _name = ""
     _own_length: ClassVar[Mapping[str, Any]] = {}
 
-    def __init__(self, config: Any = None, env: Any = None, logger_creator: Any = None, **kwargs: Any) -> None:
+    def __init__(
+        self, config: Any = None, env: Any = None, logger_creator: Any = None, **kwargs: Any
+    ) -> None:
         if isinstance(config, str) or (env is not None and isinstance(env, Mapping)):
-            raise ConfigError("As in RLlib, the config is the first argument: pass env=... and config=... as keywords.")
+            raise ConfigError(
+                "As in RLlib, the config is the first argument: pass env=... and config=... as keywords."
+            )
         if not self._name:
-            raise ConfigError(f"Algorithm is only a base class. Use one of its subclasses: {', '.join(_ALGORITHMS)}.")
+            raise ConfigError(
+                f"Algorithm is only a base class. Use one of its subclasses: {', '.join(_ALGORITHMS)}."
+            )
         given = {**(config.to_dict() if hasattr(config, "to_dict") else config or {}), **kwargs}
         own_env, explore = given.pop("env", None), given.pop("explore", True)
         env = own_env if env is None else env
         self._explore = explore is None or bool(explore)
-        passed = None if env is None or isinstance(env, str) or callable(env) else getattr(env, "num_envs", 1)
+        passed = (
+            None
+            if env is None or isinstance(env, str) or callable(env)
+            else getattr(env, "num_envs", 1)
+        )
         config = self._own(given, passed)
         self._env = _environment(env, config.get("vector"))
         self._algorithm = _own_class(self._name)(env=self._env, config=config)
@@ -102,7 +115,10 @@ class Algorithm:
             if (value := found.pop(key, None)) is not None and value not in refusal["harmless"]:
                 raise NotServedError(f"{name}: {key}={value!r} is not supported: {refusal['why']}.")
         if "vf_share_layers" in found:  # RLlib 0.8's key
-            found["model"] = {**found.get("model", {}), "vf_share_layers": found.pop("vf_share_layers")}
+            found["model"] = {
+                **found.get("model", {}),
+                "vf_share_layers": found.pop("vf_share_layers"),
+            }
         found = _own_keys(found)
         steps = found.pop("train_batch_size", None)
         if found.get("rollout_fragment_length") == "auto":
@@ -110,9 +126,14 @@ class Algorithm:
         if found.get("framework") in ("tf2", "tfe"):
             found["framework"] = "tf"
         if steps is not None:
-            runners = int(found.get("num_envs") or found.pop("num_envs_per_worker", 0) or passed or 8)
+            runners = int(
+                found.get("num_envs") or found.pop("num_envs_per_worker", 0) or passed or 8
+            )
             unit = runners * int(found.pop("rollout_fragment_length", 1))
-            found |= {"num_envs": runners, "rollout_length": math.ceil(int(steps) / unit) * unit // runners}
+            found |= {
+                "num_envs": runners,
+                "rollout_length": math.ceil(int(steps) / unit) * unit // runners,
+            }
         for key in ("minibatch_size", "sgd_minibatch_size"):
             if found.get(key) and steps is not None:
                 found[key] = min(int(found[key]), found["num_envs"] * found["rollout_length"])
@@ -184,7 +205,10 @@ class Algorithm:
         Raises:
             SavedPolicyError: The checkpoint is missing or damaged.
         """
-        former, self._algorithm = self._algorithm, type(self._algorithm).restore(checkpoint_path, env=self._env)
+        former, self._algorithm = (
+            self._algorithm,
+            type(self._algorithm).restore(checkpoint_path, env=self._env),
+        )
         former.stop()
 
     @classmethod
@@ -199,7 +223,9 @@ class Algorithm:
             SavedPolicyError: The checkpoint is missing or damaged, or a different algorithm wrote it.
         """
         if not cls._name:
-            writer = importlib.import_module("rlcatalog_ppo.checkpoints").read(path)[1].get("algorithm")
+            writer = (
+                importlib.import_module("rlcatalog_ppo.checkpoints").read(path)[1].get("algorithm")
+            )
             cls = get_trainable_cls(str(writer))
         made = cls.__new__(cls)
         made._explore, made._env = True, _environment(env)
@@ -248,7 +274,9 @@ def get_trainable_cls(name: str) -> type[Algorithm]:
         ConfigError: The algorithm is not supported.
     """
     if name not in _ALGORITHMS:
-        raise ConfigError(f"Algorithm {name!r} is not supported. Supported: {', '.join(_ALGORITHMS)}.")
+        raise ConfigError(
+            f"Algorithm {name!r} is not supported. Supported: {', '.join(_ALGORITHMS)}."
+        )
     return _ALGORITHMS[name]
 
 

@@ -70,12 +70,16 @@ def convert_to_numpy(x: Any, reduce_type: bool = True, reduce_floats: Any = None
     """
     if isinstance(x, dict):
         return {key: convert_to_numpy(value, reduce_type) for key, value in x.items()}
-    if isinstance(x, list | tuple) and any(hasattr(value, "shape") or isinstance(value, dict) for value in x):
+    if isinstance(x, list | tuple) and any(
+        hasattr(value, "shape") or isinstance(value, dict) for value in x
+    ):
         return type(x)(convert_to_numpy(value, reduce_type) for value in x)
     if hasattr(x, "detach"):
         x = x.detach().cpu()
     array = np.asarray(x.numpy() if hasattr(x, "numpy") else x)
-    smaller = {"float64": np.float32, "int64": np.int32}.get(array.dtype.name) if reduce_type else None
+    smaller = (
+        {"float64": np.float32, "int64": np.int32}.get(array.dtype.name) if reduce_type else None
+    )
     return array if smaller is None else array.astype(smaller)
 
 
@@ -102,7 +106,9 @@ def pair(value: Any) -> tuple[int, int]:
     return int(first), int(second)
 
 
-def same_padding(in_size: Any, filter_size: Any, stride_size: Any) -> tuple[tuple[int, int, int, int], tuple[int, int]]:
+def same_padding(
+    in_size: Any, filter_size: Any, stride_size: Any
+) -> tuple[tuple[int, int, int, int], tuple[int, int]]:
     """Return the padding that makes a convolution's output size equal to its input size over its stride, rounded up.
 
     If the total padding is odd, the extra row or column is at the bottom or on the right.
@@ -116,7 +122,9 @@ def same_padding(in_size: Any, filter_size: Any, stride_size: Any) -> tuple[tupl
         `(left, right, top, bottom)` and the output size. In each pair of sizes, the first is the height.
     """
     found, sizes = [], []
-    for size, kernel, stride in zip(pair(in_size), pair(filter_size), pair(stride_size), strict=True):
+    for size, kernel, stride in zip(
+        pair(in_size), pair(filter_size), pair(stride_size), strict=True
+    ):
         out = -(-size // stride)
         total = (out - 1) * stride + kernel - size
         found.append((total // 2, total - total // 2))

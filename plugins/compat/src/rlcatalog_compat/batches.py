@@ -31,8 +31,12 @@ def concat_samples(samples: list[SampleBatch]) -> SampleBatch:
         return SampleBatch()
     names = samples[0].keys()
     if different := [sample for sample in samples if sample.keys() != names]:
-        raise ConfigError(f"concat_samples: columns {sorted(names)} and {sorted(different[0].keys())} differ.")
-    return samples[0]._like({name: _map(_join, *(sample[name] for sample in samples)) for name in names})
+        raise ConfigError(
+            f"concat_samples: columns {sorted(names)} and {sorted(different[0].keys())} differ."
+        )
+    return samples[0]._like(
+        {name: _map(_join, *(sample[name] for sample in samples)) for name in names}
+    )
 
 
 class SampleBatch(dict[str, Any]):
@@ -60,7 +64,13 @@ class SampleBatch(dict[str, Any]):
     PREV_ACTIONS, PREV_REWARDS = "prev_actions", "prev_rewards"
     DONES, TERMINATEDS, TRUNCATEDS, INFOS = "dones", "terminateds", "truncateds", "infos"
     SEQ_LENS, T = "seq_lens", "t"
-    EPS_ID, ENV_ID, AGENT_INDEX, AGENT_ID, UNROLL_ID = "eps_id", "env_id", "agent_index", "agent_id", "unroll_id"
+    EPS_ID, ENV_ID, AGENT_INDEX, AGENT_ID, UNROLL_ID = (
+        "eps_id",
+        "env_id",
+        "agent_index",
+        "agent_id",
+        "unroll_id",
+    )
     ACTION_DIST_INPUTS, ACTION_DIST = "action_dist_inputs", "action_dist"
     ACTION_PROB, ACTION_LOGP = "action_prob", "action_logp"
     VF_PREDS, VALUES_BOOTSTRAPPED, ACTION_MASK = "vf_preds", "values_bootstrapped", "action_mask"
@@ -85,7 +95,9 @@ class SampleBatch(dict[str, Any]):
         if isinstance(key, slice):
             return self.slice(key.start or 0, len(self) if key.stop is None else key.stop)
         if key == "is_training":  # models of older layouts read it as a column
-            return self.is_training if "is_training" not in self.keys() else super().__getitem__(key)
+            return (
+                self.is_training if "is_training" not in self.keys() else super().__getitem__(key)
+            )
         if key == self.DONES and key not in self:
             key = self.TERMINATEDS
         value = super().__getitem__(key)
@@ -108,7 +120,11 @@ class SampleBatch(dict[str, Any]):
         self.intercepted_values.pop(key, None)
 
     def __reduce__(self) -> Any:  # a dict gets its items before its attributes
-        return SampleBatch, (dict(self),), vars(self) | {"get_interceptor": None, "intercepted_values": {}}
+        return (
+            SampleBatch,
+            (dict(self),),
+            vars(self) | {"get_interceptor": None, "intercepted_values": {}},
+        )
 
     def set_get_interceptor(self, fn: Callable[[Any], Any] | None) -> None:
         """Set the function that is applied to each column when it is first read; None removes it."""
@@ -135,7 +151,14 @@ class SampleBatch(dict[str, Any]):
         lengths = super().get(self.SEQ_LENS)
         if lengths is not None and len(lengths) and not self.zero_padded:
             return int(sum(int(length) for length in lengths))
-        return next((len(leaf) for name in self._rows() for leaf in leaves(super(SampleBatch, self).get(name))), 0)
+        return next(
+            (
+                len(leaf)
+                for name in self._rows()
+                for leaf in leaves(super(SampleBatch, self).get(name))
+            ),
+            0,
+        )
 
     def __len__(self) -> int:
         return self.count
@@ -160,7 +183,9 @@ class SampleBatch(dict[str, Any]):
 
     def copy(self, shallow: bool = False) -> SampleBatch:
         """Return a copy; unless `shallow` is set, the arrays are copied too."""
-        same = self._like({name: _map(lambda x: x if shallow else _copy(x), x) for name, x in self.items()})
+        same = self._like(
+            {name: _map(lambda x: x if shallow else _copy(x), x) for name, x in self.items()}
+        )
         same.added_keys, same.deleted_keys = set(self.added_keys), set(self.deleted_keys)
         same.accessed_keys = set(self.accessed_keys)
         return same
@@ -171,7 +196,9 @@ class SampleBatch(dict[str, Any]):
         A sequence that crosses the boundary is cut. As in RLlib, it keeps the state at its original first row, even if
         that row is removed.
         """
-        columns = {name: _map(lambda leaf: leaf[start:end], column) for name, column in self._per_row()}
+        columns = {
+            name: _map(lambda leaf: leaf[start:end], column) for name, column in self._per_row()
+        }
         if (lengths := super().get(self.SEQ_LENS)) is not None and len(lengths):
             real = np.asarray([int(length) for length in lengths])
             held = np.full(len(real), self.max_seq_len) if self.zero_padded else real
@@ -197,7 +224,9 @@ class SampleBatch(dict[str, Any]):
             KeyError: The required column is missing.
         """
         if key not in (None, self.EPS_ID, self.DONES):
-            raise ConfigError(f"split_by_episode: expected 'eps_id', 'dones' or None; found {key!r}.")
+            raise ConfigError(
+                f"split_by_episode: expected 'eps_id', 'dones' or None; found {key!r}."
+            )
         if key == self.EPS_ID or (key is None and self.EPS_ID in self):
             ids = np.asarray(super().__getitem__(self.EPS_ID))
             ended = ids[1:] != ids[:-1]
@@ -225,7 +254,9 @@ class SampleBatch(dict[str, Any]):
 
     concat_samples = staticmethod(concat_samples)
 
-    def get_single_step_input_dict(self, view_requirements: Mapping[str, Any], index: Any = "last") -> SampleBatch:
+    def get_single_step_input_dict(
+        self, view_requirements: Mapping[str, Any], index: Any = "last"
+    ) -> SampleBatch:
         """Return a model's inputs at one step; each view is a batch with one row.
 
         Args:
@@ -246,7 +277,9 @@ class SampleBatch(dict[str, Any]):
 
     def size_bytes(self) -> int:
         """Return the total size of the columns in bytes."""
-        return sum(getattr(leaf, "nbytes", None) or sys.getsizeof(leaf) for leaf in leaves(dict(self)))
+        return sum(
+            getattr(leaf, "nbytes", None) or sys.getsizeof(leaf) for leaf in leaves(dict(self))
+        )
 
     def right_zero_pad(self, max_seq_len: int, exclude_states: bool = True) -> SampleBatch:
         """Pad each sequence with zeros to `max_seq_len` rows, in place, and return the batch.
@@ -259,26 +292,34 @@ class SampleBatch(dict[str, Any]):
             ConfigError: `"seq_lens"` is missing, or a sequence is longer than `max_seq_len`.
         """
         if (lengths := super().get(self.SEQ_LENS)) is None or max(lengths, default=0) > max_seq_len:
-            raise ConfigError(f"right_zero_pad: expected seq_lens of up to {max_seq_len}, found {lengths}.")
+            raise ConfigError(
+                f"right_zero_pad: expected seq_lens of up to {max_seq_len}, found {lengths}."
+            )
         for name, column in self._per_row():
             self[name] = _map(lambda leaf: padded(leaf, lengths, max_seq_len), column)
         self.zero_padded, self.max_seq_len = True, max_seq_len
         return self
 
-    def to_device(self, device: Any, framework: str = "torch", pin_memory: bool = False, **kwargs: Any) -> SampleBatch:
+    def to_device(
+        self, device: Any, framework: str = "torch", pin_memory: bool = False, **kwargs: Any
+    ) -> SampleBatch:
         """Convert the columns to PyTorch tensors on a device, in place, and return the batch.
 
         Raises:
             NotServedError: The framework is not `"torch"`, the only one supported, as in RLlib.
         """
         if framework != "torch":
-            raise NotServedError(f"to_device: only framework='torch' is supported, found {framework!r}.")
+            raise NotServedError(
+                f"to_device: only framework='torch' is supported, found {framework!r}."
+            )
         convert = importlib.import_module("rlcatalog_compat.tensors.torch").convert_to_torch_tensor
         for name, column in self.items():
             self[name] = convert(column, device, pin_memory)
         return self
 
-    def compress(self, bulk: bool = False, columns: Iterable[str] = ("obs", "new_obs")) -> SampleBatch:
+    def compress(
+        self, bulk: bool = False, columns: Iterable[str] = ("obs", "new_obs")
+    ) -> SampleBatch:
         """Compress array columns in place, and return the batch.
 
         Args:
@@ -305,7 +346,11 @@ class SampleBatch(dict[str, Any]):
 
     def _rows(self) -> list[str]:
         """Return the names of the columns that have one row per step."""
-        return [name for name in self.keys() if name != self.SEQ_LENS and not name.startswith("state_in_")]
+        return [
+            name
+            for name in self.keys()
+            if name != self.SEQ_LENS and not name.startswith("state_in_")
+        ]
 
     def _per_row(self) -> list[tuple[str, Any]]:
         """Return the names and unchanged values of the columns that have one row per step."""
@@ -347,7 +392,9 @@ def convert_ma_batch_to_sample_batch(batch: Any) -> SampleBatch:
     if isinstance(batch, SampleBatch):
         return batch
     if list(batch.policy_batches) != [DEFAULT_POLICY_ID]:
-        raise ConfigError(f"expected one policy, {DEFAULT_POLICY_ID!r}; found {sorted(batch.policy_batches)}.")
+        raise ConfigError(
+            f"expected one policy, {DEFAULT_POLICY_ID!r}; found {sorted(batch.policy_batches)}."
+        )
     found: SampleBatch = batch.policy_batches[DEFAULT_POLICY_ID]
     return found
 
@@ -385,5 +432,10 @@ def _unpack(leaf: Any) -> Any:
     """Undo `_pack`; return unpacked values unchanged."""
     if isinstance(leaf, bytes):
         return np.load(io.BytesIO(zlib.decompress(leaf)), allow_pickle=False)
-    rows = isinstance(leaf, np.ndarray) and leaf.dtype == object and len(leaf) and isinstance(leaf[0], bytes)
+    rows = (
+        isinstance(leaf, np.ndarray)
+        and leaf.dtype == object
+        and len(leaf)
+        and isinstance(leaf[0], bytes)
+    )
     return np.stack([_unpack(row) for row in leaf]) if rows else leaf

@@ -19,7 +19,9 @@ def _setter(*places: str) -> Callable[..., PPOConfig]:
 
     def set_keys(self: PPOConfig, *args: Any, **kwargs: Any) -> PPOConfig:
         if len(args) > len(places):
-            raise TypeError(f"expected at most {len(places)} positional arguments, found {len(args)}: {args}.")
+            raise TypeError(
+                f"expected at most {len(places)} positional arguments, found {len(args)}: {args}."
+            )
         return self._with({**dict(zip(places, args, strict=False)), **kwargs})
 
     return set_keys
@@ -36,7 +38,9 @@ class PPOConfig:
     def __init__(self, algo_class: Any = None) -> None:
         object.__setattr__(self, "_keys", {"env_config": {}, "model": {}})
 
-    def environment(self, env: Any = None, *, env_config: Mapping[str, Any] | None = None, **kwargs: Any) -> PPOConfig:
+    def environment(
+        self, env: Any = None, *, env_config: Mapping[str, Any] | None = None, **kwargs: Any
+    ) -> PPOConfig:
         """Set the environment."""
         if env is not None:
             self._keys["env"] = env
@@ -50,10 +54,16 @@ class PPOConfig:
 
     def training(self, **kwargs: Any) -> PPOConfig:
         """Set training keys; keys in `model` are merged with earlier ones."""
-        return self._with({**kwargs, "model": {**self._keys["model"], **(kwargs.get("model") or {})}})
+        return self._with(
+            {**kwargs, "model": {**self._keys["model"], **(kwargs.get("model") or {})}}
+        )
 
-    debugging = rollouts = env_runners = resources = reporting = evaluation = experimental = rl_module = _setter()
-    fault_tolerance = exploration = learners = python_environment = offline_data = multi_agent = debugging
+    debugging = rollouts = env_runners = resources = reporting = evaluation = experimental = (
+        rl_module
+    ) = _setter()
+    fault_tolerance = exploration = learners = python_environment = offline_data = multi_agent = (
+        debugging
+    )
     callbacks = _setter("callbacks_class")
     api_stack = _setter("enable_rl_module_and_learner", "enable_env_runner_and_connector_v2")
     checkpointing = _setter("export_native_model_files", "checkpoint_trainable_policies_only")
@@ -102,7 +112,9 @@ class PPOConfig:
             own = importlib.import_module("rlcatalog_ppo.config").PPOConfig
             if (name := own.aliases.get(key, key)) in own.__struct_fields__:
                 return getattr(own(), name)
-        raise AttributeError(f"PPOConfig: {key!r} was not set, and rlcatalog_ppo has no default for it.")
+        raise AttributeError(
+            f"PPOConfig: {key!r} was not set, and rlcatalog_ppo has no default for it."
+        )
 
     def __getitem__(self, key: str) -> Any:
         try:

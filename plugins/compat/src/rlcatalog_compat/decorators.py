@@ -67,11 +67,17 @@ def deprecation_warning(
     hint = help or (f"Use {new} instead." if new else "")
     text = f"{old} is deprecated. {hint}".rstrip()
     if error:
-        raise error if isinstance(error, Exception) else (error if isinstance(error, type) else ValueError)(text)
+        raise (
+            error
+            if isinstance(error, Exception)
+            else (error if isinstance(error, type) else ValueError)(text)
+        )
     warnings.warn(text, DeprecationWarning, stacklevel=2)
 
 
-def Deprecated(old: Any = None, *, new: str | None = None, help: str | None = None, error: Any = None) -> Any:
+def Deprecated(
+    old: Any = None, *, new: str | None = None, help: str | None = None, error: Any = None
+) -> Any:
     """Return a decorator that warns each time a function or class is used, or raises an error if `error` is set.
 
     Args:

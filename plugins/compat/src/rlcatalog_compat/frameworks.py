@@ -136,7 +136,14 @@ def get_activation_fn(name: Any = None, framework: str = "tf") -> Any:
         return None
     if framework == "torch":
         nn = importlib.import_module("torch").nn
-        classes = {"swish": "SiLU", "silu": "SiLU", "relu": "ReLU", "tanh": "Tanh", "elu": "ELU", "softmax": "Softmax"}
+        classes = {
+            "swish": "SiLU",
+            "silu": "SiLU",
+            "relu": "ReLU",
+            "tanh": "Tanh",
+            "elu": "ELU",
+            "softmax": "Softmax",
+        }
         found = getattr(nn, name, None) or getattr(nn, classes.get(name.lower(), ""), None)
     elif framework in ("tf", "tf2", "tfe"):
         nn = tensorflow().nn
@@ -204,7 +211,9 @@ def get_initializer(name: Any, framework: str = "tf") -> Any:
     if callable(name):
         return name
     if name not in (None, "default", "xavier_uniform", "xavier_normal"):
-        raise ConfigError(f"Unknown initialiser {name!r}; known: 'default', 'xavier_uniform', 'xavier_normal'.")
+        raise ConfigError(
+            f"Unknown initialiser {name!r}; known: 'default', 'xavier_uniform', 'xavier_normal'."
+        )
     kind = "normal" if name == "xavier_normal" else "uniform"
     if framework == "torch":
         return getattr(importlib.import_module("torch").nn.init, f"xavier_{kind}_")

@@ -53,10 +53,17 @@ class EnvContext(dict[str, Any]):
         self.worker_index, self.vector_index, self.remote = worker_index, vector_index, remote
         self.num_workers, self.recreated_worker = num_workers, recreated_worker
 
-    def copy_with_overrides(self, env_config: Mapping[str, Any] | None = None, **overrides: Any) -> EnvContext:
+    def copy_with_overrides(
+        self, env_config: Mapping[str, Any] | None = None, **overrides: Any
+    ) -> EnvContext:
         """Return a copy with some attributes or the whole config replaced; None keeps the current value."""
-        attributes = {**vars(self), **{name: value for name, value in overrides.items() if value is not None}}
-        return EnvContext(copy.deepcopy(dict(self)) if env_config is None else env_config, **attributes)
+        attributes = {
+            **vars(self),
+            **{name: value for name, value in overrides.items() if value is not None},
+        }
+        return EnvContext(
+            copy.deepcopy(dict(self)) if env_config is None else env_config, **attributes
+        )
 
     def set_defaults(self, defaults: Mapping[str, Any]) -> None:
         """Set the keys that are missing."""
@@ -85,11 +92,17 @@ def deep_update(
     """
     for key, value in new_dict.items():
         if not new_keys_allowed and key not in original:
-            raise KeyError(f"Unknown config parameter {key!r}; known: {sorted(map(str, original))}.")
+            raise KeyError(
+                f"Unknown config parameter {key!r}; known: {sorted(map(str, original))}."
+            )
         old = original.get(key)
         if not (isinstance(old, dict) and isinstance(value, Mapping)):
             original[key] = value
-        elif key in (override_all_if_type_changes or ()) and "type" in value and value["type"] != old.get("type"):
+        elif (
+            key in (override_all_if_type_changes or ())
+            and "type" in value
+            and value["type"] != old.get("type")
+        ):
             original[key] = dict(value)
         else:
             deep_update(old, value, new_keys_allowed or key in (allow_new_subkey_list or ()))
@@ -146,5 +159,7 @@ def from_config(cls: Any, config: Any = None, **kwargs: Any) -> Any:
             made = made or getattr(importlib.import_module(home or cls.__module__), name)
         except (ImportError, AttributeError):
             known = sorted(map(str, registry))
-            raise ConfigError(f"from_config: expected 'module.Class' or one of {known}, found {wanted!r}.") from None
+            raise ConfigError(
+                f"from_config: expected 'module.Class' or one of {known}, found {wanted!r}."
+            ) from None
     return (wanted if made is None else made)(*force_list(given.pop("_args", None)), **given)

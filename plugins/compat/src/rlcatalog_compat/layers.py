@@ -18,7 +18,9 @@ def start() -> dict[str, Any]:
     return {"": keras_module().layers.Layer()}
 
 
-def dense(model: Any, name: str, inputs: Any, units: int, activation: Any = None, **options: Any) -> Any:
+def dense(
+    model: Any, name: str, inputs: Any, units: int, activation: Any = None, **options: Any
+) -> Any:
     """Return a dense layer's output.
 
     Args:
@@ -30,10 +32,14 @@ def dense(model: Any, name: str, inputs: Any, units: int, activation: Any = None
         **options: Additional arguments for the Keras layer.
     """
     options |= {"units": int(units), "activation": activation}
-    return _layer(model, name, lambda layers: layers.Dense(**options), ("dense", options["units"]))(inputs)
+    return _layer(model, name, lambda layers: layers.Dense(**options), ("dense", options["units"]))(
+        inputs
+    )
 
 
-def conv2d(model: Any, name: str, inputs: Any, filters: int, kernel_size: Any, **options: Any) -> Any:
+def conv2d(
+    model: Any, name: str, inputs: Any, filters: int, kernel_size: Any, **options: Any
+) -> Any:
     """Return a convolution's output.
 
     Args:
@@ -45,7 +51,9 @@ def conv2d(model: Any, name: str, inputs: Any, filters: int, kernel_size: Any, *
         **options: Additional arguments for the Keras layer.
     """
     options |= {"filters": int(filters), "kernel_size": kernel_size}
-    return _layer(model, name, lambda layers: layers.Conv2D(**options), ("conv2d", options["filters"]))(inputs)
+    return _layer(
+        model, name, lambda layers: layers.Conv2D(**options), ("conv2d", options["filters"])
+    )(inputs)
 
 
 def flatten(model: Any, name: str, inputs: Any) -> Any:
@@ -54,7 +62,12 @@ def flatten(model: Any, name: str, inputs: Any) -> Any:
 
 
 def batch_normalization(
-    model: Any, name: str, inputs: Any, training: Any = False, trainable: bool = True, **options: Any
+    model: Any,
+    name: str,
+    inputs: Any,
+    training: Any = False,
+    trainable: bool = True,
+    **options: Any,
 ) -> Any:
     """Return batch normalisation's output.
 
@@ -67,7 +80,9 @@ def batch_normalization(
             TensorFlow 1.
         **options: Additional arguments for the Keras layer.
     """
-    layer = _layer(model, name, lambda layers: layers.BatchNormalization(**options), ("batch_normalization",))
+    layer = _layer(
+        model, name, lambda layers: layers.BatchNormalization(**options), ("batch_normalization",)
+    )
     if not layer.built:
         layer.build(inputs.shape)
         for variable in (layer.gamma, layer.beta):
@@ -77,7 +92,12 @@ def batch_normalization(
 
 
 def get_variable(
-    model: Any, name: str, shape: Any = (), dtype: Any = None, initializer: Any = None, trainable: bool = True
+    model: Any,
+    name: str,
+    shape: Any = (),
+    dtype: Any = None,
+    initializer: Any = None,
+    trainable: bool = True,
 ) -> Any:
     """Return a variable.
 

@@ -44,7 +44,9 @@ def reasons() -> dict[str, str]:
 @cache
 def known() -> frozenset[str]:
     """Return the paths of the supported modules and of the packages that contain them."""
-    return frozenset(".".join(path.split(".")[: i + 1]) for path in modules() for i in range(path.count(".") + 1))
+    return frozenset(
+        ".".join(path.split(".")[: i + 1]) for path in modules() for i in range(path.count(".") + 1)
+    )
 
 
 def reason_for(path: str) -> str | None:
@@ -71,5 +73,7 @@ def _targets(homes: Iterable[str]) -> dict[str, str]:
         module, _, names = home.partition(" → ")
         for name in names.split():
             old, _, new = name.partition("=")
-            targets[old] = f"{'rlcatalog_compat' if module.startswith('.') else ''}{module}:{new or old}"
+            targets[old] = (
+                f"{'rlcatalog_compat' if module.startswith('.') else ''}{module}:{new or old}"
+            )
     return targets

@@ -39,10 +39,16 @@ class JsonReader:
 
     def __init__(self, inputs: Any, ioctx: Any = None) -> None:
         self._recorded: Any = None
-        self.files = [str(file) for file in inputs] if isinstance(inputs, list | tuple) else self._find(str(inputs))
+        self.files = (
+            [str(file) for file in inputs]
+            if isinstance(inputs, list | tuple)
+            else self._find(str(inputs))
+        )
         for file in self.files:
             if "://" in file or file.endswith(".zip"):
-                raise NotServedError(f"{file}: only local text files can be read; download or unzip it first.")
+                raise NotServedError(
+                    f"{file}: only local text files can be read; download or unzip it first."
+                )
             if not os.path.isfile(os.path.expanduser(file)):
                 raise SavedPolicyError(f"{file}: there is no such file.")
         if not self.files and self._recorded is None:
@@ -53,7 +59,9 @@ class JsonReader:
         folder = os.path.expanduser(inputs)
         if not os.path.isdir(folder):
             return [inputs] if "://" in inputs else sorted(glob.glob(folder, recursive=True))
-        files = sorted(str(file) for file in Path(folder).iterdir() if file.suffix in (".json", ".zip"))
+        files = sorted(
+            str(file) for file in Path(folder).iterdir() if file.suffix in (".json", ".zip")
+        )
         if not files and list(Path(folder).glob("rollout-*.npz")):
             self._recorded = importlib.import_module("rlcatalog_ppo.offline").Reader(folder)
         return files
@@ -92,7 +100,9 @@ class JsonReader:
         if self._recorded is not None:
             made: dict[str, Any] = self._recorded.tf_input_ops()
             return made
-        ops: dict[str, Any] = importlib.import_module("rlcatalog_compat.tensors.tf").input_ops(self.next)
+        ops: dict[str, Any] = importlib.import_module("rlcatalog_compat.tensors.tf").input_ops(
+            self.next
+        )
         return ops
 
 
@@ -121,7 +131,9 @@ def _batch(file: str, number: int, line: str) -> Any:
     if kind == "SampleBatch":
         return _columns(data, where)
     if kind == "MultiAgentBatch" and isinstance(data.get("policy_batches"), dict):
-        batches = {policy: _columns(columns, where) for policy, columns in data["policy_batches"].items()}
+        batches = {
+            policy: _columns(columns, where) for policy, columns in data["policy_batches"].items()
+        }
         return MultiAgentBatch(batches, int(data.get("count", 0)))
     raise SavedPolicyError(
         f"{where}: expected an RLlib batch, an object whose 'type' is 'SampleBatch' or 'MultiAgentBatch'; found"
@@ -140,11 +152,19 @@ def _columns(data: Mapping[str, Any], where: str) -> SampleBatch:
     columns = {}
     for name, column in data.items():
         try:
-            columns[name] = column if name == SampleBatch.INFOS else map_leaves(np.asarray, column, kinds=())
+            columns[name] = (
+                column if name == SampleBatch.INFOS else map_leaves(np.asarray, column, kinds=())
+            )
         except ValueError:  # rows of different lengths
-            raise SavedPolicyError(f"{where}: {name}: expected rows of one shape, found several.") from None
+            raise SavedPolicyError(
+                f"{where}: {name}: expected rows of one shape, found several."
+            ) from None
     return SampleBatch(columns)
 
 
 def _is_packed(column: Any) -> bool:
-    return any(map(_is_packed, column.values())) if isinstance(column, dict) else isinstance(column, str)
+    return (
+        any(map(_is_packed, column.values()))
+        if isinstance(column, dict)
+        else isinstance(column, str)
+    )

@@ -7,4 +7,10 @@ from rlcatalog import CommandSpec, hookimpl
 
 @hookimpl
 def rlcatalog_commands() -> list[CommandSpec]:
-    return [CommandSpec("port", {"cli": "rlcatalog_compat.codemod.commands:port"}, "Rewrite code written for RLlib.")]
+    return [
+        CommandSpec(
+            "port",
+            {"cli": "rlcatalog_compat.codemod.commands:port"},
+            "Rewrite code written for RLlib.",
+        )
+    ]

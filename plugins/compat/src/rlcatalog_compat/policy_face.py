@@ -52,8 +52,11 @@ def act(
         )
     reward = None if prev_reward is None else np.array([prev_reward], np.float32)
     step = policy.act([observation], carried, prev_reward=reward, explore=explore)
-    extra = {"vf_preds": None if step.value is None else step.value[0], "action_logp": step.logp[0],
-             "action_dist_inputs": step.dist_inputs[0]}  # fmt: skip
+    extra = {
+        "vf_preds": None if step.value is None else step.value[0],
+        "action_logp": step.logp[0],
+        "action_dist_inputs": step.dist_inputs[0],
+    }
     return first_row(step.action), [] if step.state is None else EpisodeState(step.state), extra
 
 
@@ -70,7 +73,9 @@ def _state_of(policy: Policy, state: Any) -> Any:
             f"compute_single_action: {policy.model_name} has a state of shapes {expected}, found"
             f" {[part.shape for part in found]}. Start with model.get_initial_state(), then pass the returned state."
         )
-    memory = tuple(part[None].astype(own.dtype) for part, own in zip(found, began.memory, strict=True))
+    memory = tuple(
+        part[None].astype(own.dtype) for part, own in zip(found, began.memory, strict=True)
+    )
     return began._replace(memory=memory)
 
 

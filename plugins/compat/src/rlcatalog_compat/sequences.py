@@ -85,14 +85,23 @@ def chop_into_sequences(
         seq_lens = _lengths(count, max_seq_len, episode_ids, unroll_ids, agent_indices)
     lengths = np.asarray(seq_lens, np.int32)
     size = int(lengths.max(initial=0)) + _extra_padding if dynamic_max else max_seq_len
-    chopped = [[padded(leaf, lengths, size, padding == "last") for leaf in leaves(column)] for column in features]
+    chopped = [
+        [padded(leaf, lengths, size, padding == "last") for leaf in leaves(column)]
+        for column in features
+    ]
     states = list(state_columns)
     if not states_already_reduced_to_init:
         starts = np.cumsum(lengths) - lengths
-        states = [map_leaves(lambda leaf: np.asarray(leaf)[starts], _arrays(column)) for column in state_columns]
+        states = [
+            map_leaves(lambda leaf: np.asarray(leaf)[starts], _arrays(column))
+            for column in state_columns
+        ]
     if shuffle:
         order = np.random.permutation(len(lengths))
-        lengths, states = lengths[order], [map_leaves(lambda leaf: leaf[order], column) for column in states]
+        lengths, states = (
+            lengths[order],
+            [map_leaves(lambda leaf: leaf[order], column) for column in states],
+        )
         rows = np.arange(len(order) * size).reshape(len(order), size)[order].reshape(-1)
         chopped = [[leaf[rows] for leaf in column] for column in chopped]
     return chopped if handle_nested_data else [column[0] for column in chopped], states, lengths
@@ -138,7 +147,9 @@ def pad_batch_to_sequences_of_same_size(
     view = (view_requirements or {}).get("state_in_0")
     dynamic = stateful and view is not None and len(np.ravel(view.shift_arr)) == 1
     names = [name for name in batch if name.startswith("state_in")]
-    keys = feature_keys or [name for name in batch if not name.startswith("state_") and name != "seq_lens"]
+    keys = feature_keys or [
+        name for name in batch if not name.startswith("state_") and name != "seq_lens"
+    ]
     known = batch.get("seq_lens")
     features, states, lengths = chop_into_sequences(
         feature_columns=[batch[key] for key in keys],
@@ -150,7 +161,9 @@ def pad_batch_to_sequences_of_same_size(
         dynamic_max=dynamic,
         shuffle=shuffle,
         seq_lens=known,
-        states_already_reduced_to_init=bool(names) and known is not None and len(batch[names[0]]) == len(known),
+        states_already_reduced_to_init=bool(names)
+        and known is not None
+        and len(batch[names[0]]) == len(known),
         handle_nested_data=True,
         padding=padding,
     )
@@ -174,4 +187,8 @@ def _lengths(rows: int, longest: int, *ids: Any) -> list[int]:
     known = [np.asarray(column) for column in ids if column is not None]
     changes = [np.flatnonzero(column[1:] != column[:-1]) + 1 for column in known]
     edges = sorted({0, rows, *np.concatenate([[], *changes]).astype(int).tolist()})
-    return [min(longest, end - place) for start, end in pairwise(edges) for place in range(start, end, longest)]
+    return [
+        min(longest, end - place)
+        for start, end in pairwise(edges)
+        for place in range(start, end, longest)
+    ]

@@ -68,7 +68,11 @@ def add_time_dimension(
         return ops_of(padded_inputs).rows(padded_inputs, (max_seq_len, *padded_inputs.shape[1:]))
     add = frameworks()[_library_of(padded_inputs)].load("add_time_dimension")
     # It only counts sequences.
-    return add(padded_inputs, seq_lens if max_seq_len is None else padded_inputs[::max_seq_len], time_major=time_major)
+    return add(
+        padded_inputs,
+        seq_lens if max_seq_len is None else padded_inputs[::max_seq_len],
+        time_major=time_major,
+    )
 
 
 def _library_of(obs: Any) -> str:

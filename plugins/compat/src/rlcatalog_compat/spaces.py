@@ -84,7 +84,11 @@ def _like(value: Any, sample: Any) -> Any:
         if sample.ndim and not isinstance(value, np.ndarray):
             raise ObservationError(f"expected an array of shape {sample.shape}, found {value!r}.")
         return np.asarray(value, sample.dtype)
-    if isinstance(sample, int | np.integer) and isinstance(value, float | np.floating) and float(value).is_integer():
+    if (
+        isinstance(sample, int | np.integer)
+        and isinstance(value, float | np.floating)
+        and float(value).is_integer()
+    ):
         return type(sample)(value)
     return value
 
@@ -111,17 +115,25 @@ def one_hot_widths(space: Space[Any]) -> list[int]:
     if isinstance(space, Discrete):
         return [int(space.n)]
     if not isinstance(space, MultiDiscrete):
-        raise UnsupportedSpaceError(f"one_hot: expected a Discrete or MultiDiscrete, found {space}.")
+        raise UnsupportedSpaceError(
+            f"one_hot: expected a Discrete or MultiDiscrete, found {space}."
+        )
     return [int(n) for n in np.ravel(space.nvec)]
 
 
 def leaves_in(struct: Any, spaces_struct: Any) -> Iterator[tuple[Any, Any]]:
     """Yield the leaves of a structure with their spaces, or with None if no spaces are given."""
     values = list(leaves(struct))
-    return zip(values, [None] * len(values) if spaces_struct is None else leaves(spaces_struct), strict=True)
+    return zip(
+        values,
+        [None] * len(values) if spaces_struct is None else leaves(spaces_struct),
+        strict=True,
+    )
 
 
-def map_leaves(function: Any, struct: Any, *others: Any, kinds: type | tuple[type, ...] = (list, tuple)) -> Any:
+def map_leaves(
+    function: Any, struct: Any, *others: Any, kinds: type | tuple[type, ...] = (list, tuple)
+) -> Any:
     """Apply a function to each leaf of a structure, in the order of `leaves`.
 
     Args:
@@ -132,7 +144,10 @@ def map_leaves(function: Any, struct: Any, *others: Any, kinds: type | tuple[typ
     """
     structs = (struct, *others)
     if isinstance(struct, dict):
-        made = {key: map_leaves(function, *(one[key] for one in structs), kinds=kinds) for key in sorted(struct)}
+        made = {
+            key: map_leaves(function, *(one[key] for one in structs), kinds=kinds)
+            for key in sorted(struct)
+        }
         return {key: made[key] for key in struct}
     if isinstance(struct, kinds):
         items = [map_leaves(function, *parts, kinds=kinds) for parts in zip(*structs, strict=True)]

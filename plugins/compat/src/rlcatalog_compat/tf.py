@@ -26,7 +26,9 @@ class TFActionDistribution(ActionDistribution):
 
     def _build_sample_op(self) -> Any:
         """Sample raw actions. Subclasses implement this."""
-        raise NotImplementedError(f"{type(self).__name__} must implement _build_sample_op() or sample().")
+        raise NotImplementedError(
+            f"{type(self).__name__} must implement _build_sample_op() or sample()."
+        )
 
     def sample(self) -> Any:
         """Sample raw actions."""
@@ -64,7 +66,9 @@ class FullyConnectedNetwork(_FullyConnectedNetwork):
     When called with symbolic Keras tensors, it and `value_function()` return symbolic tensors.
     """
 
-    def __call__(self, input_dict: Any, state: Any = None, seq_lens: Any = None) -> tuple[Any, list[Any]]:
+    def __call__(
+        self, input_dict: Any, state: Any = None, seq_lens: Any = None
+    ) -> tuple[Any, list[Any]]:
         """Run the model on a batch; see `ModelV2`."""
         self.__dict__.pop("value_function", None)
         if not isinstance(input_dict["obs"], keras.KerasTensor):
@@ -167,7 +171,9 @@ class DistributionalQTFModel(TFModelV2):
     ) -> None:
         super().__init__(obs_space, action_space, num_outputs, model_config, name)
         if use_noisy:
-            raise NotServedError("DistributionalQTFModel: noisy layers are not supported; remove use_noisy.")
+            raise NotServedError(
+                "DistributionalQTFModel: noisy layers are not supported; remove use_noisy."
+            )
         self.dueling, self.num_atoms, self.v_min, self.v_max = dueling, num_atoms, v_min, v_max
         self.action_dim = int(action_space.n)
         width = int(num_outputs or 0)

@@ -92,7 +92,9 @@ class SlimConv2d(nn.Module):
             initializer(conv.weight)
         nn.init.constant_(conv.bias, bias_init)  # type: ignore[arg-type]
         pad = [nn.ZeroPad2d(padding)] if padding else []
-        self._model = nn.Sequential(*pad, conv, *_activation(nn.ReLU if activation_fn == "default" else activation_fn))
+        self._model = nn.Sequential(
+            *pad, conv, *_activation(nn.ReLU if activation_fn == "default" else activation_fn)
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         """Map the images to the output."""
@@ -141,14 +143,20 @@ class SkipConnection(nn.Module):
         add_memory: Whether the layer takes a `memory`.
     """
 
-    def __init__(self, layer: nn.Module, fan_in_layer: Any = None, add_memory: bool = False, **kwargs: Any) -> None:
+    def __init__(
+        self, layer: nn.Module, fan_in_layer: Any = None, add_memory: bool = False, **kwargs: Any
+    ) -> None:
         super().__init__()
         self._layer, self._fan_in_layer = layer, fan_in_layer
 
     def forward(self, inputs: Tensor, **kwargs: Any) -> Tensor:
         """Run the layer and combine its output with its input."""
         outputs: Tensor = self._layer(inputs, **kwargs)
-        return outputs + inputs if self._fan_in_layer is None else self._fan_in_layer((inputs, outputs))
+        return (
+            outputs + inputs
+            if self._fan_in_layer is None
+            else self._fan_in_layer((inputs, outputs))
+        )
 
 
 class Swish(nn.Module):
@@ -180,7 +188,12 @@ class ConvTranspose2DStack(nn.Module):
         self,
         *,
         input_size: int,
-        filters: Sequence[tuple[int, int, int]] = ((1024, 5, 2), (128, 5, 2), (64, 6, 2), (32, 6, 2)),
+        filters: Sequence[tuple[int, int, int]] = (
+            (1024, 5, 2),
+            (128, 5, 2),
+            (64, 6, 2),
+            (32, 6, 2),
+        ),
         initializer: Any = "default",
         bias_init: float = 0,
         activation_fn: Any = "relu",
@@ -190,7 +203,10 @@ class ConvTranspose2DStack(nn.Module):
         fill = nn.init.xavier_uniform_ if initializer in ("default", None) else initializer
         channels = [width for width, _, _ in filters]
         self.output_shape = tuple(output_shape)
-        layers: list[nn.Module] = [nn.Linear(input_size, channels[0]), nn.Unflatten(1, (channels[0], 1, 1))]
+        layers: list[nn.Module] = [
+            nn.Linear(input_size, channels[0]),
+            nn.Unflatten(1, (channels[0], 1, 1)),
+        ]
         for place, (width, kernel, stride) in enumerate(filters):
             following = [*channels[1:], self.output_shape[0]][place]
             layers.append(nn.ConvTranspose2d(width, following, kernel, stride))
@@ -205,7 +221,9 @@ class ConvTranspose2DStack(nn.Module):
     def forward(self, x: Tensor) -> torch.distributions.Distribution:
         """Return normal distributions with standard deviation 1 around the images; each image is one event."""
         mean = self._model(x).reshape(-1, *self.output_shape)
-        return torch.distributions.Independent(torch.distributions.Normal(mean, 1), len(self.output_shape))
+        return torch.distributions.Independent(
+            torch.distributions.Normal(mean, 1), len(self.output_shape)
+        )
 
 
 # --- distributions ----------------------------------------------------------------------------------------------------
@@ -307,7 +325,10 @@ class DQNTorchModel(TorchModelV2):
         def head(letter: str, outputs: int) -> nn.Sequential:
             layers, width = nn.Sequential(), int(num_outputs or 0)
             for index, size in enumerate(q_hiddens):
-                layers.add_module(f"dueling_{letter}_{index}", SlimFC(width, size, activation_fn=dueling_activation))
+                layers.add_module(
+                    f"dueling_{letter}_{index}",
+                    SlimFC(width, size, activation_fn=dueling_activation),
+                )
                 if add_layer_norm:
                     layers.add_module(f"LayerNorm_{letter}_{index}", nn.LayerNorm(size))
                 width = size
@@ -315,7 +336,9 @@ class DQNTorchModel(TorchModelV2):
                 layers.add_module(letter, SlimFC(width, outputs))
             return layers
 
-        self.advantage_module = head("A", self.action_dim * num_atoms) if q_hiddens else nn.Sequential()
+        self.advantage_module = (
+            head("A", self.action_dim * num_atoms) if q_hiddens else nn.Sequential()
+        )
         self.value_module = head("V", num_atoms) if dueling else None
 
     def get_q_value_distributions(self, model_out: Tensor) -> tuple[Tensor, ...]:

@@ -23,7 +23,9 @@ from rlcatalog_compat.arrays import Array, convert_to_numpy
 from rlcatalog_compat.spaces import flatten_space, get_original_space
 
 #: RLlib's weight names, by rlcatalog's names.
-NAMES: dict[str, Any] = tomllib.loads(Path(__file__).with_name("weights.toml").read_text(encoding="utf-8"))
+NAMES: dict[str, Any] = tomllib.loads(
+    Path(__file__).with_name("weights.toml").read_text(encoding="utf-8")
+)
 #: Maximum number of names of each kind in an error message.
 _MOST_NAMES = 30
 
@@ -58,17 +60,27 @@ def load_rllib_weights(policy: Any, weights: Mapping[str, Any]) -> None:
         if (value := given.source(name, have)) is None:
             missing.append(name)
             continue
-        if value.ndim == array.ndim + 2 and value.shape[-2:] == (1, 1):  # a convolution of one pixel
+        # a convolution of one pixel.
+        if value.ndim == array.ndim + 2 and value.shape[-2:] == (1, 1):
             value = value[..., 0, 0]
         if value.shape != array.shape:
             wrong.append(f"{name} {array.shape}, given {value.shape}")
         found[name] = value
-    if missing and not wrong and given.tensorflow and (rest := _assign_by_path(model, given.by_name, missing)):
+    if (
+        missing
+        and not wrong
+        and given.tensorflow
+        and (rest := _assign_by_path(model, given.by_name, missing))
+    ):
         missing, found = [name for name in missing if name not in rest], {**found, **rest}
         given.used.update(given.by_name)
     memory = any(re.search(r"(^|\.)(cell|transformer)\.", name) for name in have)
-    idle = re.compile("|".join(NAMES["idle"]["anywhere"] + (NAMES["idle"]["in_memory"] if memory else [])))
-    unused = [name for name in given.by_name if name not in given.used and not idle.fullmatch(_slim(name))]
+    idle = re.compile(
+        "|".join(NAMES["idle"]["anywhere"] + (NAMES["idle"]["in_memory"] if memory else []))
+    )
+    unused = [
+        name for name in given.by_name if name not in given.used and not idle.fullmatch(_slim(name))
+    ]
     if missing or unused or wrong:
         raise ModelContractError(
             f"{type(model).__name__}: these weights belong to a different model. Missing: {_some(missing)}; unused:"
@@ -86,7 +98,9 @@ class _Given:
     """
 
     def __init__(self, weights: Mapping[str, Any]) -> None:
-        self.by_name: dict[str, Array] = {str(name): convert_to_numpy(x, False) for name, x in weights.items()}
+        self.by_name: dict[str, Array] = {
+            str(name): convert_to_numpy(x, False) for name, x in weights.items()
+        }
         # Such as `default_policy/fc_1/kernel:0`.
         self.tensorflow = any("/" in name or re.search(r":\d+$", name) for name in self.by_name)
         self.used: set[str] = set()
@@ -122,9 +136,14 @@ class _Given:
                 for form in forms:
                     if (value := self.take_one(prefix + match.expand(form))) is not None:
                         return value
-        if match := re.fullmatch(r"outputs\.value\.(\w+)", end):  # after the convolutions of a separate value net
-            last = sum(bool(re.fullmatch(r"value_convs\.layers\.\d+\.weight", name)) for name in have)
-            return self.take_one(f"{prefix}_value_branch_separate.{last}.{match[1]}") if last else None
+        # After the convolutions of a separate value net.
+        if match := re.fullmatch(r"outputs\.value\.(\w+)", end):
+            last = sum(
+                bool(re.fullmatch(r"value_convs\.layers\.\d+\.weight", name)) for name in have
+            )
+            return (
+                self.take_one(f"{prefix}_value_branch_separate.{last}.{match[1]}") if last else None
+            )
         if end == "cell.bias":  # RLlib has two biases, which are added
             found = self.take(f"{prefix}lstm.bias_ih_l0", f"{prefix}lstm.bias_hh_l0")
             return found[0] + found[1] if found else None
@@ -146,14 +165,17 @@ class _Given:
         if part == "mlp":
             _, place, kind = rest.split(".")  # mlp.layers.0.weight
             if kind == "bias":  # RLlib's has none
-                name = next(name for name in have if name.endswith(f"transformer.units.{index}.{end}"))
+                name = next(
+                    name for name in have if name.endswith(f"transformer.units.{index}.{end}")
+                )
                 return np.zeros_like(have[name])
             return self.take_one(f"{mlp}_layer.{int(place) + 1}.{kind}")
         gate = f"{attention if part == 'attention_gate' else mlp}_fan_in_layer."
         if rest == "bias":
             return self.take_one(f"{gate}_bias_z")
         found = self.take(*(gate + name for name in NAMES["torch"]["gate"][rest]))
-        return np.concatenate([matrix.T for matrix in found]) if found else None  # RLlib's are transposed
+        # RLlib's are transposed.
+        return np.concatenate([matrix.T for matrix in found]) if found else None
 
 
 def _ways(name: str) -> Iterator[tuple[str, str]]:
@@ -165,7 +187,10 @@ def _ways(name: str) -> Iterator[tuple[str, str]]:
         prefix = ".".join(part for part in parts[:cut] if part != "trunk")
         prefix = f"{prefix}." if prefix else ""
         if match := re.fullmatch(r"(.*\.)?nets\.(\d+)\.", prefix):
-            yield from ((f"{match[1] or ''}{kind}.{match[2]}.", end) for kind in ("cnns", "one_hot", "flatten"))
+            yield from (
+                (f"{match[1] or ''}{kind}.{match[2]}.", end)
+                for kind in ("cnns", "one_hot", "flatten")
+            )
         else:
             yield prefix, end
 
@@ -201,7 +226,9 @@ def _check_config(model: ModelV2, config: Mapping[str, Any], given: _Given) -> N
     """Raise an error if this config's net differs from RLlib's net with the same weights."""
     names = list(model.get_weights())
     parts = {part for name in names for part in name.split(".")[:-1]}
-    own_hidden = any(re.search(r"(^|\.)hidden\.layers\.", name) and ".nets." not in f".{name}" for name in names)
+    own_hidden = any(
+        re.search(r"(^|\.)hidden\.layers\.", name) and ".nets." not in f".{name}" for name in names
+    )
     if any("mha_" in name for name in given.by_name):
         raise NotServedError(
             "load_rllib_weights: RLlib's attention net in TensorFlow does not name its variables, and normalises with"
@@ -214,7 +241,10 @@ def _check_config(model: ModelV2, config: Mapping[str, Any], given: _Given) -> N
             " there and read the value from the convolutions, so the same weights would behave differently."
         )
     if own_hidden and "nets" not in parts and post and config.get("fcnet_hiddens"):
-        first, last = (activation_name(config.get(f"{key}_activation", None)) for key in ("fcnet", "post_fcnet"))
+        first, last = (
+            activation_name(config.get(f"{key}_activation", None))
+            for key in ("fcnet", "post_fcnet")
+        )
         if first != last:
             raise ConfigError(
                 f"load_rllib_weights with post_fcnet_hiddens: RLlib's net uses fcnet_activation={first!r} in those"

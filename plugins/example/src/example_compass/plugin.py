@@ -9,7 +9,11 @@ def describe_glu(request: Request) -> list[Stage]:
     """Return the stages that `rlcatalog explain` prints."""
     width = request.config["example_compass_width"]
     stages = [Stage("gated layer", (width,))]
-    return stages if request.num_outputs is None else [*stages, Stage("logits", (request.num_outputs,))]
+    return (
+        stages
+        if request.num_outputs is None
+        else [*stages, Stage("logits", (request.num_outputs,))]
+    )
 
 
 @hookimpl
@@ -31,14 +35,20 @@ def rlcatalog_models() -> list[ModelSpec]:
         # Without a match function, a model is chosen only by name: {"custom_model": "example_compass_glu"}.
         ModelSpec(
             name="example_compass_glu",
-            targets={"torch": "example_compass.torch:GatedNetwork", "tf": "example_compass.tf:GatedNetwork"},
+            targets={
+                "torch": "example_compass.torch:GatedNetwork",
+                "tf": "example_compass.tf:GatedNetwork",
+            },
             summary="one gated linear layer",
             describe=describe_glu,
             config="example_compass.config:CompassConfig",
         ),
         ModelSpec(
             name="example_compass_normalized",
-            targets={"torch": "example_compass.torch:NormalizedNetwork", "tf": "example_compass.tf:NormalizedNetwork"},
+            targets={
+                "torch": "example_compass.torch:NormalizedNetwork",
+                "tf": "example_compass.tf:NormalizedNetwork",
+            },
             summary="fully connected layers, each followed by layer normalisation",
             reads=("fcnet_hiddens", "fcnet_activation"),
         ),

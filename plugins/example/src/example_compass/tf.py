@@ -18,18 +18,30 @@ class GatedNetwork(TFModelV2):
     """Single gated linear unit (Dauphin et al. 2017): a(x) * sigmoid(b(x))."""
 
     def __init__(
-        self, obs_space: Any, action_space: Any, num_outputs: int | None, model_config: Any, name: str
+        self,
+        obs_space: Any,
+        action_space: Any,
+        num_outputs: int | None,
+        model_config: Any,
+        name: str,
     ) -> None:
         super().__init__(obs_space, action_space, num_outputs, model_config, name)
         width = read_config(self.model_config, CompassConfig).example_compass_width
-        self.gated = Dense(math.prod(obs_space.shape), DenseSpec(2 * width, weights="xavier_uniform"))
+        self.gated = Dense(
+            math.prod(obs_space.shape), DenseSpec(2 * width, weights="xavier_uniform")
+        )
         self.logits = self.value = None
         if num_outputs is None:
             self.num_outputs = width
         else:
-            self.logits, self.value = Dense(width, output_spec(num_outputs)), Dense(width, output_spec(1))
+            self.logits, self.value = (
+                Dense(width, output_spec(num_outputs)),
+                Dense(width, output_spec(1)),
+            )
 
-    def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
+    def forward(
+        self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any
+    ) -> tuple[Any, list[Any]]:
         value, gate = tf.split(self.gated(tf.cast(input_dict["obs_flat"], tf.float32)), 2, axis=-1)
         self._features = value * tf.sigmoid(gate)
         return self._features if self.logits is None else self.logits(self._features), state
@@ -43,7 +55,12 @@ class NormalizedNetwork(TFModelV2):
     """The layers of fcnet, each followed by layer normalisation (Ba et al. 2016)."""
 
     def __init__(
-        self, obs_space: Any, action_space: Any, num_outputs: int | None, model_config: Any, name: str
+        self,
+        obs_space: Any,
+        action_space: Any,
+        num_outputs: int | None,
+        model_config: Any,
+        name: str,
     ) -> None:
         super().__init__(obs_space, action_space, num_outputs, model_config, name)
         self.activation = activation(self.model_config.get("fcnet_activation", "tanh"))
@@ -57,9 +74,14 @@ class NormalizedNetwork(TFModelV2):
         if num_outputs is None:
             self.num_outputs = widths[-1]
         else:
-            self.logits, self.value = Dense(widths[-1], output_spec(num_outputs)), Dense(widths[-1], output_spec(1))
+            self.logits, self.value = (
+                Dense(widths[-1], output_spec(num_outputs)),
+                Dense(widths[-1], output_spec(1)),
+            )
 
-    def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
+    def forward(
+        self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any
+    ) -> tuple[Any, list[Any]]:
         x = tf.cast(input_dict["obs_flat"], tf.float32)
         for layer, norm in zip(self.layers, self.norms, strict=True):
             x = norm(layer(x))

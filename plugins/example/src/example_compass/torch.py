@@ -25,7 +25,12 @@ class GatedNetwork(TorchModelV2):
     """Single gated linear unit (Dauphin et al. 2017): a(x) * sigmoid(b(x))."""
 
     def __init__(
-        self, obs_space: Any, action_space: Any, num_outputs: int | None, model_config: Any, name: str
+        self,
+        obs_space: Any,
+        action_space: Any,
+        num_outputs: int | None,
+        model_config: Any,
+        name: str,
     ) -> None:
         super().__init__(obs_space, action_space, num_outputs, model_config, name)
         width = read_config(self.model_config, CompassConfig).example_compass_width
@@ -37,7 +42,9 @@ class GatedNetwork(TorchModelV2):
         else:
             self.logits, self.value = output_layer(width, num_outputs), output_layer(width, 1)
 
-    def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Tensor, list[Any]]:
+    def forward(
+        self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any
+    ) -> tuple[Tensor, list[Any]]:
         self._features = self.glu(self.gated(input_dict["obs_flat"].float()))
         return self._features if self.logits is None else self.logits(self._features), state
 
@@ -51,7 +58,12 @@ class NormalizedNetwork(TorchModelV2):
     """The layers of fcnet, each followed by layer normalisation (Ba et al. 2016)."""
 
     def __init__(
-        self, obs_space: Any, action_space: Any, num_outputs: int | None, model_config: Any, name: str
+        self,
+        obs_space: Any,
+        action_space: Any,
+        num_outputs: int | None,
+        model_config: Any,
+        name: str,
     ) -> None:
         super().__init__(obs_space, action_space, num_outputs, model_config, name)
         self.activation = activation(self.model_config.get("fcnet_activation", "tanh"))
@@ -63,9 +75,14 @@ class NormalizedNetwork(TorchModelV2):
         if num_outputs is None:
             self.num_outputs = widths[-1]
         else:
-            self.logits, self.value = output_layer(widths[-1], num_outputs), output_layer(widths[-1], 1)
+            self.logits, self.value = (
+                output_layer(widths[-1], num_outputs),
+                output_layer(widths[-1], 1),
+            )
 
-    def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Tensor, list[Any]]:
+    def forward(
+        self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any
+    ) -> tuple[Tensor, list[Any]]:
         x = input_dict["obs_flat"].float()
         for layer, norm in zip(self.layers, self.norms, strict=True):
             x = norm(layer(x))

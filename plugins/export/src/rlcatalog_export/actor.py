@@ -13,7 +13,14 @@ import numpy as np
 
 from rlcatalog import Catalog, SpaceInfo, provided
 from rlcatalog.actions import ActionCodec, ActionMasks, action_codec
-from rlcatalog.errors import ActionMaskError, CatalogError, ConfigError, ModelContractError, SavedPolicyError, reason
+from rlcatalog.errors import (
+    ActionMaskError,
+    CatalogError,
+    ConfigError,
+    ModelContractError,
+    SavedPolicyError,
+    reason,
+)
 from rlcatalog.frameworks import Array, Step
 from rlcatalog.internals import mask_steps
 from rlcatalog_export.actor_inputs import Observations
@@ -84,7 +91,9 @@ class Actor:
                 raise ConfigError("Actor: expected the path to an exported policy.")
             runner = runner_for(catalog, Path(path))
         self._runner, self._where = runner, where
-        self.interface = Interface.from_json(runner.interface, where, getattr(runner, "checked", None))
+        self.interface = Interface.from_json(
+            runner.interface, where, getattr(runner, "checked", None)
+        )
         self.rng = np.random.default_rng(seed)
         try:
             self._build(catalog, observation_space, action_space, where)
@@ -92,12 +101,18 @@ class Actor:
         except CatalogError:
             raise
         except Exception as error:  # spaces and codecs may raise any error for unknown data
-            raise SavedPolicyError(f"{where}: its interface does not fit its spaces: {reason(error)}") from error
+            raise SavedPolicyError(
+                f"{where}: its interface does not fit its spaces: {reason(error)}"
+            ) from error
 
-    def _build(self, catalog: Catalog, observation_space: Any, action_space: Any, where: str) -> None:
+    def _build(
+        self, catalog: Catalog, observation_space: Any, action_space: Any, where: str
+    ) -> None:
         """Build the processing steps before and after the file from its interface."""
         interface = self.interface
-        self.observation_space = _space(interface.observation_space, observation_space, "observation_space", where)
+        self.observation_space = _space(
+            interface.observation_space, observation_space, "observation_space", where
+        )
         self.action_space = _space(interface.action_space, action_space, "action_space", where)
         action = SpaceInfo.read(self.action_space, "action")
         self.action_codec = action_codec(action, interface.action_bounds, interface.raw_kinds)
@@ -111,8 +126,14 @@ class Actor:
         self._noise = 0 if noise is None else noise.shape[0]
         self._states = [port for port in interface.inputs if port.role == "state"]
         self._outputs = [port.name for port in interface.outputs]
-        self._follows = [(i, port.follows) for i, port in enumerate(interface.outputs) if port.role == "state"]
-        self._place = {port.role: i for i, port in enumerate(interface.outputs) if port.role not in ("action", "state")}
+        self._follows = [
+            (i, port.follows) for i, port in enumerate(interface.outputs) if port.role == "state"
+        ]
+        self._place = {
+            port.role: i
+            for i, port in enumerate(interface.outputs)
+            if port.role not in ("action", "state")
+        }
         self._actions = [i for i, port in enumerate(interface.outputs) if port.role == "action"]
         self._single = len(self._actions) == 1 and not self.action_codec.children
         self._leaves = list(self.action_codec.leaves)
@@ -127,10 +148,17 @@ class Actor:
         """
         interface, codec = self.interface, self.action_codec
         forms = {"raw_action": (codec.width,), "logp": (), "value": (), "mask": (self.masks.size,)}
-        wanted = [(port, forms[port.role]) for port in (*interface.inputs, *interface.outputs) if port.role in forms]
+        wanted = [
+            (port, forms[port.role])
+            for port in (*interface.inputs, *interface.outputs)
+            if port.role in forms
+        ]
         if self._actions:
             actions = [interface.outputs[i] for i in self._actions]
-            wanted += [(port, leaf.info.shape or ()) for port, leaf in zip(actions, self._leaves, strict=True)]
+            wanted += [
+                (port, leaf.info.shape or ())
+                for port, leaf in zip(actions, self._leaves, strict=True)
+            ]
         for port, shape in wanted:
             if port.shape != shape:
                 raise SavedPolicyError(
@@ -157,7 +185,13 @@ class Actor:
     # --- acting ----------------------------------------------------------------------------------------------------
 
     def act(
-        self, obs: Any, state: Any = None, *, prev_reward: Any = None, mask: Any = None, explore: bool = True
+        self,
+        obs: Any,
+        state: Any = None,
+        *,
+        prev_reward: Any = None,
+        mask: Any = None,
+        explore: bool = True,
     ) -> Step:
         """Choose actions for a batch of observations; see `Policy.act`.
 
@@ -181,7 +215,9 @@ class Actor:
                 own = self.masks.of(obs)
             except ActionMaskError as error:
                 observations = self._observations
-                raise with_batch_hint(error, observations.preprocessor, observations.seen(obs)) from error.__cause__
+                raise with_batch_hint(
+                    error, observations.preprocessor, observations.seen(obs)
+                ) from error.__cause__
         feeds, rows = self.feeds(obs)
         if mask is not None or (own is not None and len(own) != rows):
             own = self.masks.matrix(own if mask is None else mask, rows)
@@ -225,7 +261,11 @@ class Actor:
         t = self._complete(feeds, rows, state, prev_reward, mask, explore, noise)
         arrays = self._run(feeds) if rows else self._none(feeds)
         place = self._place
-        raw, logp, inputs = arrays[place["raw_action"]], arrays[place["logp"]], arrays[place["dist_inputs"]]
+        raw, logp, inputs = (
+            arrays[place["raw_action"]],
+            arrays[place["logp"]],
+            arrays[place["dist_inputs"]],
+        )
         value = arrays[place["value"]] if "value" in place else None
         if not (
             math.isfinite(np.vdot(logp, logp if value is None else value))
@@ -236,19 +276,32 @@ class Actor:
         action = arrays[self._actions[0]] if self._single else self._joined(arrays, raw)
         if self._single and action.dtype != self._leaves[0].info.dtype:
             action = action.astype(self._leaves[0].info.dtype)
-        after = ActorState({name: arrays[i] for i, name in self._follows}) if self._follows else None
+        after = (
+            ActorState({name: arrays[i] for i, name in self._follows}) if self._follows else None
+        )
         return Step(action, raw, logp, value, inputs, after)
 
     def _complete(
-        self, feeds: dict[str, Array], rows: int, state: Any, prev_reward: Any, mask: Any, explore: bool, noise: Any
+        self,
+        feeds: dict[str, Array],
+        rows: int,
+        state: Any,
+        prev_reward: Any,
+        mask: Any,
+        explore: bool,
+        noise: Any,
     ) -> Array | None:
         """Add all inputs other than observations, and return each episode's number of steps, or None."""
         if self._masked:
             feeds["mask"] = np.ones((rows, self.masks.size), np.bool_) if mask is None else mask
         elif mask is not None:
-            raise ModelContractError("mask: this policy's action distribution does not support masks.")
+            raise ModelContractError(
+                "mask: this policy's action distribution does not support masks."
+            )
         if self._noise:
-            feeds["noise"] = np.full((rows, self._noise), 0.5, np.float32) if noise is None else noise
+            feeds["noise"] = (
+                np.full((rows, self._noise), 0.5, np.float32) if noise is None else noise
+            )
         feeds["deterministic"] = self._flags[not explore]
         if self._states:
             feeds.update(self._carried(state, rows))
@@ -270,7 +323,9 @@ class Actor:
 
     def _none(self, feeds: Mapping[str, Array]) -> list[Array]:
         """Return the outputs for zero rows, which some runtimes do not support for all operations."""
-        one = {name: np.ones((1, *x.shape[1:]), x.dtype) if x.ndim else x for name, x in feeds.items()}
+        one = {
+            name: np.ones((1, *x.shape[1:]), x.dtype) if x.ndim else x for name, x in feeds.items()
+        }
         return [array[:0] for array in self._run(one)]
 
     def _joined(self, arrays: Any, raw: Array) -> Any:
@@ -292,7 +347,9 @@ class Actor:
             return {port.name: _initial(port, rows) for port in self._states}
         if not isinstance(state, ActorState) or len(state) != rows:
             given = f"{len(state)} rows" if isinstance(state, ActorState) else type(state).__name__
-            raise ModelContractError(f"state: expected the state of {rows} rows, as act() returned it, found {given}.")
+            raise ModelContractError(
+                f"state: expected the state of {rows} rows, as act() returned it, found {given}."
+            )
         return state.parts
 
     def initial_state(self, batch_size: int) -> ActorState | None:
@@ -330,13 +387,19 @@ class ActorStepper(Stepper):
         """Act in all rows. Idle rows allow all actions and keep the value of their last observation."""
         actor: Any = self.policy
         if idle.any() and actor.masks.size:
-            mask = actor.masks.of(obs, idle) if mask is None else actor.masks.matrix(mask, self.n, idle)
+            mask = (
+                actor.masks.of(obs, idle)
+                if mask is None
+                else actor.masks.matrix(mask, self.n, idle)
+            )
         return actor.act(obs, self.state, prev_reward=prev_reward, mask=mask, explore=explore)  # type: ignore[no-any-return]
 
 
 def _initial(port: Port, rows: int) -> Array:
     initial = np.array(port.initial or 0, port.dtype)
-    return np.broadcast_to(initial.reshape(port.shape if port.initial else ()), (rows, *port.shape)).copy()
+    return np.broadcast_to(
+        initial.reshape(port.shape if port.initial else ()), (rows, *port.shape)
+    ).copy()
 
 
 def _space(written: Any, given: Any, name: str, where: str) -> Any:
@@ -349,4 +412,6 @@ def _space(written: Any, given: Any, name: str, where: str) -> Any:
     try:
         return space_from_json(written)
     except Exception as error:  # Gymnasium's spaces may raise any error
-        raise SavedPolicyError(f"{where}: its {name} cannot be read: {error}; pass {name}= to Actor.") from error
+        raise SavedPolicyError(
+            f"{where}: its {name} cannot be read: {error}; pass {name}= to Actor."
+        ) from error

@@ -36,7 +36,9 @@ class Observations:
         MissingPluginError: A codec's package cannot be used.
     """
 
-    def __init__(self, catalog: Catalog, interface: Interface, info: SpaceInfo, masks: ActionMasks) -> None:
+    def __init__(
+        self, catalog: Catalog, interface: Interface, info: SpaceInfo, masks: ActionMasks
+    ) -> None:
         self._ports = [port for port in interface.inputs if port.role == "observation"]
         self._filtered = interface.observation == "filtered"
         #: Function that removes masks from observations, if the model does not see them.
@@ -51,7 +53,9 @@ class Observations:
         self._info = self.preprocessor.info
         # A codec may have gained or lost its tensor form in another version.
         self._parts = {part.steps: part for part in observation_inputs(self.preprocessor)}
-        self._cut = [(port, self._part(port), _limits(port, self._part(port))) for port in self._ports]
+        self._cut = [
+            (port, self._part(port), _limits(port, self._part(port))) for port in self._ports
+        ]
         self._floats = [port.name for port in self._ports if np.dtype(port.dtype).kind == "f"]
         #: Numbers of rows for which a batch was fully checked.
         self._known: set[int] = set()
@@ -141,8 +145,12 @@ class Observations:
         columns = []
         for port, part, _ in self._cut:
             value = feeds[port.name]
-            columns.append(value if port.encoded else part.codec.encode_batch(value).reshape(len(value), -1))
-        return np.concatenate(columns, axis=1).reshape(-1, *self.preprocessor.shape), self.preprocessor
+            columns.append(
+                value if port.encoded else part.codec.encode_batch(value).reshape(len(value), -1)
+            )
+        return np.concatenate(columns, axis=1).reshape(
+            -1, *self.preprocessor.shape
+        ), self.preprocessor
 
     def _part(self, port: Port) -> ObservationInput:
         if port.steps in self._parts:

@@ -26,7 +26,9 @@ _TRIES = 4
 _LARGEST = 1e30
 
 
-def disagreement(policy: Policy, expected: Mapping[str, Array | None], actual: Mapping[str, Array | None]) -> str:
+def disagreement(
+    policy: Policy, expected: Mapping[str, Array | None], actual: Mapping[str, Array | None]
+) -> str:
     """Describe how a graph's outputs differ from its policy's outputs; the text is empty if they agree.
 
     Args:
@@ -39,14 +41,20 @@ def disagreement(policy: Policy, expected: Mapping[str, Array | None], actual: M
         other = actual[name]
         if one is None or other is None:
             if one is not other:
-                return f"{name} is {'missing' if other is None else 'present'}, unlike in the policy"
+                return (
+                    f"{name} is {'missing' if other is None else 'present'}, unlike in the policy"
+                )
             continue
         if one.shape != other.shape:
             return f"{name} has shape {other.shape} instead of {one.shape}"
         near = _near(one, other, _raw_units(policy.action_codec) if name == "raw_action" else 1.0)
         if name == "logp" and not near.all():
-            one = policy.backend.log_density(actual["dist_inputs"], actual["raw_action"]).astype(np.float64)
-            near |= abs(other - one) <= TOLERANCE * (1 + abs(one)) + _UNITS * _rounding(policy, actual, one)
+            one = policy.backend.log_density(actual["dist_inputs"], actual["raw_action"]).astype(
+                np.float64
+            )
+            near |= abs(other - one) <= TOLERANCE * (1 + abs(one)) + _UNITS * _rounding(
+                policy, actual, one
+            )
         if not near.all():
             return _first_difference(name, one, other, near)
     return ""
@@ -75,7 +83,8 @@ def _raw_units(codec: ActionCodec) -> Array:
     Raw actions are computed as sums that include their bounds, so their rounding error is that of the bounds.
     """
     units = [
-        _bound_of(leaf).reshape(-1) if leaf.raw_kind == "bounded" else np.ones(leaf.width) for leaf in codec.leaves
+        _bound_of(leaf).reshape(-1) if leaf.raw_kind == "bounded" else np.ones(leaf.width)
+        for leaf in codec.leaves
     ]
     return np.concatenate(units) if units else np.ones(0)
 
@@ -100,7 +109,9 @@ def _near(one: Array, other: Array, scale: Any) -> Array:
 def _rounding(policy: Policy, actual: Mapping[str, Any], density: Array) -> Array:
     """Return the change of a log density if each parameter changes by one unit in the last place."""
     params, raw = actual["dist_inputs"], actual["raw_action"]
-    unit = np.where(abs(params) < _LARGEST, np.finfo(params.dtype).eps * np.maximum(abs(params), 1), 0)
+    unit = np.where(
+        abs(params) < _LARGEST, np.finfo(params.dtype).eps * np.maximum(abs(params), 1), 0
+    )
     rng, moves = np.random.default_rng(0), np.zeros_like(density)
     for _ in range(_TRIES):
         moved = (params + unit * rng.choice([-1, 1], params.shape)).astype(params.dtype)

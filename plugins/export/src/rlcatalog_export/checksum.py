@@ -66,7 +66,9 @@ def check_folder(folder: Path, name: str) -> bool:
         text = read_file(folder / name, _LONGEST_LIST).decode("utf-8", "replace")
     except FileNotFoundError:
         return False
-    known = {file: digest for digest, _, file in (line.partition("  ") for line in text.splitlines())}
+    known = {
+        file: digest for digest, _, file in (line.partition("  ") for line in text.splitlines())
+    }
     if known != _digests(folder, name):
         raise changed(folder)
     return True
@@ -82,6 +84,10 @@ def changed(path: Path) -> SavedPolicyError:
 
 def _digests(folder: Path, without: str) -> dict[str, str]:
     """Return the SHA-256 digest of each file in a folder, keyed by its path within the folder."""
-    files = {file.relative_to(folder).as_posix(): file for file in folder.rglob("*") if not file.is_dir()}
+    files = {
+        file.relative_to(folder).as_posix(): file for file in folder.rglob("*") if not file.is_dir()
+    }
     files.pop(without, None)
-    return {name: hashlib.sha256(read_file(file, LARGEST)).hexdigest() for name, file in files.items()}
+    return {
+        name: hashlib.sha256(read_file(file, LARGEST)).hexdigest() for name, file in files.items()
+    }

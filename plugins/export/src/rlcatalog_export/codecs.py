@@ -30,7 +30,9 @@ class ObservationInput:
     lowered: Callable[[Any, TensorOps], Any] | None
 
 
-def observation_inputs(codec: Preprocessor, steps: tuple[str | int, ...] = ()) -> Iterator[ObservationInput]:
+def observation_inputs(
+    codec: Preprocessor, steps: tuple[str | int, ...] = ()
+) -> Iterator[ObservationInput]:
     """Yield an observation's inputs, in the order of the flat vector.
 
     Args:
@@ -46,7 +48,9 @@ def observation_inputs(codec: Preprocessor, steps: tuple[str | int, ...] = ()) -
         yield from observation_inputs(child, (*steps, step))
 
 
-def encode_inputs(inputs: Sequence[ObservationInput], values: Sequence[Any], root: Preprocessor, ops: TensorOps) -> Any:
+def encode_inputs(
+    inputs: Sequence[ObservationInput], values: Sequence[Any], root: Preprocessor, ops: TensorOps
+) -> Any:
     """Compute `root.encode_batch` for the whole observation, `[B, *shape]`.
 
     Args:
@@ -55,9 +59,16 @@ def encode_inputs(inputs: Sequence[ObservationInput], values: Sequence[Any], roo
         root: The codec for the whole observation.
         ops: The tensor library's operations.
     """
-    encoded = [x if one.lowered is None else one.lowered(x, ops) for one, x in zip(inputs, values, strict=True)]
+    encoded = [
+        x if one.lowered is None else one.lowered(x, ops)
+        for one, x in zip(inputs, values, strict=True)
+    ]
     if len(inputs) == 1 and not inputs[0].steps:
-        return ops.rows(encoded[0], root.shape) if inputs[0].lowered is None and len(root.shape) != 1 else encoded[0]
+        return (
+            ops.rows(encoded[0], root.shape)
+            if inputs[0].lowered is None and len(root.shape) != 1
+            else encoded[0]
+        )
     columns = [ops.as_type(ops.flat(x), "float32") for x in encoded]
     return columns[0] if len(columns) == 1 else ops.concat(columns, 1)
 

@@ -17,13 +17,15 @@ from rlcatalog.errors import NotServedError, reason
 
 #: Folders without user code: rlcatalog's packages, and Python's standard library without site-packages.
 _OURS = tuple(
-    f"{Path(str(file)).resolve().parent}{os.sep}" for file in (rlcatalog.__file__, rlcatalog_policy.__file__, __file__)
+    f"{Path(str(file)).resolve().parent}{os.sep}"
+    for file in (rlcatalog.__file__, rlcatalog_policy.__file__, __file__)
 )
 _PYTHON = f"{Path(traceback.__file__).parent}{os.sep}"
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 #: Text that begins the advice after PyTorch's message.
 _ADVICE = re.compile(
-    r"\s+(?:For more information|Next steps|To fix the error|The error above|\(Size-like symbols).*", re.DOTALL
+    r"\s+(?:For more information|Next steps|To fix the error|The error above|\(Size-like symbols).*",
+    re.DOTALL,
 )
 _LONGEST = 400
 
@@ -35,16 +37,24 @@ def line_of(frames: Iterable[Any], *engines: ModuleType) -> str | None:
         frames: The result of `traceback.extract_tb`, or other objects with `filename`, `lineno` and `name`.
         engines: Packages without user code.
     """
-    foreign = (*_OURS, *(f"{Path(module.__file__ or '').parent}{os.sep}" for module in engines), "<")
+    foreign = (
+        *_OURS,
+        *(f"{Path(module.__file__ or '').parent}{os.sep}" for module in engines),
+        "<",
+    )
     line = None
     for frame in frames:
         file, number = frame.filename, frame.lineno
-        if not (file.startswith(_PYTHON) and "-packages" not in file) and not file.startswith(foreign):
+        if not (file.startswith(_PYTHON) and "-packages" not in file) and not file.startswith(
+            foreign
+        ):
             line = f"{file}:{number}, in {frame.name}: `{linecache.getline(file, number).strip()}`"
     return line
 
 
-def explain_stop(error: BaseException, what: str, *engines: ModuleType, suspects: Sequence[str] = ()) -> NotServedError:
+def explain_stop(
+    error: BaseException, what: str, *engines: ModuleType, suspects: Sequence[str] = ()
+) -> NotServedError:
     """Return the error for an operation that PyTorch could not export.
 
     Args:

@@ -24,11 +24,17 @@ def export(policy: Policy, path: str | os.PathLike[str], format: str | None = No
     _check_free(component, target)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(TEMPORARY, ".", target.parent, ignore_cleanup_errors=True) as holder:
+        with TemporaryDirectory(
+            TEMPORARY, ".", target.parent, ignore_cleanup_errors=True
+        ) as holder:
             temporary = Path(holder, f"policy{component.declaration.suffix}")  # type: ignore[attr-defined]
             written: Exported = component.load(policy.framework)(policy, temporary)
-            actor = Actor(runner=component.load("runner")(temporary), catalog=catalog,
-                          observation_space=policy.observation_space, action_space=policy.action_space)  # fmt: skip
+            actor = Actor(
+                runner=component.load("runner")(temporary),
+                catalog=catalog,
+                observation_space=policy.observation_space,
+                action_space=policy.action_space,
+            )
             compare(written, actor)
             # The old file stays complete until the new one is on disk and replaces it.
             for file in [file for file in (temporary, *temporary.rglob("*")) if file.is_file()]:

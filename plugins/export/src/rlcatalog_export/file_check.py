@@ -34,14 +34,18 @@ def compare(written: Exported, actor: Actor) -> None:
     for policy, explore in tried:
         for rows in _BATCHES:
             # A number at the boundary between two choices may fall on either side, so sample again.
-            differences = [_differences(written, actor, policy, rows, explore, seed) for seed in (0, 1)]
+            differences = [
+                _differences(written, actor, policy, rows, explore, seed) for seed in (0, 1)
+            ]
             if all(differences):
                 raise NotServedError(
                     f"export: the file acts differently from the policy: {differences[0]}. No file was written."
                 )
 
 
-def _differences(written: Exported, actor: Actor, policy: Policy, rows: int, explore: bool, seed: int) -> str:
+def _differences(
+    written: Exported, actor: Actor, policy: Policy, rows: int, explore: bool, seed: int
+) -> str:
     rng = np.random.default_rng(seed)
     state: Any = None
     other: Any = None
@@ -50,7 +54,11 @@ def _differences(written: Exported, actor: Actor, policy: Policy, rows: int, exp
         mask = mask if actor.interface.input("mask") is not None else None
         reward = rng.normal(size=rows).astype(np.float32) if t else None
         noise = actor.draw(rows) if explore else None
-        context = written.drawing(noise) if noise is not None and written.drawing is not None else nullcontext()
+        context = (
+            written.drawing(noise)
+            if noise is not None and written.drawing is not None
+            else nullcontext()
+        )
         given = policy.preprocess(obs) if actor.interface.observation == "filtered" else obs
         with context:
             step = policy.act(obs, state, prev_reward=reward, mask=mask, explore=explore)
@@ -59,7 +67,9 @@ def _differences(written: Exported, actor: Actor, policy: Policy, rows: int, exp
         repeated = actor.act_on(feeds, rows, other, reward, columns, explore, noise)
         compared = ("dist_inputs", "raw_action", "logp", "value")
         outputs = ({name: getattr(one, name) for name in compared} for one in (step, repeated))
-        difference = disagreement(policy, *outputs) or action_disagreement(policy, step.action, repeated.action)
+        difference = disagreement(policy, *outputs) or action_disagreement(
+            policy, step.action, repeated.action
+        )
         if difference:
             return f"{difference} in step {t} of {rows} episodes ({'sampled' if explore else 'the most likely action'})"
         state, other = step.state, repeated.state
@@ -97,7 +107,9 @@ def observations(policy: Policy, rows: int, rng: np.random.Generator) -> tuple[A
     return batch, mask
 
 
-def random_masks(masks: ActionMasks, rows: int, rng: np.random.Generator, forbidden: float) -> Array:
+def random_masks(
+    masks: ActionMasks, rows: int, rng: np.random.Generator, forbidden: float
+) -> Array:
     """Return random masks `[B, size]` that allow at least one value of each choice.
 
     Args:
@@ -115,7 +127,14 @@ def random_masks(masks: ActionMasks, rows: int, rng: np.random.Generator, forbid
 def _moderate(info: SpaceInfo, value: Any) -> Any:
     """Return an observation in which the values of wide Boxes are moved near 0, within their bounds."""
     if info.is_composite:
-        return info.join([_moderate(child, part) for child, part in zip(info.children, info.split(value), strict=True)])
+        return info.join(
+            [
+                _moderate(child, part)
+                for child, part in zip(info.children, info.split(value), strict=True)
+            ]
+        )
     if info.kind != "box" or info.dtype is None or not info.dtype.startswith("float"):
         return value
-    return np.clip(value, np.maximum(info.low, -_LARGEST), np.minimum(info.high, _LARGEST)).astype(info.dtype)
+    return np.clip(value, np.maximum(info.low, -_LARGEST), np.minimum(info.high, _LARGEST)).astype(
+        info.dtype
+    )

@@ -67,7 +67,9 @@ def exporter_for(catalog: Catalog, path: Path, format: str | None) -> Component:
     known = list(catalog.registry.active("exporter"))
     if (component := _by_suffix(known, path)) is None:
         suffixes = ", ".join(f"{c.declaration.suffix or 'a folder'}: {c.name!r}" for c in known)  # type: ignore[attr-defined]
-        raise ConfigError(f"{path}: no installed format uses this suffix ({suffixes}); choose a format with format=.")
+        raise ConfigError(
+            f"{path}: no installed format uses this suffix ({suffixes}); choose a format with format=."
+        )
     return component
 
 
@@ -80,11 +82,17 @@ def _by_suffix(components: Sequence[Component], path: Path) -> Component | None:
     matches = []
     for c in components:
         suffix = c.declaration.suffix  # type: ignore[attr-defined]
-        if suffix and path.name.endswith(suffix) and (c.in_process or may_claim("suffix", suffix, c.distribution)):
+        if (
+            suffix
+            and path.name.endswith(suffix)
+            and (c.in_process or may_claim("suffix", suffix, c.distribution))
+        ):
             matches.append(c)
     if len(matches) > 1:
         names = " or ".join(repr(c.address) for c in matches)
-        raise AmbiguousChoiceError(f"{path}: several formats use this suffix; choose one with format=: {names}.")
+        raise AmbiguousChoiceError(
+            f"{path}: several formats use this suffix; choose one with format=: {names}."
+        )
     return matches[0] if matches else None
 
 
@@ -104,7 +112,9 @@ def runner_for(catalog: Catalog, path: Path) -> Runner:
     if component is None and path.is_dir():
         component = next((c for c in known if not c.declaration.suffix), None)  # type: ignore[attr-defined]
     if component is None:
-        raise SavedPolicyError(f"{path}: no installed format uses this suffix; installed formats: "
-                               f"{', '.join(c.name for c in known) or 'none'}.")  # fmt: skip
+        raise SavedPolicyError(
+            f"{path}: no installed format uses this suffix; installed formats: "
+            f"{', '.join(c.name for c in known) or 'none'}."
+        )
     made: Runner = component.load("runner")(path)
     return made

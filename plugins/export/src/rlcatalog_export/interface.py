@@ -18,7 +18,9 @@ Name = Annotated[str, Meta(pattern="^[A-Za-z0-9_]{1,200}$")]
 Text = Annotated[str, Meta(max_length=2000)]
 Role = Annotated[
     str,
-    Meta(pattern="^(observation|mask|state|prev_reward|noise|deterministic|action|raw_action|logp|value|dist_inputs)$"),
+    Meta(
+        pattern="^(observation|mask|state|prev_reward|noise|deterministic|action|raw_action|logp|value|dist_inputs)$"
+    ),
 ]
 DType = Annotated[str, Meta(pattern="^(bool|float(16|32|64)|u?int(8|16|32|64))$")]
 Shape = Annotated[tuple[Annotated[int, Meta(ge=0, le=1 << 24)], ...], Meta(max_length=32)]
@@ -26,11 +28,22 @@ Names = Annotated[dict[Text, Text], Meta(max_length=10_000)]
 #: Maximum number of values in one row of a port.
 _LARGEST = 1 << 26
 #: Roles that at most one port has. An input with such a role is named like the role.
-_SINGLE = ("mask", "prev_reward", "noise", "deterministic", "raw_action", "logp", "value", "dist_inputs")
+_SINGLE = (
+    "mask",
+    "prev_reward",
+    "noise",
+    "deterministic",
+    "raw_action",
+    "logp",
+    "value",
+    "dist_inputs",
+)
 _OUTPUTS = ("action", "raw_action", "logp", "value", "dist_inputs", "state")
 
 
-class Port(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class Port(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
     """Input or output of an exported policy; all except `deterministic` have a batch axis before their shape.
 
     Attributes:
@@ -119,7 +132,9 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         return msgspec.json.encode(self).decode()
 
     @classmethod
-    def from_json(cls, text: str, where: str = "the file", checked: bool | None = None) -> Interface:
+    def from_json(
+        cls, text: str, where: str = "the file", checked: bool | None = None
+    ) -> Interface:
         """Read an interface from the output of `to_json`.
 
         Args:
@@ -132,17 +147,23 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         """
         try:
             if len(text) > cls.LONGEST:
-                raise ValueError(f"its interface has {len(text)} characters, but the limit is {cls.LONGEST}")
+                raise ValueError(
+                    f"its interface has {len(text)} characters, but the limit is {cls.LONGEST}"
+                )
             header = msgspec.json.decode(text, type=_Header)
             if header.format != FORMAT:
                 raise ValueError(f"it does not name the format {FORMAT!r}")
             if header.format_version != FORMAT_VERSION:
-                raise ValueError(f"it has format version {header.format_version} instead of {FORMAT_VERSION}")
+                raise ValueError(
+                    f"it has format version {header.format_version} instead of {FORMAT_VERSION}"
+                )
             interface = msgspec.json.decode(text, type=cls)
             for wrong in _contradictions(interface):
                 raise ValueError(wrong)
         except (ValueError, msgspec.MsgspecError, RecursionError) as error:
-            raise SavedPolicyError(f"{where} is not a policy exported by rlcatalog: {one_line(str(error))}.") from error
+            raise SavedPolicyError(
+                f"{where} is not a policy exported by rlcatalog: {one_line(str(error))}."
+            ) from error
         if checked is False:
             raise SavedPolicyError(
                 f"{where} is damaged: files of format version {FORMAT_VERSION} have a checksum, but this file has none."
@@ -160,8 +181,13 @@ class _Header(msgspec.Struct):
 
 def _contradictions(interface: Interface) -> Iterator[str]:
     """Yield a description of each contradiction in an interface."""
-    inputs, outputs = ({port.name: port for port in ports} for ports in (interface.inputs, interface.outputs))
-    for ports, named, what in ((interface.inputs, inputs, "inputs"), (interface.outputs, outputs, "outputs")):
+    inputs, outputs = (
+        {port.name: port for port in ports} for ports in (interface.inputs, interface.outputs)
+    )
+    for ports, named, what in (
+        (interface.inputs, inputs, "inputs"),
+        (interface.outputs, outputs, "outputs"),
+    ):
         if len(named) < len(ports):
             yield f"two {what} have the same name"
         roles = [port.role for port in ports]
@@ -197,5 +223,7 @@ def _contradictions_of_state(interface: Interface) -> Iterator[str]:
         if port.initial and len(port.initial) != math.prod(port.shape):
             yield f"{port.name!r} has {len(port.initial)} initial values for shape {list(port.shape)}"
     steps = states.get("steps")
-    if interface.input("prev_reward") is not None and (steps is None or (steps.dtype, steps.shape) != ("int64", ())):
+    if interface.input("prev_reward") is not None and (
+        steps is None or (steps.dtype, steps.shape) != ("int64", ())
+    ):
         yield "rewards are requested, but steps are not counted"

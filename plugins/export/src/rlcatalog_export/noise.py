@@ -32,7 +32,9 @@ class Noise:
 
     math: ClassVar[Any]
 
-    def __init__(self, rows: Any, uniforms: Any = None, widths: Sequence[int] | None = None) -> None:
+    def __init__(
+        self, rows: Any, uniforms: Any = None, widths: Sequence[int] | None = None
+    ) -> None:
         super().__init__()
         self.rows, self.uniforms, self.known_widths = rows, uniforms, widths
         self.widths: list[int] = []
@@ -71,7 +73,9 @@ class Noise:
         half = (last + 1) // 2
         uniform = self.uniform((*rows, 2 * half), dtype)
         radius, angle = m.sqrt(-2 * m.log(uniform[..., :half])), uniform[..., half:] * (2 * math.pi)
-        return m.reshape(m.concat([radius * m.cos(angle), radius * m.sin(angle)], -1)[..., :last], shape)
+        return m.reshape(
+            m.concat([radius * m.cos(angle), radius * m.sin(angle)], -1)[..., :last], shape
+        )
 
     def gamma(self, concentration: Any) -> Any:
         """Return Gamma-distributed numbers by Marsaglia and Tsang's method, as the first accepted proposal of a few."""

@@ -45,7 +45,9 @@ class NoiseBlocks:
         state = self._before
         wide = (state["state"]["state"], state["state"]["inc"])
         numbers = [part for number in wide for part in (number >> 64, number & _LOW)]
-        return np.array([*numbers, state["has_uint32"], state["uinteger"], self._size, self._at], np.uint64)
+        return np.array(
+            [*numbers, state["has_uint32"], state["uinteger"], self._size, self._at], np.uint64
+        )
 
     def set_state(self, state: Array) -> None:
         """Restore a state that `state` returned.
@@ -55,11 +57,15 @@ class NoiseBlocks:
         """
         high, low, inc_high, inc_low, has, last, size, at = (int(number) for number in state)
         if not 0 <= at <= size <= _MOST:
-            raise ValueError(f"the state of a block of {size} numbers with {at} of them used; the limit is {_MOST}")
+            raise ValueError(
+                f"the state of a block of {size} numbers with {at} of them used; the limit is {_MOST}"
+            )
         self._rng.bit_generator.state = {
-            "bit_generator": "PCG64", "state": {"state": high << 64 | low, "inc": inc_high << 64 | inc_low},
-            "has_uint32": has, "uinteger": last,
-        }  # fmt: skip
+            "bit_generator": "PCG64",
+            "state": {"state": high << 64 | low, "inc": inc_high << 64 | inc_low},
+            "has_uint32": has,
+            "uinteger": last,
+        }
         self._draw(size)
         self._at = at
 

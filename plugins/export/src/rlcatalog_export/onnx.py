@@ -31,7 +31,8 @@ def write_model(model: Any, interface: Interface, path: Path) -> None:
     import onnx  # not needed to act from a file
 
     for part in (model, model.graph, *model.graph.node, *model.graph.value_info):
-        part.ClearField("metadata_props")  # PyTorch writes stack traces there, with the paths of this machine
+        # PyTorch writes stack traces there, with the paths of this machine.
+        part.ClearField("metadata_props")
     model.producer_name, model.producer_version = "rlcatalog", interface.rlcatalog
     onnx.helper.set_model_props(model, {INTERFACE: interface.to_json()})
     write_sealed(model.SerializeToString(), path)
@@ -67,7 +68,9 @@ def session_of(content: bytes) -> Any:
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 4
     # A model may refer to other files with its weights; do not read them.
-    options.add_session_config_entry("session.model_external_initializers_file_folder_path", os.devnull)
+    options.add_session_config_entry(
+        "session.model_external_initializers_file_folder_path", os.devnull
+    )
     return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
 
 
@@ -90,7 +93,9 @@ class OnnxRunner:
         with raised_as(lambda why: SavedPolicyError(f"{path} cannot be read: {why}")):
             self._session = session_of(content)
         if (interface := self._session.get_modelmeta().custom_metadata_map.get(INTERFACE)) is None:
-            raise SavedPolicyError(f"{path} is an ONNX file, but not a policy exported by rlcatalog.")
+            raise SavedPolicyError(
+                f"{path} is an ONNX file, but not a policy exported by rlcatalog."
+            )
         self.interface: str = interface
 
     def run(self, feeds: Mapping[str, Array], outputs: Sequence[str]) -> Sequence[Array]:

@@ -58,7 +58,9 @@ class Graph:
         return outputs
 
     def model(
-        self, outputs: list[tuple[str, str, str, tuple[int, ...]]], fixed: Mapping[str, Array] | None = None
+        self,
+        outputs: list[tuple[str, str, str, tuple[int, ...]]],
+        fixed: Mapping[str, Array] | None = None,
     ) -> bytes:
         """Return the graph as the content of an ONNX file.
 
@@ -67,13 +69,21 @@ class Graph:
             fixed: Inputs that become constants, and their values.
         """
         named = [helper.make_node("Identity", [inside], [name]) for name, inside, *_ in outputs]
-        infos = [helper.make_tensor_value_info(name, type_of(dtype), shape) for name, _, dtype, shape in outputs]
+        infos = [
+            helper.make_tensor_value_info(name, type_of(dtype), shape)
+            for name, _, dtype, shape in outputs
+        ]
         fixed = fixed or {}
         inputs = [one for one in self._inputs if one.name not in fixed]
-        constants = [*self._constants, *(numpy_helper.from_array(array, name) for name, array in fixed.items())]
+        constants = [
+            *self._constants,
+            *(numpy_helper.from_array(array, name) for name, array in fixed.items()),
+        ]
         graph = helper.make_graph([*self._nodes, *named], "policy", inputs, infos, constants)
         opsets = [helper.make_opsetid("", OPSET)]
-        model = helper.make_model(graph, opset_imports=opsets, ir_version=_IR, producer_name="rlcatalog")
+        model = helper.make_model(
+            graph, opset_imports=opsets, ir_version=_IR, producer_name="rlcatalog"
+        )
         return model.SerializeToString()  # type: ignore[no-any-return]
 
     def _name(self, prefix: str) -> str:
@@ -94,12 +104,16 @@ def bind_graph(
     Raises:
         NotServedError: onnxruntime has no kernel for an operation.
     """
-    with raised_as(lambda why: NotServedError(f"freeze: onnxruntime cannot run this policy: {why}")):
+    with raised_as(
+        lambda why: NotServedError(f"freeze: onnxruntime cannot run this policy: {why}")
+    ):
         session = session_of(content)
     binding = session.io_binding()
     arrays = {name: np.zeros(shape, dtype) for name, (dtype, shape) in outputs.items()}
     for one in session.get_inputs():
-        binding.bind_ortvalue_input(one.name, onnxruntime.OrtValue.ortvalue_from_numpy(inputs[one.name]))
+        binding.bind_ortvalue_input(
+            one.name, onnxruntime.OrtValue.ortvalue_from_numpy(inputs[one.name])
+        )
     for name, array in arrays.items():
         binding.bind_ortvalue_output(name, onnxruntime.OrtValue.ortvalue_from_numpy(array))
     return partial(session.run_with_iobinding, binding), arrays

@@ -52,7 +52,11 @@ class PolicyFunction:
         self._filtered_outside = policy.filter is not None and self._filter is None
         self._parts = list(observation_inputs(policy.preprocessor))
         self._actions = lowered_actions(policy.action_codec, ops)
-        if self._actions is None and policy.views and {"actions", "action_inputs"} & set(policy.views.windows):
+        if (
+            self._actions is None
+            and policy.views
+            and {"actions", "action_inputs"} & set(policy.views.windows)
+        ):
             raise NotServedError(
                 f"export: {policy.model_name} requests past actions, but the codec for the action space "
                 f"{policy.action_space} has no tensor form. Set its attribute `lowered` to a class."
@@ -72,7 +76,9 @@ class PolicyFunction:
         """Map a dict of inputs to a dict of outputs."""
         policy, ops, backend = self.policy, self._ops, self.policy.backend
         with self.drawing(noise):
-            obs = self._encode([given[port.name] for port in self.inputs if port.role == "observation"])
+            obs = self._encode(
+                [given[port.name] for port in self.inputs if port.role == "observation"]
+            )
             memory = tuple(given[f"memory_{i}"] for i in range(len(policy.memory.initial)))
             past = tuple(given[f"past_{i}"] for i in range(len(policy.memory.before)))
             views: dict[str, Any] = {}
@@ -82,21 +88,27 @@ class PolicyFunction:
                 views = {name: seen[name] for name in policy.views.acting}
             inputs, states = backend.inputs_of(obs, views, memory)
             explore = ~given["deterministic"]
-            sample, logp, value, dist_inputs, returned = backend.step(inputs, states, given.get("mask"), explore)
+            sample, logp, value, dist_inputs, returned = backend.step(
+                inputs, states, given.get("mask"), explore
+            )
             raw = ops.flat(sample)
             outputs: dict[str, Any] = {}
             if self._actions is not None:
                 adapted = list(self._actions.adapt(raw))
                 names = _named([codec.info.path for codec, _ in adapted], "action")
                 outputs |= {name: action for name, (_, action) in zip(names, adapted, strict=True)}
-            returned = tuple(ops.as_type(part, "float32") if ops.is_half(part) else part for part in returned)
+            returned = tuple(
+                ops.as_type(part, "float32") if ops.is_half(part) else part for part in returned
+            )
             memory, past = policy.memory.after(memory, returned, past, ops)
             outputs |= {f"memory_{i}_next": part for i, part in enumerate(memory)}
             outputs |= {f"past_{i}_next": part for i, part in enumerate(past)}
             if policy.views:
                 after = policy.views.after(history, obs, raw, ops, self._actions)
                 for column, (_, _, dtype) in policy.views.windows.items():
-                    outputs[f"window_{column}_next"] = ops.as_type(after.windows[column], np.dtype(dtype).name)
+                    outputs[f"window_{column}_next"] = ops.as_type(
+                        after.windows[column], np.dtype(dtype).name
+                    )
                 outputs["steps_next"] = after.t
         outputs |= {"raw_action": raw, "logp": logp, "dist_inputs": dist_inputs}
         return outputs if value is None else {**outputs, "value": value}
@@ -131,7 +143,11 @@ class PolicyFunction:
         """Return an array for an input, filled with zeros or with numbers from the open interval (0, 1)."""
         if port.role == "deterministic":
             return np.array(False)
-        shape, dtype, mask_steps = (rows, *port.shape), np.dtype(port.dtype), self.policy.masks.steps
+        shape, dtype, mask_steps = (
+            (rows, *port.shape),
+            np.dtype(port.dtype),
+            self.policy.masks.steps,
+        )
         if port.role == "mask" or (mask_steps and port.steps[: len(mask_steps)] == mask_steps):
             return np.ones(shape, dtype)
         if port.role == "noise" or dtype.kind == "f":
@@ -146,12 +162,18 @@ class PolicyFunction:
         rng = np.random.default_rng(0)
         for rows in _TRIED:
             noise = self.noise_class(rows)
-            given = {port.name: self._ops.tensor(self.example(port, rows, rng)) for port in self.inputs}
-            outputs = {name: self._ops.array(tensor) for name, tensor in self.run(given, noise).items()}
+            given = {
+                port.name: self._ops.tensor(self.example(port, rows, rng)) for port in self.inputs
+            }
+            outputs = {
+                name: self._ops.array(tensor) for name, tensor in self.run(given, noise).items()
+            }
             widths.append(noise.widths)
             for name, array in outputs.items():
                 if array.shape[:1] != (rows,):
-                    raise NotServedError(f"export: {name!r} has the shape {array.shape} for {rows} rows.")
+                    raise NotServedError(
+                        f"export: {name!r} has the shape {array.shape} for {rows} rows."
+                    )
         if widths[0] != widths[1]:
             raise NotServedError(
                 "export: the number of random numbers per row must not depend on the batch size; found "
@@ -180,15 +202,28 @@ class PolicyFunction:
         root = self.policy.preprocessor
         if self._filtered_outside:
             space = self.policy.encoded_space
-            yield Port(name="obs", role="observation", dtype=str(space.dtype), shape=root.shape, encoded=True)
+            yield Port(
+                name="obs",
+                role="observation",
+                dtype=str(space.dtype),
+                shape=root.shape,
+                encoded=True,
+            )
             return
         names = _named([part.codec.info.path for part in self._parts], "obs")
         for name, part in zip(names, self._parts, strict=True):
             codec, info, encoded = part.codec, part.codec.info, part.lowered is None
             shape = (codec.size,) if encoded else info.shape or ()
             dtype = "float32" if encoded else exported_dtype(info.dtype or "float32")
-            yield Port(name=name, role="observation", dtype=dtype, shape=shape, path=info.path, steps=part.steps,
-                       encoded=encoded)  # fmt: skip
+            yield Port(
+                name=name,
+                role="observation",
+                dtype=dtype,
+                shape=shape,
+                path=info.path,
+                steps=part.steps,
+                encoded=encoded,
+            )
 
     def _interface(self, outputs: Mapping[str, Any], noise: int) -> Interface:
         """Return the interface.
@@ -202,7 +237,11 @@ class PolicyFunction:
         if noise:
             inputs.insert(-1, Port(name="noise", role="noise", dtype="float32", shape=(noise,)))
         pins: dict[str, Any] = Pins.of(resolution).as_dict()
-        read = {key for _, part in policy.preprocessor.components() for key in policy.catalog.config_keys(part)}
+        read = {
+            key
+            for _, part in policy.preprocessor.components()
+            for key in policy.catalog.config_keys(part)
+        }
         config = plain_config(resolution.config.given | resolution.pinned_keys())
         return Interface(
             inputs=tuple(inputs),
@@ -224,7 +263,13 @@ class PolicyFunction:
 
     def _output(self, name: str, dtype: str, shape: tuple[int, ...]) -> Port:
         if name.endswith("_next"):
-            return Port(name=name, role="state", dtype=dtype, shape=shape, follows=name.removesuffix("_next"))
+            return Port(
+                name=name,
+                role="state",
+                dtype=dtype,
+                shape=shape,
+                follows=name.removesuffix("_next"),
+            )
         if name in ("raw_action", "logp", "value", "dist_inputs"):
             return Port(name=name, role=name, dtype=dtype, shape=shape)
         paths = [leaf.info.path for leaf in self.policy.action_codec.leaves]
@@ -234,7 +279,9 @@ class PolicyFunction:
 
 def _state(name: str, initial: np.ndarray[Any, Any]) -> Port:
     values = tuple(float(value) for value in initial.ravel()) if initial.any() else ()
-    return Port(name=name, role="state", dtype=initial.dtype.name, shape=initial.shape, initial=values)
+    return Port(
+        name=name, role="state", dtype=initial.dtype.name, shape=initial.shape, initial=values
+    )
 
 
 def _named(paths: list[str], root: str) -> list[str]:

@@ -41,7 +41,9 @@ class EncodedMeanStdFilter(Filter):
         config = read_config(options, FiltersConfig)
         plan = preprocessor.leaves()
         claimed = options.get("claimed", ())
-        self.leaves = leaves_to_filter(plan, config, options.get("action_mask_key", "action_mask"), claimed)
+        self.leaves = leaves_to_filter(
+            plan, config, options.get("action_mask_key", "action_mask"), claimed
+        )
         if not self.leaves:
             warn_caller(
                 "observation_filter='MeanStdFilter' has nothing to filter in the leaves "
@@ -98,7 +100,10 @@ class EncodedMeanStdFilter(Filter):
             flat = ops.as_type(ops.flat(x), "float64")
             flat = (flat - ops.tensor(np.array(offset), flat)) * ops.tensor(np.array(factor), flat)
             if low is not None:
-                bounds = (ops.tensor(np.broadcast_to(bound, size).astype(np.float64), flat) for bound in (low, high))
+                bounds = (
+                    ops.tensor(np.broadcast_to(bound, size).astype(np.float64), flat)
+                    for bound in (low, high)
+                )
                 flat = ops.clip(flat, *bounds)
             return ops.rows(ops.as_type(flat, "float32"), shape)
 
@@ -128,7 +133,11 @@ class EncodedMeanStdFilter(Filter):
         """
         filtered = state.get("filtered")
         if filtered is None or not np.array_equal(filtered, self._filtered):
-            found = "no 'filtered'" if filtered is None else f"{int(np.sum(filtered))} of {np.size(filtered)}"
+            found = (
+                "no 'filtered'"
+                if filtered is None
+                else f"{int(np.sum(filtered))} of {np.size(filtered)}"
+            )
             raise SavedPolicyError(
                 f"these filter statistics are for different values of the observation: expected {self._filtered.sum()}"
                 f" of {self._filtered.size} ({', '.join(leaf.path for leaf in self.leaves) or 'none'}), found {found}."
@@ -191,9 +200,17 @@ def leaves_to_filter(
         ConfigError: A path in the config does not match any leaf, or matches only an action mask.
     """
     path = "".join(f"[{step!r}]" for step in action_mask_key.split("."))
-    masks = [leaf for leaf in leaves if _holds(f"[{action_mask_key!r}]", leaf.path) or _holds(path, leaf.path)]
+    masks = [
+        leaf
+        for leaf in leaves
+        if _holds(f"[{action_mask_key!r}]", leaf.path) or _holds(path, leaf.path)
+    ]
     if config.filter_include is None:
-        chosen = [leaf for leaf in leaves if leaf.numeric and not any(_below(path, leaf.path) for path in claimed)]
+        chosen = [
+            leaf
+            for leaf in leaves
+            if leaf.numeric and not any(_below(path, leaf.path) for path in claimed)
+        ]
     else:
         chosen = _matching(leaves, config.filter_include, "filter_include")
         for path in config.filter_include:

@@ -36,9 +36,13 @@ class MeanStdFilter:
         ConfigError: `shape` or `clip` is invalid.
     """
 
-    def __init__(self, shape: Any, demean: bool = True, destd: bool = True, clip: float | None = 10.0) -> None:
+    def __init__(
+        self, shape: Any, demean: bool = True, destd: bool = True, clip: float | None = 10.0
+    ) -> None:
         if clip is not None and not clip > 0:
-            raise ConfigError(f"clip must be a number above 0, or None for no limit; found {clip!r}.")
+            raise ConfigError(
+                f"clip must be a number above 0, or None for no limit; found {clip!r}."
+            )
         self.shape = shape
         self.demean, self.destd, self.clip = demean, destd, clip
         self.running_stats: Any = _statistics(shape)
@@ -73,7 +77,11 @@ class MeanStdFilter:
             ObservationError: `x` has the wrong shape or structure, or is not finite. The filter stays unchanged.
         """
         found: list[Moments] = []
-        _map(lambda stat, value, path: found.append(_moments(stat, value, path)), self.running_stats, x)
+        _map(
+            lambda stat, value, path: found.append(_moments(stat, value, path)),
+            self.running_stats,
+            x,
+        )
         stats, buffers = _leaves(self.running_stats), _leaves(self.buffer)
         merged = []  # merge all before storing any: an error must not leave half of them changed
         for stat, buffer, new in zip(stats, buffers, found, strict=True):
@@ -137,7 +145,9 @@ class MeanStdFilter:
     def _check_same(self, other: MeanStdFilter) -> None:
         here, there = (_map(lambda stat, path: stat.shape, f.running_stats) for f in (self, other))
         if here != there:
-            raise ObservationError(f"expected a filter with shape {here}, found one with shape {there}.")
+            raise ObservationError(
+                f"expected a filter with shape {here}, found one with shape {there}."
+            )
 
     def _scale(self, stat: RunningStat, value: Any, path: str) -> Array:
         batch, single = _batch(stat, value, path)
@@ -215,14 +225,17 @@ def _statistics(shape: Any) -> Any:
         return None
     if isinstance(shape, Mapping):
         return {key: _statistics(part) for key, part in shape.items()}
-    if isinstance(shape, np.ndarray) and shape.ndim == 1 and shape.dtype.kind in "iuf":  # RLlib's form of a leaf
+    # RLlib's form of a leaf.
+    if isinstance(shape, np.ndarray) and shape.ndim == 1 and shape.dtype.kind in "iuf":
         shape = tuple(int(n) for n in shape)
     if isinstance(shape, tuple | list):
         if all(isinstance(n, Integral) for n in shape):
             return RunningStat(shape)
         if not any(isinstance(n, Integral) for n in shape):
             return tuple(_statistics(part) for part in shape)
-    raise ConfigError(f"shape must be a tuple of integers, None, or a dict or tuple of shapes; found {shape!r}.")
+    raise ConfigError(
+        f"shape must be a tuple of integers, None, or a dict or tuple of shapes; found {shape!r}."
+    )
 
 
 def _map(function: Callable[..., Any], stats: Any, *values: Any, path: str = "x") -> Any:
@@ -233,7 +246,9 @@ def _map(function: Callable[..., Any], stats: Any, *values: Any, path: str = "x"
         for value in values:
             if not isinstance(value, Mapping) or value.keys() != stats.keys():
                 found = list(value) if isinstance(value, Mapping) else type(value).__name__
-                raise ObservationError(f"{path}: expected a dict with the keys {list(stats)}, found {found}.")
+                raise ObservationError(
+                    f"{path}: expected a dict with the keys {list(stats)}, found {found}."
+                )
         return {
             key: _map(function, part, *(value[key] for value in values), path=f"{path}[{key!r}]")
             for key, part in stats.items()
@@ -241,10 +256,17 @@ def _map(function: Callable[..., Any], stats: Any, *values: Any, path: str = "x"
     if isinstance(stats, tuple):
         for value in values:
             if not isinstance(value, tuple | list) or len(value) != len(stats):
-                found = f"{len(value)} values" if isinstance(value, tuple | list) else type(value).__name__
-                raise ObservationError(f"{path}: expected a tuple of {len(stats)} values, found {found}.")
+                found = (
+                    f"{len(value)} values"
+                    if isinstance(value, tuple | list)
+                    else type(value).__name__
+                )
+                raise ObservationError(
+                    f"{path}: expected a tuple of {len(stats)} values, found {found}."
+                )
         return tuple(
-            _map(function, part, *(value[i] for value in values), path=f"{path}[{i}]") for i, part in enumerate(stats)
+            _map(function, part, *(value[i] for value in values), path=f"{path}[{i}]")
+            for i, part in enumerate(stats)
         )
     return function(stats, *values, path)
 

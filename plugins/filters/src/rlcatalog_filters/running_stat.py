@@ -144,7 +144,9 @@ class RunningStat:
         """
         array = numbers(x)
         if array.shape != self.shape:
-            raise ObservationError(f"expected a single value of shape {self.shape}, found shape {array.shape}.")
+            raise ObservationError(
+                f"expected a single value of shape {self.shape}, found shape {array.shape}."
+            )
         self.moments = self.moments.merged(Moments.of(array[None]))
 
     def push_batch(self, x: Any) -> None:
@@ -158,7 +160,9 @@ class RunningStat:
         """
         array = numbers(x)
         if array.ndim == 0 or array.shape[1:] != self.shape:
-            raise ObservationError(f"expected a batch of shape [B, *{self.shape}], found shape {array.shape}.")
+            raise ObservationError(
+                f"expected a batch of shape [B, *{self.shape}], found shape {array.shape}."
+            )
         self.moments = self.moments.merged(Moments.of(array))
 
     def update(self, other: RunningStat) -> None:
@@ -168,7 +172,9 @@ class RunningStat:
             ObservationError: The other instance has a different shape.
         """
         if other.shape != self.shape:
-            raise ObservationError(f"expected statistics of shape {self.shape} to merge, found shape {other.shape}.")
+            raise ObservationError(
+                f"expected statistics of shape {self.shape} to merge, found shape {other.shape}."
+            )
         self.moments = self.moments.merged(other.moments)
 
     def copy(self) -> RunningStat:
@@ -179,7 +185,11 @@ class RunningStat:
 
     def to_state(self) -> dict[str, Array]:
         """Return new arrays: `n` (int64), and `mean` and `m2` (float64, of shape `shape`)."""
-        return {"n": np.array(self.n, np.int64), "mean": self.mean.copy(), "m2": self.moments.m2.copy()}
+        return {
+            "n": np.array(self.n, np.int64),
+            "mean": self.mean.copy(),
+            "m2": self.moments.m2.copy(),
+        }
 
     @classmethod
     def from_state(cls, state: Mapping[str, Array]) -> RunningStat:
@@ -189,10 +199,17 @@ class RunningStat:
             SavedPolicyError: The arrays are not a valid filter state.
         """
         if missing := [name for name in ("n", "mean", "m2") if name not in state]:
-            raise SavedPolicyError(f"these statistics are incomplete: missing {missing}, found {sorted(state)}.")
+            raise SavedPolicyError(
+                f"these statistics are incomplete: missing {missing}, found {sorted(state)}."
+            )
         n, mean, m2 = (np.array(state[name]) for name in ("n", "mean", "m2"))
         fits = n.shape == () and n.dtype.kind in "iu" and mean.shape == m2.shape
-        if fits := fits and mean.dtype == m2.dtype == np.float64 and bool(n >= 0) and bool((m2 >= 0).all()):
+        if (
+            fits := fits
+            and mean.dtype == m2.dtype == np.float64
+            and bool(n >= 0)
+            and bool((m2 >= 0).all())
+        ):
             with np.errstate(over="ignore", invalid="ignore"):
                 fits = _usable(int(n), mean, m2)
         if not fits:
@@ -221,7 +238,9 @@ def numbers(x: Any) -> Array:
     """
     array = np.asarray(x)
     if array.dtype.kind not in "biuf":
-        raise ObservationError(f"expected numbers, found {type(x).__name__} of dtype {array.dtype}.")
+        raise ObservationError(
+            f"expected numbers, found {type(x).__name__} of dtype {array.dtype}."
+        )
     return array
 
 

@@ -29,7 +29,11 @@ from .sequences import (
     sequence_mask as sequence_mask,
     unpad_sequences as unpad_sequences,
 )
-from .space_json import same_space as same_space, space_from_json as space_from_json, space_to_json as space_to_json
+from .space_json import (
+    same_space as same_space,
+    space_from_json as space_from_json,
+    space_to_json as space_to_json,
+)
 from .state import State as State
 from .stepper import Stepper as Stepper, autoreset_of as autoreset_of, describe_env as describe_env
 from .summary import Summary as Summary

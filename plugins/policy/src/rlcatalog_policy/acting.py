@@ -17,7 +17,13 @@ if TYPE_CHECKING:
 
 
 def take_step(
-    policy: Policy, acting: Backend, encoded: Any, state: State | None, prev_reward: Any, mask: Any, explore: bool
+    policy: Policy,
+    acting: Backend,
+    encoded: Any,
+    state: State | None,
+    prev_reward: Any,
+    mask: Any,
+    explore: bool,
 ) -> Step:
     """Choose actions for encoded observations, and return them together with the next state.
 

@@ -57,16 +57,24 @@ def build(
     catalog = catalog or default_catalog()
     if env is not None:
         if obs_space is not None or action_space is not None:
-            raise UnsupportedSpaceError("build() needs two spaces or env=, but both were given. Remove one.")
+            raise UnsupportedSpaceError(
+                "build() needs two spaces or env=, but both were given. Remove one."
+            )
         obs_space, action_space, *_ = catalog.spaces_of(env, config)
     if obs_space is None or action_space is None:
-        raise UnsupportedSpaceError("build() needs an observation space and an action space, or env=.")
+        raise UnsupportedSpaceError(
+            "build() needs an observation space and an action space, or env=."
+        )
     # Called with the lookup's choice, and again with a different choice if the policy rejects an engine's default.
     create = partial(Policy, catalog, observation_space=obs_space, action_space=action_space)
-    return catalog.build_from_lookup(create, obs_space, action_space, config, framework, pins=pins, defaults=defaults)
+    return catalog.build_from_lookup(
+        create, obs_space, action_space, config, framework, pins=pins, defaults=defaults
+    )
 
 
-def config_with_model(config: Mapping[str, Any] | None, model: Any, way: str = "config={}") -> Mapping[str, Any] | None:
+def config_with_model(
+    config: Mapping[str, Any] | None, model: Any, way: str = "config={}"
+) -> Mapping[str, Any] | None:
     """Return a model config with the argument `model=` under `"custom_model"`; None changes nothing.
 
     Args:
@@ -86,5 +94,7 @@ def config_with_model(config: Mapping[str, Any] | None, model: Any, way: str = "
             f" keys of the model config as {way.format(shown(model))}."
         )
     if (named := (config or {}).get("custom_model")) is not None and not same(named, model):
-        raise ConfigError(f"model={shown(model)} and custom_model={shown(named)} are both given. Give one of them.")
+        raise ConfigError(
+            f"model={shown(model)} and custom_model={shown(named)} are both given. Give one of them."
+        )
     return {**(config or {}), "custom_model": model}

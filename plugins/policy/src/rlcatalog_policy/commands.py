@@ -12,7 +12,9 @@ from rlcatalog_policy.summary import summarize_layers
 
 
 def summary(
-    env_id: Annotated[str, typer.Argument(metavar="ENV_ID", help="A Gymnasium environment, such as CartPole-v1.")],
+    env_id: Annotated[
+        str, typer.Argument(metavar="ENV_ID", help="A Gymnasium environment, such as CartPole-v1.")
+    ],
     framework: Annotated[str | None, typer.Option(help="torch or tf.")] = None,
     model: ModelKeys = None,
     as_json: Annotated[bool, AS_JSON] = False,

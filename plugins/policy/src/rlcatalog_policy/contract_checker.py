@@ -17,7 +17,14 @@ import numpy as np
 import rlcatalog_policy
 from rlcatalog.actions import ActionCodec, ActionDistribution, unbind
 from rlcatalog.choice import MODEL_SLOTS, Resolution
-from rlcatalog.errors import ActionMaskError, CatalogError, ModelContractError, PartError, reason, shown
+from rlcatalog.errors import (
+    ActionMaskError,
+    CatalogError,
+    ModelContractError,
+    PartError,
+    reason,
+    shown,
+)
 from rlcatalog.frameworks import frameworks, ops_of
 from rlcatalog.internals import blame_part, name_method, refusal
 from rlcatalog.models import ModelV2, models_inside
@@ -90,7 +97,11 @@ class ContractChecker:
         framework = self._policy.framework
         for part in parts_of(value) or [value]:
             if (other := ops_of(part).framework) != framework:
-                others = [other] if other in frameworks() else [name for name in frameworks() if name != framework]
+                others = (
+                    [other]
+                    if other in frameworks()
+                    else [name for name in frameworks() if name != framework]
+                )
                 raise ModelContractError(
                     f"{self._dist(method)} must return tensors of the policy's framework, {framework!r}; found"
                     f" {type(part).__name__} {shown(part, 80)}. Return such tensors, or name the framework that the"
@@ -112,7 +123,10 @@ class ContractChecker:
         start = 0
         for leaf in self._policy.action_codec.leaves if self._untried else ():
             part, start = raw[:, start : start + leaf.width], start + leaf.width
-            dist = next((cls for path, cls in self._untried.items() if leaf.info.path.startswith(path)), None)
+            dist = next(
+                (cls for path, cls in self._untried.items() if leaf.info.path.startswith(path)),
+                None,
+            )
             if dist is not None and (wrong := _outside(leaf, part)) is not None:
                 expected, found = wrong
                 raise ModelContractError(
@@ -202,19 +216,32 @@ class ContractChecker:
             if (package := str(frame.f_globals.get("__name__")).partition(".")[0]) in packages:
                 method = getattr(frame.f_code, "co_qualname", frame.f_code.co_name)
                 place = f"(at {Path(frame.f_code.co_filename).name}:{line})"
-                raise packages[package].fault(f"{method}() raised {reason(error)} {place}") from error
+                raise packages[package].fault(
+                    f"{method}() raised {reason(error)} {place}"
+                ) from error
         # The parts' caller raised it, because of a value that a part returned.
         whose = " or ".join(dict.fromkeys(part.title for part in packages.values()))
-        raise PartError(f"{whose}: the policy failed on this part or its return value: {reason(error)}") from error
+        raise PartError(
+            f"{whose}: the policy failed on this part or its return value: {reason(error)}"
+        ) from error
 
     def _check_signatures(self, error: TypeError) -> None:
         inputs = object()
         dist, options = unbind(self._policy.dist_class)
         models = model_chain(getattr(self._policy, "model", None))
         calls: list[tuple[str, Any, tuple[Any, ...], Any]] = [
-            *((name_method(model, "forward"), model.forward, ({}, [], None), {}) for model in models),
-            *((name_method(model, "get_initial_state"), model.get_initial_state, (), {}) for model in models),
-            *((name_method(model, "value_function"), model.value_function, (), {}) for model in models[:1]),
+            *(
+                (name_method(model, "forward"), model.forward, ({}, [], None), {})
+                for model in models
+            ),
+            *(
+                (name_method(model, "get_initial_state"), model.get_initial_state, (), {})
+                for model in models
+            ),
+            *(
+                (name_method(model, "value_function"), model.value_function, (), {})
+                for model in models[:1]
+            ),
             (self._dist("__init__"), dist, (inputs, None), options),
         ]
         for name, count in _METHODS.items():
@@ -231,7 +258,9 @@ class ContractChecker:
         """Return the name of the distribution, or of its method, with the plugins' components that it contains."""
         cls = unbind(self._policy.dist_class)[0]
         components = [plan.component for plan in self._policy.resolution.dists.walk()]
-        labels = [c.label for c in components if c.is_third_party] or [c.label for c in components[:1] if c.label]
+        labels = [c.label for c in components if c.is_third_party] or [
+            c.label for c in components[:1] if c.label
+        ]
         part = " with ".join(dict.fromkeys(labels))
         return f"{getattr(cls, '__name__', cls)}{method and f'.{method}()'}{part and f' ({part})'}"
 
@@ -250,7 +279,8 @@ def model_chain(model: Any) -> list[Any]:
 
 def shape_of(array: Any) -> Shape | None:
     """Return an array's or tensor's shape, with None for each axis of unknown length; None for any other object."""
-    with suppress(AttributeError, TypeError, ValueError):  # TensorFlow, while tracing: the number of axes is unknown
+    # TensorFlow, while tracing: the number of axes is unknown.
+    with suppress(AttributeError, TypeError, ValueError):
         return tuple(None if n is None else int(n) for n in array.shape)
     return None
 
@@ -263,14 +293,16 @@ def fits(array: Any, expected: Shape) -> bool:
     if (shape := shape_of(array)) is None:
         return getattr(getattr(array, "shape", 0), "rank", 0) is None
     return len(shape) == len(expected) and all(
-        n is None or n == wanted or (wanted is None and n != 1) for n, wanted in zip(shape, expected, strict=True)
+        n is None or n == wanted or (wanted is None and n != 1)
+        for n, wanted in zip(shape, expected, strict=True)
     )
 
 
 def _outside(codec: ActionCodec, raw: Array) -> tuple[str, str] | None:
     """If a leaf's codec cannot map raw actions `[B, width]` into the space, return what was expected and found."""
     within, expected = np.isfinite(raw), "finite numbers"
-    if codec.whole and codec.counts is not None:  # choices must be drawn as such; other numbers may be clipped
+    # Choices must be drawn as such; other numbers may be clipped.
+    if codec.whole and codec.counts is not None:
         within, expected = (raw >= 0) & (raw < np.array(codec.counts)) & (raw == np.floor(raw)), ""
     if not within.all():
         row, column = (int(place) for place in np.argwhere(~within)[0])
@@ -280,8 +312,16 @@ def _outside(codec: ActionCodec, raw: Array) -> tuple[str, str] | None:
     if codec.whole or codec.clips:
         return None
     actions = rows_of(codec.info, codec.adapt(raw))
-    outside = ((row, action) for row, action in enumerate(actions) if not codec.info.space.contains(action))
-    return next((("an action of the space", f"{shown(action, 80)} in row {row}") for row, action in outside), None)
+    outside = (
+        (row, action) for row, action in enumerate(actions) if not codec.info.space.contains(action)
+    )
+    return next(
+        (
+            ("an action of the space", f"{shown(action, 80)} in row {row}")
+            for row, action in outside
+        ),
+        None,
+    )
 
 
 def _written(shape: Shape) -> str:
@@ -311,8 +351,12 @@ def check_dists(resolution: Resolution, config: Mapping[str, Any]) -> None:
         cls, options = unbind(plan.load(resolution.framework, config))
         if (signature := refusal(cls, (None, None), options)) is not None:
             given = ", ".join(("inputs", "model", *(f"{name}=" for name in options)))
-            raise component.fault(f"{cls.__name__}.__init__ is called with ({given}), but takes {signature}.")
-        shape = getattr(cls, "required_model_output_shape", ActionDistribution.required_model_output_shape)
+            raise component.fault(
+                f"{cls.__name__}.__init__ is called with ({given}), but takes {signature}."
+            )
+        shape = getattr(
+            cls, "required_model_output_shape", ActionDistribution.required_model_output_shape
+        )
         if plan.children or shape is ActionDistribution.required_model_output_shape:
             continue
         with blame_part(component, "required_model_output_shape"):

@@ -112,7 +112,9 @@ def _numbers(policy: Policy) -> dict[str, Any]:
 def _restore(policy: Policy, numbers: dict[str, Any]) -> None:
     dtypes = {name: array.dtype for name, array in numbers["weights"].items()}
     if wrong := describe_other_dtypes(dtypes, policy.model.get_weights()):
-        raise SavedPolicyError(f"weights with a different dtype than the model is built with: {wrong}.")
+        raise SavedPolicyError(
+            f"weights with a different dtype than the model is built with: {wrong}."
+        )
     policy.model.set_weights(numbers["weights"])
     if policy.filter is not None:
         policy.filter.set_state(numbers["filter"])

@@ -45,7 +45,11 @@ def check_encoded(given: Sequence[int], shape: Sequence[int], name: str, place: 
         raise ObservationError(
             f"{place}expected encoded observations of shape [{', '.join(['B', *map(str, shape)])}], as"
             f" Policy.preprocess returns them, found shape {tuple(given)}."
-            + (f" This is a single observation: add an axis, {name}[None]." if tuple(given) == tuple(shape) else "")
+            + (
+                f" This is a single observation: add an axis, {name}[None]."
+                if tuple(given) == tuple(shape)
+                else ""
+            )
         )
 
 
@@ -99,11 +103,24 @@ class Encoder:
     """
 
     def __init__(
-        self, catalog: Catalog, resolution: Resolution, codec: ActionCodec | None = None, *, filters: bool = False
+        self,
+        catalog: Catalog,
+        resolution: Resolution,
+        codec: ActionCodec | None = None,
+        *,
+        filters: bool = False,
     ) -> None:
-        obs, values, chosen = resolution.request.obs, resolution.config, dict(resolution.preprocessor.components())
-        self.preprocessor = catalog.preprocessor_for(obs, values, pins=resolution.pins, chosen=chosen)
-        self.masks = ActionMasks(resolution.action, resolution.mask_key, resolution.mask_steps, codec)
+        obs, values, chosen = (
+            resolution.request.obs,
+            resolution.config,
+            dict(resolution.preprocessor.components()),
+        )
+        self.preprocessor = catalog.preprocessor_for(
+            obs, values, pins=resolution.pins, chosen=chosen
+        )
+        self.masks = ActionMasks(
+            resolution.action, resolution.mask_key, resolution.mask_steps, codec
+        )
         self.mask_apart = resolution.mask_key is not None and not resolution.shows_mask
         self.filter: Filter | None = None
         self.space = self.preprocessor.observation_space
@@ -203,7 +220,9 @@ class Encoder:
             ActionMaskError: The mask has the wrong format, or allows no action in an episode that continues.
         """
         try:
-            rows = self.masks.of([obs]) if self.masks.key is not None else self.masks.matrix([mask], 1)
+            rows = (
+                self.masks.of([obs]) if self.masks.key is not None else self.masks.matrix([mask], 1)
+            )
         except ActionMaskError:
             if not over:
                 raise

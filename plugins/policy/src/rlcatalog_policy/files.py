@@ -49,7 +49,9 @@ def locked(folder: Path, *, wait: bool = True) -> Iterator[None]:
     except ImportError:
         yield
         return
-    handle = os.open(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0))
+    handle = os.open(
+        folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
+    )
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
@@ -131,7 +133,9 @@ class RegularFile:
         self.size, self._file = status.st_size, os.fdopen(handle, "rb")
         if most is not None and self.size > most:
             self.close()
-            raise SavedPolicyError(f"{path}: is too large: it has {self.size} bytes; at most {most} are allowed.")
+            raise SavedPolicyError(
+                f"{path}: is too large: it has {self.size} bytes; at most {most} are allowed."
+            )
 
     def read(self, size: int | None = None) -> bytes:
         """Return the first bytes of the file, or all of it if `size` is None.
@@ -146,7 +150,9 @@ class RegularFile:
         except OSError as error:
             raise SavedPolicyError(f"{self.path}: cannot be read: {error}") from error
         if len(content) < size:
-            raise SavedPolicyError(f"{self.path}: truncated or changed since it was saved: it is shorter now.")
+            raise SavedPolicyError(
+                f"{self.path}: truncated or changed since it was saved: it is shorter now."
+            )
         return content
 
     def close(self) -> None:
@@ -219,7 +225,13 @@ def check_files(folder: Path, skip: Collection[str] = ()) -> None:
                     if entry.name not in skip:
                         check_files(Path(entry.path))
                 elif not entry.is_file(follow_symlinks=False):
-                    what = "a link, which is not followed" if entry.is_symlink() else "neither a file nor a folder"
-                    raise SavedPolicyError(f"{entry.path}: {what}. Remove it, or replace it with its target.")
+                    what = (
+                        "a link, which is not followed"
+                        if entry.is_symlink()
+                        else "neither a file nor a folder"
+                    )
+                    raise SavedPolicyError(
+                        f"{entry.path}: {what}. Remove it, or replace it with its target."
+                    )
     except (OSError, RecursionError) as error:
         raise SavedPolicyError(f"{folder}: cannot be read: {error}") from error

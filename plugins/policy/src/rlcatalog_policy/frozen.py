@@ -24,7 +24,12 @@ class FrozenBackend(Protocol):
     reason: str | None
 
     def act(
-        self, obs: Array, views: Mapping[str, Any], memory: tuple[Array, ...], mask: Array | None, explore: bool
+        self,
+        obs: Array,
+        views: Mapping[str, Any],
+        memory: tuple[Array, ...],
+        mask: Array | None,
+        explore: bool,
     ) -> tuple[Any, ...]:
         """Choose actions; see `rlcatalog.frameworks.Backend.act`."""
 
@@ -49,7 +54,9 @@ class Frozen(Policy):
         reason: Why the frozen policy is not faster than the policy; None if it is faster.
     """
 
-    def __init__(self, policy: Policy, frozen: FrozenBackend | None, reason: str | None = None) -> None:
+    def __init__(
+        self, policy: Policy, frozen: FrozenBackend | None, reason: str | None = None
+    ) -> None:
         self.policy, self._frozen, self._reason = policy, frozen, reason
         self._acting: Any = frozen or policy.backend
 
@@ -60,7 +67,11 @@ class Frozen(Policy):
             try:
                 return cls(policy, load_extension(policy.framework, "freeze")(policy, rows, seed))
             except CatalogError as error:
-                return cls(policy, None, str(error) if isinstance(error, MissingPluginError) else reason(error))
+                return cls(
+                    policy,
+                    None,
+                    str(error) if isinstance(error, MissingPluginError) else reason(error),
+                )
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.__dict__["policy"], name)
@@ -71,7 +82,13 @@ class Frozen(Policy):
         return self._reason if self._frozen is None else self._frozen.reason
 
     def act(
-        self, obs: Any, state: Any = None, *, prev_reward: Any = None, mask: Any = None, explore: bool = True
+        self,
+        obs: Any,
+        state: Any = None,
+        *,
+        prev_reward: Any = None,
+        mask: Any = None,
+        explore: bool = True,
     ) -> Step:
         """Choose actions for a batch of observations; see `Policy.act`."""
         policy = self.policy
@@ -79,7 +96,13 @@ class Frozen(Policy):
         return take_step(policy, self._acting, encoded, state, prev_reward, mask, explore)
 
     def act_encoded(
-        self, encoded: Any, state: Any = None, *, prev_reward: Any = None, mask: Any = None, explore: bool = True
+        self,
+        encoded: Any,
+        state: Any = None,
+        *,
+        prev_reward: Any = None,
+        mask: Any = None,
+        explore: bool = True,
     ) -> Step:
         """Choose actions for encoded observations; see `Policy.act_encoded`. The step is NumPy, even for tensors."""
         policy = self.policy
@@ -110,7 +133,9 @@ class Frozen(Policy):
             NotServedError: The device differs.
         """
         if device != self.policy.device:
-            raise NotServedError("a frozen policy cannot be moved: move the policy, and freeze it again.")
+            raise NotServedError(
+                "a frozen policy cannot be moved: move the policy, and freeze it again."
+            )
         return self
 
     def freeze(self, rows: int = 1, *, seed: int | None = None) -> Frozen:

@@ -27,7 +27,14 @@ _STEP_BACK = {
 #: Columns of past steps that are known when acting; for the current step, `obs` and `t` are known.
 _PAST = ("obs", "actions", "action_inputs", "rewards")
 #: Columns that only a finished rollout has, in addition to the columns known when acting.
-_TRAINING = ("new_obs", "terminateds", "truncateds", "action_logp", "action_dist_inputs", "vf_preds")
+_TRAINING = (
+    "new_obs",
+    "terminateds",
+    "truncateds",
+    "action_logp",
+    "action_dist_inputs",
+    "vf_preds",
+)
 
 
 class History(NamedTuple):
@@ -97,7 +104,9 @@ class Views:
     ) -> None:
         self._actions, self._who = actions, who
         self._as_drawn = flat and actions.info.is_composite
-        self.all = [_read(name, row, who) for name, row in requirements.items() if not _is_plain(name, row)]
+        self.all = [
+            _read(name, row, who) for name, row in requirements.items() if not _is_plain(name, row)
+        ]
         for view in self.all:
             if view.ahead and view.acting:
                 raise NotServedError(
@@ -122,7 +131,11 @@ class Views:
         self.windows = {
             column: (max(depths), *shapes[column])
             for column in _PAST
-            if (depths := [-min(v.shifts) for v in self._back if v.column == column and min(v.shifts) < 0])
+            if (
+                depths := [
+                    -min(v.shifts) for v in self._back if v.column == column and min(v.shifts) < 0
+                ]
+            )
         }
         self.reads_rewards = "rewards" in self.windows
         #: Names of the views a model sees while acting.
@@ -157,10 +170,16 @@ class Views:
             return history
         if (given := checked_reward(reward, history.t, self._who)) is None:
             return history
-        return history._replace(windows={**history.windows, "rewards": _pushed(history.windows["rewards"], given)})
+        return history._replace(
+            windows={**history.windows, "rewards": _pushed(history.windows["rewards"], given)}
+        )
 
     def see(
-        self, history: History, obs: Any, ops: TensorOps = NUMPY_OPS, actions: _Actions | None = None
+        self,
+        history: History,
+        obs: Any,
+        ops: TensorOps = NUMPY_OPS,
+        actions: _Actions | None = None,
     ) -> dict[str, Any]:
         """Return every view of the current and past steps: arrays `[B, ...]`, or `[B, n, ...]` for n steps.
 
@@ -173,7 +192,9 @@ class Views:
         actions = self._actions if actions is None else actions
         return {view.name: self._seen(view, history, obs, ops, actions) for view in self._back}
 
-    def _seen(self, view: View, history: History, obs: Any, ops: TensorOps, actions: _Actions) -> Any:
+    def _seen(
+        self, view: View, history: History, obs: Any, ops: TensorOps, actions: _Actions
+    ) -> Any:
         if view.column == "t":
             values = ops.maximum(history.t[:, None] + ops.tensor(view.shifts, history.t), 0)
             return values[:, 0] if view.single else values
@@ -192,12 +213,19 @@ class Views:
         return raw if self._as_drawn else actions.shown(raw)
 
     def after(
-        self, history: History, obs: Any, raw_action: Any, ops: TensorOps = NUMPY_OPS, actions: _Actions | None = None
+        self,
+        history: History,
+        obs: Any,
+        raw_action: Any,
+        ops: TensorOps = NUMPY_OPS,
+        actions: _Actions | None = None,
     ) -> History:
         """Return the history after a step; the reward comes with the next step."""
         new = {"obs": obs, "actions": raw_action}
         if "action_inputs" in history.windows:
-            new["action_inputs"] = (self._actions if actions is None else actions).inputs(raw_action)
+            new["action_inputs"] = (self._actions if actions is None else actions).inputs(
+                raw_action
+            )
         windows = {
             column: _pushed(window, new[column], ops) if column in new else window
             for column, window in history.windows.items()
@@ -221,12 +249,15 @@ class Views:
 
     def _ahead(self, view: View, columns: Mapping[str, Array], ended: Array) -> Any:
         if view.column not in columns:
-            raise NotServedError(f"{self._who} requests the view {view.name!r} into {view.column!r}, which this rollout"
-                                 " lacks. Add the column in a postprocessing step. The rollout has"
-                                 f" {', '.join(sorted(columns))}.")  # fmt: skip
+            raise NotServedError(
+                f"{self._who} requests the view {view.name!r} into {view.column!r}, which this rollout"
+                " lacks. Add the column in a postprocessing step. The rollout has"
+                f" {', '.join(sorted(columns))}."
+            )
         column = columns[view.column]
         steps = []
-        episode = np.cumsum(ended, axis=0) - ended  # number of the episode a step belongs to, in its environment
+        # Number of the episode a step belongs to, in its environment.
+        episode = np.cumsum(ended, axis=0) - ended
         for shift in view.shifts:
             value = np.zeros_like(column)
             if (kept := len(column) - shift) > 0:
@@ -252,7 +283,9 @@ def checked_reward(reward: Any, t: Array, who: str) -> Array | None:
     begun = t > 0
     if reward is None:
         if begun.any():
-            raise ModelContractError(f"{who} requests past rewards: pass the last step's rewards as prev_reward=.")
+            raise ModelContractError(
+                f"{who} requests past rewards: pass the last step's rewards as prev_reward=."
+            )
         return None
     given = np.asarray(reward)
     if given.shape != begun.shape or given.dtype.kind not in "biuf":
@@ -287,9 +320,14 @@ def _read(name: str, row: ViewRequirement, who: str) -> View:
         )
     shifts = tuple(int(s) + back for s in row.shift_arr)
     return View(
-        name, column, shifts, np.ndim(row.shift) == 0 and not isinstance(row.shift, str),
-        row.used_for_compute_actions, row.used_for_training, row.batch_repeat_value,
-    )  # fmt: skip
+        name,
+        column,
+        shifts,
+        np.ndim(row.shift) == 0 and not isinstance(row.shift, str),
+        row.used_for_compute_actions,
+        row.used_for_training,
+        row.batch_repeat_value,
+    )
 
 
 def _pushed(window: Any, value: Any, ops: TensorOps = NUMPY_OPS) -> Any:

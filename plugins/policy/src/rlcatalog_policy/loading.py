@@ -85,19 +85,28 @@ def load(
         >>> policy.framework
         'torch'
     """
-    source, spaces = Path(directory), {"observation_space": observation_space, "action_space": action_space}
+    source, spaces = (
+        Path(directory),
+        {"observation_space": observation_space, "action_space": action_space},
+    )
     return load_for(f"rlcatalog.load({str(source)!r}, ", source, spaces, framework, model, catalog)
 
 
 def load_for(
-    call: str, source: Path, spaces: Mapping[str, Any], framework: str | None, model: Any, catalog: Catalog | None
+    call: str,
+    source: Path,
+    spaces: Mapping[str, Any],
+    framework: str | None,
+    model: Any,
+    catalog: Catalog | None,
 ) -> Policy:
     """Restore a policy for a function whose call starts with `call` in error messages; see `load`."""
     catalog = default_catalog() if catalog is None else catalog
     with _opened(source) as (manifest, files):
         tensors = {role: TensorFile(file) for role, file in files.items()}
         obs_space, action_space = (
-            _space(manifest, name, source, spaces.get(name)) for name in ("observation_space", "action_space")
+            _space(manifest, name, source, spaces.get(name))
+            for name in ("observation_space", "action_space")
         )
         with _restoring(source, manifest, call):
             config = _with_code(manifest, model)
@@ -136,8 +145,14 @@ def read_manifest(source: Path) -> Manifest:
             return decode(file)
     except FileNotFoundError:
         inside = source / "policy"  # the folder that a run saves it to
-        hint = f" Its folder {inside.name!r} is one: {inside}." if (inside / MANIFEST).is_file() else ""
-        raise SavedPolicyError(f"{source}: not a saved policy; it has no {MANIFEST}.{hint}") from None
+        hint = (
+            f" Its folder {inside.name!r} is one: {inside}."
+            if (inside / MANIFEST).is_file()
+            else ""
+        )
+        raise SavedPolicyError(
+            f"{source}: not a saved policy; it has no {MANIFEST}.{hint}"
+        ) from None
 
 
 @contextmanager
@@ -146,10 +161,15 @@ def _opened(source: Path) -> Iterator[tuple[Manifest, dict[str, RegularFile]]]:
     former = None
     for _ in range(_ATTEMPTS):
         manifest = read_manifest(source)
-        names = {role: name for role in (WEIGHTS, FILTER) if (name := manifest.file(role)) is not None}
+        names = {
+            role: name for role in (WEIGHTS, FILTER) if (name := manifest.file(role)) is not None
+        }
         with ExitStack() as stack:
             try:
-                files = {role: stack.enter_context(closing(RegularFile(source / name))) for role, name in names.items()}
+                files = {
+                    role: stack.enter_context(closing(RegularFile(source / name)))
+                    for role, name in names.items()
+                }
             except FileNotFoundError as error:
                 if manifest == former:  # no process is writing, so the file is missing
                     raise SavedPolicyError(f"{error.filename}: cannot be read: {error}") from error
@@ -157,7 +177,9 @@ def _opened(source: Path) -> Iterator[tuple[Manifest, dict[str, RegularFile]]]:
                 continue
             yield manifest, files
             return
-    raise SavedPolicyError(f"{source}: was written {_ATTEMPTS} times while it was being read. Try again later.")
+    raise SavedPolicyError(
+        f"{source}: was written {_ATTEMPTS} times while it was being read. Try again later."
+    )
 
 
 @contextmanager
@@ -165,7 +187,11 @@ def _restoring(source: Path, manifest: Manifest, call: str) -> Iterator[None]:
     """Add the folder and the saved versions to every error raised while components are looked up and built."""
     versions = ", ".join(f"{name} {version}" for name, version in manifest.versions.items())
     saved = f"(It was saved for framework={manifest.framework!r}, with {versions}.)"
-    named = [*manifest.parts.values(), *manifest.preprocessors.values(), *manifest.action_dists.values()]
+    named = [
+        *manifest.parts.values(),
+        *manifest.preprocessors.values(),
+        *manifest.action_dists.values(),
+    ]
     own = ", ".join(dict.fromkeys(repr(name) for name in named if "/" not in name))
     models = [manifest.parts[slot] for slot in _own_slots(manifest.parts)]
     code = "".join(f" Pass its code: {call}model={name})." for name in models)
@@ -177,7 +203,8 @@ def _restoring(source: Path, manifest: Manifest, call: str) -> Iterator[None]:
             saved = f"{own} is not from a package.{code} {first} the module that registers it, and load again. {saved}"
         error.args = (f"{source}: this policy cannot be restored here. {error} {saved}",)
         raise
-    except Exception as error:  # values that a part does not check, such as a size that exceeds the memory
+    # Values that a part does not check, such as a size that exceeds the memory.
+    except Exception as error:
         raise SavedPolicyError(
             f"{source}: this policy cannot be restored here. {type(error).__name__}: {error} {saved}"
         ) from error
@@ -195,16 +222,24 @@ def _with_code(manifest: Manifest, model: Any) -> dict[str, Any]:
     brought = model if is_options else model.keywords if isinstance(model, partial) else {}
     if missing := [name for name in code if name not in brought]:
         given = ", ".join(f"{name}={value!r}" for name, value in code.items())
-        call = f"functools.partial({config.get('custom_model')}, {given})" if _own_slots(manifest.parts) else code
+        call = (
+            f"functools.partial({config.get('custom_model')}, {given})"
+            if _own_slots(manifest.parts)
+            else code
+        )
         raise ConfigError(
             f"custom_model_config: {', '.join(map(repr, missing))} contained code when the policy was saved, but code"
             f" is not saved. Pass it: model={call}."
         )
     if is_options and (others := [name for name in model if name not in code]):
         held = ", ".join(map(repr, code)) or "none"
-        raise ConfigError(f"model: {', '.join(map(repr, others))} had no code when the policy was saved; {held} did.")
+        raise ConfigError(
+            f"model: {', '.join(map(repr, others))} had no code when the policy was saved; {held} did."
+        )
     own = {} if model is None or is_options else {"custom_model": model}
-    filled = {"custom_model_config": options | {name: brought[name] for name in code}} if code else {}
+    filled = (
+        {"custom_model_config": options | {name: brought[name] for name in code}} if code else {}
+    )
     return config | own | filled
 
 
@@ -240,7 +275,11 @@ def _damage(tensors: TensorFile) -> Iterator[None]:
     except Exception as error:
         if isinstance(error, SavedPolicyError) and str(tensors.file.path) in str(error):
             raise
-        kind = "" if isinstance(error, SavedPolicyError | ModelContractError) else f"{type(error).__name__}: "
+        kind = (
+            ""
+            if isinstance(error, SavedPolicyError | ModelContractError)
+            else f"{type(error).__name__}: "
+        )
         raise SavedPolicyError(f"{tensors.file.path}: {kind}{error}") from error
 
 
@@ -251,9 +290,13 @@ def _check_announced(resolution: Resolution, weights: TensorFile) -> None:
         SavedPolicyError: The file belongs to a smaller model, or encoded observations have too many values.
     """
     if (encoded := math.prod(resolution.preprocessor.shape)) > max(MOST_ENTRIES, weights.elements):
-        raise SavedPolicyError(f"its observations are encoded into {encoded} values; the limit is {MOST_ENTRIES}.")
+        raise SavedPolicyError(
+            f"its observations are encoded into {encoded} values; the limit is {MOST_ENTRIES}."
+        )
     announced = [stage.weights for stage in resolution.shapes if stage.weights]
-    if sum(announced) > max(_SMALL, weights.elements) or len(announced) > max(1000, len(weights.tensors)):
+    if sum(announced) > max(_SMALL, weights.elements) or len(announced) > max(
+        1000, len(weights.tensors)
+    ):
         raise SavedPolicyError(
             f"{weights.file.path} contains {weights.elements} weights in {len(weights.tensors)} arrays, but the config"
             f" describes a model of {sum(announced)} or more in {len(announced)} layers."
@@ -264,7 +307,10 @@ def _check(policy: Policy, manifest: Manifest, tensors: TensorFile) -> None:
     """Raise an error unless the file has the model's names, shapes and dtypes."""
     have = weights_of(policy.model)
     # Strides of zero, to create shapes without memory, because headers are not trusted.
-    shapes = {name: np.broadcast_to(np.zeros((), info.dtype), info.shape) for name, info in tensors.tensors.items()}
+    shapes = {
+        name: np.broadcast_to(np.zeros((), info.dtype), info.shape)
+        for name, info in tensors.tensors.items()
+    }
     try:
         check_weights(policy.model, {name: array.shape for name, array in have.items()}, shapes)
     except ModelContractError as error:
@@ -274,12 +320,18 @@ def _check(policy: Policy, manifest: Manifest, tensors: TensorFile) -> None:
                 f" framework={policy.framework!r}, the model must use the same weight names in both.",
             )
         raise
-    if wrong := describe_other_dtypes({name: info.dtype for name, info in tensors.tensors.items()}, have):
+    if wrong := describe_other_dtypes(
+        {name: info.dtype for name, info in tensors.tensors.items()}, have
+    ):
         raise SavedPolicyError(f"weights with a different dtype than the model's: {wrong}.")
 
 
 def _warn_of_non_finite(tensors: TensorFile, arrays: Mapping[str, Array]) -> None:
-    names = sorted(name for name, array in arrays.items() if array.dtype.kind == "f" and not np.isfinite(array).all())
+    names = sorted(
+        name
+        for name, array in arrays.items()
+        if array.dtype.kind == "f" and not np.isfinite(array).all()
+    )
     if names:
         warn_caller(
             f"{tensors.file.path}: some values are not finite, in {', '.join(names)}. Acting with this policy fails,"
@@ -294,7 +346,9 @@ def _space(manifest: Manifest, key: str, source: Path, given: Any) -> Any:
         space = space_from_json(written)
     except Exception as error:  # Gymnasium's spaces may raise anything
         if given is None:
-            raise SavedPolicyError(f"{source / MANIFEST}: its {key} cannot be read: {error}") from error
+            raise SavedPolicyError(
+                f"{source / MANIFEST}: its {key} cannot be read: {error}"
+            ) from error
         space = written
     if given is not None and written is not None and not same_space(space_to_json(given), written):
         raise SavedPolicyError(f"{source / MANIFEST}: its {key} is {space}, not {given}.")

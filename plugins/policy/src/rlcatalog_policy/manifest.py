@@ -57,7 +57,9 @@ class Manifest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
     def file(self, role: str) -> str | None:
         """Return the name of the file that contains the weights or the filter's state, or None."""
-        digest = next((digest for name, digest in self.files.items() if name.startswith(role)), None)
+        digest = next(
+            (digest for name, digest in self.files.items() if name.startswith(role)), None
+        )
         return None if digest is None else file_name(role, digest)
 
 
@@ -82,13 +84,16 @@ def encode(manifest: Manifest) -> bytes:
     data = msgspec.structs.asdict(manifest)
     # JSON supports neither integers with thousands of digits nor lists that contain themselves.
     with raised_as(
-        lambda why: SavedPolicyError(f"the config or a space cannot be written as JSON: {why}"), SavedPolicyError
+        lambda why: SavedPolicyError(f"the config or a space cannot be written as JSON: {why}"),
+        SavedPolicyError,
     ):
         data["config"] = {key: _encoded(value, key) for key, value in manifest.config.items()}
         data["checksum"] = checksum_of(data)
         text = json.dumps(data, indent=2, allow_nan=False).encode() + b"\n"
     if len(text) > MOST_JSON:
-        raise SavedPolicyError(f"config and spaces take {len(text)} bytes as JSON; at most {MOST_JSON} are allowed.")
+        raise SavedPolicyError(
+            f"config and spaces take {len(text)} bytes as JSON; at most {MOST_JSON} are allowed."
+        )
     return text
 
 
@@ -99,10 +104,14 @@ def decode(file: RegularFile) -> Manifest:
         SavedPolicyError: The file is damaged, was not written by rlcatalog, or has a different format version.
     """
     path = file.path
-    with raised_as(lambda why: SavedPolicyError(f"{path}: truncated or not JSON: {why}"), SavedPolicyError):
+    with raised_as(
+        lambda why: SavedPolicyError(f"{path}: truncated or not JSON: {why}"), SavedPolicyError
+    ):
         data = json.loads(file.read().decode(), parse_constant=_refuse_constant)
     if not isinstance(data, dict) or data.get("format") != FORMAT:
-        raise SavedPolicyError(f"{path}: not written by rlcatalog (it does not say format {FORMAT!r}).")
+        raise SavedPolicyError(
+            f"{path}: not written by rlcatalog (it does not say format {FORMAT!r})."
+        )
     version = data.get("format_version")
     if type(version) is not int or version != FORMAT_VERSION:
         raise SavedPolicyError(
@@ -153,8 +162,14 @@ def _encoded(value: Any, place: str) -> Any:
     if kind is dict:
         for name in value:
             if type(name) is not str:
-                raise SavedPolicyError(f"config key {place!r} has the key {name!r}; JSON allows only strings as keys.")
-        for reserved, what in ((_FLOAT, "infinity"), (_SPACE, "a space"), (_CODE, "the name of code")):
+                raise SavedPolicyError(
+                    f"config key {place!r} has the key {name!r}; JSON allows only strings as keys."
+                )
+        for reserved, what in (
+            (_FLOAT, "infinity"),
+            (_SPACE, "a space"),
+            (_CODE, "the name of code"),
+        ):
             if reserved in value:
                 raise SavedPolicyError(
                     f"config key {place!r} has the key {reserved!r}, which is reserved for {what}. Rename it."
@@ -168,7 +183,9 @@ def _encoded(value: Any, place: str) -> Any:
         return value
     if isinstance(value, Space):
         if (written := space_to_json(value)) is None:
-            raise SavedPolicyError(f"config key {place!r} contains {value}, a space of a kind that no codec can save.")
+            raise SavedPolicyError(
+                f"config key {place!r} contains {value}, a space of a kind that no codec can save."
+            )
         return {_SPACE: _encoded(written, place)}
     if callable(value) and place.startswith("custom_model_config["):
         return {_CODE: getattr(value, "__qualname__", kind.__qualname__)}

@@ -17,7 +17,12 @@ from rlcatalog.observations import Array, Preprocessor
 
 
 def check_step(
-    logp: Array, value: Array | None, inputs: Array, encoded: Array, preprocessor: Preprocessor, t: Array | None = None
+    logp: Array,
+    value: Array | None,
+    inputs: Array,
+    encoded: Array,
+    preprocessor: Preprocessor,
+    t: Array | None = None,
 ) -> None:
     """Raise an error if an action was drawn from non-finite parameters, or if its value estimate is not finite.
 
@@ -34,12 +39,18 @@ def check_step(
     """
     if (
         math.isfinite(np.vdot(logp, logp if value is None else value))
-        and (math.isfinite(np.vdot(inputs, inputs)) or np.isfinite(inputs).all())  # a masked logit overflows
+        # a masked logit overflows.
+        and (math.isfinite(np.vdot(inputs, inputs)) or np.isfinite(inputs).all())
         and (encoded.dtype.kind != "f" or math.isfinite(np.vdot(encoded, encoded)))
     ):
         return
-    looked_at = [(logp, "the log density of its action"), (inputs, "a parameter of its action's distribution")]
-    for numbers, what in looked_at if value is None else [*looked_at, (value, "its value estimate")]:
+    looked_at = [
+        (logp, "the log density of its action"),
+        (inputs, "a parameter of its action's distribution"),
+    ]
+    for numbers, what in (
+        looked_at if value is None else [*looked_at, (value, "its value estimate")]
+    ):
         if (row := _first_row(numbers)) is None:
             continue
         problem = f"{what} is {_shown(_wrong(numbers[row])[0])}"
@@ -93,7 +104,9 @@ def check_rows(numbers: Array, what: str, why: str, t: Array | None = None) -> N
     """
     if (row := _first_row(numbers)) is not None:
         wrong = _shown(_wrong(numbers[row])[0])
-        raise NonFiniteError(f"row {row} of {len(numbers)}: {what} is {wrong}: {why}{_after(t, row)}.", row)
+        raise NonFiniteError(
+            f"row {row} of {len(numbers)}: {what} is {wrong}: {why}{_after(t, row)}.", row
+        )
 
 
 def place_of(preprocessor: Preprocessor, encoded: Array) -> str | None:
@@ -104,7 +117,11 @@ def place_of(preprocessor: Preprocessor, encoded: Array) -> str | None:
     at = int(places[0])
     for leaf in preprocessor.leaves():
         if leaf.start <= at < leaf.stop:
-            index = ", ".join(str(int(i)) for i in np.unravel_index(at - leaf.start, leaf.shape)) if leaf.shape else ""
+            index = (
+                ", ".join(str(int(i)) for i in np.unravel_index(at - leaf.start, leaf.shape))
+                if leaf.shape
+                else ""
+            )
             return f"{_shown(values)} at {leaf.path}{f'[{index}]' if index else ''}"
     return f"{_shown(values)} at {preprocessor.info.path}"
 

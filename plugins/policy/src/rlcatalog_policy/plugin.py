@@ -7,4 +7,8 @@ from rlcatalog import CommandSpec, hookimpl
 
 @hookimpl
 def rlcatalog_commands() -> list[CommandSpec]:
-    return [CommandSpec("summary", {"cli": "rlcatalog_policy.commands:summary"}, "Print the layers of a model.")]
+    return [
+        CommandSpec(
+            "summary", {"cli": "rlcatalog_policy.commands:summary"}, "Print the layers of a model."
+        )
+    ]

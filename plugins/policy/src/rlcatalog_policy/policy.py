@@ -61,9 +61,13 @@ class Policy:
     """
 
     def __init__(
-        self, catalog: Catalog, resolution: Resolution, observation_space: Any, action_space: Any,
+        self,
+        catalog: Catalog,
+        resolution: Resolution,
+        observation_space: Any,
+        action_space: Any,
         model: ModelV2 | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         require_framework(resolution.framework, resolution.component("trunk").distribution)
         self.catalog, self.resolution, self.framework = catalog, resolution, resolution.framework
         self.observation_space, self.action_space = observation_space, action_space
@@ -81,7 +85,9 @@ class Policy:
         self.dist_class = resolution.dists.load(self.framework, self.config.read_only())
         check_dists(resolution, self.config.read_only())
         cls, options = unbind(self.dist_class)
-        self.stored_dist = (cls.stored(options) if hasattr(cls, "stored") else None) or self.dist_class
+        self.stored_dist = (
+            cls.stored(options) if hasattr(cls, "stored") else None
+        ) or self.dist_class
         #: Shape checks, also for engines.
         self.contract = ContractChecker(self)
 
@@ -105,7 +111,9 @@ class Policy:
     @property
     def model_name(self) -> str:
         """The model's class name, for messages; if the value has a separate chain, the policy chain's class name."""
-        return type(self.model.trunk if isinstance(self.model, SeparateValue) else self.model).__name__
+        return type(
+            self.model.trunk if isinstance(self.model, SeparateValue) else self.model
+        ).__name__
 
     @property
     def has_value(self) -> bool:
@@ -120,7 +128,13 @@ class Policy:
     # --- acting ----------------------------------------------------------------------------------------------------
 
     def act(
-        self, obs: Any, state: Any = None, *, prev_reward: Any = None, mask: Any = None, explore: bool = True
+        self,
+        obs: Any,
+        state: Any = None,
+        *,
+        prev_reward: Any = None,
+        mask: Any = None,
+        explore: bool = True,
     ) -> Step:
         """Choose actions for a batch of observations.
 
@@ -147,7 +161,13 @@ class Policy:
         return take_step(self, self.backend, encoded, state, prev_reward, mask, explore)
 
     def act_encoded(
-        self, encoded: Any, state: Any = None, *, prev_reward: Any = None, mask: Any = None, explore: bool = True
+        self,
+        encoded: Any,
+        state: Any = None,
+        *,
+        prev_reward: Any = None,
+        mask: Any = None,
+        explore: bool = True,
     ) -> Step:
         """Choose actions as `act` does, from encoded observations (see `preprocess`), which a training loop stores.
 
@@ -172,7 +192,12 @@ class Policy:
         mask = None if mask is None else self.masks.matrix(mask, len(encoded))
         array = to_array(encoded) if self._states.looks_back else encoded
         before = self._states.resume(array, state, prev_reward)
-        return {"obs": encoded, "views": self._states.shown(before), "memory": before.memory, "mask": mask}
+        return {
+            "obs": encoded,
+            "views": self._states.shown(before),
+            "memory": before.memory,
+            "mask": mask,
+        }
 
     def values(self, encoded: Any, state: Any = None, *, prev_reward: Any = None) -> Any:
         """Return value estimates `[B]` without acting, such as for an episode's last observation.
@@ -192,7 +217,9 @@ class Policy:
         with self._passing, self.contract.blaming():
             value = self.backend.values(encoded, given["views"], given["memory"])
         if (array := host_values(value)) is not None:
-            check_rows(array, "its value estimate", "look at its observation, and at the model's weights")
+            check_rows(
+                array, "its value estimate", "look at its observation, and at the model's weights"
+            )
         return value
 
     def preprocess(self, obs: Any, *, update: bool | Array = False) -> Array:
@@ -251,7 +278,9 @@ class Policy:
             )
         return load_extension(self.framework, "policy_module")(self)
 
-    def evaluate(self, batch: Mapping[str, Any], *, check: bool = True, entropy: bool = True) -> Evaluation:
+    def evaluate(
+        self, batch: Mapping[str, Any], *, check: bool = True, entropy: bool = True
+    ) -> Evaluation:
         """Score stored actions under the current weights, for training.
 
         Args:
@@ -467,5 +496,7 @@ def load_extension(framework: str, what: str) -> Any:
     if frameworks()[framework].target(what) is None:
         owner = public_index.provider_of("framework", f"{framework}: {what}")
         hint = "" if owner is None else f"; install it with: pip install '{owner}[{framework}]'"
-        raise MissingPluginError(f"no installed package supports this for framework={framework!r}{hint}")
+        raise MissingPluginError(
+            f"no installed package supports this for framework={framework!r}{hint}"
+        )
     return frameworks()[framework].load(what)

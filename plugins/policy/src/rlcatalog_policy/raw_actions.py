@@ -34,7 +34,10 @@ def raw_actions(policy: rlcatalog_policy.Policy, actions: Any) -> Array:
 def _batch(info: SpaceInfo, actions: Any) -> Any:
     """Return one action, a list of actions or a batch as a batch, in the form that a vector environment accepts."""
     is_list = isinstance(actions, list)
-    if is_list and (not actions or (info.is_composite and all(isinstance(one, tuple | Mapping) for one in actions))):
+    if is_list and (
+        not actions
+        or (info.is_composite and all(isinstance(one, tuple | Mapping) for one in actions))
+    ):
         try:
             return stack(info, actions)
         except (ValueError, KeyError, TypeError) as error:
@@ -63,15 +66,23 @@ def _parts(info: SpaceInfo, actions: Any) -> list[tuple[SpaceInfo, Any]]:
     """Return the entries that exist; the codec reports missing ones."""
     if info.keys:
         given = actions if isinstance(actions, Mapping) else {}
-        return [(child, given[key]) for key, child in zip(info.keys, info.children, strict=True) if key in given]
-    return list(zip(info.children, actions, strict=False)) if isinstance(actions, tuple | list) else []
+        return [
+            (child, given[key])
+            for key, child in zip(info.keys, info.children, strict=True)
+            if key in given
+        ]
+    return (
+        list(zip(info.children, actions, strict=False)) if isinstance(actions, tuple | list) else []
+    )
 
 
 def _array(values: Any) -> Array:
     """Return an array or tensor as an array."""
     array: Array | None = values if isinstance(values, np.ndarray) else ops_of(values).array(values)
     if array is None:
-        raise ActionError(f"actions: expected values, found a tensor from a trace, {shown(values)}.")
+        raise ActionError(
+            f"actions: expected values, found a tensor from a trace, {shown(values)}."
+        )
     return array
 
 
@@ -80,8 +91,12 @@ def _array(values: Any) -> Array:
 
 def _component(policy: rlcatalog_policy.Policy, info: SpaceInfo) -> Component | None:
     """Return the plugin's component for a leaf's actions; None if the kernel handles them."""
-    by_kind = {kind: c for c in policy.catalog.components("action_codec") for kind in c.declaration.kinds}
-    known = (by_kind.get(name) or by_kind.get(KINDS.get(name, "")) for name in (*info.classes, info.kind))
+    by_kind = {
+        kind: c for c in policy.catalog.components("action_codec") for kind in c.declaration.kinds
+    }
+    known = (
+        by_kind.get(name) or by_kind.get(KINDS.get(name, "")) for name in (*info.classes, info.kind)
+    )
     return next((component for component in known if component is not None), None)
 
 
@@ -134,9 +149,19 @@ def _defines(codec: ActionCodec, method: str) -> int:
 def _same(one: Any, other: Any) -> bool:
     """Return whether two values of a space are equal up to rounding."""
     if isinstance(one, Mapping):
-        return isinstance(other, Mapping) and one.keys() == other.keys() and all(_same(one[k], other[k]) for k in one)
+        return (
+            isinstance(other, Mapping)
+            and one.keys() == other.keys()
+            and all(_same(one[k], other[k]) for k in one)
+        )
     if isinstance(one, tuple | list) and not isinstance(other, np.ndarray):
-        return isinstance(other, tuple | list) and len(one) == len(other) and all(map(_same, one, other))
+        return (
+            isinstance(other, tuple | list)
+            and len(one) == len(other)
+            and all(map(_same, one, other))
+        )
     with suppress(TypeError, ValueError):  # not numbers
-        return bool(np.shape(one) == np.shape(other) and np.allclose(one, other, rtol=1e-4, atol=1e-5))
+        return bool(
+            np.shape(one) == np.shape(other) and np.allclose(one, other, rtol=1e-4, atol=1e-5)
+        )
     return bool(np.array_equal(one, other))

@@ -19,12 +19,23 @@ from rlcatalog.errors import SavedPolicyError
 from rlcatalog.internals import __version__
 from rlcatalog.models import weights_of
 from rlcatalog_policy.files import TEMPORARY, locked, sync_folder, write_file
-from rlcatalog_policy.manifest import FILTER, FORMAT, FORMAT_VERSION, MANIFEST, WEIGHTS, Manifest, encode, file_name
+from rlcatalog_policy.manifest import (
+    FILTER,
+    FORMAT,
+    FORMAT_VERSION,
+    MANIFEST,
+    WEIGHTS,
+    Manifest,
+    encode,
+    file_name,
+)
 from rlcatalog_policy.space_json import space_to_json
 from rlcatalog_policy.tensors import to_bytes
 
 #: Files of earlier saves, of both formats and of unfinished ones.
-_OURS = re.compile(rf"(?:{WEIGHTS}|{FILTER})(?:-[0-9a-f]{{16}})?\.safetensors|\..*{re.escape(TEMPORARY)}")
+_OURS = re.compile(
+    rf"(?:{WEIGHTS}|{FILTER})(?:-[0-9a-f]{{16}})?\.safetensors|\..*{re.escape(TEMPORARY)}"
+)
 
 
 def save(policy: rlcatalog_policy.Policy, directory: str | os.PathLike[str]) -> None:
@@ -56,7 +67,9 @@ def _named(resolution: Resolution) -> dict[str, Any]:
     """Return the config keys to save; for a model defined in the program, a name replaces the code."""
     config = resolution.config.given | resolution.pinned_keys()
     for part in resolution.components(*MODEL_SLOTS).values():
-        if part.in_process and any(code is config.get("custom_model") for code in part.objects.values()):
+        if part.in_process and any(
+            code is config.get("custom_model") for code in part.objects.values()
+        ):
             config["custom_model"] = part.name
     return config
 

@@ -37,7 +37,9 @@ def space_from_json(data: Any) -> Any:
         ValueError: The data is None (a plugin's kind), malformed or too large, or its kind is unknown here.
     """
     if data is None:
-        raise ValueError("its kind comes from a plugin; pass it to load(observation_space=…, action_space=…)")
+        raise ValueError(
+            "its kind comes from a plugin; pass it to load(observation_space=…, action_space=…)"
+        )
     if (entries := _entries(data)) > MOST_ENTRIES:
         raise ValueError(
             f"it has {entries} entries, but at most {MOST_ENTRIES} are read from a file; pass it to"
@@ -57,7 +59,9 @@ def _without_origin(data: Any) -> Any:
         return list(map(_without_origin, data))
     if not isinstance(data, dict):
         return data
-    return {name: _without_origin(value) for name, value in data.items() if name != "original_space"}
+    return {
+        name: _without_origin(value) for name, value in data.items() if name != "original_space"
+    }
 
 
 def _from_json(data: Any) -> Any:
@@ -71,7 +75,9 @@ def _from_json(data: Any) -> Any:
     elif (codec := codec_of_class(kind)) is not None:
         made = codec.space_from_json(data)
     else:
-        raise ValueError(f"unknown kind of space {kind!r}; the plugin that declares it is not loaded here")
+        raise ValueError(
+            f"unknown kind of space {kind!r}; the plugin that declares it is not loaded here"
+        )
     if "original_space" in data:
         made.original_space = _from_json(data["original_space"])
     return made
@@ -83,7 +89,11 @@ def _entries(data: Any) -> int:
         return 0
     shape = data.get("n") if data.get("space") == "multi_binary" else data.get("shape")
     sizes = shape if isinstance(shape, list) else [shape]
-    own = math.prod(sizes) if shape is not None and all(type(n) is int and n >= 0 for n in sizes) else 0
+    own = (
+        math.prod(sizes)
+        if shape is not None and all(type(n) is int and n >= 0 for n in sizes)
+        else 0
+    )
     children = data.get("children")
     inside = list(children) if isinstance(children, list) else []
     return own + sum(map(_entries, [*inside, data.get("original_space")]))
@@ -110,24 +120,35 @@ def _to_json(info: SpaceInfo) -> dict[str, Any] | None:
 #: Kind → the data of a space, in addition to its children.
 _WRITERS: dict[str, Callable[[SpaceInfo, Any], dict[str, Any]]] = {
     "box": lambda info, space: {
-        "dtype": info.dtype, "shape": list(space.shape), "low": _pack(space.low), "high": _pack(space.high)
+        "dtype": info.dtype,
+        "shape": list(space.shape),
+        "low": _pack(space.low),
+        "high": _pack(space.high),
     },
     "discrete": lambda info, space: {"n": info.n, "start": info.start, "dtype": info.dtype},
     "multi_discrete": lambda info, space: {
-        "nvec": space.nvec.tolist(), "start": space.start.tolist(), "dtype": info.dtype
+        "nvec": space.nvec.tolist(),
+        "start": space.start.tolist(),
+        "dtype": info.dtype,
     },
-    "multi_binary": lambda info, space: {"n": space.n if isinstance(space.n, int) else list(space.n)},
+    "multi_binary": lambda info, space: {
+        "n": space.n if isinstance(space.n, int) else list(space.n)
+    },
     "text": lambda info, space: {
-        "max_length": space.max_length, "min_length": space.min_length,
-        "charset": "".join(sorted(space.character_set)),  # the order of a set differs between processes
+        "max_length": space.max_length,
+        "min_length": space.min_length,
+        # The order of a set differs between processes.
+        "charset": "".join(sorted(space.character_set)),
     },
     "dict": lambda info, space: {"keys": list(info.keys)},
     "sequence": lambda info, space: {"stack": bool(space.stack)},
     "repeated": lambda info, space: {"n": info.n},
     "simplex": lambda info, space: {
-        "shape": list(space.shape), "concentration": space.concentration.tolist(), "dtype": info.dtype
+        "shape": list(space.shape),
+        "concentration": space.concentration.tolist(),
+        "dtype": info.dtype,
     },
-}  # fmt: skip
+}
 
 
 def _build_box(data: Any, children: list[Any]) -> Any:
@@ -139,8 +160,12 @@ def _build_box(data: Any, children: list[Any]) -> Any:
 #: Kind → builder of a space from its data and its children.
 _BUILDERS: dict[str, Callable[[Any, list[Any]], Any]] = {
     "box": _build_box,
-    "discrete": lambda data, _: spaces.Discrete(data["n"], start=data["start"], dtype=np.dtype(data["dtype"])),
-    "multi_discrete": lambda data, _: spaces.MultiDiscrete(data["nvec"], np.dtype(data["dtype"]), start=data["start"]),
+    "discrete": lambda data, _: spaces.Discrete(
+        data["n"], start=data["start"], dtype=np.dtype(data["dtype"])
+    ),
+    "multi_discrete": lambda data, _: spaces.MultiDiscrete(
+        data["nvec"], np.dtype(data["dtype"]), start=data["start"]
+    ),
     "multi_binary": lambda data, _: spaces.MultiBinary(data["n"]),
     "text": lambda data, _: spaces.Text(
         data["max_length"], min_length=data["min_length"], charset=data["charset"]
@@ -149,10 +174,14 @@ _BUILDERS: dict[str, Callable[[Any, list[Any]], Any]] = {
     "tuple": lambda data, children: spaces.Tuple(children),
     "oneof": lambda data, children: spaces.OneOf(children),
     "sequence": lambda data, children: spaces.Sequence(children[0], stack=data["stack"]),
-    "graph": lambda data, children: spaces.Graph(children[0], children[1] if len(children) > 1 else None),
+    "graph": lambda data, children: spaces.Graph(
+        children[0], children[1] if len(children) > 1 else None
+    ),
     "repeated": lambda data, children: Repeated(children[0], data["n"]),
-    "simplex": lambda data, _: Simplex(data["shape"], data["concentration"], np.dtype(data["dtype"])),
-}  # fmt: skip
+    "simplex": lambda data, _: Simplex(
+        data["shape"], data["concentration"], np.dtype(data["dtype"])
+    ),
+}
 
 
 #: Kinds with inner spaces → the minimum number of these.
@@ -172,7 +201,9 @@ def _texts(values: Any) -> Any:
 
 def _unpack(packed: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     values = np.asarray(_values(packed, dtype.kind), dtype)
-    return np.broadcast_to(values.reshape(shape) if isinstance(packed, list) else values, shape).astype(dtype)
+    return np.broadcast_to(
+        values.reshape(shape) if isinstance(packed, list) else values, shape
+    ).astype(dtype)
 
 
 def _values(packed: Any, kind: str) -> Any:

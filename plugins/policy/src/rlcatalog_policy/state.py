@@ -77,8 +77,12 @@ class EpisodeStates:
         if state is None:
             state = self.start(rows)
         if not isinstance(state, State) or len(state.history.t) != rows:
-            found = f"{len(state.history.t)} rows" if isinstance(state, State) else type(state).__name__
-            raise ModelContractError(f"state: expected the state of {rows} rows, as act() returned it, found {found}.")
+            found = (
+                f"{len(state.history.t)} rows" if isinstance(state, State) else type(state).__name__
+            )
+            raise ModelContractError(
+                f"state: expected the state of {rows} rows, as act() returned it, found {found}."
+            )
         if not self.looks_back:
             return state
         history = self.views.rewarded(state.history, prev_reward)
@@ -88,10 +92,14 @@ class EpisodeStates:
         """Return the views that the model sees while acting, from the state that `resume` returned."""
         return {name: before.seen[name] for name in self.views.acting}
 
-    def after(self, before: State, encoded: Array, raw: Array, new_memory: tuple[Array, ...]) -> State:
+    def after(
+        self, before: State, encoded: Array, raw: Array, new_memory: tuple[Array, ...]
+    ) -> State:
         """Return the state after a step."""
         memory, past = self.memory.after(before.memory, new_memory, before.past)
-        history = self.views.after(before.history, encoded, raw) if self.looks_back else before.history
+        history = (
+            self.views.after(before.history, encoded, raw) if self.looks_back else before.history
+        )
         return State(memory, history, before.seen, past)
 
     def restart(self, state: State, rows: Any) -> State:
@@ -162,12 +170,16 @@ class Memory:
             parts.append(np.zeros(row.space.shape or (), np.float32))
         pairs = list(zip(parts, self._windows, strict=True))
         self.initial: list[Array] = [
-            part if window is None or isinstance(window.places, int) else np.repeat(part[None], len(window.places), 0)
+            part
+            if window is None or isinstance(window.places, int)
+            else np.repeat(part[None], len(window.places), 0)
             for part, window in pairs
         ]
         #: `State.past` at the start of an episode, without a batch axis.
         self.before: list[Array] = [
-            np.repeat(part[None], window.depth, 0) for part, window in pairs if window and window.skips
+            np.repeat(part[None], window.depth, 0)
+            for part, window in pairs
+            if window and window.skips
         ]
         self.skips = bool(self.before)
 
@@ -183,7 +195,11 @@ class Memory:
         return tuple(np.repeat(part[None], batch_size, axis=0) for part in self.before)
 
     def after(
-        self, memory: Sequence[Any], returned: Sequence[Any], past: Sequence[Any] = (), ops: TensorOps = NUMPY_OPS
+        self,
+        memory: Sequence[Any],
+        returned: Sequence[Any],
+        past: Sequence[Any] = (),
+        ops: TensorOps = NUMPY_OPS,
     ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """Return the memory and the past one step later.
 
@@ -245,14 +261,18 @@ def _window(row: ViewRequirement, i: int, who: str) -> Window | None:
     """Return the window for a view of a state, or None if it is only the last value, as it is without a view."""
     name, column, shifts = f"{_STATE_IN}{i}", f"state_out_{i}", row.shift_arr.tolist()
     if row.data_col not in (None, column):
-        raise NotServedError(f"{who} requests the view {name!r} of {row.data_col!r}; it can only read {column!r}.")
+        raise NotServedError(
+            f"{who} requests the view {name!r} of {row.data_col!r}; it can only read {column!r}."
+        )
     if max(shifts) > -1:
         raise NotServedError(
             f"{who} requests the view {name!r}: {column} at {shifts}; a state is known only after the model has run, so"
             " every shift must be -1 or less."
         )
     single = np.ndim(row.shift) == 0 and not isinstance(row.shift, str)
-    return None if single and shifts == [-1] else Window(-min(shifts), shifts[0] if single else shifts)
+    return (
+        None if single and shifts == [-1] else Window(-min(shifts), shifts[0] if single else shifts)
+    )
 
 
 def _restarted(parts: Sequence[Array], firsts: Sequence[Array], rows: Any) -> tuple[Array, ...]:

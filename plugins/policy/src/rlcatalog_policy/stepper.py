@@ -47,7 +47,10 @@ def describe_env(env: Any) -> tuple[str, str]:
         what, source = f"a vector environment of {env.num_envs} ({name})", "MyEnv"
     else:
         what, source = f"one environment ({name})", name if spec is None else repr(spec.id)
-    return what, f"pass the id, the class or a function that makes a single environment: env={source}."
+    return (
+        what,
+        f"pass the id, the class or a function that makes a single environment: env={source}.",
+    )
 
 
 class Stepper:
@@ -94,8 +97,15 @@ class Stepper:
             self.state = self.policy.restart(self.state, rows)
             self._over[rows] = False
 
-    def step(self, obs: Any, *, done: Any = None, prev_reward: Any = None, mask: Any = None,
-             explore: bool = True) -> Step:  # fmt: skip
+    def step(
+        self,
+        obs: Any,
+        *,
+        done: Any = None,
+        prev_reward: Any = None,
+        mask: Any = None,
+        explore: bool = True,
+    ) -> Step:
         """Start new episodes where `done`, then act.
 
         Args:
@@ -116,7 +126,9 @@ class Stepper:
             step = self._beside(obs, ended, prev_reward, mask, explore)
             self._over = ended
         else:
-            step = self.policy.act(obs, self.state, prev_reward=prev_reward, mask=mask, explore=explore)
+            step = self.policy.act(
+                obs, self.state, prev_reward=prev_reward, mask=mask, explore=explore
+            )
         self.state = step.state
         return step
 
@@ -125,15 +137,25 @@ class Stepper:
         policy = self.policy
         encoded = policy.preprocess(obs)
         if len(encoded) != self.n:
-            raise ModelContractError(f"obs: expected the observations of {self.n} environments, found {len(encoded)}.")
-        mask = policy.action_mask(obs, idle=idle) if mask is None else policy.masks.matrix(mask, self.n, idle)
+            raise ModelContractError(
+                f"obs: expected the observations of {self.n} environments, found {len(encoded)}."
+            )
+        mask = (
+            policy.action_mask(obs, idle=idle)
+            if mask is None
+            else policy.masks.matrix(mask, self.n, idle)
+        )
         if not idle.any() or self._encoded is None:
             self._encoded = encoded
-            return policy.act_encoded(encoded, self.state, prev_reward=prev_reward, mask=mask, explore=explore)
+            return policy.act_encoded(
+                encoded, self.state, prev_reward=prev_reward, mask=mask, explore=explore
+            )
         last, state = encoded[idle], None if self.state is None else self.state.rows(idle)
         encoded[idle] = self._encoded[idle]
         self._encoded = encoded
-        step = policy.act_encoded(encoded, self.state, prev_reward=prev_reward, mask=mask, explore=explore)
+        step = policy.act_encoded(
+            encoded, self.state, prev_reward=prev_reward, mask=mask, explore=explore
+        )
         if step.value is None:
             return step
         value = step.value.copy()

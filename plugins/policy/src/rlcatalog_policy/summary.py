@@ -76,13 +76,20 @@ class Summary:
         rows = [(layer.name, show(layer), f"{layer.weights:,}") for layer in self.layers]
         amount = f"{self.weights:,} numbers, {_size(4 * self.weights)} as float32"
         facts = [("framework", self.framework), ("weights", amount)]
-        return Sheet(" around ".join(reversed(self.parts)), facts, {"layers": [header, *rows]}, most=_MOST_LAYERS)
+        return Sheet(
+            " around ".join(reversed(self.parts)),
+            facts,
+            {"layers": [header, *rows]},
+            most=_MOST_LAYERS,
+        )
 
 
 def summarize_layers(resolution: Resolution) -> Summary | None:
     """Return the summary without building a model, or None if a component does not declare its weights."""
     layers = [
-        Layer(one.name, one.shape, one.weights) for one in resolution.layers if one.weights is not None and one.whole
+        Layer(one.name, one.shape, one.weights)
+        for one in resolution.layers
+        if one.weights is not None and one.whole
     ]
     if len(layers) < len(resolution.layers):
         return None
@@ -95,7 +102,10 @@ def summarize_weights(policy: rlcatalog_policy.Policy) -> Summary:
     for name, array in weights_of(policy.model).items():
         layer, _, last = name.rpartition(".")
         groups.setdefault(layer or last, {})[last] = tuple(array.shape)
-    layers = (Layer(name, None, sum(map(prod, arrays.values())), arrays) for name, arrays in groups.items())
+    layers = (
+        Layer(name, None, sum(map(prod, arrays.values())), arrays)
+        for name, arrays in groups.items()
+    )
     return Summary(policy.resolution.model_parts, policy.framework, tuple(layers), built=True)
 
 
@@ -104,7 +114,10 @@ def policy_sheet(policy: rlcatalog_policy.Policy) -> Sheet:
     resolution = policy.resolution
     parts = resolution.components("preprocessor", "filter", *MODEL_SLOTS, "action_dist")
     rows = [(slot, part.name, part.provider) for slot, part in parts.items()]
-    shapes = [(stage.name, "-" if stage.shape is None else str(stage.shape)) for stage in resolution.shapes]
+    shapes = [
+        (stage.name, "-" if stage.shape is None else str(stage.shape))
+        for stage in resolution.shapes
+    ]
     weights = weights_of(policy.model)
     count = sum(array.size for array in weights.values())
     facts = [
@@ -125,7 +138,9 @@ def _output(layer: Layer) -> str:
 
 
 def _arrays(layer: Layer) -> str:
-    return ", ".join(f"{name} {'x'.join(map(str, shape)) or '1'}" for name, shape in layer.arrays.items())
+    return ", ".join(
+        f"{name} {'x'.join(map(str, shape)) or '1'}" for name, shape in layer.arrays.items()
+    )
 
 
 def _size(count: float) -> str:

@@ -103,7 +103,9 @@ class TensorFile:
         """
         data = self.file.read()
         if hashlib.sha256(data).hexdigest() != digest:
-            raise SavedPolicyError(f"{self.file.path}: truncated or changed since it was saved (its checksum differs).")
+            raise SavedPolicyError(
+                f"{self.file.path}: truncated or changed since it was saved (its checksum differs)."
+            )
         try:
             return load(data)
         except SafetensorError as error:
@@ -126,9 +128,15 @@ def to_bytes(arrays: Mapping[str, Array]) -> bytes:
 
 def describe_other_dtypes(given: Mapping[str, np.dtype[Any]], expected: Mapping[str, Array]) -> str:
     """Return a text that lists the arrays with an unexpected dtype; empty if there are none."""
-    pairs = ((name, dtype, expected[name].dtype) for name, dtype in given.items() if name in expected)
-    return "; ".join(f"{name}: {dtype} instead of {wanted}" for name, dtype, wanted in pairs if dtype != wanted)
+    pairs = (
+        (name, dtype, expected[name].dtype) for name, dtype in given.items() if name in expected
+    )
+    return "; ".join(
+        f"{name}: {dtype} instead of {wanted}" for name, dtype, wanted in pairs if dtype != wanted
+    )
 
 
 def _damage(file: RegularFile, why: str) -> SavedPolicyError:
-    return SavedPolicyError(f"{file.path}: not a safetensors file, truncated or changed since it was saved: {why}")
+    return SavedPolicyError(
+        f"{file.path}: not a safetensors file, truncated or changed since it was saved: {why}"
+    )

@@ -42,7 +42,10 @@ def check_batch(policy: rlcatalog_policy.Policy, batch: Mapping[str, Any]) -> No
             f"batch['raw_action']: expected shape ({rows}, {codec.width}), a row for each observation and a column for"
             f" each raw value of {policy.action_space}, found shape {tuple(raw.shape)}."
         )
-    if batch.get("dist_inputs") is not None and (shape := _shaped(batch["dist_inputs"]).shape)[0] != rows:
+    if (
+        batch.get("dist_inputs") is not None
+        and (shape := _shaped(batch["dist_inputs"]).shape)[0] != rows
+    ):
         raise ActionError(
             f"batch['dist_inputs']: expected {rows} rows, one for each observation, found shape {tuple(shape)}."
         )
@@ -51,7 +54,9 @@ def check_batch(policy: rlcatalog_policy.Policy, batch: Mapping[str, Any]) -> No
         check_columns(policy.masks, mask, rows, "batch['mask']")
     if (actions := host_values(raw)) is not None:
         if actions.dtype.kind not in "biuf":
-            raise ActionError(f"batch['raw_action']: expected numbers, found dtype {actions.dtype}.")
+            raise ActionError(
+                f"batch['raw_action']: expected numbers, found dtype {actions.dtype}."
+            )
         codec.check_raw(actions.reshape(len(actions), codec.width))
     if (encoded := host_values(obs)) is not None:
         check_observations(encoded, policy.preprocessor)
@@ -70,7 +75,9 @@ def _missing(batch: Mapping[str, Any]) -> MissingColumnError:
     given = next((name for name in ("action", "actions") if name in batch), None)
     if "raw_action" in lacks and given is not None:
         how += f". Here: batch['raw_action'] = policy.raw_action(batch[{given!r}])"
-    return MissingColumnError(f"batch lacks {' and '.join(map(repr, lacks))}; it has {shown(list(batch))}. {how}.")
+    return MissingColumnError(
+        f"batch lacks {' and '.join(map(repr, lacks))}; it has {shown(list(batch))}. {how}."
+    )
 
 
 def _shaped(value: Any) -> Any:

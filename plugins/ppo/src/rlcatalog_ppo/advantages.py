@@ -24,9 +24,13 @@ def estimate_advantages(rollout: Rollout, gamma: float, lambda_: float) -> Array
             value.
     """
     advantages, running = np.zeros_like(rollout.value), np.zeros_like(rollout.last_value)
-    rewards, goes_on = rollout.reward if rollout.scaled is None else rollout.scaled, 1.0 - rollout.done
+    rewards, goes_on = (
+        rollout.reward if rollout.scaled is None else rollout.scaled,
+        1.0 - rollout.done,
+    )
     next_value = np.concatenate([rollout.value[1:], rollout.last_value[None]])
-    with np.errstate(over="ignore", invalid="ignore"):  # check_finite rejects rewards that are too large
+    # check_finite rejects rewards that are too large.
+    with np.errstate(over="ignore", invalid="ignore"):
         delta = rewards + rollout.bootstrap + gamma * next_value * goes_on - rollout.value
         decay = gamma * lambda_ * goes_on
         for t in range(len(advantages) - 1, -1, -1):

@@ -30,7 +30,12 @@ from rlcatalog_ppo.offline import Recorder
 from rlcatalog_ppo.reward_scale import scale_of
 from rlcatalog_ppo.rollout import Collector, Rollout
 from rlcatalog_ppo.rollout_columns import Postprocess
-from rlcatalog_ppo.training_state import check_fits, numbers_of, warn_of_new_episodes, warn_of_other_draws
+from rlcatalog_ppo.training_state import (
+    check_fits,
+    numbers_of,
+    warn_of_new_episodes,
+    warn_of_other_draws,
+)
 from rlcatalog_runs import refuse_imports
 from rlcatalog_runs.evaluation import SIDE_BY_SIDE, get_state, kept, play, set_state
 from rlcatalog_runs.folders import unwritten_spaces
@@ -89,11 +94,15 @@ class OnPolicy:
         catalog = catalog or default_catalog()
         self.config = parse(config, self.config_class, count_passed(env))
         if model is not None and policy is not None:
-            raise ConfigError("model= and policy= are both given, but a policy already has a model. Pass only one.")
+            raise ConfigError(
+                "model= and policy= are both given, but a policy already has a model. Pass only one."
+            )
         given = config_with_model(self.config.model, model, "config={{'model': {}}}")
         self.config = replace(self.config, model=given)
         if policy is not None:
-            self.config = replace(self.config, model=policy.resolution.config.given, framework=policy.framework)
+            self.config = replace(
+                self.config, model=policy.resolution.config.given, framework=policy.framework
+            )
         self.callbacks = list(callbacks)
         #: Saved states for callbacks that have not been added yet, by class.
         self._kept: dict[str, Any] = {}
@@ -113,10 +122,17 @@ class OnPolicy:
             if device != self.policy.device:
                 self.policy.to(device)
             self._collector = Collector(
-                self.policy, self._envs, self.config.seed, self.config.gamma, postprocess_fn,
-                values=self.uses_values, scale=scale_of(self.config),
-            )  # fmt: skip
-            optimizer = optimizer_of(self.policy.framework)(self.policy, self.config, self.objective)
+                self.policy,
+                self._envs,
+                self.config.seed,
+                self.config.gamma,
+                postprocess_fn,
+                values=self.uses_values,
+                scale=scale_of(self.config),
+            )
+            optimizer = optimizer_of(self.policy.framework)(
+                self.policy, self.config, self.objective
+            )
             self._learner = Learner(self.policy, self.config, self._rng, optimizer)
         except BaseException:
             self._envs.close()  # the caller cannot close them, and they may be processes
@@ -152,7 +168,9 @@ class OnPolicy:
             callback.on_rollout(self, rollout)
         if self._recorder is not None:
             self._recorder.write(rollout)
-        learned = self._learner.update(self._batch(rollout), config.lr_at(self.steps), config.clip_param_at(self.steps))
+        learned = self._learner.update(
+            self._batch(rollout), config.lr_at(self.steps), config.clip_param_at(self.steps)
+        )
         self._collector.take_over()
         self.steps += rollout.steps
         self.iterations += 1
@@ -205,7 +223,8 @@ class OnPolicy:
         """Do the same as `learn`, but without the warning."""
         error = None
         try:
-            self._collector.decide_frozen(self.config, total_steps)  # before callbacks note the state
+            # Before callbacks note the state.
+            self._collector.decide_frozen(self.config, total_steps)
             for callback in self.callbacks:
                 callback.on_start(self)
             while self.steps < total_steps and self.stopping is None:
@@ -239,7 +258,12 @@ class OnPolicy:
         self.stopping = reason
 
     def evaluate(
-        self, episodes: int = 10, *, env: AnyEnv | None = None, seed: int | None = None, explore: bool = False
+        self,
+        episodes: int = 10,
+        *,
+        env: AnyEnv | None = None,
+        seed: int | None = None,
+        explore: bool = False,
     ) -> list[float]:
         """Return the undiscounted returns of new episodes; training is not affected.
 
@@ -273,7 +297,9 @@ class OnPolicy:
             "algorithm": type(self).__name__,
             "env": self._env_id,
             "config": self.config.as_plain(),
-            "steps": self.steps, "iterations": self.iterations, "seconds": self._seconds,
+            "steps": self.steps,
+            "iterations": self.iterations,
+            "seconds": self._seconds,
             "policy": numbers_of(self.policy),
             "generator": self._rng.bit_generator.state,
             "randomness": get_state(self.acting),
@@ -282,13 +308,21 @@ class OnPolicy:
             "collector": self._collector.get_state(),
             "environments": list(self._envs.call("where")),
             "recorded": None if self._recorder is None else self._recorder.number,
-            "callbacks": self._kept | {type(callback).__qualname__: state for callback in self.callbacks
-                                       if (state := callback.get_state()) is not None},
-        }  # fmt: skip
+            "callbacks": self._kept
+            | {
+                type(callback).__qualname__: state
+                for callback in self.callbacks
+                if (state := callback.get_state()) is not None
+            },
+        }
 
     def set_back(self, state: Mapping[str, Any]) -> None:
         """Restore the policy, the optimiser and the counts from a state; the environments do not change."""
-        self.steps, self.iterations, self._seconds = state["steps"], state["iterations"], state["seconds"]
+        self.steps, self.iterations, self._seconds = (
+            state["steps"],
+            state["iterations"],
+            state["seconds"],
+        )
         self.policy.model.set_weights(state["policy"]["weights"])
         if self.policy.filter is not None:
             self.policy.filter.set_state(state["policy"]["filter"])
@@ -302,8 +336,11 @@ class OnPolicy:
             ResumeWarning: Environments that cannot resume their episodes begin new ones.
         """
         self.set_back(state)
-        if (frozen := state.get("frozen")) is not None and self.config.frozen == state["config"].get("frozen"):
-            self._collector.freeze(frozen)  # the same choice as before, regardless of the remaining steps
+        if (frozen := state.get("frozen")) is not None and self.config.frozen == state[
+            "config"
+        ].get("frozen"):
+            # The same choice as before, regardless of the remaining steps.
+            self._collector.freeze(frozen)
         self._rng.bit_generator.state = state["generator"]
         if self._recorder is not None and state["recorded"] is not None:
             self._recorder.number = state["recorded"]
@@ -383,7 +420,9 @@ class OnPolicy:
             )
         if "env_config" not in (config or {}):
             advice = "pass it: restore(directory, config={'env_config': …})"
-            refuse_imports(folder / checkpoints.TRAINING, state["config"]["env_config"], advice=advice)
+            refuse_imports(
+                folder / checkpoints.TRAINING, state["config"]["env_config"], advice=advice
+            )
         catalog = catalog or default_catalog()
         call = f"{cls.__name__}.restore({str(directory)!r}, {'' if env is None else 'env, '}"
         env = registered_id(folder, state["env"]) if env is None else env
@@ -393,11 +432,19 @@ class OnPolicy:
         make = EnvMaker(env, keys["env_config"], manifest.config, catalog)
         spaces = unwritten_spaces(manifest, make if make.passed is None else env, catalog)
         policy = load_for(call, source, spaces, None, model, catalog)
-        numbers = numbers_of(policy)  # before environments are reset, because the filter learns from their observations
+        # Before environments are reset, because the filter learns from their observations.
+        numbers = numbers_of(policy)
         if "model" in (config or {}):
             raise ConfigError("restore: the saved model is used; its config cannot be changed.")
-        algo = cls(env, keys, catalog=catalog, record=record, postprocess_fn=postprocess_fn,
-                   callbacks=callbacks, policy=policy)  # fmt: skip
+        algo = cls(
+            env,
+            keys,
+            catalog=catalog,
+            record=record,
+            postprocess_fn=postprocess_fn,
+            callbacks=callbacks,
+            policy=policy,
+        )
         try:
             with checkpoints.blamed(folder):
                 check_fits(state, algo.state())
@@ -421,5 +468,8 @@ class OnPolicy:
     def _batch(self, rollout: Rollout) -> dict[str, Any]:
         """Return a rollout's training data as rows."""
         # Without values and with lambda 1, the advantage estimates are the returns to go.
-        lambda_, kl_coeff = getattr(self.config, "lambda_", 1.0), getattr(self.config, "kl_coeff", 0.0)
+        lambda_, kl_coeff = (
+            getattr(self.config, "lambda_", 1.0),
+            getattr(self.config, "kl_coeff", 0.0),
+        )
         return rollout.batch(self.config.gamma, lambda_, kl_coeff > 0)

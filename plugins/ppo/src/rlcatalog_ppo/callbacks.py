@@ -103,9 +103,20 @@ class Evaluation(Callback):
     """
 
     def __init__(
-        self, every: int, episodes: int = 10, folder: Path | None = None, seed: int = 10_000, env: AnyEnv | None = None
+        self,
+        every: int,
+        episodes: int = 10,
+        folder: Path | None = None,
+        seed: int = 10_000,
+        env: AnyEnv | None = None,
     ) -> None:
-        self.every, self.episodes, self.folder, self.seed, self.env = Every(every), episodes, folder, seed, env
+        self.every, self.episodes, self.folder, self.seed, self.env = (
+            Every(every),
+            episodes,
+            folder,
+            seed,
+            env,
+        )
         self.best: float | None = None
 
     def check_env(self, make_env: EnvMaker) -> None:
@@ -149,9 +160,14 @@ class StopAt(Callback):
         if self.evaluated:
             what, mean = "an evaluation", result.get("evaluation", {}).get("return_mean")
         else:
-            what, mean = "100 episodes", result["episode_return_mean"] if result["episodes_total"] >= 100 else None
+            what, mean = (
+                "100 episodes",
+                result["episode_return_mean"] if result["episodes_total"] >= 100 else None,
+            )
         if mean is not None and mean >= self.target:
-            algo.stop_training(f"the mean return of {what} is {mean:.6g}, the target {self.target:g}")
+            algo.stop_training(
+                f"the mean return of {what} is {mean:.6g}, the target {self.target:g}"
+            )
 
 
 class Log(Callback):

@@ -58,8 +58,13 @@ def write(directory: str | os.PathLike[str], policy: Policy, state: Mapping[str,
     content = to_bytes(arrays)
     digest = hashlib.sha256(content).hexdigest()
     name = f"training-{digest[:16]}.safetensors"
-    about: dict[str, Any] = {"format": FORMAT, "format_version": FORMAT_VERSION, "rlcatalog": __version__,
-                             "files": {name: digest}, "state": written}  # fmt: skip
+    about: dict[str, Any] = {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "rlcatalog": __version__,
+        "files": {name: digest},
+        "state": written,
+    }
     text = _signed(about)
     if len(text) > _LONGEST:
         why = "the actions of its episode need too much space to be saved"
@@ -106,12 +111,17 @@ def read(directory: str | os.PathLike[str]) -> tuple[Path, dict[str, Any]]:
             )
         raise SavedPolicyError(f"{directory}: {what}") from None
     check_files(folder)
-    with raised_as(lambda why: SavedPolicyError(f"{path}: not a checkpoint, or damaged: {why}."), SavedPolicyError):
+    with raised_as(
+        lambda why: SavedPolicyError(f"{path}: not a checkpoint, or damaged: {why}."),
+        SavedPolicyError,
+    ):
         about = json.loads(data.decode())
         if not isinstance(about, dict) or about.get("format") != FORMAT:
             raise ValueError(f"no format {FORMAT!r} in it")
         if about.get("format_version") != FORMAT_VERSION:
-            raise ValueError(f"format version {about.get('format_version')!r}; this rlcatalog reads {FORMAT_VERSION}")
+            raise ValueError(
+                f"format version {about.get('format_version')!r}; this rlcatalog reads {FORMAT_VERSION}"
+            )
         if about.get("checksum") != checksum_of(about):
             raise ValueError("changed since it was written (its checksum differs)")
         [(name, digest)] = about["files"].items()
@@ -135,5 +145,7 @@ def blamed(what: str | Path) -> AbstractContextManager[None]:
     """
     # A framework, environment or callback received a state that it did not write.
     return raised_as(
-        lambda why: SavedPolicyError(f"{what}: the saved state does not fit: {why}."), CatalogError, Warning
+        lambda why: SavedPolicyError(f"{what}: the saved state does not fit: {why}."),
+        CatalogError,
+        Warning,
     )

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from rlcatalog.errors import NotServedError
 from rlcatalog_ppo.algorithms import PPO
-from rlcatalog_testing import ExampleEnv, Part, check, every_weight_moved, refusing, trained_weights, update_example
+from rlcatalog_testing import (
+    ExampleEnv,
+    Part,
+    check,
+    every_weight_moved,
+    refusing,
+    trained_weights,
+    update_example,
+)
 
 #: One small update. TensorFlow runs it eagerly, because tracing would take longer than the update.
 _CONFIG = {
@@ -14,9 +22,12 @@ _CONFIG = {
 
 
 @check(
-    "trunk", "memory", "head", "action_dist",
+    "trunk",
+    "memory",
+    "head",
+    "action_dist",
     hint="use every weight in the outputs or the value, and store it where the model finds it",
-)  # fmt: skip
+)
 def ppo_moves_every_weight(part: Part) -> None:
     """A single PPO update changes every weight and keeps all weights finite."""
     example = update_example(part)

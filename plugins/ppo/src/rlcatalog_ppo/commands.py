@@ -26,20 +26,37 @@ IN_ZOO = "zoo:"
 
 def evaluate(
     path: Annotated[
-        Path, typer.Argument(metavar="PATH", help="A run's folder, a saved or exported policy, or zoo:ENV_ID.")
+        Path,
+        typer.Argument(
+            metavar="PATH", help="A run's folder, a saved or exported policy, or zoo:ENV_ID."
+        ),
     ],
-    episodes: Annotated[int, typer.Option(metavar="N", min=1, help="Fresh episodes to play.")] = 100,
-    env: Annotated[str | None, typer.Option(metavar="ENV_ID", help="Environment, for a policy without a run.")] = None,
+    episodes: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Fresh episodes to play.")
+    ] = 100,
+    env: Annotated[
+        str | None, typer.Option(metavar="ENV_ID", help="Environment, for a policy without a run.")
+    ] = None,
     modules: Modules = None,
-    seed: Annotated[int, typer.Option(metavar="N", min=0, max=2**32 - 1, help="Seed of the environments.")] = 10_000,
-    explore: Annotated[bool, typer.Option(help="Sample actions instead of taking the most likely ones.")] = False,
+    seed: Annotated[
+        int, typer.Option(metavar="N", min=0, max=2**32 - 1, help="Seed of the environments.")
+    ] = 10_000,
+    explore: Annotated[
+        bool, typer.Option(help="Sample actions instead of taking the most likely ones.")
+    ] = False,
     threads: Annotated[
-        int, typer.Option(metavar="N", min=1, max=1024, help="Threads; small networks are fastest with one.")
+        int,
+        typer.Option(
+            metavar="N", min=1, max=1024, help="Threads; small networks are fastest with one."
+        ),
     ] = 1,
     video: Annotated[
-        Path | None, typer.Option(metavar="PATH", help="Film the first episodes to PATH, an .mp4 or .gif file.")
+        Path | None,
+        typer.Option(metavar="PATH", help="Film the first episodes to PATH, an .mp4 or .gif file."),
     ] = None,
-    render: Annotated[bool, typer.Option("--render", help="Show the episodes in a window, one at a time.")] = False,
+    render: Annotated[
+        bool, typer.Option("--render", help="Show the episodes in a window, one at a time.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print only the result.")] = False,
 ) -> None:
     """Play episodes with a saved policy and print the mean return."""
@@ -47,7 +64,9 @@ def evaluate(
     from rlcatalog_ppo.video import Film, filmed, windowed
 
     if video is not None and render:
-        raise ConfigError("--video and --render: an environment renders either frames or a window. Pass only one.")
+        raise ConfigError(
+            "--video and --render: an environment renders either frames or a window. Pass only one."
+        )
     record: dict[str, Any] = {}
     if str(path).startswith(IN_ZOO):
         path, record = _find_in_zoo(str(path).removeprefix(IN_ZOO))

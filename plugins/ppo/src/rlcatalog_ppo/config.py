@@ -14,7 +14,8 @@ from rlcatalog.errors import CatalogWarning, ConfigError, UnknownConfigKeyError,
 from rlcatalog.reporting import warn_caller, warn_deprecated
 
 _Positive = Annotated[int, Meta(ge=1)]
-_PerUpdate = Annotated[int, Meta(ge=1, le=2**24)]  # the steps of an update must fit in memory, and its passes must end
+# The steps of an update must fit in memory, and its passes must end.
+_PerUpdate = Annotated[int, Meta(ge=1, le=2**24)]
 _Seed = Annotated[int, Meta(ge=0, le=2**32 - 1)]  # accepted by all generators
 _Fraction = Annotated[float, Meta(ge=0.0, le=1.0)]
 _NotNegative = Annotated[float, Meta(ge=0.0)]
@@ -41,11 +42,15 @@ class OnPolicyConfig(msgspec.Struct, frozen=True, kw_only=True):
     }
 
     framework: Annotated[
-        str | None, Meta(description="torch or tf; by default, the framework of a custom class, if any")
+        str | None,
+        Meta(description="torch or tf; by default, the framework of a custom class, if any"),
     ] = None
     model: Annotated[dict[str, Any], Meta(description="the model config")] = {}
     device: Annotated[
-        str, Meta(description="device of the model: cpu, cuda, cuda:1, …, mps, or auto for a GPU if there is one")
+        str,
+        Meta(
+            description="device of the model: cpu, cuda, cuda:1, …, mps, or auto for a GPU if there is one"
+        ),
     ] = "cpu"
     frozen: Annotated[
         Literal["auto", "always", "never"],
@@ -54,34 +59,55 @@ class OnPolicyConfig(msgspec.Struct, frozen=True, kw_only=True):
             " sixteen environments, rollouts of 64 steps or more, and 20,000 steps or more in total"
         ),
     ] = "auto"
-    env_config: Annotated[dict[str, Any], Meta(description="keyword arguments for the environment")] = {}
-    seed: Annotated[_Seed | None, Meta(description="seed of environments, weights and sampling")] = None
+    env_config: Annotated[
+        dict[str, Any], Meta(description="keyword arguments for the environment")
+    ] = {}
+    seed: Annotated[
+        _Seed | None, Meta(description="seed of environments, weights and sampling")
+    ] = None
     num_envs: Annotated[_PerUpdate, Meta(description="environments stepped in parallel")] = 8
     vector: Annotated[
-        Literal["sync", "async"], Meta(description="step environments in turn, or in parallel, each in its own process")
+        Literal["sync", "async"],
+        Meta(description="step environments in turn, or in parallel, each in its own process"),
     ] = "sync"
-    rollout_length: Annotated[_PerUpdate, Meta(description="steps per environment between two updates")] = 128
+    rollout_length: Annotated[
+        _PerUpdate, Meta(description="steps per environment between two updates")
+    ] = 128
     lr: Annotated[_NotNegative, Meta(description="learning rate of Adam")] = 1e-3
-    anneal_lr: Annotated[bool, Meta(description="lower the learning rate to 0 over total_steps, if that is set")] = True
+    anneal_lr: Annotated[
+        bool, Meta(description="lower the learning rate to 0 over total_steps, if that is set")
+    ] = True
     total_steps: Annotated[
-        _Positive | None, Meta(description="number of environment steps over which the learning rate is lowered")
+        _Positive | None,
+        Meta(description="number of environment steps over which the learning rate is lowered"),
     ] = None
     lr_schedule: Annotated[
         _Schedule | None,
-        Meta(description="learning rate as [step, value] pairs, interpolated linearly; replaces lr and anneal_lr"),
+        Meta(
+            description="learning rate as [step, value] pairs, interpolated linearly; replaces lr and anneal_lr"
+        ),
     ] = None
     gamma: Annotated[_Fraction, Meta(description="discount per step")] = 0.99
     reward_scale: Annotated[
-        bool, Meta(description="divide training rewards by the running standard deviation of their discounted sum")
+        bool,
+        Meta(
+            description="divide training rewards by the running standard deviation of their discounted sum"
+        ),
     ] = False
     reward_clip: Annotated[
-        _AboveZero | None, Meta(description="clip training rewards to ± this value, after reward_scale")
+        _AboveZero | None,
+        Meta(description="clip training rewards to ± this value, after reward_scale"),
     ] = None
     entropy_coeff: Annotated[_NotNegative, Meta(description="weight of the entropy bonus")] = 0.0
     eager_tracing: Annotated[
-        bool, Meta(description="TensorFlow: trace the training step; if false, a custom_loss may run arbitrary Python")
+        bool,
+        Meta(
+            description="TensorFlow: trace the training step; if false, a custom_loss may run arbitrary Python"
+        ),
     ] = True
-    grad_clip: Annotated[_NotNegative | None, Meta(description="largest norm of the gradient; None for no limit")] = 0.5
+    grad_clip: Annotated[
+        _NotNegative | None, Meta(description="largest norm of the gradient; None for no limit")
+    ] = 0.5
 
     def check(self) -> None:
         """Raise a ConfigError if keys are incompatible."""
@@ -96,7 +122,9 @@ class OnPolicyConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     def as_plain(self) -> dict[str, Any]:
         """Return all keys except the model config as plain data."""
-        values: dict[str, Any] = plain({key: getattr(self, key) for key in self.__struct_fields__ if key != "model"})
+        values: dict[str, Any] = plain(
+            {key: getattr(self, key) for key in self.__struct_fields__ if key != "model"}
+        )
         return values
 
     def collects_frozen(self, total_steps: int | None, device: str) -> bool:
@@ -139,23 +167,34 @@ class PPOConfig(OnPolicyConfig, frozen=True, kw_only=True):
     num_epochs: Annotated[_PerUpdate, Meta(description="passes over each rollout")] = 10
     minibatch_size: Annotated[_PerUpdate, Meta(description="steps per optimiser step")] = 256
     lambda_: Annotated[_Fraction, Meta(description="lambda of the advantage estimate (GAE)")] = 0.95
-    clip_param: Annotated[_NotNegative, Meta(description="largest deviation of the probability ratio from 1")] = 0.2
+    clip_param: Annotated[
+        _NotNegative, Meta(description="largest deviation of the probability ratio from 1")
+    ] = 0.2
     clip_schedule: Annotated[
-        _Schedule | None, Meta(description="clip_param as [step, value] pairs, interpolated linearly")
+        _Schedule | None,
+        Meta(description="clip_param as [step, value] pairs, interpolated linearly"),
     ] = None
     vf_loss_coeff: Annotated[
         _NotNegative, Meta(description="weight of the value loss; large weights harm shared layers")
     ] = 0.1
     kl_coeff: Annotated[
-        _NotNegative, Meta(description="initial weight of the KL divergence from the collecting policy; 0 disables it")
+        _NotNegative,
+        Meta(
+            description="initial weight of the KL divergence from the collecting policy; 0 disables it"
+        ),
     ] = 0.0
-    kl_target: Annotated[_NotNegative, Meta(description="target KL divergence per update for this weight")] = 0.01
+    kl_target: Annotated[
+        _NotNegative, Meta(description="target KL divergence per update for this weight")
+    ] = 0.01
 
     def check(self) -> None:
         """Raise a ConfigError if keys are incompatible, and warn if a key has no effect."""
         super().check()
         size = self.num_envs * self.rollout_length
-        for name, rows in (("minibatch_size", self.minibatch_size), ("num_envs * rollout_length", size)):
+        for name, rows in (
+            ("minibatch_size", self.minibatch_size),
+            ("num_envs * rollout_length", size),
+        ):
             if rows < 2:
                 raise ConfigError(
                     f"{name} = {rows}: advantages are normalised by their standard deviation, which needs at"
@@ -176,14 +215,19 @@ class A2CConfig(OnPolicyConfig, frozen=True, kw_only=True):
     aliases: ClassVar[Mapping[str, str]] = {"lambda": "lambda_", **OnPolicyConfig.aliases}
 
     lr: Annotated[_NotNegative, Meta(description="learning rate of Adam")] = 7e-4
-    rollout_length: Annotated[_PerUpdate, Meta(description="steps per environment between two updates")] = 5
+    rollout_length: Annotated[
+        _PerUpdate, Meta(description="steps per environment between two updates")
+    ] = 5
     lambda_: Annotated[
         _Fraction,
-        Meta(description="lambda of the advantage estimate (GAE); 1 uses all rewards in the rollout, then the value"),
+        Meta(
+            description="lambda of the advantage estimate (GAE); 1 uses all rewards in the rollout, then the value"
+        ),
     ] = 1.0
     vf_loss_coeff: Annotated[_NotNegative, Meta(description="weight of the value loss")] = 0.5
     normalize_advantage: Annotated[
-        bool, Meta(description="normalise each rollout's advantages to mean 0 and standard deviation 1")
+        bool,
+        Meta(description="normalise each rollout's advantages to mean 0 and standard deviation 1"),
     ] = False
 
 
@@ -192,9 +236,14 @@ class PGConfig(OnPolicyConfig, frozen=True, kw_only=True):
 
     algorithm: ClassVar[str] = "PG"
 
-    rollout_length: Annotated[_PerUpdate, Meta(description="steps per environment between two updates")] = 200
+    rollout_length: Annotated[
+        _PerUpdate, Meta(description="steps per environment between two updates")
+    ] = 200
     normalize_advantage: Annotated[
-        bool, Meta(description="normalise each rollout's returns to go to mean 0 and standard deviation 1")
+        bool,
+        Meta(
+            description="normalise each rollout's returns to go to mean 0 and standard deviation 1"
+        ),
     ] = False
 
 
@@ -279,7 +328,11 @@ def parse(
             values["model"] = {**values.get("model", {}), name: value}
         elif name not in rows:
             here, *note = ELSEWHERE.get(name, "").partition(",")
-            hint = f" Here it is called {here!r}{''.join(note)}." if here in rows else nearest(str(key), rows)
+            hint = (
+                f" Here it is called {here!r}{''.join(note)}."
+                if here in rows
+                else nearest(str(key), rows)
+            )
             raise UnknownConfigKeyError(
                 f"Unknown {kind.algorithm} config key {key!r}.{hint} Model config keys go under 'model'. Known:"
                 f" {', '.join(rows)}."
@@ -287,7 +340,9 @@ def parse(
         elif name == "model":
             # The catalog parses it, because it knows the keys; classes and callables are kept.
             if not isinstance(value, Mapping):
-                raise ConfigError(f"{kind.algorithm} config key 'model': expected a dict, found {value!r}.")
+                raise ConfigError(
+                    f"{kind.algorithm} config key 'model': expected a dict, found {value!r}."
+                )
             values["model"] = {**value, **values.get("model", {})}
         else:
             values[name] = convert(plain(value), rows[name], f"{kind.algorithm} config key")

@@ -18,7 +18,13 @@ from rlcatalog_ppo.learner import set_threads
 from rlcatalog_runs import Engine, RunOptions, RunPlan, Session, describe_policy
 
 #: Option → the algorithm's key that it sets.
-_KEYS = {"framework": "framework", "device": "device", "vector": "vector", "envs": "num_envs", "frozen": "frozen"}
+_KEYS = {
+    "framework": "framework",
+    "device": "device",
+    "vector": "vector",
+    "envs": "num_envs",
+    "frozen": "frozen",
+}
 
 
 class PPOOptions(RunOptions, kw_only=True, frozen=True):
@@ -31,7 +37,11 @@ class PPOOptions(RunOptions, kw_only=True, frozen=True):
     envs: int | None = None
     frozen: str | None = None
     record: Annotated[
-        str | None, Meta(description="Record all experience in this folder, for a Reader.", extra={"metavar": "PATH"})
+        str | None,
+        Meta(
+            description="Record all experience in this folder, for a Reader.",
+            extra={"metavar": "PATH"},
+        ),
     ] = None
 
 
@@ -56,10 +66,13 @@ class PPOEngine(Engine):
             return
         saved = plan.config["algorithm"]
         if "total_steps" not in config and saved.get("total_steps") == plan.config.get("steps"):
-            config["total_steps"] = options.steps  # schedules span the whole run, even if it is longer now
+            # Schedules span the whole run, even if it is longer now.
+            config["total_steps"] = options.steps
         config.setdefault("env_config", saved["env_config"])
         set_threads(read_manifest(plan.checkpoint / POLICY).framework, options.threads)
-        self.algorithm = cls.restore(plan.checkpoint, plan.config["env"], config=config, record=record)
+        self.algorithm = cls.restore(
+            plan.checkpoint, plan.config["env"], config=config, record=record
+        )
 
     @classmethod
     def check(cls, plan: RunPlan) -> None:
@@ -76,16 +89,21 @@ class PPOEngine(Engine):
     def learn(self, session: Session) -> None:
         options, callbacks = session.options, list[Callback]()
         if options.eval_every:
-            callbacks.append(Evaluation(options.eval_every, options.eval_episodes, session.folder / "best"))
+            callbacks.append(
+                Evaluation(options.eval_every, options.eval_episodes, session.folder / "best")
+            )
         if options.stop_at is not None:
             callbacks.append(StopAt(options.stop_at, evaluated=options.eval_every > 0))
         keeping = Checkpoints(session.folder, options.checkpoint_every, options.keep_checkpoints)
         # Checkpoints come last, so everything in them has been logged.
         self.algorithm.add_callbacks([*callbacks, Log(session.report), keeping])
         try:
-            self.algorithm._learn(options.steps)  # without the warning, because a run may be killed after its last step
+            # Without the warning, because a run may be killed after its last step.
+            self.algorithm._learn(options.steps)
         except NonFiniteError as error:
-            raise NonFiniteError(f"{error} The last good policy is in {session.folder / POLICY}.") from error
+            raise NonFiniteError(
+                f"{error} The last good policy is in {session.folder / POLICY}."
+            ) from error
         session.stopping = self.algorithm.stopping
 
     def close(self) -> None:
@@ -100,4 +118,10 @@ def _config_of(plan: RunPlan) -> dict[str, Any]:
         raise ConfigError(f"--set: {clash[0]!r} is also set by an option. Set it only once.")
     if plan.checkpoint is not None:
         return settings | typed
-    return {"total_steps": plan.options.steps, **settings, "model": plan.model, "seed": plan.seed, **typed}
+    return {
+        "total_steps": plan.options.steps,
+        **settings,
+        "model": plan.model,
+        "seed": plan.seed,
+        **typed,
+    }

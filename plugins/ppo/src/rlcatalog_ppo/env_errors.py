@@ -26,7 +26,9 @@ class EnvErrors(AbstractContextManager[Any]):
     def __init__(self, lengths: Array, rows: Array | None = None) -> None:
         self._lengths, self._rows = lengths, rows
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
         if isinstance(error, NonFiniteError) and error.row is not None:
             i = error.row if self._rows is None else int(self._rows[error.row])
             raise NonFiniteError(f"{self._where(i)}: {error}", i) from error
@@ -55,7 +57,9 @@ class EnvErrors(AbstractContextManager[Any]):
         return f"environment {i} of {len(self._lengths)}, after {self._lengths[i]} steps of its episode"
 
 
-def call_env(fault: Callable[[str], Exception], method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def call_env(
+    fault: Callable[[str], Exception], method: Callable[..., Any], *args: Any, **kwargs: Any
+) -> Any:
     """Call an environment's method and return its result.
 
     Args:

@@ -52,21 +52,31 @@ class ReturnChecker:
             numbers = dict(zip(names[1:-1], between, strict=True))
         except (TypeError, ValueError):
             old = names is STEP and isinstance(returned, tuple) and len(returned) == 4
-            hint = ". Gym's older interface had a single done; return terminated and truncated instead" if old else ""
+            hint = (
+                ". Gym's older interface had a single done; return terminated and truncated instead"
+                if old
+                else ""
+            )
             return f"returned {_described(returned)}; expected ({', '.join(names)}){hint}"
         for name, number in numbers.items():
             if fault := _reward_fault(number) if name == "reward" else _flag_fault(name, number):
                 return fault
         if not self.fits(obs) and (fault := _explained(self._info, obs)) is not None:
             return fault
-        return None if isinstance(info, Mapping) else f"returned info={shown(info, 80)}; expected a dict"
+        return (
+            None
+            if isinstance(info, Mapping)
+            else f"returned info={shown(info, 80)}; expected a dict"
+        )
 
 
 def _reward_fault(reward: Any) -> str | None:
     if type(reward) in NUMBERS:
         return None
     with suppress(TypeError, ValueError, OverflowError):
-        if isinstance(reward, int) or (not isinstance(reward, str | bytes) and np.ndim(reward) == 0):
+        if isinstance(reward, int) or (
+            not isinstance(reward, str | bytes) and np.ndim(reward) == 0
+        ):
             float(reward)
             return None
     return f"returned the reward {shown(reward, 80)}; expected a number"
@@ -115,7 +125,9 @@ def _explained(info: SpaceInfo, obs: Any) -> str | None:
     """Return the problem with an observation; None if it can be written into an array of the space's dtype."""
     if info.kind == "dict":
         if not isinstance(obs, Mapping) or set(obs) != set(info.keys):
-            found = f"the keys {shown(list(obs), 80)}" if isinstance(obs, Mapping) else _described(obs)
+            found = (
+                f"the keys {shown(list(obs), 80)}" if isinstance(obs, Mapping) else _described(obs)
+            )
             return _observed(info, f"a dict with the keys {shown(list(info.keys), 80)}", found)
         parts: Any = [obs[key] for key in info.keys]
     elif info.kind == "tuple":
@@ -138,7 +150,9 @@ def _leaf_fault(info: SpaceInfo, obs: Any) -> str | None:
         return _observed(info, expected, _described(obs))
     if array.shape == info.shape and np.can_cast(array.dtype, np.dtype(info.dtype), "same_kind"):
         return None
-    found = f"{array.dtype} of shape {array.shape}" if array.dtype.kind in "biufc" else _described(obs)
+    found = (
+        f"{array.dtype} of shape {array.shape}" if array.dtype.kind in "biufc" else _described(obs)
+    )
     return _observed(info, expected, found)
 
 
@@ -149,4 +163,8 @@ def _observed(info: SpaceInfo, expected: str, found: str) -> str:
 def _described(value: Any) -> str:
     if isinstance(value, np.ndarray):
         return f"an array of shape {value.shape}"
-    return f"{len(value)} values: {shown(value, 80)}" if isinstance(value, tuple | list) else shown(value, 80)
+    return (
+        f"{len(value)} values: {shown(value, 80)}"
+        if isinstance(value, tuple | list)
+        else shown(value, 80)
+    )

@@ -35,7 +35,9 @@ _CHANGES: dict[type, tuple[str, ...]] = {
     wrappers.PassiveEnvChecker: ("checked_reset", "checked_step", "checked_render", "close_called"),
     wrappers.AtariPreprocessing: ("lives", "game_over", "obs_buffer"),
     wrappers.FrameStackObservation: ("obs_queue",),
-    **dict.fromkeys((wrappers.TransformObservation, wrappers.TransformReward, wrappers.TransformAction), ()),
+    **dict.fromkeys(
+        (wrappers.TransformObservation, wrappers.TransformReward, wrappers.TransformAction), ()
+    ),
     **dict.fromkeys((wrappers.ClipAction, wrappers.RescaleAction, wrappers.FlattenObservation), ()),
 }
 _PLAIN = (bool, int, float, str, list, deque)
@@ -58,7 +60,9 @@ class _Episode:
         ended: Whether the last action terminated the episode, and whether it was truncated.
     """
 
-    def __init__(self, env: gymnasium.Env[Any, Any], seed: int | None, options: Mapping[str, Any] | None) -> None:
+    def __init__(
+        self, env: gymnasium.Env[Any, Any], seed: int | None, options: Mapping[str, Any] | None
+    ) -> None:
         state = env.unwrapped.np_random.bit_generator.state
         self.begun = {"generator": state, "seed": seed, "options": deepcopy(options)}
         self.actions: list[Any] = []
@@ -93,7 +97,9 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
         obs: The last observation, or None.
     """
 
-    def __init__(self, env: gymnasium.Env[Any, Any], index: int = 0, count: int = 1, *, closes: bool = True) -> None:
+    def __init__(
+        self, env: gymnasium.Env[Any, Any], index: int = 0, count: int = 1, *, closes: bool = True
+    ) -> None:
         super().__init__(env)
         self._closes = closes
         self.metadata = dict(env.metadata)  # vector environments write their mode into the metadata
@@ -109,7 +115,9 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
         self.obs: Any = None
         self._info: Any = None
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
         """Begin an episode.
 
         Raises:
@@ -136,9 +144,12 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
         try:
             obs, reward, terminated, truncated, self._info = returned
             usual = (
-                type(reward) in NUMBERS and type(terminated) in FLAGS and type(truncated) in FLAGS
-                and type(self._info) is dict and self._fits(obs)
-            )  # fmt: skip
+                type(reward) in NUMBERS
+                and type(terminated) in FLAGS
+                and type(truncated) in FLAGS
+                and type(self._info) is dict
+                and self._fits(obs)
+            )
         except (TypeError, ValueError):
             usual = False
         if not usual:
@@ -168,7 +179,9 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def has_action_masks(self) -> bool:
         """Return whether the environment has a method `action_masks()`."""
-        return self.has_wrapper_attr("action_masks") and callable(self.get_wrapper_attr("action_masks"))
+        return self.has_wrapper_attr("action_masks") and callable(
+            self.get_wrapper_attr("action_masks")
+        )
 
     def where(self) -> dict[str, Any]:
         """Return the environment's state as a structure for `trees.take_apart`."""
@@ -178,10 +191,17 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
                 states = [get() for get, _ in self._levels]
                 take_apart(states, {})
                 return {**place, "levels": deepcopy(states)}
-            except Exception as error:  # raised by the environment's code, or by a state that is not plain data
-                return {**place, "why": f"its state cannot be saved: {type(error).__name__}: {error}"}
+            # Raised by the environment's code, or by a state that is not plain data.
+            except Exception as error:
+                return {
+                    **place,
+                    "why": f"its state cannot be saved: {type(error).__name__}: {error}",
+                }
         if _is_game(self.env.unwrapped):  # the environment does not draw from its generator
-            return {**place, "why": "a wrapper around the game has no get_state() and set_state(state)"}
+            return {
+                **place,
+                "why": "a wrapper around the game has no get_state() and set_state(state)",
+            }
         if self._episode is None:
             return {**place, "why": f"its episode is longer than {_LONGEST} steps"}
         try:
@@ -189,7 +209,10 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
             if self._former is not None and self._steps + len(self._former.actions) <= _LONGEST:
                 place["before"] = self._former.record(self.action_space)
         except Exception as error:
-            return {"generator": place["generator"], "why": f"its actions cannot be saved: {reason(error)}"}
+            return {
+                "generator": place["generator"],
+                "why": f"its actions cannot be saved: {reason(error)}",
+            }
         return {**place, "seen": fingerprint(self.obs), "infos": _comparable(self._info)}
 
     def go_to(self, places: Sequence[Mapping[str, Any]]) -> str | None:
@@ -240,7 +263,9 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
             return "after a replay of its episode, its generator is in a different state"
         infos = _comparable(self._info)
         kept = place.get("infos", infos)  # 0.1.0 saved neither outcomes nor infos
-        names = sorted(name for name in infos.keys() | kept.keys() if infos.get(name) != kept.get(name))
+        names = sorted(
+            name for name in infos.keys() | kept.keys() if infos.get(name) != kept.get(name)
+        )
         return f"its replayed episode has different infos: {', '.join(names)}" if names else None
 
     def _repeat(self, record: Mapping[str, Any]) -> str | None:
@@ -254,7 +279,11 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
         if "seen" in record and fingerprint(self.obs) != record["seen"]:
             return "has a different observation"
         outcome = episode.outcome()
-        return None if outcome == record.get("outcome", outcome) else "has different rewards or a different end"
+        return (
+            None
+            if outcome == record.get("outcome", outcome)
+            else "has different rewards or a different end"
+        )
 
 
 def _comparable(info: Mapping[Any, Any]) -> dict[str, str]:
@@ -271,7 +300,9 @@ def _without_times(part: Any) -> Any:
     if isinstance(part, list | tuple):
         return [_without_times(value) for value in part]
     if isinstance(part, np.ndarray | np.generic):
-        return part if part.dtype.kind in "biuSU" or (part.ndim and part.dtype.kind in "fc") else None
+        return (
+            part if part.dtype.kind in "biuSU" or (part.ndim and part.dtype.kind in "fc") else None
+        )
     return part if isinstance(part, bool | int | str | bytes) else None
 
 
@@ -323,9 +354,13 @@ def _level(env: Any) -> _Level | None:
             for name, value in state.items():
                 now = getattr(env, name)
                 if name not in names or (type(now) in _PLAIN and type(value) is not type(now)):
-                    raise ValueError(f"{type(env).__name__} has no {name} of {type(value).__name__}")
+                    raise ValueError(
+                        f"{type(env).__name__} has no {name} of {type(value).__name__}"
+                    )
                 longest = getattr(now, "maxlen", None)
-                object.__setattr__(env, name, deque(value, longest) if longest is not None else value)
+                object.__setattr__(
+                    env, name, deque(value, longest) if longest is not None else value
+                )
 
         return lambda: {name: getattr(env, name) for name in names if hasattr(env, name)}, put
     if _is_game(env):
@@ -341,7 +376,9 @@ def _level(env: Any) -> _Level | None:
 
 def _is_game(env: Any) -> bool:
     """Return whether an environment is an Atari game from the Arcade Learning Environment."""
-    return all(hasattr(type(env), name) for name in ("clone_state", "restore_state")) and hasattr(env, "ale")
+    return all(hasattr(type(env), name) for name in ("clone_state", "restore_state")) and hasattr(
+        env, "ale"
+    )
 
 
 # --- generators -------------------------------------------------------------------------------------------------------

@@ -52,15 +52,21 @@ class EnvMaker:
         passed: Number of environments that were passed (see `count_passed`); the caller closes them.
     """
 
-    def __init__(self, env: AnyEnv, env_config: Mapping[str, Any], model: Mapping[str, Any], catalog: Catalog) -> None:
+    def __init__(
+        self, env: AnyEnv, env_config: Mapping[str, Any], model: Mapping[str, Any], catalog: Catalog
+    ) -> None:
         self._env, self._config, self._model, self._catalog = env, env_config, model, catalog
         self.passed = count_passed(env)
 
     def __call__(self, index: int = 0) -> Any:
         """Return the environment with the given index in the vector environment."""
-        return self._catalog.wrap_env(make_env(self._env, EnvConfig(self._config, index)), self._model)
+        return self._catalog.wrap_env(
+            make_env(self._env, EnvConfig(self._config, index)), self._model
+        )
 
-    def vector(self, n: int, how: str = "sync") -> SyncVectorEnv | AsyncVectorEnv | ExternalVectorEnv:
+    def vector(
+        self, n: int, how: str = "sync"
+    ) -> SyncVectorEnv | AsyncVectorEnv | ExternalVectorEnv:
         """Return `n` environments that are stepped together (see `vector`); passed environments stay open.
 
         Raises:
@@ -154,7 +160,9 @@ def vector(
         how: `"sync"` steps them in turn in this process; `"async"` steps them in parallel, each in its own process.
     """
     # Observations are encoded immediately, so the environments may overwrite them with the next ones.
-    makes = [partial(_resumable, one, i, n) for i, one in enumerate((first or make, *[make] * (n - 1)))]
+    makes = [
+        partial(_resumable, one, i, n) for i, one in enumerate((first or make, *[make] * (n - 1)))
+    ]
     if how == "async":
         from rlcatalog_ppo.workers import Workers
 
@@ -176,7 +184,11 @@ def warn_of_masks(
     Warns:
         UnusedMaskWarning: The environments have an `action_masks` method.
     """
-    if resolution.mask_key is None and not resolution.unused_masks and any(envs.call("has_action_masks")):
+    if (
+        resolution.mask_key is None
+        and not resolution.unused_masks
+        and any(envs.call("has_action_masks"))
+    ):
         key = resolution.config["action_mask_key"]
         warn_caller(
             f"{algorithm} does not call the environment's action_masks(), so the policy may choose forbidden actions."
@@ -193,7 +205,9 @@ def registered_id(folder: Path, env: str | None) -> str:
         ConfigError: The checkpoint does not name an environment, or no installed package has registered it.
     """
     if env is None:
-        raise ConfigError(f"{folder}: the environment was not a Gymnasium id; pass it: restore(directory, env).")
+        raise ConfigError(
+            f"{folder}: the environment was not a Gymnasium id; pass it: restore(directory, env)."
+        )
     module, _, name = env.rpartition(":")
     if module and name not in gymnasium.registry:
         raise ConfigError(

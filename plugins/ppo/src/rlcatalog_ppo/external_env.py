@@ -48,21 +48,30 @@ class ExternalVectorEnv(VectorWrapper):
             obs, *columns, infos = returned
             arrays = dict(zip(_COLUMNS, map(np.asarray, columns), strict=True))
         except (TypeError, ValueError):
-            raise self._fault(f"returned {shown(returned)}; expected (obs, {', '.join(_COLUMNS)}, infos)") from None
+            raise self._fault(
+                f"returned {shown(returned)}; expected (obs, {', '.join(_COLUMNS)}, infos)"
+            ) from None
         for name, array in arrays.items():
             if array.shape != (self.num_envs,) or array.dtype.kind not in _COLUMNS[name]:
-                expected = f"shape ({self.num_envs},) and {'numbers' if name == 'reward' else 'booleans'}"
-                raise self._fault(f"returned {name} of shape {array.shape} and {array.dtype}; expected {expected}")
+                expected = (
+                    f"shape ({self.num_envs},) and {'numbers' if name == 'reward' else 'booleans'}"
+                )
+                raise self._fault(
+                    f"returned {name} of shape {array.shape} and {array.dtype}; expected {expected}"
+                )
         reward, terminated, truncated = arrays.values()
         if self._has_final_obs and (terminated | truncated).any() and "final_obs" not in infos:
-            raise self._fault('returned no infos["final_obs"], which mode SAME_STEP requires at the end of an episode')
+            raise self._fault(
+                'returned no infos["final_obs"], which mode SAME_STEP requires at the end of an episode'
+            )
         return obs, reward, terminated, truncated, infos
 
     def call(self, name: str, *_: Any) -> tuple[Any, ...]:
         """Answer `where` and `go_to`, as `Resumable` does, for environments whose state is unknown."""
         if name == "has_action_masks":
             members: Any = self.env
-            with suppress(Exception):  # it may have no single environments, or a different form of `call`
+            # It may have no single environments, or a different form of `call`.
+            with suppress(Exception):
                 return tuple(members.call("has_wrapper_attr", "action_masks"))
             return (callable(getattr(self.env, "action_masks", None)),)
         why = "it belongs to a passed vector environment, which does not report its state"

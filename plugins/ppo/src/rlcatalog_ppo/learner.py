@@ -46,7 +46,11 @@ class Optimizer(frameworks.Learner, Protocol):
 
 def set_threads(framework: str | None, count: int) -> None:
     """Set a framework's number of threads per operation; call this before the first operation."""
-    name = frameworks.default_framework() if framework is None else frameworks.framework_name(framework)
+    name = (
+        frameworks.default_framework()
+        if framework is None
+        else frameworks.framework_name(framework)
+    )
     learner_of(name).set_threads(count)
 
 
@@ -56,7 +60,9 @@ def learner_of(framework: str) -> type[frameworks.Learner]:
     Raises:
         NotServedError: The framework has no learner.
     """
-    learner: type[frameworks.Learner] = frameworks.frameworks()[framework].load("learner", "rlcatalog-ppo")
+    learner: type[frameworks.Learner] = frameworks.frameworks()[framework].load(
+        "learner", "rlcatalog-ppo"
+    )
     return learner
 
 
@@ -69,7 +75,9 @@ def optimizer_of(framework: str) -> Any:
     return frameworks.frameworks()[framework].load("ppo", "rlcatalog-ppo")
 
 
-def check_policy(policy: Policy, spaces: tuple[Any, Any], algorithm: str, needs_values: bool) -> None:
+def check_policy(
+    policy: Policy, spaces: tuple[Any, Any], algorithm: str, needs_values: bool
+) -> None:
     """Raise an error unless an algorithm can train the policy in an environment.
 
     Args:
@@ -84,9 +92,13 @@ def check_policy(policy: Policy, spaces: tuple[Any, Any], algorithm: str, needs_
     """
     for name, space in zip(("observation_space", "action_space"), spaces, strict=True):
         if getattr(policy, name) != space:
-            raise ConfigError(f"policy: its {name} is {getattr(policy, name)}, but the environment has {space}.")
+            raise ConfigError(
+                f"policy: its {name} is {getattr(policy, name)}, but the environment has {space}."
+            )
     if needs_values and not policy.has_value:
-        raise NotServedError(f"{algorithm} needs a value estimate; {policy.model_name} has no value_function().")
+        raise NotServedError(
+            f"{algorithm} needs a value estimate; {policy.model_name} has no value_function()."
+        )
     for part in policy.resolution.dists.walk():
         dist_class = part.component.load(policy.framework)
         if not getattr(dist_class, "has_density", True):
@@ -113,13 +125,17 @@ class Learner:
         kl_coeff: Weight of the divergence from the collecting policy.
     """
 
-    def __init__(self, policy: Policy, config: OnPolicyConfig, rng: np.random.Generator, optimizer: Optimizer) -> None:
+    def __init__(
+        self, policy: Policy, config: OnPolicyConfig, rng: np.random.Generator, optimizer: Optimizer
+    ) -> None:
         self.policy, self.rng, self.optimizer = policy, rng, optimizer
         self.config: Any = config
         self.kl_coeff: float = getattr(config, "kl_coeff", 0.0)
         self._trained = _count_trained(policy)
 
-    def update(self, batch: Mapping[str, Any], lr: float, clip_param: float | None = None) -> dict[str, Any]:
+    def update(
+        self, batch: Mapping[str, Any], lr: float, clip_param: float | None = None
+    ) -> dict[str, Any]:
         """Improve the weights on a batch.
 
         Args:
@@ -149,7 +165,9 @@ class Learner:
             is_first, is_last = i == 0, i == len(passes) - 1
             figures = []
             for minibatch in minibatches_of_pass:
-                measured, metrics = self.optimizer.step(minibatch, rates, check=is_first, measure=is_last)
+                measured, metrics = self.optimizer.step(
+                    minibatch, rates, check=is_first, measure=is_last
+                )
                 for operation in self.policy.model.update_ops():
                     if not callable(operation):
                         raise ModelContractError(
@@ -159,7 +177,10 @@ class Learner:
                     operation()
                 figures.append(measured)
         means = self.optimizer.means(figures)
-        model = {name: float(value.detach() if hasattr(value, "detach") else value) for name, value in metrics.items()}
+        model = {
+            name: float(value.detach() if hasattr(value, "detach") else value)
+            for name, value in metrics.items()
+        }
         named = dict(zip(self.optimizer.objective.figures, means, strict=True))
         scheduled = {} if clip_param is None else {"clip_param": clip_param}
         return {**named, **self._adapted(means), "lr": lr, "model": model, **scheduled}
@@ -204,7 +225,10 @@ def array_rows(columns: Any, index: Array) -> Any:
 
 
 def minibatches(
-    batch: Mapping[str, Any], size: int, rng: np.random.Generator, take: Callable[[Any, Array], Any] = array_rows
+    batch: Mapping[str, Any],
+    size: int,
+    rng: np.random.Generator,
+    take: Callable[[Any, Array], Any] = array_rows,
 ) -> Iterator[dict[str, Any]]:
     """Yield a batch in shuffled minibatches of about `size` rows, without splitting sequences.
 
@@ -235,7 +259,9 @@ def minibatches(
         yield {**take(rows, index), "seq_lens": lengths[chosen], "state": state}
 
 
-def not_finite(algorithm: str, objective: Objective, loss: float, figures: Sequence[float]) -> NonFiniteError:
+def not_finite(
+    algorithm: str, objective: Objective, loss: float, figures: Sequence[float]
+) -> NonFiniteError:
     """Return the error for a minibatch whose loss or gradient norm is not finite.
 
     Args:
@@ -244,7 +270,9 @@ def not_finite(algorithm: str, objective: Objective, loss: float, figures: Seque
         loss: The loss.
         figures: The objective's metrics.
     """
-    shown = ", ".join(f"{name} {value:.6g}" for name, value in zip(objective.figures, figures, strict=True))
+    shown = ", ".join(
+        f"{name} {value:.6g}" for name, value in zip(objective.figures, figures, strict=True)
+    )
     return NonFiniteError(
         f"{algorithm}: a minibatch has the loss {loss:.6g} and the gradient norm {figures[-1]:.6g}; no step"
         f" was taken, and the weights are the last good ones. This minibatch: {shown}. Scale large rewards,"

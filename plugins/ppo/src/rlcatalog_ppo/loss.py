@@ -63,7 +63,11 @@ class Objective(NamedTuple):
 
 
 def losses(
-    evaluation: Evaluation, batch: Mapping[str, Any], config: PPOConfig, ops: TensorOps, rates: Rates | None = None
+    evaluation: Evaluation,
+    batch: Mapping[str, Any],
+    config: PPOConfig,
+    ops: TensorOps,
+    rates: Rates | None = None,
 ) -> Losses:
     """Return the clipped-surrogate losses (Schulman et al. 2017, equations 7 and 9; penalty: equation 8).
 
@@ -108,7 +112,9 @@ def policy_gradient_losses(
     advantage = batch["advantage"]
     if config.normalize_advantage:
         advantage = _normalised(advantage, ops)
-    return _with_value_and_entropy(-ops.mean(evaluation.logp * advantage), evaluation, batch, config, ops)
+    return _with_value_and_entropy(
+        -ops.mean(evaluation.logp * advantage), evaluation, batch, config, ops
+    )
 
 
 def _with_value_and_entropy(
@@ -161,7 +167,12 @@ PG_OBJECTIVE = Objective(
 # --- a model's own loss -----------------------------------------------------------------------------------------------
 
 #: RLlib's names → our names, for columns in every minibatch.
-_RENAMED = {"rewards": "reward", "advantages": "advantage", "action_logp": "logp", "value_targets": "target"}
+_RENAMED = {
+    "rewards": "reward",
+    "advantages": "advantage",
+    "action_logp": "logp",
+    "value_targets": "target",
+}
 #: Columns that every minibatch provides under RLlib's names.
 IN_EVERY_BATCH = frozenset({"obs", "actions", *_RENAMED})
 
@@ -175,7 +186,12 @@ def loss_inputs(policy: Policy, batch: Mapping[str, Any]) -> dict[str, Any]:
     """Return the argument of `custom_loss`: the minibatch, under both RLlib's and rlcatalog's names."""
     theirs = {name: batch[ours] for name, ours in _RENAMED.items()}
     own = {name: part for name, part in batch.items() if name != "columns"}
-    return {**batch.get("columns", {}), **own, **theirs, "actions": as_drawn(policy, batch["raw_action"])}
+    return {
+        **batch.get("columns", {}),
+        **own,
+        **theirs,
+        "actions": as_drawn(policy, batch["raw_action"]),
+    }
 
 
 def check_loss(policy: Policy, loss: Any, is_tensor: Callable[[Any], bool]) -> list[Any]:

@@ -34,7 +34,12 @@ class Recorder:
     def write(self, rollout: Rollout) -> None:
         """Write a rollout's rows, one environment after another."""
         actions = as_drawn(self.policy, rollout.raw_action)
-        columns = {"obs": rollout.obs, "actions": actions, "rewards": rollout.reward, "dones": rollout.done}
+        columns = {
+            "obs": rollout.obs,
+            "actions": actions,
+            "rewards": rollout.reward,
+            "dones": rollout.done,
+        }
         if rollout.mask is not None:
             columns["action_mask"] = rollout.mask
         np.savez_compressed(self.folder / f"rollout-{self.number:05d}.npz", **rollout.rows(columns))
@@ -53,7 +58,9 @@ class Reader:
         SavedPolicyError: The folder contains no recorded rollouts, or a damaged file.
     """
 
-    def __init__(self, folder: str | os.PathLike[str], batch_size: int = 256, *, seed: int = 0) -> None:
+    def __init__(
+        self, folder: str | os.PathLike[str], batch_size: int = 256, *, seed: int = 0
+    ) -> None:
         self.batch_size, self._rng = batch_size, np.random.default_rng(seed)
         files = sorted(Path(folder).glob("rollout-*.npz"))
         if not files:

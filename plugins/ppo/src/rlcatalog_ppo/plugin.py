@@ -7,12 +7,22 @@ from rlcatalog import CheckSpec, CommandSpec, EngineSpec, FrameworkSpec, hookimp
 
 @hookimpl
 def rlcatalog_engines() -> list[EngineSpec]:
-    return [EngineSpec("ppo", {"engine": "rlcatalog_ppo.engine:PPOEngine"}, "PPO, A2C and policy gradient")]
+    return [
+        EngineSpec(
+            "ppo", {"engine": "rlcatalog_ppo.engine:PPOEngine"}, "PPO, A2C and policy gradient"
+        )
+    ]
 
 
 @hookimpl
 def rlcatalog_commands() -> list[CommandSpec]:
-    return [CommandSpec("evaluate", {"cli": "rlcatalog_ppo.commands:evaluate"}, "Play episodes with a saved policy.")]
+    return [
+        CommandSpec(
+            "evaluate",
+            {"cli": "rlcatalog_ppo.commands:evaluate"},
+            "Play episodes with a saved policy.",
+        )
+    ]
 
 
 @hookimpl

@@ -25,7 +25,9 @@ class RewardScale:
         clip: Maximum absolute value after the division; None for no limit.
     """
 
-    def __init__(self, n: int, gamma: float, scaled: bool = True, clip: float | None = None) -> None:
+    def __init__(
+        self, n: int, gamma: float, scaled: bool = True, clip: float | None = None
+    ) -> None:
         self.gamma, self.scaled, self.clip = gamma, scaled, clip
         #: Mean, variance and count of the sums so far, with Gymnasium's initial values.
         self._moments = np.array([0.0, 1.0, 1e-4])
@@ -61,7 +63,9 @@ class RewardScale:
 
     def set_state(self, state: Mapping[str, Array]) -> None:
         """Restore the state that `get_state` returned."""
-        self._moments, self._sums = (np.array(state[name], np.float64) for name in ("moments", "sums"))
+        self._moments, self._sums = (
+            np.array(state[name], np.float64) for name in ("moments", "sums")
+        )
 
     def _learn(self, sums: Array) -> None:
         """Update the statistics with new sums (Chan et al. 1979, equation 2.1)."""

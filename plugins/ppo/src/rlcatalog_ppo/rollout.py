@@ -77,7 +77,9 @@ class Rollout:
     def rows(self, columns: Any) -> Any:
         """Flatten columns `[T, N, ...]` to rows, one environment after another."""
         kept = slice(None) if self.idle is None else ~self.idle.T.reshape(-1)
-        return map_tensors(columns, lambda array: array.swapaxes(0, 1).reshape(-1, *array.shape[2:])[kept])
+        return map_tensors(
+            columns, lambda array: array.swapaxes(0, 1).reshape(-1, *array.shape[2:])[kept]
+        )
 
     def batch(self, gamma: float, lambda_: float, dist_inputs: bool = False) -> dict[str, Any]:
         """Return the rows for training, one environment after another, with their sequences, if any.
@@ -104,7 +106,9 @@ class Rollout:
             "views": self.views or None,
             "columns": self.columns or None,
         }
-        batch: dict[str, Any] = self.rows({name: part for name, part in columns.items() if part is not None})
+        batch: dict[str, Any] = self.rows(
+            {name: part for name, part in columns.items() if part is not None}
+        )
         if self.starts is not None:
             places = np.flatnonzero(self.rows(self.starts))
             batch["seq_lens"] = np.diff(places, append=self.steps).astype(np.int32)
@@ -167,10 +171,16 @@ class Collector:
     """
 
     def __init__(
-        self, policy: Policy, envs: VectorEnv[Any, Any, Any], seed: int | None, gamma: float,
-        postprocess: Postprocess | None = None, *, values: bool = True,
+        self,
+        policy: Policy,
+        envs: VectorEnv[Any, Any, Any],
+        seed: int | None,
+        gamma: float,
+        postprocess: Postprocess | None = None,
+        *,
+        values: bool = True,
         scale: RewardScale | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.policy, self.envs, self.gamma, self.autoreset = policy, envs, gamma, autoreset_of(envs)
         self._values, self.scale = values, scale
         self.episodes = Episodes()
@@ -198,7 +208,9 @@ class Collector:
             total_steps: Total number of steps in the run, if it is not in the config.
         """
         if self.frozen is None:
-            self.freeze(config.collects_frozen(config.total_steps or total_steps, self.policy.device))
+            self.freeze(
+                config.collects_frozen(config.total_steps or total_steps, self.policy.device)
+            )
 
     def freeze(self, frozen: bool) -> None:
         """Act with a frozen form of the policy, or with the policy itself."""
@@ -211,7 +223,9 @@ class Collector:
         if isinstance(self.policy, Frozen):
             self.policy.update()
 
-    def collect(self, length: int, watching: Collection[Callable[[dict[str, Any]], Any]] = ()) -> Rollout:
+    def collect(
+        self, length: int, watching: Collection[Callable[[dict[str, Any]], Any]] = ()
+    ) -> Rollout:
         """Take `length` steps in every environment.
 
         Args:
@@ -234,8 +248,13 @@ class Collector:
         columns: dict[str, Any] = stack_steps(steps)
         if (later := columns.pop("ahead", None)) is not None:
             if self._postprocess is not None:
-                later |= added_columns(self._postprocess, policy, later, columns["done"], columns.get("idle"))
-            columns["views"] = {**columns.get("views", {}), **policy.views.look_ahead(later, columns["done"])}
+                later |= added_columns(
+                    self._postprocess, policy, later, columns["done"], columns.get("idle")
+                )
+            columns["views"] = {
+                **columns.get("views", {}),
+                **policy.views.look_ahead(later, columns["done"]),
+            }
             if self._has_custom_loss:
                 own = {name: column for name, column in later.items() if name not in IN_EVERY_BATCH}
                 columns["columns"] = {**own, "dones": columns["done"]}
@@ -252,18 +271,30 @@ class Collector:
         state = self._state
         whole: dict[str, Any] = {
             "episodes": self.episodes.get_state(),
-            "returns": self._returns, "lengths": self._lengths, "encoded": self._encoded, "mask": self._mask,
-            "rewards": self._rewards, "idle": self._idle,
+            "returns": self._returns,
+            "lengths": self._lengths,
+            "encoded": self._encoded,
+            "mask": self._mask,
+            "rewards": self._rewards,
+            "idle": self._idle,
             "scale": None if self.scale is None else self.scale.get_state(),
-            "state": None if state is None else {
-                "memory": state.memory, "windows": dict(state.history.windows), "t": state.history.t,
-                "seen": state.seen, "past": state.past},
-        }  # fmt: skip
+            "state": None
+            if state is None
+            else {
+                "memory": state.memory,
+                "windows": dict(state.history.windows),
+                "t": state.history.t,
+                "seen": state.seen,
+                "past": state.past,
+            },
+        }
         return deepcopy(whole)
 
     def set_state(self, found: Mapping[str, Any]) -> None:
         """Restore a state that `get_state` returned."""
-        returns, lengths, total = (found["episodes"][name] for name in ("returns", "lengths", "total"))
+        returns, lengths, total = (
+            found["episodes"][name] for name in ("returns", "lengths", "total")
+        )
         self.episodes = Episodes(deque(returns, 100), deque(lengths, 100), total)
         self._returns[:], self._lengths[:] = found["returns"], found["lengths"]
         self._encoded, self._rewards, self._idle = found["encoded"], found["rewards"], found["idle"]
@@ -282,7 +313,9 @@ class Collector:
         """
         observed, _ = self.envs.reset(options=None if rows.all() else {"reset_mask": rows})
         encoded = self._env_errors.encode(self.policy, observed, update=rows)
-        self._encoded = np.where(rows.reshape(-1, *[1] * (encoded.ndim - 1)), encoded, self._encoded)
+        self._encoded = np.where(
+            rows.reshape(-1, *[1] * (encoded.ndim - 1)), encoded, self._encoded
+        )
         mask = self.policy.action_mask(observed, idle=~rows)
         if mask is not None and self._mask is not None:
             self._mask = np.where(rows[:, None], mask, self._mask)
@@ -313,7 +346,11 @@ class Collector:
         ended = terminated | truncated
         over = bool(ended.any())
         self._rewards = self._rewarded(reward)
-        row |= {"reward": self._rewards, "done": ended, "bootstrap": np.zeros(len(ended), np.float32)}
+        row |= {
+            "reward": self._rewards,
+            "done": ended,
+            "bootstrap": np.zeros(len(ended), np.float32),
+        }
         if self.scale is not None:
             row["scaled"] = self.scale(self._rewards, ended, idle)
         self._returns += reward
@@ -336,7 +373,11 @@ class Collector:
         return row
 
     def _rewarded(self, reward: Array) -> Array:
-        if isinstance(reward, np.ndarray) and reward.dtype == np.float64 and np.vdot(reward, reward) < _NO_OVERFLOW:
+        if (
+            isinstance(reward, np.ndarray)
+            and reward.dtype == np.float64
+            and np.vdot(reward, reward) < _NO_OVERFLOW
+        ):
             return reward.astype(np.float32)
         with np.errstate(over="ignore"):
             rewards = np.asarray(reward).astype(np.float32)
@@ -379,7 +420,10 @@ class Collector:
         """Encode the next observations, and update the filter with them."""
         idle = ended if self.autoreset == "next_step" and ended.any() else None
         before, self._idle = self._encoded, np.zeros(len(ended), bool) if idle is None else idle
-        self._encoded = self._env_errors.encode(self.policy, observed, update=True if idle is None else ~idle)
-        if idle is not None:  # actions have no effect after an episode's end; they belong to the previous observations
+        self._encoded = self._env_errors.encode(
+            self.policy, observed, update=True if idle is None else ~idle
+        )
+        # Actions have no effect after an episode's end; they belong to the previous observations.
+        if idle is not None:
             self._encoded[idle] = before[idle]
         self._mask = self.policy.action_mask(observed, idle=idle)

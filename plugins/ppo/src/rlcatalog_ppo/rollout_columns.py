@@ -46,7 +46,8 @@ class Sequences:
     def arrays(self) -> dict[str, Any]:
         """Return `starts` `[T, N]` and `memory`, with the sequences ordered by environment."""
         starts = np.stack(self._starts)
-        order = np.lexsort(np.nonzero(starts))  # by environment, then by time; they were stored by time
+        # By environment, then by time; they were stored by time.
+        order = np.lexsort(np.nonzero(starts))
         parts = zip(*self._memory, strict=True)
         return {"starts": starts, "memory": tuple(np.concatenate(part)[order] for part in parts)}
 
@@ -70,9 +71,14 @@ class Ahead:
         return self._everything or bool(self._asked)
 
     def row(
-        self, row: Mapping[str, Any], step: Step, terminated: Array, truncated: Array, encoded: Array,
+        self,
+        row: Mapping[str, Any],
+        step: Step,
+        terminated: Array,
+        truncated: Array,
+        encoded: Array,
         last: Array | None,
-    ) -> dict[str, Array]:  # fmt: skip
+    ) -> dict[str, Array]:
         """Return the columns that are required for a step.
 
         Args:
@@ -95,7 +101,11 @@ class Ahead:
             "vf_preds": lambda: step.value,
             "new_obs": lambda: _following(encoded, terminated | truncated, last),
         }
-        wanted = {name: column() for name, column in known.items() if self._everything or name in self._asked}
+        wanted = {
+            name: column()
+            for name, column in known.items()
+            if self._everything or name in self._asked
+        }
         return {name: column for name, column in wanted.items() if column is not None}
 
 
@@ -105,7 +115,11 @@ Postprocess = Callable[[Policy, dict[str, Array], dict[Any, Any], None], Mapping
 
 
 def added_columns(
-    postprocess: Postprocess, policy: Policy, columns: Mapping[str, Array], done: Array, idle: Array | None
+    postprocess: Postprocess,
+    policy: Policy,
+    columns: Mapping[str, Array],
+    done: Array,
+    idle: Array | None,
 ) -> dict[str, Array]:
     """Return the columns `[T, N, ...]` that a postprocessing function adds to a rollout, with zeros for idle steps.
 

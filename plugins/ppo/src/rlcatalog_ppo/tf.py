@@ -29,7 +29,9 @@ class Optimizer(TFLearner):
         NotServedError: The variables have half precision.
     """
 
-    def __init__(self, policy: Policy, config: OnPolicyConfig, objective: Objective = PPO_OBJECTIVE) -> None:
+    def __init__(
+        self, policy: Policy, config: OnPolicyConfig, objective: Objective = PPO_OBJECTIVE
+    ) -> None:
         half = {v.dtype.name for v in policy.model.trainable_variables() if v.dtype in HALF}  # type: ignore[attr-defined]
         if half:
             raise NotServedError(
@@ -60,23 +62,33 @@ class Optimizer(TFLearner):
             loss, figures, _ = self._step(tensors, scheduled)
             return self._checked(loss, figures), self.model.metrics()
         if self._traced is None or self._traced[0] != scheduled:
-            signature = tf.nest.map_structure(lambda x: tf.TensorSpec([None, *x.shape[1:]], x.dtype), tensors)
+            signature = tf.nest.map_structure(
+                lambda x: tf.TensorSpec([None, *x.shape[1:]], x.dtype), tensors
+            )
             step = partial(self._step, scheduled=scheduled)
-            self._traced = scheduled, tf.function(step, input_signature=[signature], autograph=False)
+            self._traced = (
+                scheduled,
+                tf.function(step, input_signature=[signature], autograph=False),
+            )
         loss, figures, traced = self._traced[1](tensors)
         metrics = self.model.metrics()
-        return self._checked(loss, figures), {name: traced.get(name, value) for name, value in metrics.items()}
+        return self._checked(loss, figures), {
+            name: traced.get(name, value) for name, value in metrics.items()
+        }
 
     def _checked(self, loss: Any, figures: Any) -> Any:
         if not (math.isfinite(loss) and math.isfinite(figures[-1])):
-            raise not_finite(self.config.algorithm, self.objective, float(loss), figures.numpy().tolist())
+            raise not_finite(
+                self.config.algorithm, self.objective, float(loss), figures.numpy().tolist()
+            )
         return figures
 
     def _step(self, batch: Mapping[str, Any], scheduled: bool) -> tuple[Any, Any, dict[str, Any]]:
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(self.variables)
             evaluation = self.policy.evaluate(batch)
-            dtype = evaluation.logp.dtype  # float64 if the model uses it; TensorFlow only adds equal dtypes
+            # float64 if the model uses it; TensorFlow only adds equal dtypes.
+            dtype = evaluation.logp.dtype
             if evaluation.value is not None:
                 evaluation = replace(evaluation, value=tf.cast(evaluation.value, dtype))
             stored = {name: tf.cast(batch[name], dtype) for name in self.objective.columns}
@@ -84,7 +96,9 @@ class Optimizer(TFLearner):
             rates = Rates(0.0, tf.cast(self.kl_coeff, dtype), clip_param)
             found = self.objective.losses(evaluation, stored, self.config, tensor_ops("tf"), rates)
             returned = self.model.custom_loss(found.total, loss_inputs(self.policy, batch))
-            loss = tf.add_n([tf.reduce_sum(term) for term in check_loss(self.policy, returned, tf.is_tensor)])
+            loss = tf.add_n(
+                [tf.reduce_sum(term) for term in check_loss(self.policy, returned, tf.is_tensor)]
+            )
         gradients, norm = self.clip(self._gradients(tape, loss), dtype, self.config.grad_clip)
         loss = tf.cast(loss, tf.float32)
         usable = tf.math.is_finite(tf.cast(norm, tf.float32)) & tf.math.is_finite(loss)
@@ -92,7 +106,11 @@ class Optimizer(TFLearner):
         figures = [*self.objective.measured(found, tensor_ops("tf")), norm]
         figures = tf.stack([tf.cast(figure, tf.float32) for figure in figures])
         # A metric that is a symbolic tensor has no value outside the trace.
-        return loss, figures, {name: value for name, value in self.model.metrics().items() if tf.is_tensor(value)}
+        return (
+            loss,
+            figures,
+            {name: value for name, value in self.model.metrics().items() if tf.is_tensor(value)},
+        )
 
     def _gradients(self, tape: Any, loss: Any) -> list[Any]:
         """Return the gradients of the weights, with zeros for weights that the loss does not depend on."""
@@ -100,7 +118,8 @@ class Optimizer(TFLearner):
         if all(gradient is None for gradient in gradients):
             raise no_gradient(self.policy, self.config.algorithm)
         return [
-            tf.zeros_like(variable) if gradient is None else tf.convert_to_tensor(gradient)  # sparse for embeddings
+            # Sparse for embeddings.
+            tf.zeros_like(variable) if gradient is None else tf.convert_to_tensor(gradient)
             for gradient, variable in zip(gradients, self.variables, strict=True)
         ]
 

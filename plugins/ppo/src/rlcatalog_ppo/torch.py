@@ -14,7 +14,15 @@ from rlcatalog.errors import NotServedError
 from rlcatalog.frameworks import tensor_ops
 from rlcatalog_ppo.config import OnPolicyConfig
 from rlcatalog_ppo.learner import not_finite
-from rlcatalog_ppo.loss import PPO_OBJECTIVE, Losses, Objective, Rates, check_loss, loss_inputs, no_gradient
+from rlcatalog_ppo.loss import (
+    PPO_OBJECTIVE,
+    Losses,
+    Objective,
+    Rates,
+    check_loss,
+    loss_inputs,
+    no_gradient,
+)
 from rlcatalog_torch import TorchLearner
 
 
@@ -30,7 +38,9 @@ class Optimizer(TorchLearner):
         NotServedError: The weights are float16.
     """
 
-    def __init__(self, policy: Policy, config: OnPolicyConfig, objective: Objective = PPO_OBJECTIVE) -> None:
+    def __init__(
+        self, policy: Policy, config: OnPolicyConfig, objective: Objective = PPO_OBJECTIVE
+    ) -> None:
         super().__init__(policy)
         self.policy: Policy = policy
         self.config, self.objective = config, objective

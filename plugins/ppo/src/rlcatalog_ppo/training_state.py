@@ -111,7 +111,10 @@ class TrainingState(msgspec.Struct, kw_only=True):
 def numbers_of(policy: Policy) -> dict[str, Any]:
     """Return copies of a policy's weights and of its filter's statistics."""
     weights = {name: array.copy() for name, array in policy.model.get_weights().items()}
-    return {"weights": weights, "filter": None if policy.filter is None else deepcopy(policy.filter.saved_state())}
+    return {
+        "weights": weights,
+        "filter": None if policy.filter is None else deepcopy(policy.filter.saved_state()),
+    }
 
 
 def check_state(state: Any) -> None:
@@ -126,7 +129,9 @@ def check_state(state: Any) -> None:
     checked = msgspec.convert(state, TrainingState)
     wanted, count = checked.config.num_envs, len(checked.environments)
     if wanted != count:  # check this first, because that many environments are created
-        raise ValueError(f"its config has num_envs={wanted}, but it contains the states of {count} environments")
+        raise ValueError(
+            f"its config has num_envs={wanted}, but it contains the states of {count} environments"
+        )
     check_generators(state)
 
 
@@ -146,7 +151,11 @@ def check_fits(state: Mapping[str, Any], now: Mapping[str, Any]) -> None:
             f"weights that are trained here were frozen there, or vice versa: {', '.join(others)}. Freeze the same ones"
         )
     for name in ("first", "second"):
-        check_like(state["learner"]["optimizer"][name], now["learner"]["optimizer"][name], f"learner/optimizer/{name}")
+        check_like(
+            state["learner"]["optimizer"][name],
+            now["learner"]["optimizer"][name],
+            f"learner/optimizer/{name}",
+        )
     collected, new = state["collector"], now["collector"]
     for name in new.keys() & collected.keys() - {"episodes", "scale", "state"}:
         check_like(collected[name], new[name], f"collector/{name}")
@@ -158,7 +167,9 @@ def check_fits(state: Mapping[str, Any], now: Mapping[str, Any]) -> None:
         seen, count = collected["state"]["seen"], len(new["returns"])
         arrays = seen.values() if isinstance(seen, Mapping) else [seen]
         if any(np.shape(array)[:1] != (count,) for array in arrays):
-            raise ValueError(f"collector/state/seen: expected arrays of {count} rows, found {shown(seen)}")
+            raise ValueError(
+                f"collector/state/seen: expected arrays of {count} rows, found {shown(seen)}"
+            )
 
 
 def warn_of_other_draws(state: Mapping[str, Any], acting: Policy) -> None:
@@ -210,7 +221,8 @@ def check_generators(tree: Any) -> None:
         for part in tree.values():
             check_generators(part)
     elif isinstance(tree, list | tuple):
-        if len(tree) > 2 and isinstance(tree[0], str) and tree[0] in _POSITIONS:  # state of `np.random.RandomState`
+        # State of `np.random.RandomState`.
+        if len(tree) > 2 and isinstance(tree[0], str) and tree[0] in _POSITIONS:
             _check_position(tree[0], tree[2], _POSITIONS[tree[0]][2])
         for part in tree:
             check_generators(part)
@@ -218,7 +230,9 @@ def check_generators(tree: Any) -> None:
 
 def _check_position(name: str, position: Any, most: int) -> None:
     if type(position) is not int or not 0 <= position <= most:
-        raise ValueError(f"the position of a generator {name} is {shown(position)}; expected 0 to {most}")
+        raise ValueError(
+            f"the position of a generator {name} is {shown(position)}; expected 0 to {most}"
+        )
 
 
 def check_like(value: Any, like: Any, place: str) -> None:

@@ -36,9 +36,15 @@ def take_apart(tree: Any, arrays: dict[str, Array], place: str = "") -> Any:
         for key in tree:
             if type(key) is not str or key in _RESERVED:
                 raise TypeError(f"{place or 'the state'}: the key {key!r} cannot be saved.")
-        return {key: take_apart(part, arrays, f"{place}/{key}" if place else key) for key, part in tree.items()}
+        return {
+            key: take_apart(part, arrays, f"{place}/{key}" if place else key)
+            for key, part in tree.items()
+        }
     if kind in (list, tuple, deque):
-        parts = [take_apart(part, arrays, f"{place}/{i}" if place else str(i)) for i, part in enumerate(tree)]
+        parts = [
+            take_apart(part, arrays, f"{place}/{i}" if place else str(i))
+            for i, part in enumerate(tree)
+        ]
         return parts if kind is list else {_TUPLE if kind is tuple else _DEQUE: parts}
     if kind is bytes:
         return {_BYTES: base64.b64encode(tree).decode()}

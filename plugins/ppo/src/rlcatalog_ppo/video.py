@@ -57,15 +57,21 @@ class Film:
 
     def __init__(self, path: Path) -> None:
         if path.suffix.lower() not in _KINDS:
-            raise ConfigError(f"--video {path}: expected a file that ends in {' or '.join(_KINDS)}.")
+            raise ConfigError(
+                f"--video {path}: expected a file that ends in {' or '.join(_KINDS)}."
+            )
         if find_spec("av") is None:
-            raise MissingExtraError("--video: the encoder av is not installed: pip install 'rlcatalog-ppo[video]'.")
+            raise MissingExtraError(
+                "--video: the encoder av is not installed: pip install 'rlcatalog-ppo[video]'."
+            )
         if path.is_dir():
             raise ConfigError(f"--video {path} is a folder. Pass the path of a file.")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise ConfigError(f"--video {path}: its folder cannot be created: {reason(error)}") from error
+            raise ConfigError(
+                f"--video {path}: its folder cannot be created: {reason(error)}"
+            ) from error
         if not os.access(path.parent, os.W_OK):
             raise ConfigError(f"--video {path}: its folder is not writable.")
         self.path, self.frames, self.episodes = path, 0, 0
@@ -83,10 +89,20 @@ class Film:
         Raises:
             NotServedError: The frame has a different shape or dtype.
         """
-        if not isinstance(frame, np.ndarray) or frame.dtype != np.uint8 or not self._fits(frame.shape):
-            found = f"{frame.dtype} {list(frame.shape)}" if isinstance(frame, np.ndarray) else shown(frame)
+        if (
+            not isinstance(frame, np.ndarray)
+            or frame.dtype != np.uint8
+            or not self._fits(frame.shape)
+        ):
+            found = (
+                f"{frame.dtype} {list(frame.shape)}"
+                if isinstance(frame, np.ndarray)
+                else shown(frame)
+            )
             wanted = list(self._shape) if self._shape else "[height, width, 3]"
-            raise NotServedError(f"--video: frame {self.frames + 1}: expected uint8 {wanted}, found {found}.")
+            raise NotServedError(
+                f"--video: frame {self.frames + 1}: expected uint8 {wanted}, found {found}."
+            )
         if not self._shape:
             self._begin(frame.shape)
         margin = [(0, -size % self._multiple) for size in frame.shape[:2]]
@@ -106,7 +122,11 @@ class Film:
         write_file(self.path.parent, self.path.name, self._file.getvalue())
 
     def _fits(self, shape: tuple[int, ...]) -> bool:
-        return shape == self._shape if self._shape else len(shape) == 3 and shape[2] == 3 and min(shape) > 0
+        return (
+            shape == self._shape
+            if self._shape
+            else len(shape) == 3 and shape[2] == 3 and min(shape) > 0
+        )
 
     def _begin(self, shape: tuple[int, ...]) -> None:
         import av
@@ -116,7 +136,9 @@ class Film:
         rate = Fraction(self.fps).limit_denominator(1001)  # as in television's 30000/1001
         self._stream = self._container.add_stream(codec, rate=rate, options=options)
         self._stream.pix_fmt, self._shape = pixels, shape
-        self._stream.height, self._stream.width = (size + -size % self._multiple for size in shape[:2])
+        self._stream.height, self._stream.width = (
+            size + -size % self._multiple for size in shape[:2]
+        )
 
 
 def _picture(frame: _Frame, pixels: str) -> Any:
@@ -149,8 +171,12 @@ def filmed(make: Maker, name: str, film: Film, episodes: int) -> VectorEnv[Any, 
         NotServedError: The environment does not render frames.
     """
     for driver in ("SDL_VIDEODRIVER", "SDL_AUDIODRIVER"):
-        os.environ.setdefault(driver, "dummy")  # rendering frames needs neither display nor sound card
-    wanted, fps = min(episodes, EPISODES), _metadata(make, name, ("rgb_array",), "--video").get("render_fps")
+        # Rendering frames needs neither display nor sound card.
+        os.environ.setdefault(driver, "dummy")
+    wanted, fps = (
+        min(episodes, EPISODES),
+        _metadata(make, name, ("rgb_array",), "--video").get("render_fps"),
+    )
     if isinstance(fps, int | float) and 0 < fps <= 1000:
         film.fps = float(fps)
     count = min(SIDE_BY_SIDE, episodes // wanted)
@@ -199,9 +225,13 @@ def _rendering(env: _Env, mode: str) -> Iterator[None]:
     try:
         yield
     except gymnasium.error.DependencyNotInstalled as error:
-        raise MissingExtraError(f"Environment {name}: a package that renders it is not installed: {error}") from error
+        raise MissingExtraError(
+            f"Environment {name}: a package that renders it is not installed: {error}"
+        ) from error
     except Exception as error:
-        raise NotServedError(f"Environment {name} cannot be rendered as {mode!r}: {reason(error)}") from error
+        raise NotServedError(
+            f"Environment {name} cannot be rendered as {mode!r}: {reason(error)}"
+        ) from error
 
 
 class Filmed(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -217,7 +247,9 @@ class Filmed(gymnasium.Wrapper[Any, Any, Any, Any]):
         super().__init__(env)
         self._film, self._episodes = film, episodes
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
         """Begin an episode."""
         found = self.env.reset(seed=seed, options=options)
         self._take()
@@ -248,14 +280,22 @@ class Windowed(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     _open = False
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
         """Begin an episode; the first episode opens the window."""
         if self._open:
             return self.env.reset(seed=seed, options=options)
         with _rendering(self.env, "human"):
             found = self.env.reset(seed=seed, options=options)
         pygame = sys.modules.get("pygame")  # most environments use pygame, which fails silently
-        if pygame is not None and pygame.display.get_init() and pygame.display.get_driver() == "offscreen":
-            raise NotServedError(f"--render: no window opened on the display {os.environ.get('DISPLAY', '')!r}.")
+        if (
+            pygame is not None
+            and pygame.display.get_init()
+            and pygame.display.get_driver() == "offscreen"
+        ):
+            raise NotServedError(
+                f"--render: no window opened on the display {os.environ.get('DISPLAY', '')!r}."
+            )
         self._open = True
         return found

@@ -49,21 +49,31 @@ class Workers(AsyncVectorEnv):
                 " Create the objects that it uses inside the function, or use vector='sync'."
             ) from error
         makers: list[Callable[[], Any]] = [partial(_made, make, os.getpid()) for make in makes]
-        start = partial(super().__init__, makers, copy=False, context=_CONTEXT, autoreset_mode=AutoresetMode.SAME_STEP)
+        start = partial(
+            super().__init__,
+            makers,
+            copy=False,
+            context=_CONTEXT,
+            autoreset_mode=AutoresetMode.SAME_STEP,
+        )
         try:
             try:
                 start(shared_memory=True)
-            except (TypeError, ValueError):  # spaces of variable size, or of kinds unknown to Gymnasium
+            # Spaces of variable size, or of kinds unknown to Gymnasium.
+            except (TypeError, ValueError):
                 start(shared_memory=False)
         except BaseException as error:
-            if not getattr(self, "processes", None):  # for the environment that is only created to read its spaces
+            # For the environment that is only created to read its spaces.
+            if not getattr(self, "processes", None):
                 raise
             if isinstance(error, EOFError | OSError):
                 raise self._ended() from error
             self.close(terminate=True)
             raise
 
-    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(
+        self, *, seed: Any = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
         """Begin an episode in every environment."""
         obs, info = self._answer(super().reset, seed=seed, options=options)
         return obs, info
@@ -104,7 +114,11 @@ class Workers(AsyncVectorEnv):
             process.join(timeout=0.5)
             if not process.is_alive():
                 break
-        gone = [f"environment {i} ({_how(p.exitcode)})" for i, p in enumerate(self.processes) if not p.is_alive()]
+        gone = [
+            f"environment {i} ({_how(p.exitcode)})"
+            for i, p in enumerate(self.processes)
+            if not p.is_alive()
+        ]
         self.close(terminate=True)
         return WorkerError(
             f"environment processes ended: {', '.join(gone) or 'unknown which'}. See their output on stderr. A"
@@ -118,7 +132,9 @@ class _Reports(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     env: Resumable
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
         """Begin an episode."""
         try:
             return self.env.reset(seed=seed, options=options)
@@ -141,7 +157,8 @@ def _made(make: Callable[[], Any], parent: int) -> Any:
     """Create an environment, either in its own process or in the parent process, which reads its spaces."""
     if os.getpid() == parent:
         return make()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the parent handles it
+    # Ctrl-C reaches all processes; the parent handles it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     return _Reports(make())
 
 

@@ -30,12 +30,14 @@ class ArrayPreprocessor(Preprocessor):
         def write_scalar(obs: Any, out: Array) -> None:
             if getattr(obs, "dtype", None) is not own:
                 obs = readable(obs)
-            out[start] = obs  # NumPy rejects arrays with axes (before 2.4, arrays of one value only cause a warning)
+            # NumPy rejects arrays with axes (before 2.4, arrays of one value only cause a warning).
+            out[start] = obs
 
         def write_vector(obs: Any, out: Array) -> None:
             if getattr(obs, "dtype", None) is not own:
                 obs = readable(obs)
-            if len(obs) != length:  # among shapes of this size, NumPy only assigns the right one to the slice
+            # Among shapes of this size, NumPy only assigns the right one to the slice.
+            if len(obs) != length:
                 raise ValueError(f"shape {obs.shape} instead of {shape}")
             out[place] = obs
 
@@ -72,7 +74,11 @@ class ArrayPreprocessor(Preprocessor):
             ValueError: The values are of a different kind.
         """
         array = asarray(values)
-        if array.dtype is not self._dtype and array.dtype.kind not in _TAKES[self._dtype.kind] and array.size:
+        if (
+            array.dtype is not self._dtype
+            and array.dtype.kind not in _TAKES[self._dtype.kind]
+            and array.size
+        ):
             raise ValueError(f"dtype {array.dtype} instead of {self._dtype}")
         return array
 
@@ -82,7 +88,8 @@ class ArrayPreprocessor(Preprocessor):
     def check(self, obs: Any) -> None:
         expected = self.info.describe()
         array = as_array(self, obs, f"{expected}: shape {self.shape}")
-        if array.dtype.kind not in _TAKES[self._dtype.kind]:  # the values themselves are checked below
+        # The values themselves are checked below.
+        if array.dtype.kind not in _TAKES[self._dtype.kind]:
             self.refuse(f"{expected}: values that can be cast to {self._dtype}", obs)
         if array.shape != self.shape:
             self.refuse(f"{expected}: shape {self.shape}", obs)
@@ -99,7 +106,9 @@ class ArrayPreprocessor(Preprocessor):
         if np.count_nonzero(inside) != inside.size:  # faster than all()
             index = tuple(int(i) for i in np.argwhere(~inside)[0])
             at = f" at [{', '.join(map(str, index))}]" if index else ""
-            self.refuse(f"{expected}: values within [{low[index]}, {high[index]}]{at}", array[index])
+            self.refuse(
+                f"{expected}: values within [{low[index]}, {high[index]}]{at}", array[index]
+            )
 
     def limits(self) -> tuple[Array, Array]:
         """Return the space's lowest and highest values, as arrays of shape `shape`."""
@@ -148,7 +157,11 @@ class NoPreprocessor(ArrayPreprocessor):
         """Return a new array with the space's dtype."""
         if self._unchecked:
             self.check_shape(observation)
-        if type(observation) is ndarray and observation.dtype is self._dtype and observation.shape == self.shape:
+        if (
+            type(observation) is ndarray
+            and observation.dtype is self._dtype
+            and observation.shape == self.shape
+        ):
             return observation.copy()
         try:
             array = self._cast(observation, copy=True)

@@ -49,7 +49,11 @@ class Flattening(Preprocessor):
         return [leaf for child, at in self._placed for leaf in child.leaves(start + at)]
 
     def bounds(self) -> tuple[Array, Array]:
-        lows, highs = zip(*(child.bounds() for child in self.children), strict=True) if self.children else ((), ())
+        lows, highs = (
+            zip(*(child.bounds() for child in self.children), strict=True)
+            if self.children
+            else ((), ())
+        )
         empty = np.zeros(0, np.float32)
         return np.concatenate([empty, *lows]), np.concatenate([empty, *highs])
 
@@ -71,8 +75,12 @@ class DictFlatteningPreprocessor(Flattening):
         known = frozenset(self.info.keys)
         extra = [key for key in obs if key not in known]
         if missing or extra:
-            wrong = [f"without {missing}"] * bool(missing) + [f"with the unknown {extra}"] * bool(extra)
-            self.refuse(f"a dict with the keys {list(self.info.keys)}", f"one {' and '.join(wrong)}")
+            wrong = [f"without {missing}"] * bool(missing) + [f"with the unknown {extra}"] * bool(
+                extra
+            )
+            self.refuse(
+                f"a dict with the keys {list(self.info.keys)}", f"one {' and '.join(wrong)}"
+            )
         for key, child in zip(self.info.keys, self.children, strict=True):
             child.check(obs[key])
 
@@ -110,7 +118,8 @@ class OneOfPreprocessor(Preprocessor):
         branches = [child.writer(start + len(self.children)) for child in self.children]
 
         def write(obs: Any, out: Array) -> None:
-            if not isinstance(obs, tuple | list):  # a set has no order, and a dict would return its keys
+            # a set has no order, and a dict would return its keys.
+            if not isinstance(obs, tuple | list):
                 raise TypeError(f"{type(obs).__name__} instead of a tuple")
             tag, value = obs
             if not 0 <= tag < len(branches):
@@ -123,7 +132,9 @@ class OneOfPreprocessor(Preprocessor):
     def restore(self, flat: Any, ops: TensorOps) -> OneOfValues:
         """Return the one-hot tag, and the values as interpreted by each branch."""
         count = len(self.children)
-        branches = [child.restore(flat[..., count : count + child.size], ops) for child in self.children]
+        branches = [
+            child.restore(flat[..., count : count + child.size], ops) for child in self.children
+        ]
         return OneOfValues(flat[..., :count], tuple(branches))
 
     def leaves(self, start: int = 0) -> list[Leaf]:
@@ -135,7 +146,8 @@ class OneOfPreprocessor(Preprocessor):
         ]
 
     def bounds(self) -> tuple[Array, Array]:
-        low, high = np.zeros(self.size, np.float32), np.zeros(self.size, np.float32)  # zero is the padding
+        # Zero is the padding.
+        low, high = np.zeros(self.size, np.float32), np.zeros(self.size, np.float32)
         high[: len(self.children)] = 1.0
         for child in self.children:
             lowest, highest = child.bounds()
@@ -166,15 +178,19 @@ def _in_line(codec: Flattening, method: str, start: int) -> Writer:
         method: `"writer"` or `"batch_writer"`: the method to call on the children.
         start: Index of its first value in the flat vector.
     """
-    lines = [(key, getattr(child, method)(start + at))
-             for (key, _), (child, at) in zip(codec.side_by_side(), codec._placed, strict=True)]  # fmt: skip
+    lines = [
+        (key, getattr(child, method)(start + at))
+        for (key, _), (child, at) in zip(codec.side_by_side(), codec._placed, strict=True)
+    ]
     wrong = f"len(values) != {len(lines)}"  # together with the look-up of each key: equal keys
     if codec.in_order:
         wrong = f"type(values) is not tuple and not isinstance(values, (tuple, list)) or {wrong}"
     runs = [_run(lines[:_LONGEST], f"if {wrong}: refuse(values, {len(lines)})")]
     if len(lines) <= _LONGEST:
         return runs[0]
-    runs += [_run(lines[first : first + _LONGEST]) for first in range(_LONGEST, len(lines), _LONGEST)]
+    runs += [
+        _run(lines[first : first + _LONGEST]) for first in range(_LONGEST, len(lines), _LONGEST)
+    ]
 
     def write(values: Any, out: Array) -> None:
         for run in runs:
@@ -188,7 +204,8 @@ def _run(lines: Sequence[tuple[str | int, Writer]], check: str = "pass") -> Writ
     names: dict[str, Any] = {"__name__": __name__, "__builtins__": builtins, "refuse": _refuse}
     for n, (key, write) in enumerate(lines):
         names[f"key{n}"], names[f"write{n}"] = key, write
-    return FunctionType(_code(check, len(lines)).replace(), names)  # a copy: it is the code that Python specialises
+    # a copy: it is the code that Python specialises.
+    return FunctionType(_code(check, len(lines)).replace(), names)
 
 
 @lru_cache(maxsize=256)
@@ -204,4 +221,5 @@ def _code(check: str, count: int) -> CodeType:
 
 
 def _refuse(values: Any, count: int) -> NoReturn:
-    raise ValueError(f"{type(values).__name__} instead of {count} values")  # the full check finds the rest
+    # The full check finds the rest.
+    raise ValueError(f"{type(values).__name__} instead of {count} values")

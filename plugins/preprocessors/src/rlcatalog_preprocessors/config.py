@@ -20,13 +20,20 @@ class TextConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Config keys for the text codec."""
 
     text_encoding: Annotated[
-        Literal["onehot", "index"], Meta(description="characters as one-hot vectors, or as integers with 0 for padding")
+        Literal["onehot", "index"],
+        Meta(description="characters as one-hot vectors, or as integers with 0 for padding"),
     ] = "onehot"
     text_max_length: Annotated[
-        _Limit, Meta(description="maximum length of a text, a number or {path: n}; by default, the space's length")
+        _Limit,
+        Meta(
+            description="maximum length of a text, a number or {path: n}; by default, the space's length"
+        ),
     ] = None
     text_charset: Annotated[
-        str | None, Meta(description="characters of a string space that defines none; by default, printable ASCII")
+        str | None,
+        Meta(
+            description="characters of a string space that defines none; by default, printable ASCII"
+        ),
     ] = None
 
 
@@ -34,7 +41,10 @@ class SequenceConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Config keys for the sequence codec."""
 
     sequence_max_len: Annotated[
-        _Limit, Meta(description="maximum number of items of a Sequence observation, a number or {path: n}; required")
+        _Limit,
+        Meta(
+            description="maximum number of items of a Sequence observation, a number or {path: n}; required"
+        ),
     ] = None
 
 
@@ -42,10 +52,16 @@ class GraphConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Config keys for the graph codec."""
 
     graph_max_nodes: Annotated[
-        _Limit, Meta(description="maximum number of nodes of a Graph observation, a number or {path: n}; required")
+        _Limit,
+        Meta(
+            description="maximum number of nodes of a Graph observation, a number or {path: n}; required"
+        ),
     ] = None
     graph_max_edges: Annotated[
-        _Limit, Meta(description="maximum number of edges of a Graph observation, a number or {path: n}; required")
+        _Limit,
+        Meta(
+            description="maximum number of edges of a Graph observation, a number or {path: n}; required"
+        ),
     ] = None
 
 

@@ -34,9 +34,11 @@ class Missions(gymnasium.Space[str]):
 def of_none() -> list[Example]:
     """Return examples with Boxes of several shapes and dtypes."""
     boxes = [
-        _PAIR, spaces.Box(-5, 5, (), np.float64), spaces.Box(0, 255, (4, 5, 3), np.uint8),
+        _PAIR,
+        spaces.Box(-5, 5, (), np.float64),
+        spaces.Box(0, 255, (4, 5, 3), np.uint8),
         spaces.Box(-9, 9, (3,), np.int64),
-    ]  # fmt: skip
+    ]
     return [Example(space, _TWO) for space in boxes]
 
 
@@ -58,7 +60,9 @@ def of_onehot() -> list[Example]:
 
 def of_index() -> list[Example]:
     """Return examples with the same spaces, and with the key that leaves their values unencoded."""
-    return [Example(example.obs, _TWO, {"_disable_preprocessor_api": True}) for example in of_onehot()]
+    return [
+        Example(example.obs, _TWO, {"_disable_preprocessor_api": True}) for example in of_onehot()
+    ]
 
 
 def of_text() -> list[Example]:
@@ -80,7 +84,10 @@ def of_repeated() -> list[Example]:
 def of_sequence() -> list[Example]:
     """Return examples with lists of unknown length, one of which is stacked."""
     sizes = {"sequence_max_len": 60}
-    return [Example(spaces.Sequence(_ITEM), _TWO, sizes), Example(spaces.Sequence(_PAIR, stack=True), _TWO, sizes)]
+    return [
+        Example(spaces.Sequence(_ITEM), _TWO, sizes),
+        Example(spaces.Sequence(_PAIR, stack=True), _TWO, sizes),
+    ]
 
 
 def of_graph() -> list[Example]:

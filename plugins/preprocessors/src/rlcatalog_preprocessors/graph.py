@@ -81,7 +81,9 @@ class GraphPreprocessor(Preprocessor):
                 write_edges(obs.edges, place(out, "edges", count))
                 links = np.asarray(obs.edge_links)
                 if links.shape != (count, 2) or (links.dtype.kind not in "iu" and count):
-                    raise ValueError(f"edge_links {links.dtype} {links.shape} instead of integers {(count, 2)}")
+                    raise ValueError(
+                        f"edge_links {links.dtype} {links.shape} instead of integers {(count, 2)}"
+                    )
                 place(out, "edge_links", count)[:] = links
                 place(out, "edge_mask", count)[:] = 1.0
 
@@ -140,7 +142,10 @@ class GraphPreprocessor(Preprocessor):
         if not isinstance(items, np.ndarray) or items.ndim == 0:
             self.refuse(f"{name} as an array", items)
         if len(items) > most:
-            self.refuse(f"at most {most} {name} (the model config key 'graph_max_{name}')", f"{len(items)} {name}")
+            self.refuse(
+                f"at most {most} {name} (the model config key 'graph_max_{name}')",
+                f"{len(items)} {name}",
+            )
         for i, item in enumerate(items):
             check_item(child, item, f"{self.info.path}.{name}[{i}]")
         return len(items)

@@ -72,8 +72,12 @@ class OneHotPreprocessor(Preprocessor):
 
     def batch_writer(self, start: int) -> Writer:
         shape = self.info.shape or ()
-        entries = (len(self._counts),) if shape else ()  # without a needless axis, Discrete takes half the time
-        first, counts = self._first.reshape(entries), self._counts.astype(np.uint64).reshape(entries)
+        # Without a needless axis, Discrete takes half the time.
+        entries = (len(self._counts),) if shape else ()
+        first, counts = (
+            self._first.reshape(entries),
+            self._counts.astype(np.uint64).reshape(entries),
+        )
         slots, from_zero = (self._offset + self._first).reshape(entries), not self._first.any()
 
         def slot_starts(rows: int, width: int) -> Array:
@@ -86,7 +90,9 @@ class OneHotPreprocessor(Preprocessor):
             rows, width = out.shape
             values = asarray(batch)
             if values.shape != (rows, *shape) or values.dtype.kind not in "iub":
-                raise ValueError(f"{values.dtype} values of shape {values.shape} instead of {(rows, *shape)}")
+                raise ValueError(
+                    f"{values.dtype} values of shape {values.shape} instead of {(rows, *shape)}"
+                )
             if values.dtype.kind == "u":  # the largest would turn negative
                 values = np.minimum(values, np.uint64(2**63 - 1))
             values = values.astype(np.int64, copy=False)
@@ -167,7 +173,8 @@ def check_integers(preprocessor: Preprocessor, obs: Any, first: Array, counts: A
     array = as_array(preprocessor, obs, expected)
     if array.dtype.kind not in "iu" or array.shape != info.shape:
         preprocessor.refuse(f"{expected}{'' if info.shape else _range(first[0], counts[0])}", obs)
-    values = array.ravel()  # compared before they are cast: the largest unsigned ones would turn negative
+    # Compared before they are cast: the largest unsigned ones would turn negative.
+    values = array.ravel()
     wrong = (values < first) | (values > first + counts - 1)
     if np.count_nonzero(wrong):  # faster than any()
         at = int(wrong.argmax())

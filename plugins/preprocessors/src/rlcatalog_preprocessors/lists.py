@@ -34,7 +34,11 @@ class RepeatedValuesPreprocessor(Preprocessor):
         (item,) = self.info.children
         self.children = (self.child(item),)
         known = self.info.n  # 0 is a length, too
-        self.max_len = needed_limit(options, "sequence_max_len", self.info, "items") if known is None else known
+        self.max_len = (
+            needed_limit(options, "sequence_max_len", self.info, "items")
+            if known is None
+            else known
+        )
         self._stacked_items = self.info.kind == "sequence" and bool(obs_space.stack)
         return (1 + self.max_len * self.children[0].size,)
 
@@ -45,7 +49,8 @@ class RepeatedValuesPreprocessor(Preprocessor):
         stacked, item = self._stacked_items, child.info
 
         def write(obs: Any, out: Array) -> None:
-            if not stacked and not isinstance(obs, list | tuple | np.ndarray):  # a text would be read as its characters
+            # a text would be read as its characters.
+            if not stacked and not isinstance(obs, list | tuple | np.ndarray):
                 raise TypeError(f"{type(obs).__name__} instead of a list or tuple")
             length = batch_size(item, obs) if stacked else len(obs)
             if length > places[0]:
@@ -68,14 +73,22 @@ class RepeatedValuesPreprocessor(Preprocessor):
 
     def leaves(self, start: int = 0) -> list[Leaf]:
         path, (child,) = self.info.path, self.children
-        items = Leaf(child.info.path, self.info.kind, start + 1, start + self.size, (self.max_len, child.size))
+        items = Leaf(
+            child.info.path,
+            self.info.kind,
+            start + 1,
+            start + self.size,
+            (self.max_len, child.size),
+        )
         return [Leaf(f"{path}.lengths", "length", start, start + 1, ()), items]
 
     def bounds(self) -> tuple[Array, Array]:
         low, high = self.children[0].bounds()
         low, high = np.minimum(low, 0), np.maximum(high, 0)  # zero is the padding
         lows, highs = np.tile(low, self.max_len), np.tile(high, self.max_len)
-        return np.concatenate([[np.float32(0)], lows]), np.concatenate([[np.float32(self.max_len)], highs])
+        return np.concatenate([[np.float32(0)], lows]), np.concatenate(
+            [[np.float32(self.max_len)], highs]
+        )
 
     def check(self, obs: Any) -> None:
         (child,) = self.children
@@ -90,7 +103,11 @@ class RepeatedValuesPreprocessor(Preprocessor):
         else:
             self.refuse(f"{expected}, as a list or tuple", obs)
         if len(items) > self.max_len:
-            key = "; the model config key 'sequence_max_len' sets it" if self.info.kind == "sequence" else ""
+            key = (
+                "; the model config key 'sequence_max_len' sets it"
+                if self.info.kind == "sequence"
+                else ""
+            )
             self.refuse(f"{expected}{key}", f"{len(items)} items")
         for i, item in enumerate(items):
             check_item(child, item, f"{self.info.path}[{i}]")

@@ -10,7 +10,12 @@ _EXAMPLES = "rlcatalog_preprocessors.examples"
 
 
 def _spec(
-    name: str, target: str, summary: str, kinds: tuple[str, ...], config: str | None = None, **more: Any
+    name: str,
+    target: str,
+    summary: str,
+    kinds: tuple[str, ...],
+    config: str | None = None,
+    **more: Any,
 ) -> PreprocessorSpec:
     return PreprocessorSpec(
         name,
@@ -32,7 +37,11 @@ def match_index(request: Request) -> Match:
 
 def match_strings(request: Request) -> Match:
     """Match any space of strings that has no other codec."""
-    if request.obs.dtype is not None and request.obs.dtype.startswith("<U") and request.obs.kind != "text":
+    if (
+        request.obs.dtype is not None
+        and request.obs.dtype.startswith("<U")
+        and request.obs.kind != "text"
+    ):
         return Match(Rank.FALLBACK, "the space contains strings")
     return Match(None, "takes spaces of strings")
 
@@ -42,29 +51,78 @@ def rlcatalog_preprocessors() -> list[PreprocessorSpec]:
     discrete = ("discrete", "multi_discrete")
     return [
         _spec("none", "arrays:NoPreprocessor", "Box: unchanged", ("box",)),
-        _spec("multi_binary", "arrays:MultiBinaryPreprocessor", "MultiBinary: zeros and ones", ("multi_binary",)),
+        _spec(
+            "multi_binary",
+            "arrays:MultiBinaryPreprocessor",
+            "MultiBinary: zeros and ones",
+            ("multi_binary",),
+        ),
         _spec("simplex", "arrays:SimplexPreprocessor", "Simplex: the probabilities", ("simplex",)),
-        _spec("onehot", "integers:OneHotPreprocessor", "Discrete, MultiDiscrete: one-hots", discrete),
         _spec(
-            "index", "integers:IndexPreprocessor", "Discrete, MultiDiscrete: the integers themselves, on request",
-            discrete, match=match_index, reads=("check_observations", "_disable_preprocessor_api"),
+            "onehot", "integers:OneHotPreprocessor", "Discrete, MultiDiscrete: one-hots", discrete
         ),
-        _spec("text", "text:TextPreprocessor", "Text: padded characters and a mask", ("text",), "TextConfig"),
         _spec(
-            "strings", "text:TextPreprocessor", "other spaces of strings: padded characters and a mask", (),
-            "TextConfig", match=match_strings,
+            "index",
+            "integers:IndexPreprocessor",
+            "Discrete, MultiDiscrete: the integers themselves, on request",
+            discrete,
+            match=match_index,
+            reads=("check_observations", "_disable_preprocessor_api"),
         ),
-        _spec("repeated", "lists:RepeatedValuesPreprocessor", "Repeated: padded items, lengths", ("repeated",)),
         _spec(
-            "sequence", "lists:RepeatedValuesPreprocessor", "Sequence: padded items, lengths", ("sequence",),
+            "text",
+            "text:TextPreprocessor",
+            "Text: padded characters and a mask",
+            ("text",),
+            "TextConfig",
+        ),
+        _spec(
+            "strings",
+            "text:TextPreprocessor",
+            "other spaces of strings: padded characters and a mask",
+            (),
+            "TextConfig",
+            match=match_strings,
+        ),
+        _spec(
+            "repeated",
+            "lists:RepeatedValuesPreprocessor",
+            "Repeated: padded items, lengths",
+            ("repeated",),
+        ),
+        _spec(
+            "sequence",
+            "lists:RepeatedValuesPreprocessor",
+            "Sequence: padded items, lengths",
+            ("sequence",),
             "SequenceConfig",
         ),
-        _spec("graph", "graph:GraphPreprocessor", "Graph: padded nodes, edges, links, masks", ("graph",),
-              "GraphConfig"),
-        _spec("oneof", "composites:OneOfPreprocessor", "OneOf: a tag and the padded branch", ("oneof",)),
-        _spec("dict", "composites:DictFlatteningPreprocessor", "Dict: the concatenated children, by key", ("dict",)),
-        _spec("tuple", "composites:TupleFlatteningPreprocessor", "Tuple: the concatenated children", ("tuple",)),
-    ]  # fmt: skip
+        _spec(
+            "graph",
+            "graph:GraphPreprocessor",
+            "Graph: padded nodes, edges, links, masks",
+            ("graph",),
+            "GraphConfig",
+        ),
+        _spec(
+            "oneof",
+            "composites:OneOfPreprocessor",
+            "OneOf: a tag and the padded branch",
+            ("oneof",),
+        ),
+        _spec(
+            "dict",
+            "composites:DictFlatteningPreprocessor",
+            "Dict: the concatenated children, by key",
+            ("dict",),
+        ),
+        _spec(
+            "tuple",
+            "composites:TupleFlatteningPreprocessor",
+            "Tuple: the concatenated children",
+            ("tuple",),
+        ),
+    ]
 
 
 def _codec(name: str, target: str, summary: str, kinds: tuple[str, ...] = ()) -> ActionCodecSpec:
@@ -80,5 +138,10 @@ def rlcatalog_action_codecs() -> list[ActionCodecSpec]:
         _codec("multi_binary", "kinds:MultiBinaryCodec", "bits"),
         _codec("box", "kinds:BoxCodec", "numbers or integers between bounds"),
         _codec("simplex", "kinds:SimplexCodec", "probability vectors"),
-        _codec("composite", "composites:CompositeCodec", "the codecs of a Tuple's or Dict's parts", ("tuple", "dict")),
+        _codec(
+            "composite",
+            "composites:CompositeCodec",
+            "the codecs of a Tuple's or Dict's parts",
+            ("tuple", "dict"),
+        ),
     ]

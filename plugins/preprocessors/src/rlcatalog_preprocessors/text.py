@@ -38,14 +38,20 @@ class TextPreprocessor(Preprocessor):
     def _init_shape(self, obs_space: Any, options: dict[str, Any]) -> tuple[int, ...]:
         if (longest := getattr(obs_space, "max_length", None)) is None:
             longest = needed_limit(options, "text_max_length", self.info, "characters")
-        self.max_length = min(int(longest), limit(options, "text_max_length", self.info) or int(longest))
+        self.max_length = min(
+            int(longest), limit(options, "text_max_length", self.info) or int(longest)
+        )
         # Sorted: the order of a set of characters differs between processes.
-        known = getattr(obs_space, "character_set", None) or options.get("text_charset") or _PRINTABLE
+        known = (
+            getattr(obs_space, "character_set", None) or options.get("text_charset") or _PRINTABLE
+        )
         self.characters = "".join(sorted(set(known)))
         encoding = options.get("text_encoding", "onehot")
         self._onehot = encoding == "onehot" and not options.get("_disable_preprocessor_api")
         if self.max_length < 1 or not self.characters:
-            raise UnsupportedSpaceError(f"{self.info.path}: {self.info.describe()} contains no text to encode.")
+            raise UnsupportedSpaceError(
+                f"{self.info.path}: {self.info.describe()} contains no text to encode."
+            )
         self._width = len(self.characters) if self._onehot else 1
         return (self.max_length * (self._width + 1),)
 
@@ -73,7 +79,9 @@ class TextPreprocessor(Preprocessor):
         split = self.max_length * self._width
         characters = flat[..., :split]
         if self._onehot:
-            return TextValues(ops.reshape(characters, (self.max_length, self._width)), flat[..., split:])
+            return TextValues(
+                ops.reshape(characters, (self.max_length, self._width)), flat[..., split:]
+            )
         return TextValues(ops.integers(characters), flat[..., split:])
 
     def leaves(self, start: int = 0) -> list[Leaf]:
@@ -94,8 +102,13 @@ class TextPreprocessor(Preprocessor):
         if not isinstance(obs, str):
             self.refuse("a text", obs)
         if len(obs) > self.max_length:
-            self.refuse(f"a text of at most {self.max_length} characters (see 'text_max_length')", obs)
+            self.refuse(
+                f"a text of at most {self.max_length} characters (see 'text_max_length')", obs
+            )
         if unknown := sorted(set(obs) - set(self.characters)):
-            self.refuse(f"a text of the characters {self.characters!r}", f"{obs!r} with {''.join(unknown)!r}")
+            self.refuse(
+                f"a text of the characters {self.characters!r}",
+                f"{obs!r} with {''.join(unknown)!r}",
+            )
         if not self._obs_space.contains(obs):
             self.refuse(f"a text of {self.info.describe()}", obs)

@@ -32,16 +32,25 @@ class CatalogRLModule(CatalogModule, ValueFunctionAPI):
         rows = self.rows(batch)
         outputs, states = self.run_model(self.model, rows, training=False)
         actions, logp, params = self.draw(outputs, explore)
-        found = {Columns.ACTIONS: actions, Columns.ACTION_LOGP: logp, Columns.ACTION_DIST_INPUTS: params}
+        found = {
+            Columns.ACTIONS: actions,
+            Columns.ACTION_LOGP: logp,
+            Columns.ACTION_DIST_INPUTS: params,
+        }
         if not self._state_names:
             return found
-        found = {name: value.reshape(*rows.shape, *value.shape[1:]) for name, value in found.items()}
+        found = {
+            name: value.reshape(*rows.shape, *value.shape[1:]) for name, value in found.items()
+        }
         return {**found, Columns.STATE_OUT: self.state_out(rows, states)}
 
     def _forward_train(self, batch: Mapping[str, Any], **kwargs: Any) -> dict[str, Any]:
         rows = self.rows(batch)
         params = self._params(self.model, rows, batch)
-        return {Columns.ACTION_DIST_INPUTS: params, Columns.EMBEDDINGS: self.values_of(self.model, rows)}
+        return {
+            Columns.ACTION_DIST_INPUTS: params,
+            Columns.EMBEDDINGS: self.values_of(self.model, rows),
+        }
 
     def compute_values(self, batch: Mapping[str, Any], embeddings: Any = None) -> Tensor:
         """Return value estimates with the batch's leading shape.
@@ -60,7 +69,9 @@ class CatalogRLModule(CatalogModule, ValueFunctionAPI):
     @torch.no_grad()
     def forward_target(self, batch: Mapping[str, Any]) -> dict[str, Any]:
         """Return the target network's distribution parameters, which score the batch's actions."""
-        return {TARGET_NETWORK_ACTION_DIST_INPUTS: self._params(self.target, self.rows(batch), batch)}
+        return {
+            TARGET_NETWORK_ACTION_DIST_INPUTS: self._params(self.target, self.rows(batch), batch)
+        }
 
     def _params(self, model: Any, rows: Rows, batch: Mapping[str, Any]) -> Tensor:
         """Return a model's distribution parameters `[..., n]`, which score the batch's actions."""

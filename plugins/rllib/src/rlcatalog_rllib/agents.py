@@ -11,7 +11,11 @@ from ray.rllib.connectors.connector_v2 import ConnectorV2
 from ray.rllib.core.columns import Columns
 from ray.rllib.env.multi_agent_env import MultiAgentEnv
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
-from ray.rllib.utils.spaces.space_utils import clip_action, get_base_struct_from_space, unsquash_action
+from ray.rllib.utils.spaces.space_utils import (
+    clip_action,
+    get_base_struct_from_space,
+    unsquash_action,
+)
 
 from rlcatalog.actions import first_row
 from rlcatalog.errors import ConfigError, NotServedError
@@ -39,7 +43,9 @@ def spaces_of_agents(env: Any) -> Spaces:
     return observations, spaces.Dict({agent: env.get_action_space(agent) for agent in agents})
 
 
-def spaces_of_modules(config: Any, observations: spaces.Dict, actions: spaces.Dict) -> dict[str, Spaces]:
+def spaces_of_modules(
+    config: Any, observations: spaces.Dict, actions: spaces.Dict
+) -> dict[str, Spaces]:
     """Return each module's observation and action space, taken from `policies` or else from the agents mapped to it.
 
     Args:
@@ -100,22 +106,43 @@ class EncodeAgents(Encoding):
     """
 
     def __init__(
-        self, input_observation_space: Any = None, input_action_space: Any = None, *, recipes: Mapping[str, Recipe],
-        module_spaces: Mapping[str, Spaces], **kwargs: Any,
-    ) -> None:  # fmt: skip
-        self.encoders = {name: EpisodeEncoder(recipe, *module_spaces[name]) for name, recipe in recipes.items()}
+        self,
+        input_observation_space: Any = None,
+        input_action_space: Any = None,
+        *,
+        recipes: Mapping[str, Recipe],
+        module_spaces: Mapping[str, Spaces],
+        **kwargs: Any,
+    ) -> None:
+        self.encoders = {
+            name: EpisodeEncoder(recipe, *module_spaces[name]) for name, recipe in recipes.items()
+        }
         found = {name: own for name, (own, _) in module_spaces.items()}
-        self._space = spaces.Dict(found | {name: encoder.space for name, encoder in self.encoders.items()})
+        self._space = spaces.Dict(
+            found | {name: encoder.space for name, encoder in self.encoders.items()}
+        )
         super().__init__(
-            input_observation_space, input_action_space, recipes=recipes, module_spaces=module_spaces, **kwargs
+            input_observation_space,
+            input_action_space,
+            recipes=recipes,
+            module_spaces=module_spaces,
+            **kwargs,
         )
 
-    def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
+    def recompute_output_observation_space(
+        self, input_observation_space: Any, input_action_space: Any
+    ) -> Any:
         """Return a Dict that contains one space per module."""
         return self._space
 
     def __call__(
-        self, *, rl_module: Any, batch: dict[str, Any], episodes: list[Any], explore: bool | None = None, **kwargs: Any
+        self,
+        *,
+        rl_module: Any,
+        batch: dict[str, Any],
+        episodes: list[Any],
+        explore: bool | None = None,
+        **kwargs: Any,
     ) -> dict[str, Any]:
         """Replace the last observation of each agent that took a step."""
         of_module: dict[str, list[Any]] = {}
@@ -140,13 +167,22 @@ class AdaptAgents(ConnectorV2):
     """
 
     def __init__(
-        self, input_observation_space: Any = None, input_action_space: Any = None, *, normalize_actions: bool = True,
-        clip_actions: bool = False, **kwargs: Any,
-    ) -> None:  # fmt: skip
-        self._adapt: Any = unsquash_action if normalize_actions else clip_action if clip_actions else None
+        self,
+        input_observation_space: Any = None,
+        input_action_space: Any = None,
+        *,
+        normalize_actions: bool = True,
+        clip_actions: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        self._adapt: Any = (
+            unsquash_action if normalize_actions else clip_action if clip_actions else None
+        )
         super().__init__(input_observation_space, input_action_space, **kwargs)
 
-    def __call__(self, *, rl_module: Any, batch: dict[str, Any], episodes: list[Any], **kwargs: Any) -> dict[str, Any]:
+    def __call__(
+        self, *, rl_module: Any, batch: dict[str, Any], episodes: list[Any], **kwargs: Any
+    ) -> dict[str, Any]:
         """Add the environments' actions to a batch in which each environment has a dict from agents to raw actions."""
         found: list[dict[Any, Any]] = [{} for _ in batch[Columns.ACTIONS]]
         for episode, raw, adapted in zip(episodes, batch[Columns.ACTIONS], found, strict=True):
@@ -155,7 +191,9 @@ class AdaptAgents(ConnectorV2):
                 if policy is not None:
                     action = first_row(policy.adapt(np.reshape(action, (1, -1))))
                 elif self._adapt is not None:
-                    action = self._adapt(action, get_base_struct_from_space(self.input_action_space[agent]))  # type: ignore[no-untyped-call]
+                    action = self._adapt(
+                        action, get_base_struct_from_space(self.input_action_space[agent])
+                    )  # type: ignore[no-untyped-call]
                 adapted[agent] = action
         batch[Columns.ACTIONS_FOR_ENV] = found
         return batch

@@ -37,7 +37,10 @@ def check_same(policy: Policy, found: Any) -> None:
     if found is None:
         return
     here, there = _description(policy), json.loads(np.asarray(found, np.uint8).tobytes())
-    for name, what in (("observation_space", "observation space"), ("action_space", "action space")):
+    for name, what in (
+        ("observation_space", "observation space"),
+        ("action_space", "action space"),
+    ):
         if not same_space(here[name], there[name]):
             raise SavedPolicyError(
                 f"this checkpoint belongs to a different environment: its {what} is {there[f'{name}_text']}, but"
@@ -50,7 +53,9 @@ def check_same(policy: Policy, found: Any) -> None:
         )
 
 
-def check_weights(have: Mapping[str, tuple[int, ...]], given: Mapping[str, tuple[int, ...]]) -> None:
+def check_weights(
+    have: Mapping[str, tuple[int, ...]], given: Mapping[str, tuple[int, ...]]
+) -> None:
     """Raise an error unless weights have the same names and shapes as the module's; target networks may be missing.
 
     Raises:
@@ -58,8 +63,11 @@ def check_weights(have: Mapping[str, tuple[int, ...]], given: Mapping[str, tuple
     """
     missing = sorted(name for name in set(have) - set(given) if not name.startswith(_TARGET))
     unknown = sorted(name for name in set(given) - set(have) if not name.startswith(_TARGET))
-    wrong = [f"{name}: {given[name]} instead of {have[name]}" for name in sorted(set(have) & set(given))
-             if tuple(have[name]) != tuple(given[name])]  # fmt: skip
+    wrong = [
+        f"{name}: {given[name]} instead of {have[name]}"
+        for name in sorted(set(have) & set(given))
+        if tuple(have[name]) != tuple(given[name])
+    ]
     if missing or unknown or wrong:
         raise SavedPolicyError(
             f"these weights belong to a different model. Missing: {missing or 'none'}; unknown: {unknown or 'none'};"
@@ -73,7 +81,9 @@ def _description(policy: Policy) -> dict[str, Any]:
     for name, space in spaces.items():
         data = space_to_json(space)  # None for a plugin's kind of space, which is compared by text
         found[name] = str(space) if data is None else data
-    found["parts"] = {slot: part.name for slot, part in policy.resolution.components(*MODEL_SLOTS).items()}
+    found["parts"] = {
+        slot: part.name for slot, part in policy.resolution.components(*MODEL_SLOTS).items()
+    }
     return found
 
 

@@ -21,9 +21,13 @@ _ENVS, _STEPS = 2, 12
 
 
 @kit.check(
-    "trunk", "memory", "head", "action_dist", every_framework=False,
+    "trunk",
+    "memory",
+    "head",
+    "action_dist",
+    every_framework=False,
     hint="use every weight in the outputs or the value, and store it where the model finds it",
-)  # fmt: skip
+)
 def rllib_moves_every_weight(part: kit.Part) -> None:
     """A single update of RLlib's PPO changes every weight.
 
@@ -55,12 +59,18 @@ def _runner(example: kit.Example, catalog: Catalog) -> tuple[Any, Any]:
     name = next(_NAMES)
     register_env(name, lambda _: kit.ExampleEnv(example))
     config: Any = PPOConfig().debugging(log_level="ERROR")  # type: ignore[no-untyped-call]
-    config.env_runners(num_env_runners=0, num_envs_per_env_runner=_ENVS, rollout_fragment_length=_STEPS)
+    config.env_runners(
+        num_env_runners=0, num_envs_per_env_runner=_ENVS, rollout_fragment_length=_STEPS
+    )
     batch = _ENVS * _STEPS
     config.training(
-        train_batch_size_per_learner=batch, minibatch_size=batch, num_epochs=1, lr=1e-2, entropy_coeff=0.01,
+        train_batch_size_per_learner=batch,
+        minibatch_size=batch,
+        num_epochs=1,
+        lr=1e-2,
+        entropy_coeff=0.01,
         use_kl_loss=False,
-    )  # fmt: skip
+    )
     config = configure(config, name, model=dict(example.config), catalog=catalog)
     return config, SingleAgentEnvRunner(config=config)
 
@@ -78,12 +88,19 @@ def outputs(module: Any) -> kit.OutputFunction:
         NotServedError: The module is of a different kind, or reads past steps.
     """
     if not isinstance(module, CatalogRLModule) or module.policy.memory or module.policy.views:
-        raise NotServedError(f"outputs: expected a CatalogRLModule without memory, found {type(module).__name__}.")
+        raise NotServedError(
+            f"outputs: expected a CatalogRLModule without memory, found {type(module).__name__}."
+        )
     policy = module.policy
 
     def run(observations: Any, raw_actions: Any) -> kit.PolicyOutputs:
-        encoded, mask = torch.from_numpy(policy.preprocess(observations)), policy.action_mask(observations)
-        obs: Any = encoded if mask is None else {OBS: encoded, MASK: torch.from_numpy(mask.astype("int8"))}
+        encoded, mask = (
+            torch.from_numpy(policy.preprocess(observations)),
+            policy.action_mask(observations),
+        )
+        obs: Any = (
+            encoded if mask is None else {OBS: encoded, MASK: torch.from_numpy(mask.astype("int8"))}
+        )
         actions = torch.from_numpy(raw_actions[:, 0] if policy.action_codec.scalar else raw_actions)
         with torch.no_grad():
             batch = {"obs": obs, "actions": actions}

@@ -16,7 +16,13 @@ from rlcatalog import Catalog, Policy, default_catalog
 from rlcatalog.errors import ConfigError, UnreadKeysWarning, shown
 from rlcatalog_rllib import ray_config
 from rlcatalog_rllib.agents import AdaptAgents, EncodeAgents, spaces_of_agents, spaces_of_modules
-from rlcatalog_rllib.connectors import EncodeObservations, EnvToModule, ModuleToEnv, behind, module_to_env
+from rlcatalog_rllib.connectors import (
+    EncodeObservations,
+    EnvToModule,
+    ModuleToEnv,
+    behind,
+    module_to_env,
+)
 from rlcatalog_rllib.env_runner import CatalogAgentsEnvRunner, CatalogEnvRunner, check_runners
 from rlcatalog_rllib.envs import CatalogEnv, batches_as_arrays, create_env, is_made_by_ray
 from rlcatalog_rllib.offline import EpisodesToLearner, refuse_filter
@@ -75,7 +81,10 @@ def configure(
         'CatalogRLModule'
     """
     module = check_config(config, models or {})
-    model, models = _as_config(model), {name: _as_config(value) for name, value in (models or {}).items()}
+    model, models = (
+        _as_config(model),
+        {name: _as_config(value) for name, value in (models or {}).items()},
+    )
     env = config.env if env is None else env
     env_config = dict(config.env_config if env_config is None else env_config)
     if env is CatalogEnv:  # already configured
@@ -86,7 +95,9 @@ def configure(
     asked = {**theirs, **model}
     own = _own(config._env_to_module_connector), _own(config._module_to_env_connector)
     if config.is_multi_agent:
-        return _configure_agents(config, module, env, env_config, theirs, asked, models, catalog, own)
+        return _configure_agents(
+            config, module, env, env_config, theirs, asked, models, catalog, own
+        )
     options = search_options(asked)  # sampled once only
     first = {**asked, **{key: values[0] for key, values in options.items()}}
     with closing(create_env(env, env_config)) as made:
@@ -99,17 +110,30 @@ def configure(
             warnings.simplefilter("ignore", UnreadKeysWarning)
         recipe, policy = choose_parts(seen, action_space, first, catalog, defaults)
         check_encoding(
-            options, policy, lambda other: choose_parts(seen, action_space, {**first, **other}, catalog, defaults)[1]
+            options,
+            policy,
+            lambda other: choose_parts(seen, action_space, {**first, **other}, catalog, defaults)[
+                1
+            ],
         )
     if wrapped is not made or not batches_as_arrays(obs_space) or not is_made_by_ray(env):
-        given = {"env": env, "env_config": env_config, "model": packed(first), "catalog": recipe.catalog}
+        given = {
+            "env": env,
+            "env_config": env_config,
+            "model": packed(first),
+            "catalog": recipe.catalog,
+        }
         env, env_config = CatalogEnv, given
     if learns_offline(config):
         refuse_filter(policy)
         config.training(learner_connector=EpisodesToLearner(_own(config._learner_connector)))
-        config.environment(observation_space=obs_space, action_space=action_space)  # there may be no runner to query
+        # There may be no runner to query.
+        config.environment(observation_space=obs_space, action_space=action_space)
     spec = _spec(recipe, policy, module, options)
-    connectors = EnvToModule(partial(EncodeObservations, recipe=recipe), own[0]), ModuleToEnv(own[1])
+    connectors = (
+        EnvToModule(partial(EncodeObservations, recipe=recipe), own[0]),
+        ModuleToEnv(own[1]),
+    )
     theirs |= {key: asked[key] for key in options}
     return _set_up(config, env, env_config, theirs, [recipe], spec, connectors, CatalogEnvRunner)
 
@@ -120,10 +144,20 @@ def _as_config(model: Any) -> Mapping[str, Any]:
 
 
 def _configure_agents(
-    config: Any, module: str, env: Any, env_config: Any, theirs: Any, asked: Any, models: Any, catalog: Any, own: Any
+    config: Any,
+    module: str,
+    env: Any,
+    env_config: Any,
+    theirs: Any,
+    asked: Any,
+    models: Any,
+    catalog: Any,
+    own: Any,
 ) -> Any:
     if not is_made_by_ray(env):
-        raise ConfigError(f"env: expected an environment class whose first argument is its config, found {shown(env)}.")
+        raise ConfigError(
+            f"env: expected an environment class whose first argument is its config, found {shown(env)}."
+        )
     with closing(create_env(env, env_config)) as made:
         observations, actions = spaces_of_agents(made)
         observations = behind(own[0], made, observations, actions)
@@ -137,18 +171,40 @@ def _configure_agents(
         model = {**asked, **ray_config.given_in_spec(config, given), **models.get(name, {})}
         with prefix_errors(partial("policy {!r}".format, name)):
             recipes[name], policy = choose_parts(
-                obs_space, action_space, model, catalog, ray_config.engine_defaults(config, action_space)
+                obs_space,
+                action_space,
+                model,
+                catalog,
+                ray_config.engine_defaults(config, action_space),
             )
         specs[name] = _spec(recipes[name], policy, module)
     encode = partial(EncodeAgents, recipes=recipes, module_spaces=module_spaces)
-    adapt = partial(AdaptAgents, normalize_actions=config.normalize_actions, clip_actions=config.clip_actions)
+    adapt = partial(
+        AdaptAgents, normalize_actions=config.normalize_actions, clip_actions=config.clip_actions
+    )
     connectors = EnvToModule(encode, own[0]), ModuleToEnv(own[1], adapt, by_agent=True)
     spec = MultiRLModuleSpec(rl_module_specs=specs)
-    return _set_up(config, env, env_config, theirs, list(recipes.values()), spec, connectors, CatalogAgentsEnvRunner)
+    return _set_up(
+        config,
+        env,
+        env_config,
+        theirs,
+        list(recipes.values()),
+        spec,
+        connectors,
+        CatalogAgentsEnvRunner,
+    )
 
 
 def _set_up(
-    config: Any, env: Any, env_config: Any, theirs: Any, recipes: list[Recipe], spec: Any, connectors: Any, runner: Any
+    config: Any,
+    env: Any,
+    env_config: Any,
+    theirs: Any,
+    recipes: list[Recipe],
+    spec: Any,
+    connectors: Any,
+    runner: Any,
 ) -> Any:
     config.environment(env, env_config=env_config)
     # Ray's DQN reads max_seq_len here. The user's keys are kept for a second configure().
@@ -206,7 +262,9 @@ def spec(
     return _spec(*choose_parts(obs_space, action_space, model, catalog, defaults), module)
 
 
-def _spec(recipe: Recipe, policy: Policy, module: str, searched: Collection[str] = ()) -> RLModuleSpec:
+def _spec(
+    recipe: Recipe, policy: Policy, module: str, searched: Collection[str] = ()
+) -> RLModuleSpec:
     return RLModuleSpec(
         module_class=getattr(rlcatalog_rllib, module),
         observation_space=encoded_space(policy),

@@ -30,7 +30,9 @@ class Encoding(ConnectorV2):
 
     encoders: Mapping[str, EpisodeEncoder]
 
-    def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
+    def get_state(
+        self, components: Any = None, *, not_components: Any = None, **kwargs: Any
+    ) -> dict[str, Any]:
         """Return the filters' current statistics and their statistics after the last merge."""
         return {name: encoder.get_state() for name, encoder in self.encoders.items()}
 
@@ -42,7 +44,10 @@ class Encoding(ConnectorV2):
     def merge_states(self, states: list[dict[str, Any]]) -> dict[str, Any]:
         """Return the merged statistics of all environment runners."""
         merge = {name: encoder.merge_states for name, encoder in self.encoders.items()}
-        return {name: together([state[name] for state in states if name in state]) for name, together in merge.items()}
+        return {
+            name: together([state[name] for state in states if name in state])
+            for name, together in merge.items()
+        }
 
 
 class EncodeObservations(Encoding):
@@ -59,23 +64,39 @@ class EncodeObservations(Encoding):
     """
 
     def __init__(
-        self, input_observation_space: Any = None, input_action_space: Any = None, *, recipe: Recipe, **kwargs: Any
+        self,
+        input_observation_space: Any = None,
+        input_action_space: Any = None,
+        *,
+        recipe: Recipe,
+        **kwargs: Any,
     ) -> None:
         self.recipe, self.encoders = recipe, {}
         self._spaces: tuple[Any, Any] = (None, None)
         super().__init__(input_observation_space, input_action_space, recipe=recipe, **kwargs)
 
-    def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
+    def recompute_output_observation_space(
+        self, input_observation_space: Any, input_action_space: Any
+    ) -> Any:
         """Return the space of encoded observations; see `rlcatalog_rllib.spaces`."""
         if input_action_space is None:
             return input_observation_space
         given = (input_observation_space, input_action_space)
         if any(new is not old for new, old in zip(given, self._spaces, strict=True)):
-            self.encoders, self._spaces = {DEFAULT_MODULE_ID: EpisodeEncoder(self.recipe, *given)}, given
+            self.encoders, self._spaces = (
+                {DEFAULT_MODULE_ID: EpisodeEncoder(self.recipe, *given)},
+                given,
+            )
         return self.encoders[DEFAULT_MODULE_ID].space
 
     def __call__(
-        self, *, rl_module: Any, batch: dict[str, Any], episodes: list[Any], explore: bool | None = None, **kwargs: Any
+        self,
+        *,
+        rl_module: Any,
+        batch: dict[str, Any],
+        episodes: list[Any],
+        explore: bool | None = None,
+        **kwargs: Any,
     ) -> dict[str, Any]:
         """Replace the last observation of each episode."""
         if not isinstance(episodes[0], SingleAgentEpisode):
@@ -93,7 +114,9 @@ class AdaptActions(ConnectorV2):
     def __call__(self, *, rl_module: Any, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         """Add the environment's actions to a batch that contains raw actions `[B]` or `[B, width]`."""
         raw = batch[Columns.ACTIONS]
-        batch[Columns.ACTIONS_FOR_ENV] = rl_module.policy.adapt(raw[:, None] if raw.ndim == 1 else raw)
+        batch[Columns.ACTIONS_FOR_ENV] = rl_module.policy.adapt(
+            raw[:, None] if raw.ndim == 1 else raw
+        )
         return batch
 
 
@@ -116,7 +139,10 @@ def behind(make: Pieces | None, env: Any, obs_space: Any, action_space: Any) -> 
         obs_space: Its observation space.
         action_space: Its action space.
     """
-    spaces = {INPUT_ENV_SPACES: (obs_space, action_space), INPUT_ENV_SINGLE_SPACES: (obs_space, action_space)}
+    spaces = {
+        INPUT_ENV_SPACES: (obs_space, action_space),
+        INPUT_ENV_SINGLE_SPACES: (obs_space, action_space),
+    }
     for piece in pieces_of(make, env, spaces, None):
         piece.input_action_space = action_space
         piece.input_observation_space = obs_space
@@ -136,7 +162,9 @@ class EnvToModule:
     encode: Callable[[], ConnectorV2]
     own: Pieces | None = None
 
-    def __call__(self, env: Any = None, spaces: Any = None, device: Any = None) -> list[ConnectorV2]:
+    def __call__(
+        self, env: Any = None, spaces: Any = None, device: Any = None
+    ) -> list[ConnectorV2]:
         check_spaces(spaces)
         return [*pieces_of(self.own, env, spaces, device), self.encode()]
 
@@ -158,13 +186,20 @@ class ModuleToEnv:
     def __call__(self, env: Any = None, spaces: Any = None) -> list[ConnectorV2]:
         unmapping = [rays.ModuleToAgentUnmapping()] if self.by_agent else []
         return [
-            rays.GetActions(), rays.TensorToNumpy(), rays.UnBatchToIndividualItems(), *unmapping,
-            rays.RemoveSingleTsTimeRankFromBatch(), *pieces_of(self.own, env, spaces), rays.ListifyDataForVectorEnv(),
+            rays.GetActions(),
+            rays.TensorToNumpy(),
+            rays.UnBatchToIndividualItems(),
+            *unmapping,
+            rays.RemoveSingleTsTimeRankFromBatch(),
+            *pieces_of(self.own, env, spaces),
+            rays.ListifyDataForVectorEnv(),
             self.adapt(),
-        ]  # fmt: skip
+        ]
 
 
-def env_to_module(model: Mapping[str, Any] | Recipe | None = None, catalog: Catalog | None = None) -> Any:
+def env_to_module(
+    model: Mapping[str, Any] | Recipe | None = None, catalog: Catalog | None = None
+) -> Any:
     """Return the argument for `config.env_runners(env_to_module_connector=...)`.
 
     Args:

@@ -27,22 +27,33 @@ def to_policy(algo: Any, module_id: str | None = None) -> Policy:
     is_algorithm = hasattr(algo, "get_module")
     name = _module_id(algo, module_id) if is_algorithm else DEFAULT_MODULE_ID
     module = algo
-    if is_algorithm:  # from a remote runner if the driver has no runner; BC and MARWIL may have no runners at all
+    # From a remote runner if the driver has no runner; BC and MARWIL may have no runners at all.
+    if is_algorithm:
         runs = algo.env_runner_group is not None
-        module = algo.get_module(name) if runs else algo.config.get_multi_rl_module_spec().build()[name]
+        module = (
+            algo.get_module(name) if runs else algo.config.get_multi_rl_module_spec().build()[name]
+        )
     if not hasattr(module, "recipe"):
         raise ModelContractError(
             "to_policy() needs an algorithm set up by rlcatalog_rllib.configure; this one's module is"
             f" {type(module).__name__}."
         )
-    policy = build_policy(module.recipe, original_space(module.observation_space), module.action_space)
+    policy = build_policy(
+        module.recipe, original_space(module.observation_space), module.action_space
+    )
     weights = algo.learner_group.get_weights([name])[name] if is_algorithm else module.get_state()
-    own = {name.removeprefix("model."): value for name, value in weights.items() if name.startswith("model.")}
+    own = {
+        name.removeprefix("model."): value
+        for name, value in weights.items()
+        if name.startswith("model.")
+    }
     set_weights_of(policy.model, own)
     if policy.filter is not None:
         state = _connector_state(algo, name) if is_algorithm else None
         if state is None:
-            raise ModelContractError("to_policy() needs the algorithm: its module lacks the filter's statistics.")
+            raise ModelContractError(
+                "to_policy() needs the algorithm: its module lacks the filter's statistics."
+            )
         policy.filter.set_state(state["filter"])
     return policy
 
@@ -54,7 +65,9 @@ def _module_id(algo: Any, asked: str | None) -> str:
     if name in there:
         return str(name)
     what = "its policies are several" if asked is None else f"it has no policy {asked!r}"
-    raise UnknownNameError(f"to_policy(algo, module_id): {what}. Name one of: {', '.join(map(repr, there))}.")
+    raise UnknownNameError(
+        f"to_policy(algo, module_id): {what}. Name one of: {', '.join(map(repr, there))}."
+    )
 
 
 def _connector_state(algo: Any, module_id: str) -> Any:

@@ -52,7 +52,9 @@ class CatalogDistribution(Distribution):
     @staticmethod
     def required_input_dim(space: Any, **kwargs: Any) -> int:
         """Raise an error, because the size depends on the policy as well as on the space."""
-        raise NotServedError("CatalogDistribution: the policy knows the size: policy.resolution.num_outputs.")
+        raise NotServedError(
+            "CatalogDistribution: the policy knows the size: policy.resolution.num_outputs."
+        )
 
     def sample(self, *, sample_shape: Any = None, return_logp: bool = False, **kwargs: Any) -> Any:
         """Sample raw actions; with `return_logp`, also return their log density."""
@@ -91,8 +93,12 @@ class CatalogDistribution(Distribution):
 
     def _draw(self, method: str, sample_shape: Any, return_logp: bool) -> Any:
         if sample_shape:
-            raise NotServedError(f"sample_shape={tuple(sample_shape)}: samples always have the parameters' shape.")
-        action = flat_sample(getattr(self.dist, "deterministic_sample" if self._most_likely else method)())
+            raise NotServedError(
+                f"sample_shape={tuple(sample_shape)}: samples always have the parameters' shape."
+            )
+        action = flat_sample(
+            getattr(self.dist, "deterministic_sample" if self._most_likely else method)()
+        )
         logp = self._with_leading_shape(self.dist.logp(action)) if return_logp else None
         action = action.reshape(self._shape if self._scalar else (*self._shape, action.shape[-1]))
         return (action, logp) if return_logp else action

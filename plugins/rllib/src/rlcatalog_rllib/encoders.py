@@ -36,7 +36,9 @@ class EpisodeEncoder:
         self.space = encoded_space(self.policy)
         self._history = ViewHistory(self.policy)
         self._histories: dict[Any, ViewHistory] = {}
-        self._begun: dict[str, Array] = {} if self.policy.filter is None else self.policy.filter.get_state()
+        self._begun: dict[str, Array] = (
+            {} if self.policy.filter is None else self.policy.filter.get_state()
+        )
 
     def encode(self, episodes: Sequence[Any], learn: bool, *, in_step: bool = True) -> None:
         """Replace the last observation of each episode.
@@ -49,7 +51,11 @@ class EpisodeEncoder:
         """
         raw = [episode.get_observations(-1) for episode in episodes]
         encoded = self._encoded(raw, learn)
-        views = self._views(episodes, encoded, in_step) if VIEWS in getattr(self.space, "spaces", ()) else None
+        views = (
+            self._views(episodes, encoded, in_step)
+            if VIEWS in getattr(self.space, "spaces", ())
+            else None
+        )
         rows = encoded_rows(encoded, mask=self._masks(raw, episodes), views=views)
         for episode, row in zip(episodes, rows, strict=True):
             episode.set_observations(at_indices=-1, new_data=row)
@@ -59,7 +65,11 @@ class EpisodeEncoder:
         if not self._inside:
             return self.policy.preprocess(raw, update=learn)
         encoded = np.stack([one[OBS] for one in raw])
-        return encoded if self.policy.filter is None else self.policy.filter.filtered(encoded, update=learn)
+        return (
+            encoded
+            if self.policy.filter is None
+            else self.policy.filter.filtered(encoded, update=learn)
+        )
 
     def _masks(self, raw: list[Any], episodes: Sequence[Any]) -> Iterable[Array] | None:
         if self.policy.masks.key is None:
@@ -69,7 +79,10 @@ class EpisodeEncoder:
         if not any(episode.is_done for episode in episodes):
             return np.asarray(self.policy.action_mask(raw)).astype(np.int8)
         pairs = zip(raw, episodes, strict=True)
-        return [self.policy.encoder.mask_of(one, over=episode.is_done).astype(np.int8) for one, episode in pairs]
+        return [
+            self.policy.encoder.mask_of(one, over=episode.is_done).astype(np.int8)
+            for one, episode in pairs
+        ]
 
     def _views(self, episodes: Sequence[Any], encoded: Array, in_step: bool) -> list[Any]:
         if in_step:
@@ -109,7 +122,8 @@ class EpisodeEncoder:
         # Each runner contributes the statistics collected since they were last set; this one has the rest.
         known = self.policy.filter.get_state()
         together = merged([known, *(since(state["begun"], state["filter"]) for state in states)])
-        self.set_state({"filter": together})  # Ray does not store it elsewhere if the driver has no runner
+        # Ray does not store it elsewhere if the driver has no runner.
+        self.set_state({"filter": together})
         return {"filter": together, "begun": together}
 
 
@@ -141,14 +155,20 @@ class ViewHistory:
         if self._history is None or len(self._history.t) != rows or self._obs is None:
             self._history, went_on = self._views.start(rows), np.zeros(rows, np.bool_)
         elif went_on.any():
-            taken = [np.reshape(e.get_actions(-1), -1) if on else None for e, on in zip(episodes, went_on, strict=True)]
+            taken = [
+                np.reshape(e.get_actions(-1), -1) if on else None
+                for e, on in zip(episodes, went_on, strict=True)
+            ]
             none = np.zeros_like(next(action for action in taken if action is not None))
             actions = np.stack([none if action is None else action for action in taken])
             self._history = self._views.after(self._history, self._obs, actions)
         if not went_on.all():
             self._history = self._views.restart(self._history, ~went_on)
         if self._views.reads_rewards:
-            rewards = [episode.get_rewards(-1) if on else 0.0 for episode, on in zip(episodes, went_on, strict=True)]
+            rewards = [
+                episode.get_rewards(-1) if on else 0.0
+                for episode, on in zip(episodes, went_on, strict=True)
+            ]
             self._history = self._views.rewarded(self._history, rewards)
         self._obs, self._seen = obs, now
         return self._views.see(self._history, obs)

@@ -24,9 +24,13 @@ class RLlibOptions(RunOptions, kw_only=True, frozen=True):
     """Options for the engine, in addition to the common ones, and run settings."""
 
     env_runners: Annotated[
-        int, Meta(ge=0, description="Processes that collect experience; 2 by default. 0: collect in this process.",
-                  extra={"metavar": "N"})
-    ] = 2  # fmt: skip
+        int,
+        Meta(
+            ge=0,
+            description="Processes that collect experience; 2 by default. 0: collect in this process.",
+            extra={"metavar": "N"},
+        ),
+    ] = 2
     envs: Annotated[int, Meta(ge=1)] = 4
     device: str | None = None
     model: dict[str, Any] = msgspec.field(default_factory=dict)
@@ -59,12 +63,18 @@ class RLlibEngine(Engine):
         from rlcatalog_rllib import configure
 
         name = plan.algorithm
-        config = getattr(importlib.import_module(f"ray.rllib.algorithms.{name.lower()}"), f"{name}Config")()
+        config = getattr(
+            importlib.import_module(f"ray.rllib.algorithms.{name.lower()}"), f"{name}Config"
+        )()
         try:
             config.training(**options.settings)
         except (TypeError, AttributeError) as error:
-            raise ConfigError(f"--set: {name}Config.training() does not accept this key: {error}") from error
-        config.env_runners(num_env_runners=options.env_runners, num_envs_per_env_runner=options.envs)
+            raise ConfigError(
+                f"--set: {name}Config.training() does not accept this key: {error}"
+            ) from error
+        config.env_runners(
+            num_env_runners=options.env_runners, num_envs_per_env_runner=options.envs
+        )
         config.learners(num_gpus_per_learner=_count_gpus(options.device))
         # A resumed run has a different seed, so that its environments do not repeat their first episodes.
         config.debugging(seed=(plan.seed + plan.steps) % 2**32, log_level="ERROR")
@@ -78,7 +88,12 @@ class RLlibEngine(Engine):
     def describe(self) -> Mapping[str, Any]:
         options = self.plan.options
         algorithm = {"name": self.plan.algorithm, "env_config": {}, **options.settings}
-        return {"framework": "torch", "seed": self.plan.seed, "algorithm": algorithm, "model": options.model}
+        return {
+            "framework": "torch",
+            "seed": self.plan.seed,
+            "algorithm": algorithm,
+            "model": options.model,
+        }
 
     def learn(self, session: Session) -> None:
         """Train iteration by iteration; a signal ends the run after the current iteration."""
@@ -91,7 +106,9 @@ class RLlibEngine(Engine):
             def save() -> None:
                 policy = to_policy(trained)
                 session.save_checkpoint(
-                    self._steps, policy, lambda new: trained.save_to_path(str((new / ALGORITHM).absolute()))
+                    self._steps,
+                    policy,
+                    lambda new: trained.save_to_path(str((new / ALGORITHM).absolute())),
                 )
 
             save()
@@ -100,8 +117,13 @@ class RLlibEngine(Engine):
                 self._steps = int(result["num_env_steps_sampled_lifetime"])
                 runners = result.get("env_runners", {})
                 mean = round(float(runners.get("episode_return_mean", math.nan)), 3)
-                row = {"timesteps_total": self._steps, "episode_return_mean": None if math.isnan(mean) else mean}
-                session.report(row, lambda: to_policy(trained), int(runners.get("num_episodes_lifetime", 0)))
+                row = {
+                    "timesteps_total": self._steps,
+                    "episode_return_mean": None if math.isnan(mean) else mean,
+                }
+                session.report(
+                    row, lambda: to_policy(trained), int(runners.get("num_episodes_lifetime", 0))
+                )
                 if session.stopping is not None:
                     break
                 if session.is_checkpoint_due(self._steps):
@@ -116,7 +138,9 @@ def _count_gpus(device: str | None) -> int:
     if device in (None, "cpu"):
         return 0
     if device not in ("cuda", "auto"):
-        raise ConfigError(f"--device {device}: Ray chooses the GPU itself. Expected cpu, cuda or auto.")
+        raise ConfigError(
+            f"--device {device}: Ray chooses the GPU itself. Expected cpu, cuda or auto."
+        )
     import torch
 
     if device == "cuda" and not torch.cuda.is_available():
@@ -135,7 +159,12 @@ def _built(config: Any) -> Iterator[Any]:
     ours, trained = not ray.is_initialized(), None
     if ours:
         hook = {"worker_process_setup_hook": "rlcatalog_rllib.prepare_worker"}
-        ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR, runtime_env=hook)
+        ray.init(
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            runtime_env=hook,
+        )
     try:
         trained = config.build_algo()
         yield trained

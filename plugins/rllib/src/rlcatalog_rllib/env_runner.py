@@ -102,8 +102,10 @@ def check_runners(*, algorithm: Any, **_: Any) -> None:
         if group is None:
             continue
         for failure in group.foreach_env_runner(
-            lambda runner: getattr(runner, "_failure", None), local_env_runner=False, healthy_only=False,
+            lambda runner: getattr(runner, "_failure", None),
+            local_env_runner=False,
+            healthy_only=False,
             timeout_seconds=algorithm.config.env_runner_health_probe_timeout_s,
-        ):  # fmt: skip
+        ):
             if failure is not None:
                 raise failure

@@ -40,7 +40,9 @@ class CatalogEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         catalog = content_of(config.get("catalog")) or default_catalog()
         with prefix_errors(this_machine):
             model = unpacked(config["model"])
-            env = catalog.wrap_env(create_env(config["env"], config.get("env_config"), config), model)
+            env = catalog.wrap_env(
+                create_env(config["env"], config.get("env_config"), config), model
+            )
             if not batches_as_arrays(env.observation_space):
                 env = EncodedInside(env, model, catalog)
         super().__init__(env)
@@ -58,10 +60,14 @@ class EncodedInside(gymnasium.Wrapper[Any, Any, Any, Any]):
         catalog: The catalog that encodes them.
     """
 
-    def __init__(self, env: gymnasium.Env[Any, Any], model: Mapping[str, Any], catalog: Catalog) -> None:
+    def __init__(
+        self, env: gymnasium.Env[Any, Any], model: Mapping[str, Any], catalog: Catalog
+    ) -> None:
         super().__init__(env)
         # Explain instead of resolve, because `configure` has already warned about unused keys.
-        resolution = catalog.explain(env.observation_space, env.action_space, model, "torch").resolution
+        resolution = catalog.explain(
+            env.observation_space, env.action_space, model, "torch"
+        ).resolution
         self._encoder = Encoder(catalog, resolution)
         parts: dict[str, Any] = {OBS: self._encoder.preprocessor.observation_space}
         if resolution.mask_key is not None:
@@ -70,7 +76,9 @@ class EncodedInside(gymnasium.Wrapper[Any, Any, Any, Any]):
         space.original_space = env.observation_space
         self.observation_space = space
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
         """Begin an episode."""
         obs, info = self.env.reset(seed=seed, options=options)
         return self._encoded(obs, False), info
@@ -101,8 +109,11 @@ def create_env(env: Any, env_config: Mapping[str, Any] | None = None, context: A
         UnknownNameError: The id is not registered with Gymnasium.
         ConfigError: `env` is not an id, a class or a function.
     """
-    places = {name: getattr(context, name) for name in ("worker_index", "vector_index", "remote", "num_workers")
-              if hasattr(context, name)}  # fmt: skip
+    places = {
+        name: getattr(context, name)
+        for name in ("worker_index", "vector_index", "remote", "num_workers")
+        if hasattr(context, name)
+    }
     config = EnvContext(dict(env_config or {}), **{"worker_index": 0, **places})
     registry: Any = _global_registry
     if isinstance(env, str) and registry.contains(ENV_CREATOR, env):
@@ -135,7 +146,10 @@ def is_made_by_ray(env: Any) -> bool:
 def batches_as_arrays(space: Any) -> bool:
     """Return whether a vector environment batches a space's observations as arrays, nested in dicts and tuples."""
     for node in SpaceInfo.read(space).walk():
-        nested = node.kind in ("dict", "tuple") and bool(node.children)  # Gymnasium's checker rejects empty ones
-        if not (nested or node.kind in _ARRAYS) or not type(node.space).__module__.startswith("gymnasium."):
+        # Gymnasium's checker rejects empty ones.
+        nested = node.kind in ("dict", "tuple") and bool(node.children)
+        if not (nested or node.kind in _ARRAYS) or not type(node.space).__module__.startswith(
+            "gymnasium."
+        ):
             return False
     return True

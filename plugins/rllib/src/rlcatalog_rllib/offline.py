@@ -25,9 +25,13 @@ class EncodeEpisodes(ConnectorV2):
     do not change.
     """
 
-    def __call__(self, *, rl_module: Any, batch: dict[str, Any], episodes: list[Any], **kwargs: Any) -> dict[str, Any]:
+    def __call__(
+        self, *, rl_module: Any, batch: dict[str, Any], episodes: list[Any], **kwargs: Any
+    ) -> dict[str, Any]:
         """Replace the recorded episodes in the list with encoded ones."""
-        module: Any = rl_module[DEFAULT_MODULE_ID] if isinstance(rl_module, MultiRLModule) else rl_module
+        module: Any = (
+            rl_module[DEFAULT_MODULE_ID] if isinstance(rl_module, MultiRLModule) else rl_module
+        )
         self._policy: Any = module.policy
         self._space: Any = module.observation_space
         for number, episode in enumerate(episodes):
@@ -49,15 +53,26 @@ class EncodeEpisodes(ConnectorV2):
         raw = np.asarray(raw).reshape(len(actions), -1)
         scalar = policy.action_codec.scalar
         made = SingleAgentEpisode(
-            id_=episode.id_, observations=self._rows(observations, raw, rewards, episode.is_done),
-            actions=list(raw[:, 0] if scalar else raw), rewards=[*rewards], infos=episode.get_infos(),
-            terminated=episode.is_terminated, truncated=episode.is_truncated, len_lookback_buffer=0,
-            extra_model_outputs={name: _items(value[:]) for name, value in episode.extra_model_outputs.items()},
-            observation_space=self._space, action_space=policy.action_space, t_started=episode.t_started,
-        )  # fmt: skip
+            id_=episode.id_,
+            observations=self._rows(observations, raw, rewards, episode.is_done),
+            actions=list(raw[:, 0] if scalar else raw),
+            rewards=[*rewards],
+            infos=episode.get_infos(),
+            terminated=episode.is_terminated,
+            truncated=episode.is_truncated,
+            len_lookback_buffer=0,
+            extra_model_outputs={
+                name: _items(value[:]) for name, value in episode.extra_model_outputs.items()
+            },
+            observation_space=self._space,
+            action_space=policy.action_space,
+            t_started=episode.t_started,
+        )
         return made.to_numpy() if episode.is_numpy else made
 
-    def _rows(self, observations: list[Any], raw: Array, rewards: list[float], done: bool) -> list[Any]:
+    def _rows(
+        self, observations: list[Any], raw: Array, rewards: list[float], done: bool
+    ) -> list[Any]:
         policy, masks, shown = self._policy, None, None
         encoded = policy.preprocess(observations)
         if policy.masks.key is not None:
@@ -84,7 +99,9 @@ class EpisodesToLearner:
 
     own: Pieces | None = None
 
-    def __call__(self, observation_space: Any = None, action_space: Any = None) -> list[ConnectorV2]:
+    def __call__(
+        self, observation_space: Any = None, action_space: Any = None
+    ) -> list[ConnectorV2]:
         return [*pieces_of(self.own, observation_space, action_space), EncodeEpisodes()]
 
 

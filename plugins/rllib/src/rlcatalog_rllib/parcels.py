@@ -37,9 +37,18 @@ class Parcel:
     """
 
     def __init__(
-        self, content: Any, send: Callable[[], Sent], classes: Iterable[type], letter: Letter | None = None
+        self,
+        content: Any,
+        send: Callable[[], Sent],
+        classes: Iterable[type],
+        letter: Letter | None = None,
     ) -> None:
-        self.content, self._send, self._classes, self._letter = content, send, tuple(classes), letter
+        self.content, self._send, self._classes, self._letter = (
+            content,
+            send,
+            tuple(classes),
+            letter,
+        )
 
     @classmethod
     def of_code(cls, content: Any) -> Parcel:
@@ -62,7 +71,8 @@ class Parcel:
     def _written(self) -> Letter:
         names = ", ".join(f"{cls.__module__}.{cls.__qualname__}" for cls in self._classes)
         sent, whole = self._send(), b""
-        with _by_value(self._classes) as modules, suppress(Exception):  # a class's module may not be picklable
+        # a class's module may not be picklable.
+        with _by_value(self._classes) as modules, suppress(Exception):
             whole = cloudpickle.dumps(sent) if modules else b""
         return names, cloudpickle.dumps(sent), whole
 
@@ -74,7 +84,10 @@ def content_of(value: Any) -> Any:
 
 def packed(model: Mapping[str, Any]) -> dict[str, Any]:
     """Return a model config with its classes and any custom model wrapped in parcels."""
-    return {key: Parcel.of_code(value) if _is_code(key, value) else value for key, value in model.items()}
+    return {
+        key: Parcel.of_code(value) if _is_code(key, value) else value
+        for key, value in model.items()
+    }
 
 
 def unpacked(model: Mapping[str, Any]) -> dict[str, Any]:
@@ -83,7 +96,9 @@ def unpacked(model: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_code(key: str, value: Any) -> bool:
-    return isinstance(value, type) or (key == "custom_model" and not isinstance(value, str | Parcel | None))
+    return isinstance(value, type) or (
+        key == "custom_model" and not isinstance(value, str | Parcel | None)
+    )
 
 
 def _named(value: Any) -> Any:
@@ -112,8 +127,16 @@ def _opened(names: str, by_name: bytes, whole: bytes) -> Parcel:
 def _by_value(classes: Iterable[type]) -> Iterator[list[ModuleType]]:
     """Let cloudpickle send the modules of classes by value, except those in installed packages; yield these modules."""
     installed = [Path(sysconfig.get_path(name)) for name in ("purelib", "platlib", "stdlib")]
-    found = {cls.__module__: sys.modules.get(cls.__module__) for cls in classes if cls.__module__ != "__main__"}
-    taken = [m for m in found.values() if m is not None and not _is_below(getattr(m, "__file__", None), installed)]
+    found = {
+        cls.__module__: sys.modules.get(cls.__module__)
+        for cls in classes
+        if cls.__module__ != "__main__"
+    }
+    taken = [
+        m
+        for m in found.values()
+        if m is not None and not _is_below(getattr(m, "__file__", None), installed)
+    ]
     for module in taken:
         cloudpickle.register_pickle_by_value(module)
     try:

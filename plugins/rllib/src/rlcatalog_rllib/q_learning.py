@@ -6,7 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from ray.rllib.algorithms.dqn.default_dqn_rl_module import QF_NEXT_PREDS, QF_PREDS, QF_TARGET_NEXT_PREDS
+from ray.rllib.algorithms.dqn.default_dqn_rl_module import (
+    QF_NEXT_PREDS,
+    QF_PREDS,
+    QF_TARGET_NEXT_PREDS,
+)
 from ray.rllib.core.columns import Columns
 from ray.rllib.core.rl_module.apis import QNetAPI
 from ray.rllib.utils.schedules.scheduler import Scheduler
@@ -30,14 +34,21 @@ class CatalogQModule(CatalogModule, QNetAPI):
         super().setup()
         given = self.model_config
         check_q_served(self.policy, given)
-        self.uses_dueling, self.uses_double_q = bool(given.get("dueling")), bool(given.get("double_q"))
+        self.uses_dueling, self.uses_double_q = (
+            bool(given.get("dueling")),
+            bool(given.get("double_q")),
+        )
         if self.uses_dueling:
             need_values(self.policy)
-        self.epsilon_schedule = Scheduler(fixed_value_or_schedule=given.get("epsilon", 0.0), framework="torch")
+        self.epsilon_schedule = Scheduler(
+            fixed_value_or_schedule=given.get("epsilon", 0.0), framework="torch"
+        )
 
     # --- acting ----------------------------------------------------------------------------------------------------
 
-    def _forward_exploration(self, batch: Mapping[str, Any], t: int = 0, **kwargs: Any) -> dict[str, Any]:
+    def _forward_exploration(
+        self, batch: Mapping[str, Any], t: int = 0, **kwargs: Any
+    ) -> dict[str, Any]:
         self.epsilon_schedule.update(t)
         return self._act(batch, explore=True)
 
@@ -50,7 +61,9 @@ class CatalogQModule(CatalogModule, QNetAPI):
             allowed = torch.ones_like(values) if rows.mask is None else rows.mask.float()
             anything = torch.multinomial(allowed, num_samples=1).squeeze(-1)
             epsilon: Any = self.epsilon_schedule.get_current_value()
-            actions = torch.where(torch.rand(len(values), device=values.device) < epsilon, anything, actions)
+            actions = torch.where(
+                torch.rand(len(values), device=values.device) < epsilon, anything, actions
+            )
         taken: dict[str, Any] = {Columns.ACTIONS: actions.reshape(rows.shape)}
         if self._state_names:
             taken[Columns.STATE_OUT] = self.state_out(rows, states)
@@ -60,7 +73,10 @@ class CatalogQModule(CatalogModule, QNetAPI):
 
     def _forward_train(self, batch: Mapping[str, Any], **kwargs: Any) -> dict[str, Any]:
         state = batch.get(Columns.NEXT_STATE_IN, batch.get(Columns.STATE_IN))
-        now, later = self.rows(batch), self.rows({**batch, Columns.STATE_IN: state}, batch[Columns.NEXT_OBS])
+        now, later = (
+            self.rows(batch),
+            self.rows({**batch, Columns.STATE_IN: state}, batch[Columns.NEXT_OBS]),
+        )
         found = {QF_PREDS: self._laid_out(self.model, now)}
         if self.uses_double_q:
             with torch.no_grad():

@@ -32,7 +32,9 @@ def engine_defaults(config: Any, action_space: Any = None) -> dict[str, Any]:
     own: Mapping[str, Any] = config._model_config_auto_includes
     found = {key: own[key] for key in sorted(RAYS_DEFAULTS & own.keys())}
     found |= modules_defaults(action_space if config.normalize_actions else None)
-    if any(cls.__name__ == "SACConfig" for cls in type(config).__mro__) and isinstance(action_space, Box):
+    if any(cls.__name__ == "SACConfig" for cls in type(config).__mro__) and isinstance(
+        action_space, Box
+    ):
         found["custom_action_dist"] = "squashed_gaussian"
     return found
 
@@ -44,7 +46,9 @@ def modules_defaults(normalized: Any = None) -> dict[str, Any]:
         normalized: The action space if Ray's `normalize_actions` is on, otherwise None.
     """
     found = dict.fromkeys(("fcnet_weights_initializer", "fcnet_bias_initializer"), "fan_in_uniform")
-    if normalized is not None and any(leaf.kind == "box" for leaf in SpaceInfo.read(normalized).walk()):
+    if normalized is not None and any(
+        leaf.kind == "box" for leaf in SpaceInfo.read(normalized).walk()
+    ):
         found["action_bounds"] = "affine"
     return found
 
@@ -77,7 +81,9 @@ def given_to_ray(config: Any) -> dict[str, Any]:
 def spec_of(config: Any, module_id: str) -> Any:
     """Return the spec for a module in a config with several agents, or None."""
     spec = config._rl_module_spec
-    return (spec.rl_module_specs or {}).get(module_id) if isinstance(spec, MultiRLModuleSpec) else spec
+    return (
+        (spec.rl_module_specs or {}).get(module_id) if isinstance(spec, MultiRLModuleSpec) else spec
+    )
 
 
 def is_the_users(spec: Any) -> bool:
@@ -93,11 +99,21 @@ def given_in_spec(config: Any, spec: Any) -> dict[str, Any]:
         config: Ray's AlgorithmConfig.
         spec: The spec, or None.
     """
-    return {} if spec is None or _class_of(spec) is not None else _translated(_told(spec.model_config), config)
+    return (
+        {}
+        if spec is None or _class_of(spec) is not None
+        else _translated(_told(spec.model_config), config)
+    )
 
 
 def _class_of(spec: Any) -> Any:
-    return spec.module_class if isinstance(spec, RLModuleSpec) else None if spec is None else type(spec)
+    return (
+        spec.module_class
+        if isinstance(spec, RLModuleSpec)
+        else None
+        if spec is None
+        else type(spec)
+    )
 
 
 def _told(model_config: Any) -> dict[str, Any]:
@@ -108,16 +124,25 @@ def _told(model_config: Any) -> dict[str, Any]:
 
 
 def _unlike(found: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in found.items() if key not in defaults or not same(value, defaults[key])}
+    return {
+        key: value
+        for key, value in found.items()
+        if key not in defaults or not same(value, defaults[key])
+    }
 
 
 def _translated(given: Mapping[str, Any], config: Any) -> dict[str, Any]:
-    shares, found = {**engine_defaults(config), **given}.get("vf_share_layers", True), dict[str, Any]()
+    shares, found = (
+        {**engine_defaults(config), **given}.get("vf_share_layers", True),
+        dict[str, Any](),
+    )
     for key, value in given.items():
         if key.startswith(_WITHOUT_EQUAL):
             if same(value, getattr(DefaultModelConfig(), key, None)):
                 continue
-            raise ConfigError(f"model_config: {key}={value!r}: no catalog net supports it. Remove it.")
+            raise ConfigError(
+                f"model_config: {key}={value!r}: no catalog net supports it. Remove it."
+            )
         if key == "head_fcnet_hiddens" and value and shares:
             raise ConfigError(
                 f"model_config: {key}={value!r} with vf_share_layers=True: after the shared layers, Ray builds these"
@@ -134,4 +159,6 @@ def _name(key: str) -> str:
         return key
     if not key.startswith("conv_"):
         key = key.replace("_kernel_initializer", "_weights_initializer")
-    return key.replace("head_fcnet_", "post_fcnet_").replace("_initializer_kwargs", "_initializer_config")
+    return key.replace("head_fcnet_", "post_fcnet_").replace(
+        "_initializer_kwargs", "_initializer_config"
+    )

@@ -22,7 +22,9 @@ CATALOG = "_rlcatalog_catalog"
 #: Key for the list of the catalog's keys; all others are Ray's.
 KEYS = "_rlcatalog_keys"
 #: Keys that Ray's algorithms add to a module's `model_config`, and which are not rlcatalog's.
-RAYS_OWN = frozenset({"double_q", "dueling", "epsilon", "num_atoms", "std_init", "twin_q", "v_max", "v_min"})
+RAYS_OWN = frozenset(
+    {"double_q", "dueling", "epsilon", "num_atoms", "std_init", "twin_q", "v_max", "v_min"}
+)
 #: Keys that Ray's algorithms set for their own networks.
 RAYS_DEFAULTS = frozenset({"vf_share_layers"})
 
@@ -97,7 +99,9 @@ def choose_parts(
         CatalogError: See `rlcatalog.Catalog.build`.
     """
     asked = default_catalog() if catalog is None else catalog
-    policy = rlcatalog.build(obs_space, action_space, model, "torch", catalog=asked, defaults=defaults)
+    policy = rlcatalog.build(
+        obs_space, action_space, model, "torch", catalog=asked, defaults=defaults
+    )
     resolution = policy.resolution
     # Ray's connectors read max_seq_len.
     decided = {"max_seq_len", *defaults}
@@ -108,7 +112,9 @@ def choose_parts(
     along = Parcel.of_catalog(asked, named) if catalog is None and named else catalog
     if len(named) < len(own):
         return Recipe(explicit, None, along, warned=True), policy
-    return Recipe({**explicit, **resolution.pinned_keys()}, Pins.of(resolution), along, warned=True), policy
+    return Recipe(
+        {**explicit, **resolution.pinned_keys()}, Pins.of(resolution), along, warned=True
+    ), policy
 
 
 def build_policy(recipe: Recipe, obs_space: Any, action_space: Any) -> Policy:
@@ -131,10 +137,18 @@ def build_policy(recipe: Recipe, obs_space: Any, action_space: Any) -> Policy:
             if recipe.warned:
                 warnings.simplefilter("ignore", UnreadKeysWarning)
             return rlcatalog.build(
-                obs_space, action_space, recipe.model, "torch", pins=pins, defaults=recipe.defaults, catalog=catalog
+                obs_space,
+                action_space,
+                recipe.model,
+                "torch",
+                pins=pins,
+                defaults=recipe.defaults,
+                catalog=catalog,
             )
     except CatalogError as error:
-        versions = ", ".join(f"{name} {version}" for name, version in (pins.versions if pins else {}).items())
+        versions = ", ".join(
+            f"{name} {version}" for name, version in (pins.versions if pins else {}).items()
+        )
         chosen = f" (They were chosen with {versions}.)" if versions else ""
         error.args = (f"{this_machine()}: the parts cannot be built here. {error}{chosen}",)
         raise

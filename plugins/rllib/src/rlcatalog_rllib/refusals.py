@@ -44,7 +44,10 @@ def check_q_served(policy: Policy, settings: Mapping[str, Any]) -> None:
     Raises:
         NotServedError: The model does not; the message gives the reason.
     """
-    if not policy.action_codec.scalar or policy.resolution.num_outputs != policy.resolution.action.n:
+    if (
+        not policy.action_codec.scalar
+        or policy.resolution.num_outputs != policy.resolution.action.n
+    ):
         raise NotServedError(
             f"DQN needs one value for each action of a Discrete; found {policy.action_space} with the distribution"
             f" {policy.resolution.dists.component.name!r}. Use PPO, APPO or IMPALA."
@@ -66,12 +69,19 @@ def check_soft_served(policy: Policy) -> None:
         NotServedError: The model does not; the message gives the reason.
     """
     if policy.memory or policy.views:
-        raise NotServedError(f"SAC trains on single steps, but {policy.model_name} has a memory or views of the past.")
+        raise NotServedError(
+            f"SAC trains on single steps, but {policy.model_name} has a memory or views of the past."
+        )
     codec, dist = policy.action_codec, policy.resolution.dists.component.name
     if codec.scalar and policy.resolution.num_outputs == policy.resolution.action.n:
         return
     alone = policy.resolution.choices["head"].component is None
-    if codec.scalar or codec.raw_kind != "bounded" or not hasattr(policy.dist_class, "rsample") or not alone:
+    if (
+        codec.scalar
+        or codec.raw_kind != "bounded"
+        or not hasattr(policy.dist_class, "rsample")
+        or not alone
+    ):
         raise NotServedError(
             "SAC needs a Discrete, or a bounded Box of floats whose distribution has bounded samples with gradients;"
             f" found {policy.action_space} with the distribution {dist!r}. For a Box, use"
@@ -96,14 +106,18 @@ def check_config(config: Any, models: Mapping[str, Any]) -> str:
             f"{type(config).__name__} is not supported. Supported: PPO, APPO, IMPALA, DQN, SAC, BC and MARWIL."
         )
     if config.framework_str != "torch":
-        raise NotServedError(f"framework={config.framework_str!r}: RLlib's new API stack runs only PyTorch.")
+        raise NotServedError(
+            f"framework={config.framework_str!r}: RLlib's new API stack runs only PyTorch."
+        )
     if not (config.enable_rl_module_and_learner and config.enable_env_runner_and_connector_v2):
         raise NotServedError(
             "RLlib's old API stack is not supported: keep enable_rl_module_and_learner and"
             " enable_env_runner_and_connector_v2 set to True in config.api_stack(...)."
         )
     if getattr(config, "noisy", False):
-        raise NotServedError("noisy=True: RLlib's new API stack has no noisy layers, so only epsilon would explore.")
+        raise NotServedError(
+            "noisy=True: RLlib's new API stack has no noisy layers, so only epsilon would explore."
+        )
     for name in models:
         if name not in config.policies:
             raise ConfigError(
@@ -124,7 +138,8 @@ def learns_offline(config: Any) -> bool:
 
 #: Name of a Ray config class → the module that it and its subclasses need, or None.
 _MODULES = {
-    "DQNConfig": "CatalogQModule", "SACConfig": "CatalogSACModule",
+    "DQNConfig": "CatalogQModule",
+    "SACConfig": "CatalogSACModule",
     **dict.fromkeys(("CQLConfig", "TQCConfig", "IQLConfig")),
     **dict.fromkeys(("PPOConfig", "IMPALAConfig", "MARWILConfig"), "CatalogRLModule"),
-}  # fmt: skip
+}

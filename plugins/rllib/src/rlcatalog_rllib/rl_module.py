@@ -67,7 +67,9 @@ class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSuper
     def setup(self) -> None:
         """Build the parts; called by Ray."""
         recipe = Recipe.of(self.model_config)
-        self.policy = build_policy(recipe, original_space(self.observation_space), self.action_space)
+        self.policy = build_policy(
+            recipe, original_space(self.observation_space), self.action_space
+        )
         check_served(self.policy)
         self.recipe = recipe
         self.model: Any = self.policy.model
@@ -113,9 +115,13 @@ class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSuper
         padding = Padding.of(lengths, obs)
         if padding is not None:  # Ray pads with zeros, but a model must only see real observations
             obs, views = padding.fill(padding.take(obs)), padding.fill(padding.take(views))
-        return Rows(obs, None if mask is None else folded(mask), views, shape, lengths, states, padding)
+        return Rows(
+            obs, None if mask is None else folded(mask), views, shape, lengths, states, padding
+        )
 
-    def run_model(self, model: Any, rows: Rows, training: bool, masked: bool = True) -> tuple[Tensor, list[Any]]:
+    def run_model(
+        self, model: Any, rows: Rows, training: bool, masked: bool = True
+    ) -> tuple[Tensor, list[Any]]:
         """Return the model's outputs `[N, size]`, with action masks applied, and its new state."""
         inputs: dict[str, Any] = {Columns.OBS: rows.obs, "is_training": training}
         if training:
@@ -161,14 +167,22 @@ class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSuper
     # --- training --------------------------------------------------------------------------------------------------
 
     def compute_self_supervised_loss(
-        self, *, learner: Any, module_id: str, config: Any, batch: dict[str, Any], fwd_out: dict[str, Any],
+        self,
+        *,
+        learner: Any,
+        module_id: str,
+        config: Any,
+        batch: dict[str, Any],
+        fwd_out: dict[str, Any],
         **kwargs: Any,
-    ) -> Tensor:  # fmt: skip
+    ) -> Tensor:
         """Apply the model's `custom_loss` to the learner's loss and return it; report the model's `metrics`.
 
         The model receives the batch's rows without sequence padding.
         """
-        loss = learner.compute_loss_for_module(module_id=module_id, config=config, batch=batch, fwd_out=fwd_out)
+        loss = learner.compute_loss_for_module(
+            module_id=module_id, config=config, batch=batch, fwd_out=fwd_out
+        )
         if self._has_loss:
             rows = self.rows(batch)
             steps = {name: value for name, value in batch.items() if name not in _PER_SEQUENCE}
@@ -177,7 +191,11 @@ class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSuper
                 steps = rows.padding.take(steps)
             # One element, because RLlib's models iterate over a list of losses, and others add to a scalar.
             found = self.model.custom_loss(loss.reshape(1), {**batch, **steps})
-            loss = torch.stack([term.sum() for term in found]).sum() if isinstance(found, list | tuple) else found.sum()
+            loss = (
+                torch.stack([term.sum() for term in found]).sum()
+                if isinstance(found, list | tuple)
+                else found.sum()
+            )
         if self._has_metrics and (metrics := self.model.metrics()):
             learner.metrics.log_dict(metrics, key=(module_id, "model"), window=1)
         found_loss: Tensor = loss
@@ -201,10 +219,18 @@ class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSuper
 
     # --- checkpoints -----------------------------------------------------------------------------------------------
 
-    def get_state(self, components: Any = None, *, not_components: Any = None, inference_only: bool = False,
-                  **kwargs: Any) -> dict[str, Any]:  # fmt: skip
+    def get_state(
+        self,
+        components: Any = None,
+        *,
+        not_components: Any = None,
+        inference_only: bool = False,
+        **kwargs: Any,
+    ) -> dict[str, Any]:
         """Return the weights and, unless they are for environment runners, the module's identity."""
-        state = super().get_state(components, not_components=not_components, inference_only=inference_only, **kwargs)
+        state = super().get_state(
+            components, not_components=not_components, inference_only=inference_only, **kwargs
+        )
         return state if inference_only else {**state, IDENTITY: identity(self.policy)}
 
     def set_state(self, state: dict[str, Any]) -> None:
@@ -220,7 +246,9 @@ class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSuper
         super().set_state(weights)
 
 
-def _rebuilt(cls: type[CatalogModule], arguments: dict[str, Any], state: dict[str, Any]) -> CatalogModule:
+def _rebuilt(
+    cls: type[CatalogModule], arguments: dict[str, Any], state: dict[str, Any]
+) -> CatalogModule:
     module = cls(**arguments)
     if any(name.startswith("target.") for name in state):
         module.make_target_networks()
@@ -241,7 +269,9 @@ def _every(value: Any, shape: tuple[int, ...], repeat: int) -> Any:
     """Keep every `repeat`-th row of each sequence, for views with a `batch_repeat_value`."""
     if repeat == 1 or len(shape) == 1:
         return value
-    return tree.map_structure(lambda part: part.reshape(*shape, *part.shape[1:])[:, ::repeat].flatten(0, 1), value)
+    return tree.map_structure(
+        lambda part: part.reshape(*shape, *part.shape[1:])[:, ::repeat].flatten(0, 1), value
+    )
 
 
 def need_values(policy: Policy) -> None:

@@ -55,12 +55,16 @@ class NumberCritic(nn.Module):
         low, high = (torch.as_tensor(np.asarray(bound, np.float32)) for bound in codec.limits)
         self.register_buffer("middle", (high + low) / 2, persistent=False)
         self.register_buffer("reach", (high - low) / 2, persistent=False)
-        self.joint = nn.Sequential(nn.Linear(width + codec.width, width), nn.ReLU(), nn.Linear(width, 1))
+        self.joint = nn.Sequential(
+            nn.Linear(width + codec.width, width), nn.ReLU(), nn.Linear(width, 1)
+        )
 
     def forward(self, obs: Tensor, actions: Tensor) -> Tensor:
         """Return the values `[B]` of raw actions `[B, width]`, after scaling them to [-1, 1]."""
         features = self.trunk({"obs": obs, "is_training": True}, [], None)[0].flatten(1)
-        scaled = (actions.reshape(len(features), -1) - self.get_buffer("middle")) / self.get_buffer("reach")
+        scaled = (actions.reshape(len(features), -1) - self.get_buffer("middle")) / self.get_buffer(
+            "reach"
+        )
         values: Tensor = self.joint(torch.cat([features, scaled], 1))[:, 0]
         return values
 
@@ -121,7 +125,13 @@ class CatalogSACModule(CatalogModule, QNetAPI):
         return forward(batch, now, later)
 
     def _numbers(self, batch: Mapping[str, Any], now: Rows, later: Rows) -> dict[str, Any]:
-        found = dict(zip((sac.QF_PREDS, sac.QF_TWIN_PREDS), self._each(now.obs, batch[Columns.ACTIONS]), strict=False))
+        found = dict(
+            zip(
+                (sac.QF_PREDS, sac.QF_TWIN_PREDS),
+                self._each(now.obs, batch[Columns.ACTIONS]),
+                strict=False,
+            )
+        )
         dist = self._dist(now, training=True)
         drawn = flat_sample(dist.rsample())
         found["logp_resampled"] = dist.logp(drawn) + self._log_scale
@@ -151,7 +161,9 @@ class CatalogSACModule(CatalogModule, QNetAPI):
         # Masked logits are the lowest finite number, so that masked actions have probability 0 without NaN.
         return torch.log_softmax(outputs, -1)
 
-    def _each(self, obs: Tensor, actions: Tensor | None = None, target: bool = False) -> list[Tensor]:
+    def _each(
+        self, obs: Tensor, actions: Tensor | None = None, target: bool = False
+    ) -> list[Tensor]:
         return [critic(obs, actions) for critic in (self.target if target else self.critics)]
 
     def compute_q_values(self, batch: Mapping[str, Any]) -> Any:

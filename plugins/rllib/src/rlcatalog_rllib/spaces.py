@@ -34,7 +34,9 @@ def encoded_space(policy: Policy) -> Any:
     if policy.masks.key is not None:
         parts[MASK] = spaces.MultiBinary(policy.masks.size)
     if policy.views.acting or policy.views.training:
-        seen = policy.views.see(policy.views.start(1), np.zeros((1, *policy.preprocessor.shape), array.dtype))
+        seen = policy.views.see(
+            policy.views.start(1), np.zeros((1, *policy.preprocessor.shape), array.dtype)
+        )
         parts[VIEWS] = spaces.Dict({name: _space_of(value) for name, value in seen.items()})
     found: Any = whole if len(parts) == 1 else spaces.Dict(parts)
     found.original_space = policy.observation_space
@@ -65,7 +67,11 @@ def _space_of(value: Any) -> Any:
         return spaces.Dict({name: _space_of(part) for name, part in value.items()})
     if isinstance(value, tuple):
         return spaces.Tuple([_space_of(part) for part in value])
-    low, high = (-np.inf, np.inf) if value.dtype.kind == "f" else (np.iinfo(value.dtype).min, np.iinfo(value.dtype).max)
+    low, high = (
+        (-np.inf, np.inf)
+        if value.dtype.kind == "f"
+        else (np.iinfo(value.dtype).min, np.iinfo(value.dtype).max)
+    )
     return spaces.Box(low, high, value.shape[1:], value.dtype)
 
 

@@ -40,7 +40,9 @@ def search_options(model: Mapping[str, Any]) -> dict[str, list[Any]]:
     return found
 
 
-def check_encoding(options: Mapping[str, list[Any]], policy: Policy, build: Callable[[dict[str, Any]], Policy]) -> None:
+def check_encoding(
+    options: Mapping[str, list[Any]], policy: Policy, build: Callable[[dict[str, Any]], Policy]
+) -> None:
     """Raise an error if a search changes how environment runners encode observations or adapt actions.
 
     Args:
@@ -65,4 +67,8 @@ def check_encoding(options: Mapping[str, list[Any]], policy: Policy, build: Call
 
 def _encoding(policy: Policy) -> Any:
     chosen = policy.resolution.choices["filter"].component
-    return encoded_space(policy), None if chosen is None else chosen.address, policy.config["action_bounds"]
+    return (
+        encoded_space(policy),
+        None if chosen is None else chosen.address,
+        policy.config["action_bounds"],
+    )

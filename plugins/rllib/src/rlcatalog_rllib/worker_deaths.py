@@ -19,7 +19,11 @@ from rlcatalog_rllib.recipe import this_machine
 #: Number of a runner's processes that may die in a row before any of them has collected data.
 LIMIT = 3
 #: Patterns of the cause of death in a log: a signal or a Python error.
-_CAUSES = (r"\*\*\* (SIG[A-Z]+) received", r"^Fatal Python error: (.+)$", r"^(\w*(?:\.\w+)*(?:Error|Exception)\b.*)$")
+_CAUSES = (
+    r"\*\*\* (SIG[A-Z]+) received",
+    r"^Fatal Python error: (.+)$",
+    r"^(\w*(?:\.\w+)*(?:Error|Exception)\b.*)$",
+)
 
 
 def record_start() -> WorkerError | None:

@@ -6,7 +6,12 @@ from .checkpoints import (
     prune_checkpoints as prune_checkpoints,
 )
 from .comparison import draw as draw
-from .engines import Engine as Engine, RunOptions as RunOptions, RunPlan as RunPlan, describe_policy as describe_policy
+from .engines import (
+    Engine as Engine,
+    RunOptions as RunOptions,
+    RunPlan as RunPlan,
+    describe_policy as describe_policy,
+)
 from .folders import (
     default_folder as default_folder,
     import_modules as import_modules,
@@ -17,7 +22,11 @@ from .folders import (
     run_folder as run_folder,
     write_config as write_config,
 )
-from .interrupts import Interrupted as Interrupted, Interrupts as Interrupts, interruptible as interruptible
+from .interrupts import (
+    Interrupted as Interrupted,
+    Interrupts as Interrupts,
+    interruptible as interruptible,
+)
 from .records import json_line as json_line, recorded as recorded
 from .session import Session as Session
 from .summaries import read_rows as read_rows

@@ -88,7 +88,9 @@ def new_checkpoint(folder: Path) -> Iterator[Path]:
             shutil.rmtree(temporary, ignore_errors=True)
             raise
     except OSError as error:
-        raise SavedPolicyError(f"{folder}: cannot be written: {error}. Other checkpoints are unchanged.") from error
+        raise SavedPolicyError(
+            f"{folder}: cannot be written: {error}. Other checkpoints are unchanged."
+        ) from error
 
 
 def prune_checkpoints(directory: Path, keep: int, last: int | None = None) -> None:

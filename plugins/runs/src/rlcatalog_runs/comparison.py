@@ -83,7 +83,11 @@ def compare(runs: Sequence[Run], by: str | None = None) -> list[Group]:
         grid = np.append(grid[(grid >= first) & (grid < shortest)], shortest)
         returns = np.stack([np.interp(grid, *curves[index]) for index in indices])
         ends = interval(returns) if len(returns) > 1 else None
-        groups.append(Group(label, [runs[index] for index in indices], grid, interquartile_mean(returns), ends))
+        groups.append(
+            Group(
+                label, [runs[index] for index in indices], grid, interquartile_mean(returns), ends
+            )
+        )
     return groups
 
 
@@ -93,7 +97,9 @@ def _check_environment(runs: Sequence[Run]) -> None:
         raise ConfigError("compare: no runs to compare.")
     for run in runs:
         if run.env is None:
-            raise ConfigError(f"{run.folder}: its environment is unknown, because its config.json is missing.")
+            raise ConfigError(
+                f"{run.folder}: its environment is unknown, because its config.json is missing."
+            )
         if run.env != runs[0].env:
             raise ConfigError(
                 f"compare: returns of different environments are not comparable: {runs[0].folder} ran {runs[0].env},"
@@ -112,12 +118,18 @@ def check_picture(path: Path) -> None:
     formats = Figure().canvas.get_supported_filetypes()
     if (ending := path.suffix.lower().lstrip(".")) not in formats:
         known = ", ".join(f".{name}" for name in sorted(formats))
-        raise ConfigError(f"--out {path}: not a picture format.{nearest(ending, formats)} Formats: {known}.")
+        raise ConfigError(
+            f"--out {path}: not a picture format.{nearest(ending, formats)} Formats: {known}."
+        )
 
 
 def draw(path: Path, rows: Sequence[Row], title: str) -> None:
     """Plot a learning curve: the mean return of the last 100 episodes against environment steps."""
-    points = [(row.timesteps_total, row.episode_return_mean) for row in rows if row.episode_return_mean is not None]
+    points = [
+        (row.timesteps_total, row.episode_return_mean)
+        for row in rows
+        if row.episode_return_mean is not None
+    ]
     figure, axes = _figure(4, title, "mean return, last 100 episodes")
     axes.plot([x for x, _ in points], [y for _, y in points], color="#1f6fb2")
     _write_picture(path, figure)
@@ -135,9 +147,18 @@ def draw_groups(path: Path, groups: Sequence[Group], title: str) -> None:
 
     figure, axes = _figure(4.2 + 0.22 * len(groups), title, "return, mean of the last 100 episodes")
     for index, group in enumerate(groups):
-        colour, style = _COLOURS[index % len(_COLOURS)], _STYLES[index // len(_COLOURS) % len(_STYLES)]
+        colour, style = (
+            _COLOURS[index % len(_COLOURS)],
+            _STYLES[index // len(_COLOURS) % len(_STYLES)],
+        )
         runs = f"{len(group.runs)} runs" if len(group.runs) > 1 else "1 run"
-        axes.plot(group.steps, group.middle, color=colour, linestyle=style, label=f"{group.label} ({runs})")
+        axes.plot(
+            group.steps,
+            group.middle,
+            color=colour,
+            linestyle=style,
+            label=f"{group.label} ({runs})",
+        )
         if group.interval is not None:
             axes.fill_between(group.steps, *group.interval, color=colour, alpha=0.2, linewidth=0)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
@@ -146,7 +167,10 @@ def draw_groups(path: Path, groups: Sequence[Group], title: str) -> None:
     for text in below.get_texts():
         text.set_parse_math(False)  # names of settings, and their values
     if any(group.interval is not None for group in groups):
-        below.set_title("lines: interquartile mean over runs; bands: its 95% interval", FontProperties(size="small"))
+        below.set_title(
+            "lines: interquartile mean over runs; bands: its 95% interval",
+            FontProperties(size="small"),
+        )
     path.parent.mkdir(parents=True, exist_ok=True)
     _write_picture(path, figure)
 
@@ -172,7 +196,11 @@ def _write_picture(path: Path, figure: Any) -> None:
 def _curve(run: Run) -> tuple[Array, Array]:
     """Return a run's steps (increasing) and mean returns, each `[rows]`."""
     points = {row.timesteps_total: row.episode_return_mean for row in read_rows(run.folder)}
-    known = sorted((steps, value) for steps, value in points.items() if value is not None and np.isfinite(value))
+    known = sorted(
+        (steps, value)
+        for steps, value in points.items()
+        if value is not None and np.isfinite(value)
+    )
     if not known:
         raise ConfigError(f"{run.folder}: has no mean return yet, because no episode has ended.")
     steps, returns = np.array(known, np.float64).T
@@ -181,7 +209,9 @@ def _curve(run: Run) -> tuple[Array, Array]:
 
 def settings_of(run: Run) -> dict[str, Any]:
     """Return a run's settings as a flat dict without the seed: algorithm, framework and all keys."""
-    algorithm, model, parts = (table_in(run.config, name) for name in ("algorithm", "model", "parts"))
+    algorithm, model, parts = (
+        table_in(run.config, name) for name in ("algorithm", "model", "parts")
+    )
     keys = {key: value for key, value in algorithm.items() if key not in ("name", "seed", *_PLAIN)}
     return {
         "algorithm": shown_algorithm(run),
@@ -206,7 +236,11 @@ def _chosen(run: Run, by: str | None, runs: Sequence[Run]) -> dict[str, Any]:
         return settings
     if by == "model":
         model = table_in(run.config, "model")
-        return {key: value for key, value in settings.items() if key in model or key.startswith("parts.")}
+        return {
+            key: value
+            for key, value in settings.items()
+            if key in model or key.startswith("parts.")
+        }
     known = {key for other in runs for key in settings_of(other)}
     if by not in known:
         raise ConfigError(
@@ -221,7 +255,9 @@ def _labels(found: Sequence[Mapping[str, Any]]) -> list[str]:
     names = list(dict.fromkeys(key for settings in found for key in settings))
     if len(names) == 1:
         return [_written(names[0], settings.get(names[0])) for settings in found]
-    first = [name for name in _PLAIN if _differ(found, name)] or [name for name in _PLAIN if name in names]
+    first = [name for name in _PLAIN if _differ(found, name)] or [
+        name for name in _PLAIN if name in names
+    ]
     labels = [_text(settings, first) for settings in found]
     for label in set(labels):
         alike = [index for index, other in enumerate(labels) if other == label]
@@ -236,7 +272,9 @@ def _labels(found: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _differ(found: Sequence[Mapping[str, Any]], name: str) -> bool:
-    return len({json.dumps(settings.get(name), sort_keys=True, default=str) for settings in found}) > 1
+    return (
+        len({json.dumps(settings.get(name), sort_keys=True, default=str) for settings in found}) > 1
+    )
 
 
 def _text(settings: Mapping[str, Any], names: Sequence[str]) -> str:
@@ -245,7 +283,13 @@ def _text(settings: Mapping[str, Any], names: Sequence[str]) -> str:
 
 def _written(name: str, value: Any) -> str:
     """Return the text for a setting in a label."""
-    text = "-" if value is None else value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
+    text = (
+        "-"
+        if value is None
+        else value
+        if isinstance(value, str)
+        else json.dumps(value, separators=(",", ":"))
+    )
     return one_line(text if name in _PLAIN else f"{name}={text}", LONGEST)
 
 
@@ -275,5 +319,7 @@ def interval(returns: Array) -> Array:
     runs, points = returns.shape
     draws = np.random.default_rng(0).integers(runs, size=(REPEATS, runs))
     parts = np.array_split(draws, max(1, -(-REPEATS * runs * points // _AT_ONCE)))
-    means = np.concatenate([interquartile_mean(returns[part], axis=1) for part in parts if len(part)])
+    means = np.concatenate(
+        [interquartile_mean(returns[part], axis=1) for part in parts if len(part)]
+    )
     return np.asarray(np.percentile(means, ENDS, axis=0))

@@ -184,12 +184,23 @@ def new_plan(kind: type[Engine], engine: str, env_id: str, typed: Mapping[str, A
     options = _options(kind, {"engine": engine}, typed)
     if "checkpoint_every" not in typed:
         options = msgspec.structs.replace(options, checkpoint_every=max(options.steps // 10, 1))
-    return RunPlan(env_id, options, algorithm, typed.get("seed", 0), typed.get("model", {}),
-                   typed.get("settings", {}), frozenset(typed))  # fmt: skip
+    return RunPlan(
+        env_id,
+        options,
+        algorithm,
+        typed.get("seed", 0),
+        typed.get("model", {}),
+        typed.get("settings", {}),
+        frozenset(typed),
+    )
 
 
 def resumed_plan(
-    kind: type[Engine], directory: Path, config: dict[str, Any], typed: Mapping[str, Any], imported: Collection[str]
+    kind: type[Engine],
+    directory: Path,
+    config: dict[str, Any],
+    typed: Mapping[str, Any],
+    imported: Collection[str],
 ) -> RunPlan:
     """Return the plan of a resumed run. This does not load or change anything.
 
@@ -211,16 +222,22 @@ def resumed_plan(
     try:
         msgspec.convert(run, kind.options)
     except msgspec.ValidationError as error:
-        raise SavedPolicyError(f"{folder}: its config.json does not contain the run's options ({error}).") from error
+        raise SavedPolicyError(
+            f"{folder}: its config.json does not contain the run's options ({error})."
+        ) from error
     options = _options(kind, run, typed)
     checkpoint = newest_checkpoint(directory)
     steps = checkpoint_steps(checkpoint.resolve())
     if steps is None or not (checkpoint / kind.checkpoint).exists():
-        raise SavedPolicyError(f"{directory}: contains no checkpoint to resume from (no {kind.checkpoint}).")
+        raise SavedPolicyError(
+            f"{directory}: contains no checkpoint to resume from (no {kind.checkpoint})."
+        )
     # A run that was killed after its last step has no steps left, but must still finish.
     record = read_record(folder)
     planned = int(run["steps"])
-    if steps >= options.steps and (record is None or record["status"] == FINISHED or options.steps < planned):
+    if steps >= options.steps and (
+        record is None or record["status"] == FINISHED or options.steps < planned
+    ):
         further = planned if planned > steps else max(steps * 2, 1)
         raise ConfigError(
             f"--resume {directory}: its {steps:,} steps are done; pass --steps {further} to train further."
@@ -229,8 +246,18 @@ def resumed_plan(
     env_id = f"{module}:{config['env']}" if module in imported else config["env"]
     name = algorithm.get("name") or next(iter(kind.algorithms), options.engine)
     seed = algorithm.get("seed") or config.get("seed") or 0
-    return RunPlan(env_id, options, name, seed, settings=typed.get("settings", {}), typed=frozenset(typed),
-                   folder=folder, checkpoint=checkpoint, steps=steps, config=config)  # fmt: skip
+    return RunPlan(
+        env_id,
+        options,
+        name,
+        seed,
+        settings=typed.get("settings", {}),
+        typed=frozenset(typed),
+        folder=folder,
+        checkpoint=checkpoint,
+        steps=steps,
+        config=config,
+    )
 
 
 def engine_of(folder: Path, config: Mapping[str, Any]) -> str:
@@ -245,13 +272,17 @@ def engine_of(folder: Path, config: Mapping[str, Any]) -> str:
     """
     run = config.get("run")
     if not isinstance(run, dict) or not isinstance(run.get("engine"), str):
-        raise SavedPolicyError(f"{folder}: its config.json does not name its engine, so it cannot be resumed.")
+        raise SavedPolicyError(
+            f"{folder}: its config.json does not name its engine, so it cannot be resumed."
+        )
     return str(run["engine"])
 
 
 def _options(kind: type[Engine], begun: Mapping[str, Any], typed: Mapping[str, Any]) -> Any:
     """Return an engine's options; for options that the command does not know, command-line values are text."""
-    values = {name: value for name, value in typed.items() if name in kind.options.__struct_fields__}
+    values = {
+        name: value for name, value in typed.items() if name in kind.options.__struct_fields__
+    }
     try:
         return msgspec.convert({**begun, **values}, kind.options, strict=False)
     except msgspec.ValidationError as error:

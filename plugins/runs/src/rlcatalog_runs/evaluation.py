@@ -89,7 +89,11 @@ def summarize(returns: list[float], sampled: list[float]) -> dict[str, float]:
 
 def get_state(policy: Policy) -> dict[str, Any]:
     """Return the random states of Python, NumPy and the policy."""
-    return {"python": random.getstate(), "numpy": np.random.get_state(), "policy": policy.random_state()}
+    return {
+        "python": random.getstate(),
+        "numpy": np.random.get_state(),
+        "policy": policy.random_state(),
+    }
 
 
 def set_state(policy: Policy, state: Mapping[str, Any]) -> None:

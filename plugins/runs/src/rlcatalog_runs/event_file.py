@@ -31,16 +31,25 @@ class EventFile:
 
     def __init__(self, folder: Path, purge_step: int | None = None) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        number = len(list(folder.glob("*.tfevents.*")))  # two files may be created within one second
-        self._file = (folder / f"events.out.tfevents.{int(time.time()):010d}.{number:05d}").open("xb")
+        # Two files may be created within one second.
+        number = len(list(folder.glob("*.tfevents.*")))
+        self._file = (folder / f"events.out.tfevents.{int(time.time()):010d}.{number:05d}").open(
+            "xb"
+        )
         self._write(_bytes(_VERSION, b"brain.Event:2"))
         if purge_step is not None:
             self._write(_integer(_STEP, purge_step) + _bytes(_SESSION, _integer(_STATUS, _START)))
 
     def write(self, scalars: Mapping[str, float], step: int) -> None:
         """Write named numbers for one step, and flush them to the operating system."""
-        values = (_bytes(_TAG, name.encode()) + _single(_SIMPLE_VALUE, number) for name, number in scalars.items())
-        self._write(_integer(_STEP, step) + _bytes(_SUMMARY, b"".join(_bytes(_VALUE, value) for value in values)))
+        values = (
+            _bytes(_TAG, name.encode()) + _single(_SIMPLE_VALUE, number)
+            for name, number in scalars.items()
+        )
+        self._write(
+            _integer(_STEP, step)
+            + _bytes(_SUMMARY, b"".join(_bytes(_VALUE, value) for value in values))
+        )
 
     def close(self) -> None:
         """Close the file."""

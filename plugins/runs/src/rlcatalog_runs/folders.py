@@ -23,7 +23,13 @@ from rlcatalog_policy import Manifest, forget, locked, read_json, write_file
 from rlcatalog_runs.checkpoints import CHECKPOINTS, checkpoints_of, prune_checkpoints
 from rlcatalog_runs.records import RECORD
 
-CONFIG, METRICS, CURVE, POLICY, BEST = "config.json", "metrics.jsonl", "learning_curve.png", "policy", "best"
+CONFIG, METRICS, CURVE, POLICY, BEST = (
+    "config.json",
+    "metrics.jsonl",
+    "learning_curve.png",
+    "policy",
+    "best",
+)
 
 #: Default folder for runs.
 RUNS = Path("runs")
@@ -45,7 +51,9 @@ _BESIDE = {
 _IMPORT_PATH = re.compile(r"\s*([^\W\d][\w.]*)\s*:(?!//).+", re.DOTALL)
 
 
-def default_folder(env_id: str, algorithm: str | None = None, seed: int | Sequence[int] = 0) -> Path:
+def default_folder(
+    env_id: str, algorithm: str | None = None, seed: int | Sequence[int] = 0
+) -> Path:
     """Create a new folder for a run and return it: `runs/CartPole-v1/2026-11-23T04-15-07-seed0`, in UTC.
 
     Names sort by time. A second run that starts in the same second gets a different name.
@@ -106,7 +114,9 @@ def run_folder(folder: Path, overwrite: bool = False, *, resume: bool = False) -
         try:
             stack.enter_context(locked(folder, wait=False))
         except BlockingIOError as error:
-            raise RunFolderError(f"{folder}: another run is writing to it. Pass another folder with --out.") from error
+            raise RunFolderError(
+                f"{folder}: another run is writing to it. Pass another folder with --out."
+            ) from error
         try:
             if not resume:
                 refuse_taken(folder, overwrite)
@@ -198,7 +208,9 @@ def read_config(folder: Path, imported: Iterable[str] = ()) -> dict[str, Any]:
         config: dict[str, Any] = read_json(path)
         written = msgspec.convert(config, _Config)
     except (OSError, ValueError) as error:
-        raise SavedPolicyError(f"{folder}: not a folder that `rlcatalog train` wrote: {path.name}: {error}") from error
+        raise SavedPolicyError(
+            f"{folder}: not a folder that `rlcatalog train` wrote: {path.name}: {error}"
+        ) from error
     config["algorithm"].setdefault("env_config", {})
     refuse_imports(path, [written.algorithm.env_config, written.env], imported)
     config["env"], source = written.env.rpartition(":")[2], written.env_module
@@ -252,7 +264,9 @@ def import_modules(names: Iterable[str], env_id: str | None = None) -> str | Non
     return env_id
 
 
-def refuse_imports(path: Path, value: Any, imported: Iterable[str] = (), advice: str | None = None) -> None:
+def refuse_imports(
+    path: Path, value: Any, imported: Iterable[str] = (), advice: str | None = None
+) -> None:
     """Raise an error if a value from a file contains an import path, `module:name`.
 
     Args:
@@ -298,7 +312,9 @@ def policy_of(directory: Path) -> Path:
     return policy if policy.is_dir() else directory
 
 
-def unwritten_spaces(manifest: Manifest, env: Any, catalog: Catalog | None = None) -> dict[str, Any]:
+def unwritten_spaces(
+    manifest: Manifest, env: Any, catalog: Catalog | None = None
+) -> dict[str, Any]:
     """Return the environment's spaces that are not stored in a saved policy, by name.
 
     Args:
@@ -306,7 +322,9 @@ def unwritten_spaces(manifest: Manifest, env: Any, catalog: Catalog | None = Non
         env: The environment, in any form that `rlcatalog.catalog.make_env` accepts.
         catalog: The catalog that provides the wrappers. If None, the process's.
     """
-    names = [name for name in ("observation_space", "action_space") if getattr(manifest, name) is None]
+    names = [
+        name for name in ("observation_space", "action_space") if getattr(manifest, name) is None
+    ]
     if not names:
         return {}
     obs_space, action_space, *_ = (catalog or default_catalog()).spaces_of(env, manifest.config)

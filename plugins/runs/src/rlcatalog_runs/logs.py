@@ -22,7 +22,14 @@ from typing import Any, Protocol
 
 import msgspec
 
-from rlcatalog.errors import ConfigError, MissingExtraError, SavedPolicyError, nearest, reason, shown
+from rlcatalog.errors import (
+    ConfigError,
+    MissingExtraError,
+    SavedPolicyError,
+    nearest,
+    reason,
+    shown,
+)
 from rlcatalog_policy import read_file, write_file
 from rlcatalog_runs.event_file import EventFile
 from rlcatalog_runs.folders import METRICS
@@ -80,7 +87,11 @@ def log_names(text: str | None) -> tuple[str, ...]:
 
 
 def writers(
-    names: Iterable[str], folder: Path, about: Mapping[str, Any] | None = None, *, after: int | None = None
+    names: Iterable[str],
+    folder: Path,
+    about: Mapping[str, Any] | None = None,
+    *,
+    after: int | None = None,
 ) -> list[Writer]:
     """Open a run's logs: metrics.jsonl, which every run has, and any others.
 
@@ -117,7 +128,11 @@ def flat(row: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def numbers(row: Mapping[str, Any]) -> dict[str, float]:
     """Return the finite numbers in a row under their flat names."""
     values = flat(row).items()
-    return {name: float(value) for name, value in values if isinstance(value, int | float) and math.isfinite(value)}
+    return {
+        name: float(value)
+        for name, value in values
+        if isinstance(value, int | float) and math.isfinite(value)
+    }
 
 
 class MetricsFile:
@@ -129,7 +144,9 @@ class MetricsFile:
         after: For a resumed run, the number of steps to continue from.
     """
 
-    def __init__(self, folder: Path, about: Mapping[str, Any] | None = None, after: int | None = None) -> None:
+    def __init__(
+        self, folder: Path, about: Mapping[str, Any] | None = None, after: int | None = None
+    ) -> None:
         if after is not None:
             cut_rows(folder / METRICS, _STEPS, after)
         self._file = (folder / METRICS).open("w" if after is None else "a", encoding="utf-8")
@@ -156,7 +173,9 @@ class CsvFile:
         SavedPolicyError: A resumed run's rows cannot be read.
     """
 
-    def __init__(self, folder: Path, about: Mapping[str, Any] | None = None, after: int | None = None) -> None:
+    def __init__(
+        self, folder: Path, about: Mapping[str, Any] | None = None, after: int | None = None
+    ) -> None:
         self._folder = folder
         self._columns: list[str] = self._write_anew()
 
@@ -175,7 +194,10 @@ class CsvFile:
         """Write the table with all rows so far, and return its columns."""
         path = self._folder / METRICS
         try:
-            rows = [_cells(json.loads(line)) for line in read_file(path, MOST_ROWS).decode().splitlines()]
+            rows = [
+                _cells(json.loads(line))
+                for line in read_file(path, MOST_ROWS).decode().splitlines()
+            ]
         except (ValueError, RecursionError) as error:
             raise SavedPolicyError(f"{path}: a line is damaged ({reason(error)}).") from error
         text, columns = io.StringIO(), list(dict.fromkeys(name for row in rows for name in row))
@@ -197,7 +219,9 @@ class TensorBoard:
             steps in earlier files.
     """
 
-    def __init__(self, folder: Path, about: Mapping[str, Any] | None = None, after: int | None = None) -> None:
+    def __init__(
+        self, folder: Path, about: Mapping[str, Any] | None = None, after: int | None = None
+    ) -> None:
         self._file = EventFile(folder / TENSORBOARD, None if after is None else after + 1)
 
     def write(self, row: Mapping[str, Any]) -> None:
@@ -225,7 +249,9 @@ class Wandb:
         SavedPolicyError: The id stored in the folder is invalid.
     """
 
-    def __init__(self, folder: Path, about: Mapping[str, Any] | None = None, after: int | None = None) -> None:
+    def __init__(
+        self, folder: Path, about: Mapping[str, Any] | None = None, after: int | None = None
+    ) -> None:
         _need_wandb()
         wandb = import_module("wandb")
         try:
@@ -262,8 +288,11 @@ LOGS: dict[str, Callable[[Path, Mapping[str, Any], int | None], Writer]] = {
 
 def _need_wandb() -> None:
     spec = find_spec("wandb")
-    if spec is None or spec.origin is None:  # a folder `wandb` in the current directory is not the package
-        raise MissingExtraError("--log wandb: wandb is not installed: pip install 'rlcatalog-runs[wandb]'.")
+    # a folder `wandb` in the current directory is not the package.
+    if spec is None or spec.origin is None:
+        raise MissingExtraError(
+            "--log wandb: wandb is not installed: pip install 'rlcatalog-runs[wandb]'."
+        )
 
 
 def _wandb_id(folder: Path, after: int | None) -> str:
@@ -276,7 +305,9 @@ def _wandb_id(folder: Path, after: int | None) -> str:
     if after is None:
         return secrets.token_hex(8)
     if not re.fullmatch(r"[a-z0-9]{1,64}", found):
-        raise SavedPolicyError(f"{path}: {shown(found)} is not a run id. Remove the file to continue with a new id.")
+        raise SavedPolicyError(
+            f"{path}: {shown(found)} is not a run id. Remove the file to continue with a new id."
+        )
     return found
 
 

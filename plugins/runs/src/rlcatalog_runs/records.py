@@ -24,7 +24,13 @@ from rlcatalog_runs.surroundings import hardware, revision, versions
 
 RECORD = "run.json"
 #: Status of a run that has not ended, and statuses of runs that have ended.
-RUNNING, FINISHED, INTERRUPTED, FAILED, DIED = "running", "finished", "interrupted", "failed", "died"
+RUNNING, FINISHED, INTERRUPTED, FAILED, DIED = (
+    "running",
+    "finished",
+    "interrupted",
+    "failed",
+    "died",
+)
 #: Maximum size of a run's metrics that is read, in bytes.
 MOST_ROWS = 1 << 29
 
@@ -73,7 +79,10 @@ def recorded(
         "hardware": hardware(),
     }
     if resumed:
-        record["resumed"] = [*before.get("resumed", []), {"started": now, "command": list(sys.argv)}]
+        record["resumed"] = [
+            *before.get("resumed", []),
+            {"started": now, "command": list(sys.argv)},
+        ]
     _write(folder, record)
 
     def end(status: str, error: BaseException | None = None) -> None:
@@ -82,7 +91,8 @@ def recorded(
         record["seconds"] = round(spent + time.monotonic() - begun, 3)
         record["error"] = None if error is None else _first_line(error)
         record["versions"] |= versions(packages)  # includes modules imported in the meantime
-        record["hardware"]["gpus"] = hardware()["gpus"]  # accelerators that a framework has started in the meantime
+        # Accelerators that a framework has started in the meantime.
+        record["hardware"]["gpus"] = hardware()["gpus"]
         _write(folder, record)
 
     try:
@@ -112,7 +122,9 @@ def read_record(folder: Path) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except ValueError as error:
-        raise SavedPolicyError(f"{folder / RECORD}: not a record of a run: {one_line(str(error))}") from error
+        raise SavedPolicyError(
+            f"{folder / RECORD}: not a record of a run: {one_line(str(error))}"
+        ) from error
     if record["status"] == RUNNING and not is_held(folder):
         record["status"] = DIED
     return record
@@ -129,7 +141,9 @@ def is_held(folder: Path) -> bool:
 
 
 def _write(folder: Path, record: dict[str, Any]) -> None:
-    write_file(folder, RECORD, (json.dumps(json.loads(json_line(record)), indent=2) + "\n").encode())
+    write_file(
+        folder, RECORD, (json.dumps(json.loads(json_line(record)), indent=2) + "\n").encode()
+    )
 
 
 def _now() -> str:

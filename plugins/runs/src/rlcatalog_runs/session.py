@@ -13,7 +13,12 @@ import rlcatalog
 from rlcatalog import Policy
 from rlcatalog.catalog import default_catalog, make_env
 from rlcatalog.errors import SavedPolicyError
-from rlcatalog_runs.checkpoints import CHECKPOINTS, checkpoint_name, new_checkpoint, prune_checkpoints
+from rlcatalog_runs.checkpoints import (
+    CHECKPOINTS,
+    checkpoint_name,
+    new_checkpoint,
+    prune_checkpoints,
+)
 from rlcatalog_runs.comparison import draw
 from rlcatalog_runs.engines import DEFAULT_ENGINE, Engine, RunPlan
 from rlcatalog_runs.evaluation import kept, play, summarize
@@ -50,14 +55,21 @@ class Session:
         logs: list[Writer],
         show: Callable[[Mapping[str, Any]], None],
     ) -> None:
-        self.plan, self.folder, self.interrupts, self.options = plan, folder, interrupts, plan.options
+        self.plan, self.folder, self.interrupts, self.options = (
+            plan,
+            folder,
+            interrupts,
+            plan.options,
+        )
         self.stopping: str | None = None
         self._logs, self._show = logs, show
         self._evaluated = plan.steps
         self._best = best_evaluation(read_rows(folder)) if plan.checkpoint is not None else None
         self.saved: int | None = None
 
-    def report(self, row: Mapping[str, Any], policy: Callable[[], Policy] | None = None, episodes: int = 0) -> None:
+    def report(
+        self, row: Mapping[str, Any], policy: Callable[[], Policy] | None = None, episodes: int = 0
+    ) -> None:
         """Log and show a metrics row, evaluate the policy if due, and record whether the run must end.
 
         Args:
@@ -106,14 +118,23 @@ class Session:
             return catalog.wrap_env(make_env(self.plan.env_id), policy.config)
 
         with kept(policy):
-            figures = summarize(*(play(policy, make, episodes, seed=_SEED, explore=draws) for draws in (False, True)))
+            figures = summarize(
+                *(
+                    play(policy, make, episodes, seed=_SEED, explore=draws)
+                    for draws in (False, True)
+                )
+            )
         if self._best is None or figures["return_mean"] > self._best:
             self._best = figures["return_mean"]
             policy.save(self.folder / BEST)
         return figures
 
     def _stop(self, row: Mapping[str, Any], episodes: int) -> None:
-        target, what, mean = self.options.stop_at, f"{_EPISODES} episodes", row.get("episode_return_mean")
+        target, what, mean = (
+            self.options.stop_at,
+            f"{_EPISODES} episodes",
+            row.get("episode_return_mean"),
+        )
         if self.options.eval_every:
             what, mean = "an evaluation", row.get("evaluation", {}).get("return_mean")
         elif episodes < _EPISODES:
@@ -123,7 +144,11 @@ class Session:
 
 
 def train(
-    engine: Engine, folder: Path, show: Callable[[Mapping[str, Any]], None], *, overwrite: bool = False
+    engine: Engine,
+    folder: Path,
+    show: Callable[[Mapping[str, Any]], None],
+    *,
+    overwrite: bool = False,
 ) -> Session:
     """Train until the run ends or is interrupted; the folder contains the complete run in either case.
 
@@ -150,7 +175,12 @@ def train(
             prune_checkpoints(folder, options.keep_checkpoints, plan.steps)
         engine.prepare_folder(folder)
         run = msgspec.to_builtins(options)
-        about = {"steps": options.steps, **engine.describe(), "run": run, "rlcatalog": rlcatalog.__version__}
+        about = {
+            "steps": options.steps,
+            **engine.describe(),
+            "run": run,
+            "rlcatalog": rlcatalog.__version__,
+        }
         write_config(folder, plan.env_id, about)
         logs = writers(options.log, folder, about, after=plan.steps if resumed else None)
         for log in logs:
@@ -161,7 +191,8 @@ def train(
             with closing(engine):
                 engine.learn(session)
         except BaseException:
-            with suppress(OSError, SavedPolicyError):  # the error that ended the run is more important
+            # The error that ended the run is more important.
+            with suppress(OSError, SavedPolicyError):
                 draw(folder / CURVE, read_rows(folder), title)
             raise
         draw(folder / CURVE, read_rows(folder), title)

@@ -84,7 +84,9 @@ def find_runs(folder: Path, depth: int = DEPTH) -> Iterator[Path]:
         yield folder
     elif depth:
         try:
-            inside = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False))
+            inside = sorted(
+                entry.name for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False)
+            )
         except OSError:
             return
         for name in inside:
@@ -140,13 +142,19 @@ def read_rows(folder: Path) -> list[Row]:
         except (msgspec.MsgspecError, RecursionError) as error:
             if number == len(lines):  # no newline: the writer has stopped or is still writing
                 break
-            raise SavedPolicyError(f"{path}: line {number} is damaged: {one_line(str(error))}") from error
+            raise SavedPolicyError(
+                f"{path}: line {number} is damaged: {one_line(str(error))}"
+            ) from error
     return found
 
 
 def best_evaluation(rows: Iterable[Row]) -> float | None:
     """Return the best mean return among the evaluations so far, or None."""
-    means = (_typed(float, row.evaluation.get("return_mean")) for row in rows if row.evaluation is not None)
+    means = (
+        _typed(float, row.evaluation.get("return_mean"))
+        for row in rows
+        if row.evaluation is not None
+    )
     return max((mean for mean in means if mean is not None), default=None)
 
 

@@ -22,7 +22,14 @@ from rlcatalog.frameworks import frameworks
 #: Timeout for git, in seconds.
 PATIENCE = 10
 #: A git command without locks and without programs that a repository's settings could run.
-_GIT = ("git", "--no-optional-locks", "-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}")
+_GIT = (
+    "git",
+    "--no-optional-locks",
+    "-c",
+    "core.fsmonitor=false",
+    "-c",
+    f"core.hooksPath={os.devnull}",
+)
 
 
 def versions(packages: Iterable[str] = ()) -> dict[str, str]:
@@ -32,8 +39,17 @@ def versions(packages: Iterable[str] = ()) -> dict[str, str]:
         packages: Modules to include besides NumPy, Gymnasium and the frameworks, such as an engine's.
     """
     found = {"python": platform.python_version(), "rlcatalog": __version__}
-    found |= {record.distribution: record.version for record in default_catalog().plugins if record.status == "loaded"}
-    modules = ("numpy", "gymnasium", *(framework.module for framework in frameworks().values()), *packages)
+    found |= {
+        record.distribution: record.version
+        for record in default_catalog().plugins
+        if record.status == "loaded"
+    }
+    modules = (
+        "numpy",
+        "gymnasium",
+        *(framework.module for framework in frameworks().values()),
+        *packages,
+    )
     found |= {name: version for name in modules if (version := _version(name)) is not None}
     return found
 
@@ -59,9 +75,14 @@ def revision() -> dict[str, Any] | None:
 def _git(*arguments: str) -> str | None:
     try:
         done = subprocess.run(
-            [*_GIT, *arguments], capture_output=True, text=True, timeout=PATIENCE, check=False,
-            stdin=subprocess.DEVNULL, env={**os.environ, "GIT_TERMINAL_PROMPT": "0"},
-        )  # fmt: skip
+            [*_GIT, *arguments],
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, "GIT_TERMINAL_PROMPT": "0"},
+        )
     except (OSError, subprocess.SubprocessError, UnicodeError):
         return None
     return done.stdout if done.returncode == 0 else None
@@ -89,14 +110,18 @@ def usable_cores() -> int:
 def _processor() -> str | None:
     """Return the processor's name."""
     with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+        for line in (
+            Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+        ):
             name, _, value = line.partition(":")
             if name.strip() == "model name":
                 return value.strip()
     if sys.platform == "darwin":
         with suppress(OSError, subprocess.SubprocessError):
             line = ["sysctl", "-n", "machdep.cpu.brand_string"]
-            return subprocess.run(line, capture_output=True, text=True, timeout=PATIENCE, check=True).stdout.strip()
+            return subprocess.run(
+                line, capture_output=True, text=True, timeout=PATIENCE, check=True
+            ).stdout.strip()
     return platform.processor() or None
 
 
@@ -116,5 +141,9 @@ def _gpus() -> list[str]:
     for about in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information")):
         with suppress(OSError):
             lines = about.read_text(encoding="utf-8", errors="replace").splitlines()
-            names += [value.strip() for name, _, value in (line.partition(":") for line in lines) if name == "Model"]
+            names += [
+                value.strip()
+                for name, _, value in (line.partition(":") for line in lines)
+                if name == "Model"
+            ]
     return names

@@ -50,9 +50,14 @@ class ActorCritic:
     """
 
     def __init__(
-        self, owner: Any, model_config: Mapping[str, Any] | None, catalog: Catalog | None,
-        keywords: Mapping[str, Any], algorithm: str, frozen: str,
-    ) -> None:  # fmt: skip
+        self,
+        owner: Any,
+        model_config: Mapping[str, Any] | None,
+        catalog: Catalog | None,
+        keywords: Mapping[str, Any],
+        algorithm: str,
+        frozen: str,
+    ) -> None:
         observation_space, action_space = owner.observation_space, owner.action_space
         recurrent, adapts, name = owner.recurrent, owner.adapts, type(owner).__name__
         lookup = Lookup.of(observation_space, action_space, model_config, catalog)
@@ -62,9 +67,15 @@ class ActorCritic:
         self.action_shape = tuple(action_space.shape or ())
         defaults = engine_defaults(observations, actions)
         if keywords:
-            resolve = partial(catalog.resolve, observations, actions, framework="torch", defaults=defaults)
-            config = self.given = translated(keywords, config, resolve, policy=name, recurrent=recurrent)
-        self.policy = rlcatalog.build(observations, actions, config, "torch", defaults=defaults, catalog=catalog)
+            resolve = partial(
+                catalog.resolve, observations, actions, framework="torch", defaults=defaults
+            )
+            config = self.given = translated(
+                keywords, config, resolve, policy=name, recurrent=recurrent
+            )
+        self.policy = rlcatalog.build(
+            observations, actions, config, "torch", defaults=defaults, catalog=catalog
+        )
         refuse_model(self.policy, recurrent=recurrent, algorithm=algorithm)
         if origin is not None:
             check_encoding(origin, self.policy.resolution, self.policy.preprocessor)
@@ -86,7 +97,9 @@ class ActorCritic:
         """Convert raw Box actions to the environment's actions. A flattened environment takes raw actions."""
         return raw if self._raw else self.policy.adapt(np.asarray(raw).reshape(len(raw), -1))
 
-    def act(self, obs: Any, mask: Any = None, deterministic: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+    def act(
+        self, obs: Any, mask: Any = None, deterministic: bool = False
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Return raw actions in the shape for Stable-Baselines3, value estimates `[B, 1]` and log densities `[B]`.
 
         Args:
@@ -114,15 +127,21 @@ class ActorCritic:
             mask: Action masks that are not in the observations.
             acting: Whether actions will be sampled. If False, stored actions will be scored.
         """
-        inputs, _ = self.model({"obs": self.observer.encode(obs), "is_training": not acting}, [], None)
+        inputs, _ = self.model(
+            {"obs": self.observer.encode(obs), "is_training": not acting}, [], None
+        )
         return self.masked(inputs, obs, mask, acting)
 
     def masked(self, inputs: Tensor, obs: Any, mask: Any, acting: bool) -> Any:
         """Return the distribution for a model's output, with the action masks applied."""
         allowed = self.observer.mask(obs, mask, check=acting)
-        return self.dist_class(inputs if allowed is None else self.dist_class.masked(inputs, allowed), self.model)
+        return self.dist_class(
+            inputs if allowed is None else self.dist_class.masked(inputs, allowed), self.model
+        )
 
-    def draw(self, outputs: Tensor, mask: Tensor | None, deterministic: bool) -> tuple[Tensor, Tensor]:
+    def draw(
+        self, outputs: Tensor, mask: Tensor | None, deterministic: bool
+    ) -> tuple[Tensor, Tensor]:
         """Return raw actions sampled from a model's output, shaped by `shape_actions`, and their log density `[B]`."""
         sample, logp, _ = self.policy.backend.draw(outputs, mask, not deterministic)
         return self.shape_actions(sample), logp
@@ -152,7 +171,9 @@ class ActorCritic:
     def logp(self, dist: Any, actions: Tensor) -> Tensor:
         """Return the log density `[B]` of stored actions."""
         scalar = self.policy.action_codec.scalar
-        logp: Tensor = dist.logp(actions.reshape(-1) if scalar else actions.reshape(len(actions), -1))
+        logp: Tensor = dist.logp(
+            actions.reshape(-1) if scalar else actions.reshape(len(actions), -1)
+        )
         return logp
 
     def values(self) -> Tensor:
@@ -188,8 +209,10 @@ def _refuse_actions(policy: Policy, space: Any, adapts: bool) -> None:
     if why is None and not isinstance(space, spaces.Box) and not _is_raw(codec):
         why = f"its codec, {type(codec).__name__}, changes raw actions"
     if why is not None:
-        raise NotServedError(f"{info.describe()}: {why}. Wrap the environment so that it takes raw actions:"
-                             " for_sb3(env, model_config).")  # fmt: skip
+        raise NotServedError(
+            f"{info.describe()}: {why}. Wrap the environment so that it takes raw actions:"
+            " for_sb3(env, model_config)."
+        )
 
 
 def _is_raw(codec: ActionCodec) -> bool:
@@ -237,7 +260,9 @@ class CatalogDistribution(Distribution):
 
     def _refuse_parameters(self, *args: Any, **kwargs: Any) -> Any:
         """Raise an error, because the layers belong to the catalog's model."""
-        raise NotServedError("catalog distributions are created from a model's output: policy.get_distribution(obs).")
+        raise NotServedError(
+            "catalog distributions are created from a model's output: policy.get_distribution(obs)."
+        )
 
     proba_distribution_net = proba_distribution = _refuse_parameters
     actions_from_params = log_prob_from_params = _refuse_parameters

@@ -9,7 +9,13 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from rlcatalog.errors import ConfigError, MissingPluginError, NotServedError, UnknownNameError, nearest
+from rlcatalog.errors import (
+    ConfigError,
+    MissingPluginError,
+    NotServedError,
+    UnknownNameError,
+    nearest,
+)
 
 #: Name → (package, policy in this package). None means Stable-Baselines3's policy with a CatalogExtractor.
 ALGORITHMS: dict[str, tuple[str, str | None]] = {
@@ -68,14 +74,18 @@ def refuse_algorithm(name: str) -> None:
         call = f"{name}({policy}, env)"
         if policy is None:
             policy = "CatalogExtractor"
-            call = f'{name}("MlpPolicy", env, policy_kwargs={{"features_extractor_class": {policy}}})'
+            call = (
+                f'{name}("MlpPolicy", env, policy_kwargs={{"features_extractor_class": {policy}}})'
+            )
         raise ImportError(
             f"rlcatalog_sb3 has no {name}; it provides nets for {package}'s {name}. Write:\n"
             f"from {package} import {name}\nfrom rlcatalog_sb3 import {policy}\nmodel = {call}"
         )
 
 
-def make(name: str, env: Any, model: Mapping[str, Any], frozen: str | None = None, **settings: Any) -> Any:
+def make(
+    name: str, env: Any, model: Mapping[str, Any], frozen: str | None = None, **settings: Any
+) -> Any:
     """Return an algorithm with catalog parts.
 
     Args:
@@ -96,12 +106,20 @@ def make(name: str, env: Any, model: Mapping[str, Any], frozen: str | None = Non
     policy_kwargs = {**settings.pop("policy_kwargs", {})}
     if own is None:
         if frozen == "always":
-            raise NotServedError(f"frozen='always': {name} does not act with a catalog policy. Remove it.")
+            raise NotServedError(
+                f"frozen='always': {name} does not act with a catalog policy. Remove it."
+            )
         policy_kwargs["features_extractor_class"] = _own("CatalogExtractor")
         policy_kwargs["features_extractor_kwargs"] = {"model_config": model}
     else:
-        policy_kwargs |= {"model_config": model} if frozen is None else {"model_config": model, "frozen": frozen}
-    accepted = [key for key in inspect.signature(algorithm).parameters if key not in ("policy", "env", "policy_kwargs")]
+        policy_kwargs |= (
+            {"model_config": model} if frozen is None else {"model_config": model, "frozen": frozen}
+        )
+    accepted = [
+        key
+        for key in inspect.signature(algorithm).parameters
+        if key not in ("policy", "env", "policy_kwargs")
+    ]
     for key in settings:
         if key not in accepted:
             raise ConfigError(
@@ -112,7 +130,11 @@ def make(name: str, env: Any, model: Mapping[str, Any], frozen: str | None = Non
 
 def _own(name: str) -> Any:
     """Return this package's object with the given name, or None."""
-    return getattr(importlib.import_module(f"rlcatalog_sb3.{_MODULES[name]}"), name) if name in _MODULES else None
+    return (
+        getattr(importlib.import_module(f"rlcatalog_sb3.{_MODULES[name]}"), name)
+        if name in _MODULES
+        else None
+    )
 
 
 def enter_names(*, importing: bool) -> None:
@@ -127,9 +149,11 @@ def enter_names(*, importing: bool) -> None:
     """
     for package in ("stable_baselines3", "sb3_contrib"):
         if importing and package not in sys.modules:
-            with suppress(Exception):  # sb3-contrib is optional; an import error is raised when it is used
+            # sb3-contrib is optional; an import error is raised when it is used.
+            with suppress(Exception):
                 importlib.import_module(package)
         for name in (*ALGORITHMS, *OWN_NETS, "TRPO"):
-            if (cls := getattr(sys.modules.get(package), name, None)) is not None:  # older versions have fewer
+            # Older versions have fewer.
+            if (cls := getattr(sys.modules.get(package), name, None)) is not None:
                 policy = ALGORITHMS.get(name, (package, None))[1] or "CatalogPolicy"
                 cls.policy_aliases[policy] = _own(policy)

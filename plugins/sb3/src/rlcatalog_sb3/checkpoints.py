@@ -51,7 +51,9 @@ class CheckpointCallback(BaseCallback):
             raise Stopped
 
     def _on_step(self) -> bool:
-        if self.session.interrupts.pending is not None and isinstance(self.model, OffPolicyAlgorithm):
+        if self.session.interrupts.pending is not None and isinstance(
+            self.model, OffPolicyAlgorithm
+        ):
             self.model.num_timesteps -= self.model.n_envs  # this step is not stored yet
         self.session.interrupts.check()
         return True
@@ -102,11 +104,20 @@ class RowWriter(KVWriter):
     def __init__(self, session: Session, algorithm: Any) -> None:
         self._session, self._algorithm = session, algorithm
 
-    def write(self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0) -> None:
+    def write(
+        self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0
+    ) -> None:
         """Report a row."""
         values = filter_excluded_keys(key_values, key_excluded, "csv")
-        plain = {key: value.item() if isinstance(value, np.generic) else value for key, value in values.items()}
-        numbers = {key: value for key, value in plain.items() if isinstance(value, bool | int | float | str)}
+        plain = {
+            key: value.item() if isinstance(value, np.generic) else value
+            for key, value in values.items()
+        }
+        numbers = {
+            key: value
+            for key, value in plain.items()
+            if isinstance(value, bool | int | float | str)
+        }
         row = {"timesteps_total": step, "episode_return_mean": numbers.get(RETURN), **numbers}
         episodes = len(self._algorithm.ep_info_buffer or ())
         self._session.report(row, lambda: policy_of(self._algorithm), episodes)
@@ -134,7 +145,9 @@ def restore(name: str, checkpoint: Path, env: Any, **settings: Any) -> Any:
         SavedPolicyError: The checkpoint cannot be read, or belongs to a different environment.
     """
     kind = algorithm_class(name)
-    with raised_as(lambda why: SavedPolicyError(f"{checkpoint}: not a checkpoint, or damaged: {why}")):
+    with raised_as(
+        lambda why: SavedPolicyError(f"{checkpoint}: not a checkpoint, or damaged: {why}")
+    ):
         algorithm = kind.load(checkpoint / ALGORITHM, env=env, **settings)
         if isinstance(algorithm, OffPolicyAlgorithm):
             algorithm.load_replay_buffer(checkpoint / BUFFER)

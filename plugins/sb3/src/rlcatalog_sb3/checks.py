@@ -18,9 +18,13 @@ from rlcatalog_sb3.spaces import origin_of
 
 
 @kit.check(
-    "trunk", "memory", "head", "action_dist", every_framework=False,
+    "trunk",
+    "memory",
+    "head",
+    "action_dist",
+    every_framework=False,
     hint="use every weight in the outputs or the value, and store it where the model finds it",
-)  # fmt: skip
+)
 def sb3_moves_every_weight(part: kit.Part) -> None:
     """A single update of Stable-Baselines3's PPO or RecurrentPPO changes every weight; skips unsupported parts."""
     if "torch" not in part.component.frameworks:
@@ -28,13 +32,25 @@ def sb3_moves_every_weight(part: kit.Part) -> None:
     example = kit.update_example(part)
     model = dict(example.config)
     with kit.refusing(NotServedError, MissingPluginError):
-        recurrent = part.catalog.resolve(example.obs, example.action, model, "torch").choices["memory"].component
+        recurrent = (
+            part.catalog.resolve(example.obs, example.action, model, "torch")
+            .choices["memory"]
+            .component
+        )
         name = "PPO" if recurrent is None else "RecurrentPPO"
         env = for_sb3(kit.ExampleEnv(example), model, catalog=part.catalog)
         algo = make(
-            name, env, model, seed=0, device="cpu", n_steps=16, batch_size=16, n_epochs=1, learning_rate=1e-2,
+            name,
+            env,
+            model,
+            seed=0,
+            device="cpu",
+            n_steps=16,
+            batch_size=16,
+            n_epochs=1,
+            learning_rate=1e-2,
             ent_coef=0.01,
-        )  # fmt: skip
+        )
     before = kit.trained_weights(algo.policy.model)
     algo.learn(16)
     kit.every_weight_moved(before, kit.trained_weights(algo.policy.model))
@@ -53,19 +69,29 @@ def outputs(algorithm: Any) -> kit.OutputFunction:
     """
     policy = algorithm.policy
     if not isinstance(policy, CatalogPolicy):
-        raise NotServedError(f"outputs: expected an algorithm with a CatalogPolicy, found {type(policy).__name__}.")
+        raise NotServedError(
+            f"outputs: expected an algorithm with a CatalogPolicy, found {type(policy).__name__}."
+        )
     info = SpaceInfo.read(policy.catalog_policy.observation_space)
     origin = origin_of(policy.observation_space, policy.action_space)
     inside = None
     if origin is not None:
-        inside = Flattening(origin.observation_space, origin.action_space, origin.config, catalog=origin.catalog)
+        inside = Flattening(
+            origin.observation_space, origin.action_space, origin.config, catalog=origin.catalog
+        )
 
     def run(observations: Any, raw_actions: Any) -> kit.PolicyOutputs:
         shown, width = observations, raw_actions.shape[1]
         if inside is not None:
             flat = [inside.observe(row) for row in rows(info, observations)]
-            shown = {key: np.stack([row[key] for row in flat]) for key in flat[0]} if inside.masked else np.stack(flat)
-        stored = torch.from_numpy(raw_actions.reshape(len(raw_actions), *(policy.action_space.shape or ())))
+            shown = (
+                {key: np.stack([row[key] for row in flat]) for key in flat[0]}
+                if inside.masked
+                else np.stack(flat)
+            )
+        stored = torch.from_numpy(
+            raw_actions.reshape(len(raw_actions), *(policy.action_space.shape or ()))
+        )
         with torch.no_grad():
             values, logp, entropy = policy.evaluate_actions(policy.obs_to_tensor(shown)[0], stored)
         action = algorithm.predict(shown, deterministic=True)[0]

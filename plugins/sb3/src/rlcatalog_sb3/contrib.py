@@ -83,7 +83,9 @@ class CatalogRecurrentPolicy(CatalogBasePolicy, RecurrentActorCriticPolicy):
             episode_starts: Whether a new episode begins at each step `[S * T]`.
         """
         actor_critic = self.actor_critic
-        inputs, values = self._sequences(actor_critic.observer.encode(obs), lstm_states.pi, episode_starts)
+        inputs, values = self._sequences(
+            actor_critic.observer.encode(obs), lstm_states.pi, episode_starts
+        )
         logp, entropy = actor_critic.score(actor_critic.masked(inputs, obs, None, False), actions)
         return values, logp, entropy
 
@@ -93,7 +95,9 @@ class CatalogRecurrentPolicy(CatalogBasePolicy, RecurrentActorCriticPolicy):
         """Return the distribution over raw actions, and the new states."""
         memory = self._packer.unpack(lstm_states, episode_starts)
         inputs, states = self._run(self.actor_critic.observer.encode(obs), memory)
-        return CatalogDistribution(self.actor_critic, self.actor_critic.masked(inputs, obs, None, True)), states
+        return CatalogDistribution(
+            self.actor_critic, self.actor_critic.masked(inputs, obs, None, True)
+        ), states
 
     def predict_values(  # type: ignore[override]
         self, obs: Any, lstm_states: States, episode_starts: Tensor
@@ -111,16 +115,20 @@ class CatalogRecurrentPolicy(CatalogBasePolicy, RecurrentActorCriticPolicy):
         outputs, after = self.actor_critic.model(inputs, memory, lengths)
         return outputs, self._packer.pack(after)
 
-    def _sequences(self, encoded: Tensor, states: States, episode_starts: Tensor) -> tuple[Tensor, Tensor]:
+    def _sequences(
+        self, encoded: Tensor, states: States, episode_starts: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """Return model outputs and value estimates for padded sequences. Padding is masked in the loss."""
         count = states[0].shape[1]
         starts = episode_starts.reshape(count, -1)
         steps = starts.shape[1]
         known, self.seq_lens = self.seq_lens, None
-        if steps == 1 or not starts[:, 1:].any():  # sb3-contrib cuts sequences at the start of an episode
+        # sb3-contrib cuts sequences at the start of an episode.
+        if steps == 1 or not starts[:, 1:].any():
             lengths = self._all_real(count, steps) if known is None else torch.from_numpy(known)
             padding = Padding.of(lengths, encoded)
-            if padding is not None:  # sb3-contrib pads with zeros, but a model must only see real observations
+            # sb3-contrib pads with zeros, but a model must only see real observations.
+            if padding is not None:
                 encoded = padding.fill(padding.take(encoded))
             inputs = {"obs": encoded, "is_training": True, "outputs_only": True}
             memory = self._packer.unpack(states, starts[:, 0])
@@ -130,14 +138,20 @@ class CatalogRecurrentPolicy(CatalogBasePolicy, RecurrentActorCriticPolicy):
         found: list[Tensor] = []
         values: list[Tensor] = []
         for t in range(steps):
-            output, states = self._run(timed[:, t], self._packer.unpack(states, starts[:, t]), training=True)
+            output, states = self._run(
+                timed[:, t], self._packer.unpack(states, starts[:, t]), training=True
+            )
             found.append(output)
             values.append(self.actor_critic.values())
         return torch.stack(found, 1).flatten(0, 1), torch.stack(values, 1).flatten(0, 1)
 
     def _all_real(self, count: int, steps: int) -> Tensor:
         """Return the full length for every sequence, because the padding is unknown."""
-        if steps > 1 and not self._warned and any(hasattr(module, "running_mean") for module in self.model.modules()):
+        if (
+            steps > 1
+            and not self._warned
+            and any(hasattr(module, "running_mean") for module in self.model.modules())
+        ):
             self._warned = True
             warn_caller(
                 "sb3-contrib's RecurrentPPO does not report which rows are padding, so this model's batch statistics"
@@ -163,7 +177,9 @@ class RecurrentPPO(sb3_contrib.RecurrentPPO):
 
         def with_lengths(batch_inds: Any, *args: Any, **kwargs: Any) -> Any:
             samples = get_samples(batch_inds, *args, **kwargs)
-            policy.seq_lens = np.diff(buffer.seq_start_indices, append=len(batch_inds)).astype(np.int32)
+            policy.seq_lens = np.diff(buffer.seq_start_indices, append=len(batch_inds)).astype(
+                np.int32
+            )
             return samples
 
         buffer._get_samples = with_lengths

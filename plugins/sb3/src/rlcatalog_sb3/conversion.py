@@ -59,7 +59,9 @@ def to_policy(model: Any) -> Policy:
     extractor = (policy.q_net if hasattr(policy, "q_net") else policy.actor).features_extractor
     actions = extractor.own_actions if extractor.own_actions is not None else model.action_space
     config = _config(extractor.config, hidden, box=not hasattr(policy, "q_net"))
-    found = rlcatalog.build(extractor.own_space, actions, config, "torch", catalog=extractor.catalog)
+    found = rlcatalog.build(
+        extractor.own_space, actions, config, "torch", catalog=extractor.catalog
+    )
     _set_weights(found, extractor, hidden, last)
     _check(found, extractor, head)
     return found
@@ -68,7 +70,9 @@ def to_policy(model: Any) -> Policy:
 Layer = tuple[nn.Linear, nn.Module | None]
 
 
-def _layers(policy: Any) -> tuple[list[Layer], list[tuple[Tensor, Tensor]], Callable[[Tensor], Tensor]]:
+def _layers(
+    policy: Any,
+) -> tuple[list[Layer], list[tuple[Tensor, Tensor]], Callable[[Tensor], Tensor]]:
     """Return the hidden layers after the features, the last layers' weights and biases, and a function for them all."""
     if hasattr(policy, "q_net"):
         modules = list(policy.q_net.q_net)
@@ -81,12 +85,19 @@ def _layers(policy: Any) -> tuple[list[Layer], list[tuple[Tensor, Tensor]], Call
     if hasattr(actor, "log_std"):
         latent, mean, log_std = actor.latent_pi, actor.mu, actor.log_std
         both = lambda x: torch.cat([mean(latent(x)), log_std(latent(x))], dim=1)  # noqa: E731
-        return _pairs(list(latent)), [(mean.weight, mean.bias), (log_std.weight, log_std.bias)], both
+        return (
+            _pairs(list(latent)),
+            [(mean.weight, mean.bias), (log_std.weight, log_std.bias)],
+            both,
+        )
     *modules, tanh = list(actor.mu)
     if not isinstance(tanh, nn.Tanh):
         raise NotServedError(f"{type(policy).__name__}: its actor does not end with a Tanh.")
     mean = modules[-1]
-    none = (torch.zeros_like(mean.weight), torch.full_like(mean.bias, _LOG_STDS["gaussian_log_std_min"]))
+    none = (
+        torch.zeros_like(mean.weight),
+        torch.full_like(mean.bias, _LOG_STDS["gaussian_log_std_min"]),
+    )
     inner = nn.Sequential(*modules)
     whole = lambda x: torch.cat([inner(x), none[1].expand(len(x), -1)], dim=1)  # noqa: E731
     return _pairs(modules[:-1]), [(mean.weight, mean.bias), none], whole
@@ -101,12 +112,18 @@ def _pairs(modules: list[nn.Module]) -> list[Layer]:
         elif found and found[-1][1] is None and type(module) in ACTIVATIONS:
             found[-1] = (found[-1][0], module)
         else:
-            raise NotServedError(f"a {type(module).__name__} among Stable-Baselines3's layers cannot be converted.")
+            raise NotServedError(
+                f"a {type(module).__name__} among Stable-Baselines3's layers cannot be converted."
+            )
     return found
 
 
 def _config(given: Any, hidden: list[Layer], box: bool) -> dict[str, Any]:
-    config = {key: value for key, value in given.items() if key not in ("vf_share_layers", "action_bounds")}
+    config = {
+        key: value
+        for key, value in given.items()
+        if key not in ("vf_share_layers", "action_bounds")
+    }
     for key in ("no_final_linear", "free_log_std"):
         if config.get(key):
             raise NotServedError(
@@ -125,18 +142,27 @@ def _config(given: Any, hidden: list[Layer], box: bool) -> dict[str, Any]:
     return {**config, **_LOG_STDS, "custom_action_dist": "squashed_gaussian"} if box else config
 
 
-def _set_weights(policy: Policy, extractor: CatalogExtractor, hidden: list[Layer], last: list[Any]) -> None:
+def _set_weights(
+    policy: Policy, extractor: CatalogExtractor, hidden: list[Layer], last: list[Any]
+) -> None:
     """Copy weights by canonical name, and set the value layer's weights to zero."""
     wanted = weights_of(policy.model)
     trunk = weights_of(extractor.trunk)
     first = sum(name.startswith("hidden.layers.") and name.endswith(".weight") for name in trunk)
     weights = {**trunk}
     for number, (layer, _) in enumerate(hidden, start=first):
-        weights |= {f"hidden.layers.{number}.weight": layer.weight, f"hidden.layers.{number}.bias": layer.bias}
+        weights |= {
+            f"hidden.layers.{number}.weight": layer.weight,
+            f"hidden.layers.{number}.bias": layer.bias,
+        }
     for kind, index in (("weight", 0), ("bias", 1)):
         weights[f"outputs.logits.{kind}"] = torch.cat([pair[index] for pair in last])
-        weights[f"outputs.value.{kind}"] = np.zeros_like(wanted.get(f"outputs.value.{kind}", np.zeros(0)))
-    arrays = {name: np.asarray(torch.as_tensor(value).detach().cpu()) for name, value in weights.items()}
+        weights[f"outputs.value.{kind}"] = np.zeros_like(
+            wanted.get(f"outputs.value.{kind}", np.zeros(0))
+        )
+    arrays = {
+        name: np.asarray(torch.as_tensor(value).detach().cpu()) for name, value in weights.items()
+    }
     shapes = {name: value.shape for name, value in arrays.items()}
     if shapes != {name: value.shape for name, value in wanted.items()}:
         raise _not_rebuilt(policy)
@@ -148,7 +174,9 @@ def _check(policy: Policy, extractor: CatalogExtractor, head: Callable[[Tensor],
     device = next(iter(extractor.parameters())).device
     encoded = torch.rand(4, *policy.preprocessor.shape, device=device)
     with torch.no_grad():
-        expected = head(extractor.trunk({"obs": encoded, "is_training": False}, [], None)[0].flatten(1)).cpu()
+        expected = head(
+            extractor.trunk({"obs": encoded, "is_training": False}, [], None)[0].flatten(1)
+        ).cpu()
         found = policy.model({"obs": encoded.cpu(), "is_training": False}, [], None)[0]
     if not torch.allclose(found, expected, rtol=1e-3, atol=1e-4):
         raise _not_rebuilt(policy)

@@ -49,18 +49,26 @@ class SB3Engine(Engine):
         from rlcatalog_sb3.flat_spaces import for_sb3
 
         env_id, options = plan.env_id, plan.options
-        seed = (plan.seed + plan.steps) % 2**32  # environments of a resumed run must not repeat the first episodes
+        # Environments of a resumed run must not repeat the first episodes.
+        seed = (plan.seed + plan.steps) % 2**32
         torch.set_num_threads(options.threads)
         kind = SubprocVecEnv if options.vector == "async" else DummyVecEnv
-        env = make_vec_env(lambda: for_sb3(env_id, options.model), n_envs=options.envs, seed=seed, vec_env_cls=kind)
+        env = make_vec_env(
+            lambda: for_sb3(env_id, options.model), n_envs=options.envs, seed=seed, vec_env_cls=kind
+        )
         given: dict[str, Any] = {"env": env, "device": options.device, "seed": seed}
         if plan.checkpoint is None:
             self.algorithm = make(
-                plan.algorithm, model=options.model, frozen=options.frozen, **options.settings, **given
+                plan.algorithm,
+                model=options.model,
+                frozen=options.frozen,
+                **options.settings,
+                **given,
             )
         else:
             self.algorithm = restore(plan.algorithm, plan.checkpoint, **given)
-        self._policy = describe_policy(policy_of(self.algorithm))  # rejects policies that cannot be converted
+        # Rejects policies that cannot be converted.
+        self._policy = describe_policy(policy_of(self.algorithm))
 
     @property
     def steps(self) -> int:
@@ -68,7 +76,12 @@ class SB3Engine(Engine):
 
     def describe(self) -> Mapping[str, Any]:
         plan, options = self.plan, self.plan.options
-        begun = {"name": plan.algorithm, "env_config": {}, "num_envs": options.envs, "seed": plan.seed}
+        begun = {
+            "name": plan.algorithm,
+            "env_config": {},
+            "num_envs": options.envs,
+            "seed": plan.seed,
+        }
         return {"algorithm": {**begun, **options.settings}, **self._policy}
 
     def learn(self, session: Session) -> None:

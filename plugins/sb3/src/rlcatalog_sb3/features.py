@@ -25,11 +25,15 @@ from rlcatalog_torch import before_torch_optimizers
 #: Initialisers of Stable-Baselines3's own nets for DQN, SAC and TD3, which are PyTorch's.
 _DEFAULTS = dict.fromkeys(
     (
-        "fcnet_weights_initializer", "fcnet_bias_initializer", "conv_kernel_initializer", "conv_bias_initializer",
-        "post_fcnet_weights_initializer", "post_fcnet_bias_initializer",
+        "fcnet_weights_initializer",
+        "fcnet_bias_initializer",
+        "conv_kernel_initializer",
+        "conv_bias_initializer",
+        "post_fcnet_weights_initializer",
+        "post_fcnet_bias_initializer",
     ),
     "fan_in_uniform",
-)  # fmt: skip
+)
 
 
 # Derived from CombinedExtractor, because Stable-Baselines3 sets `normalized_image=True` for unscaled images only if the
@@ -59,11 +63,17 @@ class CatalogExtractor(CombinedExtractor):
         normalized_image: bool = False,
         catalog: Catalog | None = None,
     ) -> None:
-        before_torch_optimizers()  # the algorithm creates one for the net that it builds around this extractor
+        # The algorithm creates one for the net that it builds around this extractor.
+        before_torch_optimizers()
         # A trunk does not depend on the action space, which Stable-Baselines3 does not pass to an extractor.
         any_action: Any = spaces.Discrete(2)
         lookup = Lookup.of(observation_space, any_action, model_config, catalog)
-        origin, catalog, values, flat = lookup.origin, lookup.catalog, lookup.values, lookup.origin is not None
+        origin, catalog, values, flat = (
+            lookup.origin,
+            lookup.catalog,
+            lookup.values,
+            lookup.origin is not None,
+        )
         _refuse_masks(observation_space, values["action_mask_key"], origin)
         if values["custom_action_dist"] is not None:
             raise ConfigError(
@@ -71,15 +81,21 @@ class CatalogExtractor(CombinedExtractor):
                 " distribution. Remove this key."
             )
         resolution, preprocessor, trunk = catalog.build_from_lookup(
-            partial(_built, catalog, origin), lookup.observation_space, lookup.action_space, lookup.config, "torch",
+            partial(_built, catalog, origin),
+            lookup.observation_space,
+            lookup.action_space,
+            lookup.config,
+            "torch",
             defaults=_DEFAULTS,
-        )  # fmt: skip
+        )
         if not isinstance(trunk.num_outputs, int):
             raise NotServedError(
                 f"{type(trunk).__name__} did not set its width in self.num_outputs, so it cannot be a trunk."
             )
         if trunk.get_initial_state():
-            raise NotServedError(f"{type(trunk).__name__} is recurrent, but a features extractor has no state.")
+            raise NotServedError(
+                f"{type(trunk).__name__} is recurrent, but a features extractor has no state."
+            )
         BaseFeaturesExtractor.__init__(self, observation_space, trunk.num_outputs)
         self.trunk: Any = trunk
         self.catalog = catalog
@@ -89,7 +105,9 @@ class CatalogExtractor(CombinedExtractor):
         self.config = resolution.config.explicit
         self.preprocessor = preprocessor
         self._undo = _undo(observation_space, scaled=not normalized_image)
-        self._encode = encoder(preprocessor, observation_space, lookup.layout, flat, preprocessor.transform_batch)
+        self._encode = encoder(
+            preprocessor, observation_space, lookup.layout, flat, preprocessor.transform_batch
+        )
 
     def forward(self, observations: Any) -> Tensor:
         """Return the features `[B, features_dim]` of observations preprocessed by Stable-Baselines3."""
@@ -98,7 +116,9 @@ class CatalogExtractor(CombinedExtractor):
         return features if features.dim() == 2 else features.flatten(1)
 
 
-def _built(catalog: Catalog, origin: Origin | None, resolution: Resolution) -> tuple[Resolution, Preprocessor, Any]:
+def _built(
+    catalog: Catalog, origin: Origin | None, resolution: Resolution
+) -> tuple[Resolution, Preprocessor, Any]:
     """Return the resolution, its preprocessor and the trunk that it describes.
 
     Raises:
@@ -116,7 +136,9 @@ def _built(catalog: Catalog, origin: Origin | None, resolution: Resolution) -> t
     if origin is not None:
         check_encoding(origin, resolution, preprocessor)
     parts = {"trunk": resolution.component("trunk")}
-    trunk = catalog.model(parts, preprocessor.observation_space, None, None, resolution.config, "torch")
+    trunk = catalog.model(
+        parts, preprocessor.observation_space, None, None, resolution.config, "torch"
+    )
     if getattr(trunk, "is_instance", False):
         raise ConfigError(
             f"custom_model: {type(trunk).__name__} is an instance, but Stable-Baselines3 builds an extractor more"

@@ -45,11 +45,16 @@ class FlattenSpaces(gym.Wrapper[Any, Any, Any, Any]):
     """
 
     def __init__(
-        self, env: gym.Env[Any, Any], model_config: Mapping[str, Any] | None = None, catalog: Catalog | None = None
+        self,
+        env: gym.Env[Any, Any],
+        model_config: Mapping[str, Any] | None = None,
+        catalog: Catalog | None = None,
     ) -> None:
         super().__init__(env)
         masked = env.has_wrapper_attr("action_masks")
-        self.flattening = Flattening(env.observation_space, env.action_space, model_config, masked, catalog)
+        self.flattening = Flattening(
+            env.observation_space, env.action_space, model_config, masked, catalog
+        )
         # Masks in the observation take precedence, because they always match the observation.
         self._outside = self.flattening.masked and self.flattening.masks.key is None
         self.observation_space = self.flattening.observation_space
@@ -111,7 +116,9 @@ def for_sb3(
             " Stable-Baselines3 needs its own kind of vector environment, with wrapped members:"
             " make_vec_env(MyEnv, n, wrapper_class=for_sb3)."
         )
-    wrapped = (default_catalog() if catalog is None else catalog).wrap_env(make_env(env), model_config)
+    wrapped = (default_catalog() if catalog is None else catalog).wrap_env(
+        make_env(env), model_config
+    )
     return FlattenSpaces(wrapped, model_config, catalog)
 
 
@@ -151,12 +158,16 @@ class Flattening:
         self.action_codec = action_codec(resolution.action, values["action_bounds"], raw_kinds)
         self.masked = resolution.mask_key is not None or (masked and self.masks.size > 0)
         encoding = encoding_of(resolution, self.preprocessor)
-        origin = Origin(observation_space, action_space, resolution.config.explicit, encoding, given)
+        origin = Origin(
+            observation_space, action_space, resolution.config.explicit, encoding, given
+        )
         box = _encoded_box(self.preprocessor, origin)
         self._dtype = box.dtype
         self.observation_space: Any = box
         if self.masked:
-            self.observation_space = spaces.Dict({OBS: box, MASK: spaces.MultiBinary(self.masks.size)})
+            self.observation_space = spaces.Dict(
+                {OBS: box, MASK: spaces.MultiBinary(self.masks.size)}
+            )
         self.action_space = flat_actions(self.action_codec)
         setattr(self.action_space, ORIGIN, origin)
 
@@ -190,7 +201,7 @@ def encoding_of(resolution: Resolution, preprocessor: Preprocessor) -> dict[str,
         "raw_kinds": resolution.dists.raw_kinds("torch"),
         "mask_key": resolution.mask_key,
         **{key: values[key] for key in sorted({*keys, *_SHAPING})},
-    }  # fmt: skip
+    }
 
 
 def check_encoding(origin: Origin, resolution: Resolution, preprocessor: Preprocessor) -> None:
@@ -200,7 +211,11 @@ def check_encoding(origin: Origin, resolution: Resolution, preprocessor: Preproc
         ConfigError: They differ. The message names the first difference.
     """
     own = encoding_of(resolution, preprocessor)
-    differs = [key for key in sorted({*own, *origin.encoding}) if not same(own.get(key), origin.encoding.get(key))]
+    differs = [
+        key
+        for key in sorted({*own, *origin.encoding})
+        if not same(own.get(key), origin.encoding.get(key))
+    ]
     if differs:
         key = differs[0]
         raise ConfigError(
@@ -233,7 +248,12 @@ def _encoded_box(preprocessor: Preprocessor, origin: Origin) -> EncodedBox:
     encoded = preprocessor.observation_space
     dtype = np.dtype(np.float32 if encoded.dtype in (np.float64, np.bool_) else encoded.dtype)
     if not isinstance(encoded, spaces.Box):  # integers that reach the model unchanged
-        low, high = (np.full(preprocessor.size, bound) for bound in (np.iinfo(dtype).min, np.iinfo(dtype).max))
+        low, high = (
+            np.full(preprocessor.size, bound)
+            for bound in (np.iinfo(dtype).min, np.iinfo(dtype).max)
+        )
         return EncodedBox(low, high, dtype, origin)
     with np.errstate(over="ignore"):  # a bound that float32 cannot represent becomes infinite
-        return EncodedBox(encoded.low.ravel().astype(dtype), encoded.high.ravel().astype(dtype), dtype, origin)
+        return EncodedBox(
+            encoded.low.ravel().astype(dtype), encoded.high.ravel().astype(dtype), dtype, origin
+        )

@@ -36,7 +36,9 @@ class FrozenCollector:
 
     def __init__(self, policy: Policy, frozen: str) -> None:
         if frozen not in ("auto", "always", "never"):
-            raise ConfigError(f"frozen: expected one of 'auto', 'always', 'never', found {frozen!r}.")
+            raise ConfigError(
+                f"frozen: expected one of 'auto', 'always', 'never', found {frozen!r}."
+            )
         self.policy, self.mode = policy, frozen
         self.begin()
 
@@ -50,7 +52,11 @@ class FrozenCollector:
         self._open = self.mode != "never" and self.policy.device == "cpu"
 
     def step(
-        self, encoded: Tensor, mask: Tensor | None, deterministic: bool, memory: Sequence[Tensor] = ()
+        self,
+        encoded: Tensor,
+        mask: Tensor | None,
+        deterministic: bool,
+        memory: Sequence[Tensor] = (),
     ) -> Step | None:
         """Compute a step; return None if the policy itself must compute it.
 
@@ -75,7 +81,10 @@ class FrozenCollector:
         if (state := acting.initial_state(len(encoded))) is not None:
             state = state._replace(memory=tuple(part.numpy() for part in memory))
         found: Step = acting.act_encoded(
-            encoded.numpy(), state, mask=None if mask is None else mask.numpy(), explore=not deterministic
+            encoded.numpy(),
+            state,
+            mask=None if mask is None else mask.numpy(),
+            explore=not deterministic,
         )
         self._open = acting.reason is None
         return found

@@ -23,7 +23,9 @@ _RECURRENT = (
 _ELSEWHERE = "Train it with rlcatalog-ppo or rlcatalog-rllib."
 
 
-def refuse_memory(policy: Policy, name: str, where: str, *, recurrent: bool, algorithm: str) -> None:
+def refuse_memory(
+    policy: Policy, name: str, where: str, *, recurrent: bool, algorithm: str
+) -> None:
     """Reject a memory that the training loop does not support, and a recurrent loop for a model without memory.
 
     Args:

@@ -38,7 +38,9 @@ class Observer:
         # Mask columns in the observation only need a cast.
         leaf = space[self._mask_key] if self._mask_key is not None else None
         bits = policy.resolution.action.kind == "multi_binary"
-        self.columns = self.flat or (leaf is not None and leaf.shape == (policy.masks.size,) and not bits)
+        self.columns = self.flat or (
+            leaf is not None and leaf.shape == (policy.masks.size,) and not bits
+        )
 
     def mask(self, obs: Any, given: Any = None, *, check: bool = True) -> Tensor | None:
         """Return the observations' action masks, boolean `[B, m]`, or None.
@@ -55,7 +57,11 @@ class Observer:
         found: Tensor | None = None
         if self._mask_key is not None:
             found = obs[self._mask_key]
-            found = found.bool() if self.columns else _tensor(self.policy.action_mask(self._numpy(obs)), obs)
+            found = (
+                found.bool()
+                if self.columns
+                else _tensor(self.policy.action_mask(self._numpy(obs)), obs)
+            )
         if given is not None:
             own = torch.as_tensor(given, device=_device(obs))
             own = own.reshape(-1, self.policy.masks.size).bool()
@@ -66,7 +72,11 @@ class Observer:
 
 
 def encoder(
-    preprocessor: Preprocessor, space: Any, layout: str, flat: bool, preprocess: Callable[[Any], Array]
+    preprocessor: Preprocessor,
+    space: Any,
+    layout: str,
+    flat: bool,
+    preprocess: Callable[[Any], Array],
 ) -> Callable[[Any], Tensor]:
     """Return a function that encodes observations, with tensor operations if possible, otherwise with NumPy.
 
@@ -101,7 +111,9 @@ def structure(space: Any, layout: str) -> Callable[[Any], Any]:
 
     def array(obs: Any) -> Array:
         # Stored Discrete observations are [B, 1].
-        values: Array = obs.detach().cpu().numpy().reshape(-1, *shape).astype(space.dtype, copy=False)
+        values: Array = (
+            obs.detach().cpu().numpy().reshape(-1, *shape).astype(space.dtype, copy=False)
+        )
         return np.ascontiguousarray(np.moveaxis(values, 1, -1)) if moved else values
 
     return array

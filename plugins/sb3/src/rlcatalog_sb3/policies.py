@@ -75,15 +75,21 @@ class CatalogBasePolicy(BasePolicy):
             optimizer_kwargs = {"eps": 1e-5} if optimizer_class is torch.optim.Adam else {}
         # Skip ActorCriticPolicy, whose constructor would build its own networks.
         BasePolicy.__init__(
-            self, observation_space, action_space, optimizer_class=optimizer_class, optimizer_kwargs=optimizer_kwargs,
+            self,
+            observation_space,
+            action_space,
+            optimizer_class=optimizer_class,
+            optimizer_kwargs=optimizer_kwargs,
             normalize_images=False,
-        )  # fmt: skip
+        )
         self.use_sde = False
         if model is not None:
             origin = origin_of(observation_space, action_space)
             config = origin.config if model_config is None and origin is not None else model_config
             model_config = config_with_model(config, model, "policy_kwargs={{'model_config': {}}}")
-        self.actor_critic = ActorCritic(self, model_config, catalog, keywords, algorithm_name(builder, self), frozen)
+        self.actor_critic = ActorCritic(
+            self, model_config, catalog, keywords, algorithm_name(builder, self), frozen
+        )
         # Policies unscale "squashed" actions; here, the action codec does that.
         self._squash_output = self.actor_critic.adapts and self.adapts
         self.model = self.actor_critic.model
@@ -103,7 +109,9 @@ class CatalogBasePolicy(BasePolicy):
 
     def reset_noise(self, n_envs: int = 1) -> None:
         """Raise an error, because the catalog's distributions have no state-dependent exploration."""
-        raise NotServedError("reset_noise: the catalog's distributions have no state-dependent exploration (use_sde).")
+        raise NotServedError(
+            "reset_noise: the catalog's distributions have no state-dependent exploration (use_sde)."
+        )
 
     def extract_features(self, obs: Any, features_extractor: Any = None) -> Any:
         """Raise an error, because the catalog's models have no separate features extractor."""
@@ -149,14 +157,20 @@ def _cast(tensor: Tensor, space: Any) -> Tensor:
 class WithoutMemory(CatalogBasePolicy):
     """Base class for `CatalogPolicy` and `CatalogMaskablePolicy`; only MaskablePPO passes `action_masks`."""
 
-    def forward(self, obs: Any, deterministic: bool = False, action_masks: Any = None) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(
+        self, obs: Any, deterministic: bool = False, action_masks: Any = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Return raw actions `[B, ...]`, value estimates `[B, 1]` and log densities `[B]`."""
         return self.actor_critic.act(obs, action_masks, deterministic)
 
-    def evaluate_actions(self, obs: Any, actions: Tensor, action_masks: Any = None) -> tuple[Tensor, Tensor, Tensor]:
+    def evaluate_actions(
+        self, obs: Any, actions: Tensor, action_masks: Any = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Return value estimates `[B, 1]`, log densities `[B]` of raw actions, and entropies `[B]`."""
         actor_critic = self.actor_critic
-        logp, entropy = actor_critic.score(actor_critic.dist(obs, action_masks, acting=False), actions)
+        logp, entropy = actor_critic.score(
+            actor_critic.dist(obs, action_masks, acting=False), actions
+        )
         return actor_critic.values(), logp, entropy
 
     def get_distribution(self, obs: Any, action_masks: Any = None) -> Any:
@@ -165,7 +179,11 @@ class WithoutMemory(CatalogBasePolicy):
 
     def predict_values(self, obs: Any) -> Tensor:
         """Return value estimates `[B, 1]`."""
-        inputs = {"obs": self.actor_critic.observer.encode(obs), "is_training": False, "values_only": True}
+        inputs = {
+            "obs": self.actor_critic.observer.encode(obs),
+            "is_training": False,
+            "values_only": True,
+        }
         self.actor_critic.model(inputs, [], None)
         return self.actor_critic.values()
 

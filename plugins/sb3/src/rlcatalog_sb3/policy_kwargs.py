@@ -110,9 +110,12 @@ def _layers(value: Any, found: Resolution, recurrent: bool) -> dict[str, Any]:
     """Return the keys for `net_arch`: identical stacks of layers for the actor and the critic."""
     what = f"net_arch={_said(value)}"
     _refuse_elsewhere(
-        what, "fcnet_hiddens", found, recurrent,
+        what,
+        "fcnet_hiddens",
+        found,
+        recurrent,
         image="In model_config, conv_filters sets the convolutions and post_fcnet_hiddens the layers after them.",
-    )  # fmt: skip
+    )
     if isinstance(value, list | tuple) and len(value) == 1 and isinstance(value[0], Mapping):
         (value,) = value  # the form used before Stable-Baselines3 1.8
     if isinstance(value, Mapping):
@@ -124,8 +127,13 @@ def _layers(value: Any, found: Resolution, recurrent: bool) -> dict[str, Any]:
             )
         value = actor
     widths: list[Any] = list(value) if isinstance(value, list | tuple) else [None]
-    if not all(isinstance(width, int | np.integer) and not isinstance(width, bool) and width > 0 for width in widths):
-        raise ConfigError(f"policy_kwargs: {what}: expected widths, as in [64, 64] or dict(pi=[64, 64], vf=[64, 64]).")
+    if not all(
+        isinstance(width, int | np.integer) and not isinstance(width, bool) and width > 0
+        for width in widths
+    ):
+        raise ConfigError(
+            f"policy_kwargs: {what}: expected widths, as in [64, 64] or dict(pi=[64, 64], vf=[64, 64])."
+        )
     return {"fcnet_hiddens": [int(width) for width in widths], "vf_share_layers": False}
 
 
@@ -133,10 +141,13 @@ def _activation(value: Any, found: Resolution, recurrent: bool) -> dict[str, Any
     """Return the key for `activation_fn`."""
     what = f"activation_fn={_said(value)}"
     _refuse_elsewhere(
-        what, "fcnet_activation", found, recurrent,
+        what,
+        "fcnet_activation",
+        found,
+        recurrent,
         image="In model_config, conv_activation sets the activation of convolutions, and post_fcnet_activation the"
         " activation of the layers after them.",
-    )  # fmt: skip
+    )
     name = ACTIVATIONS.get(value) if isinstance(value, type) else None
     if name is None:
         raise ConfigError(
@@ -173,7 +184,9 @@ _TRANSLATIONS: dict[str, Callable[[Any, Resolution, bool], dict[str, Any]]] = {
 }
 
 
-def _refuse_elsewhere(what: str, key: str, found: Resolution, recurrent: bool, *, image: str) -> None:
+def _refuse_elsewhere(
+    what: str, key: str, found: Resolution, recurrent: bool, *, image: str
+) -> None:
     """Reject Stable-Baselines3 layers that are at a different place in the net from the catalog's dense layers.
 
     Raises:

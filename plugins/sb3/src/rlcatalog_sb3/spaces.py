@@ -51,7 +51,9 @@ class EncodedBox(spaces.Box):
         self.origin = origin
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, EncodedBox) and super().__eq__(other) and self.origin == other.origin
+        return (
+            isinstance(other, EncodedBox) and super().__eq__(other) and self.origin == other.origin
+        )
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -92,7 +94,11 @@ class Lookup(NamedTuple):
 
     @classmethod
     def of(
-        cls, observation_space: Any, action_space: Any, config: Mapping[str, Any] | None, catalog: Catalog | None
+        cls,
+        observation_space: Any,
+        action_space: Any,
+        config: Mapping[str, Any] | None,
+        catalog: Catalog | None,
     ) -> Lookup:
         """Return the inputs for given spaces, config and catalog."""
         if (origin := origin_of(observation_space, action_space)) is not None:

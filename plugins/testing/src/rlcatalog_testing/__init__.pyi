@@ -8,7 +8,13 @@ from .engines import (
     trained_weights as trained_weights,
     update_example as update_example,
 )
-from .contract import Check as Check, NotApplicable as NotApplicable, Part as Part, check as check, require as require
+from .contract import (
+    Check as Check,
+    NotApplicable as NotApplicable,
+    Part as Part,
+    check as check,
+    require as require,
+)
 from .examples import Example as Example, observations_of as observations_of
 from .kit import (
     Case as Case,
@@ -19,5 +25,9 @@ from .kit import (
     outcomes as outcomes,
     parametrize_with_checks as parametrize_with_checks,
 )
-from .plugins import PluginEntryPoint as PluginEntryPoint, isolated_catalog as isolated_catalog, plugin_of as plugin_of
+from .plugins import (
+    PluginEntryPoint as PluginEntryPoint,
+    isolated_catalog as isolated_catalog,
+    plugin_of as plugin_of,
+)
 from .passes import Kit as Kit

@@ -10,12 +10,20 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rlcatalog_cli import AS_JSON, key_values, print_json, redirect_stdout
-from rlcatalog_testing.scaffold import KINDS, chosen_frameworks, extras_of, package_files, write_package
+from rlcatalog_testing.scaffold import (
+    KINDS,
+    chosen_frameworks,
+    extras_of,
+    package_files,
+    write_package,
+)
 
 if TYPE_CHECKING:
     from rlcatalog_testing import Outcome
 
-_EXPECT = typer.Option("--expect", metavar="CASE=REASON", help="Name of a case that is expected to fail; repeatable.")
+_EXPECT = typer.Option(
+    "--expect", metavar="CASE=REASON", help="Name of a case that is expected to fail; repeatable."
+)
 
 
 def _line(outcome: Outcome) -> str:
@@ -28,7 +36,9 @@ def _line(outcome: Outcome) -> str:
 
 
 def check(
-    distribution: Annotated[str, typer.Argument(help="An installed package under its pip name, such as acme-resnet.")],
+    distribution: Annotated[
+        str, typer.Argument(help="An installed package under its pip name, such as acme-resnet.")
+    ],
     expect: Annotated[list[str] | None, _EXPECT] = None,
     as_json: Annotated[bool, AS_JSON] = False,
 ) -> None:
@@ -44,16 +54,23 @@ def check(
         for outcome in ended:
             print(_line(outcome))
         counts = Counter(outcome.status for outcome in ended)
-        print(f"{distribution}: " + ", ".join(f"{n} {status}" for status, n in sorted(counts.items())))
+        print(
+            f"{distribution}: " + ", ".join(f"{n} {status}" for status, n in sorted(counts.items()))
+        )
     if any(outcome.status == "failed" for outcome in ended):
         raise typer.Exit(1)
 
 
 def new(
     kind: Annotated[str, typer.Argument(help=f"Kind of part: {', '.join(KINDS)}.")],
-    name: Annotated[str, typer.Argument(help="Name of the package and of its folder, such as acme-resnet.")],
+    name: Annotated[
+        str, typer.Argument(help="Name of the package and of its folder, such as acme-resnet.")
+    ],
     frameworks: Annotated[
-        str | None, typer.Option(metavar="torch,tf", help="The frameworks that the part supports; both by default.")
+        str | None,
+        typer.Option(
+            metavar="torch,tf", help="The frameworks that the part supports; both by default."
+        ),
     ] = None,
     out: Annotated[Path, typer.Option(help="The folder in which to create the package.")] = Path(),
 ) -> None:

@@ -142,14 +142,20 @@ class Part:
                     self.catalog.parse_config(example.config)
             except CatalogError as error:
                 where = self.component.declaration.examples or "the standard ones"
-                raise ExampleError(f"example {number} of {where} cannot be used: {error}") from error
+                raise ExampleError(
+                    f"example {number} of {where} cannot be used: {error}"
+                ) from error
         return examples
 
     @property
     def few(self) -> list[Example]:
         """Two of the examples: the first one and, if there is one, an example with different classes of spaces."""
         first, *others = self.examples
-        unlike = [e for e in others if type(e.obs) is not type(first.obs) or type(e.action) is not type(first.action)]
+        unlike = [
+            e
+            for e in others
+            if type(e.obs) is not type(first.obs) or type(e.action) is not type(first.action)
+        ]
         return [first, *sorted(unlike, key=lambda e: type(e.obs) is type(first.obs))[:1]]
 
     def distinct(self, space: str) -> list[Example]:
@@ -164,7 +170,9 @@ class Part:
     def frameworks(self) -> list[str]:
         """The installed frameworks for which the part has code."""
         table = frameworks()
-        return [name for name in self.component.frameworks if name in table and table[name].is_installed]
+        return [
+            name for name in self.component.frameworks if name in table and table[name].is_installed
+        ]
 
     def within(self, framework: str | None) -> Part:
         """Return the same part in a different framework; both share the objects that have been built."""
@@ -173,7 +181,9 @@ class Part:
     def sharing(self) -> Iterator[dict[str, Any]]:
         """Yield config keys for layers that policy and value share and, if supported, for separate layers."""
         yield {}
-        if "vf_share_layers" in self.catalog.config_keys(self.component) and not self._refuses(vf_share_layers=False):
+        if "vf_share_layers" in self.catalog.config_keys(self.component) and not self._refuses(
+            vf_share_layers=False
+        ):
             yield {"vf_share_layers": False}
 
     def _refuses(self, **config: Any) -> bool:
@@ -200,6 +210,9 @@ class Part:
     def policy(self, example: Example, **config: Any) -> Policy:
         """Return a policy for the example that several checks share; they must not change its config or shapes."""
         if _LATEST and _LATEST[0] is not self.shared:
-            _LATEST[0].clear()  # cases live as long as pytest runs, but the parts that they built do not
+            # Cases live as long as pytest runs, but the parts that they built do not.
+            _LATEST[0].clear()
         _LATEST[:] = [self.shared]
-        return self.once((self.framework, str(example), str(config)), lambda: self.build(example, **config))
+        return self.once(
+            (self.framework, str(example), str(config)), lambda: self.build(example, **config)
+        )

@@ -75,7 +75,9 @@ def check_same_outputs(
     expected = outputs_of(reference)(observations, raw_actions)
     for name, (policy, run) in engines.items():
         set_weights_of(policy.model, weights_of(reference.model))
-        for what, mine, theirs in zip(PolicyOutputs._fields, expected, run(observations, raw_actions), strict=True):
+        for what, mine, theirs in zip(
+            PolicyOutputs._fields, expected, run(observations, raw_actions), strict=True
+        ):
             message = f"{name}: its {what} differs from the reference's"
             for pair in zip(parts_of(theirs) or [theirs], parts_of(mine) or [mine], strict=True):
                 there, here = (np.asarray(part, np.float64) for part in pair)
@@ -101,7 +103,9 @@ class ExampleEnv(gymnasium.Env[Any, Any]):
         self._observations = observations_of(example, OBSERVATIONS)
         self._place = self._step = 0
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
         """Begin an episode; the sequence of observations continues."""
         super().reset(seed=seed)
         self._step = 0
@@ -137,7 +141,9 @@ def every_weight_moved(before: Mapping[str, Array], after: Mapping[str, Array]) 
     require(bool(before), "the model has no weights to train")
     wrong = [name for name in before if not np.isfinite(after[name]).all()]
     require(not wrong, f"after an update, these weights are not finite: {', '.join(wrong)}")
-    still = [name for name in before if before[name].size and np.array_equal(before[name], after[name])]
+    still = [
+        name for name in before if before[name].size and np.array_equal(before[name], after[name])
+    ]
     require(not still, f"an update does not change these weights: {', '.join(still)}")
 
 
@@ -156,4 +162,6 @@ def update_example(part: Part) -> Example:
     Raises:
         NotApplicable: The part is a deterministic distribution, so no log density changes the weights for actions.
     """
-    return chance_trials(part)[0].example if part.component.kind == "action_dist" else part.examples[0]
+    return (
+        chance_trials(part)[0].example if part.component.kind == "action_dist" else part.examples[0]
+    )

@@ -61,7 +61,9 @@ ACTIONS: tuple[spaces.Space[Any], ...] = (
     spaces.Dict({"a": spaces.Discrete(3), "b": spaces.MultiDiscrete([2, 2])}),
 )
 #: Every observation space with one action space, and vice versa.
-STANDARD = tuple(Example(obs, TWO) for obs in OBSERVATIONS) + tuple(Example(VECTOR, action) for action in ACTIONS)
+STANDARD = tuple(Example(obs, TWO) for obs in OBSERVATIONS) + tuple(
+    Example(VECTOR, action) for action in ACTIONS
+)
 #: Kind of part → the config key that names a part of this kind.
 NAMING = {
     "trunk": "custom_model",
@@ -82,7 +84,11 @@ def quiet() -> Iterator[None]:
 
 def kind_of(component: Component) -> str:
     """Return the kind that selects the checks: a model's slot, or otherwise the component's kind."""
-    return component.declaration.slot if isinstance(component.declaration, ModelSpec) else component.kind
+    return (
+        component.declaration.slot
+        if isinstance(component.declaration, ModelSpec)
+        else component.kind
+    )
 
 
 def examples_of(component: Component, catalog: Catalog) -> list[Example]:
@@ -105,7 +111,9 @@ def _standard(component: Component, catalog: Catalog) -> list[Example]:
 
     fitting = [obs for obs in OBSERVATIONS if fits(obs, TWO)]
     if not fitting:
-        return [named(component, Example(VECTOR, action)) for action in ACTIONS if fits(VECTOR, action)]
+        return [
+            named(component, Example(VECTOR, action)) for action in ACTIONS if fits(VECTOR, action)
+        ]
     actions = [action for action in ACTIONS if fits(fitting[0], action)] or [TWO]
     # Each space once, in as few pairs as possible; spaces that cannot be combined are used separately.
     pairs = []
@@ -138,7 +146,9 @@ def named(component: Component, example: Example) -> Example:
     """Return the example with the part's name in its config, if parts of this kind are chosen by name."""
     if (key := NAMING.get(kind_of(component))) is None or key in example.config:
         return example
-    return Example(example.obs, example.action, {key: component.address, **example.config}, example.draw)
+    return Example(
+        example.obs, example.action, {key: component.address, **example.config}, example.draw
+    )
 
 
 def is_chosen(component: Component, catalog: Catalog, example: Example) -> bool:
@@ -156,12 +166,16 @@ def is_chosen(component: Component, catalog: Catalog, example: Example) -> bool:
     if _says_what_it_fits(component) and NAMING.get(kind_of(component)) in example.config:
         choices = [*resolution.choices.values(), *(plan.choice for plan in resolution.dists.walk())]
         verdicts = [verdict for choice in choices for verdict in choice.verdicts]
-        return any(candidate is component and answer.rank is not None for candidate, answer in verdicts)
+        return any(
+            candidate is component and answer.rank is not None for candidate, answer in verdicts
+        )
     return any(part is component for part in resolution.parts())
 
 
 def _says_what_it_fits(component: Component) -> bool:
-    return component.declaration.match is not None or bool(getattr(component.declaration, "kinds", ()))
+    return component.declaration.match is not None or bool(
+        getattr(component.declaration, "kinds", ())
+    )
 
 
 def observations_of(example: Example, rows: int, seed: int = 0) -> Sequence[Any]:

@@ -28,7 +28,9 @@ from rlcatalog_testing.passes import seed
 _MODULES = [import_module(f"{own_checks.__name__}.{name}") for name in own_checks.MODULES]
 #: Advice if a plain module raises: without examples, the kit builds it for every standard space that it fits.
 _SPACES = "if it is not for this space, declare examples='package.module:function' with the spaces that it takes"
-OWN = tuple(value for module in _MODULES for value in vars(module).values() if isinstance(value, Check))
+OWN = tuple(
+    value for module in _MODULES for value in vars(module).values() if isinstance(value, Check)
+)
 
 
 class ConformanceError(CatalogError, AssertionError):
@@ -52,7 +54,9 @@ class Case:
     after: tuple[Check, ...] = ()
 
     def __str__(self) -> str:
-        framework = f"-{self.part.framework}" if self.check.every_framework and self.part.framework else ""
+        framework = (
+            f"-{self.part.framework}" if self.check.every_framework and self.part.framework else ""
+        )
         return f"{kind_of(self.part.component)}-{self.part.component.name}-{self.check.name}{framework}"
 
     def __call__(self) -> None:
@@ -62,9 +66,12 @@ class Case:
             ConformanceError: The part violates the contract.
             NotApplicable: The check does not apply to this part.
         """
-        __tracebackhide__ = True  # omit from pytest's reports, because the message shows the failure
+        # Omit from pytest's reports, because the message shows the failure.
+        __tracebackhide__ = True
         for check in self.after:
-            if self.part.once(("fails", check.name, self.part.framework), Case(check, self.part)._fails):
+            if self.part.once(
+                ("fails", check.name, self.part.framework), Case(check, self.part)._fails
+            ):
                 raise NotApplicable(f"{check.name} comes first, and fails")
         try:
             if self.check.every_framework:
@@ -75,7 +82,11 @@ class Case:
         except BaseException as error:
             ours = isinstance(error, AssertionError | CatalogError)
             title = f"{self.part.component.title}: "
-            what = str(error).removeprefix(title) if ours else f"{reason(error)}{_place(error, self.part)}"
+            what = (
+                str(error).removeprefix(title)
+                if ours
+                else f"{reason(error)}{_place(error, self.part)}"
+            )
             # The check's hint does not apply to errors in the part's own code.
             own = isinstance(error, PartError) and error.__cause__ is not None
             raised = not ours or own or isinstance(error, ExampleError)
@@ -83,9 +94,9 @@ class Case:
             plain = getattr(declared, "plain", False) and declared.examples is None
             advice = (_SPACES if plain else "") if own else "" if raised else self.check.hint
             hint = f" Hint: {advice}." if advice else ""
-            raise ConformanceError(f"{self}: {title}{what.rstrip('.') or 'it does not hold'}.{hint}") from (
-                None if isinstance(error, AssertionError) else error
-            )
+            raise ConformanceError(
+                f"{self}: {title}{what.rstrip('.') or 'it does not hold'}.{hint}"
+            ) from (None if isinstance(error, AssertionError) else error)
 
     def _fails(self) -> bool:
         try:
@@ -98,7 +109,10 @@ class Case:
 
 def _place(error: BaseException, part: Part) -> str:
     """Return the line in the plugin's own files that raised an error; empty if the error came from elsewhere."""
-    roots = {target.partition(".")[0].partition(":")[0] for target in part.component.declaration.targets.values()}
+    roots = {
+        target.partition(".")[0].partition(":")[0]
+        for target in part.component.declaration.targets.values()
+    }
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         path = Path(frame.filename)
         if path.stem in roots or roots & set(path.parts[:-1]):
@@ -135,7 +149,9 @@ def cases(
         raise _without_parts(catalog, distribution)
     if any(c.is_third_party for c in components) and own not in catalog.prefer:
         # If it takes precedence, try everything that it fits, not only what listed parts do not fit.
-        catalog = Catalog(catalog.entry_points, environ=catalog.environ, prefer=(own, *catalog.prefer))
+        catalog = Catalog(
+            catalog.entry_points, environ=catalog.environ, prefer=(own, *catalog.prefer)
+        )
         components = [c for c in catalog.components() if c.distribution == own]
     checks, found = all_checks(catalog), list[Case]()
     for whole in (Part(component, catalog) for component in components):
@@ -144,7 +160,9 @@ def cases(
             found += _cases_of(part, checks)
     names = [str(case) for case in found]
     if unknown := [name for name in expected if name not in names]:
-        raise UnknownNameError(f"expected: {unknown[0]!r} is not a case of {distribution}.{nearest(unknown[0], names)}")
+        raise UnknownNameError(
+            f"expected: {unknown[0]!r} is not a case of {distribution}.{nearest(unknown[0], names)}"
+        )
     return [replace(case, expected=expected.get(str(case))) for case in found]
 
 
@@ -163,14 +181,19 @@ def all_checks(catalog: Catalog) -> list[Check]:
     for component in catalog.components("check"):
         added = component.load("checks")
         if not isinstance(added, Check):
-            raise component.fault("its target must be a rlcatalog_testing.Check. Decorate the function with @check.")
+            raise component.fault(
+                "its target must be a rlcatalog_testing.Check. Decorate the function with @check."
+            )
         found.append(added)
     return found
 
 
 def _without_parts(catalog: Catalog, distribution: str) -> CatalogError:
     """Return the error for a distribution that has no parts in a catalog."""
-    asked, records = normalize(distribution), {record.distribution: record for record in catalog.plugins}
+    asked, records = (
+        normalize(distribution),
+        {record.distribution: record for record in catalog.plugins},
+    )
     if asked in records:
         record = records[asked]
         if record.error is not None:
@@ -204,7 +227,9 @@ def outcomes(found: list[Case]) -> Iterator[Outcome]:
         except NotApplicable as error:
             status, why = "skipped", str(error)
         except ConformanceError as error:
-            status, why = ("failed", str(error)) if case.expected is None else ("expected", case.expected)
+            status, why = (
+                ("failed", str(error)) if case.expected is None else ("expected", case.expected)
+            )
         yield Outcome(str(case), status, why)
 
 
@@ -233,7 +258,8 @@ def check_plugin(
     ended = list(outcomes(cases(distribution, catalog=catalog, expected=expected)))
     if failed := [outcome for outcome in ended if outcome.status == "failed"]:
         raise ConformanceError(
-            f"{distribution}: {len(failed)} of {len(ended)} checks failed:\n" + "\n".join(f.why for f in failed)
+            f"{distribution}: {len(failed)} of {len(ended)} checks failed:\n"
+            + "\n".join(f.why for f in failed)
         )
     return ended
 
@@ -260,6 +286,10 @@ def parametrize_with_checks(
     parameters = []
     for name in distributions:
         for case in cases(name, catalog=catalog, expected=expected):
-            marks = [] if case.expected is None else [pytest.mark.xfail(reason=case.expected, strict=True)]
+            marks = (
+                []
+                if case.expected is None
+                else [pytest.mark.xfail(reason=case.expected, strict=True)]
+            )
             parameters.append(pytest.param(partial(run, case), id=str(case), marks=marks))
     return pytest.mark.parametrize("check", parameters)

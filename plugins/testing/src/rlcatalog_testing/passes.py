@@ -56,12 +56,18 @@ class Kit(Protocol):
 
     @staticmethod
     def run(
-        policy: PolicyParts, inputs: dict[str, Any], memory: Sequence[Array], lengths: Array | None, single: bool
+        policy: PolicyParts,
+        inputs: dict[str, Any],
+        memory: Sequence[Array],
+        lengths: Array | None,
+        single: bool,
     ) -> tuple[Array, Array | None, list[Array]]:
         """Run a model in the same way as acting does; return its outputs, value and new state."""
 
     @staticmethod
-    def draw(policy: PolicyParts, outputs: Array, mask: Array | None, explore: bool) -> tuple[Array, Array]:
+    def draw(
+        policy: PolicyParts, outputs: Array, mask: Array | None, explore: bool
+    ) -> tuple[Array, Array]:
         """Sample raw actions from outputs, and return them with the stored distribution."""
 
     @staticmethod
@@ -83,7 +89,8 @@ def kit_of(framework: str) -> Kit:
     """
     if not has_kit(framework):
         raise NotApplicable(f"framework {framework!r} declares no code for the kit")
-    frameworks()[framework].prepare()  # a bridge's check may have imported RLlib, which turns eager execution off
+    # a bridge's check may have imported RLlib, which turns eager execution off.
+    frameworks()[framework].prepare()
     found: Kit = frameworks()[framework].load("kit")
     return found
 
@@ -101,9 +108,15 @@ def framework_modules() -> list[str]:
 @cache
 def run_apart(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run code in a separate process that can import this process's modules; calls with equal arguments share a run."""
-    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path), "COLUMNS": "200"}
+    environ = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+        "COLUMNS": "200",
+    }
     command = [sys.executable, "-c", code, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, env=environ, timeout=120)
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, env=environ, timeout=120
+    )
 
 
 def seed(framework: str | None) -> None:
@@ -133,7 +146,9 @@ class ModelTrial:
         policy: The policy.
     """
 
-    def __init__(self, part: Part, example: Example, policy: Policy | None = None, **config: Any) -> None:
+    def __init__(
+        self, part: Part, example: Example, policy: Policy | None = None, **config: Any
+    ) -> None:
         self.part, self.example, self.config = part, example, config
         self.policy = part.policy(example, **config) if policy is None else policy
 
@@ -159,10 +174,17 @@ class ModelTrial:
         if not views:
             return {}
         if views.ahead or any(repeat != 1 for repeat in views.training.values()):
-            raise NotApplicable("it requests views that only a finished rollout has, or that skip rows")
+            raise NotApplicable(
+                "it requests views that only a finished rollout has, or that skip rows"
+            )
         return dict(views.see(views.start(len(encoded)), encoded))
 
-    def run(self, encoded: Array, state: Sequence[Array] | None = None, lengths: Sequence[int] | None = None) -> Pass:
+    def run(
+        self,
+        encoded: Array,
+        state: Sequence[Array] | None = None,
+        lengths: Sequence[int] | None = None,
+    ) -> Pass:
         """Run the model once, eagerly, in the same way as acting does.
 
         Args:
@@ -171,14 +193,24 @@ class ModelTrial:
             lengths: Lengths of the sequences, which are padded to a common length; None for single steps.
         """
         policy, kit = self.policy, kit_of(self.policy.framework)
-        shown = {name: view for name, view in self.views(encoded).items() if name in policy.views.acting}
+        shown = {
+            name: view for name, view in self.views(encoded).items() if name in policy.views.acting
+        }
         sequences = len(encoded) if lengths is None else len(lengths)
         memory = policy.memory.start(sequences) if state is None else state
-        seq_lens = np.asarray(np.ones(sequences) if lengths is None else lengths, np.int32) if policy.memory else None
-        outputs, value, new = kit.run(policy, {"obs": encoded, **shown}, memory, seq_lens, lengths is None)
+        seq_lens = (
+            np.asarray(np.ones(sequences) if lengths is None else lengths, np.int32)
+            if policy.memory
+            else None
+        )
+        outputs, value, new = kit.run(
+            policy, {"obs": encoded, **shown}, memory, seq_lens, lengths is None
+        )
         return Pass(outputs, value, tuple(new))
 
-    def draw(self, outputs: Array, mask: Array | None = None, explore: bool = True) -> tuple[Array, Array]:
+    def draw(
+        self, outputs: Array, mask: Array | None = None, explore: bool = True
+    ) -> tuple[Array, Array]:
         """Sample raw actions `[B, width]` from the model's outputs, and return them with the stored distribution.
 
         If the distribution reads the model, the outputs must come from the model's last pass.
@@ -198,7 +230,9 @@ class ModelTrial:
             batch["seq_lens"] = np.array([rows - rows // 2, rows // 2], np.int32)
         return batch
 
-    def gradients(self, largest: float | None = None) -> tuple[dict[str, Array | None], list[tuple[int, ...]]]:
+    def gradients(
+        self, largest: float | None = None
+    ) -> tuple[dict[str, Array | None], list[tuple[int, ...]]]:
         """Return `Kit.gradients` for a loss that depends on the log density, the value and the outputs.
 
         Args:
@@ -206,7 +240,9 @@ class ModelTrial:
         """
         batch = self.batch()
         if largest is not None:
-            batch["obs"] = batch["obs"].clip(None if batch["obs"].dtype.kind == "u" else -largest, largest)
+            batch["obs"] = batch["obs"].clip(
+                None if batch["obs"].dtype.kind == "u" else -largest, largest
+            )
         return kit_of(self.policy.framework).gradients(self.policy, batch, np.random.default_rng(0))
 
 
@@ -227,7 +263,9 @@ def every(part: Part) -> Iterator[ModelTrial]:
 
 def with_sharing(part: Part, examples: Iterable[Example]) -> Iterator[ModelTrial]:
     """Yield trials for examples, also with separate value layers if the part supports them."""
-    return (ModelTrial(part, example, **config) for example in examples for config in part.sharing())
+    return (
+        ModelTrial(part, example, **config) for example in examples for config in part.sharing()
+    )
 
 
 #: Checks for models, trial by trial, for a few examples.
@@ -244,13 +282,16 @@ def twins(part: Part, makers: Iterable[Callable[[Part], T]]) -> Iterator[tuple[T
     for make in makers:
         made = []
         for framework in filter(has_kit, part.frameworks):
-            with suppress(NotApplicable, NoMatchError, NotServedError):  # no part around it supports the framework
+            # No part around it supports the framework.
+            with suppress(NotApplicable, NoMatchError, NotServedError):
                 made.append(make(part.within(framework)))
         for other in made[1:]:
             tried = True
             yield made[0], other
     if not tried:
-        raise NotApplicable("it, or the parts around it, support only one framework that the kit knows")
+        raise NotApplicable(
+            "it, or the parts around it, support only one framework that the kit knows"
+        )
 
 
 def array_of(tensor: Any) -> Array:
@@ -261,12 +302,16 @@ def array_of(tensor: Any) -> Array:
 
 def alike(answer: Array, expected: Array, what: str, tolerance: float = 1e-4) -> None:
     """Raise an error unless arrays are equal up to rounding, or both are extreme, for example below -1e30."""
-    require(answer.shape == expected.shape, f"{what}: shape {answer.shape}, expected {expected.shape}")
+    require(
+        answer.shape == expected.shape, f"{what}: shape {answer.shape}, expected {expected.shape}"
+    )
     answer, expected = (np.clip(np.asarray(x, np.float64), -1e30, 1e30) for x in (answer, expected))
     close = np.isclose(answer, expected, rtol=tolerance, atol=tolerance)
     if not close.all():
         place = tuple(int(i) for i in np.argwhere(~close)[0])
-        require(False, f"{what}: {answer[place]:.6g}, expected {expected[place]:.6g} at {list(place)}")
+        require(
+            False, f"{what}: {answer[place]:.6g}, expected {expected[place]:.6g} at {list(place)}"
+        )
 
 
 def same_answers(one: Pass, expected: Pass, what: str, tolerance: float = 1e-4) -> None:

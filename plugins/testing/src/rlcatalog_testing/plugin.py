@@ -8,6 +8,12 @@ from rlcatalog import CommandSpec, hookimpl
 @hookimpl
 def rlcatalog_commands() -> list[CommandSpec]:
     return [
-        CommandSpec("check", {"cli": "rlcatalog_testing.commands:check"}, "Check every part of an installed plugin."),
-        CommandSpec("new", {"cli": "rlcatalog_testing.commands:new"}, "Write a new plugin package."),
+        CommandSpec(
+            "check",
+            {"cli": "rlcatalog_testing.commands:check"},
+            "Check every part of an installed plugin.",
+        ),
+        CommandSpec(
+            "new", {"cli": "rlcatalog_testing.commands:new"}, "Write a new plugin package."
+        ),
     ]

@@ -34,7 +34,11 @@ class PluginEntryPoint:
     ) -> None:
         self._plugin = plugin
         self.name = name or distribution
-        self.value = plugin if isinstance(plugin, str) else getattr(plugin, "__name__", type(plugin).__name__)
+        self.value = (
+            plugin
+            if isinstance(plugin, str)
+            else getattr(plugin, "__name__", type(plugin).__name__)
+        )
         metadata = Message()
         metadata["Name"], metadata["Version"] = distribution, version
         for line in requires:
@@ -43,7 +47,9 @@ class PluginEntryPoint:
 
     def load(self) -> Any:
         """Import the plugin."""
-        return importlib.import_module(self._plugin) if isinstance(self._plugin, str) else self._plugin
+        return (
+            importlib.import_module(self._plugin) if isinstance(self._plugin, str) else self._plugin
+        )
 
 
 def plugin_of(**hooks: Any) -> ModuleType:
@@ -63,7 +69,9 @@ def plugin_of(**hooks: Any) -> ModuleType:
 
 
 def isolated_catalog(
-    *plugins: PluginEntryPoint | str, environ: Mapping[str, str] | None = None, prefer: Sequence[str] = ()
+    *plugins: PluginEntryPoint | str,
+    environ: Mapping[str, str] | None = None,
+    prefer: Sequence[str] = (),
 ) -> Catalog:
     """Return a catalog with exactly these plugins.
 
@@ -73,5 +81,7 @@ def isolated_catalog(
         prefer: Distributions whose parts win ties.
     """
     installed = {normalize(entry_point.dist.name): entry_point for entry_point in scan()}
-    found = [installed[normalize(plugin)] if isinstance(plugin, str) else plugin for plugin in plugins]
+    found = [
+        installed[normalize(plugin)] if isinstance(plugin, str) else plugin for plugin in plugins
+    ]
     return Catalog(found, environ=environ or {}, prefer=prefer)

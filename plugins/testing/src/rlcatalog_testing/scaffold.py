@@ -17,7 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from rlcatalog import __version__
-from rlcatalog.errors import DuplicateNameError, FolderTakenError, MissingExtraError, UnknownNameError, nearest, shown
+from rlcatalog.errors import (
+    DuplicateNameError,
+    FolderTakenError,
+    MissingExtraError,
+    UnknownNameError,
+    nearest,
+    shown,
+)
 from rlcatalog.internals import may_claim, normalize, public_index
 
 #: The frameworks for which there are templates.
@@ -82,12 +89,16 @@ def package_files(kind: str, name: str, frameworks: Sequence[str] | None = None)
         MissingExtraError: The template engine is not installed.
     """
     if kind not in KINDS:
-        raise UnknownNameError(f"{shown(kind)} is not a kind of part.{nearest(kind, KINDS)} Known: {', '.join(KINDS)}.")
+        raise UnknownNameError(
+            f"{shown(kind)} is not a kind of part.{nearest(kind, KINDS)} Known: {', '.join(KINDS)}."
+        )
     chosen = chosen_frameworks(kind, frameworks)
     package = import_name(name)
     check_owners(kind, name)
     stems = {path.name.removesuffix(".jinja") for path in (_TEMPLATES / kind).glob("*.py.jinja")}
-    sources = sorted(stems - {"tests.py"} - {f"{name}.py" for name in FRAMEWORKS if name not in chosen})
+    sources = sorted(
+        stems - {"tests.py"} - {f"{name}.py" for name in FRAMEWORKS if name not in chosen}
+    )
     source, tests = f"src/{package}", f"tests/test_{package}.py"
     templates = {
         "pyproject.toml": "common/pyproject.toml",
@@ -100,8 +111,14 @@ def package_files(kind: str, name: str, frameworks: Sequence[str] | None = None)
         tests: f"{kind}/tests.py",
     }
     # Packages for its tests: the kit, the command line, codecs, distributions, and a plain model.
-    around = public_index.distributions("space/", "action_space/", "model/fallback", "command/check", "command/list")
-    contents = [(f"{source}/{stem}", what) for stem, what in _TABLE["files"].items() if f"{source}/{stem}" in templates]
+    around = public_index.distributions(
+        "space/", "action_space/", "model/fallback", "command/check", "command/list"
+    )
+    contents = [
+        (f"{source}/{stem}", what)
+        for stem, what in _TABLE["files"].items()
+        if f"{source}/{stem}" in templates
+    ]
     values = {
         **vars(KINDS[kind]),
         "kind": kind,
@@ -111,7 +128,10 @@ def package_files(kind: str, name: str, frameworks: Sequence[str] | None = None)
         "extras": extras_of(chosen),
         "bound": kernel_bound(__version__),
         "parts": around,
-        "contents": [*contents, (tests, "the tests: the conformance kit, and tests for this part's own behaviour")],
+        "contents": [
+            *contents,
+            (tests, "the tests: the conformance kit, and tests for this part's own behaviour"),
+        ],
     }
     return _render(templates, values)
 
@@ -125,7 +145,9 @@ def write_package(folder: Path, files: Mapping[str, str]) -> None:
     try:
         folder.mkdir(parents=True)
     except FileExistsError:
-        raise FolderTakenError(f"{folder} already exists, so nothing was written; see --out.") from None
+        raise FolderTakenError(
+            f"{folder} already exists, so nothing was written; see --out."
+        ) from None
     for path, text in files.items():
         target = folder / path
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -144,7 +166,9 @@ def import_name(name: str) -> str:
             "letter or digit at both ends, such as acme-resnet."
         )
     if len(name) > LONGEST_NAME:
-        raise UnknownNameError(f"{shown(name)} has {len(name)} characters, but at most {LONGEST_NAME} are allowed.")
+        raise UnknownNameError(
+            f"{shown(name)} has {len(name)} characters, but at most {LONGEST_NAME} are allowed."
+        )
     package = normalize(name).replace("-", "_")
     if not package.isidentifier() or keyword.iskeyword(package):
         raise UnknownNameError(
@@ -164,9 +188,13 @@ def check_owners(kind: str, name: str) -> None:
 
     package, own = import_name(name), normalize(name)
     if own in public_index.distributions():
-        raise DuplicateNameError(f"{name} is a distribution in the public index. Choose another name.")
+        raise DuplicateNameError(
+            f"{name} is a distribution in the public index. Choose another name."
+        )
     for installed in distributions(name=own):
-        raise DuplicateNameError(f"{name} {installed.version} is already installed. Choose another name.")
+        raise DuplicateNameError(
+            f"{name} {installed.version} is already installed. Choose another name."
+        )
     spec = importlib.util.find_spec(package)
     if package in sys.stdlib_module_names or (spec is not None and spec.origin is not None):
         raise DuplicateNameError(
@@ -189,7 +217,9 @@ def kernel_bound(version: str) -> str:
 
     found = Version(version)
     lowest = str(found) if found.is_prerelease else f"{found.major}.{found.minor}"
-    return f">={lowest},<0.{found.minor + 1}" if found.major == 0 else f">={lowest},<{found.major + 1}"
+    return (
+        f">={lowest},<0.{found.minor + 1}" if found.major == 0 else f">={lowest},<{found.major + 1}"
+    )
 
 
 def chosen_frameworks(kind: str, frameworks: Sequence[str] | None) -> list[str]:
@@ -200,7 +230,9 @@ def chosen_frameworks(kind: str, frameworks: Sequence[str] | None) -> list[str]:
     """
     if not KINDS[kind].frameworks:
         if frameworks is not None:
-            raise UnknownNameError(f"{kind}: the code for this kind needs no framework; omit --frameworks.")
+            raise UnknownNameError(
+                f"{kind}: the code for this kind needs no framework; omit --frameworks."
+            )
         return []
     asked = FRAMEWORKS if frameworks is None else frameworks
     for framework in asked:
@@ -225,7 +257,14 @@ def _render(templates: Mapping[str, str], values: Mapping[str, Any]) -> dict[str
             "'rlcatalog-testing[new]'."
         ) from error
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_TEMPLATES), undefined=jinja2.StrictUndefined, trim_blocks=True,
-        lstrip_blocks=True, keep_trailing_newline=True, autoescape=False,
-    )  # fmt: skip
-    return {path: environment.get_template(f"{name}.jinja").render(values) for path, name in templates.items()}
+        loader=jinja2.FileSystemLoader(_TEMPLATES),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,
+    )
+    return {
+        path: environment.get_template(f"{name}.jinja").render(values)
+        for path, name in templates.items()
+    }

@@ -41,7 +41,10 @@ class Trial:
         self.part, self.example = part, example
         self.policy: Policy = part.policy(example)
         chosen = [node.component for node in self.policy.resolution.dists.walk()]
-        require(part.component in chosen, f"{example}: {', '.join(c.name for c in chosen)} was chosen instead")
+        require(
+            part.component in chosen,
+            f"{example}: {', '.join(c.name for c in chosen)} was chosen instead",
+        )
         self.size = self.policy.resolution.dists.size
         self.codec: ActionCodec = self.policy.action_codec
         self.ops: TensorOps = tensor_ops(self.policy.framework)
@@ -57,7 +60,9 @@ class Trial:
 
     def inputs(self, count: int, scale: float = 1.0, seed: int = 0) -> Array:
         """Return typical model outputs `[count, size]`."""
-        return (scale * np.random.default_rng(seed).normal(size=(count, self.size))).astype(np.float32)
+        return (scale * np.random.default_rng(seed).normal(size=(count, self.size))).astype(
+            np.float32
+        )
 
     def dist(self, inputs: Any, mask: Array | None = None) -> Any:
         """Return the distribution for inputs `[B, size]` (array or tensor), after applying a mask `[B, m]`."""

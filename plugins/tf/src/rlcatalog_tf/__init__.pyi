@@ -28,7 +28,11 @@ from .random import (
     draw_uniform as draw_uniform,
     drawing_from as drawing_from,
 )
-from .sequences import add_time_dimension as add_time_dimension, sequence_mask as sequence_mask, steps_of as steps_of
+from .sequences import (
+    add_time_dimension as add_time_dimension,
+    sequence_mask as sequence_mask,
+    steps_of as steps_of,
+)
 from .variables import find_variables as find_variables
 
 keras: typing.Any

@@ -48,7 +48,8 @@ class TFBackend:
         self._traced: dict[tuple[bool | None, bool], Any] = {}
         if unbuilt(model):  # tracing and training need the variables
             inputs, memory = self._example()
-            self.step(inputs, memory, None, True)  # a distribution need not have a deterministic sample
+            # a distribution need not have a deterministic sample.
+            self.step(inputs, memory, None, True)
             self._follow(dtype_of(model))
 
     def _follow(self, dtype: Any) -> None:
@@ -66,7 +67,12 @@ class TFBackend:
         return self.inputs_of(obs, views, policy.memory.start(1))
 
     def act(
-        self, obs: Any, views: Mapping[str, Any], memory: tuple[Array, ...], mask: Any, explore: bool
+        self,
+        obs: Any,
+        views: Mapping[str, Any],
+        memory: tuple[Array, ...],
+        mask: Any,
+        explore: bool,
     ) -> tuple[Any, ...]:
         """Return raw actions, logp, value or None, inputs (tensors if `obs` is one), and memory arrays."""
         if not len(obs):  # TensorFlow's compiled convolutions fail on empty batches
@@ -87,7 +93,8 @@ class TFBackend:
         if isinstance(obs, np.ndarray):
             step = tuple(None if part is None else part.numpy() for part in step)
         rows = len(obs)
-        if any(part is not None and len(part) != rows for part in step):  # a trace does not know how many there are
+        # a trace does not know how many there are.
+        if any(part is not None and len(part) != rows for part in step):
             self._runner(explore, mask is not None)(*arguments)
             self.contract.check_sample(step[0], rows)
             self.contract.check_rows(logp, rows, "logp")
@@ -101,7 +108,9 @@ class TFBackend:
         check_values(self.model, value, len(obs))
         return value.numpy() if isinstance(obs, np.ndarray) else value
 
-    def _one_row(self, obs: Any, views: Mapping[str, Any]) -> tuple[Any, dict[str, Any], tuple[Array, ...]]:
+    def _one_row(
+        self, obs: Any, views: Mapping[str, Any]
+    ) -> tuple[Any, dict[str, Any], tuple[Array, ...]]:
         """Return inputs and a memory in the same form, with one row each."""
 
         def one(part: Any) -> Any:
@@ -110,10 +119,14 @@ class TFBackend:
 
         return one(obs), tf.nest.map_structure(one, dict(views)), self.policy.memory.start(1)
 
-    def _arguments(self, obs: Any, views: Mapping[str, Any], memory: tuple[Array, ...]) -> list[Any]:
+    def _arguments(
+        self, obs: Any, views: Mapping[str, Any], memory: tuple[Array, ...]
+    ) -> list[Any]:
         """Return the inputs and the memory in the form that a trace accepts."""
         if obs.dtype != self.dtype:
-            obs = obs.astype(self.dtype) if isinstance(obs, np.ndarray) else tf.cast(obs, self.dtype)
+            obs = (
+                obs.astype(self.dtype) if isinstance(obs, np.ndarray) else tf.cast(obs, self.dtype)
+            )
         states = [floats_as(tf.constant(part), self.floats) for part in memory]
         if not views:  # `tf.nest` takes as long as a small layer
             return [tf.constant(obs), *states]
@@ -124,10 +137,15 @@ class TFBackend:
         if not self._traces:
             return self._runner(explore, masked)
         if (explore, masked) not in self._traced:
-            signature = [tf.TensorSpec([None, *x.shape[1:]], x.dtype) for x in tf.nest.flatten(self._example())]
+            signature = [
+                tf.TensorSpec([None, *x.shape[1:]], x.dtype)
+                for x in tf.nest.flatten(self._example())
+            ]
             if masked:
                 signature.append(tf.TensorSpec([None, self.policy.masks.size], tf.bool))
-            run = tf.function(self._runner(explore, masked), input_signature=signature, autograph=False)
+            run = tf.function(
+                self._runner(explore, masked), input_signature=signature, autograph=False
+            )
             traced = run.get_concrete_function()
             own = {id(variable) for variable in self.model.variables()}
             for variable in traced.graph.variables:
@@ -142,12 +160,16 @@ class TFBackend:
 
         def flat(*arguments: Any) -> Any:
             mask = arguments[-1] if masked else None
-            input_dict, memory = tf.nest.pack_sequence_as(example, arguments[: len(arguments) - masked])
+            input_dict, memory = tf.nest.pack_sequence_as(
+                example, arguments[: len(arguments) - masked]
+            )
             with tf.device(self.device), drawing_from(self.generator):
                 if explore is None:
                     self._run_model({**input_dict, "values_only": True}, memory)
                     return values_of(self.model, input_dict["obs"].shape[0])
-                sample, logp, value, dist_inputs, new_memory = self.step(input_dict, memory, mask, explore)
+                sample, logp, value, dist_inputs, new_memory = self.step(
+                    input_dict, memory, mask, explore
+                )
                 if value is None:  # a trace returns tensors alone
                     value = tf.zeros([tf.shape(logp)[0]])
                 return flatten_rows(sample), logp, value, dist_inputs, *new_memory
@@ -172,9 +194,17 @@ class TFBackend:
         rows = inputs["obs"].shape[0]
         outputs, new_memory = self._run_model(inputs, memory)
         sample, logp, dist_inputs = self.draw(outputs, mask, explore, rows)
-        return sample, logp, values_of(self.model, rows) if self.has_value else None, dist_inputs, new_memory
+        return (
+            sample,
+            logp,
+            values_of(self.model, rows) if self.has_value else None,
+            dist_inputs,
+            new_memory,
+        )
 
-    def inputs_of(self, obs: Any, views: Mapping[str, Any], memory: Sequence[Any]) -> tuple[dict[str, Any], list[Any]]:
+    def inputs_of(
+        self, obs: Any, views: Mapping[str, Any], memory: Sequence[Any]
+    ) -> tuple[dict[str, Any], list[Any]]:
         """Return the model's input and memory at one step, as tensors.
 
         Args:
@@ -210,7 +240,8 @@ class TFBackend:
         if tf.is_tensor(explore):
             drawn, likely = flat_sample(dist.sample()), flat_sample(dist.deterministic_sample())
             flat = sample = tf.where(explore, drawn, tf.cast(likely, drawn.dtype))
-            dist = self.dist_class(outputs, self.model)  # a new distribution, without cached samples
+            # a new distribution, without cached samples.
+            dist = self.dist_class(outputs, self.model)
         else:
             sample = dist.sample() if explore else dist.deterministic_sample()
             self.contract.check_tensors(sample, "sample" if explore else "deterministic_sample")
@@ -225,7 +256,9 @@ class TFBackend:
     def _run_model(self, inputs: dict[str, Any], memory: list[Any]) -> tuple[Any, list[Any]]:
         """Run the model on a single step of each episode."""
         lengths = tf.ones([tf.shape(inputs["obs"])[0]], tf.int32) if memory else None
-        outputs, returned = self.model({**inputs, "is_training": False, "single_steps": True}, list(memory), lengths)
+        outputs, returned = self.model(
+            {**inputs, "is_training": False, "single_steps": True}, list(memory), lengths
+        )
         if len(returned) == len(memory):  # the state of the next step must match the trace
             returned = [tf.cast(new, old.dtype) for new, old in zip(returned, memory, strict=True)]
         return outputs, returned if memory else []
@@ -235,11 +268,15 @@ class TFBackend:
         with tf.device(self.device), drawing_from(self.generator):
             input_dict = self._tensors({"obs": batch["obs"], **views_of(self.policy, batch)})
             rows = input_dict["obs"].shape[0]
-            lengths, padding, memory = self._sequences(batch) if self.policy.memory else (None, None, [])
+            lengths, padding, memory = (
+                self._sequences(batch) if self.policy.memory else (None, None, [])
+            )
             flags = {"is_training": True}
             if padding is not None:
                 flags["outputs_only"], repeats = True, self.policy.views.training
-                input_dict = {name: padding.fill(x, repeats.get(name, 1)) for name, x in input_dict.items()}
+                input_dict = {
+                    name: padding.fill(x, repeats.get(name, 1)) for name, x in input_dict.items()
+                }
             outputs, _ = self.model({**input_dict, **flags}, memory, lengths)
             places = input_dict["obs"].shape[0]
             self.contract.check_outputs(outputs, places)
@@ -248,7 +285,9 @@ class TFBackend:
                 outputs, value = padding.take((outputs, value))
             inputs = to_float32_at_least(outputs)
             if batch.get("mask") is not None:
-                inputs = self.dist_class.masked(inputs, tf.cast(self.tensor(batch["mask"]), tf.bool))
+                inputs = self.dist_class.masked(
+                    inputs, tf.cast(self.tensor(batch["mask"]), tf.bool)
+                )
             dist = self.dist_class(inputs, self.model)
             raw = self.tensor(batch["raw_action"], inputs.dtype)
             raw = raw[:, 0] if self.scalar and raw.shape.rank == 2 else raw
@@ -304,7 +343,9 @@ class TFBackend:
         if kind == "cpu" and index in ("", "0"):
             return name
         if kind not in ("auto", "cuda", "gpu") or (colon and not index.isdecimal()):
-            raise ConfigError(f"device={name!r}: expected cpu, cuda, cuda:1, … or auto, with framework='tf'.")
+            raise ConfigError(
+                f"device={name!r}: expected cpu, cuda, cuda:1, … or auto, with framework='tf'."
+            )
         count = len(tf.config.list_logical_devices("GPU"))
         if name == "auto" and not count:
             return "cpu"

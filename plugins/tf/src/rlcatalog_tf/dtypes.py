@@ -19,7 +19,9 @@ _SERVED = (*HALF, tf.float32, tf.float64)
 
 def dtype_of(model: Any) -> Any:
     """Return the dtype of a model's first floating-point variable; float32 if there is none yet."""
-    return next((variable.dtype for variable in model.variables() if variable.dtype in _SERVED), tf.float32)
+    return next(
+        (variable.dtype for variable in model.variables() if variable.dtype in _SERVED), tf.float32
+    )
 
 
 def floats_as(x: Any, dtype: Any) -> Any:

@@ -28,14 +28,23 @@ def copied_layer(layer: Any) -> Any:
         NotServedError: The layer cannot be copied.
     """
     layers = list(layer._flatten_layers())
-    rules: dict[Any, Any] = {type(part): _by_graph if _is_graph(part) else _by_attributes for part in layers}
-    rules[types.ModuleType] = lambda module: module.__name__  # by name, because a copy has the same name
+    rules: dict[Any, Any] = {
+        type(part): _by_graph if _is_graph(part) else _by_attributes for part in layers
+    }
+    # By name, because a copy has the same name.
+    rules[types.ModuleType] = lambda module: module.__name__
     names = {cls.__name__: cls for cls in rules}
     locked = [part._tracker for part in layers if part._tracker.locked]
     what = f"{type(layer).__name__} cannot be copied, which a second model needs (a target network, a copied policy)"
-    with raised_as(lambda why: NotServedError(f"{what}: {why}. Pass its class, or a function that creates one.")):
+    with raised_as(
+        lambda why: NotServedError(
+            f"{what}: {why}. Pass its class, or a function that creates one."
+        )
+    ):
         with _COPYING, keras.saving.custom_object_scope(names):
-            former = {cls: copyreg.dispatch_table[cls] for cls in rules if cls in copyreg.dispatch_table}
+            former = {
+                cls: copyreg.dispatch_table[cls] for cls in rules if cls in copyreg.dispatch_table
+            }
             try:
                 for tracker in locked:
                     tracker.unlock()

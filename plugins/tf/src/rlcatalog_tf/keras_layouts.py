@@ -52,7 +52,9 @@ def layouts_of(layer: Any, keras: Any) -> list[tuple[Any, Layout]] | None:
         keras: The module that the layer comes from: Keras or legacy Keras.
     """
     for names, describe in _TABLE:
-        classes = tuple(cls for name in names if (cls := getattr(keras.layers, name, None)) is not None)
+        classes = tuple(
+            cls for name in names if (cls := getattr(keras.layers, name, None)) is not None
+        )
         if isinstance(layer, classes):
             return describe(layer)
     return None
@@ -74,7 +76,9 @@ _WEIGHT, _BIAS = Layout(("weight",)), Layout(("bias",))
 def _convolution(layer: Any) -> list[tuple[Any, Layout]] | None:
     """Map `[*window, in, out]` to `[out, in, *window]`; transposed: `[*window, out, in]` to `[in, out, *window]`."""
     rank = len(layer.kernel.shape)
-    return _named(layer, kernel=Layout(("weight",), (rank - 1, rank - 2, *range(rank - 2))), bias=_BIAS)
+    return _named(
+        layer, kernel=Layout(("weight",), (rank - 1, rank - 2, *range(rank - 2))), bias=_BIAS
+    )
 
 
 def _batch_norm(layer: Any) -> list[tuple[Any, Layout]]:
@@ -83,7 +87,13 @@ def _batch_norm(layer: Any) -> list[tuple[Any, Layout]]:
         to=lambda value: (value, np.zeros((), np.int64)),
         back=lambda variance, batches: variance,
     )
-    return _named(layer, gamma=_WEIGHT, beta=_BIAS, moving_mean=Layout(("running_mean",)), moving_variance=count)
+    return _named(
+        layer,
+        gamma=_WEIGHT,
+        beta=_BIAS,
+        moving_mean=Layout(("running_mean",)),
+        moving_variance=count,
+    )
 
 
 def _lstm(layer: Any, end: str) -> list[tuple[Any, Layout]]:
@@ -102,7 +112,11 @@ def _gru(layer: Any, end: str) -> list[tuple[Any, Layout]] | None:
     if not layer.reset_after:
         return None  # it computes a different function
     weights = [
-        Layout((f"weight_{which}{end}",), to=lambda value: (_gates(value).T,), back=lambda one: _gates(one.T))
+        Layout(
+            (f"weight_{which}{end}",),
+            to=lambda value: (_gates(value).T,),
+            back=lambda one: _gates(one.T),
+        )
         for which in ("ih", "hh")
     ]
     bias = Layout(
@@ -121,8 +135,14 @@ def _gates(value: Array) -> Array:
 
 _TABLE: tuple[tuple[tuple[str, ...], Callable[[Any], list[tuple[Any, Layout]] | None]], ...] = (
     (("Dense",), lambda layer: _named(layer, kernel=Layout(("weight",), (1, 0)), bias=_BIAS)),
-    (("DepthwiseConv1D", "DepthwiseConv2D", "SeparableConv1D", "SeparableConv2D"), lambda layer: None),
-    (("Conv1D", "Conv2D", "Conv3D", "Conv1DTranspose", "Conv2DTranspose", "Conv3DTranspose"), _convolution),
+    (
+        ("DepthwiseConv1D", "DepthwiseConv2D", "SeparableConv1D", "SeparableConv2D"),
+        lambda layer: None,
+    ),
+    (
+        ("Conv1D", "Conv2D", "Conv3D", "Conv1DTranspose", "Conv2DTranspose", "Conv3DTranspose"),
+        _convolution,
+    ),
     (("LayerNormalization",), lambda layer: _named(layer, gamma=_WEIGHT, beta=_BIAS)),
     (("BatchNormalization",), _batch_norm),
     (("Embedding",), lambda layer: _named(layer, embeddings=_WEIGHT)),

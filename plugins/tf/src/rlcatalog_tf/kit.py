@@ -23,22 +23,36 @@ class TFKit:
 
     @staticmethod
     def run(
-        policy: PolicyParts, inputs: dict[str, Any], memory: Sequence[Array], lengths: Array | None, single: bool
+        policy: PolicyParts,
+        inputs: dict[str, Any],
+        memory: Sequence[Array],
+        lengths: Array | None,
+        single: bool,
     ) -> tuple[Array, Array | None, list[Array]]:
         """Run a model eagerly, as acting does, and return its outputs, value and new state."""
         model: Any = policy.model
         views = {name: view for name, view in inputs.items() if name != "obs"}
         given, states = policy.backend.inputs_of(inputs["obs"], views, memory)
         seq_lens = None if lengths is None else tf.constant(lengths)
-        outputs, state = model({**given, "is_training": False, "single_steps": single}, states, seq_lens)
+        outputs, state = model(
+            {**given, "is_training": False, "single_steps": single}, states, seq_lens
+        )
         value = values_of(model).numpy() if policy.has_value else None
-        return to_float32_at_least(outputs).numpy(), value, [to_float32_at_least(part).numpy() for part in state]
+        return (
+            to_float32_at_least(outputs).numpy(),
+            value,
+            [to_float32_at_least(part).numpy() for part in state],
+        )
 
     @staticmethod
-    def draw(policy: PolicyParts, outputs: Array, mask: Array | None, explore: bool) -> tuple[Array, Array]:
+    def draw(
+        policy: PolicyParts, outputs: Array, mask: Array | None, explore: bool
+    ) -> tuple[Array, Array]:
         """Sample raw actions from outputs, and return them with their distribution's stored parameters."""
         allowed = None if mask is None else tf.cast(tf.constant(mask), tf.bool)
-        sample, _, dist_inputs = policy.backend.draw(tf.constant(outputs), allowed, explore, len(outputs))
+        sample, _, dist_inputs = policy.backend.draw(
+            tf.constant(outputs), allowed, explore, len(outputs)
+        )
         return flatten_rows(sample).numpy(), dist_inputs.numpy()
 
     @staticmethod
@@ -50,8 +64,17 @@ class TFKit:
         with tf.GradientTape() as tape:
             evaluation = policy.evaluate(batch)
             outputs = tf.clip_by_value(tf.cast(evaluation.dist.inputs, tf.float32), -100.0, 100.0)
-            terms = [evaluation.logp, *([] if evaluation.value is None else [evaluation.value]), outputs]
-            loss = tf.add_n([tf.reduce_sum(tf.constant(rng.normal(size=tuple(x.shape)), x.dtype) * x) for x in terms])
+            terms = [
+                evaluation.logp,
+                *([] if evaluation.value is None else [evaluation.value]),
+                outputs,
+            ]
+            loss = tf.add_n(
+                [
+                    tf.reduce_sum(tf.constant(rng.normal(size=tuple(x.shape)), x.dtype) * x)
+                    for x in terms
+                ]
+            )
         variables = model.trainable_variables(as_dict=True)
         known = {id(variable) for variable in model.variables()}
         outside = [tuple(v.shape) for v in tape.watched_variables() if id(v) not in known]

@@ -26,7 +26,9 @@ class Adam(keras.optimizers.Adam):  # type: ignore[misc]
     def apply(self, grads: Any, trainable_variables: Any = None) -> None:
         """Update the weights with their gradients."""
         count = tf.cast(self.iterations + 1, tf.float64)
-        first, second = (1.0 - tf.constant(beta, tf.float64) ** count for beta in (self.beta_1, self.beta_2))
+        first, second = (
+            1.0 - tf.constant(beta, tf.float64) ** count for beta in (self.beta_1, self.beta_2)
+        )
         rate = tf.cast(self.learning_rate, tf.float64) * tf.sqrt(second) / first
         self._corrected = rate, self.epsilon * tf.sqrt(second)
         super().apply(grads, trainable_variables)
@@ -36,13 +38,23 @@ class Adam(keras.optimizers.Adam):  # type: ignore[misc]
         """Update a weight."""
         dtype, index = variable.dtype, self._get_variable_index(variable)
         rate, epsilon = (tf.cast(number, dtype) for number in self._corrected)
-        beta1, beta2, none = (tf.constant(number, dtype) for number in (self.beta_1, self.beta_2, 0.0))
+        beta1, beta2, none = (
+            tf.constant(number, dtype) for number in (self.beta_1, self.beta_2, 0.0)
+        )
         first, second = (part[index].value for part in self.moments())
         # Powers of zero: the corrections are in the rate and the epsilon.
         tf.raw_ops.ResourceApplyAdam(
-            var=variable.handle, m=first.handle, v=second.handle, beta1_power=none, beta2_power=none, lr=rate,
-            beta1=beta1, beta2=beta2, epsilon=epsilon, grad=tf.cast(gradient, dtype),
-        )  # fmt: skip
+            var=variable.handle,
+            m=first.handle,
+            v=second.handle,
+            beta1_power=none,
+            beta2_power=none,
+            lr=rate,
+            beta1=beta1,
+            beta2=beta2,
+            epsilon=epsilon,
+            grad=tf.cast(gradient, dtype),
+        )
 
     def moments(self) -> tuple[list[Any], list[Any]]:
         """Return the variables for the first and the second moments, in the order of the weights."""
@@ -75,7 +87,9 @@ class TFLearner:
         """Set the number of threads per operation; call this function before TensorFlow's first operation."""
         tf.config.threading.set_intra_op_parallelism_threads(count)
 
-    def clip(self, gradients: Sequence[Any], dtype: Any, limit: float | None) -> tuple[list[Any], Any]:
+    def clip(
+        self, gradients: Sequence[Any], dtype: Any, limit: float | None
+    ) -> tuple[list[Any], Any]:
         """Scale gradients down to a maximum norm; return them and their original norm.
 
         Args:
@@ -98,27 +112,44 @@ class TFLearner:
         if self.policy.device == "cpu":
             return batch
         with tf.device(self.policy.device):
-            return {name: part if name == "seq_lens" else tf.nest.map_structure(tf.convert_to_tensor, part)
-                    for name, part in batch.items()}  # fmt: skip
+            return {
+                name: part
+                if name == "seq_lens"
+                else tf.nest.map_structure(tf.convert_to_tensor, part)
+                for name, part in batch.items()
+            }
 
     def rows(self, columns: Any, index: Any) -> Any:
         """Return the columns' rows at an index; see `rlcatalog.frameworks.Learner`."""
-        return map_tensors(columns, lambda column: tf.gather(column, index) if tf.is_tensor(column) else column[index])
+        return map_tensors(
+            columns,
+            lambda column: tf.gather(column, index) if tf.is_tensor(column) else column[index],
+        )
 
     def get_state(self) -> dict[str, Any]:
         """Return the optimiser's state."""
         first, second = (
-            {name: part.numpy() if axes is None else part.numpy().transpose(axes) for (name, axes), part in held}
+            {
+                name: part.numpy() if axes is None else part.numpy().transpose(axes)
+                for (name, axes), part in held
+            }
             for held in self._moments()
         )
-        return {"step": int(self.optimizer.iterations.numpy()), "first": first, "second": second, "behind": {}}
+        return {
+            "step": int(self.optimizer.iterations.numpy()),
+            "first": first,
+            "second": second,
+            "behind": {},
+        }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Set the optimiser's state."""
         self.optimizer.iterations.assign(state["step"])
         for values, held in zip((state["first"], state["second"]), self._moments(), strict=True):
             for (name, axes), part in held:
-                part.assign(values[name] if axes is None else values[name].transpose(np.argsort(axes)))
+                part.assign(
+                    values[name] if axes is None else values[name].transpose(np.argsort(axes))
+                )
 
     def _moments(self) -> list[list[Any]]:
         """Return one list per moment; each entry contains (name, axes of its layout) and the variable of a weight."""

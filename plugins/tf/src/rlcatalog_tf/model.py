@@ -9,7 +9,13 @@ from typing import Any, ClassVar
 
 import tensorflow as tf
 
-from rlcatalog.models import ModelV2, ModelWrapper, RecurrentContract, SeparateValue, check_time_major
+from rlcatalog.models import (
+    ModelV2,
+    ModelWrapper,
+    RecurrentContract,
+    SeparateValue,
+    check_time_major,
+)
 from rlcatalog_tf.dtypes import dtype_of
 from rlcatalog_tf.model_internals import TFInternals, variables_of
 from rlcatalog_tf.nn import OutputLayers, features_of
@@ -65,7 +71,11 @@ class TFModelV2(ModelV2):
 
     def trainable_variables(self, as_dict: bool = False) -> list[Any] | dict[str, Any]:
         """Return the trainable variables, as a list or as a dict."""
-        variables = {item.name: item.variable for item in variables_of(self) if item.trainable and not item.part}
+        variables = {
+            item.name: item.variable
+            for item in variables_of(self)
+            if item.trainable and not item.part
+        }
         return variables if as_dict else list(variables.values())
 
     def variable_axes(self) -> dict[str, tuple[int, ...] | None]:
@@ -85,7 +95,9 @@ def _same_trace(value_function: Callable[..., Any]) -> Callable[..., Any]:
 class RecurrentNetwork(RecurrentContract, TFModelV2):
     """Base class for recurrent models: implement `forward_rnn` and `get_initial_state`."""
 
-    def forward(self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
+    def forward(
+        self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any
+    ) -> tuple[Any, list[Any]]:
         """Add the time dimension and call `forward_rnn`."""
         flat = tf.cast(input_dict["obs_flat"], dtype_of(self))
         rows = tf.shape(flat)[0]
@@ -99,7 +111,9 @@ class RecurrentNetwork(RecurrentContract, TFModelV2):
         output, new_state = self.forward_rnn(inputs, state, seq_lens)
         if self.is_time_major():
             check_time_major(self, tuple(output.shape), *inputs.shape[:2])
-            output = tf.transpose(tf.reshape(output, [steps, sequences, output.shape[-1]]), [1, 0, 2])
+            output = tf.transpose(
+                tf.reshape(output, [steps, sequences, output.shape[-1]]), [1, 0, 2]
+            )
         return tf.reshape(output, [-1, output.shape[-1]]), list(new_state)
 
 
@@ -116,4 +130,5 @@ class TFSeparateValue(SeparateValue, TFModelV2):
     run_chain = staticmethod(features_of)
     output_layers = OutputLayers
 
-    value_function = SeparateValue.value_function  # `TFModelV2` completes it in subclasses that define it
+    # `TFModelV2` completes it in subclasses that define it.
+    value_function = SeparateValue.value_function

@@ -33,12 +33,16 @@ class TFInternals(ModelInternals):
 
     def as_tensors(self, model: Any, obs: Any) -> Any:
         """Convert NumPy arrays in observations to tensors."""
-        return map_tensors(obs, lambda leaf: self.ops.tensor(leaf) if isinstance(leaf, np.ndarray) else leaf)
+        return map_tensors(
+            obs, lambda leaf: self.ops.tensor(leaf) if isinstance(leaf, np.ndarray) else leaf
+        )
 
     def run(self, model: Any, inputs: dict[str, Any], state: list[Any], seq_lens: Any) -> Any:
         """Call `forward`, and record the graph of its output."""
         result = model.forward(inputs, state, seq_lens)
-        self.trace = None if tf.executing_eagerly() else weakref.ref(tf.compat.v1.get_default_graph())
+        self.trace = (
+            None if tf.executing_eagerly() else weakref.ref(tf.compat.v1.get_default_graph())
+        )
         return result
 
     def check_trace(self, model: Any, what: str) -> None:
@@ -91,14 +95,17 @@ def variables_of(model: Any) -> list[NamedVariable]:
     for outer, path in models:  # a trunk's variables are already registered
         extra = [raw(v) for v in outer._rlcatalog.registered if id(raw(v)) not in known]
         variables += [
-            NamedVariable(f"{path}registered.{i}", v, AS_IT_IS, trainable=v.trainable) for i, v in enumerate(extra)
+            NamedVariable(f"{path}registered.{i}", v, AS_IT_IS, trainable=v.trainable)
+            for i, v in enumerate(extra)
         ]
         known |= {id(v) for v in extra}
         names = {"trunk": inner_model(outer), "value_trunk": get_submodel(outer, "value_trunk")}
         for name, inner in names.items():
             if is_model(inner):  # it may be stored where it cannot be found
                 hidden = [item for item in find_variables(inner) if id(item.variable) not in known]
-                variables += [item._replace(name=f"{path}_rlcatalog_{name}.{item.name}") for item in hidden]
+                variables += [
+                    item._replace(name=f"{path}_rlcatalog_{name}.{item.name}") for item in hidden
+                ]
                 known |= {id(item.variable) for item in hidden}
                 models.append((inner, f"{path}{name}."))
     return variables

@@ -15,7 +15,10 @@ from rlcatalog_tf.ops import flatten_rows
 
 ACTIVATIONS: dict[str, Callable[[Any], Any] | None] = {
     "linear": None,
-    **{name: getattr(tf.nn, name) for name in ("relu", "tanh", "elu", "silu", "gelu", "sigmoid", "softplus", "selu")},
+    **{
+        name: getattr(tf.nn, name)
+        for name in ("relu", "tanh", "elu", "silu", "gelu", "sigmoid", "softplus", "selu")
+    },
     "softmax": tf.nn.softmax,
     "leaky_relu": lambda x: tf.nn.leaky_relu(x, alpha=0.01),  # PyTorch's slope
 }
@@ -31,7 +34,10 @@ def activation(value: Any) -> Callable[[Any], Any] | None:
 
 def _normc(shape: Sequence[int], std: float) -> Any:
     value = tf.random.normal(shape)
-    return value * (std / tf.sqrt(tf.reduce_sum(tf.square(value), axis=list(range(1, len(shape))), keepdims=True)))
+    return value * (
+        std
+        / tf.sqrt(tf.reduce_sum(tf.square(value), axis=list(range(1, len(shape))), keepdims=True))
+    )
 
 
 def _scaled(shape: Sequence[int], scale: float, fan: str, uniform: bool) -> Any:
@@ -39,7 +45,9 @@ def _scaled(shape: Sequence[int], scale: float, fan: str, uniform: bool) -> Any:
     fan_in, fan_out = shape[1] * receptive, shape[0] * receptive
     std = scale * math.sqrt({"avg": 2.0 / (fan_in + fan_out), "in": 2.0 / fan_in}[fan])
     bound = math.sqrt(3.0) * std
-    return tf.random.uniform(shape, -bound, bound) if uniform else tf.random.normal(shape, stddev=std)
+    return (
+        tf.random.uniform(shape, -bound, bound) if uniform else tf.random.normal(shape, stddev=std)
+    )
 
 
 def _fan_in_uniform(shape: Sequence[int], gain: float, inputs: int | None = None) -> Any:
@@ -72,7 +80,9 @@ _INITIALIZERS: dict[str, Callable[..., Any]] = {
 }
 
 
-def initial_value(shape: Sequence[int], value: Any, config: Mapping[str, Any], inputs: int | None = None) -> Any:
+def initial_value(
+    shape: Sequence[int], value: Any, config: Mapping[str, Any], inputs: int | None = None
+) -> Any:
     """Return a float32 initial value in PyTorch's layout.
 
     Args:
@@ -109,7 +119,9 @@ def normc_initializer(std: float = 1.0) -> Callable[..., Any]:
     return initialize
 
 
-def features_of(trunk: Any, input_dict: Mapping[str, Any], state: list[Any], seq_lens: Any) -> tuple[Any, list[Any]]:
+def features_of(
+    trunk: Any, input_dict: Mapping[str, Any], state: list[Any], seq_lens: Any
+) -> tuple[Any, list[Any]]:
     """Run the trunk of a memory or head; return its float32 features `[B, width]` and its new state.
 
     Raises:
@@ -136,7 +148,9 @@ def values_of(model: Any, rows: int | None = None) -> Any:
         check_values(model, value, rows)
         value = tf.convert_to_tensor(value)
     if value.shape.rank is not None:
-        check_values(model, value, rows if value.shape.rank and value.shape[0] is not None else None)
+        check_values(
+            model, value, rows if value.shape.rank and value.shape[0] is not None else None
+        )
         if value.shape.rank == 2:
             value = value[:, 0]
     return to_float32_at_least(value)
@@ -155,7 +169,9 @@ class Dense:
     def __init__(self, inputs: int, spec: DenseSpec) -> None:
         weight = initial_value((spec.size, inputs), spec.weights, spec.weights_config)
         self.kernel = tf.Variable(tf.transpose(weight), name="kernel")
-        self.bias = tf.Variable(initial_value((spec.size,), spec.bias, spec.bias_config, inputs), name="bias")
+        self.bias = tf.Variable(
+            initial_value((spec.size,), spec.bias, spec.bias_config, inputs), name="bias"
+        )
 
     def __call__(self, x: Any) -> Any:
         """Map `[B, in]` to `[B, out]`."""

@@ -15,7 +15,11 @@ from rlcatalog_tf.dtypes import HALF, to_float32_at_least
 
 
 def _reshape_last(x: Any, shape: tuple[int, ...]) -> Any:
-    return x if len(shape) == 1 else tf.reshape(x, tf.concat([tf.shape(x)[:-1], tf.constant(shape, tf.int32)], axis=0))
+    return (
+        x
+        if len(shape) == 1
+        else tf.reshape(x, tf.concat([tf.shape(x)[:-1], tf.constant(shape, tf.int32)], axis=0))
+    )
 
 
 def flatten_rows(x: Any) -> Any:
@@ -32,7 +36,8 @@ def flat_sample(sample: Any) -> Any:
     if (parts := parts_of(sample)) is None:
         return sample
     rows = [flatten_rows(part) for part in parts]
-    if len({part.dtype for part in rows}) > 1:  # float32 represents integers that half precision does not
+    # float32 represents integers that half precision does not.
+    if len({part.dtype for part in rows}) > 1:
         wide = tf.float64 if any(part.dtype == tf.float64 for part in rows) else tf.float32
         rows = [tf.cast(part, wide) for part in rows]
     return tf.concat(rows, axis=1)
@@ -46,14 +51,17 @@ def _side_by_side(pieces: list[Any]) -> Any:
 
 def _alike(values: list[Any]) -> list[Any]:
     """Convert tensors to a common type: the widest floating-point type, if any, or otherwise the widest type."""
-    dtype = max((value.dtype for value in values), key=lambda dtype: (dtype.is_floating, dtype.size))
+    dtype = max(
+        (value.dtype for value in values), key=lambda dtype: (dtype.is_floating, dtype.size)
+    )
     return [tf.cast(value, dtype) for value in values]
 
 
 def _in_rows(value: Any, like: Any, width: int) -> Any:
     value = tf.convert_to_tensor(value)
     rows, count = like.shape[0], value.shape.num_elements()
-    if rows is not None and count is not None and count != rows * width:  # inside a trace they may be unknown
+    # Inside a trace they may be unknown.
+    if rows is not None and count is not None and count != rows * width:
         return None
     return tf.reshape(value, [tf.shape(like)[0], width])
 
@@ -95,8 +103,12 @@ OPS = TensorOps(
     each_row=lambda x, count: tf.repeat(x, count, axis=0),
     all_rows=lambda x, like: tf.tile(x, [tf.shape(like)[0], 1]),
     padded=lambda x, width: tf.pad(x, [[0, 0], [0, width - x.shape[1]]]),
-    taken=lambda lengths, places: tf.range(places, dtype=tf.float32) < tf.cast(lengths, tf.float32)[:, None],
-    only=lambda taken, x: tf.where(taken[(..., *[None] * (x.shape.rank - taken.shape.rank))], x, tf.zeros([], x.dtype)),
+    taken=lambda lengths, places: (
+        tf.range(places, dtype=tf.float32) < tf.cast(lengths, tf.float32)[:, None]
+    ),
+    only=lambda taken, x: tf.where(
+        taken[(..., *[None] * (x.shape.rank - taken.shape.rank))], x, tf.zeros([], x.dtype)
+    ),
     total=_total,
     sum=tf.reduce_sum,
     mean=tf.reduce_mean,

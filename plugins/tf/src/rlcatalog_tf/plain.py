@@ -36,7 +36,9 @@ class KerasModules:
         kind = value if isinstance(value, type) else type(value)
         if not issubclass(kind, tuple(keras.layers.Layer for keras in loaded_kerases())):
             return False
-        if (backend := current_keras.backend.backend()) != "tensorflow" and issubclass(kind, current_keras.Layer):
+        if (backend := current_keras.backend.backend()) != "tensorflow" and issubclass(
+            kind, current_keras.Layer
+        ):
             raise NotServedError(
                 f"{kind.__name__} is a Keras layer, and Keras uses the backend {backend!r}, but framework='tf' needs "
                 "'tensorflow'. Set KERAS_BACKEND=tensorflow before Keras is imported."
@@ -62,8 +64,14 @@ class KerasModules:
         before = [(variable, variable.numpy()) for variable in map(raw, module.variables)]
         output = None
         if not unbuilt(module):
-            output = tf.function(lambda: module(x, training=False)).get_concrete_function().structured_outputs
-        if output is None or any(None in part.shape for part in tf.nest.flatten(output) if hasattr(part, "shape")):
+            output = (
+                tf.function(lambda: module(x, training=False))
+                .get_concrete_function()
+                .structured_outputs
+            )
+        if output is None or any(
+            None in part.shape for part in tf.nest.flatten(output) if hasattr(part, "shape")
+        ):
             output = module(x, training=False)
         for variable, value in before:
             variable.assign(value)
@@ -73,4 +81,8 @@ class KerasModules:
         """Return a leaf of the observation in the form that the layer expects."""
         x = x if x.dtype.is_floating else tf.cast(x, tf.float32)
         x = x if leaf.axes is None else tf.transpose(x, [0, *(axis + 1 for axis in leaf.axes)])
-        return x if leaf.span is None else (x - tf.cast(leaf.low, x.dtype)) / tf.cast(leaf.span, x.dtype)
+        return (
+            x
+            if leaf.span is None
+            else (x - tf.cast(leaf.low, x.dtype)) / tf.cast(leaf.span, x.dtype)
+        )

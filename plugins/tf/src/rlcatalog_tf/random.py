@@ -39,9 +39,12 @@ def draw_uniform(shape: Any, dtype: Any = tf.float32) -> Any:
     # One operation, because `generator.uniform` runs ten, which would slow acting down.
     whole = tf.int32 if digits < 31 else tf.int64
     drawn = tf.raw_ops.StatefulUniformInt(
-        resource=generator.state.handle, algorithm=tf.constant(_PHILOX, tf.int64), shape=shape,
-        minval=tf.constant(1, whole), maxval=tf.constant(2**digits, whole),
-    )  # fmt: skip
+        resource=generator.state.handle,
+        algorithm=tf.constant(_PHILOX, tf.int64),
+        shape=shape,
+        minval=tf.constant(1, whole),
+        maxval=tf.constant(2**digits, whole),
+    )
     return tf.cast(drawn, dtype) * step
 
 
@@ -56,7 +59,10 @@ def draw_normal(shape: Any, dtype: Any = tf.float32) -> Any:
     if not isinstance(generator, tf.random.Generator):
         return generator.normal(shape, dtype=dtype)
     return tf.raw_ops.StatefulStandardNormalV2(  # see `draw_uniform`
-        resource=generator.state.handle, algorithm=tf.constant(_PHILOX, tf.int64), shape=shape, dtype=dtype
+        resource=generator.state.handle,
+        algorithm=tf.constant(_PHILOX, tf.int64),
+        shape=shape,
+        dtype=dtype,
     )
 
 
@@ -71,7 +77,9 @@ def draw_gamma(concentration: Any) -> Any:
         drawn = tf.random.gamma([], concentration, dtype=dtype)
     elif isinstance(generator, tf.random.Generator):
         seed = generator.make_seeds()[:, 0]
-        drawn = tf.random.stateless_gamma(tf.shape(concentration), seed, alpha=concentration, dtype=dtype)
+        drawn = tf.random.stateless_gamma(
+            tf.shape(concentration), seed, alpha=concentration, dtype=dtype
+        )
     else:
         drawn = generator.gamma(concentration)
     drawn.set_shape(concentration.shape)  # a trace would forget it

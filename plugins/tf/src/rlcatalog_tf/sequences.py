@@ -48,7 +48,9 @@ class Padding:
             repeat: Keep every `repeat`-th row of each sequence.
         """
         ends = tf.cumsum(self.lengths)[:, None] - 1
-        places = tf.minimum(ends + 1 - self.lengths[:, None] + tf.range(0, self.length, repeat), ends)
+        places = tf.minimum(
+            ends + 1 - self.lengths[:, None] + tf.range(0, self.length, repeat), ends
+        )
         return map_tensors(rows, lambda part: tf.gather(part, tf.reshape(places, [-1])))
 
     def zeros(self, rows: Any) -> Any:
@@ -83,7 +85,9 @@ def add_time_dimension(rows: Any, seq_lens: Any, *, time_major: bool = False) ->
     Returns:
         `[S, T, ...]`, or `[T, S, ...]`.
     """
-    shape = tf.concat([[tf.shape(seq_lens)[0], steps_of(rows, seq_lens)], tf.shape(rows)[1:]], axis=0)
+    shape = tf.concat(
+        [[tf.shape(seq_lens)[0], steps_of(rows, seq_lens)], tf.shape(rows)[1:]], axis=0
+    )
     timed = tf.ensure_shape(tf.reshape(rows, shape), [None, None, *rows.shape[1:]])
     return tf.transpose(timed, [1, 0, *range(2, timed.shape.rank)]) if time_major else timed
 

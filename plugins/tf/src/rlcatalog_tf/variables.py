@@ -79,7 +79,18 @@ def raw(variable: Any) -> Any:
 
 
 #: Types that contain no model variables. A preprocessor refers to its catalog.
-_PLAIN = (str, bytes, int, float, type(None), type, np.ndarray, types.FunctionType, types.ModuleType, Preprocessor)
+_PLAIN = (
+    str,
+    bytes,
+    int,
+    float,
+    type(None),
+    type,
+    np.ndarray,
+    types.FunctionType,
+    types.ModuleType,
+    Preprocessor,
+)
 #: Packages whose objects are not searched, except layers, modules and variables: other objects contain variables of
 #: optimisers and caches.
 _CLOSED = frozenset({"tensorflow", "keras", "tf_keras", "numpy", "gymnasium", "torch"})
@@ -117,7 +128,12 @@ def _walk(value: Any, path: str, visited: set[int]) -> Iterator[NamedVariable]:
     keras = sys.modules.get("keras")
     if not isinstance(value, ModelV2) and callable(getattr(type(value), "canonical", None)):
         for name, variable, axes in value.canonical():
-            yield NamedVariable(_join(path, name), raw(variable), Layout((name,), axes), trainable=variable.trainable)
+            yield NamedVariable(
+                _join(path, name),
+                raw(variable),
+                Layout((name,), axes),
+                trainable=variable.trainable,
+            )
     elif keras is not None and isinstance(value, keras.Variable):
         yield NamedVariable(path, value.value, AS_IT_IS, trainable=value.trainable)
     elif _is_layer(value):
@@ -129,7 +145,9 @@ def _walk(value: Any, path: str, visited: set[int]) -> Iterator[NamedVariable]:
 
 def loaded_kerases() -> list[Any]:
     """Return Keras and legacy Keras, if they are loaded."""
-    return [module for name in ("keras", "tf_keras") if (module := sys.modules.get(name)) is not None]
+    return [
+        module for name in ("keras", "tf_keras") if (module := sys.modules.get(name)) is not None
+    ]
 
 
 def _is_layer(value: Any) -> bool:
@@ -149,21 +167,31 @@ def _layer(layer: Any, path: str, visited: set[int]) -> Iterator[NamedVariable]:
         if (layouts := layouts_of(layer, keras)) is not None:
             for variable, layout in layouts:
                 own, trains = raw(variable), variable.trainable
-                variables += [NamedVariable(_join(path, name), own, layout, i, trains)
-                              for i, name in enumerate(layout.names)]  # fmt: skip
+                variables += [
+                    NamedVariable(_join(path, name), own, layout, i, trains)
+                    for i, name in enumerate(layout.names)
+                ]
             break
     else:
         # Keras' internal attributes lead to the same layers again.
         given = {
-            name for keras in loaded_kerases() for cls in (keras.layers.Layer, keras.Model) for name in _fresh(cls)
+            name
+            for keras in loaded_kerases()
+            for cls in (keras.layers.Layer, keras.Model)
+            for name in _fresh(cls)
         }
         for name, item in _attributes(layer):
             if name not in given and not name.startswith("_self_") and _holds_layers(item):
                 variables += _walk(item, _join(path, name), visited)
     yield from variables
     known = {id(item.variable) for item in variables}
-    rest = [variable for variable in (layer.weights if layer.built else []) if id(raw(variable)) not in known]
-    names = [variable.name.rpartition("/")[2].partition(":")[0] for variable in rest]  # legacy: dense_3/kernel:0
+    rest = [
+        variable
+        for variable in (layer.weights if layer.built else [])
+        if id(raw(variable)) not in known
+    ]
+    # Legacy: dense_3/kernel:0.
+    names = [variable.name.rpartition("/")[2].partition(":")[0] for variable in rest]
     for index, (name, variable) in enumerate(zip(names, rest, strict=True)):
         where = _join(path, name if names.count(name) == 1 else str(index))
         yield NamedVariable(where, raw(variable), AS_IT_IS, trainable=variable.trainable)
@@ -176,7 +204,11 @@ def _holds_layers(value: Any) -> bool:
     if isinstance(value, Mapping):
         return any(map(_holds_layers, value.values()))
     return _is_layer(value) or isinstance(
-        value, (tf.Variable, *(keras.Variable for keras in loaded_kerases() if hasattr(keras, "Variable")))
+        value,
+        (
+            tf.Variable,
+            *(keras.Variable for keras in loaded_kerases() if hasattr(keras, "Variable")),
+        ),
     )
 
 

@@ -75,7 +75,13 @@ class TorchBackend:
         lengths = self._single_steps(inputs["obs"], rows) if memory else None
         outputs, new_memory = self.model(inputs, memory, lengths)
         sample, logp, dist_inputs = self.draw(outputs, mask, explore, rows)
-        return sample, logp, values_of(self.model, rows) if self.has_value else None, dist_inputs, new_memory
+        return (
+            sample,
+            logp,
+            values_of(self.model, rows) if self.has_value else None,
+            dist_inputs,
+            new_memory,
+        )
 
     def draw(
         self, outputs: Tensor, mask: Tensor | None, explore: bool | Tensor, rows: int | None = None
@@ -97,7 +103,9 @@ class TorchBackend:
             ModelContractError: The model or the distribution returned a wrong shape, or a tensor from a different
                 framework.
         """
-        if rows is not None and (type(outputs) is not Tensor or outputs.shape != (rows, self.outputs)):
+        if rows is not None and (
+            type(outputs) is not Tensor or outputs.shape != (rows, self.outputs)
+        ):
             self.contract.check_outputs(outputs, rows)
         if outputs.dtype in HALF:
             outputs = outputs.float()
@@ -107,13 +115,18 @@ class TorchBackend:
         if isinstance(explore, Tensor):
             drawn, likely = flat_sample(dist.sample()), flat_sample(dist.deterministic_sample())
             flat = sample = torch.where(explore, drawn, likely.to(drawn.dtype))
-            dist = self.dist_class(outputs, self.model)  # a new distribution, without cached samples
+            # a new distribution, without cached samples.
+            dist = self.dist_class(outputs, self.model)
         else:
             flat = sample = dist.sample() if explore else dist.deterministic_sample()
             if type(sample) is not Tensor:
                 self.contract.check_tensors(sample, "sample" if explore else "deterministic_sample")
                 flat = flat_sample(sample)
-        if rows is not None and flat.shape != (rows, self.width) and (self.width != 1 or flat.shape != (rows,)):
+        if (
+            rows is not None
+            and flat.shape != (rows, self.width)
+            and (self.width != 1 or flat.shape != (rows,))
+        ):
             self.contract.check_sample(flatten_rows(flat) if flat.ndim else flat, rows)
         logp = dist.logp(flat)
         if rows is not None and (type(logp) is not Tensor or logp.shape != (rows,)):
@@ -121,7 +134,12 @@ class TorchBackend:
         return flat, logp, params_given(dist, sample)
 
     def act(
-        self, obs: Any, views: Mapping[str, Any], memory: tuple[Array, ...], mask: Any, explore: bool
+        self,
+        obs: Any,
+        views: Mapping[str, Any],
+        memory: tuple[Array, ...],
+        mask: Any,
+        explore: bool,
     ) -> tuple[Any, ...]:
         """Return raw actions, logp, value or None, inputs and memory; for a tensor `obs`, all but memory are too."""
         if self.model.training:
@@ -129,10 +147,18 @@ class TorchBackend:
         rows, array, given = len(obs), self.numpy, isinstance(obs, Tensor)
         inputs, states = self.inputs_of(obs, views, memory)
         before = _versions(_counted(inputs)) if given else {}
-        with torch.no_grad() if given else torch.inference_mode():  # so the results cannot be used in training
+        # So the results cannot be used in training.
+        with torch.no_grad() if given else torch.inference_mode():
             allowed = None if mask is None else self.tensor(mask)
-            sample, logp, value, dist_inputs, new_states = self.step(inputs, states, allowed, explore, rows)
-            if given or views or inputs["obs"]._version or (states and self.on_cpu and any(map(_VERSION, states))):
+            sample, logp, value, dist_inputs, new_states = self.step(
+                inputs, states, allowed, explore, rows
+            )
+            if (
+                given
+                or views
+                or inputs["obs"]._version
+                or (states and self.on_cpu and any(map(_VERSION, states)))
+            ):
                 self._check_untouched(_counted(inputs, states), before)
             new_memory: tuple[Array, ...] = ()
             if states:
@@ -144,7 +170,13 @@ class TorchBackend:
                 raw = raw.reshape(rows, self.width)
             if given:
                 return raw, logp, value, dist_inputs, new_memory
-            return raw, array(logp), None if value is None else array(value), array(dist_inputs), new_memory
+            return (
+                raw,
+                array(logp),
+                None if value is None else array(value),
+                array(dist_inputs),
+                new_memory,
+            )
 
     def values(self, obs: Any, views: Mapping[str, Any], memory: tuple[Array, ...]) -> Any:
         """Return value estimates without creating a distribution: a tensor if `obs` is one, otherwise a NumPy array."""
@@ -173,7 +205,11 @@ class TorchBackend:
             memory: The model's memory `[B, ...]`.
         """
         dtype = dtype_of(self.model)
-        inputs: dict[str, Any] = {"obs": self.tensor(obs, dtype), "is_training": False, "single_steps": True}
+        inputs: dict[str, Any] = {
+            "obs": self.tensor(obs, dtype),
+            "is_training": False,
+            "single_steps": True,
+        }
         for name, view in views.items():
             inputs[name] = self._tensors(view, dtype)
         return inputs, [self.tensor(part, dtype) for part in memory]
@@ -196,14 +232,20 @@ class TorchBackend:
             model.train()
         views = views_of(self.policy, batch)
         dtype = dtype_of(model)
-        input_dict: dict[str, Any] = {name: self._tensors(view, dtype) for name, view in views.items()}
+        input_dict: dict[str, Any] = {
+            name: self._tensors(view, dtype) for name, view in views.items()
+        }
         input_dict["obs"] = self.tensor(batch["obs"], dtype)
         rows = input_dict["obs"].shape[0]
-        lengths, padding, states = self._sequences(batch, dtype) if self.policy.memory else (None, None, [])
+        lengths, padding, states = (
+            self._sequences(batch, dtype) if self.policy.memory else (None, None, [])
+        )
         flags = {"is_training": True}
         if padding is not None:
             flags["outputs_only"], repeats = True, self.policy.views.training
-            input_dict = {name: padding.fill(x, repeats.get(name, 1)) for name, x in input_dict.items()}
+            input_dict = {
+                name: padding.fill(x, repeats.get(name, 1)) for name, x in input_dict.items()
+            }
         counted = _counted(input_dict, states)
         before = _versions(counted)
         outputs, _ = model({**input_dict, **flags}, states, lengths)
@@ -262,7 +304,9 @@ class TorchBackend:
     def log_density(self, dist_inputs: Array, raw_action: Array) -> Array:
         """Return the log density `[B]` of raw actions for stored parameters."""
         with torch.inference_mode():
-            params, raw = (torch.from_numpy(np.array(one)).to(self.device) for one in (dist_inputs, raw_action))
+            params, raw = (
+                torch.from_numpy(np.array(one)).to(self.device) for one in (dist_inputs, raw_action)
+            )
             raw = floats_as(raw[:, 0] if self.scalar else raw, params.dtype)
             stored: Any = self.policy.stored_dist
             return _copied(stored(params, self.model).logp(raw))
@@ -285,12 +329,24 @@ class TorchBackend:
             ConfigError: The name is unknown, or PyTorch does not find this device.
         """
         if name == "auto":
-            return "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+            return (
+                "cuda"
+                if torch.cuda.is_available()
+                else "mps"
+                if torch.backends.mps.is_available()
+                else "cpu"
+            )
         try:
             device = torch.device(name)
-            count = 1 if device.type in ("cpu", "meta") else torch.get_device_module(device).device_count()
+            count = (
+                1
+                if device.type in ("cpu", "meta")
+                else torch.get_device_module(device).device_count()
+            )
         except RuntimeError as error:
-            raise ConfigError(f"device={name!r}: expected cpu, cuda, cuda:1, …, mps or auto.") from error
+            raise ConfigError(
+                f"device={name!r}: expected cpu, cuda, cuda:1, …, mps or auto."
+            ) from error
         if (device.index or 0) >= count:
             raise ConfigError(
                 f"device={name!r}: PyTorch {torch.__version__} sees {count} devices of this kind. Use cpu, or auto, "
@@ -310,7 +366,9 @@ class TorchBackend:
         """Return the states of PyTorch's global generators for the CPU and for the policy's device."""
         states = {"cpu": torch.get_rng_state()}
         if not self.on_cpu and self.device.type != "meta":
-            states[self.device.type] = torch.get_device_module(self.device).get_rng_state(self.device)
+            states[self.device.type] = torch.get_device_module(self.device).get_rng_state(
+                self.device
+            )
         return {name: state.numpy() for name, state in states.items()}
 
     def set_random_state(self, state: Mapping[str, Array]) -> None:
@@ -340,13 +398,19 @@ class TorchBackend:
         """Convert a structure of arrays to tensors; see `tensor`."""
         return map_tensors(value, lambda array: self.tensor(array, dtype))
 
-    def _sequences(self, batch: Mapping[str, Any], dtype: torch.dtype) -> tuple[Tensor, Padding, list[Tensor]]:
+    def _sequences(
+        self, batch: Mapping[str, Any], dtype: torch.dtype
+    ) -> tuple[Tensor, Padding, list[Tensor]]:
         """Return the lengths of a batch's sequences, their padding, and the memory at the start of each of them."""
         rows = len(batch["obs"])
         lengths = lengths_of(batch, rows)
         memory = memory_of(self.policy, batch, len(lengths))
         padding = Padding(lengths, max(lengths.tolist(), default=0), self.device)
-        return torch.from_numpy(lengths).to(self.device), padding, [self.tensor(part, dtype) for part in memory]
+        return (
+            torch.from_numpy(lengths).to(self.device),
+            padding,
+            [self.tensor(part, dtype) for part in memory],
+        )
 
 
 def _versions(tensors: Mapping[str, Tensor]) -> dict[str, int]:
@@ -360,7 +424,8 @@ def _counted(input_dict: Mapping[str, Any], states: Sequence[Tensor] = ()) -> di
 
     def walk(name: str, value: Any) -> None:
         if isinstance(value, Tensor):
-            if not value.is_inference():  # such a tensor has no version counter and does not share memory with an array
+            # Such a tensor has no version counter and does not share memory with an array.
+            if not value.is_inference():
                 counted[name] = value
         elif isinstance(value, Mapping):
             for key, part in value.items():
@@ -382,7 +447,9 @@ def leaves_of(tensors: Iterable[Tensor]) -> Iterator[Tensor]:
     for function in functions:
         if isinstance(leaf := getattr(function, "variable", None), Tensor):
             yield leaf
-        before = {function for function, _ in function.next_functions if function is not None} - known
+        before = {
+            function for function, _ in function.next_functions if function is not None
+        } - known
         known |= before
         functions += before
 
@@ -394,7 +461,9 @@ def _place_of(leaf: Tensor, model: torch.nn.Module) -> str:
             if name.startswith("_") or not isinstance(value, dict | list | tuple):
                 continue
             for key, item in value.items() if isinstance(value, dict) else enumerate(value):
-                if item is leaf or (isinstance(item, torch.nn.Module) and any(p is leaf for p in item.parameters())):
+                if item is leaf or (
+                    isinstance(item, torch.nn.Module) and any(p is leaf for p in item.parameters())
+                ):
                     return f"{path}.{name}[{key!r}]".lstrip(".")
     return "without a name"
 

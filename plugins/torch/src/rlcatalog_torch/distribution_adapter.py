@@ -47,13 +47,26 @@ def adapted_dist(source: Any, num_inputs: Any) -> Any:
         return source
     name = getattr(source, "__name__", type(source).__name__).strip("<>")
     doc = f"{name} of {source.__module__}, as an action distribution."
-    fields: dict[str, Any] = {"source": staticmethod(source), "num_inputs": num_inputs, "__doc__": doc}
+    fields: dict[str, Any] = {
+        "source": staticmethod(source),
+        "num_inputs": num_inputs,
+        "__doc__": doc,
+    }
     if num_inputs is None:
         fields["transforms"] = transforms = _transforms(source)
-        fields["maskable"] = [(n, t.codomain.event_dim) for n, t in transforms.items()] == [("logits", 1)]
-        kinds: dict[Any, str] = {constraints.unit_interval: "bounded", constraints.one_hot: "onehot"}
+        fields["maskable"] = [(n, t.codomain.event_dim) for n, t in transforms.items()] == [
+            ("logits", 1)
+        ]
+        kinds: dict[Any, str] = {
+            constraints.unit_interval: "bounded",
+            constraints.one_hot: "onehot",
+        }
         fields["raw_kind"] = kinds.get(getattr(source, "support", None), "values")
-    return _Adapted(name, (AdaptedDistribution,), fields | {"__module__": source.__module__, "__qualname__": name})
+    return _Adapted(
+        name,
+        (AdaptedDistribution,),
+        fields | {"__module__": source.__module__, "__qualname__": name},
+    )
 
 
 class _Adapted(type):
@@ -72,13 +85,19 @@ def _transforms(source: type[Distribution]) -> dict[str, Any]:
     parameters = inspect.signature(source).parameters
     wanted: Any = source.arg_constraints
     try:
-        wanted = {name: constraint for name, constraint in wanted.items() if not constraint.is_discrete}
+        wanted = {
+            name: constraint for name, constraint in wanted.items() if not constraint.is_discrete
+        }
         if "logits" in wanted:
             wanted.pop("probs", None)
         transforms = {name: transform_to(constraint) for name, constraint in wanted.items()}
     except (AttributeError, NotImplementedError):  # they depend on each other or on the instance
         transforms = {}
-    required = {n for n, p in parameters.items() if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD}
+    required = {
+        n
+        for n, p in parameters.items()
+        if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD
+    }
     alternatives = [n for n in transforms if n in parameters and parameters[n].default is None]
     if transforms and required <= transforms.keys() and len(alternatives) < 2:
         return transforms
@@ -113,10 +132,22 @@ class AdaptedDistribution(TorchDistribution):
     transforms: ClassVar[Mapping[str, Any]]
 
     def __init__(
-        self, inputs: Any, model: Any = None, *, make: Maker, whole: bool = False, entropy_kind: str = "exact",
-        bounds: tuple[Any, Any, int] | None = None, least: float | None = None,
-    ) -> None:  # fmt: skip
-        self.inputs, self.model, self.whole, self.least = torch.as_tensor(inputs), model, whole, least
+        self,
+        inputs: Any,
+        model: Any = None,
+        *,
+        make: Maker,
+        whole: bool = False,
+        entropy_kind: str = "exact",
+        bounds: tuple[Any, Any, int] | None = None,
+        least: float | None = None,
+    ) -> None:
+        self.inputs, self.model, self.whole, self.least = (
+            torch.as_tensor(inputs),
+            model,
+            whole,
+            least,
+        )
         self.entropy_kind = entropy_kind  # type: ignore[misc]  # a class variable elsewhere
         x = to_float32_at_least(self.inputs)
         dist = make(x)
@@ -169,7 +200,9 @@ class AdaptedDistribution(TorchDistribution):
 
     def logp(self, actions: Any) -> Tensor:
         """Return the log density `[B]` of raw actions."""
-        x = torch.as_tensor(actions, device=self.inputs.device).reshape(self.dist.batch_shape + self.dist.event_shape)
+        x = torch.as_tensor(actions, device=self.inputs.device).reshape(
+            self.dist.batch_shape + self.dist.event_shape
+        )
         dtype = to_float32_at_least(self.inputs).dtype
         if self.bounds is None:
             x = x.to(dtype)
@@ -216,7 +249,9 @@ _NEAR_0, _NEAR_1 = torch.finfo(torch.float32).tiny, 1 - torch.finfo(torch.float3
 # --- options of a class for a space ----------------------------------------------------------------------------------
 
 
-def _served(cls: type[AdaptedDistribution], action: SpaceInfo, config: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
+def _served(
+    cls: type[AdaptedDistribution], action: SpaceInfo, config: Mapping[str, Any]
+) -> tuple[int, dict[str, Any]]:
     """Return the number of inputs for an action space, and the constructor options.
 
     Raises:
@@ -226,7 +261,9 @@ def _served(cls: type[AdaptedDistribution], action: SpaceInfo, config: Mapping[s
     if action.is_empty:
         raise action.without_values(cls.__name__)
     if action.is_composite:
-        raise UnsupportedSpaceError(f"{action.path}: {cls.__name__} is for single parts, found {action.describe()}.")
+        raise UnsupportedSpaceError(
+            f"{action.path}: {cls.__name__} is for single parts, found {action.describe()}."
+        )
     codec = action_codec(action, config.get("action_bounds", "clip"), {action.path: cls.raw_kind})
     raw, shapes = () if codec.scalar else (codec.width,), []
     for size, make in _ways(cls, action, codec, raw):
@@ -236,12 +273,17 @@ def _served(cls: type[AdaptedDistribution], action: SpaceInfo, config: Mapping[s
             raise ModelContractError(
                 f"{cls.__name__} must return a torch.distributions.Distribution, found {type(probe).__name__}."
             )
-        shapes.append(f"[B{''.join(f', {n}' for n in (probe.batch_shape + probe.event_shape)[1:])}]")
+        shapes.append(
+            f"[B{''.join(f', {n}' for n in (probe.batch_shape + probe.event_shape)[1:])}]"
+        )
         if probe.batch_shape + probe.event_shape != (2, *raw):
             continue
         options: dict[str, Any] = {"make": make, "whole": codec.whole}
         if cls.raw_kind == "bounded":
-            options["bounds"] = (*map(hashable_bound, read_bounds(action, cls.__name__)), codec.width)
+            options["bounds"] = (
+                *map(hashable_bound, read_bounds(action, cls.__name__)),
+                codec.width,
+            )
         else:
             options["least"] = _check_support(cls.__name__, probe, codec)
         try:
@@ -260,17 +302,30 @@ def _ways(
 ) -> Iterator[tuple[int, Maker]]:
     """Yield numbers of inputs and functions that take them: first one per value, then one for all as an event."""
     if cls.num_inputs is not None:
-        yield int(cls.num_inputs(action.space) if callable(cls.num_inputs) else cls.num_inputs), cls.source
+        yield (
+            int(cls.num_inputs(action.space) if callable(cls.num_inputs) else cls.num_inputs),
+            cls.source,
+        )
         return
-    options = {"validate_args": False} if "validate_args" in inspect.signature(cls.source).parameters else {}
+    options = (
+        {"validate_args": False}
+        if "validate_args" in inspect.signature(cls.source).parameters
+        else {}
+    )
     for elements, n in ((raw, max(codec.counts or (1,)) if codec.whole else 1), ((), codec.width)):
         domains = [(t, (*elements, *[n] * t.codomain.event_dim)) for t in cls.transforms.values()]
         shapes = [Size(transform.inverse_shape(domain)) for transform, domain in domains]
         widths = [shape.numel() for shape in shapes]
 
-        def make(inputs: Tensor, widths: list[int] = widths, shapes: list[Size] = shapes) -> Distribution:
-            rows = zip(cls.transforms.items(), inputs.split_with_sizes(widths, 1), shapes, strict=True)
-            arguments = {name: transform(x.reshape(-1, *shape)) for (name, transform), x, shape in rows}
+        def make(
+            inputs: Tensor, widths: list[int] = widths, shapes: list[Size] = shapes
+        ) -> Distribution:
+            rows = zip(
+                cls.transforms.items(), inputs.split_with_sizes(widths, 1), shapes, strict=True
+            )
+            arguments = {
+                name: transform(x.reshape(-1, *shape)) for (name, transform), x, shape in rows
+            }
             return cls.source(**arguments, **options)  # type: ignore[no-any-return]
 
         yield sum(widths), make
@@ -291,14 +346,18 @@ def _check_support(name: str, probe: Distribution, codec: ActionCodec) -> float 
         return None
     space = copy.deepcopy(codec.info.space)
     space.seed(0)
-    inside = torch.as_tensor(codec.invert(np.stack([space.sample() for _ in range(64)])).astype(np.float32))
+    inside = torch.as_tensor(
+        codec.invert(np.stack([space.sample() for _ in range(64)])).astype(np.float32)
+    )
     outside = 2 * inside if isinstance(space, Simplex) else inside[:0]
     if codec.whole:
         outside = torch.tensor([codec.counts, [-1] * codec.width], dtype=torch.float32)
     like, fits = probe.batch_shape + probe.event_shape, support.is_discrete or codec.counts is None
     for x, expected in ((inside, True), (outside, False)):
         if fits and len(x):
-            fits = (support.check(x.reshape(len(x), 1, *like[1:]).expand(len(x), *like)) == expected).all()
+            fits = (
+                support.check(x.reshape(len(x), 1, *like[1:]).expand(len(x), *like)) == expected
+            ).all()
     if not fits:
         raise UnsupportedSpaceError(
             f"{codec.info.path}: {name} samples from {shown(support, 80)}, which does not fit {codec.info.describe()}."

@@ -65,7 +65,9 @@ class DistributionView(Distribution):
     def rsample(self, sample_shape: Any = ()) -> Tensor:
         """Draw in the same way as `sample`, but with gradients."""
         if not self.has_rsample:
-            raise NoClosedFormError(f"{type(self.dist).__name__} draws without gradients; use sample().")
+            raise NoClosedFormError(
+                f"{type(self.dist).__name__} draws without gradients; use sample()."
+            )
         return self._draw(self.dist.rsample, Size(sample_shape))
 
     def _draw(self, draw: Callable[[], Any], sample_shape: Size) -> Tensor:

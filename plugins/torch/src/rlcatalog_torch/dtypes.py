@@ -18,7 +18,10 @@ from torch import Tensor, nn
 #: Half-precision dtypes.
 HALF = (torch.float16, torch.bfloat16)
 #: Finite limits by dtype, as tensors, because operations on one row are faster with tensors than with Python numbers.
-LOWEST = {dtype: torch.tensor(torch.finfo(dtype).min, dtype=dtype) for dtype in (*HALF, torch.float32, torch.float64)}
+LOWEST = {
+    dtype: torch.tensor(torch.finfo(dtype).min, dtype=dtype)
+    for dtype in (*HALF, torch.float32, torch.float64)
+}
 HIGHEST = {dtype: -lowest for dtype, lowest in LOWEST.items()}
 _SERVED = frozenset(LOWEST)
 
@@ -35,7 +38,10 @@ def dtype_of(model: nn.Module) -> torch.dtype:
             if parameter is not None and parameter.dtype in _SERVED:
                 return parameter.dtype  # type: ignore[no-any-return]
         module = next(iter(module._modules.values()), None)
-    return next((parameter.dtype for parameter in model.parameters() if parameter.dtype in _SERVED), torch.float32)
+    return next(
+        (parameter.dtype for parameter in model.parameters() if parameter.dtype in _SERVED),
+        torch.float32,
+    )
 
 
 def floats_as(x: Tensor, dtype: torch.dtype) -> Tensor:

@@ -26,25 +26,39 @@ class TorchKit:
 
     @staticmethod
     def run(
-        policy: PolicyParts, inputs: dict[str, Any], memory: Sequence[Array], lengths: Array | None, single: bool
+        policy: PolicyParts,
+        inputs: dict[str, Any],
+        memory: Sequence[Array],
+        lengths: Array | None,
+        single: bool,
     ) -> tuple[Array, Array | None, list[Array]]:
         """Run a model as acting does, and return its outputs, value and new state."""
         model: Any = policy.model
         model.eval()
         copies: Any = map_tensors(inputs, np.array)
-        given, states = policy.backend.inputs_of(copies.pop("obs"), copies, map_tensors(tuple(memory), np.array))
+        given, states = policy.backend.inputs_of(
+            copies.pop("obs"), copies, map_tensors(tuple(memory), np.array)
+        )
         seq_lens = None if lengths is None else torch.from_numpy(lengths)
         with torch.no_grad():
             outputs, state = model({**given, "single_steps": single}, states, seq_lens)
             value = values_of(model).numpy() if policy.has_value else None
-        return to_float32_at_least(outputs).numpy(), value, [to_float32_at_least(part).numpy() for part in state]
+        return (
+            to_float32_at_least(outputs).numpy(),
+            value,
+            [to_float32_at_least(part).numpy() for part in state],
+        )
 
     @staticmethod
-    def draw(policy: PolicyParts, outputs: Array, mask: Array | None, explore: bool) -> tuple[Array, Array]:
+    def draw(
+        policy: PolicyParts, outputs: Array, mask: Array | None, explore: bool
+    ) -> tuple[Array, Array]:
         """Sample raw actions from outputs, and return them with their distribution's stored parameters."""
         allowed = None if mask is None else torch.from_numpy(mask).bool()
         with torch.no_grad():
-            sample, _, dist_inputs = policy.backend.draw(torch.from_numpy(outputs), allowed, explore)
+            sample, _, dist_inputs = policy.backend.draw(
+                torch.from_numpy(outputs), allowed, explore
+            )
         return flatten_rows(sample).numpy(), dist_inputs.numpy()
 
     @staticmethod
@@ -56,7 +70,11 @@ class TorchKit:
         model.zero_grad(set_to_none=True)
         evaluation = policy.evaluate(batch)
         outputs = torch.clip(evaluation.dist.inputs.float(), -100.0, 100.0)
-        terms = [evaluation.logp, *([] if evaluation.value is None else [evaluation.value]), outputs]
+        terms = [
+            evaluation.logp,
+            *([] if evaluation.value is None else [evaluation.value]),
+            outputs,
+        ]
         loss = sum((torch.from_numpy(rng.normal(size=tuple(x.shape))) * x).sum() for x in terms)
         parameters = dict(model.named_parameters())
         known = {id(parameter) for parameter in parameters.values()}

@@ -52,7 +52,12 @@ class Adam:
     """
 
     def __init__(
-        self, weights: Iterable[Tensor], *, eps: float = 1e-8, beta1: float = 0.9, beta2: float = 0.999
+        self,
+        weights: Iterable[Tensor],
+        *,
+        eps: float = 1e-8,
+        beta1: float = 0.9,
+        beta2: float = 0.999,
     ) -> None:
         self.weights = list(dict.fromkeys(weights))
         self.eps, self.beta1, self.beta2 = eps, beta1, beta2
@@ -75,9 +80,12 @@ class Adam:
         groups: dict[tuple[torch.device, torch.dtype], list[tuple[Tensor, Tensor, State]]] = {}
         for weight in self.weights:
             if (gradient := weight.grad) is not None:
-                if gradient.stride() != weight.stride():  # the operator reads memory from end to end
+                # The operator reads memory from end to end.
+                if gradient.stride() != weight.stride():
                     gradient = torch.empty_like(weight).copy_(gradient)
-                groups.setdefault((weight.device, weight.dtype), []).append((weight, gradient, self._state(weight)))
+                groups.setdefault((weight.device, weight.dtype), []).append(
+                    (weight, gradient, self._state(weight))
+                )
         for group in groups.values():
             weights, gradients, moments = zip(*group, strict=True)
             steps, firsts, seconds = zip(*moments, strict=True)
@@ -87,9 +95,20 @@ class Adam:
                 tuple(map(_vector, column)) for column in (weights, gradients, firsts, seconds)
             )
             torch._fused_adam_(
-                weights, gradients, firsts, seconds, (), steps, lr=lr, beta1=self.beta1, beta2=self.beta2, eps=self.eps,
-                weight_decay=0.0, amsgrad=False, maximize=False,
-            )  # fmt: skip
+                weights,
+                gradients,
+                firsts,
+                seconds,
+                (),
+                steps,
+                lr=lr,
+                beta1=self.beta1,
+                beta2=self.beta2,
+                eps=self.eps,
+                weight_decay=0.0,
+                amsgrad=False,
+                maximize=False,
+            )
 
     @torch.no_grad()
     def set_state(self, weight: Tensor, step: float, first: Tensor, second: Tensor) -> None:
@@ -116,7 +135,11 @@ class Adam:
             self.set_state(weight, 0, zeros, zeros)
         else:
             first = state.first
-            if first.dtype is weight.dtype and first.stride() == weight.stride() and first.device == weight.device:
+            if (
+                first.dtype is weight.dtype
+                and first.stride() == weight.stride()
+                and first.device == weight.device
+            ):
                 return state
             self.set_state(weight, state.step.item(), first, state.second)
         return self.state[weight]
@@ -140,7 +163,11 @@ def _check(weight: Tensor) -> None:
 def gradient_norm(weights: Sequence[Tensor]) -> Tensor:
     """Return the norm of all gradients, taken as one vector; 0 if there are no gradients."""
     gradients = [weight.grad for weight in weights if weight.grad is not None]
-    return torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients))) if gradients else torch.zeros(())
+    return (
+        torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+        if gradients
+        else torch.zeros(())
+    )
 
 
 def clip_gradients(weights: Sequence[Tensor], norm: Tensor, limit: float) -> None:
@@ -170,7 +197,8 @@ class TorchLearner:
         self.policy = policy
         self.model: Any = policy.model
         self.parameters: list[Tensor] = list(self.model.trainable_variables())
-        before_torch_optimizers()  # ours does not need triton, but one in the user's model or program may
+        # Ours does not need triton, but one in the user's model or program may.
+        before_torch_optimizers()
         self.optimizer = Adam(self.parameters, eps=eps)
 
     @staticmethod
@@ -197,7 +225,8 @@ class TorchLearner:
             norm: The result of `descend`.
             limit: Maximum norm, or None for no clipping.
         """
-        if limit is not None and norm.item() + 1e-6 > 0.999 * limit:  # nearly: it rounds as PyTorch does
+        # Nearly: it rounds as PyTorch does.
+        if limit is not None and norm.item() + 1e-6 > 0.999 * limit:
             clip_gradients(self.parameters, norm, limit)
         self.optimizer.step(lr)
 
@@ -208,7 +237,10 @@ class TorchLearner:
         def moved(array: Any) -> Tensor:
             return array if isinstance(array, Tensor) else torch.as_tensor(array, device=device)
 
-        return {name: part if name == "seq_lens" else map_tensors(part, moved) for name, part in batch.items()}
+        return {
+            name: part if name == "seq_lens" else map_tensors(part, moved)
+            for name, part in batch.items()
+        }
 
     def rows(self, columns: Any, index: Any) -> Any:
         """Return the columns' rows at an index; see `rlcatalog.frameworks.Learner`."""
@@ -222,16 +254,27 @@ class TorchLearner:
         step = max(counts.values(), default=0)
 
         def moments(key: str) -> dict[str, Any]:
-            tensors = {name: getattr(kept[p], key) if p in kept else torch.zeros_like(p) for name, p in named.items()}
+            tensors = {
+                name: getattr(kept[p], key) if p in kept else torch.zeros_like(p)
+                for name, p in named.items()
+            }
             return {name: to_array(value) for name, value in tensors.items()}
 
         behind = {name: count for name, count in counts.items() if count != step}
-        return {"step": step, "first": moments("first"), "second": moments("second"), "behind": behind}
+        return {
+            "step": step,
+            "first": moments("first"),
+            "second": moments("second"),
+            "behind": behind,
+        }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Set the optimiser's state."""
         for name, p in self.model.trainable_variables(as_dict=True).items():
-            first, second = (torch.from_numpy(moment[name].copy()) for moment in (state["first"], state["second"]))
+            first, second = (
+                torch.from_numpy(moment[name].copy())
+                for moment in (state["first"], state["second"])
+            )
             self.optimizer.set_state(p, state["behind"].get(name, state["step"]), first, second)
 
     def means(self, figures: list[Tensor]) -> list[float]:

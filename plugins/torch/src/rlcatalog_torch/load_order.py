@@ -37,7 +37,11 @@ def before_torch_optimizers() -> None:
 
 def came_first(early: str, late: str) -> bool:
     """Return whether `early` is imported, and `late` is installed but not imported."""
-    return early in sys.modules and late not in sys.modules and importlib.util.find_spec(late) is not None
+    return (
+        early in sys.modules
+        and late not in sys.modules
+        and importlib.util.find_spec(late) is not None
+    )
 
 
 def _import(module: str) -> None:

@@ -9,7 +9,13 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
-from rlcatalog.models import ModelV2, ModelWrapper, RecurrentContract, SeparateValue, check_time_major
+from rlcatalog.models import (
+    ModelV2,
+    ModelWrapper,
+    RecurrentContract,
+    SeparateValue,
+    check_time_major,
+)
 from rlcatalog_torch.dtypes import dtype_of
 from rlcatalog_torch.model_internals import TorchInternals
 from rlcatalog_torch.nn import OutputLayers, features_of
@@ -25,7 +31,9 @@ class _ModelMeta(ABCMeta):
     the metaclass removes the redundant base.
     """
 
-    def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **kwargs: Any) -> Any:
+    def __new__(
+        mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **kwargs: Any
+    ) -> Any:
         if any(isinstance(base, _ModelMeta) for base in bases):
             bases = tuple(base for base in bases if base is not nn.Module)
         return super().__new__(mcs, name, bases, namespace, **kwargs)
@@ -61,13 +69,17 @@ class TorchModelV2(ModelV2, nn.Module, metaclass=_ModelMeta):
         if "_modules" not in self.__dict__:
             nn.Module.__init__(self)
         if obs_space is not _MISSING:
-            ModelV2.__init__(self, obs_space, action_space, num_outputs, model_config, name, "torch")
+            ModelV2.__init__(
+                self, obs_space, action_space, num_outputs, model_config, name, "torch"
+            )
 
     def variables(self, as_dict: bool = False) -> list[nn.Parameter] | dict[str, nn.Parameter]:
         """Return all parameters, as a list or as a dict."""
         return dict(self.named_parameters()) if as_dict else list(self.parameters())
 
-    def trainable_variables(self, as_dict: bool = False) -> list[nn.Parameter] | dict[str, nn.Parameter]:
+    def trainable_variables(
+        self, as_dict: bool = False
+    ) -> list[nn.Parameter] | dict[str, nn.Parameter]:
         """Return the parameters that require gradients, as a list or as a dict."""
         weights = {name: p for name, p in self.named_parameters() if p.requires_grad}
         return weights if as_dict else list(weights.values())
@@ -89,9 +101,13 @@ class TorchModelV2(ModelV2, nn.Module, metaclass=_ModelMeta):
 
     def __getstate__(self) -> dict[str, Any]:
         # Outputs of the last pass belong to a graph that cannot be copied or pickled; `_compiled_call_impl` calls self.
-        kept = {name: value for name, value in self.__dict__.items() if name != "_compiled_call_impl"}
+        kept = {
+            name: value for name, value in self.__dict__.items() if name != "_compiled_call_impl"
+        }
         for name, value in kept.items():
-            if isinstance(value, torch.Tensor) and (value.grad_fn is not None or value.is_inference()):
+            if isinstance(value, torch.Tensor) and (
+                value.grad_fn is not None or value.is_inference()
+            ):
                 kept[name] = None
         return kept
 

@@ -18,12 +18,18 @@ from rlcatalog_torch.sequences import Padding
 class TorchInternals(ModelInternals):
     """Kernel-side state of a PyTorch model."""
 
-    in_trace = staticmethod(torch._C._get_tracing_state)  # of `torch.jit.trace`, queried like in nn.Module
+    # Of `torch.jit.trace`, queried like in nn.Module.
+    in_trace = staticmethod(torch._C._get_tracing_state)
 
     def run(self, model: Any, inputs: dict[str, Any], state: list[Any], seq_lens: Any) -> Any:
         """Call `forward`, with nn.Module's hooks, if any; after `model.compile()`, call the compiled version."""
         # Without hooks, nn.Module.__call__ would only cost three microseconds.
-        if model._forward_hooks or model._forward_pre_hooks or model._backward_hooks or model._backward_pre_hooks:
+        if (
+            model._forward_hooks
+            or model._forward_pre_hooks
+            or model._backward_hooks
+            or model._backward_pre_hooks
+        ):
             return nn.Module.__call__(model, inputs, state, seq_lens)
         if model._compiled_call_impl is not None:
             return nn.Module.__call__(model, inputs, state, seq_lens)
@@ -52,7 +58,9 @@ class TorchInternals(ModelInternals):
     def as_tensors(self, model: Any, obs: Any) -> Any:
         """Convert NumPy arrays in observations to tensors on the model's device."""
         like = next(model.parameters(), None)
-        return map_tensors(obs, lambda leaf: self.ops.tensor(leaf, like) if isinstance(leaf, np.ndarray) else leaf)
+        return map_tensors(
+            obs, lambda leaf: self.ops.tensor(leaf, like) if isinstance(leaf, np.ndarray) else leaf
+        )
 
     def batch_major(self, rows: Any, steps: int, sequences: int) -> Any:
         """Reorder rows `[T * B, ...]` from time-major to batch-major."""

@@ -44,7 +44,9 @@ def activation(value: Any) -> Callable[[Tensor], Tensor] | None:
 def normc_(tensor: Tensor, std: float = 1.0) -> Tensor:
     """Fill a weight `[out, in, ...]` with normal values that are scaled to the L2 norm `std` for each output."""
     with torch.no_grad():
-        norm = tensor.normal_().square().sum(dim=tuple(range(1, tensor.dim())), keepdim=True).sqrt_()
+        norm = (
+            tensor.normal_().square().sum(dim=tuple(range(1, tensor.dim())), keepdim=True).sqrt_()
+        )
         return tensor.div_(norm.div_(std))
 
 
@@ -68,11 +70,15 @@ _INITIALIZERS: dict[str, Callable[..., Tensor]] = {
     "normc": normc_,
     "fan_in_uniform": _fan_in_uniform,
     # Keras truncates at two standard deviations, torch at absolute bounds.
-    "truncated_normal": lambda t, mean, std: nn.init.trunc_normal_(t, mean, std, mean - 2 * std, mean + 2 * std),
+    "truncated_normal": lambda t, mean, std: nn.init.trunc_normal_(
+        t, mean, std, mean - 2 * std, mean + 2 * std
+    ),
 }
 
 
-def initialize(tensor: Tensor, value: Any, config: Mapping[str, Any], inputs: int | None = None) -> Tensor:
+def initialize(
+    tensor: Tensor, value: Any, config: Mapping[str, Any], inputs: int | None = None
+) -> Tensor:
     """Fill a parameter in place, and return it.
 
     Args:
@@ -82,7 +88,8 @@ def initialize(tensor: Tensor, value: Any, config: Mapping[str, Any], inputs: in
         inputs: The layer's number of inputs, which the shape of a bias does not reveal.
     """
     name = initializer_name(value, dict(config))
-    wide = to_float32_at_least(tensor)  # some do not support half precision, and all would draw coarsely
+    # Some do not support half precision, and all would draw coarsely.
+    wide = to_float32_at_least(tensor)
     if isinstance(name, str):
         known = {"inputs": inputs} if name == "fan_in_uniform" else {}
         _INITIALIZERS[name](wide, **{**INITIALIZERS[name], **config, **known})
@@ -95,7 +102,9 @@ def initialize(tensor: Tensor, value: Any, config: Mapping[str, Any], inputs: in
     return tensor
 
 
-def features_of(trunk: Any, input_dict: Mapping[str, Any], state: list[Any], seq_lens: Any) -> tuple[Tensor, list[Any]]:
+def features_of(
+    trunk: Any, input_dict: Mapping[str, Any], state: list[Any], seq_lens: Any
+) -> tuple[Tensor, list[Any]]:
     """Run the trunk of a memory or head; return its floating-point features `[B, width]` and its new state.
 
     Raises:
@@ -140,7 +149,8 @@ class Linear(nn.Linear):
     def forward(self, input: Tensor) -> Tensor:
         """Map `[B, in]` to `[B, out]`."""
         own = self._parameters
-        weight, bias = (own["weight"], own["bias"]) if "weight" in own else (self.weight, self.bias)  # weight norm, …
+        # weight norm, ….
+        weight, bias = (own["weight"], own["bias"]) if "weight" in own else (self.weight, self.bias)
         if input.dtype is not weight.dtype:  # type: ignore[union-attr]
             input = input.to(weight.dtype)  # type: ignore[union-attr]
         return F.linear(input, weight, bias)  # type: ignore[arg-type]
@@ -172,7 +182,9 @@ class DenseStack(nn.Module):
         self.outputs = widths[-1]
         self._activations = [activation(spec.activation) for spec in specs]
         # An nn.Module with parameters (PReLU) must be registered to be trained.
-        self.activation_modules = nn.ModuleList(a for a in self._activations if isinstance(a, nn.Module))
+        self.activation_modules = nn.ModuleList(
+            a for a in self._activations if isinstance(a, nn.Module)
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         """Map `[B, inputs]` to `[B, outputs]`."""

@@ -30,7 +30,8 @@ def flat_sample(sample: Any) -> Tensor:
     if isinstance(sample, Tensor):
         return sample
     parts = [flatten_rows(part) for part in parts_of(sample) or []]
-    if len({part.dtype for part in parts}) > 1:  # float32 represents integers that half precision does not
+    # float32 represents integers that half precision does not.
+    if len({part.dtype for part in parts}) > 1:
         parts = [part if part.dtype is torch.float64 else part.float() for part in parts]
     return torch.cat(parts, dim=1)
 
@@ -67,7 +68,9 @@ def _order(how: Any, device: torch.device) -> Tensor:
 
 
 @lru_cache(maxsize=256)
-def tensor_interval(low: Any, high: Any, size: int, dtype: torch.dtype, device: torch.device) -> Interval:
+def tensor_interval(
+    low: Any, high: Any, size: int, dtype: torch.dtype, device: torch.device
+) -> Interval:
     """Return the result of `rlcatalog.actions.interval` as tensors on a device."""
     *arrays, log_volume = interval(low, high, size, str(dtype).removeprefix("torch."))
     # Cached, so they must not be inference tensors, which training cannot use.
@@ -92,7 +95,9 @@ OPS = TensorOps(
     side_by_side=_side_by_side,
     fill_forbidden=lambda inputs, mask: torch.where(mask.bool(), inputs, LOWEST[inputs.dtype]),
     array=_array,
-    tensor=lambda value, like=None: torch.as_tensor(value, device=None if like is None else like.device),
+    tensor=lambda value, like=None: torch.as_tensor(
+        value, device=None if like is None else like.device
+    ),
     booleans=lambda value, like: torch.as_tensor(value, device=like.device).bool(),
     is_array=lambda value: isinstance(value, (Tensor, np.ndarray)),
     is_float=lambda x: x.is_floating_point(),
@@ -108,7 +113,9 @@ OPS = TensorOps(
     all_rows=lambda x, like: x.repeat(like.shape[0], 1),
     padded=lambda x, width: F.pad(x, (0, width - x.shape[1])),
     taken=lambda lengths, places: torch.arange(places, device=lengths.device) < lengths[:, None],
-    only=lambda taken, x: torch.where(taken.reshape(*taken.shape, *[1] * (x.ndim - taken.ndim)), x, 0),
+    only=lambda taken, x: torch.where(
+        taken.reshape(*taken.shape, *[1] * (x.ndim - taken.ndim)), x, 0
+    ),
     total=lambda values: reduce(operator.add, values),
     sum=torch.sum,
     mean=torch.mean,

@@ -90,8 +90,11 @@ def _as_before(module: nn.Module, device: torch.device) -> Iterator[None]:
     """
     modes = [(part, part.training) for part in module.modules()]
     is_lazy = any(map(nn.parameter.is_lazy, chain(module.parameters(), module.buffers())))
-    buffers = [(part, name, buffer, None if nn.parameter.is_lazy(buffer) else buffer.clone())
-               for part in module.modules() for name, buffer in part.named_buffers(recurse=False)]  # fmt: skip
+    buffers = [
+        (part, name, buffer, None if nn.parameter.is_lazy(buffer) else buffer.clone())
+        for part in module.modules()
+        for name, buffer in part.named_buffers(recurse=False)
+    ]
     with torch.random.fork_rng([device] if device.type == "cuda" else [], enabled=not is_lazy):
         yield
     for part, name, buffer, before in buffers:

@@ -55,11 +55,15 @@ class PolicyModule(nn.Module):
         if model.training is not self.training:  # acting and scoring set the model's own mode
             model.train(self.training)
         mask = policy.encoder.resolve_mask(obs, mask)
-        outputs, _ = model({"obs": floats_as(obs, dtype_of(model)), "is_training": self.training}, [], None)
+        outputs, _ = model(
+            {"obs": floats_as(obs, dtype_of(model)), "is_training": self.training}, [], None
+        )
         policy.contract.check_outputs(outputs, len(obs))
         inputs = to_float32_at_least(outputs)
         if mask is not None:
-            inputs = policy.dist_class.masked(inputs, torch.as_tensor(mask, device=inputs.device).bool())
+            inputs = policy.dist_class.masked(
+                inputs, torch.as_tensor(mask, device=inputs.device).bool()
+            )
         return inputs, values_of(model, len(obs)) if policy.has_value else None
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
@@ -107,7 +111,10 @@ class ActorDistribution(torch.distributions.Distribution):
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
         """Draw raw actions: `[...]` for a single Discrete, otherwise `[..., width]`, with `sample_shape` in front."""
-        draws = [self._shaped(flat_sample(self.dist.sample())) for _ in range(torch.Size(sample_shape).numel())]
+        draws = [
+            self._shaped(flat_sample(self.dist.sample()))
+            for _ in range(torch.Size(sample_shape).numel())
+        ]
         return torch.stack(draws).reshape(torch.Size(sample_shape) + draws[0].shape)
 
     def log_prob(self, value: Tensor) -> Tensor:
@@ -136,7 +143,9 @@ class ActorDistribution(torch.distributions.Distribution):
         return rows.reshape(self.batch_shape + rows.shape[1:])
 
 
-def actor_critic(policy: PolicyParts) -> tuple[nn.Module, nn.Module, Callable[[Tensor], ActorDistribution]]:
+def actor_critic(
+    policy: PolicyParts,
+) -> tuple[nn.Module, nn.Module, Callable[[Tensor], ActorDistribution]]:
     """Return a policy's actor, critic and distribution for engines such as TorchRL, skrl and tianshou.
 
     Args:
@@ -155,4 +164,8 @@ def actor_critic(policy: PolicyParts) -> tuple[nn.Module, nn.Module, Callable[[T
     policy.as_module()  # raises for features that a module cannot have
     if not policy.has_value:
         raise NotServedError(f"actor_critic: {policy.model_name} has no value_function().")
-    return _Part(policy, 0), _Part(policy, 1), partial(ActorDistribution, policy.dist_class, policy.model)
+    return (
+        _Part(policy, 0),
+        _Part(policy, 1),
+        partial(ActorDistribution, policy.dist_class, policy.model),
+    )

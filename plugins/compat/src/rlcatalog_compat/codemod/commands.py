@@ -19,7 +19,10 @@ _SKIPPED = {"__pycache__", "node_modules", "build", "dist"}
 
 
 def port(
-    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Python files, or folders of Python files.")],
+    paths: Annotated[
+        list[Path],
+        typer.Argument(metavar="PATH...", help="Python files, or folders of Python files."),
+    ],
     write: Annotated[
         bool, typer.Option("--write", help="Change the files instead of printing the difference.")
     ] = False,
@@ -51,7 +54,9 @@ def port(
             left += 1
             print(f"{path}:{note.line}: {note.what}: {note.why}")
     done = "changed" if write else "to change; pass --write to change"
-    print(f"{changed} file{'s' * (changed != 1)} {done}; {left} place{'s' * (left != 1)} could not be ported")
+    print(
+        f"{changed} file{'s' * (changed != 1)} {done}; {left} place{'s' * (left != 1)} could not be ported"
+    )
     if left:
         raise typer.Exit(1)
 
@@ -85,7 +90,9 @@ def with_progress(paths: list[Path]) -> Iterator[Path]:
 
 def difference(path: Path, old: bytes, new: bytes) -> str:
     """Return the unified diff between two versions of a file."""
-    before, after = (text.decode("utf-8", "replace").splitlines(keepends=True) for text in (old, new))
+    before, after = (
+        text.decode("utf-8", "replace").splitlines(keepends=True) for text in (old, new)
+    )
     return "".join(
         line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
         for line in difflib.unified_diff(before, after, f"a/{path}", f"b/{path}")

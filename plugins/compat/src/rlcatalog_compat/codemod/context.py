@@ -168,7 +168,9 @@ def code(node: cst.CSTNode) -> str:
 
 def keyword(call: cst.Call, name: str) -> cst.Arg | None:
     """Return a keyword argument for a call."""
-    return next((arg for arg in call.args if arg.keyword is not None and arg.keyword.value == name), None)
+    return next(
+        (arg for arg in call.args if arg.keyword is not None and arg.keyword.value == name), None
+    )
 
 
 def comma() -> cst.Comma:

@@ -79,7 +79,9 @@ def port_import(node: cst.Import) -> Change:
             path.startswith("gym.") and (why := why_not_in_gymnasium(path.removeprefix("gym.")))
         ):
             stays.append((f"import {path}", why))
-        elif path.startswith("tensorflow.") and tensorflow_rules.is_graph_code(path.removeprefix("tensorflow.")):
+        elif path.startswith("tensorflow.") and tensorflow_rules.is_graph_code(
+            path.removeprefix("tensorflow.")
+        ):
             stays.append((f"import {path}", tensorflow_rules.GRAPH))
         elif path.partition(".")[0] in ("ray", "gym"):
             alias = _rename(alias, path)
@@ -94,13 +96,29 @@ def port_from(node: cst.ImportFrom) -> Change:
         return [node], []
     if path == "numpy":
         statements, gone = numpy_rules.imported(node)
-        return statements, [(f"from numpy import {name}", numpy_rules.GONE.format(name)) for name in gone]
+        return statements, [
+            (f"from numpy import {name}", numpy_rules.GONE.format(name)) for name in gone
+        ]
     root, _, below = path.partition(".")
     if root == "tensorflow":
-        paths = [] if isinstance(node.names, cst.ImportStar) else [dotted(alias.name) for alias in node.names]
-        reasons_of = {name: tensorflow_rules.why_not_imported(f"{below}.{name}".strip(".")) for name in paths}
-        return [node], [(f"from {path} import {name}", why) for name, why in reasons_of.items() if why is not None]
-    inside, target, reason_of = without_root(path), f"gymnasium.{below}".strip("."), why_not_in_gymnasium
+        paths = (
+            []
+            if isinstance(node.names, cst.ImportStar)
+            else [dotted(alias.name) for alias in node.names]
+        )
+        reasons_of = {
+            name: tensorflow_rules.why_not_imported(f"{below}.{name}".strip(".")) for name in paths
+        }
+        return [node], [
+            (f"from {path} import {name}", why)
+            for name, why in reasons_of.items()
+            if why is not None
+        ]
+    inside, target, reason_of = (
+        without_root(path),
+        f"gymnasium.{below}".strip("."),
+        why_not_in_gymnasium,
+    )
     if inside is not None:
         target, reason_of = f"rlcatalog_compat.{inside}".strip("."), why_not
     elif root == "gym":
@@ -111,7 +129,11 @@ def port_from(node: cst.ImportFrom) -> Change:
         why = reason_of(inside)
         return ([node], [(f"from {path} import *", why)]) if why else ([_move(node, target)], [])
     reasons = {alias: reason_of(inside, dotted(alias.name)) for alias in node.names}
-    stays = [(f"from {path} import {dotted(alias.name)}", why) for alias, why in reasons.items() if why is not None]
+    stays = [
+        (f"from {path} import {dotted(alias.name)}", why)
+        for alias, why in reasons.items()
+        if why is not None
+    ]
     goes = [alias for alias, why in reasons.items() if why is None]
     if not goes:
         return [node], stays

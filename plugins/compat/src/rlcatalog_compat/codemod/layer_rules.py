@@ -20,7 +20,11 @@ def call(context: Context, node: cst.Call) -> cst.Call:
     """Return the replacement for a call."""
     if isinstance(node.func, cst.Call):
         inputs = keyword(node, "inputs")
-        if ".layers." not in f".{dotted(node.func.func)}." or inputs is None or node.args[0] is not inputs:
+        if (
+            ".layers." not in f".{dotted(node.func.func)}."
+            or inputs is None
+            or node.args[0] is not inputs
+        ):
             return node
         # The first argument's name differs between layers (LSTM's is `sequences`), so pass it by position.
         first = inputs.with_changes(keyword=None, equal=cst.MaybeSentinel.DEFAULT)
@@ -37,14 +41,20 @@ def call(context: Context, node: cst.Call) -> cst.Call:
 def model_call(context: Context, node: cst.Call) -> cst.Call:
     """Replace `model([input_dict])` with `model(input_dict)`; drop state and lengths from a Keras model's call."""
     places = [dotted(arg.value) for arg in node.args]
-    if places[1:] == ["state", "seq_lens"] and context.classes and dotted(node.func) in context.classes[-1].models:
+    if (
+        places[1:] == ["state", "seq_lens"]
+        and context.classes
+        and dotted(node.func) in context.classes[-1].models
+    ):
         return node.with_changes(args=[cst.Arg(node.args[0].value)])
     if m.matches(node, _LISTED_INPUT) and not isinstance(node.func, cst.Call):
         return node.with_changes(args=[cst.Arg(cst.Name("input_dict"))])
     return node
 
 
-def _with_argument(node: cst.Call, name: str, change: Callable[[Any], cst.BaseExpression]) -> cst.Call:
+def _with_argument(
+    node: cst.Call, name: str, change: Callable[[Any], cst.BaseExpression]
+) -> cst.Call:
     """Return a call with the named argument changed; it may also be the first positional argument."""
     args = list(node.args)
     for index, arg in enumerate(args):
@@ -62,7 +72,9 @@ def _whole(units: cst.BaseExpression) -> cst.BaseExpression:
 def _tuple_shape(shape: Any) -> cst.BaseExpression:
     """Convert a shape written as a single number in parentheses, such as `(4)`, to a tuple."""
     # A variable may already be a tuple, but parentheses around one number mean a tuple.
-    is_name = bool(getattr(shape, "lpar", ())) and bool(dotted(shape)) and "shape" not in dotted(shape)
+    is_name = (
+        bool(getattr(shape, "lpar", ())) and bool(dotted(shape)) and "shape" not in dotted(shape)
+    )
     if not (is_name or isinstance(shape, cst.Integer)):
         return shape  # type: ignore[no-any-return]
     return cst.Tuple([cst.Element(shape.with_changes(lpar=[], rpar=[]), cst.Comma())])
@@ -76,6 +88,11 @@ def is_recurrent(node: cst.Call) -> bool:
 
 def number(context: Context, node: cst.Attribute) -> cst.BaseExpression:
     """Convert `action_space.n`, a NumPy integer in Gymnasium, to the Python integer that recurrent layers require."""
-    if not context.recurrent or context.whole or node.attr.value != "n" or not code(node.value).endswith("space"):
+    if (
+        not context.recurrent
+        or context.whole
+        or node.attr.value != "n"
+        or not code(node.value).endswith("space")
+    ):
         return node
     return cst.Call(cst.Name("int"), [cst.Arg(node)])

@@ -13,8 +13,22 @@ from typing import Any
 import libcst as cst
 from libcst import matchers
 
-from rlcatalog_compat.codemod.context import TENSORFLOW, Context, Rewriter, code, comma, dotted, keyword
-from rlcatalog_compat.codemod.symbolic import Symbolic, is_operation, is_symbolic, parameters_of, parts_of
+from rlcatalog_compat.codemod.context import (
+    TENSORFLOW,
+    Context,
+    Rewriter,
+    code,
+    comma,
+    dotted,
+    keyword,
+)
+from rlcatalog_compat.codemod.symbolic import (
+    Symbolic,
+    is_operation,
+    is_symbolic,
+    parameters_of,
+    parts_of,
+)
 
 _TRAINING = "Keras 3 requires training to be True or False; call the layer in forward() instead"
 _UNWRAPPED = "an operation on Keras inputs that cannot become a layer; call it in forward() instead"
@@ -69,7 +83,11 @@ class Lifter(Rewriter):
     def _check(self, node: cst.Call) -> None:
         """Record calls that cannot become layers, and the sequences that each layer call's mask belongs to."""
         name = self.context.stands_for(node.func)
-        if name[0] and name[1].rpartition(".")[2] in _REFUSED and any(self.is_symbolic(arg.value) for arg in node.args):
+        if (
+            name[0]
+            and name[1].rpartition(".")[2] in _REFUSED
+            and any(self.is_symbolic(arg.value) for arg in node.args)
+        ):
             self.note(node, node.func, _UNWRAPPED)
         training, mask = keyword(node, "training"), keyword(node, "mask")
         if not isinstance(node.func, cst.Call):
@@ -88,11 +106,15 @@ class Lifter(Rewriter):
             return not refused and any(self.is_symbolic(arg.value) for arg in node.args)  # type: ignore[attr-defined]
         if not isinstance(node, _OPERATORS) or not self.is_symbolic(node):
             return False
-        if isinstance(node, cst.Comparison) and any(_is_equality(part) for part in node.comparisons):
+        if isinstance(node, cst.Comparison) and any(
+            _is_equality(part) for part in node.comparisons
+        ):
             return True
         # An array as the left operand requests the symbolic tensor's values.
         left = node.left if isinstance(node, cst.BinaryOperation) else None
-        if left is not None and not (self.is_symbolic(left) or isinstance(left, cst.BaseNumber | cst.UnaryOperation)):
+        if left is not None and not (
+            self.is_symbolic(left) or isinstance(left, cst.BaseNumber | cst.UnaryOperation)
+        ):
             return True
         inside = [*parts_of(node), *_indices(node)]
         return any(is_operation(self.context, part) or self._needs_layer(part) for part in inside)
@@ -107,7 +129,9 @@ class Lifter(Rewriter):
             # Without maxlen, the mask is as long as the longest sequence, but a batch may have more padding.
             tf = dotted(node.func).partition(".")[0]  # type: ignore[attr-defined]
             length = cst.parse_expression(f"{tf}.shape({code(sequences)})[1]")
-            whole = node.with_changes(args=[node.args[0].with_changes(comma=comma()), cst.Arg(length)])  # type: ignore[attr-defined]
+            whole = node.with_changes(
+                args=[node.args[0].with_changes(comma=comma()), cst.Arg(length)]
+            )  # type: ignore[attr-defined]
         parts = Parts(self, whole)
         given = [code(atom.visit(self)) for atom in parts.inputs.values()]  # type: ignore[arg-type]
         inputs = given[0] if len(given) == 1 else f"[{', '.join(given)}]"
@@ -130,7 +154,11 @@ class Parts(cst.CSTTransformer):
 
     def __init__(self, lifter: Lifter, node: cst.BaseExpression) -> None:
         super().__init__()
-        self._lifter, self._kinds, self._bound = lifter, dict[cst.CSTNode, tuple[str, str]](), set[str]()
+        self._lifter, self._kinds, self._bound = (
+            lifter,
+            dict[cst.CSTNode, tuple[str, str]](),
+            set[str](),
+        )
         self._kept: set[cst.CSTNode | None] = set()
         self.inputs: dict[str, cst.BaseExpression] = {}
         self.values: dict[str, cst.BaseExpression] = {}
@@ -140,10 +168,15 @@ class Parts(cst.CSTTransformer):
         self._taken = set(names)
         node.visit(self)
         taken = self.values.keys() | (names - self.inputs.keys())
-        whole = next(name for name in ("x", "values", *(f"x_{i}" for i in range(99))) if name not in taken)
+        whole = next(
+            name for name in ("x", "values", *(f"x_{i}" for i in range(99))) if name not in taken
+        )
         several = len(self.inputs) > 1
         places = {text: f"{whole}[{i}]" if several else whole for i, text in enumerate(self.inputs)}
-        texts = {node: (places if kind == "input" else self._named)[text] for node, (kind, text) in self._kinds.items()}
+        texts = {
+            node: (places if kind == "input" else self._named)[text]
+            for node, (kind, text) in self._kinds.items()
+        }
         body = node.visit(_Put({node: cst.parse_expression(text) for node, text in texts.items()}))
         defaults = "".join(f", {name}={code(value)}" for name, value in self.values.items())
         self.text = f"{whole}{defaults}: {code(body)}"  # type: ignore[arg-type]
@@ -161,7 +194,9 @@ class Parts(cst.CSTTransformer):
                 self._kept.add(node.params)
             case cst.Call() if is_operation(self._lifter.context, node):
                 self._kept.add(node.func)
-            case cst.Comparison() if self._lifter.is_symbolic(node) and any(map(_is_equality, node.comparisons)):
+            case cst.Comparison() if self._lifter.is_symbolic(node) and any(
+                map(_is_equality, node.comparisons)
+            ):
                 self._lifter.note(node, node, _EQUALITY)
         first, self._first = self._first, False
         return True if first or not isinstance(node, cst.BaseExpression) else self._walks(node)
@@ -174,7 +209,9 @@ class Parts(cst.CSTTransformer):
             self.inputs.setdefault(code(node), node)
             self._kinds[node] = ("input", code(node))
             return False
-        if isinstance(node, _WALKED) and not (isinstance(node, cst.Subscript) and self._is_value(node)):
+        if isinstance(node, _WALKED) and not (
+            isinstance(node, cst.Subscript) and self._is_value(node)
+        ):
             return True
         if self._reads_shape(node):
             return True
@@ -190,7 +227,9 @@ class Parts(cst.CSTTransformer):
         """Return whether a symbolic expression is computed outside the layer."""
         if isinstance(node, cst.Subscript):
             inside = [node.value, *_indices(node)]
-            return self._is_given(node.value) and not any(is_operation(self._lifter.context, part) for part in inside)
+            return self._is_given(node.value) and not any(
+                is_operation(self._lifter.context, part) for part in inside
+            )
         return not isinstance(node, _WALKED)
 
     def _is_value(self, node: cst.BaseExpression) -> bool:
@@ -200,8 +239,14 @@ class Parts(cst.CSTTransformer):
             symbolic = self._lifter.symbolic
             if root in self._lifter.context.modules:
                 return False
-            return root in symbolic.assigned or not (root in symbolic.static or hasattr(builtins, root))
-        return bool(names) and not self._reads_shape(node) and not isinstance(node, cst.BaseNumber | cst.BaseString)
+            return root in symbolic.assigned or not (
+                root in symbolic.static or hasattr(builtins, root)
+            )
+        return (
+            bool(names)
+            and not self._reads_shape(node)
+            and not isinstance(node, cst.BaseNumber | cst.BaseString)
+        )
 
     def _reads_shape(self, node: cst.BaseExpression) -> bool:
         """Return whether an expression is a symbolic tensor's shape (`x.shape` or `x.get_shape()`), or a part of it."""
@@ -217,7 +262,11 @@ class Parts(cst.CSTTransformer):
         if isinstance(node, cst.Name) and node.value != "x":
             return node.value
         base = dotted(node).rpartition(".")[2].strip("_") or "value"
-        name = next(name for name in (base, *(f"{base}_{i}" for i in range(2, 99))) if name not in self._taken)
+        name = next(
+            name
+            for name in (base, *(f"{base}_{i}" for i in range(2, 99)))
+            if name not in self._taken
+        )
         self._taken.add(name)
         return name
 
@@ -249,5 +298,8 @@ def _indices(node: cst.BaseExpression) -> list[cst.BaseExpression]:
     if not isinstance(node, cst.Subscript):
         return []
     slices = [element.slice for element in node.slice]
-    parts = [(part.value,) if isinstance(part, cst.Index) else (part.lower, part.upper) for part in slices]  # type: ignore[attr-defined]
+    parts = [
+        (part.value,) if isinstance(part, cst.Index) else (part.lower, part.upper)
+        for part in slices
+    ]  # type: ignore[attr-defined]
     return [one for pair in parts for one in pair if one is not None]

@@ -8,10 +8,20 @@ import libcst as cst
 import numpy as np
 
 from rlcatalog_compat.codemod import TABLES
-from rlcatalog_compat.codemod.context import NUMPY, Context, as_name, code, dotted, name_node, with_names
+from rlcatalog_compat.codemod.context import (
+    NUMPY,
+    Context,
+    as_name,
+    code,
+    dotted,
+    name_node,
+    with_names,
+)
 
 #: Name → NumPy's current name, built-in or number; and old calls → current calls.
-_RENAMED, _BUILT_IN, _NUMBERS, _CALLS = (TABLES["numpy"][key] for key in ("renamed", "built_in", "numbers", "calls"))
+_RENAMED, _BUILT_IN, _NUMBERS, _CALLS = (
+    TABLES["numpy"][key] for key in ("renamed", "built_in", "numbers", "calls")
+)
 _FLOATS = ("float16", "float32", "float64", "float", "float_", "double", "single", "half")
 GONE = "NumPy 2 has no {}; see its migration guide for a replacement"
 
@@ -54,7 +64,11 @@ def why_gone(context: Context, node: cst.Attribute) -> str | None:
     """Return why a dotted name that NumPy 2 lacks is left unchanged, or None."""
     module, name = context.stands_for(node)
     first = name.partition(".")[0]
-    if module != NUMPY or dotted(node) in context.patched or first in (*_RENAMED, *_BUILT_IN, *_NUMBERS, *_CALLS):
+    if (
+        module != NUMPY
+        or dotted(node) in context.patched
+        or first in (*_RENAMED, *_BUILT_IN, *_NUMBERS, *_CALLS)
+    ):
         return None
     return None if _is_served(first) else GONE.format(first)
 
@@ -68,7 +82,11 @@ def imported(node: cst.ImportFrom) -> tuple[list[cst.BaseSmallStatement], list[s
         name = dotted(alias.name)
         bound = dotted(alias.asname.name) if alias.asname is not None else name
         if name in _RENAMED:
-            aliases.append(alias.with_changes(name=cst.Name(_RENAMED[name]), asname=alias.asname or as_name(bound)))
+            aliases.append(
+                alias.with_changes(
+                    name=cst.Name(_RENAMED[name]), asname=alias.asname or as_name(bound)
+                )
+            )
         elif name in _BUILT_IN or (name in _NUMBERS and name != "NINF"):
             value = _BUILT_IN.get(name) or _NUMBERS[name]
             if bound != value:

@@ -8,7 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import libcst as cst
-from libcst.metadata import ExpressionContext, ExpressionContextProvider, MetadataWrapper, PositionProvider
+from libcst.metadata import (
+    ExpressionContext,
+    ExpressionContextProvider,
+    MetadataWrapper,
+    PositionProvider,
+)
 
 from rlcatalog_compat.codemod import imports, layer_rules, numpy_rules, tensorflow_rules
 from rlcatalog_compat.codemod.context import Context, Note, Rewriter, code, dotted
@@ -23,19 +28,35 @@ _OLD_CALL = (
     "gym's older interface: in Gymnasium, step() returns terminated and truncated instead of done, and reset() also"
     " returns an info"
 )
-_UNNAMED = (
-    "a layer with an unknown name or argument; create it in __init__ with tf.keras.layers, and call it in forward()"
-)
+_UNNAMED = "a layer with an unknown name or argument; create it in __init__ with tf.keras.layers, and call it in forward()"
 _BROKEN = "the rules' result for this file is not valid Python, so the file is unchanged. Please report this"
 #: A file must contain one of these words for any rule to apply.
-_WORDS = (b"ray", b"gym", b"tensorflow", b"numpy", b"torch", b"keras", b"rlcatalog_compat", b"env", b"central_value")
+_WORDS = (
+    b"ray",
+    b"gym",
+    b"tensorflow",
+    b"numpy",
+    b"torch",
+    b"keras",
+    b"rlcatalog_compat",
+    b"env",
+    b"central_value",
+)
 
 _CONSTRUCTOR = "def __init__(self, *args, **kwargs):\n    super().__init__(*args, **kwargs)\n"
 _LAYERS = "self.kept_layers = rlcatalog_compat.layers.start()"
 
 
 #: Statements that run their body more than once.
-_LOOPS = (cst.For, cst.While, cst.CompFor, cst.ListComp, cst.GeneratorExp, cst.DictComp, cst.SetComp)
+_LOOPS = (
+    cst.For,
+    cst.While,
+    cst.CompFor,
+    cst.ListComp,
+    cst.GeneratorExp,
+    cst.DictComp,
+    cst.SetComp,
+)
 _Line = cst.SimpleStatementLine | cst.SimpleStatementSuite
 
 
@@ -103,7 +124,8 @@ class _Porter(Rewriter):
     # --- imports ---------------------------------------------------------------------------------------------------
 
     def visit_Import(self, node: cst.Import | cst.ImportFrom | cst.MatchValue) -> bool:
-        return False  # `leave_SimpleStatementLine` changes imports, and patterns must stay dotted names
+        # `leave_SimpleStatementLine` changes imports, and patterns must stay dotted names.
+        return False
 
     visit_ImportFrom = visit_MatchValue = visit_Import
 
@@ -113,7 +135,10 @@ class _Porter(Rewriter):
         body = self._imports(original_node, updated_node)
         if len(updated_node.body) > 1:
             return updated_node.with_changes(body=body)
-        lines = [updated_node.with_changes(body=body[:1]), *(cst.SimpleStatementLine([one]) for one in body[1:])]
+        lines = [
+            updated_node.with_changes(body=body[:1]),
+            *(cst.SimpleStatementLine([one]) for one in body[1:]),
+        ]
         return cst.FlattenSentinel(lines) if len(lines) > 1 else lines[0]
 
     def leave_SimpleStatementSuite(
@@ -129,7 +154,11 @@ class _Porter(Rewriter):
             if isinstance(statement, cst.Import):
                 new, stays = imports.port_import(statement)
             elif isinstance(statement, cst.ImportFrom):
-                statement = imports.padding_as_before(statement) if self.context.pads_as_before else statement
+                statement = (
+                    imports.padding_as_before(statement)
+                    if self.context.pads_as_before
+                    else statement
+                )
                 new, stays = imports.port_from(statement)
             for what, why in stays:
                 self.note(was, what, why)
@@ -146,7 +175,9 @@ class _Porter(Rewriter):
             self._check_names(node)
             self.note(node, node, tensorflow_rules.graph_code(self.context, node))
 
-    def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.BaseExpression:
+    def leave_Attribute(
+        self, original_node: cst.Attribute, updated_node: cst.Attribute
+    ) -> cst.BaseExpression:
         if self._is_target(original_node):
             return updated_node
         if not isinstance(updated_node.value, cst.Name | cst.Attribute):
@@ -156,8 +187,14 @@ class _Porter(Rewriter):
                 return changed
         return updated_node
 
-    def leave_Subscript(self, original_node: cst.Subscript, updated_node: cst.Subscript) -> cst.BaseExpression:
-        return updated_node if self._is_target(original_node) else tensorflow_rules.shape(self.context, updated_node)
+    def leave_Subscript(
+        self, original_node: cst.Subscript, updated_node: cst.Subscript
+    ) -> cst.BaseExpression:
+        return (
+            updated_node
+            if self._is_target(original_node)
+            else tensorflow_rules.shape(self.context, updated_node)
+        )
 
     def _is_target(self, node: cst.CSTNode) -> bool:
         """Return whether an expression is assigned to or deleted."""
@@ -203,14 +240,21 @@ class _Porter(Rewriter):
         changed = tensorflow_rules.call(self.context, original_node, updated_node)
         if not isinstance(changed, cst.Call):
             return changed
-        self.note(original_node, original_node, tensorflow_rules.drops_by_place(self.context, original_node))
+        self.note(
+            original_node,
+            original_node,
+            tensorflow_rules.drops_by_place(self.context, original_node),
+        )
         changed = numpy_rules.call(self.context, tensorflow_rules.rows(self.context, changed))
         return layer_rules.model_call(self.context, layer_rules.call(self.context, changed))
 
     def _kept(self, original: cst.Call, updated: cst.Call) -> cst.BaseExpression:
         """Return a call to a layer that the model keeps; if not possible, add a note and return the call unchanged."""
         scope = self.context.classes[-1]
-        methods = ([*function.params.posonly_params, *function.params.params] for function in scope.functions)
+        methods = (
+            [*function.params.posonly_params, *function.params.params]
+            for function in scope.functions
+        )
         if any(parameters and parameters[0].name.value == "self" for parameters in methods):
             once = not self.context.loops and scope.calls[scope.functions[-1].name.value] < 2
             if (kept := tensorflow_rules.kept(self.context, updated, once)) is not None:
@@ -238,7 +282,9 @@ class _Porter(Rewriter):
     def visit_ClassDef(self, node: cst.ClassDef) -> None:
         self.context.classes.append(scope_of(node, self.context))
 
-    def leave_ClassDef(self, original_node: cst.ClassDef, updated_node: cst.ClassDef) -> cst.ClassDef:
+    def leave_ClassDef(
+        self, original_node: cst.ClassDef, updated_node: cst.ClassDef
+    ) -> cst.ClassDef:
         return _with_layers(updated_node) if self.context.classes.pop().keeps else updated_node
 
     def visit_FunctionDef(self, node: cst.FunctionDef) -> None:
@@ -250,7 +296,9 @@ class _Porter(Rewriter):
         if node.name.value == "central_value_function":
             self.note(node, "central_value_function", _CRITIC)
 
-    def leave_FunctionDef(self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef) -> cst.FunctionDef:
+    def leave_FunctionDef(
+        self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef
+    ) -> cst.FunctionDef:
         for scope in self.context.classes[-1:]:
             scope.functions.pop()
         self.context.hidden.pop()
@@ -283,7 +331,9 @@ class _Porter(Rewriter):
 
 def _env_method(node: cst.BaseExpression) -> str:
     """Return the name of the environment method that an expression calls; `""` for other expressions."""
-    front, _, name = dotted(node.func).rpartition(".") if isinstance(node, cst.Call) else ("", "", "")
+    front, _, name = (
+        dotted(node.func).rpartition(".") if isinstance(node, cst.Call) else ("", "", "")
+    )
     return name if front.rpartition(".")[2].endswith("env") else ""
 
 
@@ -295,7 +345,9 @@ def _with_import(module: cst.Module, helper: str) -> cst.Module:
     after = 1 if module.get_docstring() is not None else 0
     for place, statement in enumerate(body):
         found = statement.body if isinstance(statement, cst.SimpleStatementLine) else []
-        future = any(isinstance(one, cst.ImportFrom) and dotted(one.module) == "__future__" for one in found)
+        future = any(
+            isinstance(one, cst.ImportFrom) and dotted(one.module) == "__future__" for one in found
+        )
         if future:
             after = place + 1
         elif any(isinstance(one, cst.Import | cst.ImportFrom) for one in found):
@@ -315,8 +367,15 @@ def _with_layers(node: cst.ClassDef) -> cst.ClassDef:
         if isinstance(statement, cst.FunctionDef) and statement.name.value == "__init__":
             inside = _lines(statement.body)
             first = 1 if statement.get_docstring() is not None else 0
-            inside.insert(next((i + 1 for i, one in enumerate(inside) if ".__init__(" in code(one)), first), line)
-            block = statement.body if isinstance(statement.body, cst.IndentedBlock) else cst.IndentedBlock([])
+            inside.insert(
+                next((i + 1 for i, one in enumerate(inside) if ".__init__(" in code(one)), first),
+                line,
+            )
+            block = (
+                statement.body
+                if isinstance(statement.body, cst.IndentedBlock)
+                else cst.IndentedBlock([])
+            )
             body[place] = statement.with_changes(body=block.with_changes(body=inside))
             break
     else:

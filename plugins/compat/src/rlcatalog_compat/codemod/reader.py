@@ -7,7 +7,16 @@ from typing import Any
 import libcst as cst
 from libcst import matchers as m
 
-from rlcatalog_compat.codemod.context import NUMPY, RAY, TENSORFLOW, TENSORFLOW_1, ClassScope, Context, dotted, names_of
+from rlcatalog_compat.codemod.context import (
+    NUMPY,
+    RAY,
+    TENSORFLOW,
+    TENSORFLOW_1,
+    ClassScope,
+    Context,
+    dotted,
+    names_of,
+)
 from rlcatalog_compat.codemod.layer_rules import is_recurrent
 from rlcatalog_compat.names import known
 
@@ -30,7 +39,9 @@ class Reader(cst.CSTVisitor):
         for alias in node.names:
             path = dotted(alias.name)
             root = path.partition(".")[0]
-            self._enter(*((root, root) if alias.asname is None else (dotted(alias.asname.name), path)))
+            self._enter(
+                *((root, root) if alias.asname is None else (dotted(alias.asname.name), path))
+            )
 
     def visit_ImportFrom(self, node: cst.ImportFrom) -> None:
         if isinstance(node.names, cst.ImportStar) or node.relative:
@@ -55,7 +66,9 @@ class Reader(cst.CSTVisitor):
             return
         self.context.selects_rows |= len(targets) == 1
         modules = [TENSORFLOW] if len(targets) == 1 else [TENSORFLOW_1, TENSORFLOW]
-        self.context.modules |= {name: module for name, module in zip(targets, modules, strict=False) if name != "_"}
+        self.context.modules |= {
+            name: module for name, module in zip(targets, modules, strict=False) if name != "_"
+        }
 
     def visit_FunctionDef(self, node: cst.FunctionDef) -> None:
         self.context.own_shapes |= node.name.value in ("shape", "get_shape")

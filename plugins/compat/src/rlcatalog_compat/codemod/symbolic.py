@@ -68,7 +68,8 @@ def is_symbolic(node: cst.BaseExpression, known: set[str], context: Context) -> 
             return True
         # Layers and nets called on symbolic tensors return symbolic tensors.
         return dotted(node.func).removeprefix("self.") in context.makers or (
-            last not in _TABLE["no_tensors"] and any(is_symbolic(arg.value, known, context) for arg in node.args)
+            last not in _TABLE["no_tensors"]
+            and any(is_symbolic(arg.value, known, context) for arg in node.args)
         )
     return any(is_symbolic(part, known, context) for part in parts_of(node))
 
@@ -100,7 +101,10 @@ def is_operation(context: Context, node: cst.CSTNode) -> bool:
         return False
     module, name = context.stands_for(node.func)
     last = name.rpartition(".")[2]
-    if module not in (TENSORFLOW, TENSORFLOW_1) or last in (*_TABLE["no_tensors"], *_TABLE["no_operations"]):
+    if module not in (TENSORFLOW, TENSORFLOW_1) or last in (
+        *_TABLE["no_tensors"],
+        *_TABLE["no_operations"],
+    ):
         return False
     is_function = last[:1].islower() and not name.startswith(tuple(_TABLE["not_below"]))
     return is_function or name == "Print" or name.startswith("keras.backend.")
@@ -112,7 +116,10 @@ def parameters_of(function: cst.CSTNode) -> set[str]:
         return set()
     given = function.params
     stars = [star for star in (given.star_arg, given.star_kwarg) if isinstance(star, cst.Param)]
-    return {one.name.value for one in (*given.posonly_params, *given.params, *given.kwonly_params, *stars)}
+    return {
+        one.name.value
+        for one in (*given.posonly_params, *given.params, *given.kwonly_params, *stars)
+    }
 
 
 class _Functions(cst.CSTVisitor):
@@ -184,7 +191,11 @@ class _Walker(cst.CSTVisitor):
 
     def visit_Call(self, node: cst.Call) -> None:
         self._symbolic.enter_call(node, self._known)
-        if isinstance(node.func, cst.Attribute) and node.func.attr.value in _TABLE["fills"] and node.args:
+        if (
+            isinstance(node.func, cst.Attribute)
+            and node.func.attr.value in _TABLE["fills"]
+            and node.args
+        ):
             self._assign(node.func.value, node.args[-1].value)
 
     def _assign(self, target: cst.BaseExpression, value: cst.BaseExpression) -> None:
@@ -217,8 +228,15 @@ def pairs(
     target: cst.BaseExpression, value: cst.BaseExpression
 ) -> Iterator[tuple[cst.BaseExpression, cst.BaseExpression]]:
     """Yield an assignment's targets with their values, if the values are listed one by one."""
-    left, right = (list(side.elements) if isinstance(side, cst.Tuple | cst.List) else [] for side in (target, value))
-    if left and len(left) == len(right) and not any(isinstance(one, cst.StarredElement) for one in (*left, *right)):
+    left, right = (
+        list(side.elements) if isinstance(side, cst.Tuple | cst.List) else []
+        for side in (target, value)
+    )
+    if (
+        left
+        and len(left) == len(right)
+        and not any(isinstance(one, cst.StarredElement) for one in (*left, *right))
+    ):
         for one, part in zip(left, right, strict=True):
             yield from pairs(one.value, part.value)
     else:

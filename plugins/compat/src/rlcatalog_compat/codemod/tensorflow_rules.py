@@ -8,7 +8,16 @@ import libcst as cst
 from libcst import matchers as m
 
 from rlcatalog_compat.codemod import TABLES
-from rlcatalog_compat.codemod.context import TENSORFLOW, TENSORFLOW_1, Context, code, comma, dotted, keyword, name_node
+from rlcatalog_compat.codemod.context import (
+    TENSORFLOW,
+    TENSORFLOW_1,
+    Context,
+    code,
+    comma,
+    dotted,
+    keyword,
+    name_node,
+)
 
 _TENSORFLOWS = (TENSORFLOW, TENSORFLOW_1)
 _TABLE = TABLES["tensorflow"]
@@ -20,12 +29,23 @@ _KEYWORDS, _RENAMING = _TABLE["keywords"], tuple(_TABLE["renaming"])
 #: Layers that a model can keep → their parameters, in order.
 _KEPT = _TABLE["kept"]
 GRAPH = "code for TensorFlow 1's graphs; create the layers in __init__ with tf.keras.layers and call them in forward()"
-_DROPOUT = "the second argument was keep_prob in TensorFlow 1 and is rate in TensorFlow 2; pass it by name"
+_DROPOUT = (
+    "the second argument was keep_prob in TensorFlow 1 and is rate in TensorFlow 2; pass it by name"
+)
 #: Scopes around kept layers; in TensorFlow 2 they are in `compat.v1`.
-_SCOPES = ("variable_scope", "get_variable_scope", "VariableScope", "AUTO_REUSE", "get_collection", "GraphKeys")
+_SCOPES = (
+    "variable_scope",
+    "get_variable_scope",
+    "VariableScope",
+    "AUTO_REUSE",
+    "get_collection",
+    "GraphKeys",
+)
 _BATCH_NORM = ("layers.batch_normalization", "contrib.layers.batch_norm")
 _EQUAL = cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))
-_ANEW = "a scope without a name, for which TensorFlow creates a new name in each call; give it a name"
+_ANEW = (
+    "a scope without a name, for which TensorFlow creates a new name in each call; give it a name"
+)
 
 
 def attribute(context: Context, node: cst.Attribute) -> cst.BaseExpression:
@@ -44,7 +64,9 @@ def attribute(context: Context, node: cst.Attribute) -> cst.BaseExpression:
 _GET_SHAPE = m.Call(func=m.Attribute(attr=m.Name("get_shape")), args=[])
 _SHAPE = m.Attribute(attr=m.Name("shape"))
 _FIRST_SIZE = m.Subscript(value=_SHAPE, slice=[m.SubscriptElement(m.Index(m.Integer("0")))])
-_BATCH_SIZE_FIRST = m.Tuple([m.Element(_FIRST_SIZE), m.ZeroOrMore()]) | m.List([m.Element(_FIRST_SIZE), m.ZeroOrMore()])
+_BATCH_SIZE_FIRST = m.Tuple([m.Element(_FIRST_SIZE), m.ZeroOrMore()]) | m.List(
+    [m.Element(_FIRST_SIZE), m.ZeroOrMore()]
+)
 
 
 def shape(context: Context, node: cst.BaseExpression) -> cst.BaseExpression:
@@ -56,13 +78,17 @@ def shape(context: Context, node: cst.BaseExpression) -> cst.BaseExpression:
         context: Context of the file.
         node: An attribute, a subscript or a call, whose parts have already been rewritten.
     """
-    if context.own_shapes or not any(module.startswith(TENSORFLOW) for module in context.modules.values()):
+    if context.own_shapes or not any(
+        module.startswith(TENSORFLOW) for module in context.modules.values()
+    ):
         return node
     changed: Any = node
     if m.matches(node, m.Attribute(m.Subscript(_SHAPE), m.Name("value"))):
         changed = changed.value.with_changes(lpar=node.lpar, rpar=node.rpar)
     elif m.matches(node, m.Subscript(_GET_SHAPE)):
-        changed = changed.with_changes(value=changed.value.func.with_changes(attr=cst.Name("shape")))
+        changed = changed.with_changes(
+            value=changed.value.func.with_changes(attr=cst.Name("shape"))
+        )
     elif m.matches(node, m.Call(m.Attribute(_GET_SHAPE | _SHAPE, m.Name("as_list")), [])):
         front: Any = changed.func.value
         tensor = front.func.value if m.matches(front, m.Call()) else front.value
@@ -72,15 +98,21 @@ def shape(context: Context, node: cst.BaseExpression) -> cst.BaseExpression:
 
 def rows(context: Context, node: cst.Call) -> cst.Call:
     """Return `tf.reshape(x, (y.shape[0], n))` with `tf.shape(y)[0]`: traced functions have no static batch size."""
-    is_reshape = context.stands_for(node.func) == (TENSORFLOW, "reshape") and context.is_root(node.func)
+    is_reshape = context.stands_for(node.func) == (TENSORFLOW, "reshape") and context.is_root(
+        node.func
+    )
     if not is_reshape or not m.matches(node, m.Call(args=[m.Arg(), m.Arg(_BATCH_SIZE_FIRST)])):
         return node
     to: Any = node.args[1].value
     size = to.elements[0].value
     root = dotted(node.func).partition(".")[0]
-    first = size.with_changes(value=cst.Call(name_node(f"{root}.shape"), [cst.Arg(size.value.value)]))
+    first = size.with_changes(
+        value=cst.Call(name_node(f"{root}.shape"), [cst.Arg(size.value.value)])
+    )
     elements = [to.elements[0].with_changes(value=first), *to.elements[1:]]
-    return node.with_changes(args=[node.args[0], node.args[1].with_changes(value=to.with_changes(elements=elements))])
+    return node.with_changes(
+        args=[node.args[0], node.args[1].with_changes(value=to.with_changes(elements=elements))]
+    )
 
 
 def is_kept(context: Context, node: cst.Call) -> bool:
@@ -108,7 +140,11 @@ def kept(context: Context, node: cst.Call, once: bool) -> cst.BaseExpression | N
         return None
     if (label := given.get("name")) is None and not once:
         return None
-    text = cst.SimpleString(f'"{context.classes[-1].label(function)}"') if label is None else label.value
+    text = (
+        cst.SimpleString(f'"{context.classes[-1].label(function)}"')
+        if label is None
+        else label.value
+    )
     args = list[cst.Arg]()
     for place, (word, arg) in enumerate(given.items()):
         if word in _TABLE["without_meaning"]:
@@ -121,7 +157,11 @@ def kept(context: Context, node: cst.Call, once: bool) -> cst.BaseExpression | N
     context.helpers.add("rlcatalog_compat.layers")
     if args:
         end = node.args[-1]  # formatting after the last argument now follows this argument
-        comma = cst.MaybeSentinel.DEFAULT if args[-1].keyword is None and end is not args[-1] else end.comma
+        comma = (
+            cst.MaybeSentinel.DEFAULT
+            if args[-1].keyword is None and end is not args[-1]
+            else end.comma
+        )
         args[-1] = args[-1].with_changes(comma=comma, whitespace_after_arg=end.whitespace_after_arg)
     whole = [cst.Arg(cst.Name("self")), cst.Arg(text), *args]
     return node.with_changes(func=name_node(f"rlcatalog_compat.layers.{function}"), args=whole)
@@ -142,7 +182,11 @@ def _arguments(node: cst.Call, name: str, front: int) -> dict[str, cst.Arg] | No
     if name == "contrib.layers.batch_norm":
         given = {_TABLE["batch_norm"].get(word, word): arg for word, arg in given.items()}
         defaults = _TABLE["batch_norm_defaults"].items()
-        given |= {word: cst.Arg(cst.parse_expression(value)) for word, value in defaults if word not in given}
+        given |= {
+            word: cst.Arg(cst.parse_expression(value))
+            for word, value in defaults
+            if word not in given
+        }
     first = [word for word in words[:front] if word in given]
     return {word: given[word] for word in dict.fromkeys([*first, *given])}
 
@@ -153,7 +197,11 @@ def names_anew(context: Context, node: cst.Call) -> str | None:
     if module not in _TENSORFLOWS or name != "variable_scope" or not _is_kept(context):
         return None
     unnamed = bool(node.args) and dotted(node.args[0].value) == "None"
-    return _ANEW if unnamed or keyword(node, "default_name") is not None or len(node.args) == 0 else None
+    return (
+        _ANEW
+        if unnamed or keyword(node, "default_name") is not None or len(node.args) == 0
+        else None
+    )
 
 
 def _is_kept(context: Context) -> bool:
@@ -201,13 +249,24 @@ def call(context: Context, original: cst.Call, updated: cst.Call) -> cst.BaseExp
         return updated.with_changes(func=name_node(f"{root}.cast"), args=[value, dtype])
     if name == "where" and module == TENSORFLOW and context.selects_rows and len(updated.args) == 3:
         return updated.with_changes(func=name_node(f"{root}.compat.v1.where"))
-    if name == "nn.dropout" and module == TENSORFLOW and (share := keyword(updated, "keep_prob")) is not None:
+    if (
+        name == "nn.dropout"
+        and module == TENSORFLOW
+        and (share := keyword(updated, "keep_prob")) is not None
+    ):
         rate = cst.parse_expression(f"1 - ({code(share.value)})")
         dropped = share.with_changes(keyword=cst.Name("rate"), value=rate)
         return updated.with_changes(args=[dropped if arg is share else arg for arg in updated.args])
-    if module == TENSORFLOW and name.startswith(_RENAMING) and any(keyword(updated, old) for old in _KEYWORDS):
+    if (
+        module == TENSORFLOW
+        and name.startswith(_RENAMING)
+        and any(keyword(updated, old) for old in _KEYWORDS)
+    ):
         words = {old: cst.Name(new) for old, new in _KEYWORDS.items()}
-        args = [arg.with_changes(keyword=words.get(dotted(arg.keyword), arg.keyword)) for arg in updated.args]
+        args = [
+            arg.with_changes(keyword=words.get(dotted(arg.keyword), arg.keyword))
+            for arg in updated.args
+        ]
         return updated.with_changes(args=args)
     return updated
 
@@ -221,7 +280,10 @@ def drops_by_place(context: Context, node: cst.Call) -> str | None:
 def unpacked(node: cst.Assign) -> cst.Assign:
     """Return `tf = try_import_tf()` as `_, tf, _ = try_import_tf()`: since RLlib 0.8.6, it returns three values."""
     target = node.targets[0].target
-    is_import = isinstance(node.value, cst.Call) and dotted(node.value.func).rpartition(".")[2] == "try_import_tf"
+    is_import = (
+        isinstance(node.value, cst.Call)
+        and dotted(node.value.func).rpartition(".")[2] == "try_import_tf"
+    )
     if not is_import or len(node.targets) != 1 or not isinstance(target, cst.Name):
         return node
     three: Any = cst.parse_statement(f"_, {target.value}, _ = x")

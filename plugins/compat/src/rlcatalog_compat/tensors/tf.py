@@ -27,10 +27,14 @@ def one_hot(x: Any, space: Space[Any]) -> Any:
     widths = one_hot_widths(space)
     x = tf.cast(x, tf.int32)
     columns = tf.unstack(x, num=len(widths), axis=-1) if hasattr(space, "nvec") else [x]
-    return tf.concat([tf.one_hot(c, n, dtype=tf.float32) for c, n in zip(columns, widths, strict=True)], axis=-1)
+    return tf.concat(
+        [tf.one_hot(c, n, dtype=tf.float32) for c, n in zip(columns, widths, strict=True)], axis=-1
+    )
 
 
-def flatten_inputs_to_1d_tensor(inputs: Any, spaces_struct: Any = None, time_axis: bool = False) -> Any:
+def flatten_inputs_to_1d_tensor(
+    inputs: Any, spaces_struct: Any = None, time_axis: bool = False
+) -> Any:
     """Return a structure of values as one tensor `[B, n]`: flattened leaves, with discrete leaves as one-hots.
 
     Args:
@@ -50,7 +54,9 @@ def flatten_inputs_to_1d_tensor(inputs: Any, spaces_struct: Any = None, time_axi
 
 def explained_variance(y: Any, pred: Any) -> Any:
     """Return the fraction of the variance in `y` that the predictions explain, at least -1."""
-    return tf.maximum(-1.0, 1.0 - tf.math.reduce_variance(y - pred, axis=0) / tf.math.reduce_variance(y, axis=0))
+    return tf.maximum(
+        -1.0, 1.0 - tf.math.reduce_variance(y - pred, axis=0) / tf.math.reduce_variance(y, axis=0)
+    )
 
 
 def huber_loss(x: Any, delta: float = 1.0) -> Any:
@@ -73,7 +79,10 @@ def reduce_mean_ignore_inf(x: Any, axis: int | None = None) -> Any:
 
 def zero_logps_from_actions(actions: Any) -> Any:
     """Return zeros `[B]`, one for each action in a batch."""
-    return tf.zeros_like(tf.reshape(next(leaves(actions)), [tf.shape(next(leaves(actions)))[0], -1])[:, 0], tf.float32)
+    return tf.zeros_like(
+        tf.reshape(next(leaves(actions)), [tf.shape(next(leaves(actions)))[0], -1])[:, 0],
+        tf.float32,
+    )
 
 
 def flatten(x: Any) -> Any:
@@ -99,7 +108,9 @@ def input_ops(read: Callable[[], Any]) -> dict[str, Any]:
     """
     first = read()
     if not isinstance(first, dict):
-        raise NotServedError("tf_input_ops: batches of several agents; read them with next(), one policy at a time.")
+        raise NotServedError(
+            "tf_input_ops: batches of several agents; read them with next(), one policy at a time."
+        )
     flat = _flat(first)
     names, types = list(flat), [tf.as_dtype(array.dtype) for array in flat.values()]
     waiting = [flat]  # so that the first batch is not lost
@@ -107,7 +118,9 @@ def input_ops(read: Callable[[], Any]) -> dict[str, Any]:
     def following() -> list[Any]:
         found = waiting.pop() if waiting else _flat(read())
         if missing := set(names) - set(found):
-            raise SavedPolicyError(f"a batch lacks {sorted(map(str, missing))}, which the first one has.")
+            raise SavedPolicyError(
+                f"a batch lacks {sorted(map(str, missing))}, which the first one has."
+            )
         return [found[name].astype(flat[name].dtype, copy=False) for name in names]
 
     tensors = tf.numpy_function(following, [], types, stateful=True)

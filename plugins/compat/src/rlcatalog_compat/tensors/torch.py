@@ -31,7 +31,9 @@ def convert_to_torch_tensor(x: Any, device: Any = None, pin_memory: bool = False
             return leaf
         tensor = leaf if isinstance(leaf, Tensor) else torch.as_tensor(np.array(leaf))
         tensor = tensor.float() if tensor.dtype is torch.float64 else tensor
-        return (tensor.pin_memory() if pin_memory and torch.cuda.is_available() else tensor).to(device)
+        return (tensor.pin_memory() if pin_memory and torch.cuda.is_available() else tensor).to(
+            device
+        )
 
     return map_leaves(convert, x, kinds=tuple)
 
@@ -49,7 +51,9 @@ def convert_to_non_torch_type(stats: Any) -> Any:
 
 def copy_torch_tensors(x: Any, device: Any = None) -> Any:
     """Return detached copies of tensors, or of a structure of tensors."""
-    return map_leaves(lambda leaf: leaf.detach().clone().to(device) if isinstance(leaf, Tensor) else leaf, x)
+    return map_leaves(
+        lambda leaf: leaf.detach().clone().to(device) if isinstance(leaf, Tensor) else leaf, x
+    )
 
 
 def one_hot(x: Tensor, space: Space[Any]) -> Tensor:
@@ -65,10 +69,14 @@ def one_hot(x: Tensor, space: Space[Any]) -> Tensor:
     widths = one_hot_widths(space)
     x = x.long()
     columns = [x] if x.ndim == 0 or not hasattr(space, "nvec") else list(x.unbind(-1))
-    return torch.cat([F.one_hot(c, n) for c, n in zip(columns, widths, strict=True)], dim=-1).float()
+    return torch.cat(
+        [F.one_hot(c, n) for c, n in zip(columns, widths, strict=True)], dim=-1
+    ).float()
 
 
-def flatten_inputs_to_1d_tensor(inputs: Any, spaces_struct: Any = None, time_axis: bool = False) -> Tensor:
+def flatten_inputs_to_1d_tensor(
+    inputs: Any, spaces_struct: Any = None, time_axis: bool = False
+) -> Tensor:
     """Return a structure of values as one tensor `[B, n]`: flattened leaves, with discrete leaves as one-hots.
 
     Args:
@@ -108,7 +116,9 @@ def global_norm(tensors: Sequence[Tensor | None]) -> Tensor:
 
 def minimize_and_clip(optimizer: Any, clip_val: float = 10.0) -> Tensor:
     """Clip the gradient norm of an optimiser's parameters to `clip_val`; return the norm before clipping."""
-    parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+    parameters = [
+        p for group in optimizer.param_groups for p in group["params"] if p.grad is not None
+    ]
     return torch.nn.utils.clip_grad_norm_(parameters, clip_val)
 
 
@@ -119,7 +129,9 @@ def reduce_mean_ignore_inf(x: Tensor, axis: int | None = None) -> Tensor:
     return total.sum() / count.sum() if axis is None else total.sum(axis) / count.sum(axis)
 
 
-def sequence_mask(lengths: Tensor, maxlen: int | None = None, dtype: Any = None, time_major: bool = False) -> Tensor:
+def sequence_mask(
+    lengths: Tensor, maxlen: int | None = None, dtype: Any = None, time_major: bool = False
+) -> Tensor:
     """Return a mask of the non-padding positions in padded sequences.
 
     Args:
@@ -128,7 +140,10 @@ def sequence_mask(lengths: Tensor, maxlen: int | None = None, dtype: Any = None,
         dtype: Dtype. Default: bool.
         time_major: Whether time comes first.
     """
-    mask = torch.arange(int(lengths.max()) if maxlen is None else maxlen, device=lengths.device) < lengths[:, None]
+    mask = (
+        torch.arange(int(lengths.max()) if maxlen is None else maxlen, device=lengths.device)
+        < lengths[:, None]
+    )
     return (mask.t() if time_major else mask).to(dtype or torch.bool)
 
 

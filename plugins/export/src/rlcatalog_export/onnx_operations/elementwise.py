@@ -7,7 +7,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from rlcatalog_export.onnx_operations.table import FORMS, Recording, Value, dtype_of, form_of, value_of
+from rlcatalog_export.onnx_operations.table import (
+    FORMS,
+    Recording,
+    Value,
+    dtype_of,
+    form_of,
+    value_of,
+)
 
 #: Shift of the argument of Stirling's series, so that a few terms give float64 precision.
 _SHIFT = 8
@@ -25,7 +32,9 @@ def _log_gamma(a: Value) -> Value:
     series = z.constant(_TERMS[-1])
     for term in reversed(_TERMS[:-1]):
         series = series / square + term
-    return ((z - 0.5) * z.log() - z + series / z + 0.5 * math.log(2 * math.pi) - between.log()).cast(a.dtype)
+    return (
+        (z - 0.5) * z.log() - z + series / z + 0.5 * math.log(2 * math.pi) - between.log()
+    ).cast(a.dtype)
 
 
 def _log1p(a: Value) -> Value:
@@ -38,8 +47,9 @@ def _log1p(a: Value) -> Value:
 def _search_sorted(ordered: Value, values: Value, right: bool = False) -> Value:
     """Return insertion indices of values into sorted numbers or rows: the counts of lower (or not higher) numbers."""
     last, before = (values.constant([axis], "int64") for axis in (-1, -2))
-    places = ordered.to("Unsqueeze", before).to("LessOrEqual" if right else "Less", values.to("Unsqueeze", last),
-                                                dtype="bool")  # fmt: skip
+    places = ordered.to("Unsqueeze", before).to(
+        "LessOrEqual" if right else "Less", values.to("Unsqueeze", last), dtype="bool"
+    )
     return places.cast("int64").to("ReduceSum", last, keepdims=0)
 
 
@@ -93,13 +103,37 @@ def _either(numbers: str, booleans: str) -> Callable[..., Value]:
 
 #: PyTorch's name for an operation → function of its arguments, in the dtype of its result.
 FORMULAS: dict[str, Callable[..., Value]] = {
-    **{name: _operation(operator) for name, operator in {
-        "tanh": "Tanh", "sigmoid": "Sigmoid", "exp": "Exp", "log": "Log", "sqrt": "Sqrt", "sin": "Sin", "cos": "Cos",
-        "tan": "Tan", "atan": "Atan", "neg": "Neg", "abs": "Abs", "relu": "Relu", "floor": "Floor", "ceil": "Ceil",
-        "round": "Round", "erf": "Erf", "reciprocal": "Reciprocal", "sign": "Sign", "maximum": "Max", "minimum": "Min",
-        "logical_and": "And", "logical_or": "Or", "logical_not": "Not", "clamp_min": "Max", "clamp_max": "Min",
-        "hardswish": "HardSwish",
-    }.items()},
+    **{
+        name: _operation(operator)
+        for name, operator in {
+            "tanh": "Tanh",
+            "sigmoid": "Sigmoid",
+            "exp": "Exp",
+            "log": "Log",
+            "sqrt": "Sqrt",
+            "sin": "Sin",
+            "cos": "Cos",
+            "tan": "Tan",
+            "atan": "Atan",
+            "neg": "Neg",
+            "abs": "Abs",
+            "relu": "Relu",
+            "floor": "Floor",
+            "ceil": "Ceil",
+            "round": "Round",
+            "erf": "Erf",
+            "reciprocal": "Reciprocal",
+            "sign": "Sign",
+            "maximum": "Max",
+            "minimum": "Min",
+            "logical_and": "And",
+            "logical_or": "Or",
+            "logical_not": "Not",
+            "clamp_min": "Max",
+            "clamp_max": "Min",
+            "hardswish": "HardSwish",
+        }.items()
+    },
     "add": lambda a, b, *, alpha=1: a + b * alpha,
     "sub": lambda a, b, *, alpha=1: a - b * alpha,
     "rsub": lambda a, b, alpha=1: b - a * alpha,
@@ -129,10 +163,12 @@ FORMULAS: dict[str, Callable[..., Value]] = {
     "searchsorted": _search_sorted,
     "where": lambda condition, a, b: condition.to("Where", a, b, dtype=a.dtype),
     "hardsigmoid": lambda a: a.to("HardSigmoid", alpha=1 / 6, beta=0.5),
-}  # fmt: skip
+}
 
 
-def _form(formula: Callable[..., Value], r: Recording, out: Any, a: Any, *args: Any, **kwargs: Any) -> Any:
+def _form(
+    formula: Callable[..., Value], r: Recording, out: Any, a: Any, *args: Any, **kwargs: Any
+) -> Any:
     """Add a formula, computed in the dtype of PyTorch's result."""
     dtype = dtype_of(out)
     values = [value_of(r, x, dtype) if hasattr(x, "shape") else x for x in args]
@@ -154,18 +190,31 @@ FORMS.update({name: partial(_form, formula) for name, formula in FORMULAS.items(
 @form_of("where")
 def _where(r: Recording, out: Any, condition: Any, a: Any, b: Any) -> Any:
     dtype = dtype_of(out)
-    return FORMULAS["where"](value_of(r, condition, "bool"), value_of(r, a, dtype), value_of(r, b, dtype)).name
+    return FORMULAS["where"](
+        value_of(r, condition, "bool"), value_of(r, a, dtype), value_of(r, b, dtype)
+    ).name
 
 
 @form_of("searchsorted")
-def _places(r: Recording, out: Any, a: Any, values: Any, *, right: bool = False, out_int32: bool = False) -> Any:
+def _places(
+    r: Recording, out: Any, a: Any, values: Any, *, right: bool = False, out_int32: bool = False
+) -> Any:
     return _search_sorted(value_of(r, a), value_of(r, values), right).cast(dtype_of(out)).name
 
 
-FORMS.update({name: partial(_compared, operators) for name, operators in {
-    "eq": ("Equal",), "ne": ("Equal", "Not"), "lt": ("Less",), "gt": ("Greater",), "le": ("LessOrEqual",),
-    "ge": ("GreaterOrEqual",),
-}.items()})  # fmt: skip
+FORMS.update(
+    {
+        name: partial(_compared, operators)
+        for name, operators in {
+            "eq": ("Equal",),
+            "ne": ("Equal", "Not"),
+            "lt": ("Less",),
+            "gt": ("Greater",),
+            "le": ("LessOrEqual",),
+            "ge": ("GreaterOrEqual",),
+        }.items()
+    }
+)
 FORMS |= {
     "isnan": lambda r, out, a: r.graph.add("IsNaN", r.name(a)),
     "log_sigmoid_forward": lambda r, out, a: [_softplus(value_of(r, a).to("Neg")).to("Neg").name],

@@ -5,7 +5,14 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from rlcatalog_export.onnx_operations.table import FORMS, Recording, axis_of, dtype_of, form_of, shape_of
+from rlcatalog_export.onnx_operations.table import (
+    FORMS,
+    Recording,
+    axis_of,
+    dtype_of,
+    form_of,
+    shape_of,
+)
 
 
 def _reduce(r: Recording, operator: str, name: str, ndim: int, axes: Any, keepdim: bool) -> str:
@@ -15,23 +22,37 @@ def _reduce(r: Recording, operator: str, name: str, ndim: int, axes: Any, keepdi
     return r.graph.add(operator, name, places, keepdims=int(keepdim))
 
 
-def _reduction(operator: str, r: Recording, out: Any, a: Any, axes: Any = None, keepdim: bool = False, **_: Any) -> str:
+def _reduction(
+    operator: str, r: Recording, out: Any, a: Any, axes: Any = None, keepdim: bool = False, **_: Any
+) -> str:
     return _reduce(r, operator, r.name(a, dtype_of(out)), a.ndim, axes, keepdim)
 
 
-def _extreme(operator: str, place: str, r: Recording, out: Any, a: Any, axis: Any = None, keepdim: bool = False) -> Any:
+def _extreme(
+    operator: str,
+    place: str,
+    r: Recording,
+    out: Any,
+    a: Any,
+    axis: Any = None,
+    keepdim: bool = False,
+) -> Any:
     extreme = _reduce(r, operator, r.name(a), a.ndim, axis, keepdim)
     return extreme if axis is None else [extreme, _place(place, r, out, a, axis, keepdim)]
 
 
-def _place(operator: str, r: Recording, out: Any, a: Any, axis: Any = None, keepdim: bool = False) -> str:
+def _place(
+    operator: str, r: Recording, out: Any, a: Any, axis: Any = None, keepdim: bool = False
+) -> str:
     name = r.name(a, "int32" if dtype_of(a) == "bool" else None)
     if axis is None:
         name, axis = r.reshaped(name, shape_of(a), (a.numel(),)), 0
     return r.graph.add(operator, name, axis=axis_of(axis, a.ndim), keepdims=int(keepdim))
 
 
-def _whether(operator: str, r: Recording, out: Any, a: Any, axes: Any = None, keepdim: bool = False) -> str:
+def _whether(
+    operator: str, r: Recording, out: Any, a: Any, axes: Any = None, keepdim: bool = False
+) -> str:
     ones = r.cast(r.name(a, "bool"), "bool", "int32")
     return r.cast(_reduce(r, operator, ones, a.ndim, axes, keepdim), "int32", "bool")
 
@@ -41,24 +62,37 @@ def _along(operator: str, r: Recording, out: Any, a: Any, axis: int, *_: Any) ->
 
 
 FORMS |= {
-    name: partial(_reduction, operator) for name, operator in {
-        "sum": "ReduceSum", "mean": "ReduceMean", "prod": "ReduceProd", "amax": "ReduceMax", "amin": "ReduceMin",
+    name: partial(_reduction, operator)
+    for name, operator in {
+        "sum": "ReduceSum",
+        "mean": "ReduceMean",
+        "prod": "ReduceProd",
+        "amax": "ReduceMax",
+        "amin": "ReduceMin",
         "logsumexp": "ReduceLogSumExp",
     }.items()
-}  # fmt: skip
-FORMS.update({
-    "max": partial(_extreme, "ReduceMax", "ArgMax"), "min": partial(_extreme, "ReduceMin", "ArgMin"),
-    "argmax": partial(_place, "ArgMax"), "argmin": partial(_place, "ArgMin"),
-    "any": partial(_whether, "ReduceMax"), "all": partial(_whether, "ReduceMin"),
-    "softmax": partial(_along, "Softmax"), "_softmax": partial(_along, "Softmax"),
-    "log_softmax": partial(_along, "LogSoftmax"), "_log_softmax": partial(_along, "LogSoftmax"),
-    "aminmax": lambda r, out, a, *, dim=None, keepdim=False: [
-        _reduce(r, operator, r.name(a), a.ndim, dim, keepdim) for operator in ("ReduceMin", "ReduceMax")
-    ],
-    "cumsum": lambda r, out, a, axis, **_: r.graph.add(
-        "CumSum", r.name(a, dtype_of(out)), r.graph.constant(axis_of(axis, a.ndim), "int64")
-    ),
-})  # fmt: skip
+}
+FORMS.update(
+    {
+        "max": partial(_extreme, "ReduceMax", "ArgMax"),
+        "min": partial(_extreme, "ReduceMin", "ArgMin"),
+        "argmax": partial(_place, "ArgMax"),
+        "argmin": partial(_place, "ArgMin"),
+        "any": partial(_whether, "ReduceMax"),
+        "all": partial(_whether, "ReduceMin"),
+        "softmax": partial(_along, "Softmax"),
+        "_softmax": partial(_along, "Softmax"),
+        "log_softmax": partial(_along, "LogSoftmax"),
+        "_log_softmax": partial(_along, "LogSoftmax"),
+        "aminmax": lambda r, out, a, *, dim=None, keepdim=False: [
+            _reduce(r, operator, r.name(a), a.ndim, dim, keepdim)
+            for operator in ("ReduceMin", "ReduceMax")
+        ],
+        "cumsum": lambda r, out, a, axis, **_: r.graph.add(
+            "CumSum", r.name(a, dtype_of(out)), r.graph.constant(axis_of(axis, a.ndim), "int64")
+        ),
+    }
+)
 
 
 @form_of("_safe_softmax")
@@ -69,7 +103,15 @@ def _safe_softmax(r: Recording, out: Any, a: Any, axis: int, *_: Any, **__: Any)
 
 
 @form_of("linalg_vector_norm")
-def _norm(r: Recording, out: Any, a: Any, order: Any = 2, axes: Any = None, keepdim: bool = False, **_: Any) -> str:
+def _norm(
+    r: Recording,
+    out: Any,
+    a: Any,
+    order: Any = 2,
+    axes: Any = None,
+    keepdim: bool = False,
+    **_: Any,
+) -> str:
     if order not in (1, 2):
         raise r.refused(f"a norm of order {order}")
     return _reduce(r, f"ReduceL{int(order)}", r.name(a, dtype_of(out)), a.ndim, axes, keepdim)

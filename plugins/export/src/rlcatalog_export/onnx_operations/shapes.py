@@ -5,15 +5,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rlcatalog_export.onnx_operations.table import FORMS, Recording, axis_of, dtype_of, form_of, shape_of, value_of
+from rlcatalog_export.onnx_operations.table import (
+    FORMS,
+    Recording,
+    axis_of,
+    dtype_of,
+    form_of,
+    shape_of,
+    value_of,
+)
 
 form_of("alias", "detach", "clone", "contiguous", "lift_fresh", "lift_fresh_copy", "positive")(
     lambda r, out, a, **_: r.name(a)
 )
 form_of("_to_copy", "_to")(lambda r, out, a, **_: r.name(a, dtype_of(out)))
-form_of("view", "_unsafe_view", "reshape", "unsqueeze", "squeeze", "flatten", "_reshape_alias", "unflatten")(
-    lambda r, out, a, *_: r.reshaped(r.name(a), shape_of(a), shape_of(out))
-)
+form_of(
+    "view",
+    "_unsafe_view",
+    "reshape",
+    "unsqueeze",
+    "squeeze",
+    "flatten",
+    "_reshape_alias",
+    "unflatten",
+)(lambda r, out, a, *_: r.reshaped(r.name(a), shape_of(a), shape_of(out)))
 
 
 @form_of("index_select")
@@ -31,7 +46,9 @@ def _expand(r: Recording, out: Any, a: Any, *_: Any, **__: Any) -> str:
 @form_of("repeat")
 def _repeat(r: Recording, out: Any, a: Any, repeats: Sequence[int]) -> str:
     whole = (*[1] * (len(repeats) - a.ndim), *shape_of(a))
-    return r.graph.add("Tile", r.reshaped(r.name(a), shape_of(a), whole), r.graph.constant(list(repeats), "int64"))
+    return r.graph.add(
+        "Tile", r.reshaped(r.name(a), shape_of(a), whole), r.graph.constant(list(repeats), "int64")
+    )
 
 
 @form_of("transpose")
@@ -44,7 +61,9 @@ def _transpose(r: Recording, out: Any, a: Any, first: int, second: int) -> str:
 @form_of("permute")
 def _permute(r: Recording, out: Any, a: Any, dims: Sequence[int]) -> str:
     perm = [axis_of(axis, a.ndim) for axis in dims]
-    return r.name(a) if perm == list(range(a.ndim)) else r.graph.add("Transpose", r.name(a), perm=perm)
+    return (
+        r.name(a) if perm == list(range(a.ndim)) else r.graph.add("Transpose", r.name(a), perm=perm)
+    )
 
 
 @form_of("select")
@@ -52,11 +71,15 @@ def _select(r: Recording, out: Any, a: Any, axis: int, index: int) -> str:
     axis = axis_of(axis, a.ndim)
     if a.shape[axis] == 1:
         return r.reshaped(r.name(a), shape_of(a), shape_of(out))
-    return r.graph.add("Gather", r.name(a), r.graph.constant(axis_of(index, a.shape[axis]), "int64"), axis=axis)
+    return r.graph.add(
+        "Gather", r.name(a), r.graph.constant(axis_of(index, a.shape[axis]), "int64"), axis=axis
+    )
 
 
 @form_of("slice")
-def _slice(r: Recording, out: Any, a: Any, axis: int = 0, start: Any = None, end: Any = None, step: int = 1) -> str:
+def _slice(
+    r: Recording, out: Any, a: Any, axis: int = 0, start: Any = None, end: Any = None, step: int = 1
+) -> str:
     axis = axis_of(axis, a.ndim)
     size = int(a.shape[axis])
     start, stop, step = slice(start, end, step).indices(size)
@@ -72,13 +95,17 @@ def _split(r: Recording, out: Any, a: Any, sizes_or_count: Any, axis: int = 0) -
     lengths = [int(part.shape[axis]) for part in out]
     if len(lengths) == 1:
         return [r.name(a)]
-    return r.graph.several(len(lengths), "Split", r.name(a), r.graph.constant(lengths, "int64"), axis=axis)
+    return r.graph.several(
+        len(lengths), "Split", r.name(a), r.graph.constant(lengths, "int64"), axis=axis
+    )
 
 
 @form_of("cat")
 def _cat(r: Recording, out: Any, parts: Sequence[Any], axis: int = 0) -> str:
     named = [r.name(part, dtype_of(out)) for part in parts if part.shape != (0,)]
-    return named[0] if len(named) == 1 else r.graph.add("Concat", *named, axis=axis_of(axis, out.ndim))
+    return (
+        named[0] if len(named) == 1 else r.graph.add("Concat", *named, axis=axis_of(axis, out.ndim))
+    )
 
 
 @form_of("stack")
@@ -97,7 +124,9 @@ def _pad(r: Recording, out: Any, a: Any, pads: Sequence[int], value: Any = 0) ->
     if not any(before + after):
         return r.name(a)
     dtype = dtype_of(out)
-    return r.graph.add("Pad", r.name(a), r.graph.constant(before + after, "int64"), r.name(value, dtype))
+    return r.graph.add(
+        "Pad", r.name(a), r.graph.constant(before + after, "int64"), r.name(value, dtype)
+    )
 
 
 @form_of("index")
@@ -116,5 +145,7 @@ FORMS |= {
     "embedding": lambda r, out, weight, places, *_, **__: _gather(r, out, weight, 0, places),
     "gather": lambda r, out, a, axis, index, **_: _gather(r, out, a, axis, index, "GatherElements"),
     "t": lambda r, out, a: r.turned(a) or _permute(r, out, a, range(a.ndim)[::-1]),
-    "unbind": lambda r, out, a, axis=0: [_select(r, part, a, axis, i) for i, part in enumerate(out)],
+    "unbind": lambda r, out, a, axis=0: [
+        _select(r, part, a, axis, i) for i, part in enumerate(out)
+    ],
 }

@@ -57,8 +57,14 @@ class Value:
 
     def to(self, operator: str, *others: Any, dtype: str | None = None, **attributes: Any) -> Value:
         """Return the result of an ONNX operation on these and other values, by default in the same dtype."""
-        names = [x.name if isinstance(x, Value) else self.graph.constant(x, self.dtype) for x in others]
-        return Value(self.graph, self.graph.add(operator, self.name, *names, **attributes), dtype or self.dtype)
+        names = [
+            x.name if isinstance(x, Value) else self.graph.constant(x, self.dtype) for x in others
+        ]
+        return Value(
+            self.graph,
+            self.graph.add(operator, self.name, *names, **attributes),
+            dtype or self.dtype,
+        )
 
     def cast(self, dtype: str) -> Value:
         """Return the values in a different dtype."""
@@ -66,7 +72,9 @@ class Value:
 
     def constant(self, value: Any, dtype: str | None = None) -> Value:
         """Return a constant, by default of the values' dtype."""
-        return Value(self.graph, self.graph.constant(value, dtype or self.dtype), dtype or self.dtype)
+        return Value(
+            self.graph, self.graph.constant(value, dtype or self.dtype), dtype or self.dtype
+        )
 
     def log(self) -> Value:
         """Return the natural logarithm."""

@@ -14,12 +14,20 @@ class TFNoise(Noise):
     """Noise for TensorFlow, usable inside traced functions."""
 
     math = SimpleNamespace(
-        log=tf.math.log, sqrt=tf.sqrt, rsqrt=tf.math.rsqrt, cos=tf.cos, sin=tf.sin, where=tf.where, concat=tf.concat,
-        reshape=tf.reshape, shape=tf.shape, at_least=tf.maximum,
+        log=tf.math.log,
+        sqrt=tf.sqrt,
+        rsqrt=tf.math.rsqrt,
+        cos=tf.cos,
+        sin=tf.sin,
+        where=tf.where,
+        concat=tf.concat,
+        reshape=tf.reshape,
+        shape=tf.shape,
+        at_least=tf.maximum,
         first=lambda taken, x: tf.gather(
             x, tf.argmax(tf.cast(taken, tf.int32), axis=-1)[..., None], batch_dims=x.shape.rank - 1
         )[..., 0],
-    )  # fmt: skip
+    )
 
     def sizes(self, shape: Any) -> Sequence[Any]:
         """Return a shape as a sequence of sizes."""

@@ -35,16 +35,28 @@ def write_onnx(policy: Policy, path: Path) -> Exported:
     constants = importlib.import_module("tensorflow.python.framework.convert_to_constants")
     function = TFPolicyFunction(policy)
     with quiet_converters("tf2onnx", "tensorflow"):
-        graph = constants.convert_variables_to_constants_v2(function.program, lower_control_flow=False)
-        inputs = {tensor.name: tensor.name.partition(":")[0] for tensor in graph.inputs if ":" in tensor.name}
+        graph = constants.convert_variables_to_constants_v2(
+            function.program, lower_control_flow=False
+        )
+        inputs = {
+            tensor.name: tensor.name.partition(":")[0]
+            for tensor in graph.inputs
+            if ":" in tensor.name
+        }
         # A dict of outputs is flattened in the order of its keys.
         names = sorted(port.name for port in function.interface.outputs)
         outputs = {tensor.name: name for tensor, name in zip(graph.outputs, names, strict=True)}
-        with raised_as(lambda why: NotServedError(f"export: this policy cannot be converted to ONNX: {why}")):
+        with raised_as(
+            lambda why: NotServedError(f"export: this policy cannot be converted to ONNX: {why}")
+        ):
             model, _ = tf2onnx.convert.from_graph_def(
-                graph.graph.as_graph_def(), input_names=list(inputs), output_names=list(outputs), opset=OPSET,
-                tensors_to_rename={**inputs, **outputs}, custom_op_handlers=CONVERTED,
-            )  # fmt: skip
+                graph.graph.as_graph_def(),
+                input_names=list(inputs),
+                output_names=list(outputs),
+                opset=OPSET,
+                tensors_to_rename={**inputs, **outputs},
+                custom_op_handlers=CONVERTED,
+            )
     write_model(model, function.interface, path)
     return function.written()
 
@@ -62,7 +74,9 @@ class _Nodes:
 
     def add(self, operator: str, *inputs: str, **attributes: Any) -> str:
         """Add a node with one output, and return the output's name."""
-        node = self._graph.make_node(operator, list(inputs), attr=attributes, name=self._name(operator))
+        node = self._graph.make_node(
+            operator, list(inputs), attr=attributes, name=self._name(operator)
+        )
         return str(node.output[0])
 
     def constant(self, value: Any, dtype: Any = None) -> str:
@@ -80,7 +94,9 @@ def _converter(formula: Callable[..., Value]) -> tuple[Callable[..., None], list
     def convert(graph: Any, node: Any, name: str, arguments: Any) -> None:
         target, nodes = node.output[0], _Nodes(graph, name)
         dtype, shape = graph.get_dtype(target), graph.get_shape(target)
-        values = [Value(nodes, x, tensor_dtype_to_np_dtype(graph.get_dtype(x)).name) for x in node.input]
+        values = [
+            Value(nodes, x, tensor_dtype_to_np_dtype(graph.get_dtype(x)).name) for x in node.input
+        ]
         answer = formula(*values).cast(tensor_dtype_to_np_dtype(dtype).name)
         graph.remove_node(node.name)
         graph.make_node("Identity", [answer.name], outputs=[target], dtypes=[dtype], shapes=[shape])
@@ -92,6 +108,10 @@ def _converter(formula: Callable[..., Value]) -> tuple[Callable[..., None], list
 #: multiplying with 0 and 1.
 CONVERTED = {
     operation: _converter(FORMULAS[name])
-    for operation, name in
-    {"Log1p": "log1p", "Lgamma": "lgamma", "LowerBound": "searchsorted", "SelectV2": "where"}.items()
-}  # fmt: skip
+    for operation, name in {
+        "Log1p": "log1p",
+        "Lgamma": "lgamma",
+        "LowerBound": "searchsorted",
+        "SelectV2": "where",
+    }.items()
+}

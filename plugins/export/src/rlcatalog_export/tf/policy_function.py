@@ -51,7 +51,9 @@ class TFPolicyFunction(PolicyFunction, tf.Module):  # type: ignore[misc]
         """
         ports = self.interface.inputs
         signature = [
-            tf.TensorSpec([] if port.role == "deterministic" else [None, *port.shape], port.dtype, port.name)
+            tf.TensorSpec(
+                [] if port.role == "deterministic" else [None, *port.shape], port.dtype, port.name
+            )
             for port in ports
         ]
 
@@ -61,13 +63,20 @@ class TFPolicyFunction(PolicyFunction, tf.Module):  # type: ignore[misc]
             return {name: tf.identity(tensor) for name, tensor in outputs.items()}
 
         try:
-            program = tf.function(run, input_signature=signature, autograph=False).get_concrete_function()
+            program = tf.function(
+                run, input_signature=signature, autograph=False
+            ).get_concrete_function()
         except CatalogError:
             raise
         except Exception as error:
             line = line_of(traceback.extract_tb(error.__traceback__), tf, rlcatalog_tf)
-            raise NotServedError(f"export: {line or 'this policy'} cannot be exported: {reason(error)}") from error
-        graphs = [program.graph, *(getattr(one, "graph", program.graph) for one in program.graph._functions.values())]
+            raise NotServedError(
+                f"export: {line or 'this policy'} cannot be exported: {reason(error)}"
+            ) from error
+        graphs = [
+            program.graph,
+            *(getattr(one, "graph", program.graph) for one in program.graph._functions.values()),
+        ]
         for operation in chain.from_iterable(graph.get_operations() for graph in graphs):
             if "Random" in operation.type or operation.type in ("Multinomial", "TruncatedNormal"):
                 line = line_of(operation.traceback, tf, rlcatalog_tf)

@@ -35,7 +35,9 @@ def write_saved_model(policy: Policy, path: Path) -> Exported:
     module.held = list(function.program.graph.variables)
     # TensorFlow raises its own errors for objects that it cannot track, and would print the temporary path of the
     # files.
-    no_form = raised_as(lambda why: NotServedError(f"export: cannot write it as a SavedModel: {why}"), OSError)
+    no_form = raised_as(
+        lambda why: NotServedError(f"export: cannot write it as a SavedModel: {why}"), OSError
+    )
     with no_form, quiet_converters("tensorflow"):
         tf.saved_model.save(module, str(path), signatures={_SIGNATURE: function.program})
     (path / INTERFACE).parent.mkdir(exist_ok=True)
@@ -62,7 +64,9 @@ class SavedModelRunner:
         try:
             self.interface = read_file(path / INTERFACE, Interface.LONGEST).decode()
         except (OSError, UnicodeDecodeError) as error:
-            raise SavedPolicyError(f"{path} is not a policy exported by rlcatalog: {error}") from error
+            raise SavedPolicyError(
+                f"{path} is not a policy exported by rlcatalog: {error}"
+            ) from error
         self.checked = check_folder(path, _CHECKSUMS)
         with raised_as(lambda why: SavedPolicyError(f"{path} cannot be read: {why}")):
             self._module = tf.saved_model.load(str(path))  # the signature does not keep it alive

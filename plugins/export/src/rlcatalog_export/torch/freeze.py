@@ -46,7 +46,9 @@ class FrozenTorch:
 
     def __init__(self, policy: Policy, rows: int, seed: int | None) -> None:
         if policy.device != "cpu":
-            raise NotServedError(f"freeze: the policy is on {policy.device}, but graphs only run on the CPU.")
+            raise NotServedError(
+                f"freeze: the policy is on {policy.device}, but graphs only run on the CPU."
+            )
         self._policy = policy
         self._backend: Backend = policy.backend
         self._noise = NoiseBlocks(seed)
@@ -56,7 +58,12 @@ class FrozenTorch:
         self._try(rows)
 
     def act(
-        self, obs: Array, views: Mapping[str, Any], memory: tuple[Array, ...], mask: Array | None, explore: bool
+        self,
+        obs: Array,
+        views: Mapping[str, Any],
+        memory: tuple[Array, ...],
+        mask: Array | None,
+        explore: bool,
     ) -> tuple[Any, ...]:
         """Return raw actions, logp, the value or None, the distribution's inputs and the new memory, as arrays."""
         key = (len(obs), explore, mask is None)
@@ -66,7 +73,9 @@ class FrozenTorch:
         outputs = graph.run(obs, views, memory, mask, self._noise)
         steps = graph.steps = graph.steps + 1
         if steps & (steps - 1) == 0:
-            return self._compare(graph, {"obs": obs, "views": views, "memory": memory, "mask": mask}, outputs)
+            return self._compare(
+                graph, {"obs": obs, "views": views, "memory": memory, "mask": mask}, outputs
+            )
         return outputs
 
     def update(self) -> None:
@@ -92,15 +101,22 @@ class FrozenTorch:
         mask = None if policy.masks.key is None else mask
         reward = np.zeros(rows, np.float32)
         # A model may raise any error on recorded tensors.
-        with raised_as(lambda why: NotServedError(f"freeze: the policy cannot be recorded: {why}"), CatalogError):
+        with raised_as(
+            lambda why: NotServedError(f"freeze: the policy cannot be recorded: {why}"),
+            CatalogError,
+        ):
             given = policy.backend_inputs(policy.preprocess(obs), None, reward, mask)
             graph = self._graphs[rows, True, given["mask"] is None] = StepGraph(policy, given, True)
-            outputs = graph.run(given["obs"], given["views"], given["memory"], given["mask"], NoiseBlocks(0))
+            outputs = graph.run(
+                given["obs"], given["views"], given["memory"], given["mask"], NoiseBlocks(0)
+            )
             self._compare(graph, given, outputs)
         if self.reason is not None:
             raise NotServedError(self.reason)
 
-    def _record(self, key: tuple[int, bool, bool], obs: Array, views: Any, memory: Any, mask: Any) -> StepGraph | None:
+    def _record(
+        self, key: tuple[int, bool, bool], obs: Array, views: Any, memory: Any, mask: Any
+    ) -> StepGraph | None:
         if self.reason is not None or key in self._graphs:
             return None
         graph = None
@@ -109,11 +125,15 @@ class FrozenTorch:
                 given = {"obs": obs, "views": views, "memory": memory, "mask": mask}
                 graph = StepGraph(self._policy, given, key[1])
             except Exception as error:  # see above
-                self.reason = f"freeze: a batch of {key[0]} rows cannot be recorded: {reason(error)}"
+                self.reason = (
+                    f"freeze: a batch of {key[0]} rows cannot be recorded: {reason(error)}"
+                )
         self._graphs[key] = graph
         return graph
 
-    def _compare(self, graph: StepGraph, given: Mapping[str, Any], outputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _compare(
+        self, graph: StepGraph, given: Mapping[str, Any], outputs: tuple[Any, ...]
+    ) -> tuple[Any, ...]:
         """Return a graph's outputs, or the policy's own outputs if they differ."""
         right = graph.run_policy(given)
         expected, actual = _outputs(right), _outputs(outputs)
@@ -121,7 +141,9 @@ class FrozenTorch:
         difference = disagreement(self._policy, fixed, actual)
         if not difference:
             # A random number at the boundary between two actions may fall on either side, but not twice in a row.
-            difference = disagreement(self._policy, {name: expected[name] for name in _DRAWN}, actual)
+            difference = disagreement(
+                self._policy, {name: expected[name] for name in _DRAWN}, actual
+            )
             self._doubts = self._doubts + 1 if difference else 0
             if self._doubts < 2:
                 return outputs

@@ -69,12 +69,15 @@ def _lgamma(x: Any) -> Any:
     return FORMULAS["lgamma"](_value(x)).name
 
 
-def _searchsorted(ordered: Any, values: Any, *, out_int32: bool = False, right: bool = False) -> Any:
+def _searchsorted(
+    ordered: Any, values: Any, *, out_int32: bool = False, right: bool = False
+) -> Any:
     places = FORMULAS["searchsorted"](_value(ordered), _value(values), right)
     return places.cast("int32" if out_int32 else "int64").name
 
 
 #: Operations that PyTorch's exporter does not support.
 _TRANSLATED: dict[Callable[..., Any], Callable[..., Any]] = {
-    torch.ops.aten.lgamma.default: _lgamma, torch.ops.aten.searchsorted.Tensor: _searchsorted,
-}  # fmt: skip
+    torch.ops.aten.lgamma.default: _lgamma,
+    torch.ops.aten.searchsorted.Tensor: _searchsorted,
+}

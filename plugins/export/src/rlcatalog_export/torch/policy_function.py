@@ -37,7 +37,8 @@ class TorchPolicyFunction(PolicyFunction, nn.Module):
 
     def __init__(self, policy: Policy) -> None:
         nn.Module.__init__(self)
-        with torch.random.fork_rng([]):  # building a model must not change the policy's next samples
+        # Building a model must not change the policy's next samples.
+        with torch.random.fork_rng([]):
             own = copy.deepcopy(policy).to("cpu")
         model: Any = own.model
         self.model: Any = model.eval()
@@ -56,8 +57,12 @@ class TorchPolicyFunction(PolicyFunction, nn.Module):
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         """Return the outputs in the order of `interface.outputs` for the inputs in the order of `interface.inputs`."""
-        given = {port.name: tensor for port, tensor in zip(self.interface.inputs, tensors, strict=True)}
-        outputs = self.run(given, TorchNoise(None, given.get("noise"), self.widths, self.suspects.lines))
+        given = {
+            port.name: tensor for port, tensor in zip(self.interface.inputs, tensors, strict=True)
+        }
+        outputs = self.run(
+            given, TorchNoise(None, given.get("noise"), self.widths, self.suspects.lines)
+        )
         ordered = (outputs[port.name] for port in self.interface.outputs)
         # Inputs that are passed through must be separate tensors.
         return tuple(x.clone() if any(x is tensor for tensor in tensors) else x for x in ordered)

@@ -33,9 +33,13 @@ def write_program(policy: Policy, path: Path) -> Exported:
     """
     function = TorchPolicyFunction(policy)
     archive = io.BytesIO()
-    torch.export.save(export_program(function), archive, extra_files={INTERFACE: function.interface.to_json()})
+    torch.export.save(
+        export_program(function), archive, extra_files={INTERFACE: function.interface.to_json()}
+    )
     # The archive's last two bytes are the length of its comment.
-    path.write_bytes(sealed(archive.getvalue()[:-2] + (len(_MARK) + 64).to_bytes(2, "little"), _MARK))
+    path.write_bytes(
+        sealed(archive.getvalue()[:-2] + (len(_MARK) + 64).to_bytes(2, "little"), _MARK)
+    )
     return function.written()
 
 
@@ -59,7 +63,9 @@ class ProgramRunner:
         with raised_as(lambda why: SavedPolicyError(f"{path} cannot be read: {why}")):
             program = torch.export.load(io.BytesIO(content), extra_files=extra)
         if not extra[INTERFACE]:
-            raise SavedPolicyError(f"{path} is a PyTorch program, but not a policy exported by rlcatalog.")
+            raise SavedPolicyError(
+                f"{path} is a PyTorch program, but not a policy exported by rlcatalog."
+            )
         self.interface = extra[INTERFACE]
         self._run = program.module()
         interface = Interface.from_json(self.interface, str(path))
@@ -69,6 +75,8 @@ class ProgramRunner:
     def run(self, feeds: Mapping[str, Array], outputs: Sequence[str]) -> Sequence[Array]:
         """Return a dict of outputs for a dict of inputs."""
         with torch.inference_mode():
-            tensors = self._run(*(torch.from_numpy(np.ascontiguousarray(feeds[name])) for name in self._inputs))
+            tensors = self._run(
+                *(torch.from_numpy(np.ascontiguousarray(feeds[name])) for name in self._inputs)
+            )
         by_name = dict(zip(self._names, tensors, strict=True))
         return [by_name[name].numpy() for name in outputs]

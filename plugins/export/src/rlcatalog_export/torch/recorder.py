@@ -107,7 +107,11 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def reshaped(self, name: str, own: tuple[int, ...], shape: tuple[int, ...]) -> str:
         """Return a value with a different shape."""
-        return name if own == shape else self.graph.add("Reshape", name, self.graph.constant(shape, "int64"))
+        return (
+            name
+            if own == shape
+            else self.graph.add("Reshape", name, self.graph.constant(shape, "int64"))
+        )
 
     def common(self, *values: Any) -> str:
         """Return the dtype in which PyTorch compares values."""
@@ -124,7 +128,9 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if name in _FRESH or not any(self.knows(part) for part in tree_leaves((args, kwargs))):
             return func(*args, **kwargs)
         if name in _READ:
-            raise self.refused("reading a tensor's numbers into Python, as a data-dependent if, len or item does,")
+            raise self.refused(
+                "reading a tensor's numbers into Python, as a data-dependent if, len or item does,"
+            )
         whole: Tensor | None = None
         changes = name.endswith("_") and not name.startswith("_")
         if (form := FORMS.get(name.removesuffix("_") if changes else name)) is None:
@@ -133,7 +139,9 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
             whole = self._overwrite(args[0], name)
         result = func(*args, **kwargs)
         try:
-            named = form(self, result, *args, **{key: kwargs[key] for key in kwargs.keys() - _ABOUT})
+            named = form(
+                self, result, *args, **{key: kwargs[key] for key in kwargs.keys() - _ABOUT}
+            )
         except (KeyError, TypeError, ValueError) as error:
             raise self.refused(f"the operation {name} ({type(error).__name__}: {error})") from error
         if isinstance(result, Tensor):
@@ -169,7 +177,11 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if whole is not None and not self.knows(whole):
             self._note(whole, self.graph.constant(whole.numpy(), dtype_of(whole)))
         for other in self._storages.get(storage.data_ptr(), ()):
-            if other is not tensor and other is not whole and np.shares_memory(array_of(other), array_of(tensor)):
+            if (
+                other is not tensor
+                and other is not whole
+                and np.shares_memory(array_of(other), array_of(tensor))
+            ):
                 self._stale.add(id(other))
         return whole
 
@@ -178,7 +190,9 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
         flat = (whole.numel(),)
         before = self.reshaped(self.name(whole), tuple(whole.shape), flat)
         part = self.reshaped(name, tuple(tensor.shape), (tensor.numel(),))
-        written = self.graph.add("ScatterElements", before, self._places(tensor, whole), part, axis=0)
+        written = self.graph.add(
+            "ScatterElements", before, self._places(tensor, whole), part, axis=0
+        )
         self._names[id(whole)] = self.reshaped(written, flat, tuple(whole.shape))
         self._written.add(id(whole))
 
@@ -195,7 +209,9 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _places(self, tensor: Tensor, whole: Tensor) -> str:
         """Return the positions of a part's values in the whole tensor."""
-        places = torch.arange(whole.numel()).as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+        places = torch.arange(whole.numel()).as_strided(
+            tensor.shape, tensor.stride(), tensor.storage_offset()
+        )
         return self.graph.constant(places.reshape(-1).numpy(), "int64")
 
     def _note(self, tensor: Tensor, name: str) -> None:
@@ -206,18 +222,34 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 #: Arguments for a new tensor's device and dtype, which the example tensor defines anyway.
-_ABOUT = {"dtype", "layout", "device", "pin_memory", "memory_format", "non_blocking", "implicit", "sparse_grad"}
+_ABOUT = {
+    "dtype",
+    "layout",
+    "device",
+    "pin_memory",
+    "memory_format",
+    "non_blocking",
+    "implicit",
+    "sparse_grad",
+}
 
 
 def _ordered(whole: Tensor | None, part: Tensor) -> bool:
     """Return whether a tensor is part of a contiguous tensor that fills its storage."""
-    if whole is None or whole.dtype is not part.dtype or not whole.is_contiguous() or whole.storage_offset():
+    if (
+        whole is None
+        or whole.dtype is not part.dtype
+        or not whole.is_contiguous()
+        or whole.storage_offset()
+    ):
         return False
     return whole.numel() * whole.element_size() == whole.untyped_storage().nbytes()
 
 
 def record(
-    function: Callable[..., dict[str, Tensor]], inputs: dict[str, Tensor], weights: dict[str, Tensor]
+    function: Callable[..., dict[str, Tensor]],
+    inputs: dict[str, Tensor],
+    weights: dict[str, Tensor],
 ) -> tuple[Recording, list[tuple[str, str, str, tuple[int, ...]]]]:
     """Record the operations of a function on its inputs.
 
@@ -232,7 +264,8 @@ def record(
     with Recording(inputs, weights) as recording:
         results = function(**inputs)
     outputs = [
-        (name, recording.name(tensor), dtype_of(tensor), tuple(tensor.shape)) for name, tensor in results.items()
+        (name, recording.name(tensor), dtype_of(tensor), tuple(tensor.shape))
+        for name, tensor in results.items()
     ]
     return recording, outputs
 

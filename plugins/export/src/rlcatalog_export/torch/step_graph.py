@@ -63,10 +63,16 @@ class StepGraph:
         model: Any = policy.model
         self._dtype = dtype_of(model)
         if self._dtype in HALF:
-            raise NotServedError(f"freeze: models with dtype {self._dtype} are not supported; use float32 or float64.")
+            raise NotServedError(
+                f"freeze: models with dtype {self._dtype} are not supported; use float32 or float64."
+            )
         self._given = _tensors(given, self._dtype)
         self.rows = len(given["obs"])
-        leaves = {f"{name}{i}": leaf for name, value in self._given.items() for i, leaf in enumerate(_leaves(value))}
+        leaves = {
+            f"{name}{i}": leaf
+            for name, value in self._given.items()
+            for i, leaf in enumerate(_leaves(value))
+        }
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             with _StepNoise(self.rows) as drawn:
                 self._act(self._given)
@@ -76,10 +82,13 @@ class StepGraph:
             weights = weights_of(policy)
             with _in_small_steps():
                 self._recording, self._outputs = record(self._step, leaves, weights)
-        self._inputs = {name: np.array(tensor.numpy(), order="C") for name, tensor in leaves.items()}
+        self._inputs = {
+            name: np.array(tensor.numpy(), order="C") for name, tensor in leaves.items()
+        }
         self._obs, self._mask = self._inputs["obs0"], self._inputs.get("mask0", _NOTHING)
         self._memory_in, self._views_in = (
-            [array for name, array in self._inputs.items() if name.startswith(role)] for role in ("memory", "views")
+            [array for name, array in self._inputs.items() if name.startswith(role)]
+            for role in ("memory", "views")
         )
         #: Buffer for the random numbers of a step, and their number.
         self._noise = self._inputs.get("noise", _NOTHING).reshape(-1)
@@ -101,7 +110,10 @@ class StepGraph:
         now: dict[str, Any] = {name: weights.get(name.removesuffix(TURNED)) for name in used}
         if {name: _form(tensor) for name, tensor in now.items()} != self._forms:
             return False
-        arrays = {name: array_of(now[name]).T if name.endswith(TURNED) else array_of(now[name]) for name in used}
+        arrays = {
+            name: array_of(now[name]).T if name.endswith(TURNED) else array_of(now[name])
+            for name in used
+        }
         if self._weights and not self.fixed:
             for name, array in arrays.items():
                 self._weights[name][...] = array
@@ -112,13 +124,24 @@ class StepGraph:
         forms = {name: (dtype, shape) for name, _, dtype, shape in self._outputs}
         self._bound = inputs  # the session reads their memory
         self._run, outputs = bind_graph(model, inputs, forms)
-        self._raw, self._logp, self._dist_inputs = outputs["raw_action"], outputs["logp"], outputs["dist_inputs"]
+        self._raw, self._logp, self._dist_inputs = (
+            outputs["raw_action"],
+            outputs["logp"],
+            outputs["dist_inputs"],
+        )
         self._value = outputs.get("value")
-        self._memory = [outputs[f"memory_{i}"] for i in range(len(outputs)) if f"memory_{i}" in outputs]
+        self._memory = [
+            outputs[f"memory_{i}"] for i in range(len(outputs)) if f"memory_{i}" in outputs
+        ]
         return True
 
     def run(
-        self, obs: Array, views: Mapping[str, Any], memory: tuple[Array, ...], mask: Array | None, noise: NoiseBlocks
+        self,
+        obs: Array,
+        views: Mapping[str, Any],
+        memory: tuple[Array, ...],
+        mask: Array | None,
+        noise: NoiseBlocks,
     ) -> tuple[Any, ...]:
         """Run the graph and return the result of a backend's `act`."""
         self._obs[...] = obs
@@ -134,9 +157,12 @@ class StepGraph:
         self._run()
         value = self._value
         return (
-            self._raw.copy(), self._logp.copy(), None if value is None else value.copy(), self._dist_inputs.copy(),
+            self._raw.copy(),
+            self._logp.copy(),
+            None if value is None else value.copy(),
+            self._dist_inputs.copy(),
             tuple([part.copy() for part in self._memory]) if self._memory else (),
-        )  # fmt: skip
+        )
 
     def run_policy(self, given: Mapping[str, Any]) -> tuple[Any, ...]:
         """Return PyTorch's results for the same batch and the random numbers of the last run."""
@@ -145,12 +171,23 @@ class StepGraph:
             outputs = self._act(_tensors(given, self._dtype))
         memory = tuple(outputs[f"memory_{i}"].numpy() for i in range(len(self._memory)))
         value = outputs["value"].numpy() if "value" in outputs else None
-        return outputs["raw_action"].numpy(), outputs["logp"].numpy(), value, outputs["dist_inputs"].numpy(), memory
+        return (
+            outputs["raw_action"].numpy(),
+            outputs["logp"].numpy(),
+            value,
+            outputs["dist_inputs"].numpy(),
+            memory,
+        )
 
     def _step(self, **leaves: Tensor) -> dict[str, Tensor]:
         with _StepNoise(self.rows, leaves.pop("noise", None), self._widths):
             rest = iter(leaves.values())  # in the order of `_leaves`
-            return self._act({name: map_tensors(value, lambda _: next(rest)) for name, value in self._given.items()})
+            return self._act(
+                {
+                    name: map_tensors(value, lambda _: next(rest))
+                    for name, value in self._given.items()
+                }
+            )
 
     def _act(self, given: Mapping[str, Any]) -> dict[str, Tensor]:
         model: Any = self._policy.model
@@ -164,7 +201,8 @@ class StepGraph:
         if value is not None:
             outputs["value"] = value
         return outputs | {
-            f"memory_{i}": to_float32_at_least(part) for i, part in enumerate(new_states if states else ())
+            f"memory_{i}": to_float32_at_least(part)
+            for i, part in enumerate(new_states if states else ())
         }
 
 

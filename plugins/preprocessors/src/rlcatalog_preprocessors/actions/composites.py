@@ -59,10 +59,16 @@ class CompositeCodec(ActionCodec):
         """
         if self.info.keys:
             if not isinstance(action, Mapping) or set(action) != set(self.info.keys):
-                found = f"keys {list(action)}" if isinstance(action, Mapping) else type(action).__name__
+                found = (
+                    f"keys {list(action)}" if isinstance(action, Mapping) else type(action).__name__
+                )
                 raise self._no_action(f"a dict with the keys {list(self.info.keys)}", found)
         elif not isinstance(action, tuple | list) or len(action) != len(self.children):
-            found = f"{len(action)} of them" if isinstance(action, tuple | list) else type(action).__name__
+            found = (
+                f"{len(action)} of them"
+                if isinstance(action, tuple | list)
+                else type(action).__name__
+            )
             raise self._no_action(f"a tuple of {len(self.children)} parts", found)
         return self.info.split(action)
 
@@ -116,7 +122,11 @@ class CompositeCodec(ActionCodec):
         found = [child.mask_taken(raw[:, span]) for child, span in self.parts]
         widths = [child.mask_width for child in self.children]
         starts = np.cumsum(widths) - widths
-        taken = [columns + start for columns, start in zip(found, starts, strict=True) if columns is not None]
+        taken = [
+            columns + start
+            for columns, start in zip(found, starts, strict=True)
+            if columns is not None
+        ]
         return np.concatenate(taken, axis=1) if len(taken) == len(found) else None
 
     def mask_places_in(self, shown: SpaceInfo | None, start: int = 0) -> list[tuple[int, int]]:
@@ -127,8 +137,14 @@ class CompositeCodec(ActionCodec):
         for name, part in zip(_names(shown), shown.children, strict=True):
             if name in own:
                 found[name] = own[name].mask_places_in(part, start)
-            start += sum(math.prod(leaf.shape or ()) for leaf in part.walk() if not leaf.is_composite)
-        return [column for name, child in own.items() for column in found.get(name) or child.mask_places_in(None)]
+            start += sum(
+                math.prod(leaf.shape or ()) for leaf in part.walk() if not leaf.is_composite
+            )
+        return [
+            column
+            for name, child in own.items()
+            for column in found.get(name) or child.mask_places_in(None)
+        ]
 
     def _with(self, parts: Sequence[Any]) -> Iterator[tuple[ActionCodec, Any]]:
         return zip(self.children, parts, strict=True)

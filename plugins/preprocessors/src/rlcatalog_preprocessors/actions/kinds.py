@@ -27,7 +27,9 @@ class _EntryByEntry(ActionCodec):
             row, *place = (int(i) for i in np.argwhere(~inside)[0])
             where = f"row {row}{f', at {place}' if place else ''}"
             value = given[(row, *place)]
-            raise self._no_action(expected, f"{shown(getattr(value, 'item', lambda: value)())} in {where}")
+            raise self._no_action(
+                expected, f"{shown(getattr(value, 'item', lambda: value)())} in {where}"
+            )
 
 
 class DiscreteCodec(_EntryByEntry):
@@ -60,7 +62,9 @@ class DiscreteCodec(_EntryByEntry):
             whole = given.astype(np.int64)
             counted: Array = whole - self.info.start
         inside = (whole == given) & (counted >= 0) & (counted < self.n)
-        self._check_inside(inside, given, f"integers from {self.info.start} to {self.info.start + self.n - 1}")
+        self._check_inside(
+            inside, given, f"integers from {self.info.start} to {self.info.start + self.n - 1}"
+        )
         return counted[:, None]
 
     def inputs(self, raw: Array) -> Array:
@@ -130,7 +134,8 @@ class _CountedCodec(_EntryByEntry):
         except (OverflowError, ValueError):  # of Python numbers
             raise self._no_action(expected, "others") from None
         counted: Array = whole.astype(np.uint64) - self._first
-        inside = (whole == given) & (counted <= self.span)  # below the lowest bound, the result is too high
+        # Below the lowest bound, the result is too high.
+        inside = (whole == given) & (counted <= self.span)
         self._check_inside(inside.astype(np.bool_), given, expected)
         flat = counted.reshape(len(counted), self.width)
         return flat if self.span.max(initial=0) > _INT64_MAX else flat.astype(np.int64)
@@ -138,7 +143,9 @@ class _CountedCodec(_EntryByEntry):
     def _exact(self, action: Any) -> Array:
         """Return a batch in the same form as `_given`; numbers without a common dtype stay Python numbers."""
         given = self._given(action)
-        return given if hasattr(action, "dtype") else np.asarray(action, object).reshape(given.shape)
+        return (
+            given if hasattr(action, "dtype") else np.asarray(action, object).reshape(given.shape)
+        )
 
 
 class MultiDiscreteCodec(_CountedCodec):
@@ -149,7 +156,10 @@ class MultiDiscreteCodec(_CountedCodec):
 
     def __init__(self, info: SpaceInfo, *others: Any) -> None:
         super().__init__(info, *others)
-        self._count(np.asarray(info.start, info.dtype or "int64"), info.nvec.astype(np.uint64) - np.uint64(1))
+        self._count(
+            np.asarray(info.start, info.dtype or "int64"),
+            info.nvec.astype(np.uint64) - np.uint64(1),
+        )
         self.choices = list(zip(self.paths, self.counts, strict=True))
         self.input_width = self.mask_width
         self._starts = np.cumsum(self.counts, dtype=np.int64) - np.array(self.counts, np.int64)
@@ -163,7 +173,9 @@ class MultiDiscreteCodec(_CountedCodec):
         arrays = [np.asarray(part) for part in _leaves(masks)]
         counts = list(self.counts)
         if [array.shape[-1] if array.ndim == 2 else -1 for array in arrays] != counts:
-            raise self._bad_mask(f"arrays of shape [B, n] with n = {counts}", [array.shape for array in arrays])
+            raise self._bad_mask(
+                f"arrays of shape [B, n] with n = {counts}", [array.shape for array in arrays]
+            )
         return np.concatenate(arrays, axis=1)
 
 
@@ -218,7 +230,10 @@ class BoxCodec(_EntryByEntry):
         self._finite = finite
         # Without bounds, the dtype's range bounds the value; clip before casting.
         limits = np.finfo(self._dtype)
-        self.lowest, self.highest = np.maximum(info.low, limits.min), np.minimum(info.high, limits.max)
+        self.lowest, self.highest = (
+            np.maximum(info.low, limits.min),
+            np.minimum(info.high, limits.max),
+        )
 
     @classmethod
     def of(cls, info: SpaceInfo, *others: Any) -> ActionCodec:
@@ -228,7 +243,9 @@ class BoxCodec(_EntryByEntry):
         value = raw.reshape(len(raw), *self.lowest.shape)
         if self.affine:
             value = value * self.scale + self.middle
-        return np.minimum(np.maximum(value, self.lowest), self.highest).astype(self._dtype, copy=False)  # type: ignore[no-any-return]
+        return np.minimum(np.maximum(value, self.lowest), self.highest).astype(
+            self._dtype, copy=False
+        )  # type: ignore[no-any-return]
 
     def invert(self, action: Any) -> Array:
         given = self._given(action)
@@ -236,10 +253,13 @@ class BoxCodec(_EntryByEntry):
             value = given.astype(self._dtype, copy=False)
         inside = (value >= self.lowest) & (value <= self.highest)
         self._check_inside(
-            inside, given, f"values within the bounds of {self.info.space} (numpy.clip brings them there)"
+            inside,
+            given,
+            f"values within the bounds of {self.info.space} (numpy.clip brings them there)",
         )
         if self.affine:
-            scaled = np.where(self.scale > 0, self.scale, 1.0)  # between equal bounds there is one value
+            # Between equal bounds there is one value.
+            scaled = np.where(self.scale > 0, self.scale, 1.0)
             value = (value.astype(np.float64) - self.middle) / scaled
         elif self._dtype.itemsize < 4:
             value = value.astype(np.float32)
@@ -247,7 +267,9 @@ class BoxCodec(_EntryByEntry):
 
     @property
     def limits(self) -> tuple[Array, Array]:
-        low, high = (bound.reshape(-1).astype(np.float64) for bound in (self.info.low, self.info.high))
+        low, high = (
+            bound.reshape(-1).astype(np.float64) for bound in (self.info.low, self.info.high)
+        )
         if self.affine:
             finite = self._finite.reshape(-1)
             low, high = np.where(finite, -1.0, low), np.where(finite, 1.0, high)

@@ -50,7 +50,9 @@ class LoweredCounted(LoweredActions):
         whole = ops.maximum(ops.as_type(ops.whole(raw), "int64"), 0)
         counted = ops.rows(whole, low.shape)
         # Sums are modulo 2^64, as in the codec; raw values never exceed a span above int64.
-        span = np.minimum(self.codec.span.astype(np.uint64), np.uint64(np.iinfo(np.int64).max)).astype(np.int64)
+        span = np.minimum(
+            self.codec.span.astype(np.uint64), np.uint64(np.iinfo(np.int64).max)
+        ).astype(np.int64)
         counted = ops.minimum(counted, self.constant(span, counted))
         first = low.astype(np.uint64).view(np.int64)
         return self.typed(counted + self.constant(first, counted) if first.any() else counted)
@@ -90,8 +92,15 @@ class LoweredBox(LoweredActions):
         wide = "float64" if codec.affine or dtype == "float64" else "float32"
         if codec.affine:
             value = value * self.constant(codec.scale, value) + self.constant(codec.middle, value)
-        if np.isfinite(codec.info.low).any() or np.isfinite(codec.info.high).any() or dtype == "float16":
-            low, high = self.constant(low.astype(wide), value), self.constant(high.astype(wide), value)
+        if (
+            np.isfinite(codec.info.low).any()
+            or np.isfinite(codec.info.high).any()
+            or dtype == "float16"
+        ):
+            low, high = (
+                self.constant(low.astype(wide), value),
+                self.constant(high.astype(wide), value),
+            )
             value = ops.minimum(ops.maximum(value, low), high)
         return self.typed(value)
 

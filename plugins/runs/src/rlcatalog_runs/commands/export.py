@@ -14,14 +14,22 @@ from rlcatalog_runs.folders import POLICY, env_of, import_modules, policy_of, un
 
 
 def export(
-    run: Annotated[Path, typer.Argument(metavar="PATH", help="Folder of a run or of a saved policy.")],
+    run: Annotated[
+        Path, typer.Argument(metavar="PATH", help="Folder of a run or of a saved policy.")
+    ],
     format: Annotated[
         str | None,
-        typer.Option("--format", metavar="NAME", help="Format, such as onnx; by default, from --out's suffix."),
+        typer.Option(
+            "--format",
+            metavar="NAME",
+            help="Format, such as onnx; by default, from --out's suffix.",
+        ),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", metavar="PATH", help="File to write; by default, a new policy.* in PATH."),
+        typer.Option(
+            "--out", "-o", metavar="PATH", help="File to write; by default, a new policy.* in PATH."
+        ),
     ] = None,
     modules: Modules = None,
 ) -> None:
@@ -34,8 +42,14 @@ def export(
             out = run / f"{POLICY}{suffix or f'-{format}'}"
         import_modules(modules or [])
         saved = policy_of(run)
-        spaces = {} if saved == run else unwritten_spaces(read_manifest(saved), lambda: make_env(*env_of(run, modules)))
+        spaces = (
+            {}
+            if saved == run
+            else unwritten_spaces(read_manifest(saved), lambda: make_env(*env_of(run, modules)))
+        )
         policy = load(saved, catalog=catalog, **spaces)
         interface = policy.export(out, format)
-    print(f"{out}: inputs {', '.join(port.name for port in interface.inputs)}; outputs"
-          f" {', '.join(port.name for port in interface.outputs)}")  # fmt: skip
+    print(
+        f"{out}: inputs {', '.join(port.name for port in interface.inputs)}; outputs"
+        f" {', '.join(port.name for port in interface.outputs)}"
+    )

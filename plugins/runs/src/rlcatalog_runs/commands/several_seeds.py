@@ -55,8 +55,12 @@ def parse_seeds(text: str) -> list[int]:
     """
     seeds: list[int] = []
     for part in text.split(","):
-        if (found := re.fullmatch(r"\s*(\d{1,10})(?:\s*-\s*(\d{1,10}))?\s*", part, re.ASCII)) is None:
-            raise ConfigError(f"--seeds {shown(text)}: expected numbers and ranges, such as 0,1,2 or 0-4.")
+        if (
+            found := re.fullmatch(r"\s*(\d{1,10})(?:\s*-\s*(\d{1,10}))?\s*", part, re.ASCII)
+        ) is None:
+            raise ConfigError(
+                f"--seeds {shown(text)}: expected numbers and ranges, such as 0,1,2 or 0-4."
+            )
         first, last = int(found[1]), int(found[2] or found[1])
         twice = [seed for seed in seeds if first <= seed <= last]
         for is_wrong, why in (
@@ -103,11 +107,15 @@ def train_seeds(
     for seed in seeds:
         refuse_taken(folder / f"seed-{seed}", overwrite)
     line = command_line(context, ("seed", "seeds", "out", *per_seed))
-    own = {name: Path(value) for name in per_seed if (value := context.params.get(name)) is not None}
+    own = {
+        name: Path(value) for name in per_seed if (value := context.params.get(name)) is not None
+    }
 
     def start(seed: int) -> _Child:
         options = [f"--seed={seed}", f"--out={folder / f'seed-{seed}'}"]
-        options += [f"--{name.replace('_', '-')}={path / f'seed-{seed}'}" for name, path in own.items()]
+        options += [
+            f"--{name.replace('_', '-')}={path / f'seed-{seed}'}" for name, path in own.items()
+        ]
         log = folder / f"seed-{seed}.log"
         log.unlink(missing_ok=True)  # it may be a link
         with log.open("xb") as output:
@@ -176,10 +184,14 @@ def _process(arguments: Sequence[str], output: Any) -> subprocess.Popen[bytes]:
     here = "" in sys.path or os.getcwd() in sys.path
     command = [sys.executable, *([] if here else ["-P"]), "-m", "rlcatalog_cli", *arguments]
     group: dict[str, Any] = {} if os.name == "nt" else {"process_group": 0}
-    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, **group)
+    return subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, **group
+    )
 
 
-def _all(seeds: Sequence[int], start: Callable[[int], _Child], at_once: int, quiet: bool) -> dict[int, str]:
+def _all(
+    seeds: Sequence[int], start: Callable[[int], _Child], at_once: int, quiet: bool
+) -> dict[int, str]:
     """Run all seeds to the end, and return a dict from failed seeds to errors.
 
     Raises:
@@ -188,7 +200,10 @@ def _all(seeds: Sequence[int], start: Callable[[int], _Child], at_once: int, qui
     waiting, tasks, pauses = list(seeds), dict[_Child, TaskID](), itertools.count()
     errors: dict[int, str] = {}
     asked = list[int]()
-    with signal_handler(lambda number, _: asked.append(number), "SIGINT", "SIGTERM", "SIGHUP"), _bars(quiet) as bars:
+    with (
+        signal_handler(lambda number, _: asked.append(number), "SIGINT", "SIGTERM", "SIGHUP"),
+        _bars(quiet) as bars,
+    ):
         try:
             while waiting or tasks:
                 while waiting and len(tasks) < at_once and not asked:
@@ -202,11 +217,19 @@ def _all(seeds: Sequence[int], start: Callable[[int], _Child], at_once: int, qui
                     bars.remove_task(tasks.pop(child))
                     if child.process.returncode:
                         errors[child.seed] = _error(child)
-                    print(f"seed {child.seed}: {errors.get(child.seed) or _outcome(child)}", flush=True)
+                    print(
+                        f"seed {child.seed}: {errors.get(child.seed) or _outcome(child)}",
+                        flush=True,
+                    )
                 if not bars.disable and next(pauses) % _LOOK == 0:
                     for child, task in tasks.items():
                         if (found := _look(child)) is not None:
-                            bars.update(task, total=found[0].wanted, completed=found[0].steps, value=found[1])
+                            bars.update(
+                                task,
+                                total=found[0].wanted,
+                                completed=found[0].steps,
+                                value=found[1],
+                            )
         except Exception:  # such as a full disk when starting a process
             _end(list(tasks), [signal.SIGTERM])
             raise
@@ -215,12 +238,20 @@ def _all(seeds: Sequence[int], start: Callable[[int], _Child], at_once: int, qui
 
 def _bars(quiet: bool) -> Progress:
     """Return progress bars for the runs. The bars are hidden if there is no terminal or the command is quiet."""
-    columns = "{task.description}", "{task.completed:,.0f} steps", "mean return {task.fields[value]}"
+    columns = (
+        "{task.description}",
+        "{task.completed:,.0f} steps",
+        "mean return {task.fields[value]}",
+    )
     console = Console()
     return Progress(
-        TextColumn(columns[0]), BarColumn(), *map(TextColumn, columns[1:]), TimeElapsedColumn(), console=console,
+        TextColumn(columns[0]),
+        BarColumn(),
+        *map(TextColumn, columns[1:]),
+        TimeElapsedColumn(),
+        console=console,
         disable=quiet or not console.is_terminal or console.is_dumb_terminal,
-    )  # fmt: skip
+    )
 
 
 def _look(child: _Child) -> tuple[Run, str] | None:
@@ -287,7 +318,11 @@ def _draw(folder: Path, seeds: Sequence[int]) -> None:
         return
     env = groups[0].runs[0].env
     print_groups(groups)
-    draw_groups(folder / CURVES, groups, f"{env}, {len(seeds)} seeds" if len(seeds) > 1 else f"{env}, seed {seeds[0]}")
+    draw_groups(
+        folder / CURVES,
+        groups,
+        f"{env}, {len(seeds)} seeds" if len(seeds) > 1 else f"{env}, seed {seeds[0]}",
+    )
     print(f"learning curves: {folder / CURVES}")
 
 
@@ -297,6 +332,9 @@ def _told(errors: dict[int, str], count: int, folder: Path) -> str:
     for seed in sorted(errors):
         alike.setdefault(errors[seed].removeprefix("error: "), []).append(seed)
     lines = [
-        f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}: {text}" for text, seeds in alike.items()
+        f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}: {text}"
+        for text, seeds in alike.items()
     ]
-    return "\n".join([f"{len(errors)} of {count} seeds failed; their output is in {folder}/seed-N.log.", *lines])
+    return "\n".join(
+        [f"{len(errors)} of {count} seeds failed; their output is in {folder}/seed-N.log.", *lines]
+    )

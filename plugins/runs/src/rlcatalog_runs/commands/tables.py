@@ -20,7 +20,13 @@ from rlcatalog_cli import print_answer
 from rlcatalog_runs import comparison, json_line
 from rlcatalog_runs.summaries import Run, find_runs, read_run
 
-_COLOURS = {"finished": "green", "running": "cyan", "failed": "red", "died": "red", "interrupted": "yellow"}
+_COLOURS = {
+    "finished": "green",
+    "running": "cyan",
+    "failed": "red",
+    "died": "red",
+    "interrupted": "yellow",
+}
 #: Columns with numbers.
 _NUMBERS = ("seed", "steps", "return", "best evaluation", "time", "runs", "final return")
 #: Wider than any line, so that nothing is wrapped or cut.
@@ -28,8 +34,12 @@ _WIDE = 100_000
 
 
 def runs(
-    directory: Annotated[Path, typer.Argument(metavar="PATH", help="Folder to search, at any depth.")] = Path("runs"),
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per run instead of a table.")] = False,
+    directory: Annotated[
+        Path, typer.Argument(metavar="PATH", help="Folder to search, at any depth.")
+    ] = Path("runs"),
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object per run instead of a table.")
+    ] = False,
 ) -> None:
     """List training runs, newest first: steps, returns and status."""
     found, damaged = _read([directory])
@@ -48,10 +58,17 @@ def runs(
 
 def compare(
     folders: Annotated[
-        list[Path], typer.Argument(metavar="PATH...", help="Run folders, or folders that contain them.")
+        list[Path],
+        typer.Argument(metavar="PATH...", help="Run folders, or folders that contain them."),
     ],
     out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="PATH", help="File for the picture; its suffix selects the format.")
+        Path,
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="PATH",
+            help="File for the picture; its suffix selects the format.",
+        ),
     ] = Path("comparison.png"),
     by: Annotated[
         str | None,
@@ -76,13 +93,19 @@ def print_groups(groups: Sequence[comparison.Group]) -> None:
     """Print each curve's final value."""
     rows = []
     for group in groups:
-        interval = "one run" if group.interval is None else " to ".join(map(_number, group.interval[:, -1]))
+        interval = (
+            "one run"
+            if group.interval is None
+            else " to ".join(map(_number, group.interval[:, -1]))
+        )
         seeds = [run.seed for run in group.runs]
         rows.append(
             {
                 "curve": group.label,
                 "runs": str(len(group.runs)),
-                "seeds": one_line(", ".join("-" if seed is None else str(seed) for seed in seeds), 40),
+                "seeds": one_line(
+                    ", ".join("-" if seed is None else str(seed) for seed in seeds), 40
+                ),
                 "final return": _number(group.middle[-1]),
                 "95% interval": interval,
             }
@@ -91,13 +114,21 @@ def print_groups(groups: Sequence[comparison.Group]) -> None:
     every = [run for group in groups for run in group.runs]
     end = groups[0].steps[-1]
     shortest = min(every, key=lambda run: run.steps).folder
-    where = f", where the shortest run ends: {shortest}" if any(run.steps > 1.05 * end for run in every) else ""
+    where = (
+        f", where the shortest run ends: {shortest}"
+        if any(run.steps > 1.05 * end for run in every)
+        else ""
+    )
     print(f"compared after {end:,.0f} steps{where}")
     for group in groups:
         made = [json_line({"seed": run.seed, **comparison.settings_of(run)}) for run in group.runs]
-        twice = next((run for run, how in zip(group.runs, made, strict=True) if made.count(how) > 1), None)
+        twice = next(
+            (run for run, how in zip(group.runs, made, strict=True) if made.count(how) > 1), None
+        )
         if twice is not None:
-            print(f"{group.label}: seed {twice.seed} occurs more than once, so the interval is too narrow.")
+            print(
+                f"{group.label}: seed {twice.seed} occurs more than once, so the interval is too narrow."
+            )
 
 
 def _read(paths: Sequence[Path]) -> tuple[list[Run], list[tuple[Path, str]]]:
@@ -111,7 +142,9 @@ def _read(paths: Sequence[Path]) -> tuple[list[Run], list[tuple[Path, str]]]:
         inside = list(find_runs(path))
         if not inside:
             what = "contains no run" if path.is_dir() else "no such folder"
-            raise SavedPolicyError(f"{one_line(str(path))}: {what}. `rlcatalog train ENV_ID` creates one in runs.")
+            raise SavedPolicyError(
+                f"{one_line(str(path))}: {what}. `rlcatalog train ENV_ID` creates one in runs."
+            )
         for folder in inside:
             folders.setdefault(folder.resolve(), folder)
     found, damaged = [], []
@@ -128,7 +161,11 @@ def _read(paths: Sequence[Path]) -> tuple[list[Run], list[tuple[Path, str]]]:
 def _as_json(run: Run) -> dict[str, Any]:
     fields = run._asdict()
     del fields["config"]
-    began = datetime.fromtimestamp(run.started, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    began = (
+        datetime.fromtimestamp(run.started, UTC)
+        .isoformat(timespec="seconds")
+        .replace("+00:00", "Z")
+    )
     return {**fields, "folder": str(run.folder), "started": began}
 
 

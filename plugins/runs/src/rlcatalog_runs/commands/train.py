@@ -16,10 +16,36 @@ from rlcatalog.catalog import default_catalog
 from rlcatalog.errors import ConfigError, SavedPolicyError, shown
 from rlcatalog_cli import key_values, show_progress
 from rlcatalog_runs.checkpoints import run_of
-from rlcatalog_runs.commands.several_seeds import is_given, parse_seeds, refuse_with_seeds, train_seeds
-from rlcatalog_runs.commands.train_options import FIXED, engine_class, flag_of, own_options, parameters, refuse_foreign
-from rlcatalog_runs.engines import DEFAULT_ENGINE, Engine, RunPlan, engine_of, new_plan, resumed_plan
-from rlcatalog_runs.folders import CURVE, POLICY, default_folder, import_modules, read_config, refuse_taken
+from rlcatalog_runs.commands.several_seeds import (
+    is_given,
+    parse_seeds,
+    refuse_with_seeds,
+    train_seeds,
+)
+from rlcatalog_runs.commands.train_options import (
+    FIXED,
+    engine_class,
+    flag_of,
+    own_options,
+    parameters,
+    refuse_foreign,
+)
+from rlcatalog_runs.engines import (
+    DEFAULT_ENGINE,
+    Engine,
+    RunPlan,
+    engine_of,
+    new_plan,
+    resumed_plan,
+)
+from rlcatalog_runs.folders import (
+    CURVE,
+    POLICY,
+    default_folder,
+    import_modules,
+    read_config,
+    refuse_taken,
+)
 from rlcatalog_runs.interrupts import Interrupted
 from rlcatalog_runs.logs import log_names
 from rlcatalog_runs.session import train as train_run
@@ -27,10 +53,16 @@ from rlcatalog_runs.session import train as train_run
 _ENV = typer.Argument(metavar="ENV_ID", help="A Gymnasium environment, such as CartPole-v1.")
 
 
-def train(context: typer.Context, env_id: Annotated[str | None, _ENV] = None, **options: Any) -> None:
+def train(
+    context: typer.Context, env_id: Annotated[str | None, _ENV] = None, **options: Any
+) -> None:
     """Train a policy, and save it to a folder with the best policy, checkpoints, metrics and a plot."""
     # Not from the context: before 0.29, Typer keeps paths as strings there.
-    typed = {name: value for name, value in {"env_id": env_id, **options}.items() if is_given(context, name)}
+    typed = {
+        name: value
+        for name, value in {"env_id": env_id, **options}.items()
+        if is_given(context, name)
+    }
     modules = typed.get("modules", [])
     registered_id = import_modules(modules, env_id)
     for name in {"model", "settings"} & set(typed):
@@ -41,7 +73,9 @@ def train(context: typer.Context, env_id: Annotated[str | None, _ENV] = None, **
         _resume(typed, modules)
         return
     if env_id is None or registered_id is None:
-        raise ConfigError("train: pass an environment, such as CartPole-v1, or resume a run with --resume PATH.")
+        raise ConfigError(
+            "train: pass an environment, such as CartPole-v1, or resume a run with --resume PATH."
+        )
     name, out, overwrite = options["engine"], options["out"], options["overwrite"]
     kind = engine_class(name)
     refuse_foreign(typed, name, kind)
@@ -55,13 +89,26 @@ def train(context: typer.Context, env_id: Annotated[str | None, _ENV] = None, **
         kind.check(plan)
         threads = getattr(plan.options, "threads", 1)
         folders = [option.name for option in own_options(kind) if option.metavar == "PATH"]
-        train_seeds(context, seeds, out or default_folder(env_id, label, seeds), threads=threads, overwrite=overwrite,
-                    per_seed=folders, resume=partial(_resume_line, plan, kind, modules))  # fmt: skip
+        train_seeds(
+            context,
+            seeds,
+            out or default_folder(env_id, label, seeds),
+            threads=threads,
+            overwrite=overwrite,
+            per_seed=folders,
+            resume=partial(_resume_line, plan, kind, modules),
+        )
         return
     if out is not None:
         refuse_taken(out, overwrite)  # report errors before building anything
     engine = kind(plan)
-    _run(engine, out or default_folder(env_id, label, plan.seed), modules, options["quiet"], overwrite)
+    _run(
+        engine,
+        out or default_folder(env_id, label, plan.seed),
+        modules,
+        options["quiet"],
+        overwrite,
+    )
 
 
 def _resume(typed: Mapping[str, Any], modules: list[str]) -> None:
@@ -73,7 +120,9 @@ def _resume(typed: Mapping[str, Any], modules: list[str]) -> None:
     name = engine_of(folder, config)
     kind = engine_class(name)
     if "engine" in typed and engine_class(typed["engine"]) is not kind:
-        raise SavedPolicyError(f"{folder}: this run used engine {shown(name)}, not {shown(typed['engine'])}.")
+        raise SavedPolicyError(
+            f"{folder}: this run used engine {shown(name)}, not {shown(typed['engine'])}."
+        )
     if kind.trusts_checkpoints and "engine" not in typed:
         raise ConfigError(
             f"--resume {directory}: the checkpoints of engine {name} are pickles, which can run any code. If"
@@ -82,7 +131,8 @@ def _resume(typed: Mapping[str, Any], modules: list[str]) -> None:
     refuse_foreign(typed, name, kind)
     _refuse_fixed(directory, kind.fixed & set(typed))
     plan = resumed_plan(kind, directory, config, typed, modules)
-    log_names(",".join(plan.options.log) or None)  # values from the file are checked like values from the command line
+    # Values from the file are checked like values from the command line.
+    log_names(",".join(plan.options.log) or None)
     engine = kind(plan)
     why = f"; {kind.not_restored}" if kind.not_restored else ""
     print(f"resuming after {plan.steps:,} steps{why}")
@@ -100,14 +150,20 @@ def _resume_line(plan: RunPlan, kind: type[Engine], modules: list[str], folder: 
 
 def _refuse_fixed(directory: Path, names: frozenset[str] | set[str]) -> None:
     for name in sorted(names):
-        raise ConfigError(f"--resume {directory}: a resumed run keeps its {flag_of(name)}. Remove {flag_of(name)}.")
+        raise ConfigError(
+            f"--resume {directory}: a resumed run keeps its {flag_of(name)}. Remove {flag_of(name)}."
+        )
 
 
-def _run(engine: Engine, folder: Path, modules: list[str], quiet: bool, overwrite: bool = False) -> None:
+def _run(
+    engine: Engine, folder: Path, modules: list[str], quiet: bool, overwrite: bool = False
+) -> None:
     """Train while showing progress, and print where the results are."""
     plan = engine.plan
     try:
-        with show_progress(f"training on {plan.env_id}", plan.options.steps, done=plan.steps, quiet=quiet) as update:
+        with show_progress(
+            f"training on {plan.env_id}", plan.options.steps, done=plan.steps, quiet=quiet
+        ) as update:
 
             def show(row: Mapping[str, Any]) -> None:
                 update(row["timesteps_total"], row["episode_return_mean"])

@@ -46,63 +46,182 @@ class Option(NamedTuple):
         """Return the option as a parameter for a typer function, in one of the help text's groups."""
         least, most = self.bounds
         told = typer.Option(
-            self.flag, *self.flags[1:], metavar=self.metavar, help=self.help, min=least, max=most,
+            self.flag,
+            *self.flags[1:],
+            metavar=self.metavar,
+            help=self.help,
+            min=least,
+            max=most,
             rich_help_panel=group,
-        )  # fmt: skip
+        )
         kind = self.kind if self.default is not None else self.kind | None
         return inspect.Parameter(
-            self.name, inspect.Parameter.KEYWORD_ONLY, default=self.default, annotation=Annotated[kind, told]
+            self.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=self.default,
+            annotation=Annotated[kind, told],
         )
 
 
 #: Options that more than one engine uses, by group.
 COMMON = {
     "Run": (
-        Option("engine", str, "NAME", "Train with this engine: ppo, sb3, rllib or one from a plugin.", DEFAULT_ENGINE,
-               ("--engine", "-e")),
-        Option("out", Path, "PATH", "Write the run to this folder; by default, a new one in runs/ENV_ID.", None,
-               ("--out", "-o")),
+        Option(
+            "engine",
+            str,
+            "NAME",
+            "Train with this engine: ppo, sb3, rllib or one from a plugin.",
+            DEFAULT_ENGINE,
+            ("--engine", "-e"),
+        ),
+        Option(
+            "out",
+            Path,
+            "PATH",
+            "Write the run to this folder; by default, a new one in runs/ENV_ID.",
+            None,
+            ("--out", "-o"),
+        ),
         Option("overwrite", bool, None, "Replace the run in the folder.", False),
-        Option("resume", Path, "PATH", "Resume the run in this folder, or from this checkpoint. sb3 and rllib"
-               " runs are pickles, which can run code, so they also need --engine."),
-        Option("seed", int, "N", "Seed for environments, weights and sampling.", 0, bounds=(0, 2**32 - 1)),
+        Option(
+            "resume",
+            Path,
+            "PATH",
+            "Resume the run in this folder, or from this checkpoint. sb3 and rllib"
+            " runs are pickles, which can run code, so they also need --engine.",
+        ),
+        Option(
+            "seed",
+            int,
+            "N",
+            "Seed for environments, weights and sampling.",
+            0,
+            bounds=(0, 2**32 - 1),
+        ),
         Option("seeds", str, "SEEDS", "Train once per seed, in parallel: 0,1,2 or 0-4."),
-        Option("modules", list[str], "MODULE", "Import a module that registers environments; repeatable.", None,
-               ("--import",)),
+        Option(
+            "modules",
+            list[str],
+            "MODULE",
+            "Import a module that registers environments; repeatable.",
+            None,
+            ("--import",),
+        ),
         Option("quiet", bool, None, "Show no progress.", False),
     ),
     "Training": (
         Option("algo", str, "NAME", "The engine's algorithm; by default, the first one."),
-        Option("framework", str, "NAME", "torch or tf; by default, the framework of a custom class."),
-        Option("model", list[str], "KEY=VALUE", "Set a key of the model config; repeatable.", None, ("--model", "-m")),
-        Option("settings", list[str], "KEY=VALUE", "Set an algorithm config key, such as gamma=0.9; repeatable.", None,
-               ("--set", "-s")),
-        Option("steps", int, "N", "Environment steps to train for.", 100_000, ("--steps", "-n"), (1, None)),
-        Option("device", str, "NAME", "Device of the model: cpu (default), cuda, cuda:1, …, or auto."),
-        Option("envs", int, "N", "Environments in parallel; by default, 8 (ppo), 1 (sb3), 4 per runner (rllib).",
-               bounds=(1, None)),
-        Option("vector", str, "NAME", "Step environments in turn (sync, default) or in separate processes (async)."),
-        Option("frozen", str, "NAME", "Collect with a frozen policy: auto (default; if faster), always, never."),
-        Option("threads", int, "N", "Threads; small networks are fastest with one.", 1, bounds=(1, 1024)),
+        Option(
+            "framework", str, "NAME", "torch or tf; by default, the framework of a custom class."
+        ),
+        Option(
+            "model",
+            list[str],
+            "KEY=VALUE",
+            "Set a key of the model config; repeatable.",
+            None,
+            ("--model", "-m"),
+        ),
+        Option(
+            "settings",
+            list[str],
+            "KEY=VALUE",
+            "Set an algorithm config key, such as gamma=0.9; repeatable.",
+            None,
+            ("--set", "-s"),
+        ),
+        Option(
+            "steps",
+            int,
+            "N",
+            "Environment steps to train for.",
+            100_000,
+            ("--steps", "-n"),
+            (1, None),
+        ),
+        Option(
+            "device", str, "NAME", "Device of the model: cpu (default), cuda, cuda:1, …, or auto."
+        ),
+        Option(
+            "envs",
+            int,
+            "N",
+            "Environments in parallel; by default, 8 (ppo), 1 (sb3), 4 per runner (rllib).",
+            bounds=(1, None),
+        ),
+        Option(
+            "vector",
+            str,
+            "NAME",
+            "Step environments in turn (sync, default) or in separate processes (async).",
+        ),
+        Option(
+            "frozen",
+            str,
+            "NAME",
+            "Collect with a frozen policy: auto (default; if faster), always, never.",
+        ),
+        Option(
+            "threads",
+            int,
+            "N",
+            "Threads; small networks are fastest with one.",
+            1,
+            bounds=(1, 1024),
+        ),
     ),
     "Checkpoints, evaluation and logs": (
-        Option("checkpoint_every", int, "N", "Steps between checkpoints; by default, a tenth of --steps. 0: only"
-               " at the end.", bounds=(0, None)),
+        Option(
+            "checkpoint_every",
+            int,
+            "N",
+            "Steps between checkpoints; by default, a tenth of --steps. 0: only at the end.",
+            bounds=(0, None),
+        ),
         Option("keep_checkpoints", int, "N", "Number of checkpoints to keep.", 2, bounds=(1, None)),
-        Option("eval_every", int, "N", "Steps between evaluations in separate environments. 0: no evaluations.", 0,
-               bounds=(0, None)),
-        Option("eval_episodes", int, "N", "Number of episodes per evaluation.", 10, bounds=(1, None)),
-        Option("stop_at", float, "RETURN", "Stop at this mean return, taken from evaluations if there are any."),
+        Option(
+            "eval_every",
+            int,
+            "N",
+            "Steps between evaluations in separate environments. 0: no evaluations.",
+            0,
+            bounds=(0, None),
+        ),
+        Option(
+            "eval_episodes", int, "N", "Number of episodes per evaluation.", 10, bounds=(1, None)
+        ),
+        Option(
+            "stop_at",
+            float,
+            "RETURN",
+            "Stop at this mean return, taken from evaluations if there are any.",
+        ),
         Option("log", str, "NAMES", f"Write logs in addition to metrics.jsonl: {', '.join(LOGS)}."),
     ),
-}  # fmt: skip
+}
 
 #: Options that every engine accepts. The others are for engines whose options have a field with that name.
-OF_ALL = frozenset({"env_id", "engine", "out", "overwrite", "resume", "seed", "seeds", "modules", "quiet", "algo",
-                    "model", "settings"})  # fmt: skip
+OF_ALL = frozenset(
+    {
+        "env_id",
+        "engine",
+        "out",
+        "overwrite",
+        "resume",
+        "seed",
+        "seeds",
+        "modules",
+        "quiet",
+        "algo",
+        "model",
+        "settings",
+    }
+)
 #: Options that a resumed run cannot change.
 FIXED = frozenset({"env_id", "out", "overwrite", "seed", "seeds", "algo", "framework", "model"})
-_FLAGS = {option.name: option.flag for group in COMMON.values() for option in group} | {"env_id": "ENV_ID"}
+_FLAGS = {option.name: option.flag for group in COMMON.values() for option in group} | {
+    "env_id": "ENV_ID"
+}
 
 
 def parameters() -> list[inspect.Parameter]:
@@ -145,7 +264,9 @@ def own_options(kind: type[Engine]) -> list[Option]:
     for name, hint in get_type_hints(kind.options, include_extras=True).items():
         meta = next((part for part in getattr(hint, "__metadata__", ()) if part.description), None)
         if name not in _FLAGS and meta is not None:
-            found.append(Option(name, str, (meta.extra or {}).get("metavar", "VALUE"), meta.description))
+            found.append(
+                Option(name, str, (meta.extra or {}).get("metavar", "VALUE"), meta.description)
+            )
     return found
 
 
@@ -161,10 +282,14 @@ def refuse_foreign(typed: Mapping[str, Any], engine: str, kind: type[Engine]) ->
         ConfigError: The message names the engines that have the option, or the option to use.
     """
     for key in sorted(kind.reserved.keys() & typed.get("settings", {}).keys()):
-        raise ConfigError(f"--set does not accept {key!r}. Use its option instead: {kind.reserved[key]}.")
+        raise ConfigError(
+            f"--set does not accept {key!r}. Use its option instead: {kind.reserved[key]}."
+        )
     for name in typed:
         if name not in OF_ALL and name not in kind.options.__struct_fields__:
-            having = [other for other, one in engines().items() if name in one.options.__struct_fields__]
+            having = [
+                other for other, one in engines().items() if name in one.options.__struct_fields__
+            ]
             raise ConfigError(
                 f"{flag_of(name)}: engine {engine} has no such option. Engines with it: {', '.join(having)}."
             )

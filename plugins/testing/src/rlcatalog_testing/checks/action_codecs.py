@@ -55,7 +55,11 @@ class ActionTrial:
         rng, pieces = np.random.default_rng(0), []
         for leaf in self.codec.leaves:
             size = ROWS, leaf.width
-            pieces.append(rng.normal(0, 2, size) if leaf.counts is None else rng.integers(0, leaf.counts, size))
+            pieces.append(
+                rng.normal(0, 2, size)
+                if leaf.counts is None
+                else rng.integers(0, leaf.counts, size)
+            )
         return np.concatenate(pieces, axis=1).astype(np.float32)
 
 
@@ -69,8 +73,12 @@ def action_trials(part: Part) -> Iterator[ActionTrial]:
     given: list[spaces.Space[Any]] = [*ACTIONS, Simplex((3,)), spaces.Box(-3, 3, (2,), np.int8)]
     if declared:
         given = [example.action for example in part.component.import_target(declared)()]
-    infos = {repr(info.space): info for space in given for info in SpaceInfo.read(space, "action").walk()}
-    taken = [info.space for info in infos.values() if codec_class(info) is part.component.load("numpy")]
+    infos = {
+        repr(info.space): info for space in given for info in SpaceInfo.read(space, "action").walk()
+    }
+    taken = [
+        info.space for info in infos.values() if codec_class(info) is part.component.load("numpy")
+    ]
     require(bool(taken), f"it does not support any standard action space; {DECLARE}")
     return (ActionTrial(space, bounds) for space in taken for bounds in ("clip", "affine"))
 
@@ -87,13 +95,18 @@ def actions_are_inverted(trial: ActionTrial) -> None:
         raw = codec.invert(stack(codec.info, trial.actions))
     except NotServedError:
         return
-    require(raw.shape == (ROWS, codec.width), f"{trial}: invert() returned {raw.shape}, expected {(ROWS, codec.width)}")
+    require(
+        raw.shape == (ROWS, codec.width),
+        f"{trial}: invert() returned {raw.shape}, expected {(ROWS, codec.width)}",
+    )
     before = raw.copy()
     adapted = codec.adapt(raw)
     require(np.array_equal(raw, before), f"{trial}: adapt() modifies its raw actions")
     alike(codec.invert(adapted), raw, f"{trial}: invert(adapt(raw))")
     for one, expected in zip(rows(codec.info, adapted), trial.actions, strict=True):
-        require(_equal(one, expected), f"{trial}: adapt(invert(action)) is {one}, expected {expected}")
+        require(
+            _equal(one, expected), f"{trial}: adapt(invert(action)) is {one}, expected {expected}"
+        )
 
 
 def _equal(one: Any, other: Any) -> bool:
@@ -117,10 +130,15 @@ def adapted_actions_lie_in_the_space(trial: ActionTrial) -> None:
         raws += [np.full((1, codec.width), value, np.float32) for value in (-1e6, -1, 0, 1, 1e6)]
     for raw in raws:
         for one in rows(codec.info, codec.adapt(raw)):
-            require(contains(codec.info.space, one), f"{trial}: adapt() returned {one!r}, not an action in it")
+            require(
+                contains(codec.info.space, one),
+                f"{trial}: adapt() returned {one!r}, not an action in it",
+            )
 
 
-@check_action_codecs(hint="keep width, input_width, counts, choices and mask_places in step with the arrays")
+@check_action_codecs(
+    hint="keep width, input_width, counts, choices and mask_places in step with the arrays"
+)
 def sizes_are_those_of_arrays(trial: ActionTrial) -> None:
     """The declared widths match the arrays, and the declared value counts match the allowed values."""
     codec, raw = trial.codec, trial.raws()
@@ -148,7 +166,9 @@ def models_can_tell_actions_apart(trial: ActionTrial) -> None:
     require(given == shown, f"{trial}: {given} different actions become {shown} model inputs")
 
 
-@check_action_codecs(hint="return data that distinguishes spaces from space_to_json, and read it in space_from_json")
+@check_action_codecs(
+    hint="return data that distinguishes spaces from space_to_json, and read it in space_from_json"
+)
 def the_space_is_written_down(trial: ActionTrial) -> None:
     """The space's plain data, used in saved policies, can be converted back to an equal space."""
     space = trial.codec.info.space
@@ -170,7 +190,11 @@ def masks_become_columns(trial: ActionTrial) -> None:
     if not width:
         raise NotApplicable("no part of its actions can be masked")
     columns = np.random.default_rng(0).random((ROWS, width)) < 0.5
-    for mask, expected in ((columns, columns), (columns.astype(np.int8), columns), (None, np.ones_like(columns))):
+    for mask, expected in (
+        (columns, columns),
+        (columns.astype(np.int8), columns),
+        (None, np.ones_like(columns)),
+    ):
         found = codec.mask_columns(mask, ROWS)
         same = found is not None and np.array_equal(found, expected)
         require(same, f"{trial}: a mask given as columns became {found}")
@@ -185,20 +209,30 @@ def masks_become_columns(trial: ActionTrial) -> None:
         try:
             codec.mask_columns(wrong, ROWS)  # type: ignore[arg-type]
         except ActionMaskError as error:
-            require("action" in str(error), f"{trial}: the error for a mask does not name the path: {error}")
+            require(
+                "action" in str(error),
+                f"{trial}: the error for a mask does not name the path: {error}",
+            )
         else:
             require(False, f"{trial}: a mask with the wrong shape was accepted: {np.shape(wrong)}")
 
 
-@check_action_codecs(hint="use only self.info: inside a Tuple or Dict, the codec is for a child, with a longer path")
+@check_action_codecs(
+    hint="use only self.info: inside a Tuple or Dict, the codec is for a child, with a longer path"
+)
 def nested_actions_are_those_alone(trial: ActionTrial) -> None:
     """Inside a Tuple or Dict, the codec adapts and shows its slice just as it would on its own."""
     codec, space, raw = trial.codec, trial.codec.info.space, trial.raws()
     both = np.concatenate([np.ones((ROWS, 1), raw.dtype), raw], axis=1)
-    for outer in (spaces.Tuple([spaces.Discrete(2), space]), spaces.Dict({"a": spaces.Discrete(2), "b": space})):
+    for outer in (
+        spaces.Tuple([spaces.Discrete(2), space]),
+        spaces.Dict({"a": spaces.Discrete(2), "b": space}),
+    ):
         whole = action_codec(SpaceInfo.read(outer, "action"), codec.bounds)
         require(whole.width == 1 + codec.width, f"{outer}: {whole.width} raw values")
         adapted = whole.info.split(whole.adapt(both))[1]
-        for one, expected in zip(rows(codec.info, adapted), rows(codec.info, codec.adapt(raw)), strict=True):
+        for one, expected in zip(
+            rows(codec.info, adapted), rows(codec.info, codec.adapt(raw)), strict=True
+        ):
             require(_equal(one, expected), f"{outer}: its part is {one}, but {expected} on its own")
         alike(whole.inputs(both)[:, 2:], codec.inputs(raw), f"{outer}: model inputs")

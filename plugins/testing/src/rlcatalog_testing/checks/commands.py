@@ -25,7 +25,9 @@ finally:
 
 
 def _ask_for_help(part: Part) -> Iterator[subprocess.CompletedProcess[str]]:
-    yield run_apart(_ASK, part.component.declaration.targets["cli"], part.component.name, *framework_modules())
+    yield run_apart(
+        _ASK, part.component.declaration.targets["cli"], part.component.name, *framework_modules()
+    )
 
 
 #: Checks for commands, with the process that printed the help.
@@ -39,7 +41,9 @@ def help_is_shown(done: subprocess.CompletedProcess[str]) -> None:
     require("Usage" in done.stdout, f"--help printed no usage: {done.stdout[:200]!r}")
 
 
-@check_help(hint="import frameworks inside the function: `rlcatalog NAME --help` should respond at once")
+@check_help(
+    hint="import frameworks inside the function: `rlcatalog NAME --help` should respond at once"
+)
 def help_imports_no_framework(done: subprocess.CompletedProcess[str]) -> None:
     """`--help` does not import a framework."""
     imported = done.stdout.rpartition("imported:")[2].split()

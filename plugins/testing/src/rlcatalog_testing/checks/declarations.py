@@ -50,12 +50,16 @@ def imports_no_framework(part: Part) -> None:
     """Importing the plugin and calling its functions imports no framework."""
     own = _plugin_of(part)
     # In one process for all plugins if none of them imports a framework, which is the usual case.
-    everyone = [p for p in find_plugins(part.catalog.entry_points) if isinstance(p.entry_point.value, str)]
+    everyone = [
+        p for p in find_plugins(part.catalog.entry_points) if isinstance(p.entry_point.value, str)
+    ]
     found = [] if own in everyone and _imported_by(everyone) == [] else _imported_by([own])
     module = own.entry_point.value
     if found is None:
         raise NotApplicable(f"{module!r} is not a module that another process can import")
-    require(not found, f"{module} imports {', '.join(found)} although only its declarations are needed")
+    require(
+        not found, f"{module} imports {', '.join(found)} although only its declarations are needed"
+    )
 
 
 _PROBE = """
@@ -84,13 +88,18 @@ def _imported_by(plugins: Sequence[PluginRecord]) -> list[str] | None:
     done = run_apart(_PROBE, json.dumps(named), *framework_modules(), "keras")
     if done.returncode == 77:
         return None
-    require(done.returncode == 0, f"{named[0][0]} cannot be imported on its own: {done.stderr.strip()[-500:]}")
+    require(
+        done.returncode == 0,
+        f"{named[0][0]} cannot be imported on its own: {done.stderr.strip()[-500:]}",
+    )
     return done.stdout.rpartition("imported:")[2].split()
 
 
 @check_declarations(
     hint="write Annotated[type, Meta(description='…')] for each key in the config struct",
-    where=lambda part: part.catalog.registry.config_paths.get(part.component.declaration.config or "") is not None,
+    where=lambda part: (
+        part.catalog.registry.config_paths.get(part.component.declaration.config or "") is not None
+    ),
 )
 def keys_are_described(part: Part) -> None:
     """Each config key has a one-line description."""
@@ -110,11 +119,17 @@ def names_are_its_own(part: Part) -> None:
     A framework may also have its library's name.
     """
     component, declaration = part.component, part.component.declaration
-    after_its_library = component.kind == "framework" and component.name == frameworks()[component.name].module
+    after_its_library = (
+        component.kind == "framework" and component.name == frameworks()[component.name].module
+    )
     names = [] if declaration.extends or after_its_library else [(component.kind, component.name)]
     struct = part.catalog.registry.config_paths.get(declaration.config or "")
     names += [("config", key.name) for key in keys_of(struct)] if struct is not None else []
-    names += [("suffix", declaration.suffix)] if isinstance(declaration, ExporterSpec) and declaration.suffix else []
+    names += (
+        [("suffix", declaration.suffix)]
+        if isinstance(declaration, ExporterSpec) and declaration.suffix
+        else []
+    )
     foreign = [name for kind, name in names if not may_claim(kind, name, component.distribution)]
     begin = f"{'does' if len(foreign) == 1 else 'do'} not begin with"
     own = component.distribution.replace("-", "-" if component.kind == "command" else "_")
@@ -132,7 +147,9 @@ def bounds_the_kernel(part: Part) -> None:
         raise NotApplicable("it is not installed, so it has no metadata")
     requires = [line for line in plugin.requires if re.match(r"rlcatalog(?![\w.-])", line)]
     bounds = [line for line in requires if "extra ==" not in line]
-    ranges = [line for line in bounds if "~=" in line or "==" in line or ("<" in line and ">=" in line)]
+    ranges = [
+        line for line in bounds if "~=" in line or "==" in line or ("<" in line and ">=" in line)
+    ]
     asks = ", ".join(bounds) or "no rlcatalog at all"
     require(bool(ranges), f"its metadata requires {asks}; expected rlcatalog>=…,<…")
 
@@ -173,7 +190,11 @@ def answers(component: Component, catalog: Catalog) -> Iterator[tuple[str, Reque
                 answer = getattr(declaration, name)(*arguments)
             except Exception as error:
                 answer = error
-            matches = isinstance(answer, Match) and answer.rank is not None if name == "match" else matches
+            matches = (
+                isinstance(answer, Match) and answer.rank is not None
+                if name == "match"
+                else matches
+            )
             yield name, request, answer
 
 
@@ -182,7 +203,9 @@ def _requests(component: Component, catalog: Catalog) -> Iterator[Request]:
     if kind not in CHOSEN:
         return  # for example, an environment cannot be made up
     actions = [SpaceInfo.read(space, "action") for space in ACTIONS]
-    served = [name for name in component.frameworks if name in frameworks()] or [default_framework()]
+    served = [name for name in component.frameworks if name in frameworks()] or [
+        default_framework()
+    ]
     for index, space in enumerate(OBSERVATIONS):
         obs, action = SpaceInfo.read(space), actions[index % len(actions)]
         if kind == "preprocessor":
@@ -199,7 +222,11 @@ def _requests(component: Component, catalog: Catalog) -> Iterator[Request]:
         except CatalogError:  # the package with the codecs is missing
             yield request.replace(encoded_shape=obs.shape if obs.kind == "box" else (7,))
             continue
-        yield (encoded := request.replace(framework=served[-1], encoded_shape=made.shape, preprocessor=made))
+        yield (
+            encoded := request.replace(
+                framework=served[-1], encoded_shape=made.shape, preprocessor=made
+            )
+        )
         yield encoded.replace(num_outputs=None)
         yield encoded.replace(trunk_width=6)
 

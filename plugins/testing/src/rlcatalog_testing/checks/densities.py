@@ -23,7 +23,9 @@ ROWS = 2
 MOST_FLOATS = 4
 
 
-@check_chance_trials(hint="normalise logp: the sum or integral of the density over all actions is 1")
+@check_chance_trials(
+    hint="normalise logp: the sum or integral of the density over all actions is 1"
+)
 def density_integrates_to_one(trial: Trial) -> None:
     """Probabilities sum to 1 over all actions; densities are normalised, as an integral over a box of samples shows.
 
@@ -57,7 +59,8 @@ def _volumes(trial: Trial, row: Array) -> tuple[float, float, float]:
     if not 0 < len(floats) <= MOST_FLOATS:
         raise NotApplicable("too many actions to sum over, and too many floats to integrate over")
     values, half = drawn[:, floats].astype(np.float64), 2 * DRAWS
-    low, high = np.quantile(values[:half], [0.2, 0.8], axis=0)  # from draws other than the counted ones
+    # From draws other than the counted ones.
+    low, high = np.quantile(values[:half], [0.2, 0.8], axis=0)
     require(bool((high > low).all()), f"{trial}: the same value is drawn every time")
     inside = ((values[half:] >= low) & (values[half:] <= high)).all(axis=1)
     weights = np.zeros(half)
@@ -101,7 +104,9 @@ def _within(low: Array, high: Array, floats: list[int], shares: list[list[int]])
 def draws_follow_logp(trial: Trial) -> None:
     """If there are only few actions, their frequencies match their probabilities."""
     if (every := trial.every_action()) is None:
-        raise NotApplicable("its actions cannot be counted; density_integrates_to_one checks logp instead")
+        raise NotApplicable(
+            "its actions cannot be counted; density_integrates_to_one checks logp instead"
+        )
     for row in trial.inputs(ROWS):
         drawn = trial.raw(trial.dist(np.tile(row, (DRAWS, 1))).sample())
         chance = np.exp(trial.logp(trial.dist(np.tile(row, (len(every), 1))), every))
@@ -112,7 +117,9 @@ def draws_follow_logp(trial: Trial) -> None:
             require(abs(often - expected) <= slack, what)
 
 
-@check_chance_trials(hint="entropy is the mean of -logp in nats; if it is an estimate, set entropy_kind = 'estimate'")
+@check_chance_trials(
+    hint="entropy is the mean of -logp in nats; if it is an estimate, set entropy_kind = 'estimate'"
+)
 def entropy_agrees_with_draws(trial: Trial) -> None:
     """The entropy, or the average of its estimates, equals the mean of -logp over samples."""
     for row in trial.inputs(ROWS):
@@ -154,29 +161,43 @@ def _divergences(trial: Trial, here: Any, there: Any, raw: Array) -> list[tuple[
         NotApplicable: They have no divergence.
     """
     divergences = []
-    pairs = {"kl of the stored ones": (trial.stored(here, raw), trial.stored(there, raw)), "kl": (here, there)}
+    pairs = {
+        "kl of the stored ones": (trial.stored(here, raw), trial.stored(there, raw)),
+        "kl": (here, there),
+    }
     for name, (one, other) in pairs.items():
         try:
             divergences.append((name, trial.array(one.kl(other)).astype(np.float64)))
         except NoClosedFormError:
             continue
         except NotImplementedError:
-            require(False, f"{trial}: {name} raises NotImplementedError: if there is no closed form, leave out kl")
+            require(
+                False,
+                f"{trial}: {name} raises NotImplementedError: if there is no closed form, leave out kl",
+            )
     if not divergences:
         raise NotApplicable("it reports that its divergence has no closed form")
     return divergences
 
 
-@check_trials(hint="subtract log probabilities with the same normalisation: KL(p, p) is 0, and no KL is negative")
+@check_trials(
+    hint="subtract log probabilities with the same normalisation: KL(p, p) is 0, and no KL is negative"
+)
 def kl_of_itself_is_zero(trial: Trial) -> None:
     """`KL(p, p)` is 0, and `KL(p, q)` is not negative."""
     inputs = trial.inputs(8)
-    dist, same, other = trial.dist(inputs), trial.dist(inputs.copy()), trial.dist(trial.inputs(8, seed=1))
+    dist, same, other = (
+        trial.dist(inputs),
+        trial.dist(inputs.copy()),
+        trial.dist(trial.inputs(8, seed=1)),
+    )
     raw = trial.raw(dist.sample())
     for name, says in _divergences(trial, dist, same, raw):
         require(bool((np.abs(says) < 1e-4).all()), f"{trial}: {name} from itself is {says}")
     for name, says in _divergences(trial, dist, other, raw):
-        require(bool((says > -1e-4).all()), f"{trial}: {name} from a different one is {says.min():.4g}")
+        require(
+            bool((says > -1e-4).all()), f"{trial}: {name} from a different one is {says.min():.4g}"
+        )
 
 
 @check(
@@ -187,7 +208,11 @@ def kl_of_itself_is_zero(trial: Trial) -> None:
 def gradients_are_finite(trial: Trial) -> None:
     """Log densities and entropies, and their gradients, are finite for extreme inputs and under masks."""
     signs = np.where(np.arange(trial.size) % 2, 1.0, -1.0)
-    extremes = [value * pattern for value in (1e3, 30.0) for pattern in (signs, -signs, signs**2, -(signs**2))]
+    extremes = [
+        value * pattern
+        for value in (1e3, 30.0)
+        for pattern in (signs, -signs, signs**2, -(signs**2))
+    ]
     inputs = np.array([*extremes, np.zeros(trial.size)], np.float32)
     for mask in [None, random_mask(trial, len(inputs))] if trial.policy.masks.size else [None]:
         _check_finite(trial, inputs, mask)
@@ -205,8 +230,13 @@ def _check_finite(trial: Trial, inputs: Array, mask: Array | None) -> None:
         says = trial.array(function(trial.ops.tensor(inputs)))
         gradient = trial.kit.gradient(function, inputs)
         for what, values in ((name, says[:, None]), (f"the gradient of {name}", gradient)):
-            finite = np.ones(len(inputs), bool) if values is None else np.isfinite(values).all(axis=1)
-            require(bool(finite.all()), f"{where}: {what} is not finite for inputs {inputs[int(finite.argmin())]}")
+            finite = (
+                np.ones(len(inputs), bool) if values is None else np.isfinite(values).all(axis=1)
+            )
+            require(
+                bool(finite.all()),
+                f"{where}: {what} is not finite for inputs {inputs[int(finite.argmin())]}",
+            )
 
 
 #: Step size for difference quotients, and their absolute and relative tolerance.
@@ -216,7 +246,9 @@ STEP, TOLERANCE = 1e-2, 0.02
 Ask = Callable[[Array, Any], Any]
 
 
-@check_trials(hint="let gradients flow through everything that logp, entropy and kl use: no detach(), no stop_gradient")
+@check_trials(
+    hint="let gradients flow through everything that logp, entropy and kl use: no detach(), no stop_gradient"
+)
 def gradients_are_those_of_numbers(trial: Trial) -> None:
     """The gradients of logp, entropy and kl match difference quotients."""
     inputs = trial.inputs(ROWS, 0.5)
@@ -232,7 +264,9 @@ def gradients_are_those_of_numbers(trial: Trial) -> None:
         if wrong.any():
             row, column = (int(i) for i in np.argwhere(wrong)[0])
             says = f"{gradient[row, column]:.4g}, but its difference quotient is {slopes[row, column]:.4g}"
-            require(False, f"{trial}: the gradient of {name} with respect to input {column} is {says}")
+            require(
+                False, f"{trial}: the gradient of {name} with respect to input {column} is {says}"
+            )
 
 
 def _questions(trial: Trial, raw: Array) -> Iterator[tuple[str, Ask]]:

@@ -23,11 +23,19 @@ def deterministic_sample_is_no_draw(trial: Trial) -> None:
     dist = trial.dist(inputs)
     first = trial.raw(dist.deterministic_sample())
     for what, other in (("in a second call", dist), ("for equal inputs", trial.dist(inputs))):
-        alike(trial.raw(other.deterministic_sample()), first, f"{trial}: deterministic_sample() {what}")
-    alike(np.repeat(first[::8], 8, axis=0), first, f"{trial}: deterministic_sample() for equal rows")
+        alike(
+            trial.raw(other.deterministic_sample()),
+            first,
+            f"{trial}: deterministic_sample() {what}",
+        )
+    alike(
+        np.repeat(first[::8], 8, axis=0), first, f"{trial}: deterministic_sample() for equal rows"
+    )
 
 
-@check_trials(hint="return the mode, or a mean or median that is likely; choosing each part greedily is fine")
+@check_trials(
+    hint="return the mode, or a mean or median that is likely; choosing each part greedily is fine"
+)
 def deterministic_sample_is_likely(trial: Trial) -> None:
     """Without exploration, the action is likely; floats are the mode, the mean or the median."""
     inputs, every = trial.inputs(ROWS), trial.every_action()
@@ -35,13 +43,18 @@ def deterministic_sample_is_likely(trial: Trial) -> None:
     if every is not None:
         logp = trial.logp(trial.dist(inputs), best)
         least = -np.log(len(every)) - 1e-3
-        unlikely = f"log probability {logp.min():.4g}: less likely than any of {len(every)} random samples"
+        unlikely = (
+            f"log probability {logp.min():.4g}: less likely than any of {len(every)} random samples"
+        )
         require(bool((logp >= least).all()), f"{trial}: {unlikely}")
         return
     for row, own in zip(inputs, best, strict=True):
         drawn = trial.raw(trial.dist(np.tile(row, (DRAWS, 1))).sample())
         what = _unlike(trial, row, drawn, own)
-        require(what is None, f"{trial}: {own} is unlike the samples, whose mean is {drawn.mean(axis=0)}: {what}")
+        require(
+            what is None,
+            f"{trial}: {own} is unlike the samples, whose mean is {drawn.mean(axis=0)}: {what}",
+        )
 
 
 def _unlike(trial: Trial, row: Array, drawn: Array, best: Array) -> str | None:
@@ -52,10 +65,15 @@ def _unlike(trial: Trial, row: Array, drawn: Array, best: Array) -> str | None:
         if leaf.raw_kind == "onehot":
             same, ways = same & (piece.argmax(axis=1) == own.argmax()), ways * leaf.width
         elif leaf.counts is not None:
-            same, ways = same & (piece == own).all(axis=1), ways * float(np.prod(leaf.counts, dtype=float))
+            same, ways = (
+                same & (piece == own).all(axis=1),
+                ways * float(np.prod(leaf.counts, dtype=float)),
+            )
         elif not (_is_mean_or_median(piece, own) or _is_mode(trial, row, drawn, best, columns)):
             return f"{own} is not the mean or median of {leaf.info.path}, or a mode of logp"
-    return None if same.mean() >= 0.4 / ways else f"its choices have the frequency {same.mean():.4g}"
+    return (
+        None if same.mean() >= 0.4 / ways else f"its choices have the frequency {same.mean():.4g}"
+    )
 
 
 def _is_mean_or_median(piece: Array, own: Array) -> bool:
@@ -77,7 +95,9 @@ def _is_mode(trial: Trial, row: Array, drawn: Array, best: Array, columns: slice
     return bool(np.nanmax(logp) <= logp[-1] + 1e-3)
 
 
-@check_chance_trials(hint="draw from the framework's random generators, which are seeded and stored with runs")
+@check_chance_trials(
+    hint="draw from the framework's random generators, which are seeded and stored with runs"
+)
 def draws_follow_the_seed(trial: Trial) -> None:
     """The same seed, or a policy's stored random state, gives the same actions; a different seed gives others."""
     dist = trial.dist(trial.inputs(MANY))
@@ -87,8 +107,14 @@ def draws_follow_the_seed(trial: Trial) -> None:
         return trial.raw(dist.sample())
 
     first, again, other = map(draw, (1, 1, 2))
-    require(np.array_equal(first, again), f"{trial}: with the same seed, sample() draws different actions")
-    require(not np.array_equal(first, other), f"{trial}: with a different seed, sample() draws the same actions")
+    require(
+        np.array_equal(first, again),
+        f"{trial}: with the same seed, sample() draws different actions",
+    )
+    require(
+        not np.array_equal(first, other),
+        f"{trial}: with a different seed, sample() draws the same actions",
+    )
     policy, observations = trial.policy, observations_of(trial.example, MANY)
     encoded, mask = policy.preprocess(observations), policy.action_mask(observations)
     state = policy.random_state()
@@ -97,4 +123,6 @@ def draws_follow_the_seed(trial: Trial) -> None:
     again, other = (policy.act_encoded(encoded, mask=mask).raw_action for _ in range(2))
     same = "with its earlier random state, the policy"
     require(np.array_equal(first, again), f"{trial}: {same} draws different actions")
-    require(not np.array_equal(first, other), f"{trial}: the policy draws the same actions every time")
+    require(
+        not np.array_equal(first, other), f"{trial}: the policy draws the same actions every time"
+    )

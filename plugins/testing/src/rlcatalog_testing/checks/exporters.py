@@ -84,7 +84,9 @@ def _export(part: Part) -> Exported:
 
 #: Checks for formats, with the exported policy.
 check_exports = partial(
-    check, "exporter", each=lambda part: [part.once(("exported", part.framework), lambda: _export(part))]
+    check,
+    "exporter",
+    each=lambda part: [part.once(("exported", part.framework), lambda: _export(part))],
 )
 
 
@@ -93,7 +95,9 @@ def _state(policy: Any) -> dict[str, Array]:
     return {name: np.array(array) for name, array in found.items()}
 
 
-@check_exports(hint="let the file compute the same results as the policy: compare each output with the policy's")
+@check_exports(
+    hint="let the file compute the same results as the policy: compare each output with the policy's"
+)
 def the_file_acts_as_the_policy(exported: Exported) -> None:
     """A file computes the same results as the policy, over several steps, for batches of any size, and with masks."""
     policy = exported.policy
@@ -110,8 +114,13 @@ def the_file_acts_as_the_policy(exported: Exported) -> None:
                 found = actor.act(obs, other, mask=mask, explore=False)
                 for name in ("action", "dist_inputs", "logp", "value"):
                     ours, theirs = getattr(step, name), getattr(found, name)
-                    near = ours is None or np.allclose(theirs, ours, rtol=_TOLERANCE, atol=_TOLERANCE)
-                    require(near, f"step {t} with {rows} rows: {name} is {theirs} in the file, {ours} in the policy")
+                    near = ours is None or np.allclose(
+                        theirs, ours, rtol=_TOLERANCE, atol=_TOLERANCE
+                    )
+                    require(
+                        near,
+                        f"step {t} with {rows} rows: {name} is {theirs} in the file, {ours} in the policy",
+                    )
                 state, other = step.state, found.state
 
 
@@ -121,21 +130,34 @@ def exporting_leaves_the_policy_alone(exported: Exported) -> None:
     require(not exported.changed, f"exporting changed {', '.join(exported.changed)}")
 
 
-@check_exports(hint="store interface.to_json() in the file, and let the runner return it as its `interface`")
+@check_exports(
+    hint="store interface.to_json() in the file, and let the runner return it as its `interface`"
+)
 def the_interface_is_in_the_file(exported: Exported) -> None:
     """A file contains its interface."""
     with exported.written() as path:
         found = exported.actor(path).interface
-    require(found == exported.interface, f"the file says {found}; exporting returned {exported.interface}")
+    require(
+        found == exported.interface,
+        f"the file says {found}; exporting returned {exported.interface}",
+    )
 
 
-@check_exports(hint="raise SavedPolicyError in the runner's constructor for anything that cannot be read")
+@check_exports(
+    hint="raise SavedPolicyError in the runner's constructor for anything that cannot be read"
+)
 def damaged_files_are_refused(exported: Exported) -> None:
     """Truncated and foreign files raise SavedPolicyError."""
     largest, whole = max(exported.files.items(), key=lambda item: len(item[1]))
     with exported.written() as path:
-        for what, data in (("cut off", whole[: len(whole) // 2]), ("emptied", b""), ("overwritten", b"no policy")):
+        for what, data in (
+            ("cut off", whole[: len(whole) // 2]),
+            ("emptied", b""),
+            ("overwritten", b"no policy"),
+        ):
             (path / largest).write_bytes(data)
             with suppress(SavedPolicyError):
                 exported.actor(path)
-                raise AssertionError(f"{(path / largest).name} was {what}, but could be read without an error")
+                raise AssertionError(
+                    f"{(path / largest).name} was {what}, but could be read without an error"
+                )

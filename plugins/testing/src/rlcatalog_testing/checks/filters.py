@@ -74,7 +74,10 @@ def leaves_its_input_alone(bench: Bench) -> None:
     for update in (False, True):
         given = bench.encoded.copy()
         bench.make()(given, update=update)
-        require(np.array_equal(given, bench.encoded), f"{bench}: with update={update}, it changes its argument")
+        require(
+            np.array_equal(given, bench.encoded),
+            f"{bench}: with update={update}, it changes its argument",
+        )
 
 
 @check_benches(hint="return numbers with the shape and within the bounds of processed_space()")
@@ -90,9 +93,14 @@ def returns_what_it_announced(bench: Bench) -> None:
             fits = isinstance(found, np.ndarray) and found.shape == shape
             require(fits, f"{bench}: it returned shape {np.shape(found)}, expected {shape}")
             fits = np.can_cast(found.dtype, space.dtype) or found.dtype == np.float32
-            require(fits, f"{bench}: it returned {found.dtype}, but its space has dtype {space.dtype}")
+            require(
+                fits, f"{bench}: it returned {found.dtype}, but its space has dtype {space.dtype}"
+            )
             if not ((found >= low) & (found <= high)).all():
-                require(False, f"{bench}: it returned {found.min():.4g} to {found.max():.4g}, outside its space")
+                require(
+                    False,
+                    f"{bench}: it returned {found.min():.4g} to {found.max():.4g}, outside its space",
+                )
 
 
 @check_benches(hint="change statistics only under `if update:`, and before filtering")
@@ -106,7 +114,9 @@ def learns_only_when_asked(bench: Bench) -> None:
     _same_state(made.get_state(), before, f"{bench}: after filtering without update, its state")
 
 
-@check_benches(hint="return everything that was learned from get_state(), and restore all of it in set_state()")
+@check_benches(
+    hint="return everything that was learned from get_state(), and restore all of it in set_state()"
+)
 def state_is_saved_and_restored(bench: Bench) -> None:
     """A second filter with the same state gives the same results; later learning does not change the state's arrays."""
     made, restored = bench.teach(), bench.make()
@@ -116,21 +126,35 @@ def state_is_saved_and_restored(bench: Bench) -> None:
         for name, value in state.items()
         if not (isinstance(name, str) and isinstance(value, np.ndarray))
     ]
-    require(not wrong, f"{bench}: get_state() must return arrays by name, found {{{', '.join(wrong)}}}")
+    require(
+        not wrong, f"{bench}: get_state() must return arrays by name, found {{{', '.join(wrong)}}}"
+    )
     kept = _copy(state)
     restored.set_state(kept)
     expected = bench.filtered(made)
-    alike(bench.filtered(restored), expected, f"{bench}: a filter with its state, compared with itself")
+    alike(
+        bench.filtered(restored),
+        expected,
+        f"{bench}: a filter with its state, compared with itself",
+    )
     _same_state(restored.get_state(), kept, f"{bench}: the state of a restored filter")
     for one in (made, restored):
         bench.filtered(one, update=True)
-    _same_state(restored.get_state(), _copy(made.get_state()), f"{bench}: the state of both after further learning")
+    _same_state(
+        restored.get_state(),
+        _copy(made.get_state()),
+        f"{bench}: the state of both after further learning",
+    )
     what = f"{bench}: a filter that learned further from its state, compared with itself"
     alike(bench.filtered(restored), bench.filtered(made), what)
-    _same_state(state, kept, f"{bench}: while the filter learned further, the state returned before")
+    _same_state(
+        state, kept, f"{bench}: while the filter learned further, the state returned before"
+    )
 
 
-@check_benches(hint="store statistics in attributes that deepcopy can copy, not in the class or the module")
+@check_benches(
+    hint="store statistics in attributes that deepcopy can copy, not in the class or the module"
+)
 def copies_are_independent(bench: Bench) -> None:
     """A copy, and another filter of the same kind, learn independently."""
     made, new = bench.teach(), _copy(bench.make().get_state())
@@ -139,7 +163,11 @@ def copies_are_independent(bench: Bench) -> None:
         other(bench.others.copy() + 1, update=True)
         alike(bench.filtered(made), expected, f"{bench}: after {name} has learned, the filter")
         _same_state(made.get_state(), state, f"{bench}: after {name} has learned, its state")
-    _same_state(bench.make().get_state(), new, f"{bench}: the state of a new filter, after others have learned,")
+    _same_state(
+        bench.make().get_state(),
+        new,
+        f"{bench}: the state of a new filter, after others have learned,",
+    )
 
 
 @check_benches(hint="leave the leaves of preprocessor.leaves() that are not `numeric` unchanged")
@@ -160,7 +188,11 @@ def filters_each_row_alone(bench: Bench) -> None:
     """An observation is filtered in the same way on its own and in a batch."""
     made = bench.teach()
     alone = np.concatenate([made(bench.others[i : i + 1].copy()) for i in range(ROWS)])
-    alike(alone, bench.filtered(made), f"{bench}: observations filtered one by one, compared with all at once")
+    alike(
+        alone,
+        bench.filtered(made),
+        f"{bench}: observations filtered one by one, compared with all at once",
+    )
 
 
 def _copy(state: Mapping[str, Array]) -> dict[str, Array]:
@@ -168,6 +200,8 @@ def _copy(state: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def _same_state(found: Mapping[str, Array], expected: Mapping[str, Array], what: str) -> None:
-    require(found.keys() == expected.keys(), f"{what} has {sorted(found)}, expected {sorted(expected)}")
+    require(
+        found.keys() == expected.keys(), f"{what} has {sorted(found)}, expected {sorted(expected)}"
+    )
     for name, value in expected.items():
         alike(np.asarray(found[name]), value, f"{what} {name!r}")

@@ -29,11 +29,31 @@ OPERATIONS: tuple[tuple[str, Callable[[TensorOps, Callable[[Any], Any]], Any], A
     ("reshape", lambda ops, t: ops.reshape(t(X), (2, 2)), X.reshape(3, 2, 2)),
     ("reshape", lambda ops, t: ops.reshape(t(X), (4,)), X),
     ("integers", lambda ops, t: ops.integers(t(X * 4)), (X * 4).astype(np.int64)),
-    ("side_by_side", lambda ops, t: ops.side_by_side([t(X), t(WHOLE)]), np.hstack([X, WHOLE], dtype=np.float32)),
-    ("fill_forbidden", lambda ops, t: ops.fill_forbidden(t(X), t(X > 0)), np.where(X > 0, X, LOWEST)),
-    ("booleans", lambda ops, t: ops.booleans(np.array([[1, 0]], np.int8), t(X)), np.array([[True, False]])),
-    ("whole", lambda ops, t: ops.whole(t(np.array([1.9999, -3.0001], np.float32))), np.array([2, -3])),
-    ("finite", lambda ops, t: ops.finite(t(np.array([1, np.inf], np.float32))), np.array([1, -LOWEST], np.float32)),
+    (
+        "side_by_side",
+        lambda ops, t: ops.side_by_side([t(X), t(WHOLE)]),
+        np.hstack([X, WHOLE], dtype=np.float32),
+    ),
+    (
+        "fill_forbidden",
+        lambda ops, t: ops.fill_forbidden(t(X), t(X > 0)),
+        np.where(X > 0, X, LOWEST),
+    ),
+    (
+        "booleans",
+        lambda ops, t: ops.booleans(np.array([[1, 0]], np.int8), t(X)),
+        np.array([[True, False]]),
+    ),
+    (
+        "whole",
+        lambda ops, t: ops.whole(t(np.array([1.9999, -3.0001], np.float32))),
+        np.array([2, -3]),
+    ),
+    (
+        "finite",
+        lambda ops, t: ops.finite(t(np.array([1, np.inf], np.float32))),
+        np.array([1, -LOWEST], np.float32),
+    ),
     ("rows", lambda ops, t: ops.rows(t(X), (2,)), X.reshape(-1, 2)),
     ("in_rows", lambda ops, t: ops.in_rows(X.reshape(-1), t(X), 4), X),
     ("columns", lambda ops, t: ops.columns([t(X[:, 0]), t(X)]), np.hstack([X[:, :1], X])),
@@ -43,7 +63,11 @@ OPERATIONS: tuple[tuple[str, Callable[[TensorOps, Callable[[Any], Any]], Any], A
     ("all_rows", lambda ops, t: ops.all_rows(t(X), t(X[:2])), np.tile(X, (2, 1))),
     ("padded", lambda ops, t: ops.padded(t(X), 6), np.pad(X, ((0, 0), (0, 2)))),
     ("taken", lambda ops, t: ops.taken(t(np.array([0, 2, 4])), 4), TAKEN),
-    ("only", lambda ops, t: ops.only(t(TAKEN), t(np.where(TAKEN, X, np.float32(np.nan)))), np.where(TAKEN, X, 0)),
+    (
+        "only",
+        lambda ops, t: ops.only(t(TAKEN), t(np.where(TAKEN, X, np.float32(np.nan)))),
+        np.where(TAKEN, X, 0),
+    ),
     ("total", lambda ops, t: ops.total([t(X), t(X)]), 2 * X),
     ("sum", lambda ops, t: ops.sum(t(X), axis=1), X.sum(1)),
     ("mean", lambda ops, t: ops.mean(t(X)), X.mean()),
@@ -65,7 +89,10 @@ def _name(part: Part) -> str:
     return name
 
 
-@check("framework", hint="compare each operation with its description in rlcatalog.frameworks.TensorOps")
+@check(
+    "framework",
+    hint="compare each operation with its description in rlcatalog.frameworks.TensorOps",
+)
 def operations_are_those_of_numpy(part: Part) -> None:
     """The four required operations exist, and all operations work as documented."""
     name = _name(part)
@@ -81,10 +108,18 @@ def operations_are_those_of_numpy(part: Part) -> None:
         try:
             found = ask(ops, tensor)
         except NotServedError:
-            require(operation not in REQUIRED, f"{operation} is missing, but every framework must have it")
+            require(
+                operation not in REQUIRED,
+                f"{operation} is missing, but every framework must have it",
+            )
             continue
         array = ops.array(found)
-        alike(np.asarray(found if array is None else array), np.asarray(expected), f"{operation}()", 1e-5)
+        alike(
+            np.asarray(found if array is None else array),
+            np.asarray(expected),
+            f"{operation}()",
+            1e-5,
+        )
 
 
 def _policies(part: Part) -> Iterator[tuple[Policy, Array]]:
@@ -101,7 +136,9 @@ def _policies(part: Part) -> Iterator[tuple[Policy, Array]]:
 check_backends = partial(check, "framework", each=_policies)
 
 
-@check_backends(hint="return raw actions [B, width], logp [B], values [B] or None, inputs and the new memory, as NumPy")
+@check_backends(
+    hint="return raw actions [B, width], logp [B], values [B] or None, inputs and the new memory, as NumPy"
+)
 def the_backend_acts(policy: Policy, observations: Array) -> None:
     """A policy acts on a batch, on one observation and on none; without exploration, the results repeat."""
     for count in (5, 1, 0):
@@ -114,16 +151,26 @@ def the_backend_acts(policy: Policy, observations: Array) -> None:
             ("parameters", step.dist_inputs, (count, 2)),
         ):
             if found is not None:
-                require(isinstance(found, np.ndarray), f"{what} are {type(found).__name__}, expected NumPy arrays")
-                require(found.shape == expected, f"{what} have shape {found.shape}, expected {expected}")
-        require(all(action in (0, 1) for action in step.action), f"it returned {step.action}, outside {TWO}")
+                require(
+                    isinstance(found, np.ndarray),
+                    f"{what} are {type(found).__name__}, expected NumPy arrays",
+                )
+                require(
+                    found.shape == expected, f"{what} have shape {found.shape}, expected {expected}"
+                )
+        require(
+            all(action in (0, 1) for action in step.action),
+            f"it returned {step.action}, outside {TWO}",
+        )
         again = [policy.act(obs, explore=False) for _ in range(2)]
         alike(again[1].raw_action, again[0].raw_action, "acting without exploring, a second time")
         if policy.has_value and step.value is not None:
             alike(policy.values(obs), step.value, "values()", 1e-5)
 
 
-@check_backends(hint="return the same scores as acting, or raise NotServedError; reject bad input with a CatalogError")
+@check_backends(
+    hint="return the same scores as acting, or raise NotServedError; reject bad input with a CatalogError"
+)
 def the_backend_evaluates(policy: Policy, obs: Array) -> None:
     """Stored actions get the same log density as when they were sampled, or evaluation raises a typed error."""
     step = policy.act(obs)
@@ -132,11 +179,18 @@ def the_backend_evaluates(policy: Policy, obs: Array) -> None:
     except NotServedError:
         return
     alike(array_of(found.logp), step.logp, "evaluate()'s logp, compared with acting's")
-    require(array_of(found.entropy).shape == (5,), f"evaluate()'s entropy has shape {array_of(found.entropy).shape}")
+    require(
+        array_of(found.entropy).shape == (5,),
+        f"evaluate()'s entropy has shape {array_of(found.entropy).shape}",
+    )
     if step.value is not None:
         alike(array_of(found.value), step.value, "evaluate()'s value, compared with acting's")
     unasked = policy.evaluate({"obs": obs, "raw_action": step.raw_action}, entropy=False)
-    alike(array_of(unasked.logp), step.logp, "the logp of evaluate(entropy=False), compared with acting's")
+    alike(
+        array_of(unasked.logp),
+        step.logp,
+        "the logp of evaluate(entropy=False), compared with acting's",
+    )
     for name, wrong in (
         ("actions with a different width", {"obs": obs, "raw_action": np.zeros((5, 7), np.int64)}),
         ("fewer actions than observations", {"obs": obs, "raw_action": step.raw_action[:2]}),

@@ -42,10 +42,16 @@ _REFUSALS = (ConfigError, NotServedError, UnsupportedSpaceError)
 def declared_keys_have_an_effect(part: Part) -> None:
     """A different value for a declared key changes the shapes, the weights or the outputs, or is rejected."""
     idle = [key.name for key in _declared(part) if not _acts(part, key)]
-    require(not idle, f"these declared keys change nothing in any of its examples: {', '.join(idle)}")
+    require(
+        not idle, f"these declared keys change nothing in any of its examples: {', '.join(idle)}"
+    )
 
 
-@check(*MODELS, hint="declare the key: in config if the package owns it, otherwise in reads", every_framework=False)
+@check(
+    *MODELS,
+    hint="declare the key: in config if the package owns it, otherwise in reads",
+    every_framework=False,
+)
 def undeclared_keys_have_none(part: Part) -> None:
     """Other keys do not change the model."""
     keys = part.catalog.schema.keys
@@ -59,12 +65,18 @@ def undeclared_keys_have_none(part: Part) -> None:
                 if _parts(part, {**example.config, **config}, example) == chosen:
                     changed.append(config)
                     break
-        before, at_once = _print(part, example, {}), {key: value for config in changed for key, value in config.items()}
+        before, at_once = (
+            _print(part, example, {}),
+            {key: value for config in changed for key, value in config.items()},
+        )
         if _print(part, example, at_once) == before:
             continue
         for config in changed:
             after = _print(part, example, config)
-            require(after in (before, None), f"{example}: {config} changes the model, which does not declare it")
+            require(
+                after in (before, None),
+                f"{example}: {config} changes the model, which does not declare it",
+            )
 
 
 def _declared(part: Part) -> list[Key]:
@@ -79,19 +91,26 @@ def _acts(part: Part, key: Key) -> bool:
     """Return whether a key has an effect in some example, either on its own or together with another changed key."""
     setting = [example for example in part.examples if key.name in example.config]
     for example in setting:  # the author has set it: compare with the config without it
-        rest = {name: value for name, value in example.config.items() if not name.startswith(key.name)}
-        if _print(part, Example(example.obs, example.action, rest, example.draw), {}) != _print(part, example, {}):
+        rest = {
+            name: value for name, value in example.config.items() if not name.startswith(key.name)
+        }
+        if _print(part, Example(example.obs, example.action, rest, example.draw), {}) != _print(
+            part, example, {}
+        ):
             return True
     first = part.examples[0]
     if any(_differs(part, example, key, {}) for example in (*part.few, *setting)):
         return True
     others = [other for other in _declared(part) if other.name != key.name]
-    others.sort(key=lambda other: other.name.split("_")[0] != key.name.split("_")[0])  # similar keys first
+    # Similar keys first.
+    others.sort(key=lambda other: other.name.split("_")[0] != key.name.split("_")[0])
     for other in others[:4]:
         for beside in islice(changes(other, part.catalog, first.config), 1):
             if _print(part, first, beside) is not None and _differs(part, first, key, beside):
                 return True
-    return any(_differs(part, example, key, {}) for example in part.examples if example not in part.few)
+    return any(
+        _differs(part, example, key, {}) for example in part.examples if example not in part.few
+    )
 
 
 def _differs(part: Part, example: Example, key: Key, beside: Mapping[str, Any]) -> bool:
@@ -136,8 +155,16 @@ def _make_print(part: Part, example: Example, config: Mapping[str, Any]) -> str 
     for name, array in weights_of(policy.model).items():
         pieces.append(f"{name}{array.shape}".encode() + np.ascontiguousarray(array).tobytes())
     # A head's weights may belong to its distribution.
-    numbers = [answer.outputs, answer.value, *answer.state, array_of(scores.logp), array_of(scores.entropy)]
-    pieces += [np.round(array.astype(np.float64), 5).tobytes() for array in numbers if array is not None]
+    numbers = [
+        answer.outputs,
+        answer.value,
+        *answer.state,
+        array_of(scores.logp),
+        array_of(scores.entropy),
+    ]
+    pieces += [
+        np.round(array.astype(np.float64), 5).tobytes() for array in numbers if array is not None
+    ]
     return hashlib.sha256(b"".join(pieces)).hexdigest()
 
 

@@ -67,9 +67,10 @@ check_episodes = partial(check, "memory", "trunk", each=lambda part: map(Episode
 
 
 @check(
-    "memory", each=few,
+    "memory",
+    each=few,
     hint="return the state at the start of an episode, unbatched, and set is_memory = True on the class",
-)  # fmt: skip
+)
 def has_a_state(trial: ModelTrial) -> None:
     """A memory declares its initial state and its role as a memory."""
     require(
@@ -77,17 +78,24 @@ def has_a_state(trial: ModelTrial) -> None:
         "its class does not set is_memory = True, which keeps it away from trunks whose state it would not carry",
     )
     has_state = bool(trial.policy.memory)
-    require(has_state, f"{trial}: get_initial_state() returned [], so nothing is kept from step to step")
+    require(
+        has_state, f"{trial}: get_initial_state() returned [], so nothing is kept from step to step"
+    )
 
 
-@check_episodes(hint="return as many tensors as get_initial_state() does, with the same shapes and one row per episode")
+@check_episodes(
+    hint="return as many tensors as get_initial_state() does, with the same shapes and one row per episode"
+)
 def state_keeps_its_shapes(episodes: Episodes) -> None:
     """The state keeps its shapes from step to step, with one row per episode."""
     trial = episodes.trial
     before = trial.policy.memory.start(3)
     after = trial.run(trial.encoded(3), before).state
     shapes = [part.shape for part in before], [part.shape for part in after]
-    require(shapes[0] == shapes[1], f"{trial}: the state has shapes {shapes[0]}, but {shapes[1]} after a step")
+    require(
+        shapes[0] == shapes[1],
+        f"{trial}: the state has shapes {shapes[0]}, but {shapes[1]} after a step",
+    )
 
 
 @check_episodes(
@@ -98,7 +106,11 @@ def steps_equal_a_sequence(episodes: Episodes) -> None:
     """Single steps give the same results as one pass over the whole sequence."""
     whole = episodes.run()
     for t, step in enumerate(episodes.passes):
-        same_answers(step, whole.at((slice(None), t)), f"{episodes}: step {t} on its own, compared with the sequence")
+        same_answers(
+            step,
+            whole.at((slice(None), t)),
+            f"{episodes}: step {t} on its own, compared with the sequence",
+        )
 
 
 @check_episodes(hint="start from the state passed to forward, and do not keep state in attributes")
@@ -107,13 +119,23 @@ def state_carries_everything(episodes: Episodes) -> None:
     trial, encoded, passes = episodes.trial, episodes.encoded, episodes.passes
     half = LENGTHS[0] // 2
     rest = episodes.run(half, passes[half - 1].state)
-    alike(rest.outputs[:, -1], passes[-1].outputs, f"{trial}: continued from a state, compared with all steps")
+    alike(
+        rest.outputs[:, -1],
+        passes[-1].outputs,
+        f"{trial}: continued from a state, compared with all steps",
+    )
     mixed = tuple(part.copy() for part in passes[0].state)
     for part, start in zip(mixed, trial.policy.memory.start(1), strict=True):
         part[0] = start[0]
     found, fresh = trial.run(encoded[:, 1], mixed), trial.run(encoded[:, 1])
-    alike(found.outputs[:1], fresh.outputs[:1], f"{trial}: a row that restarts remembers its episode")
-    alike(found.outputs[1:], passes[1].outputs[1:], f"{trial}: a row forgets its episode when another restarts")
+    alike(
+        found.outputs[:1], fresh.outputs[:1], f"{trial}: a row that restarts remembers its episode"
+    )
+    alike(
+        found.outputs[1:],
+        passes[1].outputs[1:],
+        f"{trial}: a row forgets its episode when another restarts",
+    )
     stateless = np.allclose(fresh.outputs[1:], passes[1].outputs[1:], rtol=1e-7, atol=1e-7)
     require(not stateless, f"{trial}: its outputs do not depend on its state")
 

@@ -23,7 +23,11 @@ def leaves_its_inputs_alone(trial: ModelTrial) -> None:
     state = policy.act_encoded(encoded, mask=mask).state
     batch = trial.batch()
     for what, given, use in (
-        ("acting", [encoded, *_arrays(state)], lambda: policy.act_encoded(encoded, state, mask=mask)),
+        (
+            "acting",
+            [encoded, *_arrays(state)],
+            lambda: policy.act_encoded(encoded, state, mask=mask),
+        ),
         ("evaluate()", _arrays(batch), lambda: policy.evaluate(batch)),
     ):
         before = [array.copy() for array in given]
@@ -36,12 +40,19 @@ def _arrays(value: object) -> list[Array]:
     """Return the arrays in a structure."""
     if isinstance(value, np.ndarray):
         return [value]
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    inner = (
+        value.values()
+        if isinstance(value, dict)
+        else value
+        if isinstance(value, list | tuple)
+        else ()
+    )
     return [array for one in inner for array in _arrays(one)]
 
 
 @check_models(
-    each=every, hint="read every part of the observation: obs_flat has them all, input_dict['obs'] each under its key"
+    each=every,
+    hint="read every part of the observation: obs_flat has them all, input_dict['obs'] each under its key",
 )
 def every_part_of_an_observation_matters(trial: ModelTrial) -> None:
     """A different value in any part of an observation changes the outputs or the value in some row."""
@@ -50,10 +61,16 @@ def every_part_of_an_observation_matters(trial: ModelTrial) -> None:
         return  # a filter has changed it
     changed = dict(_changes(trial, encoded))
     found = trial.run(np.concatenate([encoded, *changed.values()]))
-    answers = found.outputs if found.value is None else np.column_stack([found.outputs, found.value])
+    answers = (
+        found.outputs if found.value is None else np.column_stack([found.outputs, found.value])
+    )
     before, *after = np.split(answers.astype(np.float64), 1 + len(changed))
     slack = 1e-6 * (1 + np.abs(before))
-    idle = [path for path, other in zip(changed, after, strict=True) if (np.abs(other - before) <= slack).all()]
+    idle = [
+        path
+        for path, other in zip(changed, after, strict=True)
+        if (np.abs(other - before) <= slack).all()
+    ]
     require(not idle, f"{trial}: outputs and value do not depend on {', '.join(idle[:5])}")
 
 
@@ -63,7 +80,10 @@ def _changes(trial: ModelTrial, encoded: Array) -> Iterator[tuple[str, Array]]:
     for leaf in trial.policy.preprocessor.leaves():
         places = {leaf.path: slice(leaf.start, leaf.stop)}
         if leaf.numeric and 1 < leaf.stop - leaf.start <= MOST_VALUES:
-            places = {f"value {i - leaf.start} of {leaf.path}": slice(i, i + 1) for i in range(leaf.start, leaf.stop)}
+            places = {
+                f"value {i - leaf.start} of {leaf.path}": slice(i, i + 1)
+                for i in range(leaf.start, leaf.stop)
+            }
         for path, columns in places.items():
             other = rows.copy()
             other[:, columns] = np.roll(rows[:, columns], 1, axis=0)

@@ -27,7 +27,7 @@ from rlcatalog_testing.passes import (
     traces,
     twins,
     with_sharing,
-)  # fmt: skip
+)
 
 
 def check_outputs(trial: ModelTrial) -> None:
@@ -51,7 +51,10 @@ def check_trained(trial: ModelTrial) -> None:
     idle = _idle_weights(gradients)
     if idle:  # unscaled pixels may saturate all activations
         idle = [name for name in _idle_weights(trial.gradients(largest=2)[0]) if name in idle]
-    require(not idle, f"{trial}: a step on outputs, log density and value does not change {', '.join(idle[:5])}")
+    require(
+        not idle,
+        f"{trial}: a step on outputs, log density and value does not change {', '.join(idle[:5])}",
+    )
 
 
 def _idle_weights(by_name: dict[str, Array | None]) -> list[str]:
@@ -81,25 +84,39 @@ def one_value_per_row(trial: ModelTrial) -> None:
 
 
 @check_models(
-    each=first, hint="derive all shapes from the batch; do not assume a size, or that there is at least one row"
+    each=first,
+    hint="derive all shapes from the batch; do not assume a size, or that there is at least one row",
 )
 def batches_of_one_and_none(trial: ModelTrial) -> None:
     """Acting works with one observation and with none."""
     encoded, mask = trial.encoded_and_mask(3)
     for rows in (1, 0, 3):
         step = trial.policy.act_encoded(encoded[:rows], mask=None if mask is None else mask[:rows])
-        require(len(step.dist_inputs) == rows, f"{trial}: {rows} rows in, {len(step.dist_inputs)} out")
-        require(len(step.raw_action) == rows, f"{trial}: {rows} rows in, {len(step.raw_action)} actions out")
+        require(
+            len(step.dist_inputs) == rows, f"{trial}: {rows} rows in, {len(step.dist_inputs)} out"
+        )
+        require(
+            len(step.raw_action) == rows,
+            f"{trial}: {rows} rows in, {len(step.raw_action)} actions out",
+        )
         lengths = [len(x) for x in (step.logp, step.value) if x is not None]
-        require(lengths in ([rows], [rows, rows]), f"{trial}: {rows} rows in, logp and value with {lengths} rows out")
+        require(
+            lengths in ([rows], [rows, rows]),
+            f"{trial}: {rows} rows in, logp and value with {lengths} rows out",
+        )
 
 
-@check_models(hint="compute each row independently: no batch statistics while acting, and no mixing of the batch axis")
+@check_models(
+    hint="compute each row independently: no batch statistics while acting, and no mixing of the batch axis"
+)
 def rows_are_independent(trial: ModelTrial) -> None:
     """A row's results depend neither on the other rows nor on the rows' order."""
     encoded = trial.encoded(6)
     whole = trial.run(encoded)
-    for what, rows in (("in a different order", [3, 0, 5, 1, 4, 2]), ("with only one other", [4, 1])):
+    for what, rows in (
+        ("in a different order", [3, 0, 5, 1, 4, 2]),
+        ("with only one other", [4, 1]),
+    ):
         same_answers(trial.run(encoded[rows]), whole.at(rows), f"{trial}: rows {what}")
 
 
@@ -109,11 +126,15 @@ def takes_bytes_and_floats(trial: ModelTrial) -> None:
     part, box = trial.part, trial.example.obs
     if isinstance(box, spaces.Box) and box.dtype in (np.uint8, np.float32):
         high, dtype = (1.0, np.float32) if box.dtype == np.uint8 else (255, np.uint8)
-        other = Example(spaces.Box(0, high, box.shape, dtype), trial.example.action, trial.example.config)
+        other = Example(
+            spaces.Box(0, high, box.shape, dtype), trial.example.action, trial.example.config
+        )
         if is_chosen(part.component, part.catalog, other):
             check_outputs(ModelTrial(part, other))
             return
-    raise NotApplicable("none of its first examples has a Box of uint8 or float32 as its observation space")
+    raise NotApplicable(
+        "none of its first examples has a Box of uint8 or float32 as its observation space"
+    )
 
 
 @check_models(
@@ -132,7 +153,9 @@ def describes_what_is_built(trial: ModelTrial) -> None:
     require(fits, f"{trial}: its stages declare {announced} weights; the model has {built}")
     if trial.config:  # the value's own stages may come last
         return
-    own = [stage for stage in policy.resolution.shapes if stage.name.startswith(f"{component.name}: ")]
+    own = [
+        stage for stage in policy.resolution.shapes if stage.name.startswith(f"{component.name}: ")
+    ]
     width = own[-1].shape[-1] if own and own[-1].shape else None
     model = policy.model if kind_of(component) != "trunk" else innermost(policy)
     # Inside another model, its last stage is its features.
@@ -158,7 +181,9 @@ def every_weight_is_trained(trial: ModelTrial) -> None:
     check_trained(trial)
 
 
-@check_models(each=first, hint="return results of the framework's operations: an array has no gradient")
+@check_models(
+    each=first, hint="return results of the framework's operations: an array has no gradient"
+)
 def outputs_are_tensors(trial: ModelTrial) -> None:
     """Outputs and values are tensors of the framework."""
     policy, returned = trial.policy, dict[str, Any]()
@@ -166,7 +191,9 @@ def outputs_are_tensors(trial: ModelTrial) -> None:
     for name in ("forward", "value_function"):
         function = getattr(model, name)
 
-        def keep(*args: Any, name: str = name, function: Callable[..., Any] = function, **kwargs: Any) -> Any:
+        def keep(
+            *args: Any, name: str = name, function: Callable[..., Any] = function, **kwargs: Any
+        ) -> Any:
             returned[name] = function(*args, **kwargs)
             return returned[name]
 
@@ -194,7 +221,9 @@ def every_output_is_learned(trial: ModelTrial) -> None:
     rng, model, encoded = np.random.default_rng(0), trial.policy.model, trial.encoded(3)
     kept = {name: np.array(array) for name, array in weights_of(model).items()}
     moved = {
-        name: (array + rng.uniform(0, 0.1, array.shape)).astype(array.dtype) if array.dtype.kind == "f" else array
+        name: (array + rng.uniform(0, 0.1, array.shape)).astype(array.dtype)
+        if array.dtype.kind == "f"
+        else array
         for name, array in kept.items()
     }
     before = trial.run(encoded).outputs
@@ -202,10 +231,16 @@ def every_output_is_learned(trial: ModelTrial) -> None:
     after = trial.run(encoded).outputs
     set_weights_of(model, kept)
     still = [str(i) for i in np.flatnonzero((before == after).all(axis=0))]
-    require(not still, f"{trial}: the outputs {', '.join(still[:5])} are the same with different weights")
+    require(
+        not still,
+        f"{trial}: the outputs {', '.join(still[:5])} are the same with different weights",
+    )
 
 
-@check_models(each=None, hint="draw initial weights from the framework's own random generator, which is seeded")
+@check_models(
+    each=None,
+    hint="draw initial weights from the framework's own random generator, which is seeded",
+)
 def weights_follow_the_seed(part: Part) -> None:
     """Models built from the same seed have the same weights."""
     example, built = part.examples[0], []
@@ -213,9 +248,15 @@ def weights_follow_the_seed(part: Part) -> None:
         seed(part.framework)
         built.append(weights_of(part.build(example).model))
     one, other = built
-    same = {name for name in one.keys() & other.keys() if np.array_equal(one[name], other[name], equal_nan=True)}
+    same = {
+        name
+        for name in one.keys() & other.keys()
+        if np.array_equal(one[name], other[name], equal_nan=True)
+    }
     differ = [name for name in one if name not in same]
-    require(not differ, f"{example}: built again from the same seed, these weights differ: {differ[:5]}")
+    require(
+        not differ, f"{example}: built again from the same seed, these weights differ: {differ[:5]}"
+    )
 
 
 @check_models(
@@ -233,7 +274,12 @@ def saved_and_restored(trial: ModelTrial) -> None:
 
 @check_models(
     each=lambda part: twins(
-        part, [partial(ModelTrial, example=example, **sharing) for example in part.few for sharing in part.sharing()]
+        part,
+        [
+            partial(ModelTrial, example=example, **sharing)
+            for example in part.few
+            for sharing in part.sharing()
+        ],
     ),
     hint="give layers the same names, layouts and epsilons in every framework (see get_weights)",
     every_framework=False,

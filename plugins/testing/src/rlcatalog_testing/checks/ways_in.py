@@ -14,7 +14,16 @@ from rlcatalog_testing.checks.wrappers import environments
 from rlcatalog_testing.contract import Part, check, require
 from rlcatalog_testing.examples import NAMING, kind_of
 
-KINDS = ("trunk", "memory", "head", "action_dist", "preprocessor", "filter", "env_wrapper", "action_codec")
+KINDS = (
+    "trunk",
+    "memory",
+    "head",
+    "action_dist",
+    "preprocessor",
+    "filter",
+    "env_wrapper",
+    "action_codec",
+)
 
 
 @check(
@@ -35,7 +44,10 @@ def has_a_way_in(part: Part) -> None:
     require(bool(ways), f"{part.component.address} is installed, but no user input selects it")
     switch = getattr(part.component.declaration, "switch", None)
     leads = switch is None or "switch" in ways
-    require(leads, f"its switch {switch!r} does not select it: no example that turns it on chooses the part")
+    require(
+        leads,
+        f"its switch {switch!r} does not select it: no example that turns it on chooses the part",
+    )
 
 
 def _is_looked_up(part: Part) -> set[str]:
@@ -46,7 +58,9 @@ def _is_looked_up(part: Part) -> set[str]:
     for example in part.examples:
         bare = {key: value for key, value in example.config.items() if key != name}
         is_on = getattr(declaration, "is_on", None)
-        unnamed = "switch" if is_on is not None and is_on(catalog.parse_config(bare)) else "class or gap"
+        unnamed = (
+            "switch" if is_on is not None and is_on(catalog.parse_config(bare)) else "class or gap"
+        )
         for way, config in ((unnamed, bare), ("name", {**bare, name: part.component.address})):
             with suppress(CatalogError):
                 if part.component.address in [
@@ -72,4 +86,6 @@ def _as_users_have_it(part: Part) -> Catalog:
     """Return the catalog without the conformance kit's preference for the part's distribution."""
     catalog, own = part.catalog, part.component.distribution
     prefer = tuple(name for name in catalog.prefer if name != own)
-    return part.once("unpreferred", lambda: Catalog(catalog.entry_points, environ=catalog.environ, prefer=prefer))
+    return part.once(
+        "unpreferred", lambda: Catalog(catalog.entry_points, environ=catalog.environ, prefer=prefer)
+    )

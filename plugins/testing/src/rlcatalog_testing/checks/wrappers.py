@@ -33,7 +33,9 @@ def environments(part: Part) -> Iterator[tuple[Part, Any, Mapping[str, Any]]]:
     made: list[tuple[Any, Mapping[str, Any]]] = [(make(), config) for make, config in pairs]
     try:
         verdicts = [_verdict_on(part, env, config) for env, config in made]
-        require(any(verdict.rank is not None for verdict in verdicts), _why_none(part, made, verdicts))
+        require(
+            any(verdict.rank is not None for verdict in verdicts), _why_none(part, made, verdicts)
+        )
         for (env, config), verdict in zip(made, verdicts, strict=True):
             if verdict.rank is not None:
                 yield part, env, config
@@ -74,7 +76,10 @@ def applied_twice_is_once(part: Part, env: Any, config: Mapping[str, Any]) -> No
     once = part.catalog.wrap_env(env, config)
     spaces = once.observation_space, once.action_space
     require(once is not env, f"{env}: it returns the given environment itself")
-    require((env.observation_space, env.action_space) == before, f"{env}: it changes the wrapped environment's spaces")
+    require(
+        (env.observation_space, env.action_space) == before,
+        f"{env}: it changes the wrapped environment's spaces",
+    )
     twice = part.catalog.wrap_env(once, config)
     require(twice is once, f"{env}: wrapped a second time, it became {twice}")
     same = (twice.observation_space, twice.action_space) == spaces
@@ -84,7 +89,8 @@ def applied_twice_is_once(part: Part, env: Any, config: Mapping[str, Any]) -> No
 @check_wrappers(hint="keep reset(seed=, options=), step() and the spaces as in gymnasium.Wrapper")
 def wrapped_environments_conform(part: Part, env: Any, config: Mapping[str, Any]) -> None:
     """The wrapped environment passes Gymnasium's environment checker."""
-    with warnings.catch_warnings(action="ignore"):  # advice, such as to check the innermost environment
+    # Advice, such as to check the innermost environment.
+    with warnings.catch_warnings(action="ignore"):
         check_env(part.catalog.wrap_env(env, config), skip_render_check=True, skip_close_check=True)
 
 
