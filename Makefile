@@ -71,6 +71,7 @@ sweep: $(VENV)/.dev  ## run N seeds of learning tests and write the records thei
 lint: $(VENV)/.dev  ## style, types, spelling, plain words, allowed imports, and whether the generated files are fresh
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python tools/page_code.py --check
 	$(BIN)/mypy
 	MYPYPATH=plugins/example/src $(BIN)/mypy -p example_compass  # the plugin of the guide, as an outsider checks it
 	PYTHONPATH=plugins/example/src $(BIN)/lint-imports --no-logo --no-cache
@@ -89,6 +90,7 @@ lint: $(VENV)/.dev  ## style, types, spelling, plain words, allowed imports, and
 fix: $(VENV)/.torch  ## mend what ruff can: imports, simple faults, layout
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+	$(BIN)/python tools/page_code.py
 
 bench: $(VENV)/.dev  ## speed, as ratios to hand-written floors measured in the same run; BENCH_ARGS=--help
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)

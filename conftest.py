@@ -12,13 +12,16 @@ from rlcatalog.frameworks import load_first, ops
 # Small networks are fastest on one thread; several, on a busy machine, wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-# It compiles a kernel for each new shape, which pays where a shape comes back more often than in a test.
+# It compiles a kernel for each new shape, which pays where a shape comes back more often than in a
+# test.
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 
-# Tests use TensorFlow and PyTorch's optimisers side by side; the order that is safe is made here, before any of them.
+# Tests use TensorFlow and PyTorch's optimisers side by side; the order that is safe is made here,
+# before any of them.
 load_first("triton", before="tensorflow")
 
-# The same examples at each run: what `make test` says depends on the code alone. HYPOTHESIS_PROFILE=random explores.
+# The same examples at each run: what `make test` says depends on the code alone.
+# HYPOTHESIS_PROFILE=random explores.
 settings.register_profile("same", derandomize=True)
 # The same, all of them: see tests/support/properties.py.
 settings.register_profile("full", derandomize=True)
@@ -31,13 +34,17 @@ pytest_plugins = ["frameworks", "grids", "learning", "overheads", "scheduling", 
 
 @pytest.fixture(autouse=True, scope="session")
 def _logs_of_stable_baselines(tmp_path_factory):
-    """Each model of Stable-Baselines3 makes a folder for its logs: in the tests' own, not one after another in /tmp."""
+    """Each model of Stable-Baselines3 makes a folder for its logs: in the tests' own, not one after
+    another in /tmp.
+    """
     os.environ.setdefault("SB3_LOGDIR", str(tmp_path_factory.mktemp("sb3")))
 
 
 @pytest.fixture(autouse=True)
 def _tables_as_before(monkeypatch):
-    """The tables of frameworks and action codecs are the process's: after each test they are as they were."""
+    """The tables of frameworks and action codecs are the process's: after each test they are as
+    they were.
+    """
     for kind in ("framework", "action_codec"):
         # Filled at the first question.
         monkeypatch.setitem(provided.declarations, kind, provided.declarations[kind])
@@ -46,7 +53,9 @@ def _tables_as_before(monkeypatch):
 
 @pytest.fixture
 def blank_curves(monkeypatch):
-    """Runs of `rlcatalog train` leave an empty picture: a learning curve takes longer to draw than a short run."""
+    """Runs of `rlcatalog train` leave an empty picture: a learning curve takes longer to draw than
+    a short run.
+    """
 
     def draw(path, rows, title):
         list(rows)  # damaged ones raise an error
@@ -57,7 +66,9 @@ def blank_curves(monkeypatch):
 
 @pytest.fixture(autouse=True)
 def _ray_is_the_fixtures():
-    """Ray is started by the fixture `local_ray` alone: a test that starts it unasked breaks whichever asks next."""
+    """Ray is started by the fixture `local_ray` alone: a test that starts it unasked breaks
+    whichever asks next.
+    """
     before = _ray_runs()
     yield
     if _ray_runs() and not before:

@@ -1,4 +1,6 @@
-"""`python -m benchmarks`: measure, print the tables, and compare with the stored ratios; `--help` says how."""
+"""`python -m benchmarks`: measure, print the tables, and compare with the stored ratios; `--help`
+says how.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,8 @@ from benchmarks import page, table
 
 #: Each in a process of its own: the frameworks' thread settings and imports must not meet.
 PARTS = (
-    "kernel", "preprocessors", "torch", "tf", "models", "models_tf", "frozen", "dists", "dists_tf", "autoregressive",
-    "autoregressive_tf", "ppo", "sb3", "rllib",
+    "kernel", "preprocessors", "torch", "tf", "models", "models_tf", "frozen", "dists", "dists_tf",
+    "autoregressive", "autoregressive_tf", "ppo", "sb3", "rllib",
 )  # fmt: skip
 
 
@@ -24,9 +26,10 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
-        description="Speed, as ratios to hand-written floors measured in the same run. Lower is faster,"
-        " but for those of training, which compare steps per second.",
-        epilog=f"Parts: {', '.join(PARTS)}. `--save` wants an idle machine and replaces whole parts of the table.",
+        description="Speed, as ratios to hand-written floors measured in the same run. Lower is"
+        " faster, but for those of training, which compare steps per second.",
+        epilog=f"Parts: {', '.join(PARTS)}. `--save` wants an idle machine and replaces whole"
+        " parts of the table.",
     )
     parser.add_argument(
         "parts", nargs="*", metavar="PART", help="what to measure; all when none is named"
@@ -70,7 +73,8 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     unknown = [part for part in chosen.parts if part not in PARTS]
     if unknown:
         parser.error(
-            f"no part {', '.join(unknown)}; there are {', '.join(PARTS)}. A case is named by --case."
+            f"no part {', '.join(unknown)}; there are {', '.join(PARTS)}. A case is named by"
+            " --case."
         )
     if chosen.save and (chosen.case or chosen.check):
         parser.error("--save stores whole parts: it goes with no --case, and not with --check")

@@ -1,4 +1,6 @@
-"""Autoregressive actions in TensorFlow: drawing six parts, and scoring stored ones in one pass, both traced."""
+"""Autoregressive actions in TensorFlow: drawing six parts, and scoring stored ones in one pass,
+both traced.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Action distributions in PyTorch: construct, sample, logp of the sample, entropy where exact, kl to a second one."""
+"""Action distributions in PyTorch: construct, sample, logp of the sample, entropy where exact, kl
+to a second one.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ from benchmarks.harness import Case, Result, report
 Run = Callable[[Tensor, Tensor], tuple[Any, ...]]
 
 RAGGED = (3, 2, 5, 7, 4)
-#: Bounds of the squashed Gaussian and of Beta: not the same in every dimension, so that nobody can leave them out.
+#: Bounds of the squashed Gaussian and of Beta: not the same in every dimension, so that nobody can
+#: leave them out.
 LOW, HIGH = np.linspace(-1.0, -2.0, 8, dtype=np.float32), np.linspace(1.0, 3.0, 8, dtype=np.float32)
 
 
@@ -41,7 +44,8 @@ SPACES: dict[str, tuple[gym.Space[Any], dict[str, Any]]] = {
     "Beta(4)": (spaces.Box(LOW[:4], HIGH[:4]), {"custom_action_dist": "beta"}),
     "nested composite": (NESTED, {}),
 }
-#: Those that are measured with a mask, too: number of inputs, columns of the mask among them, a choice's first columns.
+#: Those that are measured with a mask, too: number of inputs, columns of the mask among them, a
+#: choice's first columns.
 MASKED: dict[str, tuple[int, list[int], list[int]]] = {
     "Categorical(18)": (18, list(range(18)), [0]),
     "MultiCategorical(10 of 5)": (50, list(range(50)), list(range(0, 50, 5))),
@@ -50,7 +54,9 @@ MASKED: dict[str, tuple[int, list[int], list[int]]] = {
 
 
 def some_mask(name: str, batch: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Return a mask that forbids three values in ten, but no choice's first, and the same over all inputs."""
+    """Return a mask that forbids three values in ten, but no choice's first, and the same over all
+    inputs.
+    """
     size, columns, first = MASKED[name]
     allowed = np.ones((batch, size), np.bool_)
     allowed[:, columns] = np.random.default_rng(0).random((batch, len(columns))) < 0.7
@@ -99,7 +105,9 @@ def peer_multi(lens: Sequence[int]) -> Run:
 
 
 def peer_squashed(low: Tensor, high: Tensor) -> Run:
-    """A Normal; its values are squashed, and actions unsquashed, by hand, as no transform gives a divergence."""
+    """A Normal; its values are squashed, and actions unsquashed, by hand, as no transform gives a
+    divergence.
+    """
     half = (high - low) / 2
     log_half = half.log()
 
@@ -224,7 +232,9 @@ def ours(dist_class: Any) -> Run:
 def check(
     dist_class: Any, floor: Run, inputs: Tensor, other: Tensor, tolerance: float = 1e-4
 ) -> None:
-    """Raise unless a floor and a distribution agree on the floor's sample, whose form must be the distribution's."""
+    """Raise unless a floor and a distribution agree on the floor's sample, whose form must be the
+    distribution's.
+    """
     sample, *theirs = floor(inputs, other)
     mine, logp, *found = ours(dist_class)(inputs, other)
     dist = dist_class(inputs)
@@ -272,7 +282,8 @@ def cases() -> Iterator[Case]:
 
 
 def masked(subject: Subject, dist_class: Any, inputs: Tensor, other: Tensor) -> Iterator[Case]:
-    """The same with a mask to bake in: against the floor without one, and against torch.distributions with one.
+    """The same with a mask to bake in: against the floor without one, and against
+    torch.distributions with one.
 
     The second distribution is one of stored inputs, whose masks are baked in already.
     """

@@ -30,7 +30,9 @@ def traced_floors() -> dict[str, Run]:
 
 
 def ours(dist_class: Any, size: int, mask_width: int | None = None) -> Run:
-    """Return what is measured of a distribution, traced: of inputs, other inputs and, with a width, a mask."""
+    """Return what is measured of a distribution, traced: of inputs, other inputs and, with a width,
+    a mask.
+    """
     signature = [tf.TensorSpec([None, size], tf.float32)] * 2
     if mask_width is not None:
         signature.append(tf.TensorSpec([None, mask_width], tf.bool))
@@ -48,7 +50,9 @@ def ours(dist_class: Any, size: int, mask_width: int | None = None) -> Run:
 
 
 def check(dist_class: Any, mine: Run, floor: Run, inputs: Any, other: Any) -> None:
-    """Raise unless a floor and a distribution agree on the samples of both, which have the same form."""
+    """Raise unless a floor and a distribution agree on the samples of both, which have the same
+    form.
+    """
     sample, *theirs = floor(inputs, other)
     own, logp, *found = mine(inputs, other)
     dist = dist_class(inputs)

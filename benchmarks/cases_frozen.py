@@ -1,4 +1,6 @@
-"""Frozen policies in PyTorch: a step of acting, all checks included, against bare modules, by hand, and the policy."""
+"""Frozen policies in PyTorch: a step of acting, all checks included, against bare modules, by hand,
+and the policy.
+"""
 
 from __future__ import annotations
 

@@ -30,7 +30,10 @@ from msgspec import Meta
 class Keys(msgspec.Struct, frozen=True, kw_only=True):
     bench_{i}_width: Annotated[int, Meta(ge=1, description="width")] = 64
 """
-_METADATA = "Metadata-Version: 2.1\nName: bench-plugin-{i}\nVersion: 1.0\nRequires-Dist: rlcatalog<0.2,>=0.1\n"
+_METADATA = (
+    "Metadata-Version: 2.1\nName: bench-plugin-{i}\nVersion: 1.0\nRequires-Dist:"
+    " rlcatalog<0.2,>=0.1\n"
+)
 
 
 def _seconds(code: str, path: Path | None = None) -> float:
@@ -47,8 +50,12 @@ def _process(code: str) -> float:
     return _seconds(timed)
 
 
-#: Times a plain interpreter's standard library, which nobody here changes: the measure of imports and discovery.
-_STANDARD = "import argparse, asyncio, csv, email.message, json, logging, sqlite3, unittest, xml.dom.minidom"
+#: Times a plain interpreter's standard library, which nobody here changes: the measure of imports
+#: and discovery.
+_STANDARD = (
+    "import argparse, asyncio, csv, email.message, json, logging, sqlite3, unittest,"
+    " xml.dom.minidom"
+)
 
 
 def import_time(rounds: int = 9) -> list[Figure]:
@@ -64,15 +71,18 @@ def import_time(rounds: int = 9) -> list[Figure]:
 
 
 def first_lookup(rounds: int = 9) -> list[Figure]:
-    """Print the time of a process's first lookup: plugins are found and loaded, parts chosen, no framework imported."""
+    """Print the time of a process's first lookup: plugins are found and loaded, parts chosen, no
+    framework imported.
+    """
     name = "first lookup, CartPole"
     if not wanted(name):
         return []
     code = (
-        "import sys, time, gymnasium as gym, numpy, rlcatalog\n"
-        "spaces = gym.spaces.Box(-1, 1, (4,)), gym.spaces.Discrete(2)\n"
-        "t = time.perf_counter()\nrlcatalog.default_catalog().resolve(*spaces)\nspent = time.perf_counter() - t\n"
-        "assert not {'torch', 'tensorflow'} & set(sys.modules)\nprint(spent)"
+        "import sys, time, gymnasium as gym, numpy, rlcatalog\nspaces = gym.spaces.Box(-1, 1,"
+        " (4,)), gym.spaces.Discrete(2)\nt ="
+        " time.perf_counter()\nrlcatalog.default_catalog().resolve(*spaces)\nspent ="
+        " time.perf_counter() - t\nassert not {'torch', 'tensorflow'} &"
+        " set(sys.modules)\nprint(spent)"
     )
     pairs = [(_seconds(code), _process(_STANDARD)) for _ in range(rounds)]
     cost = statistics.median(cost for cost, _ in pairs) * 1e3

@@ -1,4 +1,6 @@
-"""Whole models in PyTorch: a step of acting and a step of training, against bare modules with the same weights."""
+"""Whole models in PyTorch: a step of acting and a step of training, against bare modules with the
+same weights.
+"""
 
 from __future__ import annotations
 
@@ -100,7 +102,9 @@ def same_steps(ours: Callable[[], Any], floor: Callable[[], Any], actions: int =
 
 
 def acting() -> Iterator[Case]:
-    """`policy.act` against the bare modules, and hand-fused code for scale; states go from step to step as arrays."""
+    """`policy.act` against the bare modules, and hand-fused code for scale; states go from step to
+    step as arrays.
+    """
     for name, (space, config, budget) in MODELS.items():
         for batch in (1, 32):
             policy = rlcatalog.build(space, gym.spaces.Discrete(ACTIONS), config, "torch")
@@ -222,7 +226,9 @@ def some_state(policy: Any, rows: int) -> tuple[Array, ...]:
 
 
 def padded(columns: Mapping[str, Array], lengths: Array) -> dict[str, Array]:
-    """Return a batch of sequences padded to the longest, `[S * longest]`, and a mask; observations are timed."""
+    """Return a batch of sequences padded to the longest, `[S * longest]`, and a mask; observations
+    are timed.
+    """
     mask = np.arange(lengths.max()) < lengths[:, None]
     found = {}
     for name, column in columns.items():
@@ -237,9 +243,11 @@ def tensors(columns: Mapping[str, Array]) -> dict[str, Tensor]:
 
 
 def training() -> Iterator[Case]:
-    """A training step against the bare modules; of mixed lengths, against the batch padded to the longest.
+    """A training step against the bare modules; of mixed lengths, against the batch padded to the
+    longest.
 
-    The floor has PyTorch's Adam. Our side has the Adam of rlcatalog's learner, as in PPO, or also PyTorch's.
+    The floor has PyTorch's Adam. Our side has the Adam of rlcatalog's learner, as in PPO, or also
+    PyTorch's.
     """
     for name, (space, config, _) in MODELS.items():
         sequences = space is VECTORS
@@ -277,7 +285,10 @@ def our_training(
     state: tuple[Array, ...],
     adam: Callable[[Sequence[nn.Parameter]], floors_models.Optimizer],
 ) -> Callable[[], Tensor]:
-    """Return a training step of a policy. The batch is checked once, as a learner checks what it reads repeatedly."""
+    """Return a training step of a policy.
+
+    The batch is checked once, as a learner checks what it reads repeatedly.
+    """
     batch = tensors(columns)
     given: dict[str, Any] = {"obs": batch["obs"], "raw_action": batch["action"][:, None]}
     if lengths is not None:

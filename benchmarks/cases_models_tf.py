@@ -58,9 +58,11 @@ def acting() -> Iterator[Case]:
 
 
 def training() -> Iterator[Case]:
-    """A traced training step against a hand-traced one; of mixed lengths, against the batch padded to the longest.
+    """A traced training step against a hand-traced one; of mixed lengths, against the batch padded
+    to the longest.
 
-    The floor has Keras's Adam. Our side has the Adam of rlcatalog's learner, as in PPO, or also Keras's.
+    The floor has Keras's Adam. Our side has the Adam of rlcatalog's learner, as in PPO, or also
+    Keras's.
     """
     for name, (space, config, _) in MODELS.items():
         sequences = space is VECTORS

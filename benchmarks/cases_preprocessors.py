@@ -1,4 +1,6 @@
-"""Preprocessors, filters and Atari wrapping, against what one would write by hand for each space."""
+"""Preprocessors, filters and Atari wrapping, against what one would write by hand for
+each space.
+"""
 
 from __future__ import annotations
 
@@ -114,7 +116,9 @@ def one_observation() -> Iterator[Case]:
 
 
 def peers() -> Iterator[Case]:
-    """The interpreting floor against what others offer for one observation; above 1 means that they are slower."""
+    """The interpreting floor against what others offer for one observation; above 1 means that they
+    are slower.
+    """
     for name, space, _, _ in SPACES[:1] + SPACES[3:4]:
         obs, encode = samples(space)[0][1], floors.interpreter(space)
         floor = lambda e=encode, o=obs: e(o)  # noqa: E731
@@ -245,7 +249,9 @@ def _times(call: Call, count: int) -> None:
 
 
 def plans() -> Iterator[Case]:
-    """Reading a space of 1,000 leaves, planning and encoding (and checking) the first observation."""
+    """Reading a space of 1,000 leaves, planning and encoding (and checking) the first
+    observation.
+    """
     for shape, make in (("one Dict", flat), ("Dicts of ten", tree)):
         space = make(1000)
         obs = samples(space)[0][0]

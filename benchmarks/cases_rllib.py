@@ -1,4 +1,6 @@
-"""RLlib's PPO with our module against RLlib's default module: steps per second, sampling and learning together."""
+"""RLlib's PPO with our module against RLlib's default module: steps per second, sampling and
+learning together.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ def _base(seed: int, env_runners: int) -> Any:
 
 
 def ours(seed: int, env_runners: int) -> Any:
-    """Return RLlib's PPO with the catalog's parts; nothing shared between policy and value, as in RLlib's default."""
+    """Return RLlib's PPO with the catalog's parts; nothing shared between policy and value, as in
+    RLlib's default.
+    """
     import rlcatalog_rllib
 
     model = {"fcnet_hiddens": HIDDENS, "vf_share_layers": False}
@@ -60,7 +64,8 @@ def run(rounds: int = 7, iterations: int = 2) -> list[Figure]:
     import torch
 
     torch.set_num_threads(1)
-    # Ray's own runners end with SIGSEGV where TensorFlow is imported before triton: they are given our order as well.
+    # Ray's own runners end with SIGSEGV where TensorFlow is imported before triton: they are given
+    # our order as well.
     order = {"worker_process_setup_hook": "rlcatalog_rllib.prepare_worker"}
     ray.init(
         num_cpus=6,

@@ -1,4 +1,6 @@
-"""Stable-Baselines3's PPO: steps per second with the catalog's policy, against its own policies of the same nets."""
+"""Stable-Baselines3's PPO: steps per second with the catalog's policy, against its own policies of
+the same nets.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ BUDGET = 0.97
 
 
 class Frames(gym.Env):
-    """Frames of noise, 84x84x4 bytes, drawn beforehand: an environment that costs next to nothing."""
+    """Frames of noise, 84x84x4 bytes, drawn beforehand: an environment that costs
+    next to nothing.
+    """
 
     observation_space, action_space = (
         gym.spaces.Box(0, 255, (84, 84, 4), np.uint8),
@@ -92,7 +96,8 @@ def run(rounds: int = 5) -> list[Figure]:
     """Print the ratios of steps per second; larger is faster."""
     torch.set_num_threads(1)
     print(
-        "\n| Stable-Baselines3's PPO, environments | ours | its own | ratio (lowest to highest) | budget | |"
+        "\n| Stable-Baselines3's PPO, environments | ours | its own | ratio (lowest to highest) |"
+        " budget | |"
     )
     print("|---|---:|---:|---:|---:|---|")
     cases = [("CartPole, MlpPolicy", vectors, n) for n in (1, 8)] + [

@@ -1,9 +1,9 @@
 """The floors: what an engineer would write by hand for one job, with identical inputs and outputs.
 
-A floor is no catalog in small: it knows its sizes in advance, checks nothing and leaves out whatever its job does not
-need. A `*_functional` floor is fused further than code that holds modules can be, and is printed only for scale.
-TensorFlow is imported inside the TensorFlow floors, so that a benchmark of torch never loads it; threads are the
-caller's to set.
+A floor is no catalog in small: it knows its sizes in advance, checks nothing and leaves out
+whatever its job does not need. A `*_functional` floor is fused further than code that holds modules
+can be, and is printed only for scale. TensorFlow is imported inside the TensorFlow floors, so that
+a benchmark of torch never loads it; threads are the caller's to set.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 def build_torch(
     obs_size: int, n: int, hiddens: Sequence[int]
 ) -> tuple[nn.Sequential, nn.Linear, nn.Linear]:
-    """Builds a tanh trunk, its logits head and its value head: weight rows of L2 norm 1 (heads 0.01), zero biases."""
+    """Builds a tanh trunk, its logits head and its value head: weight rows of L2 norm 1 (heads
+    0.01), zero biases.
+    """
 
     def linear(n_in: int, n_out: int, std: float) -> nn.Linear:
         layer = nn.Linear(n_in, n_out)
@@ -47,7 +49,9 @@ def build_torch(
 
 
 def build_lstm_torch(obs_size: int, n: int, hiddens: Sequence[int], cell: int) -> nn.ModuleList:
-    """Builds the same trunk, an LSTM with one bias (Glorot, orthogonal; forget gates open), and the heads behind it."""
+    """Builds the same trunk, an LSTM with one bias (Glorot, orthogonal; forget gates open), and the
+    heads behind it.
+    """
     trunk, *_ = build_torch(obs_size, n, hiddens)
     lstm = nn.LSTM(hiddens[-1], cell, batch_first=True)
     with torch.no_grad():
@@ -62,7 +66,9 @@ def build_lstm_torch(obs_size: int, n: int, hiddens: Sequence[int], cell: int) -
 
 
 def torch_draw(logps: torch.Tensor) -> torch.Tensor:
-    """Draws categories `[B, 1]`: the first of exponential clocks that tick at the probabilities' rates to ring."""
+    """Draws categories `[B, 1]`: the first of exponential clocks that tick at the probabilities'
+    rates to ring.
+    """
     return (logps - torch.empty_like(logps).exponential_().log_()).argmax(-1, keepdim=True)
 
 
@@ -87,7 +93,8 @@ class TorchActFloor:
 def torch_act_functional(
     trunk: nn.Sequential, logits: nn.Linear, value: nn.Linear
 ) -> Callable[[np.ndarray], Act]:
-    """Returns the same act without modules: one `addmm` per hidden layer and one for both heads together.
+    """Returns the same act without modules: one `addmm` per hidden layer and one for both heads
+    together.
 
     The weights are transposed copies, blind to later training, so that no library can do this.
     """
@@ -127,7 +134,9 @@ def torch_categorical(logits: torch.Tensor, other_logits: torch.Tensor) -> Dist:
 
 
 def torch_diag_gaussian(params: torch.Tensor, other: torch.Tensor) -> Dist:
-    """Draws from means and log standard deviations `[B, 2 d]`; the divergence is the one to `other`."""
+    """Draws from means and log standard deviations `[B, 2 d]`; the divergence is the one to
+    `other`.
+    """
     d = params.shape[-1] // 2
     mean, log_std = params[:, :d], params[:, d:]
     std = log_std.exp()
@@ -146,7 +155,9 @@ def torch_diag_gaussian(params: torch.Tensor, other: torch.Tensor) -> Dist:
 
 
 def build_tf(obs_size: int, n: int, hiddens: Sequence[int]) -> tuple[list[Any], Any, Any]:
-    """Builds the Keras layers that `build_torch` builds for torch: (hidden layers, logits, value)."""
+    """Builds the Keras layers that `build_torch` builds for torch: (hidden layers,
+    logits, value).
+    """
     import keras
     import tensorflow as tf
 

@@ -1,7 +1,8 @@
-"""The floors of autoregressive actions: six choices of five, drawn in a loop and scored in one masked pass, by hand.
+"""The floors of autoregressive actions: six choices of five, drawn in a loop and scored in one
+masked pass, by hand.
 
-They are right for ordinary inputs only, and know all sizes in advance. Weights are given as PyTorch lays them out,
-masks multiplied in beforehand where weights do not change between calls.
+They are right for ordinary inputs only, and know all sizes in advance. Weights are given as PyTorch
+lays them out, masks multiplied in beforehand where weights do not change between calls.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ def torch_sample(actions: Tensor, params: Tensor) -> Callable[[Tensor], tuple[Te
 def torch_pass(
     actions: Tensor, params: Tensor, first: Tensor, last: Tensor, score: bool = True
 ) -> Callable[[Tensor, Tensor], Tensor]:
-    """Returns `inputs, actions [B, PARTS] → log probability [B]`, or without `score` the parameters.
+    """Returns `inputs, actions [B, PARTS] → log probability [B]`, or without `score` the
+    parameters.
 
     Args:
         actions: See `torch_sample`.
@@ -76,7 +78,9 @@ def torch_pass(
 
 
 def tf_sample(actions: Any, params: Any) -> Callable[[Any], tuple[Any, ...]]:
-    """The same as `torch_sample` in TensorFlow, traced; weights `[PARAMS, HIDDEN]` and `[HIDDEN, PARAMS]`."""
+    """The same as `torch_sample` in TensorFlow, traced; weights `[PARAMS, HIDDEN]` and
+    `[HIDDEN, PARAMS]`.
+    """
     import tensorflow as tf
 
     @tf.function(

@@ -1,7 +1,9 @@
-"""The floors of action distributions: drawing, scoring the draw, entropy and divergence, by hand for one case each.
+"""The floors of action distributions: drawing, scoring the draw, entropy and divergence, by hand
+for one case each.
 
-They are right for ordinary inputs only: what keeps the distributions finite elsewhere is left out. Shapes and bounds
-are known in advance. Actions are scored as the numbers they are, as those that were stored must be.
+They are right for ordinary inputs only: what keeps the distributions finite elsewhere is left out.
+Shapes and bounds are known in advance. Actions are scored as the numbers they are, as those that
+were stored must be.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ Floor = Callable[[Tensor, Tensor], tuple[Any, ...]]
 Nested = tuple[Any, Any, dict[str, Any]]
 
 LOG_2 = math.log(2.0)
-#: Added to the logits of places that only fill a row up: their probability is 0, and 0 times it is 0.
+#: Added to the logits of places that only fill a row up: their probability is 0, and 0 times it is
+#: 0.
 NEVER = -1e30
 #: Where the choices of `Nested` stand among its 21 inputs; the Gaussian's are 5 to 10.
 NESTED_LENS, NESTED_STARTS = (5, 4, 3, 3), (0, 11, 15, 18)
@@ -32,7 +35,9 @@ NESTED_LENS, NESTED_STARTS = (5, 4, 3, 3), (0, 11, 15, 18)
 def places(
     lens: Sequence[int], starts: Sequence[int]
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Return the columns behind choices in rows of equal length, and what is added to them: 0, or `NEVER`."""
+    """Return the columns behind choices in rows of equal length, and what is added to them: 0, or
+    `NEVER`.
+    """
     longest = max(lens)
     index, bias = (
         np.zeros((len(lens), longest), np.int64),
@@ -49,7 +54,8 @@ def places(
 def torch_choices(logits: Tensor, other: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Draws `[B, k]` from the logits `[B, k, n]` of k choices.
 
-    The draw is that of `floors.torch_draw`; its clocks are logs of uniform numbers, for `exponential_` is slow.
+    The draw is that of `floors.torch_draw`; its clocks are logs of uniform numbers, for
+    `exponential_` is slow.
     """
     logps, other_logps = logits.log_softmax(-1), other.log_softmax(-1)
     p = logps.exp()
@@ -81,12 +87,14 @@ def torch_ragged(lens: Sequence[int]) -> Floor:
 
 
 def torch_squashed_gaussian(low: Tensor, high: Tensor, *, from_draw: bool = False) -> Floor:
-    """Returns the floor of normal values squashed between bounds `[d]`, log standard deviations cut off at -5 and 2.
+    """Returns the floor of normal values squashed between bounds `[d]`, log standard deviations cut
+    off at -5 and 2.
 
     Args:
         low: Lower bounds.
         high: Upper bounds.
-        from_draw: Score the normal value of the draw, which a stored action does not have; for scale.
+        from_draw: Score the normal value of the draw, which a stored action does not have; for
+            scale.
     """
     d, width = low.numel(), high - low
     lowest, highest = torch.nextafter(low, high), torch.nextafter(high, low)

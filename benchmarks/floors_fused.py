@@ -1,6 +1,8 @@
-"""Hand-fused acting of whole models in PyTorch, for scale: what `floors.torch_act_functional` is to dense layers.
+"""Hand-fused acting of whole models in PyTorch, for scale: what `floors.torch_act_functional` is to
+dense layers.
 
-The weights are transposed, joined and scaled copies, blind to later training: code that holds modules cannot do this.
+The weights are transposed, joined and scaled copies, blind to later training: code that holds
+modules cannot do this.
 """
 
 from __future__ import annotations
@@ -114,7 +116,9 @@ def _gate(gate: GateFloor) -> Callable[[Tensor, Tensor], Tensor]:
 
 
 def _attention(net: AttentionFloor) -> Step:
-    """The query goes over to the keys' side, as the window is long and the query one; distances are projected once."""
+    """The query goes over to the keys' side, as the window is long and the query one; distances are
+    projected once.
+    """
     hidden, ends, entry = _hidden(net.trunk), _pair(net.logits, net.value), _pair(net.input)
     query, output = _turned(net.query.weight), _turned(net.output.weight)
     key, value = net.key_value.weight.detach().chunk(2)

@@ -1,8 +1,10 @@
-"""Floors of whole models in PyTorch: bare modules that act and train, with the shapes of the catalog's defaults.
+"""Floors of whole models in PyTorch: bare modules that act and train, with the shapes of the
+catalog's defaults.
 
-The modules take the weights of the catalog's models (`adopt`), so that both sides compute the same numbers. Images
-stay `channels_last` from the observation to the dense layers, a convolution that covers its map is a dense layer, and
-single steps of the LSTM go to `torch.lstm_cell`. See `benchmarks.floors` for what a floor is.
+The modules take the weights of the catalog's models (`adopt`), so that both sides compute the same
+numbers. Images stay `channels_last` from the observation to the dense layers, a convolution that
+covers its map is a dense layer, and single steps of the LSTM go to `torch.lstm_cell`. See
+`benchmarks.floors` for what a floor is.
 """
 
 from __future__ import annotations
@@ -80,16 +82,20 @@ class LstmFloor(nn.Module):
         return self.logits(h), self.value(h).squeeze(1), h, c
 
     def forward(self, obs: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
-        """Run over padded sequences `[S, T, obs]`; returns logits `[S * T, n]` and values `[S * T]`."""
+        """Run over padded sequences `[S, T, obs]`; returns logits `[S * T, n]` and values
+        `[S * T]`.
+        """
         y, _ = self.lstm(self.trunk(obs), (h[None], c[None]))
         y = y.flatten(0, 1)
         return self.logits(y), self.value(y).squeeze(1)
 
 
 class AttentionFloor(nn.Module):
-    """Observations to logits and values through two tanh layers and one gated transformer unit of one head.
+    """Observations to logits and values through two tanh layers and one gated transformer unit of
+    one head.
 
-    Each step it projects the whole window to keys, values and positions, which is what the modules say.
+    Each step it projects the whole window to keys, values and positions, which is what the modules
+    say.
     """
 
     table: Tensor
@@ -151,7 +157,9 @@ class AttentionFloor(nn.Module):
         }
 
     def step(self, obs: Tensor, memory: Tensor, held: Tensor) -> tuple[Tensor, ...]:
-        """Take one step: `[B, obs]`, the memory `[B, 1, slots, dim]`, the number of steps it holds `[B]`."""
+        """Take one step: `[B, obs]`, the memory `[B, 1, slots, dim]`, the number of steps it holds
+        `[B]`.
+        """
         x = self.input(self.trunk(obs))
         seen = torch.cat([memory[:, 0], x[:, None]], dim=1)
         normal = self.norm(seen)
@@ -169,7 +177,9 @@ class AttentionFloor(nn.Module):
         )
 
     def forward(self, obs: Tensor, memory: Tensor, held: Tensor) -> tuple[Tensor, Tensor]:
-        """Run over padded sequences `[S, T, obs]`; returns logits `[S * T, n]` and values `[S * T]`."""
+        """Run over padded sequences `[S, T, obs]`; returns logits `[S * T, n]` and values
+        `[S * T]`.
+        """
         sequences, length, _ = obs.shape
         x = self.input(self.trunk(obs))
         normal = self.norm(torch.cat([memory[:, 0], x], dim=1))
@@ -177,7 +187,8 @@ class AttentionFloor(nn.Module):
             self.query(normal[:, self.slots :]),
             self.key_value(normal).chunk(2, dim=2),
         )
-        # Step t sees the keys t, …, t + slots; the distances move one place to the right from step to step.
+        # Step t sees the keys t, …, t + slots; the distances move one place to the right from step
+        # to step.
         keys = self.slots + length
         scores = F.pad((query + self.position_bias) @ self.position(self.table).t(), (0, length))
         scores = scores.view(sequences, -1)[:, : length * keys].view(sequences, length, keys)
@@ -298,7 +309,9 @@ def training_step(
     clear: Callable[[], object],
     update: Callable[[], object],
 ) -> Callable[[], Tensor]:
-    """Return a training step: forward, loss, backward, and the optimiser's `clear` (before backward) and `update`."""
+    """Return a training step: forward, loss, backward, and the optimiser's `clear` (before
+    backward) and `update`.
+    """
 
     def step() -> Tensor:
         loss = ppo_loss(*evaluate(), batch)

@@ -1,7 +1,9 @@
-"""Floors of whole models in TensorFlow: one hand-traced function to act, one to train, on plain variables.
+"""Floors of whole models in TensorFlow: one hand-traced function to act, one to train, on plain
+variables.
 
-They are made of a catalog model's weights (`get_weights`: PyTorch's layouts), so that both sides compute the same
-numbers. Lengths of sequences differ from batch to batch, so the LSTM is a loop and not unrolled.
+They are made of a catalog model's weights (`get_weights`: PyTorch's layouts), so that both sides
+compute the same numbers. Lengths of sequences differ from batch to batch, so the LSTM is a loop and
+not unrolled.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ class Net:
     """What all floors have: the variables, dense layers, and logits and value at the end.
 
     Attributes:
-        signature: Shapes and dtypes of an observation and of the parts of the state, without batch axes.
+        signature: Shapes and dtypes of an observation and of the parts of the state, without batch
+            axes.
     """
 
     signature: tuple[tuple[Sequence[int], Any], ...]
@@ -112,7 +115,9 @@ class LstmFloor(Net):
         return *self.ends(h), h, c
 
     def sequences(self, obs: Any, h: Any, c: Any) -> tuple[Any, Any]:
-        """Run over padded sequences `[S, T, obs]`; returns logits `[S * T, n]` and values `[S * T]`."""
+        """Run over padded sequences `[S, T, obs]`; returns logits `[S * T, n]` and values
+        `[S * T]`.
+        """
         x = self.hidden(tf.reshape(obs, [-1, obs.shape[2]]))
         x = tf.nn.bias_add(tf.matmul(x, self.input), self.bias)
         steps = tf.shape(obs)[1]
@@ -135,7 +140,9 @@ class LstmFloor(Net):
 
 
 class AttentionFloor(Net):
-    """Two tanh layers and one gated transformer unit of one head, which projects its whole window at each step."""
+    """Two tanh layers and one gated transformer unit of one head, which projects its whole window
+    at each step.
+    """
 
     def __init__(self, weights: Weights, slots: int = 50) -> None:
         super().__init__(weights)
@@ -171,7 +178,9 @@ class AttentionFloor(Net):
         )
 
     def step(self, obs: Any, memory: Any, held: Any) -> tuple[Any, ...]:
-        """Take one step: `[B, obs]`, the memory `[B, 1, slots, dim]`, the number of steps it holds `[B]`."""
+        """Take one step: `[B, obs]`, the memory `[B, 1, slots, dim]`, the number of steps it holds
+        `[B]`.
+        """
         x = self.input(self.hidden(obs))
         seen = tf.concat([memory[:, 0], x[:, None]], axis=1)
         normal = self.norm(seen)
@@ -187,7 +196,9 @@ class AttentionFloor(Net):
         return *self.ends(x), seen[:, None, 1:], tf.minimum(held + 1, self.slots)
 
     def sequences(self, obs: Any, memory: Any, held: Any) -> tuple[Any, Any]:
-        """Run over padded sequences `[S, T, obs]`; returns logits `[S * T, n]` and values `[S * T]`."""
+        """Run over padded sequences `[S, T, obs]`; returns logits `[S * T, n]` and values
+        `[S * T]`.
+        """
         shape = tf.shape(obs)
         sequences, length = shape[0], shape[1]
         keys = self.slots + length
@@ -196,7 +207,8 @@ class AttentionFloor(Net):
         normal = self.norm(tf.concat([memory[:, 0], steps], axis=1))
         query = tf.matmul(tf.reshape(normal[:, self.slots :], [-1, self.dim]), self.query)
         key, value = self._key_value(normal, keys)
-        # Step t sees the keys t, …, t + slots; the distances move one place to the right from step to step.
+        # Step t sees the keys t, …, t + slots; the distances move one place to the right from step
+        # to step.
         scores = tf.matmul(
             query + self.position_bias, tf.matmul(self.table, self.position), transpose_b=True
         )
@@ -296,7 +308,9 @@ def training_step(
     batch: Mapping[str, Any],
     optimizer: Any,
 ) -> tuple[Callable[[], Any], Callable[[], Any]]:
-    """Return a traced training step on a batch: forward, loss, backward, optimiser; and its gradients' squared norm."""
+    """Return a traced training step on a batch: forward, loss, backward, optimiser; and its
+    gradients' squared norm.
+    """
     optimizer.build(list(variables))
     batch = tf.nest.map_structure(tf.constant, dict(batch))
     signature = tf.nest.map_structure(lambda x: tf.TensorSpec([None, *x.shape[1:]], x.dtype), batch)

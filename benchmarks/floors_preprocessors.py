@@ -1,7 +1,8 @@
-"""Floors of the preprocessors: an interpreter of spaces, and encoders written by hand for one space each.
+"""Floors of the preprocessors: an interpreter of spaces, and encoders written by hand for one space
+each.
 
-All of them write a float32 vector, or a batch of them, in the order of Gymnasium's own flattening, so that outputs are
-comparable bit by bit. None checks anything.
+All of them write a float32 vector, or a batch of them, in the order of Gymnasium's own flattening,
+so that outputs are comparable bit by bit. None checks anything.
 """
 
 from __future__ import annotations
@@ -57,7 +58,9 @@ def interpret(node: tuple[Any, ...], obs: Any, out: Array, at: int) -> int:
 
 
 def interpreter(space: spaces.Space[Any]) -> Encoder:
-    """Return the interpreting encoder of one observation; a space that is a Box keeps its shape and dtype."""
+    """Return the interpreting encoder of one observation; a space that is a Box keeps its shape and
+    dtype.
+    """
     if isinstance(space, spaces.Box):
         return lambda obs: obs.copy()
     tree, size = read(space), spaces.flatdim(space)
@@ -248,7 +251,9 @@ def frames_list(rows: Sequence[Array]) -> Array:
 
 
 class MeanStd:
-    """Normalises float32 `[B, n]` by the mean and the standard deviation of all rows so far, the new ones included."""
+    """Normalises float32 `[B, n]` by the mean and the standard deviation of all rows so far, the
+    new ones included.
+    """
 
     def __init__(self, n: int) -> None:
         self.count, self.mean, self.squares = 0, np.zeros(n), np.zeros(n)
@@ -267,7 +272,9 @@ class MeanStd:
 
 
 def pixels(gray: bool) -> Encoder:
-    """Returns the pixel codec for an Atari screen: its middle, resized by area to 84x84, from -1 to 1."""
+    """Returns the pixel codec for an Atari screen: its middle, resized by area to 84x84, from -1 to
+    1.
+    """
     import cv2
 
     mean = np.full((1, 3), 1 / 3, np.float32)

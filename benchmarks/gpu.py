@@ -1,7 +1,9 @@
-"""`make gpu`: tests of devices, acting, training steps and PPO on an accelerator beside the CPU, as Markdown tables.
+"""`make gpu`: tests of devices, acting, training steps and PPO on an accelerator beside the CPU, as
+Markdown tables.
 
-Without an accelerator the CPU stands in for it, and everything is short: the script stays in working order, and its
-figures mean nothing. PyTorch and TensorFlow run in separate processes; one that is not installed is left out.
+Without an accelerator the CPU stands in for it, and everything is short: the script stays in
+working order, and its figures mean nothing. PyTorch and TensorFlow run in separate processes; one
+that is not installed is left out.
 """
 
 from __future__ import annotations
@@ -203,7 +205,9 @@ def _name_of(framework: str, device: str) -> str:
 
 
 def main(given: Sequence[str] | None = None) -> int:
-    """Run the tests and both frameworks, and print and write what was measured; 1 when something failed."""
+    """Run the tests and both frameworks, and print and write what was measured; 1 when something
+    failed.
+    """
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__)
     parser.add_argument(
         "--markdown",

@@ -1,7 +1,8 @@
-"""Measuring: each case interleaved with its floor, medians and spreads of the ratio, a Markdown table.
+"""Measuring: each case interleaved with its floor, medians and spreads of the ratio, a Markdown
+table.
 
-What is kept of a case is a `Figure`, a ratio that depends little on the machine. A case without a floor is kept as its
-ratio to a yardstick, plain Python measured in turns with it.
+What is kept of a case is a `Figure`, a ratio that depends little on the machine. A case without a
+floor is kept as its ratio to a yardstick, plain Python measured in turns with it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ class Case:
         name: What is measured.
         ours: The call that is measured.
         floor: The same work by hand, or None where the budget is a time.
-        budget: Largest ratio to the floor; without a floor, the largest time in microseconds; None: for scale only.
+        budget: Largest ratio to the floor; without a floor, the largest time in microseconds; None:
+            for scale only.
         batch: Observations or rows that one call handles, for the reader.
         peer: Another library is measured, for scale; nothing is kept of it.
     """
@@ -64,7 +66,9 @@ class Figure:
 
 @dataclass(frozen=True)
 class Result:
-    """Times in microseconds per call, ratios per round; `yardstick` is measured where there is no floor."""
+    """Times in microseconds per call, ratios per round; `yardstick` is measured where there is no
+    floor.
+    """
 
     case: Case
     ours: list[float]
@@ -93,7 +97,8 @@ class Result:
         return None if self.case.budget is None else self.figure <= self.case.budget
 
 
-#: Slices of a round. A processor's clock changes within a second; slices that alternate see the same changes.
+#: Slices of a round. A processor's clock changes within a second; slices that alternate see the
+#: same changes.
 SLICES = 10
 
 
@@ -103,7 +108,8 @@ def measure(case: Case, rounds: int = 9, seconds: float = 0.15) -> Result:
     Args:
         case: The case.
         rounds: Number of ratios, at least 5.
-        seconds: About how long one side of a round takes, in slices that alternate with the other side's.
+        seconds: About how long one side of a round takes, in slices that alternate with the other
+            side's.
     """
     gc.collect()
     gc.freeze()  # so that collections do not visit the objects of other cases
@@ -161,10 +167,14 @@ def row(result: Result) -> str:
     ratios = result.ratios
     ratio = f"{result.figure:.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
     budget = "" if case.budget is None else f"{case.budget:.2f}"
-    return f"| {name} | {ours} | {_duration(statistics.median(result.floor))} | {ratio} | {budget} | {mark} |"
+    return (
+        f"| {name} | {ours} | {_duration(statistics.median(result.floor))} | {ratio} | {budget}"
+        f" | {mark} |"
+    )
 
 
-#: Parts of the names of cases that are wanted; all are when it is empty. A process measures one part and sets it once.
+#: Parts of the names of cases that are wanted; all are when it is empty. A process measures one
+#: part and sets it once.
 CHOSEN: list[str] = []
 
 

@@ -1,4 +1,6 @@
-"""The table in `docs/speed.md`: what `make bench BENCH_ARGS=--save` has printed, part by part, with where it ran."""
+"""The table in `docs/speed.md`: what `make bench BENCH_ARGS=--save` has printed, part by part, with
+where it ran.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ def replaced(page: str, begin: str, text: str) -> str:
 
 
 def machine() -> str:
-    """Return what is measured on: the processor, the number of cores that may be used, and how busy they are."""
+    """Return what is measured on: the processor, the number of cores that may be used, and how busy
+    they are.
+    """
     try:
         names = re.findall(
             r"^model name\s*:\s*(.*)$",
@@ -46,7 +50,10 @@ def machine() -> str:
         names = []
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     load = f", load {os.getloadavg()[0]:.1f} at the end" if hasattr(os, "getloadavg") else ""
-    return f"{names[0] if names else platform.processor() or platform.machine()}, {cores} cores{load}, {platform.system()}"
+    return (
+        f"{names[0] if names else platform.processor() or platform.machine()}, {cores}"
+        f" cores{load}, {platform.system()}"
+    )
 
 
 def sections(printed: str) -> dict[str, str]:

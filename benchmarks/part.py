@@ -1,4 +1,6 @@
-"""Measures one part in this process: `python -m benchmarks.part PART JSON_FILE [NAME ...]`; started by the command."""
+"""Measures one part in this process: `python -m benchmarks.part PART JSON_FILE [NAME ...]`; started
+by the command.
+"""
 
 from __future__ import annotations
 

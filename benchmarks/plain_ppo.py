@@ -21,7 +21,9 @@ from torch import nn
 
 @dataclass(frozen=True)
 class Hyper:
-    """Hyperparameters; `rollout_length` counts steps of one environment, `minibatch_size` steps of any."""
+    """Hyperparameters; `rollout_length` counts steps of one environment, `minibatch_size` steps of
+    any.
+    """
 
     num_envs: int = 8
     rollout_length: int = 128
@@ -81,7 +83,8 @@ class Agent(nn.Module):
         """Samples actions `[B]`; returns them with their log-probabilities and the values."""
         logits, value = self(obs)
         logps = logits.log_softmax(-1)
-        # Clocks that ring after Exp(p) time: the first one to ring is a categorical draw. In logs, Exp(p) = Exp(1) / p.
+        # Clocks that ring after Exp(p) time: the first one to ring is a categorical draw. In logs,
+        # Exp(p) = Exp(1) / p.
         action = (logps - torch.empty_like(logps).exponential_().log_()).argmax(-1, keepdim=True)
         return (
             action.squeeze(-1).numpy(),
@@ -93,7 +96,9 @@ class Agent(nn.Module):
 def advantages(
     rewards: np.ndarray, values: np.ndarray, dones: np.ndarray, gamma: float, lambda_: float
 ) -> np.ndarray:
-    """Generalised advantage estimates `[T, N]` from rewards and dones `[T, N]` and values `[T + 1, N]`."""
+    """Generalised advantage estimates `[T, N]` from rewards and dones `[T, N]` and values
+    `[T + 1, N]`.
+    """
     alive = gamma * (1.0 - dones)
     out = rewards + alive * values[1:] - values[:-1]
     for t in reversed(range(len(out) - 1)):
@@ -104,7 +109,9 @@ def advantages(
 def update(
     agent: Agent, optimizer: torch.optim.Optimizer, batch: list[torch.Tensor], hyper: Hyper
 ) -> None:
-    """Runs the minibatch epochs of one rollout: observations, actions, logps, advantages and value targets."""
+    """Runs the minibatch epochs of one rollout: observations, actions, logps, advantages and value
+    targets.
+    """
     params = list(agent.parameters())
     for _ in range(hyper.epochs):
         for index in torch.randperm(len(batch[0])).split(hyper.minibatch_size):
@@ -125,7 +132,9 @@ def update(
 
 
 def run(env_id: str, hyper: Hyper, total_steps: int, seed: int) -> dict[str, Any]:
-    """Trains for `total_steps`, rounded up to whole rollouts; `seconds` leave out set-up, `returns` is per episode."""
+    """Trains for `total_steps`, rounded up to whole rollouts; `seconds` leave out set-up, `returns`
+    is per episode.
+    """
     torch.manual_seed(seed)
     t_max, n = hyper.rollout_length, hyper.num_envs
     envs = SyncVectorEnv(
@@ -191,7 +200,9 @@ def run(env_id: str, hyper: Hyper, total_steps: int, seed: int) -> dict[str, Any
 
 @torch.inference_mode()
 def evaluate(agent: Agent, env_id: str, episodes: int, seed: int) -> np.ndarray:
-    """Returns of fresh episodes under the likeliest actions, each played to its end in an environment of its own."""
+    """Returns of fresh episodes under the likeliest actions, each played to its end in an
+    environment of its own.
+    """
     envs = [gym.make(env_id) for _ in range(episodes)]
     obs = np.stack([env.reset(seed=seed + i)[0] for i, env in enumerate(envs)]).astype(np.float32)
     returns, running = np.zeros(episodes), np.arange(episodes)

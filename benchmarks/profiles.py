@@ -1,4 +1,6 @@
-"""Profiles of cases over their budget: which share of the time rlcatalog's functions take, and which ones."""
+"""Profiles of cases over their budget: which share of the time rlcatalog's functions take, and
+which ones.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ from typing import Any
 from benchmarks.harness import Case, Figure, Result
 
 HEADER = "| over budget | rlcatalog's functions | the largest |\n|---|---:|---|"
-#: Seconds that a case runs under the profiler, how many functions are named, and the smallest share of these.
+#: Seconds that a case runs under the profiler, how many functions are named, and the smallest share
+#: of these.
 SECONDS, NAMED, LEAST = 0.5, 5, 0.005
 
 

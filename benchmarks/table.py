@@ -1,7 +1,8 @@
 """The stored ratios, and what became of them: worse, better, as before, new or gone.
 
-The file holds for each part when and with which versions it was measured, and for each case the median ratio with its
-spread, lowest to highest. Ratios are kept and no times, so that a table of one machine serves on another.
+The file holds for each part when and with which versions it was measured, and for each case the
+median ratio with its spread, lowest to highest. Ratios are kept and no times, so that a table of
+one machine serves on another.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Settings of the documentation site; `make docs` builds it, offline, and every warning is an error."""
+"""Settings of the documentation site; `make docs` builds it, offline, and every warning is an
+error.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ extensions = [
 ]
 exclude_patterns = ["_build", "_ext", "jupyter_execute"]
 
-# --- pages -----------------------------------------------------------------------------------------------------------
+# --- pages ----------------------------------------------------------------------------------------
 
 #: Titles as targets, named as on a forge: `config.md#activations`.
 myst_heading_anchors = 4
@@ -37,7 +39,7 @@ copybutton_prompt_is_regexp = True
 copybutton_only_copy_prompt_lines = True
 copybutton_exclude = ".linenos, .gp, .go"
 
-# --- notebooks -------------------------------------------------------------------------------------------------------
+# --- notebooks ------------------------------------------------------------------------------------
 
 nb_execution_mode = "cache"
 #: What a page saves lies in a folder that is removed, not in the repository.
@@ -46,7 +48,7 @@ nb_execution_timeout = 120
 nb_execution_raise_on_error = True
 nb_merge_streams = True
 
-# --- reference -------------------------------------------------------------------------------------------------------
+# --- reference ------------------------------------------------------------------------------------
 
 nitpicky = True
 #: Of docstrings that gymnasium hands down.
@@ -75,7 +77,7 @@ nitpick_ignore_regex = [
     (r"py:class", r".*\[.*|.*\]"),
 ]
 
-# --- looks -----------------------------------------------------------------------------------------------------------
+# --- looks ----------------------------------------------------------------------------------------
 
 html_theme = "furo"
 html_title = f"rlcatalog {release}"

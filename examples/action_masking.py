@@ -1,10 +1,13 @@
-"""Action masks in Taxi, where the environment knows which of the six actions have an effect.
+"""Action masks in Taxi, where the environment knows which of the six actions have an
+effect.
 
-Gymnasium's Taxi returns an action mask in its `info`: the taxi cannot drive through walls, and a passenger can only be
-picked up where it is waiting. A wrapper moves the mask into the observation, under `"action_mask"`, where the catalog
-finds it. PPO then never tries a forbidden action. Each step costs 1 and a delivery pays 20, so an episode of 200 steps
-without a delivery returns -200. The first mean only covers the few episodes that a delivery ended early. To use
-TensorFlow, run `python examples/action_masking.py --framework tf`.
+Gymnasium's Taxi returns an action mask in its `info`: the taxi cannot drive through
+walls, and a passenger can only be picked up where it is waiting. A wrapper moves the
+mask into the observation, under `"action_mask"`, where the catalog finds it. PPO then
+never tries a forbidden action. Each step costs 1 and a delivery pays 20, so an episode
+of 200 steps without a delivery returns -200. The first mean only covers the few
+episodes that a delivery ended early. To use TensorFlow, run `python
+examples/action_masking.py --framework tf`.
 """
 
 from __future__ import annotations
@@ -19,7 +22,9 @@ from rlcatalog_ppo import PPO
 
 
 class MaskedTaxi(gym.Wrapper):
-    """Taxi with the action mask in the observation; a forbidden action raises an error."""
+    """Taxi with the action mask in the observation; a forbidden action
+    raises an error.
+    """
 
     def __init__(self) -> None:
         super().__init__(gym.make("Taxi-v3"))
@@ -56,7 +61,8 @@ def main() -> None:
     parser.add_argument("--framework", default="torch", choices=["torch", "tf"])
     parser.add_argument("--iterations", type=int, default=200)
     arguments = parser.parse_args()
-    # A Discrete reaches the network as a one-hot, so one layer has separate values for each of the 500 states.
+    # A Discrete reaches the network as a one-hot, so one layer has separate values for
+    # each of the 500 states.
     config = {
         "framework": arguments.framework,
         "seed": 0,
@@ -67,7 +73,8 @@ def main() -> None:
     for _ in range(arguments.iterations):
         result = algo.train()
         print(
-            f"{result['timesteps_total']:7d} steps, mean return {result['episode_return_mean']}"
+            f"{result['timesteps_total']:7d} steps, mean return"
+            f" {result['episode_return_mean']}"
         )
     algo.stop()
 

@@ -1,7 +1,9 @@
-"""A gated transformer after the default net, on a memory task, in PyTorch and TensorFlow.
+"""A gated transformer after the default net, on a memory task, in PyTorch and
+TensorFlow.
 
-Each step shows a symbol, and the agent is rewarded for naming the previous one. Run it with
-`python examples/attention_net.py --framework tf`; `--without` shows what the same net learns when it has no attention.
+Each step shows a symbol, and the agent is rewarded for naming the previous one. Run it
+with `python examples/attention_net.py --framework tf`; `--without` shows what the same
+net learns when it has no attention.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ MODEL = {
 
 
 class RepeatAfterMe(gym.Env):
-    """Environment that shows random symbols for 50 steps; naming the previous symbol pays 1, any other symbol -1."""
+    """Environment that shows random symbols for 50 steps; naming the previous symbol
+    pays 1, any other symbol -1.
+    """
 
     observation_space, action_space = Discrete(3), Discrete(3)
 
@@ -75,7 +79,8 @@ def main() -> None:
     for _ in range(arguments.iterations):
         result = algo.train()
         print(
-            f"{result['timesteps_total']:7d} steps, mean return {result['episode_return_mean']}"
+            f"{result['timesteps_total']:7d} steps, mean return"
+            f" {result['episode_return_mean']}"
         )
     step = algo.policy.act(np.array([0, 1, 2]))
     if step.state is not None:

@@ -1,18 +1,22 @@
-"""Autoregressive actions: two performers must agree on a song, but also surprise the audience.
+"""Autoregressive actions: two performers must agree on a song, but also surprise the
+audience.
 
-An evening has two rounds. In each round, both performers choose one of n songs. The audience pays 1 if both play the
-same song and it was not played earlier that evening. Observations are empty, so a policy is one joint distribution
-P(a1, a2), used twice. With d_v = P(v, v), the probability that both choose song v, an evening pays on average
+An evening has two rounds. In each round, both performers choose one of n songs. The
+audience pays 1 if both play the same song and it was not played earlier that evening.
+Observations are empty, so a policy is one joint distribution P(a1, a2), used twice.
+With d_v = P(v, v), the probability that both choose song v, an evening pays on average
 
     sum_v d_v + sum_v d_v (1 - d_v) = sum_v (2 d_v - d_v^2).
 
-- A joint distribution reaches 2 - 1/n: both always choose the same song (the d_v sum to 1), and each song is equally
-  likely.
-- Independent choices, d_v = p_v q_v, stay below sqrt(32/27) < 1.09 for any n. Let s_v = sqrt(d_v). By Cauchy and
-  Schwarz, the s_v sum to at most 1. The term 2 s - s^3 is largest at s = sqrt(2/3), so 2 s^2 - s^4 <= s sqrt(32/27).
-  Always playing one song pays 1.
+- A joint distribution reaches 2 - 1/n: both always choose the same song (the d_v sum to
+  1), and each song is equally likely.
+- Independent choices, d_v = p_v q_v, stay below sqrt(32/27) < 1.09 for any n. Let s_v =
+  sqrt(d_v). By Cauchy and Schwarz, the s_v sum to at most 1. The term 2 s - s^3 is
+  largest at s = sqrt(2/3), so 2 s^2 - s^4 <= s sqrt(32/27). Always playing one song
+  pays 1.
 
-Run it with `python examples/autoregressive_action_dist.py`; `--framework tf` uses TensorFlow.
+Run it with `python examples/autoregressive_action_dist.py`; `--framework tf` uses
+TensorFlow.
 """
 
 from __future__ import annotations
@@ -33,7 +37,9 @@ OPTIMUM, BOUND = 2 - 1 / SONGS, sqrt(32 / 27)
 
 
 class Duet(gym.Env):
-    """Environment with two rounds; a song that both performers choose pays 1 the first time."""
+    """Environment with two rounds; a song that both performers choose pays 1 the first
+    time.
+    """
 
     observation_space = Box(1, 1, (1,), np.float32)  # every round looks the same
     action_space = Tuple([Discrete(SONGS), Discrete(SONGS)])
@@ -63,9 +69,12 @@ gym.register("Duet-v0", Duet)
 
 
 def train(framework: str, joint: bool, iterations: int, seed: int = 0) -> PPO:
-    """Train with the autoregressive head, or with independent choices, and return the algorithm."""
+    """Train with the autoregressive head, or with independent choices, and return the
+    algorithm.
+    """
     model = {"use_autoregressive": joint, "fcnet_hiddens": [16]}
-    # Both rounds look the same, so a value estimate does not help; use undiscounted returns.
+    # Both rounds look the same, so a value estimate does not help; use undiscounted
+    # returns.
     config = {
         "framework": framework,
         "seed": seed,
@@ -78,13 +87,16 @@ def train(framework: str, joint: bool, iterations: int, seed: int = 0) -> PPO:
     for _ in range(iterations):
         result = algo.train()
     print(
-        f"{result['timesteps_total']:7d} steps, mean return {result['episode_return_mean']}"
+        f"{result['timesteps_total']:7d} steps, mean return"
+        f" {result['episode_return_mean']}"
     )
     return algo
 
 
 def expected_return(algo: PPO) -> float:
-    """Return the mean return of an evening, computed from the probabilities of all n * n actions."""
+    """Return the mean return of an evening, computed from the probabilities of all n *
+    n actions.
+    """
     raw = np.array(list(np.ndindex(SONGS, SONGS)))
     logp = algo.policy.evaluate(
         {"obs": np.ones((len(raw), 1), np.float32), "raw_action": raw}

@@ -1,7 +1,7 @@
 """Batch normalisation in a custom model, in PyTorch and TensorFlow.
 
-Training uses the batch's own statistics for normalisation; acting uses their moving averages. Run it with
-`python examples/batch_norm_model.py --framework tf`.
+Training uses the batch's own statistics for normalisation; acting uses their moving
+averages. Run it with `python examples/batch_norm_model.py --framework tf`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from rlcatalog_ppo import PPO
 
 
 def torch_model() -> type:
-    """Return the PyTorch model; the policy switches it between `train()` and `eval()` mode."""
+    """Return the PyTorch model; the policy switches it between `train()` and `eval()`
+    mode.
+    """
     from torch import nn
 
     from rlcatalog_torch import TorchModelV2
@@ -65,7 +67,9 @@ def tf_model() -> type:
     from rlcatalog_tf import TFModelV2, tf
 
     class BatchNormModel(TFModelV2):
-        """Network with two normalised dense layers and two output layers; Keras updates the moving statistics."""
+        """Network with two normalised dense layers and two output layers; Keras updates
+        the moving statistics.
+        """
 
         def __init__(
             self,
@@ -121,7 +125,8 @@ def main() -> None:
     for _ in range(arguments.iterations):
         result = algo.train()
         print(
-            f"{result['timesteps_total']:7d} steps, mean return {result['episode_return_mean']}"
+            f"{result['timesteps_total']:7d} steps, mean return"
+            f" {result['episode_return_mean']}"
         )
     for name, values in algo.policy.model.get_weights().items():
         if "mean" in name or "var" in name:

@@ -1,8 +1,10 @@
-"""Behaviour cloning: a policy learns to repeat an expert's actions, in PyTorch or TensorFlow.
+"""Behaviour cloning: a policy learns to repeat an expert's actions, in PyTorch or
+TensorFlow.
 
-The expert is a rule of a few lines. The example records the expert's actions and learns only from these records. The
-records contain environment actions, which may be discrete or continuous. `policy.raw_action` converts them into raw
-actions for `policy.evaluate`. Run it with `python examples/behaviour_cloning.py --env Pendulum-v1 --framework tf`.
+The expert is a rule of a few lines. The example records the expert's actions and learns
+only from these records. The records contain environment actions, which may be discrete
+or continuous. `policy.raw_action` converts them into raw actions for `policy.evaluate`.
+Run it with `python examples/behaviour_cloning.py --env Pendulum-v1 --framework tf`.
 """
 
 from __future__ import annotations
@@ -18,8 +20,9 @@ import rlcatalog
 
 Array = np.ndarray[Any, Any]
 
-#: With one spread per state, the network would fit the states in which the expert is nearly deterministic, and neglect
-#: the others. One spread for all states (`free_log_std`) weights them equally.
+#: With one spread per state, the network would fit the states in which the expert is
+#: nearly deterministic, and neglect the others. One spread for all states
+#: (`free_log_std`) weights them equally.
 MODEL = {
     "CartPole-v1": {"fcnet_hiddens": [64, 64]},
     "Pendulum-v1": {"fcnet_hiddens": [64, 64], "free_log_std": True},
@@ -27,13 +30,17 @@ MODEL = {
 
 
 def balance(obs: Array) -> int:
-    """Return the CartPole expert's action: push in the direction in which the pole falls or the cart should return."""
+    """Return the CartPole expert's action: push in the direction in which the pole
+    falls or the cart should return.
+    """
     position, speed, angle, turning = obs
     return int(0.1 * position + 0.3 * speed + 3.0 * angle + turning > 0)
 
 
 def swing_up(obs: Array) -> Array:
-    """Return the Pendulum expert's action: add energy until it is enough for the upright position, then hold it."""
+    """Return the Pendulum expert's action: add energy until it is enough for the
+    upright position, then hold it.
+    """
     up, side, turning = (float(value) for value in obs)  # upright, up is 1 and side 0
     if up > 0.85:
         torque = -12.0 * side - 3.0 * turning
@@ -58,8 +65,8 @@ def record(
 ) -> dict[str, Any]:
     """Record an expert's observations, `obs`, and its actions, `actions`.
 
-    Sometimes the environment receives a different action than the recorded one, so that the records also contain states
-    which the expert would not visit.
+    Sometimes the environment receives a different action than the recorded one, so that
+    the records also contain states which the expert would not visit.
     """
     rng = np.random.default_rng(seed)
     env.action_space.seed(seed)
@@ -78,7 +85,9 @@ def record(
 def torch_step(
     policy: rlcatalog.Policy, lr: float
 ) -> Callable[[dict[str, Array]], float]:
-    """Return a function that makes the actions in a minibatch more likely and returns the loss."""
+    """Return a function that makes the actions in a minibatch more likely and returns
+    the loss.
+    """
     import torch
 
     optimizer = torch.optim.Adam(policy.model.parameters(), lr)
@@ -210,13 +219,15 @@ def main() -> None:
         arguments.seed,
     )
     print(
-        f"the expert's mean return: {np.mean(play(env, expert, arguments.episodes)):.1f}"
+        "the expert's mean return:"
+        f" {np.mean(play(env, expert, arguments.episodes)):.1f}"
     )
     returns = play(
         env, lambda obs: policy.act([obs], explore=False).action[0], arguments.episodes
     )
     print(
-        f"mean return over {len(returns)} episodes: {np.mean(returns):.1f} (lowest {np.min(returns):.0f})"
+        f"mean return over {len(returns)} episodes: {np.mean(returns):.1f} (lowest"
+        f" {np.min(returns):.0f})"
     )
 
 

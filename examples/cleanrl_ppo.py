@@ -1,8 +1,9 @@
-"""The catalog's net and distribution in a single-file PPO in the style of CleanRL; the loop is untouched.
+"""The catalog's net and distribution in a single-file PPO in the style of CleanRL; the
+loop is untouched.
 
-`policy.as_module()` is an `nn.Module`: observations in, action distribution and value out. Run the script with
-`python examples/cleanrl_ppo.py --env CartPole-v1 --seed 1`; other kinds of observations are first encoded with
-`policy.preprocess`.
+`policy.as_module()` is an `nn.Module`: observations in, action distribution and value
+out. Run the script with `python examples/cleanrl_ppo.py --env CartPole-v1 --seed 1`;
+other kinds of observations are first encoded with `policy.preprocess`.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ class Agent(nn.Module):
         return self.net(obs)[1]
 
     def get_action_and_value(self, obs, action=None):
-        """Return actions, sampled or given, with their log densities, entropies and value estimates."""
+        """Return actions, sampled or given, with their log densities, entropies and
+        value estimates.
+        """
         dist, value = self.net(obs)
         action = dist.sample() if action is None else action
         return action, dist.logp(action), dist.entropy(), value
@@ -136,7 +139,8 @@ def main() -> None:
                 nn.utils.clip_grad_norm_(agent.parameters(), LARGEST_GRADIENT)
                 optimizer.step()
         print(
-            f"{iteration * NUM_ENVS * LENGTH:7d} steps, mean return {np.mean(returns[-20:] or [np.nan]):.1f}"
+            f"{iteration * NUM_ENVS * LENGTH:7d} steps, mean return"
+            f" {np.mean(returns[-20:] or [np.nan]):.1f}"
         )
     envs.close()
 

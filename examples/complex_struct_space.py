@@ -1,7 +1,9 @@
-"""Structured observations with repeated fields, and a model that reads them, in PyTorch and TensorFlow.
+"""Structured observations with repeated fields, and a model that reads them, in PyTorch
+and TensorFlow.
 
-An observation describes a player and a varying number of enemies, each with a position, health and items. Moves towards
-the nearest enemy are rewarded. Run the example with `python examples/complex_struct_space.py --framework tf`.
+An observation describes a player and a varying number of enemies, each with a position,
+health and items. Moves towards the nearest enemy are rewarded. Run the example with
+`python examples/complex_struct_space.py --framework tf`.
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ OBSERVATION = Dict(
 
 
 class Arena(gym.Env):
-    """Arena with enemies at random places; actions are moves to the left, right, down or up."""
+    """Arena with enemies at random places; actions are moves to the left, right, down
+    or up.
+    """
 
     observation_space, action_space = OBSERVATION, Discrete(4)
     directions = np.array([[-1, 0], [1, 0], [0, -1], [0, 1]], np.float32)
@@ -49,7 +53,9 @@ class Arena(gym.Env):
         return self._look(), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Reward a direction by how directly it leads to the nearest enemy, and show the next scene."""
+        """Reward a direction by how directly it leads to the nearest enemy, and show
+        the next scene.
+        """
         here, enemies = self.seen["player"][0], self.seen["enemies"]
         ways = [enemy["position"] - here for enemy in enemies]
         nearest = min(ways, key=np.linalg.norm) if ways else np.zeros(2, np.float32)
@@ -71,7 +77,8 @@ def describe(values: Any, name: str = "obs") -> None:
     """Print the structure of `input_dict["obs"]`."""
     if isinstance(values, RepeatedValues):
         print(
-            f"  {name}: at most {values.max_len} items, lengths {tuple(values.lengths.shape)}"
+            f"  {name}: at most {values.max_len} items, lengths"
+            f" {tuple(values.lengths.shape)}"
         )
         describe(values.values, f"{name}.values")
     elif isinstance(values, dict | tuple):
@@ -125,7 +132,8 @@ def train(iterations: int) -> None:
     for _ in range(iterations):
         result = algo.train()
         print(
-            f"{result['timesteps_total']:7d} steps, mean return {result['episode_return_mean']}"
+            f"{result['timesteps_total']:7d} steps, mean return"
+            f" {result['episode_return_mean']}"
         )
     algo.stop()
 

@@ -1,4 +1,5 @@
-"""A custom action distribution: a categorical distribution mixed with some uniform exploration.
+"""A custom action distribution: a categorical distribution mixed with some uniform
+exploration.
 
 Run it with `python examples/custom_action_dist.py --iterations 20`.
 """
@@ -18,7 +19,9 @@ UNIFORM = 0.05
 
 
 class EpsilonCategorical(ActionDistribution):
-    """`(1 - ε) softmax(logits) + ε / n`, with ε = 0.05: no action's probability falls below ε / n."""
+    """`(1 - ε) softmax(logits) + ε / n`, with ε = 0.05: no action's probability falls
+    below ε / n.
+    """
 
     def __init__(self, inputs: Tensor, model: Any) -> None:
         super().__init__(inputs, model)
@@ -62,7 +65,8 @@ def main() -> None:
     for _ in range(arguments.iterations):
         result = algo.train()
         print(
-            f"{result['timesteps_total']:7d} steps, mean return {result['episode_return_mean']}"
+            f"{result['timesteps_total']:7d} steps, mean return"
+            f" {result['episode_return_mean']}"
         )
     algo.stop()
 

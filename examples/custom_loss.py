@@ -1,7 +1,9 @@
-"""A custom loss: an imitation loss on recorded data, added to PPO's loss, in PyTorch and TensorFlow.
+"""A custom loss: an imitation loss on recorded data, added to PPO's loss, in PyTorch
+and TensorFlow.
 
-The first run records a different policy's experience in the folder `--data`, while that policy learns. Run it with
-`python examples/custom_loss.py --framework tf`. `rlcatalog train CartPole-v1 --record FOLDER` also records data.
+The first run records a different policy's experience in the folder `--data`, while that
+policy learns. Run it with `python examples/custom_loss.py --framework tf`.
+`rlcatalog train CartPole-v1 --record FOLDER` also records data.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ def torch_model() -> type:
     from rlcatalog_torch import Categorical, FullyConnectedNetwork, TorchModelV2
 
     class ImitatingModel(TorchModelV2, nn.Module):
-        """The default network with an additional loss; `data` and `weight` come from `custom_model_config`."""
+        """The default network with an additional loss; `data` and `weight` come from
+        `custom_model_config`.
+        """
 
         def __init__(
             self,
@@ -71,7 +75,9 @@ def torch_model() -> type:
 
 
 def tf_model() -> type:
-    """Return the TensorFlow model, in which the traced loss contains the operations that read data."""
+    """Return the TensorFlow model, in which the traced loss contains the operations
+    that read data.
+    """
     from rlcatalog_tf import Categorical, FullyConnectedNetwork, TFModelV2, tf
 
     class ImitatingModel(TFModelV2):
@@ -122,7 +128,9 @@ def tf_model() -> type:
 
 
 def main() -> None:
-    """Record data if there is none, train, and print the mean return and the model's metrics."""
+    """Record data if there is none, train, and print the mean return and the model's
+    metrics.
+    """
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--env", default="CartPole-v1")
     parser.add_argument("--framework", default="torch", choices=["torch", "tf"])
@@ -155,7 +163,8 @@ def main() -> None:
         result = algo.train()
         found = result["info"]["learner"]["model"]
         print(
-            f"{result['timesteps_total']:7d} steps, mean return {result['episode_return_mean']}, metrics {found}"
+            f"{result['timesteps_total']:7d} steps, mean return"
+            f" {result['episode_return_mean']}, metrics {found}"
         )
     algo.stop()
 

@@ -16,7 +16,9 @@ from rlcatalog_torch import TorchModelV2, normc_initializer
 
 
 class TwoTowers(TorchModelV2, nn.Module):
-    """One network for the policy and one for the value; `width` comes from `custom_model_config`."""
+    """One network for the policy and one for the value; `width` comes from
+    `custom_model_config`.
+    """
 
     def __init__(
         self,
@@ -70,7 +72,8 @@ def main() -> None:
     for _ in range(arguments.iterations):
         result = algo.train()
         print(
-            f"{result['timesteps_total']:7d} steps, mean return {result['episode_return_mean']}"
+            f"{result['timesteps_total']:7d} steps, mean return"
+            f" {result['episode_return_mean']}"
         )
     algo.stop()
 

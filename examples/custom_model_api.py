@@ -1,7 +1,8 @@
-"""Additional model methods (`model_interface=`): a dueling head, and the Q-value of a continuous action.
+"""Additional model methods (`model_interface=`): a dueling head, and the Q-value of a
+continuous action.
 
-The classes are in `model_apis/torch.py` and `model_apis/tf.py`; `dqn.py` and `sac.py` train them. Run it with
-`python examples/custom_model_api.py --framework tf`.
+The classes are in `model_apis/torch.py` and `model_apis/tf.py`; `dqn.py` and `sac.py`
+train them. Run it with `python examples/custom_model_api.py --framework tf`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ MODEL = {"fcnet_hiddens": [64, 64]}
 
 
 def interfaces(framework: str) -> tuple[type, type, Any]:
-    """Return the two interfaces, and the function that converts an array into a tensor."""
+    """Return the two interfaces, and the function that converts an array
+    into a tensor.
+    """
     if framework == "torch":
         import torch
         from model_apis.torch import TorchContActionQModel, TorchDuelingQModel

@@ -1,12 +1,13 @@
 """Dueling double DQN in one file, with models from the catalog; PyTorch or TensorFlow.
 
-The catalog provides the preprocessor, the network for the observations, and the network's additional methods
-(`model_interface=`, see `model_apis`). This file contains the replay buffer, the target network, the loss and the
-training loop.
+The catalog provides the preprocessor, the network for the observations, and the
+network's additional methods (`model_interface=`, see `model_apis`). This file contains
+the replay buffer, the target network, the loss and the training loop.
 
-It supports discrete actions and feedforward models, including custom ones. A Dict observation can contain an action
-mask under `"action_mask"`. Masked actions are never taken, and their values never become targets. Run it with
-`python examples/dqn.py --env CartPole-v1 --framework tf --seed 1`.
+It supports discrete actions and feedforward models, including custom ones. A Dict
+observation can contain an action mask under `"action_mask"`. Masked actions are never
+taken, and their values never become targets. Run it with `python examples/dqn.py --env
+CartPole-v1 --framework tf --seed 1`.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ import numpy as np
 
 from rlcatalog import ModelCatalog
 
-#: With zero biases, the default, every kink of a ReLU network's first layer goes through the origin. Random biases
-#: spread the kinks over the observations, so that values far from the origin can differ.
+#: With zero biases, the default, every kink of a ReLU network's first layer goes
+#: through the origin. Random biases spread the kinks over the observations, so that
+#: values far from the origin can differ.
 MODEL = {
     "fcnet_hiddens": [128, 128],
     "fcnet_activation": "relu",
@@ -52,7 +54,9 @@ class Hyper:
 
 
 class Batch(NamedTuple):
-    """Transitions: encoded observations `[B, ...]`, actions, rewards and next observations."""
+    """Transitions: encoded observations `[B, ...]`, actions, rewards and next
+    observations.
+    """
 
     obs: np.ndarray
     action: np.ndarray  # [B], int64, counted from 0
@@ -92,7 +96,9 @@ class Replay:
 
 
 def mask_of(obs: Any, n: int) -> np.ndarray:
-    """Return an observation's mask as booleans `[n]`; all are True if it has no mask."""
+    """Return an observation's mask as booleans `[n]`; all are True if it
+    has no mask.
+    """
     shown = obs.get("action_mask") if isinstance(obs, Mapping) else None
     return np.ones(n, bool) if shown is None else np.asarray(shown, bool)
 
@@ -102,7 +108,7 @@ def best(q: np.ndarray, mask: np.ndarray) -> np.ndarray:
     return np.where(mask, q, -np.inf).argmax(axis=-1)
 
 
-# --- in each framework: values for acting, and one training step -----------------------------------------------------
+# --- in each framework: values for acting, and one training step ----------------------
 
 
 def torch_learner(
@@ -125,7 +131,8 @@ def torch_learner(
     def update(batch: Batch, lr: float) -> None:
         b = Batch(*map(torch.from_numpy, batch))
         with torch.no_grad():
-            # Double: the network chooses the next action, the target network estimates its value.
+            # Double: the network chooses the next action, the target network estimates
+            # its value.
             choice = (
                 q_of(model, b.next_obs)
                 .masked_fill(~b.next_mask, -torch.inf)
@@ -165,7 +172,8 @@ def tf_learner(
 
     @tf.function
     def step(b: Batch) -> None:
-        # Double: the network chooses the next action, the target network estimates its value.
+        # Double: the network chooses the next action, the target network estimates its
+        # value.
         hoped = tf.where(b.next_mask, q_of(model, b.next_obs), -np.inf)
         following = tf.gather(
             q_of(target, b.next_obs), tf.argmax(hoped, axis=1), batch_dims=1
@@ -174,7 +182,8 @@ def tf_learner(
         with tf.GradientTape() as tape:
             taken = tf.gather(q_of(model, b.obs), b.action, batch_dims=1)
             loss = tf.reduce_mean(tf.square(taken - goal))
-        # A model that outputs Q-values also has a value layer, which is not used: its gradient is zero.
+        # A model that outputs Q-values also has a value layer, which is not used: its
+        # gradient is zero.
         zero = tf.UnconnectedGradients.ZERO
         optimizer.apply(
             tape.gradient(loss, weights, unconnected_gradients=zero), weights
@@ -187,7 +196,7 @@ def tf_learner(
     return lambda obs: traced_q_values(obs).numpy(), update
 
 
-# --- the parts, and the loop -----------------------------------------------------------------------------------------
+# --- the parts, and the loop ----------------------------------------------------------
 
 
 def build(
@@ -241,8 +250,8 @@ def train(
 ) -> list[float]:
     """Train, play final episodes with the best actions, and return their returns.
 
-    `env` is a Gymnasium id or a function that creates an environment, and `model` is the model config. Without
-    `dueling`, the model outputs one value per action.
+    `env` is a Gymnasium id or a function that creates an environment, and `model` is
+    the model config. Without `dueling`, the model outputs one value per action.
     """
     hyper = hyper or Hyper()
     make = env if callable(env) else lambda: gym.make(env)
@@ -297,7 +306,8 @@ def train(
             target.set_weights(net.get_weights())
         if (t + 1) % 5_000 == 0:
             print(
-                f"{t + 1:7d} steps, {time.perf_counter() - begin:4.0f} s, mean return {np.mean(returns[-20:]):.1f}"
+                f"{t + 1:7d} steps, {time.perf_counter() - begin:4.0f} s, mean return"
+                f" {np.mean(returns[-20:]):.1f}"
             )
     played.close()
     return play(
@@ -346,7 +356,8 @@ def main() -> None:
         episodes=arguments.episodes,
     )
     print(
-        f"mean return over {len(returns)} episodes: {np.mean(returns):.1f} (lowest {np.min(returns):.0f})"
+        f"mean return over {len(returns)} episodes: {np.mean(returns):.1f} (lowest"
+        f" {np.min(returns):.0f})"
     )
 
 

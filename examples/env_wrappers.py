@@ -1,4 +1,5 @@
-"""Environment wrappers instead of custom preprocessors: they change observations, rewards and actions.
+"""Environment wrappers instead of custom preprocessors: they change observations,
+rewards and actions.
 
 Run it with `python examples/env_wrappers.py --iterations 40`.
 """
@@ -55,7 +56,9 @@ class NamedMoves(gym.ActionWrapper):
 
 
 def frozen_lake(config: dict[str, Any]) -> gym.Env:
-    """Make a FrozenLake environment without slipping, in which going down and right is enough."""
+    """Make a FrozenLake environment without slipping, in which going down and right is
+    enough.
+    """
     env = gym.make("FrozenLake-v1", is_slippery=False, **config)
     return NamedMoves(ClipRewardEnv(OneHotEnv(env, depth=16), min_=-1.0, max_=1.0))
 
@@ -69,7 +72,8 @@ def main() -> None:
     for _ in range(arguments.iterations):
         result = algo.train()
         print(
-            f"{result['timesteps_total']:7d} steps, mean return {result['episode_return_mean']}"
+            f"{result['timesteps_total']:7d} steps, mean return"
+            f" {result['episode_return_mean']}"
         )
     algo.stop()
 

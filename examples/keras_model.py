@@ -1,4 +1,5 @@
-"""A functional Keras 3 model inside `TFModelV2`, registered under a name and trained by PPO.
+"""A functional Keras 3 model inside `TFModelV2`, registered under a name and trained by
+PPO.
 
 Run it with `python examples/keras_model.py --iterations 20`.
 """
@@ -14,7 +15,9 @@ from rlcatalog_tf import TFModelV2, keras, normc_initializer, tf
 
 
 class KerasModel(TFModelV2):
-    """Keras network with one body and two outputs; `width` comes from `custom_model_config`."""
+    """Keras network with one body and two outputs; `width` comes from
+    `custom_model_config`.
+    """
 
     def __init__(
         self,
@@ -66,7 +69,8 @@ def main() -> None:
     for _ in range(arguments.iterations):
         result = algo.train()
         print(
-            f"{result['timesteps_total']:7d} steps, mean return {result['episode_return_mean']}"
+            f"{result['timesteps_total']:7d} steps, mean return"
+            f" {result['episode_return_mean']}"
         )
     algo.stop()
 

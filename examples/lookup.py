@@ -1,4 +1,5 @@
-"""One lookup, in PyTorch and TensorFlow: the parts, why they were chosen, and a few steps with them.
+"""One lookup, in PyTorch and TensorFlow: the parts, why they were chosen, and a few
+steps with them.
 
 Run it with `python examples/lookup.py --env Pendulum-v1 --framework tf`.
 """
@@ -13,7 +14,9 @@ import rlcatalog
 
 
 def main() -> None:
-    """Build a policy for an environment and take ten steps in four copies of the environment."""
+    """Build a policy for an environment and take ten steps in four copies of the
+    environment.
+    """
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--env", default="CartPole-v1")
     parser.add_argument("--framework", default="torch", choices=["torch", "tf"])
@@ -25,7 +28,8 @@ def main() -> None:
     found = policy.explain().as_dict()
     for slot in ("preprocessor", "model", "action_dist"):
         print(
-            f"{slot}: {found[slot]['chosen']} of {found[slot]['distribution']}, because {found[slot]['reason']}"
+            f"{slot}: {found[slot]['chosen']} of {found[slot]['distribution']},"
+            f" because {found[slot]['reason']}"
         )
     stepper = policy.stepper(envs)
     obs, _ = envs.reset(seed=0)

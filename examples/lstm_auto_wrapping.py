@@ -1,7 +1,7 @@
 """A custom model to which `use_lstm` adds an LSTM, in PyTorch and TensorFlow.
 
-The model declares the width of its features, and leaves the logits and values to the LSTM. Run it with
-`python examples/lstm_auto_wrapping.py --framework tf`.
+The model declares the width of its features, and leaves the logits and values to the
+LSTM. Run it with `python examples/lstm_auto_wrapping.py --framework tf`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from rlcatalog_ppo import PPO
 
 
 def positions_only() -> gym.Env:
-    """Make a CartPole environment that only shows the cart's position and the pole's angle."""
+    """Make a CartPole environment that only shows the cart's position and the pole's
+    angle.
+    """
     env = gym.make("CartPole-v1")
     seen = Box(env.observation_space.low[[0, 2]], env.observation_space.high[[0, 2]])
     return gym.wrappers.TransformObservation(env, lambda obs: obs[[0, 2]], seen)
@@ -101,8 +103,8 @@ def main() -> None:
         "lstm_cell_size": 64,
         "lstm_use_prev_action": True,
     }
-    # Velocities are differences of positions, which are small compared to the positions' range; the filter scales them
-    # up.
+    # Velocities are differences of positions, which are small compared to the
+    # positions' range; the filter scales them up.
     config = {
         "model": model,
         "observation_filter": "MeanStdFilter",
@@ -113,7 +115,8 @@ def main() -> None:
     for _ in range(arguments.iterations):
         result = algo.train()
         print(
-            f"{result['timesteps_total']:7d} steps, mean return {result['episode_return_mean']}"
+            f"{result['timesteps_total']:7d} steps, mean return"
+            f" {result['episode_return_mean']}"
         )
     algo.stop()
 

@@ -1,10 +1,12 @@
-"""Parametric actions: a CartPole whose observation lists the available actions, as embeddings and a mask.
+"""Parametric actions: a CartPole whose observation lists the available actions, as
+embeddings and a mask.
 
-An action is an index into the list. Two entries push the cart to the left and to the right, and the mask forbids all
-others. Each step shuffles the list, so only the embedding identifies an action. rlcatalog chooses a head that compares
-the network's output with every embedding. Run it with `python examples/parametric_actions_cartpole.py --framework tf`,
-with `--dqn` for Q-values, or from this folder with
-`python -m rlcatalog_cli train parametric_actions_cartpole:ParametricCartPole-v0`.
+An action is an index into the list. Two entries push the cart to the left and to the
+right, and the mask forbids all others. Each step shuffles the list, so only the
+embedding identifies an action. rlcatalog chooses a head that compares the network's
+output with every embedding. Run it with `python examples/parametric_actions_cartpole.py
+--framework tf`, with `--dqn` for Q-values, or from this folder with `python -m
+rlcatalog_cli train parametric_actions_cartpole:ParametricCartPole-v0`.
 """
 
 from __future__ import annotations
@@ -110,7 +112,8 @@ def main() -> None:
     for _ in range(arguments.iterations):
         result = algo.train()
         print(
-            f"{result['timesteps_total']:7d} steps, mean return {result['episode_return_mean']}"
+            f"{result['timesteps_total']:7d} steps, mean return"
+            f" {result['episode_return_mean']}"
         )
     algo.stop()
 

@@ -1,7 +1,9 @@
-"""PPO in one file, in the style of CleanRL, in PyTorch; `rlcatalog.build` creates the policy in one line.
+"""PPO in one file, in the style of CleanRL, in PyTorch; `rlcatalog.build` creates the
+policy in one line.
 
-It supports any observation and action space, action masks inside Dict observations, and any model without memory. Run
-it with `python examples/ppo_single_file.py --env CartPole-v1 --seed 1`.
+It supports any observation and action space, action masks inside Dict observations, and
+any model without memory. Run it with `python examples/ppo_single_file.py --env
+CartPole-v1 --seed 1`.
 """
 
 from __future__ import annotations
@@ -73,7 +75,8 @@ class Player:
             self.running += reward
             self.returns += self.running[done].tolist()
             self.running[done] = 0.0
-            # After a time limit, the value of the last observation replaces the missing rewards.
+            # After a time limit, the value of the last observation replaces the missing
+            # rewards.
             row["reward"], row["done"] = reward.astype(np.float32), done
             if (cut := truncated & ~terminated).any():
                 row["reward"][cut] += (
@@ -97,7 +100,9 @@ class Player:
     def advantages(
         self, columns: Mapping[str, np.ndarray], last_value: np.ndarray
     ) -> dict[str, np.ndarray]:
-        """Return generalised advantage estimates and value targets, `[T, N]` (Schulman et al. 2016, equation 16)."""
+        """Return generalised advantage estimates and value targets, `[T, N]` (Schulman
+        et al. 2016, equation 16).
+        """
         value, advantage = columns["value"], np.zeros_like(columns["value"])
         following, running = last_value, np.zeros_like(last_value)
         for t in reversed(range(len(value))):
@@ -111,7 +116,9 @@ class Player:
 
 
 class Learner:
-    """Improves a policy's weights with the PPO loss (Schulman et al. 2017, equations 7 and 9)."""
+    """Improves a policy's weights with the PPO loss (Schulman et al. 2017, equations 7
+    and 9).
+    """
 
     def __init__(self, policy: rlcatalog.Policy, hyper: Hyper) -> None:
         self.policy, self.hyper = policy, hyper
@@ -157,7 +164,8 @@ def train(
 ) -> rlcatalog.Policy:
     """Train a policy.
 
-    `env` is an environment's id, `env_config` contains its keyword arguments, and `model` is the model config.
+    `env` is an environment's id, `env_config` contains its keyword arguments, and
+    `model` is the model config.
     """
     hyper, rng = hyper or Hyper(), np.random.default_rng(seed)
     torch.manual_seed(seed)
@@ -165,7 +173,8 @@ def train(
     policy = rlcatalog.build(env=envs, config=model, framework="torch")
     if policy.memory or policy.views:
         raise ValueError(
-            "This example replays single steps; a model that looks back needs sequences."
+            "This example replays single steps; a model that looks back needs"
+            " sequences."
         )
     player, learner = Player(policy, envs, hyper, seed), Learner(policy, hyper)
     begin, size = time.perf_counter(), hyper.num_envs * hyper.length
@@ -218,7 +227,8 @@ def main() -> None:
     policy = train(arguments.env, arguments.seed, hyper=Hyper(steps=arguments.steps))
     returns = play(policy, arguments.env, arguments.episodes, arguments.seed + 10_000)
     print(
-        f"mean return over {len(returns)} episodes: {np.mean(returns):.1f} (lowest {np.min(returns):.0f})"
+        f"mean return over {len(returns)} episodes: {np.mean(returns):.1f} (lowest"
+        f" {np.min(returns):.0f})"
     )
 
 

@@ -1,8 +1,10 @@
-"""A pretrained network from timm or `keras.applications` under PPO, on images: frozen, or fine-tuned.
+"""A pretrained network from timm or `keras.applications` under PPO, on images: frozen,
+or fine-tuned.
 
-A dense layer follows the backbone's features, before the logits and the value. The weights are random and nothing is
-downloaded, unless you pass `--pretrained`. Run it with `python examples/pretrained_backbone.py --fine-tune` after
-`pip install timm`, or with `--framework tf`, which needs no other package.
+A dense layer follows the backbone's features, before the logits and the value. The
+weights are random and nothing is downloaded, unless you pass `--pretrained`. Run it
+with `python examples/pretrained_backbone.py --fine-tune` after `pip install timm`, or
+with `--framework tf`, which needs no other package.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ from rlcatalog_ppo import PPO
 
 
 def timm_model() -> type:
-    """Return the PyTorch model; images arrive as floats in [0, 1], with channels first."""
+    """Return the PyTorch model; images arrive as floats in [0, 1], with
+    channels first.
+    """
     import timm
     import torch
     from torch import Tensor, nn
@@ -45,7 +49,9 @@ def timm_model() -> type:
             self.norm = nn.LayerNorm(self.net.num_features)
 
         def train(self, mode: bool = True) -> Any:
-            """Leave the backbone in eval mode, so that its batch normalisation keeps the pretrained statistics."""
+            """Leave the backbone in eval mode, so that its batch normalisation keeps
+            the pretrained statistics.
+            """
             super().train(mode)
             self.net.eval()
             return self
@@ -58,11 +64,15 @@ def timm_model() -> type:
 
 
 def keras_model() -> type:
-    """Return the TensorFlow model; images arrive as floats in [0, 1], with channels last."""
+    """Return the TensorFlow model; images arrive as floats in [0, 1], with channels
+    last.
+    """
     from rlcatalog_tf import keras
 
     class KerasBackbone(keras.layers.Layer):
-        """A network from `keras.applications` that scales inputs in [0, 255] itself, as MobileNetV3 does."""
+        """A network from `keras.applications` that scales inputs in [0, 255] itself, as
+        MobileNetV3 does.
+        """
 
         def __init__(
             self,
@@ -82,14 +92,18 @@ def keras_model() -> type:
             self.norm = keras.layers.LayerNormalization(epsilon=1e-9)
 
         def call(self, images: Any) -> Any:
-            """Return the features `[B, F]`; batch normalisation keeps the pretrained statistics."""
+            """Return the features `[B, F]`; batch normalisation keeps the pretrained
+            statistics.
+            """
             return self.norm(self.net(255.0 * images, training=False))
 
     return KerasBackbone
 
 
 def make_env(name: str) -> gym.Env:
-    """Return a MiniGrid environment that emits the agent's view as images `[56, 56, 3]`."""
+    """Return a MiniGrid environment that emits the agent's view as images
+    `[56, 56, 3]`.
+    """
     env = gym.make(name)
     return minigrid.wrappers.ImgObsWrapper(
         minigrid.wrappers.RGBImgPartialObsWrapper(env)
@@ -97,7 +111,9 @@ def make_env(name: str) -> gym.Env:
 
 
 def main() -> None:
-    """Train, print the mean return, and count the backbone weights that have changed."""
+    """Train, print the mean return, and count the backbone weights that
+    have changed.
+    """
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--env", default="MiniGrid-Empty-5x5-v0")
     parser.add_argument("--framework", default="torch", choices=["torch", "tf"])
@@ -111,7 +127,8 @@ def main() -> None:
     parser.add_argument("--iterations", type=int, default=80)
     arguments = parser.parse_args()
     cls = timm_model() if arguments.framework == "torch" else keras_model()
-    # No part of the config: a saved policy has its weights, and `rlcatalog.load(folder, model=cls)` downloads none.
+    # No part of the config: a saved policy has its weights, and
+    # `rlcatalog.load(folder, model=cls)` downloads none.
     model = functools.partial(cls, pretrained=True) if arguments.pretrained else cls
     options = {"frozen": not arguments.fine_tune} | (
         {"name": arguments.name} if arguments.name else {}
@@ -135,7 +152,8 @@ def main() -> None:
     for _ in range(arguments.iterations):
         result = algo.train()
         print(
-            f"{result['timesteps_total']:7d} steps, mean return {result['episode_return_mean']}"
+            f"{result['timesteps_total']:7d} steps, mean return"
+            f" {result['episode_return_mean']}"
         )
     after = algo.policy.model.get_weights()
     moved = sum(np.any(after[name] != weight) for name, weight in before.items())

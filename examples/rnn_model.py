@@ -1,7 +1,8 @@
-"""A custom recurrent model, in PyTorch and TensorFlow, on a CartPole that hides its velocities.
+"""A custom recurrent model, in PyTorch and TensorFlow, on a CartPole that hides its
+velocities.
 
-A single observation contains only positions. With a memory of past steps, the model can estimate the velocities. Run it
-with `python examples/rnn_model.py --framework tf`.
+A single observation contains only positions. With a memory of past steps, the model can
+estimate the velocities. Run it with `python examples/rnn_model.py --framework tf`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from rlcatalog_ppo import PPO
 
 
 def positions_only() -> gym.Env:
-    """Make a CartPole environment that only shows the cart's position and the pole's angle."""
+    """Make a CartPole environment that only shows the cart's position and the pole's
+    angle.
+    """
     env = gym.make("CartPole-v1")
     seen = Box(env.observation_space.low[[0, 2]], env.observation_space.high[[0, 2]])
     return gym.wrappers.TransformObservation(env, lambda obs: obs[[0, 2]], seen)
@@ -63,7 +66,9 @@ def torch_model() -> type:
         def forward_rnn(
             self, inputs: Any, state: list[Any], seq_lens: Any
         ) -> tuple[Any, list[Any]]:
-            """Map observations `[B, T, obs]` to logits `[B, T, num_outputs]` and the state at `seq_lens`."""
+            """Map observations `[B, T, obs]` to logits `[B, T, num_outputs]` and the
+            state at `seq_lens`.
+            """
             x, h, steps = self.embed(inputs), state[0], []
             there = sequence_mask(seq_lens, inputs.shape[1])
             for t in range(inputs.shape[1]):
@@ -84,7 +89,9 @@ def tf_model() -> type:
     from rlcatalog_tf import RecurrentNetwork, sequence_mask, tf
 
     class GRUModel(RecurrentNetwork):
-        """The same model with Keras layers, whose mask keeps the state unchanged after the end of a sequence."""
+        """The same model with Keras layers, whose mask keeps the state unchanged after
+        the end of a sequence.
+        """
 
         def __init__(
             self,
@@ -112,7 +119,9 @@ def tf_model() -> type:
         def forward_rnn(
             self, inputs: Any, state: list[Any], seq_lens: Any
         ) -> tuple[Any, list[Any]]:
-            """Map observations `[B, T, obs]` to logits `[B, T, num_outputs]` and the state at `seq_lens`."""
+            """Map observations `[B, T, obs]` to logits `[B, T, num_outputs]` and the
+            state at `seq_lens`.
+            """
             there = sequence_mask(seq_lens, tf.shape(inputs)[1])
             features, h = self.cell(
                 self.embed(inputs), mask=there, initial_state=state[0]
@@ -140,8 +149,8 @@ def main() -> None:
         "custom_model_config": {"cell_size": 64},
         "max_seq_len": 20,
     }
-    # Velocities are differences of positions, which are small compared with the range of positions: the filter scales
-    # the positions up.
+    # Velocities are differences of positions, which are small compared with the range
+    # of positions: the filter scales the positions up.
     config = {
         "model": model,
         "observation_filter": "MeanStdFilter",
@@ -152,7 +161,8 @@ def main() -> None:
     for _ in range(arguments.iterations):
         result = algo.train()
         print(
-            f"{result['timesteps_total']:7d} steps, mean return {result['episode_return_mean']}"
+            f"{result['timesteps_total']:7d} steps, mean return"
+            f" {result['episode_return_mean']}"
         )
     algo.stop()
 

@@ -1,11 +1,12 @@
 """Soft actor-critic in one file, with models from the catalog; PyTorch or TensorFlow.
 
-The catalog provides the preprocessor, the actor's network with its squashed Gaussian, and the critics' networks with
-additional methods (`model_interface=`, see `model_apis`). This file contains the replay buffer, the losses, the
-temperature and the training loop.
+The catalog provides the preprocessor, the actor's network with its squashed Gaussian,
+and the critics' networks with additional methods (`model_interface=`, see
+`model_apis`). This file contains the replay buffer, the losses, the temperature and the
+training loop.
 
-It supports continuous actions and feedforward models, including custom ones. Run it with
-`python examples/sac.py --env Pendulum-v1 --framework tf --seed 1`.
+It supports continuous actions and feedforward models, including custom ones. Run it
+with `python examples/sac.py --env Pendulum-v1 --framework tf --seed 1`.
 """
 
 from __future__ import annotations
@@ -21,15 +22,19 @@ import numpy as np
 
 from rlcatalog import ModelCatalog
 
-#: The config of the actor, and of the critics. A critic has one network for the observation, and a second one for its
-#: features and the action; the interface builds the second from the same keys.
+#: The config of the actor, and of the critics. A critic has one network for the
+#: observation, and a second one for its features and the action; the interface builds
+#: the second from the same keys.
 MODEL = {"fcnet_hiddens": [128, 128], "fcnet_activation": "relu"}
 Q_MODEL = {"fcnet_hiddens": [128], "fcnet_activation": "relu"}
 
 
 @dataclass(frozen=True)
 class Hyper:
-    """Hyperparameters; counts are environment steps. One training step follows each of them."""
+    """Hyperparameters; counts are environment steps.
+
+    One training step follows each of them.
+    """
 
     steps: int = 10_000
     learning_starts: int = 1_000  # random actions until then
@@ -41,7 +46,9 @@ class Hyper:
 
 
 class Batch(NamedTuple):
-    """Transitions: encoded observations `[B, ...]`, actions, rewards and next observations."""
+    """Transitions: encoded observations `[B, ...]`, actions, rewards and next
+    observations.
+    """
 
     obs: np.ndarray
     action: np.ndarray  # [B, ...]
@@ -79,7 +86,10 @@ class Replay:
 
 
 class Nets(NamedTuple):
-    """The networks: an actor and two critics. Taking the smaller of two values reduces overestimation."""
+    """The networks: an actor and two critics.
+
+    Taking the smaller of two values reduces overestimation.
+    """
 
     actor: Any
     dist_class: Any
@@ -137,7 +147,7 @@ def build(
     return Nets(actor, dist_class, critics, targets)
 
 
-# --- in each framework: acting, and one training step ----------------------------------------------------------------
+# --- in each framework: acting, and one training step ---------------------------------
 
 
 def torch_learner(
@@ -209,7 +219,9 @@ def torch_learner(
 def tf_learner(
     nets: Nets, target_entropy: float, hyper: Hyper
 ) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Return the traced functions `act(obs, explore) -> [B, ...]` and `update(batch)`."""
+    """Return the traced functions `act(obs, explore) -> [B, ...]` and
+    `update(batch)`.
+    """
     from rlcatalog_tf import tf
 
     actor, dist_class, critics, targets = nets
@@ -281,7 +293,7 @@ def tf_learner(
     return act, lambda batch: step(Batch(*map(tf.constant, batch)))
 
 
-# --- the loop --------------------------------------------------------------------------------------------------------
+# --- the loop -------------------------------------------------------------------------
 
 
 def train(
@@ -294,10 +306,11 @@ def train(
     hyper: Hyper | None = None,
     episodes: int = 100,
 ) -> list[float]:
-    """Train, play final episodes with the most likely actions, and return their returns.
+    """Train, play final episodes with the most likely actions, and return their
+    returns.
 
-    `env` is a Gymnasium id or a function that creates an environment whose actions are a bounded Box. `model` is the
-    actor's config, and `q_model` is the critics' config.
+    `env` is a Gymnasium id or a function that creates an environment whose actions are
+    a bounded Box. `model` is the actor's config, and `q_model` is the critics' config.
     """
     hyper = hyper or Hyper()
     make = env if callable(env) else lambda: gym.make(env)
@@ -308,7 +321,8 @@ def train(
     preprocessor = ModelCatalog.get_preprocessor(played, model)
     obs_space, encode = preprocessor.observation_space, preprocessor.transform
     nets = build(obs_space, action_space, framework, model, q_model, seed)
-    # The usual target is -1 per action between -1 and 1; in wider bounds the same spread has more entropy.
+    # The usual target is -1 per action between -1 and 1; in wider bounds the same
+    # spread has more entropy.
     target_entropy = float(
         np.sum(np.log((action_space.high - action_space.low) / 2) - 1)
     )
@@ -336,7 +350,8 @@ def train(
             update(replay.sample(hyper.batch_size, rng))
         if (t + 1) % 1_000 == 0:
             print(
-                f"{t + 1:7d} steps, {time.perf_counter() - begin:4.0f} s, mean return {np.mean(returns[-5:]):.1f}"
+                f"{t + 1:7d} steps, {time.perf_counter() - begin:4.0f} s, mean return"
+                f" {np.mean(returns[-5:]):.1f}"
             )
     played.close()
     return play(
@@ -385,7 +400,8 @@ def main() -> None:
         episodes=arguments.episodes,
     )
     print(
-        f"mean return over {len(returns)} episodes: {np.mean(returns):.1f} (lowest {np.min(returns):.0f})"
+        f"mean return over {len(returns)} episodes: {np.mean(returns):.1f} (lowest"
+        f" {np.min(returns):.0f})"
     )
 
 

@@ -1,8 +1,10 @@
-"""Self-supervised losses in `custom_loss`: a variational autoencoder and L2 regularisation, in both frameworks.
+"""Self-supervised losses in `custom_loss`: a variational autoencoder and L2
+regularisation, in both frameworks.
 
-The policy reads the code that a variational autoencoder (Kingma and Welling 2014) computes from the observation. The
-additional losses are the reconstruction error, the code's KL divergence, and the squared weights. Run it with
-`python examples/self_supervised_loss.py --framework tf`.
+The policy reads the code that a variational autoencoder (Kingma and Welling 2014)
+computes from the observation. The additional losses are the reconstruction error, the
+code's KL divergence, and the squared weights. Run it with `python
+examples/self_supervised_loss.py --framework tf`.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ def torch_model() -> type:
     from rlcatalog_torch import TorchModelV2
 
     class AutoencodingModel(TorchModelV2, nn.Module):
-        """Encoder, decoder, and layers that compute the policy and the value from the code."""
+        """Encoder, decoder, and layers that compute the policy and the value from the
+        code.
+        """
 
         def __init__(
             self,
@@ -54,7 +58,9 @@ def torch_model() -> type:
         def forward(
             self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any
         ) -> tuple[Any, list[Any]]:
-            """Compute the logits from the mean code, which is free of sampling noise."""
+            """Compute the logits from the mean code, which is free of
+            sampling noise.
+            """
             self.obs = input_dict["obs"]
             self.mean, self.log_variance = self.encoder(self.obs).chunk(2, dim=1)
             return self.policy(self.mean), state
@@ -63,7 +69,9 @@ def torch_model() -> type:
             return self.value(self.mean).squeeze(1)
 
         def custom_loss(self, policy_loss: Any, loss_inputs: Any) -> Any:
-            """Add the additional losses, computed from the results of the forward pass."""
+            """Add the additional losses, computed from the results of the
+            forward pass.
+            """
             code = self.mean + torch.exp(0.5 * self.log_variance) * torch.randn_like(
                 self.mean
             )
@@ -120,7 +128,9 @@ def tf_model() -> type:
         def forward(
             self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any
         ) -> tuple[Any, list[Any]]:
-            """Compute the logits from the mean code, which is free of sampling noise."""
+            """Compute the logits from the mean code, which is free of
+            sampling noise.
+            """
             self.obs = input_dict["obs"]
             self.mean, self.log_variance = tf.split(self.encoder(self.obs), 2, axis=1)
             return self.policy(self.mean), state
@@ -129,7 +139,9 @@ def tf_model() -> type:
             return tf.reshape(self.value(self.mean), [-1])
 
         def custom_loss(self, policy_loss: Any, loss_inputs: Any) -> Any:
-            """Add the additional losses, computed from the results of the forward pass."""
+            """Add the additional losses, computed from the results of the
+            forward pass.
+            """
             code = self.mean + tf.exp(0.5 * self.log_variance) * tf.random.normal(
                 tf.shape(self.mean)
             )
@@ -178,7 +190,8 @@ def main() -> None:
             for name, value in result["info"]["learner"]["model"].items()
         }
         print(
-            f"{result['timesteps_total']:7d} steps, mean return {result['episode_return_mean']}, {losses}"
+            f"{result['timesteps_total']:7d} steps, mean return"
+            f" {result['episode_return_mean']}, {losses}"
         )
     algo.stop()
 

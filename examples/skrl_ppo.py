@@ -1,9 +1,10 @@
 """The catalog's nets in skrl's PPO, with skrl's own agent and trainer.
 
-skrl's mixins draw and score actions themselves. `rlcatalog_torch.actor_critic(policy)` returns the nets that they
-need: an actor, whose outputs are logits for a `CategoricalMixin`, and a critic. For a `GaussianMixin`,
-`mean, log_std = outputs.chunk(2, -1)`. Run the script with `python examples/skrl_ppo.py`, in a Python environment that
-contains skrl.
+skrl's mixins draw and score actions themselves. `rlcatalog_torch.actor_critic(policy)`
+returns the nets that they need: an actor, whose outputs are logits for a
+`CategoricalMixin`, and a critic. For a `GaussianMixin`,
+`mean, log_std = outputs.chunk(2, -1)`. Run the script with
+`python examples/skrl_ppo.py`, in a Python environment that contains skrl.
 """
 
 from __future__ import annotations
@@ -103,7 +104,8 @@ def main() -> None:
     SequentialTrainer(env=env, agents=agent, cfg=options).train()
     returns = list(episodes.return_queue)[-20:]
     print(
-        f"{arguments.iterations * NUM_ENVS * LENGTH:7d} steps, mean return {np.mean(returns):.1f}"
+        f"{arguments.iterations * NUM_ENVS * LENGTH:7d} steps, mean return"
+        f" {np.mean(returns):.1f}"
     )
 
 

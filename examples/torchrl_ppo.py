@@ -1,9 +1,11 @@
 """The catalog's nets and distribution in TorchRL's PPO, with an ordinary TorchRL loop.
 
-TorchRL's modules read and write entries of a TensorDict. `rlcatalog_torch.actor_critic(policy)` returns functions for
-them: an actor, a critic, and the catalog's distribution under the names of `torch.distributions`. TorchRL stores
-environment actions, so the example needs a Discrete space that starts at 0, whose raw and environment actions are the
-same. Run the script with `python examples/torchrl_ppo.py`, in a Python environment that contains TorchRL.
+TorchRL's modules read and write entries of a TensorDict.
+`rlcatalog_torch.actor_critic(policy)` returns functions for them: an actor, a critic,
+and the catalog's distribution under the names of `torch.distributions`. TorchRL stores
+environment actions, so the example needs a Discrete space that starts at 0, whose raw
+and environment actions are the same. Run the script with
+`python examples/torchrl_ppo.py`, in a Python environment that contains TorchRL.
 """
 
 from __future__ import annotations
@@ -76,7 +78,8 @@ def main() -> None:
         ended = rollout["next", "done"]
         returns = rollout["next", "episode_reward"][ended]
         print(
-            f"{number * 1024:7d} steps, mean return {float(returns.mean()) if len(returns) else None}"
+            f"{number * 1024:7d} steps, mean return"
+            f" {float(returns.mean()) if len(returns) else None}"
         )
     collector.shutdown()
     obs, _ = gym.make(arguments.env).reset(seed=0)

@@ -1,7 +1,8 @@
-"""Views of past steps instead of a memory: the model requests the last observations, actions and rewards.
+"""Views of past steps instead of a memory: the model requests the last observations,
+actions and rewards.
 
-The example uses a CartPole that hides its velocities, in PyTorch and TensorFlow. Run it with
-`python examples/trajectory_views.py --framework tf --frames 4`.
+The example uses a CartPole that hides its velocities, in PyTorch and TensorFlow. Run it
+with `python examples/trajectory_views.py --framework tf --frames 4`.
 """
 
 from __future__ import annotations
@@ -17,14 +18,18 @@ from rlcatalog_ppo import PPO
 
 
 def positions_only() -> gym.Env:
-    """Make a CartPole environment that only shows the cart's position and the pole's angle."""
+    """Make a CartPole environment that only shows the cart's position and the pole's
+    angle.
+    """
     env = gym.make("CartPole-v1")
     seen = Box(env.observation_space.low[[0, 2]], env.observation_space.high[[0, 2]])
     return gym.wrappers.TransformObservation(env, lambda obs: obs[[0, 2]], seen)
 
 
 def views(obs_space: Any, action_space: Any, frames: int) -> dict[str, ViewRequirement]:
-    """Return the views of `frames` steps: observations up to now, actions and rewards up to the previous step."""
+    """Return the views of `frames` steps: observations up to now, actions and rewards
+    up to the previous step.
+    """
     return {
         "prev_n_obs": ViewRequirement("obs", space=obs_space, shift=f"-{frames - 1}:0"),
         "prev_n_actions": ViewRequirement(
@@ -69,7 +74,9 @@ def torch_model() -> type:
         def forward(
             self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any
         ) -> tuple[Any, list[Any]]:
-            """Concatenate the views `[B, frames, ...]`, which are zero before the start of the episode."""
+            """Concatenate the views `[B, frames, ...]`, which are zero before the start
+            of the episode.
+            """
             actions = one_hot(input_dict["prev_n_actions"].long(), self.actions)
             seen = [
                 input_dict["prev_n_obs"].flatten(1),
@@ -122,7 +129,9 @@ def tf_model() -> type:
         def forward(
             self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any
         ) -> tuple[Any, list[Any]]:
-            """Concatenate the views `[B, frames, ...]`, which are zero before the start of the episode."""
+            """Concatenate the views `[B, frames, ...]`, which are zero before the start
+            of the episode.
+            """
             actions = tf.one_hot(input_dict["prev_n_actions"], self.actions)
             logits, self._values = self.body(
                 [input_dict["prev_n_obs"], actions, input_dict["prev_n_rewards"]]
@@ -153,8 +162,8 @@ def main() -> None:
         "custom_model": "frame_stacking",
         "custom_model_config": {"frames": arguments.frames},
     }
-    # Velocities are differences of positions, which are small compared to the positions' range; the filter scales them
-    # up.
+    # Velocities are differences of positions, which are small compared to the
+    # positions' range; the filter scales them up.
     algo = PPO(
         env=positions_only,
         config={"model": model, "observation_filter": "MeanStdFilter", "seed": 0},
@@ -162,7 +171,8 @@ def main() -> None:
     for _ in range(arguments.iterations):
         result = algo.train()
         print(
-            f"{result['timesteps_total']:7d} steps, mean return {result['episode_return_mean']}"
+            f"{result['timesteps_total']:7d} steps, mean return"
+            f" {result['episode_return_mean']}"
         )
     algo.stop()
 

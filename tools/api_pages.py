@@ -1,7 +1,7 @@
 """Writes `docs/reference/api`: one page for each door, with what its names' docstrings say.
 
-The names are those that `docs/hooks.md` lists; what stands behind two doors is described once, and named at the other.
-Run by `tools/reference_pages.py`.
+The names are those that `docs/hooks.md` lists; what stands behind two doors is described once, and
+named at the other. Run by `tools/reference_pages.py`.
 """
 
 from __future__ import annotations
@@ -40,13 +40,17 @@ RETURNED = {
 #: What a page is for, where the module's docstring is written for those who work on it.
 TITLES = {
     "rlcatalog": "The starting point for programs and plugins.",
-    "rlcatalog_torch": "Base classes, building blocks and the classes of installed parts in PyTorch.",
-    "rlcatalog_tf": "Base classes, building blocks and the classes of installed parts in TensorFlow.",
+    "rlcatalog_torch": "Base classes, building blocks and the classes of installed parts in"
+    " PyTorch.",
+    "rlcatalog_tf": "Base classes, building blocks and the classes of installed parts in"
+    " TensorFlow.",
 }
 
 
 def listed() -> dict[str, dict[str, str]]:
-    """Return door → the names that the table of `docs/hooks.md` lists for it, in its order → what they are for."""
+    """Return door → the names that the table of `docs/hooks.md` lists for it, in its order → what
+    they are for.
+    """
     text = (ROOT / "docs/hooks.md").read_text(encoding="utf-8")
     section = text.partition("## What a plugin may import")[2].partition("\n## ")[0]
     found: dict[str, dict[str, str]] = {}
@@ -123,7 +127,8 @@ def index(made: dict[Path, str]) -> str:
         [
             "# API",
             "",
-            "Everything that programs and plugins may import, with the docstrings. Names that are not listed may change",
+            "Everything that programs and plugins may import, with the docstrings. Names that are"
+            " not listed may change",
             "without notice.",
             "",
             *rows,

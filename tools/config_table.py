@@ -1,7 +1,9 @@
-"""Writes the tables of `docs/config.md`: every config key there is, and every one RLlib ever had, with its fate here.
+"""Writes the tables of `docs/config.md`: every config key there is, and every one RLlib ever had,
+with its fate here.
 
-Run it after a config key has changed: `python tools/config_table.py`, or with `--check` to only
-say whether the page is up to date. What a table says comes from the code; the history of RLlib's keys stands below.
+Run it after a config key has changed: `python tools/config_table.py`, or with `--check` to only say
+whether the page is up to date. What a table says comes from the code; the history of RLlib's keys
+stands below.
 """
 
 from __future__ import annotations
@@ -24,8 +26,8 @@ TARGET = ROOT / "docs/config.md"
 #: A default nobody wrote down.
 UNKNOWN = object()
 
-#: RLlib's model config keys from 2017 to today → what they meant there. The line is shown for keys that are not
-#: honoured; it is empty for keys whose owner describes them.
+#: RLlib's model config keys from 2017 to today → what they meant there. The line is shown for keys
+#: that are not honoured; it is empty for keys whose owner describes them.
 RLLIB: dict[str, str] = {
     "fcnet_hiddens": "",
     "fcnet_activation": "",
@@ -63,7 +65,8 @@ RLLIB: dict[str, str] = {
     "lstm_bias_initializer": "",
     "lstm_bias_initializer_config": "",
     "_time_major": "",
-    "_disable_action_flattening": "keep nested actions as structures; needed there to feed them back",
+    "_disable_action_flattening": "keep nested actions as structures; needed there to feed them"
+    " back",
     "use_attention": "",
     "attention_num_transformer_units": "",
     "attention_dim": "",
@@ -100,8 +103,8 @@ RLLIB: dict[str, str] = {
     "head_fcnet_activation": "activation of those layers",
     "encoder_latent_dim": "width of the encoder's output in Ray's new stack",
     "log_std_clip_param": (
-        "clip log standard deviations to ± this number, in Ray's new stack; the classic layer never read it, and"
-        " `diag_gaussian` does not clip"
+        "clip log standard deviations to ± this number, in Ray's new stack; the classic layer"
+        " never read it, and `diag_gaussian` does not clip"
     ),
 }
 
@@ -112,10 +115,10 @@ NOTES = {
     " `UnreadKeysWarning`; a misspelt argument, or one for a plugin's class, raises an error",
     "observation_filter": "RLlib has the key next to `model`, where PPO also takes it",
     "preprocessor_pref": "RLlib has the key next to `model`, where PPO also takes it",
-    "_disable_preprocessor_api": "the rest is unchanged: structures under `obs`, one vector under `obs_flat`; RLlib"
-    " and PPO also have the key next to `model`",
-    "action_mask_key": "left out of the model's input, except for custom preprocessors and custom models in RLlib's"
-    " form, and out of filters",
+    "_disable_preprocessor_api": "the rest is unchanged: structures under `obs`, one vector under"
+    " `obs_flat`; RLlib and PPO also have the key next to `model`",
+    "action_mask_key": "left out of the model's input, except for custom preprocessors and custom"
+    " models in RLlib's form, and out of filters",
 }
 
 
@@ -153,7 +156,8 @@ def key_row(key: str, catalog: Catalog) -> tuple[str, ...]:
     default, line = RLLIB_DEFAULTS.get(key, UNKNOWN), RLLIB[key]
     if not line:
         raise SystemExit(
-            f"tools/config_table.py: {key!r} is not honoured (any more); say in RLLIB what it meant."
+            f"tools/config_table.py: {key!r} is not honoured (any more); say in RLLIB what it"
+            " meant."
         )
     if key in RENAMED and all(name in catalog.schema.keys for name in RENAMED[key]):
         status, owner = "alias", ", ".join(f"`{name}`" for name in RENAMED[key])
@@ -169,7 +173,9 @@ def key_row(key: str, catalog: Catalog) -> tuple[str, ...]:
 
 
 def algorithm_table(config: type[ppo.OnPolicyConfig]) -> str:
-    """Return the table of the keys that an algorithm has beside the shared ones, or with a default of its own."""
+    """Return the table of the keys that an algorithm has beside the shared ones, or with a default
+    of its own.
+    """
     old: dict[str, list[str]] = {}
     for alias, key in config.aliases.items():
         old.setdefault(key, []).append(f"`{alias}`")
@@ -199,7 +205,9 @@ def initializer_table() -> str:
 
 
 def names_table(names: dict[str, str], aliases: dict[str, str], head: tuple[str, ...]) -> str:
-    """Return a table of names with their aliases, and with a column for their arguments where `head` has one."""
+    """Return a table of names with their aliases, and with a column for their arguments where
+    `head` has one.
+    """
     rows = []
     for name, arguments in names.items():
         also = ", ".join(f"`{alias}`" for alias, target in aliases.items() if target == name) or "—"

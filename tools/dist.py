@@ -1,10 +1,10 @@
 """Builds what is released into `dist/`, and tries it: `make dist`.
 
-Every package becomes a wheel and a source archive; twine reads them as the index would. Each package is
-installed alone and tried (`tests/packaging/test_packaging.py`). Then `rlcatalog[torch]` is
-installed from the wheels into an empty environment, with third parties at the versions of `requirements/demo.txt`, and
-the README's tour is run there; and the same from a bare clone by the README's install line. Last, `make demo` runs in
-the clone.
+Every package becomes a wheel and a source archive; twine reads them as the index would. Each
+package is installed alone and tried (`tests/packaging/test_packaging.py`). Then `rlcatalog[torch]`
+is installed from the wheels into an empty environment, with third parties at the versions of
+`requirements/demo.txt`, and the README's tour is run there; and the same from a bare clone by the
+README's install line. Last, `make demo` runs in the clone.
 """
 
 from __future__ import annotations
@@ -114,7 +114,8 @@ def main() -> None:
         wheels, clone = Path(folder) / "wheels", Path(folder) / "clone"
         wheels.mkdir()
         print(
-            "rlcatalog[torch] is installed from the wheels into an empty environment, and the tour is run there"
+            "rlcatalog[torch] is installed from the wheels into an empty environment, and the tour"
+            " is run there"
         )
         try_install(wheels, "--find-links", str(DIST), "rlcatalog[torch]")
         clone_into(clone)

@@ -1,7 +1,7 @@
 """Writes the tables of `docs/engines.md`, what works under which engine, from `docs/engines.toml`.
 
-Run it after the data has changed: `python tools/engines_page.py`, or with `--check` to only say whether the page is up
-to date. That each word has its test, `tests/engines/test_engines.py` says.
+Run it after the data has changed: `python tools/engines_page.py`, or with `--check` to only say
+whether the page is up to date. That each word has its test, `tests/engines/test_engines.py` says.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ HALVES = {
 
 
 def cells(data: dict[str, Any]) -> list[tuple[str, str, str, str, str]]:
-    """Return every cell that says something: what, engine, word, and the file and name of the test behind it."""
+    """Return every cell that says something: what, engine, word, and the file and name of the test
+    behind it.
+    """
     found = []
     for row in data["rows"]:
         for engine in data["engines"]:

@@ -1,4 +1,5 @@
-"""Messages of errors and warnings for `docs/reference/errors.md`: each is raised by the code in `EXAMPLES`.
+"""Messages of errors and warnings for `docs/reference/errors.md`: each is raised by the code in
+`EXAMPLES`.
 
 A line `---` separates what only prepares the example, which the page does not show.
 """
@@ -59,7 +60,8 @@ broken = PluginEntryPoint("acme_net.plugin", "acme-net")
 ---
 isolated_catalog("rlcatalog-fcnet", broken).registry
 """,
-    "UnreadKeysWarning": """rlcatalog.build(env="CartPole-v1", config={"conv_filters": "nature"})""",
+    "UnreadKeysWarning": """rlcatalog.build(env="CartPole-v1", config={"conv_filters":"""
+    """ "nature"})""",
     "UnusedMaskWarning": """
 unit = spaces.Dict({"action_mask": spaces.MultiBinary(2), "speed": spaces.Box(-1, 1, (1,))})
 ---
@@ -88,7 +90,8 @@ PPO.restore("run", envs)
 """,
     "SavedPolicyWarning": """
 policy = rlcatalog.build(env="CartPole-v1", config={"fcnet_hiddens": [4]})
-policy.model.set_weights({name: array * np.nan for name, array in policy.model.get_weights().items()})
+weights = policy.model.get_weights()
+policy.model.set_weights({name: array * np.nan for name, array in weights.items()})
 policy.save("cartpole")
 ---
 rlcatalog.load("cartpole")
@@ -104,7 +107,9 @@ isolated_catalog("rlcatalog-fcnet", early, environ=strict).registry
 from rlcatalog import ModelSpec
 parts = ("rlcatalog-torch", "rlcatalog-preprocessors", "rlcatalog-categorical", "rlcatalog-filters")
 ---
-spec = ModelSpec("acme_net", {{"torch": "acme_net.torch:Net"}}, "a net", match=lambda request: request.obs.shap)
+def match(request):
+    return request.obs.shap
+spec = ModelSpec("acme_net", {{"torch": "acme_net.torch:Net"}}, "a net", match=match)
 catalog = isolated_catalog(*parts, PluginEntryPoint(plugin_of(rlcatalog_models=[spec]), "acme-net"))
 catalog.resolve(spaces.Box(-1, 1, (2,)), spaces.Discrete(2))
 """,
@@ -129,7 +134,8 @@ isolated_catalog("rlcatalog-fcnet", twice, environ=strict).registry
 """,
     "MissingPluginError": f"""{_KIT}
 ---
-catalog = isolated_catalog("rlcatalog-torch", "rlcatalog-fcnet", "rlcatalog-preprocessors", "rlcatalog-filters")
+parts = ("rlcatalog-torch", "rlcatalog-fcnet", "rlcatalog-preprocessors", "rlcatalog-filters")
+catalog = isolated_catalog(*parts)
 catalog.resolve(spaces.Box(-1, 1, (2,)), spaces.Discrete(2))
 """,
     "MissingFrameworkError": """
@@ -147,22 +153,33 @@ policy = rlcatalog.build(env="CartPole-v1")
 policy.explain().svg()
 """,
     "UnknownNameError": """rlcatalog.build(env="CartPole-v1", config={"custom_model": "fcnett"})""",
-    "AmbiguousChoiceError": """rlcatalog.build(env="CartPole-v1", config={"use_lstm": True, "use_attention": True})""",
+    "AmbiguousChoiceError": """
+config = {"use_lstm": True, "use_attention": True}
+rlcatalog.build(env="CartPole-v1", config=config)
+""",
     "NoMatchError": f"""{_KIT}
 import msgspec, sys, types
 from rlcatalog import Match, ModelSpec
 sys.modules["acme_head"] = types.ModuleType("acme_head")
 sys.modules["acme_head"].Config = msgspec.defstruct("Config", [("acme_on", bool, False)])
-parts = ("rlcatalog-torch", "rlcatalog-fcnet", "rlcatalog-preprocessors", "rlcatalog-categorical", "rlcatalog-filters")
+frameworks = ("rlcatalog-torch",)
+parts = ("rlcatalog-fcnet", "rlcatalog-preprocessors", "rlcatalog-categorical", "rlcatalog-filters")
 ---
-spec = ModelSpec("acme_head", {{"torch": "acme_head:Head"}}, "a head", slot="head", switch="acme_on",
-                 config="acme_head:Config", match=lambda request: Match(None, "takes images"))
-catalog = isolated_catalog(*parts, PluginEntryPoint(plugin_of(rlcatalog_models=[spec]), "acme"))
+spec = ModelSpec(
+    "acme_head", {{"torch": "acme_head:Head"}}, "a head", slot="head", switch="acme_on",
+    config="acme_head:Config", match=lambda request: Match(None, "takes images"),
+)
+plugin = PluginEntryPoint(plugin_of(rlcatalog_models=[spec]), "acme")
+catalog = isolated_catalog(*frameworks, *parts, plugin)
 catalog.resolve(spaces.Box(-1, 1, (2,)), spaces.Discrete(2), {{"acme_on": True}})
 """,
-    "UnsupportedSpaceError": """rlcatalog.build(spaces.Sequence(spaces.Discrete(3)), spaces.Discrete(2))""",
+    "UnsupportedSpaceError": """
+rlcatalog.build(spaces.Sequence(spaces.Discrete(3)), spaces.Discrete(2))
+""",
     "ConfigError": """rlcatalog.build(env="CartPole-v1", config={"fcnet_activation": "rellu"})""",
-    "UnknownConfigKeyError": """rlcatalog.build(env="CartPole-v1", config={"fcnet_hidden": [64]})""",
+    "UnknownConfigKeyError": """
+rlcatalog.build(env="CartPole-v1", config={"fcnet_hidden": [64]})
+""",
     "ConfigTypeError": """rlcatalog.build(env="CartPole-v1", config={"fcnet_hiddens": 64})""",
     "ModelContractError": """
 import torch
@@ -173,7 +190,9 @@ class Net(torch.nn.Module):
 rlcatalog.build(env="CartPole-v1", model=Net)
 """,
     "ObservationError": f"{_POLICY}policy.act([[0.0, 0.0, 0.0]])",
-    "ActionError": f"""{_POLICY}policy.evaluate({{"obs": np.zeros((1, 4), np.float32), "raw_action": [2]}})""",
+    "ActionError": f"""{_POLICY}
+policy.evaluate({{"obs": np.zeros((1, 4), np.float32), "raw_action": [2]}})
+""",
     "MissingColumnError": f"""{_POLICY}policy.evaluate({{"obs": np.zeros((1, 4), np.float32)}})""",
     "ActionMaskError": f"{_POLICY}policy.act([[0.0] * 4], mask=[[0, 0]])",
     "NonFiniteError": """
@@ -245,7 +264,8 @@ tf_utils.scope_vars
 from rlcatalog import EnvWrapperSpec
 from rlcatalog_testing import check_plugin
 ---
-spec = EnvWrapperSpec("acme_clock", {{"numpy": "gymnasium.wrappers:TimeAwareObservation"}}, "a clock")
+clock = {{"numpy": "gymnasium.wrappers:TimeAwareObservation"}}
+spec = EnvWrapperSpec("acme_clock", clock, "a clock")
 plugin = PluginEntryPoint(plugin_of(rlcatalog_env_wrappers=[spec]), "acme")
 check_plugin("acme", catalog=isolated_catalog(plugin))
 """,
@@ -253,7 +273,9 @@ check_plugin("acme", catalog=isolated_catalog(plugin))
 
 
 def session(name: str) -> str:
-    """Return an example as a session: its code, and the message of the error or warning that it causes."""
+    """Return an example as a session: its code, and the message of the error or warning that it
+    causes.
+    """
     hidden, _, code = EXAMPLES[name].rpartition("---\n")
     message = _run(name, f"{hidden}\n{code}\n")
     lines = [

@@ -1,11 +1,13 @@
-"""Runs the examples, and writes `docs/examples`: what each shows, its output, run time, picture and source.
+"""Runs the examples, and writes `docs/examples`: what each shows, its output, run time, picture and
+source.
 
-`python tools/gallery.py --run NAME...` runs examples (all without a name) and keeps what they print in
-`docs/examples/records.json`; without `--run` the pages are written from what is kept. With `--check` it only says
-whether the pages are up to date, and whether an example has changed since it was run.
+`python tools/gallery.py --run NAME...` runs examples (all without a name) and keeps what they print
+in `docs/examples/records.json`; without `--run` the pages are written from what is kept. With
+`--check` it only says whether the pages are up to date, and whether an example has changed since it
+was run.
 
-Why not sphinx-gallery: it runs each script in the process that builds the site, at every build, and cuts it into cells;
-these are programs with options, which take longer than a build may.
+Why not sphinx-gallery: it runs each script in the process that builds the site, at every build, and
+cuts it into cells; these are programs with options, which take longer than a build may.
 """
 
 from __future__ import annotations
@@ -45,22 +47,28 @@ ARGUMENTS = {
 }
 #: The interpreter of an example that needs an environment of its own.
 PYTHONS = {"tianshou_ppo": ROOT / ".venv-engines/bin/python"}
-#: What is installed beside the others, for the examples that need it: see requirements/skrl.txt and timm.txt.
+#: What is installed beside the others, for the examples that need it: see requirements/skrl.txt and
+#: timm.txt.
 BESIDE = {"skrl_ppo": ROOT / ".venv/skrl", "pretrained_backbone": ROOT / ".venv/timm"}
-#: Runs a script with the packages of a folder: `FOLDER SCRIPT ARGUMENTS...`. A torchvision for CUDA beside a PyTorch
-#: for the CPU only imports once two of its operators are declared, which timm does not use.
+#: Runs a script with the packages of a folder: `FOLDER SCRIPT ARGUMENTS...`. A torchvision for CUDA
+#: beside a PyTorch for the CPU only imports once two of its operators are declared, which timm does
+#: not use.
 START = """
 import runpy, sys
+
 folder = sys.argv[1]
 sys.path.append(folder)
 sys.argv[:2] = []
 if folder.endswith("timm"):
     import torch
+
     try:
         import torchvision
     except RuntimeError:
         for name in ("nms", "qnms"):
-            torch.library.define(f"torchvision::{name}", "(Tensor dets, Tensor scores, float threshold) -> Tensor")
+            torch.library.define(
+                f"torchvision::{name}", "(Tensor dets, Tensor scores, float threshold) -> Tensor"
+            )
 runpy.run_path(sys.argv[0], None, "__main__")
 """
 #: Words of names that are not written small.
@@ -95,7 +103,9 @@ def command(script: Path) -> list[str]:
 
 
 def checksum(path: Path) -> str:
-    """Return a checksum of a program's code, without comments and docstrings, which do not change what it prints."""
+    """Return a checksum of a program's code, without comments and docstrings, which do not change
+    what it prints.
+    """
     text = path.read_text(encoding="utf-8")
     lines = text.splitlines()
     for token in tokenize.generate_tokens(iter(text.splitlines(keepends=True)).__next__):
@@ -161,7 +171,9 @@ def shows(path: Path) -> tuple[str, str]:
 
 
 def replaced(path: Path) -> list[str]:
-    """Return what the catalog replaces in a hand-written program, as a unified diff; docstrings left out."""
+    """Return what the catalog replaces in a hand-written program, as a unified diff; docstrings
+    left out.
+    """
     programs = [HAND_WRITTEN / path.name, path]
     if not programs[0].exists():
         return []
@@ -239,10 +251,12 @@ def pages() -> dict[Path, str]:
         [
             "# Examples",
             "",
-            "Short programs, each with the output of a short run on two cores of a busy machine. Without options, they",
+            "Short programs, each with the output of a short run on two cores of a busy machine."
+            " Without options, they",
             "train until they have learned something. Most take `--framework tf`.",
             "",
-            "[A web page](../../examples/browser/README.md) plays CartPole in a browser, from the file that",
+            "[A web page](../../examples/browser/README.md) plays CartPole in a browser, from the"
+            " file that",
             "[an export](../export.md) writes.",
             "",
             *rows,

@@ -1,4 +1,6 @@
-"""Generated files: the tools that generate them write them, or with `--check` say which are stale."""
+"""Generated files: the tools that generate them write them, or with `--check` say
+which are stale.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def fill(page: Path, text: str, tables: Mapping[str, str]) -> str:
-    """Return a page's text with new tables, each between the markers `<!-- name -->` and `<!-- /name -->`.
+    """Return a page's text with new tables, each between the markers `<!-- name -->` and
+    `<!-- /name -->`.
 
     Args:
         page: The page.

@@ -1,7 +1,8 @@
 """Prints what the house is measured by: sizes, doors, imports, calls, types.
 
-`python tools/house.py [CHECKOUT]` measures this checkout or another. Calls are counted by that checkout's own `.venv`.
-`--since COMMIT` also compares code lines with an earlier commit of it: which moved out of the kernel, which are gone.
+`python tools/house.py [CHECKOUT]` measures this checkout or another. Calls are counted by that
+checkout's own `.venv`. `--since COMMIT` also compares code lines with an earlier commit of it:
+which moved out of the kernel, which are gone.
 """
 
 from __future__ import annotations
@@ -52,7 +53,9 @@ def measure_sizes(sources: list[Source]) -> Iterator[Row]:
 
 
 def measure_doors(imports: Imports) -> Iterator[Row]:
-    """Yield how many names stand at the kernel's doors, and how many of them nobody outside asks for."""
+    """Yield how many names stand at the kernel's doors, and how many of them nobody outside asks
+    for.
+    """
     library = {f"rlcatalog_{name}" for name in LIBRARY}
     kernel = imports.names_at_doors({"rlcatalog"})
     staying = [entry for entry in kernel if not is_library(entry[0])]
@@ -124,7 +127,9 @@ def measure_code(sources: list[Source]) -> Iterator[Row]:
 
 
 def measure_moves(folder: Path, commit: str, sources: list[Source]) -> Iterator[Row]:
-    """Yield how many code lines moved out of the kernel since a commit, and how many went and came in all."""
+    """Yield how many code lines moved out of the kernel since a commit, and how many went and came
+    in all.
+    """
     before = read_commit(folder, commit)
     if before is None:
         yield f"since {commit}", "no such commit here", ""

@@ -1,8 +1,10 @@
-"""Counts of Python calls inside the library, for `tools/house.py`; run by the interpreter of the checkout it measures.
+"""Counts of Python calls inside the library, for `tools/house.py`; run by the interpreter of the
+checkout it measures.
 
-`python house_calls.py FOLDER` prints JSON: for each step the calls of functions in the folder's `src` folders and how
-deeply they nest, at the second of two equal calls. The lookup memory is cleared before each. Lambdas,
-comprehensions and resumed generators add to the depth, not to the calls.
+`python house_calls.py FOLDER` prints JSON: for each step the calls of functions in the folder's
+`src` folders and how deeply they nest, at the second of two equal calls. The lookup memory is
+cleared before each. Lambdas, comprehensions and resumed generators add to the depth, not to the
+calls.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ from typing import Any
 
 
 def count(folder: Path, step: Callable[[], object]) -> dict[str, int]:
-    """Return the number of calls that a step makes of the library's functions, and the depth of the deepest."""
+    """Return the number of calls that a step makes of the library's functions, and the depth of the
+    deepest.
+    """
     calls = deepest = depth = 0
     generators: set[FrameType] = set()
 

@@ -1,4 +1,6 @@
-"""Counts of code for `tools/house.py`: lines, functions, classes, parameters, and lines that moved between packages."""
+"""Counts of code for `tools/house.py`: lines, functions, classes, parameters, and lines that moved
+between packages.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ PACKAGES = ("catalog", "builtin_models/*", "builtin_dists/*", "plugins/*")
 KERNEL = "catalog/src/rlcatalog"
 
 _NO_CODE = {
-    tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER,
+    tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
+    tokenize.ENDMARKER,
 }  # fmt: skip
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -52,7 +55,9 @@ class Source:
         return [lines[number - 1].strip() for number in self.code_lines()]
 
     def functions(self) -> Iterator[tuple[str, int]]:
-        """Yield the place of each function and its number of code lines, the signature among them."""
+        """Yield the place of each function and its number of code lines, the
+        signature among them.
+        """
         code = set(self.code_lines())
         for node in ast.walk(self.tree):
             if isinstance(node, _FUNCTIONS):
@@ -68,7 +73,9 @@ class Source:
         ]
 
     def parameters(self) -> Iterator[str]:
-        """Yield the annotation of each named parameter; `self`, `cls`, `*args` and `**kwargs` are left out."""
+        """Yield the annotation of each named parameter; `self`, `cls`, `*args` and `**kwargs` are
+        left out.
+        """
         for node in ast.walk(self.tree):
             if isinstance(node, _FUNCTIONS):
                 for parameter in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs):
@@ -92,7 +99,9 @@ class Source:
                 yield from (target.id for target in targets if isinstance(target, ast.Name))
 
     def acting_steps(self) -> Iterator[str]:
-        """Yield the functions that take a policy from inputs to an action: they call both ways of choosing one."""
+        """Yield the functions that take a policy from inputs to an action: they call both ways of
+        choosing one.
+        """
         for node in ast.walk(self.tree):
             if isinstance(node, _FUNCTIONS):
                 called = {
@@ -104,7 +113,9 @@ class Source:
                     yield f"{self.path}:{node.lineno} {node.name}"
 
     def framework_names(self) -> int:
-        """Return how often code names a framework: in imports, names, attributes and strings without a space."""
+        """Return how often code names a framework: in imports, names, attributes and strings
+        without a space.
+        """
         count = 0
         for node in ast.walk(self.tree):
             value = getattr(node, "value", None) if isinstance(node, ast.Constant) else None
@@ -154,7 +165,9 @@ def read_sources(folder: Path) -> list[Source]:
 
 
 def read_commit(folder: Path, commit: str) -> list[Source] | None:
-    """Return the source files of all packages at a commit of a checkout's history, or None without that commit."""
+    """Return the source files of all packages at a commit of a checkout's history, or None without
+    that commit.
+    """
     git = ["git", "-C", str(folder)]
     listing = subprocess.run(
         [*git, "ls-tree", "-r", "--name-only", commit], capture_output=True, text=True, check=False
@@ -208,7 +221,8 @@ def share_untyped(sources: Iterable[Source]) -> float:
 
 
 def compare(before: Iterable[Source], after: Iterable[Source]) -> Mapping[str, int]:
-    """Return how many code lines left the kernel for other packages, and how many were deleted and added in all.
+    """Return how many code lines left the kernel for other packages, and how many were deleted and
+    added in all.
 
     Lines are told by their text: one that left the kernel and is new elsewhere has moved.
     """

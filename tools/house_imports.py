@@ -1,7 +1,9 @@
-"""Who imports whom, for `tools/house.py`: cycles, imports upward, arrows between packages, names at doors.
+"""Who imports whom, for `tools/house.py`: cycles, imports upward, arrows between packages, names at
+doors.
 
-Imports inside functions and by string count; those for type checkers alone and the targets that a `plugin.py` declares
-do not. A name imported through a door (an `__init__.pyi`) counts as imported from the file that defines it.
+Imports inside functions and by string count; those for type checkers alone and the targets that a
+`plugin.py` declares do not. A name imported through a door (an `__init__.pyi`) counts as imported
+from the file that defines it.
 """
 
 from __future__ import annotations
@@ -116,7 +118,9 @@ class Imports:
         )
 
     def upward(self) -> list[str]:
-        """Return the imports from a lower room of the kernel to a higher one, by the checkout's `pyproject.toml`."""
+        """Return the imports from a lower room of the kernel to a higher one, by the checkout's
+        `pyproject.toml`.
+        """
         settings = tomllib.loads((self.folder / "pyproject.toml").read_text(encoding="utf-8"))
         contracts = settings["tool"]["importlinter"]["contracts"]
         layers = next(contract["layers"] for contract in contracts if contract["id"] == "rooms")
@@ -131,7 +135,9 @@ class Imports:
         ]
 
     def arrows(self) -> list[str]:
-        """Return the imports from one package to another that the table of packages does not have."""
+        """Return the imports from one package to another that the table of packages
+        does not have.
+        """
         return [
             f"{name} -> {other}"
             for name, others in self.imports.items()
@@ -140,14 +146,18 @@ class Imports:
         ]
 
     def names_at_doors(self, packages: Iterable[str] = ("rlcatalog",)) -> list[tuple[str, str]]:
-        """Return (door, name) for each name at the doors of packages: of the package itself and of its rooms."""
+        """Return (door, name) for each name at the doors of packages: of the package itself and of
+        its rooms.
+        """
         doors = {
             door: names for door, names in self.doors.items() if door.partition(".")[0] in packages
         }
         return [(door, name) for door, names in doors.items() for name in names]
 
     def used_names(self, includes: Callable[[str], bool]) -> set[tuple[str, str]]:
-        """Return (module, name) for each name that some modules, told by their names, import or read as attributes."""
+        """Return (module, name) for each name that some modules, told by their names, import or
+        read as attributes.
+        """
         used = set()
         for module, source in self.sources.items():
             if includes(module):
@@ -184,7 +194,9 @@ def _is_allowed(module: str, package: str) -> bool:
 
 
 def _statements(source: Source) -> Iterator[tuple[str, str]]:
-    """Yield (module, name) for each import of a file; the name is empty where the module is meant."""
+    """Yield (module, name) for each import of a file; the name is empty where the
+    module is meant.
+    """
     for_checkers = {
         id(inner)
         for node in ast.walk(source.tree)
@@ -211,7 +223,9 @@ def _statements(source: Source) -> Iterator[tuple[str, str]]:
 
 
 def is_library(module: str, names: Sequence[str] = LIBRARY) -> bool:
-    """Return whether a module belongs to a library package, or to the kernel's room that becomes one."""
+    """Return whether a module belongs to a library package, or to the kernel's room that becomes
+    one.
+    """
     own, *path = module.split(".")
     return own.removeprefix("rlcatalog_") in names or (
         own == "rlcatalog" and bool(path) and path[0] in names

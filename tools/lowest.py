@@ -1,7 +1,8 @@
 """Prints requirements at the lowest versions the packages declare: `python tools/lowest.py > FILE`.
 
-Covered are the packages of `requirements/demo.txt` with the extra `torch`. A bound `>=1.2` becomes `==1.2`, so it must
-name a version that exists. What the tests need beside (`requirements/torch.txt`) comes in whichever version fits these.
+Covered are the packages of `requirements/demo.txt` with the extra `torch`. A bound `>=1.2` becomes
+`==1.2`, so it must name a version that exists. What the tests need beside
+(`requirements/torch.txt`) comes in whichever version fits these.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 ROOT = Path(__file__).resolve().parents[1]
-#: The extras whose bounds count. TensorFlow has no wheels beside the lowest versions of the rest on every machine.
+#: The extras whose bounds count. TensorFlow has no wheels beside the lowest versions of the rest on
+#: every machine.
 EXTRAS = ("torch",)
 
 

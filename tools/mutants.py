@@ -1,7 +1,8 @@
 """Mutants of a Python file: small changes, each of which a test ought to notice.
 
-A mutant replaces one expression, or one statement that is a call, by another. What people read (docstrings, messages,
-names), annotations, declared defaults and what raises errors is left alone: a test of those would only repeat them.
+A mutant replaces one expression, or one statement that is a call, by another. What people read
+(docstrings, messages, names), annotations, declared defaults and what raises errors is left alone:
+a test of those would only repeat them.
 """
 
 from __future__ import annotations
@@ -116,7 +117,8 @@ class Mutant:
         inside: Name of the function or class around it, empty in a module's body.
         source: First line of the statement, without white space around it.
         change: What becomes what. Of equal changes of equal lines the second says `#2`, and so on.
-        lines: First and last line that, when a test runs one of them, make the test worth running; None for any.
+        lines: First and last line that, when a test runs one of them, make the test worth running;
+            None for any.
         begin: First byte that is replaced.
         end: The byte behind the last.
         text: What stands there instead.

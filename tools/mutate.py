@@ -1,8 +1,10 @@
-"""Mutation testing: `python tools/mutate.py builtin_dists/gaussian` changes a package's code a little, many times over.
+"""Mutation testing: `python tools/mutate.py builtin_dists/gaussian` changes a package's code a
+little, many times over.
 
-A mutant no test notices is a line no test holds. Each mutant is tried in a forked process that has the heavy libraries
-loaded, on a copy of the tree, with the tests of the package that run its line, fastest first. Of some packages
-folders of `tests/` count too. Mutants that cannot be told from the original stand in `equivalent_mutants.toml`.
+A mutant no test notices is a line no test holds. Each mutant is tried in a forked process that has
+the heavy libraries loaded, on a copy of the tree, with the tests of the package that run its line,
+fastest first. Of some packages folders of `tests/` count too. Mutants that cannot be told from the
+original stand in `equivalent_mutants.toml`.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ from mutants import Mutant, mutants_of
 ROOT = Path(__file__).resolve().parents[1]
 EQUIVALENT = Path(__file__).with_name("equivalent_mutants.toml")
 
-#: Loaded once, before any process is forked; none of ours. triton comes before TensorFlow (see `before_tensorflow`).
+#: Loaded once, before any process is forked; none of ours. triton comes before TensorFlow (see
+#: `before_tensorflow`).
 PRELOADED = (
     "hypothesis",
     "numpy",
@@ -59,9 +62,11 @@ ELSEWHERE = {
 }
 #: Files that declare what there is and what it is called; mutated when named one by one.
 DECLARING = ("__init__.py", "plugin.py", "config.py", "cli.py")
-#: Seconds of tests, by the time they took unchanged, that one mutant is given; faster tests go first.
+#: Seconds of tests, by the time they took unchanged, that one mutant is given; faster tests go
+#: first.
 ENOUGH = 60.0
-#: A mutant is stopped, and counts as killed, after this many seconds and four times the time the tests should take.
+#: A mutant is stopped, and counts as killed, after this many seconds and four times the time the
+#: tests should take.
 PATIENCE = 30.0
 
 
@@ -156,7 +161,8 @@ class Workers:
     def run(
         self, jobs: Iterator[tuple[Any, Any, float]]
     ) -> Iterator[tuple[Any, Path, int | None, float]]:
-        """Yield for each job (work, what does it in a slot, seconds it may take): work, slot, status and seconds.
+        """Yield for each job (work, what does it in a slot, seconds it may take): work, slot,
+        status and seconds.
 
         The status is None when time ran out.
         """
@@ -224,8 +230,8 @@ def collect(tree: Tree, files: list[str]) -> list[Test]:
             tests.append(Test(name, entry["seconds"], lines))
     if failing:
         raise SystemExit(
-            f"{len(failing)} tests fail before any mutation, so what fails with a mutant would say nothing."
-            " Mend them, or name others with --tests:\n  " + "\n  ".join(failing)
+            f"{len(failing)} tests fail before any mutation, so what fails with a mutant would say"
+            " nothing. Mend them, or name others with --tests:\n  " + "\n  ".join(failing)
         )
     return tests
 
@@ -233,9 +239,9 @@ def collect(tree: Tree, files: list[str]) -> list[Test]:
 def choose(mutant: Mutant, tests: list[Test], package: Path, killers: Counter[str]) -> list[Test]:
     """Return the tests a mutant is given, in order.
 
-    First those that run its statement, then those that run anything of its file: a value a fixture or a cache holds was
-    made in another test. Tests of the package come before others, those that killed often before those that did not,
-    fast ones before slow ones.
+    First those that run its statement, then those that run anything of its file: a value a fixture
+    or a cache holds was made in another test. Tests of the package come before others, those that
+    killed often before those that did not, fast ones before slow ones.
     """
     span = range(mutant.lines[0], mutant.lines[1] + 1) if mutant.lines else None
     ranked = []
@@ -263,7 +269,9 @@ def choose(mutant: Mutant, tests: list[Test], package: Path, killers: Counter[st
 
 
 def sample(mutants: list[Mutant], number: int, seed: int) -> list[Mutant]:
-    """Return so many of the mutants, evenly over the files (0: all), always the same for one seed."""
+    """Return so many of the mutants, evenly over the files (0: all), always the same
+    for one seed.
+    """
     if not number or number >= len(mutants):
         return mutants
     dice = random.Random(seed)
@@ -272,7 +280,8 @@ def sample(mutants: list[Mutant], number: int, seed: int) -> list[Mutant]:
         queues.setdefault(mutant.path, []).append(mutant)
     for queue in queues.values():
         dice.shuffle(queue)
-    # Each file gives at least two, the rest by size; where there are too many files for that, chance says which.
+    # Each file gives at least two, the rest by size; where there are too many files for that,
+    # chance says which.
     taken = [queue.pop() for queue in queues.values() for _ in range(min(2, len(queue)))]
     taken = dice.sample(taken, number) if len(taken) > number else taken
     rest = [mutant for queue in queues.values() for mutant in queue]
@@ -291,8 +300,8 @@ def equivalents() -> list[dict[str, str]]:
 def why_equivalent(mutant: Mutant, entries: list[dict[str, str]]) -> str | None:
     """Return why a mutant can be told from the original by no test, or None.
 
-    An entry holds for the mutants that agree in all it says: `path` and `inside` as they are, `source` a part of the
-    line, `change` as it is.
+    An entry holds for the mutants that agree in all it says: `path` and `inside` as they are,
+    `source` a part of the line, `change` as it is.
     """
     for entry in entries:
         same = all(
@@ -311,7 +320,9 @@ def _key(mutant: Mutant) -> tuple[str, str, str, str]:
 def try_mutants(
     tree: Tree, package: Path, mutants: list[Mutant], tests: list[Test], deadline: float
 ) -> Iterator[tuple[Mutant, str, str, float]]:
-    """Yield each mutant with what became of it, the test that killed it (or what was printed) and the seconds taken."""
+    """Yield each mutant with what became of it, the test that killed it (or what was printed) and
+    the seconds taken.
+    """
     killers: Counter[str] = Counter()
     sources = {m.path: (tree.slots[0] / m.path).read_text() for m in mutants}
 
@@ -412,7 +423,8 @@ def main() -> int:
     if asked.report:
         asked.report.write_text(json.dumps(entries, indent=1, ensure_ascii=False))
     print(
-        "\n| package | mutants | killed | of them timeouts | survived | equivalent | uncovered | rate |"
+        "\n| package | mutants | killed | of them timeouts | survived | equivalent | uncovered |"
+        " rate |"
     )
     print("|---|---|---|---|---|---|---|---|")
     print(*rows, sep="\n")
@@ -435,7 +447,9 @@ def _preload() -> None:
 def _package(
     tree: Tree, package: Path, files: list[str], asked: argparse.Namespace, deadline: float
 ) -> tuple[str, list[dict[str, Any]]]:
-    """Try the mutants of one package; return its line of the table and the entries of the report."""
+    """Try the mutants of one package; return its line of the table and the entries of
+    the report.
+    """
     known = equivalents()
     every = [m for file in files for m in mutants_of(file, (tree.slots[0] / file).read_text())]
     chosen = sample(every, asked.n, asked.seed)
@@ -465,7 +479,8 @@ def _package(
         )
         if became not in ("killed", "timeout"):
             print(
-                f"  {became}: {mutant.path}:{mutant.line} {mutant.inside}: {mutant.change}\n    {by}",
+                f"  {became}: {mutant.path}:{mutant.line} {mutant.inside}: {mutant.change}\n"
+                f"    {by}",
                 flush=True,
             )
     killed = counts["killed"] + counts["timeout"]

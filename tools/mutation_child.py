@@ -1,4 +1,6 @@
-"""What runs in a forked process of `tools/mutate.py`: pytest on a copy of the tree, on chosen tests, watched or not."""
+"""What runs in a forked process of `tools/mutate.py`: pytest on a copy of the tree, on chosen
+tests, watched or not.
+"""
 
 from __future__ import annotations
 
@@ -46,18 +48,23 @@ def fork(job: Callable[[], int], output: Path) -> int:
 
 
 def enter(tree: Path) -> None:
-    """Make this process, and those it starts, import the packages of a tree, and its tests from the root."""
+    """Make this process, and those it starts, import the packages of a tree, and its tests from the
+    root.
+    """
     sources = [str(p) for p in sorted([*tree.glob("*/src"), *tree.glob("*/*/src")])]
     sys.path[:0] = [str(tree), *sources]
     os.environ["PYTHONPATH"] = os.pathsep.join(sources)
-    # Two mutants may be written within one second with the same length: bytecode would hide the second.
+    # Two mutants may be written within one second with the same length: bytecode would hide the
+    # second.
     sys.dont_write_bytecode = True
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     os.chdir(tree)
 
 
 def watch(tree: Path, tests: Iterable[str], report: Path) -> int:
-    """Run all tests of some files and write down for each how long it took and which lines of the tree it ran."""
+    """Run all tests of some files and write down for each how long it took and which lines of the
+    tree it ran.
+    """
     enter(tree)
     watcher = _Watcher(tree)
     status = _pytest(tree, tests, watcher)
@@ -99,7 +106,9 @@ def _pytest(tree: Path, tests: Iterable[str], plugin: object, *options: str) -> 
 
 
 class _Settings:
-    """Hypothesis as a mutant needs it: no limit on time (the machine is busy), and no search for a smaller failure."""
+    """Hypothesis as a mutant needs it: no limit on time (the machine is busy), and no search for a
+    smaller failure.
+    """
 
     def pytest_collection(self) -> None:
         from hypothesis import Phase, settings

@@ -1,4 +1,5 @@
-"""Writes what the Python in pages prints into the `output` blocks behind it: `python tools/page_outputs.py PAGE...`.
+"""Writes what the Python in pages prints into the `output` blocks behind it:
+`python tools/page_outputs.py PAGE...`.
 
 `tests/docs/test_docs.py` says when one is stale.
 """

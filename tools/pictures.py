@@ -1,4 +1,6 @@
-"""Draws the pictures of the docs that come from the code; `--check` only says whether they are up to date."""
+"""Draws the pictures of the docs that come from the code; `--check` only says whether they are up
+to date.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +21,13 @@ PICTURES = ROOT / "docs/pictures"
 _WIDTH = 720
 #: A benchmark's case that has another library beside rlcatalog → how the picture calls it.
 _PEERS = {
-    r"(\w+(?:\([^)]*\))?), torch, to torch.distributions, batch (\d+)": r"torch.distributions: \1, batch \2",
+    r"(\w+(?:\([^)]*\))?), torch, to torch.distributions, batch (\d+)": r"torch.distributions: \1,"
+    r" batch \2",
     r"stepping Breakout, to Gymnasium's wrappers": r"Gymnasium's wrappers: a step of Breakout",
-    r"Stable-Baselines3's PPO, (.*), environments (\d+)": r"Stable-Baselines3's own policy: PPO, \1, \2 env",
-    r"RLlib PPO on CartPole, environment runners (\d+)": r"RLlib's own module: PPO, CartPole, \1 runners",
+    r"Stable-Baselines3's PPO, (.*), environments (\d+)": r"Stable-Baselines3's own policy: PPO,"
+    r" \1, \2 env",
+    r"RLlib PPO on CartPole, environment runners (\d+)": r"RLlib's own module: PPO, CartPole, \1"
+    r" runners",
 }
 
 
@@ -57,7 +62,9 @@ def faster() -> Iterator[tuple[str, float]]:
 
 
 def speed() -> str:
-    """Return a bar for each measurement beside another library, on a logarithmic axis; 1 is equal speed."""
+    """Return a bar for each measurement beside another library, on a logarithmic axis; 1 is equal
+    speed.
+    """
     bars, left, step = list(faster()), 390, 20
     scale = (_WIDTH - left - 70) / np.log(max(times for _, times in bars) / 0.5)
     one, body = left + scale * np.log(2), []
@@ -74,7 +81,9 @@ def speed() -> str:
 
 
 def packages() -> str:
-    """Return the packages in layers: a package imports only packages below it, and its box names them."""
+    """Return the packages in layers: a package imports only packages below it, and its box names
+    them.
+    """
     folders = sorted(path.parent for path in ROOT.glob("*/*/pyproject.toml"))
     built_in = [path.name for path in folders if path.parent.name != "plugins"]
     others = [

@@ -1,7 +1,8 @@
-"""Writes the code in `docs/plugins.md`: each titled block is a file that the page's `rlcatalog new` commands make.
+"""Writes the code in `docs/plugins.md`: each titled block is a file that the page's `rlcatalog new`
+commands make.
 
-Run it after a template was changed: `python tools/plugins_page.py`, or with `--check` to only say whether it is up to
-date.
+Run it after a template was changed: `python tools/plugins_page.py`, or with `--check` to only say
+whether it is up to date.
 """
 
 from __future__ import annotations

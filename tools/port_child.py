@@ -1,4 +1,6 @@
-"""Tries one item of `port_report.py`: imports a ported class, goes through the stages and prints what came of it."""
+"""Tries one item of `port_report.py`: imports a ported class, goes through the stages and prints
+what came of it.
+"""
 
 from __future__ import annotations
 
@@ -98,7 +100,9 @@ def taken(item: dict[str, Any], root: Path) -> Any:
 
 
 def alone(path: Path, name: str) -> Any:
-    """Return a class of a script, run with those of its statements whose names the class reads, and no others."""
+    """Return a class of a script, run with those of its statements whose names the class reads, and
+    no others.
+    """
     tree = ast.parse(path.read_text(encoding="utf-8"))
     wanted, kept = {name}, set()
     while True:
@@ -190,7 +194,8 @@ def run(item: dict[str, Any], root: Path, done: dict[str, str]) -> None:
     done["forward"] = "ok"
     if first.value is None or first.value.shape != (ROWS,) or not np.isfinite(first.value).all():
         raise TypeError(
-            f"expected {ROWS} finite values, found {first.value}: {cls.__name__} has no value_function"
+            f"expected {ROWS} finite values, found {first.value}: {cls.__name__} has no"
+            " value_function"
         )
     done["value"] = "ok"
     settings = {

@@ -1,19 +1,25 @@
 """Ports models that others wrote for RLlib, tries them and reports; it fetches nothing.
 
-`python tools/port_report.py DIR` takes a folder with one folder per item: `item.toml`, and `code/` with the files as
-they were. Each item is copied, ported by `rlcatalog port --write` alone, and tried in a process of its own. `--write`
-puts the table into `docs/ported_models.md`, from `docs/ported_models.json`, which holds results and no code.
+`python tools/port_report.py DIR` takes a folder with one folder per item: `item.toml`, and `code/`
+with the files as they were. Each item is copied, ported by `rlcatalog port --write` alone, and
+tried in a process of its own. `--write` puts the table into `docs/ported_models.md`, from
+`docs/ported_models.json`, which holds results and no code.
 
-`item.toml` holds `repository`, `commit`, `path` (below `code/`), `class`, `framework` (`"torch"` or `"tf"`),
-`observation_space` and `action_space` (expressions over `spaces` and `np`), and where they are needed:
+`item.toml` holds `repository`, `commit`, `path` (below `code/`), `class`, `framework` (`"torch"` or
+`"tf"`), `observation_space` and `action_space` (expressions over `spaces` and `np`), and where they
+are needed:
 
 - `model`: the model config, an expression; `memory`: whether the model has one
 - `kind`: `"model"`, `"distribution"` or `"preprocessor"`
-- `roots`: folders below `code/` for `sys.path`; `ones`: masks in the observations that are to allow everything
-- `stubs`: modules that have no part in the model, and `stubs_why`; `beside`: what lies in `code/` of a library's
-- `class_alone`: for a script that trains when it is imported: the class with the statements whose names it reads
+- `roots`: folders below `code/` for `sys.path`; `ones`: masks in the observations that are to allow
+  everything
+- `stubs`: modules that have no part in the model, and `stubs_why`; `beside`: what lies in `code/`
+  of a library's
+- `class_alone`: for a script that trains when it is imported: the class with the statements whose
+  names it reads
 - `noisy`: the model draws random numbers
-- `bound`: why the class cannot run without its project; `broken`: why it does not under RLlib either
+- `bound`: why the class cannot run without its project; `broken`: why it does not under RLlib
+  either
 """
 
 from __future__ import annotations
@@ -88,7 +94,9 @@ def tried(folder: Path, seconds: float) -> dict[str, Any]:
 
 
 def verdict(found: dict[str, Any], item: dict[str, Any]) -> str:
-    """Return `"runs"`, `"bound"`, `"broken"` or `"fails"`, and note why an item is bound or broken."""
+    """Return `"runs"`, `"bound"`, `"broken"` or `"fails"`, and note why an item is
+    bound or broken.
+    """
     missing = (found.pop("missing", None) or "").partition(".")[0]
     if "error" not in found:
         return "runs"
@@ -139,9 +147,10 @@ def table(results: list[dict[str, Any]]) -> str:
         for test in (lambda f: f["framework"] == "tf", lambda f: f["memory"])
     )
     rows = [
-        f"{len(results)} classes from {len({found['repository'] for found in results})} repositories, including {tf} in"
-        f" TensorFlow and {memory} with memory: {count['runs']} run, {count['bound']} are bound,"
-        f" {count['broken']} are also broken under RLlib, {count['fails']} fail.",
+        f"{len(results)} classes from {len({found['repository'] for found in results})}"
+        f" repositories, including {tf} in TensorFlow and {memory} with memory: {count['runs']}"
+        f" run, {count['bound']} are bound, {count['broken']} are also broken under RLlib,"
+        f" {count['fails']} fail.",
         "",
         "| repository | commit | path | class | | | result |",
         "| --- | --- | --- | --- | --- | --- | --- |",
@@ -150,8 +159,8 @@ def table(results: list[dict[str, Any]]) -> str:
         what = found["framework"] + (", memory" if found["memory"] else "")
         kind = "" if found["kind"] == "model" else found["kind"]
         rows.append(
-            f"| {found['repository']} | `{found['commit'][:10]}` | `{found['path']}` | `{found['class']}` | {what} |"
-            f" {kind} | {outcome(found)} |"
+            f"| {found['repository']} | `{found['commit'][:10]}` | `{found['path']}` |"
+            f" `{found['class']}` | {what} | {kind} | {outcome(found)} |"
         )
     return "\n".join(rows)
 

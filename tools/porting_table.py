@@ -1,6 +1,8 @@
-"""Writes the table of `docs/porting.md` and the stubs of the mirror, from the names of rlcatalog-compat.
+"""Writes the table of `docs/porting.md` and the stubs of the mirror, from the names of
+rlcatalog-compat.
 
-Run it after a name was added: `python tools/porting_table.py`, or with `--check` to only say whether they are fresh.
+Run it after a name was added: `python tools/porting_table.py`, or with `--check` to only say
+whether they are fresh.
 """
 
 from __future__ import annotations
@@ -19,14 +21,17 @@ OWN = "rlcatalog_compat."
 
 
 def rows(path: str, module: Module) -> list[str]:
-    """Return the rows of a module: one per place its names stand in, then those that are not supported."""
+    """Return the rows of a module: one per place its names stand in, then those that are not
+    supported.
+    """
     homes: dict[str, list[str]] = defaultdict(list)
     for name, target in module.names.items():
         home, _, attribute = target.partition(":")
         homes[home].append(f"`{name}`" if name == attribute else f"`{name}` (`{attribute}`)")
     layouts = " to ".join(dict.fromkeys(module.layouts.split("–")))
     found = [
-        f"| `ray.{path}` | {layouts} | {', '.join(sorted(names))} | {'own' if home.startswith(OWN) else f'`{home}`'} |"
+        f"| `ray.{path}` | {layouts} | {', '.join(sorted(names))} |"
+        f" {'own' if home.startswith(OWN) else f'`{home}`'} |"
         for home, names in sorted(homes.items())
     ]
     reasons: dict[str, list[str]] = defaultdict(list)

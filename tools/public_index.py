@@ -1,7 +1,8 @@
-"""Writes `public_index.json`, which package of this repository provides which name, and the stubs of their classes.
+"""Writes `public_index.json`, which package of this repository provides which name, and the stubs
+of their classes.
 
-Run it after a package was added or a declaration changed: `python tools/public_index.py`, or with `--check` to only say
-whether they are up to date.
+Run it after a package was added or a declaration changed: `python tools/public_index.py`, or with
+`--check` to only say whether they are up to date.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from rlcatalog_cli.app import OWN_COMMANDS
 
 KERNEL = ROOT / "catalog/src/rlcatalog"
 TARGET = KERNEL / "plugins/public_index.json"
-#: The frameworks of this repository, the default first; their doors show the classes of installed parts.
+#: The frameworks of this repository, the default first; their doors show the classes of installed
+#: parts.
 FRAMEWORKS = ("torch", "tf")
 #: What follows in a stub is generated.
 MARK = "# The installed parts' classes: written by `make generate`."
@@ -113,7 +115,9 @@ def data() -> dict[str, object]:
 
 
 def model_entries(catalog: Catalog) -> dict[str, str]:
-    """Return whose models fill a slot by themselves: by the number of axes of what they see, and for composites."""
+    """Return whose models fill a slot by themselves: by the number of axes of what they see, and
+    for composites.
+    """
     vector, image = gym.spaces.Box(-1, 1, (4,)), gym.spaces.Box(0, 255, (84, 84, 3), np.uint8)
     samples = {
         "trunk/1": vector,
@@ -133,7 +137,9 @@ def model_entries(catalog: Catalog) -> dict[str, str]:
 
 
 def stub(framework: str) -> tuple[Path, str]:
-    """Return the stub of a framework's door, with the classes of the packages' parts, for type checkers and editors."""
+    """Return the stub of a framework's door, with the classes of the packages' parts, for type
+    checkers and editors.
+    """
     path = ROOT / f"plugins/{framework}/src/rlcatalog_{framework}/__init__.pyi"
     catalog = Catalog([ep for ep in scan() if ep.dist.name in packages()], environ={})
     targets = {

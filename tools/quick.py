@@ -1,4 +1,5 @@
-"""Runs the kernel's tests and those of what changed, and says which: `python tools/quick.py [pytest's arguments]`.
+"""Runs the kernel's tests and those of what changed, and says which:
+`python tools/quick.py [pytest's arguments]`.
 
 What changed is what git says: since the branch left `main`, and what is not committed yet.
 """
@@ -19,7 +20,8 @@ FEW = 3
 #: What only `requirements/dev.txt` installs.
 ENGINES = ("tensorflow", "ray", "stable_baselines3")
 
-#: Where a changed file that belongs to no package is tested: beginning of its path → a test file. The first that fits.
+#: Where a changed file that belongs to no package is tested: beginning of its path → a test file.
+#: The first that fits.
 ELSEWHERE = {
     "tools/mut": "tests/tools/test_mutate.py",
     "tools/equivalent_mutants": "tests/tools/test_mutate.py",
@@ -118,7 +120,9 @@ def changed_files(root: Path = ROOT) -> tuple[list[str], str]:
 
 
 def split(chosen: Iterable[str], everything: bool) -> tuple[list[str], list[str]]:
-    """Return what runs here and what does not: the tests that span packages need all of them, and both frameworks."""
+    """Return what runs here and what does not: the tests that span packages need all of them, and
+    both frameworks.
+    """
     here = [path for path in chosen if everything or not path.startswith("tests/")]
     return here, [path for path in chosen if path not in here]
 

@@ -1,8 +1,9 @@
-"""Writes the pages of `docs/reference`: errors, commands, parts, checks and the API, from what the code says.
+"""Writes the pages of `docs/reference`: errors, commands, parts, checks and the API, from what the
+code says.
 
-Run it after an error, a command, a declaration or a door has changed: `python tools/reference_pages.py`, or with
-`--check` to only say whether they are up to date. What to do about an error is in `docs/reference/ways_out.toml`;
-`error_messages.py` raises each error.
+Run it after an error, a command, a declaration or a door has changed:
+`python tools/reference_pages.py`, or with `--check` to only say whether they are up to date. What
+to do about an error is in `docs/reference/ways_out.toml`; `error_messages.py` raises each error.
 """
 
 from __future__ import annotations
@@ -43,11 +44,13 @@ _KINDS = {
 }
 
 
-# --- errors ----------------------------------------------------------------------------------------------------------
+# --- errors ---------------------------------------------------------------------------------------
 
 
 def error_classes() -> dict[str, type[BaseException]]:
-    """Return the errors and warnings that are raised on purpose, in the order of their source: name → class."""
+    """Return the errors and warnings that are raised on purpose, in the order of their source: name
+    → class.
+    """
     found: dict[str, type[BaseException]] = {}
     for name in MODULES:
         module = __import__(name, fromlist=["_"])
@@ -70,9 +73,12 @@ def errors_page() -> str:
     text = [
         "# Errors",
         "",
-        "Every message states the problem, what was expected and found, and what to do. All errors derive from",
-        "`CatalogError`, all warnings from `CatalogWarning`, and also from the matching built-in type, so that",
-        "`except KeyError` works. They are in `rlcatalog.errors`, unless another module is named. The messages below",
+        "Every message states the problem, what was expected and found, and what to do. All errors"
+        " derive from",
+        "`CatalogError`, all warnings from `CatalogWarning`, and also from the matching built-in"
+        " type, so that",
+        "`except KeyError` works. They are in `rlcatalog.errors`, unless another module is named."
+        " The messages below",
         "are real: each comes from running the code above it.",
         "",
     ]
@@ -97,7 +103,7 @@ def _attribute(line: str) -> str:
     return f"`{name}`, {meaning[0].lower()}{meaning[1:]}"
 
 
-# --- commands --------------------------------------------------------------------------------------------------------
+# --- commands -------------------------------------------------------------------------------------
 
 
 def commands() -> dict[str, tuple[str, Any]]:
@@ -116,7 +122,8 @@ def commands_page() -> str:
     text = [
         "# Commands",
         "",
-        "`rlcatalog COMMAND --help` shows the same text. After an error, a command prints a message and exits with",
+        "`rlcatalog COMMAND --help` shows the same text. After an error, a command prints a"
+        " message and exits with",
         "status 1; after a wrong argument, with status 2.",
         "",
     ]
@@ -144,7 +151,7 @@ def _parameters(command: Any, context: Any) -> Iterator[tuple[str, str, str]]:
         yield names + value, shown, " ".join((parameter.help or "").split())
 
 
-# --- parts -----------------------------------------------------------------------------------------------------------
+# --- parts ----------------------------------------------------------------------------------------
 
 
 def parts_page() -> str:
@@ -153,7 +160,8 @@ def parts_page() -> str:
     text = [
         "# Parts",
         "",
-        "The parts that the packages in this repository provide. `rlcatalog list` shows all installed parts, including",
+        "The parts that the packages in this repository provide. `rlcatalog list` shows all"
+        " installed parts, including",
         "those of other packages.",
         "",
     ]
@@ -192,7 +200,7 @@ def parts_page() -> str:
     return "\n".join(text)
 
 
-# --- checks ----------------------------------------------------------------------------------------------------------
+# --- checks ---------------------------------------------------------------------------------------
 
 
 def checks_page() -> str:
@@ -205,8 +213,10 @@ def checks_page() -> str:
     text = [
         "# Checks",
         "",
-        "What [the conformance kit](../hooks.md#the-conformance-kit) requires of a part, and what to do if it fails. A",
-        "case is one check of one part in one framework; `rlcatalog check PACKAGE` prints a line for each case.",
+        "What [the conformance kit](../hooks.md#the-conformance-kit) requires of a part, and what"
+        " to do if it fails. A",
+        "case is one check of one part in one framework; `rlcatalog check PACKAGE` prints a line"
+        " for each case.",
         "Engines add their own checks: [Parts](parts.md#conformance-kit-checks).",
         "",
     ]
@@ -226,7 +236,7 @@ def _asked_of(kinds: Collection[str]) -> str:
     return ", ".join([*others, *(["Models: " + ", ".join(slots)] if slots else [])])
 
 
-# --- the files -------------------------------------------------------------------------------------------------------
+# --- the files ------------------------------------------------------------------------------------
 
 
 def pages() -> dict[Path, str]:

@@ -1,7 +1,8 @@
-"""Writes the tables of `docs/results.md`: what learning tests returned, from the records beside them.
+"""Writes the tables of `docs/results.md`: what learning tests returned, from the records beside
+them.
 
-Run it after `make sweep` has written a record: `python tools/results_page.py`, or with `--check` to only say whether
-the page is up to date.
+Run it after `make sweep` has written a record: `python tools/results_page.py`, or with `--check` to
+only say whether the page is up to date.
 """
 
 from __future__ import annotations
@@ -16,9 +17,12 @@ from config_table import table
 from generated import ROOT, fill, write
 
 TARGET = ROOT / "docs/results.md"
-_NAMES = {"ppo": "PPO", "dqn": "DQN", "sac": "SAC", "td3": "TD3", "a2c": "A2C", "pg": "PG", "cartpole": "CartPole",
-          "pendulum": "Pendulum", "lstm": "LSTM", "api": "API", "tf": "TensorFlow", "torch": "PyTorch", "appo": "APPO",
-          "impala": "IMPALA", "sb3": "Stable-Baselines3", "minigrid": "MiniGrid", "acrobot": "Acrobot"}  # fmt: skip
+_NAMES = {
+    "ppo": "PPO", "dqn": "DQN", "sac": "SAC", "td3": "TD3", "a2c": "A2C", "pg": "PG",
+    "cartpole": "CartPole", "pendulum": "Pendulum", "lstm": "LSTM", "api": "API",
+    "tf": "TensorFlow", "torch": "PyTorch", "appo": "APPO", "impala": "IMPALA",
+    "sb3": "Stable-Baselines3", "minigrid": "MiniGrid", "acrobot": "Acrobot",
+}  # fmt: skip
 
 
 def records() -> dict[Path, dict[str, dict[str, Any]]]:

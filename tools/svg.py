@@ -16,12 +16,21 @@ def box(x: float, y: float, width: float, height: float) -> str:
 
 def words(x: float, y: float, text: str, anchor: str = "start", size: int = 11) -> str:
     """Return a text whose anchor is at a point."""
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}">{escape(text)}</text>'
+    return (
+        f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"'
+        f' font-size="{size}">{escape(text)}</text>'
+    )
 
 
 def picture(body: Sequence[str], width: float, height: float) -> str:
     """Return a white picture with a thin frame, without a line break at its end."""
     size = f'width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="system-ui, sans-serif" fill="{TEXT}">'
-    frame = f'<rect x="0.5" y="0.5" width="{width - 1}" height="{height - 1}" rx="6" fill="#fff" stroke="{GRID}"/>'
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="system-ui, sans-serif"'
+        f' fill="{TEXT}">'
+    )
+    frame = (
+        f'<rect x="0.5" y="0.5" width="{width - 1}" height="{height - 1}" rx="6" fill="#fff"'
+        f' stroke="{GRID}"/>'
+    )
     return "\n".join([head, frame, *body, "</svg>"])

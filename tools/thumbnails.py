@@ -1,4 +1,6 @@
-"""Small pictures of the examples for the gallery: the curve in an example's output, or the pipeline of its policy."""
+"""Small pictures of the examples for the gallery: the curve in an example's output, or the pipeline
+of its policy.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ POLICIES: dict[str, tuple[Any, ...]] = {
 
 
 def series(output: str) -> tuple[str, list[Series]]:
-    """Return what an output reports over steps, such as "mean return", and its curves; each run starts a new curve."""
+    """Return what an output reports over steps, such as "mean return", and its curves; each run
+    starts a new curve.
+    """
     found: list[Series] = []
     names = {match[3]: f"{match[3]}, {match[2]}" for match in _POINT.finditer(output)}
     name = next(iter(names), "")

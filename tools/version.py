@@ -1,7 +1,7 @@
 """Raises the version of every package at once: `make version V=0.2.0`.
 
-The packages are released together. A package asks for the others of this repository from this version on and below the
-next that may break it: below 0.3 for 0.2.0, below 2 for 1.2.3.
+The packages are released together. A package asks for the others of this repository from this
+version on and below the next that may break it: below 0.3 for 0.2.0, below 2 for 1.2.3.
 """
 
 from __future__ import annotations
@@ -39,13 +39,15 @@ def raised(root: Path, version: Version) -> dict[Path, str]:
     """Return what the files are to hold, by path from the root.
 
     Raises:
-        ValueError: The version is not above that of the kernel, or a file does not look as expected.
+        ValueError: The version is not above that of the kernel, or a file does not look as
+            expected.
     """
     text = (root / KERNEL).read_text(encoding="utf-8")
     now = re.search(r'__version__ = "(.+)"', text)
     if now is None or version <= Version(now[1]):
         raise ValueError(
-            f"expected a version above {now[1] if now else 'that of ' + str(KERNEL)}, found {version}"
+            f"expected a version above {now[1] if now else 'that of ' + str(KERNEL)}, found"
+            f" {version}"
         )
     found = {KERNEL: text.replace(now[0], f'__version__ = "{version}"')}
     for path in projects(root):

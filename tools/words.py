@@ -1,7 +1,9 @@
-"""Check of words: `python tools/words.py` finds odd constructions and long sentences in what people read.
+"""Check of words: `python tools/words.py` finds odd constructions and long sentences in what people
+read.
 
-It reads the pages written by hand, the docstrings of packages and examples, and their messages (errors, warnings and
-`--help`). `words_baseline.json` holds how many findings of each kind a file still has; the numbers may only shrink.
+It reads the pages written by hand, the docstrings of packages and examples, and their messages
+(errors, warnings and `--help`). `words_baseline.json` holds how many findings of each kind a file
+still has; the numbers may only shrink.
 """
 
 from __future__ import annotations
@@ -19,43 +21,55 @@ ROOT = Path(__file__).resolve().parents[1]
 BASELINE = Path(__file__).with_name("words_baseline.json")
 #: Words in a sentence; split longer ones.
 MOST_WORDS = 25
-_LIBRARY = r"(?:(?:PyTorch|TensorFlow|RLlib|Ray|[Gg]ymnasium|Gym|NumPy|Python|Stable-Baselines3|rlcatalog)'s|Keras')"
+_LIBRARY = (
+    r"(?:(?:PyTorch|TensorFlow|RLlib|Ray|[Gg]ymnasium|Gym|NumPy|Python|Stable-Baselines3|rlcatalog)"
+    r"'s|Keras')"
+)
 _OWNER = (
     r"(?:user|kernel|catalog|package|part|plugin|model|policy|program|engine|environment|caller)'s"
 )
-#: What may follow a possessive that has no noun: the end of a phrase, or a word that goes on with the sentence.
+#: What may follow a possessive that has no noun: the end of a phrase, or a word that goes on with
+#: the sentence.
 _NO_NOUN = r"(?=[.,;:)]|$| (?:is|are|has|have|that|in|with|on|to|by|for)\b)"
-#: Kind → pattern. A pattern that marks good English is wrong: narrow it, and add the sentence to the tests.
+#: Kind → pattern. A pattern that marks good English is wrong: narrow it, and add the sentence to
+#: the tests.
 ODD = {
     kind: re.compile(pattern)
     for kind, pattern in {
-        "whoever": r"(?i:\bwhoever\b)|\b(?:for|of|from|to) whatever\b|\bwhatever (?:it|stands|comes)\b"
-        r"|\bhowever (?:it|they) \w+s\b",
+        "whoever": r"(?i:\bwhoever\b)|\b(?:for|of|from|to) whatever\b|\bwhatever"
+        r" (?:it|stands|comes)\b|\bhowever (?:it|they) \w+s\b",
         "nobody": r"\b(?:[Nn]obody|[Nn]o one|[Ss]omebody|[Ss]trangers?)\b(?!-)",
-        "of which": r"(?<!each )(?<!none )(?<!one )(?<!some )(?<!all )(?<!most )(?<!both )(?<!any )(?<!many )(?<!two )"
-        r"\bof (?:which|that of|those of)\b|\bth(?:at|ose) of th(?:at|ose)\b|\bof one's own\b",
+        "of which": r"(?<!each )(?<!none )(?<!one )(?<!some )(?<!all )(?<!most )(?<!both )(?<!any"
+        r" )(?<!many )(?<!two )\bof (?:which|that of|those of)\b|\bth(?:at|ose) of"
+        r" th(?:at|ose)\b|\bof one's own\b",
         "such as are": r"\bsuch as (?:are|is|have|has)\b",
         "but for": r"\bbut for\b|\b[Nn]othing but\b|\bno more than\b",
         "not unless": r"\b(?:not|nothing|never) \w+(?: \w+)? unless\b",
-        "for (because)": r"[,;] for (?:it|they|he|she|there|nothing|none)\b"
-        r"|, for (?:the|an?|its|their|no)(?: (?!that\b|which\b|who\b|whose\b|where\b|when\b|if\b|and\b)\w+){1,3}"
+        "for (because)": r"[,;] for (?:it|they|he|she|there|nothing|none)\b|, for"
+        r" (?:the|an?|its|their|no)(?:"
+        r" (?!that\b|which\b|who\b|whose\b|where\b|when\b|if\b|and\b)\w+){1,3}"
         r" (?:is|are|was|were|has|have|does|do|can|cannot|may|will|would)\b",
         "say (for example)": r"\bsay,|, say(?=[.,;:)]| (?:an?|the|X)\b)",
         "so does": r"\b[Ss]o (?:does|has|is|are|have|do) "
         r"(?:an?|the|it|they|its|their|those|that|every|each|all|any)\b",
         "is said": r"\b(?:is|are|was|were) (?:said|told)\b(?! apart)|\b[Ss]a(?:y|ys|id) so\b",
         "stands": r"(?<!-)\b(?:stands?|stood)\b(?! for\b| in for\b|-|alone)",
-        "lies": r"\b(?:lies?|lay)\b(?! (?:\w+ )?(?:within|outside|inside|between|above|below|beyond|on)\b"
-        r"| in (?:\[|\(|X|(?:an?|the|its|their) (?:\w+ )?(?:spaces?|interval|simplex)\b))",
+        "lies": r"\b(?:lies?|lay)\b(?! (?:\w+"
+        r" )?(?:within|outside|inside|between|above|below|beyond|on)\b| in"
+        r" (?:\[|\(|X|(?:an?|the|its|their) (?:\w+ )?(?:spaces?|interval|simplex)\b))",
         "for scale": r"\bfor scale\b",
-        "own": r"\bof (?:its|their|your|our|my) own(?=[.,;:)]|$| (?:in|for|that|which|with|to|and|or|from|beside|by|as"
+        "own": r"\bof (?:its|their|your|our|my) own(?=[.,;:)]|$|"
+        r" (?:in|for|that|which|with|to|and|or|from|beside|by|as"
         r"|on|is|are|alone|behind|there|here|where|when|than|under|at|each|does|has)\b)",
         "of ours": r"\bof (?:ours|yours|theirs)\b",
-        "possessive without a noun": rf"\b(?:{_LIBRARY}{_NO_NOUN}|of (?:{_LIBRARY}|the {_OWNER}){_NO_NOUN})",
-        "is no": r"(?<!there )(?<!There )\b(?:is|are|was|were|be) (?:none\b(?! of (?:them|these|those)\b)"
-        r"|no (?!(?:part of|longer|more|fewer|less|later|different|better|worse|help|use|need|one)\b)\w)",
+        "possessive without a noun": rf"\b(?:{_LIBRARY}{_NO_NOUN}|of (?:{_LIBRARY}|the"
+        rf" {_OWNER}){_NO_NOUN})",
+        "is no": r"(?<!there )(?<!There )\b(?:is|are|was|were|be) (?:none\b(?! of"
+        r" (?:them|these|those)\b)|no (?!(?:part"
+        r" of|longer|more|fewer|less|later|different|better|worse|help|use|need|one)\b)\w)",
         "Of, at the start": r"^Of (?!course\b|(?:the |these |those |all )?(?:\w+ )?\d)",
-        "old word": r"\b(?:[Aa]new|[Ss]eldom|[Uu]pon|for want of|[Ll]est|[Tt]hereof|[Tt]herein|[Ww]hence|[Aa]lbeit)\b",
+        "old word": r"\b(?:[Aa]new|[Ss]eldom|[Uu]pon|for want"
+        r" of|[Ll]est|[Tt]hereof|[Tt]herein|[Ww]hence|[Aa]lbeit)\b",
     }.items()
 }
 #: Written from data or from other sources; legal texts.
@@ -139,7 +153,9 @@ def _name(function: ast.expr) -> str:
 
 
 def message(node: ast.expr) -> str:
-    """Return the text of a string or an f-string, what is filled in as X; empty for anything else."""
+    """Return the text of a string or an f-string, what is filled in as X; empty for
+    anything else.
+    """
     if isinstance(node, ast.Constant):
         return node.value if isinstance(node.value, str) else ""
     if isinstance(node, ast.JoinedStr):
@@ -225,7 +241,9 @@ def main(arguments: list[str] | None = None, root: Path = ROOT, baseline: Path =
 
 
 def compare(now: dict[str, dict[str, int]], baseline: Path, update: bool) -> int:
-    """Print what grew and what is left, write a smaller baseline where asked, and return the exit status."""
+    """Print what grew and what is left, write a smaller baseline where asked, and return the exit
+    status.
+    """
     before = json.loads(baseline.read_text(encoding="utf-8")) if baseline.exists() else now
     changed = list(differences(now, before))
     grown = [f"{place}: {new}, {old} in the baseline" for place, new, old in changed if new > old]
@@ -240,7 +258,8 @@ def compare(now: dict[str, dict[str, int]], baseline: Path, update: bool) -> int
         kind for kinds in now.values() for kind, number in kinds.items() for _ in range(number)
     )
     print(
-        f"{left.total()} findings left: {', '.join(f'{kind} {number}' for kind, number in left.most_common())}"
+        f"{left.total()} findings left:"
+        f" {', '.join(f'{kind} {number}' for kind, number in left.most_common())}"
     )
     return 1 if grown or (changed and not update) else 0
 

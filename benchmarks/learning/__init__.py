@@ -1,1 +1,3 @@
-"""Learning compared: each engine with its own net and with the catalog's, over paired seeds; `make compare`."""
+"""Learning compared: each engine with its own net and with the catalog's, over paired seeds;
+`make compare`.
+"""

@@ -1,6 +1,8 @@
-"""`python -m benchmarks.learning`: train what is missing of the comparison, and write its page and the zoo.
+"""`python -m benchmarks.learning`: train what is missing of the comparison, and write its page and
+the zoo.
 
-Each finished run is a line of results.jsonl. Stop it at any time; the same command goes on with what is missing.
+Each finished run is a line of results.jsonl. Stop it at any time; the same command goes on with
+what is missing.
 """
 
 from __future__ import annotations
@@ -110,7 +112,7 @@ def main() -> int:
     return failed
 
 
-# --- which runs -------------------------------------------------------------------------------------------------------
+# --- which runs -----------------------------------------------------------------------------------
 
 
 def wanted(given: argparse.Namespace) -> Iterator[Run]:
@@ -137,7 +139,9 @@ NAMED = ("engine", "task", "net", "seed")
 
 
 def key_of(engine: str, task: str, net: str, seed: int) -> dict[str, Any]:
-    """Return what tells runs apart; another number of steps or other settings of this net are another run."""
+    """Return what tells runs apart; another number of steps or other settings of this net are
+    another run.
+    """
     about = TASKS.get(task)
     settings = (
         None if about is None else {**used_by(net, about.given), "steps": about.steps_of(engine)}
@@ -162,8 +166,9 @@ def missing(given: argparse.Namespace) -> list[Run]:
     }
     if lacking:
         print(
-            f"Not installed: {', '.join(sorted(lacking))}. Their tasks are left out; make compare installs them, or"
-            f" pip install --no-deps --target {BESIDE} -r requirements/compare.txt",
+            f"Not installed: {', '.join(sorted(lacking))}. Their tasks are left out; make compare"
+            f" installs them, or pip install --no-deps --target {BESIDE} -r"
+            " requirements/compare.txt",
             file=sys.stderr,
         )
     return [run for run in runs if not lacking & set(TASKS[run[1]].needs)]
@@ -182,7 +187,7 @@ def _hours(runs: list[Run]) -> float:
     return sum(costs.get(run[:3], TASKS[run[1]].cost) for run in runs) / 3600
 
 
-# --- training them ----------------------------------------------------------------------------------------------------
+# --- training them --------------------------------------------------------------------------------
 
 
 def _train_missing(given: argparse.Namespace) -> int:

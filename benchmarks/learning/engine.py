@@ -1,4 +1,6 @@
-"""What all engines share: the result of training, the evaluation after it, and the catalog's config of each task."""
+"""What all engines share: the result of training, the evaluation after it, and the catalog's config
+of each task.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ CLIP = 10.0
 
 #: Environment steps, and the mean return of the last 100 episodes then.
 Curve = list[tuple[int, float]]
-#: `act(obs, state, env, explore)` returns an action and the next state; the state is None where an episode begins.
+#: `act(obs, state, env, explore)` returns an action and the next state; the state is None where an
+#: episode begins.
 Act = Callable[[Any, Any, Any, bool], tuple[Any, Any]]
 
 
@@ -78,7 +81,9 @@ def play(env: Any, act: Act, seed: int, explore: bool) -> float:
 
 
 def model_config(task: Task, net: str, space: spaces.Space[Any], width: int = 64) -> dict[str, Any]:
-    """Return the catalog's model config: the task's, or layers as wide as those of the engine's own nets."""
+    """Return the catalog's model config: the task's, or layers as wide as those of the engine's own
+    nets.
+    """
     given = task.given
     if "model" in given:
         return dict(given["model" if net == "catalog" else net])
@@ -90,7 +95,9 @@ def model_config(task: Task, net: str, space: spaces.Space[Any], width: int = 64
 
 
 def set_log_std(model: Any, value: float) -> None:
-    """Set the log standard deviations of a catalog model, which do not depend on the observation."""
+    """Set the log standard deviations of a catalog model, which do not depend on the
+    observation.
+    """
     weights = model.get_weights()
     (name,) = [name for name in weights if name.endswith("log_std")]
     model.set_weights({**weights, name: np.full_like(weights[name], value)})

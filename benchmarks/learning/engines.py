@@ -1,4 +1,6 @@
-"""The engines: Stable-Baselines3 and Ray RLlib, each with its own net and with the catalog's; and our own PPO."""
+"""The engines: Stable-Baselines3 and Ray RLlib, each with its own net and with the catalog's; and
+our own PPO.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +32,9 @@ def train(engine: str, name: str, net: str, seed: int, keep: Path | None = None)
         keep: Folder for the trained policy; only rlcatalog-ppo's is saved.
 
     Returns:
-        `return` of episodes with sampled actions, as in training, and `greedy_return` with the most likely ones;
-        algorithms with a replay buffer, which explore by noise, have the second as both. `curve`, `parameters`, and
-        `train_seconds` of CPU time.
+        `return` of episodes with sampled actions, as in training, and `greedy_return` with the most
+        likely ones; algorithms with a replay buffer, which explore by noise, have the second as
+        both. `curve`, `parameters`, and `train_seconds` of CPU time.
     """
     import torch
 
@@ -88,7 +90,8 @@ def _ours(task: Task, steps: int, net: str, seed: int) -> Trained:
 def _ours_model(task: Task, net: str, env: Any) -> dict[str, Any]:
     """Return the model config, with the defaults of Stable-Baselines3.
 
-    The value has layers of its own, except for images, and standard deviations do not depend on the observation.
+    The value has layers of its own, except for images, and standard deviations do not depend on the
+    observation.
     """
     space, numbers = env.observation_space, isinstance(env.action_space, spaces.Box)
     images = any(

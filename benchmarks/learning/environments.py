@@ -1,4 +1,6 @@
-"""Environments of the comparison: makers of those that need wrappers, and the view that an engine has of one."""
+"""Environments of the comparison: makers of those that need wrappers, and the view that an engine
+has of one.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +15,12 @@ from rlcatalog_runs import import_modules
 
 
 class Catch(gym.Env[Any, Any]):
-    """A ball falls through a board of 10 rows and 5 columns, and a paddle at the bottom is to be under it.
+    """A ball falls through a board of 10 rows and 5 columns, and a paddle at the bottom is to be
+    under it.
 
-    After Mnih et al. (2014). Observations are images of 64 x 64 pixels; catching pays 1, missing -1. With 42 x 42
-    pixels RLlib's own net would take some twenty times as long: its last layer there is 11 x 11 x 32 x 256.
+    After Mnih et al. (2014). Observations are images of 64 x 64 pixels; catching pays 1, missing
+    -1. With 42 x 42 pixels RLlib's own net would take some twenty times as long: its last layer
+    there is 11 x 11 x 32 x 256.
     """
 
     observation_space = spaces.Box(0, 255, (64, 64, 1), np.uint8)
@@ -60,7 +64,9 @@ class Registered:
 
 
 def minigrid() -> Any:
-    """A room of MiniGrid's, its view as a vector between 0 and 1: neither engine's own net is made for 7 x 7 pixels."""
+    """A room of MiniGrid's, its view as a vector between 0 and 1: neither engine's own net is made
+    for 7 x 7 pixels.
+    """
     from minigrid.wrappers import ImgObsWrapper
 
     env: Any = gym.make("MiniGrid-Empty-5x5-v0")
@@ -70,7 +76,8 @@ def minigrid() -> Any:
 
 
 def minigrid_dict() -> Any:
-    """Return MiniGrid-Empty-Random-5x5 with its image and direction as they are, without the mission.
+    """Return MiniGrid-Empty-Random-5x5 with its image and direction as they are, without the
+    mission.
 
     Stable-Baselines3 supports no text. The mission is one sentence here, the same in every episode.
     """
@@ -110,7 +117,8 @@ def breakout() -> Any:
 
 
 def masked() -> Any:
-    """Return the masked environment of sb3-contrib's documentation, which draws from its own generator.
+    """Return the masked environment of sb3-contrib's documentation, which draws from its own
+    generator.
 
     sb3-contrib's draws from global generators, so equal seeds would not give equal episodes.
     """
@@ -151,7 +159,9 @@ class MaskInObservation(gym.Wrapper[Any, Any, Any, Any]):
 
 
 def scaled(env: Any) -> Any:
-    """Return an environment with images between 0 and 1, as RLlib's own net wants them; others as they are."""
+    """Return an environment with images between 0 and 1, as RLlib's own net wants them; others as
+    they are.
+    """
     shape = env.observation_space.shape
     if shape is None or len(shape) != 3:
         return env

@@ -1,4 +1,6 @@
-"""Measures of a comparison: paired differences, probability of improvement, and seeds that would decide."""
+"""Measures of a comparison: paired differences, probability of improvement, and seeds that would
+decide.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,8 @@ class Estimate(NamedTuple):
 
 
 def summary(returns: Array, low: float, high: float) -> dict[str, Estimate]:
-    """Return interquartile means with 95% bootstrap intervals (Agarwal et al. 2021), and those of the difference.
+    """Return interquartile means with 95% bootstrap intervals (Agarwal et al. 2021), and those of
+    the difference.
 
     Args:
         returns: Returns of seeds that both sides were trained with, `[seeds, 2]`: base and catalog.
@@ -46,10 +49,12 @@ def summary(returns: Array, low: float, high: float) -> dict[str, Estimate]:
 
 
 def probability_of_improvement(pairs: Sequence[Array]) -> Estimate:
-    """Return how probable it is that a run of the catalog returns more than one of the base (Agarwal et al. 2021).
+    """Return how probable it is that a run of the catalog returns more than one of the base
+    (Agarwal et al. 2021).
 
-    It is the mean over tasks of the Mann-Whitney U statistic divided by the number of pairs of runs; a tie counts
-    half. The interval is that of a bootstrap which draws the runs of each task and side by themselves.
+    It is the mean over tasks of the Mann-Whitney U statistic divided by the number of pairs of
+    runs; a tie counts half. The interval is that of a bootstrap which draws the runs of each task
+    and side by themselves.
 
     Args:
         pairs: For each task, returns `[seeds, 2]`: base and catalog.
@@ -67,16 +72,19 @@ def probability_of_improvement(pairs: Sequence[Array]) -> Estimate:
 
 
 def _wins(returns: Array) -> Array:
-    """Return for each run of the catalog (rows) and of the base (columns): 1 won, 0.5 equal, 0 lost."""
+    """Return for each run of the catalog (rows) and of the base (columns): 1 won, 0.5 equal, 0
+    lost.
+    """
     base, catalog = returns[None, :, 0], returns[:, None, 1]
     return np.asarray((catalog > base) + 0.5 * (catalog == base))
 
 
 def seeds_needed(difference: Estimate, seeds: int) -> int:
-    """Return about how many more seeds decide whether a difference keeps the mark, if its estimate stays.
+    """Return about how many more seeds decide whether a difference keeps the mark, if its estimate
+    stays.
 
-    The width of an interval falls with the root of the number of seeds. A difference above the mark is decided when
-    its interval ends above it, and one below when its interval leaves 0.
+    The width of an interval falls with the root of the number of seeds. A difference above the mark
+    is decided when its interval ends above it, and one below when its interval leaves 0.
     """
     point, low, high = difference
     reach, gap = (point - low, point - MARK) if point > MARK else (high - point, -point)

@@ -2,29 +2,34 @@
 
 #: What differs between engines and nets although the settings are equal.
 DIFFERS = (
-    "Initial weights. Under PPO, Stable-Baselines3 initialises its layers orthogonally, or in the same way as PyTorch"
-    " where the zoo sets `ortho_init: false`; rlcatalog uses `normc`. Under SAC, TD3 and DQN, both use PyTorch's"
-    " initialisation.",
-    "Value loss. Stable-Baselines3 weights the mean squared error, and rlcatalog-ppo half of it, so rlcatalog-ppo"
-    " gets twice the weight. In the easy tasks, both weights are 0.5, so rlcatalog-ppo's value loss counts half.",
-    "Normalisation. Stable-Baselines3 uses `VecNormalize`. rlcatalog-ppo uses `MeanStdFilter` for observations and"
-    " `reward_scale` for rewards. Both clip at 10, and all evaluations use the statistics from training.",
-    "MiniGrid. rlcatalog's nets see the image and scale it by 1/255. Stable-Baselines3's own net receives it as 147"
-    " numbers, because its convolutions do not fit into 7 x 7. The mission is omitted for all engines:"
-    " Stable-Baselines3 does not support text, and the sentence never changes.",
-    "Masks. MaskablePPO requests them from the environment. rlcatalog-ppo finds them in the observation.",
-    "Memory. RepeatPreviousEasy compares nets whose sizes differ by at most 1%. rlcatalog's LSTM follows a dense"
-    " layer; sb3-contrib's LSTM reads the observation and is followed by a dense layer. rlcatalog-ppo trains on"
-    " sequences as long as a rollout (`max_seq_len=32`), like sb3-contrib. With its default of 20, the LSTM reached"
-    " only 0.90 to 0.99 (seeds 0 to 4).",
+    "Initial weights. Under PPO, Stable-Baselines3 initialises its layers orthogonally, or in the"
+    " same way as PyTorch where the zoo sets `ortho_init: false`; rlcatalog uses `normc`. Under"
+    " SAC, TD3 and DQN, both use PyTorch's initialisation.",
+    "Value loss. Stable-Baselines3 weights the mean squared error, and rlcatalog-ppo half of it,"
+    " so rlcatalog-ppo gets twice the weight. In the easy tasks, both weights are 0.5, so"
+    " rlcatalog-ppo's value loss counts half.",
+    "Normalisation. Stable-Baselines3 uses `VecNormalize`. rlcatalog-ppo uses `MeanStdFilter` for"
+    " observations and `reward_scale` for rewards. Both clip at 10, and all evaluations use the"
+    " statistics from training.",
+    "MiniGrid. rlcatalog's nets see the image and scale it by 1/255. Stable-Baselines3's own net"
+    " receives it as 147 numbers, because its convolutions do not fit into 7 x 7. The mission is"
+    " omitted for all engines: Stable-Baselines3 does not support text, and the sentence never"
+    " changes.",
+    "Masks. MaskablePPO requests them from the environment. rlcatalog-ppo finds them in the"
+    " observation.",
+    "Memory. RepeatPreviousEasy compares nets whose sizes differ by at most 1%. rlcatalog's LSTM"
+    " follows a dense layer; sb3-contrib's LSTM reads the observation and is followed by a dense"
+    " layer. rlcatalog-ppo trains on sequences as long as a rollout (`max_seq_len=32`), like"
+    " sb3-contrib. With its default of 20, the LSTM reached only 0.90 to 0.99 (seeds 0 to 4).",
     "Attention. In RepeatPreviousEasy, it sees the last 32 steps (`attention_memory_inference` and"
-    " `attention_memory_training`). This was chosen after runs with the default of 50, where two of five seeds ended at"
-    " 0.65 and 0.72. Both were right early in an episode and often wrong at its end. In the first, the learned scores"
-    " of the distances 3 and 41 were equal. With `attention_dim=32`, the sinusoids with periods of 6, 20 and 35 steps"
-    " nearly repeat after 38 steps.",
-    "SAC and TD3. With an rlcatalog trunk, the first layer reads only the observation, and the action is an input of"
-    " the second layer. With DQN, both nets have the same layers and start with the same weights, so the returns are"
-    " equal.",
+    " `attention_memory_training`). This was chosen after runs with the default of 50, where two"
+    " of five seeds ended at 0.65 and 0.72. Both were right early in an episode and often wrong at"
+    " its end. In the first, the learned scores of the distances 3 and 41 were equal. With"
+    " `attention_dim=32`, the sinusoids with periods of 6, 20 and 35 steps nearly repeat after 38"
+    " steps.",
+    "SAC and TD3. With an rlcatalog trunk, the first layer reads only the observation, and the"
+    " action is an input of the second layer. With DQN, both nets have the same layers and start"
+    " with the same weights, so the returns are equal.",
 )
 
 TEXT = """# Learning under each engine

@@ -15,7 +15,8 @@ from benchmarks.learning.environments import (
 )
 from benchmarks.learning.task import Published, Task
 
-#: RL Baselines3 Zoo at one commit (version 2.9.0a2): its tuned settings, and what agents trained with them reached.
+#: RL Baselines3 Zoo at one commit (version 2.9.0a2): its tuned settings, and what agents trained
+#: with them reached.
 ZOO = "https://github.com/DLR-RM/rl-baselines3-zoo/blob/22e3ff2450fd92033f7f032915e1f64894a09584/"
 PPO_YML, LSTM_YML, SAC_YML, TD3_YML, DQN_YML = (
     f"[{name}.yml of RL Baselines3 Zoo 2.9.0a2]({ZOO}hyperparams/{name}.yml)"
@@ -100,7 +101,8 @@ _LANDER = _ppo(_MLP, _FCNET, envs=16, length=1024, gae=0.98, gamma=0.999, epochs
 _LANDER_SOURCE = (
     f"{PPO_YML} (LunarLander-v3, also used for the continuous task), half of its 1,000,000 steps"
 )
-#: The net of the MinAtar paper (Young and Tian 2019): 16 kernels of 3 x 3, then a dense layer of 128.
+#: The net of the MinAtar paper (Young and Tian 2019): 16 kernels of 3 x 3, then a dense layer of
+#: 128.
 _MINATAR = _ppo(
     {"net_arch": [], "features_extractor_class": "MinAtarNet"},
     {
@@ -121,15 +123,16 @@ _MINATAR = _ppo(
 )
 _PUREJAXRL = "https://github.com/luchris429/purejaxrl/blob/146b4856d593bcb4114b9c9fdb45798034696551/examples/"
 _MINATAR_SOURCE = (
-    f"{PPO_YML} (atari), without its preprocessing and frame stack, 500,000 of its 10,000,000 steps. Both nets are from"
-    " the [MinAtar paper](https://arxiv.org/abs/1903.03176). The settings that"
-    f" [PureJaxRL]({_PUREJAXRL}brax_minatar.ipynb) published for PPO on MinAtar are for 64 environments and 10,000,000"
-    " steps"
+    f"{PPO_YML} (atari), without its preprocessing and frame stack, 500,000 of its 10,000,000"
+    " steps. Both nets are from the [MinAtar paper](https://arxiv.org/abs/1903.03176). The"
+    f" settings that [PureJaxRL]({_PUREJAXRL}brax_minatar.ipynb) published for PPO on MinAtar are"
+    " for 64 environments and 10,000,000 steps"
 )
 _POPGYM = "https://github.com/proroklab/popgym/blob/0ad6b28fae7601b64bdca9a852aac4aa647aa815/popgym/baselines/ppo.py"
 _RECURRENT_SOURCE = (
-    f"{LSTM_YML} (CartPoleNoVel-v1). Rewards are normalised; the observation, one of a few values, is not. The"
-    f" [POPGym settings]({_POPGYM}) collect 65,536 steps per update, which is too many for 200,000 steps"
+    f"{LSTM_YML} (CartPoleNoVel-v1). Rewards are normalised; the observation, one of a few values,"
+    f" is not. The [POPGym settings]({_POPGYM}) collect 65,536 steps per update, which is too many"
+    " for 200,000 steps"
 )
 _SAC_NET = {
     "own": {"net_arch": [256, 256]},
@@ -217,8 +220,9 @@ PUBLISHED = {
         nets=BOTH,
         views={"ours": lambda: MaskInObservation(masked())},
         cost=130,
-        source="[sb3-contrib's documentation](https://sb3-contrib.readthedocs.io/en/master/modules/ppo_mask.html) (80"
-        " actions, 60 of them forbidden at each step), for 40,960 instead of 5,000 steps",
+        source="[sb3-contrib's"
+        " documentation](https://sb3-contrib.readthedocs.io/en/master/modules/ppo_mask.html)"
+        " (80 actions, 60 of them forbidden at each step), for 40,960 instead of 5,000 steps",
         published=(
             Published(
                 "threshold in MaskablePPO's documentation, 5,000 steps",
@@ -244,8 +248,8 @@ PUBLISHED = {
         nets=BOTH,
         views={"sb3/own": minigrid_numbers},
         cost=140,
-        source=f"{PPO_YML} (MiniGrid-Empty-Random-5x5-v0), with a Dict of image and direction instead of a flat"
-        " vector; rewards are normalised, observations are not",
+        source=f"{PPO_YML} (MiniGrid-Empty-Random-5x5-v0), with a Dict of image and direction"
+        " instead of a flat vector; rewards are normalised, observations are not",
         published=(
             Published(
                 "Stable-Baselines3's PPO, 100,000 steps with flat observations, one seed",
@@ -294,7 +298,7 @@ PUBLISHED = {
         source=f"{DQN_YML} (CartPole-v1)",
         published=(Published("Stable-Baselines3's DQN, 50,000 steps, one seed", 500.0, MARKS),),
     ),
-    # --- registered, and run after all others -------------------------------------------------------------------------
+    # --- registered, and run after all others -----------------------------------------------------
     "HalfCheetah-v5": Task(
         Registered("HalfCheetah-v5"),
         -280,
@@ -366,7 +370,8 @@ PUBLISHED = {
         FIVE,
         algorithm="RecurrentPPO",
         nets={"sb3": ("own", "catalog"), "ours": ("catalog", "attention")},
-        # sb3-contrib's LSTM takes no MultiDiscrete, which Stable-Baselines3 would turn into the same one-hots.
+        # sb3-contrib's LSTM takes no MultiDiscrete, which Stable-Baselines3 would turn into the
+        # same one-hots.
         views={
             "sb3/own": lambda: gym.wrappers.FlattenObservation(
                 Registered("popgym-CountRecallEasy-v0", ("popgym",))()

@@ -1,4 +1,6 @@
-"""Records of runs: a file of lines that outlives a kill, and claims that keep two processes from the same run."""
+"""Records of runs: a file of lines that outlives a kill, and claims that keep two processes from
+the same run.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,8 @@ class Records:
         whole, torn = _whole(self.path.read_bytes())
         if torn:
             print(
-                f"{self.path.name}: left out a torn last line of {len(torn)} bytes; its run is missing.",
+                f"{self.path.name}: left out a torn last line of {len(torn)} bytes; its run is"
+                " missing.",
                 file=sys.stderr,
             )
         records = []
@@ -48,8 +51,8 @@ class Records:
                 records.append(json.loads(line))
             except ValueError as error:
                 raise RecordError(
-                    f"{self.path}, line {number}: expected a record in JSON, found {line[:60]!r}. Remove the line; its"
-                    " run is then trained again."
+                    f"{self.path}, line {number}: expected a record in JSON, found {line[:60]!r}."
+                    " Remove the line; its run is then trained again."
                 ) from error
         return records
 

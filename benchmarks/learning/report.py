@@ -31,23 +31,26 @@ Row = dict[str, Any]
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGE, PICTURES = DOCS / "learning.md", DOCS / "pictures"
 NAMES = {"sb3": "Stable-Baselines3", "rllib": "Ray RLlib", "ours": "rlcatalog-ppo"}
-SIDES = {("sb3", "own"): "Stable-Baselines3, own", ("sb3", "catalog"): "Stable-Baselines3, catalog",
-         ("ours", "catalog"): "rlcatalog-ppo", ("ours", "attention"): "rlcatalog-ppo, attention",
-         ("rllib", "own"): "Ray RLlib, own", ("rllib", "catalog"): "Ray RLlib, catalog"}  # fmt: skip
+SIDES = {
+    ("sb3", "own"): "Stable-Baselines3, own", ("sb3", "catalog"): "Stable-Baselines3, catalog",
+    ("ours", "catalog"): "rlcatalog-ppo", ("ours", "attention"): "rlcatalog-ppo, attention",
+    ("rllib", "own"): "Ray RLlib," " own", ("rllib", "catalog"): "Ray RLlib," " catalog",
+}  # fmt: skip
 #: Engine, task and net → why rlcatalog's returns are lower.
 REASONS: dict[tuple[str, str, str], str] = {
     (engine, "InvalidActionEnvDiscrete", "catalog"): (
-        "The hidden layers start with `normc`, whose weights are smaller by a factor of √2 than Stable-Baselines3's"
-        " orthogonal ones. Learning is therefore some hundred steps behind. With `orthogonal` (`gain=2**0.5`), the"
-        f" seeds 0 to 2 reached {reached}."
+        "The hidden layers start with `normc`, whose weights are smaller by a factor of √2 than"
+        " Stable-Baselines3's orthogonal ones. Learning is therefore some hundred steps behind."
+        f" With `orthogonal` (`gain=2**0.5`), the seeds 0 to 2 reached {reached}."
     )
     for engine, reached in (("sb3", "98.6, 98.1 and 98.6"), ("ours", "98.2, 98.1 and 98.2"))
 } | {
     ("ours", "RepeatPreviousEasy", "catalog"): (
-        "Learning starts later, for two reasons; figures are training returns of the seeds 0 and 1 after 29,000 steps."
-        " The last layer starts with weights near 0, as in RLlib: 0.36 and 0.40, and with PyTorch's weights there 0.44"
-        " and 0.77. And the dense layer precedes the LSTM: sb3-contrib's own net reaches 0.60 and 0.87, and with"
-        " its layers in this order 0.47 and 0.53."
+        "Learning starts later, for two reasons; figures are training returns of the seeds 0 and 1"
+        " after 29,000 steps. The last layer starts with weights near 0, as in RLlib: 0.36 and"
+        " 0.40, and with PyTorch's weights there 0.44 and 0.77. And the dense layer precedes the"
+        " LSTM: sb3-contrib's own net reaches 0.60 and 0.87, and with its layers in this order"
+        " 0.47 and 0.53."
     )
 }
 
@@ -91,7 +94,9 @@ def comparisons(tasks: Sequence[str]) -> Iterator[Comparison]:
 
 
 def paired(rows: Sequence[Row], engine: str, task: str, net: str = "catalog") -> Array:
-    """Return the returns of the seeds that both sides were trained with, `[seeds, 2]`: what is compared with, ours."""
+    """Return the returns of the seeds that both sides were trained with, `[seeds, 2]`: what is
+    compared with, ours.
+    """
     sides = [
         {row["seed"]: row["return"] for row in _runs(rows, side, task)}
         for side in (BASES[engine], (engine, net))
@@ -101,7 +106,9 @@ def paired(rows: Sequence[Row], engine: str, task: str, net: str = "catalog") ->
 
 
 def curves(rows: Sequence[Row], side: Side, task: str) -> tuple[Array, Array] | None:
-    """Return steps `[points]` and the returns of all seeds there `[seeds, points]`; None where there are none."""
+    """Return steps `[points]` and the returns of all seeds there `[seeds, points]`; None where
+    there are none.
+    """
     found = [np.array(row["curve"]).T for row in _runs(rows, side, task) if row["curve"]]
     if not found:
         return None
@@ -171,7 +178,7 @@ def _picture(name: str, about: str, drawn: Sequence[Any]) -> str:
     return f"![{about}](pictures/{name}.png)" if drawn else "*Not yet run.*"
 
 
-# --- tables -----------------------------------------------------------------------------------------------------------
+# --- tables ---------------------------------------------------------------------------------------
 
 
 def _published_line(rows: Sequence[Row], one: Comparison) -> str:
@@ -208,7 +215,9 @@ def _easy_line(rows: Sequence[Row], one: Comparison) -> str:
 
 
 def _conclusions(rows: Sequence[Row], measured: dict[Comparison, Estimate]) -> Iterator[str]:
-    """Yield a line for each comparison that is undecided or below 0, and the probability over all tasks."""
+    """Yield a line for each comparison that is undecided or below 0, and the probability over all
+    tasks.
+    """
     for one, difference in measured.items():
         if text := verdict(difference, len(paired(rows, *one))):
             reason = REASONS.get((one.engine, one.task, one.net), "")
@@ -223,7 +232,10 @@ def _conclusions(rows: Sequence[Row], measured: dict[Comparison, Estimate]) -> I
         ]
         if len(tasks) > 1:
             better = probability_of_improvement([paired(rows, *one) for one in tasks])
-            yield f"- {NAMES[engine]}: probability of improvement over {len(tasks)} tasks {_share(better)}."
+            yield (
+                f"- {NAMES[engine]}: probability of improvement over {len(tasks)} tasks"
+                f" {_share(better)}."
+            )
 
 
 def _figures(rows: Sequence[Row]) -> Iterator[str]:
@@ -256,7 +268,10 @@ def _settings(rows: Sequence[Row]) -> Iterator[str]:
             "; ".join(f"{SIDES[side]}: {count:,}" for side, count in counts.items())
             or "not yet run"
         )
-        yield f"**{name}** ({task.algorithm}). Source: {task.source}.\n\n- settings: `{given}`\n- weights: {weights}\n"
+        yield (
+            f"**{name}** ({task.algorithm}). Source: {task.source}.\n\n- settings: `{given}`\n-"
+            f" weights: {weights}\n"
+        )
 
 
 def _zoo() -> Iterator[str]:
@@ -269,7 +284,10 @@ def _zoo() -> Iterator[str]:
             for mean, margin in (record["return"], record["sampled_return"])
         )
         size = path.with_suffix(".onnx").stat().st_size / 1000
-        yield f"| `zoo:{record['env']}` | {reached} | {run['settings']['steps']:,} | {run['seed']} | {size:.0f} |"
+        yield (
+            f"| `zoo:{record['env']}` | {reached} | {run['settings']['steps']:,} | {run['seed']}"
+            f" | {size:.0f} |"
+        )
 
 
 def _versions(rows: Sequence[Row]) -> str:
@@ -289,7 +307,8 @@ def _runs(rows: Sequence[Row], side: Side, task: str) -> list[Row]:
 def _cost(rows: Sequence[Row], side: Side, task: str) -> str:
     """Return the median CPU seconds for 1,000 steps of training."""
     steps = TASKS[task].steps_of(side[0])
-    return f"{1000 * float(np.median([row['train_seconds'] for row in _runs(rows, side, task)])) / steps:.2f}"
+    seconds = np.median([row["train_seconds"] for row in _runs(rows, side, task)])
+    return f"{1000 * float(seconds) / steps:.2f}"
 
 
 def _percent(difference: Estimate, seeds: int) -> str:

@@ -12,9 +12,11 @@ from benchmarks.learning.engine import CLIP, Trained, model_config, note, set_lo
 from benchmarks.learning.task import OFF_POLICY, Task
 
 #: A setting of a task → the keyword argument.
-_NAMES = {"lr": "learning_rate", "gamma": "gamma", "gae": "gae_lambda", "length": "n_steps", "minibatch": "batch_size",
-          "epochs": "n_epochs", "clip": "clip_range", "entropy": "ent_coef", "value": "vf_coef",
-          "grad": "max_grad_norm"}  # fmt: skip
+_NAMES = {
+    "lr": "learning_rate", "gamma": "gamma", "gae": "gae_lambda", "length": "n_steps",
+    "minibatch": "batch_size", "epochs": "n_epochs", "clip": "clip_range", "entropy": "ent_coef",
+    "value": "vf_coef", "grad": "max_grad_norm",
+}  # fmt: skip
 
 
 def train(task: Task, steps: int, net: str, seed: int) -> Trained:
@@ -143,7 +145,9 @@ def _off_policy(task: Task, envs: Any, net: str, seed: int) -> Any:
 
 
 def _acting(task: Task, algo: Any, normalized: Any) -> Any:
-    """Return how a trained algorithm acts; observations are normalised with the statistics of training."""
+    """Return how a trained algorithm acts; observations are normalised with the statistics of
+    training.
+    """
 
     def act(obs: Any, state: Any, env: Any, explore: bool) -> tuple[Any, Any]:
         if normalized is not None:

@@ -56,15 +56,16 @@ class Task:
         low: What is paid for acting at random.
         high: What is paid at best.
         steps: Engine → environment steps to train for; ours as many as Stable-Baselines3.
-        settings: Hyperparameters of all engines, under the names of PPO's paper. `value` is the weight of the mean
-            squared error of the value, `decay` names what falls linearly to 0, `scaled` what is normalised by running
-            statistics. `own` and `model` are the two nets: keyword arguments of Stable-Baselines3's policy, and the
-            catalog's model config.
+        settings: Hyperparameters of all engines, under the names of PPO's paper. `value` is the
+            weight of the mean squared error of the value, `decay` names what falls linearly to 0,
+            `scaled` what is normalised by running statistics. `own` and `model` are the two nets:
+            keyword arguments of Stable-Baselines3's policy, and the catalog's model config.
         seeds: The same for seeds: ten or more where a run takes less than a minute, else five.
         claimed: Whether a claim is made.
         algorithm: The algorithm, as Stable-Baselines3 and sb3-contrib call it.
         nets: Engine → the nets it is trained with.
-        views: `"engine"` or `"engine/net"` → makes the environment as these see it, instead of `make`.
+        views: `"engine"` or `"engine/net"` → makes the environment as these see it, instead of
+            `make`.
         needs: Packages of requirements/compare.txt.
         later: Engines whose runs wait until all others are done.
         cost: CPU seconds that a run is expected to take; kept runs know better.

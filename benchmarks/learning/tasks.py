@@ -8,7 +8,8 @@ from benchmarks.learning.task import Task
 
 EASY = {
     "CartPole-v1": Task(Registered("CartPole-v1"), 22, 500, {"sb3": 20_000, "rllib": 40_000}),
-    # Now and then a seed never finds the top, under any engine: ten would be too few to say how often.
+    # Now and then a seed never finds the top, under any engine: ten would be too few to say how
+    # often.
     "Acrobot-v1": Task(
         Registered("Acrobot-v1"),
         -500,
@@ -33,12 +34,14 @@ EASY = {
         {"sb3": 40_000, "rllib": 40_000},
         {"gamma": 0.99, "length": 256, "minibatch": 256},
     ),
-    # With 1e-3 as learning rate, policies of all engines are at times lost again after the task is solved.
+    # With 1e-3 as learning rate, policies of all engines are at times lost again after the task is
+    # solved.
     "MiniGrid-Empty-5x5-v0": Task(minigrid, 0.2, 0.96, {"sb3": 20_000, "rllib": 20_000}),
     "InvertedPendulum-v5": Task(
         Registered("InvertedPendulum-v5"), 6, 1000, {"sb3": 40_000, "rllib": 40_000}, {"lr": 1e-3}
     ),
-    # Returns go up and down between updates, under any engine: one that is looked at after a bad one counts less.
+    # Returns go up and down between updates, under any engine: one that is looked at after a bad
+    # one counts less.
     "Catch": Task(
         Catch,
         -0.6,

@@ -1,4 +1,6 @@
-"""The zoo: the best policies that rlcatalog-ppo trained for the comparison, as small files with their records."""
+"""The zoo: the best policies that rlcatalog-ppo trained for the comparison, as small files with
+their records.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +16,16 @@ from benchmarks.learning.published_tasks import PUBLISHED
 from rlcatalog_ppo.commands import ZOO
 from rlcatalog_runs.evaluation import play
 
-#: Episodes that a policy plays for its record, and the seed of their environments: those of `rlcatalog evaluate`.
+#: Episodes that a policy plays for its record, and the seed of their environments: those of
+#: `rlcatalog evaluate`.
 EPISODES, SEED = 100, 10_000
 
 Row = dict[str, Any]
 
 
 def write(rows: Sequence[Row], runs: Path, zoo: Path = ZOO) -> Iterator[str]:
-    """Export each task's best kept policy with the default net, unless the zoo has a better one, and yield the tasks.
+    """Export each task's best kept policy with the default net, unless the zoo has a better one,
+    and yield the tasks.
 
     Args:
         rows: Records of runs.
@@ -59,7 +63,9 @@ def write(rows: Sequence[Row], runs: Path, zoo: Path = ZOO) -> Iterator[str]:
 
 
 def _played(file: Path, make: Registered) -> Row:
-    """Return the environment, and the means of the returns with half the widths of their 95 % intervals."""
+    """Return the environment, and the means of the returns with half the widths of their 95 %
+    intervals.
+    """
     figures = {}
     for name, explore in (("return", False), ("sampled_return", True)):
         returns = play(rlcatalog.Actor(file, seed=SEED), make, EPISODES, seed=SEED, explore=explore)  # type: ignore[arg-type]

@@ -1,4 +1,6 @@
-"""`python -m benchmarks.peers`: rlcatalog and other libraries on the same work; `--help` says how."""
+"""`python -m benchmarks.peers`: rlcatalog and other libraries on the same work;
+`--help` says how.
+"""
 
 from __future__ import annotations
 
@@ -105,7 +107,9 @@ def workers(libraries: Sequence[str], beside: Path) -> Iterator[list[Worker]]:
 
 
 def measure(chosen: argparse.Namespace) -> dict[str, Any]:
-    """Measure each row in rounds, all libraries in turn within a round, and print the rows as they come."""
+    """Measure each row in rounds, all libraries in turn within a round, and print the rows as they
+    come.
+    """
     libraries = [
         "ours",
         *(library for library in work.LIBRARIES if library in chosen.library and library != "ours"),
@@ -148,8 +152,9 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.peers",
-        description="Measure rlcatalog and other libraries on the same work, each in its own process, in alternating"
-        " rounds. Prints rlcatalog's figures and the other libraries' times relative to them.",
+        description="Measure rlcatalog and other libraries on the same work, each in its own"
+        " process, in alternating rounds. Prints rlcatalog's figures and the other libraries'"
+        " times relative to them.",
     )
     parser.add_argument(
         "--rounds", type=int, default=7, metavar="N", help="measurements of each cell [default: 7]"

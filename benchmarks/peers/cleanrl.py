@@ -1,4 +1,6 @@
-"""A CleanRL-style file: `examples/hand_written/cleanrl_ppo.py`, our own script in the style of CleanRL."""
+"""A CleanRL-style file: `examples/hand_written/cleanrl_ppo.py`, our own script in the style of
+CleanRL.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""rlcatalog: a policy's `act` and `preprocess`, its distributions, and rlcatalog-ppo, all with their defaults."""
+"""rlcatalog: a policy's `act` and `preprocess`, its distributions, and rlcatalog-ppo, all with
+their defaults.
+"""
 
 from __future__ import annotations
 

@@ -20,12 +20,14 @@ EQUAL = 0.995
 #: No such work in this library.
 NONE = "–"
 
-#: Library → what was measured of one piece of work, round by round; None where the library has no such thing.
+#: Library → what was measured of one piece of work, round by round; None where the library has no
+#: such thing.
 Rounds = Mapping[str, Sequence[float] | None]
 
 
 def entry(rounds: Rounds) -> dict[str, Any]:
-    """Return what is kept of a row: lowest, median and highest of the rounds, and of the ratios within a round.
+    """Return what is kept of a row: lowest, median and highest of the rounds, and of the ratios
+    within a round.
 
     Args:
         rounds: Seconds or bytes; `"ours"` is what the others are compared with.

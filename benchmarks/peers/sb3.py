@@ -1,4 +1,6 @@
-"""Stable-Baselines3: its policy as it collects rollouts with it, its distributions and extractor, and PPO."""
+"""Stable-Baselines3: its policy as it collects rollouts with it, its distributions and extractor,
+and PPO.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""tianshou: its policy, PyTorch's distributions, and its PPO with its trainer; Dict observations are left to nets."""
+"""tianshou: its policy, PyTorch's distributions, and its PPO with its trainer; Dict observations
+are left to nets.
+"""
 
 from __future__ import annotations
 

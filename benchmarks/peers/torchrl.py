@@ -22,7 +22,9 @@ PACKAGES = ("torchrl", "tensordict")
 
 
 def env_of(num_envs: int) -> Any:
-    """Return one environment, or Gymnasium's vector environment, which is faster here than TorchRL's `SerialEnv`."""
+    """Return one environment, or Gymnasium's vector environment, which is faster here than
+    TorchRL's `SerialEnv`.
+    """
     no_reset = {"autoreset_mode": gym.vector.AutoresetMode.DISABLED}
     env = (
         gym.make(work.ENV)

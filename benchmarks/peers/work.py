@@ -1,13 +1,16 @@
 """The work that every library does: spaces, sizes, inputs and hyperparameters.
 
-A library is a module of this package that offers some of these functions. Each prepares its work and returns a call
-that does it; a function that is missing is a cell without a number.
+A library is a module of this package that offers some of these functions. Each prepares its work
+and returns a call that does it; a function that is missing is a cell without a number.
 
 - `act(obs)`: observations `[B, 4]` as an array → actions, log-probabilities and values, as arrays.
-- `categorical(logits)`, `gaussian(mean, log_std)`: tensors `[B, SIZE]` → a sample, its log-probability, the entropy.
-- `preprocess(observed)`: a dict of arrays, a row for each observation → what the library gives its net `[B, 15]`.
+- `categorical(logits)`, `gaussian(mean, log_std)`: tensors `[B, SIZE]` → a sample, its
+  log-probability, the entropy.
+- `preprocess(observed)`: a dict of arrays, a row for each observation → what the library gives its
+  net `[B, 15]`.
 - `train(columns)`: `EPOCHS` epochs of PPO over `ROWS` rows in minibatches.
-- `ppo(num_envs)`: a call that trains on some rollouts of `ROWS` steps and returns the seconds per step.
+- `ppo(num_envs)`: a call that trains on some rollouts of `ROWS` steps and returns the seconds per
+  step.
 - `parameters()`: number of weights.
 """
 
@@ -25,8 +28,8 @@ Array = np.ndarray[Any, Any]
 
 #: Module of this package → the library's name for the reader.
 LIBRARIES = {
-    "ours": "rlcatalog", "sb3": "Stable-Baselines3", "rllib": "RLlib", "torchrl": "TorchRL", "tianshou": "tianshou",
-    "cleanrl": "CleanRL-style file",
+    "ours": "rlcatalog", "sb3": "Stable-Baselines3", "rllib": "RLlib", "torchrl": "TorchRL",
+    "tianshou": "tianshou", "cleanrl": "CleanRL-style file",
 }  # fmt: skip
 #: Work: a function and a size → what the reader calls it.
 WORK = {
@@ -63,7 +66,9 @@ OBSERVED = spaces.Dict(
 
 
 def per_step(train: Callable[[int], int | None], rollouts: int) -> float:
-    """Return the seconds per step of a call that trains and returns the number of steps, or None for `ROWS` each."""
+    """Return the seconds per step of a call that trains and returns the number of steps, or None
+    for `ROWS` each.
+    """
     start = time.perf_counter()
     steps = train(rollouts) or rollouts * ROWS
     return (time.perf_counter() - start) / steps
@@ -88,7 +93,9 @@ def some_inputs() -> tuple[Array, Array]:
 
 
 def some_columns() -> dict[str, Array]:
-    """Return what PPO learns from: obs, action, logp, value, advantage and target, `[ROWS]` each."""
+    """Return what PPO learns from: obs, action, logp, value, advantage and target,
+    `[ROWS]` each.
+    """
     rng = np.random.default_rng(2)
     value, advantage = rng.normal(size=(2, ROWS)).astype(np.float32)
     return {
@@ -102,7 +109,9 @@ def some_columns() -> dict[str, Array]:
 
 
 def drawn(make: Callable[[], Any]) -> Callable[[], tuple[Any, Any, Any]]:
-    """Return a call that makes a distribution, samples, and returns the sample, its log-probability and the entropy."""
+    """Return a call that makes a distribution, samples, and returns the sample, its log-probability
+    and the entropy.
+    """
     import torch
 
     @torch.no_grad()

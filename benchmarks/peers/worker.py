@@ -1,8 +1,10 @@
-"""Measures one library in this process: `python -m benchmarks.peers.worker LIBRARY [FOLDER]`, started by the command.
+"""Measures one library in this process: `python -m benchmarks.peers.worker LIBRARY [FOLDER]`,
+started by the command.
 
-It answers each line of input with a line of JSON. A line that names work prepares it, and tells whether the library has
-such a thing; `measure` asks for the seconds that one unit of it takes, and `check` for what the tests compare between
-libraries. The first answer tells the versions and the memory after acting once.
+It answers each line of input with a line of JSON. A line that names work prepares it, and tells
+whether the library has such a thing; `measure` asks for the seconds that one unit of it takes, and
+`check` for what the tests compare between libraries. The first answer tells the versions and the
+memory after acting once.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ LONG_ENOUGH, PARTS = 0.3, 5
 
 
 def hide_tensorflow() -> None:
-    """Let no library import TensorFlow: RLlib and TensorBoard do where it is installed, without a need here."""
+    """Let no library import TensorFlow: RLlib and TensorBoard do where it is installed, without a
+    need here.
+    """
     sys.modules["tensorflow"] = None  # type: ignore[assignment]
 
 

@@ -19,7 +19,9 @@ __all__ = ["entry_point", "module", "plugin"]
 
 @pytest.fixture
 def install() -> Callable[..., Path]:
-    """Write an installed plugin: `install(folder, "some-dist", source, extra={"some_dist_config": source})`."""
+    """Write an installed plugin: `install(folder, "some-dist", source, extra={"some_dist_config":
+    source})`.
+    """
 
     def make(
         folder: Path,
@@ -48,7 +50,9 @@ def install() -> Callable[..., Path]:
 
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Path], list[Any]]]:
-    """Make the plugins of a folder importable and return their entry points; forget their modules afterwards."""
+    """Make the plugins of a folder importable and return their entry points; forget their modules
+    afterwards.
+    """
     before, folders = set(sys.modules), []
 
     def use(folder: Path) -> list[Any]:

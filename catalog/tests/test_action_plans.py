@@ -1,4 +1,6 @@
-"""Which distribution serves an action space: precedence of names, children of composites, sizes, refusals."""
+"""Which distribution serves an action space: precedence of names, children of composites, sizes,
+refusals.
+"""
 
 from __future__ import annotations
 
@@ -104,7 +106,7 @@ def test_what_has_no_distribution_is_refused_by_its_leaf(shared, space, leaf):
         shared.action_dist(space)
 
 
-# --- names -----------------------------------------------------------------------------------------------------------
+# --- names ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("key", ["custom", "dist_type"])
@@ -244,7 +246,7 @@ def test_a_missing_package_is_named():
         catalog_of("categorical").resolve(BOX, Simplex((3,)))
 
 
-# --- shapes of stored actions ----------------------------------------------------------------------------------------
+# --- shapes of stored actions ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,6 @@
-"""Plugins broken in every way we could think of: the others work, and each broken one is reported with its cause."""
+"""Plugins broken in every way we could think of: the others work, and each broken one is reported
+with its cause.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,11 @@ class Codec(Preprocessor):
 
 
 def match(request):
-    return Match(Rank.GENERIC, "a matrix") if request.obs.shape == ({number}, 2) else Match(None, "another shape")
+    return (
+        Match(Rank.GENERIC, "a matrix")
+        if request.obs.shape == ({number}, 2)
+        else Match(None, "another shape")
+    )
 
 
 @hookimpl
@@ -53,7 +59,9 @@ def rlcatalog_preprocessors():
 
 @hookimpl
 def rlcatalog_models():
-    return [ModelSpec("{name}", {{"torch": "{module}:Net"}}, "a model", config="{module}_config:Config")]
+    return [
+        ModelSpec("{name}", {{"torch": "{module}:Net"}}, "a model", config="{module}_config:Config")
+    ]
 """
 
 CONFIG = """
@@ -64,7 +72,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     {key}: int = 3
 """
 
-HOOK = "from rlcatalog import ActionDistSpec, ModelSpec, hookimpl\n\n@hookimpl\ndef {signature}:\n    {body}\n"
+HOOK = (
+    "from rlcatalog import ActionDistSpec, ModelSpec, hookimpl\n\n@hookimpl\ndef {signature}:\n"
+    "    {body}\n"
+)
 SPEC = 'ModelSpec("broken_net", {{"torch": "m:C"}}, ""{more})'
 
 
@@ -282,7 +293,10 @@ def test_strict_raises_the_first_failure(write, installed, name):
     points = installed(write([name]))
     with pytest.raises(CatalogError) as raised:
         Catalog(points, environ={"RLCATALOG_STRICT_PLUGINS": "1"})
-    state = f"broken-{name} 1.0 {'has' if BROKEN[name].status == 'failed' else 'is'} {BROKEN[name].status}: "
+    state = (
+        f"broken-{name} 1.0 {'has' if BROKEN[name].status == 'failed' else 'is'}"
+        f" {BROKEN[name].status}: "
+    )
     assert all(part in str(raised.value) for part in (state, *BROKEN[name].says))
     assert isinstance(raised.value.__cause__, BaseException)
 
@@ -306,7 +320,7 @@ def test_a_plugin_that_fails_halfway_leaves_nothing_behind(install, installed, t
     assert catalog.components() == []
 
 
-# --- left out before import ------------------------------------------------------------------------------------------
+# --- left out before import -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -359,7 +373,7 @@ def test_an_incompatible_plugin_is_not_imported(write, installed):
     assert "broken_too_new" not in sys.modules
 
 
-# --- broken at the lookup --------------------------------------------------------------------------------------------
+# --- broken at the lookup -------------------------------------------------------------------------
 
 MATCHERS = {
     "raises": ("return 1 / 0", "its match function raised ZeroDivisionError: division by zero"),
@@ -378,8 +392,10 @@ def test_a_match_function_that_fails_is_an_error_that_names_its_plugin(
 ):
     body, reason = MATCHERS[name]
     source = (
-        "from rlcatalog import Match, PreprocessorSpec, hookimpl\n\ndef match(request):\n    {}\n\n@hookimpl\n"
-        'def rlcatalog_preprocessors():\n    return [PreprocessorSpec("bad", {{"numpy": "m:C"}}, "", match=match)]\n'
+        "from rlcatalog import Match, PreprocessorSpec, hookimpl\n\ndef match(request):\n"
+        "    {}\n\n@hookimpl\n"
+        'def rlcatalog_preprocessors():\n    return [PreprocessorSpec("bad", {{"numpy": "m:C"}},'
+        ' "", match=match)]\n'
     )
     folder = write([])
     install(folder, "broken-match", source.format(body))
@@ -464,12 +480,13 @@ def test_a_wrappers_match_function_that_fails_is_an_error_where_it_is_asked(
         Catalog([point], environ={}, prefer=["some-dist"]).wrap_env(env)
 
 
-# --- real processes --------------------------------------------------------------------------------------------------
+# --- real processes -------------------------------------------------------------------------------
 
-#: How a real command line ends up with a plugin: these are worth a process, the others behave the same.
+#: How a real command line ends up with a plugin: these are worth a process, the others behave the
+#: same.
 REAL = [
-    "syntax-error", "import-error", "system-exit", "argument", "misspelt", "unmarked", "returns-text", "returns-none",
-    "too-new", "config-syntax",
+    "syntax-error", "import-error", "system-exit", "argument", "misspelt", "unmarked",
+    "returns-text", "returns-none", "too-new", "config-syntax",
 ]  # fmt: skip
 
 
@@ -503,7 +520,9 @@ def imported(process):
 
 @pytest.fixture
 def two_layouts(tmp_path, write, install):
-    """Write the same plugins twice, split over two folders that are installed and searched in opposite orders."""
+    """Write the same plugins twice, split over two folders that are installed and searched in
+    opposite orders.
+    """
     write(REAL, tmp_path / "all")
     layouts = []
     for name, direction in (("forwards", 1), ("backwards", -1)):

@@ -1,4 +1,6 @@
-"""A catalog's lookups: its plugins and keys, its memory, engine defaults, pins, action masks, and what it warns of."""
+"""A catalog's lookups: its plugins and keys, its memory, engine defaults, pins, action masks, and
+what it warns of.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,7 @@ def acme(*models):
     return PluginEntryPoint(plugin_of(rlcatalog_models=list(models)), "acme")
 
 
-# --- the catalog ------------------------------------------------------------------------------------------------------
+# --- the catalog ----------------------------------------------------------------------------------
 
 
 def test_a_catalog_loads_the_given_plugins_in_the_given_environment(monkeypatch):
@@ -132,7 +134,7 @@ def test_a_part_reads_the_keys_of_its_package_and_those_it_names(monkeypatch):
     )
 
 
-# --- explaining -------------------------------------------------------------------------------------------------------
+# --- explaining -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("spaces", [(), (BOX,), (None, TWO)])
@@ -164,7 +166,7 @@ def test_wrapping_returns_the_environment(shared):
     assert shared.explain_wrapping(env) == (env, [])
 
 
-# --- engine defaults and pins -----------------------------------------------------------------------------------------
+# --- engine defaults and pins ---------------------------------------------------------------------
 
 THREE = {"vf_share_layers": False, "fcnet_hiddens": [7], "max_seq_len": 5}
 
@@ -233,7 +235,7 @@ def test_a_pinned_lookup_warns_of_nothing(catalog):
         catalog.resolve(BOX, TWO, {"max_seq_len": 3}, "torch")
 
 
-# --- the memory -------------------------------------------------------------------------------------------------------
+# --- the memory -----------------------------------------------------------------------------------
 
 
 def test_64_lookups_are_remembered_latest_first():
@@ -271,7 +273,7 @@ def test_an_answer_is_found_once():
     assert found == [1]
 
 
-# --- frameworks -------------------------------------------------------------------------------------------------------
+# --- frameworks -----------------------------------------------------------------------------------
 
 
 def test_a_registered_class_of_one_framework_decides_which_is_used():
@@ -289,7 +291,7 @@ def test_a_registered_class_of_one_framework_decides_which_is_used():
         assert framework_for(None, *others) == "torch"  # the first that is installed
 
 
-# --- action masks -----------------------------------------------------------------------------------------------------
+# --- action masks ---------------------------------------------------------------------------------
 
 MASKED = Dict({"part": Dict({"action_mask": MultiBinary(2), "x": BOX}), "y": BOX})
 MASK = {"action_mask_key": "part.action_mask"}
@@ -326,7 +328,7 @@ def test_an_entry_that_is_only_named_like_a_mask_is_warned_of(shared):
         shared.resolve(MASKED, BOX, {}, "torch")
 
 
-# --- what models see --------------------------------------------------------------------------------------------------
+# --- what models see ------------------------------------------------------------------------------
 
 
 def test_models_restore_the_structure_that_the_observation_space_names(shared):
@@ -352,7 +354,7 @@ def test_models_restore_the_structure_that_the_observation_space_names(shared):
     assert _seen_by_models(larger) is larger
 
 
-# --- warnings ---------------------------------------------------------------------------------------------------------
+# --- warnings -------------------------------------------------------------------------------------
 
 
 def test_keys_without_an_effect_are_listed_with_the_parts_that_would_read_them():

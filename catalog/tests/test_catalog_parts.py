@@ -50,7 +50,7 @@ def catalog():
     return isolated_catalog(*PARTS)
 
 
-# --- preprocessors ----------------------------------------------------------------------------------------------------
+# --- preprocessors --------------------------------------------------------------------------------
 
 
 class Own(Preprocessor):
@@ -158,7 +158,7 @@ def test_the_answers_of_a_codec_that_is_not_listed_are_checked_when_it_is_made(c
         catalog.preprocessor_for(BOX, {"custom_preprocessor": "own"})
 
 
-# --- distributions ----------------------------------------------------------------------------------------------------
+# --- distributions --------------------------------------------------------------------------------
 
 
 class Net(ModelV2):
@@ -194,7 +194,7 @@ def test_a_distribution_is_of_the_framework_of_the_custom_classes(catalog):
         assert asked.pop() == "torch"
 
 
-# --- models -----------------------------------------------------------------------------------------------------------
+# --- models ---------------------------------------------------------------------------------------
 
 
 class Torch(ModelV2):
@@ -224,7 +224,9 @@ def assembled(monkeypatch):
 
 @pytest.fixture
 def parts(catalog, assembled):
-    """A catalog whose only parts of models are registered: they take anything and write down the request."""
+    """A catalog whose only parts of models are registered: they take anything and write down the
+    request.
+    """
     asked = []
 
     def describe(request):

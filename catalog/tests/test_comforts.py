@@ -1,4 +1,6 @@
-"""What a notebook is given: short tables, plugins installed meanwhile, classes registered in one line."""
+"""What a notebook is given: short tables, plugins installed meanwhile, classes registered in one
+line.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,7 @@ def catalog():
     return isolated_catalog(*PARTS)
 
 
-# --- tables ----------------------------------------------------------------------------------------------------------
+# --- tables ---------------------------------------------------------------------------------------
 
 
 def test_an_explanation_prints_what_was_chosen_and_not_everything(parts):
@@ -202,7 +204,7 @@ def test_a_policy_shows_its_parts_shapes_and_number_of_weights(parts, framework)
     assert f"weights: {count} numbers in 8 arrays" in Tags(policy._repr_html_()).texts
 
 
-# --- plugins installed meanwhile -------------------------------------------------------------------------------------
+# --- plugins installed meanwhile ------------------------------------------------------------------
 
 
 def install(folder, name, code, version="1.0"):
@@ -227,7 +229,9 @@ def rlcatalog_models():
 
 @pytest.fixture
 def site(tmp_path, monkeypatch):
-    """A folder on the path into which plugins are installed; the process's scan is as it was, afterwards."""
+    """A folder on the path into which plugins are installed; the process's scan is as it was,
+    afterwards.
+    """
     monkeypatch.syspath_prepend(str(tmp_path))
     yield tmp_path
     scan.cache_clear()
@@ -357,7 +361,7 @@ def test_lookups_go_on_while_a_catalog_is_refreshed(catalog):
     assert errors == []
 
 
-# --- registering -----------------------------------------------------------------------------------------------------
+# --- registering ----------------------------------------------------------------------------------
 
 
 class Net(ModelV2):

@@ -22,7 +22,7 @@ def catalog_of(*names, environ=None):
     return Catalog([point for point in scan() if point.name in names], environ=environ or {})
 
 
-# --- NumPy -----------------------------------------------------------------------------------------------------------
+# --- NumPy ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_a_numpy_value_of_the_wrong_type_is_still_refused(shared):
         shared.parse_config({"fcnet_hiddens": np.array([8.5])})
 
 
-# --- old keys --------------------------------------------------------------------------------------------------------
+# --- old keys -------------------------------------------------------------------------------------
 
 
 def test_custom_options_is_custom_model_config(shared):
@@ -107,7 +107,7 @@ def test_no_old_key_is_a_key_too(shared):
     assert not set(shared.schema.keys) & ({*RENAMED} | {*IGNORED} | {*REFUSED})
 
 
-# --- callables and classes -------------------------------------------------------------------------------------------
+# --- callables and classes ------------------------------------------------------------------------
 
 
 def test_callables_are_kept_as_they_are(shared):
@@ -124,7 +124,7 @@ def test_a_numpy_function_is_a_callable(shared):
     assert shared.parse_config({"fcnet_activation": np.tanh})["fcnet_activation"] is np.tanh
 
 
-# --- defaults --------------------------------------------------------------------------------------------------------
+# --- defaults -------------------------------------------------------------------------------------
 
 
 def test_the_defaults_are_rllibs_where_both_have_the_key():

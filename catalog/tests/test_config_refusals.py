@@ -31,7 +31,7 @@ def catalog_of(*names, environ=None):
     return Catalog([point for point in scan() if point.name in names], environ=environ or {})
 
 
-# --- unknown keys ----------------------------------------------------------------------------------------------------
+# --- unknown keys ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_a_key_whose_package_failed_says_so(entry_point):
         catalog.parse_config(SMALL)
 
 
-# --- wrong values ----------------------------------------------------------------------------------------------------
+# --- wrong values ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_none_is_the_empty_config(shared):
     assert shared.parse_config({}).given == {}
 
 
-# --- names that do not exist -----------------------------------------------------------------------------------------
+# --- names that do not exist ----------------------------------------------------------------------
 
 
 def test_an_unknown_model_lists_what_exists(shared):
@@ -260,7 +260,7 @@ def test_a_missing_part_names_its_package():
         catalog_of("categorical", "preprocessors").resolve(VECTOR, TWO, {"custom_model": "fcnet"})
 
 
-# --- before a framework ----------------------------------------------------------------------------------------------
+# --- before a framework ---------------------------------------------------------------------------
 
 BAD_INPUT = """
 import sys, warnings

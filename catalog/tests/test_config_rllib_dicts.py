@@ -1,4 +1,6 @@
-"""Whole model dictionaries as RLlib made them: accepted in silence, and only what was asked for counts."""
+"""Whole model dictionaries as RLlib made them: accepted in silence, and only what was asked for
+counts.
+"""
 
 from __future__ import annotations
 
@@ -21,15 +23,16 @@ DEPRECATED = -1
 
 #: The model config of RLlib 0.8.0 (December 2019), read in that version's catalog.py.
 FIRST = {
-    "conv_filters": None, "conv_activation": "relu", "fcnet_activation": "tanh", "fcnet_hiddens": [256, 256],
-    "free_log_std": False, "no_final_linear": False, "vf_share_layers": True, "use_lstm": False, "max_seq_len": 20,
-    "lstm_cell_size": 256, "lstm_use_prev_action_reward": False, "state_shape": None, "framestack": True, "dim": 84,
+    "conv_filters": None, "conv_activation": "relu", "fcnet_activation": "tanh",
+    "fcnet_hiddens": [256, 256], "free_log_std": False, "no_final_linear": False,
+    "vf_share_layers": True, "use_lstm": False, "max_seq_len": 20, "lstm_cell_size": 256,
+    "lstm_use_prev_action_reward": False, "state_shape": None, "framestack": True, "dim": 84,
     "grayscale": False, "zero_mean": True, "custom_preprocessor": None, "custom_model": None,
     "custom_action_dist": None, "custom_options": {},
 }  # fmt: skip
 _INITIALIZERS = [
-    "fcnet_weights", "fcnet_bias", "conv_kernel", "conv_bias", "conv_transpose_kernel", "conv_transpose_bias",
-    "post_fcnet_weights", "post_fcnet_bias", "lstm_weights", "lstm_bias",
+    "fcnet_weights", "fcnet_bias", "conv_kernel", "conv_bias", "conv_transpose_kernel",
+    "conv_transpose_bias", "post_fcnet_weights", "post_fcnet_bias", "lstm_weights", "lstm_bias",
 ]  # fmt: skip
 #: Version → what came or changed since the one before, and what went.
 CHANGES = {
@@ -86,7 +89,9 @@ CHANGES = {
 
 
 def model_dict(version, algorithm=True):
-    """RLlib's dictionary of a version: that of its PPO, which separates the value's layers, or `MODEL_DEFAULTS`."""
+    """RLlib's dictionary of a version: that of its PPO, which separates the value's layers, or
+    `MODEL_DEFAULTS`.
+    """
     found = dict(FIRST)
     for name, (new, gone) in CHANGES.items():
         found = {key: value for key, value in {**found, **new}.items() if key not in gone}

@@ -1,4 +1,6 @@
-"""The model config belongs to its caller: nothing is shared, memory holds copies, and a changed config is a new one."""
+"""The model config belongs to its caller: nothing is shared, memory holds copies, and a changed
+config is a new one.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ def catalog_of(*names, environ=None):
     return Catalog([point for point in scan() if point.name in names], environ=environ or {})
 
 
-# --- nothing is shared -----------------------------------------------------------------------------------------------
+# --- nothing is shared ----------------------------------------------------------------------------
 
 
 def test_the_callers_config_is_never_changed():
@@ -119,7 +121,7 @@ def test_options_of_a_custom_preprocessor_are_its_own(catalog):
     assert policy.config["custom_model_config"] == {"sizes": [1]}
 
 
-# --- lookups from memory ---------------------------------------------------------------------------------------------
+# --- lookups from memory --------------------------------------------------------------------------
 
 
 def test_an_equal_config_is_answered_from_memory(catalog):
@@ -178,7 +180,9 @@ def test_registering_forgets_remembered_lookups(catalog):
 
 
 def test_what_a_lookup_finds_while_a_part_is_registered_is_not_remembered(catalog):
-    """The lookup that is under way goes on with the parts there were; the next one asks the new part."""
+    """The lookup that is under way goes on with the parts there were; the next one asks the new
+    part.
+    """
 
     class Late(rlcatalog.ModelV2):
         framework_of_class = "torch"
@@ -210,7 +214,7 @@ def test_spaces_that_are_equal_but_not_the_same_object_get_their_own_lookup(cata
     assert len({id(one) for one in found}) == 200
 
 
-# --- copies ----------------------------------------------------------------------------------------------------------
+# --- copies ---------------------------------------------------------------------------------------
 
 #: Few different numbers, so that values equal under == and different in type meet often.
 SCALARS = (
@@ -260,7 +264,7 @@ def test_same_copes_with_values_that_have_no_truth():
     assert same([len], [len])
 
 
-# --- structs are made once -------------------------------------------------------------------------------------------
+# --- structs are made once ------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -353,7 +357,7 @@ def test_a_config_is_copied_like_any_dictionary(copied):
     assert json.loads(json.dumps(config))["fcnet_hiddens"] == [3]
 
 
-# --- memory of the single lookups ------------------------------------------------------------------------------------
+# --- memory of the single lookups -----------------------------------------------------------------
 
 
 def test_a_distribution_is_found_again_for_the_same_space_and_an_equal_config(monkeypatch):

@@ -14,7 +14,7 @@ from rlcatalog import Catalog
 from rlcatalog.internals import disabled_reason, find_plugins
 from rlcatalog.plugins.discovery import GROUP, incompatible_reason, normalize, scan
 
-# --- plugins ---------------------------------------------------------------------------------------------------------
+# --- plugins --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_the_metadata_is_read_once_per_plugin(entry_point):
     assert len(reads) == 1
 
 
-# --- disable and allow lists -----------------------------------------------------------------------------------------
+# --- disable and allow lists ----------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -148,7 +148,7 @@ def test_the_disable_list_wins_over_the_allow_list(record):
     assert "RLCATALOG_DISABLE_PLUGINS" in str(disabled_reason(record, both))
 
 
-# --- the kernel a plugin asks for ------------------------------------------------------------------------------------
+# --- the kernel a plugin asks for -----------------------------------------------------------------
 
 
 def bound(entry_point, *requires: str, kernel: str = "0.1.0") -> str | None:
@@ -220,7 +220,7 @@ def test_an_unreadable_requirement_is_a_reason(entry_point, line):
     assert f"unreadable requirement {line!r}" in reason
 
 
-# --- the scan --------------------------------------------------------------------------------------------------------
+# --- the scan -------------------------------------------------------------------------------------
 
 
 @pytest.fixture

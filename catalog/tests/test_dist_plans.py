@@ -1,4 +1,6 @@
-"""Plans of made-up distributions: names by path or for all parts, sizes, wrapped ones, and what is refused."""
+"""Plans of made-up distributions: names by path or for all parts, sizes, wrapped ones, and what is
+refused.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,7 @@ def tree(plan):
     return {node.place: (node.component.name, node.size) for node in plan.walk()}
 
 
-# --- names ------------------------------------------------------------------------------------------------------------
+# --- names ----------------------------------------------------------------------------------------
 
 
 def test_names_come_from_the_config_or_from_the_argument():
@@ -152,7 +154,7 @@ def test_a_wrapping_distribution_has_the_default_one_inside():
     }
 
 
-# --- repeated choices -------------------------------------------------------------------------------------------------
+# --- repeated choices -----------------------------------------------------------------------------
 
 
 def test_pins_repeat_each_choice_by_its_place():
@@ -167,7 +169,7 @@ def test_pins_repeat_each_choice_by_its_place():
         assert tree(planned(BOX, names, pins=plain)) == {"action": ("narrow", 6)}
 
 
-# --- sizes ------------------------------------------------------------------------------------------------------------
+# --- sizes ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -220,7 +222,7 @@ def test_a_joint_class_of_the_program_may_need_more_outputs_than_its_parts():
         assert [child.size for child in plan.children] == [2, 6]
 
 
-# --- classes ----------------------------------------------------------------------------------------------------------
+# --- classes --------------------------------------------------------------------------------------
 
 
 class Bare:
@@ -261,7 +263,7 @@ def test_the_raw_kind_of_each_leaf_is_its_classs(classes):
     assert plan.raw_kinds("torch") == {"action[0]": "indices", "action[1]": "values"}
 
 
-# --- what is refused --------------------------------------------------------------------------------------------------
+# --- what is refused ------------------------------------------------------------------------------
 
 
 def test_a_name_that_no_part_uses_is_refused():

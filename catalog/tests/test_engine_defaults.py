@@ -1,4 +1,6 @@
-"""Defaults that an engine gives to a lookup: they hold where the config is silent, and never stand in the way."""
+"""Defaults that an engine gives to a lookup: they hold where the config is silent, and never stand
+in the way.
+"""
 
 import warnings
 

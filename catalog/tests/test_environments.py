@@ -1,4 +1,6 @@
-"""What stands for an environment: an id, a class, a function, an environment, a vector environment."""
+"""What stands for an environment: an id, a class, a function, an environment, a
+vector environment.
+"""
 
 from __future__ import annotations
 
@@ -156,7 +158,7 @@ def test_a_function_with_a_required_argument_gets_the_whole_config():
     assert make_env(make, {"size": 7}).observation_space.shape == (3,)
 
 
-# --- modules in the working folder ------------------------------------------------------------------------------------
+# --- modules in the working folder ----------------------------------------------------------------
 
 
 @pytest.fixture
@@ -191,7 +193,10 @@ def test_the_working_folder_is_searched_for_a_module_that_is_there_and_nowhere_e
 
 
 def test_an_id_may_name_a_module_in_the_working_folder(here):
-    text = "import gymnasium\ngymnasium.register('LookHere-v0', 'gymnasium.envs.classic_control:CartPoleEnv')\n"
+    text = (
+        "import gymnasium\ngymnasium.register('LookHere-v0',"
+        " 'gymnasium.envs.classic_control:CartPoleEnv')\n"
+    )
     (here / "look_here_envs.py").write_text(text)
     assert make_env("look_here_envs:LookHere-v0").observation_space.shape == (4,)
     gym.registry.pop("LookHere-v0")

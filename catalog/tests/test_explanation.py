@@ -31,7 +31,7 @@ def catalog():
     return isolated_catalog(*PARTS, point)
 
 
-# --- data -------------------------------------------------------------------------------------------------------------
+# --- data -----------------------------------------------------------------------------------------
 
 
 def test_the_data_of_a_lookup_are_plain_and_complete(catalog):
@@ -138,7 +138,7 @@ def test_text_leaves_out_the_parts_that_were_not_chosen(catalog):
     assert "acme_net" in opened
 
 
-# --- sections ---------------------------------------------------------------------------------------------------------
+# --- sections -------------------------------------------------------------------------------------
 
 
 def candidate(name, rank=None, reason="fits", distribution="acme", version="1.0"):

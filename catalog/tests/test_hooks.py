@@ -59,7 +59,7 @@ PAGE = Path(__file__).parents[2] / "docs/hooks.md"
 BOX, DISCRETE = gym.spaces.Box(-1, 1, (3,), np.float32), gym.spaces.Discrete(2)
 
 
-# --- the list of hooks -----------------------------------------------------------------------------------------------
+# --- the list of hooks ----------------------------------------------------------------------------
 
 
 def specified():
@@ -96,7 +96,7 @@ def test_the_page_of_the_hooks_gives_every_signature_and_no_other():
         assert re.search(rf"^#+ .*{name}", text, re.MULTILINE), f"{name} has no heading"
 
 
-# --- each hook at work -----------------------------------------------------------------------------------------------
+# --- each hook at work ----------------------------------------------------------------------------
 
 
 class Sum(Preprocessor):
@@ -328,9 +328,11 @@ def test_a_declared_engine_is_listed_and_loaded(catalog_with):
 
 def test_a_declared_command_runs(tmp_path, install):
     source = (
-        "from rlcatalog import CommandSpec, hookimpl\n\n\ndef greet(name: str, loud: bool = False) -> None:\n"
-        '    print(f"hello {name}".upper() if loud else f"hello {name}")\n\n\n@hookimpl\ndef rlcatalog_commands():\n'
-        '    return [CommandSpec("polite-plugin-greet", {"cli": "polite_plugin:greet"}, "says hello to someone")]\n'
+        "from rlcatalog import CommandSpec, hookimpl\n\n\ndef greet(name: str, loud: bool = False)"
+        " -> None:\n"
+        '    print(f"hello {name}".upper() if loud else f"hello {name}")\n\n\n@hookimpl\ndef'
+        ' rlcatalog_commands():\n    return [CommandSpec("polite-plugin-greet", {"cli":'
+        ' "polite_plugin:greet"}, "says hello to someone")]\n'
     )
     install(tmp_path, "polite-plugin", source)
     clean = {
@@ -341,7 +343,10 @@ def test_a_declared_command_runs(tmp_path, install):
 
     def run(*commands):
         """Run commands one after another in one process; return what each printed."""
-        code = "import json, sys\nfrom rlcatalog_cli import main\nfor arguments in json.loads(sys.argv[1]):\n"
+        code = (
+            "import json, sys\nfrom rlcatalog_cli import main\nfor arguments in"
+            " json.loads(sys.argv[1]):\n"
+        )
         code += "    try: main(arguments)\n    except SystemExit as end: print(end.code, end='\\0')"
         done = subprocess.run(
             [sys.executable, "-c", code, json.dumps(commands)],

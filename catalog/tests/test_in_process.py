@@ -1,4 +1,6 @@
-"""Components made from the running program's classes: their frameworks, fields, names, and what is refused."""
+"""Components made from the running program's classes: their frameworks, fields, names, and what is
+refused.
+"""
 
 from __future__ import annotations
 
@@ -83,7 +85,9 @@ def adapter(name, loads=True):
 
 @pytest.fixture(autouse=True)
 def table(monkeypatch):
-    """Four frameworks: two adapt distributions, one of which is not the first; one cannot, one is not installed."""
+    """Four frameworks: two adapt distributions, one of which is not the first; one cannot, one is
+    not installed.
+    """
     specs = [
         SimpleNamespace(
             name="bare",
@@ -112,7 +116,7 @@ def table(monkeypatch):
     )
 
 
-# --- models -----------------------------------------------------------------------------------------------------------
+# --- models ---------------------------------------------------------------------------------------
 
 
 def test_a_model_class_brings_its_framework_and_its_slot():
@@ -162,7 +166,7 @@ def test_the_path_of_a_class_is_one_that_can_be_written_down():
     assert path_of(Net) == f"{__name__}:Net"
 
 
-# --- distributions ----------------------------------------------------------------------------------------------------
+# --- distributions --------------------------------------------------------------------------------
 
 
 def test_a_distribution_class_serves_its_framework_or_all():
@@ -195,7 +199,7 @@ def test_a_frameworks_class_or_a_function_is_adapted(source, num_inputs, by):
     assert cls.adapted == (by, source, num_inputs)
 
 
-# --- what is refused --------------------------------------------------------------------------------------------------
+# --- what is refused ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

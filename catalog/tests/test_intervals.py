@@ -1,4 +1,6 @@
-"""The bounds of actions as distributions need them: no sum leaves them, against float64 and float32 numbers by hand."""
+"""The bounds of actions as distributions need them: no sum leaves them, against float64 and float32
+numbers by hand.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ def of(low, high):
 
 
 def rounded_up(count=200):
-    """Return bounds whose distance, as float32, is so rounded that it leads from the lower one beyond the upper."""
+    """Return bounds whose distance, as float32, is so rounded that it leads from the lower one
+    beyond the upper.
+    """
     low, high = np.sort(np.random.default_rng(0).uniform(-50, 50, (2, 100_000)).astype(F), axis=0)
     beyond = low + (high - low) > high
     return low[beyond][:count], high[beyond][:count]

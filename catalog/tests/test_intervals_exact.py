@@ -48,7 +48,7 @@ def test_low_and_the_width_never_lie_above_high_and_no_wider_interval_does():
     np.testing.assert_array_equal(found.high, HIGH)
 
 
-def test_the_outermost_numbers_inside_are_next_to_the_bounds_and_their_distances_are_normal_numbers():
+def test_outermost_numbers_are_next_to_the_bounds():
     found = of(LOW, HIGH)
     for low, high, lowest, highest in zip(LOW, HIGH, found.lowest, found.highest, strict=True):
         for bound, inner, gap in (

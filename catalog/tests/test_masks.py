@@ -1,4 +1,6 @@
-"""Action masks as one matrix: Gymnasium's format of every kind of action space, and what is refused."""
+"""Action masks as one matrix: Gymnasium's format of every kind of action space, and what is
+refused.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,9 @@ def test_gymnasiums_format_as_a_matrix(name):
 
 @pytest.mark.parametrize("name", MASKED)
 def test_gymnasium_draws_what_the_matrix_allows(name):
-    """The other way round: what Gymnasium's own sample(mask=...) draws is allowed by the columns."""
+    """The other way round: what Gymnasium's own sample(mask=...) draws is allowed by
+    the columns.
+    """
     space, rng = MASKED[name][0], np.random.default_rng(1)
     space.seed(0)
     for _ in range(50):
@@ -199,7 +203,7 @@ def test_a_box_has_nothing_to_forbid():
         ActionMasks(read(spaces.Box(-1, 1, (2,)))).matrix(np.ones((1, 2)))
 
 
-# --- in observations -------------------------------------------------------------------------------------------------
+# --- in observations ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", MASKED)
@@ -216,7 +220,8 @@ def test_something_else_under_the_key_is_an_error_that_names_the_way_out():
     obs = SpaceInfo.read(spaces.Dict({"action_mask": spaces.MultiBinary(4)}))
     with pytest.raises(
         ConfigError,
-        match=r"obs\['action_mask'\]: .* is not an action mask for Discrete\(3\).*'action_mask_key'",
+        match=r"obs\['action_mask'\]: .* is not an action mask for"
+        r" Discrete\(3\).*'action_mask_key'",
     ):
         mask_key(obs, read(spaces.Discrete(3)), "action_mask")
 

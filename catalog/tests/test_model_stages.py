@@ -1,4 +1,6 @@
-"""The stages of a model from its parts: shared or separate for the value, their widths, and what a part may answer."""
+"""The stages of a model from its parts: shared or separate for the value, their widths, and what a
+part may answer.
+"""
 
 from __future__ import annotations
 
@@ -145,7 +147,7 @@ def test_trunk_and_memory_are_described_for_what_the_head_leaves():
     ]
 
 
-# --- answers ----------------------------------------------------------------------------------------------------------
+# --- answers --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

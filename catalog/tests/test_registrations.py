@@ -1,4 +1,6 @@
-"""Registered classes: their declarations, catalogs in other processes, RLlib's interface, the default catalog."""
+"""Registered classes: their declarations, catalogs in other processes, RLlib's interface, the
+default catalog.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ def catalog():
     return Catalog([], environ={})
 
 
-# --- registered classes -----------------------------------------------------------------------------------------------
+# --- registered classes ---------------------------------------------------------------------------
 
 
 def test_a_class_is_registered_with_its_struct_or_by_a_decorator(catalog):
@@ -87,7 +89,7 @@ def test_a_catalog_is_restored_once_with_the_parts_that_it_lacks(monkeypatch):
     assert there.registry.get("model", "two").objects == {"torch": Torch}
 
 
-# --- RLlib's interface and the default catalog ------------------------------------------------------------------------
+# --- RLlib's interface and the default catalog ----------------------------------------------------
 
 
 def test_rllibs_signatures_register_classes_and_ignore_multi_binary(catalog, monkeypatch):

@@ -1,4 +1,6 @@
-"""Who provides which name: addresses, names alone, registration in process, and what the errors say."""
+"""Who provides which name: addresses, names alone, registration in process, and what the errors
+say.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +78,7 @@ def statuses(catalog):
     return {record.distribution: record.status for record in catalog.plugins}
 
 
-# --- addresses -------------------------------------------------------------------------------------------------------
+# --- addresses ------------------------------------------------------------------------------------
 
 
 def test_the_full_name_takes_any_spelling_of_the_distribution(catalog_of):
@@ -99,7 +101,8 @@ def test_a_name_that_two_may_claim_is_an_error_with_both_addresses(catalog_of, o
     with pytest.raises(AmbiguousChoiceError) as raised:
         who(catalog, "acme_net_small")
     assert str(raised.value) == (
-        "model 'acme_net_small' needs its distribution's name. Use 'acme/acme_net_small' or 'acme-net/acme_net_small'."
+        "model 'acme_net_small' needs its distribution's name. Use 'acme/acme_net_small' or"
+        " 'acme-net/acme_net_small'."
     )
     for name in order:
         assert (
@@ -175,7 +178,7 @@ def test_a_command_called_like_a_listed_one_has_its_address(entry_point, plugin)
     assert catalog.registry.names(["command"]) == ["acme/explain", "acme/list", "acme_sail"]
 
 
-# --- ties ------------------------------------------------------------------------------------------------------------
+# --- ties -----------------------------------------------------------------------------------------
 
 
 def trunk(catalog):
@@ -258,7 +261,7 @@ def test_two_registrations_of_the_program_that_tie_are_told_apart_by_name(catalo
     assert str(raised.value).endswith("Options: name one in the config (custom_model='mine').")
 
 
-# --- registering in process ------------------------------------------------------------------------------------------
+# --- registering in process -----------------------------------------------------------------------
 
 
 class TorchNet(ModelV2):
@@ -369,7 +372,7 @@ def test_a_registration_is_seen_by_lookups_that_were_answered_before(entry_point
     assert catalog.resolve(BOX, action).component("trunk").name == "better"
 
 
-# --- unknown, missing ------------------------------------------------------------------------------------------------
+# --- unknown, missing -----------------------------------------------------------------------------
 
 
 def test_an_unknown_name_suggests_the_nearest_and_lists_what_exists(catalog_of):
@@ -377,7 +380,8 @@ def test_an_unknown_name_suggests_the_nearest_and_lists_what_exists(catalog_of):
     with pytest.raises(UnknownNameError) as raised:
         catalog.registry.get("model", "net_transfromer")
     assert str(raised.value) == (
-        "Unknown model 'net_transfromer'. Did you mean 'net_transformer'? Known: net_conv, net_transformer."
+        "Unknown model 'net_transfromer'. Did you mean 'net_transformer'? Known: net_conv,"
+        " net_transformer."
     )
     assert isinstance(raised.value, KeyError)
 
@@ -408,7 +412,8 @@ def test_a_part_of_ours_that_is_not_installed_names_its_package(kind, name, dist
         Catalog([], environ={}).registry.get(kind, name)
     label = kind.replace("_", " ")
     assert str(raised.value) == (
-        f"{label} {name!r} is provided by {distribution}, which is not installed: pip install {distribution}"
+        f"{label} {name!r} is provided by {distribution}, which is not installed: pip install"
+        f" {distribution}"
     )
 
 
@@ -463,7 +468,7 @@ def test_the_errors_are_caught_as_what_a_caller_expects():
         assert issubclass(error, expected)
 
 
-# --- frameworks ------------------------------------------------------------------------------------------------------
+# --- frameworks -----------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -574,7 +579,7 @@ def test_a_part_without_code_for_a_framework_says_which_it_has(catalog_of):
     )
 
 
-# --- targets ---------------------------------------------------------------------------------------------------------
+# --- targets --------------------------------------------------------------------------------------
 
 TARGETS = {
     "a_module_nobody_has:Net": "ModuleNotFoundError: No module named 'a_module_nobody_has'",

@@ -1,4 +1,6 @@
-"""A resolution and its pins: addresses of the parts, shapes, keys that nothing reads, and what a model sees."""
+"""A resolution and its pins: addresses of the parts, shapes, keys that nothing reads, and what a
+model sees.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ def resolved(catalog, obs=BOX, action=TWO, config=None):
     return catalog.explain(obs, action, config or {}, "torch").resolution
 
 
-# --- pins -------------------------------------------------------------------------------------------------------------
+# --- pins -----------------------------------------------------------------------------------------
 
 
 def test_pins_are_the_addresses_of_all_parts_by_their_place(catalog):
@@ -95,7 +97,7 @@ def test_pins_are_checked_slot_by_slot(catalog, pins, missing):
         pins.check(catalog.registry)
 
 
-# --- parts and shapes -------------------------------------------------------------------------------------------------
+# --- parts and shapes -----------------------------------------------------------------------------
 
 
 def test_components_are_those_of_the_slots_asked_for_or_of_all(catalog):
@@ -142,7 +144,7 @@ def test_the_entries_of_a_models_input_have_the_dtype_behind_the_filter(catalog)
         assert views == [("obs", (4, 4, 3), dtype), ("obs_flat", (48,), dtype)]
 
 
-# --- keys -------------------------------------------------------------------------------------------------------------
+# --- keys -----------------------------------------------------------------------------------------
 
 
 def component(name, slot="trunk", distribution="acme", **fields):

@@ -1,4 +1,6 @@
-"""The rule of choice: a name or a switch, the program's parts, the listed ones, and in need all others."""
+"""The rule of choice: a name or a switch, the program's parts, the listed ones, and in need all
+others.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +78,7 @@ def switch(monkeypatch):
     return {"switch": "acme_on", "config": "acme_config:Keys"}
 
 
-# --- what is installed beside the listed parts -----------------------------------------------------------------------
+# --- what is installed beside the listed parts ----------------------------------------------------
 
 
 def test_a_part_that_takes_anything_is_not_asked_where_a_listed_one_fits():
@@ -144,7 +146,7 @@ def test_strangers_that_match_alike_in_a_gap_are_an_error():
     assert chosen(catalog_with(*two, environ=without, prefer=["emca"])) == "emca/emca_net"
 
 
-# --- preferred packages ----------------------------------------------------------------------------------------------
+# --- preferred packages ---------------------------------------------------------------------------
 
 
 def test_a_preferred_part_counts_as_listed_and_wins_ties():
@@ -161,7 +163,7 @@ def test_a_preferred_part_counts_as_listed_and_wins_ties():
     )
 
 
-# --- switches --------------------------------------------------------------------------------------------------------
+# --- switches -------------------------------------------------------------------------------------
 
 
 def test_a_switch_counts_as_a_name_in_every_slot(switch):
@@ -219,7 +221,7 @@ def test_a_switch_that_cannot_be_served_is_an_error(switch):
         chosen(catalog_with(picky), config={"acme_on": True}, slot="head")
 
 
-# --- the running program ---------------------------------------------------------------------------------------------
+# --- the running program --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("rank", Rank)
@@ -240,7 +242,7 @@ def test_a_registered_part_has_its_name_before_a_plugins():
     )
 
 
-# --- classes of spaces -----------------------------------------------------------------------------------------------
+# --- classes of spaces ----------------------------------------------------------------------------
 
 
 def test_only_the_package_that_defines_a_class_brings_a_nearer_codec(monkeypatch):
@@ -330,7 +332,7 @@ def test_a_distribution_is_for_a_class_of_its_package(monkeypatch):
     )
 
 
-# --- listed packages that failed -------------------------------------------------------------------------------------
+# --- listed packages that failed ------------------------------------------------------------------
 
 
 def broken(distribution):

@@ -1,4 +1,6 @@
-"""The selection rule on candidates of one slot: who is asked, in which order, who wins, and what errors name."""
+"""The selection rule on candidates of one slot: who is asked, in which order, who wins, and what
+errors name.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,7 @@ def tie(slot, *candidates, request=REQUEST, **options):
     return str(raised.value)
 
 
-# --- who is asked, and in which order ---------------------------------------------------------------------------------
+# --- who is asked, and in which order -------------------------------------------------------------
 
 
 def test_a_choice_lists_the_answer_of_each_candidate():
@@ -59,7 +61,7 @@ def test_a_choice_lists_the_answer_of_each_candidate():
     assert Choice(None, "").reasons("nothing here") == "nothing here"
 
 
-def test_verdicts_start_with_the_chosen_part_then_go_down_by_rank_and_end_with_parts_that_were_not_asked():
+def test_verdicts_list_the_chosen_part_then_ranks_then_not_asked():
     candidates = [
         part("waits"),
         part("mine", None, ""),
@@ -121,7 +123,7 @@ def test_a_switch_selects_its_part_before_any_rank():
         choose("trunk", [refuses], Request(OBS, ACTION, {"acme_on": True}))
 
 
-# --- who wins ---------------------------------------------------------------------------------------------------------
+# --- who wins -------------------------------------------------------------------------------------
 
 
 def test_the_nearest_space_class_wins_then_the_rank_then_the_preference():
@@ -169,7 +171,7 @@ def test_a_package_is_at_home_in_its_own_space_classes_only(monkeypatch):
         assert "'none'" in reason_of(choice, other.name)
 
 
-# --- reasons of the candidates that were not chosen ------------------------------------------------------------------
+# --- reasons of the candidates that were not chosen -----------------------------------------------
 
 
 def test_the_reasons_of_parts_that_were_not_asked_show_how_to_choose_them():
@@ -211,7 +213,7 @@ def test_a_slot_that_may_stay_empty_does_not_say_that_another_part_comes_first()
     assert "custom_preprocessor='acme/x'" in codec_text
 
 
-# --- one candidate's answer -------------------------------------------------------------------------------------------
+# --- one candidate's answer -----------------------------------------------------------------------
 
 
 def test_a_part_without_code_for_the_framework_does_not_match():
@@ -259,7 +261,7 @@ def test_a_rank_may_be_its_number():
     assert verdict(right, REQUEST).rank is Rank.GENERIC
 
 
-# --- errors -----------------------------------------------------------------------------------------------------------
+# --- errors ---------------------------------------------------------------------------------------
 
 
 def test_two_switches_are_named_with_what_to_turn_off():

@@ -1,4 +1,6 @@
-"""Candidates of each slot: names, repeated choices, parts of a space, claims of a head, and unusable packages."""
+"""Candidates of each slot: names, repeated choices, parts of a space, claims of a head, and
+unusable packages.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,7 @@ def name_of(choice):
     return choice.component and choice.component.name
 
 
-# --- candidates and names ---------------------------------------------------------------------------------------------
+# --- candidates and names -------------------------------------------------------------------------
 
 
 def test_a_wrapper_is_a_candidate_if_it_is_registered_listed_preferred_or_switched_on():
@@ -111,7 +113,7 @@ def test_the_slot_of_a_model_is_its_own_and_of_other_parts_their_kind():
     assert slot_of(part("f", spec=FilterSpec)) == "filter"
 
 
-# --- preprocessors and filters ----------------------------------------------------------------------------------------
+# --- preprocessors and filters --------------------------------------------------------------------
 
 BOXES, ANY = (
     part("boxes", Rank.GENERIC, PreprocessorSpec, kinds=("box",)),
@@ -186,7 +188,7 @@ def test_a_codec_for_a_class_of_the_same_name_is_hinted_at():
     assert "is for" not in str(raised.value)
 
 
-# --- distributions ----------------------------------------------------------------------------------------------------
+# --- distributions --------------------------------------------------------------------------------
 
 
 def test_a_distribution_does_not_wrap_itself():
@@ -211,7 +213,7 @@ def test_an_action_without_a_distribution_is_refused_with_every_answer():
         slots_of(refuses).action_dist(request_for(BOX), None)
 
 
-# --- models -----------------------------------------------------------------------------------------------------------
+# --- models ---------------------------------------------------------------------------------------
 
 
 def test_the_parts_of_a_model_are_chosen_slot_by_slot():
@@ -261,7 +263,7 @@ def test_the_trunks_that_models_ask_for_are_collected_in_the_innermost_context()
     assert (inner, outer) == ([deep], [net])
 
 
-# --- packages that cannot be used -------------------------------------------------------------------------------------
+# --- packages that cannot be used -----------------------------------------------------------------
 
 
 def test_a_listed_package_that_failed_is_an_error_where_it_would_have_been_asked():
@@ -293,7 +295,7 @@ def test_a_failed_package_for_observations_with_parts_is_an_error_for_those_only
         both.trunk(parts, None)
 
 
-# --- claims of a head -------------------------------------------------------------------------------------------------
+# --- claims of a head -----------------------------------------------------------------------------
 
 THREE = Dict({"a": BOX, "b": TWO, "mask": MultiBinary(2)})
 

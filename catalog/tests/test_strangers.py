@@ -1,4 +1,6 @@
-"""Broken parts and config keys of plugins in lookups; requests that cannot be changed; plugins in real processes."""
+"""Broken parts and config keys of plugins in lookups; requests that cannot be changed; plugins in
+real processes.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ def chosen(catalog, slot="trunk", config=None):
     return catalog.resolve(BOX, DISCRETE, config, "torch").choices[slot]
 
 
-# --- a part that is broken -------------------------------------------------------------------------------------------
+# --- a part that is broken ------------------------------------------------------------------------
 
 
 def fail(*arguments):
@@ -87,7 +89,7 @@ def test_a_model_that_cannot_be_built_ends_the_build(plugin, module):
             )
 
 
-# --- requests --------------------------------------------------------------------------------------------------------
+# --- requests -------------------------------------------------------------------------------------
 
 
 def test_a_request_cannot_be_changed_by_those_who_are_asked(plugin):
@@ -120,7 +122,7 @@ def test_a_request_cannot_be_changed_by_those_who_are_asked(plugin):
     assert (BOX.low == -1).all()
 
 
-# --- config keys -----------------------------------------------------------------------------------------------------
+# --- config keys ----------------------------------------------------------------------------------
 
 
 class First(msgspec.Struct, frozen=True):
@@ -167,7 +169,7 @@ def test_a_key_of_the_kernels_is_the_kernels(two_sizes):
     assert (values["max_seq_len"], read_config(values, Second).max_seq_len) == (7, 8)
 
 
-# --- mistakes in a plugin's module -----------------------------------------------------------------------------------
+# --- mistakes in a plugin's module ----------------------------------------------------------------
 
 
 def test_a_star_import_is_named(tmp_path, install, installed):
@@ -178,7 +180,7 @@ def test_a_star_import_is_named(tmp_path, install, installed):
         Catalog(installed(tmp_path), environ={})
 
 
-# --- classes by name -------------------------------------------------------------------------------------------------
+# --- classes by name ------------------------------------------------------------------------------
 
 
 def test_a_class_shown_at_a_door_is_its_owners(plugin, module, monkeypatch):
@@ -210,7 +212,7 @@ def test_a_class_shown_at_a_door_is_its_owners(plugin, module, monkeypatch):
                 door.Mine
 
 
-# --- real processes --------------------------------------------------------------------------------------------------
+# --- real processes -------------------------------------------------------------------------------
 
 
 def run(folder, *arguments, flags=(), **environ):
@@ -284,6 +286,7 @@ def test_list_isolate_names_the_plugins_that_end_the_process(tmp_path, install):
     for name, (_, how) in deaths.items():
         assert plugins[name]["status"] == "failed"
         assert plugins[name]["error"] == (
-            f"it ended the process that loaded it: {how}; disable it with RLCATALOG_DISABLE_PLUGINS={name}"
+            f"it ended the process that loaded it: {how}; disable it with"
+            f" RLCATALOG_DISABLE_PLUGINS={name}"
         )
     assert plugins["rlcatalog-fcnet"]["status"] == "loaded"

@@ -1,4 +1,6 @@
-"""Opt-in parts are chosen by their switch; ties name the space they are about and ways out that exist."""
+"""Opt-in parts are chosen by their switch; ties name the space they are about and ways out that
+exist.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +22,11 @@ from rlcatalog_testing import PluginEntryPoint, isolated_catalog, plugin_of
 
 BOX = gym.spaces.Box(-1, 1, (3,), np.float32)
 TWO = gym.spaces.Discrete(2)
-PARTS = ("rlcatalog-preprocessors", "rlcatalog-fcnet", "rlcatalog-lstm", "rlcatalog-attention",
-         "rlcatalog-parametric", "rlcatalog-autoregressive", "rlcatalog-gaussian", "rlcatalog-multi-action",
-         "rlcatalog-categorical")  # fmt: skip
+PARTS = (
+    "rlcatalog-preprocessors", "rlcatalog-fcnet", "rlcatalog-lstm", "rlcatalog-attention",
+    "rlcatalog-parametric", "rlcatalog-autoregressive", "rlcatalog-gaussian",
+    "rlcatalog-multi-action", "rlcatalog-categorical",
+)  # fmt: skip
 
 
 def config_struct(name, *keys):
@@ -31,7 +35,9 @@ def config_struct(name, *keys):
 
 @pytest.fixture
 def catalog_of(monkeypatch):
-    """Make a catalog of the built-in parts and of plugins: distribution → its models, and the switches it owns."""
+    """Make a catalog of the built-in parts and of plugins: distribution → its models, and the
+    switches it owns.
+    """
 
     def make(plugins, *, parts=PARTS, **options):
         points = []
@@ -61,7 +67,7 @@ def slot(catalog, config, name="memory", obs=BOX, action=TWO):
     return catalog.explain(obs, action, config, "torch").as_dict()[name]
 
 
-# --- switches --------------------------------------------------------------------------------------------------------
+# --- switches -------------------------------------------------------------------------------------
 
 
 def test_a_part_with_a_switch_fits_where_it_is_on(catalog_of):
@@ -201,7 +207,7 @@ def test_one_that_is_named_leaves_the_other_its_switch_for_nothing(catalog_of):
     assert (found["chosen"], found["reason"]) == ("lstm", "named in the config")
 
 
-# --- ties, where no listed part fits ---------------------------------------------------------------------------------
+# --- ties, where no listed part fits --------------------------------------------------------------
 
 #: Without a distribution for a Box, without a trunk, without a codec of any kind.
 NO_GAUSSIAN, NO_FCNET, NO_CODECS = (

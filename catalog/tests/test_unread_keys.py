@@ -1,4 +1,6 @@
-"""Keys of the model config: those that declarations name exist, and those that nothing reads are said."""
+"""Keys of the model config: those that declarations name exist, and those that nothing reads are
+said.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +23,11 @@ from rlcatalog_testing import PluginEntryPoint, isolated_catalog, plugin_of
 BOX = gym.spaces.Box(-1, 1, (3,), np.float32)
 IMAGE = gym.spaces.Box(0, 255, (42, 42, 3), np.uint8)
 TWO = gym.spaces.Discrete(2)
-PARTS = ("rlcatalog-preprocessors", "rlcatalog-fcnet", "rlcatalog-visionnet", "rlcatalog-lstm", "rlcatalog-attention",
-         "rlcatalog-complex-input", "rlcatalog-categorical", "rlcatalog-gaussian", "rlcatalog-multi-action",
-         "rlcatalog-atari", "rlcatalog-autoregressive", "rlcatalog-parametric")  # fmt: skip
+PARTS = (
+    "rlcatalog-preprocessors", "rlcatalog-fcnet", "rlcatalog-visionnet", "rlcatalog-lstm",
+    "rlcatalog-attention", "rlcatalog-complex-input", "rlcatalog-categorical", "rlcatalog-gaussian",
+    "rlcatalog-multi-action", "rlcatalog-atari", "rlcatalog-autoregressive", "rlcatalog-parametric",
+)  # fmt: skip
 
 
 class AcmeConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,7 +36,9 @@ class AcmeConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 @pytest.fixture
 def acme(monkeypatch):
-    """A catalog of the built-in parts beside a plugin with these models, whose config struct is `AcmeConfig`."""
+    """A catalog of the built-in parts beside a plugin with these models, whose config struct is
+    `AcmeConfig`.
+    """
     module = ModuleType("made_up_acme")
     module.AcmeConfig = AcmeConfig
     monkeypatch.setitem(sys.modules, "made_up_acme", module)
@@ -57,13 +63,13 @@ def unread(catalog, obs, config, action=TWO):
         return catalog.explain(obs, action, config, "torch").as_dict()["unread"]
 
 
-# --- what declarations name ------------------------------------------------------------------------------------------
+# --- what declarations name -----------------------------------------------------------------------
 
 
 def test_a_key_that_nobody_has_is_refused_with_the_nearest(acme):
     text = (
-        r"is loaded, but DeclarationError: model 'acme_typo': reads names the config key 'vf_share_layer', which no"
-        r" package declares\. Did you mean 'vf_share_layers'\?"
+        r"is loaded, but DeclarationError: model 'acme_typo': reads names the config key"
+        r" 'vf_share_layer', which no package declares\. Did you mean 'vf_share_layers'\?"
     )
     with pytest.warns(PluginWarning, match=text):
         catalog = acme(
@@ -115,7 +121,7 @@ def test_what_the_program_registers_is_held_to_it():
     assert catalog.components() == []
 
 
-# --- what nothing reads ----------------------------------------------------------------------------------------------
+# --- what nothing reads ---------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +129,8 @@ def catalog():
     return isolated_catalog(*PARTS)
 
 
-#: What rlcatalog-atari makes of a game: two frames, gray pixels as RLlib's, RAM; and a game as it is.
+#: What rlcatalog-atari makes of a game: two frames, gray pixels as RLlib's, RAM; and a game as it
+#: is.
 FRAMES = gym.spaces.Box(0, 255, (84, 84, 2), np.uint8)
 PIXELS = gym.spaces.Box(-1, 1, (84, 84, 1), np.float32)
 RAM = gym.spaces.Box(-1, 127 / 128, (128,), np.float32)
@@ -304,8 +311,9 @@ def test_one_warning_says_all_of_them_where_the_user_stands(catalog):
     with pytest.warns(UnreadKeysWarning) as caught:
         catalog.resolve(BOX, TWO, config, "torch")
     assert [str(w.message) for w in caught] == [
-        "model config: no chosen part reads conv_filters (read by visionnet), lstm_cell_size (read by lstm)."
-        " Remove keys without effect, or choose a part that reads them; explain() lists the parts and their keys."
+        "model config: no chosen part reads conv_filters (read by visionnet), lstm_cell_size (read"
+        " by lstm). Remove keys without effect, or choose a part that reads them; explain() lists"
+        " the parts and their keys."
     ]
     assert caught[0].filename == __file__
 
@@ -390,7 +398,9 @@ def test_a_lookup_whose_build_fails_warns_of_nothing(acme):
 
 
 def test_what_the_parts_of_an_observation_were_found_for_is_told_by_whoever_asks(acme):
-    """A stranger's model that holds others is looked after as the built-in one: by what it asks the catalog for."""
+    """A stranger's model that holds others is looked after as the built-in one: by what it asks the
+    catalog for.
+    """
 
     def asks_for_fcnet(request):
         return [Stage(f"around {request.catalog.trunk(request, 'fcnet').name}", (3,))]

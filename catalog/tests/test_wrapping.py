@@ -1,4 +1,6 @@
-"""Environment wrappers of plugins: applied once, in order, by `wrap_env`, `build(env=...)` and a policy."""
+"""Environment wrappers of plugins: applied once, in order, by `wrap_env`, `build(env=...)` and a
+policy.
+"""
 
 from __future__ import annotations
 

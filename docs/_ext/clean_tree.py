@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 
 
 def changed_files(folder: Path) -> set[str]:
-    """Return the files of a folder that differ from the last commit, new ones included; none outside of git."""
+    """Return the files of a folder that differ from the last commit, new ones included; none
+    outside of git.
+    """
     command = ["git", "status", "--porcelain", "--untracked-files=all", "--", "."]
     try:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
@@ -29,8 +31,8 @@ def setup(app: Sphinx) -> ExtensionMetadata:
     def check(app: Sphinx, error: Exception | None) -> None:
         if changed := sorted(changed_files(folder) - before):
             raise RuntimeError(
-                f"the build changed {', '.join(changed)}. Let the page write into its working folder, which is removed:"
-                " nb_execution_in_temp in docs/conf.py."
+                f"the build changed {', '.join(changed)}. Let the page write into its working"
+                " folder, which is removed: nb_execution_in_temp in docs/conf.py."
             )
 
     app.connect("build-finished", check)

@@ -1,8 +1,9 @@
-"""A Sphinx extension: pages of the repository as pages of the site, and links between them and to classes.
+"""A Sphinx extension: pages of the repository as pages of the site, and links between them and to
+classes.
 
-Pages are written for whoever browses the repository, with links from file to file. A page of the site that is
-nothing but an `include` of a file outside this folder gets that file's text. A link to such a file leads to its page,
-and a link to any other file of the repository to a copy of it.
+Pages are written for whoever browses the repository, with links from file to file. A page of the
+site that is nothing but an `include` of a file outside this folder gets that file's text. A link to
+such a file leads to its page, and a link to any other file of the repository to a copy of it.
 """
 
 from __future__ import annotations
@@ -71,7 +72,9 @@ def read_page(app: Sphinx, docname: str, content: list[str]) -> None:
 def written_short(
     app: Sphinx, env: BuildEnvironment, node: Element, shown: TextElement
 ) -> Element | None:
-    """Lead a class that a docstring names without its module to the one that is described under this name."""
+    """Lead a class that a docstring names without its module to the one that is described under
+    this name.
+    """
     if node.get("refdomain") != "py" or node.get("reftype") not in ("class", "exc"):
         return None
     name = node["reftarget"].rpartition(".")[2]
@@ -92,7 +95,9 @@ def written_short(
 
 
 def as_written(_: Sphinx, what: str, *rest: Any) -> None:
-    """Read a docstring as it is meant: a colon in an attribute's first line ends no type, code may have a plural."""
+    """Read a docstring as it is meant: a colon in an attribute's first line ends no type, code may
+    have a plural.
+    """
     lines = rest[-1]
     lines[:] = [re.sub(r"(`[^`]+`)(\w)", r"\1\\ \2", line) for line in lines]
     before, colon, after = lines[0].partition(": ") if lines else ("", "", "")

@@ -52,7 +52,9 @@ class Agent(nn.Module):
         return self.critic(obs)
 
     def get_action_and_value(self, obs, action=None):
-        """Return actions, drawn or given, with log density, entropy and value estimates."""
+        """Return actions, drawn or given, with log density, entropy and value
+        estimates.
+        """
         dist = Categorical(logits=self.actor(obs))
         action = dist.sample() if action is None else action
         return action, dist.log_prob(action), dist.entropy(), self.critic(obs)
@@ -146,7 +148,8 @@ def main() -> None:
                 nn.utils.clip_grad_norm_(agent.parameters(), LARGEST_GRADIENT)
                 optimizer.step()
         print(
-            f"{iteration * NUM_ENVS * LENGTH:7d} steps, mean return {np.mean(returns[-20:] or [np.nan]):.1f}"
+            f"{iteration * NUM_ENVS * LENGTH:7d} steps, mean return"
+            f" {np.mean(returns[-20:] or [np.nan]):.1f}"
         )
     envs.close()
 

@@ -107,7 +107,8 @@ def main() -> None:
     SequentialTrainer(env=env, agents=agent, cfg=options).train()
     returns = list(episodes.return_queue)[-20:]
     print(
-        f"{arguments.iterations * NUM_ENVS * LENGTH:7d} steps, mean return {np.mean(returns):.1f}"
+        f"{arguments.iterations * NUM_ENVS * LENGTH:7d} steps, mean return"
+        f" {np.mean(returns):.1f}"
     )
 
 

@@ -71,7 +71,8 @@ def main() -> None:
         ended = rollout["next", "done"]
         returns = rollout["next", "episode_reward"][ended]
         print(
-            f"{number * 1024:7d} steps, mean return {float(returns.mean()) if len(returns) else None}"
+            f"{number * 1024:7d} steps, mean return"
+            f" {float(returns.mean()) if len(returns) else None}"
         )
     collector.shutdown()
 

@@ -1,7 +1,8 @@
-"""Model APIs in TensorFlow: methods that an algorithm needs, mixed into the model that the catalog chooses.
+"""Model APIs in TensorFlow: methods that an algorithm needs, mixed into the model that
+the catalog chooses.
 
-The classes, layers and weight names are the same as in the PyTorch file next to this one, so weights can
-be copied between the two.
+The classes, layers and weight names are the same as in the PyTorch file next to this
+one, so weights can be copied between the two.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ class QModel(TFModelV2):
 
 
 class DuelingQModel(TFModelV2):
-    """A dueling head (Wang et al. 2016) on a trunk: one value per state, one advantage per action."""
+    """A dueling head (Wang et al. 2016) on a trunk: one value per state, one advantage
+    per action.
+    """
 
     def __init__(
         self,
@@ -34,7 +37,8 @@ class DuelingQModel(TFModelV2):
         model_config: Any,
         name: str,
     ):
-        # With None, the model ends with its features, and sets their number in self.num_outputs.
+        # With None, the model ends with its features, and sets their number in
+        # self.num_outputs.
         super().__init__(obs_space, action_space, None, model_config, name)
         self.A = dense(self.num_outputs, int(action_space.n))
         self.V = dense(self.num_outputs, 1)
@@ -47,7 +51,9 @@ class DuelingQModel(TFModelV2):
 
 
 class ContActionQModel(TFModelV2):
-    """The value of one continuous action, as SAC needs it: the action joins the trunk's features in a second net."""
+    """The value of one continuous action, as SAC needs it: the action joins the trunk's
+    features in a second net.
+    """
 
     def __init__(
         self,
@@ -59,7 +65,8 @@ class ContActionQModel(TFModelV2):
     ):
         super().__init__(obs_space, action_space, None, model_config, name)
         width = self.num_outputs + math.prod(action_space.shape)
-        # A trunk and one linear layer. A whole model would add a value layer that is never trained.
+        # A trunk and one linear layer. A whole model would add a value layer that is
+        # never trained.
         combined = Box(-np.inf, np.inf, (width,), np.float32)
         self.q_hidden = FullyConnectedNetwork(
             combined, action_space, None, model_config, f"{name}_q"
@@ -74,7 +81,9 @@ class ContActionQModel(TFModelV2):
 
 
 def dense(inputs: int, outputs: int) -> Any:
-    """Return a linear layer that already has variables, because a target network is copied before the first call."""
+    """Return a linear layer that already has variables, because a target network is
+    copied before the first call.
+    """
     layer = tf.keras.layers.Dense(outputs)
     layer.build((None, inputs))
     return layer

@@ -1,7 +1,9 @@
-"""Model APIs in PyTorch: methods that an algorithm needs, mixed into the model that the catalog chooses.
+"""Model APIs in PyTorch: methods that an algorithm needs, mixed into the model that the
+catalog chooses.
 
-Hand a class to `ModelCatalog.get_model_v2(..., model_interface=...)`. Its base at run time holds the chosen model (a
-default net, a custom model, a memory around one of them) and answers `model(...)` and `get_initial_state()` for it.
+Hand a class to `ModelCatalog.get_model_v2(..., model_interface=...)`. Its base at run
+time holds the chosen model (a default net, a custom model, a memory around one of them)
+and answers `model(...)` and `get_initial_state()` for it.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ class TorchQModel(TorchModelV2):
 
 
 class TorchDuelingQModel(TorchModelV2):
-    """A dueling head (Wang et al. 2016) on a trunk: one value per state, one advantage per action."""
+    """A dueling head (Wang et al. 2016) on a trunk: one value per state, one advantage
+    per action.
+    """
 
     def __init__(
         self,
@@ -36,7 +40,8 @@ class TorchDuelingQModel(TorchModelV2):
         model_config: Any,
         name: str,
     ):
-        # With None, the model ends with its features, and sets their number in self.num_outputs.
+        # With None, the model ends with its features, and sets their number in
+        # self.num_outputs.
         super().__init__(obs_space, action_space, None, model_config, name)
         self.A = nn.Linear(self.num_outputs, int(action_space.n))
         self.V = nn.Linear(self.num_outputs, 1)
@@ -49,7 +54,9 @@ class TorchDuelingQModel(TorchModelV2):
 
 
 class TorchContActionQModel(TorchModelV2):
-    """The value of one continuous action, as SAC needs it: the action joins the trunk's features in a second net."""
+    """The value of one continuous action, as SAC needs it: the action joins the trunk's
+    features in a second net.
+    """
 
     def __init__(
         self,
@@ -61,7 +68,8 @@ class TorchContActionQModel(TorchModelV2):
     ):
         super().__init__(obs_space, action_space, None, model_config, name)
         width = self.num_outputs + math.prod(action_space.shape)
-        # A trunk and one linear layer. A whole model would add a value layer that is never trained.
+        # A trunk and one linear layer. A whole model would add a value layer that is
+        # never trained.
         combined = Box(-np.inf, np.inf, (width,), np.float32)
         self.q_hidden = FullyConnectedNetwork(
             combined, action_space, None, model_config, f"{name}_q"

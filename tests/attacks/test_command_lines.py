@@ -1,4 +1,6 @@
-"""Command lines that nobody means to type: each ends with 0, 1 or 2 and a readable message, never with a traceback."""
+"""Command lines that nobody means to type: each ends with 0, 1 or 2 and a readable message, never
+with a traceback.
+"""
 
 import contextlib
 import io
@@ -118,7 +120,9 @@ def keys():
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """The folder where the lines are typed, with a module in it that ends the process when it is imported."""
+    """The folder where the lines are typed, with a module in it that ends the process when it is
+    imported.
+    """
     (tmp_path / "broken_module_of_the_attack.py").write_text("raise SystemExit('gone')")
     (tmp_path / "file").write_text("no folder")
     (tmp_path / "empty").mkdir()
@@ -162,7 +166,9 @@ def typed(rng, keys):
 
 
 def tiny_run(rng, keys):
-    """Draw a run of four steps with odd settings; nothing of them is large, which would be a request like any other."""
+    """Draw a run of four steps with odd settings; nothing of them is large, which would be a
+    request like any other.
+    """
     line = [
         "train",
         rng.choice(["CartPole-v1", "Pendulum-v1", "FrozenLake-v1"]),

@@ -27,11 +27,13 @@ SPACES = [
 ]
 #: Of each switch, what turns it on; drawn often, since others do nothing without it.
 SWITCHES = {
-    "use_lstm": True, "use_attention": True, "use_autoregressive": True, "observation_filter": "MeanStdFilter",
-    "free_log_std": True, "no_final_linear": True, "vf_share_layers": False, "custom_preprocessor": "onehot",
-    "custom_model": "visionnet", "custom_action_dist": "deterministic", "sequence_max_len": 2, "text_max_length": 2,
-    "conv_filters": [[4, [3, 3], 2]], "post_fcnet_hiddens": [2], "fcnet_weights_initializer": "uniform",
-    "lstm_weights_initializer": "uniform", "conv_kernel_initializer": "uniform",
+    "use_lstm": True, "use_attention": True, "use_autoregressive": True,
+    "observation_filter": "MeanStdFilter", "free_log_std": True, "no_final_linear": True,
+    "vf_share_layers": False, "custom_preprocessor": "onehot", "custom_model": "visionnet",
+    "custom_action_dist": "deterministic", "sequence_max_len": 2, "text_max_length": 2,
+    "conv_filters": [[4, [3, 3], 2]], "post_fcnet_hiddens": [2],
+    "fcnet_weights_initializer": "uniform", "lstm_weights_initializer": "uniform",
+    "conv_kernel_initializer": "uniform",
 }  # fmt: skip
 #: What one config may take, in seconds of this process.
 AT_MOST = 1.0
@@ -43,7 +45,9 @@ def catalog():
 
 
 def config(rng, keys):
-    """Draw a config: some switches, some keys with values of any kind, now and then a key of another time or none."""
+    """Draw a config: some switches, some keys with values of any kind, now and then a key of
+    another time or none.
+    """
     if rng.random() < 0.03:
         return hostile.value(rng)
     found = {
@@ -64,7 +68,9 @@ def config(rng, keys):
 
 
 def names_in(asked):
-    """Return what an error may call its cause by: a key, or the name of a part that a key asks for."""
+    """Return what an error may call its cause by: a key, or the name of a part that a
+    key asks for.
+    """
     if not isinstance(asked, dict):
         return []
     values = [part for v in asked.values() for part in (v.values() if type(v) is dict else [v])]
@@ -76,7 +82,10 @@ def names_in(asked):
 
 
 def fault(catalog, seed, tries=2):
-    """Try one config; say what is wrong with how it ended, or None. A slow one is slow each time it is tried."""
+    """Try one config; say what is wrong with how it ended, or None.
+
+    A slow one is slow each time it is tried.
+    """
     rng = random.Random(f"config {seed}")
     asked, (obs, action) = config(rng, sorted(catalog.schema.keys)), rng.choice(SPACES)
     began = time.process_time()

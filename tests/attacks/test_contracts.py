@@ -1,7 +1,9 @@
-"""Codecs, filters and environment wrappers that break their contracts: each is refused under its name.
+"""Codecs, filters and environment wrappers that break their contracts: each is refused under its
+name.
 
-A plugin of one part is drawn together: what its methods do is one of many wrong things, or right. What then happens is
-compared with what a part of this kind must do; nothing here imports a framework.
+A plugin of one part is drawn together: what its methods do is one of many wrong things, or right.
+What then happens is compared with what a part of this kind must do; nothing here imports a
+framework.
 """
 
 import random

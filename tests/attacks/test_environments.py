@@ -1,4 +1,6 @@
-"""Environments that misbehave: each is named by its index and step, with what it returned, in turn and in processes."""
+"""Environments that misbehave: each is named by its index and step, with what it returned, in turn
+and in processes.
+"""
 
 from __future__ import annotations
 
@@ -109,8 +111,8 @@ STEPS = {
     "obs_extra_key": (lambda: step({"y": 0}), "found the keys ['n', 't', 'x', 'y']"),
     "obs_shape": (
         lambda: step({"x": np.zeros(4, np.float32)}),
-        "observation['x'] that does not match its space: expected float32 of shape (3,); found float32 of"
-        " shape (4,)",
+        "observation['x'] that does not match its space: expected float32 of shape (3,); found"
+        " float32 of shape (4,)",
     ),
     "obs_rank": (lambda: step({"x": 0.0}), "found float64 of shape ()"),
     "obs_leaf_none": (
@@ -221,7 +223,9 @@ def kinds(table):
 
 @pytest.fixture(scope="module")
 def pools():
-    """One pool of each way: a fault in an environment leaves the others, and itself, where they can go on."""
+    """One pool of each way: a fault in an environment leaves the others, and itself, where they can
+    go on.
+    """
     made = {}
     yield lambda how: made.setdefault(how, vector(Faulty, 2, how=how))
     for pool in made.values():

@@ -1,4 +1,6 @@
-"""Attacks on exported policies: crafted interfaces with a right checksum, and damaged files of each format."""
+"""Attacks on exported policies: crafted interfaces with a right checksum, and damaged files of each
+format.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +74,7 @@ def files(exported):
     return exported
 
 
-# --- crafted interfaces ----------------------------------------------------------------------------------------------
+# --- crafted interfaces ---------------------------------------------------------------------------
 
 
 def places(data, before=()):
@@ -102,7 +104,9 @@ def changed(data, place, value):
 
 
 def crafted(interface, count, seed):
-    """Yield names and texts of crafted interfaces: single values changed, two of a place swapped, texts cut."""
+    """Yield names and texts of crafted interfaces: single values changed, two of a place swapped,
+    texts cut.
+    """
     rng = random.Random(seed)
     everywhere = list(places(interface))
     cases = [(place, value) for place in everywhere for value in VALUES]
@@ -124,7 +128,9 @@ def crafted(interface, count, seed):
 
 
 def attack_interfaces(source, folder, count, seed):
-    """Return what is wrong after loading crafted interfaces and acting with what loads: raw errors, slow ones."""
+    """Return what is wrong after loading crafted interfaces and acting with what loads: raw errors,
+    slow ones.
+    """
     model, wrong = onnx.load_model(source), []
     interface = interface_of(model)
     for name, text in crafted(interface, count, seed):
@@ -152,7 +158,7 @@ def test_crafted_interfaces(files, tmp_path):
     assert attack_interfaces(files["policy.onnx"], tmp_path, 2000, seed=1) == []
 
 
-# --- damaged files ---------------------------------------------------------------------------------------------------
+# --- damaged files --------------------------------------------------------------------------------
 
 
 def damaged(content, rng):

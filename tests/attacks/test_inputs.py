@@ -1,7 +1,9 @@
-"""What is given to a policy: observations, masks and stored actions that are none are refused, never taken for others.
+"""What is given to a policy: observations, masks and stored actions that are none are refused,
+never taken for others.
 
-A good observation comes first, so that under "first" the check of the whole has passed. What follows is spoiled in one
-place, or is not; that it is known which is the truth that the refusals are compared with.
+A good observation comes first, so that under "first" the check of the whole has passed. What
+follows is spoiled in one place, or is not; that it is known which is the truth that the refusals
+are compared with.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ attack = pytest.mark.attack
 
 SMALL = {"fcnet_hiddens": [4]}
 
-# --- observations ----------------------------------------------------------------------------------------------------
+# --- observations ---------------------------------------------------------------------------------
 
 #: What is no number, whatever the space: each makes a value of the given shape.
 NO_NUMBERS = {
@@ -152,7 +154,9 @@ def test_whole_numbers_that_a_dtype_cannot_hold_are_not_cut():
 
 
 def spoil(rng, obs):
-    """Spoil one leaf of an observation of `WORLD`, so that it lies in the space no more; return what was done."""
+    """Spoil one leaf of an observation of `WORLD`, so that it lies in the space no more; return
+    what was done.
+    """
     name = rng.choice([*LEAVES, "more", "word"])
     if name == "word":
         obs[name] = rng.choice(np.array(["toolong", "sp ce", "é"], object))
@@ -183,9 +187,11 @@ def spoil(rng, obs):
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=attack) for seed in range(1, 5))])
 @pytest.mark.parametrize("check", ["always", "first"])
 def test_no_observation_is_taken_for_another(check, seed, request):
-    """Single ones and lists of some, a third of them spoiled: a refusal where and only where one is.
+    """Single ones and lists of some, a third of them spoiled: a refusal where and only where one
+    is.
 
-    Under "first" values out of range pass; kinds, shapes and texts do not, and what is no number fails in acting.
+    Under "first" values out of range pass; kinds, shapes and texts do not, and what is no number
+    fails in acting.
     """
     rng = np.random.default_rng(seed)
     WORLD.seed(seed)
@@ -216,7 +222,7 @@ def test_no_observation_is_taken_for_another(check, seed, request):
     assert not +alarms
 
 
-# --- masks -----------------------------------------------------------------------------------------------------------
+# --- masks ----------------------------------------------------------------------------------------
 
 MASKED = [
     name
@@ -272,7 +278,7 @@ def test_gymnasiums_masks_of_bits_hold_0_1_and_2():
             policy.act(obs, mask=np.array([[0, 1, odd], [1, 1, 0]]))
 
 
-# --- stored actions --------------------------------------------------------------------------------------------------
+# --- stored actions -------------------------------------------------------------------------------
 
 
 def tensors(framework, batch):
@@ -397,7 +403,9 @@ def test_every_action_lies_in_the_space_and_scores_as_it_was_drawn(name, rows):
 
 
 def batched_space(space, rows):
-    """Return the space that Gymnasium iterates a batch of actions by; of its classes only the structure counts."""
+    """Return the space that Gymnasium iterates a batch of actions by; of its classes only the
+    structure counts.
+    """
     if isinstance(space, spaces.Dict):
         return spaces.Dict({key: batched_space(child, rows) for key, child in space.spaces.items()})
     if isinstance(space, spaces.Tuple):

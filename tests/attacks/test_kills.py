@@ -16,9 +16,11 @@ from safetensors.numpy import load_file
 #: How often each run is killed.
 KILLS = int(os.environ.get("KILLS", "3"))
 COMMAND = Path(sys.executable).with_name("rlcatalog")
-RUN = ["--steps", "6000", "--seed", "7", "--checkpoint-every", "200", "--eval-every", "1500", "--eval-episodes", "2",
-       "--set", "num_envs=4", "--set", "rollout_length=50", "--set", "minibatch_size=100", "--set", "num_epochs=3",
-       "--quiet"]  # fmt: skip
+RUN = [
+    "--steps", "6000", "--seed", "7", "--checkpoint-every", "200", "--eval-every", "1500",
+    "--eval-episodes", "2", "--set", "num_envs=4", "--set", "rollout_length=50", "--set",
+    "minibatch_size=100", "--set", "num_epochs=3", "--quiet",
+]  # fmt: skip
 CASES = {
     "fcnet with filter": [
         "CartPole-v1",

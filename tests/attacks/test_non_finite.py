@@ -1,7 +1,8 @@
 """What is no number is named, wherever it comes from, and no weight learns from it.
 
-An environment of several poisons an observation, a reward, the last observation of an episode, or the model's own
-outputs or loss do; the truth is which environment, which step and which part of the observation were poisoned.
+An environment of several poisons an observation, a reward, the last observation of an episode, or
+the model's own outputs or loss do; the truth is which environment, which step and which part of the
+observation were poisoned.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ IMAGE = spaces.Box(-np.inf, np.inf, (10, 10, 3), np.float32)
 ACTIONS = spaces.Discrete(3)
 SMALL = {"fcnet_hiddens": [4]}
 WAYS = {
-    "plain": {}, "filter": {"observation_filter": "MeanStdFilter"}, "lstm": {"use_lstm": True, "lstm_cell_size": 4},
+    "plain": {}, "filter": {"observation_filter": "MeanStdFilter"},
+    "lstm": {"use_lstm": True, "lstm_cell_size": 4},
     "attention": {"use_attention": True, "attention_dim": 4, "attention_memory_inference": 3},
     "autoregressive": {"use_autoregressive": True, "autoregressive_hiddens": [4]},
 }  # fmt: skip
@@ -79,7 +81,10 @@ def test_an_observation_that_is_no_number_is_named_by_row_and_leaf(framework, wa
     ]:
         batch = observations(4)
         path = poisoned(batch, row, leaf, value)
-        says = rf"^row {row} of 4: .*{re.escape(f'{value}'.replace('nan', 'NaN'))} at {re.escape(path)}"
+        says = (
+            rf"^row {row} of 4: .*{re.escape(f'{value}'.replace('nan', 'NaN'))} at"
+            rf" {re.escape(path)}"
+        )
         for explore in (True, False):
             with pytest.raises(NonFiniteError, match=says) as error:
                 policy.act(batch, explore=explore)
@@ -158,7 +163,7 @@ def test_a_past_reward_that_is_no_number_is_named_with_its_step(framework):
             stepper.step(obs, prev_reward=wrong)
 
 
-# --- PPO -------------------------------------------------------------------------------------------------------------
+# --- PPO ------------------------------------------------------------------------------------------
 
 
 class Wire(gym.Env):

@@ -1,4 +1,6 @@
-"""Broken and greedy plugins, alone and in mixes: each is named, and every lookup is what it is without them."""
+"""Broken and greedy plugins, alone and in mixes: each is named, and every lookup is what it is
+without them.
+"""
 
 from __future__ import annotations
 
@@ -125,7 +127,8 @@ def mixed(seeds: Any, without: Any) -> None:
             if isinstance(error, KeyboardInterrupt):
                 raise
             failures.append(
-                f"{seed}: {[TABLE[n].name for n in chosen]}: {type(error).__name__}: {str(error)[:300]!a}"
+                f"{seed}: {[TABLE[n].name for n in chosen]}: {type(error).__name__}:"
+                f" {str(error)[:300]!a}"
             )
     assert not failures, "\n".join([f"{len(failures)} of {len(seeds)}", *failures])
 
@@ -151,7 +154,9 @@ def test_broken_plugins_in_many_mixes(without, part):
 
 
 def test_a_broken_part_that_is_asked_is_named():
-    """Preferred, it is asked as the listed ones are: it is fit for use, or the error names its plugin."""
+    """Preferred, it is asked as the listed ones are: it is fit for use, or the error names its
+    plugin.
+    """
     failures = []
     for number, one in enumerate(TABLE):
         if not one.quiet or number % 7:

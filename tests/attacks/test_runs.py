@@ -1,4 +1,5 @@
-"""Attacks on the folders of runs: crafted checkpoints, links and pipes under every name, ends at any moment.
+"""Attacks on the folders of runs: crafted checkpoints, links and pipes under every name, ends at
+any moment.
 
 What forks and kills processes runs in `runs_child.py`.
 """

@@ -1,7 +1,8 @@
-"""Attacks on saved policies: flipped bits, crafted folders, ends at any moment, several processes at once.
+"""Attacks on saved policies: flipped bits, crafted folders, ends at any moment, several processes
+at once.
 
-What kills processes, forks them or bounds their memory runs in `saves_child.py`; the crafted folders stand in
-`crafted_saves.py`.
+What kills processes, forks them or bounds their memory runs in `saves_child.py`; the crafted
+folders stand in `crafted_saves.py`.
 """
 
 from __future__ import annotations
@@ -48,11 +49,13 @@ def saved(tmp_path):
     return tmp_path / "policy"
 
 
-# --- flipped bits ----------------------------------------------------------------------------------------------------
+# --- flipped bits ---------------------------------------------------------------------------------
 
 
 def flipped_bits(saved, every):
-    """Return how many flipped bits of `policy.json` were refused, and those with which it says something else."""
+    """Return how many flipped bits of `policy.json` were refused, and those with which it says
+    something else.
+    """
     path, true = saved / "policy.json", read_manifest(saved)
     data, other, refused = path.read_bytes(), [], 0
     for bit in range(0, 8 * len(data), every):
@@ -120,7 +123,7 @@ def test_a_save_without_its_checksum_is_refused_under_any_version(saved):
         read_manifest(saved)
 
 
-# --- crafted folders -------------------------------------------------------------------------------------------------
+# --- crafted folders ------------------------------------------------------------------------------
 
 
 def test_crafted_saves_take_neither_memory_nor_time(tmp_path):
@@ -137,7 +140,7 @@ def test_all_crafted_saves_take_neither_memory_nor_time(tmp_path, framework):
     assert found["refused"] > 1500
 
 
-# --- ends at any moment ----------------------------------------------------------------------------------------------
+# --- ends at any moment ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("every", [4, pytest.param(1, marks=full)])
@@ -180,7 +183,7 @@ def test_what_two_writers_write_is_read_whole(tmp_path, times):
     assert found["read"] > times // 5
 
 
-# --- links -----------------------------------------------------------------------------------------------------------
+# --- links ----------------------------------------------------------------------------------------
 
 
 def test_saving_follows_no_links(saved, tmp_path):
@@ -197,7 +200,7 @@ def test_saving_follows_no_links(saved, tmp_path):
     rlcatalog.load(saved)
 
 
-# --- config values there and back ------------------------------------------------------------------------------------
+# --- config values there and back -----------------------------------------------------------------
 
 
 def value(rng, depth=0):

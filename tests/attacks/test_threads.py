@@ -1,6 +1,8 @@
-"""Threads: one default catalog, no registration lost, lookups beside registrations, acts that return their own values.
+"""Threads: one default catalog, no registration lost, lookups beside registrations, acts that
+return their own values.
 
-Threads take turns every few operations here; by default most of these calls would end before the next thread runs.
+Threads take turns every few operations here; by default most of these calls would end before the
+next thread runs.
 """
 
 from __future__ import annotations
@@ -101,7 +103,9 @@ def chosen(catalog, config):
 
 @pytest.mark.parametrize("rounds", [5, pytest.param(200, marks=pytest.mark.attack)])
 def test_lookups_beside_registrations_find_what_is_there(catalog, rounds):
-    """Half of the threads register, each one name again and again, and find what they registered; half look up."""
+    """Half of the threads register, each one name again and again, and find what they registered;
+    half look up.
+    """
     models = classes(rounds)
 
     def work(i):
@@ -216,7 +220,9 @@ def test_acts_of_several_threads_return_their_own(name, acts):
 
 
 class Lingering(TorchModelV2):
-    """Takes its time between the pass and the reading of its value, and checks that no other pass comes between."""
+    """Takes its time between the pass and the reading of its value, and checks that no other pass
+    comes between.
+    """
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)

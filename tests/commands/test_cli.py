@@ -1,4 +1,6 @@
-"""The command line: what a stranger types and what it prints; most lines in this process, one of each in its own."""
+"""The command line: what a stranger types and what it prints; most lines in this process, one of
+each in its own.
+"""
 
 import json
 import re
@@ -330,8 +332,8 @@ def test_a_folder_holds_one_run_and_its_config_imports_nothing(tmp_path):
 
 def test_a_module_in_the_working_folder_is_found(tmp_path):
     (tmp_path / "boards.py").write_text(
-        "import gymnasium as gym\n"
-        "gym.register('Board-v0', 'gymnasium.envs.classic_control:CartPoleEnv', max_episode_steps=9)\n"
+        "import gymnasium as gym\ngym.register('Board-v0',"
+        " 'gymnasium.envs.classic_control:CartPoleEnv', max_episode_steps=9)\n"
     )
     command = [Path(sys.executable).with_name("rlcatalog"), "explain"]
     done = subprocess.run(

@@ -1,4 +1,6 @@
-"""What a command prints with `--json` is JSON and nothing else, whatever plugins print at the same time or later."""
+"""What a command prints with `--json` is JSON and nothing else, whatever plugins print at the same
+time or later.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ from command_line import rlcatalog
 
 from rlcatalog_cli import app, main
 
-#: A plugin that prints while it is loaded, from a thread that outlives the command, and when the process ends.
+#: A plugin that prints while it is loaded, from a thread that outlives the command, and when the
+#: process ends.
 NOISY = """
 import atexit, os, threading, time
 

@@ -18,7 +18,9 @@ def command_of(name):
 
 
 def options(*, repeatable):
-    """Return `(command, option as typed, its values, its long form)` of all that may, or may not, be given again."""
+    """Return `(command, option as typed, its values, its long form)` of all that may, or may not,
+    be given again.
+    """
     found = []
     for name in COMMANDS:
         for option in command_of(name).params:

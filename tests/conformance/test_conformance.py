@@ -1,4 +1,6 @@
-"""The packages of this repository pass the conformance kit as any stranger's, in every framework."""
+"""The packages of this repository pass the conformance kit as any stranger's, in
+every framework.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,11 @@ DISTRIBUTIONS = sorted({component.distribution for component in CATALOG.componen
 
 
 def left_to_attack():
-    """Names of cases that `make attack` runs: all but each check once and each part once, in each framework.
+    """Names of cases that `make attack` runs: all but each check once and each part once, in each
+    framework.
 
-    Of the commands' help, each of which takes a process, one is asked for; the others are in `test_docs_reference.py`.
-    ONNX files are in `test_export.py`.
+    Of the commands' help, each of which takes a process, one is asked for; the others are in
+    `test_docs_reference.py`. ONNX files are in `test_export.py`.
     """
     every = [case for name in DISTRIBUTIONS for case in cases(name, catalog=CATALOG)]
     left = []
@@ -77,14 +80,21 @@ def test_a_framework_is_prepared_before_code_of_the_kit_runs_in_it(monkeypatch):
 
 ALONE = """
 from rlcatalog_testing.kit import cases
-(case,) = [case for case in cases("rlcatalog-fcnet") if str(case) == "trunk-fcnet-every_weight_is_trained-tf"]
+
+(case,) = [
+    case
+    for case in cases("rlcatalog-fcnet")
+    if str(case) == "trunk-fcnet-every_weight_is_trained-tf"
+]
 case()
 """
 
 
 @pytest.mark.attack
 def test_a_check_in_tensorflow_runs_alone_where_rllib_is_installed(tmp_path):
-    """RLlib, which its bridge's check imports, turns eager execution off if it is the first to import TensorFlow."""
+    """RLlib, which its bridge's check imports, turns eager execution off if it is the first to
+    import TensorFlow.
+    """
     done = subprocess.run(
         [sys.executable, "-c", ALONE], capture_output=True, text=True, cwd=tmp_path, check=False
     )

@@ -1,4 +1,6 @@
-"""Each check of the conformance kit passes a toy part that keeps its contract, and fails one with a line broken."""
+"""Each check of the conformance kit passes a toy part that keeps its contract, and fails one with a
+line broken.
+"""
 
 from __future__ import annotations
 
@@ -35,8 +37,8 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 MODULES = (declarations, ways_in, models, model_inputs, keys, company, memories)
 INSTALLED = (
-    "rlcatalog-preprocessors", "rlcatalog-categorical", "rlcatalog-gaussian", "rlcatalog-fcnet", "rlcatalog-visionnet",
-    "rlcatalog-complex-input", "rlcatalog-lstm", "rlcatalog-parametric",
+    "rlcatalog-preprocessors", "rlcatalog-categorical", "rlcatalog-gaussian", "rlcatalog-fcnet",
+    "rlcatalog-visionnet", "rlcatalog-complex-input", "rlcatalog-lstm", "rlcatalog-parametric",
 )  # fmt: skip
 NEEDS_TF = pytest.mark.skipif(find_spec("tensorflow") is None, reason="TensorFlow is not installed")
 REQUIRES = ("rlcatalog>=0.1,<0.2",)

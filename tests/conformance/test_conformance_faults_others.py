@@ -1,4 +1,6 @@
-"""Each check of distributions, codecs, filters, wrappers, commands, frameworks and formats fails on a planted fault."""
+"""Each check of distributions, codecs, filters, wrappers, commands, frameworks and formats fails on
+a planted fault.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,8 @@ AROUND = (
     "rlcatalog-lstm",
     "rlcatalog-ppo",
 )
-#: Those for a program with a fault that has nothing to do with its state: to export one without is quicker.
+#: Those for a program with a fault that has nothing to do with its state: to export one without is
+#: quicker.
 WITHOUT_MEMORY = tuple(name for name in AROUND if name != "rlcatalog-lstm")
 
 SPECS = {
@@ -118,7 +121,8 @@ HOOKS = {
     ActionDistSpec: "rlcatalog_action_dists", PreprocessorSpec: "rlcatalog_preprocessors",
     ActionCodecSpec: "rlcatalog_action_codecs", FilterSpec: "rlcatalog_filters",
     EnvWrapperSpec: "rlcatalog_env_wrappers", CommandSpec: "rlcatalog_commands",
-    FrameworkSpec: "rlcatalog_frameworks", ModelSpec: "rlcatalog_models", ExporterSpec: "rlcatalog_exporters",
+    FrameworkSpec: "rlcatalog_frameworks", ModelSpec: "rlcatalog_models",
+    ExporterSpec: "rlcatalog_exporters",
 }  # fmt: skip
 
 
@@ -130,7 +134,9 @@ def _n(action):
 
 @dataclass
 class Fault:
-    """What is wrong with a part, among others: methods in place of the sound ones, an object, another declaration."""
+    """What is wrong with a part, among others: methods in place of the sound ones, an object,
+    another declaration.
+    """
 
     part: str
     says: str
@@ -152,7 +158,7 @@ CLASSES = {
 }
 
 
-# --- faults that take more than a line -------------------------------------------------------------------------------
+# --- faults that take more than a line ------------------------------------------------------------
 
 
 def _unlike_alone(self, start):
@@ -289,7 +295,8 @@ def _remembering(draw):
 
 #: Check → a fault, of which it says this.
 FAULTS = {
-    # distributions: those of one framework alone, and of one action space; the others are among the mutants
+    # distributions: those of one framework alone, and of one action space; the others are among the
+    # mutants
     "actions_lie_in_the_space": Fault(
         "choice",
         "does not become an action",
@@ -606,7 +613,7 @@ def _kept(self, obs):
     return self.kept
 
 
-# --- the plugin around a part ----------------------------------------------------------------------------------------
+# --- the plugin around a part ---------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -664,8 +671,8 @@ def _forget():
 
 
 MODULES = (
-    ways_in, distributions, draws, densities, codecs, action_codecs, filters, wrappers, commands, frameworks,
-    exporters,
+    ways_in, distributions, draws, densities, codecs, action_codecs, filters, wrappers, commands,
+    frameworks, exporters,
 )  # fmt: skip
 CHECKS = {
     name: check
@@ -677,8 +684,8 @@ KINDS = {check.name: check.kinds for check in CHECKS.values()}
 OURS = {*CHECKS, "ppo_moves_every_weight"}
 #: Faults of exporters that take a whole export each.
 LONG = (
-    "damaged_files_are_refused", "the_interface_is_in_the_file", "exporting_leaves_the_policy_alone",
-    "a file that ignores its state",
+    "damaged_files_are_refused", "the_interface_is_in_the_file",
+    "exporting_leaves_the_policy_alone", "a file that ignores its state",
 )  # fmt: skip
 
 

@@ -1,4 +1,6 @@
-"""Installing packages never changes what a config builds: lookups with random mixes of plugins beside the built-ins."""
+"""Installing packages never changes what a config builds: lookups with random mixes of plugins
+beside the built-ins.
+"""
 
 from __future__ import annotations
 
@@ -46,8 +48,9 @@ ACTIONS = [
     Tuple([Discrete(3), Box(-1, 1, (2,))]),
 ]
 CONFIGS = [
-    {}, {"fcnet_hiddens": [8]}, {"use_lstm": True}, {"use_attention": True}, {"observation_filter": "MeanStdFilter"},
-    {"vf_share_layers": False}, {"free_log_std": True}, {"custom_model": "fcnet"},
+    {}, {"fcnet_hiddens": [8]}, {"use_lstm": True}, {"use_attention": True},
+    {"observation_filter": "MeanStdFilter"}, {"vf_share_layers": False}, {"free_log_std": True},
+    {"custom_model": "fcnet"},
 ]  # fmt: skip
 SLOTS = ("preprocessor", "filter", "model", "memory", "head", "action_dist")
 

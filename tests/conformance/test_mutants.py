@@ -1,4 +1,6 @@
-"""The conformance kit finds every mutant, in every framework, and passes the sound parts that they are made of."""
+"""The conformance kit finds every mutant, in every framework, and passes the sound parts that they
+are made of.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ def forgotten():
 
 
 def grid():
-    """Yield each mutant in each of its frameworks; the first time in `make test`, else in `make attack`."""
+    """Yield each mutant in each of its frameworks; the first time in `make test`, else in
+    `make attack`.
+    """
     for number, mutant in enumerate(MUTANTS):
         now = in_turn(number, mutant.frameworks)
         for framework in mutant.frameworks:

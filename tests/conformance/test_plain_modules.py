@@ -1,4 +1,6 @@
-"""A plugin's plain modules pass the conformance kit, as model classes do, and faulty ones are found."""
+"""A plugin's plain modules pass the conformance kit, as model classes do, and faulty ones are
+found.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,8 @@ from rlcatalog_testing import (
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 INSTALLED = (
-    "rlcatalog-preprocessors", "rlcatalog-categorical", "rlcatalog-gaussian", "rlcatalog-fcnet", "rlcatalog-lstm",
-    "rlcatalog-parametric", "rlcatalog-complex-input",
+    "rlcatalog-preprocessors", "rlcatalog-categorical", "rlcatalog-gaussian", "rlcatalog-fcnet",
+    "rlcatalog-lstm", "rlcatalog-parametric", "rlcatalog-complex-input",
 )  # fmt: skip
 EXAMPLES = {"PlainNet": "plain_nets:examples", "PlainPair": "plain_nets:pair_examples"}
 

@@ -1,4 +1,6 @@
-"""Every line of a contract, broken once: each part is refused by an error that names it and its plugin."""
+"""Every line of a contract, broken once: each part is refused by an error that names it and its
+plugin.
+"""
 
 from __future__ import annotations
 

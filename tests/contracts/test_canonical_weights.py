@@ -1,4 +1,6 @@
-"""Weights of both frameworks' common layers have one form: copied from one to the other, a net computes the same."""
+"""Weights of both frameworks' common layers have one form: copied from one to the other, a net
+computes the same.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +76,8 @@ class ModelKeras(tf.keras.Model):
         return self.rest[1](self.rest[0](self.first(x)))
 
 
-#: Name → width of the input, layers in PyTorch and how they are called, layers in Keras and how they are called.
+#: Name → width of the input, layers in PyTorch and how they are called, layers in Keras and how
+#: they are called.
 LAYERS = {
     "dense": (12, lambda: nn.Linear(12, 5), None, lambda: K.Dense(5), None),
     "dense without bias": (

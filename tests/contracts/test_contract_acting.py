@@ -25,7 +25,7 @@ def observations(space=BOX, n=6, seed=0):
     return [space.sample() for _ in range(n)]
 
 
-# --- what act returns ------------------------------------------------------------------------------------------------
+# --- what act returns -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("framework", ["torch", "tf"])
@@ -99,7 +99,7 @@ def test_changing_an_action_leaves_the_raw_one_alone(catalog, framework, space):
     np.testing.assert_array_equal(step.raw_action, before)
 
 
-# --- raw and environment actions -------------------------------------------------------------------------------------
+# --- raw and environment actions ------------------------------------------------------------------
 
 HUGE = 3e38
 ACTION_SPACES = [

@@ -1,7 +1,8 @@
-"""Models of other precisions in PyTorch, converted or built under another default dtype: every two parts that meet.
+"""Models of other precisions in PyTorch, converted or built under another default dtype: every two
+parts that meet.
 
-The truths: in double precision a slope, which differences 1e-7 apart only find where nothing passes through float32; in
-half precision the same weights in float32.
+The truths: in double precision a slope, which differences 1e-7 apart only find where nothing passes
+through float32; in half precision the same weights in float32.
 """
 
 from __future__ import annotations
@@ -85,7 +86,9 @@ def test_models_of_other_precisions_act_and_are_evaluated(case):
 
 
 def check_slope(policy, batch):
-    """The slope along a random direction of the weights is the quotient of differences 1e-7 apart."""
+    """The slope along a random direction of the weights is the quotient of
+    differences 1e-7 apart.
+    """
     model = policy.model
     torch.manual_seed(1)
     start = {name: p.detach().clone() for name, p in model.named_parameters()}
@@ -134,7 +137,7 @@ def test_every_distribution_serves_every_precision(kind, dtype):
             )
 
 
-# --- against NumPy in double precision -------------------------------------------------------------------------------
+# --- against NumPy in double precision ------------------------------------------------------------
 
 
 def sigmoid(x):
@@ -142,7 +145,9 @@ def sigmoid(x):
 
 
 def by_hand(weights, xs, memory):
-    """Return logits and values `[T, B, …]` of steps `xs` `[T, B, n]`: tanh layer, LSTM if any, outputs."""
+    """Return logits and values `[T, B, …]` of steps `xs` `[T, B, n]`: tanh layer, LSTM if any,
+    outputs.
+    """
     trunk = "trunk." if memory else ""
     logits, values = [], []
     h, c = np.zeros((2, xs.shape[1], 6))

@@ -1,4 +1,6 @@
-"""What models of other precisions are given in PyTorch: models of one's own, mixtures, and under PPO."""
+"""What models of other precisions are given in PyTorch: models of one's own, mixtures, and under
+PPO.
+"""
 
 from __future__ import annotations
 
@@ -193,7 +195,7 @@ def test_recurrent_models_of_ones_own(dtype):
     np.testing.assert_allclose(result.logp.detach(), stored, rtol=0, atol=tolerance)
 
 
-# --- training --------------------------------------------------------------------------------------------------------
+# --- training -------------------------------------------------------------------------------------
 
 
 @pytest.mark.grid
@@ -230,7 +232,9 @@ def test_ppo_trains(memory, dtype, way):
 
 @pytest.mark.parametrize("way", ["converted", "default"])
 def test_ppo_refuses_weights_that_adam_cannot_train(way):
-    """In float16, squares of gradients below 2e-4 are 0: steps would be thousands of times too large."""
+    """In float16, squares of gradients below 2e-4 are 0: steps would be thousands of times too
+    large.
+    """
     from rlcatalog_ppo import PPO
 
     config = {

@@ -1,4 +1,6 @@
-"""Models of other precisions in TensorFlow: Keras' floatx, its mixed precision, variables of float64."""
+"""Models of other precisions in TensorFlow: Keras' floatx, its mixed precision, variables of
+float64.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +77,9 @@ class InKeras(TFModelV2):
 
 
 class Raw(InKeras):
-    """Variables of one's own, in the precision of Keras' floatx; TensorFlow multiplies like with like only."""
+    """Variables of one's own, in the precision of Keras' floatx; TensorFlow multiplies like with
+    like only.
+    """
 
     def __init__(self, obs_space, action_space, num_outputs, model_config, name):
         TFModelV2.__init__(self, obs_space, action_space, num_outputs, model_config, name)
@@ -120,7 +124,9 @@ class Recurrent(RecurrentNetwork):
 
 
 def check(policy, wide, steps=2):
-    """Act, and score what was done: all finite and of the promised precision, and the scores those of acting."""
+    """Act, and score what was done: all finite and of the promised precision, and the scores those
+    of acting.
+    """
     rng = np.random.default_rng(0)
     encoded, state, found = policy.preprocess(rng.uniform(-1, 1, (3, 2))), None, []
     for _ in range(steps):

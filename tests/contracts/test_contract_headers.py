@@ -1,4 +1,6 @@
-"""The contract on paper: the class headers that the editions of RLlib's page let people write in PyTorch."""
+"""The contract on paper: the class headers that the editions of RLlib's page let people write in
+PyTorch.
+"""
 
 from __future__ import annotations
 
@@ -92,9 +94,9 @@ def model_v2_first_module_initialised_first():
 def model_v2_first_by_super():
     class MyModelClass(Body, TorchModelV2, nn.Module):
         def __init__(self, obs_space, action_space, num_outputs, model_config, name):
-            super(MyModelClass, self).__init__(
+            super(MyModelClass, self).__init__(  # noqa: UP008
                 obs_space, action_space, num_outputs, model_config, name
-            )  # noqa: UP008
+            )
             nn.Module.__init__(self)
             self.make_layers(num_outputs)
 
@@ -157,9 +159,10 @@ def through_a_base_of_ones_own():
 
 
 HEADERS = [
-    model_v2_alone, model_v2_alone_by_super, model_v2_first, model_v2_first_module_initialised_first,
-    model_v2_first_by_super, module_first, module_first_model_v2_initialised_first, module_first_by_super,
-    layers_between_the_two_calls, through_a_base_of_ones_own,
+    model_v2_alone, model_v2_alone_by_super, model_v2_first,
+    model_v2_first_module_initialised_first, model_v2_first_by_super, module_first,
+    module_first_model_v2_initialised_first, module_first_by_super, layers_between_the_two_calls,
+    through_a_base_of_ones_own,
 ]  # fmt: skip
 headers = pytest.mark.parametrize("header", HEADERS, ids=lambda header: header.__name__)
 

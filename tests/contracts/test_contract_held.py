@@ -1,4 +1,6 @@
-"""The contract on paper: what a model is built around is known, whatever its constructor calls it."""
+"""The contract on paper: what a model is built around is known, whatever its
+constructor calls it.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ def alone():
 
 
 def built(framework, around, kind="memory", **config):
-    """Build a policy of a part of another plugin around a trunk with a loss, metrics and update_ops of its own."""
+    """Build a policy of a part of another plugin around a trunk with a loss, metrics and update_ops
+    of its own.
+    """
 
     class Trunk(sound("model", framework)):
         def custom_loss(self, policy_loss, loss_inputs):

@@ -92,7 +92,8 @@ def test_names_of_keras_variables_do_not_depend_on_what_was_built_before():
     other.set_weights(weights)
     x = tf.constant(np.stack(observations()))
     np.testing.assert_allclose(one({"obs": x})[0], other({"obs": x})[0], rtol=1e-6)
-    # Registered or not, a variable is named by where it stands, and dense kernels are laid out as PyTorch's: [out, in].
+    # Registered or not, a variable is named by where it stands, and dense kernels are laid out as
+    # PyTorch's: [out, in].
     assert all(name.startswith("base_model.") for name in weights)
     assert sorted(array.shape for array in weights.values()) == [
         (1,),
@@ -110,7 +111,9 @@ def test_initialisers_with_rllibs_signature_serve_keras():
 
 
 class Layers(TFModelV2):
-    """Keras layers, a raw variable, and such in lists and dicts, as attributes; nothing is registered."""
+    """Keras layers, a raw variable, and such in lists and dicts, as attributes; nothing is
+    registered.
+    """
 
     def __init__(self, *args):
         super().__init__(*args)
@@ -197,12 +200,16 @@ LEGACY = """
 import gymnasium as gym, numpy as np, rlcatalog
 from rlcatalog_tf import TFModelV2, tf
 
+
 class Net(TFModelV2):
     def __init__(self, *args):
         super().__init__(*args)
         hidden = tf.keras.layers.Dense(5, activation="tanh")
         self.net = tf.keras.Sequential([hidden, tf.keras.layers.Dense(self.num_outputs)])
-        self.rest = {"norm": tf.keras.layers.LayerNormalization(), "value": [tf.keras.layers.Dense(1)]}
+        self.rest = {
+            "norm": tf.keras.layers.LayerNormalization(),
+            "value": [tf.keras.layers.Dense(1)],
+        }
 
     def forward(self, input_dict, state, seq_lens):
         self.seen = self.rest["norm"](input_dict["obs"])
@@ -211,19 +218,31 @@ class Net(TFModelV2):
     def value_function(self):
         return self.rest["value"][0](self.seen)[:, 0]
 
+
 assert tf.keras.layers.Dense.__module__.startswith("tf_keras")
 space, obs = gym.spaces.Box(-1, 1, (3,), np.float32), np.float32([[0.1, -0.5, 0.9]])
-one, other = (rlcatalog.build(space, gym.spaces.Discrete(2), {"custom_model": Net}, "tf") for _ in range(2))
+one, other = (
+    rlcatalog.build(space, gym.spaces.Discrete(2), {"custom_model": Net}, "tf") for _ in range(2)
+)
 shapes = {name: weight.shape for name, weight in one.model.get_weights().items()}
 assert shapes == {
-    "net.0.weight": (5, 3), "net.0.bias": (5,), "net.1.weight": (2, 5), "net.1.bias": (2,),
-    "rest.norm.weight": (3,), "rest.norm.bias": (3,), "rest.value.0.weight": (1, 3), "rest.value.0.bias": (1,),
+    "net.0.weight": (5, 3),
+    "net.0.bias": (5,),
+    "net.1.weight": (2, 5),
+    "net.1.bias": (2,),
+    "rest.norm.weight": (3,),
+    "rest.norm.bias": (3,),
+    "rest.value.0.weight": (1, 3),
+    "rest.value.0.bias": (1,),
 }, shapes
 assert len(one.model.trainable_variables()) == 8
 other.model.set_weights(one.model.get_weights())
 mine, theirs = (policy.act(obs, explore=False) for policy in (one, other))
 assert (mine.dist_inputs == theirs.dist_inputs).all() and (mine.value == theirs.value).all()
-kernel, bias = one.model.get_weights()["rest.value.0.weight"], one.model.get_weights()["rest.value.0.bias"]
+kernel, bias = (
+    one.model.get_weights()["rest.value.0.weight"],
+    one.model.get_weights()["rest.value.0.bias"],
+)
 seen = (obs - obs.mean()) / np.sqrt(obs.var() + 1e-3)
 np.testing.assert_allclose(mine.value, (seen @ kernel.T + bias)[:, 0], rtol=1e-4)
 print("done")

@@ -1,4 +1,6 @@
-"""Keys of `custom_model_config` that a constructor does not take: RLlib's models read them from the config."""
+"""Keys of `custom_model_config` that a constructor does not take: RLlib's models read them from the
+config.
+"""
 
 from __future__ import annotations
 

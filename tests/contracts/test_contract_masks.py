@@ -28,7 +28,9 @@ FIVE = Discrete(5, start=2)
 
 
 def rebuilt_logp(policy, step):
-    """The log densities of a step's raw actions from its inputs alone: without model, without mask."""
+    """The log densities of a step's raw actions from its inputs alone: without model,
+    without mask.
+    """
     if policy.framework == "torch":
         dist = policy.dist_class(torch.from_numpy(step.dist_inputs.copy()), None)
         return dist.logp(torch.from_numpy(step.raw_action.copy())).numpy()

@@ -1,4 +1,6 @@
-"""The contract on names: all of a user's are the user's; the kernel's own begin with one reserved prefix."""
+"""The contract on names: all of a user's are the user's; the kernel's own begin with one reserved
+prefix.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,9 @@ def dense(framework, inputs, outputs):
 
 
 def cluttered(framework, before=(), after=(), **own):
-    """A model class with junk under every name, set before and after its base's constructor runs."""
+    """A model class with junk under every name, set before and after its base's
+    constructor runs.
+    """
     base = base_of(framework)
 
     class Cluttered(base):

@@ -1,4 +1,6 @@
-"""The contract on paper: the preprocessors, environments and action distributions of RLlib's page, imports changed."""
+"""The contract on paper: the preprocessors, environments and action distributions of RLlib's page,
+imports changed.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ def observations(space=BOX, n=6, seed=0):
     return [space.sample() for _ in range(n)]
 
 
-# --- preprocessors and environments of the page ----------------------------------------------------------------------
+# --- preprocessors and environments of the page ---------------------------------------------------
 
 
 class MyPreprocessorClass(Preprocessor):
@@ -71,7 +73,7 @@ def test_the_pages_wrapper_around_an_environment(default):
     assert policy.act([obs]).action.shape == (1,)
 
 
-# --- action distributions of the page --------------------------------------------------------------------------------
+# --- action distributions of the page -------------------------------------------------------------
 
 
 class MyActionDist(ActionDistribution):
@@ -314,7 +316,9 @@ def test_the_pages_model_refuses_another_space(default):
 
 
 class ParametricActionsModel(TFModelV2):
-    """The seeds' model over embeddings of the available actions; `tf.log` is called `tf.math.log` now."""
+    """The seeds' model over embeddings of the available actions; `tf.log` is called `tf.math.log`
+    now.
+    """
 
     def __init__(
         self,

@@ -80,7 +80,9 @@ def test_a_model_finds_its_arguments_under_the_name_of_its_time():
 
 
 def test_a_preprocessor_may_name_the_original_space_in_a_property(catalog, tmp_path):
-    """RLlib's own do; models restore the structure by it, and are described, saved and loaded by the same."""
+    """RLlib's own do; models restore the structure by it, and are described, saved and loaded by
+    the same.
+    """
     from rlcatalog import Preprocessor
     from rlcatalog_policy import load
 

@@ -1,4 +1,6 @@
-"""The contract on paper: a trunk, a memory around it, a head around that, and an interface over all."""
+"""The contract on paper: a trunk, a memory around it, a head around that, and an interface over
+all.
+"""
 
 from __future__ import annotations
 

@@ -73,8 +73,9 @@ def obs():
 def refused(method, framework, kind, way_out):
     """Return a pattern of the message: who, what was expected and found, and what to do."""
     return (
-        rf"^MyActionDist\.{method}\(\) must return tensors of the policy's framework, '{framework}'; found {kind} .*\."
-        rf" Return such tensors, or name the framework that the class is written for: {re.escape(way_out)}\.$"
+        rf"^MyActionDist\.{method}\(\) must return tensors of the policy's framework,"
+        rf" '{framework}'; found {kind} .*\. Return such tensors, or name the framework that the"
+        rf" class is written for: {re.escape(way_out)}\.$"
     )
 
 

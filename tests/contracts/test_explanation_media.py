@@ -69,7 +69,9 @@ EXPLANATIONS = [masked_and_filtered, parts_of_an_action, an_environment, wrapped
 
 
 def marked(found):
-    """Return an explanation in which every fact is one of a kind, and the marks that each medium must show."""
+    """Return an explanation in which every fact is one of a kind, and the marks that each medium
+    must show.
+    """
     marks, numbers = [], count(1001)
 
     def mark(value, name=""):

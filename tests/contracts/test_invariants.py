@@ -1,9 +1,9 @@
 """What holds for every combination of parts, over random ones: what was stored is what is scored.
 
-Space x mask x memory x filter x distribution x head x sharing x autoreset mode x framework. Before the first update a
-stored action has the log density and the observation the value they had when it was drawn (ratio 1), the divergence
-from the stored parameters is 0, every gradient is finite, every action is legal, and a sequence among padded ones is
-what it is alone.
+Space x mask x memory x filter x distribution x head x sharing x autoreset mode x framework. Before
+the first update a stored action has the log density and the observation the value they had when it
+was drawn (ratio 1), the divergence from the stored parameters is 0, every gradient is finite, every
+action is legal, and a sequence among padded ones is what it is alone.
 """
 
 from __future__ import annotations
@@ -75,7 +75,8 @@ MASKED = ("discrete", "multi_discrete")
 LSTM = {"use_lstm": True, "lstm_cell_size": 5}
 ATTENTION = {
     "use_attention": True, "attention_dim": 8, "attention_num_heads": 2, "attention_head_dim": 4,
-    "attention_memory_inference": 4, "attention_memory_training": 4, "attention_position_wise_mlp_dim": 6,
+    "attention_memory_inference": 4, "attention_memory_training": 4,
+    "attention_position_wise_mlp_dim": 6,
 }  # fmt: skip
 MEMORIES = {
     "none": {},

@@ -1,4 +1,6 @@
-"""A custom preprocessor over a Dict with an action mask: it sees the whole observation, and rlcatalog masks."""
+"""A custom preprocessor over a Dict with an action mask: it sees the whole observation, and
+rlcatalog masks.
+"""
 
 from __future__ import annotations
 

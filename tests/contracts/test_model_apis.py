@@ -1,4 +1,6 @@
-"""Model APIs: the examples' interfaces over default models, custom models and memories, in both frameworks."""
+"""Model APIs: the examples' interfaces over default models, custom models and memories, in both
+frameworks.
+"""
 
 from __future__ import annotations
 
@@ -60,9 +62,10 @@ class TFTrunk(TFModelV2):
 TRUNKS = {"torch": TorchTrunk, "tf": TFTrunk}
 LSTM = {"use_lstm": True, "lstm_cell_size": 6, "fcnet_hiddens": [8]}
 ATTENTION = {
-    "use_attention": True, "fcnet_hiddens": [8], "attention_dim": 6, "attention_num_transformer_units": 1,
-    "attention_num_heads": 2, "attention_head_dim": 4, "attention_position_wise_mlp_dim": 7,
-    "attention_memory_inference": 5, "attention_memory_training": 5,
+    "use_attention": True, "fcnet_hiddens": [8], "attention_dim": 6,
+    "attention_num_transformer_units": 1, "attention_num_heads": 2, "attention_head_dim": 4,
+    "attention_position_wise_mlp_dim": 7, "attention_memory_inference": 5,
+    "attention_memory_training": 5,
 }  # fmt: skip
 #: Name → (space of observations, model config, width of the model's output, the model it takes).
 OVER = {
@@ -109,7 +112,9 @@ def array(tensor):
 
 
 def states(model, n, seed=None):
-    """States of `n` sequences, arrays: the initial ones, or with a seed those after a first step."""
+    """States of `n` sequences, arrays: the initial ones, or with a seed those after a
+    first step.
+    """
     parts = [np.asarray(part) for part in model.get_initial_state()]
     fresh = [np.repeat(part[None], n, axis=0) for part in parts]
     if seed is None or not fresh:
@@ -191,7 +196,9 @@ def gradients(model, read):
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 @pytest.mark.parametrize("over", OVER)
 def test_gradients_reach_every_weight(framework, over):
-    """The trunk's, the memory's and the API's: an API leaves no layer behind that nothing trains."""
+    """The trunk's, the memory's and the API's: an API leaves no layer behind that
+    nothing trains.
+    """
     dueling, single = made(framework, over, DUELING, THREE), made(framework, over, SINGLE_Q, PAIR)
     action = tensors(framework, [np.ones((6, 2), np.float32)])[0]
     for model, read in (
@@ -230,7 +237,9 @@ def test_both_frameworks_agree_on_copied_weights(over, interface, action_space):
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 @pytest.mark.parametrize("over", MEMORIES)
 def test_a_memorys_state_passes_through(framework, over):
-    """Four steps one by one, each with the state of the one before, say what a sequence of four says."""
+    """Four steps one by one, each with the state of the one before, say what a sequence of four
+    says.
+    """
     model = made(framework, over, DUELING, THREE)
     obs = rows(model, 8)  # two sequences of four
     whole, last = run(model, obs, states(model, 2), [4, 4])

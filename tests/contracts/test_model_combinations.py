@@ -1,4 +1,6 @@
-"""Models, memories, spaces and options: every pair that may meet, in both frameworks, weights copied over."""
+"""Models, memories, spaces and options: every pair that may meet, in both frameworks, weights
+copied over.
+"""
 
 from __future__ import annotations
 
@@ -53,9 +55,11 @@ ACTIONS = {
     ),
 }
 LSTM = {"use_lstm": True, "lstm_cell_size": 6}
-ATTENTION = {"use_attention": True, "attention_dim": 8, "attention_num_heads": 2, "attention_head_dim": 4,
-             "attention_memory_inference": 5, "attention_memory_training": 5,
-             "attention_position_wise_mlp_dim": 8}  # fmt: skip
+ATTENTION = {
+    "use_attention": True, "attention_dim": 8, "attention_num_heads": 2, "attention_head_dim": 4,
+    "attention_memory_inference": 5, "attention_memory_training": 5,
+    "attention_position_wise_mlp_dim": 8,
+}  # fmt: skip
 MEMORIES = {
     "none": {},
     "lstm": LSTM,
@@ -287,7 +291,9 @@ def trained(framework, policy, steps, obs):
     ("who", "key", "refuses", "reason"), REFUSED, ids=[f"{who}: {key}" for who, key, *_ in REFUSED]
 )
 def test_what_is_refused_says_why(who, key, refuses, reason):
-    """Each row of the table is refused with its reason, before anything is built; nothing else is (the test above)."""
+    """Each row of the table is refused with its reason, before anything is built; nothing else is
+    (the test above).
+    """
     base = {name: values[0] for name, values in FACTORS.items()}
     other = (
         {"obs": "dict with image"}

@@ -1,4 +1,6 @@
-"""What models are given and announce: widths of any integer type, observations as NumPy arrays of any rank."""
+"""What models are given and announce: widths of any integer type, observations as NumPy arrays of
+any rank.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What is no number is never acted upon in silence: a model's outputs that are NaN are an error that names the row."""
+"""What is no number is never acted upon in silence: a model's outputs that are NaN are an error
+that names the row.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,10 @@ def test_an_observation_that_is_no_number_is_no_action(framework, space, config)
     policy.preprocessor.set_check("never")
     good = policy.act(observations(6))
     assert np.isfinite(good.logp).all()
-    says = r"row 3 of 6: the log density of its action is NaN.*its observation contains values that are not finite"
+    says = (
+        r"row 3 of 6: the log density of its action is NaN.*its observation contains values"
+        r" that are not finite"
+    )
     for explore in (True, False):
         with pytest.raises(NonFiniteError, match=says):
             policy.act(observations(6, [(3, np.nan), (5, np.nan)]), explore=explore)
@@ -52,7 +57,10 @@ def test_weights_that_are_no_numbers_are_named(framework, config):
     policy.model.set_weights(
         {name: np.full_like(weight, np.nan) for name, weight in weights.items()}
     )
-    says = r"row 0 of 2: the log density of its action is NaN; the parameters.*\[nan, nan, nan\].*weights"
+    says = (
+        r"row 0 of 2: the log density of its action is NaN; the parameters.*\[nan, nan,"
+        r" nan\].*weights"
+    )
     with pytest.raises(NonFiniteError, match=says):
         policy.act(observations(2))
     stepper = policy.stepper(2)

@@ -1,4 +1,6 @@
-"""Padding behind short sequences never reaches a trunk: not its outputs, its statistics, its gradients."""
+"""Padding behind short sequences never reaches a trunk: not its outputs, its statistics, its
+gradients.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ FRAMEWORKS = pytest.mark.parametrize("framework", ["torch", "tf"])
 
 
 class TorchUnit(TorchModelV2):
-    """Divides by the norm of its input, as a trunk may whose observations are never zero; keeps what it saw."""
+    """Divides by the norm of its input, as a trunk may whose observations are never zero; keeps
+    what it saw.
+    """
 
     def __init__(self, obs_space, action_space, num_outputs, model_config, name, statistics=False):
         super().__init__(obs_space, action_space, num_outputs, model_config, name)
@@ -223,7 +227,9 @@ OWN = {"torch": TorchOwnLSTM, "tf": TFOwnRNN}
 
 @FRAMEWORKS
 def test_a_users_recurrent_model_sees_no_row_that_was_never_observed(framework):
-    """Its padding repeats the last step, so that what is finite on observations is finite on padding."""
+    """Its padding repeats the last step, so that what is finite on observations is finite on
+    padding.
+    """
     policy = rlcatalog.build(BOX, TWO, {"custom_model": OWN[framework]}, framework)
     lengths = [5, 1, 2]
     batch = batch_of(policy, lengths)
@@ -291,7 +297,10 @@ def test_outputs_that_are_not_time_major_are_refused(framework):
             return x.transpose(0, 1) if framework == "torch" else tf.transpose(x, [1, 0, 2]), state
 
     policy = rlcatalog.build(BOX, TWO, {"custom_model": Turned, "_time_major": True}, framework)
-    text = r"Turned.forward_rnn\(\) must return outputs \[T, B, n\].*expected \(5, 3, n\), found \(3, 5, 2\)"
+    text = (
+        r"Turned.forward_rnn\(\) must return outputs \[T, B, n\].*expected \(5, 3, n\), found"
+        r" \(3, 5, 2\)"
+    )
     with pytest.raises(ModelContractError, match=text):
         policy.evaluate(batch_of(policy, [5, 1, 2]))
 

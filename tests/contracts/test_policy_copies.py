@@ -1,4 +1,6 @@
-"""Policies are pickled and deep-copied: they act alike, own their numbers, and agree with what is saved."""
+"""Policies are pickled and deep-copied: they act alike, own their numbers, and agree with what is
+saved.
+"""
 
 import copy
 import pickle
@@ -122,7 +124,7 @@ def test_weights_of_another_dtype_are_refused():
         copy.deepcopy(policy)
 
 
-# --- a single observation --------------------------------------------------------------------------------------------
+# --- a single observation -------------------------------------------------------------------------
 
 NESTED = Dict(a=Discrete(3), b=OBS)
 

@@ -1,4 +1,6 @@
-"""`vf_share_layers=False` with a memory: the value has a chain of its own, whose state stands beside the policy's."""
+"""`vf_share_layers=False` with a memory: the value has a chain of its own, whose state stands
+beside the policy's.
+"""
 
 from __future__ import annotations
 
@@ -101,7 +103,9 @@ def shaken(policy, seed):
 
 
 def composed(config, framework, **more):
-    """Two policies that share, and one that is made of them: the first one's logits, the second one's value."""
+    """Two policies that share, and one that is made of them: the first one's logits, the second
+    one's value.
+    """
     first, second = (shaken(rlcatalog.build(OBS, TWO, config, framework), seed) for seed in (1, 2))
     both = rlcatalog.build(OBS, TWO, {**config, **APART, **more}, framework)
     theirs = {"trunk": first.model.get_weights(), "value_trunk": second.model.get_weights()}
@@ -176,7 +180,9 @@ def test_without_a_memory_the_value_is_that_of_a_trunk(memory, framework):
 
 
 def checked_in_training(policy):
-    """Sequences of different lengths, padded inside, score as acting did, and every weight is reached."""
+    """Sequences of different lengths, padded inside, score as acting did, and every weight is
+    reached.
+    """
     steps, lengths = played(policy, OBSERVATIONS, explore=True), [4, 2]
     names = steps[0].state.seen or {}
     result = policy.evaluate(

@@ -1,4 +1,6 @@
-"""Views of a model's own states, in every form a shift is written in, against a list of all past states."""
+"""Views of a model's own states, in every form a shift is written in, against a list of all past
+states.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
 
 
 def model_of(framework, requirements, initial=(), shape=(2,), returns=1):
-    """A model whose output shows the states it was given, and whose new states are its observations."""
+    """A model whose output shows the states it was given, and whose new states are its
+    observations.
+    """
     base = TorchModelV2 if framework == "torch" else TFModelV2
 
     class Seer(base):
@@ -83,7 +87,9 @@ def observation(row, t, shape):
 
 
 def seen_by_hand(past, steps, shape, offset, initial):
-    """Return what a model sees at one step of one row: `past` holds its states so far, from the episode's first."""
+    """Return what a model sees at one step of one row: `past` holds its states so far, from the
+    episode's first.
+    """
     size = int(np.prod(shape))
     found = []
     for shift in steps:

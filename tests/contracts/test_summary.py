@@ -187,11 +187,13 @@ def test_the_command_prints_layers_and_their_weights():
     ] == []
 
 
-# --- pictures ---------------------------------------------------------------------------------------------------------
+# --- pictures -------------------------------------------------------------------------------------
 
 
 def texts(svg):
-    """Return each text of a picture: what it says, its left and right end in pixels, its line, and its colour."""
+    """Return each text of a picture: what it says, its left and right end in pixels, its line, and
+    its colour.
+    """
     found = []
     for node in ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}text"):
         size, x = float(node.get("font-size")), float(node.get("x"))

@@ -1,4 +1,6 @@
-"""Views of past steps: what a model sees, while acting and in training, against episodes written down one by one."""
+"""Views of past steps: what a model sees, while acting and in training, against episodes written
+down one by one.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,9 @@ def flat_parts(values):
 
 
 class TorchSeer(TorchModelV2):
-    """Its output is a fixed function of all that it sees, so that what it sees can be read off the output."""
+    """Its output is a fixed function of all that it sees, so that what it sees can be read off the
+    output.
+    """
 
     def __init__(self, *args):
         super().__init__(*args)
@@ -131,7 +135,9 @@ def coded(space, raw):
 
 
 def by_hand(space, episode, t):
-    """Return everything the model must have seen at step t of one row's episode: a list of (obs, raw, reward)."""
+    """Return everything the model must have seen at step t of one row's episode: a list of (obs,
+    raw, reward).
+    """
 
     def obs(at):
         return episode[at][0] if at >= 0 else np.zeros(3)

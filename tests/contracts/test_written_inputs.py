@@ -1,4 +1,6 @@
-"""What a model is given stays as it was: one that writes into it is refused, in whichever step it does so."""
+"""What a model is given stays as it was: one that writes into it is refused, in whichever step it
+does so.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The page in `examples/browser`: its CartPole is Gymnasium's, and it plays as `Actor` does from the same file."""
+"""The page in `examples/browser`: its CartPole is Gymnasium's, and it plays as `Actor` does from
+the same file.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ import rlcatalog
 
 PAGE = Path(__file__).resolve().parents[2] / "examples/browser"
 STARTS = [[0.01, 0.02, -0.03, 0.04], [0.6, -0.5, 0.1, 0.2], [-1.4, 0.3, -0.08, -0.4]]
-#: Steps in which the pole does not make much of a last digit: a difference of sines grows tenfold in half a second.
+#: Steps in which the pole does not make much of a last digit: a difference of sines grows tenfold
+#: in half a second.
 SAME = 200
 
 
@@ -36,7 +39,7 @@ def put(env, state):
     return np.array(state, np.float32)
 
 
-# --- the environment -------------------------------------------------------------------------------------------------
+# --- the environment ------------------------------------------------------------------------------
 
 STEPS = """
 import * as cartpole from "./cartpole.js";
@@ -91,7 +94,7 @@ def test_its_cartpole_is_gymnasiums(env):
     assert 0.04 < begun.max() < 0.05
 
 
-# --- the page --------------------------------------------------------------------------------------------------------
+# --- the page -------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

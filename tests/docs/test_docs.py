@@ -1,4 +1,6 @@
-"""The pages people read: their code runs, their links lead somewhere, and what is generated is fresh."""
+"""The pages people read: their code runs, their links lead somewhere, and what is generated is
+fresh.
+"""
 
 import importlib
 import importlib.util
@@ -21,7 +23,7 @@ SITE = sorted(
 RUNNABLE = ["README.md", *(f"{folder}/README.md" for folder in PACKAGES.values())]
 
 
-# --- code in the pages -----------------------------------------------------------------------------------------------
+# --- code in the pages ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("page", RUNNABLE)
@@ -100,7 +102,7 @@ def test_links_lead_somewhere(page):
             }, anchor
 
 
-# --- security ---------------------------------------------------------------------------------------------------------
+# --- security -------------------------------------------------------------------------------------
 
 
 def test_every_sentence_of_the_security_section_names_a_test_that_is_there():
@@ -114,7 +116,7 @@ def test_every_sentence_of_the_security_section_names_a_test_that_is_there():
         assert tests, sentence
 
 
-# --- RLlib's names ---------------------------------------------------------------------------------------------------
+# --- RLlib's names --------------------------------------------------------------------------------
 
 
 def seed_rows():
@@ -186,7 +188,7 @@ def test_seed_table_has_the_names_the_page_imports():
     )
 
 
-# --- what is generated, and the house -------------------------------------------------------------------------------
+# --- what is generated, and the house -------------------------------------------------------------
 
 
 def test_install_hints_are_fresh():
@@ -196,7 +198,9 @@ def test_install_hints_are_fresh():
 
 @pytest.mark.parametrize("framework", ["torch", "tf"])
 def test_type_checkers_see_the_classes_that_are_imported(framework):
-    """The stub of a framework's door says for each part which class it is; the door gives that class."""
+    """The stub of a framework's door says for each part which class it is; the door gives that
+    class.
+    """
     path, text = public_index.stub(framework)
     assert path.read_text(encoding="utf-8") == text, "run `make generate`"
     said = dict(re.findall(r"^(\w+) = (\w[\w.]+)$", text, re.M))
@@ -217,12 +221,13 @@ def test_the_packages_on_disk_are_installed():
         for name in ("demo", "torch", "dev")
     )
     assert sorted(demo + torch + dev) == sorted(on_disk)
+    # The demo has no use for these.
     assert sorted(dev) == [
         "plugins/export",
         "plugins/rllib",
         "plugins/sb3",
         "plugins/tf",
-    ]  # the demo has no use for them
+    ]
     assert on_disk == set(PACKAGES.values())
     assert "plugins/example" not in on_disk
 

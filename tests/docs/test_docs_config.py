@@ -42,7 +42,8 @@ def test_config_table_check_finds_a_stale_page(tmp_path, monkeypatch):
     assert config_table.main(["--check"]) == 1
 
 
-#: What RLlib's model config ever held, by era and family; written down a second time, apart from the tool's list.
+#: What RLlib's model config ever held, by era and family; written down a second time, apart from
+#: the tool's list.
 RLLIB_KEYS = {
     *(f"fcnet_{k}" for k in ("hiddens", "activation")),
     *(f"post_fcnet_{k}" for k in ("hiddens", "activation")),
@@ -154,7 +155,9 @@ def test_refused(key):
 
 @pytest.mark.parametrize("config", [ppo.PPOConfig, ppo.A2CConfig, ppo.PGConfig])
 def test_keys_of_algorithms(config):
-    """Keys of all algorithms have one table; a table for each algorithm has what it adds or changes."""
+    """Keys of all algorithms have one table; a table for each algorithm has what it adds or
+    changes.
+    """
     page, name = read("docs/config.md"), config.algorithm
     shared, own = (
         {quoted(row[0])[0]: row[1:] for row in rows(between(page, part))}
@@ -202,7 +205,9 @@ def test_names_are_accepted(marker, key):
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_key_tables_of_package_readmes(package):
-    """Each key a README gives exists, with this default; a plugin's README gives all keys the plugin owns."""
+    """Each key a README gives exists, with this default; a plugin's README gives all keys the
+    plugin owns.
+    """
     known = dict(catalog().schema.keys)
     if package == "rlcatalog-ppo":
         known = {row.name: row for row in keys_of(ppo.PPOConfig)}

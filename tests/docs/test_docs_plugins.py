@@ -26,7 +26,7 @@ from rlcatalog_testing import (
     plugin_of,
 )
 
-# --- hooks -----------------------------------------------------------------------------------------------------------
+# --- hooks ----------------------------------------------------------------------------------------
 
 
 def sections():
@@ -83,7 +83,9 @@ def test_example_of_a_hook_loads(hook, monkeypatch):
 
 
 def test_examples_match_what_they_say():
-    """The match functions of the examples, asked about something that fits and something that does not."""
+    """The match functions of the examples, asked about something that fits and something that does
+    not.
+    """
     import gymnasium as gym
 
     from rlcatalog import Request, SpaceInfo
@@ -138,7 +140,7 @@ def test_what_a_match_function_sees_is_listed():
     assert set(rlcatalog.Request.__struct_fields__) <= set(quoted(text))
 
 
-# --- doors -----------------------------------------------------------------------------------------------------------
+# --- doors ----------------------------------------------------------------------------------------
 
 
 def listed_doors():
@@ -180,7 +182,7 @@ def test_a_listed_name_is_there(door):
         assert hasattr(module, name), name
 
 
-# --- the authors' guide -----------------------------------------------------------------------------------------------
+# --- the authors' guide ---------------------------------------------------------------------------
 
 
 def test_the_guide_shows_what_the_templates_make():
@@ -222,7 +224,9 @@ def test_the_guide_s_own_code_runs(tmp_path):
 
 
 def write_plain_plugin(folder):
-    """Write the guide's plugin of a plain module, with the module of the page that it links, and return its catalog."""
+    """Write the guide's plugin of a plain module, with the module of the page that it links, and
+    return its catalog.
+    """
     (net,) = (
         code
         for code in blocks(read("docs/howto/own_model.md"), "python")

@@ -1,4 +1,6 @@
-"""The reference of the site: every error, command, part, door and example has its entry, and no other."""
+"""The reference of the site: every error, command, part, door and example has its entry, and no
+other.
+"""
 
 import ast
 import functools
@@ -38,7 +40,9 @@ def headings(page):
 
 @functools.cache
 def declared_errors():
-    """The classes in our sources that derive from CatalogError or CatalogWarning, by their source alone."""
+    """The classes in our sources that derive from CatalogError or CatalogWarning, by their source
+    alone.
+    """
     bases = {}
     for path in (path for source in SOURCES for path in source.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -62,7 +66,7 @@ def package_file(source):
     return source.parent / "pyproject.toml"
 
 
-# --- every one has its entry -----------------------------------------------------------------------------------------
+# --- every one has its entry ----------------------------------------------------------------------
 
 
 def test_every_error_has_an_entry_with_a_way_out():
@@ -141,7 +145,7 @@ def test_every_example_has_a_page():
         assert gallery.shows(ROOT / f"examples/{name}.py")[0], f"{name} does not say what it shows"
 
 
-# --- and it is up to date --------------------------------------------------------------------------------------------
+# --- and it is up to date -------------------------------------------------------------------------
 
 
 def test_each_tool_that_writes_pages_checks_them_in_lint():

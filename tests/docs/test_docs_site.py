@@ -40,7 +40,9 @@ def test_pages_whose_code_runs_are_there():
 
 
 def test_no_block_of_python_is_overlooked():
-    """What looks like one to whoever reads, whatever its indentation or its mark, is one that runs."""
+    """What looks like one to whoever reads, whatever its indentation or its mark, is
+    one that runs.
+    """
     for page in RUNNABLE:
         marks = re.findall(
             r"^\s*(?:```+|~~~+|:::+)\s*\{?(?:python|py|code-cell|code-block)\b.*$", read(page), re.M
@@ -49,7 +51,9 @@ def test_no_block_of_python_is_overlooked():
 
 
 def test_containers_are_closed_on_a_line_of_their_own():
-    """Otherwise the colons are text, and the next card lies in this one; Sphinx warns of neither."""
+    """Otherwise the colons are text, and the next card lies in this one; Sphinx warns
+    of neither.
+    """
     for page in SITE:
         colons = re.findall(
             r"^.*:::.*$", re.sub(r"^(`{3,}).*?^\1", "", read(page), flags=re.S | re.M), re.M

@@ -1,4 +1,6 @@
-"""The examples in the docstrings of the names that users type most run, and print what they show."""
+"""The examples in the docstrings of the names that users type most run, and print
+what they show.
+"""
 
 import doctest
 

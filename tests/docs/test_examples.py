@@ -1,7 +1,7 @@
 """Every example runs, in a process of its own; the list is what lies in the folder.
 
-`make test` runs each in one framework, `make attack` in the other, and the hand-written scripts that some replace.
-`make engines` runs those of tianshou.
+`make test` runs each in one framework, `make attack` in the other, and the hand-written scripts
+that some replace. `make engines` runs those of tianshou.
 """
 
 import importlib.util
@@ -73,7 +73,8 @@ RUNS = {
 }
 #: What an example needs beside what the packages bring.
 NEEDS = {
-    "torchrl_ppo.py": "torchrl", "tianshou_ppo.py": "tianshou", "skrl_ppo.py": "skrl", "pretrained_backbone.py": "timm"
+    "torchrl_ppo.py": "torchrl", "tianshou_ppo.py": "tianshou", "skrl_ppo.py": "skrl",
+    "pretrained_backbone.py": "timm",
 }  # fmt: skip
 #: What an example prints in the end, where it is not one of the two usual lines.
 SAYS = {
@@ -99,9 +100,11 @@ BESIDES = {
     f"hand_written/{path.name}": (f"hand_written/{path.name}", ["--iterations", "1"])
     for path in sorted(HAND_WRITTEN.glob("*.py"))
 }
-#: Of the examples with a run in each framework, these run in TensorFlow in `make test`; PyTorch is quicker.
+#: Of the examples with a run in each framework, these run in TensorFlow in `make test`; PyTorch is
+#: quicker.
 IN_TENSORFLOW = ("custom_model_api.py", "lookup.py")
-#: These import or download large libraries, or take long; what the last one does is in tests/engines, too.
+#: These import or download large libraries, or take long; what the last one does is in
+#: tests/engines, too.
 SLOW = ("pretrained_backbone.py", "torchrl_ppo.py", "ppo_single_file_tf.py")
 LEFT = {
     f"{name} {' '.join(runs[0 if name in IN_TENSORFLOW else 1])}"

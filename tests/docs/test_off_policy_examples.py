@@ -1,4 +1,6 @@
-"""DQN and SAC of the examples: their losses against fixed points that are known, in both frameworks."""
+"""DQN and SAC of the examples: their losses against fixed points that are known, in both
+frameworks.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,9 @@ def test_dqn_values_settle_at_reward_plus_what_the_target_network_says(framework
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_dqn_chooses_with_the_network_and_values_with_the_target(framework):
-    """Two nets that prefer different actions: the target's value of the network's choice is what counts."""
+    """Two nets that prefer different actions: the target's value of the network's choice is what
+    counts.
+    """
     net, target = dqn.build(OBS, Discrete(2), framework, SMALL, False, seed=0)
     weights = {name: np.zeros_like(value) for name, value in net.get_weights().items()}
     bias = next(name for name in weights if name.endswith("logits.bias"))
@@ -146,7 +150,9 @@ def test_a_model_with_memory_is_refused(example, framework):
 
 
 class Bandit(gym.Env):
-    """One step; the reward falls with the distance from 1.5, in bounds of ±2 that are not the usual ones."""
+    """One step; the reward falls with the distance from 1.5, in bounds of ±2 that are not the usual
+    ones.
+    """
 
     observation_space, action_space = OBS, Box(-2.0, 2.0, (1,), np.float32)
 

@@ -1,4 +1,6 @@
-"""Every engine says the same of the same observations, once weights are copied: our PPO, a script, SB3, RLlib."""
+"""Every engine says the same of the same observations, once weights are copied: our PPO, a script,
+SB3, RLlib.
+"""
 
 from __future__ import annotations
 
@@ -152,10 +154,11 @@ ENGINES = {
 
 
 def pairs():
-    """Yield each case and engine; of TensorFlow's and the single files, which take longest, some in `make test`.
+    """Yield each case and engine; of TensorFlow's and the single files, which take longest, some in
+    `make test`.
 
-    The single file on TensorFlow runs in `test_examples.py`, and takes the steps of the other one in
-    `test_single_files.py`.
+    The single file on TensorFlow runs in `test_examples.py`, and takes the steps of the other one
+    in `test_single_files.py`.
     """
     for case, engine in itertools.product(CASES, ENGINES):
         long = "single file" in engine and case in ("gaussian", "image", "parametric", "hybrid")

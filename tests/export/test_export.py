@@ -23,10 +23,11 @@ import rlcatalog
 
 SUPPORT = Path(__file__).resolve().parents[1] / "support"
 #: `make test` exports one of each way there is: in PyTorch a filter, a memory, a user's views; in
-#: TensorFlow, whose exporter is quicker, several kinds of operations. PyTorch's graphs of all parts: test_frozen.py.
+#: TensorFlow, whose exporter is quicker, several kinds of operations. PyTorch's graphs of all
+#: parts: test_frozen.py.
 SHORT = [
-    "categorical, filter", "bernoulli, lstm", "a user's views", "choices, attention, tf", "autoregressive, tf",
-    "a user's codec, tf",
+    "categorical, filter", "bernoulli," " lstm", "a user's" " views", "choices, attention," " tf",
+    "autoregressive," " tf", "a user's codec, tf",
 ]  # fmt: skip
 #: Exported by `make attack`.
 LONG = {*cases()} - {*SHORT}
@@ -64,7 +65,9 @@ def everything(name, request):
 
 
 def exported(names, folder):
-    """Export cases, and act from the files in one child process; case → expected, found; and the interfaces."""
+    """Export cases, and act from the files in one child process; case → expected, found; and the
+    interfaces.
+    """
     keep_table_of_operations()
     given, expected, interfaces, unharmed = {}, {}, {}, {}
     for i, name in enumerate(names):

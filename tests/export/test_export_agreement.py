@@ -1,4 +1,6 @@
-"""What is compared where a policy is exported or frozen: rounding near a bound passes, a fault is found."""
+"""What is compared where a policy is exported or frozen: rounding near a bound passes, a fault is
+found.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Without TensorFlow its tests are skipped and say why, and those of PyTorch run (`tests/support/frameworks.py`)."""
+"""Without TensorFlow its tests are skipped and say why, and those of PyTorch run
+(`tests/support/frameworks.py`).
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ from rlcatalog.errors import MissingFrameworkError
 
 ROOT = Path(__file__).resolve().parents[2]
 
-#: An environment without TensorFlow, wherever this runs: the finder of installed modules does not find it.
+#: An environment without TensorFlow, wherever this runs: the finder of installed modules does not
+#: find it.
 HIDE = """
 from importlib.machinery import PathFinder
 
@@ -34,7 +37,10 @@ def hidden(tmp_path):
 
     def run(*arguments):
         (tmp_path / "hide.py").write_text(HIDE, encoding="utf-8")
-        code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import hide, pytest; pytest.main(sys.argv[1:])"
+        code = (
+            f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import hide, pytest;"
+            " pytest.main(sys.argv[1:])"
+        )
         return subprocess.run(
             [sys.executable, "-c", code, "-p", "no:cacheprovider", "-v", *map(str, arguments)],
             cwd=ROOT,
@@ -85,8 +91,9 @@ def test_only_what_says_that_tensorflow_is_missing_counts():
 def test_eager_execution_that_somebody_turned_off_is_on_again(tmp_path):
     """As RLlib does where it is the first to import TensorFlow."""
     code = (
-        "import sys; import tensorflow as tf; tf.compat.v1.disable_v2_behavior(); import gymnasium, rlcatalog;"
-        "env = gymnasium.make('CartPole-v1'); policy = rlcatalog.build(env=env, framework='tf');"
+        "import sys; import tensorflow as tf; tf.compat.v1.disable_v2_behavior(); import"
+        " gymnasium, rlcatalog;env = gymnasium.make('CartPole-v1'); policy ="
+        " rlcatalog.build(env=env, framework='tf');"
         "print(policy.act(env.reset(seed=0)[0][None]).action.shape)"
     )
     done = warm.run(["-c", code], tmp_path)

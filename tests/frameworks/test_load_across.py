@@ -1,4 +1,6 @@
-"""Policies saved under one framework and loaded under the other: they act as the policy that was saved."""
+"""Policies saved under one framework and loaded under the other: they act as the policy that was
+saved.
+"""
 
 from __future__ import annotations
 

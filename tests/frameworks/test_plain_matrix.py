@@ -1,4 +1,6 @@
-"""Plain modules: forms, observations, memories and actions in pairs, through all that a policy does."""
+"""Plain modules: forms, observations, memories and actions in pairs, through all that a policy
+does.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,8 @@ def valid(case):
 
 
 CASES = pairwise(FACTORS, valid, seed=1)
-#: `make test` runs cases in which each value occurs in PyTorch, and one in TensorFlow; exports are slow, so it has two.
+#: `make test` runs cases in which each value occurs in PyTorch, and one in TensorFlow; exports are
+#: slow, so it has two.
 _OF_TORCH = [i for i, case in enumerate(CASES) if case["framework"] == "torch"]
 _OF_TF = next(
     i for i, case in enumerate(CASES) if case["framework"] == "tf" and case["memory"] == "none"

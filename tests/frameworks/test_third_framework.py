@@ -1,4 +1,6 @@
-"""A third framework from a plugin: NumPy, with code for the fully connected net and the categorical distribution."""
+"""A third framework from a plugin: NumPy, with code for the fully connected net and the categorical
+distribution.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,9 @@ OWN = plugin_of(
 
 @pytest.fixture
 def catalog():
-    """Catalog of the built-in parts, the framework, and a second plugin with its code for two of them."""
+    """Catalog of the built-in parts, the framework, and a second plugin with its code for two of
+    them.
+    """
     parts = plugin_of(rlcatalog_models=[NET], rlcatalog_action_dists=[DIST])
     return isolated_catalog(
         *PARTS,
@@ -60,7 +64,7 @@ def catalog():
     )
 
 
-# --- what the catalog makes of it ------------------------------------------------------------------------------------
+# --- what the catalog makes of it -----------------------------------------------------------------
 
 
 def test_all_plugins_load(catalog):
@@ -157,7 +161,9 @@ def test_the_kit_checks_the_framework_and_the_parts_written_in_it():
 
 
 def test_the_kit_compares_the_frameworks_that_can_be_tried_beside_one_that_cannot():
-    """In the third framework nothing around the distribution has code, so that no policy is built there."""
+    """In the third framework nothing around the distribution has code, so that no policy is built
+    there.
+    """
     home = ModuleType("unlike_parts")
     home.Unlike = type(
         "Unlike", (planted_tf.Dist,), {"entropy": lambda self: 2 * planted_tf.Dist.entropy(self)}
@@ -235,7 +241,7 @@ def test_the_other_frameworks_go_on(catalog):
     )
 
 
-# --- what is refused -------------------------------------------------------------------------------------------------
+# --- what is refused ------------------------------------------------------------------------------
 
 
 def failed(*plugins: tuple[str, Any]) -> dict[str, str]:

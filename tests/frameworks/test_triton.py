@@ -1,7 +1,7 @@
 """triton before TensorFlow: the other order ends a process that then touches PyTorch's optimisers.
 
-The real libraries meet in processes of their own. Which of them our code imports first is seen with empty packages of
-their names, so that every door can be tried in one process.
+The real libraries meet in processes of their own. Which of them our code imports first is seen with
+empty packages of their names, so that every door can be tried in one process.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from rlcatalog_torch import load_order
 
 ROOT = Path(__file__).resolve().parents[2]
 
-#: Where requirements/dev.txt installs triton, its absence is a fault of the environment and no reason to skip.
+#: Where requirements/dev.txt installs triton, its absence is a fault of the environment and no
+#: reason to skip.
 HAS_WHEELS = sys.platform == "linux" and platform.machine() == "x86_64"
 needs_triton = pytest.mark.skipif(
     not HAS_WHEELS and importlib.util.find_spec("triton") is None,
@@ -54,11 +55,11 @@ def run(code: str, *paths: Path, arguments: Sequence[str] = ()) -> subprocess.Co
     )
 
 
-# --- the real libraries ----------------------------------------------------------------------------------------------
+# --- the real libraries ---------------------------------------------------------------------------
 
 
-#: Imports a module that imports TensorFlow before all else; then each program is run in a process forked from this one,
-#: whose exit code and output it prints.
+#: Imports a module that imports TensorFlow before all else; then each program is run in a process
+#: forked from this one, whose exit code and output it prints.
 TENSORFLOW_FIRST = """
 import importlib, json, os, sys, tempfile
 importlib.import_module(sys.argv[2])
@@ -80,18 +81,26 @@ for program in json.loads(sys.argv[1]):
         print(json.dumps([code, out.read(), err.read()]))
 """
 
-#: What each program prints is the categories of the warnings about the order, and whether all else is as it was.
+#: What each program prints is the categories of the warnings about the order, and whether all else
+#: is as it was.
 TOO_LATE = {
     "triton": "import triton; print('alive')",
     "ppo": """
 import sys, warnings
+
 flags = sys.getdlopenflags()
 from rlcatalog_ppo import PPO
+
 with warnings.catch_warnings(record=True) as seen:
     warnings.simplefilter("always")
     for seed in range(2):
-        PPO("CartPole-v1", {"num_envs": 2, "rollout_length": 8, "minibatch_size": 8, "seed": seed}).train()
-print([w.category.__name__ for w in seen if "Order" in w.category.__name__], sys.getdlopenflags() == flags)
+        PPO(
+            "CartPole-v1", {"num_envs": 2, "rollout_length": 8, "minibatch_size": 8, "seed": seed}
+        ).train()
+print(
+    [w.category.__name__ for w in seen if "Order" in w.category.__name__],
+    sys.getdlopenflags() == flags,
+)
 """,
     "rllib": f"""
 import warnings
@@ -107,7 +116,9 @@ print([w.category.__name__ for w in seen if "Order" in w.category.__name__])
 
 
 def ends_after(module: str, *programs: str) -> list[tuple[int, str, str]]:
-    """Return the exit code, output and errors of programs that a module with TensorFlow came before."""
+    """Return the exit code, output and errors of programs that a module with TensorFlow came
+    before.
+    """
     done = run(
         TENSORFLOW_FIRST, arguments=[json.dumps([TOO_LATE[name] for name in programs]), module]
     )
@@ -138,22 +149,29 @@ def test_rllib_imported_first_is_warned_of_and_goes_on():
 @needs_triton
 def test_a_tensorflow_policy_and_then_a_torch_optimizer():
     done = run(
-        f"{BUILD}\nrlcatalog.build(*spaces, framework='tf').act([[0.0] * 3])\n{ADAM}; print('alive')"
+        f"{BUILD}\nrlcatalog.build(*spaces, framework='tf').act([[0.0] * 3])\n{ADAM};"
+        " print('alive')"
     )
     assert (done.returncode, done.stdout) == (0, "alive\n"), done.stderr
 
 
-# --- what is imported first, seen with empty packages ----------------------------------------------------------------
+# --- what is imported first, seen with empty packages ---------------------------------------------
 
-#: Imports each module by name, and says whether triton was there when it asked for TensorFlow or Keras.
+#: Imports each module by name, and says whether triton was there when it asked for TensorFlow or
+#: Keras.
 PROBE = """
 import importlib, json, sys
 import numpy, gymnasium
+
 found = {}
 for name in json.loads(sys.argv[1]):
-    for module in [m for m in sys.modules if m == "triton" or m.startswith(("rlcatalog_tf", "rlcatalog_"))]:
+    for module in [
+        m for m in sys.modules if m == "triton" or m.startswith(("rlcatalog_tf", "rlcatalog_"))
+    ]:
         del sys.modules[module]
-    sys.meta_path = [finder for finder in sys.meta_path if "load_order" not in type(finder).__module__]
+    sys.meta_path = [
+        finder for finder in sys.meta_path if "load_order" not in type(finder).__module__
+    ]
     sys.asked = []
     try:
         importlib.import_module(name)
@@ -166,12 +184,15 @@ print(json.dumps(found))
 
 @pytest.fixture(scope="module")
 def impostors(tmp_path_factory) -> Path:
-    """A folder with an empty triton, and with a TensorFlow and what imports it, which note how it was asked for."""
+    """A folder with an empty triton, and with a TensorFlow and what imports it, which note how it
+    was asked for.
+    """
     folder = tmp_path_factory.mktemp("impostors")
     for name, text in {
         "triton": "",
         "ray": "",
-        "tensorflow": "import sys\nsys.asked.append('triton' in sys.modules)\nraise ImportError('an impostor')\n",
+        "tensorflow": "import sys\nsys.asked.append('triton' in sys.modules)\nraise"
+        " ImportError('an impostor')\n",
         "keras": "import tensorflow\n",
         **dict.fromkeys(
             ["ray.rllib", "stable_baselines3", "sb3_contrib", "stranger"], "import tensorflow\n"
@@ -197,7 +218,8 @@ def dotted(path: Path) -> str:
     return ".".join(parts[parts.index("src") + 1 :]).removesuffix(".__init__")
 
 
-#: Whose modules are probed; those of the bridges are each imported first in their process as one that is unpickled is.
+#: Whose modules are probed; those of the bridges are each imported first in their process as one
+#: that is unpickled is.
 PROBED = {
     "tf": lambda path: path.stem == "tf" or "tf" in path.parts,
     "rllib": lambda path: "rlcatalog_rllib" in path.parts,
@@ -238,14 +260,11 @@ def test_every_module_that_imports_tensorflow_has_triton_first(whose, modules, a
 
 def test_a_strangers_target_has_triton_first(impostors):
     done = run(
-        "import sys; sys.asked = []\n"
-        "from rlcatalog import ModelSpec\n"
-        "from rlcatalog.errors import PluginError\n"
-        "from rlcatalog.plugins.registry import Component\n"
-        "component = Component(ModelSpec('net', {'tf': 'stranger:Net'}, 'A net.'), 'stranger', '1.0')\n"
-        "before = 'triton' in sys.modules\n"
-        "try: component.load('tf')\n"
-        "except PluginError: print(before, sys.asked)",
+        "import sys; sys.asked = []\nfrom rlcatalog import ModelSpec\nfrom rlcatalog.errors import"
+        " PluginError\nfrom rlcatalog.plugins.registry import Component\ncomponent ="
+        " Component(ModelSpec('net', {'tf': 'stranger:Net'}, 'A net.'), 'stranger', '1.0')\nbefore"
+        " = 'triton' in sys.modules\ntry: component.load('tf')\nexcept PluginError: print(before,"
+        " sys.asked)",
         impostors,
     )
     assert (done.returncode, done.stdout) == (0, "False [True]\n"), done.stderr
@@ -283,7 +302,7 @@ def test_triton_is_left_alone_where_tensorflow_is_not_wanted(code, impostors):
     assert (done.returncode, done.stdout) == (0, "False []\n"), done.stderr
 
 
-# --- one library before another ---------------------------------------------------------------------------------------
+# --- one library before another -------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -352,7 +371,7 @@ def test_a_triton_that_cannot_be_imported_does_no_harm(tmp_path):
     assert (done.returncode, done.stdout) == (0, "on\n"), done.stderr
 
 
-# --- who warns -------------------------------------------------------------------------------------------------------
+# --- who warns ------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -419,7 +438,7 @@ def test_it_is_too_late_when_tensorflow_is_there_and_triton_is_not(
     assert load_order.came_first("tensorflow", "triton") is False
 
 
-# --- what the page says ----------------------------------------------------------------------------------------------
+# --- what the page says ---------------------------------------------------------------------------
 
 
 def test_the_page_on_installing_names_the_pinned_pytorch():

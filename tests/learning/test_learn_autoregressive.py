@@ -17,7 +17,9 @@ pytestmark = [pytest.mark.learn, pytest.mark.usefixtures("one_thread")]
 @pytest.mark.parametrize("head", ["autoregressive", None])
 @pytest.mark.parametrize("framework", ["torch", "tf"])
 def test_the_head_reaches_the_optimum_and_independent_choices_do_not(over_seeds, framework, head):
-    """The mark of independent choices is the bound that the example derives, the head's lies beyond it."""
+    """The mark of independent choices is the bound that the example derives, the head's lies beyond
+    it.
+    """
     import autoregressive_action_dist as duet
 
     def train(seed):

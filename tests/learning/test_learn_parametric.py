@@ -1,4 +1,6 @@
-"""Long runs: CartPole whose actions stand elsewhere at every step, with the head for parametric actions."""
+"""Long runs: CartPole whose actions stand elsewhere at every step, with the head for parametric
+actions.
+"""
 
 from __future__ import annotations
 

@@ -116,13 +116,15 @@ def test_a_plain_module_reaches_what_its_network_reaches_in_rllibs_form(task):
     assert interval(difference)[0, 0] >= -10
 
 
-# --- the arithmetic --------------------------------------------------------------------------------------------------
+# --- the arithmetic -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seeds", [1, 3, 5])
 @pytest.mark.parametrize("mark", [430, 470, 495])
 def test_the_chance_of_a_low_median_is_that_of_a_bootstrap(seeds, mark):
-    """Draw returns with replacement and noise of width 1.06 sigma n^(-1/5) beside them; count low medians."""
+    """Draw returns with replacement and noise of width 1.06 sigma n^(-1/5) beside them; count low
+    medians.
+    """
     returns, rng = (
         np.array([500, 499, 480, 500, 455, 490, 500, 470, 498, 500.0]),
         np.random.default_rng(0),
@@ -145,7 +147,7 @@ def test_one_bad_seed_of_ten_spoils_a_median_of_five():
     assert chance_below([500.0] * 19 + [280.0], 475, 3, 5.0) > TOLERATED
 
 
-# --- the harness -----------------------------------------------------------------------------------------------------
+# --- the harness ----------------------------------------------------------------------------------
 
 SOURCE = '''
 LR = 0.1
@@ -258,7 +260,9 @@ def test_what_a_test_refers_to_is_in_its_fingerprint_and_nothing_else(tmp_path):
 
 
 def test_each_environment_plays_its_share_to_the_end():
-    """Episodes of 1, 2, 3 ... steps that pay 1 each: five episodes of each of 20 environments pay 3 on average."""
+    """Episodes of 1, 2, 3 ... steps that pay 1 each: five episodes of each of 20 environments pay 3
+    on average.
+    """
     import gymnasium as gym
 
     import rlcatalog

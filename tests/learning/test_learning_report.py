@@ -97,7 +97,9 @@ def test_the_probability_of_improvement_is_that_of_rliable():
 
 
 def test_the_interval_of_the_probability_draws_both_sides_by_themselves():
-    """Of two seeds each, one won by the catalog: means of four draws, and their percentiles by enumeration."""
+    """Of two seeds each, one won by the catalog: means of four draws, and their percentiles by
+    enumeration.
+    """
     # Wins: catalog 1 beats base 0, loses to 2; catalog -1 loses to both.
     pair = np.array([[0.0, 1.0], [2.0, -1.0]])
     draws = [(0, 0), (0, 2), (2, 0), (2, 2)]

@@ -1,4 +1,6 @@
-"""Runs of the comparison: which are missing, records that outlive a kill, and two commands side by side."""
+"""Runs of the comparison: which are missing, records that outlive a kill, and two commands side by
+side.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ def record(*run):
     return {**runner.key_of(*run), "return": 1.0, "seconds": 1.0, "curve": []}
 
 
-# --- records ----------------------------------------------------------------------------------------------------------
+# --- records --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -80,8 +82,9 @@ def test_a_run_is_claimed_by_one_process_and_free_again_after_it(records):
 
 def test_the_claim_of_a_killed_process_is_free(records):
     code = (
-        "import sys, time; from pathlib import Path; from benchmarks.learning.records import Records\n"
-        "with Records(Path(), Path(sys.argv[1])).claim({'seed': 0}) as mine: print(mine, flush=True); time.sleep(60)"
+        "import sys, time; from pathlib import Path; from benchmarks.learning.records import"
+        " Records\nwith Records(Path(), Path(sys.argv[1])).claim({'seed': 0}) as mine: print(mine,"
+        " flush=True); time.sleep(60)"
     )
     command = [sys.executable, "-c", code, records.claims]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as child:
@@ -93,7 +96,7 @@ def test_the_claim_of_a_killed_process_is_free(records):
         assert mine
 
 
-# --- what is missing --------------------------------------------------------------------------------------------------
+# --- what is missing ------------------------------------------------------------------------------
 
 
 def test_all_kept_records_but_one_belong_to_a_run_of_today():
@@ -174,11 +177,12 @@ def test_requirements_name_all_that_tasks_need():
     assert all(f"\n{name.lower()}==" in named for task in TASKS.values() for name in task.needs)
 
 
-# --- training them ----------------------------------------------------------------------------------------------------
+# --- training them --------------------------------------------------------------------------------
 
 STUB = """
 import signal, sys, time
-signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in the background of a shell ignore it
+# Tests in the background of a shell ignore SIGINT.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 import benchmarks.learning.__main__ as runner
 from benchmarks.learning import engines
 from benchmarks.learning.records import Records
@@ -194,7 +198,8 @@ if "--one" in sys.argv:
             file.write(f"{engine} {net} {seed}\\n")
         seconds, done = (folder / "seconds").read_text().split(), len(runner.RECORDS.read())
         time.sleep(float(seconds[min(done, len(seconds) - 1)]))
-        return {"return": 1.0, "greedy_return": 1.0, "curve": [], "parameters": 1, "train_seconds": 0.0}
+        figures = {"return": 1.0, "greedy_return": 1.0, "train_seconds": 0.0}
+        return {**figures, "curve": [], "parameters": 1}
     engines.train = train
 else:
     own = runner.subprocess.run
@@ -211,7 +216,9 @@ sys.exit(runner.main())
 
 @pytest.fixture
 def command(tmp_path):
-    """Start the command with runs that learn nothing; the n-th takes the n-th number of seconds, or the last."""
+    """Start the command with runs that learn nothing; the n-th takes the n-th number of seconds, or
+    the last.
+    """
     (tmp_path / "stub.py").write_text(STUB)
 
     def start(seconds):

@@ -21,7 +21,10 @@ MASKED = "InvalidActionEnvDiscrete"
 
 
 class Repeat(gym.Env):
-    """As RepeatPreviousEasy: name the suit before the last. So the memory's task needs no popgym here."""
+    """As RepeatPreviousEasy: name the suit before the last.
+
+    So the memory's task needs no popgym here.
+    """
 
     observation_space = action_space = spaces.Discrete(4)
 
@@ -68,9 +71,10 @@ def trained(name, engine, net, monkeypatch, rollouts=2, **settings):
 
 #: Everything that a new kind of run can break, with rollouts as short as it allows.
 KINDS = [
-    ("RepeatPreviousEasy", {"epochs": 2}), (MASKED, {"length": 256}), ("MiniGrid-Empty-Random-5x5-v0", {"length": 64}),
-    ("MinAtar/Breakout-v1", {"length": 32}), ("Hopper-v5", {}),
-    ("Pendulum-v1, SAC", {"learning_starts": 150}), ("Pendulum-v1, TD3", {"learning_starts": 150}),
+    ("RepeatPreviousEasy", {"epochs": 2}), (MASKED, {"length": 256}),
+    ("MiniGrid-Empty-Random-5x5-v0", {"length": 64}), ("MinAtar/Breakout-v1", {"length": 32}),
+    ("Hopper-v5", {}), ("Pendulum-v1, SAC", {"learning_starts": 150}),
+    ("Pendulum-v1, TD3", {"learning_starts": 150}),
     ("CartPole-v1, DQN", {"learning_starts": 50, "train_freq": 50, "gradient_steps": 2}),
 ]  # fmt: skip
 SIDES = [

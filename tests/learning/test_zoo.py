@@ -45,7 +45,9 @@ def evaluate(capsys, *arguments):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A zoo into which two untrained policies of Hopper were exported, the second because its record is better."""
+    """A zoo into which two untrained policies of Hopper were exported, the second because its
+    record is better.
+    """
     folder = tmp_path_factory.mktemp("zoo")
     for row in ROWS:
         policy = rlcatalog.build(env="Hopper-v5", config={"fcnet_hiddens": [8]}, framework="torch")
@@ -135,7 +137,9 @@ def test_the_zoo_is_small_and_complete():
 @pytest.mark.learn
 @pytest.mark.parametrize("path", RECORDS, ids=[path.stem for path in RECORDS])
 def test_a_policy_of_the_zoo_reaches_its_recorded_return(path):
-    """Each in a process of its own: importing Box2D ended the process in which Hopper had been played."""
+    """Each in a process of its own: importing Box2D ended the process in which Hopper had been
+    played.
+    """
     record = json.loads(path.read_text())
     environ = {
         **os.environ,

@@ -1,7 +1,8 @@
 """The house: who may import whom.
 
-The contracts stand in `pyproject.toml` and are import-linter's to check; what it does not see (imports by string, what
-is behind a door) is `tools/house_imports.py`'s. Both are tried on copies of the sources with faults put in.
+The contracts stand in `pyproject.toml` and are import-linter's to check; what it does not see
+(imports by string, what is behind a door) is `tools/house_imports.py`'s. Both are tried on copies
+of the sources with faults put in.
 """
 
 from __future__ import annotations
@@ -150,7 +151,8 @@ def test_doors_show_what_outsiders_use(imports):
     }
     names = imports.names_at_doors({"rlcatalog"})
     assert len(names) > 100
-    # What users alone type: registration, explanations, RLlib's names; and what frameworks are declared with.
+    # What users alone type: registration, explanations, RLlib's names; and what frameworks are
+    # declared with.
     assert len([entry for entry in names if entry[1] not in used]) <= 20
 
 

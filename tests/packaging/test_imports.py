@@ -1,4 +1,6 @@
-"""What running processes import: next to nothing at first, and no framework before something is built."""
+"""What running processes import: next to nothing at first, and no framework before something is
+built.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,10 @@ def loaded_by(code: str, fresh: bool = False) -> set[str]:
 
     Unless it is to be a fresh one, it begins with what `warm.LIGHT` names.
     """
-    script = f"{code}\nimport sys\nprint('modules:', *sorted({{name.partition('.')[0] for name in sys.modules}}))"
+    script = (
+        f"{code}\nimport sys\nprint('modules:', *sorted({{name.partition('.')[0] for name in"
+        f" sys.modules}}))"
+    )
     arguments = ["-W", "error::UserWarning", "-c", script]
     if fresh:
         clean = {
@@ -58,15 +63,12 @@ def test_importing_the_package_imports_next_to_nothing():
 
 def test_loading_plugins_resolving_and_explaining_import_no_framework():
     loaded = loaded_by(
-        "import gymnasium, rlcatalog\n"
-        "catalog = rlcatalog.default_catalog()\n"
-        "assert len(catalog.plugins) >= 4 and catalog.components()\n"
-        "for name in ('CartPole-v1', 'Pendulum-v1'):\n"
-        "    env = gymnasium.make(name)\n"
-        "    for framework in ('torch', 'tf'):\n"
+        "import gymnasium, rlcatalog\ncatalog = rlcatalog.default_catalog()\nassert"
+        " len(catalog.plugins) >= 4 and catalog.components()\nfor name in ('CartPole-v1',"
+        " 'Pendulum-v1'):\n    env = gymnasium.make(name)\n    for framework in ('torch', 'tf'):\n"
         "        catalog.resolve(env.observation_space, env.action_space, {}, framework)\n"
-        "        assert catalog.explain(env.observation_space, env.action_space, {}, framework).as_dict()\n"
-        "assert rlcatalog.MODEL_DEFAULTS['fcnet_hiddens']\n"
+        "        assert catalog.explain(env.observation_space, env.action_space, {},"
+        " framework).as_dict()\nassert rlcatalog.MODEL_DEFAULTS['fcnet_hiddens']\n"
     )
     assert "rlcatalog_fcnet" in loaded
     assert not loaded & HEAVY
@@ -107,7 +109,9 @@ def test_no_installed_plugin_imports_a_framework_before_it_builds(code):
 
 @pytest.mark.parametrize("code", ["list", pytest.param("explain", marks=pytest.mark.attack)])
 def test_a_plugin_that_imports_frameworks_at_its_top_is_seen(code, tmp_path):
-    """The negative control of the test above; the frameworks are nearly empty modules, to be quick."""
+    """The negative control of the test above; the frameworks are nearly empty
+    modules, to be quick.
+    """
     for framework in HEAVY:
         # rlcatalog-tf asks a TensorFlow that is loaded already whether it is eager.
         (tmp_path / f"{framework}.py").write_text(
@@ -130,14 +134,10 @@ def test_a_plugin_that_imports_frameworks_at_its_top_is_seen(code, tmp_path):
 
 def test_errors_about_the_config_come_before_any_framework():
     loaded = loaded_by(
-        "import gymnasium, rlcatalog, rlcatalog.errors\n"
-        "env = gymnasium.make('CartPole-v1')\n"
-        "for config in ({'fcnet_hidden': [1]}, {'fcnet_hiddens': 'x'}, {'custom_model': 'nobody'}):\n"
-        "    try:\n"
-        "        rlcatalog.build(env=env, config=config)\n"
-        "    except rlcatalog.errors.CatalogError as error:\n"
-        "        print(error)\n"
-        "    else:\n"
-        "        raise AssertionError(config)\n"
+        "import gymnasium, rlcatalog, rlcatalog.errors\nenv = gymnasium.make('CartPole-v1')\nfor"
+        " config in ({'fcnet_hidden': [1]}, {'fcnet_hiddens': 'x'}, {'custom_model': 'nobody'}):\n"
+        "    try:\n        rlcatalog.build(env=env, config=config)\n    except"
+        " rlcatalog.errors.CatalogError as error:\n        print(error)\n    else:\n        raise"
+        " AssertionError(config)\n"
     )
     assert not loaded & HEAVY

@@ -1,7 +1,8 @@
-"""Every package works alone: built as a wheel, unpacked into an empty environment beside the kernel, run from outside.
+"""Every package works alone: built as a wheel, unpacked into an empty environment beside the
+kernel, run from outside.
 
-The third parties come from a folder of links to the packages of this environment, so that nothing is downloaded; a
-framework is left out of the folder where its absence is the point.
+The third parties come from a folder of links to the packages of this environment, so that nothing
+is downloaded; a framework is left out of the folder where its absence is the point.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ FRAMEWORKS = {"torch": "torch", "tf": "tensorflow"}
 
 
 def beside(distribution: str) -> list[str]:
-    """Return what a package is tried with: what it requires, both frameworks, and the codecs of Gymnasium's spaces."""
+    """Return what a package is tried with: what it requires, both frameworks, and the codecs of
+    Gymnasium's spaces.
+    """
     if distribution in ("rlcatalog", "rlcatalog-torch", "rlcatalog-tf"):
         return needed_by(distribution)
     return list(
@@ -42,12 +45,14 @@ def beside(distribution: str) -> list[str]:
     )
 
 
-# --- wheels ----------------------------------------------------------------------------------------------------------
+# --- wheels ---------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="session")
 def wheels(tmp_path_factory) -> dict[str, Path]:
-    """Build every package of the repository, all in one process, as pip would in many; distribution → wheel."""
+    """Build every package of the repository, all in one process, as pip would in many; distribution
+    → wheel.
+    """
     folder = tmp_path_factory.mktemp("wheels")
     subprocess.run(
         [sys.executable, "-c", BUILD, folder, *FOLDERS.values()], check=True, timeout=120
@@ -118,12 +123,14 @@ def test_the_contents_check_finds_a_second_package_and_tests(wheels, tmp_path):
     ]
 
 
-# --- environments ----------------------------------------------------------------------------------------------------
+# --- environments ---------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="session")
 def third_parties(tmp_path_factory):
-    """Make a folder of links to what is installed here, this repository's packages and some others left out."""
+    """Make a folder of links to what is installed here, this repository's packages and some others
+    left out.
+    """
     ours = {module_of(name) for name in FOLDERS}
 
     @cache
@@ -149,7 +156,9 @@ def third_parties(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def environment(tmp_path_factory, wheels, third_parties):
-    """Make an empty environment with some of our wheels, and third parties without some frameworks."""
+    """Make an empty environment with some of our wheels, and third parties without
+    some frameworks.
+    """
 
     def make(*distributions: str, without: tuple[str, ...] = ()) -> Environment:
         made = Environment(tmp_path_factory.mktemp("environment") / "venv")
@@ -174,12 +183,14 @@ def siblings_of(*distributions: str) -> list[str]:
     return [module_of(name) for name in FOLDERS if name not in distributions]
 
 
-# --- each package alone ----------------------------------------------------------------------------------------------
+# --- each package alone ---------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="session")
 def alone(environment, request) -> dict[str, Future]:
-    """Start the slow probes, in one process that has imported the frameworks; distribution → its report to come."""
+    """Start the slow probes, in one process that has imported the frameworks; distribution → its
+    report to come.
+    """
     pool = ThreadPoolExecutor(1)
 
     empty = environment()
@@ -205,7 +216,8 @@ def alone(environment, request) -> dict[str, Future]:
     return reports
 
 
-#: In `make test` every third; the contracts of imports and the one lookup without siblings are tried of all.
+#: In `make test` every third; the contracts of imports and the one lookup without siblings are
+#: tried of all.
 SOME_ALONE = [
     name if place % 3 == 0 else pytest.param(name, marks=pytest.mark.attack)
     for place, name in enumerate(FOLDERS)
@@ -236,7 +248,8 @@ def test_a_package_works_alone_beside_the_kernel(alone, distribution):
         assert any(part.endswith(f"/{framework}") for part in report["worked"])
 
 
-#: In `make test` every fourth: what they say is the kernel's, and their extras are looked at where each works alone.
+#: In `make test` every fourth: what they say is the kernel's, and their extras are looked at where
+#: each works alone.
 OF_ALL_KINDS = [
     name if place % 4 == 0 else pytest.param(name, marks=pytest.mark.attack)
     for place, name in enumerate(
@@ -262,7 +275,7 @@ def test_without_a_framework_a_package_names_the_extra(environment, bare, distri
     assert len(said) >= 2 or not folder.startswith("builtin")
 
 
-# --- a few together --------------------------------------------------------------------------------------------------
+# --- a few together -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -316,7 +329,8 @@ def test_the_kernel_alone_lists_nothing_and_says_what_to_install(environment, ba
     }.items():
         assert (
             report[name]
-            == f"rlcatalog.{name} is provided by {owner}, which is not installed: pip install {owner}"
+            == f"rlcatalog.{name} is provided by {owner}, which is not installed: pip install"
+            f" {owner}"
         )
     assert report["framework"].endswith("Install it with: pip install 'rlcatalog[torch]'")
 
@@ -330,7 +344,7 @@ def test_parts_are_looked_up_and_work_without_the_policy(environment):
     assert report["value"] == [1]
 
 
-# --- uninstalling ----------------------------------------------------------------------------------------------------
+# --- uninstalling ---------------------------------------------------------------------------------
 
 NEEDED_BY_CARTPOLE = PARTS[1:]
 
@@ -384,7 +398,7 @@ def test_uninstalling_one_package_leaves_the_others_working(full, bare, wheels, 
         assert json.loads(choices)["action_dist"]["chosen"] == "categorical"
 
 
-# --- the probes can fail ---------------------------------------------------------------------------------------------
+# --- the probes can fail --------------------------------------------------------------------------
 
 
 def wheel_of(folder: Path, distribution: str, **modules: str) -> Path:
@@ -459,7 +473,7 @@ def test_a_plugin_that_does_not_load_is_found(environment, tmp_path):
     made.install(wheel_of(tmp_path, "entryless", plugin="import rlcatalog"))
     (made.site / "entryless-1.0.dist-info" / "entry_points.txt").unlink()
     report = made.probe(
-        "import warnings, rlcatalog\nwarnings.simplefilter('ignore')\n"
-        "report['plugins'] = [[r.distribution, r.status] for r in rlcatalog.Catalog(environ={}).plugins]"
+        "import warnings, rlcatalog\nwarnings.simplefilter('ignore')\nreport['plugins'] ="
+        " [[r.distribution, r.status] for r in rlcatalog.Catalog(environ={}).plugins]"
     )
     assert report["plugins"] == [["broken", "failed"]]

@@ -39,7 +39,9 @@ def lines(project):
 
 
 def asked_for(project, extra):
-    """Return the packages that an extra brings, those that it brings by another extra included: name → their extras."""
+    """Return the packages that an extra brings, those that it brings by another extra included:
+    name → their extras.
+    """
     found = {}
     for line in project["optional-dependencies"][extra]:
         asked = Requirement(line.replace("{root:uri}", "file:///clone"))
@@ -52,7 +54,9 @@ def asked_for(project, extra):
 
 
 def asks_of(names):
-    """Return the packages of the repository that packages ask for without an extra, those of these included."""
+    """Return the packages of the repository that packages ask for without an extra, those of these
+    included.
+    """
     known, waiting = projects(), list(names)
     found = set()
     while waiting:

@@ -1,7 +1,7 @@
 """Policies that were saved once load and act the same.
 
-`saved_policies` beside this file holds policies of both frameworks, as rlcatalog 0.1.0 saves them, and what each did,
-deterministically, at five steps of two episodes.
+`saved_policies` beside this file holds policies of both frameworks, as rlcatalog 0.1.0 saves them,
+and what each did, deterministically, at five steps of two episodes.
 """
 
 from __future__ import annotations

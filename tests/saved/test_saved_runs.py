@@ -1,7 +1,7 @@
 """Runs that were written once go on as they would have then.
 
-`saved_runs` beside this file holds a finished run of each framework, as rlcatalog 0.1.0 writes them, and in
-`after.jsonl` the metrics of the steps that it took when it went on then.
+`saved_runs` beside this file holds a finished run of each framework, as rlcatalog 0.1.0 writes
+them, and in `after.jsonl` the metrics of the steps that it took when it went on then.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ def test_there_is_a_run_of_each_framework():
 def test_a_kept_run_goes_on_as_it_would_have(folder, tmp_path):
     run = tmp_path / "run"
     shutil.copytree(folder, run)
-    # In a process of its own: TensorFlow takes its number of threads before its first operation alone.
+    # In a process of its own: TensorFlow takes its number of threads before its first operation
+    # alone.
     done = warm.run(
         ["-m", "rlcatalog_cli", "train", "--resume", "run", "--steps", "256", "--quiet"], tmp_path
     )

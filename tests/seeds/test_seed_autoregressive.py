@@ -1,4 +1,6 @@
-"""The page's autoregressive actions, in all editions: its two classes as written, imports changed, its gaps filled."""
+"""The page's autoregressive actions, in all editions: its two classes as written, imports changed,
+its gaps filled.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("one_thread", "seeded", "default")
 OBS, PAIR = Box(-1, 1, (3,), np.float32), Tuple([Discrete(2), Discrete(2)])
 
 
-# --- the page, word for word -----------------------------------------------------------------------------------------
+# --- the page, word for word ----------------------------------------------------------------------
 
 # ruff: noqa: UP008
 # fmt: off
@@ -129,11 +131,13 @@ class AutoregressiveActionsModel(TFModelV2):
 # fmt: on
 
 
-# --- what the page leaves out ----------------------------------------------------------------------------------------
+# --- what the page leaves out ---------------------------------------------------------------------
 
 
 class FilledModel(AutoregressiveActionsModel):
-    """The page's model with the methods that it does not show, as RLlib's example script has them."""
+    """The page's model with the methods that it does not show, as RLlib's example
+    script has them.
+    """
 
     def __init__(self, obs_space, action_space, num_outputs, model_config, name):
         super().__init__(obs_space, action_space, num_outputs, model_config, name)
@@ -169,7 +173,9 @@ def config():
 
 
 class Correlated(gym.Env):
-    """RLlib's environment for its example: the sign of the context and both actions must fit together."""
+    """RLlib's environment for its example: the sign of the context and both actions must fit
+    together.
+    """
 
     observation_space, action_space = OBS, PAIR
 

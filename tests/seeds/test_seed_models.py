@@ -1,6 +1,8 @@
-"""The seeds' samples of models and losses, `...` filled in, trained by PPO; docs/seeds.md lists what had to change.
+"""The seeds' samples of models and losses, `...` filled in, trained by PPO; docs/seeds.md lists
+what had to change.
 
-The seeds are five editions of RLlib's page, numbered 000 to 004. Each test names the editions and the section.
+The seeds are five editions of RLlib's page, numbered 000 to 004. Each test names the editions and
+the section.
 """
 
 from __future__ import annotations
@@ -68,7 +70,7 @@ def trained(algo, still=()):
     return result
 
 
-# --- TensorFlow Models / Custom TensorFlow Models: 000, 001, 002, 003, 004 -------------------------------------------
+# --- TensorFlow Models / Custom TensorFlow Models: 000, 001, 002, 003, 004 ------------------------
 
 
 class MyModelClass(TFModelV2):
@@ -108,7 +110,7 @@ def test_a_custom_tensorflow_model(edition):
     trained(trainer)
 
 
-# --- PyTorch Models / Custom PyTorch Models: 000, 001, 002, 003, 004 -------------------------------------------------
+# --- PyTorch Models / Custom PyTorch Models: 000, 001, 002, 003, 004 ------------------------------
 
 
 class Body:
@@ -184,7 +186,7 @@ def test_a_value_of_another_shape_is_refused(framework):
         ppo.PPO(env="CartPole-v1", config={"model": {"custom_model": Two}, **SHORT}).train()
 
 
-# --- Recurrent Models / Implementing custom Recurrent Networks: 000, 001, 002, 003, 004 ------------------------------
+# --- Recurrent Models / Implementing custom Recurrent Networks: 000, 001, 002, 003, 004 -----------
 
 
 class MyRNNClass(RecurrentTFModelV2):
@@ -239,8 +241,8 @@ def test_a_custom_rnn_in_tensorflow():
     trainer = ppo.PPO(env="CartPole-v1", config=config)
     step = trainer.policy.act(OBS)
     assert [part.shape for part in step.state.memory] == [(3, 256), (3, 256)]
-    # Keras counts the state of the LSTM's random generator, which nothing draws from, among the variables; PyTorch has
-    # a second bias, which is zero here.
+    # Keras counts the state of the LSTM's random generator, which nothing draws from, among the
+    # variables; PyTorch has a second bias, which is zero here.
     trained(trainer, still={"registered.0", "rnn_model.5.bias_hh_l0"})
 
 
@@ -275,7 +277,7 @@ def test_a_custom_rnn_in_pytorch():
     )
 
 
-# --- Wrapping a Custom Model with an LSTM- or Attention Net: 002, 004 ------------------------------------------------
+# --- Wrapping a Custom Model with an LSTM- or Attention Net: 002, 004 -----------------------------
 
 
 class TFTrunk(TFModelV2):
@@ -350,7 +352,7 @@ def test_layers_built_late_are_trained_wherever_they_stand():
     trained(trainer)
 
 
-# --- Batch Normalization: 000, 001, 002, 003, 004 --------------------------------------------------------------------
+# --- Batch Normalization: 000, 001, 002, 003, 004 -------------------------------------------------
 
 
 def test_batch_normalisation_of_the_page():
@@ -367,11 +369,13 @@ def test_batch_normalisation_of_the_page():
     trained(trainer, still={"norm.num_batches_tracked"})  # of PyTorch's; Keras does not count
 
 
-# --- Supervised and Self-Supervised Model Losses: 000, 001, 002, 003, 004 --------------------------------------------
+# --- Supervised and Self-Supervised Model Losses: 000, 001, 002, 003, 004 -------------------------
 
 
 def supervised(framework, folder):
-    """A model whose custom_loss looks at recorded data, as the page describes it for each framework."""
+    """A model whose custom_loss looks at recorded data, as the page describes it for each
+    framework.
+    """
     if framework == "torch":
 
         class TorchImitator(MyTorchModelClass):

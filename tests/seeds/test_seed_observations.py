@@ -1,4 +1,6 @@
-"""What the seeds say of observations: their examples to the letter, structures as `obs`, the vector as `obs_flat`."""
+"""What the seeds say of observations: their examples to the letter, structures as `obs`, the vector
+as `obs_flat`.
+"""
 
 import gymnasium as gym
 import numpy as np

@@ -1,6 +1,8 @@
-"""The seeds' samples around models (configs, distributions, preprocessors, wrappers), and the table of all samples.
+"""The seeds' samples around models (configs, distributions, preprocessors, wrappers), and the table
+of all samples.
 
-The seeds are five editions of RLlib's page, numbered 000 to 004. Each test names the editions and the section.
+The seeds are five editions of RLlib's page, numbered 000 to 004. Each test names the editions and
+the section.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ def trained(algo):
     algo.stop()
 
 
-# --- Default Model Config Settings: 002, 004 -------------------------------------------------------------------------
+# --- Default Model Config Settings: 002, 004 ------------------------------------------------------
 
 
 @both
@@ -69,15 +71,16 @@ def test_a_config_for_an_algorithm(framework):
     trained(algo)
 
 
-# --- Built-in Model Parameters: 000, 001, 003 ------------------------------------------------------------------------
+# --- Built-in Model Parameters: 000, 001, 003 -----------------------------------------------------
 
 
 MODEL_DEFAULTS = {
-    "conv_filters": None, "conv_activation": "relu", "fcnet_activation": "tanh", "fcnet_hiddens": [256, 256],
-    "free_log_std": False, "no_final_linear": False, "vf_share_layers": True,
-    "use_lstm": False, "max_seq_len": 20, "lstm_cell_size": 256, "lstm_use_prev_action_reward": False,
-    "state_shape": None, "framestack": True, "dim": 84, "grayscale": False, "zero_mean": True,
-    "custom_preprocessor": None, "custom_model": None, "custom_action_dist": None, "custom_options": {},
+    "conv_filters": None, "conv_activation": "relu", "fcnet_activation": "tanh",
+    "fcnet_hiddens": [256, 256], "free_log_std": False, "no_final_linear": False,
+    "vf_share_layers": True, "use_lstm": False, "max_seq_len": 20, "lstm_cell_size": 256,
+    "lstm_use_prev_action_reward": False, "state_shape": None, "framestack": True, "dim": 84,
+    "grayscale": False, "zero_mean": True, "custom_preprocessor": None, "custom_model": None,
+    "custom_action_dist": None, "custom_options": {},
 }  # fmt: skip
 
 
@@ -93,7 +96,7 @@ def test_the_defaults_of_the_page_are_the_defaults_here():
     }
 
 
-# --- Built-in Models: 000, 001, 002, 003, 004 ------------------------------------------------------------------------
+# --- Built-in Models: 000, 001, 002, 003, 004 -----------------------------------------------------
 
 
 @both
@@ -107,7 +110,7 @@ def test_filters_for_images_of_42_by_42(framework):
     assert (512, 32, 11, 11) in kernels  # the last one takes what is left, 11 x 11
 
 
-# --- Custom Preprocessors: 000, 001, 003 -----------------------------------------------------------------------------
+# --- Custom Preprocessors: 000, 001, 003 ----------------------------------------------------------
 
 
 def test_a_custom_preprocessor_under_an_algorithm():
@@ -135,7 +138,7 @@ def test_a_custom_preprocessor_under_an_algorithm():
     trained(trainer)
 
 
-# --- Custom Preprocessors and Environment Filters: 002, 004 ----------------------------------------------------------
+# --- Custom Preprocessors and Environment Filters: 002, 004 ---------------------------------------
 
 
 class Numbers(gym.Env):
@@ -195,7 +198,7 @@ def test_a_wrapper_that_keeps_the_old_space_is_told():
         policy.act([env.reset()[0]])
 
 
-# --- Custom Action Distributions: 000, 001, 002, 003, 004 ------------------------------------------------------------
+# --- Custom Action Distributions: 000, 001, 002, 003, 004 -----------------------------------------
 
 
 @both
@@ -235,11 +238,13 @@ def test_a_custom_action_distribution_under_an_algorithm(framework):
     trained(trainer)  # a class without deterministic_sample() can be trained
 
 
-# --- Lines that had to change ----------------------------------------------------------------------------------------
+# --- Lines that had to change ---------------------------------------------------------------------
 
 
 def test_lines_that_no_longer_run():
-    """What docs/seeds.md says of the old lines; when one of these runs again, its row there can go."""
+    """What docs/seeds.md says of the old lines; when one of these runs again, its row
+    there can go.
+    """
     symbolic = tf.keras.layers.Input(shape=(), dtype=tf.int32)
     for name in ("log", "layers"):
         assert not hasattr(tf, name)
@@ -261,11 +266,13 @@ def test_lines_that_no_longer_run():
         model([{"obs": torch.zeros(1, 4)}])
 
 
-# --- the table of docs/seeds.md --------------------------------------------------------------------------------------
+# --- the table of docs/seeds.md -------------------------------------------------------------------
 
 
 def sample_rows():
-    """Return the rows of the table of samples: editions, section, sample or link, here, what differs."""
+    """Return the rows of the table of samples: editions, section, sample or link, here, what
+    differs.
+    """
     text = (ROOT / "docs/seeds.md").read_text(encoding="utf-8")
     table = text.partition("<!-- samples -->")[2].partition("<!-- /samples -->")[0]
     lines = [line for line in table.splitlines() if line.startswith("| 0")]

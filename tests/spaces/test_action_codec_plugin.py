@@ -1,4 +1,6 @@
-"""A kind of action space from a plugin: permutations, drawn by Plackett and Luce's model, alone and inside others."""
+"""A kind of action space from a plugin: permutations, drawn by Plackett and Luce's model, alone and
+inside others.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
 pytestmark = [pytest.mark.twins, pytest.mark.usefixtures("one_thread", "seeded")]
 
 
-# --- what a package of its own would hold ----------------------------------------------------------------------------
+# --- what a package of its own would hold ---------------------------------------------------------
 
 
 class Permutation(gym.Space):
@@ -49,7 +51,9 @@ class Permutation(gym.Space):
 
 
 class PermutationCodec(ActionCodec):
-    """The codec of permutations: a mask says which numbers may come first, models see a one-hot for each place."""
+    """The codec of permutations: a mask says which numbers may come first, models see a one-hot for
+    each place.
+    """
 
     whole = True
 
@@ -71,7 +75,9 @@ class PermutationCodec(ActionCodec):
 
 
 class TorchOrder(ActionDistribution):
-    """Plackett and Luce's model (Luce 1959; Plackett 1975): the next number by the softmax of those that are left."""
+    """Plackett and Luce's model (Luce 1959; Plackett 1975): the next number by the softmax of those
+    that are left.
+    """
 
     framework_of_class = "torch"
 
@@ -177,7 +183,7 @@ def order_of(action):
     return action if isinstance(action, np.ndarray) else action["both"][1]
 
 
-# --- what the catalog makes of it ------------------------------------------------------------------------------------
+# --- what the catalog makes of it -----------------------------------------------------------------
 
 
 def test_the_plugin_is_listed(catalog):
@@ -296,7 +302,7 @@ def test_a_subclass_is_served_by_its_base_s_codec_but_not_written_down(catalog):
     assert space_to_json(Tuple([Permutation(3), Own(3)])) is None
 
 
-# --- what is refused -------------------------------------------------------------------------------------------------
+# --- what is refused ------------------------------------------------------------------------------
 
 
 def failed(*plugins):

@@ -1,4 +1,6 @@
-"""Every kind of action, from the model's output to the environment and back into training, in both frameworks."""
+"""Every kind of action, from the model's output to the environment and back into training, in both
+frameworks.
+"""
 
 import gymnasium as gym
 import numpy as np
@@ -148,7 +150,7 @@ def test_ppo_learns_from_it(kind):
     assert all(np.isfinite(weights).all() for weights in after.values())
 
 
-# --- masks -----------------------------------------------------------------------------------------------------------
+# --- masks ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.grid
@@ -196,7 +198,9 @@ def test_ppo_trains_under_masks(name):
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 @pytest.mark.parametrize("name", MASKED)
 def test_masks_leave_the_distribution_over_what_is_allowed(name, framework):
-    """Scored with the mask, allowed actions have what the free distribution gives them, renormalised."""
+    """Scored with the mask, allowed actions have what the free distribution gives them,
+    renormalised.
+    """
     action, rng = MASKED[name][0], np.random.default_rng(3)
     policy = rlcatalog.build(PAIR, action, SMALL, framework)
     obs = np.repeat(observations(1), 4000, axis=0)

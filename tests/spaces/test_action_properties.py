@@ -1,4 +1,6 @@
-"""Random action spaces, nested at random: samples lie in them, what is stored scores the same, masks are kept."""
+"""Random action spaces, nested at random: samples lie in them, what is stored scores the same,
+masks are kept.
+"""
 
 import numpy as np
 import pytest
@@ -84,7 +86,9 @@ def flat(sample):
 
 
 def chosen(space, config, framework):
-    """The catalog's distribution for a space; where the name fits nowhere, the one it chooses itself."""
+    """The catalog's distribution for a space; where the name fits nowhere, the one it chooses
+    itself.
+    """
     try:
         return CATALOG.action_dist(space, config, framework=framework)
     except rlcatalog.errors.UnsupportedSpaceError:

@@ -1,4 +1,6 @@
-"""Memory over the ends of episodes, in each of the ways in which Gymnasium's vector environments begin the next one."""
+"""Memory over the ends of episodes, in each of the ways in which Gymnasium's vector environments
+begin the next one.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ modes = pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mo
 
 
 class Walk(gym.Env):
-    """Goes where the actions lead; every third episode ends by itself, the others are cut, all after a few steps."""
+    """Goes where the actions lead; every third episode ends by itself, the others are cut, all
+    after a few steps.
+    """
 
     observation_space, action_space = Box(-100, 100, (2,), np.float32), Discrete(3)
 
@@ -113,7 +117,9 @@ CASES = [
 
 
 def alone(policy, number, steps):
-    """Play one environment, each episode from a fresh state; return its steps' outputs, and each one's last value."""
+    """Play one environment, each episode from a fresh state; return its steps' outputs, and each
+    one's last value.
+    """
     env, found, last = Walk(number), [], {}
     while len(found) < steps:
         (obs, _), state, reward, over = env.reset(), None, None, False
@@ -204,12 +210,14 @@ def test_a_last_observation_need_not_allow_an_action(framework, keys):
         policy.stepper(1).step([single.step(0)[0]], done=[True])
 
 
-# --- reading the mode ------------------------------------------------------------------------------------------------
+# --- reading the mode -----------------------------------------------------------------------------
 
 
 @modes
 def test_the_mode_is_the_vector_environments_own(mode):
-    """All vector environments over one class share its metadata, in which the last one made writes its mode."""
+    """All vector environments over one class share its metadata, in which the last one made writes
+    its mode.
+    """
     envs = SyncVectorEnv([Walk], autoreset_mode=mode)
     for other in AutoresetMode:
         SyncVectorEnv([Walk], autoreset_mode=other)

@@ -1,4 +1,6 @@
-"""Actions of third-party distributions and models: none outside of the space or the mask reaches the environment."""
+"""Actions of third-party distributions and models: none outside of the space or the mask reaches
+the environment.
+"""
 
 from __future__ import annotations
 
@@ -109,11 +111,13 @@ def test_parts_of_rlcatalogs_own_are_not_looked_at():
     assert not masked.contract.checks_actions
 
 
-# --- who masks -------------------------------------------------------------------------------------------------------
+# --- who masks ------------------------------------------------------------------------------------
 
 
 def reading(framework, sign):
-    """Return a model that masks by itself: by `sign` what the mask forbids (1), what it allows (-1), or nothing."""
+    """Return a model that masks by itself: by `sign` what the mask forbids (1), what it allows
+    (-1), or nothing.
+    """
     base = TorchModelV2 if framework == "torch" else TFModelV2
 
     class Reading(base):
@@ -148,8 +152,9 @@ def test_a_model_that_reads_the_mask_as_it_is_meant_or_ignores_it_is_served(fram
 def test_a_model_that_goes_against_the_mask_is_refused(framework):
     policy = rlcatalog.build(SPACE, FIVE, {"custom_model": reading(framework, -1)}, framework)
     text = (
-        r"mask: row \d+: the raw action \[[013]\] was drawn, but the mask allows \{'action': \[2, 4\]\}\. rlcatalog"
-        r" masks the outputs of the model itself \(True or 1 allows\); Reading\.forward\(\) or .* overrides that\."
+        r"mask: row \d+: the raw action \[[013]\] was drawn, but the mask allows \{'action': \[2,"
+        r" 4\]\}\. rlcatalog masks the outputs of the model itself \(True or 1 allows\);"
+        r" Reading\.forward\(\) or .* overrides that\."
     )
     with pytest.raises(ActionMaskError, match=text):
         policy.act(OBS)

@@ -1,4 +1,6 @@
-"""Batches of 0 rows, wherever a batch is taken: nothing in, nothing out, in the shapes and dtypes of a full one."""
+"""Batches of 0 rows, wherever a batch is taken: nothing in, nothing out, in the shapes and dtypes
+of a full one.
+"""
 
 from __future__ import annotations
 

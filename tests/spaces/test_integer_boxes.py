@@ -1,4 +1,6 @@
-"""Actions of integer Boxes, over the whole range of every dtype, against Python's integers, which have no bounds."""
+"""Actions of integer Boxes, over the whole range of every dtype, against Python's integers, which
+have no bounds.
+"""
 
 from __future__ import annotations
 

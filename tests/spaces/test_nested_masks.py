@@ -160,7 +160,7 @@ def test_a_key_with_a_dot_is_no_path():
     assert policy.encoded_space.shape == (3,)
 
 
-# --- masks that nobody uses ------------------------------------------------------------------------------------------
+# --- masks that nobody uses -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

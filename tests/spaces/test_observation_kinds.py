@@ -48,7 +48,8 @@ def test_a_policy_acts_on_it(kind, framework):
     step = policy.act(obs)
     for values in (step.logp, step.value, step.dist_inputs):
         assert np.isfinite(values).all()
-    # The same rows as a list of single observations, as models of the other framework and after saving see them.
+    # The same rows as a list of single observations, as models of the other framework and after
+    # saving see them.
     single = Emitter(space)
     rows = [single.reset(seed=i)[0] for i in range(3)]
     assert policy.act(rows).dist_inputs.shape == (3, 2)

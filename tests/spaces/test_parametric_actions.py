@@ -1,4 +1,6 @@
-"""Parametric actions across packages: real environments, PPO, DQN, the command line, and the page's samples."""
+"""Parametric actions across packages: real environments, PPO, DQN, the command line, and the page's
+samples.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,7 @@ MEMORIES = {
 }
 
 
-# --- real environments -----------------------------------------------------------------------------------------------
+# --- real environments ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -102,7 +104,7 @@ def test_the_environment_of_the_example():
         env.step(int(np.flatnonzero(obs["action_mask"] == 0)[0]))
 
 
-# --- algorithms ------------------------------------------------------------------------------------------------------
+# --- algorithms -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -185,7 +187,7 @@ def test_the_command_line_trains_and_evaluates(tmp_path):
     assert "mean return" in rlcatalog_command(*play)
 
 
-# --- Variable-length / Parametric Action Spaces: 000, 001, 002, 003, 004 ---------------------------------------------
+# --- Variable-length / Parametric Action Spaces: 000, 001, 002, 003, 004 --------------------------
 
 action_embedding_sz = 2
 
@@ -280,7 +282,9 @@ def episodes_of(policy, env, count=20):
 
 
 def test_the_pages_model_trains_in_the_pages_environment():
-    """`tf.log` is `tf.math.log`, and the page's environment says `real_obs` where its model says `cart`."""
+    """`tf.log` is `tf.math.log`, and the page's environment says `real_obs` where its model says
+    `cart`.
+    """
     ModelCatalog.register_custom_model("pa_model", ParametricActionsModel)
     algo = ppo.PPO(
         env=lambda: MyParamActionEnv(5),
@@ -309,7 +313,9 @@ def test_the_head_serves_the_pages_environment_without_a_model(framework):
 
 
 def test_the_head_is_what_the_pages_model_computes():
-    """Same weights, same observations, same distribution: the page's model is the head with one linear layer less."""
+    """Same weights, same observations, same distribution: the page's model is the head with one
+    linear layer less.
+    """
     env = MyParamActionEnv(5)
     spaces = env.observation_space, env.action_space
     theirs = rlcatalog.build(*spaces, {"custom_model": ParametricActionsModel, **SMALL}, "tf")
@@ -334,7 +340,9 @@ def test_the_head_is_what_the_pages_model_computes():
 
 @pytest.mark.parametrize("framework", ["torch", "tf"])
 def test_an_image_beside_a_mask_is_seen_as_an_image(framework):
-    """By `build`, which keeps the mask out of what is encoded, and by `get_model_v2`, which shows it to the head."""
+    """By `build`, which keeps the mask out of what is encoded, and by `get_model_v2`, which shows
+    it to the head.
+    """
     image = gym.spaces.Box(0, 255, (42, 42, 3), np.uint8)
     space, actions = (
         gym.spaces.Dict({"action_mask": gym.spaces.MultiBinary(3), "pixels": image}),
@@ -345,7 +353,8 @@ def test_an_image_beside_a_mask_is_seen_as_an_image(framework):
     encoded = rlcatalog.ModelCatalog.get_preprocessor_for_space(space).observation_space
     model = rlcatalog.ModelCatalog.get_model_v2(encoded, actions, 3, {}, framework)
     assert type(model.trunk) is type(policy.model.trunk)
-    # An image of bytes is known as one, and scaled: the same picture in [0, 1] gives the same logits.
+    # An image of bytes is known as one, and scaled: the same picture in [0, 1] gives the same
+    # logits.
     obs = {
         "action_mask": np.ones((2, 3), np.int8),
         "pixels": np.random.default_rng(0).integers(0, 256, (2, 42, 42, 3)),
@@ -370,7 +379,9 @@ def test_an_image_beside_a_mask_is_seen_as_an_image(framework):
 
 
 def test_a_default_model_reads_the_mask_itself():
-    """The class an algorithm passes as its default is no trunk for the head, like a custom model."""
+    """The class an algorithm passes as its default is no trunk for the head, like a
+    custom model.
+    """
     from rlcatalog_torch import FullyConnectedNetwork
 
     class Own(FullyConnectedNetwork):

@@ -1,4 +1,6 @@
-"""From actions of the environment to raw ones: every kind of action, in every form, scored as what was drawn."""
+"""From actions of the environment to raw ones: every kind of action, in every form, scored as what
+was drawn.
+"""
 
 import sys
 
@@ -69,7 +71,9 @@ def same(space, one, other, exactly):
 @pytest.mark.parametrize("bounds", ["clip", "affine"])
 @pytest.mark.parametrize("name", KINDS)
 def test_every_action_of_the_space_comes_back(name, bounds):
-    """By the seed of the space: what is drawn of it, its raw form, and the action again, bit for bit."""
+    """By the seed of the space: what is drawn of it, its raw form, and the action again, bit for
+    bit.
+    """
     space, config = KINDS[name]
     policy = build(space, {"action_bounds": bounds, **config})
     space.seed(3)
@@ -86,8 +90,8 @@ def test_every_action_of_the_space_comes_back(name, bounds):
         np.testing.assert_array_equal(policy.raw_action(sample), row[None])
 
 
-#: Kinds with one raw action behind each of the environment's: all but the largest of a relaxed one-hot. How bounds are
-#: met concerns those with a Box.
+#: Kinds with one raw action behind each of the environment's: all but the largest of a relaxed
+#: one-hot. How bounds are met concerns those with a Box.
 UNIQUE = [(name, "clip") for name in KINDS if "relaxed" not in name]
 UNIQUE += [(name, "affine") for name, _ in UNIQUE if name.startswith(("box", "dict", "tuple"))]
 
@@ -172,7 +176,7 @@ def test_what_has_not_the_structure_is_refused(actions, said):
         build(ACTIONS["dict"][0], {}).raw_action(actions)
 
 
-# --- evaluate --------------------------------------------------------------------------------------------------------
+# --- evaluate -------------------------------------------------------------------------------------
 
 
 @frameworks
@@ -196,7 +200,7 @@ def test_evaluate_says_what_is_missing_and_what_to_do(framework):
     policy.evaluate({"obs": obs, "raw_action": policy.raw_action(obs)})
 
 
-# --- codecs of plugins -----------------------------------------------------------------------------------------------
+# --- codecs of plugins ----------------------------------------------------------------------------
 
 
 class Angle(gym.Space):

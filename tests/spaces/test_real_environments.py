@@ -1,4 +1,6 @@
-"""Real environments, hundreds of steps each through wrappers, preprocessor and filter, single and side by side."""
+"""Real environments, hundreds of steps each through wrappers, preprocessor and filter, single and
+side by side.
+"""
 
 import contextlib
 
@@ -82,7 +84,9 @@ def numeric(policy):
 
 
 def filtered_by_hand(columns, history, rows):
-    """Normalise the numeric columns of rows `[B, n]` by what was seen, `[N, n]`; columns in pieces, for memory."""
+    """Normalise the numeric columns of rows `[B, n]` by what was seen, `[N, n]`; columns in pieces,
+    for memory.
+    """
     expected = rows.astype(np.float64)
     places = np.flatnonzero(columns)
     for piece in np.array_split(places, max(1, len(places) // 4096)):

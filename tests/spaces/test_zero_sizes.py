@@ -1,4 +1,6 @@
-"""Parts of spaces without a single value: seen as nothing, or refused by name before anything is built."""
+"""Parts of spaces without a single value: seen as nothing, or refused by name before anything is
+built.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""One action space of every kind that can be acted in, with the config keys that choose its distribution."""
+"""One action space of every kind that can be acted in, with the config keys that choose its
+distribution.
+"""
 
 from __future__ import annotations
 

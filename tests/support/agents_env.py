@@ -26,9 +26,11 @@ AGENTS = {
 
 
 class Agents(MultiAgentEnv):
-    """Agents that take turns unevenly; it keeps what it showed and what it was given, per agent and episode.
+    """Agents that take turns unevenly; it keeps what it showed and what it was given, per agent and
+    episode.
 
-    Every third step `reader` is not asked, and `right` is done after four steps, the episode after nine.
+    Every third step `reader` is not asked, and `right` is done after four steps, the episode after
+    nine.
     """
 
     last = None
@@ -78,7 +80,9 @@ class Agents(MultiAgentEnv):
 
 
 class TwoCartPoles(MultiAgentEnv):
-    """Two poles, each with a cart of its own; of the second the positions alone are shown, not the velocities."""
+    """Two poles, each with a cart of its own; of the second the positions alone are shown, not the
+    velocities.
+    """
 
     def __init__(self, config=None):
         super().__init__()

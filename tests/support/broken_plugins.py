@@ -1,4 +1,6 @@
-"""Plugins broken on purpose: faults and the places they are put into, and plugins that take what is others'."""
+"""Plugins broken on purpose: faults and the places they are put into, and plugins that take what is
+others'.
+"""
 
 from __future__ import annotations
 
@@ -98,7 +100,8 @@ class Broken:
 
     Attributes:
         name: What is wrong with it.
-        plugin: Makes the plugin, or the error its import raises, for a word that its parts begin with.
+        plugin: Makes the plugin, or the error its import raises, for a word that its parts begin
+            with.
         quiet: Whether it loads without a report; it then fails only when it is used.
         requires: Its `Requires-Dist` lines.
         version: Its version.
@@ -149,7 +152,8 @@ def fits_none(request: Any) -> Match:
     return Match(None, "fits nothing")
 
 
-#: What functions and classes there are to be broken: place → the hook and a declaration with the function in it.
+#: What functions and classes there are to be broken: place → the hook and a declaration with the
+#: function in it.
 FUNCTIONS: dict[str, Callable[[str, Any], dict[str, Any]]] = {
     "match of a model": lambda w, f: {"rlcatalog_models": [model(w, match=f)]},
     "match of a memory": lambda w, f: {"rlcatalog_models": [model(w, match=f, slot="memory")]},
@@ -184,7 +188,7 @@ def wrapper(word: str, **more: Any) -> EnvWrapperSpec:
     return EnvWrapperSpec(f"{word}_wrapper", {"numpy": "m:C"}, "", **more)
 
 
-# --- declarations that cannot be made, made in the hook --------------------------------------------------------------
+# --- declarations that cannot be made, made in the hook -------------------------------------------
 
 DECLARATIONS: dict[str, Callable[[str], Any]] = {
     **{
@@ -216,7 +220,7 @@ DECLARATIONS: dict[str, Callable[[str], Any]] = {
 }
 
 
-# --- config structs --------------------------------------------------------------------------------------------------
+# --- config structs -------------------------------------------------------------------------------
 
 
 def _boom(*arguments: Any) -> Any:
@@ -266,7 +270,7 @@ def config_structs() -> dict[str, type]:
     return {cls.__name__: cls for cls in found} | {"NoStruct": dict, "NoClass": Hostile()}  # type: ignore[dict-item]
 
 
-# --- parts that are not what they are declared as --------------------------------------------------------------------
+# --- parts that are not what they are declared as -------------------------------------------------
 
 
 class RaisingCodec(Preprocessor):
@@ -300,7 +304,7 @@ CODECS = [
 ]
 
 
-# --- greed -----------------------------------------------------------------------------------------------------------
+# --- greed ----------------------------------------------------------------------------------------
 
 
 class GreedyConfig(msgspec.Struct):
@@ -414,7 +418,8 @@ def table() -> list[Broken]:
         found.append(Broken(f"plugin is {name}", lambda w, v=value: v))
     for place, made in FUNCTIONS.items():
         for name, error in ERRORS.items():
-            # An error of ours is about the request, but in a match function, where it counts as any other.
+            # An error of ours is about the request, but in a match function, where it counts as any
+            # other.
             if "of ours" not in name or place.startswith("match"):
                 found.append(
                     _quiet(f"{place} raises {name}", lambda w, m=made, e=error: m(w, _raising(e)))

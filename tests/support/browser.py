@@ -19,8 +19,8 @@ from typing import Any
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 SECONDS = 100
 
-#: Opens each page in a frame until it says that it has played or failed, presses its button where asked to, and tells
-#: the server what it found.
+#: Opens each page in a frame until it says that it has played or failed, presses its button where
+#: asked to, and tells the server what it found.
 PROBE = """<!doctype html><link rel="icon" href="data:,"><body><script type="module">
 const found = [];
 const ended = async (frame) => {

@@ -1,4 +1,6 @@
-"""The command line in this process: how a line ends and what it prints, without the start of a process of its own."""
+"""The command line in this process: how a line ends and what it prints, without the start of a
+process of its own.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ _IGNORED = (DeprecationWarning, PendingDeprecationWarning, ImportWarning, Resour
 def rlcatalog(
     *line: str, cwd: str | os.PathLike[str] = ".", **environ: str
 ) -> CompletedProcess[str]:
-    """Run `rlcatalog LINE` and return its exit status and what it printed; an error it does not report goes through.
+    """Run `rlcatalog LINE` and return its exit status and what it printed; an error it does not
+    report goes through.
 
     What a line imports and registers stays; see `forget`.
 
@@ -53,7 +56,9 @@ def rlcatalog(
 
 
 def forget(module: str) -> None:
-    """Forget a module and the environments it registered, as a new process would know nothing of them."""
+    """Forget a module and the environments it registered, as a new process would know nothing of
+    them.
+    """
     for name in [name for name in sys.modules if f"{name}.".startswith(f"{module}.")]:
         del sys.modules[name]
     for name in [

@@ -1,4 +1,6 @@
-"""Saved policies as someone would craft them who wants memory, time or a raw error: each signed as a true one is."""
+"""Saved policies as someone would craft them who wants memory, time or a raw error: each signed as
+a true one is.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,9 @@ def arrays_of(folder: Path, role: str = "weights") -> Path:
 def put_arrays(
     folder: Path, content: bytes, role: str = "weights", size: int | None = None
 ) -> None:
-    """Put another file of arrays in the place of one, named and signed; longer by a hole where `size` says so."""
+    """Put another file of arrays in the place of one, named and signed; longer by a hole where
+    `size` says so.
+    """
     data, old = manifest_of(folder), arrays_of(folder, role)
     digest = hashlib.sha256(content).hexdigest()
     new = folder / f"{role}-{digest[:16]}.safetensors"
@@ -92,7 +96,7 @@ def header_of(folder: Path, role: str = "weights") -> tuple[dict[str, Any], byte
     return json.loads(content[8 : 8 + length]), content[8 + length :]
 
 
-# --- what is crafted -------------------------------------------------------------------------------------------------
+# --- what is crafted ------------------------------------------------------------------------------
 
 
 def manifests(keys: list[str]) -> Iterator[Craft]:
@@ -349,7 +353,9 @@ def headers() -> Iterator[Craft]:
 
 
 def arrays(seed: int) -> Iterator[Craft]:
-    """Files of arrays that are true but for one thing: a dtype, a shape, a name, an array left out."""
+    """Files of arrays that are true but for one thing: a dtype, a shape, a name, an
+    array left out.
+    """
     sizes = {"F64": 8, "F16": 2, "I32": 4, "U8": 1, "BOOL": 1, "I64": 8}
 
     def changed(role: str, change: Callable[[dict[str, Any]], None]) -> Callable[[Path], None]:

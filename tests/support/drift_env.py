@@ -1,4 +1,6 @@
-"""`Drift-v0`, a small environment with two choices at each step; importing this module registers it."""
+"""`Drift-v0`, a small environment with two choices at each step; importing this module registers
+it.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,9 @@ from gymnasium.spaces import Box, MultiDiscrete
 
 
 class Drift(gym.Env):
-    """Drifts with the actions and at random; pays for staying near 0; half its episodes end by themselves."""
+    """Drifts with the actions and at random; pays for staying near 0; half its episodes end by
+    themselves.
+    """
 
     observation_space = Box(-10, 10, (3,), np.float32)
     action_space = MultiDiscrete([3, 2])

@@ -1,4 +1,6 @@
-"""Policies to export: each model, distribution, kind of observation and of action at least once, pairs mixed."""
+"""Policies to export: each model, distribution, kind of observation and of action at least once,
+pairs mixed.
+"""
 
 from __future__ import annotations
 
@@ -293,7 +295,9 @@ def looking_back():
 
 
 def built(case):
-    """Return the policy of a case, its weights jittered (equal ones may be merged) and its filter not empty."""
+    """Return the policy of a case, its weights jittered (equal ones may be merged) and its filter
+    not empty.
+    """
     if case.prepared:
         import_module(case.prepared).prepare()
     with warnings.catch_warnings():

@@ -1,7 +1,7 @@
 """A process in which PyTorch and TensorFlow cannot be imported acts from exported files.
 
-`python export_child.py IN OUT`: IN is a pickle of case → file and the inputs of each step; OUT gets case → what the
-actor did, or the error. Files of tests are not strangers': pickle will do.
+`python export_child.py IN OUT`: IN is a pickle of case → file and the inputs of each step; OUT gets
+case → what the actor did, or the error. Files of tests are not strangers': pickle will do.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Steps of exported policies: what they are given, what the policy did, and whether a file does the same."""
+"""Steps of exported policies: what they are given, what the policy did, and whether a file does the
+same.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from rlcatalog_export.torch.noise import TorchNoise
 
 
 def steps_of(case, policy, width):
-    """Return inputs of steps and what the policy did, first the most likely actions and then drawn ones."""
+    """Return inputs of steps and what the policy did, first the most likely actions and then drawn
+    ones.
+    """
     rng = np.random.default_rng(1)
     inputs, outputs, state, rows = [], [], None, 3
     count = 16 if case.recurrent else 4

@@ -39,7 +39,9 @@ def interface_of(model):
 
 
 def relabelled(model, path, interface=None):
-    """Write a model with a checksum that is right, and with another interface where one is given, as text."""
+    """Write a model with a checksum that is right, and with another interface where one is given,
+    as text.
+    """
     entries = [(entry.key, entry.value) for entry in model.metadata_props if entry.key == INTERFACE]
     del model.metadata_props[:]
     for key, value in entries:

@@ -1,4 +1,6 @@
-"""Toy parts that keep their contracts, and the same with one line broken: for the conformance kit."""
+"""Toy parts that keep their contracts, and the same with one line broken: for the
+conformance kit.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,7 @@ def head_examples():
     return [Example(obs, spaces.Discrete(3), {"acme_goal": True})]
 
 
-# --- trunks -----------------------------------------------------------------------------------------------------------
+# --- trunks ---------------------------------------------------------------------------------------
 
 
 def describe(request):
@@ -194,7 +196,7 @@ class OneSize(Net):
         self.layer = nn.Linear(obs_space.original_space.shape[0] if num_outputs else 7, self.width)
 
 
-# --- memories ---------------------------------------------------------------------------------------------------------
+# --- memories -------------------------------------------------------------------------------------
 
 
 def recalls(request):
@@ -318,7 +320,7 @@ class MeetsPadding(Recall):
         return features - features.mean(1, keepdim=True) if features.shape[1] > 1 else features
 
 
-# --- a head -----------------------------------------------------------------------------------------------------------
+# --- a head ---------------------------------------------------------------------------------------
 
 
 def aims(request):
@@ -370,7 +372,7 @@ class ShowsTheGoal(Aim):
         )
 
 
-# --- declarations -----------------------------------------------------------------------------------------------------
+# --- declarations ---------------------------------------------------------------------------------
 
 
 def spec(target="faulty_parts:Net", name="acme_net", **fields):

@@ -1,9 +1,10 @@
 """One framework of two: without TensorFlow the tests of TensorFlow are skipped, all others run.
 
-Test modules import both frameworks at their top. Where TensorFlow is not installed, such an import in a test module
-gives a stand-in: it can be named, subclassed and called while tests are collected, and whoever calls it in a running
-test skips that test. Only imports written in this repository's tests get it; the code under test sees, as ever, that
-there is no TensorFlow, and a test that lets its MissingFrameworkError out is skipped too.
+Test modules import both frameworks at their top. Where TensorFlow is not installed, such an import
+in a test module gives a stand-in: it can be named, subclassed and called while tests are collected,
+and whoever calls it in a running test skips that test. Only imports written in this repository's
+tests get it; the code under test sees, as ever, that there is no TensorFlow, and a test that lets
+its MissingFrameworkError out is skipped too.
 
 With TensorFlow installed nothing here does anything.
 """
@@ -30,7 +31,10 @@ _running = False
 
 
 class Absent(type):
-    """The type of stand-ins. They are classes, so that a test may derive from one, or name it among exceptions."""
+    """The type of stand-ins.
+
+    They are classes, so that a test may derive from one, or name it among exceptions.
+    """
 
     def __getattr__(cls, name: str) -> Any:
         if name.startswith("__"):  # what Python and pytest ask of any object
@@ -55,7 +59,9 @@ class Absent(type):
 
 
 def stand_in(name: str) -> Any:
-    """Return what a test module holds under a name of TensorFlow's, or of code that needs TensorFlow."""
+    """Return what a test module holds under a name of TensorFlow's, or of code that needs
+    TensorFlow.
+    """
     # The catalog takes it for a class of TensorFlow's, and says that there is none.
     return Absent(name, (Exception,), {"framework_of_class": "tf", "slot_of_class": "trunk"})
 
@@ -92,7 +98,9 @@ def in_tests(file: str | None) -> bool:
 
 
 def lend() -> None:
-    """Let imports in tests hand out stand-ins; before any conftest of a package, hence when this module is imported."""
+    """Let imports in tests hand out stand-ins; before any conftest of a package, hence when this
+    module is imported.
+    """
     real = builtins.__import__
 
     def importing(

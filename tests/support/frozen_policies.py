@@ -23,7 +23,9 @@ def same(found, step, tolerance):
 
 
 def walk(policy, others, steps, tolerance, explore=False):
-    """Let policies act side by side, some episodes beginning anew; states go on as the first one's."""
+    """Let policies act side by side, some episodes beginning anew; states go on as
+    the first one's.
+    """
     rng, state = np.random.default_rng(1), None
     for t in range(steps):
         obs, mask = observations(policy, ROWS, rng)

@@ -1,11 +1,12 @@
 """Grids: tests over every combination of some parameters, of which `make test` runs a part.
 
-Mark a test `@pytest.mark.grid` where its parameters are crossed. `make test` then runs few combinations, in which each
-value of each parameter occurs, and `make attack` all others. TensorFlow, which takes five times as long as PyTorch, has
-a quarter of what runs.
+Mark a test `@pytest.mark.grid` where its parameters are crossed. `make test` then runs few
+combinations, in which each value of each parameter occurs, and `make attack` all others.
+TensorFlow, which takes five times as long as PyTorch, has a quarter of what runs.
 
-Mark a module `pytestmark = pytest.mark.twins` whose tests run in both frameworks, and of which others say that the
-frameworks agree once weights are copied. `make test` then runs each in PyTorch, and every fourth in TensorFlow as well.
+Mark a module `pytestmark = pytest.mark.twins` whose tests run in both frameworks, and of which
+others say that the frameworks agree once weights are copied. `make test` then runs each in PyTorch,
+and every fourth in TensorFlow as well.
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ def covering(
 
 
 def in_turn(place: int, frameworks: Sequence[str]) -> str:
-    """Return the framework in which `make test` tries the case at a place of a list; `make attack` tries the others."""
+    """Return the framework in which `make test` tries the case at a place of a list; `make attack`
+    tries the others.
+    """
     others = [framework for framework in frameworks if framework != "tf"]
     if "tf" in frameworks and (not others or place % (_OTHERS + 1) == _OTHERS):
         return "tf"
@@ -110,7 +113,9 @@ def _parts(value: Hashable) -> Sequence[Hashable]:
 
 
 def _values(item: pytest.Function) -> list[Hashable]:
-    """Return which row of each `parametrize` a test has, and which value of each fixture with values."""
+    """Return which row of each `parametrize` a test has, and which value of each fixture with
+    values.
+    """
     given = {name: id(value) for name, value in item.callspec.params.items()}
     calls = [mark.args[0] for mark in item.iter_markers("parametrize")]
     names = [call.split(",") if isinstance(call, str) else call for call in calls]

@@ -1,4 +1,6 @@
-"""A space of the running program with a codec in RLlib's form, which says nothing of tensor operations."""
+"""A space of the running program with a codec in RLlib's form, which says nothing of tensor
+operations.
+"""
 
 import numpy as np
 from gymnasium.spaces import Box

@@ -1,9 +1,11 @@
-"""Learning over seeds: what a test of learning asserts, and the record of the sweep that it is held against.
+"""Learning over seeds: what a test of learning asserts, and the record of the sweep that it is held
+against.
 
-A test of learning takes the fixture `over_seeds` and hands it a function from a seed to a return. The median over the
-test's seeds must reach the mark that stands in the record, the JSON file beside the test (see `Record`). With
-`--sweep N` the same function is run for N seeds of its own, and the record is written instead. `SEED` in the
-environment shifts the seeds, which start at 0 and those of a sweep at 1000, so that a test's seeds are fresh ones.
+A test of learning takes the fixture `over_seeds` and hands it a function from a seed to a return.
+The median over the test's seeds must reach the mark that stands in the record, the JSON file beside
+the test (see `Record`). With `--sweep N` the same function is run for N seeds of its own, and the
+record is written instead. `SEED` in the environment shifts the seeds, which start at 0 and those of
+a sweep at 1000, so that a test's seeds are fresh ones.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ import pytest
 FIRST = 1000
 #: How likely a test may fail though nothing is wrong.
 TOLERATED = 1e-3
-#: Seeds a sweep needs; where another framework's sweep of the same algorithm counts too, seeds of its own.
+#: Seeds a sweep needs; where another framework's sweep of the same algorithm counts too, seeds of
+#: its own.
 ENOUGH, ENOUGH_BESIDE = 10, 3
 
 _LIBRARIES = ("torch", "tensorflow", "gymnasium", "stable-baselines3", "sb3-contrib", "ray")
@@ -39,11 +42,12 @@ _LIBRARIES = ("torch", "tensorflow", "gymnasium", "stable-baselines3", "sb3-cont
 class Record:
     """What is known of one test of learning, an entry of the JSON file beside it.
 
-    Written by hand: `at_least` or `at_most` (the mark), `seeds` (how many the test's median is over), where a sweep is
-    shorter than it should be `exception` (why), and where another test runs the same algorithm in another framework
-    `with` (its name; the mark is then held against both sweeps). Written by a sweep: `chance` (what is paid without
-    learning), `settings` (see `fingerprint`), `date`, `versions`, `seconds` (of CPU, the median of a run), `returns`
-    (by seed).
+    Written by hand: `at_least` or `at_most` (the mark), `seeds` (how many the test's median is
+    over), where a sweep is shorter than it should be `exception` (why), and where another test runs
+    the same algorithm in another framework `with` (its name; the mark is then held against both
+    sweeps). Written by a sweep: `chance` (what is paid without learning), `settings` (see
+    `fingerprint`), `date`, `versions`, `seconds` (of CPU, the median of a run), `returns` (by
+    seed).
     """
 
     def __init__(self, path: Path, name: str) -> None:
@@ -75,7 +79,9 @@ class Record:
         return median >= self.mark if "at_least" in self.entry else median <= self.mark
 
     def chance_of_failure(self) -> float:
-        """How likely the median over the test's seeds misses the mark if returns are as in the sweep."""
+        """How likely the median over the test's seeds misses the mark if returns are as in the
+        sweep.
+        """
         sign = 1 if "at_least" in self.entry else -1
         returns = [sign * found for found in self.returns()]
         width = abs(statistics.median(self.returns()) - self.entry["chance"]) / 100
@@ -87,7 +93,9 @@ class Record:
             self.entry.update(values)
 
     def add(self, returns: Mapping[str, float], **values: Any) -> None:
-        """Add returns, by seed, to those that were found with the same settings; values as in `write`."""
+        """Add returns, by seed, to those that were found with the same settings; values as in
+        `write`.
+        """
         with self._alone():
             known = (
                 self.entry.get("returns", {})
@@ -123,9 +131,10 @@ class Record:
 def chance_below(returns: Sequence[float], mark: float, seeds: int, width: float) -> float:
     """Return how likely the median of some draws lies below a mark.
 
-    A draw is one of the returns and normal noise beside it: a few runs know nothing of the ones between and beyond
-    them. The noise has the width of the normal reference rule (Scott 1992), 1.06 sigma n^(-1/5), and at least `width`.
-    A median of an odd number lies below where more than half of the draws do.
+    A draw is one of the returns and normal noise beside it: a few runs know nothing of the ones
+    between and beyond them. The noise has the width of the normal reference rule (Scott 1992), 1.06
+    sigma n^(-1/5), and at least `width`. A median of an odd number lies below where more than half
+    of the draws do.
     """
     width = max(width, 1.06 * float(np.std(returns, ddof=1)) * len(returns) ** -0.2, 1e-9)
     below = sum(math.erfc((found - mark) / width / math.sqrt(2)) / 2 for found in returns) / len(
@@ -138,7 +147,8 @@ def chance_below(returns: Sequence[float], mark: float, seeds: int, width: float
 
 
 def fingerprint(path: Path, name: str) -> str:
-    """Return a hash of a test and of all in its file that it refers to; layout, comments and docstrings play no part.
+    """Return a hash of a test and of all in its file that it refers to; layout, comments and
+    docstrings play no part.
 
     Hyperparameters that stand in the file of a test are thereby those of its sweep.
     """
@@ -210,7 +220,8 @@ class OverSeeds:
             return
         if not self.record.entry:
             raise LookupError(
-                f"{self.record.path.name} knows no sweep of {self.record.name}; run it with --sweep 10."
+                f"{self.record.path.name} knows no sweep of {self.record.name}; run it with"
+                " --sweep 10."
             )
         found = []
         for seed in range(self.shift, self.shift + self.record.entry["seeds"]):
@@ -251,7 +262,7 @@ def _versions() -> Mapping[str, str]:
     return found
 
 
-# --- pytest ----------------------------------------------------------------------------------------------------------
+# --- pytest ---------------------------------------------------------------------------------------
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -271,13 +282,15 @@ def over_seeds(request: pytest.FixtureRequest) -> OverSeeds:
     return OverSeeds(request.path, request.node.name, sweep, shift)
 
 
-# --- playing ---------------------------------------------------------------------------------------------------------
+# --- playing --------------------------------------------------------------------------------------
 
 
 def play(
     policy: Any, make: Callable[[], Any], episodes: int = 100, *, explore: bool = False
 ) -> float:
-    """Return the mean return of fresh episodes; each of 20 environments plays its share to the end."""
+    """Return the mean return of fresh episodes; each of 20 environments plays its
+    share to the end.
+    """
     import gymnasium as gym
 
     envs = gym.vector.SyncVectorEnv([make] * 20, autoreset_mode=gym.vector.AutoresetMode.SAME_STEP)

@@ -15,7 +15,9 @@ from rlcatalog_testing import plugin_of
 
 
 class MadeUpDistribution:
-    """The part of a distribution that discovery reads; `metadata` is a new object at each access, as in real ones."""
+    """The part of a distribution that discovery reads; `metadata` is a new object at each access,
+    as in real ones.
+    """
 
     def __init__(self, name: str, version: str = "1.0", requires: Sequence[str] = ()) -> None:
         self._fields = [

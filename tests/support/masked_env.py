@@ -80,7 +80,9 @@ def _allowed_entries(index, mask):
 
 
 class Masked(gym.Env):
-    """Shows a place and a mask; a forbidden action raises; pays for the first part of the action being small."""
+    """Shows a place and a mask; a forbidden action raises; pays for the first part of the action
+    being small.
+    """
 
     def __init__(self, name):
         self.action_space, mask_space = MASKED[name]

@@ -1,4 +1,6 @@
-"""One observation space of every kind, with the config keys it needs, and an environment that emits its samples."""
+"""One observation space of every kind, with the config keys it needs, and an environment that emits
+its samples.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A test of each kind that meets TensorFlow; `tests/frameworks/test_frameworks.py` runs them where there is none."""
+"""A test of each kind that meets TensorFlow; `tests/frameworks/test_frameworks.py` runs them where
+there is none.
+"""
 
 from __future__ import annotations
 

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-#: Ray's connectors look at one frame above their own and have the source of all of them read for it: 40 ms each.
+#: Ray's connectors look at one frame above their own and have the source of all of them read for
+#: it: 40 ms each.
 _LOOKS_AT_FRAMES = "ray.rllib.connectors.connector_v2"
 _stack = inspect.stack
 #: What processes of environments import, each anew where the one that they are forked from has not.
@@ -38,7 +39,9 @@ def _frames_without_source(context: int = 1) -> list[inspect.FrameInfo]:
 
 
 def pytest_configure() -> None:
-    """Let Ray's connectors look at frames alone, and let nobody hear of the steps of PyTorch's traces."""
+    """Let Ray's connectors look at frames alone, and let nobody hear of the steps of PyTorch's
+    traces.
+    """
     gc.disable()  # while all is imported and collected, of which nothing goes
     inspect.stack = _frames_without_source
     multiprocessing.set_forkserver_preload(_OF_WORKERS)
@@ -65,7 +68,9 @@ def pytest_unconfigure() -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish() -> None:
-    """Let the garbage collector pass over what is imported by now, all of PyTorch and TensorFlow among it: 1 s each."""
+    """Let the garbage collector pass over what is imported by now, all of PyTorch and TensorFlow
+    among it: 1 s each.
+    """
     gc.enable()
     gc.collect()
     gc.freeze()

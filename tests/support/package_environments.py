@@ -33,7 +33,9 @@ def module_of(distribution: str) -> str:
 
 
 def needed_by(distribution: str, *extras: str) -> list[str]:
-    """Return a package and the packages of this repository it requires, directly or not; with extras of its own."""
+    """Return a package and the packages of this repository it requires, directly or not; with
+    extras of its own.
+    """
     found, waiting = [], [distribution]
     while waiting:
         name = waiting.pop()
@@ -107,8 +109,9 @@ class Environment:
     ) -> subprocess.CompletedProcess[str]:
         """Run `python ARGUMENTS`: `-c`, code and more, or `-m`, a module and more.
 
-        Where a `warmed` environment is given, with the same third parties and nothing of ours, the process is forked
-        from one of it that has imported them, and then finds what is installed here.
+        Where a `warmed` environment is given, with the same third parties and nothing of ours, the
+        process is forked from one of it that has imported them, and then finds what is installed
+        here.
         """
         if warmed is None:
             clean = {
@@ -131,12 +134,17 @@ class Environment:
             if how == "-c"
             else f"import runpy\nrunpy.run_module({what!r}, run_name='__main__')"
         )
-        moved = f"import sys\nsys.path.insert(1, {str(self.site)!r})\nsys.prefix = {str(self.folder)!r}\n"
+        moved = (
+            f"import sys\nsys.path.insert(1, {str(self.site)!r})\nsys.prefix ="
+            f" {str(self.folder)!r}\n"
+        )
         python = [str(warmed.folder / "bin" / "python"), "-I", "-B"]
         return warm.run(["-c", moved + code, *more], self.folder, python=python)
 
     def probe(self, code: str, warmed: Environment | None = None, **data) -> dict:
-        """Run `code`, which finds `data` and fills `report`, and return the report; `warmed` as in `run`."""
+        """Run `code`, which finds `data` and fills `report`, and return the report; `warmed` as in
+        `run`.
+        """
         code = f"{PRELUDE}\n{code}\nprint('report:', json.dumps(report))"
         process = self.run("-c", code, json.dumps(data), warmed=warmed)
         if process.returncode != 0:

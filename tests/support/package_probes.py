@@ -1,4 +1,6 @@
-"""Programs that say what a package does in an environment of its own; `package_environments.py` runs them."""
+"""Programs that say what a package does in an environment of its own; `package_environments.py`
+runs them.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,11 @@ prefix = Path(sys.prefix).resolve()
 
 
 #: Files that one package alone loads, where it is installed.
-READERS = {"commands": "rlcatalog_cli", "checks": "rlcatalog_testing", "examples": "rlcatalog_testing"}
+READERS = {
+    "commands": "rlcatalog_cli",
+    "checks": "rlcatalog_testing",
+    "examples": "rlcatalog_testing",
+}
 
 
 def is_read(target):
@@ -39,7 +45,8 @@ def files_are_here(*packages):
             assert Path(module.__file__).resolve().is_relative_to(prefix), module.__file__
 """
 
-#: One package beside the kernel: nothing else is there, it loads, every module imports, its parts work.
+#: One package beside the kernel: nothing else is there, it loads, every module imports, its parts
+#: work.
 ALONE = """
 absent(data["siblings"])
 import gymnasium as gym
@@ -61,24 +68,42 @@ spaces = gym.spaces
 box = spaces.Box(-1, 1, (4,), np.float32)
 image = spaces.Box(0, 255, (10, 10, 3), np.float32)
 samples = [
-    box, spaces.Discrete(3), spaces.Box(0, 255, (84, 84, 3), np.uint8), spaces.MultiDiscrete([2, 3]),
-    spaces.MultiBinary(3), spaces.Dict({"a": box}), spaces.Tuple([box, spaces.Discrete(2)]), spaces.Text(3),
-    spaces.Sequence(box), spaces.OneOf([box, spaces.Discrete(2)]), spaces.Graph(box, box), Repeated(box, 3),
+    box,
+    spaces.Discrete(3),
+    spaces.Box(0, 255, (84, 84, 3), np.uint8),
+    spaces.MultiDiscrete([2, 3]),
+    spaces.MultiBinary(3),
+    spaces.Dict({"a": box}),
+    spaces.Tuple([box, spaces.Discrete(2)]),
+    spaces.Text(3),
+    spaces.Sequence(box),
+    spaces.OneOf([box, spaces.Discrete(2)]),
+    spaces.Graph(box, box),
+    Repeated(box, 3),
     Simplex((3,)),
 ]
 for name, module in list(sys.modules.items()):  # and a plugin's own kinds of space
     if name.partition(".")[0] == data["module"] != "rlcatalog":
-        kinds = [kind for kind in vars(module).values() if isinstance(kind, type) and kind.__module__ == name]
+        kinds = [
+            kind
+            for kind in vars(module).values()
+            if isinstance(kind, type) and kind.__module__ == name
+        ]
         for kind in kinds:
             if issubclass(kind, gym.Space):
                 with contextlib.suppress(TypeError):  # made with one number, or not at all
                     samples.append(kind(4))
 values = catalog.schema.defaults()
-values |= {key: 100 for key in ("sequence_max_len", "graph_max_nodes", "graph_max_edges") if key in values}
+values |= {
+    key: 100 for key in ("sequence_max_len", "graph_max_nodes", "graph_max_edges") if key in values
+}
 
 
 def fits(component, *wanted, **more):
-    requests = ((s, Request(*[rlcatalog.SpaceInfo.read(s, path) for path in wanted], values, **more)) for s in samples)
+    requests = (
+        (s, Request(*[rlcatalog.SpaceInfo.read(s, path) for path in wanted], values, **more))
+        for s in samples
+    )
     return [s for s, request in requests if component.declaration.judge(request).rank is not None]
 
 
@@ -135,7 +160,8 @@ class Pair(Sevens):
 
 
 def work_together(component, framework):
-    # A distribution around another one, and the head that serves it, joined as the catalog does where both are there.
+    # A distribution around another one, and the head that serves it, joined as the catalog does
+    # where both are there.
     own = [c for c in catalog.components() if c.distribution == component.distribution]
     dists = [c for c in own if c.kind == "action_dist" and c.declaration.wraps_default]
     heads = [c for c in own if c.kind == "model" and c.declaration.slot == "head"]
@@ -153,7 +179,11 @@ def work_together(component, framework):
     made = bound(inputs, model)
     drawn = made.sample()
     assert tuple(drawn.shape) == (3, 8)
-    assert made.logp(drawn).tolist() == [0, 0, 0] if framework == "torch" else not np.any(made.logp(drawn))
+    assert (
+        made.logp(drawn).tolist() == [0, 0, 0]
+        if framework == "torch"
+        else not np.any(made.logp(drawn))
+    )
     assert tuple(model.value_function().shape) == (3,)
     return True
 
@@ -191,7 +221,9 @@ def work(component, framework):
             # The parts of a composite come from packages that are not here.
             parts = {f"action[{i}]": Sevens for i in range(2)} if composite else None
             with contextlib.suppress(UnsupportedSpaceError, MissingPluginError):
-                cls, size = catalog.action_dist(space, {"custom_action_dist": parts}, name, framework)
+                cls, size = catalog.action_dist(
+                    space, {"custom_action_dist": parts}, name, framework
+                )
                 dist = cls(tensor(np.zeros((2, size), np.float32), framework))
                 assert np.isfinite(np.asarray(dist.logp(dist.sample()))).all()
                 return True
@@ -201,16 +233,24 @@ def work(component, framework):
             asks = next(key for key in catalog.config_keys(component) if key.startswith("use_"))
             config = {"custom_model": trunk_class(framework), asks: True}
         observed = [box, image, spaces.Dict({"eye": image, "self": box})]
-        if component.declaration.slot == "head":  # the same, and what a head may find in the observation
+        # The same, and what a head may find in the observation.
+        if component.declaration.slot == "head":
             asks = [key for key in catalog.config_keys(component) if key.startswith("use_")]
-            config = {"custom_model": trunk_class(framework), "custom_action_dist": Sevens, **dict.fromkeys(asks, True)}
+            config = {
+                "custom_model": trunk_class(framework),
+                "custom_action_dist": Sevens,
+                **dict.fromkeys(asks, True),
+            }
             observed = [spaces.Dict({"avail_actions": spaces.Box(-1, 1, (2, 3)), "self": box})]
         for space in observed:
             with contextlib.suppress(UnsupportedSpaceError, MissingPluginError):
                 whole = isinstance(space, spaces.Box)
                 seen = space if whole else catalog.preprocessor_for(space).observation_space
                 model = catalog.model_v2(seen, spaces.Discrete(2), 2, config, framework)
-                state = [tensor(np.stack([np.asarray(part)] * 3), framework) for part in model.get_initial_state()]
+                state = [
+                    tensor(np.stack([np.asarray(part)] * 3), framework)
+                    for part in model.get_initial_state()
+                ]
                 obs = tensor(np.zeros((3, *seen.shape), np.float32), framework)
                 output, state = model({"obs": obs}, state, tensor(np.ones(3, np.int32), framework))
                 assert tuple(output.shape) == (3, 2)
@@ -228,7 +268,9 @@ for component in catalog.components():
             done = report["worked" if work(component, framework) else "imported"]
             done.append(f"{component.kind}/{component.name}/{framework}")
 report["components"] = [
-    f"{c.kind}/{c.name}/{framework}" for c in catalog.components() if c.distribution == data["distribution"]
+    f"{c.kind}/{c.name}/{framework}"
+    for c in catalog.components()
+    if c.distribution == data["distribution"]
     for framework in c.frameworks
 ]
 """
@@ -244,7 +286,10 @@ catalog = rlcatalog.Catalog(environ={})
 report["statuses"] = [r.status for r in catalog.plugins]
 report["said"] = {}
 for component in catalog.components():
-    if component.distribution == data["distribution"] and component.kind not in ("framework", "exporter"):
+    if component.distribution == data["distribution"] and component.kind not in (
+        "framework",
+        "exporter",
+    ):
         for framework in filter(is_read, component.frameworks):
             try:
                 component.load(framework)
@@ -265,7 +310,8 @@ import rlcatalog
 from rlcatalog.errors import MissingFrameworkError
 
 env = gym.make("CartPole-v1")
-policy = rlcatalog.build(env=env, config={"fcnet_hiddens": [8]})  # the installed one need not be named
+# The installed framework need not be named.
+policy = rlcatalog.build(env=env, config={"fcnet_hiddens": [8]})
 assert policy.framework == data["framework"], policy.framework
 obs, _ = env.reset(seed=0)
 step = policy.act(obs[None])
@@ -310,7 +356,9 @@ from rlcatalog import ModelCatalog
 obs, action = gym.spaces.Box(-1, 1, (4,), np.float32), gym.spaces.Discrete(2)
 preprocessor = ModelCatalog.get_preprocessor_for_space(obs)
 dist_class, size = ModelCatalog.get_action_dist(action, {}, framework="torch")
-model = ModelCatalog.get_model_v2(preprocessor.observation_space, action, size, {"fcnet_hiddens": [8]}, "torch")
+model = ModelCatalog.get_model_v2(
+    preprocessor.observation_space, action, size, {"fcnet_hiddens": [8]}, "torch"
+)
 outputs, _ = model({"obs": torch.as_tensor(preprocessor.transform(obs.sample()))[None]}, [], None)
 dist = dist_class(outputs, model)
 sample = dist.sample()

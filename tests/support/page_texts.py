@@ -73,7 +73,9 @@ def literal(cell):
 
 
 def run(*arguments, cwd):
-    """Run Python in a process of its own; TensorFlow greets on standard error, so that is only shown on failure."""
+    """Run Python in a process of its own; TensorFlow greets on standard error, so that is only
+    shown on failure.
+    """
     done = warm.run(arguments, cwd, {"COLUMNS": "200"})
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

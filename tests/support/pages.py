@@ -1,6 +1,7 @@
 """Python in Markdown pages: its blocks, in order, and what each prints.
 
-A block that ends a page's code so far sees all that stood before it. An `output` block after it is what it prints.
+A block that ends a page's code so far sees all that stood before it. An `output` block after it is
+what it prints.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Plain modules of PyTorch, for spaces of every kind, and examples of them for the conformance kit."""
+"""Plain modules of PyTorch, for spaces of every kind, and examples of them for the
+conformance kit.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ def width_of(space):
 
 
 class PlainNet(nn.Module):
-    """All that is observed side by side, of images the mean of each of three channels, and one layer."""
+    """All that is observed side by side, of images the mean of each of three channels, and one
+    layer.
+    """
 
     def __init__(self, space, hidden=6):
         super().__init__()
@@ -66,7 +70,7 @@ def pair_examples():
     return [Example(VECTOR, spaces.Discrete(3, start=1)), Example(VECTOR, spaces.Box(-1, 1, (2,)))]
 
 
-# --- with one fault each ----------------------------------------------------------------------------------------------
+# --- with one fault each --------------------------------------------------------------------------
 
 
 class Centred(PlainNet):

@@ -10,7 +10,9 @@ from rlcatalog_tf import keras, tf
 
 
 class PlainNet(keras.Model):
-    """All that is observed side by side, of images the mean of each of three channels, and one layer."""
+    """All that is observed side by side, of images the mean of each of three channels, and one
+    layer.
+    """
 
     def __init__(self, space, hidden=6):
         super().__init__()

@@ -1,8 +1,9 @@
 """Planted faults: plugins' parts that each break one line of a contract.
 
-A fault makes the class of one part from a sound one. `catalog_of` returns a catalog with the installed plugins and the
-faulty part, as a distribution of its own would bring it; `use` does with it what a program does up to its first
-training step. Parts that train without an error and are wrong stand in `planted_mutants.py`.
+A fault makes the class of one part from a sound one. `catalog_of` returns a catalog with the
+installed plugins and the faulty part, as a distribution of its own would bring it; `use` does with
+it what a program does up to its first training step. Parts that train without an error and are
+wrong stand in `planted_mutants.py`.
 """
 
 from __future__ import annotations

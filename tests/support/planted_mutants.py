@@ -1,7 +1,9 @@
-"""Mutants: parts that are wrong in one way and train without an error, for the conformance kit to find.
+"""Mutants: parts that are wrong in one way and train without an error, for the conformance kit to
+find.
 
-Each is made of a sound class of a framework, so that one line of the table is a part in PyTorch, in TensorFlow and in
-the third framework of the tests. `cases_of` returns the kit's cases of one, or of the sound part itself.
+Each is made of a sound class of a framework, so that one line of the table is a part in PyTorch, in
+TensorFlow and in the third framework of the tests. `cases_of` returns the kit's cases of one, or of
+the sound part itself.
 """
 
 from __future__ import annotations
@@ -100,7 +102,9 @@ def _examples(kind: str) -> list[Example]:
 
 
 def cases_of(kind: str, framework: str, mutant: Mutant | None = None) -> list[Case]:
-    """Return the kit's cases of a mutant, or of the sound part that mutants of a kind are made of."""
+    """Return the kit's cases of a mutant, or of the sound part that mutants of a kind
+    are made of.
+    """
     home = ModuleType(MODULE)
     base = sound(kind, framework)
     made = (as_it_is if mutant is None else mutant.make)(base)
@@ -126,7 +130,7 @@ def cases_of(kind: str, framework: str, mutant: Mutant | None = None) -> list[Ca
     return cases(DISTRIBUTION, catalog=isolated_catalog(*AROUND, *points))
 
 
-# --- what is wrong ---------------------------------------------------------------------------------------------------
+# --- what is wrong --------------------------------------------------------------------------------
 
 
 def without_gradient(x: Any) -> Any:
@@ -226,7 +230,9 @@ def centred(x: Any) -> Any:
 
 
 def drawn(noise_of: Callable[[tuple[int, ...]], Any]) -> Broken:
-    """Return what makes a distribution whose floats are drawn with other noise, and whose choices as before."""
+    """Return what makes a distribution whose floats are drawn with other noise, and whose choices
+    as before.
+    """
 
     def sample(base: Any, self: Any) -> Any:
         if self.discrete:
@@ -268,7 +274,9 @@ def least_likely(base: Any, self: Any) -> Any:
 
 
 def detached(method: str, name: str) -> Broken:
-    """Return what makes a distribution that answers one question with an attribute as a constant, where it has that."""
+    """Return what makes a distribution that answers one question with an attribute as a constant,
+    where it has that.
+    """
 
     def ask(base: Any, self: Any, *args: Any) -> Any:
         if not hasattr(self, name):
@@ -299,7 +307,7 @@ def without_trunk(base: Any, self: Any, input_dict: Any, state: Any, seq_lens: A
     return self.layer(self.features), state
 
 
-# --- the table -------------------------------------------------------------------------------------------------------
+# --- the table ------------------------------------------------------------------------------------
 
 MODELS: dict[str, tuple[Any, ...]] = {
     "a row depends on the others": ("rows_are_independent", outputs(centred)),

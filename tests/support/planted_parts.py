@@ -85,7 +85,9 @@ def outputs(change: Callable[[Any], Any]) -> Broken:
 
 
 def outputs_in_training(change: Callable[[Any], Any]) -> Broken:
-    """Return what makes a model with changed outputs where stored actions are scored, and there alone."""
+    """Return what makes a model with changed outputs where stored actions are scored, and there
+    alone.
+    """
 
     def forward(base: Any, self: Any, input_dict: Any, *args: Any) -> Any:
         found, state = base.forward(self, input_dict, *args)
@@ -315,11 +317,7 @@ MEMORIES: dict[str, tuple[Any, ...]] = {
 
 HEADS: dict[str, tuple[Any, ...]] = {
     "its constructor takes the trunk alone": (
-        instead(
-            __init__=lambda self, obs_space, action_space, num_outputs, model_config, name, *, trunk: (
-                None
-            )
-        ),
+        instead(__init__=lambda self, obs_space, action_space, size, config, name, *, trunk: None),
         "takes .* value_trunk=",
     ),
     "too many outputs": (outputs(twice), r"forward\(\).*found shape \[\d, 4\]"),

@@ -92,7 +92,9 @@ def drawn(space, rows):
 
 
 def acted(policy, obs, steps, explore=True):
-    """Act for some steps with the same observations; return the training batch, sequence after sequence."""
+    """Act for some steps with the same observations; return the training batch, sequence after
+    sequence.
+    """
     state, found = None, []
     encoded = policy.preprocess(obs)
     for t in range(steps):

@@ -6,7 +6,8 @@ import os
 
 
 def share(count: int) -> int:
-    """Return how many of a property's examples this run tries; all where HYPOTHESIS_PROFILE names a profile of its own.
+    """Return how many of a property's examples this run tries; all where HYPOTHESIS_PROFILE names a
+    profile of its own.
 
     Args:
         count: How many `make attack` tries.

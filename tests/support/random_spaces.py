@@ -1,8 +1,9 @@
-"""Random Gymnasium spaces of every kind, model configs under which their observations fit, and such observations.
+"""Random Gymnasium spaces of every kind, model configs under which their observations fit, and such
+observations.
 
-The observations are drawn here rather than by `space.sample()`: they keep to the config's limits, include empty and
-full lists and the bounds themselves, and lie in the space where Gymnasium's own samples do not (a Graph whose nodes or
-edges are Discrete with a `start` samples them from 0).
+The observations are drawn here rather than by `space.sample()`: they keep to the config's limits,
+include empty and full lists and the bounds themselves, and lie in the space where Gymnasium's own
+samples do not (a Graph whose nodes or edges are Discrete with a `start` samples them from 0).
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ ARRAYS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 
 
 class Phrases(gymnasium.Space[str]):
-    """Some texts, as a third party's space: its dtype is all it says of itself (MiniGrid's missions are such)."""
+    """Some texts, as a third party's space: its dtype is all it says of itself (MiniGrid's missions
+    are such).
+    """
 
     def __init__(self, texts: tuple[str, ...]) -> None:
         self.texts = texts
@@ -77,7 +80,9 @@ class Case:
 
 
 def bounded(examples: int) -> Any:
-    """Settings of a property: so many examples in `make attack` (see `share`), the same ones at each run."""
+    """Settings of a property: so many examples in `make attack` (see `share`), the same ones at
+    each run.
+    """
     health = list(HealthCheck)
     return settings(
         max_examples=share(examples),
@@ -88,7 +93,7 @@ def bounded(examples: int) -> Any:
     )
 
 
-# --- spaces ----------------------------------------------------------------------------------------------------------
+# --- spaces ---------------------------------------------------------------------------------------
 
 _FLOATS, _INTEGERS = ["float32", "float64", "float16"], ["uint8", "int8", "int32", "int64"]
 _SHAPES = [(), (1,), (2,), (3,), (0,), (2, 1), (1, 2), (2, 2), (1, 2, 2), (2, 1, 3), (1, 2, 1, 2)]
@@ -206,7 +211,7 @@ any_space = _to_depth(3)
 mixed_space = dicts(_depth_2) | tuples(_depth_2)
 
 
-# --- options ---------------------------------------------------------------------------------------------------------
+# --- options --------------------------------------------------------------------------------------
 
 
 def walk(space: Any, path: str) -> Iterator[tuple[str, Any]]:
@@ -240,7 +245,8 @@ def cases(draw: Any, some_space: Any = any_space, root: str = "obs") -> Case:
     """A space with options that serve it: each size as one number, or leaf by leaf."""
     space, options = draw(some_space), {}
     for key, kind in _SIZED.items():
-        # The phrases need three places; what a Text may be cut to must not be less than its smallest length.
+        # The phrases need three places; what a Text may be cut to must not be less than its
+        # smallest length.
         sizes = st.integers(3, 4) if key == "text_max_length" else st.integers(1, 3)
         paths = [path for path, node in walk(space, root) if isinstance(node, kind)]
         if paths:
@@ -258,7 +264,7 @@ def limit_of(options: dict[str, Any], key: str, path: str) -> int | None:
     return found.get(path) if isinstance(found, dict) else found
 
 
-# --- observations ----------------------------------------------------------------------------------------------------
+# --- observations ---------------------------------------------------------------------------------
 
 
 def sample(space: Any, rng: np.random.Generator, options: dict[str, Any], path: str) -> Any:
@@ -342,11 +348,13 @@ def _sample_number(space: Any, low: Any, high: Any, rng: np.random.Generator) ->
     return np.clip(space.dtype.type(rng.uniform(lowest, highest)), low, high)
 
 
-# --- batches ---------------------------------------------------------------------------------------------------------
+# --- batches --------------------------------------------------------------------------------------
 
 
 def stack(space: Any, items: Any) -> Any:
-    """Return items as a stacked Sequence holds them; Gymnasium's own function takes no empty list."""
+    """Return items as a stacked Sequence holds them; Gymnasium's own function takes
+    no empty list.
+    """
     if isinstance(space, spaces.Dict):
         return {
             key: stack(child, [item[key] for item in items]) for key, child in space.spaces.items()

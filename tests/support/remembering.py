@@ -29,8 +29,8 @@ def position_only():
 class Recall(gym.Env):
     """A cue, a gap, a question: which cue was it? Before the cue passes a time of random length.
 
-    Observations `[cues + 1]`: a one-hot of the cue when it is shown, and 1 at the end when it is asked for; zeros in
-    between. The answer pays 1 or nothing and ends the episode.
+    Observations `[cues + 1]`: a one-hot of the cue when it is shown, and 1 at the end when it is
+    asked for; zeros in between. The answer pays 1 or nothing and ends the episode.
 
     Args:
         gap: Steps between cue and question.

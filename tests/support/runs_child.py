@@ -1,7 +1,8 @@
-"""Attacks on run folders that want a process of their own: `python runs_child.py ATTACK FOLDER [ARGUMENT…]`.
+"""Attacks on run folders that want a process of their own:
+`python runs_child.py ATTACK FOLDER [ARGUMENT…]`.
 
-Prints one line of JSON. Each crafted folder is opened in a forked process, so that the framework is imported once and
-what ends or holds up a process is seen.
+Prints one line of JSON. Each crafted folder is opened in a forked process, so that the framework is
+imported once and what ends or holds up a process is seen.
 """
 
 from __future__ import annotations
@@ -117,7 +118,7 @@ def train(folder: Path, framework: str = "torch") -> Path:
     return folder
 
 
-# --- what becomes of it ----------------------------------------------------------------------------------------------
+# --- what becomes of it ---------------------------------------------------------------------------
 
 
 class Late(BaseException):
@@ -147,7 +148,8 @@ def outcome_here(work: Callable[[], str | None]) -> str:
 
 
 def outcome(work: Callable[[], str | None], said: Path) -> str:
-    """Return the outcome of a function in a process of its own, with bounded memory; what ends that is seen.
+    """Return the outcome of a function in a process of its own, with bounded memory; what ends that
+    is seen.
 
     Args:
         work: The function. TensorFlow does not work in forked processes.
@@ -194,7 +196,7 @@ def seen(folder: Path) -> dict[str, Any]:
     return found
 
 
-# --- crafted checkpoints ---------------------------------------------------------------------------------------------
+# --- crafted checkpoints --------------------------------------------------------------------------
 
 
 class Checkpoint:
@@ -249,7 +251,9 @@ class Checkpoint:
 
 
 def places(tree: Any, place: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Yield each place of a structure of JSON, and its holder and key; of long lists, three of their places."""
+    """Yield each place of a structure of JSON, and its holder and key; of long lists, three of
+    their places.
+    """
     if isinstance(tree, dict):
         items: Any = list(tree.items())
     else:
@@ -289,7 +293,8 @@ def headers(content: bytes, rng: random.Random) -> tuple[bytes, str]:
     header = json.loads(content[8 : 8 + length])
     nines = "9" * 4_000
     entries = {
-        "long numbers": f'{{"dtype": "F32", "shape": [{",".join([nines] * 250)}], "data_offsets": [0, 0]}}',
+        "long numbers": f'{{"dtype": "F32", "shape": [{",".join([nines] * 250)}], "data_offsets":'
+        f" [0, 0]}}",
         "many axes": f'{{"dtype": "F32", "shape": {[0] * 100}, "data_offsets": [0, 0]}}',
         "too large": f'{{"dtype": "F32", "shape": [0, {10**30}], "data_offsets": [0, 0]}}',
         "dtype": '{"dtype": ["F32"], "shape": [], "data_offsets": [0, 0]}',
@@ -364,7 +369,7 @@ def flipped(folder: Path, framework: str, times: int, seed: int) -> dict[str, An
     return counts(found)
 
 
-# --- crafted configs, records and metrics ----------------------------------------------------------------------------
+# --- crafted configs, records and metrics ---------------------------------------------------------
 
 TEXTS = [
     "$\\frac$",
@@ -419,7 +424,7 @@ def summaries(folder: Path, times: int, seed: int) -> dict[str, Any]:
     return counts(found)
 
 
-# --- links, pipes and the like ---------------------------------------------------------------------------------------
+# --- links, pipes and the like --------------------------------------------------------------------
 
 
 def bind(path: Path) -> None:
@@ -434,7 +439,9 @@ def bind(path: Path) -> None:
 
 
 def kinds(outside: Path, name: str) -> dict[str, Callable[[Path], None]]:
-    """Return what may stand under a name of a run's folder; links lead to the like of it outside."""
+    """Return what may stand under a name of a run's folder; links lead to the like of
+    it outside.
+    """
     return {
         "link": lambda path: path.symlink_to(outside / "run" / name),
         "dangling link": lambda path: path.symlink_to(outside / "new"),
@@ -486,7 +493,8 @@ def commands(run: Path) -> dict[str, Callable[[], Any]]:
 
 
 def links(folder: Path, every: int, first: int) -> dict[str, Any]:
-    """Put links, pipes, sockets and devices under every name of a run's folder, and open it in ways that take turns.
+    """Put links, pipes, sockets and devices under every name of a run's folder, and open it in ways
+    that take turns.
 
     Args:
         folder: An empty folder.
@@ -523,11 +531,13 @@ def links(folder: Path, every: int, first: int) -> dict[str, Any]:
     return counts(found)
 
 
-# --- ends at any moment ----------------------------------------------------------------------------------------------
+# --- ends at any moment ---------------------------------------------------------------------------
 
 
 def replaced(folder: Path, seed: int, every: int) -> dict[str, Any]:
-    """Kill the replacement of a checkpoint at its system calls; the former or the later one is there each time."""
+    """Kill the replacement of a checkpoint at its system calls; the former or the later one is
+    there each time.
+    """
     config = {
         "num_envs": 1,
         "rollout_length": 8,

@@ -1,4 +1,5 @@
-"""Attacks on saved policies that want a process of their own: `python saves_child.py ATTACK FOLDER [ARGUMENT…]`.
+"""Attacks on saved policies that want a process of their own:
+`python saves_child.py ATTACK FOLDER [ARGUMENT…]`.
 
 Prints one line of JSON. Processes are forked, so that the framework is imported once.
 """
@@ -51,7 +52,9 @@ def print_of(policy: Any) -> str:
 
 
 def counted(at: int, then: Any, names: Sequence[str] = CALLS) -> None:
-    """Let `then(name, function, args)` take the place of the system call number `at`, and writes be short ones."""
+    """Let `then(name, function, args)` take the place of the system call number `at`, and writes be
+    short ones.
+    """
     calls = iter(range(10**9))
 
     def watched(name: str, real: Any) -> Any:

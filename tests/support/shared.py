@@ -1,4 +1,7 @@
-"""What the tests of the contract share: catalogs, and the settings of the frameworks. Frameworks come in late."""
+"""What the tests of the contract share: catalogs, and the settings of the frameworks.
+
+Frameworks come in late.
+"""
 
 from __future__ import annotations
 

@@ -12,7 +12,10 @@ QUICK = {**SMALL, "minibatch_size": 8, "num_epochs": 1}
 
 
 class Short(gym.Env):
-    """Episodes of three steps. The reward is the action. The class counts its instances and how many were closed."""
+    """Episodes of three steps.
+
+    The reward is the action. The class counts its instances and how many were closed.
+    """
 
     observation_space, action_space = spaces.Box(-9, 9, (2,), np.float32), spaces.Discrete(2)
     made = closed = 0

@@ -1,7 +1,8 @@
-"""A slow reference of the codecs: reads the Gymnasium space itself, one value at a time, without any code of theirs.
+"""A slow reference of the codecs: reads the Gymnasium space itself, one value at a time, without
+any code of theirs.
 
-`encoded` says what the flat vector of an observation is, `seen` what a model finds in its place, `unpadded` what
-`RepeatedValues.unbatch_all` makes of that.
+`encoded` says what the flat vector of an observation is, `seen` what a model finds in its place,
+`unpadded` what `RepeatedValues.unbatch_all` makes of that.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ def _padded(values: list[float], size: int) -> list[float]:
     return values + [0.0] * (size - len(values))
 
 
-# --- the flat vector -------------------------------------------------------------------------------------------------
+# --- the flat vector ------------------------------------------------------------------------------
 
 
 def size(space: Any, options: Options, path: str = "obs") -> int:
@@ -199,7 +200,7 @@ def _encoded_graph(space: Any, obs: Any, options: Options, path: str) -> list[fl
     )
 
 
-# --- what a model sees -----------------------------------------------------------------------------------------------
+# --- what a model sees ----------------------------------------------------------------------------
 
 
 def _array(values: Any, shape: tuple[int, ...], integers: bool = False) -> Any:
@@ -332,7 +333,9 @@ def unpadded(space: Any, obs: Any, options: Options, path: str = "obs") -> Any:
 
 
 def assert_seen(found: Any, expected: Any) -> None:
-    """Compare structures of arrays or tensors: containers, keys, shapes, dtypes, and values that are not hidden."""
+    """Compare structures of arrays or tensors: containers, keys, shapes, dtypes, and values that
+    are not hidden.
+    """
     if expected is HIDDEN:
         return
     if isinstance(expected, dict):

@@ -26,7 +26,7 @@ from rlcatalog_torch import FullyConnectedNetwork
 VECTOR = gym.spaces.Box(-1, 1, (4,), np.float32)
 
 
-# --- distributions ---------------------------------------------------------------------------------------------------
+# --- distributions --------------------------------------------------------------------------------
 
 
 class Choice(ActionDistribution):
@@ -60,7 +60,7 @@ class Choice(ActionDistribution):
         return (self.logits.exp() * (self.logits - other.logits)).sum(-1)
 
 
-# --- an observation space and its codec ------------------------------------------------------------------------------
+# --- an observation space and its codec -----------------------------------------------------------
 
 
 class Heading(gym.Space):
@@ -103,7 +103,7 @@ class HeadingCodec(Preprocessor):
         return np.full(2, -1, np.float32), np.full(2, 1, np.float32)
 
 
-# --- an action space and its codec -----------------------------------------------------------------------------------
+# --- an action space and its codec ----------------------------------------------------------------
 
 
 class Pair(gym.Space):
@@ -154,7 +154,7 @@ class PairCodec(ActionCodec):
         return Pair(data["n"])
 
 
-# --- a filter --------------------------------------------------------------------------------------------------------
+# --- a filter -------------------------------------------------------------------------------------
 
 
 class Largest(Filter):
@@ -191,7 +191,7 @@ class Largest(Filter):
         self.largest = np.array(state["largest"])
 
 
-# --- an environment wrapper ------------------------------------------------------------------------------------------
+# --- an environment wrapper -----------------------------------------------------------------------
 
 
 class Doubled(gym.RewardWrapper):
@@ -213,7 +213,7 @@ def pendulums():
     return [(lambda: gym.make("Pendulum-v1"), {"acme_double": True})]
 
 
-# --- a framework -----------------------------------------------------------------------------------------------------
+# --- a framework ----------------------------------------------------------------------------------
 
 
 class Backend:
@@ -300,14 +300,14 @@ OPS = TensorOps(
 )
 
 
-# --- a trunk ---------------------------------------------------------------------------------------------------------
+# --- a trunk --------------------------------------------------------------------------------------
 
 
 class Trunk(FullyConnectedNetwork):
     """A fully connected net."""
 
 
-# --- examples --------------------------------------------------------------------------------------------------------
+# --- examples -------------------------------------------------------------------------------------
 
 
 def choices():

@@ -1,4 +1,6 @@
-"""Classes of `torch.distributions`, an action space that each fits, and the same distribution made by hand."""
+"""Classes of `torch.distributions`, an action space that each fits, and the same distribution made
+by hand.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,8 @@ def moved(cls):
     )
 
 
-#: Name → what is registered, the action space, number of inputs, and the same distribution made by hand.
+#: Name → what is registered, the action space, number of inputs, and the same distribution made by
+#: hand.
 CASES = {
     "Normal": (td.Normal, FREE, 4, of_two(td.Normal)),
     "Laplace": (td.Laplace, FREE, 4, of_two(td.Laplace)),
@@ -103,7 +106,8 @@ CASES = {
 #: What has no closed form in `torch.distributions`.
 NO_ENTROPY = {"VonMises", "Poisson", "MixtureSameFamily", "a class with num_inputs"}
 NO_KL = {"StudentT", "VonMises", "Kumaraswamy", "MixtureSameFamily", "a class with num_inputs"}
-#: `TransformedDistribution` leaves its entropy out; that of what is moved into bounds is checked apart.
+#: `TransformedDistribution` leaves its entropy out; that of what is moved into bounds is checked
+#: apart.
 MOVED = {"Beta", "Kumaraswamy"}
 
 

@@ -1,7 +1,8 @@
-"""A third framework, as a package of its own would bring it: NumPy, with gradients by central differences.
+"""A third framework, as a package of its own would bring it: NumPy, with gradients by central
+differences.
 
-It has the backend, the operations, the learner, PPO's step and what the conformance kit asks; a net and a distribution
-of its own; and these two again as code for fcnet and categorical.
+It has the backend, the operations, the learner, PPO's step and what the conformance kit asks; a net
+and a distribution of its own; and these two again as code for fcnet and categorical.
 """
 
 from __future__ import annotations
@@ -194,7 +195,9 @@ OPS = TensorOps(
 
 
 def slope(function: Callable[[Array], float], at: Array, step: float = 1e-5) -> Array:
-    """Return the gradient of a function of an array, by central differences; the array is as before."""
+    """Return the gradient of a function of an array, by central differences; the array is as
+    before.
+    """
     gradient = np.zeros(at.shape)
     for place in np.ndindex(at.shape):
         before = at[place]

@@ -1,4 +1,6 @@
-"""A module of a user's, `users_nets`, that other processes cannot import, with a model for tests to register."""
+"""A module of a user's, `users_nets`, that other processes cannot import, with a model for tests to
+register.
+"""
 
 from __future__ import annotations
 

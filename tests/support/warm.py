@@ -1,7 +1,7 @@
 """Scripts in processes of their own, forked from one that has imported the frameworks.
 
-Importing PyTorch and TensorFlow takes longer than most scripts of the tests. What is imported beforehand is third
-parties' alone: the script imports everything of ours itself.
+Importing PyTorch and TensorFlow takes longer than most scripts of the tests. What is imported
+beforehand is third parties' alone: the script imports everything of ours itself.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-#: What is imported beforehand where it is installed; without frameworks, for tests of what imports none.
+#: What is imported beforehand where it is installed; without frameworks, for tests of what imports
+#: none.
 LIGHT = ("numpy", "gymnasium", "gymnasium.vector", "msgspec", "pluggy", "rich.table", "typer")
 #: And with them; triton stands before TensorFlow, or the process ends.
 WARM = (
@@ -56,7 +57,8 @@ def run(
     python: Sequence[str] = (sys.executable,),
     frameworks: bool = True,
 ) -> subprocess.CompletedProcess[str]:
-    """Run `python ARGUMENTS` (`-W` options; a script, `-m` and a module, or `-c` and code) in a forked process.
+    """Run `python ARGUMENTS` (`-W` options; a script, `-m` and a module, or `-c` and code) in a
+    forked process.
 
     Each thread that calls this has a process of its own to fork from; it ends with this one.
 
@@ -64,7 +66,8 @@ def run(
         arguments: What follows `python` on a command line.
         cwd: The process's folder.
         environ: Environment variables to be added.
-        python: The interpreter with its options; the process is forked from one that was begun like this.
+        python: The interpreter with its options; the process is forked from one that was begun like
+            this.
         frameworks: Whether that one has imported the frameworks.
     """
     servers = vars(_lane).setdefault("servers", {})

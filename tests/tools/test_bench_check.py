@@ -1,4 +1,6 @@
-"""What `make bench-check` says of a table and of what was measured, and how a case's figure comes about."""
+"""What `make bench-check` says of a table and of what was measured, and how a case's figure comes
+about.
+"""
 
 from __future__ import annotations
 
@@ -225,7 +227,9 @@ def busy(steps):
 
 
 def test_a_ratio_is_that_of_the_work():
-    """Forty times the work takes about forty times as long; without a floor the yardstick takes its place."""
+    """Forty times the work takes about forty times as long; without a floor the yardstick takes its
+    place.
+    """
     found = harness.measure(Case("a", busy(20_000), busy(500), None), rounds=5, seconds=0.005)
     assert 10 < found.figure < 160
     entry = found.kept.entry

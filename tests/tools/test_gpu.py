@@ -1,4 +1,6 @@
-"""`make gpu` without an accelerator: what it measures runs on the CPU, and batches lie where their policy does."""
+"""`make gpu` without an accelerator: what it measures runs on the CPU, and batches lie where their
+policy does.
+"""
 
 from __future__ import annotations
 

@@ -19,7 +19,8 @@ layers = ["catalog", "policy", "torch", "spaces | errors"]
     "catalog/src/rlcatalog/__init__.py": '"""The top."""\n',
     "catalog/src/rlcatalog/errors.py": "class CatalogError(Exception):\n    pass\n",
     "catalog/src/rlcatalog/spaces/__init__.py": "",
-    "catalog/src/rlcatalog/spaces/__init__.pyi": "from .info import SpaceInfo as SpaceInfo, unused as unused\n",
+    "catalog/src/rlcatalog/spaces/__init__.pyi": "from .info import SpaceInfo as SpaceInfo, unused"
+    " as unused\n",
     "catalog/src/rlcatalog/spaces/info.py": '''
 """What a space is."""
 
@@ -46,12 +47,17 @@ def unused(count: int): ...
 ''',
     "catalog/src/rlcatalog/policy/__init__.py": "",
     "catalog/src/rlcatalog/policy/__init__.pyi": "from .policy import Policy as Policy\n",
-    "catalog/src/rlcatalog/policy/policy.py": "def f():\n    from rlcatalog.spaces import SpaceInfo\n",
-    "catalog/src/rlcatalog/torch/engine.py": "def act(d):\n    return d.sample() or d.deterministic_sample()\n",
-    "plugins/sb3/src/rlcatalog_sb3/plugin.py": 'import rlcatalog_ppo.rollout\nTARGET = "rlcatalog_sb3.net:Net"\n',
-    "plugins/sb3/src/rlcatalog_sb3/net.py": "import rlcatalog_sb3.plugin\nfrom rlcatalog.spaces import SpaceInfo\n",
+    "catalog/src/rlcatalog/policy/policy.py": "def f():\n    from rlcatalog.spaces import"
+    " SpaceInfo\n",
+    "catalog/src/rlcatalog/torch/engine.py": "def act(d):\n    return d.sample() or"
+    " d.deterministic_sample()\n",
+    "plugins/sb3/src/rlcatalog_sb3/plugin.py": "import rlcatalog_ppo.rollout\nTARGET ="
+    ' "rlcatalog_sb3.net:Net"\n',
+    "plugins/sb3/src/rlcatalog_sb3/net.py": "import rlcatalog_sb3.plugin\nfrom rlcatalog.spaces"
+    " import SpaceInfo\n",
     "plugins/ppo/src/rlcatalog_ppo/rollout.py": "def step():\n    return 1\n",
-    "plugins/ppo/src/rlcatalog_ppo/torch.py": "import rlcatalog_sb3.net\nimport rlcatalog_torch.nn\n",
+    "plugins/ppo/src/rlcatalog_ppo/torch.py": "import rlcatalog_sb3.net\nimport"
+    " rlcatalog_torch.nn\n",
     "plugins/torch/src/rlcatalog_torch/nn.py": "x = 1\n",
 }
 

@@ -1,4 +1,6 @@
-"""The verbs: `make` sets up with the Python that is there and says what it can do; the tools it runs."""
+"""The verbs: `make` sets up with the Python that is there and says what it can do; the tools it
+runs.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ import quick
 ROOT = Path(__file__).resolve().parents[2]
 MAKEFILE = ROOT / "Makefile"
 
-#: Stands for an interpreter of another version: it runs the program it is given under that version's number.
+#: Stands for an interpreter of another version: it runs the program it is given under that
+#: version's number.
 INTERPRETER = """#!/bin/sh
 [ "$1" = -c ] && exec {python} -c "import sys; sys.version_info = ({version}); $2"
 echo "$0 $*"
@@ -95,7 +98,7 @@ def test_whoever_names_a_python_gets_that_one(tmp_path):
     assert set_up(tmp_path, mine, "PYTHON=mine").stdout.splitlines()[0] == "mine -m venv .venv"
 
 
-# --- what the verbs say ----------------------------------------------------------------------------------------------
+# --- what the verbs say ---------------------------------------------------------------------------
 
 
 def make(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -201,7 +204,7 @@ def test_the_release_runs_the_demo_from_a_bare_clone(repository, tmp_path, monke
     assert not list(clone.rglob("not_committed"))
 
 
-# --- quick -----------------------------------------------------------------------------------------------------------
+# --- quick ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -301,14 +304,15 @@ def test_quick_outside_of_git_runs_the_kernels(tmp_path):
     assert quick.changed_files(tmp_path) == ([], "git does not say what changed")
 
 
-# --- lowest ----------------------------------------------------------------------------------------------------------
+# --- lowest ---------------------------------------------------------------------------------------
 
 
 def project(folder: Path, name: str, dependencies: list[str], **extras: list[str]) -> Path:
     folder.mkdir()
     path = folder / "pyproject.toml"
     lines = [
-        f'[project]\nname = "{name}"\ndependencies = {dependencies}\n[project.optional-dependencies]'
+        f'[project]\nname = "{name}"\ndependencies ='
+        f" {dependencies}\n[project.optional-dependencies]"
     ]
     path.write_text(
         "\n".join([*lines, *(f"{extra} = {wanted}" for extra, wanted in extras.items())]),
@@ -351,7 +355,7 @@ def test_lowest_covers_the_packages_of_the_demo():
     assert not {"tensorflow", "ray", "rlcatalog"} & set(pinned)
 
 
-# --- generated files -------------------------------------------------------------------------------------------------
+# --- generated files ------------------------------------------------------------------------------
 
 
 def test_the_check_of_the_install_hints_finds_a_stale_file(tmp_path, monkeypatch, capsys):

@@ -1,4 +1,6 @@
-"""The tool of `make mutate`: what it changes, and that it tells a mutant some test notices from one that none does."""
+"""The tool of `make mutate`: what it changes, and that it tells a mutant some test notices from one
+that none does.
+"""
 
 from __future__ import annotations
 
@@ -88,11 +90,14 @@ def test_a_statement_becomes_each_of_its_neighbours(body, expected, mutants_of):
 
 
 def test_what_people_read_and_what_is_declared_is_left_alone(mutants_of):
-    source = '"""1 + 1."""\n\nclass A:\n    """2 + 2."""\n\n    size: int = 3\n\n    def __repr__(self):\n        return 1\n'
+    source = (
+        '"""1 + 1."""\n\nclass A:\n    """2 + 2."""\n\n    size: int = 3\n\n    def'
+        " __repr__(self):\n        return 1\n"
+    )
     assert mutants_of("m.py", source) == []
 
 
-def test_equal_changes_of_one_line_have_names_of_their_own_and_letters_of_several_bytes_move_nothing(
+def test_mutants_have_unique_names_and_right_columns(
     mutants_of,
 ):
     source = "def f(a):\n    return g('σ², μ', a[0], a[0])\n"
@@ -207,8 +212,8 @@ def mutate(tree, *options):
     equivalent.write_text(EQUIVALENT)
     program = (
         f"import sys; sys.path[0] = {str(TOOLS)!r}; import mutate; from pathlib import Path\n"
-        f"mutate.PRELOADED, mutate.PATIENCE, mutate.EQUIVALENT = (), 5.0, Path({str(equivalent)!r})\n"
-        "sys.exit(mutate.main())"
+        "mutate.PRELOADED, mutate.PATIENCE, mutate.EQUIVALENT = (), 5.0,"
+        f" Path({str(equivalent)!r})\nsys.exit(mutate.main())"
     )
     command = [
         sys.executable,

@@ -87,7 +87,7 @@ def test_a_library_that_is_not_installed_is_named_and_left_out(tmp_path, capsys)
     assert "tianshou is left out: No module named 'tianshou'" in capsys.readouterr().err
 
 
-# --- rounds -----------------------------------------------------------------------------------------------------------
+# --- rounds ---------------------------------------------------------------------------------------
 
 
 class Fake:
@@ -127,7 +127,7 @@ def test_each_round_begins_with_another_library():
     ]
 
 
-# --- the table --------------------------------------------------------------------------------------------------------
+# --- the table ------------------------------------------------------------------------------------
 
 
 STORED = {
@@ -166,7 +166,8 @@ def test_the_table_shows_our_figures_and_the_other_libraries_ratios():
 
 def test_where_another_library_is_ahead_a_sentence_names_it():
     assert report.faster(STORED) == (
-        "Ahead of rlcatalog: CleanRL-style file (act on one observation, 0.50 ×; memory after acting once, 0.99 ×)."
+        "Ahead of rlcatalog: CleanRL-style file (act on one observation, 0.50 ×; memory after"
+        " acting once, 0.99 ×)."
     )
     assert (
         report.faster(STORED, ["ppo 8", "preprocess"])

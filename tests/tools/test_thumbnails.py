@@ -1,4 +1,6 @@
-"""The pictures of the gallery: curves show the numbers of the kept outputs, and every example has a picture."""
+"""The pictures of the gallery: curves show the numbers of the kept outputs, and every example has a
+picture.
+"""
 
 import json
 import xml.etree.ElementTree as ElementTree

@@ -1,4 +1,6 @@
-"""`tools/words.py`: what it marks, what it leaves alone, where it reads, and the baseline that may only shrink."""
+"""`tools/words.py`: what it marks, what it leaves alone, where it reads, and the baseline that may
+only shrink.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What these tests share: policies with weights far from zero, and the paper's equations in NumPy, unit by unit."""
+"""What these tests share: policies with weights far from zero, and the paper's equations in NumPy,
+unit by unit.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,9 @@ def build(space, framework="torch", config=None, obs=OBS, seed=0, scale=0.7):
 
 
 def untraced(policy):
-    """A context in which a policy of TensorFlow acts without tracing it first, which takes longer than the test."""
+    """A context in which a policy of TensorFlow acts without tracing it first, which takes longer
+    than the test.
+    """
     return (
         policy.backend.untraced(policy.backend.generator)
         if policy.framework == "tf"
@@ -88,7 +92,9 @@ def dist_of(policy, obs, mask=None):
 
 
 def leaves(space, path="action"):
-    """Yield path, kind and size of each part, as the README says what a part is; nothing of the package is used."""
+    """Yield path, kind and size of each part, as the README says what a part is; nothing of the
+    package is used.
+    """
     if isinstance(space, Discrete):
         yield path, "choice", int(space.n)
     elif isinstance(space, MultiDiscrete):
@@ -116,7 +122,8 @@ def all_actions(space):
 
 
 class Reference:
-    """P(a1) P(a2 | a1) … from weights alone, in double precision: Germain et al. 2015, equations 8 to 14.
+    """P(a1) P(a2 | a1) … from weights alone, in double precision: Germain et al. 2015, equations 8
+    to 14.
 
     The parts before the one that is asked about are all it looks at, so that no mask can leak.
     """
@@ -158,7 +165,9 @@ class Reference:
         return (value - (low + high) / 2) / ((high - low) / 2)
 
     def params(self, obs, raw, rank):
-        """The parameters [B, n] of the part drawn as number `rank`, given the values of those drawn before it."""
+        """The parameters [B, n] of the part drawn as number `rank`, given the values of those drawn
+        before it.
+        """
         w, part, raw = self.w, self.parts[self.order[rank]], np.asarray(raw, np.float64)
         x = np.tanh(obs @ w["trunk.hidden.layers.0.weight"].T + w["trunk.hidden.layers.0.bias"])
         before = [self.parts[i] for i in self.order[:rank]]

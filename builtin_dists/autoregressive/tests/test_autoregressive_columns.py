@@ -1,4 +1,6 @@
-"""What later parts see of earlier ones, column by column; sums over what never happens; types of drawn actions."""
+"""What later parts see of earlier ones, column by column; sums over what never happens; types of
+drawn actions.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from rlcatalog_autoregressive.part_columns import _columns
 
 
 def seen(space, raw, kind="values", bounds="clip", first=0):
-    """What `_columns` makes of raw values, by its own words: indicators, or shifted and scaled numbers."""
+    """What `_columns` makes of raw values, by its own words: indicators, or shifted and scaled
+    numbers.
+    """
     columns = list(
         _columns(action_codec(SpaceInfo.read(space, "action"), bounds, {"action": kind}), first)
     )

@@ -1,4 +1,6 @@
-"""Draws, entropies and divergences against exhaustive sums; what is stored is scored under the stored prefix."""
+"""Draws, entropies and divergences against exhaustive sums; what is stored is scored under the
+stored prefix.
+"""
 
 from __future__ import annotations
 
@@ -164,7 +166,9 @@ def gradient(policy, framework, value):
 @pytest.mark.grid
 @pytest.mark.parametrize("kind", ["choices", "mixed"])
 def test_the_estimated_entropy_is_unbiased_in_value_and_gradient(ar, framework, kind):
-    """Against the exact one; an estimate that forgets what a draw does to later parts has another gradient."""
+    """Against the exact one; an estimate that forgets what a draw does to later parts has another
+    gradient.
+    """
     space = Tuple(
         [Discrete(3), Discrete(2), Discrete(3) if kind == "choices" else Box(-1, 1, (1,))]
     )
@@ -209,7 +213,9 @@ def test_an_estimate_leaves_the_last_sample_as_it_was(ar, framework):
 
 
 def test_a_stored_action_is_scored_under_the_stored_prefix(ar, framework):
-    """KL(old || new) from what was stored, although the new model has other conditionals by then."""
+    """KL(old || new) from what was stored, although the new model has other
+    conditionals by then.
+    """
     space, rows = Tuple([Discrete(3), Discrete(2), Discrete(4)]), 20_000
     old, new = ar.build(space, framework), ar.build(space, framework)
     rng = np.random.default_rng(5)
@@ -235,7 +241,8 @@ def test_a_stored_action_is_scored_under_the_stored_prefix(ar, framework):
     assert error < 0.05 * exact
     assert kl.mean() == pytest.approx(exact, abs=4 * error)
     assert kl.min() >= -1e-6
-    # Rebuilt naively, from the inputs of the whole distribution under the weights of now, nothing seems to have moved.
+    # Rebuilt naively, from the inputs of the whole distribution under the weights of now, nothing
+    # seems to have moved.
     inputs = ar.dist_of(old, one).inputs
     naive = new.dist_class(inputs, new.model).kl(ar.dist_of(new, one))
     assert abs(float(ar.array(naive)[0])) < 1e-6
@@ -253,7 +260,7 @@ def test_what_was_stored_is_not_scored_by_the_whole_distribution(ar, framework):
         policy.dist_class(ar.tensor(step.dist_inputs, framework), policy.model)
 
 
-# --- gradients through what was drawn --------------------------------------------------------------------------------
+# --- gradients through what was drawn -------------------------------------------------------------
 
 
 @pytest.mark.parametrize("pause", [False, True], ids=["recorded", "not recorded"])
@@ -329,7 +336,9 @@ def test_all_forms_of_an_action_score_the_same(ar, framework):
 
 
 def test_it_learns_what_independent_parts_cannot_hold(ar):
-    """Maximum likelihood of pairs that always agree: the head reaches log 3 nats, independent parts stay at 2 log 3."""
+    """Maximum likelihood of pairs that always agree: the head reaches log 3 nats, independent parts
+    stay at 2 log 3.
+    """
     pairs = np.repeat(np.arange(3), 40)[:, None].repeat(2, axis=1)
     obs, found = np.zeros((120, 3), np.float32), {}
     for joint in (True, False):

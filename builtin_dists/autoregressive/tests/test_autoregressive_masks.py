@@ -1,4 +1,6 @@
-"""Masks of the observation, and masks that depend on earlier parts: never violated, scored right, errors that help."""
+"""Masks of the observation, and masks that depend on earlier parts: never violated, scored right,
+errors that help.
+"""
 
 from __future__ import annotations
 
@@ -105,7 +107,9 @@ def test_masked_densities_are_the_free_ones_renormalised_part_by_part(ar, framew
 @pytest.mark.grid
 @pytest.mark.parametrize("parts", [2, 3])
 def test_a_function_of_earlier_parts_is_never_violated_and_scored_right(ar, framework, parts):
-    """Four values, each drawn once at most: ten thousand draws, and the allowed actions' probabilities sum to 1."""
+    """Four values, each drawn once at most: ten thousand draws, and the allowed actions'
+    probabilities sum to 1.
+    """
     space = MultiDiscrete([4] * parts)
     config = {"autoregressive_mask": differ(framework), "autoregressive_order": [1]}
     policy, rows = ar.build(space, framework, config), 10_000
@@ -181,7 +185,10 @@ def test_a_function_is_asked_with_the_same_values_in_drawing_and_in_scoring(ar, 
 
 
 def test_a_function_may_forbid_bits(ar, framework):
-    """Two columns per bit: may be 0, may be 1. Here the bits must be those of the number drawn before."""
+    """Two columns per bit: may be 0, may be 1.
+
+    Here the bits must be those of the number drawn before.
+    """
     space = Tuple([Discrete(4), MultiBinary(2)])
 
     def binary(path, earlier):
@@ -207,7 +214,10 @@ def test_a_function_may_forbid_bits(ar, framework):
 
 
 def test_nothing_need_be_allowed_under_a_value_that_is_never_drawn(ar, framework):
-    """The second part must be larger; the first one is never the largest. Scoring and sums meet that prefix, too."""
+    """The second part must be larger; the first one is never the largest.
+
+    Scoring and sums meet that prefix, too.
+    """
 
     def larger(path, earlier):
         if not earlier:
@@ -285,7 +295,8 @@ def test_bits_that_two_masks_leave_nothing_of_are_an_error(ar, framework):
     [
         (
             np.ones((3, 5)),
-            r"autoregressive_mask\('action\[1\]', …\): expected a mask \[B, 4\], found shape \(3, 5\)",
+            r"autoregressive_mask\('action\[1\]', …\): expected a mask \[B, 4\], found shape \(3,"
+            r" 5\)",
         ),
         (np.ones(4), r"expected a mask \[B, 4\], found shape \(4,\)"),
     ],
@@ -359,7 +370,9 @@ def test_autocast_serves_acting_and_training(ar):
 
 
 def test_masks_and_a_function_under_a_vector_environment(ar, framework):
-    """Pick two different cards of those on the table; the environment raises on a forbidden pair."""
+    """Pick two different cards of those on the table; the environment raises on a
+    forbidden pair.
+    """
 
     class Table(gym.Env):
         observation_space = Dict({"x": X, "action_mask": Tuple([MultiBinary(4), MultiBinary(4)])})

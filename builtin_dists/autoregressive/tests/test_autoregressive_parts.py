@@ -1,4 +1,6 @@
-"""Mixed parts: densities under the parameters of `params_given`, adapted actions, saving, stepping."""
+"""Mixed parts: densities under the parameters of `params_given`, adapted actions,
+saving, stepping.
+"""
 
 from __future__ import annotations
 

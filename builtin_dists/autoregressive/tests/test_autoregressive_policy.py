@@ -1,4 +1,6 @@
-"""The head in the catalog: around which parts it stands, what it shares with the value, what it refuses."""
+"""The head in the catalog: around which parts it stands, what it shares with the value, what it
+refuses.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ AROUND = {
 
 
 def gradients(policy, framework, pick, batch):
-    """The gradient of the sum of what `pick` takes of an evaluation, by weight; None where there is no way."""
+    """The gradient of the sum of what `pick` takes of an evaluation, by weight; None where there is
+    no way.
+    """
     variables = policy.model.trainable_variables(as_dict=True)
     if framework == "torch":
         found = torch.autograd.grad(
@@ -288,7 +292,8 @@ def test_the_order_is_given_by_number_path_or_key(ar, order, expected):
     policy = ar.build(NESTED, "torch", {"autoregressive_order": order})
     parts = policy.dist_class.options["layout"].parts
     assert [part.path for part in parts] == [PATHS[i] for i in expected]
-    # The order of drawing is told by what depends on what: the last part's value moves no parameter.
+    # The order of drawing is told by what depends on what: the last part's value moves no
+    # parameter.
     dist, raw = ar.dist_of(policy, ar.observations(1)), np.zeros((1, 6), np.float32)
     before = ar.array(dist.params_given(ar.tensor(raw, "torch")))
     for place, column in zip(range(5), (0, 1, 2, 3, 4), strict=True):
@@ -311,7 +316,8 @@ REFUSED = {
         Discrete(3),
         {},
         UnsupportedSpaceError,
-        r"action: autoregressive requires actions with several parts .*, but Discrete\(3\) has 1\. Remove",
+        r"action: autoregressive requires actions with several parts .*, but Discrete\(3\) has 1\."
+        r" Remove",
     ),
     "one box": (Box(-1, 1, (4,)), {}, UnsupportedSpaceError, r"but Box\(4,\) float32 has 1"),
     "tuple of one": (
@@ -324,8 +330,8 @@ REFUSED = {
         PAIR,
         {"autoregressive_order": ["action[7]"]},
         ConfigError,
-        r"autoregressive_order: 'action\[7\]' is not a part of the action\. Did you mean 'action\[\d\]'\?"
-        r" Parts: action\[0\], action\[1\], action\[2\]\.",
+        r"autoregressive_order: 'action\[7\]' is not a part of the action\. Did you mean"
+        r" 'action\[\d\]'\? Parts: action\[0\], action\[1\], action\[2\]\.",
     ),
     "unknown number": (
         PAIR,
@@ -384,7 +390,10 @@ def test_what_is_refused_says_why(ar, framework, case):
 def test_a_distribution_without_its_model_is_refused(ar, framework):
     policy = ar.build(PAIR, framework)
     inputs = ar.dist_of(policy, ar.observations(2)).inputs
-    says = r"needs the model that computed its inputs, with layers that connect the parts \(`conditionals`\), found {}\."
+    says = (
+        r"needs the model that computed its inputs, with layers that connect the parts"
+        r" \(`conditionals`\), found {}\."
+    )
     with pytest.raises(ModelContractError, match=says.format("NoneType")):
         policy.dist_class(inputs)
     plain = rlcatalog.build(ar.OBS, PAIR, {"fcnet_hiddens": [4]}, framework).model

@@ -1,4 +1,6 @@
-"""PPO over actions whose parts depend on one another: what is stored scores as it was drawn, and updates work."""
+"""PPO over actions whose parts depend on one another: what is stored scores as it was drawn, and
+updates work.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ LSTM = {"use_lstm": True, "lstm_cell_size": 5, "lstm_use_prev_action": True, "ma
 
 
 class Agree(gym.Env):
-    """Pays where both choices are the same, and for aiming at the middle; shows which values may be chosen."""
+    """Pays where both choices are the same, and for aiming at the middle; shows which values may be
+    chosen.
+    """
 
     observation_space = Dict(
         {

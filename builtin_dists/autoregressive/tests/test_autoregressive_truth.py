@@ -1,4 +1,6 @@
-"""Densities against the paper's equations in NumPy, exhaustive sums, finite differences, and what depends on what."""
+"""Densities against the paper's equations in NumPy, exhaustive sums, finite differences, and what
+depends on what.
+"""
 
 from __future__ import annotations
 
@@ -114,7 +116,9 @@ def test_each_conditional_of_mixed_parts_is_the_papers(ar, framework, hiddens):
 
 
 def test_the_gradient_of_logp_is_that_of_finite_differences(ar, framework):
-    """Central differences of the NumPy equations in double precision, along a random direction of every weight."""
+    """Central differences of the NumPy equations in double precision, along a random direction of
+    every weight.
+    """
     space = Tuple([Discrete(3), Box(-2, 2, (2,)), MultiBinary(2), Discrete(2)])
     config = {"autoregressive_hiddens": [3, 2]}
     policy, obs = ar.build(space, framework, config), ar.observations(8)
@@ -167,7 +171,9 @@ def _canonical(policy, framework, gradients):
 
 @pytest.mark.parametrize("order", [[], [3, 1]])
 def test_a_part_depends_on_the_parts_before_it_and_on_no_others(ar, framework, order):
-    """The Jacobian of all parameters with respect to all raw values; discrete values are flipped."""
+    """The Jacobian of all parameters with respect to all raw values; discrete values
+    are flipped.
+    """
     space = Tuple([Box(-2, 2, (2,)), Discrete(3), Box(-1, 1, (1,)), MultiDiscrete([2, 3])])
     paths = [path for path, *_ in ar.leaves(space)]
     assert paths == ["action[0]", "action[1]", "action[2]", "action[3][0]", "action[3][1]"]

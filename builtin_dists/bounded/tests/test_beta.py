@@ -1,4 +1,6 @@
-"""Beta against SciPy, torch.distributions, numerical integrals and one framework against the other."""
+"""Beta against SciPy, torch.distributions, numerical integrals and one framework
+against the other.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +74,7 @@ def gradient(cls, function, inputs=INPUTS):
     return tape.gradient(value, variable).numpy()
 
 
-# --- densities -------------------------------------------------------------------------------------------------------
+# --- densities ------------------------------------------------------------------------------------
 
 
 @frameworks
@@ -149,7 +151,7 @@ def test_the_frameworks_agree_on_beta():
         np.testing.assert_allclose(array(left), array(right), rtol=1e-5, atol=1e-5)
 
 
-# --- shapes and types ------------------------------------------------------------------------------------------------
+# --- shapes and types -----------------------------------------------------------------------------
 
 
 @frameworks
@@ -205,7 +207,7 @@ def test_beta_is_rebuilt_from_inputs_alone(cls):
     np.testing.assert_array_equal(array(again.logp(sample)), array(dist.sampled_action_logp()))
 
 
-# --- samples ---------------------------------------------------------------------------------------------------------
+# --- samples --------------------------------------------------------------------------------------
 
 
 @frameworks
@@ -274,7 +276,7 @@ def test_a_stored_beta_sample_scores_the_same(cls):
     )
 
 
-# --- extreme inputs --------------------------------------------------------------------------------------------------
+# --- extreme inputs -------------------------------------------------------------------------------
 
 EXTREMES = np.float32([0, 1e8, -1e8, 1.1e34, -1.1e34, 1.1e-34, -1.1e-34, 1e-6, 20])
 PAIRS = np.array(list(itertools.product(EXTREMES, EXTREMES)), np.float32)
@@ -313,7 +315,7 @@ def test_gradients_of_extreme_beta_inputs_are_finite(cls):
         assert np.isfinite(gradient(cls, function, inputs)).all()
 
 
-# --- gradients -------------------------------------------------------------------------------------------------------
+# --- gradients ------------------------------------------------------------------------------------
 
 
 def test_beta_gradients_are_those_of_finite_differences():
@@ -366,7 +368,7 @@ def test_a_beta_sample_carries_no_gradient():
     assert tape.gradient(sample, variable) is None
 
 
-# --- through the catalog ---------------------------------------------------------------------------------------------
+# --- through the catalog --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("framework", "cls"), [("torch", TorchBeta), ("tf", TFBeta)])

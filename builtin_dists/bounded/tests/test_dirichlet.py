@@ -1,4 +1,6 @@
-"""Dirichlet against SciPy, torch.distributions, numerical integrals and one framework against the other."""
+"""Dirichlet against SciPy, torch.distributions, numerical integrals and one framework against the
+other.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,7 @@ def gradient(cls, function, inputs=INPUTS):
     return tape.gradient(value, variable).numpy()
 
 
-# --- densities -------------------------------------------------------------------------------------------------------
+# --- densities ------------------------------------------------------------------------------------
 
 
 @frameworks
@@ -152,7 +154,7 @@ def test_the_frameworks_agree_on_dirichlet():
         np.testing.assert_allclose(array(left), array(right), rtol=1e-5, atol=2e-5)
 
 
-# --- shapes and types ------------------------------------------------------------------------------------------------
+# --- shapes and types -----------------------------------------------------------------------------
 
 
 @frameworks
@@ -202,7 +204,7 @@ def test_dirichlet_is_rebuilt_from_inputs_alone(cls):
     np.testing.assert_array_equal(array(again.logp(sample)), array(dist.sampled_action_logp()))
 
 
-# --- samples ---------------------------------------------------------------------------------------------------------
+# --- samples --------------------------------------------------------------------------------------
 
 
 @frameworks
@@ -254,7 +256,7 @@ def test_the_deterministic_dirichlet_action_is_the_mean_and_not_rllibs_softmax(c
     assert not np.allclose(found, torch.softmax(truth().concentration, -1), atol=1e-2)
 
 
-# --- extreme inputs --------------------------------------------------------------------------------------------------
+# --- extreme inputs -------------------------------------------------------------------------------
 
 EXTREMES = np.float32([0, 1e8, -1e8, 1.1e34, -1.1e34, 1.1e-34, -1.1e-34, 1e-6, -20])
 TRIPLES = np.array(list(itertools.product(EXTREMES, repeat=3)), np.float32)
@@ -289,7 +291,7 @@ def test_gradients_of_extreme_dirichlet_inputs_are_finite(cls):
         assert np.isfinite(gradient(cls, function, TRIPLES)).all()
 
 
-# --- gradients -------------------------------------------------------------------------------------------------------
+# --- gradients ------------------------------------------------------------------------------------
 
 
 def test_dirichlet_gradients_are_those_of_finite_differences():
@@ -338,7 +340,7 @@ def test_a_dirichlet_sample_carries_no_gradient():
     assert tape.gradient(sample, variable) is None
 
 
-# --- through the catalog ---------------------------------------------------------------------------------------------
+# --- through the catalog --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("framework", "cls"), [("torch", TorchDirichlet), ("tf", TFDirichlet)])

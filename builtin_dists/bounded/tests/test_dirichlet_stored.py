@@ -1,4 +1,6 @@
-"""Stored shares do not sum to 1 exactly; what is scored is the point of the simplex they mean, against SciPy."""
+"""Stored shares do not sum to 1 exactly; what is scored is the point of the simplex they mean,
+against SciPy.
+"""
 
 from __future__ import annotations
 

@@ -9,7 +9,9 @@ import pytest
 
 
 class Kit:
-    """What tests need of a framework: tensors, arrays, seeds, gradients, and the package's classes."""
+    """What tests need of a framework: tensors, arrays, seeds, gradients, and the
+    package's classes.
+    """
 
     def __init__(self, framework):
         self.framework = framework

@@ -1,4 +1,6 @@
-"""Independent bits against torch.distributions, exhaustive sums and one framework against the other."""
+"""Independent bits against torch.distributions, exhaustive sums and one framework against the
+other.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The categorical distribution against torch.distributions, exhaustive sums and one framework against the other."""
+"""The categorical distribution against torch.distributions, exhaustive sums and one framework
+against the other.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,7 @@ def seed(value):
     tf.random.set_seed(value)
 
 
-# --- densities -------------------------------------------------------------------------------------------------------
+# --- densities ------------------------------------------------------------------------------------
 
 
 @frameworks
@@ -117,7 +119,7 @@ def test_the_frameworks_agree():
     )
 
 
-# --- shapes and types ------------------------------------------------------------------------------------------------
+# --- shapes and types -----------------------------------------------------------------------------
 
 
 @frameworks
@@ -175,7 +177,7 @@ def test_the_inputs_are_all_it_takes(cls):
         np.testing.assert_array_equal(array(again.log_probs), array(dist.log_probs))
 
 
-# --- samples ---------------------------------------------------------------------------------------------------------
+# --- samples --------------------------------------------------------------------------------------
 
 DRAWS = 20_000
 FIXED = np.array([0.0, 1.0, -1.0, 2.0, -3.0], np.float32)
@@ -281,7 +283,7 @@ def test_the_estimate_of_the_entropy_is_unbiased(cls):
     assert abs(estimates.mean() - exact) < 4 * estimates.std() / np.sqrt(DRAWS)
 
 
-# --- temperature -----------------------------------------------------------------------------------------------------
+# --- temperature ----------------------------------------------------------------------------------
 
 
 @frameworks
@@ -305,7 +307,7 @@ def test_a_temperature_that_is_not_positive_is_refused(cls, temperature):
     assert isinstance(caught.value, CatalogError)
 
 
-# --- extreme inputs --------------------------------------------------------------------------------------------------
+# --- extreme inputs -------------------------------------------------------------------------------
 
 EXTREMES = [0.0, 1e8, -1e8, 1.1e34, -1.1e34, 1.1e-34, -1.1e-34, 1e-6, -1e-6]
 
@@ -334,7 +336,7 @@ def test_extreme_logits_give_finite_numbers(cls):
     np.testing.assert_array_equal(array(dist.sample())[clear], logits.argmax(axis=1)[clear])
 
 
-# --- gradients -------------------------------------------------------------------------------------------------------
+# --- gradients ------------------------------------------------------------------------------------
 
 
 def test_gradients_are_those_of_finite_differences():
@@ -369,7 +371,7 @@ def test_gradients_in_tensorflow_are_pytorchs():
         )
 
 
-# --- masks -----------------------------------------------------------------------------------------------------------
+# --- masks ----------------------------------------------------------------------------------------
 
 MASKS = np.array(
     [
@@ -483,7 +485,7 @@ def test_gradients_under_a_mask_are_finite_and_zero_where_forbidden(cls):
         assert np.abs(gradient[MASKS]).sum() > 0
 
 
-# --- through the catalog ---------------------------------------------------------------------------------------------
+# --- through the catalog --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("framework", "cls"), [("torch", TorchCategorical), ("tf", TFCategorical)])

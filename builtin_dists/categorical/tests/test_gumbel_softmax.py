@@ -1,4 +1,6 @@
-"""Relaxed one-hots against torch.distributions, numerical integrals and one framework against the other."""
+"""Relaxed one-hots against torch.distributions, numerical integrals and one framework against the
+other.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Several choices at once against torch.distributions, exhaustive sums and one framework against the other."""
+"""Several choices at once against torch.distributions, exhaustive sums and one framework against
+the other.
+"""
 
 from __future__ import annotations
 
@@ -409,7 +411,7 @@ def test_it_can_be_traced_with_an_unknown_batch_size():
         assert rows == 1 or (first.numpy() != second.numpy()).any()
 
 
-# --- spaces ----------------------------------------------------------------------------------------------------------
+# --- spaces ---------------------------------------------------------------------------------------
 
 BOX_LENS = [
     (spaces.Box(np.array([0, -3]), np.array([1, 4]), dtype=np.int32), (2, 8)),

@@ -234,7 +234,8 @@ def test_wrong_arguments_are_refused(kit):
         (spaces.MultiDiscrete([2, 2, 2]), "there are 0 slates of 3 distinct items out of 2"),
         (
             spaces.MultiDiscrete([10] * 5),
-            "there are 30,240 slates .* supports 1 to 10,000. Use a shorter slate, or 'multi_categorical'",
+            "there are 30,240 slates .* supports 1 to 10,000. Use a shorter slate, or"
+            " 'multi_categorical'",
         ),
     ],
 )

@@ -1,4 +1,6 @@
-"""The diagonal Gaussian against SciPy, torch.distributions, numerical integrals and one framework against the other."""
+"""The diagonal Gaussian against SciPy, torch.distributions, numerical integrals and one framework
+against the other.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,7 @@ def test_its_parameters_can_be_read(cls):
     np.testing.assert_allclose(array(make(cls).std), std, rtol=1e-6)
 
 
-# --- densities -------------------------------------------------------------------------------------------------------
+# --- densities ------------------------------------------------------------------------------------
 
 
 @frameworks
@@ -128,7 +130,7 @@ def test_the_frameworks_agree():
     )
 
 
-# --- shapes and types ------------------------------------------------------------------------------------------------
+# --- shapes and types -----------------------------------------------------------------------------
 
 
 @frameworks
@@ -185,7 +187,7 @@ def test_inputs_may_be_an_array_and_are_all_it_takes(cls):
     np.testing.assert_array_equal(array(cls(stored).logp(ACTIONS)), array(dist.logp(ACTIONS)))
 
 
-# --- samples ---------------------------------------------------------------------------------------------------------
+# --- samples --------------------------------------------------------------------------------------
 
 DRAWS = 10_000
 FIXED = np.array([0.5, -3.0, 0.0, -1.5, 0.5, 0.0], np.float32)
@@ -267,7 +269,7 @@ def test_the_estimate_of_the_entropy_is_unbiased(cls):
     assert abs(estimates.mean() - exact) < 4 * estimates.std() / np.sqrt(DRAWS)
 
 
-# --- extreme inputs --------------------------------------------------------------------------------------------------
+# --- extreme inputs -------------------------------------------------------------------------------
 
 EXTREMES = [0.0, 1e8, -1e8, 1.1e34, -1.1e34, 1.1e-34, -1.1e-34, 1e-6, -1e-6]
 
@@ -312,7 +314,7 @@ def test_a_tiny_scale_is_scored_exactly(cls):
     )
 
 
-# --- gradients -------------------------------------------------------------------------------------------------------
+# --- gradients ------------------------------------------------------------------------------------
 
 
 def test_gradients_are_those_of_finite_differences():
@@ -418,7 +420,7 @@ def test_a_sample_changed_in_place_is_scored_as_it_is():
     )
 
 
-# --- through the catalog ---------------------------------------------------------------------------------------------
+# --- through the catalog --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("framework", "cls"), [("torch", TorchGaussian), ("tf", TFGaussian)])

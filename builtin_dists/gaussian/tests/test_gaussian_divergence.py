@@ -1,4 +1,6 @@
-"""The divergence of Gaussians as far apart as inputs go: finite, as that of choices is, and right wherever it fits."""
+"""The divergence of Gaussians as far apart as inputs go: finite, as that of choices is, and right
+wherever it fits.
+"""
 
 from __future__ import annotations
 
@@ -43,11 +45,12 @@ def kl_and_gradients(cls, one, other, dtype="float32"):
     return kl.numpy(), *[gradient.numpy() for gradient in tape.gradient(kl, [a, b])]
 
 
-#: Inputs [mean, log std] of one and of the other; some so far apart that no float32 holds what they differ by.
+#: Inputs [mean, log std] of one and of the other; some so far apart that no float32 holds what they
+#: differ by.
 PAIRS = [
-    ([0, 40], [0, -40]), ([0, 1e30], [0, -1e30]), ([0, -40], [0, 40]), ([3e38, 0], [-3e38, 0]), ([1, -40], [0, -40]),
-    ([1e10, 20], [-1e10, -20]), ([0, 39], [5, -39]), ([0, 21], [0, -21]), ([2, 0.5], [-1, 0.25]), ([0, 0], [0, 0]),
-    ([1e5, -20], [0, -10]), ([0, 30], [0, -12]),
+    ([0, 40], [0, -40]), ([0, 1e30], [0, -1e30]), ([0, -40], [0, 40]), ([3e38, 0], [-3e38, 0]),
+    ([1, -40], [0, -40]), ([1e10, 20], [-1e10, -20]), ([0, 39], [5, -39]), ([0, 21], [0, -21]),
+    ([2, 0.5], [-1, 0.25]), ([0, 0], [0, 0]), ([1e5, -20], [0, -10]), ([0, 30], [0, -12]),
 ]  # fmt: skip
 
 

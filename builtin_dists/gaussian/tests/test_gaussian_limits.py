@@ -1,4 +1,6 @@
-"""The diagonal Gaussian's config keys, half precisions and empty masks; what RLlib gets wrong of its shapes."""
+"""The diagonal Gaussian's config keys, half precisions and empty masks; what RLlib gets wrong of
+its shapes.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The squashed Gaussian through the catalog: which spaces it takes, and what policies do with it."""
+"""The squashed Gaussian through the catalog: which spaces it takes, and what policies
+do with it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The squashed Gaussian against torch.distributions, numerical integrals and one framework against the other."""
+"""The squashed Gaussian against torch.distributions, numerical integrals and one framework against
+the other.
+"""
 
 from __future__ import annotations
 
@@ -90,7 +92,7 @@ def test_the_parameters_of_the_normal_values_can_be_read(cls):
     np.testing.assert_allclose(array(make(cls).std), np.exp(log_std), rtol=1e-6)
 
 
-# --- densities -------------------------------------------------------------------------------------------------------
+# --- densities ------------------------------------------------------------------------------------
 
 
 @frameworks
@@ -125,7 +127,9 @@ def test_the_squashed_density_integrates_to_one_in_two_dimensions(cls):
 
 @pytest.fixture(scope="module")
 def pair_and_kl():
-    """Inputs of two distributions over (0, 4), and their divergence as an integral over the actions."""
+    """Inputs of two distributions over (0, 4), and their divergence as an integral over the
+    actions.
+    """
     p, q = np.float32([[0.5, -0.3]]), np.float32([[-0.2, 0.1]])
     dists = [truth(i, 0, 4) for i in (p, q)]
 
@@ -194,7 +198,7 @@ def test_the_frameworks_agree_on_squashed_gaussians():
     )
 
 
-# --- shapes and types ------------------------------------------------------------------------------------------------
+# --- shapes and types -----------------------------------------------------------------------------
 
 
 @frameworks
@@ -241,7 +245,7 @@ def test_squashed_gaussians_are_rebuilt_from_inputs_alone(cls):
     np.testing.assert_array_equal(array(again.logp(sample)), array(dist.sampled_action_logp()))
 
 
-# --- samples ---------------------------------------------------------------------------------------------------------
+# --- samples --------------------------------------------------------------------------------------
 
 
 @frameworks
@@ -313,7 +317,7 @@ def test_a_stored_squashed_sample_scores_the_same_even_near_the_bounds(cls):
         assert np.isfinite(at_once).all()
 
 
-# --- extreme inputs --------------------------------------------------------------------------------------------------
+# --- extreme inputs -------------------------------------------------------------------------------
 
 EXTREMES = [0.0, 1e8, -1e8, 1.1e34, -1.1e34, 1.1e-34, -1.1e-34, 1e-6, 20.0]
 
@@ -364,7 +368,7 @@ def test_squashed_scales_are_cut_off_as_in_rllib_unless_asked_otherwise(cls):
         make(cls, inputs, -1.0, 1.0, log_std_min=3.0)
 
 
-# --- gradients -------------------------------------------------------------------------------------------------------
+# --- gradients ------------------------------------------------------------------------------------
 
 
 def test_squashed_gradients_are_those_of_finite_differences():
@@ -413,7 +417,8 @@ def test_the_score_of_a_squashed_rsample_is_that_of_its_number(cls):
 
 @frameworks
 def test_a_saturated_squashed_draw_still_has_its_gradient(cls):
-    # Far beyond where float32 tells actions apart, d(-logp)/dmean = -2 tanh(u): the entropy bonus leads back.
+    # Far beyond where float32 tells actions apart, d(-logp)/dmean = -2 tanh(u): the entropy bonus
+    # leads back.
     inputs = np.float32([[15, 15, -15, -5, -5, -5]])
     found = gradient(cls, lambda d: -d.logp(d.rsample()), inputs)
     np.testing.assert_allclose(found[:, :D], [[-2, -2, 2]], rtol=1e-4)

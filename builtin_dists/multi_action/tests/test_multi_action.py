@@ -1,4 +1,6 @@
-"""The distribution of Tuple and Dict spaces against torch.distributions, exhaustive sums and the other framework."""
+"""The distribution of Tuple and Dict spaces against torch.distributions, exhaustive sums and the
+other framework.
+"""
 
 from __future__ import annotations
 
@@ -123,7 +125,7 @@ def leaves_of(sample):
     return [leaf for v in values for leaf in (leaves_of(v) if isinstance(v, dict | tuple) else [v])]
 
 
-# --- densities -------------------------------------------------------------------------------------------------------
+# --- densities ------------------------------------------------------------------------------------
 
 
 @frameworks
@@ -227,7 +229,7 @@ def test_a_leaf_without_closed_form_is_estimated_and_the_others_are_not(fw):
     assert tuple(dist.kl(dist).shape) == (ROWS,)
 
 
-# --- samples ---------------------------------------------------------------------------------------------------------
+# --- samples --------------------------------------------------------------------------------------
 
 
 @frameworks
@@ -384,7 +386,7 @@ def test_extreme_inputs_stay_finite(fw):
         assert np.isfinite(array(dist.entropy())).all()
 
 
-# --- errors ----------------------------------------------------------------------------------------------------------
+# --- errors ---------------------------------------------------------------------------------------
 
 
 @frameworks

@@ -1,4 +1,6 @@
-"""Divergences of composites: finite whatever is forbidden, and part by part where two are laid out differently."""
+"""Divergences of composites: finite whatever is forbidden, and part by part where two are laid out
+differently.
+"""
 
 from __future__ import annotations
 

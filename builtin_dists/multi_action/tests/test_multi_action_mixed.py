@@ -64,7 +64,9 @@ def test_whole_numbers_and_others_inside_a_composite_left_whole_are_scored_as_th
 
 @pytest.mark.parametrize("framework", ["torch", "tf"])
 def test_divergences_from_several_forbidding_parts_add_up_to_a_finite_number(framework):
-    """Each part's is the largest number of its dtype, where the other forbids what this one may do; two are beyond."""
+    """Each part's is the largest number of its dtype, where the other forbids what this one may do;
+    two are beyond.
+    """
     multi, _, _, tensor = PARTS[framework]
     space = spaces.Tuple([spaces.Discrete(3), spaces.MultiBinary(2)])
     cls, _ = ModelCatalog.get_action_dist(space, {}, framework=framework)

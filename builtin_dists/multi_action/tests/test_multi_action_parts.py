@@ -1,4 +1,6 @@
-"""The distribution of Tuple and Dict spaces: its masks, its children and what the catalog makes of it."""
+"""The distribution of Tuple and Dict spaces: its masks, its children and what the catalog makes of
+it.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +83,7 @@ def row_of(action, row):
     )
 
 
-# --- masks -----------------------------------------------------------------------------------------------------------
+# --- masks ----------------------------------------------------------------------------------------
 
 # x is 0 or 2; the last choice 0 or 2; the second 1.
 MASK = np.array([1, 0, 1, 1, 1, 0, 1, 1, 0, 1], bool)
@@ -178,7 +180,7 @@ def test_a_mask_of_another_width_is_refused(fw):
         dist_class.masked(tensor(fw, INPUTS), tensor(fw, np.ones((ROWS, SIZE), bool)))
 
 
-# --- through the catalog ---------------------------------------------------------------------------------------------
+# --- through the catalog --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("fw", "name"), [("torch", "torch"), ("tf", "tf"), ("tf", "tf2")])

@@ -1,4 +1,6 @@
-"""What the tests of the transformer share: one thread, building with random weights, running, and NumPy by hand."""
+"""What the tests of the transformer share: one thread, building with random weights, running, and
+NumPy by hand.
+"""
 
 from __future__ import annotations
 
@@ -97,7 +99,7 @@ def run():
     return ran
 
 
-# --- the equations, one number after the other -----------------------------------------------------------------------
+# --- the equations, one number after the other ----------------------------------------------------
 
 
 def _normalised(x, weights, name):

@@ -13,7 +13,8 @@ from rlcatalog_attention.config import AttentionConfig, distances
 from rlcatalog_tf import GTrXLNet as TFNet
 from rlcatalog_torch import GTrXLNet as TorchNet
 
-#: Sizes, length of the sequences, steps in the memory before; widths odd and even, windows longer and shorter than T.
+#: Sizes, length of the sequences, steps in the memory before; widths odd and even, windows longer
+#: and shorter than T.
 CASES = {
     "one unit, one head": ({"num_transformer_units": 1, "num_heads": 1}, 3, 0),
     "two units, two heads": ({}, 6, 2),

@@ -1,4 +1,6 @@
-"""Acting goes on with the weights of now: nothing computed with earlier ones is kept from step to step."""
+"""Acting goes on with the weights of now: nothing computed with earlier ones is kept from step to
+step.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ def acted(policy, steps, state=None):
 
 
 def recomputed(policy, state):
-    """The next step under the weights of now, by a model that never ran before and a state it never saw."""
+    """The next step under the weights of now, by a model that never ran before and a state it never
+    saw.
+    """
     other = another(policy)
     other.model.set_weights(policy.model.get_weights())
     fresh = state._replace(memory=tuple(part.copy() for part in state.memory))

@@ -31,7 +31,9 @@ def array(x):
 
 
 def act_and_train_alike(policy, steps=6, n=2):
-    """Act in `n` episodes, then score what was done as sequences: two per episode, the later with a stored state."""
+    """Act in `n` episodes, then score what was done as sequences: two per episode, the later with a
+    stored state.
+    """
     rng = np.random.default_rng(0)
     space = policy.observation_space
     space.seed(0)

@@ -1,4 +1,6 @@
-"""What the tests of the network share: a catalog without a vision net, running, and the network written by hand."""
+"""What the tests of the network share: a catalog without a vision net, running, and the network
+written by hand.
+"""
 
 from __future__ import annotations
 
@@ -94,7 +96,9 @@ def _run(model, obs, **more):
 
 @pytest.fixture
 def run():
-    """Run a model on NumPy observations; return outputs and values as arrays, None for the values of a trunk."""
+    """Run a model on NumPy observations; return outputs and values as arrays, None for the values
+    of a trunk.
+    """
     return _run
 
 
@@ -119,7 +123,8 @@ def assert_close():
 
 
 class ByHand:
-    """The network by hand, from observations as the environment gives them: in float64, item by item.
+    """The network by hand, from observations as the environment gives them: in float64, item by
+    item.
 
     Its nets are fully connected layers with tanh. Leaves are encoded one by one by their codecs.
     """

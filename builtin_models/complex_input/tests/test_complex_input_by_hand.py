@@ -1,4 +1,6 @@
-"""The complex-input network against NumPy by hand, from raw observations, and between the frameworks."""
+"""The complex-input network against NumPy by hand, from raw observations, and between the
+frameworks.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The complex-input network through the catalog: when it is chosen, what it explains, what it keeps and refuses."""
+"""The complex-input network through the catalog: when it is chosen, what it explains, what it keeps
+and refuses.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ ACTIONS = spaces.Discrete(3)
 CONFIG = {"fcnet_hiddens": [5]}
 
 
-# --- when it is chosen -----------------------------------------------------------------------------------------------
+# --- when it is chosen ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -93,7 +95,7 @@ def test_both_frameworks_export_the_class():
     assert TFNet.framework_of_class == "tf"
 
 
-# --- what it explains ------------------------------------------------------------------------------------------------
+# --- what it explains -----------------------------------------------------------------------------
 
 
 def test_explain_lists_each_part_with_its_net(catalog):
@@ -132,7 +134,7 @@ def test_sizes_that_only_the_preprocessor_knows(catalog):
     assert model.hidden.outputs == 6
 
 
-# --- the nets that are named -----------------------------------------------------------------------------------------
+# --- the nets that are named ----------------------------------------------------------------------
 
 
 def refusal(catalog, kind, names):
@@ -143,8 +145,9 @@ def refusal(catalog, kind, names):
 
 def test_an_unknown_path_is_refused_with_the_known_ones(catalog):
     assert refusal(catalog, ConfigError, {"obs['camra']": "fcnet"}) == (
-        "input_nets: \"obs['camra']\" is not a part of the observation. Did you mean \"obs['camera']\"?"
-        " Parts: obs['camera'], obs['speed'], obs['units'][:][0], obs['units'][:][1]."
+        "input_nets: \"obs['camra']\" is not a part of the observation. Did you mean"
+        " \"obs['camera']\"? Parts: obs['camera'], obs['speed'], obs['units'][:][0],"
+        " obs['units'][:][1]."
     )
     assert "obs['units']\" is not a part" in refusal(
         catalog, ConfigError, {"obs['units']": "fcnet"}
@@ -199,7 +202,7 @@ def test_the_named_net_is_taken(fresh_catalog):
     assert shapes["complex_input: obs['units']: average of the items, length"] == [8]
 
 
-# --- saving ----------------------------------------------------------------------------------------------------------
+# --- saving ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
@@ -227,15 +230,15 @@ def test_a_saved_policy_never_chooses_again(framework, fresh_catalog, tmp_path):
     np.testing.assert_array_equal(found.value, expected.value)
 
 
-# --- refusals, before a framework is imported ------------------------------------------------------------------------
+# --- refusals, before a framework is imported -----------------------------------------------------
 
 
 def test_no_final_linear_needs_layers_of_the_models_own(catalog):
     with pytest.raises(ConfigError) as caught:
         catalog.resolve(MIXED, ACTIONS, {**CONFIG, "no_final_linear": True})
     assert str(caught.value) == (
-        "no_final_linear uses the last post_fcnet layer as the output, but post_fcnet_hiddens is empty."
-        " Set post_fcnet_hiddens, or no_final_linear=False."
+        "no_final_linear uses the last post_fcnet layer as the output, but post_fcnet_hiddens is"
+        " empty. Set post_fcnet_hiddens, or no_final_linear=False."
     )
 
 
@@ -268,7 +271,9 @@ import numpy as np
 import rlcatalog
 from rlcatalog.errors import CatalogError
 
-space = gym.spaces.Dict({"a": gym.spaces.Box(0, 255, (84, 84, 3), np.uint8), "b": gym.spaces.Discrete(3)})
+space = gym.spaces.Dict(
+    {"a": gym.spaces.Box(0, 255, (84, 84, 3), np.uint8), "b": gym.spaces.Discrete(3)}
+)
 catalog = rlcatalog.default_catalog()
 for actions, config in [
     (2, {"input_nets": {"obs['c']": "fcnet"}}),

@@ -62,7 +62,7 @@ def witnesses(fresh_catalog):
     return witnesses
 
 
-# --- what they are built with ----------------------------------------------------------------------------------------
+# --- what they are built with ---------------------------------------------------------------------
 
 
 def test_a_net_is_a_trunk_with_a_config_of_its_own(witnesses):
@@ -232,7 +232,7 @@ def test_it_may_stand_inside_itself(catalog, assert_close):
     assert_close([one.act(observations).dist_inputs], [other.act(observations).dist_inputs])
 
 
-# --- which are refused -----------------------------------------------------------------------------------------------
+# --- which are refused ----------------------------------------------------------------------------
 
 
 class Recurrent(Witness):
@@ -287,7 +287,7 @@ def test_a_net_that_cannot_be_used_is_refused(cls, kind, said, fresh_catalog):
         )
 
 
-# --- TensorFlow, copies ----------------------------------------------------------------------------------------------
+# --- TensorFlow, copies ---------------------------------------------------------------------------
 
 
 class Lazy(TFModelV2):
@@ -350,7 +350,7 @@ def test_a_pickled_model(rich, build, run, assert_close):
     assert_close(run(torch.load(buffer, weights_only=False), encoded), run(model, encoded), 0)
 
 
-# --- with the vision net ---------------------------------------------------------------------------------------------
+# --- with the vision net --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)

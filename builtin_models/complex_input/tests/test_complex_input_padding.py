@@ -26,7 +26,9 @@ CONFIG = {"fcnet_hiddens": [5], "post_fcnet_hiddens": [4], "post_fcnet_activatio
 
 
 def spoiled(encoded, preprocessor, garbage):
-    """Observations with garbage in the empty places; the lists in empty places get garbage as lengths, too."""
+    """Observations with garbage in the empty places; the lists in empty places get garbage as
+    lengths, too.
+    """
     encoded = np.array(encoded)
     leaves = {leaf.path: leaf for leaf in preprocessor.leaves()}
     units = leaves["obs['units'][:]"]

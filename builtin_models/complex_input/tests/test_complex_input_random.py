@@ -1,4 +1,6 @@
-"""Random nested spaces: by hand from raw observations, flat and as structures, in both frameworks."""
+"""Random nested spaces: by hand from raw observations, flat and as structures, in
+both frameworks.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ some_space = mixed_space | lists(dicts(mixed_space) | tuples(lists(mixed_space))
 
 
 def tame(obs):
-    """Cut numbers off at 9: they stay in their spaces, and sums of them stay exact enough to compare."""
+    """Cut numbers off at 9: they stay in their spaces, and sums of them stay exact enough to
+    compare.
+    """
     if isinstance(obs, dict):
         return {key: tame(value) for key, value in obs.items()}
     if isinstance(obs, GraphInstance):
@@ -63,7 +67,9 @@ def test_observations_as_structures(build, run, convert, assert_close, case, see
 @bounded(30)
 @given(cases(some_space), seeds)
 def test_integers_instead_of_one_hots(build, run, assert_close, case, seed):
-    """With `_disable_preprocessor_api` Discrete parts arrive as integers; they become the same one-hots."""
+    """With `_disable_preprocessor_api` Discrete parts arrive as integers; they become the same
+    one-hots.
+    """
     assume("Discrete" in repr(case.space))
     # These hold integers in their encoding.
     assume("OneOf" not in repr(case.space) and "Graph" not in repr(case.space))

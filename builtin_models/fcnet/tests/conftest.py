@@ -1,4 +1,6 @@
-"""What the tests of the network share: one thread, building with random weights, running, comparing."""
+"""What the tests of the network share: one thread, building with random weights, running,
+comparing.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ def _build(cls, case, seed=0):
 
 @pytest.fixture
 def build():
-    """Build a network of a case; its weights, biases included, are set to random values of a seed."""
+    """Build a network of a case; its weights, biases included, are set to random
+    values of a seed.
+    """
     return _build
 
 

@@ -1,4 +1,6 @@
-"""The fully connected network: every combination of its keys, against NumPy by hand and between the frameworks."""
+"""The fully connected network: every combination of its keys, against NumPy by hand and between the
+frameworks.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ OBS, ACTIONS, INPUTS = spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(4), 
 X = np.random.default_rng(0).normal(size=(16, INPUTS)).astype(np.float32)
 
 
-# --- the combinations ------------------------------------------------------------------------------------------------
+# --- the combinations -----------------------------------------------------------------------------
 
 OPTIONS = {
     "fcnet_hiddens": [[], [8], [8, 6]],
@@ -35,7 +37,9 @@ OPTIONS = {
 
 
 def combinations():
-    """Every combination of the structural keys; the two activations go round, so that all pairs occur."""
+    """Every combination of the structural keys; the two activations go round, so that all pairs
+    occur.
+    """
     for index, values in enumerate(itertools.product(*OPTIONS.values())):
         first, second = (
             ACTIVATIONS[i % len(ACTIVATIONS)] for i in (index, index + index // len(ACTIVATIONS))
@@ -52,7 +56,8 @@ def label(case):
         key[0] for key in ("no_final_linear", "vf_share_layers", "free_log_std") if case[key]
     )
     sizes = "+".join(str(case[key]) for key in ("fcnet_hiddens", "post_fcnet_hiddens"))
-    return f"{sizes}-{flags}-{case['num_outputs']}-{case['fcnet_activation']}-{case['post_fcnet_activation']}"
+    activations = f"{case['fcnet_activation']}-{case['post_fcnet_activation']}"
+    return f"{sizes}-{flags}-{case['num_outputs']}-{activations}"
 
 
 def test_the_combinations_cover_all_pairs():
@@ -67,7 +72,7 @@ def config_of(case):
     return {key: value for key, value in case.items() if key != "num_outputs"}
 
 
-# --- NumPy by hand ---------------------------------------------------------------------------------------------------
+# --- NumPy by hand --------------------------------------------------------------------------------
 
 BY_HAND = {
     "linear": lambda x: x,
@@ -124,7 +129,7 @@ def test_the_hand_written_reference_can_fail(assert_close, build, plain, run):
         assert_close(run(model), by_hand(plain, weights))
 
 
-# --- every combination -----------------------------------------------------------------------------------------------
+# --- every combination ----------------------------------------------------------------------------
 
 
 @pytest.mark.grid
@@ -253,7 +258,7 @@ def test_describe_tells_the_shapes_of_the_built_network(case, build, run):
     assert [stage.shape for stage in stages] == built
 
 
-# --- activations -----------------------------------------------------------------------------------------------------
+# --- activations ----------------------------------------------------------------------------------
 
 GRID = np.concatenate([np.linspace(-6, 6, 61), [-100, 100, 1e-8, 0]]).astype(np.float32)[
     :, None

@@ -17,7 +17,7 @@ from rlcatalog_torch import FullyConnectedNetwork as TorchNet
 OBS, ACTIONS = spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(4)
 
 
-# --- RLlib's faults, mended ------------------------------------------------------------------------------------------
+# --- RLlib's faults, mended -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("cls", [TorchNet, TFNet])
@@ -87,7 +87,7 @@ def test_an_empty_config_means_the_defaults(cls):
     assert shapes["outputs.logits.weight"] == (4, 256)
 
 
-# --- observations of other shapes ------------------------------------------------------------------------------------
+# --- observations of other shapes -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("cls", [TorchNet, TFNet])

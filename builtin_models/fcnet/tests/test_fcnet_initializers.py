@@ -117,7 +117,8 @@ def test_normc_gives_each_output_row_its_norm(framework, std):
     values = initialized(framework, (ROWS, COLUMNS), "normc", {"std": std})
     np.testing.assert_allclose(np.linalg.norm(values, axis=1), std, rtol=1e-5)
     assert np.linalg.norm(values, axis=0).std() > 0.01 * std  # columns are not normalised
-    # Directions are uniform: the coordinates of a point on a sphere in three dimensions are uniform.
+    # Directions are uniform: the coordinates of a point on a sphere in three dimensions are
+    # uniform.
     rows = initialized(framework, (3000, 3), "normc", {"std": std}) / std
     for coordinate in rows.T:
         assert stats.kstest(coordinate, uniform(1).cdf).pvalue > 1e-3

@@ -62,7 +62,7 @@ def linear(weights, x, name):
     return x @ weights[f"{name}.weight"].T + weights[f"{name}.bias"]
 
 
-# --- building ---------------------------------------------------------------------------------------------------------
+# --- building -------------------------------------------------------------------------------------
 
 
 def test_a_class_gives_features_and_rlcatalog_adds_logits_and_value():
@@ -230,7 +230,7 @@ def test_a_model_that_is_built_is_no_plain_module():
         build(model)
 
 
-# --- one pass before anything is built around it ----------------------------------------------------------------------
+# --- one pass before anything is built around it --------------------------------------------------
 
 
 class Returns(nn.Module):
@@ -255,7 +255,8 @@ class Returns(nn.Module):
         (lambda x: (x > 0).long(), r"must return only floating-point features"),
         (
             lambda x: (x, x),
-            r"of shape \(2, 6\) and \w+ of shape \(2, 6\).*no state: set use_lstm .*RecurrentNetwork",
+            r"of shape \(2, 6\) and \w+ of shape \(2, 6\).*no state: set use_lstm"
+            r" .*RecurrentNetwork",
         ),
         (lambda x: {"x": x}, r"found dict of shape \(\)"),
         (lambda x: x @ x, r"raised RuntimeError: .* for a batch of two observations of Box"),
@@ -339,7 +340,7 @@ def test_the_pass_and_acting_are_in_the_modules_precision(dtype):
     assert set(seen) == {dtype}
 
 
-# --- whose it is ------------------------------------------------------------------------------------------------------
+# --- whose it is ----------------------------------------------------------------------------------
 
 
 def test_an_instance_is_used_and_not_initialised_again():
@@ -411,7 +412,7 @@ def test_scripted_modules_keep_their_weights_names():
     assert policy.act(ROWS).dist_inputs.shape == (2, 3)
 
 
-# --- a separate value -------------------------------------------------------------------------------------------------
+# --- a separate value -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("memory", [{}, {"use_lstm": True, "lstm_cell_size": 4}])
@@ -443,7 +444,7 @@ def test_an_instance_shares_and_an_explicit_false_is_an_error():
     assert policy.model.module is module
 
 
-# --- saving -----------------------------------------------------------------------------------------------------------
+# --- saving ---------------------------------------------------------------------------------------
 
 
 def test_an_unregistered_class_is_saved_by_name_and_loaded_with_its_code(tmp_path):

@@ -1,4 +1,6 @@
-"""What a plain nn.Module is shown of an observation, and the space that its constructor is given."""
+"""What a plain nn.Module is shown of an observation, and the space that its
+constructor is given.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ def rows_of(obs):
 
 
 def watch(space, config=None, observations=None, action=None):
-    """Return the space that a module is given, and what it is shown of two observations, with these."""
+    """Return the space that a module is given, and what it is shown of two observations, with
+    these.
+    """
     policy = rlcatalog.build(space, action or Discrete(3), config, "torch", model=Watching)
     space.seed(3)
     observations = observations or [space.sample(), space.sample()]

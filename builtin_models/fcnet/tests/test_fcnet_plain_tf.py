@@ -1,4 +1,6 @@
-"""Plain Keras layers and models as models: how they are built, tried, trained, copied and saved, and what they see."""
+"""Plain Keras layers and models as models: how they are built, tried, trained, copied and saved,
+and what they see.
+"""
 
 from __future__ import annotations
 
@@ -221,7 +223,7 @@ def test_a_separate_value_needs_a_class():
         build(keras.layers.Dense(5), {"vf_share_layers": False})
 
 
-# --- what it is shown -------------------------------------------------------------------------------------------------
+# --- what it is shown -----------------------------------------------------------------------------
 
 
 class Watching(keras.layers.Layer):
@@ -284,9 +286,8 @@ def test_another_backend_of_keras_is_refused(monkeypatch):
 @pytest.mark.attack
 def test_a_layer_of_keras_on_pytorch_is_no_module_of_pytorch():
     code = (
-        "import keras, gymnasium, rlcatalog\n"
-        "space = gymnasium.spaces.Box(-1, 1, (4,))\n"
-        "try:\n    rlcatalog.build(space, gymnasium.spaces.Discrete(2), model=keras.layers.Dense(3))\n"
+        "import keras, gymnasium, rlcatalog\nspace = gymnasium.spaces.Box(-1, 1, (4,))\ntry:\n"
+        "    rlcatalog.build(space, gymnasium.spaces.Discrete(2), model=keras.layers.Dense(3))\n"
         "except rlcatalog.errors.NotServedError as error:\n    print(error)\n"
     )
     environ = {**os.environ, "KERAS_BACKEND": "torch", "TF_CPP_MIN_LOG_LEVEL": "3"}

@@ -1,4 +1,6 @@
-"""What the tests of the LSTM share: one thread, models of both frameworks with equal weights, running them."""
+"""What the tests of the LSTM share: one thread, models of both frameworks with equal weights,
+running them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The LSTM against NumPy by hand, against torch.nn.LSTM, and the two frameworks against each other."""
+"""The LSTM against NumPy by hand, against torch.nn.LSTM, and the two frameworks
+against each other.
+"""
 
 from __future__ import annotations
 

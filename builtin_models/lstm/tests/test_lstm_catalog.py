@@ -1,4 +1,6 @@
-"""The LSTM in the catalog: when it is chosen, what it stands around, what it is shown, what it refuses."""
+"""The LSTM in the catalog: when it is chosen, what it stands around, what it is shown, what it
+refuses.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ def batch(space, n=4, seed=0):
     return [space.sample() for _ in range(n)]
 
 
-# --- the choice and its explanation ----------------------------------------------------------------------------------
+# --- the choice and its explanation ---------------------------------------------------------------
 
 
 def test_it_is_chosen_when_asked_for():
@@ -164,7 +166,7 @@ def test_the_old_key_for_both_still_means_both():
         )
 
 
-# --- initial weights -------------------------------------------------------------------------------------------------
+# --- initial weights ------------------------------------------------------------------------------
 
 
 def initial(framework, **config):
@@ -217,7 +219,7 @@ def fill_two(tensor):
     tensor.fill_(2.0)
 
 
-# --- trunks ----------------------------------------------------------------------------------------------------------
+# --- trunks ---------------------------------------------------------------------------------------
 
 
 class TorchDoubled(TorchModelV2, nn.Module):
@@ -359,7 +361,7 @@ def test_default_trunks_for_other_observations(framework, lstm, space):
     lstm.close(lstm.array(found.logp).reshape(4, 2), np.stack([first.logp, second.logp], axis=1))
 
 
-# --- interfaces ------------------------------------------------------------------------------------------------------
+# --- interfaces -----------------------------------------------------------------------------------
 
 
 def test_the_dueling_head_over_an_lstm():
@@ -381,7 +383,7 @@ def test_the_dueling_head_over_an_lstm():
     assert set(model.view_requirements) == {"obs", "past_actions", "past_rewards"}
 
 
-# --- previous actions ------------------------------------------------------------------------------------------------
+# --- previous actions -----------------------------------------------------------------------------
 
 ACTION_SPACES = [
     spaces.Discrete(4, start=2),

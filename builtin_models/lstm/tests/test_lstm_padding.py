@@ -26,7 +26,9 @@ WEIGHTS = {
 
 
 def by_hand():
-    """Outputs `[S, T, C]`, zeros at padded places, and the states where each sequence ends; in float64."""
+    """Outputs `[S, T, C]`, zeros at padded places, and the states where each sequence ends; in
+    float64.
+    """
     outputs, ends = np.zeros((S, T, C)), np.zeros((2, S, C))
     for s in range(S):
         h, c = H[s].astype(np.float64), STATE[s].astype(np.float64)
@@ -42,7 +44,9 @@ def by_hand():
 
 
 def run(framework, x, lengths=LENGTHS, **options):
-    """Return outputs, states at the ends, and gradients of the outputs' sum, by the names of the weights."""
+    """Return outputs, states at the ends, and gradients of the outputs' sum, by the names of the
+    weights.
+    """
     zeros = Initial("zeros", {})
     plan = CellPlan(WIDTH, C, (zeros,) * 4, (zeros,) * 4, (zeros,) * 4)
     rows = x.reshape(-1, WIDTH)

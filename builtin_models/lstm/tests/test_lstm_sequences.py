@@ -1,4 +1,6 @@
-"""Sequences: padding, stepping against one pass, batches against their rows, and what a policy carries."""
+"""Sequences: padding, stepping against one pass, batches against their rows, and what a policy
+carries.
+"""
 
 from __future__ import annotations
 
@@ -117,7 +119,9 @@ def test_two_models_of_one_config_share_nothing(framework, lstm):
 
 
 def episodes(policy, lstm, steps, rows, restarts):
-    """Act for some steps with new episodes where `restarts[t]` says; return what training stores, `[rows, steps]`."""
+    """Act for some steps with new episodes where `restarts[t]` says; return what training stores,
+    `[rows, steps]`.
+    """
     obs = RANDOM.normal(size=(rows, steps, 3)).astype(np.float32)
     state, stored = policy.initial_state(rows), []
     reward = None
@@ -137,7 +141,8 @@ def test_training_scores_what_acting_did(framework, lstm, past):
     restarts = np.zeros((steps, rows), bool)
     restarts[2, 0] = restarts[4, 0] = restarts[5, 1] = True
     obs, stored = episodes(policy, lstm, steps, rows, restarts)
-    # Sequences end where an episode does, or after four steps: the second part of a long one begins with its state.
+    # Sequences end where an episode does, or after four steps: the second part of a long one begins
+    # with its state.
     cuts = {0: [0, 2, 4], 1: [0, 4, 5], 2: [0, 4]}
     sequences = [
         (r, a, b)

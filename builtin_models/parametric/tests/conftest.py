@@ -1,4 +1,6 @@
-"""What the tests of the head share: one thread, spaces, models of both frameworks with equal weights, running them."""
+"""What the tests of the head share: one thread, spaces, models of both frameworks with equal
+weights, running them.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +30,11 @@ KINDS = {
 }
 SMALL = {"fcnet_hiddens": [8]}
 LSTM = {"use_lstm": True, "lstm_cell_size": 6}
-ATTENTION = {"use_attention": True, "attention_dim": 8, "attention_num_heads": 2, "attention_head_dim": 4,
-             "attention_memory_inference": 4, "attention_memory_training": 4,
-             "attention_position_wise_mlp_dim": 8}  # fmt: skip
+ATTENTION = {
+    "use_attention": True, "attention_dim": 8, "attention_num_heads": 2, "attention_head_dim": 4,
+    "attention_memory_inference": 4, "attention_memory_training": 4,
+    "attention_position_wise_mlp_dim": 8,
+}  # fmt: skip
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -99,7 +103,9 @@ def _randomise(model, seed=0):
 
 
 def _model(framework, space, config=None, actions=ACTIONS, num_outputs=N, interface=None):
-    """Build as an algorithm does that knows nothing of masks; return the model and its preprocessor."""
+    """Build as an algorithm does that knows nothing of masks; return the model and its
+    preprocessor.
+    """
     config = {**SMALL, **(config or {})}
     preprocessor = ModelCatalog.get_preprocessor_for_space(space, config)
     model = ModelCatalog.get_model_v2(

@@ -1,4 +1,6 @@
-"""Outputs, values and gradients against NumPy, the two frameworks against each other, and padding against itself."""
+"""Outputs, values and gradients against NumPy, the two frameworks against each other, and padding
+against itself.
+"""
 
 from __future__ import annotations
 
@@ -101,7 +103,7 @@ def test_a_fresh_policy_is_close_to_uniform(framework, head, kind):
     )
 
 
-# --- what stands for no action ---------------------------------------------------------------------------------------
+# --- what stands for no action --------------------------------------------------------------------
 
 
 def gradients(model, encoded, head):
@@ -149,7 +151,9 @@ def test_what_stands_for_no_action_has_no_influence(framework, head, kind, conte
 
 
 def test_a_list_is_worth_what_the_same_box_with_a_mask_is(framework, head):
-    """A variable number of actions, told by a length or by a mask: outputs, values and actions are the same."""
+    """A variable number of actions, told by a length or by a mask: outputs, values and actions are
+    the same.
+    """
     lists, boxes = head.space("list"), head.space("both")
     first, second = head.policy(framework, lists), head.policy(framework, boxes)
     second.model.set_weights(first.model.get_weights())

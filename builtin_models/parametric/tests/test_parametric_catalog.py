@@ -1,4 +1,6 @@
-"""When the head is chosen, what it takes out of the observation, what `explain` shows, and what is refused."""
+"""When the head is chosen, what it takes out of the observation, what `explain` shows, and what is
+refused.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +87,9 @@ def test_without_mask_and_embeddings_there_is_no_head(obs, actions):
 
 
 def test_the_mask_of_another_action_space_leaves_the_rest_to_the_trunk():
-    """Embeddings are those of a Discrete's actions; beside a mask for a MultiDiscrete the key means nothing."""
+    """Embeddings are those of a Discrete's actions; beside a mask for a MultiDiscrete the key means
+    nothing.
+    """
     obs = spaces.Dict(
         {"action_mask": spaces.MultiBinary(4), "avail_actions": spaces.Box(-1, 1, (2, 2))}
     )
@@ -132,8 +136,9 @@ REFUSED = {
         with_list(spaces.Box(-1, 1, (4, 2))),
         FIVE,
         {},
-        r"obs\['avail_actions'\]: Box\(4, 2\) float32 is not a list of embeddings for Discrete\(5\): expected a Box of"
-        r" shape \(5, E\), or Repeated\(Box\(E,\), 5\)\..*set 'action_embeddings_key' to a different key",
+        r"obs\['avail_actions'\]: Box\(4, 2\) float32 is not a list of embeddings for"
+        r" Discrete\(5\): expected a Box of shape \(5, E\), or Repeated\(Box\(E,\), 5\)\..*set"
+        r" 'action_embeddings_key' to a different key",
     ),
     "embeddings of rank 2": (
         with_list(spaces.Box(-1, 1, (5, 2, 2))),
@@ -175,9 +180,10 @@ REFUSED = {
         spaces.Dict({"x": ITEM}),
         FIVE,
         {"use_parametric": True},
-        r"parametric: obs has neither an action mask \(action_mask_key='action_mask'\) nor, for a Discrete action"
-        r" space, embeddings of the actions \(action_embeddings_key='avail_actions'\); found Dict\(x: Box\(2,\)"
-        r" float32\) and the action space Discrete\(5\)\. Remove use_parametric",
+        r"parametric: obs has neither an action mask \(action_mask_key='action_mask'\) nor, for a"
+        r" Discrete action space, embeddings of the actions"
+        r" \(action_embeddings_key='avail_actions'\); found Dict\(x: Box\(2,\) float32\) and the"
+        r" action space Discrete\(5\)\. Remove use_parametric",
     ),
     "asked for, with a box": (
         spaces.Box(-1, 1, (2,)),

@@ -1,4 +1,6 @@
-"""Masks that models are shown: of every action space, for Q-values, in half precision, and rows that allow nothing."""
+"""Masks that models are shown: of every action space, for Q-values, in half precision, and rows
+that allow nothing.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ def test_the_columns_are_the_kernels(name):
 
 @pytest.mark.parametrize("name", MASKED)
 def test_outputs_are_masked_for_every_action_space(framework, head, name):
-    """Under an algorithm that knows nothing of masks: what is drawn is allowed, whatever the space."""
+    """Under an algorithm that knows nothing of masks: what is drawn is allowed,
+    whatever the space.
+    """
     env, obs, masks = played(name)
     preprocessor = ModelCatalog.get_preprocessor(env, head.small)
     dist_class, size = ModelCatalog.get_action_dist(
@@ -99,7 +103,7 @@ def _row(space, batch, i):
     return batch[i]
 
 
-# --- Q-values --------------------------------------------------------------------------------------------------------
+# --- Q-values -------------------------------------------------------------------------------------
 
 
 class TorchQ(TorchModelV2):
@@ -127,7 +131,9 @@ def test_the_maximum_of_q_values_is_over_what_is_allowed(framework, head, kind):
 
 
 def test_a_head_with_a_mask_alone_hands_on_features(framework, head):
-    """Below a dueling interface: the trunk's features; what is masked is for the interface to say."""
+    """Below a dueling interface: the trunk's features; what is masked is for the
+    interface to say.
+    """
     model, preprocessor = head.model(
         framework, head.space("mask"), {"vf_share_layers": False}, num_outputs=None
     )
@@ -148,7 +154,7 @@ def test_a_head_with_a_mask_alone_hands_on_features(framework, head):
     )
 
 
-# --- half precision --------------------------------------------------------------------------------------------------
+# --- half precision -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
@@ -190,7 +196,7 @@ def test_all_is_finite_in_half_precision_in_tensorflow(head, dtype):
     assert free[np.arange(50), dist.sample()].all()
 
 
-# --- rows that allow nothing -----------------------------------------------------------------------------------------
+# --- rows that allow nothing ----------------------------------------------------------------------
 
 
 def nothing_in_row_two(head, kind):

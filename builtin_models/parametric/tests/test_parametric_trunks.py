@@ -1,4 +1,6 @@
-"""The head in front of every kind of trunk and memory, under filters, saved and loaded, and around custom models."""
+"""The head in front of every kind of trunk and memory, under filters, saved and loaded, and around
+custom models.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ RESTS = {
     "dict with image": (spaces.Dict({"eye": IMAGE, "self": spaces.Discrete(3)}), "complex_input"),
 }
 SMALL = {"conv_activation": "tanh"}
-#: One config serves trunks of all kinds here: of the widths and activations in it each reads its own.
+#: One config serves trunks of all kinds here: of the widths and activations in it each reads its
+#: own.
 pytestmark = pytest.mark.filterwarnings("ignore::rlcatalog.errors.UnreadKeysWarning")
 
 
@@ -52,7 +55,9 @@ def config_of(head, memory):
 )
 @pytest.mark.parametrize("kind", ["both", "list and mask"])
 def test_any_trunk_sees_the_rest(head, kind, rest, memory):
-    """Both frameworks with the same weights: step by step and in one pass over sequences; the mask is kept."""
+    """Both frameworks with the same weights: step by step and in one pass over sequences; the mask
+    is kept.
+    """
     space, config = head.space(kind, RESTS[rest][0]), config_of(head, memory)
     policies = {framework: head.policy(framework, space, config) for framework in ("torch", "tf")}
     weights = policies["torch"].model.get_weights()
@@ -119,7 +124,9 @@ def trained(policy, batch):
 
 @pytest.mark.parametrize("memory", ["lstm", "attention"])
 def test_a_memory_under_an_algorithm_that_shows_the_mask(framework, head, memory):
-    """`get_model_v2` and padded sequences: real rows are masked, and are what they are without the padding."""
+    """`get_model_v2` and padded sequences: real rows are masked, and are what they are without the
+    padding.
+    """
     space = head.space("both")
     model, preprocessor = head.model(framework, space, getattr(head, memory))
     obs = head.observations(space, 4)
@@ -138,7 +145,7 @@ def test_a_memory_under_an_algorithm_that_shows_the_mask(framework, head, memory
         head.close(values[rows], alone[1])
 
 
-# --- filters ---------------------------------------------------------------------------------------------------------
+# --- filters --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["both", "list and mask"])
@@ -171,7 +178,7 @@ def test_a_filter_leaves_mask_and_embeddings_alone(framework, head, kind):
     head.close(step.dist_inputs[head.allowed(obs)], expected[head.allowed(obs)], 1e-4)
 
 
-# --- saving ----------------------------------------------------------------------------------------------------------
+# --- saving ---------------------------------------------------------------------------------------
 
 
 def test_what_was_saved_without_a_head_is_loaded_without_one(head, tmp_path):
@@ -192,7 +199,7 @@ def test_what_was_saved_without_a_head_is_loaded_without_one(head, tmp_path):
     )
 
 
-# --- custom models ---------------------------------------------------------------------------------------------------
+# --- custom models --------------------------------------------------------------------------------
 
 
 class TorchDouble(TorchModelV2):

@@ -1,4 +1,6 @@
-"""What the tests of the network share: one thread, random weights, running, and the network by hand in NumPy."""
+"""What the tests of the network share: one thread, random weights, running, and the network by hand
+in NumPy.
+"""
 
 from __future__ import annotations
 
@@ -98,7 +100,9 @@ def windows(x, kernel, stride, padding, fill):
 
 
 def slow_conv(x, weight, bias, stride, padding):
-    """Convolve maps `[B, H, W, C]` with weights `[out, in, kh, kw]`, window by window, in float64."""
+    """Convolve maps `[B, H, W, C]` with weights `[out, in, kh, kw]`, window by
+    window, in float64.
+    """
     result = None
     for i, j, out, window in windows(x, weight.shape[2:], pair(stride), padding, 0.0):
         if result is None:

@@ -1,4 +1,6 @@
-"""The convolutional network through the catalog: when it is chosen, what is explained, what is refused and how."""
+"""The convolutional network through the catalog: when it is chosen, what is explained, what is
+refused and how.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ FOUR = spaces.Discrete(4)
 SCREEN = spaces.Box(0, 255, (84, 84, 4), np.uint8)
 
 
-# --- choosing --------------------------------------------------------------------------------------------------------
+# --- choosing -------------------------------------------------------------------------------------
 
 
 def asked(space, encoded_shape, config=None):
@@ -187,19 +189,20 @@ def test_it_can_be_built_directly_on_any_box_of_rank_three():
         rlcatalog.explain(spaces.Box(-1, 1, (2, 2)), FOUR, {"custom_model": "visionnet"})
 
 
-# --- what is refused -------------------------------------------------------------------------------------------------
+# --- what is refused ------------------------------------------------------------------------------
 
 REFUSED = {
     "too little": (
         {"conv_filters": [[16, 8, 4], [32, 4, 2]]},
-        "config key 'conv_filters': this list does not fit images of size 84x84x4: the output of the last"
-        " convolution is 9x9 instead of 1x1. Layer by layer: image 84x84x4 -> conv 1 (8x8/4 same, relu) 21x21x16"
-        " -> conv 2 (4x4/2 valid, relu) 9x9x32. This list fits: [[16, [8, 8], 4], [32, [4, 4], 2], [256, [11, 11], 1]]."
-        " Or set conv_flatten=True.",
+        "config key 'conv_filters': this list does not fit images of size 84x84x4: the output of"
+        " the last convolution is 9x9 instead of 1x1. Layer by layer: image 84x84x4 -> conv 1"
+        " (8x8/4 same, relu) 21x21x16 -> conv 2 (4x4/2 valid, relu) 9x9x32. This list fits: [[16,"
+        " [8, 8], 4], [32, [4, 4], 2], [256, [11, 11], 1]]. Or set conv_flatten=True.",
     ),
     "a last kernel for another size": (
         {"conv_filters": [[16, 8, 4], [32, 4, 2], [64, 9, 1]]},
-        " This list fits: [[16, [8, 8], 4], [32, [4, 4], 2], [64, [11, 11], 1]]. Or set conv_flatten=True.",
+        " This list fits: [[16, [8, 8], 4], [32, [4, 4], 2], [64, [11, 11], 1]]. Or set"
+        " conv_flatten=True.",
     ),
     "a kernel too large": (
         {
@@ -207,23 +210,24 @@ REFUSED = {
             "conv_padding": "valid",
             "conv_flatten": True,
         },
-        "kernel 4x30 of conv 2 does not fit into 20x20. Layer by layer: image 84x84x4 -> conv 1 (8x8/4 valid, relu)"
-        " 20x20x16. This list fits: [[16, [8, 8], 4], [32, [4, 4], 2], [256, [9, 9], 1]].",
+        "kernel 4x30 of conv 2 does not fit into 20x20. Layer by layer: image 84x84x4 -> conv 1"
+        " (8x8/4 valid, relu) 20x20x16. This list fits: [[16, [8, 8], 4], [32, [4, 4], 2], [256,"
+        " [9, 9], 1]].",
     ),
     "a preset's padding": (
         {"conv_filters": "nature", "conv_padding": "same"},
-        "config key 'conv_padding': the preset 'nature' defines its own padding, but found conv_padding='same'."
-        " Remove conv_padding, or write the layers as a list.",
+        "config key 'conv_padding': the preset 'nature' defines its own padding, but found"
+        " conv_padding='same'. Remove conv_padding, or write the layers as a list.",
     ),
     "an unknown preset": (
         {"conv_filters": "natur"},
-        "config key 'conv_filters': unknown preset 'natur'. Did you mean 'nature'? Use nature, impala, or a"
-        " list of [channels, kernel, stride].",
+        "config key 'conv_filters': unknown preset 'natur'. Did you mean 'nature'? Use nature,"
+        " impala, or a list of [channels, kernel, stride].",
     ),
     "two numbers": (
         {"conv_filters": [[16, 8, 4], [32, 4]]},
-        "config key 'conv_filters': entry 1 must be [channels, kernel, stride] with integers >= 1, where kernel"
-        " and stride may also be [height, width]; found [32, 4].",
+        "config key 'conv_filters': entry 1 must be [channels, kernel, stride] with integers >= 1,"
+        " where kernel and stride may also be [height, width]; found [32, 4].",
     ),
     "a stride of zero": ({"conv_filters": [[16, 8, 0]]}, "entry 0 must be"),
     "three kernel sizes": ({"conv_filters": [[16, [8, 8, 8], 4]]}, "entry 0 must be"),
@@ -232,13 +236,14 @@ REFUSED = {
     "a flat list": ({"conv_filters": [16, 8, 4]}, "entry 0 must be"),
     "no layer to resize": (
         {"conv_filters": [[16, 8, 4]], "conv_flatten": True, "no_final_linear": True},
-        "no_final_linear makes the last layer the output, but the output of the last convolution is 20x20x16 instead"
-        " of 1x1. Add post_fcnet_hiddens, or convolutions that reduce the image to 1x1.",
+        "no_final_linear makes the last layer the output, but the output of the last convolution"
+        " is 20x20x16 instead of 1x1. Add post_fcnet_hiddens, or convolutions that reduce the"
+        " image to 1x1.",
     ),
     "a scale that says nothing": (
         {"image_scale": True},
-        "config key 'image_scale': expected a positive factor, False for no scaling, or None for 1/255 on uint8"
-        " images; found True.",
+        "config key 'image_scale': expected a positive factor, False for no scaling, or None for"
+        " 1/255 on uint8 images; found True.",
     ),
     "a scale of zero": ({"image_scale": 0}, "found 0"),
     "a scale without end": ({"image_scale": float("inf")}, "found inf"),
@@ -326,7 +331,12 @@ import rlcatalog
 from rlcatalog.errors import CatalogError
 
 screen, two = gym.spaces.Box(0, 255, (84, 84, 4), "uint8"), gym.spaces.Discrete(2)
-for config in ({"conv_filters": [[16, 8, 4]]}, {"conv_filters": "x"}, {"image_scale": -1}, {"conv_padding": 3}):
+for config in (
+    {"conv_filters": [[16, 8, 4]]},
+    {"conv_filters": "x"},
+    {"image_scale": -1},
+    {"conv_padding": 3},
+):
     for framework in ("torch", "tf"):
         try:
             rlcatalog.build(screen, two, config, framework)

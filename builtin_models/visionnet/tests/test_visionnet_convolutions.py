@@ -1,4 +1,6 @@
-"""Convolutions: their values and sizes against a slow one and the frameworks' own; the lists by size and by name."""
+"""Convolutions: their values and sizes against a slow one and the frameworks' own; the lists by
+size and by name.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ from rlcatalog_visionnet.torch import Conv as TorchConv, Pool as TorchPool
 RNG = np.random.default_rng(0)
 
 
-# --- one convolution -------------------------------------------------------------------------------------------------
+# --- one convolution ------------------------------------------------------------------------------
 
 
 def outputs_of(spec, x):
@@ -111,7 +113,7 @@ def test_a_pool_pads_the_same_in_both(size):
     assert here.max() < 0
 
 
-# --- lists -----------------------------------------------------------------------------------------------------------
+# --- lists ----------------------------------------------------------------------------------------
 
 #: RLlib's lists, written down a second time: size → list.
 RLLIB = {
@@ -233,7 +235,7 @@ def test_the_impala_network():
     assert found.activation == "relu"
 
 
-# --- lists that do not suit, and those offered instead ---------------------------------------------------------------
+# --- lists that do not suit, and those offered instead --------------------------------------------
 
 
 @settings(max_examples=share(150), deadline=None)

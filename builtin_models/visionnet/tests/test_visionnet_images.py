@@ -1,4 +1,6 @@
-"""What the convolutional network does with images: layout, scale and size; policies that act on them."""
+"""What the convolutional network does with images: layout, scale and size; policies that act on
+them.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ FRAMEWORKS = pytest.mark.parametrize("framework", ["torch", "tf"])
 FOUR = spaces.Discrete(4)
 
 
-# --- scale and layout ------------------------------------------------------------------------------------------------
+# --- scale and layout -----------------------------------------------------------------------------
 
 
 @BOTH
@@ -89,7 +91,7 @@ def test_images_are_not_rearranged_on_their_way_to_the_convolutions(dtype, build
     assert (seen[0].data_ptr() == x.data_ptr()) == (dtype == np.float32)
 
 
-# --- sizes -----------------------------------------------------------------------------------------------------------
+# --- sizes ----------------------------------------------------------------------------------------
 
 SIZES = [
     (84, 84, 4),
@@ -126,7 +128,7 @@ def test_the_seeds_stack_for_42x42_builds_and_acts(space):
         assert all(action in FOUR for action in step.action)
 
 
-# --- policies --------------------------------------------------------------------------------------------------------
+# --- policies -------------------------------------------------------------------------------------
 
 
 @FRAMEWORKS

@@ -1,4 +1,6 @@
-"""The convolutional network: its options in pairs, against NumPy by hand and between the frameworks."""
+"""The convolutional network: its options in pairs, against NumPy by hand and between the
+frameworks.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ from rlcatalog_visionnet.plugin import describe
 
 HEIGHT, WIDTH, CHANNELS = 13, 9, 2
 
-# --- the options, in pairs -------------------------------------------------------------------------------------------
+# --- the options, in pairs ------------------------------------------------------------------------
 
 FILTERS = {
     "default": None,
@@ -165,7 +167,7 @@ def expected_of(case, net, images):
     return output, net.dense("outputs.value", value)[:, 0]
 
 
-# --- every case ------------------------------------------------------------------------------------------------------
+# --- every case -----------------------------------------------------------------------------------
 
 
 def both(build, case):

@@ -1,4 +1,6 @@
-"""Weights of the convolutional network: how they start, how they lie in memory, how they are copied."""
+"""Weights of the convolutional network: how they start, how they lie in memory, how they are
+copied.
+"""
 
 from __future__ import annotations
 
@@ -27,11 +29,13 @@ def seed(number):
     tf.random.set_seed(number)
 
 
-# --- how they start --------------------------------------------------------------------------------------------------
+# --- how they start -------------------------------------------------------------------------------
 
 
 def uniform(shape):
-    """The Glorot uniform distribution of a kernel `[out, in, kh, kw]`, or of a dense weight `[out, in]`."""
+    """The Glorot uniform distribution of a kernel `[out, in, kh, kw]`, or of a dense weight
+    `[out, in]`.
+    """
     field = int(np.prod(shape[2:]))
     bound = np.sqrt(6 / (field * (shape[0] + shape[1])))
     return stats.uniform(-bound, 2 * bound)
@@ -124,7 +128,7 @@ def test_initialisers_of_the_framework(space):
     assert seen == [(4, 4, 2, 6), (3, 3, 6, 16), (7, 5, 16, 8)] * 2
 
 
-# --- how they lie in memory ------------------------------------------------------------------------------------------
+# --- how they lie in memory -----------------------------------------------------------------------
 
 
 def all_channels_last(model):
@@ -241,7 +245,7 @@ def test_an_activation_with_parameters_is_trained(space, images):
     assert all(p.grad is not None for p in model.parameters())
 
 
-# --- the value -------------------------------------------------------------------------------------------------------
+# --- the value ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("share", [True, False])
@@ -301,7 +305,9 @@ def test_a_trunk_has_features_and_no_value(cls, build, images, run):
 
 @pytest.mark.parametrize("filters", [None, "nature", "impala"])
 def test_the_fused_optimiser_sees_gradients_in_the_layout_of_the_weights(filters):
-    """PyTorch's fused Adam on the CPU updates wrongly where a weight and its gradient lie differently in memory."""
+    """PyTorch's fused Adam on the CPU updates wrongly where a weight and its gradient lie
+    differently in memory.
+    """
     torch.manual_seed(0)
     nets = [
         TorchNet(

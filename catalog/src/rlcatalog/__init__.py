@@ -1,8 +1,8 @@
 """rlcatalog: a plugin-oriented model catalog for reinforcement learning.
 
-One lookup turns an observation space, an action space, a model config and a framework into components that fit
-together: preprocessor, filter, model and action distribution. Every name in `__init__.pyi` is imported on first use,
-which keeps `import rlcatalog` fast.
+One lookup turns an observation space, an action space, a model config and a framework into
+components that fit together: preprocessor, filter, model and action distribution. Every name in
+`__init__.pyi` is imported on first use, which keeps `import rlcatalog` fast.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _bring(package: str, name: str, asked: str) -> Any:
         ) from None
 
 
-# --- objects for the rooms below -------------------------------------------------------------------------------------
+# --- objects for the rooms below ------------------------------------------------------------------
 
 provided.default_catalog = lambda: importlib.import_module("rlcatalog.catalog").default_catalog()
 provided.framework_names = lambda: importlib.import_module(

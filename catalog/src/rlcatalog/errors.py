@@ -1,7 +1,8 @@
 """The errors of rlcatalog.
 
-All derive from `CatalogError` and from the built-in exception a caller would expect, so both `except CatalogError` and
-`except KeyError` work. A message says what is wrong, what was expected and found, and what to do.
+All derive from `CatalogError` and from the built-in exception a caller would expect, so both
+`except CatalogError` and `except KeyError` work. A message says what is wrong, what was expected
+and found, and what to do.
 """
 
 from __future__ import annotations
@@ -46,7 +47,9 @@ class UnreadKeysWarning(CatalogWarning):
 
 
 class UnusedMaskWarning(CatalogWarning):
-    """A possible action mask is not used: either an observation entry or an environment's `action_masks()`."""
+    """A possible action mask is not used: either an observation entry or an environment's
+    `action_masks()`.
+    """
 
 
 class LoadOrderWarning(CatalogWarning, RuntimeWarning):
@@ -61,7 +64,7 @@ class SavedPolicyWarning(CatalogWarning):
     """A saved policy contains weights or statistics that are not finite."""
 
 
-# --- plugins -------------------------------------------------------------------------------------------------------
+# --- plugins --------------------------------------------------------------------------------------
 
 
 class PluginError(CatalogError, ImportError):
@@ -85,7 +88,9 @@ class IncompatiblePluginError(PluginError):
 
 
 class DeclarationError(PluginError, TypeError):
-    """A plugin's hook is misspelt, has wrong arguments or returns something other than declarations."""
+    """A plugin's hook is misspelt, has wrong arguments or returns something other than
+    declarations.
+    """
 
 
 class DuplicateNameError(PluginError, ValueError):
@@ -104,7 +109,7 @@ class MissingExtraError(CatalogError, ImportError):
     """A required optional extra of a distribution is not installed."""
 
 
-# --- choosing ------------------------------------------------------------------------------------------------------
+# --- choosing -------------------------------------------------------------------------------------
 
 
 class UnknownNameError(CatalogError, KeyError):
@@ -123,7 +128,7 @@ class UnsupportedSpaceError(CatalogError, TypeError):
     """No component supports a space or one of its leaves."""
 
 
-# --- config --------------------------------------------------------------------------------------------------------
+# --- config ---------------------------------------------------------------------------------------
 
 
 class ConfigError(CatalogError, ValueError):
@@ -138,7 +143,7 @@ class ConfigTypeError(ConfigError, TypeError):
     """A config value has the wrong type."""
 
 
-# --- contracts -----------------------------------------------------------------------------------------------------
+# --- contracts ------------------------------------------------------------------------------------
 
 
 class ModelContractError(CatalogError, TypeError):
@@ -165,7 +170,8 @@ class NonFiniteError(CatalogError, FloatingPointError):
     """An observation, reward, model output or loss is NaN or infinite.
 
     Attributes:
-        row: The row in the batch, counted from 0 (in a vector environment, the environment's index), or None.
+        row: The row in the batch, counted from 0 (in a vector environment, the environment's
+            index), or None.
     """
 
     def __init__(self, message: str = "", row: int | None = None) -> None:
@@ -174,7 +180,9 @@ class NonFiniteError(CatalogError, FloatingPointError):
 
 
 class StaleOutputError(CatalogError, RuntimeError):
-    """`value_function()` or `last_output()` is called before a forward pass, or outside its trace."""
+    """`value_function()` or `last_output()` is called before a forward pass, or
+    outside its trace.
+    """
 
 
 class NoClosedFormError(CatalogError, NotImplementedError):
@@ -186,7 +194,9 @@ class NotServedError(CatalogError, NotImplementedError):
 
 
 class EnvironmentFaultError(CatalogError, RuntimeError):
-    """An environment raised an error, or returned values that violate Gymnasium's interface or its spaces."""
+    """An environment raised an error, or returned values that violate Gymnasium's interface or its
+    spaces.
+    """
 
 
 class WorkerError(CatalogError, RuntimeError):
@@ -215,13 +225,15 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f" Did you mean {matches[0]!r}?" if matches else ""
 
 
-# --- values of others in messages ----------------------------------------------------------------------------------
+# --- values of others in messages -----------------------------------------------------------------
 
 _LONGEST = 300
 
 
 class _Brief(reprlib.Repr):
-    """Python's own repr for short values; for long, deep or endless values, as much as fits into a message."""
+    """Python's own repr for short values; for long, deep or endless values, as much as fits into a
+    message.
+    """
 
     def repr1(self, x: Any, level: int) -> str:
         """Return a value's repr; for an instance of a str subclass, the repr of the plain str."""
@@ -231,8 +243,11 @@ class _Brief(reprlib.Repr):
         """Return a dict's repr in insertion order, unlike `reprlib`, which sorts the keys."""
         if level <= 0:
             return "{...}"
-        entries = islice(x.items(), self.maxdict)
-        return f"{{{', '.join(f'{self.repr1(k, level - 1)}: {self.repr1(v, level - 1)}' for k, v in entries)}}}"
+        entries = [
+            f"{self.repr1(key, level - 1)}: {self.repr1(value, level - 1)}"
+            for key, value in islice(x.items(), self.maxdict)
+        ]
+        return f"{{{', '.join(entries)}}}"
 
 
 _BRIEF = _Brief()
@@ -269,7 +284,8 @@ def _read(text: Callable[[], str], otherwise: str) -> str:
 
 
 class raised_as(AbstractContextManager[None]):
-    """Context manager that converts anything a plugin's code raises into one error, even a `BaseException`.
+    """Context manager that converts anything a plugin's code raises into one error, even a
+    `BaseException`.
 
     Args:
         error: A function that creates the new error from the `reason` of the original error.

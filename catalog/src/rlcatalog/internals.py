@@ -1,7 +1,7 @@
 """Kernel names for rlcatalog's own library packages; all other packages use the public names.
 
-The library packages are rlcatalog-policy, rlcatalog-export, rlcatalog-testing, rlcatalog-runs and rlcatalog-cli. They
-are released together with the kernel, so these names may change in any version.
+The library packages are rlcatalog-policy, rlcatalog-export, rlcatalog-testing, rlcatalog-runs and
+rlcatalog-cli. They are released together with the kernel, so these names may change in any version.
 """
 
 import lazy_loader

@@ -1,7 +1,8 @@
-"""Objects that higher-level subpackages create and lower-level ones use, so that no import goes upwards.
+"""Objects that higher-level subpackages create and lower-level ones use, so that no import goes
+upwards.
 
-They are functions that the kernel's top level sets, and the frameworks and action codecs that plugins declare. All
-catalogs of a process share them.
+They are functions that the kernel's top level sets, and the frameworks and action codecs that
+plugins declare. All catalogs of a process share them.
 """
 
 from __future__ import annotations
@@ -18,13 +19,15 @@ if TYPE_CHECKING:
     from rlcatalog.catalog import Catalog
     from rlcatalog.plugins.declarations import Declaration
 
-# --- functions of the top, which `rlcatalog/__init__.py` sets --------------------------------------------------------
+# --- functions of the top, which `rlcatalog/__init__.py` sets -------------------------------------
 
 #: Returns the process's default catalog, which the first call creates.
 default_catalog: Callable[[], Catalog]
-#: Returns the names of the frameworks in the public index; the first that is installed is the default.
+#: Returns the names of the frameworks in the public index; the first that is installed is the
+#: default.
 framework_names: Callable[[], Sequence[str]]
-#: Returns the declarations of the installed packages in the public index: `"framework"` or `"action_codec"`.
+#: Returns the declarations of the installed packages in the public index: `"framework"` or
+#: `"action_codec"`.
 index_declarations: Callable[[str], Iterable[Declaration]] = lambda kind: ()  # noqa: E731  (it is set)
 #: Returns the picture of an explanation, given as plain data, as SVG.
 pipeline_svg: Callable[[Mapping[str, Any]], str]
@@ -33,7 +36,7 @@ space_to_json: Callable[[gymnasium.Space[Any]], Any]
 #: Rebuilds a space from `space_to_json`.
 space_from_json: Callable[[Mapping[str, Any]], Any]
 
-# --- what plugins declare for all catalogs ---------------------------------------------------------------------------
+# --- what plugins declare for all catalogs --------------------------------------------------------
 
 _changing = threading.RLock()
 
@@ -41,8 +44,9 @@ _changing = threading.RLock()
 class _Declarations(dict[str, Mapping[str, Any]]):
     """Kind of declaration → entry → declaration.
 
-    The first access enters the declarations of those installed packages that are in the public index, in its order;
-    third-party declarations follow. Tables are replaced, never changed, because other threads may iterate over them.
+    The first access enters the declarations of those installed packages that are in the public
+    index, in its order; third-party declarations follow. Tables are replaced, never changed,
+    because other threads may iterate over them.
     """
 
     def __init__(self) -> None:

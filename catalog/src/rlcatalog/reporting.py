@@ -9,7 +9,8 @@ from rlcatalog.errors import PluginWarning
 
 
 def tell(text: str, stacklevel: int = 3) -> None:
-    """Show a warning without raising it, even with `-W error`, because the plugin is at fault, not the user.
+    """Show a warning without raising it, even with `-W error`, because the plugin is at fault, not
+    the user.
 
     `RLCATALOG_STRICT_PLUGINS=1` turns problems with plugins into errors.
     """

@@ -15,13 +15,17 @@ gymnasium.register_envs(ale_py)
 
 @pytest.fixture(scope="module")
 def games():
-    """Games that no test uses, by what they were made with: to load one takes as long as a short test."""
+    """Games that no test uses, by what they were made with: to load one takes as long as a short
+    test.
+    """
     return defaultdict(list)
 
 
 @pytest.fixture
 def wrapped(games):
-    """Wrap a game that no other env of the test has: `wrapped(id, config, **kwargs of the environment)`."""
+    """Wrap a game that no other env of the test has: `wrapped(id, config, **kwargs of the
+    environment)`.
+    """
     lent = []
 
     def make(env_id, config=None, **kwargs):
@@ -37,7 +41,9 @@ def wrapped(games):
 
 @pytest.fixture
 def layers():
-    """Name the wrappers around an environment, the outermost first, gymnasium's own two left out."""
+    """Name the wrappers around an environment, the outermost first, gymnasium's own
+    two left out.
+    """
 
     def names(env):
         found = []

@@ -24,7 +24,7 @@ def play_until_end(env, action, most=2000):
     raise AssertionError(f"no end after {most} steps")
 
 
-# --- FIRE ------------------------------------------------------------------------------------------------------------
+# --- FIRE -----------------------------------------------------------------------------------------
 
 
 def test_fire_is_pressed_or_the_game_would_not_start(wrapped):
@@ -52,11 +52,12 @@ def test_pressing_a_button_that_is_not_there_is_refused():
         FireOnReset(gymnasium.make("ALE/Freeway-v5"))
 
 
-# --- a scripted game -------------------------------------------------------------------------------------------------
+# --- a scripted game ------------------------------------------------------------------------------
 
 
 class Scripted(gymnasium.Env):
-    """A game whose steps are written down: lives after the step, and whether it ends the game or is cut off.
+    """A game whose steps are written down: lives after the step, and whether it ends the game or is
+    cut off.
 
     Observations say what happened: [number of games, steps in this game, last action].
     """
@@ -168,7 +169,7 @@ def test_a_reset_at_another_time_begins_a_new_game(steps):
     assert env.reset()[0].tolist() == [2, 0, -1]
 
 
-# --- lives of a real game --------------------------------------------------------------------------------------------
+# --- lives of a real game -------------------------------------------------------------------------
 
 
 def test_episodes_are_whole_games_by_default(wrapped):

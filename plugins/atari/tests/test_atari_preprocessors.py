@@ -26,7 +26,9 @@ def pixels_of(obs, **options):
 
 
 def area(n, m):
-    """Weights `[m, n]` with which n pixels are averaged into m: how much of each falls into each."""
+    """Weights `[m, n]` with which n pixels are averaged into m: how much of each
+    falls into each.
+    """
     edges = np.linspace(0, n, m + 1)
     low, high = edges[:-1, None], edges[1:, None]
     at = np.arange(n)
@@ -53,7 +55,7 @@ def by_hand(obs, dim=84, grayscale=False, zero_mean=True):
     return (pixels - 128) / 128 if zero_mean else pixels / 255
 
 
-# --- pixels ----------------------------------------------------------------------------------------------------------
+# --- pixels ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dim", [1, 21, 42, 50, 84, 100, 160])
@@ -116,7 +118,10 @@ def test_values_are_float32_as_the_space_says(grayscale, zero_mean):
 @pytest.mark.parametrize(("zero_mean", "low"), [(True, -1.0), (False, 0.0)])
 @pytest.mark.parametrize("dim", [50, 84, 200])
 def test_the_space_holds_the_extremes_and_says_the_range(zero_mean, low, dim):
-    """RLlib says [-1, 1] whatever the range. At 50 and 200 the weights of an area sum to a little more than 1."""
+    """RLlib says [-1, 1] whatever the range.
+
+    At 50 and 200 the weights of an area sum to a little more than 1.
+    """
     codec = GenericPixelPreprocessor(SCREEN, {"zero_mean": zero_mean, "dim": dim})
     space = codec.observation_space
     assert (space.low.min(), space.low.max(), space.high.min(), space.high.max()) == (
@@ -174,7 +179,7 @@ def test_a_space_without_images_is_refused(space):
         GenericPixelPreprocessor(space, {})
 
 
-# --- RAM -------------------------------------------------------------------------------------------------------------
+# --- RAM ------------------------------------------------------------------------------------------
 
 
 def test_every_byte_has_its_value():
@@ -199,7 +204,7 @@ def test_a_space_without_bytes_in_a_row_is_refused(space):
         AtariRamPreprocessor(space, {})
 
 
-# --- both ------------------------------------------------------------------------------------------------------------
+# --- both -----------------------------------------------------------------------------------------
 
 BOTH = [(GenericPixelPreprocessor, SCREEN, {"dim": 20}), (AtariRamPreprocessor, RAM, {})]
 both = pytest.mark.parametrize(("cls", "space", "options"), BOTH, ids=["pixels", "ram"])
@@ -282,7 +287,7 @@ def test_options_may_be_missing():
     assert AtariRamPreprocessor(RAM).shape == (128,)
 
 
-# --- chosen by name only ---------------------------------------------------------------------------------------------
+# --- chosen by name only --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("space", [SCREEN, RAM])

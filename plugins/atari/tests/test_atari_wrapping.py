@@ -1,4 +1,5 @@
-"""What an agent sees of Atari environments, against gymnasium's own wrappers and against the raw emulator.
+"""What an agent sees of Atari environments, against gymnasium's own wrappers and against the raw
+emulator.
 
 A reset with a seed loads the game anew, which takes a while: seeds are given where they matter.
 """
@@ -45,7 +46,7 @@ def why(env, config=None):
     return answer.why
 
 
-# --- frames ----------------------------------------------------------------------------------------------------------
+# --- frames ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -60,7 +61,9 @@ def why(env, config=None):
     ],
 )
 def test_frames_are_those_of_gymnasiums_wrappers(wrapped, env_id, kwargs, skip, fire):
-    """The same seed and actions through AtariPreprocessing, FIRE pressed and frames stacked by hand."""
+    """The same seed and actions through AtariPreprocessing, FIRE pressed and frames stacked by
+    hand.
+    """
     ours = wrapped(env_id, **kwargs)
     theirs = AtariPreprocessing(gymnasium.make(env_id, **kwargs), frame_skip=skip)
     obs, _ = ours.reset(seed=7)
@@ -176,7 +179,7 @@ def test_continuous_actions_work(wrapped):
     assert env.unwrapped.ale.lives() == 4
 
 
-# --- preferences -----------------------------------------------------------------------------------------------------
+# --- preferences ----------------------------------------------------------------------------------
 
 
 @pytest.mark.grid
@@ -226,7 +229,7 @@ def test_scaled_ram_is_that_of_the_emulator(wrapped):
     assert not hasattr(space, "original_space")
 
 
-# --- what is left as it is -------------------------------------------------------------------------------------------
+# --- what is left as it is ------------------------------------------------------------------------
 
 
 class Emits(gymnasium.Env):
@@ -318,7 +321,7 @@ def test_wrapping_twice_is_wrapping_once(config):
     assert "has already changed the observations" in why(recorded, config)
 
 
-# --- errors ----------------------------------------------------------------------------------------------------------
+# --- errors ---------------------------------------------------------------------------------------
 
 
 def test_an_environment_that_is_no_game_is_refused_by_the_function():
@@ -353,7 +356,7 @@ def test_changed_actions_are_not_guessed(breakout, layers):
         rlcatalog.wrap_env(env, {"atari_terminal_on_life_loss": True})
 
 
-# --- policies --------------------------------------------------------------------------------------------------------
+# --- policies -------------------------------------------------------------------------------------
 
 
 @pytest.mark.grid
@@ -392,21 +395,23 @@ def test_a_vector_of_games_is_wrapped_when_it_is_made():
 
 def test_explaining_imports_neither_emulator_nor_image_library(tmp_path):
     code = (
-        "import sys, gymnasium, rlcatalog\n"
-        "env, verdicts = rlcatalog.default_catalog().explain_wrapping(gymnasium.make('CartPole-v1'))\n"
-        "assert 'atari' in [component.name for component, _ in verdicts]\n"
-        "assert not {'cv2', 'ale_py', 'torch', 'tensorflow'} & set(sys.modules), sorted(sys.modules)"
+        "import sys, gymnasium, rlcatalog\nenv, verdicts ="
+        " rlcatalog.default_catalog().explain_wrapping(gymnasium.make('CartPole-v1'))\nassert"
+        " 'atari' in [component.name for component, _ in verdicts]\nassert not {'cv2', 'ale_py',"
+        " 'torch', 'tensorflow'} & set(sys.modules), sorted(sys.modules)"
     )
     done = warm.run(["-c", code], tmp_path, frameworks=False)
     assert done.returncode == 0, done.stderr
 
 
-# --- keys that did nothing -------------------------------------------------------------------------------------------
+# --- keys that did nothing ------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def without():
-    """What an environment shows where no key of the test's is set: its space and its first observation."""
+    """What an environment shows where no key of the test's is set: its space and its first
+    observation.
+    """
 
     @cache
     def shown(preference, obs_type):
@@ -425,7 +430,9 @@ def without():
 @pytest.mark.parametrize("obs_type", ["rgb", "ram"])
 @pytest.mark.parametrize("preference", ["deepmind", "rllib", None])
 def test_a_key_that_changes_nothing_is_unread(wrapped, without, preference, obs_type, key, value):
-    """What counts is what the environment emits: a key is unread if, and only if, that is the same without it."""
+    """What counts is what the environment emits: a key is unread if, and only if, that is the same
+    without it.
+    """
     config = {"preprocessor_pref": preference, key: value}
     env = wrapped("ALE/Pong-v5", config, obs_type=obs_type)
     space, seen = without(preference, obs_type)

@@ -31,7 +31,8 @@ def test_elsewhere_each_tenth_is_a_line(clock, monkeypatch):
             update(done, None if done < 4000 else done / 100)
     lines = out.getvalue().splitlines()
     assert lines[0] == (
-        "training on CartPole-v1: 10 %, 2,000 of 20,000 steps, mean return -, 2,000 steps/s, 0:00:09 left"
+        "training on CartPole-v1: 10 %, 2,000 of 20,000 steps, mean return -, 2,000 steps/s,"
+        " 0:00:09 left"
     )
     assert [int(re.search(r"(\d+) %", line)[1]) for line in lines] == list(range(10, 101, 10))
     assert lines[4].endswith(
@@ -77,7 +78,8 @@ def test_a_terminal_gets_a_bar(monkeypatch, clock):
     found = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", out.getvalue())
     assert "\x1b[" in out.getvalue()
     assert re.search(
-        r"training on CartPole-v1 .*50% mean return 21\.2, 1,000 steps/s [-\d]:[-\d]{2}:[-\d]{2} left",
+        r"training on CartPole-v1 .*50% mean return 21\.2, 1,000 steps/s [-\d]:[-\d]{2}:[-\d]{2}"
+        r" left",
         found,
     )
 

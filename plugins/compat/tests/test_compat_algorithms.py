@@ -1,4 +1,6 @@
-"""RLlib's names of algorithms: their configs, acting with a state, and going on from what was saved."""
+"""RLlib's names of algorithms: their configs, acting with a state, and going on from what was
+saved.
+"""
 
 import copy
 from importlib.util import find_spec

@@ -1,4 +1,6 @@
-"""`PPOConfig` as scripts of RLlib's write it, and what `Algorithm` and the policy answer to beside."""
+"""`PPOConfig` as scripts of RLlib's write it, and what `Algorithm` and the policy
+answer to beside.
+"""
 
 import copy
 import inspect

@@ -1,4 +1,6 @@
-"""Layers, tensors and helpers under RLlib's names, against hand computations and against RLlib's own."""
+"""Layers, tensors and helpers under RLlib's names, against hand computations and against RLlib's
+own.
+"""
 
 import importlib
 import importlib.util
@@ -90,11 +92,16 @@ COMPARISON = """
 import torch
 from ray.rllib.models.torch import misc as theirs
 from rlcatalog_compat.rllib.models.torch import misc as ours
+
 x, image = torch.randn(4, 6), torch.randn(2, 3, 11, 9)
 for name, arguments, value in [
     ("SlimFC", dict(in_size=6, out_size=5, activation_fn="swish"), x),
     ("AppendBiasLayer", dict(num_bias_vars=3), x),
-    ("SlimConv2d", dict(in_channels=3, out_channels=4, kernel=3, stride=2, padding=(1, 1, 1, 1)), image),
+    (
+        "SlimConv2d",
+        dict(in_channels=3, out_channels=4, kernel=3, stride=2, padding=(1, 1, 1, 1)),
+        image,
+    ),
 ]:
     own, other = getattr(ours, name)(**arguments), getattr(theirs, name)(**arguments)
     own.load_state_dict(other.state_dict())

@@ -1,4 +1,6 @@
-"""The mirror of RLlib's modules: every name stands for something, and what is not served says why."""
+"""The mirror of RLlib's modules: every name stands for something, and what is not
+served says why.
+"""
 
 import importlib
 import importlib.util

@@ -1,4 +1,6 @@
-"""RLlib's JSON batches: plain columns are read, packed ones refused by name; the linked example's models use them."""
+"""RLlib's JSON batches: plain columns are read, packed ones refused by name; the linked example's
+models use them.
+"""
 
 import base64
 import json
@@ -188,7 +190,7 @@ def test_tensors_are_read_anew_at_each_run(folder):
     ]
 
 
-# --- the linked example's models -------------------------------------------------------------------------------------
+# --- the linked example's models ------------------------------------------------------------------
 
 
 class TorchImitating(TorchModelV2, nn.Module):

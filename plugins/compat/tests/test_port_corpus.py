@@ -1,4 +1,6 @@
-"""`rlcatalog port` over sources that it gets wrong easily; networks are compared with the code as it was."""
+"""`rlcatalog port` over sources that it gets wrong easily; networks are compared with the code as
+it was.
+"""
 
 import tomllib
 from pathlib import Path
@@ -40,7 +42,9 @@ def matches(case, options):
 
 
 def ported(source):
-    """Return the ported text and the notes of a source, checked: it compiles, and a second run changes nothing."""
+    """Return the ported text and the notes of a source, checked: it compiles, and a second run
+    changes nothing.
+    """
     found = port(source.encode())
     compile(found.content, "ported", "exec", dont_inherit=True)
     assert porter._BROKEN not in [note.why for note in found.notes]
@@ -125,7 +129,9 @@ def test_a_wide_input_stays_wide():
 
 
 def in_graph(tf, source, build):
-    """Return what a source as it was computes of the rows in a graph of TensorFlow 1, and its variables by name."""
+    """Return what a source as it was computes of the rows in a graph of TensorFlow 1, and its
+    variables by name.
+    """
     with tf.Graph().as_default():
         tf.compat.v1.set_random_seed(1)
         v1 = first_tensorflow(tf)

@@ -1,4 +1,6 @@
-"""`tools/port_report.py` on two small models: one runs after the command alone, one is bound to its algorithm."""
+"""`tools/port_report.py` on two small models: one runs after the command alone, one is bound to its
+algorithm.
+"""
 
 import importlib
 import json
@@ -111,6 +113,9 @@ def test_the_page_holds_the_results_and_no_code(monkeypatch):
     count = Counter(found["result"] for found in results)
     assert not count["fails"], "or say in README.md how many fail"
     readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
-    claim = f"Of [{len(results)} published classes](docs/ported_models.md), {count['runs']} run after porting,"
+    claim = (
+        f"Of [{len(results)} published classes](docs/ported_models.md), {count['runs']} run"
+        " after porting,"
+    )
     assert f"{claim} {count['bound']} need" in readme
     assert f"and {count['broken']} do not run under RLlib either." in readme

@@ -1,4 +1,6 @@
-"""Models in RLlib's style, ported by the command alone: registered, built, run, and trained for one update."""
+"""Models in RLlib's style, ported by the command alone: registered, built, run, and trained for one
+update.
+"""
 
 import importlib
 
@@ -30,7 +32,10 @@ torch, nn = try_import_torch()
 
 class Branches(TorchModelV2, nn.Module):
     # Two branches over the flat observation.
-    def __init__(self, obs_space: gym.spaces.Space, action_space, num_outputs, model_config: ModelConfigDict, name):
+    def __init__(
+        self, obs_space: gym.spaces.Space, action_space, num_outputs,
+        model_config: ModelConfigDict, name,
+    ):
         TorchModelV2.__init__(self, obs_space, action_space, num_outputs, model_config, name)
         nn.Module.__init__(self)
         size = int(np.product(obs_space.shape))
@@ -95,7 +100,8 @@ for model, dist in [("branches", "cool"), ("memory", "wrapped"), ("branches", No
     ModelCatalog.register_custom_action_dist("wrapped", Wrapped)
     trainer = ppo.PPOTrainer(env="CartPole-v1", config={
         "model": {"custom_model": model, "custom_action_dist": dist, "max_seq_len": 4},
-        "framework": "torch", "train_batch_size": 32, "sgd_minibatch_size": 16, "num_sgd_iter": 1, "num_workers": 0,
+        "framework": "torch", "train_batch_size": 32, "sgd_minibatch_size": 16,
+        "num_sgd_iter": 1, "num_workers": 0,
     })
     before = [p.clone() for p in trainer.get_policy().model.parameters()]
     result = trainer.train()
@@ -124,7 +130,9 @@ class Normed(TFModelV2):
     def __init__(self, obs_space, action_space, num_outputs, model_config, name):
         super(Normed, self).__init__(obs_space, action_space, num_outputs, model_config, name)
         inputs = tf.keras.layers.Input(shape=obs_space.shape, name="observations")
-        x = tf.keras.layers.Dense(16, kernel_initializer=normc_initializer(1.0), activation=tf.nn.tanh)(inputs)
+        x = tf.keras.layers.Dense(
+            16, kernel_initializer=normc_initializer(1.0), activation=tf.nn.tanh
+        )(inputs)
         x = tf.squeeze(tf.expand_dims(x, 1), 1)
         logits = tf.keras.layers.Dense(num_outputs)(x)
         self.base_model = tf.keras.Model(inputs, [logits, tf.keras.layers.Dense(1)(x)])
@@ -167,9 +175,13 @@ class Older(TFModelV2):
         with tf.compat.v1.variable_scope("model", reuse=tf.compat.v1.AUTO_REUSE):
             for i in range(2):
                 x = tf.layers.dense(x, 8, activation=tf.nn.tanh, name="fc{}".format(i))
-                x = tf.layers.batch_normalization(x, training=input_dict["is_training"], name="bn{}".format(i))
+                x = tf.layers.batch_normalization(
+                    x, training=input_dict["is_training"], name="bn{}".format(i)
+                )
             self._value_out = tf.layers.dense(x, 1, name="vf")
-            return tf.layers.dense(x, self.num_outputs, kernel_initializer=normc_initializer(0.01), name="out"), state
+            return tf.layers.dense(
+                x, self.num_outputs, kernel_initializer=normc_initializer(0.01), name="out"
+            ), state
 
     def value_function(self):
         return tf.reshape(self._value_out, [-1])
@@ -177,9 +189,13 @@ class Older(TFModelV2):
 
 class Nested(DistributionalQTFModel):
     def __init__(self, obs_space, action_space, num_outputs, model_config, name, **kw):
-        super().__init__(obs_space, action_space, num_outputs, model_config, name, q_hiddens=(4,), **kw)
+        super().__init__(
+            obs_space, action_space, num_outputs, model_config, name, q_hiddens=(4,), **kw
+        )
         obs = tf.keras.layers.Input(shape=obs_space.shape)
-        self.inner = FullyConnectedNetwork(obs_space, action_space, num_outputs, model_config, name + "_inner")
+        self.inner = FullyConnectedNetwork(
+            obs_space, action_space, num_outputs, model_config, name + "_inner"
+        )
         logits, _ = self.inner({"obs": obs})
         self.net = tf.keras.Model(obs, [tf.identity(logits), self.inner.value_function()])
 
@@ -199,7 +215,9 @@ class Drawn(TFActionDistribution):
         return tf.argmax(self.inputs, axis=1)
 
     def logp(self, actions):
-        return -tf.nn.sparse_softmax_cross_entropy_with_logits(labels=tf.cast(actions, tf.int32), logits=self.inputs)
+        return -tf.nn.sparse_softmax_cross_entropy_with_logits(
+            labels=tf.cast(actions, tf.int32), logits=self.inputs
+        )
 
     def entropy(self):
         p = tf.nn.softmax(self.inputs)
@@ -214,8 +232,12 @@ ModelCatalog.register_custom_action_dist("drawn", Drawn)
 for cls, dist in [(Normed, "drawn"), (Older, None), (Memory, None), (Nested, None)]:
     ModelCatalog.register_custom_model("ported", cls)
     trainer = PPOTrainer(env="CartPole-v1", config={
-        "model": {"custom_model": "ported", "custom_action_dist": dist, "max_seq_len": 4, "fcnet_hiddens": [8]},
-        "framework": "tf", "train_batch_size": 32, "sgd_minibatch_size": 32, "num_sgd_iter": 1, "eager_tracing": False,
+        "model": {
+            "custom_model": "ported", "custom_action_dist": dist, "max_seq_len": 4,
+            "fcnet_hiddens": [8],
+        },
+        "framework": "tf", "train_batch_size": 32, "sgd_minibatch_size": 32, "num_sgd_iter": 1,
+        "eager_tracing": False,
     })
     before = trainer.get_policy().model.get_weights()
     assert trainer.train()["timesteps_total"] == 32

@@ -35,7 +35,8 @@ def ported(code):
         ("from ray.rllib.agents import ppo", "from rlcatalog_compat.rllib.agents import ppo"),
         (
             "from ray.rllib.models.torch.misc import SlimFC, \\\n    normc_initializer as normc",
-            "from rlcatalog_compat.rllib.models.torch.misc import SlimFC, \\\n    normc_initializer as normc",
+            "from rlcatalog_compat.rllib.models.torch.misc import SlimFC, \\\n"
+            "    normc_initializer as normc",
         ),
         (
             "from ray.rllib.utils.annotations import *",
@@ -121,7 +122,10 @@ def test_lines(old, new):
 
 def test_where_of_the_older_tensorflow_chooses_rows():
     tf = pytest.importorskip("tensorflow")
-    lines = "from ray.rllib.utils import try_import_tf\n\ntf = try_import_tf()\ny = tf.where(rows, x, -x)\n"
+    lines = (
+        "from ray.rllib.utils import try_import_tf\n\ntf = try_import_tf()\ny = tf.where(rows,"
+        " x, -x)\n"
+    )
     content, notes = ported(lines)
     assert "y = tf.compat.v1.where(rows, x, -x)" in content
     assert notes == []
@@ -139,7 +143,8 @@ def test_where_of_todays_tensorflow_stays():
 
 def test_the_older_try_import_tf():
     found, _ = ported(
-        "from ray.rllib.utils import try_import_tf\n\ntf = try_import_tf()  # maybe\ny = tf.log(x)\n"
+        "from ray.rllib.utils import try_import_tf\n\ntf = try_import_tf()  # maybe\ny ="
+        " tf.log(x)\n"
     )
     assert found == (
         "from rlcatalog_compat.rllib.utils import try_import_tf\n\n"
@@ -186,7 +191,10 @@ def test_the_older_valid_padding_is_todays_same_padding():
 
 
 def test_operations_of_keras_backend_become_layers_too():
-    build = "def build():\n    x = tf.keras.layers.Input((3,))\n    return tf.keras.backend.cast(x, tf.int32)\n"
+    build = (
+        "def build():\n    x = tf.keras.layers.Input((3,))\n    return"
+        " tf.keras.backend.cast(x, tf.int32)\n"
+    )
     found, _ = ported(HEAD + build)
     assert (
         "return rlcatalog_compat.operations.apply(lambda x: tf.keras.backend.cast(x, tf.int32), x)"
@@ -240,13 +248,13 @@ def test_batch_normalisation_becomes_a_layer_of_the_model():
 
 def test_a_class_without_constructor_gets_one():
     code = (
-        HEAD
-        + "class Net(TFModelV2):\n    def forward(self, x):\n        return tf.layers.batch_normalization(x)\n"
+        HEAD + "class Net(TFModelV2):\n    def forward(self, x):\n        return"
+        " tf.layers.batch_normalization(x)\n"
     )
     found, _ = ported(code)
     assert (
-        "        super().__init__(*args, **kwargs)\n        self.kept_layers = rlcatalog_compat.layers"
-        in found
+        "        super().__init__(*args, **kwargs)\n        self.kept_layers ="
+        " rlcatalog_compat.layers" in found
     )
 
 
@@ -273,7 +281,8 @@ def test_layers_of_tensorflow_1_are_kept_by_the_model():
             x = input_dict["obs"]
             with tf1.variable_scope("model", reuse=tf1.AUTO_REUSE):
                 for i in range(2):
-                    x = tf1.layers.dense(x, 8, activation=tf.nn.tanh, name="fc{}".format(i))  # hidden
+                    # hidden
+                    x = tf1.layers.dense(x, 8, activation=tf.nn.tanh, name="fc{}".format(i))
                     x = tf1.layers.batch_normalization(x, training=True, name="bn{}".format(i))
                 x = tf.layers.dense(tf.layers.flatten(x), self.num_outputs)
                 bias = tf1.get_variable("bias", shape=(), initializer=tf.keras.initializers.Zeros())
@@ -414,8 +423,8 @@ def test_what_cannot_be_ported_is_reported_with_its_line():
         (30, "tf.layers.batch_normalization"),
     ]
     assert found.startswith(
-        "from rlcatalog_compat.rllib.models import ModelCatalog  # both\nfrom ray.rllib.models import Model\n"
-        "from ray.rllib.agents.ppo.ppo_torch_policy import PPOTorchPolicy\n"
+        "from rlcatalog_compat.rllib.models import ModelCatalog  # both\nfrom ray.rllib.models"
+        " import Model\nfrom ray.rllib.agents.ppo.ppo_torch_policy import PPOTorchPolicy\n"
     )
 
 

@@ -1,7 +1,8 @@
 """RLlib's attention weights while the memory fills, against RLlib's equations in NumPy.
 
-`StepByStep` reads the weights under RLlib's names and has one switch: whether the empty slots of the memory, rows of
-zeros, are attended to as RLlib does. RLlib's own net confirms the one position, `load_rllib_weights` the other.
+`StepByStep` reads the weights under RLlib's names and has one switch: whether the empty slots of
+the memory, rows of zeros, are attended to as RLlib does. RLlib's own net confirms the one position,
+`load_rllib_weights` the other.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from rlcatalog_compat import load_rllib_weights
 OBS, ACTIONS = gym.spaces.Box(-1, 1, (3,), np.float32), gym.spaces.Discrete(4)
 UNITS, SLOTS, HEADS, HEAD_DIM, DIM, MLP, HIDDEN = 2, 4, 2, 5, 8, 7, 6
 CONFIG = {
-    "fcnet_hiddens": [HIDDEN], "use_attention": True, "attention_dim": DIM, "attention_num_heads": HEADS,
-    "attention_head_dim": HEAD_DIM, "attention_num_transformer_units": UNITS, "attention_memory_inference": SLOTS,
+    "fcnet_hiddens": [HIDDEN], "use_attention": True, "attention_dim": DIM,
+    "attention_num_heads": HEADS, "attention_head_dim": HEAD_DIM,
+    "attention_num_transformer_units": UNITS, "attention_memory_inference": SLOTS,
     "attention_memory_training": SLOTS, "attention_position_wise_mlp_dim": MLP,
 }  # fmt: skip
 #: A unit depends on a memory with empty slots for SLOTS steps longer than the one below it.

@@ -1,4 +1,6 @@
-"""RLlib's weights act here as they did there: its own classic nets, and nets made by hand as its TensorFlow ones."""
+"""RLlib's weights act here as they did there: its own classic nets, and nets made by hand as its
+TensorFlow ones.
+"""
 
 from __future__ import annotations
 
@@ -127,7 +129,9 @@ def test_a_net_acts_as_rllibs(net, framework):
 
 
 def built(config, framework):
-    """Build a policy; `no_final_linear`, which does nothing under a memory, here as in RLlib, is one warning."""
+    """Build a policy; `no_final_linear`, which does nothing under a memory, here as in RLlib, is
+    one warning.
+    """
     if not config.get("no_final_linear"):
         return rlcatalog.build(VECTOR, FOUR, config, framework)
     with pytest.warns(UnreadKeysWarning, match="no_final_linear"):
@@ -184,7 +188,7 @@ def test_attention_acts_as_rllibs_once_its_memory_is_full(framework, more):
         )
 
 
-# --- TensorFlow's names ----------------------------------------------------------------------------------------------
+# --- TensorFlow's names ---------------------------------------------------------------------------
 
 
 def named(model, form):
@@ -277,7 +281,7 @@ def test_an_lstm_with_tensorflows_names():
         np.testing.assert_allclose(step.value, values[:, t, 0], rtol=1e-5, atol=1e-6)
 
 
-# --- custom models ---------------------------------------------------------------------------------------------------
+# --- custom models --------------------------------------------------------------------------------
 
 
 class Ported(TorchModelV2, nn.Module):
@@ -348,7 +352,7 @@ def test_a_ported_keras_model_takes_the_names_of_its_layers():
     )
 
 
-# --- what does not fit -----------------------------------------------------------------------------------------------
+# --- what does not fit ----------------------------------------------------------------------------
 
 
 def test_weights_of_another_net_are_refused_with_names_of_both_sides_and_nothing_is_set():

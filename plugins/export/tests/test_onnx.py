@@ -1,4 +1,6 @@
-"""ONNX files: what `Actor` checks, what cannot be exported, what becomes of files, TensorFlow's policies."""
+"""ONNX files: what `Actor` checks, what cannot be exported, what becomes of files, TensorFlow's
+policies.
+"""
 
 from __future__ import annotations
 
@@ -220,7 +222,7 @@ def test_a_filter_without_such_a_form_stays_outside_of_the_file(tmp_path):
     assert "as Policy.preprocess returns" in said(lambda: actor.act(obs[:, :2]))[1]
 
 
-# --- what cannot be exported -----------------------------------------------------------------------------------------
+# --- what cannot be exported ----------------------------------------------------------------------
 
 
 class Plain(TorchModelV2, nn.Module):
@@ -350,7 +352,7 @@ def test_log_gamma_is_pytorch_s():
     )
 
 
-# --- other formats and frameworks ------------------------------------------------------------------------------------
+# --- other formats and frameworks -----------------------------------------------------------------
 
 
 @pytest.mark.attack

@@ -1,4 +1,6 @@
-"""Drawing from given noise in PyTorch: each function's distribution against SciPy's, and what is refused."""
+"""Drawing from given noise in PyTorch: each function's distribution against SciPy's, and what is
+refused.
+"""
 
 from __future__ import annotations
 

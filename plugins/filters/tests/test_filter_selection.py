@@ -1,4 +1,6 @@
-"""Which values of an encoded observation `MeanStdFilter` touches, and which it leaves bit for bit alone."""
+"""Which values of an encoded observation `MeanStdFilter` touches, and which it leaves bit for bit
+alone.
+"""
 
 import pickle
 import string
@@ -74,7 +76,10 @@ def test_one_hots_and_masks_are_bitwise_untouched():
 
 
 def test_action_masks_are_exempt():
-    """RLlib exempts neither masks nor one-hots. Wherever the key stands, and under whatever name."""
+    """RLlib exempts neither masks nor one-hots.
+
+    Wherever the key stands, and under whatever name.
+    """
     mask = spaces.Box(0, 1, (2,))
     tree = {"a": spaces.Dict({"action_mask": mask, "x": mask}), "action_masks": mask}
     check(spaces.Dict(tree), {"obs['a']['x']", "obs['action_masks']"})
@@ -241,7 +246,7 @@ def test_the_processed_space_has_the_clip_bounds(clip):
     assert (np.abs(out).max() > 100) == (clip is None)
 
 
-# --- errors and copies -----------------------------------------------------------------------------------------------
+# --- errors and copies ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])

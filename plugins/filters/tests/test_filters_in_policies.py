@@ -172,7 +172,7 @@ def test_restoring_replaces_what_was_learned():
     np.testing.assert_array_equal(policy.preprocess(batch(BOX)), other.preprocess(batch(BOX)))
 
 
-# --- training --------------------------------------------------------------------------------------------------------
+# --- training -------------------------------------------------------------------------------------
 
 
 def test_ppo_trains_with_the_filter_and_evaluation_leaves_it_unchanged(tmp_path):

@@ -125,7 +125,7 @@ def test_what_is_not_finite_is_refused_before_anything_changes(bad):
     )
 
 
-# --- structures ------------------------------------------------------------------------------------------------------
+# --- structures -----------------------------------------------------------------------------------
 
 NESTED = {"pose": ((3,), None, {"speed": ()}), "id": None}
 
@@ -216,11 +216,13 @@ def test_another_form_than_the_filters_is_refused(shape, x, message, update):
         MeanStdFilter(shape)(x, update=update)
 
 
-# --- workers ---------------------------------------------------------------------------------------------------------
+# --- workers --------------------------------------------------------------------------------------
 
 
 def round_of(local, workers, batches):
-    """One round as RLlib's FilterManager does it: flush the workers' buffers into the local filter, send it back."""
+    """One round as RLlib's FilterManager does it: flush the workers' buffers into the local filter,
+    send it back.
+    """
     for worker, batch in zip(workers, batches, strict=True):
         worker(batch)
         local.apply_changes(pickle.loads(pickle.dumps(worker.as_serializable())))
@@ -301,7 +303,7 @@ def test_filters_of_another_shape_are_not_mixed(method, other):
         getattr(MeanStdFilter((2,)), method)(MeanStdFilter(other))
 
 
-# --- NoFilter --------------------------------------------------------------------------------------------------------
+# --- NoFilter -------------------------------------------------------------------------------------
 
 
 def test_no_filter_hands_on_what_it_is_given():

@@ -39,7 +39,9 @@ def directory(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def arrays() -> Callable[..., Path]:
-    """Return the one file of a saved policy with its weights, or another role: `arrays(directory, "filter")`."""
+    """Return the one file of a saved policy with its weights, or another role:
+    `arrays(directory, "filter")`.
+    """
 
     def find(directory: Path, role: str = "weights") -> Path:
         (found,) = directory.glob(f"{role}-*.safetensors")
@@ -65,7 +67,8 @@ def same_policy() -> Callable[[Policy, Policy, Any], None]:
 
 @pytest.fixture
 def edit() -> Callable[..., dict[str, Any]]:
-    """Change keys of a saved manifest and return the manifest as it was: `edit(directory, framework="tf")`.
+    """Change keys of a saved manifest and return the manifest as it was:
+    `edit(directory, framework="tf")`.
 
     It signs the manifest again, as a forger would.
     """

@@ -118,11 +118,13 @@ def test_tensors_of_a_trace_have_no_values():
         tf.function(lambda x: raw_actions(policy, x))(tf.zeros((1, 2)))
 
 
-# --- codecs of plugins -----------------------------------------------------------------------------------------------
+# --- codecs of plugins ----------------------------------------------------------------------------
 
 
 class Words(gym.Space):
-    """A kind of space without a shape, whose actions are any structures but batches of one action."""
+    """A kind of space without a shape, whose actions are any structures but batches
+    of one action.
+    """
 
     def contains(self, x):
         return not (isinstance(x, tuple) and len(x) == 1)
@@ -185,7 +187,9 @@ class Both(Scaled):
 
 @pytest.fixture
 def point(module):
-    """Make what raw_actions reads of a policy with a plugin's codec: `point(Scaled, **attributes)`."""
+    """Make what raw_actions reads of a policy with a plugin's codec:
+    `point(Scaled, **attributes)`.
+    """
 
     def make(cls, space=None, **attributes):
         cls = type(cls.__name__, (cls,), attributes) if attributes else cls
@@ -263,7 +267,10 @@ def test_why_there_is_no_inverse_is_told(point, error, match):
 
 @pytest.mark.parametrize("shape", [(2,), (1, 2), (2, 1), (2, 2, 1)], ids=str)
 def test_raw_actions_have_the_codecs_shape(point, shape):
-    match = rf"invert\(\) must return an array of shape \(2, 2\) for 2 actions of .*; found \({str(shape)[1:-1]}\)\."
+    match = (
+        r"invert\(\) must return an array of shape \(2, 2\) for 2 actions of .*; found"
+        rf" \({str(shape)[1:-1]}\)\."
+    )
     with pytest.raises(PartError, match=match):
         raw_actions(point(Scaled, invert=lambda self, actions: np.zeros(shape)), ACTIONS)
     with pytest.raises(PartError, match="found 'text'"):

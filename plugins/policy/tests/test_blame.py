@@ -1,4 +1,6 @@
-"""Errors inside plugins' parts: who is named, for which method; and distributions against their declarations."""
+"""Errors inside plugins' parts: who is named, for which method; and distributions against their
+declarations.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ def refused(match, call, *arguments):
     return str(caught.value)
 
 
-# --- who is to blame -------------------------------------------------------------------------------------------------
+# --- who is to blame ------------------------------------------------------------------------------
 
 
 class Acme(FullyConnectedNetwork):
@@ -106,7 +108,8 @@ def test_a_models_method_with_other_arguments_is_named(method, count, function):
         "cannot be called as the contract requires", policy.contract.blame, TypeError("missing")
     )
     assert message.startswith(
-        f"Odd.{method}() cannot be called as the contract requires, with {count} arguments: it takes ("
+        f"Odd.{method}() cannot be called as the contract requires, with {count} arguments: it"
+        " takes ("
     )
     assert message.endswith("TypeError: missing")
 
@@ -141,7 +144,8 @@ def test_a_distributions_method_with_other_arguments_is_named(method, count, fun
         "cannot be called as the contract requires", policy.contract.blame, TypeError("missing")
     )
     assert message.startswith(
-        f"Odd.{method}() cannot be called as the contract requires, with {count} arguments: it takes ("
+        f"Odd.{method}() cannot be called as the contract requires, with {count} arguments: it"
+        " takes ("
     )
     policy.contract.blame(ValueError("another kind of error: signatures are not looked at"))
 
@@ -156,7 +160,7 @@ def test_models_inside_a_model_are_found():
     assert model_chain(None) == model_chain("text") == []
 
 
-# --- distributions against their declarations ------------------------------------------------------------------------
+# --- distributions against their declarations -----------------------------------------------------
 
 
 @pytest.mark.parametrize(

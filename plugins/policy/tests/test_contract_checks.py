@@ -1,4 +1,6 @@
-"""Checks of what models and distributions return: which shapes and actions are sound, and who is named otherwise."""
+"""Checks of what models and distributions return: which shapes and actions are sound, and who is
+named otherwise.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ def wide():
     return rlcatalog.build(OBS, spaces.Box(-1, 1, (2,)), SMALL, "torch")
 
 
-# --- shapes ----------------------------------------------------------------------------------------------------------
+# --- shapes ---------------------------------------------------------------------------------------
 
 
 def traced(*lengths):
@@ -100,7 +102,7 @@ def test_what_has_no_shape_fits_nothing():
         assert not fits(other, ())
 
 
-# --- return values ---------------------------------------------------------------------------------------------------
+# --- return values --------------------------------------------------------------------------------
 
 
 def refused(match, call, *arguments):
@@ -124,8 +126,8 @@ def test_outputs_have_a_row_for_each_observation(policy):
             "FullyConnectedNetwork.forward() (model 'fcnet' of rlcatalog-fcnet"
         )
         assert (
-            "each of the 3 inputs that Categorical (action_dist 'categorical' of rlcatalog-categorical"
-            in message
+            "each of the 3 inputs that Categorical (action_dist 'categorical' of"
+            " rlcatalog-categorical" in message
         )
     assert len(message.partition("found ")[2]) == 81  # a long value is cut
 
@@ -204,14 +206,15 @@ def test_other_faults_name_the_method(policy):
         "sample",
     )
     refused(
-        r"^FullyConnectedNetwork\.forward\(\) .* or Categorical .* uses the weight 'w' of shape \(2, 3\), which is",
+        r"^FullyConnectedNetwork\.forward\(\) .* or Categorical .* uses the weight 'w' of shape"
+        r" \(2, 3\), which is",
         contract.refuse_lost_weight,
         "w",
         [2, 3],
     )
 
 
-# --- drawn actions ---------------------------------------------------------------------------------------------------
+# --- drawn actions --------------------------------------------------------------------------------
 
 
 class Own(Categorical):
@@ -253,7 +256,10 @@ def test_choices_are_counted_from_zero(own, raw):
     ],
 )
 def test_other_choices_are_outside(own, raw, problem):
-    match = "Own drew an action outside the action space: action: expected an integer from 0 to 2 for Discrete.*, found"
+    match = (
+        "Own drew an action outside the action space: action: expected an integer from 0 to 2"
+        " for Discrete.*, found"
+    )
     message = refused(f"{match} {problem}", own.contract.check_actions, np.array(raw), None)
     assert message.endswith("must return raw actions: choices count from 0.")
     with pytest.raises(ModelContractError):
@@ -297,7 +303,8 @@ def test_numbers_are_finite(bounds):
     contract.check_actions(np.float32([[0, 5], [-7, 1]]), None)
     for number in (np.nan, -np.inf):
         refused(
-            f"OwnGaussian drew .*action: expected finite numbers for Box.*, found {number} in row 1",
+            f"OwnGaussian drew .*action: expected finite numbers for Box.*, found {number} in row"
+            " 1",
             contract.check_actions,
             np.float32([[0, 1], [0, number]]),
             None,

@@ -1,4 +1,6 @@
-"""Encoders: what they make of observations and masks, what a filter learns, and which hints they give."""
+"""Encoders: what they make of observations and masks, what a filter learns, and which hints they
+give.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,7 @@ def observations(mask):
     return {"action_mask": np.array(mask, np.int8), "x": ROWS}
 
 
-# --- filters ---------------------------------------------------------------------------------------------------------
+# --- filters --------------------------------------------------------------------------------------
 
 
 def test_a_filter_is_made_on_request(encoder_of, filtering):
@@ -103,7 +105,7 @@ def test_a_filter_does_not_hide_what_is_not_finite(encoder_of, filtering):
     assert np.isnan(encoded[1, 0])
 
 
-# --- masks -----------------------------------------------------------------------------------------------------------
+# --- masks ----------------------------------------------------------------------------------------
 
 
 def test_a_mask_is_taken_from_observations_or_from_elsewhere(encoder_of):
@@ -213,7 +215,7 @@ def test_masks_of_encoded_observations_stay_what_they_are(encoder_of):
             encoder.resolve_mask(wrong)
 
 
-# --- hints -----------------------------------------------------------------------------------------------------------
+# --- hints ----------------------------------------------------------------------------------------
 
 
 def test_a_single_observation_gets_a_hint_and_others_get_none(encoder_of):

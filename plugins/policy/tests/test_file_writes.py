@@ -29,7 +29,7 @@ def descriptors():
     return lambda: len(os.listdir("/dev/fd"))
 
 
-# --- the lock --------------------------------------------------------------------------------------------------------
+# --- the lock -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("wait", [True, False])
@@ -85,7 +85,7 @@ def test_other_errors_of_the_lock_are_raised(tmp_path, monkeypatch):
         pytest.fail("locked in spite of the error")
 
 
-# --- writing ---------------------------------------------------------------------------------------------------------
+# --- writing --------------------------------------------------------------------------------------
 
 
 def test_a_file_is_replaced_and_nothing_else_is_left(tmp_path, descriptors):
@@ -197,7 +197,7 @@ def test_a_folder_is_synced_where_the_system_can(tmp_path, monkeypatch, descript
     sync_folder(tmp_path / "missing")  # such as Windows, which opens no folders: no error
 
 
-# --- reading ---------------------------------------------------------------------------------------------------------
+# --- reading --------------------------------------------------------------------------------------
 
 
 def test_a_regular_file_is_read_from_its_beginning_each_time(tmp_path, descriptors):

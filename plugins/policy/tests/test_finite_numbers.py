@@ -1,4 +1,6 @@
-"""Checks for NaN and infinity: what they name, and how little they cost where all numbers are finite."""
+"""Checks for NaN and infinity: what they name, and how little they cost where all numbers are
+finite.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ def numbers(*values):
 
 
 def step(logp=(0.5, 0.25), value=(1, 2), inputs=((1, 2), (3, 4)), place=None, number=NAN):
-    """Return the arguments of a check of two rows, in which one number of the second observation may be wrong."""
+    """Return the arguments of a check of two rows, in which one number of the second observation
+    may be wrong.
+    """
     encoded = np.zeros((2, 11), np.float32)
     if place is not None:
         encoded[1, place] = number
@@ -171,8 +175,8 @@ def test_the_place_in_an_observation_is_named(preprocessor, place, where):
         "the log density of its action is NaN", logp, value, inputs, encoded, preprocessor
     )
     assert (
-        f"its observation contains values that are not finite: -inf at {where}; fix it in the environment."
-        in message
+        f"its observation contains values that are not finite: -inf at {where}; fix it in the"
+        " environment." in message
     )
     logp[1] = 0  # what the model made of it is finite: the observation is refused nevertheless
     begin = "^row 1 of 2: its observation contains values that are not finite: -inf at"

@@ -1,4 +1,6 @@
-"""Frozen policies: what they pass on to their backend, what to the policy, and what they say of themselves."""
+"""Frozen policies: what they pass on to their backend, what to the policy, and what they say of
+themselves.
+"""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def after(served, steps, actions=ACTIONS):
     return served.rewarded(history, REWARDS[steps - 1])
 
 
-# --- which views there are -------------------------------------------------------------------------------------------
+# --- which views there are ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_a_requirement_is_read_as_rllib_reads_it(name, data_col, shift, column, 
     assert (one.name, one.column, one.shifts, one.single) == (name, column, shifts, single)
 
 
-# --- what is kept ----------------------------------------------------------------------------------------------------
+# --- what is kept ---------------------------------------------------------------------------------
 
 
 def test_as_many_values_are_kept_as_the_longest_view_needs():
@@ -248,7 +248,7 @@ def test_rewards_are_only_read_where_a_view_needs_them():
     assert served.rewarded(history, "no rewards") is history
 
 
-# --- what is seen ----------------------------------------------------------------------------------------------------
+# --- what is seen ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -346,7 +346,7 @@ def test_future_composite_actions_are_shown_too():
     np.testing.assert_array_equal(nested["x"][1], [raw[1, :, 1:], [[0, 0]]])
 
 
-# --- rewards ---------------------------------------------------------------------------------------------------------
+# --- rewards --------------------------------------------------------------------------------------
 
 
 def test_rewards_count_once_an_episode_has_begun():
@@ -380,6 +380,9 @@ def test_other_rewards_are_refused(reward):
 
 @pytest.mark.parametrize(("value", "shown"), [(np.nan, "NaN"), (-np.inf, "-inf"), (1e300, "inf")])
 def test_rewards_that_are_not_finite_are_refused(value, shown):
-    expected = rf"row 1 of 2: prev_reward is {shown}: look at the environment's reward \(after 4 steps of its episode"
+    expected = (
+        rf"row 1 of 2: prev_reward is {shown}: look at the environment's reward \(after 4"
+        r" steps of its episode"
+    )
     with pytest.raises(NonFiniteError, match=expected):
         checked_reward(np.array([1.0, value]), np.array([3, 4]), "Model")

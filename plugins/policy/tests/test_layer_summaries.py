@@ -1,4 +1,6 @@
-"""Summaries of policies: the numbers in them, and how sizes, shapes and missing values are written."""
+"""Summaries of policies: the numbers in them, and how sizes, shapes and missing
+values are written.
+"""
 
 from __future__ import annotations
 
@@ -174,7 +176,7 @@ def test_a_policy_says_that_its_config_is_the_default_and_which_shapes_are_unkno
     ]
 
 
-# --- the command -----------------------------------------------------------------------------------------------------
+# --- the command ----------------------------------------------------------------------------------
 
 
 def command(*arguments):

@@ -52,7 +52,9 @@ def read(tmp_path):
 
 
 def signed(**changes):
-    """Return a manifest's content with changed keys and a checksum that fits, as a forger would write it."""
+    """Return a manifest's content with changed keys and a checksum that fits, as a forger would
+    write it.
+    """
     data = {**json.loads(encode(manifest_of())), **changes}
     data = {name: value for name, value in data.items() if name != "checksum"}
     text = json.dumps(data, sort_keys=True, separators=(",", ":"))
@@ -193,7 +195,7 @@ def test_a_table_with_more_than_an_encoded_value_is_a_table():
     }
 
 
-# --- the file --------------------------------------------------------------------------------------------------------
+# --- the file -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

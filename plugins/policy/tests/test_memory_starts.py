@@ -1,4 +1,6 @@
-"""Where a model's memory begins: at what `get_initial_state` says, which need not be zeros, in every new episode."""
+"""Where a model's memory begins: at what `get_initial_state` says, which need not be zeros, in
+every new episode.
+"""
 
 from __future__ import annotations
 

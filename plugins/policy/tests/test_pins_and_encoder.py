@@ -1,4 +1,6 @@
-"""What engines need of the kernel without a model: names of what was chosen, encoded observations and masks."""
+"""What engines need of the kernel without a model: names of what was chosen, encoded observations
+and masks.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,7 @@ def observations(n, allowed):
     }
 
 
-# --- pins ------------------------------------------------------------------------------------------------------------
+# --- pins -----------------------------------------------------------------------------------------
 
 
 def test_pins_name_everything_that_was_chosen(catalog):
@@ -103,7 +105,7 @@ def test_pins_of_what_is_not_here_are_refused(catalog, pins, error):
         pins.check(catalog.registry)
 
 
-# --- the encoder -----------------------------------------------------------------------------------------------------
+# --- the encoder ----------------------------------------------------------------------------------
 
 
 def test_an_encoder_gives_what_a_policy_gives(catalog):

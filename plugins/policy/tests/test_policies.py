@@ -50,7 +50,7 @@ class Valueless(TorchModelV2):
         return torch.zeros(len(input_dict["obs_flat"]), self.num_outputs) * self.scale, state
 
 
-# --- what a policy is ------------------------------------------------------------------------------------------------
+# --- what a policy is -----------------------------------------------------------------------------
 
 
 def test_actions_are_drawn_unless_told_otherwise():
@@ -219,12 +219,15 @@ def test_a_missing_extension_says_what_to_install(monkeypatch):
 
     assert frameworks()["torch"].target("freeze") is not None
     monkeypatch.setattr(type(frameworks()["torch"]), "target", lambda spec, what: None)
-    expected = r"supports this for framework='torch'; install it with: pip install 'rlcatalog-export\[torch\]'$"
+    expected = (
+        r"supports this for framework='torch'; install it with: pip install"
+        r" 'rlcatalog-export\[torch\]'$"
+    )
     with pytest.raises(MissingPluginError, match=expected):
         load_extension("torch", "freeze")
 
 
-# --- copies ----------------------------------------------------------------------------------------------------------
+# --- copies ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -297,7 +300,7 @@ def test_a_missing_plugin_is_named_before_its_config_keys(policy):
         policy.__reduce__()[0](Policy, {**state, "config": config, "numbers": numbers})
 
 
-# --- building --------------------------------------------------------------------------------------------------------
+# --- building -------------------------------------------------------------------------------------
 
 
 def test_a_policy_needs_both_spaces():

@@ -1,4 +1,6 @@
-"""Files of folders that others may have written: regular files of a bounded size are read, all else is refused."""
+"""Files of folders that others may have written: regular files of a bounded size are read, all else
+is refused.
+"""
 
 import os
 import socket

@@ -1,4 +1,6 @@
-"""Folders of saved policies: which files a save writes, replaces and removes, also when it fails."""
+"""Folders of saved policies: which files a save writes, replaces and removes, also
+when it fails.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,7 @@ def saved(catalog, directory):
     return directory
 
 
-# --- saving ----------------------------------------------------------------------------------------------------------
+# --- saving ---------------------------------------------------------------------------------------
 
 
 def test_a_folder_is_made_with_its_parents(catalog, tmp_path):
@@ -156,7 +158,7 @@ def test_removed_names_are_flushed_to_the_disk(catalog, saved, monkeypatch):
     assert len(flushed) == 1
 
 
-# --- forgetting ------------------------------------------------------------------------------------------------------
+# --- forgetting -----------------------------------------------------------------------------------
 
 
 def test_a_forgotten_policy_leaves_no_folder(catalog, saved):
@@ -184,7 +186,7 @@ def test_what_names_the_files_is_forgotten_first(saved, monkeypatch):
     assert [[name.partition("-")[0] for name in found] for found in left] == [["weights"]]
 
 
-# --- what is named ---------------------------------------------------------------------------------------------------
+# --- what is named --------------------------------------------------------------------------------
 
 
 class Trunk(FullyConnectedNetwork):
@@ -233,7 +235,7 @@ def test_models_for_parts_of_an_observation_are_saved_with_the_config(directory)
     assert len(config) > 1
 
 
-# --- loading ---------------------------------------------------------------------------------------------------------
+# --- loading --------------------------------------------------------------------------------------
 
 
 def test_a_policy_loads_in_its_framework_or_in_another(catalog, saved):
@@ -256,7 +258,10 @@ def test_where_a_folder_holds_no_policy_one_beside_it_is_named(catalog, saved, t
     with pytest.raises(SavedPolicyError) as caught:
         load(tmp_path / "run")
     inside = tmp_path / "run" / "policy"
-    message = f"{tmp_path / 'run'}: not a saved policy; it has no policy.json. Its folder 'policy' is one: {inside}."
+    message = (
+        f"{tmp_path / 'run'}: not a saved policy; it has no policy.json. Its folder 'policy'"
+        f" is one: {inside}."
+    )
     assert str(caught.value) == message
     (tmp_path / "other" / "policy").mkdir(parents=True)
     with pytest.raises(SavedPolicyError, match=r"it has no policy\.json\.$"):
@@ -326,7 +331,10 @@ def test_a_model_of_the_program_is_asked_for_as_a_line_to_paste(catalog, directo
     policy.save(directory)
     with pytest.raises(UnknownNameError) as caught:
         load(directory, catalog=catalog)
-    code = f"'Trunk' is not from a package. Pass its code: rlcatalog.load({str(directory)!r}, model=Trunk). If it was re"
+    code = (
+        f"'Trunk' is not from a package. Pass its code: rlcatalog.load({str(directory)!r},"
+        " model=Trunk). If it was re"
+    )
     assert code in str(caught.value)
     assert (
         "gistered, import the module that registers it, and load again. (It was saved for"

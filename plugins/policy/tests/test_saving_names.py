@@ -48,7 +48,9 @@ CODEC = {"numpy": "made_up_parts:ImpostorCodec"}
 
 @pytest.fixture
 def impostors(module, entry_point, plugin):
-    """Make a catalog with parts that win every lookup of today: preferred ones, or the program's under their names."""
+    """Make a catalog with parts that win every lookup of today: preferred ones, or the program's
+    under their names.
+    """
     module(Impostor=Impostor, ImpostorDist=ImpostorDist, ImpostorCodec=ImpostorCodec)
 
     def make(of):

@@ -73,7 +73,8 @@ def test_another_format_version(written, edit, refused, version):
     edit(written, format_version=version, rlcatalog="9.9")
     refused(
         written,
-        rf"format version {version!r}; this rlcatalog \([\d.]+\) reads version 2. It was written by rlcatalog 9\.9",
+        rf"format version {version!r}; this rlcatalog \([\d.]+\) reads version 2. It was written"
+        r" by rlcatalog 9\.9",
     )
 
 
@@ -173,12 +174,14 @@ def test_a_config_of_another_time_is_refused_by_name(written, edit, refused):
     refused(written, "Unknown model config key 'fcnet_hidden'", ConfigError)
 
 
-# --- what the files hold, before anything is built -------------------------------------------------------------------
+# --- what the files hold, before anything is built ------------------------------------------------
 
 
 @pytest.fixture
 def rewrite(arrays, edit):
-    """Put other arrays into a saved policy, named and signed as a save would: `rewrite(directory, change)`."""
+    """Put other arrays into a saved policy, named and signed as a save would:
+    `rewrite(directory, change)`.
+    """
 
     def put(directory, change, role="weights"):
         path = arrays(directory, role)
@@ -231,7 +234,8 @@ def test_a_config_that_asks_for_more_than_the_file_holds(
     monkeypatch.setattr(loading, "Policy", None)  # nothing is built
     refused(
         written,
-        r"contains \d+ weights in \d+ arrays, but the config describes a model of \d+ or more in \d+ layers",
+        r"contains \d+ weights in \d+ arrays, but the config describes a model of \d+ or more in"
+        r" \d+ layers",
     )
 
 

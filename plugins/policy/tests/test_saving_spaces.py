@@ -27,7 +27,7 @@ def observations(space, n=5, seed=0):
     return [space.sample() for _ in range(n)]
 
 
-# --- spaces with a meaning of their own ------------------------------------------------------------------------------
+# --- spaces with a meaning of their own -----------------------------------------------------------
 
 
 class Angle(spaces.Box):
@@ -76,7 +76,7 @@ def test_a_space_that_was_written_down_must_be_the_same(directory, same_policy):
             loading.load(directory, observation_space=other, catalog=catalog_of())
 
 
-# --- spaces as JSON --------------------------------------------------------------------------------------------------
+# --- spaces as JSON -------------------------------------------------------------------------------
 
 SMALLEST = np.nextafter(np.float32(0), np.float32(1))
 SPACES = [

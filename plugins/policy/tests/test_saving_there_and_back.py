@@ -1,4 +1,6 @@
-"""Saved policies: they come back as they were, in either framework; what is written are names and numbers alone."""
+"""Saved policies: they come back as they were, in either framework; what is written are names and
+numbers alone.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +71,7 @@ def build(case="discrete", framework="torch", catalog=None, **config):
     )
 
 
-# --- there and back --------------------------------------------------------------------------------------------------
+# --- there and back -------------------------------------------------------------------------------
 
 
 @pytest.mark.grid
@@ -198,7 +200,7 @@ def test_tensorflow_is_what_tf_policies_hold():
     assert all(isinstance(variable, tf.Variable) for variable in policy.model.variables())
 
 
-# --- what is written -------------------------------------------------------------------------------------------------
+# --- what is written ------------------------------------------------------------------------------
 
 
 def test_names_and_numbers_alone(directory, arrays):
@@ -224,7 +226,8 @@ def test_names_and_numbers_alone(directory, arrays):
         "rlcatalog-gaussian",
         "rlcatalog-preprocessors",
     }
-    # A safetensors file: the length of a JSON header, the header, raw numbers. No pickle opcode stands at its start.
+    # A safetensors file: the length of a JSON header, the header, raw numbers. No pickle opcode
+    # stands at its start.
     data = arrays(directory).read_bytes()
     length = int.from_bytes(data[:8], "little")
     header = json.loads(data[8 : 8 + length])

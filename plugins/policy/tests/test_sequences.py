@@ -89,7 +89,8 @@ def test_the_frameworks_pad_alike(lengths, length):
         np.testing.assert_array_equal(np.asarray(padding.zeros(rows)).reshape(zeros.shape), zeros)
         values = padding.take(padded[:, 0])
         np.testing.assert_array_equal(np.asarray(values), ROWS[:, 0])
-        # One value every three rows of a sequence, as a model is shown it, and of those the real ones.
+        # One value every three rows of a sequence, as a model is shown it, and of those the real
+        # ones.
         every = padding.fill(rows, 3)
         np.testing.assert_array_equal(np.asarray(every), expected[:, ::3].reshape(-1, 2))
         real = np.split(ROWS, np.cumsum(lengths)[:-1])

@@ -1,4 +1,6 @@
-"""Spaces as plain data: what is read, what is refused before it takes memory, and how bounds are written."""
+"""Spaces as plain data: what is read, what is refused before it takes memory, and how bounds are
+written.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Memories of models and the states of episodes, against a list of all states that a model returned."""
+"""Memories of models and the states of episodes, against a list of all states that a model
+returned.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,7 @@ def view(i=0, shift=-1, shape=(2,)):
     )
 
 
-# --- the initial state -----------------------------------------------------------------------------------------------
+# --- the initial state ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -88,7 +90,7 @@ def test_a_model_without_a_state_has_no_memory():
     assert memory.after((), ()) == ((), ())
 
 
-# --- windows ---------------------------------------------------------------------------------------------------------
+# --- windows --------------------------------------------------------------------------------------
 
 #: Shift → steps that are seen, whether they have an axis.
 SHIFTS = [
@@ -204,13 +206,16 @@ def test_a_state_reads_its_own_column_only():
 
 
 def test_an_earlier_state_needs_a_view_or_a_beginning():
-    match = r"Model requests the views state_in_1, state_in_2, but has neither a view 'state_in_0' nor an initial state"
+    match = (
+        r"Model requests the views state_in_1, state_in_2, but has neither a view 'state_in_0'"
+        r" nor an initial state"
+    )
     with pytest.raises(ModelContractError, match=match):
         memory_of([], state_in_2=view(2), state_in_1=view(1))
     assert len(memory_of([np.zeros(2)], state_in_2=view(2), state_in_1=view(1)).initial) == 3
 
 
-# --- the states of episodes ------------------------------------------------------------------------------------------
+# --- the states of episodes -----------------------------------------------------------------------
 
 
 def states_of(initial=(), shift=None, **views):
@@ -285,7 +290,10 @@ def test_without_views_no_steps_are_counted_and_no_rewards_read():
 
 @pytest.mark.parametrize("state", ["text", 3, (), [np.zeros((2, 2))]], ids=repr)
 def test_what_is_no_state_is_refused_by_its_class(state):
-    match = f"state: expected the state of 2 rows, as act\\(\\) returned it, found {type(state).__name__}"
+    match = (
+        "state: expected the state of 2 rows, as act\\(\\) returned it, found"
+        f" {type(state).__name__}"
+    )
     with pytest.raises(ModelContractError, match=match):
         states_of(ONES).resume(np.zeros((2, 2), np.float32), state, None)
 

@@ -1,4 +1,6 @@
-"""Steppers: which observation each row acts on, with which memory, and what its value belongs to."""
+"""Steppers: which observation each row acts on, with which memory, and what its value
+belongs to.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ MASKED = spaces.Dict({"action_mask": spaces.MultiBinary(2), "x": OBS})
 
 
 class Counter(TorchModelV2):
-    """Its outputs are the age of the episode and the observation; its value has also the last reward."""
+    """Its outputs are the age of the episode and the observation; its value has also the last
+    reward.
+    """
 
     def __init__(self, *arguments):
         super().__init__(*arguments)
@@ -88,7 +92,8 @@ def test_a_done_row_begins_with_the_observation_it_is_given(policy, mode):
 def test_a_done_row_waits_for_its_next_episode_in_the_next_step_mode(policy):
     stepper = policy.stepper(2, "next_step")
     assert seen(stepper.step(obs_of(1, 2))) == [(0, 1, 1), (0, 2, 2)]
-    # The first row acts on the observation before, for nothing; its value is that of the last observation.
+    # The first row acts on the observation before, for nothing; its value is that of the last
+    # observation.
     step = stepper.step(obs_of(3, 4), done=[True, False], prev_reward=[5, 6])
     assert seen(step) == [(1, 1, 50103), (1, 4, 60104)]
     step = stepper.step(obs_of(5, 6), done=[False, False], prev_reward=[7, 8])
@@ -205,7 +210,7 @@ def test_a_step_explores_unless_it_is_told_not_to(mode):
         assert set(stepper.step(obs, explore=False).raw_action[:, 0]) == {1}
 
 
-# --- arguments -------------------------------------------------------------------------------------------------------
+# --- arguments ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("n", [0, -1, True, 2.0, None, "two"], ids=repr)

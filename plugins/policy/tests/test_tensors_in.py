@@ -1,4 +1,6 @@
-"""Tensors given to `act_encoded`, `values` and `evaluate`: the same steps as from arrays, as tensors."""
+"""Tensors given to `act_encoded`, `values` and `evaluate`: the same steps as from arrays, as
+tensors.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Batches for training, checked before anything is computed; and the arrays and masks that an encoder takes."""
+"""Batches for training, checked before anything is computed; and the arrays and masks that an
+encoder takes.
+"""
 
 from __future__ import annotations
 
@@ -85,8 +87,8 @@ def test_missing_columns_are_named_with_where_to_get_them(discrete, given, lacks
         check_batch(discrete, dict.fromkeys(given, 0))
     ways = {
         "'obs'": "'obs': encoded observations, as Policy.preprocess(observations) returns them",
-        "'raw_action'": "'raw_action': step.raw_action from Policy.act, or Policy.raw_action(the environment's act"
-        "ions)",
+        "'raw_action'": "'raw_action': step.raw_action from Policy.act, or Policy.raw_action(the"
+        " environment's actions)",
     }
     how = "; ".join(way for name, way in ways.items() if name in lacks)
     how += (
@@ -101,8 +103,8 @@ def test_observations_have_the_encoded_shape(discrete, shape):
         check_batch(discrete, batch(obs=np.zeros(shape)))
     hint = " This is a single observation: add an axis, obs[None]." if shape == (3,) else ""
     assert str(caught.value) == (
-        "batch['obs']: expected encoded observations of shape [B, 3], as Policy.preprocess returns them, found shape"
-        f" {shape}.{hint}"
+        "batch['obs']: expected encoded observations of shape [B, 3], as Policy.preprocess returns"
+        f" them, found shape {shape}.{hint}"
     )
 
 
@@ -124,7 +126,10 @@ def test_an_encoded_shape_may_have_more_axes_or_none():
 
 @pytest.mark.parametrize("shape", [(1, 1), (3, 1), (2, 2), (2, 1, 1), (3,), (2, 0)], ids=str)
 def test_actions_have_a_row_for_each_observation(discrete, shape):
-    match = r"batch\['raw_action'\]: expected shape \(2, 1\), a row for each .* of Discrete\(4\), found shape"
+    match = (
+        r"batch\['raw_action'\]: expected shape \(2, 1\), a row for each .* of Discrete\(4\),"
+        r" found shape"
+    )
     with pytest.raises(ActionError, match=match) as caught:
         check_batch(discrete, batch(raw_action=np.zeros(shape, int)))
     assert str(caught.value).endswith(f"found shape {shape}.")
@@ -194,7 +199,7 @@ def test_values_elsewhere_than_on_the_cpu_are_not_waited_for(discrete):
         check_batch(discrete, {**columns, "raw_action": torch.zeros(2, 2, device="meta")})
 
 
-# --- what arrays and tensors hold ------------------------------------------------------------------------------------
+# --- what arrays and tensors hold -----------------------------------------------------------------
 
 
 class OnDevice:

@@ -1,4 +1,6 @@
-"""What training alone sees of a rollout, and what acting sees of the past, against loops over steps."""
+"""What training alone sees of a rollout, and what acting sees of the past, against loops over
+steps.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A2C and plain policy gradient: their losses against NumPy, what they learn from, and their interfaces."""
+"""A2C and plain policy gradient: their losses against NumPy, what they learn from, and their
+interfaces.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ SMALL = {
 
 
 class Clock(gym.Env):
-    """Observes the step it is at; pays what the step is worth; ends, or is truncated, after `limit` steps."""
+    """Observes the step it is at; pays what the step is worth; ends, or is truncated, after `limit`
+    steps.
+    """
 
     observation_space = gym.spaces.Box(0, 100, (1,))
     action_space = gym.spaces.Discrete(2)
@@ -145,7 +149,9 @@ def test_losses_equal_numpy(framework, normalized):
 
 @frameworks
 def test_a_step_follows_the_gradient_worked_out_by_hand(framework):
-    """Of a linear policy, with the first moment of Adam after one step as a witness of the gradient."""
+    """Of a linear policy, with the first moment of Adam after one step as a witness of the
+    gradient.
+    """
     model = {"fcnet_hiddens": [], "vf_share_layers": False}
     algo = A2C(
         Clock,
@@ -201,7 +207,9 @@ def test_returns_to_go_end_with_the_episode_and_with_the_rollout(cut):
 
 
 def test_a2c_bootstraps_where_an_episode_is_cut_or_goes_on():
-    """With lambda 1 its targets are the rewards of the rollout and the value of what follows them."""
+    """With lambda 1 its targets are the rewards of the rollout and the value of what
+    follows them.
+    """
     algo = A2C(Clock, {**SMALL, "gamma": 0.5, "env_config": {"limit": 5, "cut": True}})
     rollout = algo._collector.collect(7)
     values = algo.policy.values(np.array([[5.0], [2.0]], np.float32))
@@ -278,7 +286,10 @@ def test_actions_without_a_density_are_refused_before_training(algorithm, framew
         "model": model,
         "env_config": {"both": both},
     }
-    message = rf"^{path}: {algorithm.__name__} learns from the density of actions, but Deterministic has none"
+    message = (
+        rf"^{path}: {algorithm.__name__} learns from the density of actions, but"
+        r" Deterministic has none"
+    )
     with pytest.raises(NotServedError, match=message):
         algorithm(Steered, config)
 

@@ -1,4 +1,6 @@
-"""Long learning runs of A2C and plain policy gradient; what each must reach stands in the record beside this file."""
+"""Long learning runs of A2C and plain policy gradient; what each must reach stands in the record
+beside this file.
+"""
 
 import gymnasium as gym
 import numpy as np

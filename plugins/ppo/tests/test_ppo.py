@@ -1,4 +1,6 @@
-"""PPO: its estimates and losses against independent ones, its interface, and a short learning run."""
+"""PPO: its estimates and losses against independent ones, its interface, and a short
+learning run.
+"""
 
 import inspect
 import json
@@ -308,7 +310,9 @@ def test_old_names_warn():
 
 
 def test_evaluation_counts_long_and_short_episodes_alike():
-    """Half the environments have episodes of 2 steps, half of 20: the first ones to end are not the first ones."""
+    """Half the environments have episodes of 2 steps, half of 20: the first ones to end are not the
+    first ones.
+    """
     limits = iter([2, 20] * 10)
     returns = play(rlcatalog.build(env=Clock()), lambda: Clock({"limit": next(limits)}), 20)
     assert sorted(returns) == [2.0] * 10 + [20.0] * 10
@@ -316,7 +320,9 @@ def test_evaluation_counts_long_and_short_episodes_alike():
 
 @pytest.mark.parametrize("framework", ["torch", pytest.param("tf", marks=pytest.mark.attack)])
 def test_learns_cartpole_a_little(framework):
-    """A short run: the mean return of the last episodes is several times that of a random policy (about 22)."""
+    """A short run: the mean return of the last episodes is several times that of a random policy
+    (about 22).
+    """
     algo = PPO(
         "CartPole-v1",
         {"seed": 0, "lr": 3e-3, "minibatch_size": 128, "num_epochs": 5, "framework": framework},

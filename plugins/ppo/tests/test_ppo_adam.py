@@ -1,4 +1,6 @@
-"""PyTorch's Adam of our own: equal to torch.optim's bit by bit, and what torch.optim brings stays outside."""
+"""PyTorch's Adam of our own: equal to torch.optim's bit by bit, and what torch.optim brings stays
+outside.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ def assert_same(ours, theirs):
 
 
 def hand_out_gradients(ours, theirs, step):
-    """Give both the same gradients, of sizes about epsilon and far from it; every third weight has one now and then."""
+    """Give both the same gradients, of sizes about epsilon and far from it; every third weight has
+    one now and then.
+    """
     generator = torch.Generator().manual_seed(step)
     for index, (one, other) in enumerate(zip(ours, theirs, strict=True)):
         gradient = torch.randn(one.shape, generator=generator) * 10.0 ** (step % 9 - 6)
@@ -130,7 +134,8 @@ def test_state_follows_weights_that_are_converted(convert):
     for weight in net.parameters():
         assert mine.state[weight].first.dtype == weight.dtype
         assert mine.state[weight].step == 6
-        # Of equal gradients the mean after t steps is 1 - 0.9**t of each: what was there before counts on.
+        # Of equal gradients the mean after t steps is 1 - 0.9**t of each: what was there before
+        # counts on.
         expected = (1 - 0.9**6) * gradient_of(weight)
         torch.testing.assert_close(mine.state[weight].first.float(), expected, rtol=2e-2, atol=0.0)
 
@@ -184,7 +189,7 @@ def test_weights_that_adam_cannot_serve_are_refused(weight, said):
         Adam([weight])
 
 
-# --- the state of PPO's optimiser ------------------------------------------------------------------------------------
+# --- the state of PPO's optimiser -----------------------------------------------------------------
 
 
 def optimizer_of(shape, convert=lambda model: model):
@@ -240,7 +245,7 @@ def test_an_optimiser_that_was_given_the_state_takes_the_same_steps(shape, conve
     assert_same(fresh.parameters, optimizer.parameters)
 
 
-# --- what a run imports ----------------------------------------------------------------------------------------------
+# --- what a run imports ---------------------------------------------------------------------------
 
 COMMANDS = """
 import json, sys
@@ -285,5 +290,6 @@ def test_a_run_and_its_evaluation_import_none_of_the_compiler(tmp_path):
     assert done.returncode == 0, done.stderr
     trained, evaluated, control = json.loads(done.stdout.splitlines()[-1])
     assert trained == evaluated == []
-    # The lines above could not fail, were this not so. When it stops being so, Adam of our own has had its day.
+    # The lines above could not fail, were this not so. When it stops being so, Adam of our own has
+    # had its day.
     assert control == ["torch._dynamo"]

@@ -1,4 +1,6 @@
-"""An algorithm's own work around collecting and learning: order, counts, times, what is closed and refused."""
+"""An algorithm's own work around collecting and learning: order, counts, times, what is closed and
+refused.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ def _count_from_zero():
     Short.made = Short.closed = 0
 
 
-# --- creation --------------------------------------------------------------------------------------------------------
+# --- creation -------------------------------------------------------------------------------------
 
 
 def test_a_wrong_model_config_and_a_callback_that_refuses_come_before_environments_and_policies(
@@ -102,7 +104,7 @@ def test_weights_follow_the_seed():
     assert not same(*(weights_of(PPO(Short, {**QUICK, "seed": None})) for _ in range(2)))
 
 
-# --- iterations ------------------------------------------------------------------------------------------------------
+# --- iterations -----------------------------------------------------------------------------------
 
 
 def test_a_result_counts_iterations_steps_and_seconds(monkeypatch):

@@ -40,7 +40,7 @@ class Noting:
         return [part for what, part in self.asked if what == "save"]
 
 
-# --- evaluations and targets -----------------------------------------------------------------------------------------
+# --- evaluations and targets ----------------------------------------------------------------------
 
 
 def test_an_evaluation_plays_likely_and_sampled_actions_from_one_seed():
@@ -130,7 +130,7 @@ def test_a_log_passes_each_result_on():
     assert rows == [{"a": 1}]
 
 
-# --- checkpoints -----------------------------------------------------------------------------------------------------
+# --- checkpoints ----------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -149,7 +149,9 @@ def written(monkeypatch):
 
 @pytest.fixture
 def clock(monkeypatch):
-    """Return a clock: `clock.now` in seconds; each copy of a state takes `clock.copying` seconds."""
+    """Return a clock: `clock.now` in seconds; each copy of a state takes
+    `clock.copying` seconds.
+    """
     made = SimpleNamespace(now=0.5, copying=0.0)
 
     def perf_counter():

@@ -1,4 +1,6 @@
-"""A collector with a scripted vector environment and a policy that takes notes: each step against a script by hand."""
+"""A collector with a scripted vector environment and a policy that takes notes: each step against a
+script by hand.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,8 @@ class Script(VectorEnv):
     """Returns the steps that it is given, and notes its resets.
 
     Args:
-        steps: Rewards, which episodes ended by themselves, which were cut; one triple for each step.
+        steps: Rewards, which episodes ended by themselves, which were cut; one triple for each
+            step.
         mode: When it resets its environments.
     """
 
@@ -119,7 +122,8 @@ def test_rewards_ends_and_values_of_cut_episodes_are_those_of_the_script(mode):
         [False, False, True],
         [False] * 3,
     ]
-    # The second environment is cut at the second step. What ended by itself at the same time has no value.
+    # The second environment is cut at the second step. What ended by itself at the same time has no
+    # value.
     last = np.float32(52.1) if mode == "same_step" else np.float32(2.1)
     expected = np.zeros((4, 3), np.float32)
     expected[1, 1] = 0.5 * last
@@ -216,7 +220,8 @@ def test_losses_and_postprocessing_are_given_all_columns(loss, adds):
     assert given == ([{*own, "obs", "actions", "rewards", "action_logp"}] if loss or adds else [])
     if loss:
         np.testing.assert_array_equal(rollout.columns["dones"], rollout.done)
-        # Each episode's last observation, also of one that ended by itself; the script resets all environments.
+        # Each episode's last observation, also of one that ended by itself; the script resets all
+        # environments.
         following = np.float32([[1, 1.1, 1.2], [2, 2.1, 200.2], [300, 300.1, 3.2], [4, 4.1, 4.2]])
         np.testing.assert_allclose(rollout.columns["new_obs"][..., 0, 0], following, rtol=1e-6)
         assert not adds or rollout.columns["new"].tolist() == (rollout.reward * 2).tolist()
@@ -271,7 +276,7 @@ def test_finite_rewards_become_float32(rewards):
     np.testing.assert_array_equal(rollout.reward[0], np.asarray(rewards, np.float32))
 
 
-# --- states ----------------------------------------------------------------------------------------------------------
+# --- states ---------------------------------------------------------------------------------------
 
 
 def test_a_state_is_a_copy_and_restores_the_collector():
@@ -338,7 +343,7 @@ def test_some_environments_begin_new_episodes_and_the_others_go_on(rows, masked)
     assert plain.get_state()["lengths"].tolist() == np.where(rows, 0, before["lengths"]).tolist()
 
 
-# --- memory ----------------------------------------------------------------------------------------------------------
+# --- memory ---------------------------------------------------------------------------------------
 
 
 class Remembering(Noting):
@@ -378,7 +383,8 @@ class Remembering(Noting):
 @pytest.mark.parametrize("mode", MODES)
 def test_sequences_and_values_have_the_memory_of_their_episodes(mode):
     _, rollout, policy, _ = collected(mode, Remembering())
-    # Sequences of up to two steps. Where an idle step follows an episode's end, the next sequence begins after it.
+    # Sequences of up to two steps. Where an idle step follows an episode's end, the next sequence
+    # begins after it.
     if mode == "next_step":
         starts, memory, counts = (
             [[1, 0, 0, 1], [1, 0, 0, 1], [1, 0, 1, 0]],
@@ -418,7 +424,7 @@ def test_the_memory_is_a_part_of_the_state():
     assert (plain.views, plain.starts, plain.memory) == ({}, None, ())
 
 
-# --- a frozen policy -------------------------------------------------------------------------------------------------
+# --- a frozen policy ------------------------------------------------------------------------------
 
 
 class Thawed(Noting):

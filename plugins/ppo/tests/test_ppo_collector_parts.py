@@ -1,4 +1,6 @@
-"""What makes up a rollout, each by itself: rows, advantages, counts, sequences, columns ahead, a collector's state."""
+"""What makes up a rollout, each by itself: rows, advantages, counts, sequences, columns ahead, a
+collector's state.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ rng = np.random.default_rng(0)
 
 
 def rollout_of(**changes):
-    """Return a rollout of four steps of two environments; the second begins an episode at its third step."""
+    """Return a rollout of four steps of two environments; the second begins an episode at its third
+    step.
+    """
     columns = {
         name: rng.normal(size=(T, N)).astype(np.float32) for name in ("logp", "value", "reward")
     }
@@ -39,7 +43,9 @@ def rollout_of(**changes):
 
 
 def returns_by_definition(rollout, gamma, lambda_):
-    """Return advantages as sums of discounted errors (equation 16 of Schulman et al. 2016), term by term."""
+    """Return advantages as sums of discounted errors (equation 16 of Schulman et al. 2016), term by
+    term.
+    """
     rewards = rollout.reward if rollout.scaled is None else rollout.scaled
     values, found = np.vstack([rollout.value, rollout.last_value]).astype(float), np.zeros((T, N))
     for i in range(N):
@@ -163,11 +169,13 @@ def test_episodes_are_counted_and_averaged():
     assert episodes.get_state() == {"returns": [1.5, 2.5], "lengths": [3, 8], "total": 2}
 
 
-# --- scaled rewards --------------------------------------------------------------------------------------------------
+# --- scaled rewards -------------------------------------------------------------------------------
 
 
 def test_the_scale_is_the_deviation_of_all_sums_beside_a_small_prior():
-    """In truth: mean and variance of all sums at once, with a prior of mean 0, variance 1 and weight 1e-4."""
+    """In truth: mean and variance of all sums at once, with a prior of mean 0, variance 1 and
+    weight 1e-4.
+    """
     scale, sums, seen = RewardScale(3, 0.5), np.zeros(3), []
     assert scale.scaled
     never, idle = np.zeros(3, bool), np.array([False, True, False])
@@ -232,7 +240,7 @@ def test_rewards_are_scaled_as_the_config_says(keys, expected):
         assert (scale.gamma, scale.get_state()["sums"].tolist()) == (0.5, [0, 0, 0])
 
 
-# --- sequences and columns ahead -------------------------------------------------------------------------------------
+# --- sequences and columns ahead ------------------------------------------------------------------
 
 
 def test_sequences_begin_with_episodes_and_after_their_longest_length():
@@ -244,7 +252,8 @@ def test_sequences_begin_with_episodes_and_after_their_longest_length():
         sequences.note(SimpleNamespace(memory=(memory[t], -memory[t])), np.array(idle[t]))
         sequences.step(np.array(ends[t]) | np.array(idle[t]))
     found = sequences.arrays()
-    # The first ends after its second step; the second after its fourth, and its fifth only begins an episode.
+    # The first ends after its second step; the second after its fourth, and its fifth only begins
+    # an episode.
     assert found["starts"].T.tolist() == [
         [True, False, True, False, True],
         [True, False, True, False, False],

@@ -1,4 +1,5 @@
-"""Checkpoints as someone would craft them: nothing is imported or run for them, and each error is typed.
+"""Checkpoints as someone would craft them: nothing is imported or run for them, and each error is
+typed.
 
 Thousands at random: `tests/attacks/test_runs.py`.
 """
@@ -253,7 +254,7 @@ def test_a_long_checkpoint_is_not_read(run, monkeypatch):
         PPO.restore(run)
 
 
-# --- what `runs` and `compare` read ----------------------------------------------------------------------------------
+# --- what `runs` and `compare` read ---------------------------------------------------------------
 
 
 def edited(name, **changes):

@@ -1,4 +1,6 @@
-"""The engine, the command `evaluate` and the conformance check, with an algorithm that only takes notes."""
+"""The engine, the command `evaluate` and the conformance check, with an algorithm that only takes
+notes.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ from rlcatalog_ppo.engine import PPOEngine, PPOOptions
 from rlcatalog_runs import RunPlan
 from rlcatalog_testing import NotApplicable
 
-# --- the engine ------------------------------------------------------------------------------------------------------
+# --- the engine -----------------------------------------------------------------------------------
 
 
 class Built:
@@ -187,12 +189,14 @@ def test_a_run_that_is_done_ends_at_once():
     assert PPOEngine.algorithms == ("PPO", "A2C", "PG")
 
 
-# --- `rlcatalog evaluate` --------------------------------------------------------------------------------------------
+# --- `rlcatalog evaluate` -------------------------------------------------------------------------
 
 
 @pytest.fixture
 def command(monkeypatch):
-    """Return what `evaluate` asks of the functions that it calls; the folder `run` has a config, `saved` has none."""
+    """Return what `evaluate` asks of the functions that it calls; the folder `run` has a config,
+    `saved` has none.
+    """
     calls = {}
 
     def note(name, result=None):
@@ -302,7 +306,7 @@ def test_a_film_is_written_at_the_end(command, capsys):
         commands.evaluate(Path("run"), video=Path("film.mp4"), render=True)
 
 
-# --- the conformance check -------------------------------------------------------------------------------------------
+# --- the conformance check ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,6 @@
-"""Environments from ids, classes and functions: which are made, how many, beside which, and in another process."""
+"""Environments from ids, classes and functions: which are made, how many, beside which, and in
+another process.
+"""
 
 from __future__ import annotations
 
@@ -113,7 +115,7 @@ def test_a_passed_vector_environment_is_checked_by_the_catalog_and_wrapped():
         maker(envs, model={"bad": 1}, catalog=SimpleNamespace(spaces_of=spaces_of)).vector(2)
 
 
-# --- evaluation ------------------------------------------------------------------------------------------------------
+# --- evaluation -----------------------------------------------------------------------------------
 
 
 def test_evaluation_makes_the_training_environment_again():
@@ -173,7 +175,7 @@ def test_members_of_a_vector_environment_are_made_again():
         maker(empty).beside()
 
 
-# --- another process -------------------------------------------------------------------------------------------------
+# --- another process ------------------------------------------------------------------------------
 
 
 def test_an_id_brings_its_registration_along():
@@ -209,7 +211,7 @@ def test_any_callable_that_can_be_pickled_travels():
     assert pickle.loads(pickle.dumps(maker(Unhashable(), {"a": 1})))().config == {"a": 1}
 
 
-# --- names in checkpoints, masks -------------------------------------------------------------------------------------
+# --- names in checkpoints, masks ------------------------------------------------------------------
 
 
 def test_a_checkpoint_names_an_environment_but_imports_no_module():

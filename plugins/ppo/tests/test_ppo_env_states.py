@@ -19,7 +19,10 @@ from rlcatalog_ppo.trees import put_together, take_apart
 
 
 class Road(gym.Env):
-    """Walks by its action and by chance; ends after `limit` steps, by itself or cut. It overwrites its observation."""
+    """Walks by its action and by chance; ends after `limit` steps, by itself or cut.
+
+    It overwrites its observation.
+    """
 
     observation_space, action_space = spaces.Box(-99, 99, (1,), np.float32), spaces.Discrete(3)
 
@@ -73,7 +76,7 @@ def stored(place):
     return put_together(json.loads(json.dumps(take_apart(place, arrays))), arrays)
 
 
-# --- replays ---------------------------------------------------------------------------------------------------------
+# --- replays --------------------------------------------------------------------------------------
 
 
 def test_a_replay_needs_neither_the_callers_arrays_nor_options():
@@ -211,7 +214,7 @@ def test_options_that_are_not_plain_data_cannot_be_replayed():
     assert place.keys() == {"generator", "why"}
 
 
-# --- environments that report their state ----------------------------------------------------------------------------
+# --- environments that report their state ---------------------------------------------------------
 
 
 def test_a_state_that_is_reported_is_copied_and_set_with_the_generator():
@@ -346,7 +349,7 @@ def test_an_environment_that_lacks_a_part_of_a_game_is_replayed(names):
     assert env.where()["actions"] == []
 
 
-# --- infos and fingerprints ------------------------------------------------------------------------------------------
+# --- infos and fingerprints -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,6 @@
-"""Environments as people have them, under the on-policy algorithms: made, or passed by the caller."""
+"""Environments as people have them, under the on-policy algorithms: made, or passed
+by the caller.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +72,9 @@ def same_weights(one, other):
 
 
 def trained(*args, iterations=2, **kwargs):
-    """Return an algorithm after some iterations, and its last result; PyTorch's generator is the process's."""
+    """Return an algorithm after some iterations, and its last result; PyTorch's generator is the
+    process's.
+    """
     algo = PPO(*args, **kwargs)
     return algo, [algo.train() for _ in range(iterations)][-1]
 
@@ -80,7 +84,9 @@ def trained(*args, iterations=2, **kwargs):
     [("torch", 1, 3), ("torch", 1, 5), ("torch", 2, 3), ("torch", 2, 5), ("tf", 2, 5)],
 )
 def test_what_is_passed_learns_what_is_made(framework, n, size):
-    """One environment and a vector environment take the steps of environments that the algorithm makes."""
+    """One environment and a vector environment take the steps of environments that the algorithm
+    makes.
+    """
     config = {**QUICK, "framework": framework}
     passed = Walk(size) if n == 1 else vector(size)
     one, result = trained(passed, config)
@@ -119,7 +125,9 @@ def test_every_algorithm_takes_every_form(algorithm):
 @pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.name.lower())
 @pytest.mark.parametrize("size", SIZES)
 def test_a_vector_environment_resets_in_its_own_way(mode, size):
-    """Against what the environments wrote down: a step that only begins an episode is none of theirs."""
+    """Against what the environments wrote down: a step that only begins an episode is none of
+    theirs.
+    """
     envs = vector(size, mode, n=3)
     algo = PPO(envs, QUICK)
     result = algo.train()
@@ -131,7 +139,9 @@ def test_a_vector_environment_resets_in_its_own_way(mode, size):
 
 
 def test_a_vector_environment_written_as_one_is_taken():
-    """Gymnasium's CartPole in NumPy, whose observations are of a batch and whose infos are empty."""
+    """Gymnasium's CartPole in NumPy, whose observations are of a batch and whose
+    infos are empty.
+    """
     envs = gym.make_vec("CartPole-v1", 2, vectorization_mode="vector_entry_point")
     algo = PPO(envs, QUICK)
     assert 40 < algo.train()["timesteps_total"] <= 60
@@ -142,7 +152,9 @@ def test_a_vector_environment_written_as_one_is_taken():
 
 
 def test_few_environments_have_longer_rollouts():
-    """As many steps in all as eight environments take, and no warning of PPO's default minibatch."""
+    """As many steps in all as eight environments take, and no warning of PPO's
+    default minibatch.
+    """
     for env, n in ((Walk(), 1), (vector(), 2), (vector(n=16), 16)):
         for algorithm, usual in ((PPO, 128), (A2C, 5), (PG, 200)):
             config = algorithm(env, {"framework": "torch", "model": {"fcnet_hiddens": [4]}}).config
@@ -153,8 +165,14 @@ def test_few_environments_have_longer_rollouts():
     assert algo.config.rollout_length == 128
 
 
-ONE = r"because env is one environment \(Walk\); found {}\. Remove {}, or pass the id, the class .*: env=Walk\."
-TWO = r"because env is a vector environment of 2 \(SyncVectorEnv\); found {}\. Remove {}, or pass .*: env=MyEnv\."
+ONE = (
+    r"because env is one environment \(Walk\); found {}\. Remove {}, or pass the id, the class"
+    r" .*: env=Walk\."
+)
+TWO = (
+    r"because env is a vector environment of 2 \(SyncVectorEnv\); found {}\. Remove {}, or pass"
+    r" .*: env=MyEnv\."
+)
 
 
 @pytest.mark.parametrize(
@@ -194,7 +212,7 @@ def test_errors_name_what_to_pass(monkeypatch):
         PPO(silent, QUICK)
 
 
-# --- evaluation beside training ---------------------------------------------------------------------------------------
+# --- evaluation beside training -------------------------------------------------------------------
 
 
 def test_an_evaluation_makes_what_gymnasium_made():
@@ -256,7 +274,7 @@ def test_an_evaluation_takes_an_environment_in_every_form():
     assert watched.train()["evaluation"]["episodes"] == 2
 
 
-# --- resuming ---------------------------------------------------------------------------------------------------------
+# --- resuming -------------------------------------------------------------------------------------
 
 
 def test_a_passed_environment_goes_on_where_it_was(tmp_path):
@@ -317,7 +335,7 @@ def test_a_space_that_is_not_written_down_is_read_from_what_is_passed(tmp_path):
     assert not env.closed
 
 
-# --- faults -----------------------------------------------------------------------------------------------------------
+# --- faults ---------------------------------------------------------------------------------------
 
 
 class Faulty(SyncVectorEnv):
@@ -342,7 +360,8 @@ def broken(*_):
     [
         (
             broken,
-            r"Faulty raised RuntimeError: no more steps \(.*test_ppo_environments\.py:\d+, in broken\)",
+            r"Faulty raised RuntimeError: no more steps \(.*test_ppo_environments\.py:\d+, in"
+            r" broken\)",
         ),
         (
             lambda obs, r, t, u, i: (obs, r, t, i),
@@ -377,7 +396,7 @@ def test_a_last_observation_that_is_missing_is_named():
         algo.train()
 
 
-# --- masks outside the observation -----------------------------------------------------------------------------------
+# --- masks outside the observation ----------------------------------------------------------------
 
 
 class Forbidding(Walk):

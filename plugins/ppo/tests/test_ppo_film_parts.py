@@ -1,4 +1,6 @@
-"""Films and windows by their parts: sizes, speeds, counts, which frames are taken, which errors are raised."""
+"""Films and windows by their parts: sizes, speeds, counts, which frames are taken, which errors are
+raised.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,7 @@ def _no_screen(monkeypatch):
     hide_screen(monkeypatch)
 
 
-# --- files -----------------------------------------------------------------------------------------------------------
+# --- files ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -105,7 +107,10 @@ def test_a_film_has_the_rate_of_its_environment(rate, tmp_path):
 )
 def test_an_array_that_is_not_an_image_is_named_by_its_form(frame, tmp_path):
     film = Film(tmp_path / "film.gif")
-    message = f"--video: frame 1: expected uint8 [height, width, 3], found {frame.dtype} {list(frame.shape)}."
+    message = (
+        f"--video: frame 1: expected uint8 [height, width, 3], found {frame.dtype}"
+        f" {list(frame.shape)}."
+    )
     with pytest.raises(NotServedError) as caught:
         film.add(frame)
     assert str(caught.value) == message
@@ -133,7 +138,7 @@ def test_a_gif_keeps_the_colours_of_its_frames(tmp_path):
         assert np.abs(found.astype(int) - frame).mean() < 12
 
 
-# --- which frames ----------------------------------------------------------------------------------------------------
+# --- which frames ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("cut", [False, True])
@@ -229,7 +234,7 @@ def test_a_render_mode_that_is_missing_is_named_and_the_environment_closed(
     assert [env.closed for env in made] == [1]
 
 
-# --- windows ---------------------------------------------------------------------------------------------------------
+# --- windows --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("variable", ["DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER", None])

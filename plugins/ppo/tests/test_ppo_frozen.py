@@ -1,4 +1,6 @@
-"""Collecting with a frozen policy: when, with which weights, and a run that goes on from a checkpoint."""
+"""Collecting with a frozen policy: when, with which weights, and a run that goes on from a
+checkpoint.
+"""
 
 import numpy as np
 import pytest

@@ -31,7 +31,9 @@ def array(x):
 
 
 def moved(algo):
-    """Take three iterations; return the last rollout's batch, the one the policy has moved away from."""
+    """Take three iterations; return the last rollout's batch, the one the policy has moved away
+    from.
+    """
     for _ in range(2):
         algo.train()
     config = algo.config
@@ -83,7 +85,9 @@ def test_without_a_weight_nothing_is_computed():
 
 @both
 def test_parts_that_depend_on_one_another_are_compared_under_the_stored_parts(framework):
-    """The mean over drawn actions is the divergence of the joint distributions; under fresh parts it would not be."""
+    """The mean over drawn actions is the divergence of the joint distributions; under fresh parts
+    it would not be.
+    """
     space = MultiDiscrete([3, 4])
     config = {"use_autoregressive": True, "fcnet_hiddens": [8]}
     old, new = (rlcatalog.build(Box(-1, 1, (2,)), space, config, framework) for _ in range(2))
@@ -103,7 +107,8 @@ def test_parts_that_depend_on_one_another_are_compared_under_the_stored_parts(fr
     error = per_row.std() / np.sqrt(len(per_row))
     assert exact > 0.1
     assert abs(per_row.mean() - exact) < 4 * error
-    # Rebuilt from the new model's own inputs, both would be the new distribution: a divergence of nothing.
+    # Rebuilt from the new model's own inputs, both would be the new distribution: a divergence of
+    # nothing.
     same = new.evaluate(
         {**batch, "dist_inputs": array(new.evaluate(batch).dist.params_given(step.raw_action))}
     )

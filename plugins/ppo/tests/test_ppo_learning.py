@@ -97,7 +97,7 @@ def test_learns_a_hybrid_task(over_seeds):
     over_seeds(train, chance=lambda: random_play(TwoParts))
 
 
-# --- memories --------------------------------------------------------------------------------------------------------
+# --- memories -------------------------------------------------------------------------------------
 
 MEMORIES = {
     "no memory": {},
@@ -117,7 +117,8 @@ MEMORIES = {
 def test_a_memory_makes_up_for_velocities(over_seeds, memory):
     """CartPole with positions only; `chance` is what a net without memory learned there."""
 
-    # The value reads the memory's output, too: large, its loss would drown what the policy must learn to remember.
+    # The value reads the memory's output, too: large, its loss would drown what the policy must
+    # learn to remember.
     def train(seed, memory=memory):
         config = {
             "framework": "torch",
@@ -139,7 +140,9 @@ def test_a_memory_makes_up_for_velocities(over_seeds, memory):
 @both
 @pytest.mark.parametrize(("memory", "gap"), [("lstm", 5), ("attention", 12)])
 def test_a_memory_recalls_across_the_borders_of_sequences(over_seeds, memory, gap, framework):
-    """The cue lies more than half a sequence back, for attention more than a whole one; guessing pays a fourth."""
+    """The cue lies more than half a sequence back, for attention more than a whole one; guessing
+    pays a fourth.
+    """
 
     def train(seed):
         config = {
@@ -158,7 +161,7 @@ def test_a_memory_recalls_across_the_borders_of_sequences(over_seeds, memory, ga
     over_seeds(train, chance=0.25)
 
 
-# --- images ----------------------------------------------------------------------------------------------------------
+# --- images ---------------------------------------------------------------------------------------
 
 
 class Catch(gym.Env):

@@ -1,4 +1,6 @@
-"""Each algorithm is one: the same weights, rows and config give the same optimiser step in PyTorch and TensorFlow."""
+"""Each algorithm is one: the same weights, rows and config give the same optimiser step in PyTorch
+and TensorFlow.
+"""
 
 import gymnasium as gym
 import numpy as np
@@ -63,7 +65,9 @@ CASES = [
 
 
 class Drift(gym.Env):
-    """Drifts with the actions; pays for staying near 0; is cut after some steps, or ends by itself."""
+    """Drifts with the actions; pays for staying near 0; is cut after some steps, or
+    ends by itself.
+    """
 
     observation_space = Box(-10, 10, (3,), np.float32)
 
@@ -90,7 +94,9 @@ class Drift(gym.Env):
 
 
 def pair(model, config, algorithm=PPO):
-    """Return an algorithm in each framework, with the same weights, and minibatches of one rollout."""
+    """Return an algorithm in each framework, with the same weights, and minibatches
+    of one rollout.
+    """
     env_config = {"parts": True} if model == "autoregressive" else {"parts": False}
     config = {**SMALL, **OWN[algorithm], **config, "model": MODELS[model], "env_config": env_config}
     algos = [
@@ -106,7 +112,9 @@ def pair(model, config, algorithm=PPO):
 
 
 def difference(algos, minibatch, lr):
-    """Take a step in each framework; return the norm of the difference of the weight changes, relative to theirs."""
+    """Take a step in each framework; return the norm of the difference of the weight changes,
+    relative to theirs.
+    """
     moves, figures = [], []
     for algo in algos:
         before = algo.policy.model.get_weights()
@@ -128,7 +136,9 @@ def difference(algos, minibatch, lr):
 
 
 def assert_same_moments(ours, theirs):
-    """Moments are those of the names in `get_weights`; in TensorFlow kernels lie the other way round."""
+    """Moments are those of the names in `get_weights`; in TensorFlow kernels lie the other way
+    round.
+    """
     assert ours["first"].keys() == theirs["first"].keys()
     for part, rtol, atol in (("first", 1e-3, 1e-6), ("second", 2e-3, 1e-8)):
         for name, moment in ours[part].items():
@@ -139,7 +149,9 @@ def assert_same_moments(ours, theirs):
 
 @pytest.mark.parametrize(("model", "config"), CASES)
 def test_a_step_is_the_same_in_both_frameworks(model, config):
-    """The first, and the thirtieth from the same weights and state of the optimiser; the learning rate falls."""
+    """The first, and the thirtieth from the same weights and state of the optimiser; the learning
+    rate falls.
+    """
     algorithm, own = CONFIGS[config]
     algos, epochs = pair(model, own, algorithm)
     steps = [minibatch for epoch in epochs for minibatch in epoch][:30]
@@ -157,7 +169,9 @@ def test_a_step_is_the_same_in_both_frameworks(model, config):
 
 @pytest.mark.parametrize("framework", ["torch", "tf"])
 def test_the_state_of_the_optimiser_is_all_there_is(framework):
-    """Read, and set in a fresh optimiser, it goes on as if nothing had been between; it starts with nothing."""
+    """Read, and set in a fresh optimiser, it goes on as if nothing had been between; it starts with
+    nothing.
+    """
     algos, epochs = pair("lstm", {})
     algo = algos[framework == "tf"]
     optimizer, steps = algo._learner.optimizer, epochs[0] + epochs[1]
@@ -251,7 +265,9 @@ def test_a_loss_that_is_not_finite_is_named_with_all_figures_in_any_pass():
 
 
 def test_rows_are_looked_at_once_and_figures_are_those_of_the_last_pass(monkeypatch):
-    """An update of three passes leaves the weights of as many steps taken one by one, and says what the last found."""
+    """An update of three passes leaves the weights of as many steps taken one by one, and says what
+    the last found.
+    """
     config = {
         **SMALL,
         "framework": "torch",

@@ -188,7 +188,9 @@ def test_the_learning_rate_goes_along_its_schedule(framework):
 
 @frameworks
 def test_the_clip_goes_along_its_schedule(framework):
-    """With a limit of 0 no ratio but 1 counts: from the second minibatch on almost all are cut off."""
+    """With a limit of 0 no ratio but 1 counts: from the second minibatch on almost
+    all are cut off.
+    """
     algo = PPO(
         Paying,
         {

@@ -1,4 +1,6 @@
-"""The small parts of PPO, each by itself: minibatches, penalties, figures, counts, losses in lists."""
+"""The small parts of PPO, each by itself: minibatches, penalties, figures, counts,
+losses in lists.
+"""
 
 from __future__ import annotations
 

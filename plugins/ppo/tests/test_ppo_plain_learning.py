@@ -1,4 +1,6 @@
-"""Long learning runs: a plain module reaches the same returns as the same network in RLlib's form."""
+"""Long learning runs: a plain module reaches the same returns as the same network in
+RLlib's form.
+"""
 
 import gymnasium as gym
 import minigrid  # noqa: F401  (registers its environments)
@@ -52,7 +54,9 @@ class MaskedNet(nn.Module):
 
 
 class InRllibsForm(TorchModelV2, nn.Module):
-    """One of the networks above with RLlib's `forward` and `value_function`; it scales and transposes images itself."""
+    """One of the networks above with RLlib's `forward` and `value_function`; it scales and
+    transposes images itself.
+    """
 
     net: type[nn.Module]
     width = 64
@@ -80,7 +84,9 @@ class InRllibsForm(TorchModelV2, nn.Module):
 
 
 class Best(gym.Env):
-    """Six values and a mask, for ten steps: the highest allowed value pays 1, and a forbidden action raises."""
+    """Six values and a mask, for ten steps: the highest allowed value pays 1, and a forbidden
+    action raises.
+    """
 
     observation_space = Dict({"action_mask": MultiBinary(6), "values": Box(0, 1, (6,), np.float32)})
     action_space = Discrete(6)
@@ -109,7 +115,8 @@ def grid():
     return gym.wrappers.FilterObservation(env, ["image", "direction"])
 
 
-#: Name → environment, net, steps, settings. Values of about 100 would drown the policy in layers that both share.
+#: Name → environment, net, steps, settings. Values of about 100 would drown the policy in layers
+#: that both share.
 TASKS = {
     "cartpole": (
         lambda: gym.make("CartPole-v1"),

@@ -73,7 +73,9 @@ class Drift(drift_env.Drift):
 
 
 class Stateful(drift_env.Drift):
-    """Draws from a generator that Gymnasium knows nothing of, so that only it can say where it stands."""
+    """Draws from a generator that Gymnasium knows nothing of, so that only it can say where it
+    stands.
+    """
 
     def __init__(self):
         self.own = random.Random(1)
@@ -266,7 +268,9 @@ class Clocked(gym.Wrapper):
 
 
 def restored(make, folder, framework="torch"):
-    """Return the reasons why environments began anew, and whether the rest of the run was what it would have been."""
+    """Return the reasons why environments began anew, and whether the rest of the run was what it
+    would have been.
+    """
     whole = PPO(make, {**SMALL, "model": {"fcnet_hiddens": [8]}, "framework": framework})
     for _ in range(6):
         whole.train()
@@ -517,7 +521,8 @@ def test_a_second_call_of_learn_says_that_the_total_is_reached(tmp_path):
     assert (algo.steps, last["timesteps_total"]) == (60, 60)
     with pytest.warns(
         CatalogWarning,
-        match=r"learn\(50\) trains nothing\. 60 steps were already taken.* total, such as learn\(110\)",
+        match=r"learn\(50\) trains nothing\. 60 steps were already taken.* total, such as"
+        r" learn\(110\)",
     ):
         assert algo.learn(50) is last
     with pytest.warns(CatalogWarning, match=r"such as learn\(120\)"):

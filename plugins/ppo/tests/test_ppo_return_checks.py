@@ -1,4 +1,6 @@
-"""Checks of what environments return: observations, flags, infos, whole vectors, and where an exception came from."""
+"""Checks of what environments return: observations, flags, infos, whole vectors, and where an
+exception came from.
+"""
 
 from __future__ import annotations
 
@@ -129,7 +131,7 @@ def test_long_values_are_cut_to_eighty_characters():
     assert shown.startswith("'xxx")
 
 
-# --- exceptions ------------------------------------------------------------------------------------------------------
+# --- exceptions -----------------------------------------------------------------------------------
 
 
 def inner(kind):
@@ -173,7 +175,7 @@ def test_an_encoding_updates_the_filter_only_if_asked():
     assert asked == [False, True]
 
 
-# --- a vector environment that the caller made -----------------------------------------------------------------------
+# --- a vector environment that the caller made ----------------------------------------------------
 
 
 class Canned(VectorEnv):

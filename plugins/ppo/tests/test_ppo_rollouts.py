@@ -1,4 +1,6 @@
-"""What a collector makes of environments: rewards, bootstraps and advantages, in each way of resetting them."""
+"""What a collector makes of environments: rewards, bootstraps and advantages, in each way of
+resetting them.
+"""
 
 from typing import ClassVar
 
@@ -88,7 +90,9 @@ def vectorised(mode, n=3, make=Written):
 
 
 def lambda_returns(episode):
-    """Return an episode's lambda-returns, each the weighted mean of all n-step returns (Sutton and Barto, 12.2)."""
+    """Return an episode's lambda-returns, each the weighted mean of all n-step returns (Sutton and
+    Barto, 12.2).
+    """
     rewards, values = episode["reward"], [float(value_of(obs)) for obs in episode["obs"]]
     if episode["end"] is not None and episode["end"][0]:
         values[-1] = 0.0  # it ended by itself, whether or not a time limit came with it
@@ -194,7 +198,8 @@ def test_memories_are_those_of_episodes_played_alone(memory, framework, mode):
         np.testing.assert_allclose(
             value, batch["target"] - batch["advantage"], rtol=1e-3, atol=1e-4
         )
-    # Played again one by one, each from a fresh state: the values of all steps, and of what was cut off.
+    # Played again one by one, each from a fresh state: the values of all steps, and of what was cut
+    # off.
     for i, env in enumerate(written):
         rows = [
             (rollout.raw_action[t, i], rollout.value[t, i], rollout.bootstrap[t, i])
@@ -224,7 +229,7 @@ def test_memories_are_those_of_episodes_played_alone(memory, framework, mode):
         assert not rows
 
 
-# --- what others are shown -------------------------------------------------------------------------------------------
+# --- what others are shown ------------------------------------------------------------------------
 
 
 class Pays(gym.Env):
@@ -370,7 +375,7 @@ def test_an_episode_may_be_cut_where_no_action_is_available(framework, memory):
     assert algo.evaluate(2) == [3.0, 3.0]
 
 
-# --- playing ---------------------------------------------------------------------------------------------------------
+# --- playing --------------------------------------------------------------------------------------
 
 
 @modes
@@ -387,7 +392,7 @@ def test_episodes_are_played_in_any_vector_environment(mode):
     envs.reset()  # it is left open
 
 
-# --- minibatches, learning rates, configs ----------------------------------------------------------------------------
+# --- minibatches, learning rates, configs ---------------------------------------------------------
 
 
 def test_a_minibatch_of_one_row_is_left_out():

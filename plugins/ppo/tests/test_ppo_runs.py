@@ -397,8 +397,8 @@ def test_fewer_steps_than_are_done_change_nothing(folder, capsys):
 
 def test_a_run_notes_the_module_that_was_typed_with_import(tmp_path, capsys, monkeypatch):
     (tmp_path / "corr_env.py").write_text(
-        "import gymnasium\n"
-        "gymnasium.register('Corr-v0', 'gymnasium.envs.classic_control:CartPoleEnv', max_episode_steps=20)\n"
+        "import gymnasium\ngymnasium.register('Corr-v0',"
+        " 'gymnasium.envs.classic_control:CartPoleEnv', max_episode_steps=20)\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     folder = tmp_path / "run"

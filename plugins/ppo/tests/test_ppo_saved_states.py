@@ -1,4 +1,6 @@
-"""Saved training states: their bounds, their fit to the algorithm that resumes, their form as JSON and in files."""
+"""Saved training states: their bounds, their fit to the algorithm that resumes, their form as JSON
+and in files.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,7 @@ def state_of(**changes):
     }
 
 
-# --- bounds ----------------------------------------------------------------------------------------------------------
+# --- bounds ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -178,7 +180,7 @@ def test_positions_out_of_bounds_are_found_at_any_depth(tree, most):
             check_generators(place)
 
 
-# --- fit -------------------------------------------------------------------------------------------------------------
+# --- fit ------------------------------------------------------------------------------------------
 
 
 def parts(weights=("w",), *, scale=None, state=None, **columns):
@@ -340,7 +342,7 @@ def test_numbers_are_copies_of_weights_and_filter():
     assert numbers_of(SimpleNamespace(model=model, filter=None))["filter"] is None
 
 
-# --- warnings --------------------------------------------------------------------------------------------------------
+# --- warnings -------------------------------------------------------------------------------------
 
 
 def acting(frozen, names):
@@ -381,7 +383,7 @@ def test_new_episodes_are_warned_of_with_the_first_reason():
         warn_of_new_episodes({1: "it is mute", 3: "another"}, 5)
 
 
-# --- JSON ------------------------------------------------------------------------------------------------------------
+# --- JSON -----------------------------------------------------------------------------------------
 
 
 def test_each_type_has_its_form_and_arrays_are_named_by_their_place():
@@ -488,7 +490,7 @@ def test_steps_are_stacked_in_their_structure():
         assert (found["b"][0].shape, found["b"][1]["c"].shape) == ((count, 2), (count, 2, 3))
 
 
-# --- files -----------------------------------------------------------------------------------------------------------
+# --- files ----------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

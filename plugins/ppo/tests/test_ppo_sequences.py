@@ -1,4 +1,6 @@
-"""PPO over models that remember: sequences, stored memories, views, and what a minibatch of them is worth."""
+"""PPO over models that remember: sequences, stored memories, views, and what a minibatch of them is
+worth.
+"""
 
 from functools import partial
 from typing import ClassVar
@@ -76,7 +78,9 @@ both = pytest.mark.parametrize("framework", ["torch", "tf"])
 
 
 class Walk(gym.Env):
-    """Observes the episode's number and the step; pays the step; ends by itself (even episodes) or is cut."""
+    """Observes the episode's number and the step; pays the step; ends by itself (even episodes) or
+    is cut.
+    """
 
     observation_space, action_space = Box(-1e3, 1e3, (2,), np.float32), Discrete(3)
     lengths = (6, 3, 9, 1)
@@ -120,7 +124,9 @@ def array(x):
     ],
 )
 def test_before_the_first_update_nothing_has_changed(framework, memory):
-    """Sequences, stored memories and views score the stored actions as acting did, minibatch by minibatch."""
+    """Sequences, stored memories and views score the stored actions as acting did, minibatch by
+    minibatch.
+    """
     algo = PPO(Walk, {**SMALL, "framework": framework, "model": MEMORIES[memory]})
     for _ in range(2):  # the second rollout begins in the middle of episodes
         rollout = algo._collector.collect(17)
@@ -155,7 +161,8 @@ def test_the_value_of_a_truncated_episode_is_read_with_its_own_memory():
     policy = rlcatalog.build(env=Walk(), config=MEMORIES["lstm_past"])
     envs = gym.vector.SyncVectorEnv([Walk], autoreset_mode=gym.vector.AutoresetMode.SAME_STEP)
     rollout = Collector(policy, envs, 0, gamma=0.5).collect(9)
-    # Episode 1 is cut after 3 steps, the last of them at t = 8; play it again by hand, with the same actions.
+    # Episode 1 is cut after 3 steps, the last of them at t = 8; play it again by hand, with the
+    # same actions.
     assert rollout.done[:, 0].tolist() == [False] * 5 + [True] + [False] * 2 + [True]
     state, reward = None, None
     for t in range(6, 9):
@@ -394,7 +401,7 @@ def layer(framework, outputs):
     return torch.nn.Linear(2, outputs) if framework == "torch" else tf.keras.layers.Dense(outputs)
 
 
-# --- what models add to training -------------------------------------------------------------------------------------
+# --- what models add to training ------------------------------------------------------------------
 
 
 def test_batch_normalisation_learns_in_training_and_never_while_acting():
@@ -680,7 +687,7 @@ def test_a_custom_loss_without_a_gradient_is_named(framework):
         algo.train()
 
 
-# --- experience on disk ----------------------------------------------------------------------------------------------
+# --- experience on disk ---------------------------------------------------------------------------
 
 
 def test_recorded_experience_is_read_back(tmp_path):

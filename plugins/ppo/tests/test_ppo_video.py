@@ -1,4 +1,6 @@
-"""Films and windows of what `evaluate` plays: read back, and counted against an episode played by hand."""
+"""Films and windows of what `evaluate` plays: read back, and counted against an episode played by
+hand.
+"""
 
 import sys
 from pathlib import Path
@@ -179,7 +181,7 @@ def test_atari_is_filmed_in_its_own_colours(tmp_path):
     assert np.abs(brown - (144, 72, 17)).max() < 12
 
 
-# --- refusals --------------------------------------------------------------------------------------------------------
+# --- refusals -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("option", ["video", "render"])
@@ -270,7 +272,7 @@ def test_a_film_and_a_window_at_once_are_refused(tmp_path):
         evaluate(tmp_path, video=tmp_path / "film.mp4", render=True)
 
 
-# --- windows ---------------------------------------------------------------------------------------------------------
+# --- windows --------------------------------------------------------------------------------------
 
 
 @pytest.mark.attack
@@ -288,7 +290,8 @@ def test_a_window_shows_one_environment(saved, monkeypatch, capsys):
     evaluate(saved("CartPole-v1"), env="CartPole-v1", episodes=2, seed=7, render=True)
     monkeypatch.undo()
     assert drawn == [(600, 400)] * len(drawn)
-    # The last episode's end resets the environment once more; Gymnasium's CartPole draws resets too.
+    # The last episode's end resets the environment once more; Gymnasium's CartPole draws resets
+    # too.
     assert len(drawn) == len(by_hand(rlcatalog.load(saved("CartPole-v1")), 2, 7)) + 1
     assert "mean return" in capsys.readouterr().out
 

@@ -1,4 +1,6 @@
-"""`Workers` without processes: how they begin, what they answer, and the error when a process has ended."""
+"""`Workers` without processes: how they begin, what they answer, and the error when a process has
+ended.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ class Process:
 
 @pytest.fixture
 def begun(monkeypatch):
-    """Return how Gymnasium's class was created and closed; `begun.errors` are raised in turn by its creation."""
+    """Return how Gymnasium's class was created and closed; `begun.errors` are raised in turn by its
+    creation.
+    """
     calls, made = SimpleNamespace(created=[], closed=[], errors=[], processes=[]), []
 
     def create(envs, makers, **options):
@@ -78,7 +82,7 @@ class Walk(gym.Env):
         return np.full(2, 2.75, np.float32), 1.5, False, True, {}
 
 
-# --- creation --------------------------------------------------------------------------------------------------------
+# --- creation -------------------------------------------------------------------------------------
 
 
 def test_environments_share_memory_where_their_spaces_allow_it(begun):
@@ -138,7 +142,7 @@ def test_an_error_before_there_are_processes_stays_as_it_is(begun, error):
     assert begun.closed == []
 
 
-# --- inside a process ------------------------------------------------------------------------------------------------
+# --- inside a process -----------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -190,7 +194,7 @@ def test_a_worker_reports_faults_in_its_infos(inside):
     assert "Traceback" not in text  # nothing was raised
 
 
-# --- answers ---------------------------------------------------------------------------------------------------------
+# --- answers --------------------------------------------------------------------------------------
 
 
 @pytest.fixture

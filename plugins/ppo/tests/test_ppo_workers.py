@@ -1,4 +1,6 @@
-"""Environments in processes of their own: the same experience, faults that are named, nothing left behind."""
+"""Environments in processes of their own: the same experience, faults that are named, nothing left
+behind.
+"""
 
 from __future__ import annotations
 
@@ -86,7 +88,9 @@ def left():
 
 @pytest.mark.parametrize(("env", "limit"), [(Errand, {}), (Changing, {"sequence_max_len": 2})])
 def test_experience_equals_that_of_environments_in_turn(env, limit):
-    """From one seed: observations, rewards, ends, values of last observations, what was learned, episodes."""
+    """From one seed: observations, rewards, ends, values of last observations, what was learned,
+    episodes.
+    """
     found = []
     for how in ("sync", "async"):
         algo = PPO(env, {**SMALL, "vector": how, "model": {**SMALL["model"], **limit}})
@@ -130,7 +134,10 @@ def test_a_run_goes_on_from_a_checkpoint(tmp_path):
 def test_what_a_worker_raises_is_named_with_its_environment_and_step():
     # The second's seed.
     algo = PPO(Errand, {**SMALL, "vector": "async", "env_config": {"fails": 4}})
-    message = r"environment 1 of 2: step 2 of its episode raised Unpicklable: the wheel came off, 100%d \(.*, in step\)"
+    message = (
+        r"environment 1 of 2: step 2 of its episode raised Unpicklable: the wheel came off,"
+        r" 100%d \(.*, in step\)"
+    )
     with pytest.raises(EnvironmentFaultError, match=message):
         algo.train()
     algo.stop()
@@ -213,8 +220,10 @@ import gymnasium
 from rlcatalog_ppo.workers import Workers
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell has put into the background ignores it
-    envs = Workers([lambda: gymnasium.make("CartPole-v1")] * 2)  # as PPO makes them, without importing PyTorch
+    # What a shell has put into the background ignores SIGINT.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    # As PPO makes them, without importing PyTorch.
+    envs = Workers([lambda: gymnasium.make("CartPole-v1")] * 2)
     envs.reset(seed=0)
     print(*(process.pid for process in envs.processes), flush=True)
     try:
@@ -238,7 +247,9 @@ def alive(pid):
 
 @pytest.mark.skipif(not os.path.isdir("/proc"), reason="looks processes up under /proc")
 def test_a_program_that_is_ended_leaves_no_worker(tmp_path):
-    """Ctrl-C reaches the whole group: the workers leave it to the program, which may still finish what it does."""
+    """Ctrl-C reaches the whole group: the workers leave it to the program, which may still finish
+    what it does.
+    """
     (tmp_path / "script.py").write_text(SCRIPT)
     program = subprocess.Popen(
         [sys.executable, str(tmp_path / "script.py")],

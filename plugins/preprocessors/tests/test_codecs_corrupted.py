@@ -1,4 +1,6 @@
-"""Observations spoiled in one random place: refused with the path of that place, or kept inside it."""
+"""Observations spoiled in one random place: refused with the path of that place, or
+kept inside it.
+"""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -51,7 +53,9 @@ class Site(NamedTuple):
 
 
 def sites(case, obs, in_array=False):
-    """Every place of an observation; `in_array` when it is to be a row of a vector environment's batch."""
+    """Every place of an observation; `in_array` when it is to be a row of a vector environment's
+    batch.
+    """
     whole = size(case.space, case.options)
     return list(
         _sites(
@@ -149,7 +153,7 @@ def unstacked(space, batch):
     return list(batch)
 
 
-# --- what is wrong ---------------------------------------------------------------------------------------------------
+# --- what is wrong --------------------------------------------------------------------------------
 
 RAGGED = [[1], [2, 3]]
 
@@ -355,7 +359,9 @@ def _wrong_texts(site, options):
 
 @st.composite
 def corrupted(draw, in_array=False, mixed=False, numbers=False):
-    """A case, two observations, a place in the first, what is wrong there, and the spoiled observation."""
+    """A case, two observations, a place in the first, what is wrong there, and the spoiled
+    observation.
+    """
     case, seed = draw(cases(rs.mixed_space if mixed else rs.any_space)), draw(seeds)
     obs, good = case.samples(2, seed)
     # Chooses evenly, where Hypothesis prefers the first of a list and the seed 0.
@@ -380,7 +386,7 @@ def assert_refused(encode, observations, site):
     assert str(caught.value).startswith(f"{site.path}: expected"), str(caught.value)
 
 
-# --- checked ---------------------------------------------------------------------------------------------------------
+# --- checked --------------------------------------------------------------------------------------
 
 
 @bounded(250)
@@ -438,7 +444,7 @@ def test_one_row_of_the_first_batch_is_checked(case, seed, as_list):
         assert len(checked) == 1
 
 
-# --- unchecked -------------------------------------------------------------------------------------------------------
+# --- unchecked ------------------------------------------------------------------------------------
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of casts from NaN and complex numbers

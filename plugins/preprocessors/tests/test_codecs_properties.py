@@ -1,4 +1,6 @@
-"""Codecs of every kind of space against a slow reference that reads the Gymnasium space by itself."""
+"""Codecs of every kind of space against a slow reference that reads the Gymnasium
+space by itself.
+"""
 
 from __future__ import annotations
 
@@ -153,7 +155,9 @@ def reordered(space, obs, rng):
 
 
 def of_columns(space):
-    """Whether a stacked Sequence of Dict holds kinds that are no columns, which `reordered` does not follow."""
+    """Whether a stacked Sequence of Dict holds kinds that are no columns, which `reordered` does
+    not follow.
+    """
     return any(isinstance(node, spaces.Sequence) and node.stack for _, node in walk(space, "obs"))
 
 

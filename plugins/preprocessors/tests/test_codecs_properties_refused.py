@@ -1,4 +1,6 @@
-"""What the codecs refuse and what they take, by known values: messages with their paths, and numbers at the edges."""
+"""What the codecs refuse and what they take, by known values: messages with their paths, and
+numbers at the edges.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +22,15 @@ BOX = spaces.Box(-1, 1, (2,), np.float32)
             spaces.Dict({"items": Repeated(spaces.Dict({"x": BOX}), 3)}),
             {},
             {"items": [{"x": np.zeros(2)}, {"x": np.zeros(2)}, {"x": np.array([0, 2.0])}]},
-            "obs['items'][2]['x']: expected Box(2,) float32: values within [-1.0, 1.0] at [1]; found 2.0",
+            "obs['items'][2]['x']: expected Box(2,) float32: values within [-1.0, 1.0] at [1];"
+            " found 2.0",
         ),
         (
             spaces.Tuple([spaces.Graph(BOX, None)]),
             {"graph_max_nodes": 4},
             (spaces.GraphInstance(np.array([[0, 0]] * 3 + [[np.nan, 0]], np.float32), None, None),),
-            "obs[0].nodes[3]: expected Box(2,) float32: values within [-1.0, 1.0] at [0]; found nan",
+            "obs[0].nodes[3]: expected Box(2,) float32: values within [-1.0, 1.0] at [0]; found"
+            " nan",
         ),
         (
             spaces.OneOf([spaces.Text(3), BOX]),
@@ -56,14 +60,15 @@ BOX = spaces.Box(-1, 1, (2,), np.float32)
             spaces.Sequence(spaces.Discrete(2)),
             {"sequence_max_len": 2},
             (0, 1, 0),
-            "obs: expected Sequence(Discrete(2)): at most 2 items; the model config key 'sequence_max_len' sets it;"
-            " found '3 items'",
+            "obs: expected Sequence(Discrete(2)): at most 2 items; the model config key"
+            " 'sequence_max_len' sets it; found '3 items'",
         ),
         (
             spaces.Sequence(spaces.Dict({"a": BOX, "b": spaces.Discrete(2)}), stack=True),
             {"sequence_max_len": 2},
             {"a": np.zeros((2, 2), np.float32), "b": np.array([0])},
-            "obs: expected Sequence(Dict(a: Box(2,) float32, b: Discrete(2))): at most 2 items, stacked; found",
+            "obs: expected Sequence(Dict(a: Box(2,) float32, b: Discrete(2))): at most 2 items,"
+            " stacked; found",
         ),
         (
             Simplex((2,)),

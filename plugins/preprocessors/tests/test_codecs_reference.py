@@ -1,4 +1,6 @@
-"""Codecs against Gymnasium's own flattening, plans as one would type them, restoring while tracing."""
+"""Codecs against Gymnasium's own flattening, plans as one would type them, restoring
+while tracing.
+"""
 
 from __future__ import annotations
 

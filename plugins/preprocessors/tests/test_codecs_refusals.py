@@ -1,4 +1,6 @@
-"""What the codecs refuse: observations outside their space, by the leaf's path, and spaces nobody serves."""
+"""What the codecs refuse: observations outside their space, by the leaf's path, and spaces nobody
+serves.
+"""
 
 from __future__ import annotations
 

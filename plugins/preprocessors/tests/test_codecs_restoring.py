@@ -163,7 +163,7 @@ def _lists(values):
     return [found for part in parts if part is not None for found in _lists(part)]
 
 
-# --- known values ----------------------------------------------------------------------------------------------------
+# --- known values ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
@@ -227,7 +227,8 @@ def test_a_variant_comes_back_as_a_tag_and_its_branches(library):
 @pytest.mark.parametrize("value", [1e30, np.inf, -np.inf, -4.0, 7.5])
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_values_of_the_branch_that_was_taken_do_not_disturb_the_others(library, value):
-    # The same numbers are read as each branch: as a length, and as a link, that is far too great, or no number.
+    # The same numbers are read as each branch: as a length, and as a link, that is far too great,
+    # or no number.
     box = spaces.Box(-np.inf, np.inf, (3,), np.float32)
     space = Repeated(spaces.OneOf([box, Repeated(box, 2), spaces.Graph(box, box)]), 2)
     case = Case(space, {"graph_max_nodes": 1, "graph_max_edges": 1})

@@ -1,4 +1,6 @@
-"""What RLlib's preprocessors and spaces get wrong, and what ours do; its pixel and filter faults stand elsewhere."""
+"""What RLlib's preprocessors and spaces get wrong, and what ours do; its pixel and filter faults
+stand elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,9 @@ def test_the_processed_space_has_the_real_bounds():
 
 
 def keyed(keys):
-    """A Dict space with its keys in this order, and the value each key has in the observations below."""
+    """A Dict space with its keys in this order, and the value each key has in the observations
+    below.
+    """
     space = spaces.Dict([(key, spaces.Box(0, 9, (1,), FLOAT)) for key in keys])
     return space, {key: np.array([float(ord(key) - ord("a"))], FLOAT) for key in keys}
 

@@ -1,4 +1,6 @@
-"""What the tests share: environment runners and learners without Ray's actors, and one local Ray for those with."""
+"""What the tests share: environment runners and learners without Ray's actors, and one local Ray
+for those with.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ _NAMES = itertools.count()
 
 
 def pytest_collection_modifyitems(items):
-    """Ray's own warnings, and Gymnasium's about the id that every environment runner registers anew."""
+    """Ray's own warnings, and Gymnasium's about the id that every environment runner registers
+    anew.
+    """
     for item in items:
         if "/rllib/tests/" not in item.path.as_posix():
             continue
@@ -27,7 +31,9 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(autouse=True)
 def one_thread():
-    """Small networks are fastest with one thread; and Ray's seeding makes PyTorch deterministic, for good."""
+    """Small networks are fastest with one thread; and Ray's seeding makes PyTorch deterministic,
+    for good.
+    """
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
     threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     torch.set_num_threads(1)
@@ -121,7 +127,9 @@ def bench():
 
 @pytest.fixture(scope="session")
 def import_order():
-    """Return what a process asks itself: which of triton and TensorFlow it has imported, in that order."""
+    """Return what a process asks itself: which of triton and TensorFlow it has imported, in that
+    order.
+    """
     for name in ("triton", "tensorflow"):
         pytest.importorskip(name, reason=f"{name} is not installed")
     return lambda *_: [name for name in sys.modules if name in ("triton", "tensorflow")]
@@ -131,7 +139,8 @@ def import_order():
 def local_ray():
     """One Ray on this machine, for all tests that need processes."""
     ray = pytest.importorskip("ray", reason="Ray is not installed")
-    # Without a runtime_env, workers inherit this process's environment, and Ray uses its prestarted workers.
+    # Without a runtime_env, workers inherit this process's environment, and Ray uses its prestarted
+    # workers.
     ray.init(
         address="local",
         num_cpus=4,

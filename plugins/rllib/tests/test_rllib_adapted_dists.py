@@ -18,7 +18,9 @@ OBS = np.array([[1.0, 0.0, 0.3], [-0.6, 0.8, -2.0]], np.float32)
 
 
 def squashed(outputs):
-    """Return a normal distribution, pressed into (-1, 1) by tanh and doubled: Pendulum's torques."""
+    """Return a normal distribution, pressed into (-1, 1) by tanh and doubled:
+    Pendulum's torques.
+    """
     mean, log_std = outputs.chunk(2, -1)
     return td.TransformedDistribution(
         td.Normal(mean, log_std.exp()),
@@ -34,7 +36,9 @@ def by_hand(name, outputs):
 
 @pytest.fixture(params=["laplace", "squashed"])
 def built(request, bench, catalog, local_ray):
-    """Return a name and an algorithm with the distribution of that name; it runs in this process."""
+    """Return a name and an algorithm with the distribution of that name; it runs in
+    this process.
+    """
     if request.param == "laplace":
         catalog.register_action_dist("laplace", td.Laplace)
     else:

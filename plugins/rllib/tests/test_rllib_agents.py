@@ -56,7 +56,9 @@ def config_of(
 
 @pytest.fixture(scope="module")
 def sampled():
-    """What 30 steps of the environment left: the runner, Ray's episodes, and what the environment noted."""
+    """What 30 steps of the environment left: the runner, Ray's episodes, and what the environment
+    noted.
+    """
     runner = MultiAgentEnvRunner(config=config_of())
     return runner, runner.sample(), Agents.last.episodes
 
@@ -202,7 +204,8 @@ def test_an_asynchronous_algorithm_runs(by_value):
     )
     made = config.learners(num_learners=0).build_algo()
     try:
-        # Wait for the actors to start: training asks without a pause, and leaves them little of the processor.
+        # Wait for the actors to start: training asks without a pause, and leaves them little of the
+        # processor.
         made.env_runner_group.foreach_env_runner(
             lambda runner: len(runner.sample()), local_env_runner=False
         )
@@ -217,7 +220,7 @@ def test_an_asynchronous_algorithm_runs(by_value):
         made.stop()
 
 
-# --- whose module, and which spaces ----------------------------------------------------------------------------------
+# --- whose module, and which spaces ---------------------------------------------------------------
 
 
 def test_a_module_of_another_kind_stays_what_it_is():
@@ -312,7 +315,7 @@ def test_models_are_for_several_agents():
         rlcatalog_rllib.configure(PPOConfig(), "CartPole-v1", models={"a": {}})
 
 
-# --- connectors of the user's own ------------------------------------------------------------------------------------
+# --- connectors of the user's own -----------------------------------------------------------------
 
 
 class Doubled(ConnectorV2):

@@ -1,4 +1,6 @@
-"""Two agents that learn side by side under Ray RLlib; what they must reach stands in the record beside this file."""
+"""Two agents that learn side by side under Ray RLlib; what they must reach stands in the record
+beside this file.
+"""
 
 from typing import ClassVar
 
@@ -31,7 +33,9 @@ def positions_only():
 
 
 class SideBySide(MultiAgentEnv):
-    """Two CartPoles for 500 steps, one of which shows no velocities; where one has fallen, a new agent begins anew."""
+    """Two CartPoles for 500 steps, one of which shows no velocities; where one has fallen, a new
+    agent begins anew.
+    """
 
     MAKE: ClassVar = {"sees": cartpole, "recalls": positions_only}
 
@@ -116,7 +120,9 @@ def train(seed):
 
 
 def share(returns):
-    """Return the lower of two shares: of 450 with all in sight, and of 300 for an LSTM that sees positions alone."""
+    """Return the lower of two shares: of 450 with all in sight, and of 300 for an LSTM that sees
+    positions alone.
+    """
     return min(returns["sees"] / 450, returns["recalls"] / 300)
 
 

@@ -1,4 +1,6 @@
-"""Whole algorithms on a local Ray: several processes, a killed one, checkpoints, and what is left without Ray."""
+"""Whole algorithms on a local Ray: several processes, a killed one, checkpoints, and what is left
+without Ray.
+"""
 
 import json
 import os
@@ -37,7 +39,9 @@ def by_value(local_ray):
 
 @pytest.fixture(scope="module")
 def users_nets(tmp_path_factory):
-    """A user's module; its model has a name in this process, as has another that cannot be pickled."""
+    """A user's module; its model has a name in this process, as has another that
+    cannot be pickled.
+    """
     default_catalog.cache_clear()
     catalog = default_catalog()
     with users_nets_module.users_nets(tmp_path_factory.mktemp("code")) as module:
@@ -51,9 +55,11 @@ def users_nets(tmp_path_factory):
 
 @contextmanager
 def trained(bench, count):
-    """PPO with `count` environment runners and as many learners, trained for two iterations of 400 steps.
+    """PPO with `count` environment runners and as many learners, trained for two iterations of 400
+    steps.
 
-    Each of these processes imports PyTorch and TensorFlow, which takes ten seconds: `make test` has one of a kind.
+    Each of these processes imports PyTorch and TensorFlow, which takes ten seconds: `make test` has
+    one of a kind.
     """
     config = bench.config("CartPole-v1", MODEL, runners=count, fragment=200 // count, seed=0)
     # Or `algo` and `pairs` would wait for each other's processors.
@@ -207,7 +213,9 @@ def test_a_checkpoint_brings_the_same_parts_back_and_another_environment_is_refu
 
 @pytest.mark.attack
 def test_several_learners_keep_the_same_weights(pairs):
-    """Their processes import RLlib, and so TensorFlow, before anything of ours: triton is loaded apart."""
+    """Their processes import RLlib, and so TensorFlow, before anything of ours: triton is loaded
+    apart.
+    """
     states = pairs.learner_group.foreach_learner(
         lambda learner: learner.module["default_policy"].get_state()
     )
@@ -246,7 +254,8 @@ def test_an_asynchronous_algorithm_runs(local_ray, bench):
     config.env_runners(num_cpus_per_env_runner=0)
     made = config.learners(num_learners=0).build_algo()
     try:
-        # Wait for the actors to start: training asks without a pause, and leaves them little of the processor.
+        # Wait for the actors to start: training asks without a pause, and leaves them little of the
+        # processor.
         made.env_runner_group.foreach_env_runner(
             lambda runner: len(runner.sample()), local_env_runner=False
         )

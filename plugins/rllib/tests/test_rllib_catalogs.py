@@ -1,4 +1,6 @@
-"""A catalog of one's own under RLlib: what is chosen, built and trained comes from it, and it goes along."""
+"""A catalog of one's own under RLlib: what is chosen, built and trained comes from it, and it goes
+along.
+"""
 
 import gymnasium as gym
 import numpy as np
@@ -75,7 +77,9 @@ def test_the_pieces_take_it(catalog):
 
 
 def test_workers_get_it_with_what_was_registered(catalog, monkeypatch):
-    """A recipe pickled as Ray does, and read where the catalog is not known, builds the same by name."""
+    """A recipe pickled as Ray does, and read where the catalog is not known, builds the same by
+    name.
+    """
     recipe, _ = choose_parts(BOX, TWO, NAMED, catalog, {})
     assert recipe.pins is not None
     assert recipe.pins.parts["trunk"] == "twelve"

@@ -1,4 +1,6 @@
-"""The model config behind an algorithm: what its own nets have, and what the user gave to Ray's config."""
+"""The model config behind an algorithm: what its own nets have, and what the user gave to Ray's
+config.
+"""
 
 import warnings
 

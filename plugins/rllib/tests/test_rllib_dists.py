@@ -1,4 +1,6 @@
-"""The distribution class that Ray builds from parameters alone says what the catalog's distribution says."""
+"""The distribution class that Ray builds from parameters alone says what the catalog's distribution
+says.
+"""
 
 import numpy as np
 import pytest

@@ -1,4 +1,6 @@
-"""Long learning runs under Ray RLlib; what each must reach stands in the record beside this file."""
+"""Long learning runs under Ray RLlib; what each must reach stands in the record
+beside this file.
+"""
 
 import gymnasium as gym
 import numpy as np
@@ -66,7 +68,10 @@ def test_cartpole_with_two_environment_runners(over_seeds, trained):
 
 
 class BestAllowed(gym.Env):
-    """Six values and a mask: the highest value that is allowed pays 1, a forbidden one raises. Ten steps."""
+    """Six values and a mask: the highest value that is allowed pays 1, a forbidden one raises.
+
+    Ten steps.
+    """
 
     action_space = gym.spaces.Discrete(6)
     observation_space = gym.spaces.Dict(
@@ -93,7 +98,9 @@ class BestAllowed(gym.Env):
 
 
 def test_a_masked_task_without_one_forbidden_action(over_seeds, trained):
-    """The environment raises at a forbidden action, in training and in play; the best ones pay 10."""
+    """The environment raises at a forbidden action, in training and in play; the best
+    ones pay 10.
+    """
 
     def train(seed):
         model = {"fcnet_hiddens": [64, 64], "vf_share_layers": True}
@@ -144,10 +151,11 @@ def test_a_memory_recalls_what_lies_before_its_sequence(over_seeds, trained, mem
 
 
 class Agree(gym.Env):
-    """Pays 1 where both parts of the action agree on a value other than the last one, which is not shown. Ten steps.
+    """Pays 1 where both parts of the action agree on a value other than the last one, which is not
+    shown. Ten steps.
 
-    Parts drawn apart from one another, with p and q, are paid at most sum p_i q_i (1 - p_i) <= 1/4 a step; together,
-    evenly over five values, 4/5.
+    Parts drawn apart from one another, with p and q, are paid at most sum p_i q_i (1 - p_i) <= 1/4
+    a step; together, evenly over five values, 4/5.
     """
 
     observation_space = gym.spaces.Box(-1, 1, (1,), np.float32)

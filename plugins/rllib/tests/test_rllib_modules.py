@@ -1,4 +1,6 @@
-"""What a module does in Ray's runners and learners is what the catalog's policy does with the same weights."""
+"""What a module does in Ray's runners and learners is what the catalog's policy does with the same
+weights.
+"""
 
 import doctest
 
@@ -55,12 +57,14 @@ def test_the_example_of_configure_runs():
     assert doctest.DocTestRunner().run(example) == (0, 3)
 
 
-# --- acting ----------------------------------------------------------------------------------------------------------
+# --- acting ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", SEEING)
 def test_memory_and_past_are_carried_from_step_to_step_as_the_policy_carries_them(bench, name):
-    """An episode in two chunks of the runner, played again by the policy: the same parameters at every step."""
+    """An episode in two chunks of the runner, played again by the policy: the same parameters at
+    every step.
+    """
     runner = bench.runner(bench.config(lambda: Anything(NESTED), SEEING[name], fragment=5))
     chunks = [*runner.sample(), *runner.sample()]
     policy = to_policy(runner.module)
@@ -102,7 +106,7 @@ def test_inference_takes_the_most_likely_action(bench):
     np.testing.assert_allclose(first.get_extra_model_outputs("action_logp"), step.logp, atol=1e-6)
 
 
-# --- training --------------------------------------------------------------------------------------------------------
+# --- training -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", SEEING)
@@ -149,7 +153,9 @@ def test_padded_sequences_are_scored_as_the_policy_scores_them_unpadded(bench, n
 
 
 class Unit(TorchModelV2):
-    """A trunk that padding of zeros would spoil: it divides by the norm of its input, and keeps batch statistics."""
+    """A trunk that padding of zeros would spoil: it divides by the norm of its input, and keeps
+    batch statistics.
+    """
 
     def __init__(self, obs_space, action_space, num_outputs, model_config, name):
         super().__init__(obs_space, action_space, num_outputs, model_config, name)
@@ -272,7 +278,7 @@ def test_the_target_network_is_a_copy_that_stays_behind(bench):
         learner.shutdown()
 
 
-# --- autoregressive actions ------------------------------------------------------------------------------------------
+# --- autoregressive actions -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("model", [{}, LSTM], ids=["plain", "lstm"])
@@ -294,11 +300,13 @@ def test_autoregressive_actions_are_scored_under_their_own_prefix(bench, model):
     torch.testing.assert_close(
         stored.logp(batch["actions"])[real], batch["action_logp"][real], atol=1e-5, rtol=1e-5
     )
-    # Same weights: the learner finds the parameters that were stored, so the divergence begins at 0.
+    # Same weights: the learner finds the parameters that were stored, so the divergence begins at
+    # 0.
     out = module.forward_train(batch)
     now = cls.from_logits(out["action_dist_inputs"])
     assert float(stored.kl(now)[real].detach().abs().max()) < 1e-5
-    # Every pair's probability, from parameters given that pair, sums to 1 (the truth for a prefix of its own).
+    # Every pair's probability, from parameters given that pair, sums to 1 (the truth for a prefix
+    # of its own).
     policy, obs = (
         to_policy(runner.module),
         (batch["obs"].flatten(0, 1) if model else batch["obs"])[:1],
@@ -319,7 +327,7 @@ def test_autoregressive_actions_are_scored_under_their_own_prefix(bench, model):
     assert all(bool(p.isfinite().all()) for p in module.parameters())
 
 
-# --- losses and metrics of a model's own -----------------------------------------------------------------------------
+# --- losses and metrics of a model's own ----------------------------------------------------------
 
 
 class Taxed(FullyConnectedNetwork):
@@ -351,7 +359,7 @@ def test_a_models_own_loss_and_metrics_reach_the_learner(bench):
     assert model.inputs["obs"] == (model.inputs["actions"][0], 4)
 
 
-# --- building --------------------------------------------------------------------------------------------------------
+# --- building -------------------------------------------------------------------------------------
 
 
 def test_a_spec_builds_a_module_by_itself():

@@ -1,4 +1,6 @@
-"""Recorded episodes under BC and MARWIL: learners get what an environment runner would have stored."""
+"""Recorded episodes under BC and MARWIL: learners get what an environment runner
+would have stored.
+"""
 
 import gymnasium as gym
 import numpy as np

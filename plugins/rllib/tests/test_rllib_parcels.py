@@ -1,4 +1,6 @@
-"""Classes of the running program reach fresh processes and restored checkpoints, or an error says how."""
+"""Classes of the running program reach fresh processes and restored checkpoints, or an error says
+how.
+"""
 
 import json
 import os

@@ -1,4 +1,6 @@
-"""A third party's plugin, found by its entry point: on a node of a cluster, missing on one, and at a checkpoint."""
+"""A third party's plugin, found by its entry point: on a node of a cluster, missing on one, and at
+a checkpoint.
+"""
 
 import shutil
 import sys
@@ -55,7 +57,10 @@ def found_here(installed):
 
 @contextmanager
 def node(ray, installed):
-    """A second node, with the plugin on its path; gives its id. Only work that asks for "compass" goes there."""
+    """A second node, with the plugin on its path; gives its id.
+
+    Only work that asks for "compass" goes there.
+    """
     cluster = Cluster(shutdown_at_exit=False)
     cluster.head_node = ray._private.worker._global_node
     added = cluster.add_node(

@@ -1,4 +1,6 @@
-"""Processes that Ray starts, with triton and TensorFlow installed: the order of imports, and those that keep dying."""
+"""Processes that Ray starts, with triton and TensorFlow installed: the order of imports, and those
+that keep dying.
+"""
 
 import os
 import signal
@@ -33,7 +35,9 @@ def by_value(request):
 
 
 def small(env="CartPole-v1", *, runners=0):
-    """Return a configured PPO that trains on 24 steps an iteration; seeded, for Ray's seeding imports triton."""
+    """Return a configured PPO that trains on 24 steps an iteration; seeded, for Ray's seeding
+    imports triton.
+    """
     config = (
         PPOConfig().debugging(seed=0, log_level="CRITICAL").reporting(min_time_s_per_iteration=0)
     )
@@ -44,14 +48,16 @@ def small(env="CartPole-v1", *, runners=0):
     return rlcatalog_rllib.configure(config, env, model={"fcnet_hiddens": [8]})
 
 
-# --- triton before TensorFlow ----------------------------------------------------------------------------------------
+# --- triton before TensorFlow ---------------------------------------------------------------------
 
 
 @pytest.mark.attack  # a learner of its own process trains in test_rllib_algorithms.py
 # Gymnasium of what Ray makes of the spaces.
 @pytest.mark.filterwarnings("ignore:.*WARN:UserWarning")
 def test_a_trial_of_ray_tune_trains(local_ray, tmp_path):
-    """Its process imports RLlib, and so TensorFlow, before anything of ours: triton is loaded apart."""
+    """Its process imports RLlib, and so TensorFlow, before anything of ours: triton is loaded
+    apart.
+    """
     settings = tune.RunConfig(stop={"training_iteration": 2}, storage_path=str(tmp_path), verbose=0)
     (trial,) = tune.Tuner("PPO", param_space=small(), run_config=settings).fit()
     assert trial.error is None
@@ -60,11 +66,15 @@ def test_a_trial_of_ray_tune_trains(local_ray, tmp_path):
 
 @pytest.fixture
 def impostors(tmp_path):
-    """A folder with an empty triton, and a TensorFlow that notes whether triton was there, and is none.
+    """A folder with an empty triton, and a TensorFlow that notes whether triton was there, and is
+    none.
 
     Nor is PyTorch one: RLlib is imported sooner without.
     """
-    noting = "import sys\nsys.asked = [*getattr(sys, 'asked', []), 'triton' in sys.modules]\nraise ImportError\n"
+    noting = (
+        "import sys\nsys.asked = [*getattr(sys, 'asked', []), 'triton' in sys.modules]\nraise"
+        " ImportError\n"
+    )
     for name, text in {"triton": "", "tensorflow": noting, "torch": "raise ImportError\n"}.items():
         (tmp_path / f"{name}.py").write_text(text)
     return tmp_path
@@ -72,7 +82,9 @@ def impostors(tmp_path):
 
 @pytest.mark.attack  # the order in real runners is seen in test_rllib_algorithms.py
 def test_the_setup_hook_comes_before_rllib(local_ray, impostors):
-    """As Ray's hook for a whole job, here set for one task alone; what its process imports first is RLlib."""
+    """As Ray's hook for a whole job, here set for one task alone; what its process imports first is
+    RLlib.
+    """
     from ray._private.ray_constants import WORKER_PROCESS_SETUP_HOOK_ENV_VAR
 
     def first():
@@ -88,7 +100,7 @@ def test_the_setup_hook_comes_before_rllib(local_ray, impostors):
     assert set(asked) == {True}
 
 
-# --- processes that keep dying ---------------------------------------------------------------------------------------
+# --- processes that keep dying --------------------------------------------------------------------
 
 
 class Starts:

@@ -1,4 +1,6 @@
-"""What Ray's API has no place for, and what is not served, is refused by name before anything runs."""
+"""What Ray's API has no place for, and what is not served, is refused by name before
+anything runs.
+"""
 
 import gymnasium as gym
 import numpy as np
@@ -97,7 +99,7 @@ def test_work_after_each_optimiser_step_is_named():
         built(Updating)
 
 
-# --- plugins ---------------------------------------------------------------------------------------------------------
+# --- plugins --------------------------------------------------------------------------------------
 
 
 def test_a_plugin_missing_on_a_worker_is_named_with_the_node():
@@ -113,7 +115,7 @@ def test_a_plugin_missing_on_a_worker_is_named_with_the_node():
         assert said in str(caught.value)
 
 
-# --- checkpoints -----------------------------------------------------------------------------------------------------
+# --- checkpoints ----------------------------------------------------------------------------------
 
 
 def module_of(obs=OBS, actions=ACTIONS, **model):
@@ -165,7 +167,7 @@ def test_a_policy_is_made_of_what_configure_set_up():
         rlcatalog_rllib.to_policy(3)
 
 
-# --- filters ---------------------------------------------------------------------------------------------------------
+# --- filters --------------------------------------------------------------------------------------
 
 
 def moments(rows):

@@ -1,4 +1,6 @@
-"""Every observation space, action space and mask that the catalog serves goes through Ray's runners and learners."""
+"""Every observation space, action space and mask that the catalog serves goes through Ray's runners
+and learners.
+"""
 
 import numpy as np
 import pytest
@@ -134,7 +136,9 @@ def test_masks_are_obeyed_and_stand_in_the_stored_parameters(bench, name, memory
 
 
 class Ending(Masked):
-    """Allows nothing once an episode is over, or already before; may say something that Ray cannot batch."""
+    """Allows nothing once an episode is over, or already before; may say something that Ray cannot
+    batch.
+    """
 
     def __init__(self, left, says=False):
         super().__init__("discrete")

@@ -1,4 +1,6 @@
-"""What a run writes of itself: lines, tables, TensorBoard's files, Weights & Biases; and what a resume takes back."""
+"""What a run writes of itself: lines, tables, TensorBoard's files, Weights & Biases; and what a
+resume takes back.
+"""
 
 import contextlib
 import csv
@@ -40,7 +42,7 @@ def write(writer, rows):
     writer.close()
 
 
-# --- names ---------------------------------------------------------------------------------------------------------
+# --- names ----------------------------------------------------------------------------------------
 
 
 def test_logs_are_named_with_commas():
@@ -54,7 +56,8 @@ def test_logs_are_named_with_commas():
     [
         (
             "tensorbord",
-            "--log: unknown log 'tensorbord'. Did you mean 'tensorboard'? Known: csv, tensorboard, wandb",
+            "--log: unknown log 'tensorbord'. Did you mean 'tensorboard'? Known: csv, tensorboard,"
+            " wandb",
         ),
         ("CSV", "unknown log 'CSV'. Did you mean 'csv'?"),
         ("csv,", "unknown log ''"),
@@ -72,7 +75,9 @@ def test_other_names_are_refused(text, message):
     "spec", [None, importlib.util.spec_from_loader("wandb", None, is_package=True)]
 )
 def test_without_its_extra_wandb_is_refused_before_anything_is_written(spec, monkeypatch, tmp_path):
-    """Nor is a folder `wandb`, which an earlier run may have left where the command is typed, the package."""
+    """Nor is a folder `wandb`, which an earlier run may have left where the command is typed, the
+    package.
+    """
     monkeypatch.setattr(logs, "find_spec", lambda name: spec)
     with pytest.raises(MissingExtraError, match=r"pip install 'rlcatalog-runs\[wandb\]'"):
         logs.log_names("csv,wandb")
@@ -81,7 +86,7 @@ def test_without_its_extra_wandb_is_refused_before_anything_is_written(spec, mon
     assert not (tmp_path / "wandb-id").exists()
 
 
-# --- lines and tables ----------------------------------------------------------------------------------------------
+# --- lines and tables -----------------------------------------------------------------------------
 
 
 def test_metrics_are_lines_of_json_as_they_came(tmp_path):
@@ -230,7 +235,7 @@ def test_a_log_that_does_not_open_closes_the_others(tmp_path, monkeypatch):
     assert len(opened) == 1
 
 
-# --- TensorBoard -----------------------------------------------------------------------------------------------------
+# --- TensorBoard ----------------------------------------------------------------------------------
 
 
 def varint(data, at):
@@ -283,7 +288,9 @@ def events(path):
 
 
 def test_the_readers_checksum_is_the_standards():
-    """The check value that catalogues of CRCs give for CRC-32C: 0xE3069283, of the digits 1 to 9."""
+    """The check value that catalogues of CRCs give for CRC-32C: 0xE3069283, of the
+    digits 1 to 9.
+    """
     crc = (checksum(b"123456789") - 0xA282EAD8) % 2**32
     assert (crc << 15 | crc >> 17) % 2**32 == 0xE3069283
 
@@ -339,7 +346,7 @@ def test_tensorboards_files_need_no_framework():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-# --- Weights & Biases ------------------------------------------------------------------------------------------------
+# --- Weights & Biases -----------------------------------------------------------------------------
 
 RUN = """
 import pathlib, sys, time
@@ -356,7 +363,9 @@ for after, steps in ((None, (100, 200, 300)), (200, (300, 400))):
 
 
 def records(path):
-    """Return the records of a file of Weights & Biases: LevelDB's log format behind 7 bytes of its own."""
+    """Return the records of a file of Weights & Biases: LevelDB's log format behind 7 bytes of its
+    own.
+    """
     from wandb.proto.wandb_internal_pb2 import Record
 
     data, at, found, whole = path.read_bytes(), 7, [], b""
@@ -415,7 +424,9 @@ def test_wandb_logs_without_a_network_and_goes_on_under_its_id(tmp_path):
 
 
 def test_where_wandb_begins_no_run_it_says_what_helps_and_leaves_nothing(monkeypatch, tmp_path):
-    """A stand-in for the package: what the real one raises without an account, in every environment."""
+    """A stand-in for the package: what the real one raises without an account, in every
+    environment.
+    """
 
     class Error(Exception):
         pass

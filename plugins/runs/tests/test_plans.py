@@ -72,7 +72,9 @@ def test_what_is_typed_takes_the_place_of_what_the_folder_says(run):
     ],
 )
 def test_fewer_steps_than_are_done_are_refused(run, status, steps, further):
-    """Also where a run has steps left: it would be rewritten as finished after fewer steps than it has."""
+    """Also where a run has steps left: it would be rewritten as finished after fewer steps than it
+    has.
+    """
     (run / "run.json").write_text(json.dumps({"status": status}))
     with pytest.raises(
         ConfigError, match=rf"its 50 steps are done; pass --steps {further} to train further"
@@ -210,11 +212,13 @@ def test_tables_that_are_too_deep_are_refused(run):
         refuse_imports(run / "x.json", deep)
 
 
-# --- rows and records ------------------------------------------------------------------------------------------------
+# --- rows and records -----------------------------------------------------------------------------
 
 
 def test_rows_are_cut_in_a_new_file(tmp_path):
-    """The former one may have a second name outside of the folder, which appending would write to."""
+    """The former one may have a second name outside of the folder, which appending
+    would write to.
+    """
     path, text = tmp_path / "metrics.jsonl", '{"steps": 1}\n{"steps": 2}\n{"steps": 3}\n'
     (tmp_path / "outside").write_text(text)
     os.link(tmp_path / "outside", path)

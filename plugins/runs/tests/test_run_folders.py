@@ -115,7 +115,7 @@ def test_a_second_run_is_refused_until_the_first_ones_process_has_ended(tmp_path
         pass
 
 
-# --- the config ------------------------------------------------------------------------------------------------------
+# --- the config -----------------------------------------------------------------------------------
 
 
 def test_a_module_that_was_typed_is_noted_and_not_followed(tmp_path):

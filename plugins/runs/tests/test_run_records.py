@@ -29,7 +29,7 @@ with run_folder(folder), recorded(folder):
 """
 
 
-# --- folders ---------------------------------------------------------------------------------------------------------
+# --- folders --------------------------------------------------------------------------------------
 
 
 def test_a_new_folder_for_each_run(tmp_path, monkeypatch):
@@ -74,7 +74,7 @@ def test_a_run_that_goes_on_keeps_what_is_there(tmp_path):
         assert (tmp_path / "metrics.jsonl").read_text() == "rows"
 
 
-# --- records ---------------------------------------------------------------------------------------------------------
+# --- records --------------------------------------------------------------------------------------
 
 
 def test_a_record_says_what_the_run_was_made_with(tmp_path, monkeypatch):
@@ -194,14 +194,14 @@ def test_a_damaged_record_is_refused(text, tmp_path):
         read_record(tmp_path)
 
 
-# --- surroundings ----------------------------------------------------------------------------------------------------
+# --- surroundings ---------------------------------------------------------------------------------
 
 
 def test_no_framework_is_imported_for_its_version(tmp_path):
     code = (
-        "import sys\nimport gymnasium\nfrom rlcatalog_runs.surroundings import hardware, versions\n"
-        "found = versions(('ray', 'stable_baselines3'))\nhardware()\n"
-        "assert not {'torch', 'tensorflow', 'ray', 'stable_baselines3'} & set(sys.modules), sys.modules\n"
+        "import sys\nimport gymnasium\nfrom rlcatalog_runs.surroundings import hardware,"
+        " versions\nfound = versions(('ray', 'stable_baselines3'))\nhardware()\nassert not"
+        " {'torch', 'tensorflow', 'ray', 'stable_baselines3'} & set(sys.modules), sys.modules\n"
         "assert not {'torch', 'tensorflow', 'ray', 'stable_baselines3'} & set(found), found\n"
         "assert {'python', 'rlcatalog', 'numpy', 'gymnasium'} <= set(found), found\n"
     )

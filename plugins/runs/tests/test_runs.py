@@ -66,7 +66,7 @@ def listed(folder):
     return [json.loads(line) for line in printed.splitlines()]
 
 
-# --- runs ------------------------------------------------------------------------------------------------------------
+# --- runs -----------------------------------------------------------------------------------------
 
 
 def test_runs_are_listed_newest_first_wherever_they_stand(tmp_path):
@@ -155,9 +155,9 @@ def test_what_a_folder_does_not_say_is_left_open(tmp_path):
 
 def test_a_run_is_read_while_it_is_written_and_after_its_process_was_killed(tmp_path):
     code = (
-        "import sys, time\nfrom pathlib import Path\nfrom rlcatalog_runs import recorded, run_folder\n"
-        "folder = Path(sys.argv[1])\n"
-        "with run_folder(folder), recorded(folder), (folder / 'metrics.jsonl').open('w') as metrics:\n"
+        "import sys, time\nfrom pathlib import Path\nfrom rlcatalog_runs import recorded,"
+        " run_folder\nfolder = Path(sys.argv[1])\nwith run_folder(folder), recorded(folder),"
+        " (folder / 'metrics.jsonl').open('w') as metrics:\n"
         '    metrics.write(\'{"timesteps_total": 10}\\n{"timesteps_\')\n    metrics.flush()\n'
         "    print('there', flush=True)\n    time.sleep(60)\n"
     )
@@ -263,7 +263,7 @@ def test_on_a_terminal_of_any_width_a_folders_name_stays_whole(columns, terminal
     assert ("┃" in printed.decode()) is (columns == 400)
 
 
-# --- compare ---------------------------------------------------------------------------------------------------------
+# --- compare --------------------------------------------------------------------------------------
 
 
 def test_the_interquartile_mean_is_scipys_trimmed_mean():

@@ -1,4 +1,6 @@
-"""Several seeds of one command: processes side by side, folders, failures, signals, and a picture."""
+"""Several seeds of one command: processes side by side, folders, failures, signals,
+and a picture.
+"""
 
 from __future__ import annotations
 
@@ -49,9 +51,12 @@ def toy(
     given = dict(text.split("=") for text in settings or [])
     begun = time.time()
     with run_folder(out, overwrite), recorded(out):
-        about = {"env": env_id, "steps": 200, "framework": "torch", "algorithm": {"name": "PPO", "seed": seed}}
+        algorithm = {"name": "PPO", "seed": seed}
+        about = {"env": env_id, "steps": 200, "framework": "torch", "algorithm": algorithm}
         (out / "config.json").write_text(json.dumps({**about, "model": {}}))
-        rows = [{"timesteps_total": 100 * i, "episode_return_mean": float(seed + i)} for i in (1, 2)]
+        rows = [
+            {"timesteps_total": 100 * i, "episode_return_mean": float(seed + i)} for i in (1, 2)
+        ]
         (out / "metrics.jsonl").write_text("".join(json.dumps(row) + "\\n" for row in rows))
         (out / "argv.json").write_text(json.dumps(sys.argv[1:]))
         print("there", flush=True)
@@ -146,7 +151,7 @@ def until(what, seconds=60):
         time.sleep(0.05)
 
 
-# --- the option ------------------------------------------------------------------------------------------------------
+# --- the option -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -250,12 +255,14 @@ def test_one_seed_and_several_are_an_error(option, message):
         parsed("CartPole-v1", option)
 
 
-# --- the runs --------------------------------------------------------------------------------------------------------
+# --- the runs -------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def two(toy, tmp_path_factory):
-    """Return the folder of a run of two seeds with a thread per core, what it printed, and when each ran."""
+    """Return the folder of a run of two seeds with a thread per core, what it printed, and when
+    each ran.
+    """
     folder = tmp_path_factory.mktemp("two") / "run"
     more = [
         "--set",

@@ -53,7 +53,9 @@ class Turbo(Engine):
         super().__init__(plan)
         self.done, self.closed = plan.steps, False
         if plan.checkpoint is None:
-            self.policy = rlcatalog.build(env=gymnasium.make(plan.env_id), config=plan.model, framework="torch")
+            self.policy = rlcatalog.build(
+                env=gymnasium.make(plan.env_id), config=plan.model, framework="torch"
+            )
         else:
             self.policy = rlcatalog.load(plan.checkpoint / "policy")
             assert json.loads((plan.checkpoint / "state.json").read_text()) == plan.steps
@@ -63,7 +65,12 @@ class Turbo(Engine):
         return self.done
 
     def describe(self):
-        told = {"name": self.plan.algorithm, "seed": self.plan.seed, "env_config": {}, **self.plan.settings}
+        told = {
+            "name": self.plan.algorithm,
+            "seed": self.plan.seed,
+            "env_config": {},
+            **self.plan.settings,
+        }
         return {"algorithm": told, **describe_policy(self.policy)}
 
     def learn(self, session):
@@ -138,7 +145,7 @@ def rows(folder):
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
-# --- an engine of another package ------------------------------------------------------------------------------------
+# --- an engine of another package -----------------------------------------------------------------
 
 
 def test_an_engine_of_another_package_trains_and_goes_on(train, tmp_path):
@@ -326,7 +333,7 @@ def test_an_engine_that_is_not_installed_names_its_package(train, monkeypatch):
     assert "engine 'ppo' is provided by rlcatalog-ppo" in printed
 
 
-# --- the options -----------------------------------------------------------------------------------------------------
+# --- the options ----------------------------------------------------------------------------------
 
 SHARED = [
     "steps",

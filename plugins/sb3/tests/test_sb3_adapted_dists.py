@@ -21,7 +21,9 @@ OBS = np.array([[1.0, 0.0, 0.3], [-0.6, 0.8, -2.0]], np.float32)
 
 
 def squashed(outputs):
-    """Return a normal distribution, pressed into (-1, 1) by tanh and doubled: Pendulum's torques."""
+    """Return a normal distribution, pressed into (-1, 1) by tanh and doubled:
+    Pendulum's torques.
+    """
     mean, log_std = outputs.chunk(2, -1)
     return td.TransformedDistribution(
         td.Normal(mean, log_std.exp()),

@@ -34,7 +34,9 @@ class Seen(gym.Env):
 
 
 def own_net_shares(algorithm, space):
-    """Whether Stable-Baselines3's own net has weights that actor and critic both use behind a features extractor."""
+    """Whether Stable-Baselines3's own net has weights that actor and critic both use behind a
+    features extractor.
+    """
     kind = (
         "MultiInputPolicy"
         if isinstance(space, Dict)

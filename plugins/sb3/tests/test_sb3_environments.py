@@ -16,7 +16,9 @@ from rlcatalog_sb3 import CatalogPolicy, for_sb3, to_policy
 
 
 class Pair(gym.Env):
-    """Shows a number and a vector, which Stable-Baselines3 flattens by itself only where they are not nested."""
+    """Shows a number and a vector, which Stable-Baselines3 flattens by itself only where they are
+    not nested.
+    """
 
     def __init__(self, size=3):
         inside = gym.spaces.Dict({"x": gym.spaces.Box(-1, 1, (size,)), "n": gym.spaces.Discrete(3)})

@@ -1,4 +1,6 @@
-"""`CatalogExtractor` under DQN, SAC and TD3: what reaches the trunk is what the environment emits."""
+"""`CatalogExtractor` under DQN, SAC and TD3: what reaches the trunk is what the
+environment emits.
+"""
 
 import gymnasium as gym
 import numpy as np

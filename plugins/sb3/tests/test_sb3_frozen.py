@@ -1,4 +1,6 @@
-"""Collecting with a frozen policy: with the weights of now, when it pays, and one seed gives one run."""
+"""Collecting with a frozen policy: with the weights of now, when it pays, and one seed gives one
+run.
+"""
 
 import copy
 import itertools
@@ -53,7 +55,9 @@ class Random(gym.Env):
 
 
 class Rollouts(BaseCallback):
-    """Notes log densities and values as they were collected, and as the weights of that time say."""
+    """Notes log densities and values as they were collected, and as the weights of
+    that time say.
+    """
 
     def __init__(self):
         super().__init__()

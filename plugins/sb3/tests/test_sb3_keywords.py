@@ -1,4 +1,6 @@
-"""`policy_kwargs` of Stable-Baselines3's own policies give the net they give there, or are refused by name."""
+"""`policy_kwargs` of Stable-Baselines3's own policies give the net they give there, or are refused
+by name.
+"""
 
 import gymnasium as gym
 import numpy as np
@@ -51,7 +53,7 @@ def test_a_dictionary_as_a_model_is_told_where_config_keys_go():
     made(model_config={"fcnet_hiddens": [8]})
 
 
-# --- the truth: Stable-Baselines3's own policy -----------------------------------------------------------------------
+# --- the truth: Stable-Baselines3's own policy ----------------------------------------------------
 
 
 def copied(theirs, ours):
@@ -130,11 +132,14 @@ def test_an_activation_is_the_function_that_the_class_is(cls):
 
 
 def test_what_is_said_of_ortho_init_is_so():
-    """The hidden layers begin as theirs where the message's keys are set; the value layer does not: hence refused."""
+    """The hidden layers begin as theirs where the message's keys are set; the value layer does not:
+    hence refused.
+    """
     for ortho in (True, False):
         with pytest.raises(
             ConfigError,
-            match=r"does not accept 'ortho_init'.*output layers, including the value layer, always start",
+            match=r"does not accept 'ortho_init'.*output layers, including the value layer, always"
+            r" start",
         ):
             made(ortho_init=ortho)
     config = {
@@ -170,7 +175,7 @@ def test_another_beginning_of_the_standard_deviations_is_set_as_the_refusal_says
     torch.testing.assert_close(deviation, theirs.policy.get_distribution(obs).distribution.stddev)
 
 
-# --- refusals --------------------------------------------------------------------------------------------------------
+# --- refusals -------------------------------------------------------------------------------------
 
 
 class Own(TorchModelV2):
@@ -289,7 +294,7 @@ def test_an_activation_without_a_name_goes_into_the_model_config():
     assert policy.model.hidden(torch.full((1, 5), 1e3)).abs().max() <= 1
 
 
-# --- with sb3-contrib ------------------------------------------------------------------------------------------------
+# --- with sb3-contrib -----------------------------------------------------------------------------
 
 
 def test_masks_and_memories_take_them_too():
@@ -317,7 +322,7 @@ def test_masks_and_memories_take_them_too():
             )
 
 
-# --- files -----------------------------------------------------------------------------------------------------------
+# --- files ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("wrapped", [False, True])

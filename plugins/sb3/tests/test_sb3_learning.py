@@ -1,4 +1,6 @@
-"""Long learning runs under Stable-Baselines3; what each must reach stands in the record beside this file."""
+"""Long learning runs under Stable-Baselines3; what each must reach stands in the record beside this
+file.
+"""
 
 import gymnasium as gym
 import numpy as np
@@ -42,7 +44,9 @@ def envs(env, n, seed):
 
 
 def learned(algorithm, env, folder, evaluate=evaluate_policy):
-    """Return what 100 fresh episodes pay as Stable-Baselines3 counts it, or by the exported policy if that is less."""
+    """Return what 100 fresh episodes pay as Stable-Baselines3 counts it, or by the exported policy
+    if that is less.
+    """
     to_policy(algorithm).save(folder)
     policy = rlcatalog.load(folder)
     return min(
@@ -73,7 +77,9 @@ def test_ppo_learns_cartpole(over_seeds, tmp_path):
 
 
 def cartpole_paying_less():
-    """CartPole whose values are near one: one pass over the data, and the critic still keeps up with the actor."""
+    """CartPole whose values are near one: one pass over the data, and the critic still keeps up
+    with the actor.
+    """
     return gym.wrappers.TransformReward(cartpole(), lambda reward: 0.02 * reward)
 
 
@@ -113,7 +119,9 @@ def test_sac_learns_pendulum_over_our_features(over_seeds, tmp_path):
 
 
 class Locks(gym.Env):
-    """Of eight doors three are open, and the brightest of those pays; a closed one is never to be tried."""
+    """Of eight doors three are open, and the brightest of those pays; a closed one is never to be
+    tried.
+    """
 
     observation_space = gym.spaces.Dict(
         {

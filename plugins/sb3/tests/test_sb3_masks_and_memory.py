@@ -34,12 +34,16 @@ from rlcatalog_torch import RecurrentNetwork, TorchModelV2
 pytestmark = pytest.mark.filterwarnings("ignore::rlcatalog.errors.UnreadKeysWarning")
 
 QUICK = {"n_steps": 64, "batch_size": 64, "n_epochs": 2, "seed": 0, "device": "cpu"}
-#: Before an update, and after it, every source of masks is asked 32 times: a choice at random is forbidden most times.
+#: Before an update, and after it, every source of masks is asked 32 times: a choice at random is
+#: forbidden most times.
 SHORT = {**QUICK, "n_steps": 16, "batch_size": 32}
 
 
 class Doors(gym.Env):
-    """Of some doors two are open at a time; the open one with the larger number pays. Counts forbidden actions."""
+    """Of some doors two are open at a time; the open one with the larger number pays.
+
+    Counts forbidden actions.
+    """
 
     def __init__(self, inside=True, actions=None, close_at_the_end=False):
         self.action_space = actions or Discrete(6, start=0)
@@ -220,7 +224,7 @@ def test_the_value_of_a_last_observation_needs_no_available_action(memory):
         model.policy.get_distribution(obs, *state)
 
 
-# --- RecurrentPPO ----------------------------------------------------------------------------------------------------
+# --- RecurrentPPO ---------------------------------------------------------------------------------
 
 LSTM = {"fcnet_hiddens": [8], "use_lstm": True, "lstm_cell_size": 6}
 #: One memory for policy and value, so that the two tensors of the loop's state are the LSTM's.
@@ -243,7 +247,9 @@ RECURRENT = {
 
 
 class Hybrid(gym.Env):
-    """Two parts to an action, of which one has a mask; what is forbidden is asserted never to come."""
+    """Two parts to an action, of which one has a mask; what is forbidden is asserted
+    never to come.
+    """
 
     action_space = Dict({"tool": Discrete(4, start=1), "force": Box(0, 10, (1,), np.float32)})
     observation_space = Dict(
@@ -390,7 +396,9 @@ def test_a_saved_recurrent_policy_predicts_as_the_exported_one_acts(tmp_path):
 
 
 class Unit(TorchModelV2):
-    """A trunk that padding of zeros would spoil: it divides by the norm of its input, and keeps batch statistics."""
+    """A trunk that padding of zeros would spoil: it divides by the norm of its input, and keeps
+    batch statistics.
+    """
 
     def __init__(self, obs_space, action_space, num_outputs, model_config, name):
         super().__init__(obs_space, action_space, num_outputs, model_config, name)

@@ -94,7 +94,9 @@ WIDTHS = [(5,), (4, 4), (3, 6), (5, 3, 2), (2, 2, 2, 1)]
 
 @pytest.mark.parametrize("widths", WIDTHS, ids=str)
 def test_stored_sequences_are_scored_as_they_were_drawn(catalog, widths):
-    """What the loop packs and unpacks, step by step and in padded sequences, gives back what acting computed."""
+    """What the loop packs and unpacks, step by step and in padded sequences, gives back what acting
+    computed.
+    """
     model = algorithm(
         catalog, *widths, env=make_vec_env("CartPole-v1", 2, seed=0), learning_rate=0.0
     )
@@ -144,7 +146,7 @@ def test_a_window_is_no_vector_and_refused(catalog):
         RecurrentPPO(CatalogRecurrentPolicy, "CartPole-v1", policy_kwargs=kwargs, **QUICK)
 
 
-# --- catalogs of one's own -------------------------------------------------------------------------------------------
+# --- catalogs of one's own ------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

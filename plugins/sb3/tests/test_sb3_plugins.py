@@ -1,4 +1,6 @@
-"""A third party's plugin under Stable-Baselines3: installed, named in the config, imported nowhere."""
+"""A third party's plugin under Stable-Baselines3: installed, named in the config,
+imported nowhere.
+"""
 
 import subprocess
 import sys
@@ -20,28 +22,45 @@ EXAMPLE = Path(__file__).resolve().parents[2] / "example"
 
 TRAINING_SCRIPT = """
     import sys
+
     sys.path[:0] = sys.argv[2:]
     from stable_baselines3 import DQN, PPO
     from rlcatalog_sb3 import CatalogExtractor, CatalogPolicy, to_policy
 
-    model = PPO(CatalogPolicy, "CartPole-v1", n_steps=32, batch_size=32, device="cpu",
-                policy_kwargs={"model_config": {"custom_model": "example_compass_glu", "example_compass_width": 8}})
+    model = PPO(
+        CatalogPolicy,
+        "CartPole-v1",
+        n_steps=32,
+        batch_size=32,
+        device="cpu",
+        policy_kwargs={
+            "model_config": {"custom_model": "example_compass_glu", "example_compass_width": 8}
+        },
+    )
     before = model.policy.model.get_weights()
     model.learn(64)
-    assert any((value != before[name]).any() for name, value in model.policy.model.get_weights().items())
+    assert any(
+        (value != before[name]).any() for name, value in model.policy.model.get_weights().items()
+    )
     print(type(model.policy.model).__module__, type(model.policy.model).__name__)
     to_policy(model).save(sys.argv[1] + "/policy")
     model.save(sys.argv[1] + "/algorithm.zip")
 
     chosen = {"model_config": {"custom_model": "example_compass_normalized"}}
     kwargs = {"features_extractor_class": CatalogExtractor, "features_extractor_kwargs": chosen}
-    print(type(DQN("MlpPolicy", "CartPole-v1", policy_kwargs=kwargs).q_net.features_extractor.trunk).__name__)
+    print(
+        type(
+            DQN("MlpPolicy", "CartPole-v1", policy_kwargs=kwargs).q_net.features_extractor.trunk
+        ).__name__
+    )
 """
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """Run the script where the example is installed, its package and its metadata; return what it printed and saved."""
+    """Run the script where the example is installed, its package and its metadata; return what it
+    printed and saved.
+    """
     folder = tmp_path_factory.mktemp("example")
     metadata = folder / "site" / "example_compass-1.0.dist-info"
     metadata.mkdir(parents=True)
@@ -75,9 +94,14 @@ def test_loading_the_plugin_imports_neither_torch_nor_stable_baselines():
     script = """
         import sys
         import rlcatalog
+
         records = rlcatalog.default_catalog().plugins
-        assert [r.status for r in records if r.distribution == "rlcatalog-sb3"] == ["loaded"], records
-        print([name for name in ("torch", "stable_baselines3", "sb3_contrib") if name in sys.modules])
+        assert [r.status for r in records if r.distribution == "rlcatalog-sb3"] == ["loaded"], (
+            records
+        )
+        print(
+            [name for name in ("torch", "stable_baselines3", "sb3_contrib") if name in sys.modules]
+        )
     """
     found = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=True
@@ -87,18 +111,25 @@ def test_loading_the_plugin_imports_neither_torch_nor_stable_baselines():
 
 ORDERS = {
     "ours last": "import stable_baselines3, sb3_contrib\nimport rlcatalog_sb3",
-    "ours first, by a name": "from rlcatalog_sb3 import for_sb3\nimport stable_baselines3, sb3_contrib",
+    "ours first, by a name": "from rlcatalog_sb3 import for_sb3\nimport stable_baselines3,"
+    " sb3_contrib",
 }
 BY_NAME = """
     def made(algorithm, policy, **model_config):
         kwargs = {"model_config": model_config}
-        print(type(algorithm(policy, "CartPole-v1", policy_kwargs=kwargs, device="cpu").policy).__name__)
+        print(
+            type(
+                algorithm(policy, "CartPole-v1", policy_kwargs=kwargs, device="cpu").policy
+            ).__name__
+        )
+
 
     made(stable_baselines3.PPO, "CatalogPolicy")
     made(stable_baselines3.A2C, "CatalogPolicy")
     made(sb3_contrib.RecurrentPPO, "CatalogRecurrentPolicy", use_lstm=True)
     made(sb3_contrib.MaskablePPO, "CatalogMaskablePolicy")
     import rlcatalog_sb3
+
     made(rlcatalog_sb3.RecurrentPPO, "CatalogRecurrentPolicy", use_lstm=True)
 """
 
@@ -124,7 +155,10 @@ def test_the_package_alone_imports_neither_torch_nor_stable_baselines():
     script = """
         import sys
         import rlcatalog_sb3
-        print([name for name in ("torch", "stable_baselines3", "sb3_contrib") if name in sys.modules])
+
+        print(
+            [name for name in ("torch", "stable_baselines3", "sb3_contrib") if name in sys.modules]
+        )
     """
     found = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=True

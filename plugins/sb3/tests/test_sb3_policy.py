@@ -1,4 +1,6 @@
-"""`CatalogPolicy` under PPO and A2C: the same outputs as rlcatalog's own policy, whatever the spaces."""
+"""`CatalogPolicy` under PPO and A2C: the same outputs as rlcatalog's own policy, whatever the
+spaces.
+"""
 
 import gymnasium as gym
 import numpy as np
@@ -24,7 +26,9 @@ from rlcatalog_sb3 import CatalogPolicy, for_sb3, to_policy
 
 
 class Anything(gym.Env):
-    """Random observations of any space; refuses actions outside its own, or forbidden ones; notes all."""
+    """Random observations of any space; refuses actions outside its own, or forbidden ones; notes
+    all.
+    """
 
     def __init__(self, observation_space, action_space, length=5):
         self.observation_space, self.action_space, self.length = (
@@ -296,7 +300,9 @@ def test_optimizer_settings_are_heeded():
 
 
 def test_normalised_observations_keep_their_structure():
-    """VecNormalize puts another space in place of the flat one; the action space still tells where it came from."""
+    """VecNormalize puts another space in place of the flat one; the action space still tells where
+    it came from.
+    """
     nested = Dict({"image": Box(0, 1, (12, 10, 3)), "x": Tuple([Box(-9, 9, (2,))])})
     config = {**CONVS, **SMALL}
     env = VecNormalize(

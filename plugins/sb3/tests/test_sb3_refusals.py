@@ -105,13 +105,15 @@ REFUSED = [
         RecurrentPPO,
         {**LSTM, "lstm_use_prev_action": True},
         NotServedError,
-        "^use_lstm, lstm_use_prev_action: the memory 'lstm' requests the views past_actions, .* only the current step",
+        "^use_lstm, lstm_use_prev_action: the memory 'lstm' requests the views past_actions, .*"
+        " only the current step",
     ),
     (
         RecurrentPPO,
         {**LSTM, "lstm_use_prev_reward": True},
         NotServedError,
-        "^use_lstm, lstm_use_prev_reward: the memory 'lstm' requests the views past_rewards, .* only the current step",
+        "^use_lstm, lstm_use_prev_reward: the memory 'lstm' requests the views past_rewards, .*"
+        " only the current step",
     ),
     (RecurrentPPO, {}, ConfigError, "the model has no memory. Set use_lstm"),
     (PPO, {"fcnet_hidens": [8]}, ConfigError, "Did you mean 'fcnet_hiddens'"),
@@ -194,7 +196,8 @@ def test_states_that_are_no_vectors_of_zeros_are_refused(states, shapes):
     [
         (
             {"net_arc": [8]},
-            "CatalogPolicy does not accept 'net_arc'. Did you mean 'net_arch'.*keys of model_config",
+            "CatalogPolicy does not accept 'net_arc'. Did you mean 'net_arch'.*keys of"
+            " model_config",
         ),
         (
             {"model_confg": {}},

@@ -110,9 +110,8 @@ def test_a_run_that_is_asked_to_end_is_kept_and_goes_on(algo, number, tmp_path, 
     assert steps[-1] > kept
     as_before = [row["time/total_timesteps"] for row in first]
     assert [row["time/total_timesteps"] for row in rows(tmp_path)][: len(first)] == as_before
-    updates = [
-        int(row["train/n_updates"]) for row in rows(tmp_path) if row.get("train/n_updates")
-    ]  # not of a first row
+    # A first row has no updates.
+    updates = [int(row["train/n_updates"]) for row in rows(tmp_path) if row.get("train/n_updates")]
     assert updates == sorted(updates)
     assert updates[-1] > max(int(row.get("train/n_updates") or 0) for row in first)
     obs = np.full((1, 4), 0.1, np.float32)
@@ -402,7 +401,9 @@ class Trap:
 
 
 def test_a_folder_alone_has_no_pickle_read(finished, tmp_path):
-    """Whatever it says: only a typed `--engine sb3` has a checkpoint's algorithm read, which runs what is in it."""
+    """Whatever it says: only a typed `--engine sb3` has a checkpoint's algorithm read, which runs
+    what is in it.
+    """
     import pickle
     import shutil
 

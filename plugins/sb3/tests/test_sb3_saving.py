@@ -201,14 +201,21 @@ def test_another_algorithm_over_our_trunk_is_not_converted():
 
 WITHOUT = """
     import json, sys
+
     for name in ("stable_baselines3", "sb3_contrib", "rlcatalog_sb3.policies"):
         sys.modules[name] = None  # importing them fails
     import numpy as np
     import rlcatalog
+
     policy = rlcatalog.load(sys.argv[1])
     observations = json.loads(sys.argv[2])
-    observations = [{"a": (one["a"][0], np.asarray(one["a"][1], np.float32)),
-                     "action_mask": np.asarray(one["action_mask"], np.int8)} for one in observations]
+    observations = [
+        {
+            "a": (one["a"][0], np.asarray(one["a"][1], np.float32)),
+            "action_mask": np.asarray(one["action_mask"], np.int8),
+        }
+        for one in observations
+    ]
     step = policy.act(observations, explore=False)
     print(json.dumps([step.action[0].tolist(), step.action[1].tolist(), step.logp.tolist()]))
 """
@@ -318,7 +325,9 @@ def test_what_could_not_be_converted_afterwards_is_refused_before_it_trains(tmp_
 def test_without_a_folder_a_run_gets_a_new_one_and_nothing_written_before_it_changes_it(
     tmp_path, monkeypatch
 ):
-    """A policy is converted for the config before the first step; the run's random numbers are its own."""
+    """A policy is converted for the config before the first step; the run's random numbers are its
+    own.
+    """
     from rlcatalog_cli.app import make_app
     from rlcatalog_sb3.algorithms import make
 

@@ -1,4 +1,6 @@
-"""The conformance kit itself: its cases, how they end, pytest's and the command line's view of them."""
+"""The conformance kit itself: its cases, how they end, pytest's and the command line's view of
+them.
+"""
 
 from __future__ import annotations
 
@@ -65,8 +67,8 @@ def test_a_failure_names_case_part_provider_and_hint(faulty):
     text = str(found.value)
     assert text.startswith("acme: ")
     assert (
-        f"\n{WIDE}: model 'acme_net' (acme 1.0): Box(-1.0, 1.0, (4,), float32) → Discrete(3, start=1)"
-        in text
+        f"\n{WIDE}: model 'acme_net' (acme 1.0): Box(-1.0, 1.0, (4,), float32) → Discrete(3,"
+        " start=1)" in text
     )
     assert "outputs (3, 4), expected (3, 3). Hint: let forward return [B, num_outputs]" in text
 
@@ -130,7 +132,9 @@ def test_a_star_import_that_fails_is_named(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("beyond", [0.0, 5e-6])
 def test_listed_codecs_are_held_to_their_bounds_as_others_are(beyond, monkeypatch):
-    """The kit asks the rule of run time, which knows no tolerance, though listed codecs are not watched there."""
+    """The kit asks the rule of run time, which knows no tolerance, though listed codecs are not
+    watched there.
+    """
     bounds = NoPreprocessor.bounds
 
     def narrower(self):
@@ -246,7 +250,7 @@ def test_a_wrapper_that_is_put_around_nothing_is_told_why(declared, words, monke
     assert re.search(words, found.why), found.why
 
 
-def test_a_part_chosen_by_name_alone_has_its_declared_examples_and_another_the_standard_ones_beside():
+def test_examples_are_declared_ones_and_standard_ones_beside():
     for match, count in (
         (None, len(faulty_parts.examples())),
         (lambda request: faulty_parts.Match(1, "all"), 8),

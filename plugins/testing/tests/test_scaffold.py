@@ -1,4 +1,6 @@
-"""`rlcatalog new`: what it writes works and passes its own tests and the tools; what it refuses is left alone."""
+"""`rlcatalog new`: what it writes works and passes its own tests and the tools; what it refuses is
+left alone.
+"""
 
 from __future__ import annotations
 
@@ -82,7 +84,7 @@ def catalog_with(made):
     return catalog_with
 
 
-# --- what is made works ----------------------------------------------------------------------------------------------
+# --- what is made works ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("framework", ["torch", pytest.param("tf", marks=pytest.mark.attack)])
@@ -97,7 +99,8 @@ def test_a_package_loads_and_keeps_the_kit_s_contract(catalog_with, kind, framew
     chosen = [
         case
         for case in cases(name_of(kind), catalog=catalog)
-        # What the plugin modules import is looked at below, and in one of them as it is for users, in a process.
+        # What the plugin modules import is looked at below, and in one of them as it is for users,
+        # in a process.
         if case.part.framework in (framework, None)
         and (kind == "model" or case.check.name != "imports_no_framework")
     ]
@@ -137,7 +140,9 @@ def test_nothing_that_is_made_changes_a_choice(catalog_with):
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_parts_that_are_made_work_together(catalog_with, framework):
-    """A residual trunk, a GRU, a temperature, a filter and headings on both sides, in one policy."""
+    """A residual trunk, a GRU, a temperature, a filter and headings on both sides, in
+    one policy.
+    """
     catalog = catalog_with(*KINDS)
     observed, done = (
         importlib.import_module(f"{package_of(kind)}.spaces").Heading
@@ -168,7 +173,9 @@ def test_parts_that_are_made_work_together(catalog_with, framework):
 
 @pytest.mark.attack  # that each kind keeps the contract is tried above
 def test_a_package_passes_its_own_tests_once_it_is_installed(tmp_path):
-    """What pip would write beside the code is written by hand; then the author's first `pytest`, of two packages."""
+    """What pip would write beside the code is written by hand; then the author's first `pytest`, of
+    two packages.
+    """
     folders = []
     for kind, frameworks in (("model", ["torch"]), ("codec", None)):
         name, package = f"first-{kind}", f"first_{kind}"
@@ -199,7 +206,7 @@ def test_a_package_passes_its_own_tests_once_it_is_installed(tmp_path):
     assert re.search(r"^\d+ passed", done.stdout, re.M)
 
 
-# --- what each does --------------------------------------------------------------------------------------------------
+# --- what each does -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
@@ -306,7 +313,7 @@ def test_the_distribution_is_scipy_s(catalog_with, framework):
     np.testing.assert_allclose(np.abs(drawn - inputs[0, :2]).mean(0), scales[0][0], rtol=0.05)
 
 
-# --- the tools -------------------------------------------------------------------------------------------------------
+# --- the tools ------------------------------------------------------------------------------------
 
 
 def tool(*arguments, cwd, **environ):
@@ -322,7 +329,9 @@ def tool(*arguments, cwd, **environ):
 
 
 def test_ruff_has_nothing_to_say(made, tmp_path):
-    """By the rules in each package, which are the repository's; nor is it to be reformatted, however long a name."""
+    """By the rules in each package, which are the repository's; nor is it to be reformatted,
+    however long a name.
+    """
     for kind in KINDS:
         long = f"long-{kind}".ljust(LONGEST_NAME, "x")
         write_package(tmp_path / long, package_files(kind, long))
@@ -340,7 +349,9 @@ def test_ruff_has_nothing_to_say(made, tmp_path):
 
 @pytest.mark.attack  # where no cache of mypy's is, it looks through the frameworks
 def test_types_are_strict(made):
-    """All packages in one run with the repository's settings, whose cache `make lint` has filled."""
+    """All packages in one run with the repository's settings, whose cache `make lint`
+    has filled.
+    """
     pytest.importorskip("mypy")
     path = os.pathsep.join(str(made / name_of(kind) / "src") for kind in KINDS)
     packages = [argument for kind in KINDS for argument in ("-p", package_of(kind))]
@@ -350,7 +361,7 @@ def test_types_are_strict(made):
     ]["strict"]
 
 
-# --- what is written -------------------------------------------------------------------------------------------------
+# --- what is written ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("asked", [["torch"], ["tf"], ["tf", "torch"]])
@@ -432,7 +443,7 @@ def test_the_command_writes_the_package_and_says_what_comes_next(tmp_path, capsy
     assert 'pip install -e ".[tf,dev]"' in said
 
 
-# --- what is refused -------------------------------------------------------------------------------------------------
+# --- what is refused ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,6 @@
-"""Drawing from a policy's generator in TensorFlow: distributions against SciPy's, and states that can be set again."""
+"""Drawing from a policy's generator in TensorFlow: distributions against SciPy's, and states that
+can be set again.
+"""
 
 from __future__ import annotations
 

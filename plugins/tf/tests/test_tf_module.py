@@ -27,7 +27,9 @@ def observations(rows):
 
 
 def by_hand(policy, obs):
-    """Return logits and values of a net with one shared layer; its weights are `[out, in]`, as PyTorch's."""
+    """Return logits and values of a net with one shared layer; its weights are `[out, in]`, as
+    PyTorch's.
+    """
     layer, bias, logits, logits_bias, value, value_bias = policy.model.get_weights().values()
     features = np.tanh(obs.numpy() @ layer.T + bias)
     return features @ logits.T + logits_bias, (features @ value.T + value_bias)[:, 0]

@@ -1,4 +1,6 @@
-"""Policies with a class of `torch.distributions`: built, acting, learning, saved, frozen and exported."""
+"""Policies with a class of `torch.distributions`: built, acting, learning, saved, frozen and
+exported.
+"""
 
 from __future__ import annotations
 

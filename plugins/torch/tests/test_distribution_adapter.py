@@ -1,4 +1,6 @@
-"""Classes of `torch.distributions` as action distributions, against the same classes called by hand."""
+"""Classes of `torch.distributions` as action distributions, against the same classes called by
+hand.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`as_torch()` of every distribution, against SciPy, exhaustive sums, sampling, and the catalog itself."""
+"""`as_torch()` of every distribution, against SciPy, exhaustive sums, sampling, and the catalog
+itself.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ def dist_of(space, config=None, seed=0):
 
 
 def dependent(space, config, seed=0):
-    """Return the distribution of an action whose parts depend on one another, with the model it needs."""
+    """Return the distribution of an action whose parts depend on one another, with the model it
+    needs.
+    """
     torch.manual_seed(seed)
     policy = rlcatalog.build(env=Anything(space), config=config | {"fcnet_hiddens": [8]})
     for weight in policy.model.parameters():

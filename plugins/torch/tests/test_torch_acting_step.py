@@ -1,4 +1,6 @@
-"""The acting step of PyTorch's backend, on tensors, against `torch.distributions` and the bare model."""
+"""The acting step of PyTorch's backend, on tensors, against `torch.distributions` and the bare
+model.
+"""
 
 from __future__ import annotations
 

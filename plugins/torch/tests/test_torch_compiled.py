@@ -1,4 +1,5 @@
-"""PyTorch's transforms of every built-in model, found in the registry: compiled, traced, called with other weights.
+"""PyTorch's transforms of every built-in model, found in the registry: compiled, traced, called
+with other weights.
 
 The truth is the plain call of the same model.
 """
@@ -41,7 +42,8 @@ examples = pytest.mark.parametrize("name", EXAMPLES)
 compiled = pytest.mark.parametrize(
     "name", [name for name in EXAMPLES if name.endswith("-0") or name.startswith("parametric")]
 )
-# PyTorch has deprecated torch.jit, and its tracer warns of every comparison of sizes; that they do no harm is tested.
+# PyTorch has deprecated torch.jit, and its tracer warns of every comparison of sizes; that they do
+# no harm is tested.
 tracing = pytest.mark.filterwarnings(
     "ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning"
 )

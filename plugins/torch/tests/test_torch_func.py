@@ -1,4 +1,6 @@
-"""Built-in models under torch.func: gradients of single samples, and ensembles; a loop over them is the truth."""
+"""Built-in models under torch.func: gradients of single samples, and ensembles; a loop over them is
+the truth.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ PARTS = Tuple([Discrete(3), MultiDiscrete([2, 3])])
 
 
 class Loss(nn.Module):
-    """A number that depends on all weights of a model but those of the conditionals, for one observation."""
+    """A number that depends on all weights of a model but those of the conditionals, for one
+    observation.
+    """
 
     def __init__(self, policy, steps):
         super().__init__()

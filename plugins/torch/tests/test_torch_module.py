@@ -1,4 +1,6 @@
-"""`policy.as_module()` and `actor_critic` in PyTorch, against NumPy by hand and `torch.distributions`."""
+"""`policy.as_module()` and `actor_critic` in PyTorch, against NumPy by hand and
+`torch.distributions`.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ def observations(*axes):
 
 
 def by_hand(policy, obs):
-    """Return logits and values of a net with one shared layer, as NumPy computes them of its weights."""
+    """Return logits and values of a net with one shared layer, as NumPy computes them of its
+    weights.
+    """
     weights = list(policy.model.get_weights().values())
     layer, bias, logits, logits_bias, value, value_bias = weights
     features = np.tanh(obs.numpy() @ layer.T + bias)

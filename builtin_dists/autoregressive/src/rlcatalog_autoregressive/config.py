@@ -40,7 +40,8 @@ class AutoregressiveConfig(msgspec.Struct, frozen=True, kw_only=True):
         int,
         Meta(
             ge=0,
-            description="maximum number of combinations summed for exact entropy and kl; beyond it, estimates",
+            description="maximum number of combinations summed for exact entropy and kl; beyond"
+            " it, estimates",
         ),
     ] = 64
 
@@ -48,21 +49,22 @@ class AutoregressiveConfig(msgspec.Struct, frozen=True, kw_only=True):
         activation_name(self.autoregressive_activation, "autoregressive_activation")
         if self.autoregressive_mask is not None and not callable(self.autoregressive_mask):
             raise ConfigError(
-                "autoregressive_mask: expected a function (path, earlier) -> boolean mask [B, n] or None, found"
-                f" {shown(self.autoregressive_mask)}."
+                "autoregressive_mask: expected a function (path, earlier) -> boolean mask [B, n]"
+                f" or None, found {shown(self.autoregressive_mask)}."
             )
 
 
 def check_last_layers(config: Mapping[str, Any]) -> None:
-    """Raise an error if the config sets a final-layer key that the autoregressive head does not support.
+    """Raise an error if the config sets a final-layer key that the autoregressive head does not
+    support.
 
     Raises:
         ConfigError: `no_final_linear` is set.
     """
     if read_config(config, KernelConfig).no_final_linear:
         raise ConfigError(
-            "use_autoregressive does not work with no_final_linear: the head computes logits and context in linear "
-            "layers after the trunk. Remove no_final_linear."
+            "use_autoregressive does not work with no_final_linear: the head computes logits and"
+            " context in linear layers after the trunk. Remove no_final_linear."
         )
 
 
@@ -76,8 +78,9 @@ def hidden_widths(action: SpaceInfo, config: Mapping[str, Any]) -> list[int]:
     own, paths = read_config(config, AutoregressiveConfig), action_codec(action).paths
     if len(paths) < 2:
         raise UnsupportedSpaceError(
-            f"{action.path}: autoregressive requires actions with several parts (Tuple, Dict, MultiDiscrete), but "
-            f"{action.describe()} has {len(paths)}. Remove use_autoregressive."
+            f"{action.path}: autoregressive requires actions with several parts (Tuple, Dict,"
+            f" MultiDiscrete), but {action.describe()} has {len(paths)}. Remove"
+            " use_autoregressive."
         )
     ordered(own.autoregressive_order, paths)
     return [len(paths) * units for units in own.autoregressive_hiddens]
@@ -87,8 +90,8 @@ def ordered(order: list[int | str], paths: list[str]) -> list[int]:
     """Return the parts' positions in sampling order.
 
     Args:
-        order: The value of `autoregressive_order`. A path or Dict key stands for all parts below it that were not named
-            earlier.
+        order: The value of `autoregressive_order`. A path or Dict key stands for all parts below it
+            that were not named earlier.
         paths: The parts' paths.
 
     Raises:
@@ -108,7 +111,8 @@ def ordered(order: list[int | str], paths: list[str]) -> list[int]:
         if not named:
             hint = nearest(entry, paths) if isinstance(entry, str) else ""
             raise ConfigError(
-                f"autoregressive_order: {entry!r} is not a part of the action.{hint} Parts: {', '.join(paths)}."
+                f"autoregressive_order: {entry!r} is not a part of the action.{hint} Parts:"
+                f" {', '.join(paths)}."
             )
         fresh = [i for i in named if i not in found]
         if not fresh:

@@ -15,7 +15,9 @@ _VECTOR = spaces.Box(-1, 1, (4,), np.float32)
 
 
 def examples() -> list[Example]:
-    """Return examples: discrete choices, a nested action with floats, an image observation, and masks."""
+    """Return examples: discrete choices, a nested action with floats, an image observation, and
+    masks.
+    """
     small = {"use_autoregressive": True, "autoregressive_hiddens": [6, 5]}
     nested = spaces.Dict({"a": spaces.Discrete(3), "b": spaces.Box(-1, 1, (2,), np.float32)})
     return [

@@ -14,11 +14,13 @@ from rlcatalog_autoregressive.part_columns import PartColumns
 class AutoregressiveHead(ModelV2):
     """Autoregressive head around a trunk or a memory, for actions whose parts depend on each other.
 
-    `features → logits of independent parts | context of the conditionals`, `[B, params + hidden]`, and a value computed
-    from the same features or, with `vf_share_layers=False`, from a separate trunk's features.
+    `features → logits of independent parts | context of the conditionals`, `[B, params + hidden]`,
+    and a value computed from the same features or, with `vf_share_layers=False`, from a separate
+    trunk's features.
 
     Args:
-        *args: See `ModelV2`. With `num_outputs=None` the head returns the trunk's features unchanged.
+        *args: See `ModelV2`. With `num_outputs=None` the head returns the trunk's features
+            unchanged.
         trunk: The wrapped model.
         value_trunk: A separate trunk for the value function, or None.
         action_dist: The action distribution that takes the head's outputs as inputs.
@@ -82,12 +84,14 @@ def served_columns(action_dist: Any, num_outputs: int) -> PartColumns:
     layout = unbind(action_dist)[1].get("layout")
     if not isinstance(layout, PartColumns):
         raise ConfigError(
-            f"use_autoregressive: the whole action has the distribution {action_dist!r}, but this head requires "
-            "'autoregressive'. Remove custom_action_dist, or use it to choose the parts' distributions by path."
+            f"use_autoregressive: the whole action has the distribution {action_dist!r}, but this"
+            " head requires 'autoregressive'. Remove custom_action_dist, or use it to choose the"
+            " parts' distributions by path."
         )
     if num_outputs != layout.size:
         raise ModelContractError(
-            f"AutoregressiveModel: num_outputs is {num_outputs}, but {layout.action.describe()} needs {layout.size}. "
-            "Pass the number that ModelCatalog.get_action_dist(action_space, config) returns."
+            f"AutoregressiveModel: num_outputs is {num_outputs}, but {layout.action.describe()}"
+            f" needs {layout.size}. Pass the number that"
+            " ModelCatalog.get_action_dist(action_space, config) returns."
         )
     return layout

@@ -19,14 +19,15 @@ from rlcatalog_autoregressive.part_columns import ActionPart, PartColumns
 class JointDistribution(ActionDistribution):
     """Product P(a₁) P(a₂ | a₁) … P(aₙ | a₁ … aₙ₋₁), with one distribution per factor.
 
-    The inputs are the parameters that the parts would have if they were independent, followed by the context for the
-    hidden layers; `model.conditionals` adds the effect of earlier parts. Scoring stored actions takes a single pass
-    through these layers with masked weights (MADE: Germain et al. 2015). Sampling takes one cheap pass per part.
+    The inputs are the parameters that the parts would have if they were independent, followed by
+    the context for the hidden layers; `model.conditionals` adds the effect of earlier parts.
+    Scoring stored actions takes a single pass through these layers with masked weights (MADE:
+    Germain et al. 2015). Sampling takes one cheap pass per part.
 
     Args:
         inputs: Model output `[B, params + context]`.
-        model: The model that computed the inputs. The model itself, or a model inside it, has an attribute
-            `conditionals`.
+        model: The model that computed the inputs. The model itself, or a model inside it, has an
+            attribute `conditionals`.
         layout: The parts.
     """
 
@@ -40,14 +41,14 @@ class JointDistribution(ActionDistribution):
         self.inputs, self.model, self.layout = inputs, model, layout
         if inputs.shape[-1] != layout.size:
             raise ModelContractError(
-                f"{type(self).__name__} for {layout.action.describe()} takes inputs [B, {layout.size}], found shape"
-                f" {tuple(inputs.shape)}."
+                f"{type(self).__name__} for {layout.action.describe()} takes inputs [B,"
+                f" {layout.size}], found shape {tuple(inputs.shape)}."
             )
         self.conditionals = _conditionals(model, type(self).__name__)
         self.entropy_kind = "exact" if layout.is_exact else "estimate"  # type: ignore[misc]
         self._independent, self._context = inputs[:, : layout.params], inputs[:, layout.params :]
-        #: The last sampled or scored actions, the distribution of their parts given the earlier ones, and whether it
-        #: can be differentiated.
+        #: The last sampled or scored actions, the distribution of their parts given the earlier
+        #: ones, and whether it can be differentiated.
         self._known: tuple[Any, Any, bool] = (None, None, False)
 
     @classmethod
@@ -98,21 +99,26 @@ class JointDistribution(ActionDistribution):
 
     @staticmethod
     def check_allowed(mask: Any, params: Any, part: ActionPart) -> None:
-        """Raise an error if a row allows no value of a part, counting values that its parameters already forbid.
+        """Raise an error if a row allows no value of a part, counting values that its parameters
+        already forbid.
 
         Raises:
             ActionMaskError: A row allows no value; the message names the row.
         """
         raise NotImplementedError
 
-    # --- drawing ---------------------------------------------------------------------------------------------------
+    # --- drawing ----------------------------------------------------------------------------------
 
     def sample(self) -> Any:
-        """Sample part by part, without gradients; samples have the same form as those of independent parts."""
+        """Sample part by part, without gradients; samples have the same form as those of
+        independent parts.
+        """
         return self._draw(explore=True)
 
     def deterministic_sample(self) -> Any:
-        """Return each part's most likely value given the earlier parts, which is not always the most likely action."""
+        """Return each part's most likely value given the earlier parts, which is not always the
+        most likely action.
+        """
         return self._draw(explore=False)
 
     def _draw(self, explore: bool) -> Any:
@@ -149,8 +155,9 @@ class JointDistribution(ActionDistribution):
             part: The part.
             params: Its parameters `[B, n]`.
             raw: Raw values of the earlier parts.
-            check: Whether to raise an error for a row without an allowed value, as in sampling. Scoring also covers
-                earlier values with probability 0, after which no value may be allowed.
+            check: Whether to raise an error for a row without an allowed value, as in sampling.
+                Scoring also covers earlier values with probability 0, after which no value may be
+                allowed.
         """
         ops = self.ops
         if ops.is_half(params):  # forbidden values, at the lowest finite value, may have changed
@@ -164,22 +171,25 @@ class JointDistribution(ActionDistribution):
             return params
         if not part.masks.size:
             raise ActionMaskError(
-                f"autoregressive_mask({part.path!r}, …): values of this part cannot be forbidden; return None for it."
+                f"autoregressive_mask({part.path!r}, …): values of this part cannot be forbidden;"
+                " return None for it."
             )
         mask, width = ops.booleans(mask, params), part.masks.size
         if len(mask.shape) != 2 or mask.shape[1] not in (width, None):
             raise ActionMaskError(
-                f"autoregressive_mask({part.path!r}, …): expected a mask [B, {width}], found shape {tuple(mask.shape)}."
+                f"autoregressive_mask({part.path!r}, …): expected a mask [B, {width}], found shape"
+                f" {tuple(mask.shape)}."
             )
         if check:
             self.check_allowed(mask, params, part)
         own, bound = unbind(part.dist)
         return own.masked(params, mask, **bound)
 
-    # --- densities -------------------------------------------------------------------------------------------------
+    # --- densities --------------------------------------------------------------------------------
 
     def params_given(self, actions: Any) -> Any:
-        """Return the parameters `[B, params]` of all parts in one pass, each given the earlier parts of `actions`.
+        """Return the parameters `[B, params]` of all parts in one pass, each given the earlier
+        parts of `actions`.
 
         Args:
             actions: Flat raw actions `[B, width]`, or the structure that `sample` returns.
@@ -187,7 +197,9 @@ class JointDistribution(ActionDistribution):
         return self._given(actions).inputs
 
     def logp(self, actions: Any) -> Any:
-        """Return the log density `[B]`: the sum over the parts, each given the earlier parts of `actions`."""
+        """Return the log density `[B]`: the sum over the parts, each given the earlier parts of
+        `actions`.
+        """
         return self._given(actions).logp(actions)
 
     def _given(self, actions: Any) -> Any:
@@ -210,8 +222,8 @@ class JointDistribution(ActionDistribution):
                 actions = ops.columns([ops.tensor(part) for part in parts_of(actions) or []])
         if (flat := ops.in_rows(actions, self.inputs, width)) is None:
             raise ModelContractError(
-                f"AutoregressiveDistribution: expected actions of shape {(self.inputs.shape[0], width)}, found"
-                f" {tuple(actions.shape)}."
+                "AutoregressiveDistribution: expected actions of shape"
+                f" {(self.inputs.shape[0], width)}, found {tuple(actions.shape)}."
             )
         return flat
 
@@ -233,14 +245,15 @@ class JointDistribution(ActionDistribution):
     def _by_part(self, params: Any) -> dict[ActionPart, Any]:
         return {p: p.dist(params[:, p.params], self.model) for p in self.layout.parts}
 
-    # --- entropy and divergence ------------------------------------------------------------------------------------
+    # --- entropy and divergence -------------------------------------------------------------------
 
     def entropy(self) -> Any:
-        """Return the exact entropy `[B]`: a sum over all combinations of values of all parts except the last.
+        """Return the exact entropy `[B]`: a sum over all combinations of values of all parts except
+        the last.
 
         Raises:
-            NoClosedFormError: There are more than `autoregressive_exact` combinations, or a part's entropy has no
-                closed form.
+            NoClosedFormError: There are more than `autoregressive_exact` combinations, or a part's
+                entropy has no closed form.
         """
         if self.entropy_kind != "exact":
             raise NoClosedFormError(self._no_sum("entropy", "entropy_estimate()"))
@@ -248,7 +261,8 @@ class JointDistribution(ActionDistribution):
         return weighted(weights, self.layout.plain(params, self.model).entropy(), self.ops)
 
     def kl(self, other: Any) -> Any:
-        """Return the KL divergence `[B]`, summed over all combinations of values of all parts except the last.
+        """Return the KL divergence `[B]`, summed over all combinations of values of all parts
+        except the last.
 
         Raises:
             NoClosedFormError: See `entropy`.
@@ -257,8 +271,9 @@ class JointDistribution(ActionDistribution):
         orders = [[part.path for part in dist.layout.parts] for dist in (self, other)]
         if orders[0] != orders[1]:
             raise ModelContractError(
-                f"{self.layout.action.path}: kl() needs a distribution with the same parts in the same order, found "
-                f"{', '.join(orders[0])} here and {', '.join(orders[1])} in the other."
+                f"{self.layout.action.path}: kl() needs a distribution with the same parts in the"
+                f" same order, found {', '.join(orders[0])} here and {', '.join(orders[1])} in the"
+                " other."
             )
         if self.entropy_kind != "exact":
             way = "the mean of stored_dist(params).kl over drawn actions (see Policy.evaluate)"
@@ -270,12 +285,15 @@ class JointDistribution(ActionDistribution):
 
     def _no_sum(self, what: str, way: str) -> str:
         return (
-            f"{self.layout.action.path}: {what} is summed over the combinations of earlier parts where these are"
-            f" choices, at most autoregressive_exact of them, and every part has an entropy of closed form; use {way}."
+            f"{self.layout.action.path}: {what} is summed over the combinations of earlier parts"
+            " where these are choices, at most autoregressive_exact of them, and every part has"
+            f" an entropy of closed form; use {way}."
         )
 
     def _over_prefixes(self) -> tuple[Any, Any]:
-        """Return each combination's parameters, `[B * P, params]`, and its probability, `[B, P]`."""
+        """Return each combination's parameters, `[B * P, params]`, and its
+        probability, `[B, P]`.
+        """
         ops, layout = self.ops, self.layout
         prefixes = ops.tensor(layout.prefixes, self.inputs)
         count = len(layout.prefixes)  # type: ignore[arg-type]
@@ -290,10 +308,12 @@ class JointDistribution(ActionDistribution):
         return params, ops.exp(ops.rows(logp, (count,)))
 
     def entropy_estimate(self) -> Any:
-        """Return an unbiased estimate `[B]` of the entropy: the sum of the parts' entropies along a new sample.
+        """Return an unbiased estimate `[B]` of the entropy: the sum of the parts' entropies along a
+        new sample.
 
-        The gradient of the estimate is unbiased too. Choices cannot be reparameterised, so a score-function term with
-        value 0 accounts for the effect of a draw on the later parts' entropies.
+        The gradient of the estimate is unbiased too. Choices cannot be reparameterised, so a
+        score-function term with value 0 accounts for the effect of a draw on the later parts'
+        entropies.
         """
         ops, layout = self.ops, self.layout
         kept = self._known, self.last_sample  # keep the last sample
@@ -313,7 +333,9 @@ class JointDistribution(ActionDistribution):
 
 
 def weighted(weights: Any, values: Any, ops: TensorOps) -> Any:
-    """Return the sum over columns of values `[B * P]` weighted by `[B, P]`; values with weight 0 are ignored."""
+    """Return the sum over columns of values `[B * P]` weighted by `[B, P]`; values with weight 0
+    are ignored.
+    """
     return ops.sum(ops.only(weights > 0, weights * ops.rows(values, (weights.shape[1],))), axis=1)
 
 
@@ -324,15 +346,16 @@ def _conditionals(model: Any, who: str) -> Any:
             return model.conditionals
         model = inner_model(model)
     raise ModelContractError(
-        f"{who} needs the model that computed its inputs, with layers that connect the parts (`conditionals`), "
-        f"found {type(outer).__name__}. Build the model with the same config (use_autoregressive=True); for "
-        "parameters from `params_given`, use `policy.stored_dist`."
+        f"{who} needs the model that computed its inputs, with layers that connect the parts"
+        f" (`conditionals`), found {type(outer).__name__}. Build the model with the same config"
+        " (use_autoregressive=True); for parameters from `params_given`, use"
+        " `policy.stored_dist`."
     )
 
 
 def nothing_left(row: Any, path: str) -> str:
     """Return the message for a row that forbids every value of a part."""
     return (
-        f"autoregressive_mask: row {row} allows no value of {path} together with the action mask; each row must allow"
-        " one value."
+        f"autoregressive_mask: row {row} allows no value of {path} together with the action mask;"
+        " each row must allow one value."
     )

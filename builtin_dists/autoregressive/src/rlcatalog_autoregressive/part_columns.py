@@ -24,7 +24,8 @@ class Column(NamedTuple):
 
     Attributes:
         raw: The raw value's column.
-        value: The value that this input indicates (its index in a one-hot vector), or -1 for a number.
+        value: The value that this input indicates (its index in a one-hot vector), or -1 for a
+            number.
         shift: Offset to subtract from a number.
         scale: Factor to apply afterwards.
     """
@@ -49,7 +50,8 @@ class ActionPart:
         single: Whether the raw values are integers `[B]`, which later parts see as one-hot vectors.
         counts: Number of choices for each raw value; empty unless all raw values are choices.
         masks: Mapping from the columns of a mask to choices.
-        bits: Whether each parameter has two mask columns: one says whether the bit may be 0, one whether it may be 1.
+        bits: Whether each parameter has two mask columns: one says whether the bit may be 0, one
+            whether it may be 1.
         rank: Position of the part in the sampling order.
         place: Position of the part in the space's order.
         units: The part's units in each hidden layer, which only see earlier parts.
@@ -89,7 +91,8 @@ class PartColumns:
         hiddens: Widths of the hidden layers.
         activation: Activation of the hidden layers.
         mask: The user's mask function, or None.
-        columns: The inputs of the conditionals; like parameters and raw values, they are in the space's order.
+        columns: The inputs of the conditionals; like parameters and raw values, they are in the
+            space's order.
         param_widths: Number of parameters of each part, in the space's order.
         encoded_widths: Number of encoded columns of each part, in the space's order.
         unit_widths: Number of units that each part has in each hidden layer, in sampling order.
@@ -147,16 +150,19 @@ class PartColumns:
 
     @property
     def size(self) -> int:
-        """Number of model outputs: the parameters of independent parts plus the context for the first hidden layer."""
+        """Number of model outputs: the parameters of independent parts plus the context for the
+        first hidden layer.
+        """
         return self.params + self.hiddens[0]
 
     @cached_property
     def masks(self) -> tuple[Array, list[Array], Array]:
-        """The weight masks (Germain et al. 2015, equations 13 and 14), with a 1 for each connection.
+        """The weight masks (Germain et al. 2015, equations 13 and 14), with a 1 for each
+        connection.
 
         Returns:
-            Masks from the encoded action to the first hidden layer `[hidden, encoded]`, between hidden layers, and from
-            the last hidden layer to the parameters `[params, hidden]`.
+            Masks from the encoded action to the first hidden layer `[hidden, encoded]`, between
+            hidden layers, and from the last hidden layer to the parameters `[params, hidden]`.
         """
         ranks = [np.repeat(np.arange(len(widths)), widths) for widths in self.unit_widths]
         own = [part.rank for part in self.in_space]
@@ -171,7 +177,9 @@ class PartColumns:
 
     @cached_property
     def encoding(self) -> tuple[Array, Array, Array, Array, Array]:
-        """For each encoded column: the raw value that it encodes, the choice that it indicates, a shift and a scale."""
+        """For each encoded column: the raw value that it encodes, the choice that it indicates, a
+        shift and a scale.
+        """
         raw, value, shift, scale = (
             np.array(numbers) for numbers in zip(*self.columns, strict=True)
         )
@@ -179,7 +187,8 @@ class PartColumns:
 
     @cached_property
     def prefixes(self) -> Array | None:
-        """All combinations of values of all parts except the last, as raw actions `[P, raw]`; zeros for the last.
+        """All combinations of values of all parts except the last, as raw actions `[P, raw]`; zeros
+        for the last.
 
         None if there are too many combinations, or if a part is not discrete.
         """
@@ -206,7 +215,9 @@ def _drawing(dist: Any) -> Callable[[Any, Any], Any]:
 
 
 def _columns(codec: ActionCodec, raw: int) -> Iterator[Column]:
-    """Yield a part's encoding for later parts: one-hot vectors for choices, and numbers scaled to [-1, 1]."""
+    """Yield a part's encoding for later parts: one-hot vectors for choices, and numbers scaled to
+    [-1, 1].
+    """
     if codec.children:  # a composite that is not split
         for child in codec.children:
             yield from _columns(child, raw)

@@ -28,7 +28,8 @@ def match_dist(request: Request) -> Match:
 
 
 def size(action: SpaceInfo, config: Mapping[str, Any], independent: int = 0) -> int:
-    """Return the number of model outputs: those for independent parts, plus one per unit of the first hidden layer.
+    """Return the number of model outputs: those for independent parts, plus one per unit of the
+    first hidden layer.
 
     Args:
         action: The action space.
@@ -81,7 +82,8 @@ def rlcatalog_action_dists() -> list[ActionDistSpec]:
                 "torch": "rlcatalog_autoregressive.torch:AutoregressiveDistribution",
                 "tf": "rlcatalog_autoregressive.tf:AutoregressiveDistribution",
             },
-            summary="actions whose parts depend on earlier parts, built on the parts' own distributions",
+            summary="actions whose parts depend on earlier parts, built on the parts' own"
+            " distributions",
             match=match_dist,
             size=size,
             wraps_default=True,
@@ -100,7 +102,8 @@ def rlcatalog_models() -> list[ModelSpec]:
                 "torch": "rlcatalog_autoregressive.torch:AutoregressiveModel",
                 "tf": "rlcatalog_autoregressive.tf:AutoregressiveModel",
             },
-            summary="a head with masked weights (MADE) around any trunk or memory, for actions with several parts",
+            summary="a head with masked weights (MADE) around any trunk or memory, for actions"
+            " with several parts",
             slot="head",
             switch="use_autoregressive",
             match=match,

@@ -28,7 +28,8 @@ from rlcatalog_tf import (
 
 
 class Conditionals:
-    """MADE layers (Germain et al. 2015) that add the effect of earlier action parts to the parameters of later ones.
+    """MADE layers (Germain et al. 2015) that add the effect of earlier action parts to the
+    parameters of later ones.
 
     The layers have the same structure and names as in PyTorch.
 
@@ -57,7 +58,8 @@ class Conditionals:
                 yield f"hidden.{i}.{name}", variable, axes
 
     def encoded(self, raw: Any, columns: slice = slice(None), start: int = 0) -> Any:
-        """Return the encoding `[B, encoded]` of raw actions `[B, raw]`: one-hot vectors and scaled numbers.
+        """Return the encoding `[B, encoded]` of raw actions `[B, raw]`: one-hot vectors and scaled
+        numbers.
 
         Args:
             raw: Raw values from the column `start` onwards.
@@ -93,7 +95,8 @@ class Run:
 
     Args:
         made: The conditionals.
-        independent: The parameters `[B, params]` that the parts would have if they were independent.
+        independent: The parameters `[B, params]` that the parts would have if they were
+            independent.
         context: `[B, hidden]`.
     """
 
@@ -145,16 +148,19 @@ class AutoregressiveDistribution(JointDistribution):
 
     @staticmethod
     def differentiable() -> bool:
-        """Return whether a tape that missed the sampling may be recording now; in a trace, one tape records both."""
+        """Return whether a tape that missed the sampling may be recording now; in a trace, one tape
+        records both.
+        """
         return bool(tf.executing_eagerly())
 
     @staticmethod
     def check_allowed(mask: Any, params: Any, part: ActionPart) -> None:
-        """Raise an error if a row allows no value of a part, counting values that its parameters already forbid.
+        """Raise an error if a row allows no value of a part, counting values that its parameters
+        already forbid.
 
         Raises:
-            ActionMaskError: A row allows no value; the message names the row. Inside a trace, TensorFlow raises its own
-                error instead.
+            ActionMaskError: A row allows no value; the message names the row. Inside a trace,
+                TensorFlow raises its own error instead.
         """
         largest = params.dtype.max / 2
         free = params > -largest

@@ -29,13 +29,15 @@ from rlcatalog_torch import (
 
 
 class Conditionals(nn.Module):
-    """MADE layers (Germain et al. 2015) that add the effect of earlier action parts to the parameters of later ones.
+    """MADE layers (Germain et al. 2015) that add the effect of earlier action parts to the
+    parameters of later ones.
 
-    All computations use the context's dtype, which distributions may widen. One pass over all parts and a pass part by
-    part therefore differ by rounding.
+    All computations use the context's dtype, which distributions may widen. One pass over all parts
+    and a pass part by part therefore differ by rounding.
 
-    `context [B, hidden] + masked weights · earlier parts → activation → … → [B, params]`. Units are assigned to the
-    parts in sampling order, so that each part needs only its own units and those of earlier parts.
+    `context [B, hidden] + masked weights · earlier parts → activation → … → [B, params]`. Units are
+    assigned to the parts in sampling order, so that each part needs only its own units and those of
+    earlier parts.
 
     Args:
         layout: The parts.
@@ -78,7 +80,8 @@ class Conditionals(nn.Module):
         columns: slice = slice(None),
         start: int = 0,
     ) -> Tensor:
-        """Return the encoding `[B, encoded]` of raw actions `[B, raw]`: one-hot vectors and scaled numbers.
+        """Return the encoding `[B, encoded]` of raw actions `[B, raw]`: one-hot vectors and scaled
+        numbers.
 
         Args:
             raw: Raw values from the column `start` onwards.
@@ -118,7 +121,8 @@ class Run:
 
     Args:
         made: The conditionals.
-        independent: The parameters `[B, params]` that the parts would have if they were independent.
+        independent: The parameters `[B, params]` that the parts would have if they were
+            independent.
         context: `[B, hidden]`.
     """
 
@@ -185,7 +189,8 @@ class AutoregressiveDistribution(TorchDistribution, JointDistribution):
 
     @staticmethod
     def check_allowed(mask: Tensor, params: Tensor, part: ActionPart) -> None:
-        """Raise an error if a row allows no value of a part, counting values that its parameters already forbid.
+        """Raise an error if a row allows no value of a part, counting values that its parameters
+        already forbid.
 
         Raises:
             ActionMaskError: A row allows no value; the message names the row.

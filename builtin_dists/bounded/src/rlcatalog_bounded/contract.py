@@ -1,4 +1,6 @@
-"""Framework-independent code for the distributions over bounded values: sizes, options and checks."""
+"""Framework-independent code for the distributions over bounded values: sizes,
+options and checks.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ from rlcatalog_bounded.plugin import beta_size, dirichlet_size
 
 
 class SharesContract(ActionDistribution):
-    """Base class for Beta and Dirichlet: shares that sum to 1 along `axis` of `concentration`, a rank-3 tensor.
+    """Base class for Beta and Dirichlet: shares that sum to 1 along `axis` of `concentration`, a
+    rank-3 tensor.
 
     Attributes:
         ops: The framework's tensor operations.
@@ -64,15 +67,16 @@ class SharesContract(ActionDistribution):
 
 
 class BetaContract(SharesContract):
-    """Independent values `[B, d]` within bounds: `low + y * (high - low)` with y from a Beta distribution.
+    """Independent values `[B, d]` within bounds: `low + y * (high - low)` with y from a Beta
+    distribution.
 
-    Both concentrations are `1 + softplus(input)`, with inputs clipped to ±100, so the density is unimodal or flat.
-    `logp` is the true log density, including the scale factor. An action at a bound is scored as the nearest float32
-    inside the bounds. The deterministic action is the mean.
+    Both concentrations are `1 + softplus(input)`, with inputs clipped to ±100, so the density is
+    unimodal or flat. `logp` is the true log density, including the scale factor. An action at a
+    bound is scored as the nearest float32 inside the bounds. The deterministic action is the mean.
 
     Args:
-        inputs: `[B, 2d]`: the inputs for the d first concentrations (towards high), then for the d second ones, before
-            the softplus. Half-precision inputs are widened to float32.
+        inputs: `[B, 2d]`: the inputs for the d first concentrations (towards high), then for the d
+            second ones, before the softplus. Half-precision inputs are widened to float32.
         model: The model that computed the inputs, or None.
         low: Lower bounds: a number or an array `[d]`.
         high: Upper bounds: a number or an array `[d]`.
@@ -95,21 +99,25 @@ class BetaContract(SharesContract):
         return self.bounds.log_volume - self._negative_entropy()
 
     def kl(self, other: Any) -> Any:
-        """Return the KL divergence `[B]`, summed over d; both distributions must have the same bounds."""
+        """Return the KL divergence `[B]`, summed over d; both distributions must have the same
+        bounds.
+        """
         if isinstance(other, BetaContract) and not self.bounds.has_bounds_of(other.bounds):
             raise ModelContractError("Beta.kl() needs a distribution with the same bounds.")
         return super().kl(other)
 
 
 class DirichletContract(SharesContract):
-    """Points on a simplex, flattened to `[B, rows * n]`: the n values of each row are positive and sum to 1.
+    """Points on a simplex, flattened to `[B, rows * n]`: the n values of each row are positive and
+    sum to 1.
 
-    Concentrations are `exp(input) + 1e-7`, with inputs clipped to [-16, 7]. The density is over the first n - 1 values
-    of each row, which is the usual convention. The deterministic action is the mean; RLlib takes the softmax of the
-    concentrations.
+    Concentrations are `exp(input) + 1e-7`, with inputs clipped to [-16, 7]. The density is over the
+    first n - 1 values of each row, which is the usual convention. The deterministic action is the
+    mean; RLlib takes the softmax of the concentrations.
 
     Args:
-        inputs: `[B, rows * n]`: logs of the concentrations. Half-precision inputs are widened to float32.
+        inputs: `[B, rows * n]`: logs of the concentrations. Half-precision inputs are widened to
+            float32.
         model: The model that computed the inputs, or None.
         components: n, the size of the simplex's last axis. If None, all values form one row.
     """
@@ -125,7 +133,9 @@ class DirichletContract(SharesContract):
         return {"components": shape[-1]} if math.prod(shape[:-1]) > 1 else {}
 
     def kl(self, other: Any) -> Any:
-        """Return the KL divergence `[B]`, summed over rows; both distributions must be over the same simplex."""
+        """Return the KL divergence `[B]`, summed over rows; both distributions must be over the
+        same simplex.
+        """
         same_kind(self, other)
         if self.concentration.shape[1:] != other.concentration.shape[1:]:
             raise ModelContractError("Dirichlet.kl() needs a distribution over the same simplex.")

@@ -1,4 +1,6 @@
-"""Plugin declarations: the action spaces that the distributions support, and the number of model outputs."""
+"""Plugin declarations: the action spaces that the distributions support, and the number of model
+outputs.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ LEAST_CONCENTRATION = 1e-7
 
 
 def beta_size(action: SpaceInfo, config: Mapping[str, Any]) -> int:
-    """Return twice the number of values, because each value has two concentrations; all values must be bounded."""
+    """Return twice the number of values, because each value has two concentrations; all values must
+    be bounded.
+    """
     from rlcatalog.actions import read_bounds
 
     low, _ = read_bounds(action, "Beta")

@@ -63,7 +63,9 @@ class Beta(BetaContract, _Shares):
         return self.last_sample
 
     def logp(self, actions: Any) -> Any:
-        """Return the log density `[B]` of values `[B, d]`, summed over d; it is finite even outside the bounds."""
+        """Return the log density `[B]` of values `[B, d]`, summed over d; it is finite even outside
+        the bounds.
+        """
         concentration, bounds = self.concentration, self.bounds
         x = tf.reshape(tf.cast(actions, concentration.dtype), tf.shape(concentration[:, 0]))
         x = tf.clip_by_value(x, bounds.lowest, bounds.highest)
@@ -101,7 +103,9 @@ class Dirichlet(DirichletContract, _Shares):
         return self.last_sample
 
     def logp(self, actions: Any) -> Any:
-        """Return the log density `[B]` of points `[B, rows * n]`, summed over rows; it is finite even on the edges."""
+        """Return the log density `[B]` of points `[B, rows * n]`, summed over rows; it is finite
+        even on the edges.
+        """
         concentration = self.concentration
         x = tf.reshape(tf.cast(actions, concentration.dtype), tf.shape(concentration))
         x = tf.clip_by_value(x, _TINY, 1)

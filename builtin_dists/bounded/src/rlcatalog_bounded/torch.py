@@ -63,7 +63,9 @@ class Beta(BetaContract, _Shares):
         return drawn
 
     def logp(self, actions: Any) -> Tensor:
-        """Return the log density `[B]` of values `[B, d]`, summed over d; it is finite even outside the bounds."""
+        """Return the log density `[B]` of values `[B, d]`, summed over d; it is finite even outside
+        the bounds.
+        """
         concentration, bounds = self.concentration, self.bounds
         if actions is not self.last_sample:
             actions = torch.as_tensor(
@@ -112,7 +114,9 @@ class Dirichlet(DirichletContract, _Shares):
         return drawn
 
     def logp(self, actions: Any) -> Tensor:
-        """Return the log density `[B]` of points `[B, rows * n]`, summed over rows; it is finite even on the edges."""
+        """Return the log density `[B]` of points `[B, rows * n]`, summed over rows; it is finite
+        even on the edges.
+        """
         concentration = self.concentration
         actions = torch.as_tensor(actions, dtype=concentration.dtype, device=concentration.device)
         x = actions.reshape(concentration.shape).clamp(_TINY, 1.0)

@@ -23,7 +23,8 @@ class ChoiceColumns:
         lens: Number of values of each choice.
         longest: The largest number of values of any choice.
         total: The sum of the numbers of values.
-        index: If the lengths differ, the column for each of the `k · longest` places; `total` for padding.
+        index: If the lengths differ, the column for each of the `k · longest` places; `total` for
+            padding.
     """
 
     lens: tuple[int, ...]
@@ -39,7 +40,8 @@ class ChoiceColumns:
         """
         if len(shape) != 2 or shape[-1] != self.total:
             raise ModelContractError(
-                f"MultiCategorical with input_lens {self.lens} requires inputs [B, {self.total}], found {tuple(shape)}."
+                f"MultiCategorical with input_lens {self.lens} requires inputs [B, {self.total}],"
+                f" found {tuple(shape)}."
             )
 
     def check_actions(self, shape: Any, batch_size: int | None) -> None:
@@ -55,12 +57,14 @@ class ChoiceColumns:
             len(self.lens),
         ):
             raise ModelContractError(
-                f"MultiCategorical: expected actions [{batch_size or 'B'}, {len(self.lens)}], or a list of"
-                f" {len(self.lens)} tensors [{batch_size or 'B'}], found shape {tuple(shape)}."
+                f"MultiCategorical: expected actions [{batch_size or 'B'}, {len(self.lens)}], or a"
+                f" list of {len(self.lens)} tensors [{batch_size or 'B'}], found shape"
+                f" {tuple(shape)}."
             )
 
     def check_same(self, other: ChoiceColumns) -> None:
-        """Raise an error unless another distribution has the same choices, as required for a KL divergence.
+        """Raise an error unless another distribution has the same choices, as required for a KL
+        divergence.
 
         Raises:
             ModelContractError: The choices differ.
@@ -110,6 +114,7 @@ def lens_of(input_lens: Any, action_space: Any) -> tuple[int, ...]:
         return tuple(int(n) for n in np.asarray(input_lens).reshape(-1).tolist())
     if action_space is None:
         raise ConfigError(
-            "MultiCategorical needs input_lens (the number of values of each choice) or action_space."
+            "MultiCategorical needs input_lens (the number of values of each choice) or"
+            " action_space."
         )
     return lens_of_space(SpaceInfo.read(action_space, "action"))

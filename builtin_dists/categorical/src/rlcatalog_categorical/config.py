@@ -15,7 +15,8 @@ class CategoricalConfig(msgspec.Struct, frozen=True, kw_only=True):
         float,
         Meta(
             gt=0.0,
-            description="divisor of the logits; above 1 flattens the distribution, below 1 sharpens it",
+            description="divisor of the logits; above 1 flattens the distribution, below 1"
+            " sharpens it",
         ),
     ] = 1.0
 

@@ -1,4 +1,6 @@
-"""Framework-independent code for the distributions over choices: sizes, options, checks and joining."""
+"""Framework-independent code for the distributions over choices: sizes, options, checks and
+joining.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +20,14 @@ from rlcatalog_categorical.slates import slates_of
 
 
 class CategoricalContract(ActionDistribution):
-    """Distribution over `{0, …, n-1}` from logits `[B, n]`; the action codec adds a Discrete's `start`.
+    """Distribution over `{0, …, n-1}` from logits `[B, n]`; the action codec adds a Discrete's
+    `start`.
 
     Args:
         inputs: Logits `[B, n]`, unnormalised.
         model: The model that computed the inputs, or None.
-        temperature: Divisor of the logits. Values above 1 flatten the distribution; values below 1 sharpen it.
+        temperature: Divisor of the logits. Values above 1 flatten the distribution; values below 1
+            sharpen it.
     """
 
     #: The framework's MultiCategorical: the distribution of several choices.
@@ -39,7 +43,9 @@ class CategoricalContract(ActionDistribution):
 
     @classmethod
     def family(cls, options: Mapping[str, Any]) -> Any:
-        """Allow joining with other choices if there is no temperature; a subclass may behave differently."""
+        """Allow joining with other choices if there is no temperature; a subclass may behave
+        differently.
+        """
         return "choices" if not options and CategoricalContract in cls.__bases__ else None
 
     @classmethod
@@ -61,12 +67,14 @@ def check_temperature(temperature: float) -> None:
 
 
 class MultiCategoricalContract(ActionDistribution):
-    """Independent choices `[B, k]`, each starting at 0; the action codec adds the space's lowest values.
+    """Independent choices `[B, k]`, each starting at 0; the action codec adds the space's lowest
+    values.
 
     Args:
         inputs: Unnormalised logits `[B, Σ input_lens]`, choice by choice.
         model: The model that computed the inputs, or None.
-        input_lens: Number of values of each choice: a list, a tuple or an array of any rank, read in C order.
+        input_lens: Number of values of each choice: a list, a tuple or an array of any rank, read
+            in C order.
         action_space: A MultiDiscrete space or a Box of integers; required without `input_lens`.
     """
 
@@ -151,18 +159,19 @@ class BernoulliContract(ActionDistribution):
 def wrong_mask(inputs: Any, mask: Any) -> ActionMaskError:
     """Return the error for a mask without two columns per bit."""
     return ActionMaskError(
-        f"Bernoulli: a mask needs two columns per bit (may be 0, may be 1): expected {2 * inputs.shape[-1]} columns, "
-        f"found shape {tuple(mask.shape)}."
+        "Bernoulli: a mask needs two columns per bit (may be 0, may be 1): expected"
+        f" {2 * inputs.shape[-1]} columns, found shape {tuple(mask.shape)}."
     )
 
 
 class GumbelSoftmaxContract(ActionDistribution):
-    """Points near the corners of the simplex `[B, n]`, with gradients; the action codec picks the largest entry.
+    """Points near the corners of the simplex `[B, n]`, with gradients; the action codec picks the
+    largest entry.
 
-    This is the Concrete distribution (Maddison, Mnih and Teh 2016, arXiv 1611.00712; also Jang, Gu and Poole 2016,
-    arXiv 1611.01144): softmax((logits + Gumbel noise) / temperature). Neither its entropy nor its KL divergence has a
-    closed form. At any temperature, the index of the largest entry follows a `Categorical` distribution with the same
-    logits.
+    This is the Concrete distribution (Maddison, Mnih and Teh 2016, arXiv 1611.00712; also Jang, Gu
+    and Poole 2016, arXiv 1611.01144): softmax((logits + Gumbel noise) / temperature). Neither its
+    entropy nor its KL divergence has a closed form. At any temperature, the index of the largest
+    entry follows a `Categorical` distribution with the same logits.
 
     Args:
         inputs: Logits `[B, n]`, unnormalised.
@@ -183,22 +192,29 @@ class GumbelSoftmaxContract(ActionDistribution):
 
 
 def wrong_actions(expected: Any, found: Any) -> ModelContractError:
-    """Return the error for actions that are neither one-hot vectors of the expected shape nor single values per row."""
+    """Return the error for actions that are neither one-hot vectors of the expected shape nor
+    single values per row.
+    """
     return ModelContractError(
-        f"GumbelSoftmax: expected one-hots {tuple(expected)} or values [{expected[0]}], found shape {tuple(found)}."
+        f"GumbelSoftmax: expected one-hots {tuple(expected)} or values [{expected[0]}], found"
+        f" shape {tuple(found)}."
     )
 
 
 class SlateMultiCategoricalContract(ActionDistribution):
-    """Distribution over the slates `[B, k]` in a list, with one logit per slate. List this base before a Categorical.
+    """Distribution over the slates `[B, k]` in a list, with one logit per slate.
+
+    List this base before a Categorical.
 
     Args:
         inputs: Logits `[B, S]`, unnormalised.
         model: The model that computed the inputs, or None.
-        temperature: Divisor of the logits. Values above 1 flatten the distribution; values below 1 sharpen it.
-        action_space: A MultiDiscrete space of k equal entries n: the slates are the ordered selections of k distinct
-            items out of n, in lexicographic order.
-        all_slates: A different list of slates, `[S, k]`, or a `Slates` object, which avoids converting the list again.
+        temperature: Divisor of the logits. Values above 1 flatten the distribution; values below 1
+            sharpen it.
+        action_space: A MultiDiscrete space of k equal entries n: the slates are the ordered
+            selections of k distinct items out of n, in lexicographic order.
+        all_slates: A different list of slates, `[S, k]`, or a `Slates` object, which avoids
+            converting the list again.
         nvec: The entries `(n,) * k` of the space, instead of `action_space`.
     """
 
@@ -229,7 +245,8 @@ class SlateMultiCategoricalContract(ActionDistribution):
 
         Args:
             inputs: Logits `[B, S]`.
-            mask: True where an item is allowed, `[B, k · n]`, starting with the items of the first place.
+            mask: True where an item is allowed, `[B, k · n]`, starting with the items of the first
+                place.
             **options: `all_slates`, `nvec` or `action_space`, as for the constructor.
 
         Raises:
@@ -241,7 +258,9 @@ class SlateMultiCategoricalContract(ActionDistribution):
 
     @classmethod
     def _allowed(cls, mask: Any, columns: Any) -> Any:
-        """Return which slates are allowed, `[B, S]`: a slate is allowed if all its mask columns `[S, k]` are True."""
+        """Return which slates are allowed, `[B, S]`: a slate is allowed if all its mask columns
+        `[S, k]` are True.
+        """
         raise NotImplementedError
 
     def sample(self) -> Any:

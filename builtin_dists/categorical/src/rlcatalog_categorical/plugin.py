@@ -1,4 +1,6 @@
-"""Plugin declarations: the action spaces that the distributions support, and the number of model outputs."""
+"""Plugin declarations: the action spaces that the distributions support, and the number of model
+outputs.
+"""
 
 from __future__ import annotations
 
@@ -67,13 +69,15 @@ def input_lens(action: SpaceInfo) -> tuple[int, ...]:
     """Return the number of values of each choice, in C order.
 
     Raises:
-        UnsupportedSpaceError: The space is neither a MultiDiscrete nor a Box of integers, or has too many values.
+        UnsupportedSpaceError: The space is neither a MultiDiscrete nor a Box of integers, or has
+            too many values.
     """
     if action.is_empty and _lists_choices(action):
         raise action.without_values("MultiCategorical")
     if not _lists_choices(action):
         raise UnsupportedSpaceError(
-            f"{action.path}: MultiCategorical requires a MultiDiscrete or a Box of integers, found {action.describe()}."
+            f"{action.path}: MultiCategorical requires a MultiDiscrete or a Box of integers, found"
+            f" {action.describe()}."
         )
     if (bounded := getattr(action.space, "is_bounded", None)) is not None and not bounded():
         raise UnsupportedSpaceError(
@@ -83,8 +87,9 @@ def input_lens(action: SpaceInfo) -> tuple[int, ...]:
     lens = action_codec(action).counts or ()
     if sum(lens) > MAX_LOGITS:
         raise UnsupportedSpaceError(
-            f"{action.path}: {action.describe()} would need {sum(lens):,} logits, more than {MAX_LOGITS:,}; narrow "
-            "its bounds, use a Box of floats, or choose a different distribution."
+            f"{action.path}: {action.describe()} would need {sum(lens):,} logits, more than"
+            f" {MAX_LOGITS:,}; narrow its bounds, use a Box of floats, or choose a different"
+            " distribution."
         )
     return lens
 
@@ -107,20 +112,22 @@ def slate_nvec(action: SpaceInfo) -> tuple[int, ...]:
     """Return the number of items, once for each position in a slate.
 
     Raises:
-        UnsupportedSpaceError: The space is not a MultiDiscrete with equal entries, or it allows no slates or too many.
+        UnsupportedSpaceError: The space is not a MultiDiscrete with equal entries, or it allows no
+            slates or too many.
     """
     name = "SlateMultiCategorical"
     nvec = input_lens(action) if action.kind == "multi_discrete" else ()
     if not nvec or len(set(nvec)) > 1:
         raise UnsupportedSpaceError(
-            f"{action.path}: {name} needs a MultiDiscrete space with equal entries, such as MultiDiscrete([5,"
-            f" 5]) for slates of 2 out of 5 items; found {action.describe()}."
+            f"{action.path}: {name} needs a MultiDiscrete space with equal entries, such as"
+            f" MultiDiscrete([5, 5]) for slates of 2 out of 5 items; found {action.describe()}."
         )
     count = math.perm(nvec[0], len(nvec))
     if not 0 < count <= MAX_SLATES:
         raise UnsupportedSpaceError(
-            f"{action.path}: there are {count:,} slates of {len(nvec)} distinct items out of {nvec[0]}; {name} "
-            f"supports 1 to {MAX_SLATES:,}. Use a shorter slate, or 'multi_categorical' (independent places)."
+            f"{action.path}: there are {count:,} slates of {len(nvec)} distinct items out of"
+            f" {nvec[0]}; {name} supports 1 to {MAX_SLATES:,}. Use a shorter slate, or"
+            " 'multi_categorical' (independent places)."
         )
     return nvec
 
@@ -176,7 +183,8 @@ def rlcatalog_action_dists() -> list[ActionDistSpec]:
         _spec(
             "slate_multi_categorical",
             "SlateMultiCategorical",
-            "one of all ordered selections of k distinct items out of n, with one logit per selection",
+            "one of all ordered selections of k distinct items out of n, with one logit per"
+            " selection",
             slates_size,
         ),
     ]

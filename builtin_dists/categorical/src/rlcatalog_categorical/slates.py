@@ -36,14 +36,16 @@ class Slates:
         given = np.asarray(table)
         if given.ndim != 2 or not given.size or given.dtype.kind not in "iu" or given.min() < 0:
             raise ConfigError(
-                f"all_slates must be an array [S, k] of integers >= 0, found shape {given.shape}, {given.dtype}."
+                f"all_slates must be an array [S, k] of integers >= 0, found shape {given.shape},"
+                f" {given.dtype}."
             )
         self.table = given.astype(np.int64)
         self.items = int(self.table.max()) + 1 if items is None else items
         places = self.table.shape[1]
         if self.items**places >= 2**63 or self.table.max() >= self.items:
             raise ConfigError(
-                f"all_slates: slates of {places} out of {self.items} items cannot be numbered in int64."
+                f"all_slates: slates of {places} out of {self.items} items cannot be numbered in"
+                " int64."
             )
         self.weights = np.array(
             [self.items ** (places - 1 - place) for place in range(places)], np.int64
@@ -58,8 +60,8 @@ class Slates:
         """Return the mask's column for each entry of the table, `[S, k]`.
 
         Args:
-            nvec: Number of values for each entry of the MultiDiscrete space. If None, the number of items for each
-                place.
+            nvec: Number of values for each entry of the MultiDiscrete space. If None, the number of
+                items for each place.
             mask_columns: Number of columns of the mask.
 
         Raises:
@@ -69,8 +71,8 @@ class Slates:
         counts = np.array(nvec if nvec is not None else [self.items] * places)
         if mask_columns != counts.sum():
             raise ActionMaskError(
-                f"SlateMultiCategorical: a mask needs one column per item and place: expected {counts.sum()} columns, "
-                f"found {mask_columns}."
+                "SlateMultiCategorical: a mask needs one column per item and place: expected"
+                f" {counts.sum()} columns, found {mask_columns}."
             )
         columns: np.ndarray[Any, Any] = self.table + (np.cumsum(counts) - counts)
         return columns
@@ -83,12 +85,13 @@ class Slates:
         """
         if len(found) != 2 or found[-1] != len(self.table):
             raise ModelContractError(
-                f"SlateMultiCategorical over {len(self.table)} slates requires inputs [B, {len(self.table)}], found "
-                f"{tuple(found)}."
+                f"SlateMultiCategorical over {len(self.table)} slates requires inputs [B,"
+                f" {len(self.table)}], found {tuple(found)}."
             )
 
     def same_as(self, other: Slates) -> None:
-        """Raise an error unless another list has the same slates in the same order, as required for a KL divergence.
+        """Raise an error unless another list has the same slates in the same order, as required for
+        a KL divergence.
 
         Raises:
             ModelContractError: The lists differ.

@@ -1,4 +1,6 @@
-"""Distributions over choices in TensorFlow: one or several choices, bits, relaxed one-hot vectors, slates."""
+"""Distributions over choices in TensorFlow: one or several choices, bits, relaxed one-hot vectors,
+slates.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,8 @@ class Categorical(contract.CategoricalContract):
 
     def sample(self) -> Any:
         """Sample values, int64 `[B]`."""
-        # The argmin of exponential variables, which are minus the logs of uniform numbers, divided by their rates.
+        # The argmin of exponential variables, which are minus the logs of uniform numbers, divided
+        # by their rates.
         probs = tf.exp(to_float32_at_least(self.log_probs))
         self.last_sample = tf.argmax(
             tf.math.log(draw_uniform(tf.shape(probs), probs.dtype)) / probs, axis=-1
@@ -161,13 +164,15 @@ class Bernoulli(contract.BernoulliContract):
         super().__init__(tf.convert_to_tensor(inputs), model)
         #: Log probabilities `[B, n]` of 1; finite.
         self.log_p = tf.math.log_sigmoid(self.inputs)
-        #: Log probabilities `[B, n]` of 0; finite. Numerically stable: log(1 - p) would lose small probabilities.
+        #: Log probabilities `[B, n]` of 0; finite. Numerically stable: log(1 - p) would lose small
+        #: probabilities.
         self.log_q = tf.math.log_sigmoid(-self.inputs)
         self._p, self._q = tf.exp(self.log_p), tf.exp(self.log_q)
 
     @classmethod
     def masked(cls, inputs: Any, mask: Any, **options: Any) -> Any:
-        """Apply a mask `[B, 2n]`, which says for each bit whether it may be 0 and whether it may be 1.
+        """Apply a mask `[B, 2n]`, which says for each bit whether it may be 0 and whether it may be
+        1.
 
         Raises:
             ActionMaskError: The mask does not have two columns per bit.
@@ -191,7 +196,9 @@ class Bernoulli(contract.BernoulliContract):
         return self.last_sample
 
     def logp(self, actions: Any) -> Any:
-        """Return the log probability `[B]` of bits `[B, n]` or `[B, *shape]`, summed over the bits."""
+        """Return the log probability `[B]` of bits `[B, n]` or `[B, *shape]`, summed
+        over the bits.
+        """
         if actions is not self.last_sample:
             actions = tf.reshape(actions, tf.shape(self.inputs))
         log_probs = tf.reduce_sum(
@@ -209,7 +216,8 @@ class Bernoulli(contract.BernoulliContract):
         return self._p * (self.log_p - other.log_p) + self._q * (self.log_q - other.log_q)
 
 
-#: `logp` treats smaller entries as zero, because their reciprocals, which occur in gradients, may be infinite.
+#: `logp` treats smaller entries as zero, because their reciprocals, which occur in gradients, may
+#: be infinite.
 _FLOOR = {tf.float32: 1e-30, tf.float64: 1e-290}
 
 
@@ -223,7 +231,8 @@ class GumbelSoftmax(contract.GumbelSoftmaxContract):
         super().__init__(tf.convert_to_tensor(inputs), model)
         self.temperature = temperature
         logits = to_float32_at_least(self.inputs)
-        #: Normalised log probabilities `[B, n]` of the largest entry; finite, and float32 for half-precision inputs.
+        #: Normalised log probabilities `[B, n]` of the largest entry; finite, and float32 for
+        #: half-precision inputs.
         self.log_probs = tf.maximum(tf.nn.log_softmax(logits), logits.dtype.min)
 
     def sample(self) -> Any:
@@ -235,7 +244,8 @@ class GumbelSoftmax(contract.GumbelSoftmaxContract):
         """Draw relaxed one-hot vectors `[B, n]`, with gradients.
 
         Args:
-            straight_through: Return exact one-hot vectors instead, with the gradient of the relaxed ones.
+            straight_through: Return exact one-hot vectors instead, with the gradient of the relaxed
+                ones.
         """
         uniform = draw_uniform(tf.shape(self.log_probs), self.log_probs.dtype)
         noise = tf.math.log(-tf.math.log(uniform))
@@ -256,14 +266,15 @@ class GumbelSoftmax(contract.GumbelSoftmaxContract):
     def logp(self, actions: Any) -> Any:
         """Return the log density `[B]`.
 
-        An entry of 0 was too small for the dtype; a sample with such entries lies on a face of the simplex. For such a
-        sample, `logp` adds two terms: the log density on the face of the other entries, and the log probability that
-        the largest entry is among them. All results are finite. Interior points have the log density of the Concrete
-        distribution; exact one-hot vectors have the log probability of their value under `Categorical`.
+        An entry of 0 was too small for the dtype; a sample with such entries lies on a face of the
+        simplex. For such a sample, `logp` adds two terms: the log density on the face of the other
+        entries, and the log probability that the largest entry is among them. All results are
+        finite. Interior points have the log density of the Concrete distribution; exact one-hot
+        vectors have the log probability of their value under `Categorical`.
 
         Args:
-            actions: Exact or relaxed one-hot vectors `[B, n]`, or values `[B]` or `[B, 1]`, which are treated as
-                one-hot vectors.
+            actions: Exact or relaxed one-hot vectors `[B, n]`, or values `[B]` or `[B, 1]`, which
+                are treated as one-hot vectors.
 
         Raises:
             ModelContractError: The actions do not have this shape.
@@ -306,7 +317,9 @@ class SlateMultiCategorical(contract.SlateMultiCategoricalContract, Categorical)
         return self.last_sample
 
     def logp(self, actions: Any) -> Any:
-        """Return the log probability `[B]` of slates `[B, k]`; for unknown slates, it is the lowest finite number."""
+        """Return the log probability `[B]` of slates `[B, k]`; for unknown slates, it is the lowest
+        finite number.
+        """
         slates = self.slates
         items = tf.reshape(
             tf.cast(actions, tf.int64), [tf.shape(self.inputs)[0], len(slates.weights)]

@@ -1,4 +1,6 @@
-"""Distributions over choices in PyTorch: one or several choices, bits, relaxed one-hot vectors, slates."""
+"""Distributions over choices in PyTorch: one or several choices, bits, relaxed one-hot vectors,
+slates.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ from rlcatalog_torch import HALF, HIGHEST, LOWEST, TorchDistribution, to_float32
 
 
 def tempered(logits: Tensor, temperature: float) -> Tensor:
-    """Divide logits by a temperature into a new tensor; masked values stay masked, and all logits stay finite.
+    """Divide logits by a temperature into a new tensor; masked values stay masked, and all logits
+    stay finite.
 
     Raises:
         ConfigError: The temperature is not positive.
@@ -31,11 +34,12 @@ def tempered(logits: Tensor, temperature: float) -> Tensor:
 
 
 def race(probs: Tensor) -> Tensor:
-    """Sample an index `[..., 1]` from probabilities `[..., n]`: the argmin of exponential variables.
+    """Sample an index `[..., 1]` from probabilities `[..., n]`: the argmin of exponential
+    variables.
 
-    The exponential variables come from logs of uniform numbers, which is much faster than `exponential_`; the choice of
-    argmin accounts for the sign. The uniform numbers start at 1e-30, so that their logs are finite and values with
-    probability 0 never win.
+    The exponential variables come from logs of uniform numbers, which is much faster than
+    `exponential_`; the choice of argmin accounts for the sign. The uniform numbers start at 1e-30,
+    so that their logs are finite and values with probability 0 never win.
     """
     if probs.dtype is not torch.float32:  # in half precision, the variables may round to 0
         probs = to_float32_at_least(probs)
@@ -45,7 +49,9 @@ def race(probs: Tensor) -> Tensor:
 
 
 class _Choices(TorchDistribution):
-    """Normalised log probabilities `[..., n]` of choices, and quantities that are derived from them on first use."""
+    """Normalised log probabilities `[..., n]` of choices, and quantities that are derived from them
+    on first use.
+    """
 
     log_probs: Tensor
     last_sample: Tensor
@@ -58,7 +64,9 @@ class _Choices(TorchDistribution):
         return self.last_sample
 
     def _finite(self) -> Tensor:
-        """Log probabilities with the lowest finite value instead of -inf, so that 0 · log 0 is not NaN."""
+        """Log probabilities with the lowest finite value instead of -inf, so that 0 · log 0 is not
+        NaN.
+        """
         if self._finite_log_probs is None:
             self._finite_log_probs = self.log_probs.clamp_min(LOWEST[self.log_probs.dtype])
         return self._finite_log_probs
@@ -238,13 +246,15 @@ class Bernoulli(TorchDistribution, contract.BernoulliContract):
         self.model = model
         #: The inputs for bits of the opposite meaning.
         self.opposite = -inputs
-        #: Negative log probabilities `[B, n]` of 1 and of 0; finite. Stable: log(1 - p) would lose small probabilities.
+        #: Negative log probabilities `[B, n]` of 1 and of 0; finite. Stable: log(1 - p) would lose
+        #: small probabilities.
         self.cost_1 = functional.softplus(self.opposite, 1, _LINEAR)
         self.cost_0 = functional.softplus(inputs, 1, _LINEAR)
 
     @classmethod
     def masked(cls, inputs: Tensor, mask: Tensor, **options: Any) -> Tensor:
-        """Apply a mask `[B, 2n]`, which says for each bit whether it may be 0 and whether it may be 1.
+        """Apply a mask `[B, 2n]`, which says for each bit whether it may be 0 and whether it may be
+        1.
 
         Raises:
             ActionMaskError: The mask does not have two columns per bit.
@@ -276,9 +286,12 @@ class Bernoulli(TorchDistribution, contract.BernoulliContract):
         return self.last_sample
 
     def logp(self, actions: Any) -> Tensor:
-        """Return the log probability `[B]` of bits `[B, n]` or `[B, *shape]`, summed over the bits."""
+        """Return the log probability `[B]` of bits `[B, n]` or `[B, *shape]`, summed
+        over the bits.
+        """
         if actions is self.last_sample:  # just sampled: its probability is not 0
-            # At weights 0 and 1, lerp returns an endpoint unchanged; for many rows, it is ten times as fast as where.
+            # At weights 0 and 1, lerp returns an endpoint unchanged; for many rows, it is ten times
+            # as fast as where.
             return torch.lerp(self.cost_0, self.cost_1, self._bits).sum(-1).neg_()
         actions = torch.as_tensor(actions, device=self.inputs.device).reshape(self.inputs.shape)
         costs = torch.where(actions.bool(), self.cost_1, self.cost_0).sum(-1)
@@ -320,7 +333,8 @@ class Bernoulli(TorchDistribution, contract.BernoulliContract):
         return moments[name]
 
 
-#: `logp` treats smaller entries as zero, because their reciprocals, which occur in gradients, may be infinite.
+#: `logp` treats smaller entries as zero, because their reciprocals, which occur in gradients, may
+#: be infinite.
 _FLOOR = {torch.float32: 1e-30, torch.float64: 1e-290}
 
 
@@ -334,7 +348,8 @@ class GumbelSoftmax(TorchDistribution, contract.GumbelSoftmaxContract):
         super().__init__(inputs if isinstance(inputs, Tensor) else torch.as_tensor(inputs), model)
         self.temperature = temperature
         logits = to_float32_at_least(self.inputs)
-        #: Normalised log probabilities `[B, n]` of the largest entry; finite, and float32 for half-precision inputs.
+        #: Normalised log probabilities `[B, n]` of the largest entry; finite, and float32 for
+        #: half-precision inputs.
         self.log_probs = torch.log_softmax(logits, dim=-1).maximum(LOWEST[logits.dtype])
 
     def sample(self) -> Tensor:
@@ -346,7 +361,8 @@ class GumbelSoftmax(TorchDistribution, contract.GumbelSoftmaxContract):
         """Draw relaxed one-hot vectors `[B, n]`, with gradients.
 
         Args:
-            straight_through: Return exact one-hot vectors instead, with the gradient of the relaxed ones.
+            straight_through: Return exact one-hot vectors instead, with the gradient of the relaxed
+                ones.
         """
         noise = torch.empty_like(self.log_probs).exponential_().log()
         soft = torch.softmax((self.log_probs - noise) / self.temperature, dim=-1).to(
@@ -366,14 +382,15 @@ class GumbelSoftmax(TorchDistribution, contract.GumbelSoftmaxContract):
     def logp(self, actions: Any) -> Tensor:
         """Return the log density `[B]`.
 
-        An entry of 0 was too small for the dtype; a sample with such entries lies on a face of the simplex. For such a
-        sample, `logp` adds two terms: the log density on the face of the other entries, and the log probability that
-        the largest entry is among them. All results are finite. Interior points have the log density of the Concrete
-        distribution; exact one-hot vectors have the log probability of their value under `Categorical`.
+        An entry of 0 was too small for the dtype; a sample with such entries lies on a face of the
+        simplex. For such a sample, `logp` adds two terms: the log density on the face of the other
+        entries, and the log probability that the largest entry is among them. All results are
+        finite. Interior points have the log density of the Concrete distribution; exact one-hot
+        vectors have the log probability of their value under `Categorical`.
 
         Args:
-            actions: Exact or relaxed one-hot vectors `[B, n]`, or values `[B]` or `[B, 1]`, which are treated as
-                one-hot vectors.
+            actions: Exact or relaxed one-hot vectors `[B, n]`, or values `[B]` or `[B, 1]`, which
+                are treated as one-hot vectors.
 
         Raises:
             ModelContractError: The actions do not have this shape.
@@ -421,7 +438,9 @@ class SlateMultiCategorical(contract.SlateMultiCategoricalContract, Categorical)
         return self.last_sample
 
     def logp(self, actions: Any) -> Tensor:
-        """Return the log probability `[B]` of slates `[B, k]`; for unknown slates, it is the lowest finite number."""
+        """Return the log probability `[B]` of slates `[B, k]`; for unknown slates, it is the lowest
+        finite number.
+        """
         _, weights, codes, order = _tensors(self.slates, self.inputs.device)
         items = (
             torch.as_tensor(actions, device=self.inputs.device)

@@ -1,4 +1,6 @@
-"""Plugin declarations: the action spaces that the distribution supports, and the number of model outputs."""
+"""Plugin declarations: the action spaces that the distribution supports, and the number of model
+outputs.
+"""
 
 from __future__ import annotations
 

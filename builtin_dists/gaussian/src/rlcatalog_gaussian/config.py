@@ -27,7 +27,8 @@ class GaussianConfig(msgspec.Struct, frozen=True, kw_only=True):
         low, high = self.gaussian_log_std_min, self.gaussian_log_std_max
         if low is not None and high is not None and low > high:
             raise ConfigError(
-                f"gaussian_log_std_min must not be above gaussian_log_std_max, found {low} and {high}."
+                f"gaussian_log_std_min must not be above gaussian_log_std_max, found {low} and"
+                f" {high}."
             )
 
 
@@ -41,7 +42,8 @@ def limits(config: Mapping[str, Any]) -> dict[str, float]:
 def clipping(
     low: float | None, high: float | None, least: float, most: float
 ) -> tuple[float, float]:
-    """Return the clip range for log standard deviations: the requested limits, within [least, most].
+    """Return the clip range for log standard deviations: the requested limits, within [least,
+    most].
 
     Args:
         low: Requested lower limit, or None.

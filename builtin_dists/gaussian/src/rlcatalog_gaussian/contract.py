@@ -32,15 +32,19 @@ class NormalsContract(ActionDistribution):
     mean: Any
 
     def divergence(self, other: Any) -> Any:
-        """Return the KL divergence `[B]` between two sets of normal values, capped at the highest finite number."""
+        """Return the KL divergence `[B]` between two sets of normal values, capped at the highest
+        finite number.
+        """
         raise NotImplementedError
 
 
 class DiagGaussianContract(NormalsContract):
-    """Independent normal values `[B, d]`; raw actions are unbounded, and the action codec maps them into the bounds.
+    """Independent normal values `[B, d]`; raw actions are unbounded, and the action codec maps them
+    into the bounds.
 
     Args:
-        inputs: `[B, 2d]`: means, then log standard deviations. Half-precision inputs are widened to float32.
+        inputs: `[B, 2d]`: means, then log standard deviations. Half-precision inputs are widened to
+            float32.
         model: The model that computed the inputs, or None.
         log_std_min: Lower limit for the log standard deviations; None for no limit.
         log_std_max: Upper limit for the log standard deviations; None for no limit.
@@ -55,7 +59,9 @@ class DiagGaussianContract(NormalsContract):
 
     @classmethod
     def family(cls, options: Mapping[str, Any]) -> Any:
-        """Allow joining normal values with equal limits on the deviations; a subclass may behave differently."""
+        """Allow joining normal values with equal limits on the deviations; a subclass may behave
+        differently.
+        """
         return (
             ("normals", *sorted(options.items())) if DiagGaussianContract in cls.__bases__ else None
         )
@@ -64,7 +70,9 @@ class DiagGaussianContract(NormalsContract):
     def side_by_side(
         cls, members: Sequence[tuple[Mapping[str, Any], int]]
     ) -> tuple[Any, list[tuple[int, int, int]]]:
-        """Return one DiagGaussian: all members' means, then all members' log standard deviations."""
+        """Return one DiagGaussian: all members' means, then all members' log standard
+        deviations.
+        """
         means = [(i, 0, size // 2) for i, (_, size) in enumerate(members)]
         deviations = [(i, size // 2, size) for i, (_, size) in enumerate(members)]
         options = members[0][0]
@@ -87,16 +95,19 @@ class DiagGaussianContract(NormalsContract):
 
 
 class SquashedGaussianContract(NormalsContract):
-    """Independent normal values u, squashed into bounds: `low + (tanh(u) + 1) / 2 * (high - low)`, `[B, d]`.
+    """Independent normal values u, squashed into bounds: `low + (tanh(u) + 1) / 2 * (high - low)`,
+    `[B, d]`.
 
-    Raw actions lie within the bounds. `logp` is their true log density, including the Jacobian and the scale (RLlib
-    omits the term `log((high - low) / 2)`). A stored action is scored by inverting the squashing; an action at a bound
-    is scored as the nearest float32 inside the bounds. A tensor returned by `rsample` is scored from its normal value
-    instead: near the bounds, where floats are sparse, inverting would lose the gradient. The entropy has no closed
-    form; `entropy_estimate` also scores a sample from its normal value.
+    Raw actions lie within the bounds. `logp` is their true log density, including the Jacobian and
+    the scale (RLlib omits the term `log((high - low) / 2)`). A stored action is scored by inverting
+    the squashing; an action at a bound is scored as the nearest float32 inside the bounds. A tensor
+    returned by `rsample` is scored from its normal value instead: near the bounds, where floats are
+    sparse, inverting would lose the gradient. The entropy has no closed form; `entropy_estimate`
+    also scores a sample from its normal value.
 
     Args:
-        inputs: `[B, 2d]`: means, then log standard deviations. Half-precision inputs are widened to float32.
+        inputs: `[B, 2d]`: means, then log standard deviations. Half-precision inputs are widened to
+            float32.
         model: The model that computed the inputs, or None.
         low: Lower bounds: a number or an array `[d]`.
         high: Upper bounds: a number or an array `[d]`.
@@ -113,12 +124,15 @@ class SquashedGaussianContract(NormalsContract):
 
     @classmethod
     def options_for(cls, action: SpaceInfo, config: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the bounds, float32 `[d]`, and the config's limits on the log standard deviations."""
+        """Return the bounds, float32 `[d]`, and the config's limits on the log
+        standard deviations.
+        """
         low, high = read_bounds(action, cls.__name__)
         return {"low": low, "high": high, **limits(config)}
 
     def kl(self, other: Any) -> Any:
-        """Return the KL divergence `[B]` between the normal values; squashing, a bijection, does not change it.
+        """Return the KL divergence `[B]` between the normal values; squashing, a bijection, does
+        not change it.
 
         Raises:
             ModelContractError: The other distribution has a different kind or different bounds.

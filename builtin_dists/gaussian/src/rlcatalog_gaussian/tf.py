@@ -106,7 +106,9 @@ class SquashedGaussian(_Normals, SquashedGaussianContract):
         return self.last_sample
 
     def rsample(self) -> Any:
-        """Draw `[B, d]` within the bounds with reparameterisation: mean + std * noise, then squashed."""
+        """Draw `[B, d]` within the bounds with reparameterisation: mean + std * noise, then
+        squashed.
+        """
         self._drawn = self._draw()
         return self._drawn[0]
 
@@ -116,21 +118,25 @@ class SquashedGaussian(_Normals, SquashedGaussianContract):
         return self.last_sample
 
     def logp(self, actions: Any) -> Any:
-        """Return the log density `[B]` of values `[B, d]`, summed over d; it is finite even outside the bounds."""
+        """Return the log density `[B]` of values `[B, d]`, summed over d; it is finite even outside
+        the bounds.
+        """
         if self._drawn is not None and actions is self._drawn[0]:
             return self._logp_of_draw(*self._drawn[1:])
         bounds = self.bounds
         x = tf.reshape(tf.cast(actions, self.mean.dtype), tf.shape(self.mean))
         x = tf.clip_by_value(x, bounds.lowest, bounds.highest)
-        # With the two distances, u = (log below - log above) / 2 and da/du = 2 below * above / width: the
-        # differences are exact, while tanh's inverse would lose precision near a bound.
+        # With the two distances, u = (log below - log above) / 2 and da/du = 2 below * above /
+        # width: the differences are exact, while tanh's inverse would lose precision near a bound.
         below, above = tf.math.log(x - bounds.low), tf.math.log(bounds.high - x)
         z = (0.5 * (below - above) - self.mean) * tf.exp(-self.log_std)
         terms = tf.reduce_sum(0.5 * tf.square(z) + below + above + self.log_std, axis=-1)
         return (bounds.log_volume - (_HALF_LOG_2PI + _LOG_2) * self.mean.shape[-1]) - terms
 
     def entropy_estimate(self) -> Any:
-        """Return an unbiased estimate `[B]`: minus the log density of a new sample, with its gradient."""
+        """Return an unbiased estimate `[B]`: minus the log density of a new sample, with its
+        gradient.
+        """
         return -self._logp_of_draw(*self._draw()[1:])
 
     def _draw(self) -> tuple[Any, Any, Any]:
@@ -139,7 +145,8 @@ class SquashedGaussian(_Normals, SquashedGaussianContract):
         return self._squash(normal), normal, noise
 
     def _squash(self, normal: Any) -> Any:
-        # (tanh(u) + 1) / 2 is the logistic function of 2u, which keeps its precision near the lower bound.
+        # (tanh(u) + 1) / 2 is the logistic function of 2u, which keeps its precision near the lower
+        # bound.
         return self.bounds.low + self.bounds.width * tf.sigmoid(2 * normal)
 
     def _logp_of_draw(self, normal: Any, noise: Any) -> Any:

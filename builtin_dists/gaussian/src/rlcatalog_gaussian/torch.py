@@ -31,7 +31,8 @@ class _Normals(TorchDistribution, NormalsContract):
     std: Tensor
 
     def divergence(self, other: Any) -> Tensor:
-        # Factors are passed to operations, because a separate multiplication takes as long as two others.
+        # Factors are passed to operations, because a separate multiplication takes as long as two
+        # others.
         log_ratio = self.log_std - other.log_std
         most, farthest = DIVERGENCE_LIMITS[log_ratio.element_size()]
         z = ((self.mean - other.mean) / other.std).clamp(-farthest, farthest)
@@ -75,8 +76,8 @@ class DiagGaussian(_Normals, DiagGaussianContract):
             actions = torch.as_tensor(actions, dtype=mean.dtype, device=mean.device).reshape(
                 mean.shape
             )
-        # Do not use the draw's noise: it differs from the sample by rounding, and the stored sample must score the
-        # same.
+        # Do not use the draw's noise: it differs from the sample by rounding, and the stored sample
+        # must score the same.
         z = (actions - mean) / self.std
         return (
             -torch.addcmul(self.log_std, z, z, value=0.5).sum(-1) - _HALF_LOG_2PI * mean.shape[-1]
@@ -125,7 +126,9 @@ class SquashedGaussian(_Normals, SquashedGaussianContract):
         return drawn
 
     def rsample(self) -> Tensor:
-        """Draw `[B, d]` within the bounds with reparameterisation: mean + std * noise, then squashed."""
+        """Draw `[B, d]` within the bounds with reparameterisation: mean + std * noise, then
+        squashed.
+        """
         noise = torch.randn_like(self.mean)
         normal = torch.addcmul(self.mean, self.std, noise)
         action = self._squash(normal)
@@ -139,7 +142,9 @@ class SquashedGaussian(_Normals, SquashedGaussianContract):
         return drawn
 
     def logp(self, actions: Any) -> Tensor:
-        """Return the log density `[B]` of values `[B, d]`, summed over d; it is finite even outside the bounds."""
+        """Return the log density `[B]` of values `[B, d]`, summed over d; it is finite even outside
+        the bounds.
+        """
         if (
             self._drawn is not None
             and actions is self._drawn[0]
@@ -152,8 +157,8 @@ class SquashedGaussian(_Normals, SquashedGaussianContract):
                 mean.shape
             )
         x = actions.clamp(bounds.lowest, bounds.highest)
-        # With the two distances, u = (log below - log above) / 2 and da/du = 2 below * above / width: the
-        # differences are exact, while tanh's inverse would lose precision near a bound.
+        # With the two distances, u = (log below - log above) / 2 and da/du = 2 below * above /
+        # width: the differences are exact, while tanh's inverse would lose precision near a bound.
         below, above = (x - bounds.low).log(), (bounds.high - x).log()
         twice_z = torch.sub(below - above, mean, alpha=2) / self.std
         terms = torch.addcmul(below + above + self.log_std, twice_z, twice_z, value=0.125)
@@ -163,12 +168,15 @@ class SquashedGaussian(_Normals, SquashedGaussianContract):
         return result
 
     def entropy_estimate(self) -> Tensor:
-        """Return an unbiased estimate `[B]`: minus the log density of a new sample, with its gradient."""
+        """Return an unbiased estimate `[B]`: minus the log density of a new sample, with its
+        gradient.
+        """
         noise = torch.randn_like(self.mean)
         return -self._logp_of_draw(torch.addcmul(self.mean, self.std, noise), noise)
 
     def _squash(self, normal: Tensor) -> Tensor:
-        # (tanh(u) + 1) / 2 is the logistic function of 2u, which keeps its precision near the lower bound.
+        # (tanh(u) + 1) / 2 is the logistic function of 2u, which keeps its precision near the lower
+        # bound.
         return torch.addcmul(self.bounds.low, self.bounds.width, torch.sigmoid(normal + normal))
 
     def _logp_of_draw(self, normal: Tensor, noise: Tensor) -> Tensor:

@@ -21,8 +21,8 @@ class CompositeDistribution(ActionDistribution):
     Args:
         inputs: `[B, size]`: the concatenated inputs of the parts, in the space's order.
         model: The model that computed the inputs, or None; it is passed to every part.
-        child_distributions: Factories for the parts' distributions, called with `(inputs, model)`: one for each child
-            of the space, or one for each leaf, depth first.
+        child_distributions: Factories for the parts' distributions, called with `(inputs, model)`:
+            one for each child of the space, or one for each leaf, depth first.
         input_lens: Number of inputs that each distribution takes.
         action_space: The Tuple or Dict space.
 
@@ -57,8 +57,8 @@ class CompositeDistribution(ActionDistribution):
         if inputs.shape[-1] != layout.inputs.total:
             sizes = ", ".join(f"{part.info.path}: {part.size}" for part in layout.parts)
             raise ModelContractError(
-                f"{layout.info.path}: expected {layout.inputs.total} model outputs ({sizes}), found inputs of shape"
-                f" {tuple(inputs.shape)}."
+                f"{layout.info.path}: expected {layout.inputs.total} model outputs ({sizes}),"
+                f" found inputs of shape {tuple(inputs.shape)}."
             )
         self.groups = []
         for group, piece in zip(
@@ -71,7 +71,10 @@ class CompositeDistribution(ActionDistribution):
 
     @cached_property
     def flat_child_distributions(self) -> list[Any]:
-        """The parts' distributions, depth first and in the space's order. They are created on first use."""
+        """The parts' distributions, depth first and in the space's order.
+
+        They are created on first use.
+        """
         own = {
             group.places: dist for group, dist in zip(self.layout.groups, self.groups, strict=True)
         }
@@ -82,7 +85,9 @@ class CompositeDistribution(ActionDistribution):
     def required_model_output_shape(
         cls, action_space: Any, model_config: Mapping[str, Any] | None = None
     ) -> int:
-        """Return the total number of inputs for the distributions that the default catalog chooses for the parts."""
+        """Return the total number of inputs for the distributions that the default catalog chooses
+        for the parts.
+        """
         catalog, config = rlcatalog.default_catalog(), dict(model_config or {})
         custom = config.get("custom_action_dist")
         if isinstance(custom, str):
@@ -118,8 +123,8 @@ class CompositeDistribution(ActionDistribution):
         if mask.shape[-1] != layout.run_masks.total:
             widths = ", ".join(f"{part.info.path}: {part.mask_width}" for part in layout.parts)
             raise ActionMaskError(
-                f"{layout.info.path}: expected a mask of {layout.run_masks.total} columns ({widths}), found shape"
-                f" {tuple(mask.shape)}."
+                f"{layout.info.path}: expected a mask of {layout.run_masks.total} columns"
+                f" ({widths}), found shape {tuple(mask.shape)}."
             )
         pieces = zip(
             layout.runs,
@@ -140,7 +145,7 @@ class CompositeDistribution(ActionDistribution):
             found += split or [(part.info, part.dist, part.size)]
         return found
 
-    # --- drawing ---------------------------------------------------------------------------------------------------
+    # --- drawing ----------------------------------------------------------------------------------
 
     def sample(self) -> Any:
         """Sample all leaves in the space's structure, without gradients."""
@@ -148,7 +153,9 @@ class CompositeDistribution(ActionDistribution):
         return sample
 
     def rsample(self) -> Any:
-        """Sample all leaves in the space's structure; samples have gradients if their distributions support them."""
+        """Sample all leaves in the space's structure; samples have gradients if their distributions
+        support them.
+        """
         return self._structure([dist.rsample() for dist in self.groups])
 
     def deterministic_sample(self) -> Any:
@@ -176,19 +183,22 @@ class CompositeDistribution(ActionDistribution):
         pieces = zip(group.leaves, self.ops.cut(value, group.by_leaf), strict=True)
         return [piece[:, 0] if leaf.single else piece for leaf, piece in pieces]
 
-    # --- the flat form ---------------------------------------------------------------------------------------------
+    # --- the flat form ----------------------------------------------------------------------------
 
     def join(self, actions: Any) -> Any:
-        """Flatten a structure of actions into one tensor `[B, width]`, in the leaves' order; `split` is the inverse.
+        """Flatten a structure of actions into one tensor `[B, width]`, in the leaves' order;
+        `split` is the inverse.
 
-        If all values are integers, the result is int64. If some values are half-precision floats, the result is
-        float32, which represents them exactly.
+        If all values are integers, the result is int64. If some values are half-precision floats,
+        the result is float32, which represents them exactly.
         """
         values = self.layout.values(actions)
         return self._join(values, rows_of=self.ops.tensor(values[0]))
 
     def split(self, flat: Any) -> Any:
-        """Split flat actions `[B, width]`, a tensor or an array, into the space's structure, as samples have it."""
+        """Split flat actions `[B, width]`, a tensor or an array, into the space's structure, as
+        samples have it.
+        """
         flat = self.ops.tensor(flat)
         self._check_flat(flat, None)
         ops, pieces, values = self.ops, self.ops.cut(flat, self.layout.actions), []
@@ -202,8 +212,9 @@ class CompositeDistribution(ActionDistribution):
         for leaf, value in zip(self.layout.leaves, values, strict=True):
             if (piece := self.ops.in_rows(value, rows_of, leaf.width)) is None:
                 raise ModelContractError(
-                    f"{leaf.path}: expected {leaf.width} raw value{'s' * (leaf.width != 1)} for each of"
-                    f" {rows_of.shape[0]} rows, found shape {tuple(self.ops.tensor(value).shape)}."
+                    f"{leaf.path}: expected {leaf.width} raw value{'s' * (leaf.width != 1)} for"
+                    f" each of {rows_of.shape[0]} rows, found shape"
+                    f" {tuple(self.ops.tensor(value).shape)}."
                 )
             pieces.append(piece)
         return self.ops.side_by_side(pieces)
@@ -218,17 +229,18 @@ class CompositeDistribution(ActionDistribution):
             return
         widths = ", ".join(f"{leaf.path}: {leaf.width}" for leaf in self.layout.leaves)
         raise ModelContractError(
-            f"{self.layout.info.path}: expected actions of shape {(rows, width)} ({widths}), found {tuple(shape)}."
+            f"{self.layout.info.path}: expected actions of shape {(rows, width)} ({widths}), found"
+            f" {tuple(shape)}."
         )
 
-    # --- densities -------------------------------------------------------------------------------------------------
+    # --- densities --------------------------------------------------------------------------------
 
     def logp(self, actions: Any) -> Any:
         """Return the log density `[B]`, summed over the leaves.
 
         Args:
-            actions: Raw actions in the space's structure (dicts in any order), a flat list of the leaves' raw actions,
-                or one flat tensor or array `[B, width]`.
+            actions: Raw actions in the space's structure (dicts in any order), a flat list of the
+                leaves' raw actions, or one flat tensor or array `[B, width]`.
 
         Raises:
             ModelContractError: The actions do not have the space's structure.
@@ -265,14 +277,17 @@ class CompositeDistribution(ActionDistribution):
             exact = [getattr(dist, "entropy_kind", "exact") == "exact" for dist in self.groups]
             info = self.layout.groups[exact.index(False)].info
             raise NoClosedFormError(
-                f"{info.path}: the entropy of {info.kind} has no closed form here; use entropy_estimate()."
+                f"{info.path}: the entropy of {info.kind} has no closed form here; use"
+                " entropy_estimate()."
             )
         return self.ops.total([dist.entropy() for dist in self.groups])
 
     def entropy_estimate(self) -> Any:
-        """Return an estimate `[B]` of the entropy: exact for parts with a closed form, estimated for the others.
+        """Return an estimate `[B]` of the entropy: exact for parts with a closed form, estimated
+        for the others.
 
-        The result is unbiased, as each estimate is, and varies less than an estimate from samples of all leaves.
+        The result is unbiased, as each estimate is, and varies less than an estimate from samples
+        of all leaves.
         """
         return self.ops.total([entropy_of(dist, lambda sample: sample)[0] for dist in self.groups])
 
@@ -297,8 +312,9 @@ class CompositeDistribution(ActionDistribution):
             here, there = list(self.layout.inputs.widths), list(other.layout.inputs.widths)
             if here != there:
                 raise ModelContractError(
-                    f"{self.layout.info.path}: kl() needs a distribution with the same parts, but its parts take "
-                    f"{here} model outputs here and {there} in the other distribution."
+                    f"{self.layout.info.path}: kl() needs a distribution with the same parts, but"
+                    f" its parts take {here} model outputs here and {there} in the other"
+                    " distribution."
                 )
         return [
             dist.kl(its)

@@ -16,7 +16,9 @@ _SEQUENCES = (list, tuple)
 
 
 class Cut:
-    """Reordering of the columns of a tensor `[B, n]`, and a split into pieces of the given `widths`."""
+    """Reordering of the columns of a tensor `[B, n]`, and a split into pieces of the given
+    `widths`.
+    """
 
     def __init__(self, widths: Iterable[int], order: Sequence[int] = ()) -> None:
         self.widths = tuple(widths)
@@ -33,7 +35,8 @@ class Leaf:
         path: Its path, such as `action['arm'][0]`.
         width: Number of raw values of one action.
         whole: Whether the values are integers.
-        single: Whether raw actions have the shape `[B]`, as for a single Discrete, instead of `[B, width]`.
+        single: Whether raw actions have the shape `[B]`, as for a single Discrete, instead of
+            `[B, width]`.
     """
 
     path: str
@@ -44,7 +47,8 @@ class Leaf:
 
 @dataclass(frozen=True, eq=False)
 class Member:
-    """Distribution within a composite: for one leaf, for a composite that is not split, or for several leaves.
+    """Distribution within a composite: for one leaf, for a composite that is not split, or for
+    several leaves.
 
     Attributes:
         info: Its node in the space, or the first of several nodes.
@@ -79,7 +83,9 @@ class Member:
 
     @cached_property
     def fills(self) -> bool:
-        """Whether a mask applies to single inputs, so that neighbouring parts can be masked together."""
+        """Whether a mask applies to single inputs, so that neighbouring parts can be masked
+        together.
+        """
         own = getattr(getattr(unbind(self.dist)[0], "masked", None), "__func__", None)
         return own is ActionDistribution.masked.__func__ and 0 < self.mask_width == self.size  # type: ignore[attr-defined]
 
@@ -97,7 +103,8 @@ class MemberColumns:
         parts: Its parts.
         leaves: Their leaves.
         counts: Number of parts in each child of the space.
-        groups: The groups; parts of the same family form one group (see `ActionDistribution.family`).
+        groups: The groups; parts of the same family form one group (see
+            `ActionDistribution.family`).
         runs: Neighbouring parts that are masked together.
         inputs, run_inputs, group_inputs: Columns of the model outputs by part, by run and by group.
         run_masks: Mask columns by run.
@@ -128,11 +135,14 @@ class MemberColumns:
         self.group_actions = Cut((group.by_leaf.total for group in self.groups), action_order)
 
     def structure(self, values: Iterable[Any]) -> Any:
-        """Arrange the leaves' values in the space's structure: tuples, and dicts in the space's order."""
+        """Arrange the leaves' values in the space's structure: tuples, and dicts in the space's
+        order.
+        """
         return _structure(self.info, iter(values))
 
     def values(self, actions: Any) -> list[Any]:
-        """Return the leaves' values, taken from the space's structure (dicts in any order) or from a flat list.
+        """Return the leaves' values, taken from the space's structure (dicts in any order) or from
+        a flat list.
 
         Raises:
             ModelContractError: The structure is wrong.
@@ -147,8 +157,8 @@ class MemberColumns:
             and len(given) != len(self.info.children)
         ):
             raise ModelContractError(
-                f"{self.info.path}: expected {len(self.info.children)} parts, or one for each of the"
-                f" {len(self.leaves)} leaves, found {len(given)}."
+                f"{self.info.path}: expected {len(self.info.children)} parts, or one for each of"
+                f" the {len(self.leaves)} leaves, found {len(given)}."
             )
         return values_of(self.info, given)
 
@@ -165,7 +175,8 @@ def layout_of(
     """Return the layout of a composite.
 
     Args:
-        child_distributions: Factories for the distributions, one for each child of the space or for each leaf.
+        child_distributions: Factories for the distributions, one for each child of the space or for
+            each leaf.
             A `Children` object already contains the layout.
         input_lens: The number of model outputs that each distribution takes.
         action_space: The Tuple or Dict space, or its SpaceInfo.
@@ -185,7 +196,8 @@ def layout_of(
     )
     if not info.is_composite or not info.children:
         raise UnsupportedSpaceError(
-            f"{info.path}: MultiActionDistribution needs a non-empty Tuple or Dict, found {info.describe()}."
+            f"{info.path}: MultiActionDistribution needs a non-empty Tuple or Dict, found"
+            f" {info.describe()}."
         )
     parts: list[Member] = []
     place = 0
@@ -274,8 +286,8 @@ def _given(
         return
     if len(dists) != len(info.children):
         raise ModelContractError(
-            f"{info.path}: expected {len(info.children)} child_distributions, or one for each of the {len(leaves)}"
-            f" leaves of {info.describe()}, found {len(dists)}."
+            f"{info.path}: expected {len(info.children)} child_distributions, or one for each of"
+            f" the {len(leaves)} leaves of {info.describe()}, found {len(dists)}."
         )
     for child, dist, size in zip(info.children, dists, sizes, strict=True):
         cls, options = unbind(dist)
@@ -285,14 +297,16 @@ def _given(
             continue
         if sum(options["input_lens"]) != size:
             raise ModelContractError(
-                f"{child.path}: its parts take {list(options['input_lens'])} model outputs in total, but {size} were "
-                f"expected."
+                f"{child.path}: its parts take {list(options['input_lens'])} model outputs in"
+                f" total, but {size} were expected."
             )
         yield from _given(child, options["child_distributions"], options["input_lens"])
 
 
 def _group(parts: Sequence[Member]) -> tuple[list[Member], list[int]]:
-    """Join the parts of each family; return the groups, and the model-output columns in the groups' order."""
+    """Join the parts of each family; return the groups, and the model-output columns in the groups'
+    order.
+    """
     starts = [0, *accumulate(part.size for part in parts)]
     families: dict[Any, list[int]] = {}
     for i, part in enumerate(parts):

@@ -1,4 +1,6 @@
-"""Plugin declarations: the supported action spaces; the distribution's size is the sum of its children's sizes."""
+"""Plugin declarations: the supported action spaces; the distribution's size is the sum of its
+children's sizes.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,13 @@ def match(request: Request) -> Match:
 
 
 def size(action: SpaceInfo, config: Mapping[str, Any]) -> int:
-    """Raise an error: only the catalog, which chooses the children's distributions, knows their sizes."""
+    """Raise an error: only the catalog, which chooses the children's distributions, knows their
+    sizes.
+    """
     raise UnsupportedSpaceError(
-        f"{action.path}: multi_action only supports a Tuple or Dict, found {action.describe()}. Name multi_action"
-        " only for these spaces, or call Catalog.action_dist() to get the size of this one."
+        f"{action.path}: multi_action only supports a Tuple or Dict, found {action.describe()}."
+        " Name multi_action only for these spaces, or call Catalog.action_dist() to get the size"
+        " of this one."
     )
 
 

@@ -7,9 +7,12 @@ from rlcatalog_multi_action.composite import CompositeDistribution
 
 
 class MultiActionDistribution(CompositeDistribution):
-    """Independent distributions for a Tuple's or Dict's parts, nested to any depth; see `CompositeDistribution`."""
+    """Independent distributions for a Tuple's or Dict's parts, nested to any depth; see
+    `CompositeDistribution`.
+    """
 
     framework_of_class = "tf"
     ops = tensor_ops("tf")
-    #: Applies to this class only, not to subclasses: inside another composite, its parts become parts of the outer one.
+    #: Applies to this class only, not to subclasses: inside another composite, its parts become
+    #: parts of the outer one.
     taken_apart = True

@@ -9,9 +9,12 @@ from rlcatalog_torch import TorchDistribution, as_torch
 
 
 class MultiActionDistribution(TorchDistribution, CompositeDistribution):
-    """Independent distributions for a Tuple's or Dict's parts, nested to any depth; see `CompositeDistribution`."""
+    """Independent distributions for a Tuple's or Dict's parts, nested to any depth; see
+    `CompositeDistribution`.
+    """
 
-    #: Applies to this class only, not to subclasses: inside another composite, its parts become parts of the outer one.
+    #: Applies to this class only, not to subclasses: inside another composite, its parts become
+    #: parts of the outer one.
     taken_apart = True
 
     def moment(self, name: str) -> Tensor:

@@ -16,7 +16,8 @@ from rlcatalog.models import DenseSpec, OutputPlan, memory_outputs
 Size = Annotated[int, Meta(ge=1)]
 Count = Annotated[int, Meta(ge=0)]
 
-#: Maximum number of values in the memory of one episode; larger memories are assumed to be mistakes.
+#: Maximum number of values in the memory of one episode; larger memories are assumed to be
+#: mistakes.
 MOST_HELD = 1 << 26
 
 #: Added to the variance in every layer normalisation, the same in both frameworks.
@@ -56,7 +57,9 @@ class AttentionConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def unit_weights(self) -> int:
-        """Number of weights in one unit: attention, dense layers, two gates and two layer normalisations."""
+        """Number of weights in one unit: attention, dense layers, two gates and two layer
+        normalisations.
+        """
         dim, inner = self.attention_dim, self.attention_num_heads * self.attention_head_dim
         mlp = self.attention_position_wise_mlp_dim
         return dim * (5 * inner + 2 * mlp + 12 * dim) + 2 * inner + (mlp + dim) + 2 * dim + 4 * dim
@@ -83,7 +86,9 @@ class AttentionConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def sizes_of(options: Mapping[str, Any]) -> AttentionConfig:
-    """Return the sizes of the standalone transformer from its keyword arguments; ignore other arguments."""
+    """Return the sizes of the standalone transformer from its keyword arguments; ignore other
+    arguments.
+    """
     given = {
         f"attention_{name.removeprefix('attention_')}": value for name, value in options.items()
     }
@@ -105,9 +110,10 @@ def _checked(own: AttentionConfig) -> AttentionConfig:
         held := own.attention_num_transformer_units * (own.slots + 1) * own.attention_dim
     ) > MOST_HELD:
         raise ConfigError(
-            f"attention_num_transformer_units={own.attention_num_transformer_units} with {own.slots} past steps of "
-            f"attention_dim={own.attention_dim}: one episode's memory would hold {held} numbers; the limit is "
-            f"{MOST_HELD}. Use fewer units, or reduce attention_memory_inference and attention_memory_training."
+            f"attention_num_transformer_units={own.attention_num_transformer_units} with"
+            f" {own.slots} past steps of attention_dim={own.attention_dim}: one episode's memory"
+            f" would hold {held} numbers; the limit is {MOST_HELD}. Use fewer units, or reduce"
+            " attention_memory_inference and attention_memory_training."
         )
     return own
 
@@ -120,7 +126,8 @@ def plan(config: Mapping[str, Any], num_outputs: int | None) -> tuple[AttentionC
         num_outputs: Width of the model's output, or None for a trunk.
 
     Raises:
-        ConfigError: The config sets a key that a memory does not support; see `rlcatalog.models.memory_outputs`.
+        ConfigError: The config sets a key that a memory does not support; see
+            `rlcatalog.models.memory_outputs`.
     """
     own = _checked(read_config(config, AttentionConfig))
     return own, memory_outputs(config, own.attention_dim, num_outputs, "use_attention")
@@ -141,8 +148,9 @@ def net_plan(
     """
     if read_config(config, KernelConfig).post_fcnet_hiddens:
         raise ConfigError(
-            "GTrXLNet does not support post_fcnet_hiddens: it has no dense layers before the units. Remove "
-            "post_fcnet_hiddens, or set use_attention, which places these layers between the trunk and the units."
+            "GTrXLNet does not support post_fcnet_hiddens: it has no dense layers before the"
+            " units. Remove post_fcnet_hiddens, or set use_attention, which places these layers"
+            " between the trunk and the units."
         )
     # A struct's constructor does not check its values.
     own = _checked(read_config(msgspec.structs.asdict(sizes), AttentionConfig))
@@ -152,8 +160,8 @@ def net_plan(
 def distances(slots: int, width: int) -> np.ndarray[Any, Any]:
     """Return sinusoids for the distances `slots`, …, 1, 0: `[slots + 1, width]`, float32.
 
-    Column k < width / 2 is sin(distance · 10000^(-2k / width)); the other half contains the cosines (Dai et al. 2019).
-    If the width is odd, the last cosine is omitted.
+    Column k < width / 2 is sin(distance · 10000^(-2k / width)); the other half contains the cosines
+    (Dai et al. 2019). If the width is odd, the last cosine is omitted.
     """
     angles = np.arange(slots, -1, -1.0)[:, None] * 10000.0 ** (-np.arange(0, width, 2) / width)
     return np.concatenate([np.sin(angles), np.cos(angles)], axis=1)[:, :width].astype(np.float32)

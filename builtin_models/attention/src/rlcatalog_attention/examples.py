@@ -1,4 +1,6 @@
-"""Examples for the conformance kit: the transformer after a trunk (with `use_attention`) and on its own."""
+"""Examples for the conformance kit: the transformer after a trunk (with `use_attention`) and on its
+own.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ _SIZES = {
 
 
 def examples() -> list[Example]:
-    """Return examples with the transformer after a vector trunk, after an image trunk, and with past inputs."""
+    """Return examples with the transformer after a vector trunk, after an image trunk, and with
+    past inputs.
+    """
     small: dict[str, Any] = {
         "use_attention": True,
         **{f"attention_{name}": size for name, size in _SIZES.items()},

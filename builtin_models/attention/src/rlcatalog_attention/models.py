@@ -1,6 +1,7 @@
 """Framework-independent code for GTrXL, around a trunk and standalone.
 
-Each framework's class derives from one of these and then from the framework's base class for models.
+Each framework's class derives from one of these and then from the framework's base class for
+models.
 """
 
 from __future__ import annotations
@@ -51,7 +52,9 @@ class TransformerModel(ModelV2):
         return self.outputs(features), state
 
     def _padding(self, x: Any, input_dict: Mapping[str, Any], seq_lens: Any) -> tuple[Any, Any]:
-        """Return the sequences' lengths, and which places contain rows `[S, T]`; None if all inputs are real."""
+        """Return the sequences' lengths, and which places contain rows `[S, T]`; None if all inputs
+        are real.
+        """
         raise NotImplementedError
 
     def get_initial_state(self) -> list[Any]:
@@ -67,9 +70,10 @@ class TransformerModel(ModelV2):
 class AroundTrunk(TransformerModel):
     """Gated transformer after a trunk, followed by logits and a value.
 
-    The concatenated trunk features, past actions and past rewards, `[S * T, width]` → units → logits
-    `[S * T, num_outputs]`. An episode's state consists of the memory `[units, slots, dim]` (each unit's inputs in the
-    last steps) and the number of used slots. When built as a trunk (`num_outputs=None`), the model ends with the units.
+    The concatenated trunk features, past actions and past rewards, `[S * T, width]` → units →
+    logits `[S * T, num_outputs]`. An episode's state consists of the memory `[units, slots, dim]`
+    (each unit's inputs in the last steps) and the number of used slots. When built as a trunk
+    (`num_outputs=None`), the model ends with the units.
 
     Args:
         *args: See `ModelV2`.

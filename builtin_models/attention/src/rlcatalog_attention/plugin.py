@@ -72,7 +72,8 @@ def rlcatalog_models() -> list[ModelSpec]:
             reads=("free_log_std", "max_seq_len"),
             examples="rlcatalog_attention.examples:examples",
         ),
-        # Its sizes are keyword arguments: {"custom_model": "gtrxl", "custom_model_config": {"num_heads": 4}}.
+        # Its sizes are keyword arguments: {"custom_model": "gtrxl", "custom_model_config":
+        # {"num_heads": 4}}.
         ModelSpec(
             name="gtrxl",
             targets={

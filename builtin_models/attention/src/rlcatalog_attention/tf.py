@@ -39,7 +39,9 @@ class Transformer:
         self.table = distances(self.slots, sizes.attention_dim)
 
     def initial_state(self) -> list[Any]:
-        """Return the initial state of an episode: the memory `[units, slots, dim]` and the number of steps in it."""
+        """Return the initial state of an episode: the memory `[units, slots, dim]` and the number
+        of steps in it.
+        """
         return [
             tf.zeros([len(self.units), self.slots, self.sizes.attention_dim]),
             tf.zeros([], tf.int32),
@@ -52,14 +54,17 @@ class Transformer:
 
         Args:
             rows: Inputs `[S * T, inputs]`.
-            state: Memory `[S, units, slots, dim]` with the newest step last, and the number of steps in it `[S]`; empty
-                at the start of episodes. Unused slots have no influence, but must not contain NaN.
-            seq_lens: Lengths `[S]`; None if each row is a sequence, in which case most shapes are static.
+            state: Memory `[S, units, slots, dim]` with the newest step last, and the number of
+                steps in it `[S]`; empty at the start of episodes. Unused slots have no influence,
+                but must not contain NaN.
+            seq_lens: Lengths `[S]`; None if each row is a sequence, in which case most shapes are
+                static.
             training: Whether to use the training window instead of the acting window.
             outputs_only: Whether only the outputs are needed.
 
         Returns:
-            Outputs `[S * T, dim]`, and the state at the end of each sequence, or nothing with `outputs_only`.
+            Outputs `[S * T, dim]`, and the state at the end of each sequence, or nothing with
+            `outputs_only`.
         """
         length: Any = 1
         sequences = tf.shape(rows)[0]
@@ -73,8 +78,8 @@ class Transformer:
         slots, window = self.slots, self.sizes.window(training)
         start, keys = slots - window, length + window
         unused = tf.range(slots + length) < (slots - held)[:, None]  # [S, slots + T]
-        # The keys are the window's slots, then the steps. Step t sees the keys t, …, t + window, where the last key is
-        # step t itself.
+        # The keys are the window's slots, then the steps. Step t sees the keys t, …, t + window,
+        # where the last key is step t itself.
         later = tf.range(keys) - tf.range(length)[:, None]
         hidden = (later < 0) | (later > window) | unused[:, None, start:]
         windows = []
@@ -116,13 +121,17 @@ class Unit:
         self.mlp_gate = Gate(dim, bias)
 
     def __call__(self, x: Any, attended: Any) -> Any:
-        """Map the unit's input and the attention's output to the unit's output; all have shape `[B, dim]`."""
+        """Map the unit's input and the attention's output to the unit's output; all have shape
+        `[B, dim]`.
+        """
         x = self.attention_gate(x, attended)
         return self.mlp_gate(x, self.mlp(self.norm(x)))
 
 
 class Attention:
-    """Multi-head attention with relative positions and without biases, between a layer normalisation and a ReLU."""
+    """Multi-head attention with relative positions and without biases, between a layer
+    normalisation and a ReLU.
+    """
 
     def __init__(self, sizes: AttentionConfig) -> None:
         self.heads, self.head_dim = sizes.attention_num_heads, sizes.attention_head_dim
@@ -154,9 +163,10 @@ class Attention:
             _by_head(self._project(normal, weight, keys)) for weight in (self.key, self.value)
         )
         position = tf.squeeze(_by_head(self._project(table[None], self.position, len(table))), 1)
-        # Column c of a row stands for the distance window - c, and step t finds it at the key t + c. Padding each row
-        # by T and reshaping to rows of K does this: it shifts each row one place further than the row before. Do not
-        # broadcast batch axes in products: TensorFlow 2.21 with oneDNN then writes outside its memory.
+        # Column c of a row stands for the distance window - c, and step t finds it at the key t +
+        # c. Padding each row by T and reshaping to rows of K does this: it shifts each row one
+        # place further than the row before. Do not broadcast batch axes in products: TensorFlow
+        # 2.21 with oneDNN then writes outside its memory.
         rows = tf.reshape(rows, [self.heads, -1, self.head_dim])
         scores = tf.pad(tf.matmul(rows, position, transpose_b=True), [[0, 0], [0, 0], [0, length]])
         scores = tf.reshape(scores, [self.heads, -1, length * (keys + 1)])[..., : length * keys]
@@ -186,7 +196,8 @@ class Attention:
 class Gate:
     """GRU-style gate that combines the stream x with a sublayer's output y.
 
-    `w` maps y to r, z and the candidate, with columns in this order. `u` maps x to r and z; `u_candidate` maps r·x.
+    `w` maps y to r, z and the candidate, with columns in this order. `u` maps x to r and z;
+    `u_candidate` maps r·x.
     """
 
     def __init__(self, dim: int, bias: float) -> None:
@@ -236,7 +247,9 @@ def _initial_matrix(rows: int, columns: int) -> Any:
 
 
 def _matrix(rows: int, columns: int) -> Any:
-    """Return a variable in TensorFlow's layout `[columns, rows]`; its canonical form is `[rows, columns]`."""
+    """Return a variable in TensorFlow's layout `[columns, rows]`; its canonical form is
+    `[rows, columns]`.
+    """
     return tf.Variable(_initial_matrix(rows, columns))
 
 

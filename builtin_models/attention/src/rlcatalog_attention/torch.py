@@ -50,7 +50,9 @@ class Transformer(nn.Module):
         self.register_buffer("places", torch.arange(self.slots + 1), persistent=False)
 
     def initial_state(self) -> list[Tensor]:
-        """Return the initial state of an episode: the memory `[units, slots, dim]` and the number of steps in it."""
+        """Return the initial state of an episode: the memory `[units, slots, dim]` and the number
+        of steps in it.
+        """
         weight = self.input.weight
         memory = weight.new_zeros(len(self.units), self.slots, self.sizes.attention_dim)
         return [memory, weight.new_zeros((), dtype=torch.int32)]
@@ -67,14 +69,16 @@ class Transformer(nn.Module):
 
         Args:
             rows: Inputs `[S * T, inputs]`.
-            state: Memory `[S, units, slots, dim]` with the newest step last, and the number of steps in it `[S]`; empty
-                at the start of episodes. Unused slots have no influence, but must not contain NaN.
+            state: Memory `[S, units, slots, dim]` with the newest step last, and the number of
+                steps in it `[S]`; empty at the start of episodes. Unused slots have no influence,
+                but must not contain NaN.
             seq_lens: Lengths `[S]`; None if each row is a sequence.
             training: Whether to use the training window instead of the acting window.
             outputs_only: Whether only the outputs are needed.
 
         Returns:
-            Outputs `[S * T, dim]`, and the state at the end of each sequence, or nothing with `outputs_only`.
+            Outputs `[S * T, dim]`, and the state at the end of each sequence, or nothing with
+            `outputs_only`.
         """
         sequences = rows.shape[0] if seq_lens is None else seq_lens.shape[0]
         if not state:
@@ -82,7 +86,8 @@ class Transformer(nn.Module):
         x = self.input(rows)
         memory, held = state[0].to(x.dtype).detach(), state[1].int()
         length = steps_of(rows.shape[0], sequences)
-        # The keys are the memory's slots, then the steps. At first the oldest slots are empty, [S, 1, slots + T].
+        # The keys are the memory's slots, then the steps. At first the oldest slots are empty, [S,
+        # 1, slots + T].
         place = self.places if length == 1 else torch.arange(self.slots + length, device=x.device)
         start = self.slots - self.sizes.window(training)
         mask = _from(_mask(held.view(-1, 1, 1) + place >= self.slots, x), 2, start)
@@ -143,13 +148,17 @@ class Unit(nn.Module):
         self.mlp_gate = Gate(dim, bias)
 
     def forward(self, x: Tensor, seen: Tensor, mask: Tensor, table: Tensor) -> Tensor:
-        """Map the unit's input to its output, both of shape `[S * T, dim]`; see `Attention` for the other arguments."""
+        """Map the unit's input to its output, both of shape `[S * T, dim]`; see `Attention` for the
+        other arguments.
+        """
         x = self.attention_gate(x, self.attention(seen, mask, table))
         return self.mlp_gate(x, self.mlp(self.norm(x)))  # type: ignore[no-any-return]
 
 
 class Attention(nn.Module):
-    """Multi-head attention with relative positions and without biases, between a layer normalisation and a ReLU."""
+    """Multi-head attention with relative positions and without biases, between a layer
+    normalisation and a ReLU.
+    """
 
     def __init__(self, sizes: AttentionConfig) -> None:
         super().__init__()
@@ -168,7 +177,8 @@ class Attention(nn.Module):
 
         Args:
             seen: The window's slots, followed by the steps, `[S, K, dim]`.
-            mask: Added to the scores, `[S, T, K]`: 0 for the slots and steps that a step sees, -inf for the others.
+            mask: Added to the scores, `[S, T, K]`: 0 for the slots and steps that a step sees, -inf
+                for the others.
             table: Sinusoids for the distances window, …, 0.
 
         Returns:
@@ -191,8 +201,9 @@ class Attention(nn.Module):
             self._split, F.linear(normal, torch.cat([self.key, self.value])).chunk(2, dim=2)
         )
         position = self._split(F.linear(table, self.position)[None])
-        # Column c of a row stands for the distance window - c, and step t finds it at the key t + c. Padding each row
-        # by T and reshaping to rows of K does this: it shifts each row one place further than the row before.
+        # Column c of a row stands for the distance window - c, and step t finds it at the key t +
+        # c. Padding each row by T and reshaping to rows of K does this: it shifts each row one
+        # place further than the row before.
         rows = self._split(query + self.position_bias.flatten()).reshape(
             self.heads, sequences * length, self.head_dim
         )
@@ -210,8 +221,9 @@ class Attention(nn.Module):
     def _step(self, seen: Tensor, mask: Tensor, table: Tensor) -> Tensor:
         """Compute the same result for one step per sequence, but sum in a different order.
 
-        With only one query, transforming the query, (K n)·q = n·(Kᵀ q), is cheaper than projecting each step of the
-        window. No projections are stored between steps, because a weight update would make them outdated.
+        With only one query, transforming the query, (K n)·q = n·(Kᵀ q), is cheaper than projecting
+        each step of the window. No projections are stored between steps, because a weight update
+        would make them outdated.
         """
         normal = self.norm(seen)
         query = F.linear(normal[:, -1], self.query)
@@ -252,7 +264,8 @@ class LayerNorm(nn.LayerNorm):
 class Gate(nn.Module):
     """GRU-style gate that combines the stream x with a sublayer's output y.
 
-    `w` maps y to r, z and the candidate, with rows in this order. `u` maps x to r and z; `u_candidate` maps r·x.
+    `w` maps y to r, z and the candidate, with rows in this order. `u` maps x to r and z;
+    `u_candidate` maps r·x.
     """
 
     def __init__(self, dim: int, bias: float) -> None:
@@ -273,12 +286,16 @@ class Gate(nn.Module):
 
 
 def _from(x: Tensor, axis: int, start: int) -> Tensor:
-    """Return `x` from the entry `start` onwards; for 0, the usual case, `x` itself, which saves making a view."""
+    """Return `x` from the entry `start` onwards; for 0, the usual case, `x` itself, which saves
+    making a view.
+    """
     return x.narrow(axis, start, x.shape[axis] - start) if start else x
 
 
 def _mask(seen: Tensor, like: Tensor) -> Tensor:
-    """Return 0 for True and -inf for False: unlike `masked_fill`, adding it costs little, and nothing in training."""
+    """Return 0 for True and -inf for False: unlike `masked_fill`, adding it costs little, and
+    nothing in training.
+    """
     return seen.to(like.dtype).log()
 
 

@@ -1,1 +1,3 @@
-"""Complex-input network for rlcatalog, in PyTorch and TensorFlow: one net for each part of an observation."""
+"""Complex-input network for rlcatalog, in PyTorch and TensorFlow: one net for each part of an
+observation.
+"""

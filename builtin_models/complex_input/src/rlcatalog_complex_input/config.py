@@ -18,7 +18,8 @@ class ComplexInputConfig(msgspec.Struct, frozen=True, kw_only=True):
     input_nets: Annotated[
         dict[str, str],
         Meta(
-            description="path of an observation part → name of its model; the others get the best fit"
+            description="path of an observation part → name of its model; the others get the best"
+            " fit"
         ),
     ] = {}
 
@@ -32,13 +33,13 @@ def ending(config: Mapping[str, Any], width: int, num_outputs: int | None) -> Ou
         num_outputs: Width of the output, or None for a trunk.
 
     Raises:
-        ConfigError: `free_log_std` is set although the number of outputs is odd, or `no_final_linear` is set without
-            `post_fcnet_hiddens`.
+        ConfigError: `free_log_std` is set although the number of outputs is odd, or
+            `no_final_linear` is set without `post_fcnet_hiddens`.
     """
     layers = post_fcnet(config)
     if config.get("no_final_linear") and num_outputs is not None and not layers:
         raise ConfigError(
-            "no_final_linear uses the last post_fcnet layer as the output, but post_fcnet_hiddens is empty."
-            " Set post_fcnet_hiddens, or no_final_linear=False."
+            "no_final_linear uses the last post_fcnet layer as the output, but post_fcnet_hiddens"
+            " is empty. Set post_fcnet_hiddens, or no_final_linear=False."
         )
     return output_plan(config, width, layers, num_outputs)

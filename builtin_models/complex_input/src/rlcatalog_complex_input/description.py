@@ -15,7 +15,8 @@ from rlcatalog_complex_input.plans import Net, Plan, plan as make_plan
 
 
 def planned(request: Request) -> Plan | None:
-    """Return the plan for a request, or None if the config leaves open how observations are encoded.
+    """Return the plan for a request, or None if the config leaves open how observations are
+    encoded.
 
     Raises:
         UnsupportedSpaceError: The observations are not encoded.
@@ -43,7 +44,9 @@ def unencoded(space: str) -> UnsupportedSpaceError:
 
 
 def stages(request: Request) -> list[Stage]:
-    """Return the stages of all networks and of the layers after them; raise an error if they cannot be built."""
+    """Return the stages of all networks and of the layers after them; raise an error if they cannot
+    be built.
+    """
     plan = planned(request)
     described: list[Stage] = []
     width = None if plan is None else _describe(plan.parts, plan.nets, described)
@@ -55,7 +58,9 @@ def stages(request: Request) -> list[Stage]:
 def _describe(
     parts: Sequence[ObservationPart | Items], nets: Sequence[Net], into: list[Stage]
 ) -> int | None:
-    """Append the parts' stages; return the width of their features, or None if a net's width is unknown."""
+    """Append the parts' stages; return the width of their features, or None if a net's width is
+    unknown.
+    """
     widths: list[int | None] = []
     for part in parts:
         if isinstance(part, Items):

@@ -19,10 +19,11 @@ from rlcatalog_complex_input.plans import Net, Plan, plan
 class ComplexInput(ModelV2):
     """One network per part of the observation, followed by dense layers, logits and a value.
 
-    The catalog chooses a network for each part, unless `input_nets` names one. All items of a list share the same
-    networks. The features are averaged over the items, and the list's length is an additional feature. With
-    `vf_share_layers=False`, the value has separate networks and layers. When built as a trunk (`num_outputs=None`), the
-    network ends with the `post_fcnet` layers or, without them, with the concatenated features.
+    The catalog chooses a network for each part, unless `input_nets` names one. All items of a list
+    share the same networks. The features are averaged over the items, and the list's length is an
+    additional feature. With `vf_share_layers=False`, the value has separate networks and layers.
+    When built as a trunk (`num_outputs=None`), the network ends with the `post_fcnet` layers or,
+    without them, with the concatenated features.
 
     Attributes:
         ops: The framework's tensor operations.
@@ -84,7 +85,9 @@ class ComplexInput(ModelV2):
         return last_values(self, self._features)
 
     def inner_models(self) -> dict[str, ModelV2]:
-        """Return the nets, keyed by their parts' paths; their losses, metrics and update_ops belong to the model."""
+        """Return the nets, keyed by their parts' paths; their losses, metrics and update_ops belong
+        to the model.
+        """
         models = {f"{path}: ": net for path, net in zip(self.__paths, self.nets, strict=True)}
         if self.value_nets is not None:
             models |= {
@@ -138,14 +141,15 @@ def build_net(model: Any, net: Net, name: str) -> Any:
     )
     if not isinstance(made.num_outputs, int):
         raise ModelContractError(
-            f"{cls.__name__} was built as a trunk for {net.part.path} (num_outputs=None), but did not set "
-            "self.num_outputs to the width of its features."
+            f"{cls.__name__} was built as a trunk for {net.part.path} (num_outputs=None), but did"
+            " not set self.num_outputs to the width of its features."
         )
     views = sorted(set(made.view_requirements) - {"obs"})
     if views or list(made.get_initial_state()):
         wants = f"requests the views {views}" if views else "has a state"
         raise NotServedError(
-            f"{net.part.path}: {cls.__name__} {wants}, but the net for a part sees only the current observation. Name "
-            "a different net in input_nets, and put the memory after complex_input."
+            f"{net.part.path}: {cls.__name__} {wants}, but the net for a part sees only the"
+            " current observation. Name a different net in input_nets, and put the memory after"
+            " complex_input."
         )
     return made

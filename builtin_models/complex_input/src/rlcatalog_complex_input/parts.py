@@ -1,7 +1,7 @@
 """Parts of an observation: their paths, their tensors and their concatenated features.
 
-This code is the same for all frameworks. N is the number of rows (inside lists, of rows times places); M is the number
-of places in a list.
+This code is the same for all frameworks. N is the number of rows (inside lists, of rows times
+places); M is the number of places in a list.
 """
 
 from __future__ import annotations
@@ -40,12 +40,14 @@ class ObservationPart:
     Attributes:
         index: Index of its net.
         path: Path of the part: `obs['camera']`; items of a list as `obs['units'][:]`.
-        steps: Keys and positions that lead to the part, starting from the observation or from the item of its list.
+        steps: Keys and positions that lead to the part, starting from the observation or from the
+            item of its list.
         depth: Number of nested lists around the part.
         shape: Shape of the net's input, without the axes for batch and places.
         hot: One-hot encoder for the part's integers (Discrete and MultiDiscrete), or None.
         integers: Shape of the part's integers (Discrete and MultiDiscrete).
-        columns: Columns of the part in the encoded observation or item, if its net reads them (Text, Graph and OneOf).
+        columns: Columns of the part in the encoded observation or item, if its net reads them
+            (Text, Graph and OneOf).
         codec: Preprocessor of the part (Text, Graph and OneOf).
     """
 
@@ -70,8 +72,8 @@ class Items:
         steps: As in `ObservationPart`.
         max_len: Number of places.
         parts: Parts of each item; empty for items without values.
-        columns: The items' columns in the surrounding observation if some part of an item is read from there; otherwise
-            None.
+        columns: The items' columns in the surrounding observation if some part of an item is read
+            from there; otherwise None.
         item_size: Width of one encoded item.
     """
 
@@ -88,8 +90,8 @@ class Inputs:
     """The networks' inputs for one batch.
 
     Attributes:
-        tensors: The input of each net, `[N, *shape]`, where N is the number of rows (inside lists, of rows times
-            places).
+        tensors: The input of each net, `[N, *shape]`, where N is the number of rows (inside lists,
+            of rows times places).
         taken: Boolean arrays `[N, M]` that mark the filled places of each list.
 
     Args:
@@ -118,7 +120,8 @@ def read(
         flat: The encoded observations, `[B, size]`; None if the observations are structures.
         ops: The framework's tensor operations.
         inputs: List that collects the results.
-        around: Boolean array `[N]` that marks the filled places of the surrounding list; None outside lists.
+        around: Boolean array `[N]` that marks the filled places of the surrounding list; None
+            outside lists.
     """
     for part in parts:
         x = obs
@@ -144,7 +147,9 @@ def read(
 
 
 def _are_integers(x: Any, part: ObservationPart, ops: TensorOps) -> bool:
-    """Return whether a Discrete or MultiDiscrete consists of integers rather than one-hot vectors."""
+    """Return whether a Discrete or MultiDiscrete consists of integers rather than
+    one-hot vectors.
+    """
     shape, axes = x.shape, part.depth + 1
     if len(shape) - axes != len(part.integers):
         return False
@@ -206,7 +211,8 @@ def pack(values: Any, codec: Preprocessor, ops: TensorOps, dtype: Any) -> Any:
     """Encode results of `codec.restore` as `[N, size]`, for observations that are structures.
 
     Args:
-        values: A tensor, or a structure of tensors; axes in front of the codec's own axes count as rows.
+        values: A tensor, or a structure of tensors; axes in front of the codec's own axes count as
+            rows.
         codec: The preprocessor, whose size must not be 0.
         ops: The framework's tensor operations.
         dtype: The dtype of the encoded values.

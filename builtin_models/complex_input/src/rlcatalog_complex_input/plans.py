@@ -39,8 +39,8 @@ class Net:
         part: The part.
         component: The catalog's choice.
         request: The request for the net.
-        space: The observation space to build the net with: the part's space, or a float32 Box if a filter has changed
-            the values.
+        space: The observation space to build the net with: the part's space, or a float32 Box if a
+            filter has changed the values.
     """
 
     part: ObservationPart
@@ -95,8 +95,8 @@ def plan(preprocessor: Preprocessor, request: Request, obs_space: Any = None) ->
     paths = [part.path for part, _, _ in finder.leaves]
     if unknown := [path for path in names if path not in paths]:
         raise errors.ConfigError(
-            f"input_nets: {unknown[0]!r} is not a part of the observation.{nearest(unknown[0], paths)} Parts:"
-            f" {', '.join(paths)}."
+            f"input_nets: {unknown[0]!r} is not a part of the"
+            f" observation.{nearest(unknown[0], paths)} Parts: {', '.join(paths)}."
         )
     inner = request.replace(config={**request.config, **_OUTER}, num_outputs=None, trunk_width=None)
     nets = []
@@ -117,7 +117,8 @@ class _Finder:
     """Visitor for the parts of an observation.
 
     Attributes:
-        leaves: Each part, with its preprocessor and the lowest and highest encoded values, `[2, size]`.
+        leaves: Each part, with its preprocessor and the lowest and highest encoded values,
+            `[2, size]`.
     """
 
     def __init__(self) -> None:
@@ -137,7 +138,8 @@ class _Finder:
 
         Args:
             codec: Its preprocessor.
-            values: The restored values of one encoded observation, `[1, ...]`; inside lists, `[1, places, ...]`.
+            values: The restored values of one encoded observation, `[1, ...]`; inside lists,
+                `[1, places, ...]`.
             steps: Keys and positions that lead to the node.
             depth: Number of nested lists around the part.
             start: The node's first column in the encoded observation or item.
@@ -177,8 +179,9 @@ class _Finder:
         places = slice(block.start, block.stop)
         if not np.array_equal(np.delete(bounds, places, 1), np.delete(codec.bounds(), places, 1)):
             raise errors.ConfigError(
-                f"{codec.info.path}: a filter changes the lists' lengths, which hides where padding"
-                f" starts. Exclude them from the filter (filter_exclude=['{codec.info.path}.lengths'])."
+                f"{codec.info.path}: a filter changes the lists' lengths, which hides where"
+                " padding starts. Exclude them from the filter"
+                f" (filter_exclude=['{codec.info.path}.lengths'])."
             )
         low, high = bounds[:, places].reshape(2, values.max_len, child.size)
         own = np.stack([low.min(0), high.max(0)])
@@ -214,7 +217,9 @@ class _Finder:
 
 
 def _one_hots(info: SpaceInfo) -> OneHots | None:
-    """Return the one-hot encoder for a Discrete's or MultiDiscrete's integers; None for other spaces."""
+    """Return the one-hot encoder for a Discrete's or MultiDiscrete's integers; None for other
+    spaces.
+    """
     if info.kind not in ("discrete", "multi_discrete"):
         return None
     counts = np.ravel([info.n] if info.nvec is None else info.nvec).astype(np.int64)
@@ -226,7 +231,9 @@ def _one_hots(info: SpaceInfo) -> OneHots | None:
 
 
 def _find(request: Request, name: str | None, named: list[str]) -> Component:
-    """Return the net that the catalog chooses for a part; errors name the part as `input_nets` does."""
+    """Return the net that the catalog chooses for a part; errors name the part as `input_nets`
+    does.
+    """
     path = request.obs.path
     try:
         component = (request.catalog or default_catalog()).trunk(request, name)
@@ -235,12 +242,13 @@ def _find(request: Request, name: str | None, named: list[str]) -> Component:
         raise
     except errors.AmbiguousChoiceError as error:
         error.args = (
-            f"{path}: {error} To choose a net for this part only, set input_nets={{{path!r}: name}}.",
+            f"{path}: {error} To choose a net for this part only, set input_nets={{{path!r}:"
+            f" name}}.",
         )
         raise
     if component.declaration.slot != "trunk":  # type: ignore[attr-defined]
         raise errors.ConfigError(
-            f"input_nets: for {path!r}: {component.name!r} is a {component.declaration.slot}, not a trunk."  # type: ignore[attr-defined]
-            " Name a model that takes observations as input."
+            f"input_nets: for {path!r}: {component.name!r} is a {component.declaration.slot}, not"
+            " a trunk. Name a model that takes observations as input."
         )
     return component

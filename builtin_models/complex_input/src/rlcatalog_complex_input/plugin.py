@@ -1,4 +1,6 @@
-"""Plugin declarations: the observations that the complex-input network supports, and the nets for their parts."""
+"""Plugin declarations: the observations that the complex-input network supports, and the nets for
+their parts.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +13,16 @@ def match(request: Request) -> Match:
     if request.encoded_shape is None:
         return Match(
             None,
-            "takes encoded observations; pass ModelCatalog.get_preprocessor_for_space(space).observation_space",
+            "takes encoded observations; pass"
+            " ModelCatalog.get_preprocessor_for_space(space).observation_space",
         )
     if not request.obs.is_composite:
         return Match(None, f"takes Dict and Tuple observations; this is a {request.obs.kind}")
     if not request.sees_parts:
         return Match(
             None,
-            f"takes the parts of an observation; the preprocessor makes one array of {request.obs.path}",
+            "takes the parts of an observation; the preprocessor makes one array of"
+            f" {request.obs.path}",
         )
     if (image := next((node.path for node in request.obs.walk() if node.is_image), None)) is None:
         return Match(
@@ -55,7 +59,8 @@ def rlcatalog_models() -> list[ModelSpec]:
                 "torch": "rlcatalog_complex_input.torch:ComplexInputNetwork",
                 "tf": "rlcatalog_complex_input.tf:ComplexInputNetwork",
             },
-            summary="one net for each part of a Dict or Tuple observation with images, and concatenated features",
+            summary="one net for each part of a Dict or Tuple observation with images, and"
+            " concatenated features",
             match=match,
             describe=describe,
             pinned_keys=pinned_keys,

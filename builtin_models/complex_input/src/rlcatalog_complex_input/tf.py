@@ -19,7 +19,8 @@ class ComplexInputNetwork(ComplexInput, TFModelV2):
     def _build(self, nets: tuple[Net, ...], name: str) -> Any:
         models = super()._build(nets, name)
         for net, model in zip(nets, models, strict=True):
-            # Keras layers create their variables in the first call, which must not be inside a `tf.function`.
+            # Keras layers create their variables in the first call, which must not be inside a
+            # `tf.function`.
             if any(getattr(value, "built", True) is False for value in vars(model).values()):
                 model({"obs": tf.zeros([1, *net.part.shape]), "is_training": False})
         return models

@@ -1,6 +1,7 @@
 """Framework-independent code for the fully connected network.
 
-Each framework's class inherits from this class first and then from the framework's base class for models.
+Each framework's class inherits from this class first and then from the framework's base class for
+models.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from rlcatalog_fcnet.config import plan
 class FullyConnected(ModelV2):
     """Dense layers followed by logits and a value.
 
-    `[B, inputs] → hidden layers → logits [B, num_outputs]`, and a value layer that reads the same hidden layers or,
-    with `vf_share_layers=False`, a separate stack. When built as a trunk (`num_outputs=None`), the network ends with
-    the hidden layers.
+    `[B, inputs] → hidden layers → logits [B, num_outputs]`, and a value layer that reads the same
+    hidden layers or, with `vf_share_layers=False`, a separate stack. When built as a trunk
+    (`num_outputs=None`), the network ends with the hidden layers.
 
     Attributes:
         stack_class: The framework's `DenseStack`.

@@ -1,7 +1,7 @@
 """Framework-independent code for using plain modules as models.
 
-Each framework's class inherits from `Plain`, from a class that runs the framework's modules, and from the framework's
-base class for models.
+Each framework's class inherits from `Plain`, from a class that runs the framework's modules, and
+from the framework's base class for models.
 """
 
 from __future__ import annotations
@@ -37,21 +37,24 @@ from rlcatalog.observations import preprocessor_of
 _IDLE_ALONE = ("post_fcnet_hiddens", "free_log_std", "no_final_linear")
 #: Advice for modules with a state.
 _WAY_TO_MEMORY = (
-    "A plain module has no state: set use_lstm or use_attention to put a memory after it, or derive it from"
-    " RecurrentNetwork (RLlib's form). A module that returns logits and value takes num_outputs."
+    "A plain module has no state: set use_lstm or use_attention to put a memory after it, or"
+    " derive it from RecurrentNetwork (RLlib's form). A module that returns logits and value takes"
+    " num_outputs."
 )
 
 
 class Plain(ModelV2):
-    """Plain module that maps observations to features, followed by dense layers, logits and a value.
+    """Plain module that maps observations to features, followed by dense layers, logits and a
+    value.
 
-    `observations → module → features [B, F] → post_fcnet layers → logits [B, num_outputs]`, and a value layer that
-    reads the same features as the logits or, with `vf_share_layers=False`, a second module's features. When built as a
-    trunk (`num_outputs=None`), the model ends with the features. If the class or factory takes `num_outputs`, its
-    module returns the logits and the value itself.
+    `observations → module → features [B, F] → post_fcnet layers → logits [B, num_outputs]`, and a
+    value layer that reads the same features as the logits or, with `vf_share_layers=False`, a
+    second module's features. When built as a trunk (`num_outputs=None`), the model ends with the
+    features. If the class or factory takes `num_outputs`, its module returns the logits and the
+    value itself.
 
-    Each framework's class derives from this class and from the framework's base class for models, and implements the
-    methods that are only declared here.
+    Each framework's class derives from this class and from the framework's base class for models,
+    and implements the methods that are only declared here.
 
     Args:
         *args: See `ModelV2`.
@@ -64,12 +67,14 @@ class Plain(ModelV2):
         stack_class: The framework's `DenseStack`.
         outputs_class: The framework's `OutputLayers`.
         channels_first: Whether the framework's convolutions expect channels first.
-        is_module: `is_module(value)` returns whether a value is a module or a module class of the framework.
+        is_module: `is_module(value)` returns whether a value is a module or a module class of the
+            framework.
         unwrapped: `unwrapped(module)` returns the module that a compiled module wraps.
         copied: `copied(module)` returns a deep copy.
         run_module: `run_module(module, x, input_dict)` returns a module's outputs.
-        try_module: `try_module(module, rows)` runs a module in eval mode, without side effects. `rows` are encoded
-            observations `[2, ...]` that `show` has converted to the module's inputs.
+        try_module: `try_module(module, rows)` runs a module in eval mode, without side effects.
+            `rows` are encoded observations `[2, ...]` that `show` has converted to the module's
+            inputs.
         seen: `seen(x, leaf)` returns a leaf of the observation `[B, ...]` as the module sees it.
 
     Raises:
@@ -163,7 +168,7 @@ class Plain(ModelV2):
         obs = encoded if codec is None else codec.restore(encoded, tensor_ops(self.framework))
         return _seen(self._plan, obs, self)
 
-    # --- internals ----------------------------------------------------------------------------------------------------
+    # --- internals --------------------------------------------------------------------------------
 
     def _inputs(self, rows: Array) -> tuple[Any, Any]:
         """Return the space for the module's input, and the plan for creating that input."""
@@ -180,10 +185,13 @@ class Plain(ModelV2):
         name, config = type(self).__name__, self.model_config
         if self.is_instance and not config.get("vf_share_layers", True):
             raise ConfigError(
-                f"vf_share_layers=False: the value needs a second module, but {name} is an instance. Pass its class,"
-                " or a function that creates one."
+                f"vf_share_layers=False: the value needs a second module, but {name} is an"
+                " instance. Pass its class, or a function that creates one."
             )
-        alone = f"{name} takes num_outputs, so it returns logits and value itself. Remove its num_outputs argument, or"
+        alone = (
+            f"{name} takes num_outputs, so it returns logits and value itself. Remove its"
+            " num_outputs argument, or"
+        )
         if self._alone and self.num_outputs is None:
             raise NotServedError(
                 f"a memory or a head needs features [B, F], but {alone} the memory or head."
@@ -200,8 +208,8 @@ class Plain(ModelV2):
             if options:
                 names = ", ".join(map(repr, options))
                 raise ConfigError(
-                    f"custom_model_config: {name} is an instance, which takes no arguments, but found {names}. Pass"
-                    " its class."
+                    f"custom_model_config: {name} is an instance, which takes no arguments, but"
+                    f" found {names}. Pass its class."
                 )
             return self.unwrapped(self.copied(source) if copies_instances() else source)
         given = {**options, "num_outputs": self.num_outputs} if self._alone else {**options}
@@ -213,7 +221,9 @@ class Plain(ModelV2):
             and (first.default is first.empty or "space" in first.name)
         )
         arguments = [self.input_space] if takes_space else []
-        called = f"{name}({', '.join([*map(_brief, arguments), *(f'{key}={value!r}' for key, value in given.items())])})"
+        positional = [_brief(argument) for argument in arguments]
+        keywords = [f"{key}={value!r}" for key, value in given.items()]
+        called = f"{name}({', '.join(positional + keywords)})"
         try:
             signature.bind(*arguments, **given)
         except TypeError as error:
@@ -229,13 +239,16 @@ class Plain(ModelV2):
             module = source(*arguments, **given)
         if isinstance(module, type) or not self.is_module(module):
             raise ModelContractError(
-                f"{called} must return a module of framework {self.framework!r}, found {type(module).__name__}. Pass "
-                "framework= if it creates a module for a different framework."
+                f"{called} must return a module of framework {self.framework!r}, found"
+                f" {type(module).__name__}. Pass framework= if it creates a module for a different"
+                " framework."
             )
         return self.unwrapped(module)
 
     def _width(self, module: Any, rows: Array) -> int:
-        """Run a module on two observations and return the width of its features, or of its outputs."""
+        """Run a module on two observations and return the width of its features, or
+        of its outputs.
+        """
         name, where = (
             type(self).__name__,
             f"for a batch of two observations of {_brief(self.input_space)}",
@@ -280,7 +293,9 @@ class Plain(ModelV2):
 
 
 def _codec_of(space: Any) -> Any:
-    """Return the codec that restores the structure of encoded observations, or None if they have no structure."""
+    """Return the codec that restores the structure of encoded observations, or None if they have no
+    structure.
+    """
     codec = preprocessor_of(space)
     return codec if codec is not None and codec.structured else None
 
@@ -289,16 +304,18 @@ def _brief(space: Any) -> str:
     return SpaceInfo.read(space).describe()
 
 
-# --- input of a module ------------------------------------------------------------------------------------------
+# --- input of a module ----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Leaf:
-    """Conversion of an observation leaf to a module's input: floats, moved channels, bounds scaled to [0, 1].
+    """Conversion of an observation leaf to a module's input: floats, moved channels, bounds scaled
+    to [0, 1].
 
     Attributes:
         axes: An image's axes in the order in which the module expects them, or None.
-        low: Offset to subtract after the axes are moved: a number, or an array in the shape that the module sees.
+        low: Offset to subtract after the axes are moved: a number, or an array in the shape that
+            the module sees.
         span: Divisor to apply after the offset, or None to apply neither.
     """
 
@@ -319,7 +336,9 @@ def _example_rows(space: Any) -> Array:
 
 
 def _seen(plan: Any, value: Any, model: Plain) -> Any:
-    """Convert a part of the observation to what the module sees; return it unchanged if the plan is None."""
+    """Convert a part of the observation to what the module sees; return it unchanged if the plan is
+    None.
+    """
     if isinstance(plan, dict):
         parts = value if isinstance(value, Mapping) else vars(value)
         return {name: _seen(inner, parts[name], model) for name, inner in plan.items()}
@@ -331,12 +350,15 @@ def _seen(plan: Any, value: Any, model: Plain) -> Any:
 def _inputs_of(
     value: Any, info: SpaceInfo | None, channels_first: bool | None, is_chw: bool
 ) -> tuple[Any, Any]:
-    """Return the space for a module's input from a part of the observation, and the conversion plan.
+    """Return the space for a module's input from a part of the observation, and the conversion
+    plan.
 
     Args:
-        value: The part as models see it, for an ordinary observation, for the lowest and for the highest one.
+        value: The part as models see it, for an ordinary observation, for the lowest and for the
+            highest one.
         info: The part's space, or None inside lists, texts and graphs, which are passed as dicts.
-        channels_first: Whether the framework expects images with channels first; None disables the conversion.
+        channels_first: Whether the framework expects images with channels first; None disables the
+            conversion.
         is_chw: Whether the environment's images have channels first.
     """
     from gymnasium.spaces import Dict, Tuple

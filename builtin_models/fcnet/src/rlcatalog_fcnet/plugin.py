@@ -1,4 +1,6 @@
-"""Plugin declarations: the observations that the fully connected network supports, and its stages."""
+"""Plugin declarations: the observations that the fully connected network supports,
+and its stages.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,8 @@ def match(request: Request) -> Match:
     if request.encoded_shape is None:
         return Match(
             None,
-            "takes encoded observations; pass ModelCatalog.get_preprocessor_for_space(space).observation_space",
+            "takes encoded observations; pass"
+            " ModelCatalog.get_preprocessor_for_space(space).observation_space",
         )
     images = [request.obs.path] if request.is_image else []
     if request.sees_parts:

@@ -41,14 +41,18 @@ class LstmConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Initial(NamedTuple):
-    """Initialiser for one gate's weight or bias: a framework-neutral name or a callable, and its arguments."""
+    """Initialiser for one gate's weight or bias: a framework-neutral name or a callable, and its
+    arguments.
+    """
 
     name: Any
     config: Mapping[str, Any]
 
 
 class CellPlan(NamedTuple):
-    """Framework-neutral LSTM cell. The gates (input, forget, cell, output) are initialised separately.
+    """Framework-neutral LSTM cell.
+
+    The gates (input, forget, cell, output) are initialised separately.
 
     Attributes:
         inputs: Width of its input.
@@ -88,7 +92,8 @@ def plan(
         num_outputs: Width of the output, or None for a trunk that ends with the cell.
 
     Raises:
-        ConfigError: The config sets a key that an LSTM does not support; see `rlcatalog.models.memory_outputs`.
+        ConfigError: The config sets a key that an LSTM does not support; see
+            `rlcatalog.models.memory_outputs`.
     """
     own = read_config(config, LstmConfig)
     outputs = memory_outputs(config, own.lstm_cell_size, num_outputs, "use_lstm")
@@ -101,7 +106,8 @@ def plan(
         size=own.lstm_cell_size,
         input_weights=(weights or Initial("xavier_uniform", {}),) * 4,
         recurrent_weights=(weights or Initial("orthogonal", {}),) * 4,
-        # An open forget gate lets gradients through from the start (Gers et al. 2000; Jozefowicz et al. 2015).
+        # An open forget gate lets gradients through from the start (Gers et al. 2000; Jozefowicz et
+        # al. 2015).
         biases=(biases,) * 4
         if biases
         else tuple(Initial(name, {}) for name in ("zeros", "ones", "zeros", "zeros")),

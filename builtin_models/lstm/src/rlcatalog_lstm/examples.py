@@ -11,7 +11,9 @@ _VECTOR = spaces.Box(-1, 1, (4,), np.float32)
 
 
 def examples() -> list[Example]:
-    """Return examples with the LSTM after a default trunk, after an image trunk, and with past inputs."""
+    """Return examples with the LSTM after a default trunk, after an image trunk, and with past
+    inputs.
+    """
     small = {"use_lstm": True, "lstm_cell_size": 8}
     nested = spaces.Dict({"a": spaces.Discrete(3), "b": spaces.Box(-1, 1, (2,), np.float32)})
     past = {"lstm_use_prev_action": True, "lstm_use_prev_reward": True}

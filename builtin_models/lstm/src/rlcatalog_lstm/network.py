@@ -1,6 +1,7 @@
 """Framework-independent code for the LSTM around a trunk.
 
-Each framework's class inherits from this class first and then from the framework's base class for models.
+Each framework's class inherits from this class first and then from the framework's base class for
+models.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from rlcatalog_lstm.config import past_of, plan
 class AroundTrunk(ModelV2):
     """LSTM around a trunk, followed by logits and a value that both read the LSTM's output.
 
-    `[S * T, obs] → trunk → with previous action and reward → LSTM [S * T, cell] → logits [S * T, outputs]`. When built
-    as a trunk itself (`num_outputs=None`), the model ends with the LSTM. The state is `[h, c]`, each of shape
-    `[S, cell]`; the model returns the state at the end of each sequence, before the padding.
+    `[S * T, obs] → trunk → with previous action and reward → LSTM [S * T, cell] → logits [S * T,
+    outputs]`. When built as a trunk itself (`num_outputs=None`), the model ends with the LSTM. The
+    state is `[h, c]`, each of shape `[S, cell]`; the model returns the state at the end of each
+    sequence, before the padding.
 
     Args:
         *args: See `ModelV2`.
@@ -58,7 +60,9 @@ class AroundTrunk(ModelV2):
     def _inputs(
         self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any
     ) -> tuple[Any, list[Any], Any]:
-        """Return the cell's inputs `[S * T, width]`, its state, and the sequence lengths (None for single steps)."""
+        """Return the cell's inputs `[S * T, width]`, its state, and the sequence lengths (None for
+        single steps).
+        """
         raise NotImplementedError
 
     def value_function(self) -> Any:

@@ -10,7 +10,8 @@ def describe(request: Request) -> list[Stage]:
     from rlcatalog_lstm.config import past_of, plan
 
     past = past_of(request.config, request.action)
-    # The width of a custom trunk is known only once it is built; the stages after the cell do not depend on it.
+    # The width of a custom trunk is known only once it is built; the stages after the cell do not
+    # depend on it.
     cell, outputs = plan(request.config, request.trunk_width or 1, past, request.num_outputs)
     stages = []
     if past.width:
@@ -35,7 +36,8 @@ def rlcatalog_models() -> list[ModelSpec]:
                 "torch": "rlcatalog_lstm.torch:LSTMWrapper",
                 "tf": "rlcatalog_lstm.tf:LSTMWrapper",
             },
-            summary="an LSTM around any trunk, default or custom; optionally reads the previous action and reward",
+            summary="an LSTM around any trunk, default or custom; optionally reads the previous"
+            " action and reward",
             slot="memory",
             switch="use_lstm",
             describe=describe,

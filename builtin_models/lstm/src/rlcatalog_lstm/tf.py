@@ -21,10 +21,11 @@ from rlcatalog_tf import (
 
 
 class LSTMCell:
-    """LSTM layer with a single bias (Hochreiter & Schmidhuber 1997, with the forget gate of Gers et al.).
+    """LSTM layer with a single bias (Hochreiter & Schmidhuber 1997, with the forget gate of Gers et
+    al.).
 
-    The gates are in the order input, forget, cell, output. Kernels are in TensorFlow's layout `[in, 4 size]`; their
-    canonical form is in PyTorch's layout.
+    The gates are in the order input, forget, cell, output. Kernels are in TensorFlow's layout
+    `[in, 4 size]`; their canonical form is in PyTorch's layout.
 
     Args:
         cell: Sizes and initialisers of the cell.
@@ -53,8 +54,8 @@ class LSTMCell:
             outputs_only: Whether only the outputs are needed.
 
         Returns:
-            Outputs `[S * T, size]`, with zeros at padded places, and both states at the end of each sequence. With
-            `outputs_only`, the padding is processed like steps.
+            Outputs `[S * T, size]`, with zeros at padded places, and both states at the end of each
+            sequence. With `outputs_only`, the padding is processed like steps.
 
         Raises:
             ModelContractError: A length is not between 1 and T (checked only in eager mode).
@@ -95,7 +96,9 @@ class LSTMCell:
     def _sequences(
         self, x: Any, h: Any, c: Any, seq_lens: Any, time_major: bool, stops: bool = True
     ) -> tuple[Any, Any, Any]:
-        """Process sequences of any length; with `stops`, each state stays constant after its sequence ends."""
+        """Process sequences of any length; with `stops`, each state stays constant after its
+        sequence ends.
+        """
         if time_major:
             timed = add_time_dimension(x, seq_lens, time_major=True)
             shape = tf.concat([tf.shape(timed)[:2], [4 * self.size]], axis=0)

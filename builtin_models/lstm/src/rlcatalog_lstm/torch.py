@@ -23,7 +23,8 @@ from rlcatalog_torch import (
 
 
 class LSTMCell(nn.Module):
-    """LSTM layer with a single trainable bias (Hochreiter & Schmidhuber 1997, with the forget gate of Gers et al.).
+    """LSTM layer with a single trainable bias (Hochreiter & Schmidhuber 1997, with the forget gate
+    of Gers et al.).
 
     The gates are in the order input, forget, cell, output, as in torch.nn.LSTM.
 
@@ -39,7 +40,8 @@ class LSTMCell(nn.Module):
         self.weight_ih = nn.Parameter(_gates(cell.input_weights, (cell.size, cell.inputs)))
         self.weight_hh = nn.Parameter(_gates(cell.recurrent_weights, (cell.size, cell.size)))
         self.bias = nn.Parameter(_gates(cell.biases, (cell.size,)))
-        # PyTorch's operations add two biases; training both would only double the bias's learning rate.
+        # PyTorch's operations add two biases; training both would only double the bias's learning
+        # rate.
         self.register_buffer("no_bias", torch.zeros(4 * cell.size), persistent=False)
 
     def forward(
@@ -62,8 +64,8 @@ class LSTMCell(nn.Module):
             outputs_only: Whether only the outputs are needed.
 
         Returns:
-            Outputs `[S * T, size]`, with zeros at padded places, and both states at the end of each sequence. With
-            `outputs_only`, the padding is processed like steps.
+            Outputs `[S * T, size]`, with zeros at padded places, and both states at the end of each
+            sequence. With `outputs_only`, the padding is processed like steps.
 
         Raises:
             ModelContractError: A length is not between 1 and T.
@@ -76,8 +78,8 @@ class LSTMCell(nn.Module):
         if seq_lens is None or seq_lens.shape[0] == rows:
             h, c = torch.lstm_cell(x, (h, c), *self._weights())
             return h, h, c
-        # If only the outputs count, PyTorch also processes the padding: on CPUs, that is faster than selecting the real
-        # rows; on GPUs, it avoids a synchronisation.
+        # If only the outputs count, PyTorch also processes the padding: on CPUs, that is faster
+        # than selecting the real rows; on GPUs, it avoids a synchronisation.
         if not outputs_only:
             lengths, steps = seq_lens.tolist(), rows // seq_lens.shape[0]
             check_lengths(lengths, steps)
@@ -110,7 +112,9 @@ class LSTMCell(nn.Module):
     def _packed(
         self, x: Tensor, h: Tensor, c: Tensor, lengths: list[int], steps: int
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Process sequences of different lengths; PyTorch only receives unpadded rows, longest sequence first."""
+        """Process sequences of different lengths; PyTorch only receives unpadded rows, longest
+        sequence first.
+        """
         sizes = np.asarray(lengths)
         order = np.argsort(-sizes, kind="stable")
         t = np.arange(sizes.max())[:, None]

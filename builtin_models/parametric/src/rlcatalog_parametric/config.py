@@ -21,8 +21,9 @@ class ParametricConfig(msgspec.Struct, frozen=True, kw_only=True):
     use_parametric: Annotated[
         bool | None,
         Meta(
-            description="read action masks and embeddings. None: only if the observation has them and no custom_model "
-            "is set, since a custom model reads them itself; True: also around a custom_model"
+            description="read action masks and embeddings. None: only if the observation has them"
+            " and no custom_model is set, since a custom model reads them itself; True: also"
+            " around a custom_model"
         ),
     ] = None
     action_embeddings_key: Annotated[
@@ -84,7 +85,8 @@ def layout(obs: SpaceInfo, action: SpaceInfo, config: Mapping[str, Any]) -> Head
         config: The flat model config; missing keys take their defaults.
 
     Raises:
-        ConfigError: The entry under the embeddings' key is not a list of embeddings, one per action.
+        ConfigError: The entry under the embeddings' key is not a list of embeddings, one per
+            action.
     """
     mask = mask_key(obs, action, read_config(config, KernelConfig).action_mask_key)
     if mask not in obs.keys:  # may be a path, but the head removes whole entries
@@ -107,23 +109,25 @@ def layout(obs: SpaceInfo, action: SpaceInfo, config: Mapping[str, Any]) -> Head
                 else f" Set the model config key 'sequence_max_len' to {n}."
             )
             raise ConfigError(
-                f"{found.path}: {found.describe()} contains {most} for the {n} actions of {action.describe()}; expected"
-                f" at most {n}.{way}"
+                f"{found.path}: {found.describe()} contains {most} for the {n} actions of"
+                f" {action.describe()}; expected at most {n}.{way}"
             )
         return HeadInputs(n, key, int((found.children[0].shape or ())[0]), True, mask)
     if found.kind == "box" and found.rank == 2 and found.shape is not None and found.shape[0] == n:
         return HeadInputs(n, key, found.shape[1], False, mask)
     raise ConfigError(
-        f"{found.path}: {found.describe()} is not a list of embeddings for {action.describe()}: expected a Box of shape"
-        f" ({n}, E), or Repeated(Box(E,), {n}). If it is an action mask, set the model config key 'action_mask_key' "
-        f"to {key!r}; otherwise set 'action_embeddings_key' to a different key."
+        f"{found.path}: {found.describe()} is not a list of embeddings for {action.describe()}:"
+        f" expected a Box of shape ({n}, E), or Repeated(Box(E,), {n}). If it is an action mask,"
+        f" set the model config key 'action_mask_key' to {key!r}; otherwise set"
+        " 'action_embeddings_key' to a different key."
     )
 
 
 def plan(
     config: Mapping[str, Any], found: HeadInputs, width: int, num_outputs: int | None
 ) -> OutputPlan:
-    """Return the head's last layers: for the logits (or, with embeddings, the intent) and for the value.
+    """Return the head's last layers: for the logits (or, with embeddings, the intent) and for the
+    value.
 
     Args:
         config: The flat model config; missing keys take their defaults.
@@ -132,25 +136,28 @@ def plan(
         num_outputs: Width of the output, or None to return features.
 
     Raises:
-        ConfigError: `no_final_linear` is set, or there are embeddings but the model does not output one logit per
-            action.
+        ConfigError: `no_final_linear` is set, or there are embeddings but the model does not output
+            one logit per action.
     """
     if read_config(config, KernelConfig).no_final_linear:
         raise ConfigError(
-            "no_final_linear does not work with parametric actions: the logits need a linear layer after the trunk's "
-            "hidden layers. Remove no_final_linear, or set use_parametric to False."
+            "no_final_linear does not work with parametric actions: the logits need a linear layer"
+            " after the trunk's hidden layers. Remove no_final_linear, or set use_parametric to"
+            " False."
         )
     if found.embeddings is None:
         return output_plan(config, width, [], num_outputs)
     if num_outputs is None:
         raise ConfigError(
-            f"obs[{found.embeddings!r}]: embeddings define one output per action, but features were requested "
-            f"(num_outputs=None), for example by a dueling interface. Request num_outputs={found.actions}, or set"
-            " use_parametric to False to show the embeddings to the trunk."
+            f"obs[{found.embeddings!r}]: embeddings define one output per action, but features"
+            " were requested (num_outputs=None), for example by a dueling interface. Request"
+            f" num_outputs={found.actions}, or set use_parametric to False to show the embeddings"
+            " to the trunk."
         )
     if num_outputs != found.actions:
         raise ConfigError(
-            f"obs[{found.embeddings!r}]: embeddings define one output per action, but {num_outputs} were requested for"
-            f" {found.actions} actions. Choose a different action distribution, or set use_parametric to False."
+            f"obs[{found.embeddings!r}]: embeddings define one output per action, but"
+            f" {num_outputs} were requested for {found.actions} actions. Choose a different action"
+            " distribution, or set use_parametric to False."
         )
     return output_plan(config, width, [], found.size)

@@ -15,7 +15,9 @@ _EMBEDDING = spaces.Box(-1, 1, (5,), np.float32)
 
 
 def examples() -> list[Example]:
-    """Return examples with embeddings and a mask, with only a mask, and with a list of embeddings."""
+    """Return examples with embeddings and a mask, with only a mask, and with a list
+    of embeddings.
+    """
     on = {"use_parametric": True}
     masks = spaces.Tuple([spaces.MultiBinary(3), spaces.MultiBinary(2)])
     embedded = {

@@ -11,19 +11,21 @@ from rlcatalog_parametric.mask_columns import read
 
 
 class ParametricHead(ModelV2):
-    """Head that computes logits for actions which the observation describes by embeddings, a mask, or both.
+    """Head that computes logits for actions which the observation describes by embeddings, a mask,
+    or both.
 
-    `rest of the observation → trunk [B, w] → intent [B, E]`; an action's logit is the dot product of the intent with
-    its embedding. Without embeddings, a linear layer computes the logits. If the model sees a mask, the logits of
-    forbidden values become the dtype's lowest finite value. The value layer reads the trunk's features or, with
-    `vf_share_layers=False`, a separate trunk's features. With `num_outputs=None` and only a mask, the model returns the
-    trunk's features.
+    `rest of the observation → trunk [B, w] → intent [B, E]`; an action's logit is the dot product
+    of the intent with its embedding. Without embeddings, a linear layer computes the logits. If the
+    model sees a mask, the logits of forbidden values become the dtype's lowest finite value. The
+    value layer reads the trunk's features or, with `vf_share_layers=False`, a separate trunk's
+    features. With `num_outputs=None` and only a mask, the model returns the trunk's features.
 
     Args:
         *args: See `ModelV2`.
         trunk: The wrapped model; it sees the parts of the observation that the head does not read.
         value_trunk: A separate trunk for the value function, or None.
-        action_dist: Factory for the action distribution, which defines how a mask changes its inputs.
+        action_dist: Factory for the action distribution, which defines how a mask changes its
+            inputs.
 
     Attributes:
         ops: The framework's tensor operations.
@@ -80,7 +82,9 @@ class ParametricHead(ModelV2):
         return self.trunk.get_initial_state()  # type: ignore[no-any-return]
 
     def _allowed(self, obs: Any) -> Any:
-        """Return which values are allowed, as booleans `[B, m]`; None if the observation does not determine them."""
+        """Return which values are allowed, as booleans `[B, m]`; None if the observation does not
+        determine them.
+        """
         allowed = (
             None
             if self._shown is None

@@ -1,4 +1,6 @@
-"""Action mask as models see it, and the mapping from its values to one column for each value that may be forbidden."""
+"""Action mask as models see it, and the mapping from its values to one column for each value that
+may be forbidden.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,8 @@ class ShownMask:
         shown: The mask's entry in the observation space; the kernel has already checked its format.
 
     Attributes:
-        places: For each column, the position of its value among all concatenated values of the mask; None if columns
-            and values have the same order and 0 means forbidden.
+        places: For each column, the position of its value among all concatenated values of the
+            mask; None if columns and values have the same order and 0 means forbidden.
         forbidding: For each column, the value that means forbidden.
 
     Raises:
@@ -37,8 +39,9 @@ class ShownMask:
         for leaf in (node for node in shown.walk() if not node.is_composite):
             if leaf.kind not in ("box", "multi_binary"):
                 raise ConfigError(
-                    f"{leaf.path}: models see {leaf.describe()} as one-hot vectors, not as a mask. Declare it as "
-                    "MultiBinary or Box, or set use_parametric to False and mask the model's outputs yourself."
+                    f"{leaf.path}: models see {leaf.describe()} as one-hot vectors, not as a mask."
+                    " Declare it as MultiBinary or Box, or set use_parametric to False and mask"
+                    " the model's outputs yourself."
                 )
             size += math.prod(leaf.shape or ())
         columns = action_codec(action).mask_places_in(shown)
@@ -63,8 +66,8 @@ def read(
         config: The flat model config.
 
     Returns:
-        The layout, the mask as models see it (None without a mask), and a check that each row allows an action (None if
-        not needed).
+        The layout, the mask as models see it (None without a mask), and a check that each row
+        allows an action (None if not needed).
     """
     obs = SpaceInfo.read(getattr(obs_space, "original_space", obs_space))
     action = SpaceInfo.read(action_space, "action")

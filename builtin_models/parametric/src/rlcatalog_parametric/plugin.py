@@ -1,4 +1,6 @@
-"""Plugin declarations: when the head is chosen, what it reads from the observation, and its stages."""
+"""Plugin declarations: when the head is chosen, what it reads from the observation,
+and its stages.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,8 @@ def match(request: Request) -> Match:
         if config["custom_model"] is not None:
             return Match(
                 None,
-                f"a custom_model is set; set use_parametric=True to read {' and '.join(found)} anyway",
+                f"a custom_model is set; set use_parametric=True to read {' and '.join(found)}"
+                " anyway",
             )
     why = " and ".join(found) or "use_parametric is set"
     return Match(Rank.SPECIFIC if wanted or key is not None else Rank.GENERIC, why)
@@ -51,9 +54,10 @@ def claims(request: Request) -> list[str]:
             request.config["action_embeddings_key"],
         )
         raise ConfigError(
-            f"parametric: {request.obs.path} has neither an action mask (action_mask_key={masks!r}) nor, for a Discrete"
-            f" action space, embeddings of the actions (action_embeddings_key={embeddings!r}); found"
-            f" {request.obs.describe()} and the action space {request.action.describe()}. Remove use_parametric."
+            f"parametric: {request.obs.path} has neither an action mask"
+            f" (action_mask_key={masks!r}) nor, for a Discrete action space, embeddings of the"
+            f" actions (action_embeddings_key={embeddings!r}); found {request.obs.describe()} and"
+            f" the action space {request.action.describe()}. Remove use_parametric."
         )
     if found.claims and request.preprocessor is None:
         raise ConfigError(
@@ -98,7 +102,8 @@ def rlcatalog_models() -> list[ModelSpec]:
                 "torch": "rlcatalog_parametric.torch:ParametricActionsHead",
                 "tf": "rlcatalog_parametric.tf:ParametricActionsHead",
             },
-            summary="action masks and embeddings of the available actions, around any trunk or memory",
+            summary="action masks and embeddings of the available actions, around any trunk or"
+            " memory",
             slot="head",
             switch="use_parametric",
             match=match,

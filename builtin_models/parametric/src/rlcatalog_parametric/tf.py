@@ -11,8 +11,8 @@ from rlcatalog_tf import OPS, OutputLayers, TFModelV2, features_of, flatten_rows
 class ParametricActionsHead(ParametricHead, TFModelV2):
     """Logits for actions that the observation describes; see `ParametricHead`.
 
-    Inside a caller's `tf.function`, a row that allows no action raises TensorFlow's InvalidArgumentError, unless
-    `is_training` is set.
+    Inside a caller's `tf.function`, a row that allows no action raises TensorFlow's
+    InvalidArgumentError, unless `is_training` is set.
     """
 
     ops, outputs_class, features_of = OPS, OutputLayers, staticmethod(features_of)

@@ -32,7 +32,8 @@ class VisionnetConfig(msgspec.Struct, frozen=True, kw_only=True):
     conv_filters: Annotated[
         list[Any] | str | None,
         Meta(
-            description='convolutions, each [channels, kernel, stride], or "nature" or "impala"; None: by image size'
+            description='convolutions, each [channels, kernel, stride], or "nature" or "impala";'
+            " None: by image size"
         ),
     ] = None
     conv_activation: Annotated[
@@ -41,7 +42,8 @@ class VisionnetConfig(msgspec.Struct, frozen=True, kw_only=True):
     conv_padding: Annotated[
         Literal["same", "valid"] | None,
         Meta(
-            description='padding of the convolutions; None: "valid" for the last one, "same" for the others'
+            description='padding of the convolutions; None: "valid" for the last one, "same" for'
+            " the others"
         ),
     ] = None
     conv_flatten: Annotated[
@@ -50,7 +52,8 @@ class VisionnetConfig(msgspec.Struct, frozen=True, kw_only=True):
     image_scale: Annotated[
         float | bool | None,
         Meta(
-            description="scale factor for pixels; None: 1/255 for uint8, otherwise no scaling; False: no scaling"
+            description="scale factor for pixels; None: 1/255 for uint8, otherwise no scaling;"
+            " False: no scaling"
         ),
     ] = None
     conv_kernel_initializer: Annotated[
@@ -66,21 +69,23 @@ class VisionnetConfig(msgspec.Struct, frozen=True, kw_only=True):
         filters = read_filters(self.conv_filters)
         if isinstance(filters, str) and self.conv_padding is not None:
             raise ConfigError(
-                f"config key 'conv_padding': the preset {filters!r} defines its own padding, but found "
-                f"conv_padding={self.conv_padding!r}. Remove conv_padding, or write the layers as a list."
+                f"config key 'conv_padding': the preset {filters!r} defines its own padding, but"
+                f" found conv_padding={self.conv_padding!r}. Remove conv_padding, or write the"
+                " layers as a list."
             )
         activation_name(self.conv_activation, "conv_activation")
         read_initializers(partial(getattr, self), "conv", "kernel", "bias")
         scale = self.image_scale
         if scale is True or not (scale is None or scale is False or 0 < scale < math.inf):
             raise ConfigError(
-                "config key 'image_scale': expected a positive factor, False for no scaling, or None for 1/255 on"
-                f" uint8 images; found {scale!r}."
+                "config key 'image_scale': expected a positive factor, False for no scaling, or"
+                f" None for 1/255 on uint8 images; found {scale!r}."
             )
 
 
 def read_filters(value: Any) -> list[Filter] | str | None:
-    """Read the config key `conv_filters`: a preset's name, a list of `[channels, kernel, stride]`, or None.
+    """Read the config key `conv_filters`: a preset's name, a list of `[channels, kernel, stride]`,
+    or None.
 
     An empty list counts as None, as in RLlib.
 
@@ -103,8 +108,8 @@ def read_filters(value: Any) -> list[Filter] | str | None:
         kernel, stride = (_pair(part) for part in parts[1:]) if len(parts) == 3 else (None, None)
         if kernel is None or stride is None or not _positive(parts[0]):
             raise ConfigError(
-                f"{key}: entry {i} must be [channels, kernel, stride] with integers >= 1, where kernel "
-                f"and stride may also be [height, width]; found {shown(entry)}."
+                f"{key}: entry {i} must be [channels, kernel, stride] with integers >= 1, where"
+                f" kernel and stride may also be [height, width]; found {shown(entry)}."
             )
         filters.append((parts[0], kernel, stride))
     return filters

@@ -1,4 +1,6 @@
-"""Framework-independent convolutions: layers, their output sizes, and lists chosen by name or image size."""
+"""Framework-independent convolutions: layers, their output sizes, and lists chosen by name or image
+size.
+"""
 
 from __future__ import annotations
 
@@ -37,8 +39,8 @@ class ConvSpec:
         channels: Number of output channels.
         kernel: Height and width of the kernel.
         stride: Vertical and horizontal step.
-        padding: `"same"` (output `ceil(n / stride)`; if padding is uneven, the extra row or column is at the bottom or
-            right) or `"valid"` (no padding).
+        padding: `"same"` (output `ceil(n / stride)`; if padding is uneven, the extra row or column
+            is at the bottom or right) or `"valid"` (no padding).
         size_in: Height and width of the input.
         activation: Neutral name or callable.
         weights: Initialiser of the kernel: a name or a callable.
@@ -112,7 +114,9 @@ class PoolSpec:
 
 @dataclass(frozen=True)
 class ResidualSpec:
-    """Residual block: `x + second(first(activation(x)))`; `first` includes an activation, `second` does not."""
+    """Residual block: `x + second(first(activation(x)))`; `first` includes an activation, `second`
+    does not.
+    """
 
     activation: Any
     first: ConvSpec
@@ -145,10 +149,10 @@ def by(numbers: Sequence[int]) -> str:
 def derived(size: Pair, padding: str | None) -> list[Filter]:
     """Return a list of convolutions that reduces an image of any size to 1x1.
 
-    Along each axis, the kernel depends on the side length: 8 with stride 4 above 44, 4 with stride 2 above 11,
-        otherwise 3 with stride 1. At least two layers are added, until no side exceeds 11; they have 16, then 32, then
-        64 channels. A last layer with 256 channels covers the remaining area. For 84x84 and 42x42 images, this gives
-        RLlib's lists.
+    Along each axis, the kernel depends on the side length: 8 with stride 4 above 44, 4 with stride
+        2 above 11, otherwise 3 with stride 1. At least two layers are added, until no side exceeds
+        11; they have 16, then 32, then 64 channels. A last layer with 256 channels covers the
+        remaining area. For 84x84 and 42x42 images, this gives RLlib's lists.
 
     Args:
         size: Height and width of the image.
@@ -181,8 +185,8 @@ def lay_out(
         filters: The list.
         size: Height and width of the image.
         channels: Number of channels of the image.
-        padding: `"same"` or `"valid"` for all layers; None means `"valid"` for the last layer and `"same"` for the
-            others.
+        padding: `"same"` or `"valid"` for all layers; None means `"valid"` for the last layer and
+            `"same"` for the others.
         options: Activation and initialisers, as arguments of `ConvSpec`.
     """
     specs: list[ConvSpec] = []
@@ -198,8 +202,9 @@ def lay_out(
 def working_list(filters: Sequence[Filter], size: Pair, padding: str | None) -> list[Filter]:
     """Return a list of convolutions close to the given list that reduces the image to 1x1.
 
-    If the last kernel covers at least half of its input, it is enlarged to cover all of it; otherwise a layer is added.
-    If an earlier kernel does not fit, the result is the list that `derived` returns.
+    If the last kernel covers at least half of its input, it is enlarged to cover all of it;
+    otherwise a layer is added. If an earlier kernel does not fit, the result is the list that
+    `derived` returns.
     """
     body = lay_out(filters, size, 1, padding, {})
     last = body[-1]

@@ -9,7 +9,9 @@ from rlcatalog_testing import Example
 
 
 def examples() -> list[Example]:
-    """Return examples with images and lists of convolutions, one of which does not reduce its image to 1x1."""
+    """Return examples with images and lists of convolutions, one of which does not reduce its image
+    to 1x1.
+    """
     small = spaces.Box(0, 255, (10, 10, 2), np.uint8)
     return [
         Example(

@@ -1,6 +1,7 @@
 """Framework-independent code for the vision network.
 
-Each framework's class inherits from this class first and then from the framework's base class for models.
+Each framework's class inherits from this class first and then from the framework's base class for
+models.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from rlcatalog_visionnet.plan import plan
 class Vision(ModelV2):
     """Convolutions, followed by dense layers if configured, logits and a value.
 
-    `images [B, H, W, C] → convolutions → features [B, n] → hidden layers → logits [B, num_outputs]`, and a value layer
-    that reads the same features as the logits layer or, with `vf_share_layers=False`, a separate stack. When built as a
-    trunk (`num_outputs=None`), the network ends with the hidden layers or, without them, with the features.
+    `images [B, H, W, C] → convolutions → features [B, n] → hidden layers → logits [B,
+    num_outputs]`, and a value layer that reads the same features as the logits layer or, with
+    `vf_share_layers=False`, a separate stack. When built as a trunk (`num_outputs=None`), the
+    network ends with the hidden layers or, without them, with the features.
 
     Attributes:
         convs_class: The framework's `ConvStack`.
@@ -75,5 +77,7 @@ class Vision(ModelV2):
         return last_values(self, self._features)
 
     def _scaled_images(self, x: Any, channels_first: bool, factor: float | None) -> Any:
-        """Return images in the layout that the framework's convolutions expect, multiplied by a factor."""
+        """Return images in the layout that the framework's convolutions expect, multiplied by a
+        factor.
+        """
         raise NotImplementedError

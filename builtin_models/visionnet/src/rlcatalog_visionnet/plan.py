@@ -23,7 +23,8 @@ class ImagePlan:
         channels_first: Whether the channels are the image's first axis.
         layers: Convolutions, pooling layers and residual blocks, in order.
         activation: The activation after the last layer; `"linear"` if the last layer includes one.
-        output: The dense layers, the logits and the value, which read height x width x channels values in this order.
+        output: The dense layers, the logits and the value, which read height x width x channels
+            values in this order.
         logits: The convolution that replaces the logits layer (`no_final_linear`), or None.
     """
 
@@ -45,15 +46,15 @@ def plan(
         num_outputs: Width of the output, or None for a trunk.
 
     Raises:
-        ConfigError: The convolutions do not fit the image or do not reduce it to 1x1, or `no_final_linear` finds no
-            layer to resize.
+        ConfigError: The convolutions do not fit the image or do not reduce it to 1x1, or
+            `no_final_linear` finds no layer to resize.
         UnsupportedSpaceError: The shape does not belong to an image.
     """
     if shape is None or len(shape) != 3 or min(shape) < 1:
         raise UnsupportedSpaceError(
-            "visionnet needs images, that is, encoded observations of rank 3 (height, width, channels); found"
-            f" {'no Box' if shape is None else f'shape {tuple(shape)}'}."
-            " Use fcnet, or reshape the observation in an environment wrapper."
+            "visionnet needs images, that is, encoded observations of rank 3 (height, width,"
+            f" channels); found {'no Box' if shape is None else f'shape {tuple(shape)}'}. Use"
+            " fcnet, or reshape the observation in an environment wrapper."
         )
     own = read_config(config, VisionnetConfig)
     channels_first = read_config(config, KernelConfig).image_layout == "chw"
@@ -64,9 +65,9 @@ def plan(
     if num_outputs is not None and not dense and read_config(config, KernelConfig).no_final_linear:
         if not isinstance(last, ConvSpec) or last.size != (1, 1):
             raise ConfigError(
-                "no_final_linear makes the last layer the output, but the output of the last convolution"
-                f" is {by((*last.size, last.channels))} instead of 1x1. Add post_fcnet_hiddens, or convolutions that"
-                " reduce the image to 1x1."
+                "no_final_linear makes the last layer the output, but the output of the last"
+                f" convolution is {by((*last.size, last.channels))} instead of 1x1. Add"
+                " post_fcnet_hiddens, or convolutions that reduce the image to 1x1."
             )
         logits, layers = last, layers[:-1]
     rows, columns, maps = (
@@ -81,7 +82,9 @@ def plan(
 def _layers(
     own: VisionnetConfig, size: Pair, channels: int
 ) -> tuple[list[LayerSpec], Any, list[DenseSpec]]:
-    """Return the convolutions, the activation after the last one, and the preset's dense layer, if any."""
+    """Return the convolutions, the activation after the last one, and the preset's dense layer, if
+    any.
+    """
     options, filters, padding = _options(own), read_filters(own.conv_filters), own.conv_padding
     # Its dense layer is initialised like its convolutions.
     preset = {"weights": "xavier_uniform", **options}
@@ -122,7 +125,9 @@ def _options(own: VisionnetConfig) -> dict[str, Any]:
 
 
 def _impala(size: Pair, channels: int, options: Mapping[str, Any]) -> list[LayerSpec]:
-    """Return the residual net's sections, each with a convolution, a pooling layer and two residual blocks."""
+    """Return the residual net's sections, each with a convolution, a pooling layer and two residual
+    blocks.
+    """
     layers: list[LayerSpec] = []
     for outputs in convolutions.IMPALA:
         conv = ConvSpec(
@@ -162,6 +167,7 @@ def _check(
         name, works = f"the preset {asked!r}", convolutions.derived(image[:2], None)
     advice = "" if min(last.size) < 1 else " Or set conv_flatten=True."
     raise ConfigError(
-        f"config key 'conv_filters': {name} does not fit images of size {by(image)}: {what}. Layer by layer:"
-        f" {' -> '.join([f'image {by(image)}', *steps])}. This list fits: {convolutions.as_config(works)}.{advice}"
+        f"config key 'conv_filters': {name} does not fit images of size {by(image)}: {what}. Layer"
+        f" by layer: {' -> '.join([f'image {by(image)}', *steps])}. This list fits:"
+        f" {convolutions.as_config(works)}.{advice}"
     )

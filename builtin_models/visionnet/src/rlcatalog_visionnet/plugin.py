@@ -9,11 +9,17 @@ from rlcatalog.plugins import OUTPUT_KEYS
 def match(request: Request) -> Match:
     """Match images only."""
     if (shape := request.encoded_shape) is None:
-        why = "takes encoded images; pass ModelCatalog.get_preprocessor_for_space(space).observation_space"
+        why = (
+            "takes encoded images; pass"
+            " ModelCatalog.get_preprocessor_for_space(space).observation_space"
+        )
         return Match(None, why)
     if not request.is_image:
         if request.obs.is_image:
-            why = f"takes images of rank 3; the preprocessor encodes {request.obs.path} with shape {shape}"
+            why = (
+                f"takes images of rank 3; the preprocessor encodes {request.obs.path} with shape"
+                f" {shape}"
+            )
             return Match(None, why)
         return Match(
             None, f"takes images, Boxes of rank 3; {request.obs.path} is {request.obs.describe()}"
@@ -65,7 +71,8 @@ def rlcatalog_models() -> list[ModelSpec]:
                 "torch": "rlcatalog_visionnet.torch:VisionNetwork",
                 "tf": "rlcatalog_visionnet.tf:VisionNetwork",
             },
-            summary="convolutions for images: nature, impala, RLlib's lists, or a derived list for other sizes",
+            summary="convolutions for images: nature, impala, RLlib's lists, or a derived list for"
+            " other sizes",
             match=match,
             describe=describe,
             config="rlcatalog_visionnet.config:VisionnetConfig",

@@ -18,8 +18,9 @@ Named = Iterator[tuple[str, Any, tuple[int, ...] | None]]
 class Conv:
     """Convolution with its activation; feature maps have shape `[B, H, W, C]`.
 
-    The kernel is stored in TensorFlow's layout `[height, width, in, out]`; its canonical form is PyTorch's
-    `[out, in, height, width]`. A convolution whose output is 1x1 is computed as a matrix product.
+    The kernel is stored in TensorFlow's layout `[height, width, in, out]`; its canonical form is
+    PyTorch's `[out, in, height, width]`. A convolution whose output is 1x1 is computed as a matrix
+    product.
     """
 
     def __init__(self, spec: ConvSpec) -> None:
@@ -82,7 +83,9 @@ class Pool:
 
 
 class Residual:
-    """Residual block: activation, convolution, activation, convolution; the input is added to the result."""
+    """Residual block: activation, convolution, activation, convolution; the input is added to the
+    result.
+    """
 
     def __init__(self, spec: ResidualSpec) -> None:
         self.activate = activation(spec.activation)

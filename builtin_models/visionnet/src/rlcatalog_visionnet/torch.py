@@ -15,15 +15,18 @@ from rlcatalog_visionnet.plan import ImagePlan
 
 
 def map_activation(value: Any) -> Any:
-    """Return the function for an activation on maps `[B, C, H, W]`, with softmax over channels; None for "linear"."""
+    """Return the function for an activation on maps `[B, C, H, W]`, with softmax over channels;
+    None for "linear".
+    """
     return nn.Softmax2d() if value == "softmax" else activation(value)
 
 
 class Conv(nn.Conv2d):
-    """Convolution with its activation; feature maps have shape `[B, C, H, W]` and are `channels_last` in memory.
+    """Convolution with its activation; feature maps have shape `[B, C, H, W]` and are
+    `channels_last` in memory.
 
-    The kernel is stored in `channels_last`, the fastest format on CPUs and GPUs. A convolution whose output is 1x1 is
-    computed as a matrix product, which takes a third of the time.
+    The kernel is stored in `channels_last`, the fastest format on CPUs and GPUs. A convolution
+    whose output is 1x1 is computed as a matrix product, which takes a third of the time.
     """
 
     def __init__(self, spec: ConvSpec) -> None:
@@ -57,7 +60,8 @@ class Conv(nn.Conv2d):
         if self.covers:
             output = self._product(input)[:, :, None, None]
         else:
-            # Weights set from outside (functional_call, assigned state dicts) may have PyTorch's default layout.
+            # Weights set from outside (functional_call, assigned state dicts) may have PyTorch's
+            # default layout.
             weight = self.weight
             if weight.stride(1) != 1:  # not by memory format, which vmap does not support
                 weight = weight.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)
@@ -88,7 +92,9 @@ class Pool(nn.Module):
 
 
 class Residual(nn.Module):
-    """Residual block: activation, convolution, activation, convolution; the input is added to the result."""
+    """Residual block: activation, convolution, activation, convolution; the input is added to the
+    result.
+    """
 
     def __init__(self, spec: ResidualSpec) -> None:
         super().__init__()
@@ -146,7 +152,9 @@ class VisionNetwork(Vision, TorchModelV2):
     )
 
     def _scaled_images(self, x: Tensor, channels_first: bool, factor: float | None) -> Tensor:
-        """Return images `[B, C, H, W]` in the weights' memory format, as a view if channels are last in memory."""
+        """Return images `[B, C, H, W]` in the weights' memory format, as a view if channels are
+        last in memory.
+        """
         if not channels_first:
             x = x.permute(0, 3, 1, 2)
         dtype = dtype_of(self)

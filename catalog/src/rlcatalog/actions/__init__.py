@@ -1,7 +1,7 @@
 """Actions: from a model's outputs to environment actions.
 
-`ActionDistribution` is the base class of distributions. The `ActionCodec` of a space converts raw actions into
-environment actions and back, encodes past actions for models, and reads action masks.
+`ActionDistribution` is the base class of distributions. The `ActionCodec` of a space converts raw
+actions into environment actions and back, encodes past actions for models, and reads action masks.
 """
 
 import lazy_loader

@@ -21,7 +21,8 @@ class Interval(NamedTuple):
         low: Lower bounds.
         high: Upper bounds.
         width: `high - low`, rounded down so that `low + width` is at most `high`.
-        lowest: The smallest float32 numbers above `low`. The density of an action at the bound is computed from them.
+        lowest: The smallest float32 numbers above `low`. The density of an action at the bound is
+            computed from them.
         highest: The largest float32 numbers below `high`.
         log_width: Logs of the widths.
         log_volume: Their sum.
@@ -49,8 +50,8 @@ def read_bounds(action: SpaceInfo, name: str) -> tuple[Array, Array]:
         name: Name of the distribution, for error messages.
 
     Raises:
-        UnsupportedSpaceError: The space is not a Box of floats, or a dimension lacks finite bounds with float32 numbers
-            between them.
+        UnsupportedSpaceError: The space is not a Box of floats, or a dimension lacks finite bounds
+            with float32 numbers between them.
     """
     if action.is_empty:
         raise action.without_values(name)
@@ -65,14 +66,17 @@ def read_bounds(action: SpaceInfo, name: str) -> tuple[Array, Array]:
         where = int(np.argmin(fine))
         index = [int(i) for i in np.unravel_index(where, action.shape or (1,))]
         raise UnsupportedSpaceError(
-            f"{action.path}: {name} needs finite bounds with low < high (as float32) in every dimension; found"
-            f" [{low[where]}, {high[where]}] at {index}. Bound the space, or use a different distribution."
+            f"{action.path}: {name} needs finite bounds with low < high (as float32) in every"
+            f" dimension; found [{low[where]}, {high[where]}] at {index}. Bound the space, or use"
+            " a different distribution."
         )
     return low, high
 
 
 def hashable_bound(bound: float | Array) -> bytes | float:
-    """Return a bound in hashable form, for the cache of `interval`: a number, or the bytes of a float32 array."""
+    """Return a bound in hashable form, for the cache of `interval`: a number, or the bytes of a
+    float32 array.
+    """
     return bound if isinstance(bound, float | int) else np.asarray(bound, np.float32).tobytes()
 
 
@@ -99,7 +103,8 @@ def interval(low: bytes | float, high: bytes | float, size: int, dtype: str) -> 
     below, above = (np.broadcast_to(bound, (size,)).copy() for bound in bounds)
     if not _fine(below, above).all():
         raise ConfigError(
-            f"low must be below high and both finite; found low={below.tolist()}, high={above.tolist()}."
+            f"low must be below high and both finite; found low={below.tolist()},"
+            f" high={above.tolist()}."
         )
     width = above - below
     width = np.where(below + width > above, np.nextafter(width, np.float32(0)), width)
@@ -110,7 +115,9 @@ def interval(low: bytes | float, high: bytes | float, size: int, dtype: str) -> 
 
 
 def _inside(low: Array, high: Array) -> tuple[Array, Array]:
-    """Return the outermost float32 numbers inside the bounds whose distances to the bounds are not subnormal."""
+    """Return the outermost float32 numbers inside the bounds whose distances to the bounds are not
+    subnormal.
+    """
     tiny = np.finfo(np.float32).tiny
     below, above = np.nextafter(low, high) - low, high - np.nextafter(high, low)
     return low + np.maximum(below, tiny), high - np.maximum(above, tiny)

@@ -1,8 +1,9 @@
 """Action codecs, which convert between a distribution's raw actions and the environment's actions.
 
-A codec also reads action masks, and encodes past actions for models. The table `rlcatalog.spaces.action_codecs` maps
-each kind of space to a codec class; plugins extend it through the hook `rlcatalog_action_codecs`. The codec of a Tuple
-or Dict concatenates the codecs of its children.
+A codec also reads action masks, and encodes past actions for models. The table
+`rlcatalog.spaces.action_codecs` maps each kind of space to a codec class; plugins extend it through
+the hook `rlcatalog_action_codecs`. The codec of a Tuple or Dict concatenates the codecs of its
+children.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ Mask: TypeAlias = "Array | Mapping[str, Mask] | tuple[Mask, ...] | list[Mask] | 
 class ActionCodec:
     """Codec for one action space; in shapes, B is the number of rows.
 
-    This class supports any space with a fixed shape. Raw values are the values of the action in C order, and no value
-    can be masked. Subclasses for other kinds of space override what differs.
+    This class supports any space with a fixed shape. Raw values are the values of the action in C
+    order, and no value can be masked. Subclasses for other kinds of space override what differs.
 
     Args:
         info: The action space, or a subspace of it.
         raw_kind: Form of the raw values: the `raw_kind` of the distribution that draws them.
-        bounds: How floats are mapped into their bounds: `"clip"`, or `"affine"`, which maps [-1, 1] onto [low, high]
-            and clips, in dimensions with two finite bounds.
+        bounds: How floats are mapped into their bounds: `"clip"`, or `"affine"`, which maps [-1, 1]
+            onto [low, high] and clips, in dimensions with two finite bounds.
         children: The codecs of the space's children.
 
     Attributes:
@@ -47,10 +48,11 @@ class ActionCodec:
         scalar: Whether raw actions have the shape `[B]`, as for a single Discrete.
         whole: Whether raw values are choices, which are stored as int64.
         clips: Whether `adapt` maps all finite raw values into the space.
-        paths: Paths of the parts of an action that a distribution may draw separately: one per choice, or else only the
-            space's path.
+        paths: Paths of the parts of an action that a distribution may draw separately: one per
+            choice, or else only the space's path.
         counts: Number of choices for each raw value, an integer counted from 0; None for floats.
-        choices: Path and number of values for every choice that a mask can restrict, in column order.
+        choices: Path and number of values for every choice that a mask can restrict, in column
+            order.
 
     Raises:
         UnsupportedSpaceError: Actions in the space have no fixed size.
@@ -83,13 +85,17 @@ class ActionCodec:
     def of(
         cls, info: SpaceInfo, raw_kind: str, bounds: str, children: Sequence[ActionCodec]
     ) -> ActionCodec:
-        """Return the codec for a space. An override may return a different class for some spaces or distributions."""
+        """Return the codec for a space.
+
+        An override may return a different class for some spaces or distributions.
+        """
         return cls(info, raw_kind, bounds, children)
 
     def _size(self) -> int:
         if self.info.shape is None:
             raise UnsupportedSpaceError(
-                f"{self.info.path}: {self.info.describe()} cannot be an action space: it has no fixed size."
+                f"{self.info.path}: {self.info.describe()} cannot be an action space: it has no"
+                " fixed size."
             )
         return math.prod(self.info.shape)
 
@@ -102,10 +108,11 @@ class ActionCodec:
         """The codecs of all leaves, depth first; only this codec if it has no children."""
         yield self
 
-    # --- raw actions and environment actions -----------------------------------------------------------------------
+    # --- raw actions and environment actions ------------------------------------------------------
 
     def adapt(self, raw: Array) -> Any:
-        """Convert raw actions `[B, width]` into environment actions: an array `[B, ...]`, or a structure of arrays.
+        """Convert raw actions `[B, width]` into environment actions: an array `[B, ...]`, or a
+        structure of arrays.
 
         Every returned action is in the space.
         """
@@ -114,8 +121,8 @@ class ActionCodec:
     def invert(self, action: Actions) -> Array:
         """Return raw actions `[B, width]` that `adapt` converts into these environment actions.
 
-        Unscaled floats keep the action's precision, but are at least float32. Scaled floats are float64, because lower
-        precision would give a different action.
+        Unscaled floats keep the action's precision, but are at least float32. Scaled floats are
+        float64, because lower precision would give a different action.
 
         Raises:
             ActionError: The argument is not a batch of actions of the space.
@@ -153,7 +160,8 @@ class ActionCodec:
 
     @property
     def limits(self) -> tuple[Array, Array]:
-        """The bounds to which `adapt` clips raw values, float64 `[width]` each; infinite if it does not clip.
+        """The bounds to which `adapt` clips raw values, float64 `[width]` each; infinite if it does
+        not clip.
 
         Integers count from 0.
         """
@@ -163,14 +171,19 @@ class ActionCodec:
 
     @property
     def stored_form(self) -> tuple[np.dtype[Any], tuple[int | None, ...]]:
-        """Dtype and shape of a batch of actions, as RLlib's `ModelCatalog.get_action_shape` returns them."""
+        """Dtype and shape of a batch of actions, as RLlib's `ModelCatalog.get_action_shape` returns
+        them.
+        """
         return np.dtype(self.info.dtype or "float32"), (None, *(self.info.shape or ()))
 
     def check_raw(self, raw: Array) -> None:
-        """Check that a distribution could draw these raw actions `[B, width]`. Floats outside the bounds are accepted.
+        """Check that a distribution could draw these raw actions `[B, width]`.
+
+        Floats outside the bounds are accepted.
 
         Raises:
-            ActionError: A value is NaN or infinite, or is not one of the integers that `counts` allows.
+            ActionError: A value is NaN or infinite, or is not one of the integers that `counts`
+                allows.
         """
         # A fast check for the usual case, because training checks every minibatch.
         if self.counts is None:
@@ -191,25 +204,28 @@ class ActionCodec:
             if self.counts is not None:
                 expected = f"an integer from 0 to {self.counts[column] - 1}"
             raise ActionError(
-                f"raw_action: {self.info.path}: expected {expected}; found {raw[row, column]} in row {row}, column"
-                f" {column}. Store the step.raw_action that Policy.act returned."
+                f"raw_action: {self.info.path}: expected {expected}; found {raw[row, column]} in"
+                f" row {row}, column {column}. Store the step.raw_action that Policy.act returned."
             )
 
-    # --- actions as a model sees them ------------------------------------------------------------------------------
+    # --- actions as a model sees them -------------------------------------------------------------
 
     def inputs(self, raw: Array) -> Array:
-        """Return raw actions `[B, width]` as model inputs `[B, input_width]`, float32; unchanged by default.
+        """Return raw actions `[B, width]` as model inputs `[B, input_width]`, float32; unchanged by
+        default.
 
         Override it to return one-hot vectors for choices, whose numbers have no order.
         """
         return raw.astype(np.float32, copy=False)
 
     def shown(self, raw: Array) -> Any:
-        """Return raw actions `[..., width]` in the space's shape: `[...]` for a Discrete, a structure for a Tuple."""
+        """Return raw actions `[..., width]` in the space's shape: `[...]` for a Discrete, a
+        structure for a Tuple.
+        """
         dtype = np.int64 if self.whole else np.float32
         return raw.reshape(*raw.shape[:-1], *(self.info.shape or ())).astype(dtype, copy=False)
 
-    # --- masks -----------------------------------------------------------------------------------------------------
+    # --- masks ------------------------------------------------------------------------------------
 
     @cached_property
     def mask_width(self) -> int:
@@ -218,7 +234,9 @@ class ActionCodec:
 
     @property
     def mask_places(self) -> list[tuple[int, int]]:
-        """For each column, its position in a Gymnasium mask, in C order, and the mask value that means forbidden."""
+        """For each column, its position in a Gymnasium mask, in C order, and the mask value that
+        means forbidden.
+        """
         return [(column, 0) for column in range(self.mask_width)]
 
     def mask_taken(self, raw: Array) -> Array | None:
@@ -234,15 +252,17 @@ class ActionCodec:
         return np.cumsum(counts) - counts + raw.astype(np.int64)
 
     def mask_places_in(self, shown: SpaceInfo | None, start: int = 0) -> list[tuple[int, int]]:
-        """Return each column's position in an encoded mask, and the mask value that means forbidden.
+        """Return each column's position in an encoded mask, and the mask value that means
+        forbidden.
 
         Args:
-            shown: The mask's entry in the observation space, in any form that `mask_columns` accepts; None if there is
-                no mask, so nothing is forbidden.
+            shown: The mask's entry in the observation space, in any form that `mask_columns`
+                accepts; None if there is no mask, so nothing is forbidden.
             start: Position of its first value.
 
         Returns:
-            For each column, its position, in C order over all mask values, and the mask value that means forbidden.
+            For each column, its position, in C order over all mask values, and the mask value that
+            means forbidden.
         """
         if shown is None:
             return [(0, _NO_VALUE)] * self.mask_width
@@ -252,7 +272,8 @@ class ActionCodec:
         return [(start + place, forbidding) for place, forbidding in places]
 
     def mask_columns(self, mask: Mask, rows: int | None = None) -> Array | None:
-        """Return a batched mask in Gymnasium's format as booleans `[B, mask_width]`; see `ActionMasks.matrix`.
+        """Return a batched mask in Gymnasium's format as booleans `[B, mask_width]`; see
+        `ActionMasks.matrix`.
 
         Args:
             mask: The mask, or a list with one mask per row; None allows everything.
@@ -304,11 +325,12 @@ class ActionCodec:
     def _bad_mask(self, expected: str, found: Mask | str) -> ActionMaskError:
         return ActionMaskError(f"mask: {self.info.path}: expected {expected}; found {found}.")
 
-    # --- the space as plain data -----------------------------------------------------------------------------------
+    # --- the space as plain data ------------------------------------------------------------------
 
     @staticmethod
     def space_to_json(space: Space) -> dict[str, Any] | None:
-        """Return a space's parameters as plain data, for saved policies; None if the space cannot be saved.
+        """Return a space's parameters as plain data, for saved policies; None if the space cannot
+        be saved.
 
         Only space classes that plugins define need it. rlcatalog-policy saves Gymnasium's spaces.
         """
@@ -352,12 +374,12 @@ def action_codec(
     Args:
         info: The action space.
         bounds: The model config's `action_bounds`.
-        raw_kinds: The `ActionDistribution.raw_kind` of each leaf's distribution, by path; `"values"` by default; None
-            before distributions are chosen.
+        raw_kinds: The `ActionDistribution.raw_kind` of each leaf's distribution, by path;
+            `"values"` by default; None before distributions are chosen.
 
     Raises:
-        UnsupportedSpaceError: A leaf has no fixed size; or, with `raw_kinds`, a leaf next to floats has more integers
-            than float32 can represent.
+        UnsupportedSpaceError: A leaf has no fixed size; or, with `raw_kinds`, a leaf next to floats
+            has more integers than float32 can represent.
     """
     codec = _codec(info, bounds, raw_kinds or {})
     if raw_kinds is None:
@@ -368,8 +390,9 @@ def action_codec(
     )
     if most > _FLOAT32_COUNT and any(leaf.counts is None for leaf in leaves):
         raise UnsupportedSpaceError(
-            f"{path}: {most:,} values cannot be distinguished next to floats, because float32 only has"
-            f" {_FLOAT32_COUNT:,}; narrow its bounds, or remove the floats from the action space."
+            f"{path}: {most:,} values cannot be distinguished next to floats, because float32 only"
+            f" has {_FLOAT32_COUNT:,}; narrow its bounds, or remove the floats from the action"
+            " space."
         )
     return codec
 

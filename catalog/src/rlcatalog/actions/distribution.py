@@ -19,25 +19,28 @@ if TYPE_CHECKING:
 class ActionDistribution:
     """Distribution over a batch of raw actions.
 
-    `inputs` contains everything except weights, including action masks, so that a distribution can be rebuilt from
-    stored inputs. `sample` returns raw actions, and `logp` is their true density.
+    `inputs` contains everything except weights, including action masks, so that a distribution can
+    be rebuilt from stored inputs. `sample` returns raw actions, and `logp` is their true density.
 
     Args:
         inputs: Model output `[B, size]`.
         model: The model that computed `inputs`, or None.
     """
 
-    #: Whether the class joins distributions that the catalog chooses for the children of a Tuple or Dict.
+    #: Whether the class joins distributions that the catalog chooses for the children of a Tuple or
+    #: Dict.
     composite: ClassVar[bool] = False
     #: Whether the class wraps the distribution that the catalog would otherwise choose.
     wraps_default: ClassVar[bool] = False
-    #: How the action codec reads raw actions: `"values"` (offsets are added, floats mapped into their bounds),
-    #: `"bounded"` (floats that are already within their bounds), `"onehot"` (one-hots, relaxed or not, of a Discrete).
+    #: How the action codec reads raw actions: `"values"` (offsets are added, floats mapped into
+    #: their bounds), `"bounded"` (floats that are already within their bounds), `"onehot"`
+    #: (one-hots, relaxed or not, of a Discrete).
     raw_kind: ClassVar[str] = "values"
-    #: `"exact"` if `entropy` returns the entropy; `"estimate"` if engines must call `entropy_estimate`. `kl` is exact
-    #: or not defined.
+    #: `"exact"` if `entropy` returns the entropy; `"estimate"` if engines must call
+    #: `entropy_estimate`. `kl` is exact or not defined.
     entropy_kind: ClassVar[str] = "exact"
-    #: Whether `logp` distinguishes actions, which policy gradients need; a point mass has no density.
+    #: Whether `logp` distinguishes actions, which policy gradients need; a point mass has no
+    #: density.
     has_density: ClassVar[bool] = True
     #: Whether a mask can forbid values; False for distributions over numbers.
     maskable: ClassVar[bool] = True
@@ -48,14 +51,18 @@ class ActionDistribution:
         self.inputs: Any = inputs
         self.model = model
 
-    # --- to implement ----------------------------------------------------------------------------------------------
+    # --- to implement -----------------------------------------------------------------------------
 
     def sample(self) -> Any:
-        """Draw new raw actions without gradient: `[B]` for a single Discrete, otherwise `[B, width]`."""
+        """Draw new raw actions without gradient: `[B]` for a single Discrete, otherwise
+        `[B, width]`.
+        """
         raise NotImplementedError(f"{type(self).__name__} must implement sample().")
 
     def rsample(self) -> Any:
-        """Draw reparameterised raw actions, with gradients to the inputs; here the same as `sample`."""
+        """Draw reparameterised raw actions, with gradients to the inputs; here the same as
+        `sample`.
+        """
         return self.sample()
 
     def deterministic_sample(self) -> Any:
@@ -69,15 +76,16 @@ class ActionDistribution:
     def entropy(self) -> Any:
         """Return the entropy `[B]` in nats."""
         raise NoClosedFormError(
-            f"{type(self).__name__} has no closed form for its entropy; use entropy_estimate(), as engines do if the"
-            " class sets entropy_kind = 'estimate'."
+            f"{type(self).__name__} has no closed form for its entropy; use entropy_estimate(), as"
+            " engines do if the class sets entropy_kind = 'estimate'."
         )
 
     def kl(self, other: ActionDistribution) -> Any:
         """Return the exact Kullback-Leibler divergence `KL(self || other)` in nats, `[B]`."""
         raise NoClosedFormError(
-            f"{type(self).__name__} has no closed form for its kl. Switch off the term that needs it, as with"
-            " kl_coeff=0 or use_kl_loss=False; or average self.logp(x) - other.logp(x) over samples x from self."
+            f"{type(self).__name__} has no closed form for its kl. Switch off the term that needs"
+            " it, as with kl_coeff=0 or use_kl_loss=False; or average self.logp(x) -"
+            " other.logp(x) over samples x from self."
         )
 
     @staticmethod
@@ -91,10 +99,12 @@ class ActionDistribution:
 
     @classmethod
     def options_for(cls, action: SpaceInfo, config: Mapping[str, Any]) -> dict[str, Any]:
-        """Return keyword arguments for the constructor that depend on the action space, such as bounds.
+        """Return keyword arguments for the constructor that depend on the action space, such as
+        bounds.
 
-        A composite also takes `children`: the distribution class and size for each child space, in order. A class that
-        wraps another distribution takes the class and size of that distribution.
+        A composite also takes `children`: the distribution class and size for each child space, in
+        order. A class that wraps another distribution takes the class and size of that
+        distribution.
 
         Args:
             action: The action space.
@@ -104,10 +114,11 @@ class ActionDistribution:
 
     @classmethod
     def family(cls, options: Mapping[str, Any]) -> Any:
-        """Return a key shared by the distributions that `side_by_side` can join into one; None if there are none.
+        """Return a key shared by the distributions that `side_by_side` can join into one; None if
+        there are none.
 
-        A composite joins parts with equal keys, so that the number of tensor operations does not grow with the number
-        of parts.
+        A composite joins parts with equal keys, so that the number of tensor operations does not
+        grow with the number of parts.
 
         Args:
             options: The result of `options_for`.
@@ -118,7 +129,8 @@ class ActionDistribution:
     def side_by_side(
         cls, members: Sequence[tuple[Mapping[str, Any], int]]
     ) -> tuple[Any, list[tuple[int, int, int]]]:
-        """Return one distribution class for several members of a family, and the order of their inputs.
+        """Return one distribution class for several members of a family, and the order of their
+        inputs.
 
         Its raw actions are the concatenated raw actions of the members.
 
@@ -126,8 +138,8 @@ class ActionDistribution:
             members: Options and number of inputs for each member.
 
         Returns:
-            The class, or a `BoundDistribution`, and the slices of the inputs, each a tuple of member index, first
-            column and end column.
+            The class, or a `BoundDistribution`, and the slices of the inputs, each a tuple of
+            member index, first column and end column.
         """
         raise NotImplementedError(
             f"{cls.__name__} has a family and must implement side_by_side(members)."
@@ -139,31 +151,35 @@ class ActionDistribution:
 
         Args:
             inputs: Model output `[B, size]`.
-            mask: Boolean tensor `[B, m]`, True for allowed values, with the columns of `ActionMasks`; a Box has none.
-                This method accepts a mask with no columns, or with one per input. A forbidden input gets the dtype's
-                lowest finite value.
+            mask: Boolean tensor `[B, m]`, True for allowed values, with the columns of
+                `ActionMasks`; a Box has none. This method accepts a mask with no columns, or with
+                one per input. A forbidden input gets the dtype's lowest finite value.
             **options: The result of `options_for`.
 
         Raises:
-            NotServedError: The class is not `maskable`; or the mask does not have one column per input, and the class
-                does not override this method.
+            NotServedError: The class is not `maskable`; or the mask does not have one column per
+                input, and the class does not override this method.
         """
         if not mask.shape[-1]:
             return inputs
         if not cls.maskable:
             raise NotServedError(
-                f"{cls.__name__} does not support action masks, but got a mask with {mask.shape[-1]} columns."
+                f"{cls.__name__} does not support action masks, but got a mask with"
+                f" {mask.shape[-1]} columns."
             )
         if mask.shape[-1] != inputs.shape[-1]:
             raise NotServedError(
-                f"{cls.__name__} has {inputs.shape[-1]} inputs, but got a mask with {mask.shape[-1]} columns; to use"
-                " it, the class must define masked(inputs, mask)."
+                f"{cls.__name__} has {inputs.shape[-1]} inputs, but got a mask with"
+                f" {mask.shape[-1]} columns; to use it, the class must define masked(inputs,"
+                " mask)."
             )
         return ops_of(inputs).fill_forbidden(inputs, mask)
 
     @classmethod
     def draw(cls, inputs: Any, model: Any = None, **options: Any) -> Any:
-        """Draw like `sample`, without creating a distribution object for further calls. Override it to save time.
+        """Draw like `sample`, without creating a distribution object for further calls.
+
+        Override it to save time.
 
         Args:
             inputs: Model output `[B, size]`.
@@ -173,10 +189,12 @@ class ActionDistribution:
         return cls(inputs, model, **options).sample()
 
     def params_given(self, actions: Any) -> Any:
-        """Return the parameters `[B, n]` that score `actions`, which engines store with the actions.
+        """Return the parameters `[B, n]` that score `actions`, which engines store with the
+        actions.
 
-        These are `inputs`, unless the parts of an action depend on one another: then they are the parameters of each
-        part given the earlier parts of `actions`. `stored` rebuilds a distribution from them.
+        These are `inputs`, unless the parts of an action depend on one another: then they are the
+        parameters of each part given the earlier parts of `actions`. `stored` rebuilds a
+        distribution from them.
         """
         return self.inputs
 
@@ -193,7 +211,8 @@ class ActionDistribution:
     def parts(
         cls, action: SpaceInfo, size: int, options: Mapping[str, Any]
     ) -> list[tuple[SpaceInfo, Any, int]]:
-        """Return the independent parts whose product this distribution is, in the order of inputs and raw actions.
+        """Return the independent parts whose product this distribution is, in the order of inputs
+        and raw actions.
 
         Args:
             action: The action space.
@@ -201,12 +220,13 @@ class ActionDistribution:
             options: The result of `options_for`.
 
         Returns:
-            The parts. Each entry consists of a node of the action space, a callable `(inputs, model)` that creates its
-            distribution, and the number of inputs. The node for one choice of a MultiDiscrete is a Discrete.
+            The parts. Each entry consists of a node of the action space, a callable
+            `(inputs, model)` that creates its distribution, and the number of inputs. The node for
+            one choice of a MultiDiscrete is a Discrete.
         """
         return [(action, BoundDistribution(cls, options) if options else cls, size)]
 
-    # --- to call ---------------------------------------------------------------------------------------------------
+    # --- to call ----------------------------------------------------------------------------------
 
     def sampled_action_logp(self) -> Any:
         """Return the log density `[B]` of the last sample.
@@ -221,15 +241,21 @@ class ActionDistribution:
         return self.logp(self.last_sample)
 
     def entropy_estimate(self) -> Any:
-        """Return an unbiased estimate `[B]` of the entropy: minus the log density of a new (reparameterised) sample."""
+        """Return an unbiased estimate `[B]` of the entropy: minus the log density of a new
+        (reparameterised) sample.
+        """
         return -self.logp(self.rsample())
 
     def multi_kl(self, other: ActionDistribution) -> Any:
-        """Return the divergence per component; the same as `kl` for a distribution with one component."""
+        """Return the divergence per component; the same as `kl` for a distribution with one
+        component.
+        """
         return self.kl(other)
 
     def multi_entropy(self) -> Any:
-        """Return the entropy per component; the same as `entropy` for a distribution with one component."""
+        """Return the entropy per component; the same as `entropy` for a distribution with one
+        component.
+        """
         return self.entropy()
 
 
@@ -238,7 +264,8 @@ class BoundDistribution(partial[Any]):
 
     Args:
         dist: The class.
-        options: Keyword arguments for its constructor; `partial` restores them itself when unpickling.
+        options: Keyword arguments for its constructor; `partial` restores them itself when
+            unpickling.
     """
 
     cls: Any = property(attrgetter("func"))
@@ -259,7 +286,9 @@ class BoundDistribution(partial[Any]):
 
 
 def sized_by(size: Callable[[SpaceInfo, Mapping[str, Any]], int]) -> Callable[..., int]:
-    """Return a `required_model_output_shape` method for a class whose declaration has this `size`."""
+    """Return a `required_model_output_shape` method for a class whose declaration has
+    this `size`.
+    """
 
     def required_model_output_shape(
         action_space: Any, model_config: Mapping[str, Any] | None = None
@@ -272,7 +301,9 @@ def sized_by(size: Callable[[SpaceInfo, Mapping[str, Any]], int]) -> Callable[..
 def bind(
     cls: Any, action: SpaceInfo, config: Mapping[str, Any], children: Sequence[tuple[Any, int]] = ()
 ) -> Any:
-    """Return a class for an action space: the class itself if it needs no options, otherwise a `BoundDistribution`."""
+    """Return a class for an action space: the class itself if it needs no options, otherwise a
+    `BoundDistribution`.
+    """
     describe = getattr(cls, "options_for", None)
     given = (action, config, children) if children else (action, config)
     options = {} if describe is None else describe(*given)
@@ -289,7 +320,9 @@ def unbind(dist_class: Callable[..., Any]) -> tuple[Any, Mapping[str, Any]]:
 
 
 def params_given(dist: ActionDistribution, actions: Tensor) -> Any:
-    """Return the parameters under which a distribution scores actions; see `ActionDistribution.params_given`."""
+    """Return the parameters under which a distribution scores actions; see
+    `ActionDistribution.params_given`.
+    """
     given = getattr(type(dist), "params_given", ActionDistribution.params_given)
     return dist.inputs if given is ActionDistribution.params_given else dist.params_given(actions)
 
@@ -310,10 +343,11 @@ def entropy_of(dist: Any, flat: Callable[[Any], Any], asked: bool = True) -> tup
     """Return a distribution's entropy `[B]` and its kind, `"exact"` or `"estimate"`.
 
     Args:
-        dist: The distribution. Its entropy is estimated if it has no closed form, or if its class does not define
-            `entropy`.
+        dist: The distribution. Its entropy is estimated if it has no closed form, or if its class
+            does not define `entropy`.
         flat: A function that converts a sample into the stored form that `logp` accepts.
-        asked: Whether to compute the entropy; otherwise it is None, and the kind is the `entropy_kind` of the class.
+        asked: Whether to compute the entropy; otherwise it is None, and the kind is the
+            `entropy_kind` of the class.
     """
     kind = getattr(dist, "entropy_kind", "exact")
     if not asked:

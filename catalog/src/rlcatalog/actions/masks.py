@@ -1,8 +1,10 @@
-"""Action masks: finding them in an observation, and converting Gymnasium's format into one boolean matrix.
+"""Action masks: finding them in an observation, and converting Gymnasium's format into one boolean
+matrix.
 
-The matrix has one column per value that can be forbidden, as defined by the space's codec. A Discrete has n columns, a
-MultiDiscrete one per value of each entry in C order, and a MultiBinary two per bit: may be 0, may be 1. A Tuple or Dict
-concatenates the columns of its children. Gymnasium's other spaces have no columns.
+The matrix has one column per value that can be forbidden, as defined by the space's codec. A
+Discrete has n columns, a MultiDiscrete one per value of each entry in C order, and a MultiBinary
+two per bit: may be 0, may be 1. A Tuple or Dict concatenates the columns of its children.
+Gymnasium's other spaces have no columns.
 """
 
 from __future__ import annotations
@@ -51,7 +53,9 @@ class ActionMasks:
         self._starts = np.cumsum(counts) - counts
 
     def by_choice(self, columns: Tensor) -> Iterator[tuple[str, Any]]:
-        """Yield the path of every choice with its columns `[B, n]` from a matrix `[B, size]` (array or tensor)."""
+        """Yield the path of every choice with its columns `[B, n]` from a matrix `[B, size]` (array
+        or tensor).
+        """
         for (path, count), start in zip(self.choices, self._starts.tolist(), strict=True):
             yield path, columns[:, start : start + count]
 
@@ -82,7 +86,9 @@ class ActionMasks:
         return self.matrix(mask, idle=idle)
 
     def without(self, obs: Any) -> Any:
-        """Return a batch of observations without their masks, in the space that `SpaceInfo.without` returns."""
+        """Return a batch of observations without their masks, in the space that `SpaceInfo.without`
+        returns.
+        """
         if self.key is None:
             return obs
         return (
@@ -95,12 +101,14 @@ class ActionMasks:
         """Return batched masks in Gymnasium's format as one boolean matrix `[B, size]`.
 
         Args:
-            mask: For Discrete `[B, n]`; for MultiDiscrete a tuple of such arrays, nested like `nvec`; for MultiBinary
-                `[B, *shape]` with values 0, 1 or 2, where 2 means either. For Tuple and Dict, a tuple or dict of the
-                children's masks; a child without a mask is None or omitted. Columns `[B, m]` can be passed in place of
-                a mask or a part of it. A list with one mask per row is also accepted.
+            mask: For Discrete `[B, n]`; for MultiDiscrete a tuple of such arrays, nested like
+                `nvec`; for MultiBinary `[B, *shape]` with values 0, 1 or 2, where 2 means either.
+                For Tuple and Dict, a tuple or dict of the children's masks; a child without a mask
+                is None or omitted. Columns `[B, m]` can be passed in place of a mask or a part of
+                it. A list with one mask per row is also accepted.
             batch_size: Number of rows, if known.
-            idle: Rows in which no action will be taken, booleans `[B]`. These rows allow everything.
+            idle: Rows in which no action will be taken, booleans `[B]`. These rows allow
+                everything.
 
         Raises:
             NotServedError: Nothing in the action space can be masked.
@@ -131,15 +139,17 @@ def mask_steps(obs: SpaceInfo, key: str) -> tuple[str, ...]:
     """Return the keys that lead to an action mask: `("part", "mask")` for the path `"part.mask"`.
 
     Args:
-        obs: The observation space. If the space itself has a key with a dot in it, that key takes precedence over a
-            path.
+        obs: The observation space. If the space itself has a key with a dot in it, that key takes
+            precedence over a path.
         key: The model config's `action_mask_key`.
     """
     return (key,) if key in obs.keys else tuple(key.split("."))
 
 
 def mask_entry(obs: SpaceInfo, key: str) -> SpaceInfo | None:
-    """Return the entry at a key, or a path of keys, in an observation space; None if there is none."""
+    """Return the entry at a key, or a path of keys, in an observation space; None if
+    there is none.
+    """
     entry = obs
     for step in mask_steps(obs, key):
         if entry.kind != "dict" or step not in entry.keys:
@@ -157,19 +167,22 @@ def mask_key(obs: SpaceInfo, action: SpaceInfo, key: str) -> str | None:
         key: The key, or a path of keys such as `"part.mask"`.
 
     Raises:
-        ConfigError: The key exists, but its entry does not have the format of a mask for the action space.
+        ConfigError: The key exists, but its entry does not have the format of a mask for the action
+            space.
     """
     # a codec that cannot be imported is named in any case.
     masks, leaf = ActionMasks(action), mask_entry(obs, key)
     if leaf is None or not masks.size:
         return None
-    # Ones, as a vector environment would return them, must be accepted as a mask that allows everything.
+    # Ones, as a vector environment would return them, must be accepted as a mask that allows
+    # everything.
     try:
         masks.matrix(_ones(leaf), 1)
     except ActionMaskError as error:
         raise ConfigError(
-            f"{leaf.path}: {leaf.describe()} is not an action mask for {action.describe()}: {error} If it is not meant"
-            " as a mask, set the model config key 'action_mask_key' to another key."
+            f"{leaf.path}: {leaf.describe()} is not an action mask for {action.describe()}:"
+            f" {error} If it is not meant as a mask, set the model config key 'action_mask_key' to"
+            " another key."
         ) from error
     return key
 
@@ -182,8 +195,8 @@ def unused_masks(obs: SpaceInfo, action: SpaceInfo, key: str) -> tuple[str, ...]
     """
     if "." in key and ActionMasks(action).size and mask_entry(obs, key) is None:
         raise ConfigError(
-            f"model config key 'action_mask_key': {key!r} is not in {obs.path}, {obs.describe()}. Join the"
-            " keys of nested Dicts with dots."
+            f"model config key 'action_mask_key': {key!r} is not in {obs.path}, {obs.describe()}."
+            " Join the keys of nested Dicts with dots."
         )
     name = f"[{key.rpartition('.')[2]!r}]"
     return tuple(node.path for node in obs.walk() if node.path.endswith(name))

@@ -28,7 +28,8 @@ class LoweredActions:
         self.codec, self.ops = codec, ops
 
     def adapt(self, raw: Tensor) -> Iterator[tuple[ActionCodec, Any]]:
-        """Yield each leaf's codec with its environment actions `[B, ...]`, computed from raw actions `[B, width]`.
+        """Yield each leaf's codec with its environment actions `[B, ...]`, computed from raw
+        actions `[B, width]`.
 
         The actions have the space's dtype, or int64 for unsigned integers of more than 8 bits.
         """

@@ -1,4 +1,6 @@
-"""Catalog: a set of plugins and lookups in it; `ModelCatalog` is its interface with RLlib's signatures."""
+"""Catalog: a set of plugins and lookups in it; `ModelCatalog` is its interface with RLlib's
+signatures.
+"""
 
 import lazy_loader
 

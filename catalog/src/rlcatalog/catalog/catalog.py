@@ -41,10 +41,12 @@ class Catalog:
     """Installed and registered components, and the lookups that choose among them.
 
     Args:
-        entry_points: Entry points of the plugins to load; None loads all that are installed, an empty list loads none.
-        environ: Environment variables that disable or allow plugins; None uses the process's environment.
-        prefer: Distributions whose components count as listed and win ties, most preferred first; added to
-            `RLCATALOG_PREFER_PLUGINS`.
+        entry_points: Entry points of the plugins to load; None loads all that are installed, an
+            empty list loads none.
+        environ: Environment variables that disable or allow plugins; None uses the process's
+            environment.
+        prefer: Distributions whose components count as listed and win ties, most preferred first;
+            added to `RLCATALOG_PREFER_PLUGINS`.
 
     Attributes:
         environ: The environment variables.
@@ -57,7 +59,8 @@ class Catalog:
 
     Example:
         >>> catalog = Catalog()
-        >>> resolution = catalog.resolve(spaces.Box(-1, 1, (3,)), spaces.Discrete(2), {"use_lstm": True})
+        >>> obs, action = spaces.Box(-1, 1, (3,)), spaces.Discrete(2)
+        >>> resolution = catalog.resolve(obs, action, {"use_lstm": True})
         >>> resolution.component("trunk").name, resolution.component("memory").name
         ('fcnet', 'lstm')
     """
@@ -76,7 +79,8 @@ class Catalog:
         self.prefer = tuple(normalize(name) for name in (*prefer, *named) if name.strip())
         #: Name of the catalog in other processes, to which it was pickled.
         self._name = os.urandom(16).hex()
-        #: Lock for changes. Lookups do not wait for it, and see the catalog either before or after a change.
+        #: Lock for changes. Lookups do not wait for it, and see the catalog either before or after
+        #: a change.
         self._changing = threading.RLock()
         self._hold(self._load_plugins())
 
@@ -90,11 +94,12 @@ class Catalog:
 
     def _hold(self, registry: Registry) -> None:
         """Store a new or changed registry, with the objects derived from it."""
-        # Keys first: a lookup in another thread may see the keys without the parts that read them, but not vice versa.
+        # Keys first: a lookup in another thread may see the keys without the parts that read them,
+        # but not vice versa.
         self.registry, self.schema = registry, Schema(registry)
         self.slots = Slots(registry, self.prefer)
 
-    # --- contents ----------------------------------------------------------------------------------------------------
+    # --- contents ---------------------------------------------------------------------------------
 
     @property
     def plugins(self) -> list[PluginRecord]:
@@ -108,14 +113,15 @@ class Catalog:
     def refresh(self) -> list[PluginRecord]:
         """Load newly installed plugins, and forget removed ones.
 
-        Registered components remain, and objects that are already built keep working. Python does not import a module
-        twice, so a new version of a loaded plugin needs a new process.
+        Registered components remain, and objects that are already built keep working. Python does
+        not import a module twice, so a new version of a loaded plugin needs a new process.
 
         Returns:
             The status of each new plugin.
 
         Raises:
-            CatalogError: A plugin fails to load and `RLCATALOG_STRICT_PLUGINS=1`. The catalog stays unchanged.
+            CatalogError: A plugin fails to load and `RLCATALOG_STRICT_PLUGINS=1`. The catalog stays
+                unchanged.
         """
         with self._changing:
             if self._given is None:
@@ -129,14 +135,16 @@ class Catalog:
                 # a plugin brought or took a key.
                 except (DeclarationError, DuplicateNameError) as error:
                     tell(
-                        f"{component.kind} {component.name!r}, which this program registered, is omitted: {error}"
+                        f"{component.kind} {component.name!r}, which this program registered, is"
+                        f" omitted: {error}"
                     )
             self._hold(registry)
         known = {(record.distribution, record.name, record.version) for record in old.records}
         return [r for r in registry.records if (r.distribution, r.name, r.version) not in known]
 
     def register(self, component: Component | Declaration, *, config: type | None = None) -> None:
-        """Register a component of the running program, which takes precedence over plugins and earlier registrations.
+        """Register a component of the running program, which takes precedence over plugins and
+        earlier registrations.
 
         Args:
             component: A declaration, or the result of `rlcatalog.choice.in_process` for a class.
@@ -144,7 +152,8 @@ class Catalog:
 
         Raises:
             DuplicateNameError: A config key belongs to a different component.
-            DeclarationError: The struct's keys cannot be read, or the component names an undeclared key.
+            DeclarationError: The struct's keys cannot be read, or the component names an undeclared
+                key.
         """
         if isinstance(component, Declaration):
             component = Component(component, "", "")
@@ -164,18 +173,20 @@ class Catalog:
     def __reduce__(self) -> Any:
         return self.pickled()
 
-    # --- config ----------------------------------------------------------------------------------------------------
+    # --- config -----------------------------------------------------------------------------------
 
     def parse_config(self, config: Mapping[str, Any] | None) -> FlatConfig:
         """Check and complete a model config (see `Schema.parse`)."""
         return self.schema.parse(config)
 
     def config_keys(self, component: Component, framework: str | None = None) -> list[str]:
-        """Return the config keys that a component reads: the keys of its package, and the shared keys in `reads`.
+        """Return the config keys that a component reads: the keys of its package, and the shared
+        keys in `reads`.
 
         Args:
             component: The component.
-            framework: If another package provides the code for this framework, its `reads` apply, if it declares any.
+            framework: If another package provides the code for this framework, its `reads` apply,
+                if it declares any.
         """
         for extension in component.extensions.get(framework or "", ()):
             if extension.declaration.reads:
@@ -187,7 +198,7 @@ class Catalog:
             own = [names.get(key.name, key.name) for key in keys_of(struct)]
         return list(dict.fromkeys((*own, *component.declaration.named_keys)))
 
-    # --- lookups ---------------------------------------------------------------------------------------------------
+    # --- lookups ----------------------------------------------------------------------------------
 
     def resolve(
         self,
@@ -201,25 +212,28 @@ class Catalog:
     ) -> Resolution:
         """Choose a component for every slot, without building a model or importing a framework.
 
-        Results are cached by the identity of the spaces and by the values of the config and the framework.
+        Results are cached by the identity of the spaces and by the values of the config and the
+        framework.
 
         Args:
             obs_space: The environment's observation space.
             action_space: The environment's action space.
             config: The model config.
-            framework: `"torch"` or `"tf"`; None selects the framework of a custom class, or otherwise the first
-                installed one: torch, then tf.
+            framework: `"torch"` or `"tf"`; None selects the framework of a custom class, or
+                otherwise the first installed one: torch, then tf.
             pins: The choices of an earlier lookup, which this lookup repeats.
-            defaults: An engine's defaults for keys that the config does not set. They cause no warnings. If a component
-                does not support one, the catalog's default applies.
+            defaults: An engine's defaults for keys that the config does not set. They cause no
+                warnings. If a component does not support one, the catalog's default applies.
 
         Raises:
-            CatalogError: The config is invalid, or no component fits a slot; see `rlcatalog.errors`.
+            CatalogError: The config is invalid, or no component fits a slot; see
+                `rlcatalog.errors`.
 
         Warns:
-            UnreadKeysWarning: Some keys differ from their defaults, but no chosen component reads them. One warning
-                lists all of them; a cached result does not repeat the warning.
-            UnusedMaskWarning: An observation entry is named like an action mask, but is not used as one.
+            UnreadKeysWarning: Some keys differ from their defaults, but no chosen component reads
+                them. One warning lists all of them; a cached result does not repeat the warning.
+            UnusedMaskWarning: An observation entry is named like an action mask, but is not used as
+                one.
         """
         return self.build_from_lookup(
             lambda resolution: resolution,
@@ -249,8 +263,8 @@ class Catalog:
             action_space: The environment's action space.
             config: The model config.
             framework: See `resolve`.
-            env: An environment, or anything that `rlcatalog.catalog.make_env` accepts, instead of the two spaces. The
-                explanation then includes environment wrappers.
+            env: An environment, or anything that `rlcatalog.catalog.make_env` accepts, instead of
+                the two spaces. The explanation then includes environment wrappers.
 
         Raises:
             CatalogError: See `resolve`.
@@ -290,8 +304,8 @@ class Catalog:
     ) -> T:
         """Look up components and build an object from them. `rlcatalog.build` calls it.
 
-        If the lookup or `build` fails with the defaults, it is retried without each default in turn, then without any
-        of them.
+        If the lookup or `build` fails with the defaults, it is retried without each default in
+        turn, then without any of them.
 
         Args:
             build: A function that builds the result.
@@ -346,7 +360,7 @@ class Catalog:
     model_v2 = parts.model_v2
     model = staticmethod(parts.model)
 
-    # --- environments ----------------------------------------------------------------------------------------------
+    # --- environments -----------------------------------------------------------------------------
 
     def spaces_of(
         self, env: AnyEnv, config: Mapping[str, Any] | None = None
@@ -354,13 +368,13 @@ class Catalog:
         """Return an environment's observation space and action space after `wrap_env`.
 
         Args:
-            env: An environment, or anything that `rlcatalog.catalog.make_env` accepts; an environment created here is
-                closed again.
+            env: An environment, or anything that `rlcatalog.catalog.make_env` accepts; an
+                environment created here is closed again.
             config: The model config.
 
         Returns:
-            The two spaces, the environment's name, and each candidate wrapper's answer; a vector environment has no
-            such answers.
+            The two spaces, the environment's name, and each candidate wrapper's answer; a vector
+            environment has no such answers.
 
         Raises:
             CatalogError: `env` is neither an environment nor an id or callable that creates one.
@@ -399,6 +413,8 @@ class Catalog:
     def explain_wrapping(
         self, env: gymnasium.Env[Any, Any], config: Mapping[str, Any] | None = None
     ) -> tuple[gymnasium.Env[Any, Any], list[Verdict]]:
-        """Do the same as `wrap_env`, but return each candidate wrapper's answer together with the environment."""
+        """Do the same as `wrap_env`, but return each candidate wrapper's answer together with the
+        environment.
+        """
         values = self.parse_config(config)
         return wrap(self.slots.env_wrappers(values), env, values)

@@ -23,7 +23,9 @@ def _default() -> Catalog:
 
 
 def default_catalog() -> Catalog:
-    """Return the default catalog of this process. The first call creates it; concurrent first calls create only one.
+    """Return the default catalog of this process.
+
+    The first call creates it; concurrent first calls create only one.
 
     Raises:
         PluginError: A plugin calls this function while it is being loaded.

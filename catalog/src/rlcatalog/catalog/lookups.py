@@ -47,8 +47,8 @@ def find_resolution(
     dist_names = named_dists(slots, values["custom_action_dist"])
     framework = framework_for(framework, custom_model, *dist_names.values())
     whole, action = SpaceInfo.read(obs_space), SpaceInfo.read(action_space, "action")
-    # A custom preprocessor, and a custom model in RLlib's form, see the whole observation, with the action mask. For
-    # other models the mask is applied to the output.
+    # A custom preprocessor, and a custom model in RLlib's form, see the whole observation, with the
+    # action mask. For other models the mask is applied to the output.
     key = mask_key(whole, action, values["action_mask_key"])
     steps = () if key is None else mask_steps(whole, key)
     reads_mask = custom_model is not None and not getattr(custom_model.declaration, "plain", False)
@@ -64,8 +64,9 @@ def find_resolution(
     preprocessor = catalog.preprocessor_for(seen, values, pins=pins, chosen=root)
     if not preprocessor.size:
         raise UnsupportedSpaceError(
-            f"{seen.path}: {seen.describe()} has no values, so a model would have no input. Add a value to the"
-            " observation, such as a constant (gymnasium.wrappers.TransformObservation)."
+            f"{seen.path}: {seen.describe()} has no values, so a model would have no input. Add a"
+            " value to the observation, such as a constant"
+            " (gymnasium.wrappers.TransformObservation)."
         )
     request = request.replace(
         encoded_shape=preprocessor.shape, preprocessor=_seen_by_models(preprocessor)
@@ -75,7 +76,8 @@ def find_resolution(
     if not dists.size:
         raise action.without_values(dists.component.name)
     request = request.replace(num_outputs=dists.size)
-    # Trunk, memory and head. A config with contradictory shapes fails here, before a framework is imported.
+    # Trunk, memory and head. A config with contradictory shapes fails here, before a framework is
+    # imported.
     parts, unclaimed = slots.model(request, custom_model, pins)
     with collect_trunks() as inner:
         layers = model_stages(
@@ -109,8 +111,8 @@ def framework_for(framework: str | None, *named: Component | None) -> str:
 def _seen_by_models(preprocessor: Preprocessor) -> Preprocessor:
     """Return the preprocessor whose structure models restore from their observations.
 
-    A codec in RLlib's style may create its observation space and set its `original_space` to the space of a different
-    preprocessor.
+    A codec in RLlib's style may create its observation space and set its `original_space` to the
+    space of a different preprocessor.
     """
     if type(preprocessor).observation_space is Preprocessor.observation_space:
         return preprocessor
@@ -118,7 +120,7 @@ def _seen_by_models(preprocessor: Preprocessor) -> Preprocessor:
     return other if other is not None and other.shape == preprocessor.shape else preprocessor
 
 
-# --- warnings --------------------------------------------------------------------------------------------------------
+# --- warnings -------------------------------------------------------------------------------------
 
 
 def warn_of(catalog: Catalog, resolution: Resolution) -> None:
@@ -138,8 +140,8 @@ def warn_of(catalog: Catalog, resolution: Resolution) -> None:
             )
             notes.append(f"{key} ({note})" if note else key)
         warn_caller(
-            f"model config: no chosen part reads {', '.join(notes)}. Remove keys without effect, or choose a part"
-            " that reads them; explain() lists the parts and their keys.",
+            f"model config: no chosen part reads {', '.join(notes)}. Remove keys without effect,"
+            " or choose a part that reads them; explain() lists the parts and their keys.",
             UnreadKeysWarning,
         )
     if resolution.unused_masks:
@@ -148,13 +150,14 @@ def warn_of(catalog: Catalog, resolution: Resolution) -> None:
         if not ActionMasks(action).size:
             way = f"{action.describe()} has no values that a mask could forbid."
         warn_caller(
-            f"{' and '.join(resolution.unused_masks)} is named like an action mask, but is not used as one: the model"
-            f" sees it as a feature. {way} If it is not a mask, set action_mask_key to another name.",
+            f"{' and '.join(resolution.unused_masks)} is named like an action mask, but is not"
+            f" used as one: the model sees it as a feature. {way} If it is not a mask, set"
+            " action_mask_key to another name.",
             UnusedMaskWarning,
         )
 
 
-# --- cache -----------------------------------------------------------------------------------------------------------
+# --- cache ----------------------------------------------------------------------------------------
 
 
 def recall(slots: Slots, what: tuple[Any, ...], spaces: tuple[Any, ...], config: Config) -> Any:
@@ -163,7 +166,8 @@ def recall(slots: Slots, what: tuple[Any, ...], spaces: tuple[Any, ...], config:
     Args:
         slots: The object that contains the cache; a catalog that changes gets a new one.
         what: The request, and everything else that the result depends on.
-        spaces: The spaces, compared by identity, because comparing their values takes longer than most lookups.
+        spaces: The spaces, compared by identity, because comparing their values takes longer than
+            most lookups.
         config: The config, compared by values and types.
     """
     for known, objects, given, answer in slots.answers:

@@ -23,7 +23,9 @@ class ModelCatalog:
         >>> env = gym.make("CartPole-v1")
         >>> prep = ModelCatalog.get_preprocessor(env)
         >>> dist_class, size = ModelCatalog.get_action_dist(env.action_space, {}, framework="torch")
-        >>> model = ModelCatalog.get_model_v2(prep.observation_space, env.action_space, size, {}, "torch")
+        >>> model = ModelCatalog.get_model_v2(
+        ...     prep.observation_space, env.action_space, size, {}, "torch"
+        ... )
         >>> type(model).__name__, dist_class.__name__, size
         ('FullyConnectedNetwork', 'Categorical', 2)
     """
@@ -36,14 +38,15 @@ class ModelCatalog:
         framework: str | None = None,
         **kwargs: Any,
     ) -> tuple[Any, int]:
-        """Return the distribution class for an action space, and the number of model outputs it needs.
+        """Return the distribution class for an action space, and the number of model outputs it
+        needs.
 
         Args:
             action_space: The action space.
             config: The model config; `custom_action_dist` names a distribution.
             dist_type: Name or class of a distribution; `custom_action_dist` takes precedence.
-            framework: `"torch"` or `"tf"`; None selects the framework of a custom class in the config, or otherwise the
-                first installed one: torch, then tf.
+            framework: `"torch"` or `"tf"`; None selects the framework of a custom class in the
+                config, or otherwise the first installed one: torch, then tf.
             **kwargs: Accepted for RLlib's signature.
         """
         return default_catalog().action_dist(action_space, config, dist_type, framework)
@@ -56,10 +59,12 @@ class ModelCatalog:
 
         Args:
             action_space: The action space.
-            framework: Accepted for compatibility with RLlib's signature; the result is a NumPy dtype.
+            framework: Accepted for compatibility with RLlib's signature; the result is a NumPy
+                dtype.
 
         Returns:
-            For Tuple and Dict, the flat form `[B, width]`: int32 if all children are Discrete, otherwise float32.
+            For Tuple and Dict, the flat form `[B, width]`: int32 if all children are Discrete,
+            otherwise float32.
 
         Raises:
             UnsupportedSpaceError: Actions in this space have no fixed size.
@@ -81,13 +86,13 @@ class ModelCatalog:
         """Build a model.
 
         Args:
-            obs_space: The preprocessor's `observation_space`, or the environment's. A custom class gets a Dict or Tuple
-                unchanged, and the model then takes structured observations.
+            obs_space: The preprocessor's `observation_space`, or the environment's. A custom class
+                gets a Dict or Tuple unchanged, and the model then takes structured observations.
             action_space: The environment's action space.
             num_outputs: Width of the output, or None for a trunk.
             model_config: The model config.
-            framework: `"torch"` or `"tf"`; None selects the framework of a custom class in the config, or otherwise the
-                first installed one: torch, then tf.
+            framework: `"torch"` or `"tf"`; None selects the framework of a custom class in the
+                config, or otherwise the first installed one: torch, then tf.
             name: The model's name.
             model_interface: A mixin that adds methods for an algorithm.
             default_model: A class to use if the config names no custom model.
@@ -111,7 +116,9 @@ class ModelCatalog:
         options: Mapping[str, Any] | None = None,
         include_multi_binary: bool = False,
     ) -> Preprocessor:
-        """Return the preprocessor for an environment's observations (see `get_preprocessor_for_space`)."""
+        """Return the preprocessor for an environment's observations (see
+        `get_preprocessor_for_space`).
+        """
         return ModelCatalog.get_preprocessor_for_space(
             env.observation_space, options, include_multi_binary
         )
@@ -127,8 +134,8 @@ class ModelCatalog:
         Args:
             observation_space: Any Gymnasium space.
             options: The model config.
-            include_multi_binary: Accepted for compatibility with RLlib's signature; MultiBinary always has a
-                preprocessor.
+            include_multi_binary: Accepted for compatibility with RLlib's signature; MultiBinary
+                always has a preprocessor.
         """
         catalog = default_catalog()
         return catalog.preprocessor_for(observation_space, catalog.parse_config(options))

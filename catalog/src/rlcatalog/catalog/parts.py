@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rlcatalog.models import ModelV2
 
 
-# --- preprocessors ---------------------------------------------------------------------------------------------------
+# --- preprocessors --------------------------------------------------------------------------------
 
 
 def preprocessor_for(
@@ -45,7 +45,8 @@ def preprocessor_for(
         options: A complete model config.
         check: When to check observations; None takes this setting from the options.
         pins: The choices of an earlier lookup to repeat, including the choices for children.
-        chosen: Path → component, for spaces whose component has already been chosen; others are looked up.
+        chosen: Path → component, for spaces whose component has already been chosen; others are
+            looked up.
 
     Raises:
         UnsupportedSpaceError: No installed preprocessor supports a leaf; the message names it.
@@ -82,7 +83,8 @@ def preprocessor_for(
         raise
     if not hasattr(made, "size"):
         raise component.fault(
-            f"{cls.__qualname__}.__init__() must call rlcatalog.Preprocessor.__init__(); it did not."
+            f"{cls.__qualname__}.__init__() must call rlcatalog.Preprocessor.__init__(); it did"
+            " not."
         )
     if made.check_mode != check:
         made.set_check(check)
@@ -93,7 +95,7 @@ def preprocessor_for(
     return made
 
 
-# --- distributions ---------------------------------------------------------------------------------------------------
+# --- distributions --------------------------------------------------------------------------------
 
 
 def action_dist(
@@ -106,7 +108,8 @@ def action_dist(
     """Return the distribution class for an action space; see `ModelCatalog.get_action_dist`.
 
     Raises:
-        UnsupportedSpaceError: No distribution supports the space or one of its subspaces; the message names the leaf.
+        UnsupportedSpaceError: No distribution supports the space or one of its subspaces; the
+            message names the leaf.
     """
     slots = catalog.slots
 
@@ -123,7 +126,7 @@ def action_dist(
     return answer_of(slots, ("action_dist", framework), (action_space,), (config, dist_type), find)
 
 
-# --- models ----------------------------------------------------------------------------------------------------------
+# --- models ---------------------------------------------------------------------------------------
 
 
 def model_v2(
@@ -147,7 +150,8 @@ def model_v2(
         values["custom_model"] = values["custom_model"] or default_model
         custom = slots.named("model", values["custom_model"])
         chosen = framework_for(framework, custom)
-        # Models of the catalog see a Dict or Tuple encoded; a class in RLlib's form sees the structure.
+        # Models of the catalog see a Dict or Tuple encoded; a class in RLlib's form sees the
+        # structure.
         space, info = obs_space, SpaceInfo.read(obs_space)
         stays = hasattr(space, "original_space") or (custom is not None and custom.undeclared)
         is_plain = custom is not None and getattr(custom.declaration, "plain", False)

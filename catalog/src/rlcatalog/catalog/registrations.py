@@ -27,20 +27,21 @@ def register_model(
     config: type | None = None,
     reads: tuple[str, ...] = (),
 ) -> Any:
-    """Register a model class under a name for `custom_model`; without a class, return a decorator that does.
+    """Register a model class under a name for `custom_model`; without a class, return a decorator
+    that does.
 
     Args:
         name: The name.
-        cls: The model class, or a plain module as a class, an instance or a function that creates one. If None, the
-            method returns a decorator.
+        cls: The model class, or a plain module as a class, an instance or a function that creates
+            one. If None, the method returns a decorator.
         slot: `"trunk"`, `"memory"` or `"head"`; if None, the class's own slot.
-        match: A function that returns whether, how well and why the class fits a request. If None, the class is chosen
-            only by name or by its switch.
+        match: A function that returns whether, how well and why the class fits a request. If None,
+            the class is chosen only by name or by its switch.
         switch: Config key that turns the class on.
         describe: A function that returns the model's stages and their shapes for a request.
         config: A msgspec struct that defines the class's config keys.
-        reads: Other config keys that the class reads. Without `reads` and `config`, rlcatalog assumes that it reads
-            every key.
+        reads: Other config keys that the class reads. Without `reads` and `config`, rlcatalog
+            assumes that it reads every key.
 
     Returns:
         The class, or a decorator that returns it.
@@ -67,11 +68,13 @@ def register_action_dist(
     reads: tuple[str, ...] = (),
     num_inputs: int | Callable[[Any], int] | None = None,
 ) -> Any:
-    """Register a distribution class for `custom_action_dist`, or return a decorator; see `register_model`.
+    """Register a distribution class for `custom_action_dist`, or return a decorator; see
+    `register_model`.
 
-    A class of `torch.distributions` is accepted if its `arg_constraints` define how model outputs become parameters.
-    For other classes pass `num_inputs`: the number of model outputs, or a function of the action space that returns it.
-    The class, or a function in its place, is called with the outputs `[B, num_inputs]` and returns the distribution.
+    A class of `torch.distributions` is accepted if its `arg_constraints` define how model outputs
+    become parameters. For other classes pass `num_inputs`: the number of model outputs, or a
+    function of the action space that returns it. The class, or a function in its place, is called
+    with the outputs `[B, num_inputs]` and returns the distribution.
 
     Example:
         >>> rlcatalog.register_action_dist("laplace", torch.distributions.Laplace)
@@ -95,9 +98,11 @@ def register_preprocessor(
     config: type | None = None,
     reads: tuple[str, ...] = (),
 ) -> Any:
-    """Register a preprocessor class for `custom_preprocessor`, or return a decorator; see `register_model`.
+    """Register a preprocessor class for `custom_preprocessor`, or return a decorator; see
+    `register_model`.
 
-    With `match`, or with `kinds` of spaces, the class is also chosen for spaces inside a Dict or Tuple.
+    With `match`, or with `kinds` of spaces, the class is also chosen for spaces inside a Dict or
+    Tuple.
 
     Example:
         >>> @rlcatalog.register_preprocessor("half")
@@ -121,7 +126,9 @@ def register_filter(
     config: type | None = None,
     reads: tuple[str, ...] = (),
 ) -> Any:
-    """Register a filter class for `observation_filter`, or return a decorator; see `register_model`."""
+    """Register a filter class for `observation_filter`, or return a decorator; see
+    `register_model`.
+    """
     return _register(catalog, "filter", name, cls, config, reads=reads)
 
 
@@ -138,7 +145,7 @@ def _register(
     return register if cls is None else register(cls)
 
 
-# --- in other processes ----------------------------------------------------------------------------------------------
+# --- in other processes ---------------------------------------------------------------------------
 
 #: Pickled catalogs, by a name that is the same in all processes.
 _ALIVE: weakref.WeakValueDictionary[str, Catalog] = weakref.WeakValueDictionary()
@@ -150,8 +157,8 @@ def pickled(
 ) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     """Return a function that recreates the catalog in another process, and its arguments.
 
-    The arguments are the catalog's own arguments and the registered components. In a process that already has the
-    catalog, the function returns the same object.
+    The arguments are the catalog's own arguments and the registered components. In a process that
+    already has the catalog, the function returns the same object.
 
     Args:
         used: Names of the registered components to include; None includes all.

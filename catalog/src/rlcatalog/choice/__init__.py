@@ -1,7 +1,8 @@
 """Choice: which component fills which slot, and why.
 
-Each candidate reports how well it fits. The best rank wins, a name in the config takes precedence over ranks, and a tie
-is an error. A `Resolution` holds all choices of one lookup, and an `Explanation` shows them.
+Each candidate reports how well it fits. The best rank wins, a name in the config takes precedence
+over ranks, and a tie is an error. A `Resolution` holds all choices of one lookup, and an
+`Explanation` shows them.
 """
 
 import lazy_loader

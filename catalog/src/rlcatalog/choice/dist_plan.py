@@ -1,4 +1,6 @@
-"""Choice of distributions for an action space: one per leaf, and a joint one for each Tuple or Dict."""
+"""Choice of distributions for an action space: one per leaf, and a joint one for each Tuple or
+Dict.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,8 @@ if TYPE_CHECKING:
     from rlcatalog.choice.resolution import Pins
     from rlcatalog.choice.slots import Slots
 
-#: The distributions that a caller names: path → component. The key None means the whole space, or every part that the
-#: distribution fits.
+#: The distributions that a caller names: path → component. The key None means the whole space, or
+#: every part that the distribution fits.
 Names = Mapping[str | None, Component]
 
 
@@ -30,9 +32,10 @@ class DistPlan:
         info: The node.
         choice: The choice and its reason.
         size: Number of model outputs that it needs, including its children's.
-        children: The plans of the node's children if the distribution joins them; or, if it wraps another
-            distribution, the inner one's plan for the same node.
-        place: Its place in the plan, for saved policies: the node's path, marked if it is inside another distribution.
+        children: The plans of the node's children if the distribution joins them; or, if it wraps
+            another distribution, the inner one's plan for the same node.
+        place: Its place in the plan, for saved policies: the node's path, marked if it is inside
+            another distribution.
     """
 
     info: SpaceInfo
@@ -54,7 +57,9 @@ class DistPlan:
             yield from child.walk()
 
     def load(self, framework: str, config: Mapping[str, Any]) -> Any:
-        """Import the distribution's class and return it bound to the space: `dist_class(inputs, model)`."""
+        """Import the distribution's class and return it bound to the space:
+        `dist_class(inputs, model)`.
+        """
         children = [(child.load(framework, config), child.size) for child in self.children]
         cls = self.component.load(framework)
         if not hasattr(cls, "logp") and not self.component.in_process:
@@ -94,7 +99,8 @@ def named_dists(
 
 
 def plan_dists(slots: Slots, request: Request, names: Names, pins: Pins | None = None) -> DistPlan:
-    """Choose the distribution for a request's action space, and for its children if they are joined.
+    """Choose the distribution for a request's action space, and for its children if they are
+    joined.
 
     Args:
         slots: The components.
@@ -103,9 +109,10 @@ def plan_dists(slots: Slots, request: Request, names: Names, pins: Pins | None =
         pins: The choices of an earlier lookup, which this lookup repeats.
 
     Raises:
-        UnsupportedSpaceError: No distribution supports the space or one of its subspaces, or a named distribution fits
-            none of them; the message names the leaf.
-        ConfigError: A path does not exist; or `free_log_std` is set for a distribution without log standard deviations.
+        UnsupportedSpaceError: No distribution supports the space or one of its subspaces, or a
+            named distribution fits none of them; the message names the leaf.
+        ConfigError: A path does not exist; or `free_log_std` is set for a distribution without log
+            standard deviations.
     """
     repeated = {} if pins is None else pins.action_dists
     plan = _plan(slots, request, names, repeated)
@@ -175,8 +182,8 @@ def _size(component: Component, action: SpaceInfo, config: Mapping[str, Any], *i
     """Return the number of inputs that a distribution needs for an action space."""
     if _spec(component).size is None:
         raise UnsupportedSpaceError(
-            f"{action.path}: {component.name} joins the distributions for the entries of a Tuple or Dict, but"
-            f" {action.describe()} has none."
+            f"{action.path}: {component.name} joins the distributions for the entries of a Tuple"
+            f" or Dict, but {action.describe()} has none."
         )
     return component.ask("size", action, config, *inner, returns=_output_size)
 
@@ -212,7 +219,8 @@ def _check_names(names: Names, plan: DistPlan, config: Mapping[str, Any]) -> Non
     if unused:
         paths = ", ".join(node.path for node in plan.info.walk())
         raise ConfigError(
-            f"custom_action_dist: the action space has no part {min(map(str, unused))!r}; parts: {paths}."
+            f"custom_action_dist: the action space has no part {min(map(str, unused))!r}; parts:"
+            f" {paths}."
         )
 
 
@@ -225,7 +233,8 @@ def _check_free_log_std(slots: Slots, plan: DistPlan) -> None:
         if "free_log_std" in c.declaration.reads
     ]
     raise ConfigError(
-        "free_log_std trains the second half of the model's outputs independently of the observation, as log standard"
-        f" deviations; {plan.component.name}, for {plan.info.describe()}, has none there. Remove it, or use a"
-        f" distribution that reads it: {', '.join(others) or 'none is installed'}."
+        "free_log_std trains the second half of the model's outputs independently of the"
+        f" observation, as log standard deviations; {plan.component.name}, for"
+        f" {plan.info.describe()}, has none there. Remove it, or use a distribution that reads it:"
+        f" {', '.join(others) or 'none is installed'}."
     )

@@ -21,12 +21,15 @@ if TYPE_CHECKING:
 
     AnyEnv = str | Callable[..., Any] | gymnasium.Env[Any, Any] | VectorEnv[Any, Any, Any]
 
-#: Attribute in which an environment stores the component that wrapped it, so that no wrapper is applied twice.
+#: Attribute in which an environment stores the component that wrapped it, so that no wrapper is
+#: applied twice.
 _MARK = "_rlcatalog_wrapper"
 
 
 def look_here(module: str) -> None:
-    """Make a module in the working folder importable, as `python` does, unless the name is already importable."""
+    """Make a module in the working folder importable, as `python` does, unless the name is already
+    importable.
+    """
     root, here = module.partition(".")[0], Path.cwd()
     if not root.isidentifier() or not (
         (here / f"{root}.py").is_file() or (here / root / "__init__.py").is_file()
@@ -40,9 +43,11 @@ def make_env(env: AnyEnv, config: Mapping[str, Any] | None = None) -> Any:
     """Make an environment, or return the given one.
 
     Args:
-        env: A Gymnasium id, a class or function that makes an environment, or an environment, single or vector.
-        config: Keyword arguments for a new environment. A class or function that requires an argument, or has no
-            parameters with these names, gets the config itself as its only argument.
+        env: A Gymnasium id, a class or function that makes an environment, or an environment,
+            single or vector.
+        config: Keyword arguments for a new environment. A class or function that requires an
+            argument, or has no parameters with these names, gets the config itself as its only
+            argument.
 
     Raises:
         UnknownNameError: Gymnasium does not know the id, or cannot make the environment.
@@ -143,7 +148,8 @@ def wrap(
 def ask_wrapper(
     component: Component, env: gymnasium.Env[Any, Any], config: Mapping[str, Any]
 ) -> Match:
-    """Return a wrapper's answer for an environment; a wrapper that is already applied does not match.
+    """Return a wrapper's answer for an environment; a wrapper that is already applied does not
+    match.
 
     Args:
         component: The wrapper.
@@ -162,7 +168,8 @@ def ask_wrapper(
 def check_wrapped(
     components: Iterable[Component], envs: VectorEnv[Any, Any, Any], config: Mapping[str, Any]
 ) -> None:
-    """Check that no wrapper is missing from the members of a vector environment, which can no longer be wrapped.
+    """Check that no wrapper is missing from the members of a vector environment, which can no
+    longer be wrapped.
 
     Raises:
         ModelContractError: A wrapper is missing. The message shows how to add it.
@@ -172,7 +179,8 @@ def check_wrapped(
             answer = ask_wrapper(component, env, config)
             if answer.rank is not None:
                 raise ModelContractError(
-                    f"The environments of {type(envs).__name__} lack the wrapper {component.name!r}"
-                    f" ({component.provider}: {answer.why}). Wrap them when they are made:"
-                    " gymnasium.make_vec(id, wrappers=[lambda env: rlcatalog.wrap_env(env, config)])."
+                    f"The environments of {type(envs).__name__} lack the wrapper"
+                    f" {component.name!r} ({component.provider}: {answer.why}). Wrap them when"
+                    " they are made: gymnasium.make_vec(id, wrappers=[lambda env:"
+                    " rlcatalog.wrap_env(env, config)])."
                 )

@@ -1,4 +1,6 @@
-"""Explanation of a lookup: plain data, and the sections shown as text, as HTML and in the picture."""
+"""Explanation of a lookup: plain data, and the sections shown as text, as HTML and in
+the picture.
+"""
 
 from __future__ import annotations
 
@@ -47,13 +49,14 @@ class Explanation:
         """Return the explanation as text, which `rlcatalog explain` prints.
 
         Args:
-            all: Also show the components that were not chosen, the config keys that each component reads, and complete
-                lists.
+            all: Also show the components that were not chosen, the config keys that each component
+                reads, and complete lists.
         """
         return explanation_sheet(self.as_dict(), all=all).text()
 
     def svg(self) -> str:
-        """Return a picture of the pipeline from observation to action, with each slot's component and candidates.
+        """Return a picture of the pipeline from observation to action, with each slot's component
+        and candidates.
 
         Raises:
             MissingPluginError: rlcatalog-cli, which draws it, is not installed.
@@ -62,7 +65,10 @@ class Explanation:
         return provided.pipeline_svg(self.as_dict())
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the explanation as plain data, as printed by `--json`. All other formats are generated from it."""
+        """Return the explanation as plain data, as printed by `--json`.
+
+        All other formats are generated from it.
+        """
         resolution, steps = self.resolution, self.resolution.mask_steps
         return {
             "env": self.env or None,
@@ -134,7 +140,9 @@ class Explanation:
 
 @dataclass(frozen=True)
 class Section:
-    """Section of an explanation, for a slot, the observation or the action. All output formats show the same sections.
+    """Section of an explanation, for a slot, the observation or the action.
+
+    All output formats show the same sections.
 
     Attributes:
         title: Slot and component, such as `"model: fcnet"`; `"memory: -"` if the slot is empty.
@@ -156,7 +164,8 @@ class Section:
 def outline(
     data: Mapping[str, Any], *, whole: bool = False, keys: bool = False
 ) -> tuple[str, list[Section], list[tuple[str, str]]]:
-    """Return the content of an explanation for all output formats: title, sections, and notes with name and text.
+    """Return the content of an explanation for all output formats: title, sections, and notes with
+    name and text.
 
     Args:
         data: The explanation, `Explanation.as_dict`.
@@ -175,14 +184,18 @@ def outline(
         (
             node["path"],
             "",
-            f"{node['space']}: {node['chosen']}, {node['reason']} ({_source(node['candidates'][0])})",
+            f"{node['space']}: {node['chosen']}, {node['reason']}"
+            f" ({_source(node['candidates'][0])})",
         )
         for node in data["action_parts"]
     ]
     first: dict[str, Sequence[Row]] = {"preprocessor": plan, "model": seen, "action_dist": parts}
     note = "kept out of the model's input"
     if data["model_sees_mask"]:
-        note = "the model sees it; rlcatalog masks the outputs, so the model need not, but it must not undo the mask"
+        note = (
+            "the model sees it; rlcatalog masks the outputs, so the model need not, but it must"
+            " not undo the mask"
+        )
     mask = [("action mask", "", f"{data['action_mask']}, {note}")] if data["action_mask"] else []
     sections = [
         *_wrapper_sections(data["env_wrappers"]),
@@ -213,9 +226,12 @@ def outline(
 
 
 def explanation_html(data: Mapping[str, Any]) -> str:
-    """Return an explanation as HTML: the short sheet, followed by the full one in a collapsible section."""
+    """Return an explanation as HTML: the short sheet, followed by the full one in a collapsible
+    section.
+    """
+    short = explanation_sheet(data).html()
     everything = explanation_sheet(data, all=True).html()
-    return f"{explanation_sheet(data).html()}<details><summary>everything</summary>{everything}</details>"
+    return f"{short}<details><summary>everything</summary>{everything}</details>"
 
 
 def explanation_sheet(data: Mapping[str, Any], *, all: bool = False) -> Sheet:
@@ -223,8 +239,8 @@ def explanation_sheet(data: Mapping[str, Any], *, all: bool = False) -> Sheet:
 
     Args:
         data: The explanation, `Explanation.as_dict`.
-        all: Also show the components that were not chosen, the config keys that each component reads, and complete
-            lists.
+        all: Also show the components that were not chosen, the config keys that each component
+            reads, and complete lists.
     """
     title, sections, notes = outline(data, whole=all, keys=all)
     rows = [row for section in sections for row in _rows(section, all)]
@@ -249,7 +265,10 @@ def _rows(section: Section, all: bool) -> Iterator[Row]:
 
 
 def _slot_section(slot: str, data: Mapping[str, Any], first: Sequence[Row], most: int) -> Section:
-    """Return a slot's section: the given lines, then the stages of its component. It shows at most `most` of each."""
+    """Return a slot's section: the given lines, then the stages of its component.
+
+    It shows at most `most` of each.
+    """
     choice, name = data[slot], data[slot]["chosen"]
     others = _losers(choice)
     if slot == "action_dist":
@@ -274,7 +293,9 @@ def _slot_section(slot: str, data: Mapping[str, Any], first: Sequence[Row], most
 
 
 def _losers(choice: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the name and reason for each candidate that was not chosen, which means all except the first."""
+    """Return the name and reason for each candidate that was not chosen, which means all except the
+    first.
+    """
     losers = choice["candidates"][choice["chosen"] is not None :]
     return [(part["name"], f"{part['reason']} ({_source(part)})") for part in losers]
 

@@ -1,4 +1,6 @@
-"""Components of the running program: classes that it registers under a name or puts into a config."""
+"""Components of the running program: classes that it registers under a name or puts
+into a config.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,8 @@ _KINDS: dict[str, tuple[str, type[Declaration], str]] = {
     "model": (
         "custom_model",
         ModelSpec,
-        "rlcatalog_torch.TorchModelV2 or rlcatalog_tf.TFModelV2, or a torch.nn.Module or keras.Layer: its class, an"
-        " instance or a function that makes one",
+        "rlcatalog_torch.TorchModelV2 or rlcatalog_tf.TFModelV2, or a torch.nn.Module or"
+        " keras.Layer: its class, an instance or a function that makes one",
     ),
     "action_dist": (
         "custom_action_dist",
@@ -87,7 +89,8 @@ def in_process(kind: str, cls: Any, name: str | None = None, **fields: Any) -> C
 
 
 def _adapted_dist(cls: Callable[..., Any], num_inputs: int | Callable[..., int] | None) -> Any:
-    """Return an action-distribution class for a framework's distribution class, or for a function that returns one.
+    """Return an action-distribution class for a framework's distribution class, or for a function
+    that returns one.
 
     Anything else, including a class that no installed framework adapts, is returned unchanged.
     """
@@ -106,7 +109,9 @@ def _size_of(cls: Any, action: SpaceInfo, config: Mapping[str, Any], *inner: int
 
 
 def path_of(cls: Any) -> str:
-    """Return the import path of a class; for a class inside a function, the path as if it were at module level."""
+    """Return the import path of a class; for a class inside a function, the path as if it were at
+    module level.
+    """
     return f"{cls.__module__}:{cls.__qualname__}".replace("<locals>.", "").replace(
         "<lambda>", "lambda_"
     )

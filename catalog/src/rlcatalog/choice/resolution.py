@@ -1,4 +1,6 @@
-"""Result of a lookup before a model is built, with the names of its components and the stages of its model."""
+"""Result of a lookup before a model is built, with the names of its components and the stages of
+its model.
+"""
 
 from __future__ import annotations
 
@@ -88,16 +90,17 @@ class Resolution:
         request: The complete request.
         config: The parsed model config.
         framework: `"torch"` or `"tf"`.
-        choices: Slot → choice, for `preprocessor`, `filter`, `trunk`, `memory`, `head` and `action_dist`.
+        choices: Slot → choice, for `preprocessor`, `filter`, `trunk`, `memory`, `head` and
+            `action_dist`.
         preprocessor: A preprocessor for the observation space, which defines the shapes.
         dists: The distributions for the action space and its subspaces.
         layers: The stages of the model.
         pins: The earlier choices that the lookup repeated, or None for a new choice.
         mask_key: Key, or path of keys, of the action mask in Dict observations, or None.
-        unclaimed: The part of the observation that the head leaves to the trunk and memory; None if it leaves the whole
-            observation.
-        beside: Components that read config keys but fill no slot: networks for parts of the observation, and
-            environment wrappers.
+        unclaimed: The part of the observation that the head leaves to the trunk and memory; None if
+            it leaves the whole observation.
+        beside: Components that read config keys but fill no slot: networks for parts of the
+            observation, and environment wrappers.
         mask_steps: The keys that lead to the action mask.
         unused_masks: Paths of entries that are named like an action mask, if the lookup uses none.
     """
@@ -166,10 +169,12 @@ class Resolution:
 
     @cached_property
     def unread(self) -> dict[str, str]:
-        """The config keys that differ from their defaults but that nothing reads: key → condition for it to be read.
+        """The config keys that differ from their defaults but that nothing reads: key → condition
+        for it to be read.
 
-        Keys are in the config's order. The condition is empty if no chosen component has the key. A registered class
-        without `config` and `reads`, such as RLlib's custom classes, is assumed to read all keys.
+        Keys are in the config's order. The condition is empty if no chosen component has the key. A
+        registered class without `config` and `reads`, such as RLlib's custom classes, is assumed to
+        read all keys.
         """
         # The choice itself reads a switch that is off, because the part is not chosen.
         switches = {
@@ -209,7 +214,9 @@ class Resolution:
         yield from (node.component for node in self.dists.walk())
 
     def pinned_keys(self) -> dict[str, Any]:
-        """Return config keys with the models that the model's components chose; see `ModelSpec.pinned_keys`."""
+        """Return config keys with the models that the model's components chose; see
+        `ModelSpec.pinned_keys`.
+        """
         keys: dict[str, Any] = {}
         for slot, component in self.components(*MODEL_SLOTS).items():
             if getattr(component.declaration, "pinned_keys", None) is not None:
@@ -220,7 +227,9 @@ class Resolution:
 
     @property
     def model_views(self) -> list[tuple[str, tuple[int, ...], str]]:
-        """Return the entries of a model's input, each with its name, shape (without the batch axis) and dtype."""
+        """Return the entries of a model's input, each with its name, shape (without the batch axis)
+        and dtype.
+        """
         made = make_filter(
             self.choices["filter"].component, self.preprocessor, self.config, self.unclaimed
         )
@@ -238,7 +247,8 @@ def model_stages(
     num_outputs: int | None,
     unclaimed: TrunkObservation | None = None,
 ) -> list[Stage]:
-    """Return the stages of a model, from the inside out; raise an error for a config that cannot be built.
+    """Return the stages of a model, from the inside out; raise an error for a config that cannot be
+    built.
 
     Args:
         parts: The components of the model's slots.

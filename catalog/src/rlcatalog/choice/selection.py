@@ -1,13 +1,15 @@
 """Selection rule: which component fills a slot. The first step that finds a component decides.
 
 1. The component that the config names, by its name or by a switch that is on.
-2. A matching component that the running program registered with `match` or `kinds`, regardless of its rank.
-3. The listed component with the best rank. Listed components are the ones in the public index and the ones from
-   preferred distributions, which win ties. A component for a space class that its package defines competes with them.
+2. A matching component that the running program registered with `match` or `kinds`, regardless of
+  its rank.
+3. The listed component with the best rank. Listed components are the ones in the public index and
+   the ones from preferred distributions, which win ties. A component for a space class that its
+   package defines competes with them.
 4. The best rank of all other components, only in slots that cannot stay empty.
 
-Therefore, installing an unlisted package changes nothing that listed components build. A component for a more derived
-space class takes precedence over one with a better rank.
+Therefore, installing an unlisted package changes nothing that listed components build. A component
+for a more derived space class takes precedence over one with a better rank.
 """
 
 from __future__ import annotations
@@ -40,8 +42,8 @@ class Choice(NamedTuple):
     Attributes:
         component: The chosen component, or None for an empty slot.
         why: The reason.
-        verdicts: All candidates with their answers: the chosen one first, then the others considered, then those not
-            considered.
+        verdicts: All candidates with their answers: the chosen one first, then the others
+            considered, then those not considered.
     """
 
     component: Component | None
@@ -104,7 +106,9 @@ def choose(
 def _in_order(
     slot: str, candidates: Sequence[Component], request: Request, prefer: Sequence[str]
 ) -> list[list[Component]]:
-    """Return the candidates by step: registered ones, listed ones, and all others if the slot cannot stay empty."""
+    """Return the candidates by step: registered ones, listed ones, and all others if the slot
+    cannot stay empty.
+    """
     steps: list[list[Component]] = [[], [], []]
     for c in candidates:
         # Without a match and kinds, a part needs its name or its switch.
@@ -137,7 +141,9 @@ def _best(
 
 
 def _distance(component: Component, request: Request) -> int:
-    """Return how many of the space's classes precede the first of the component's kinds; all of them if it has none."""
+    """Return how many of the space's classes precede the first of the component's kinds; all of
+    them if it has none.
+    """
     space = request.space_for(component.kind)
     distance = space.distance(component.declaration.kinds)
     return len(space.classes) if distance is None else distance
@@ -159,8 +165,9 @@ def _switched_on(slot: str, on: Sequence[Component], request: Request) -> tuple[
     if answer.rank is None:
         switch = str(component.switch)
         raise NoMatchError(
-            f"{slot}: {switch}={shown(request.config.get(switch))} selects {component.name!r} ({component.provider}),"
-            f" which does not fit: {answer.why}. Remove {switch} from the config."
+            f"{slot}: {switch}={shown(request.config.get(switch))} selects {component.name!r}"
+            f" ({component.provider}), which does not fit: {answer.why}. Remove {switch} from the"
+            " config."
         )
     return component, answer
 
@@ -168,7 +175,9 @@ def _switched_on(slot: str, on: Sequence[Component], request: Request) -> tuple[
 def _unasked(
     slot: str, chosen: Component | None, candidates: Iterable[Component], asked: Sequence[Verdict]
 ) -> Iterator[Verdict]:
-    """Yield, for each of the other candidates, why it was not considered and how to choose it by name."""
+    """Yield, for each of the other candidates, why it was not considered and how to choose it by
+    name.
+    """
     known = {id(component) for component, _ in asked}
     for c in candidates:
         if id(c) in known:
@@ -212,7 +221,7 @@ def verdict(component: Component, request: Request) -> Match:
     raise component.fault(f"its match function returned {shown(answer)} instead of a Match.")
 
 
-# --- errors ----------------------------------------------------------------------------------------------------------
+# --- errors ---------------------------------------------------------------------------------------
 
 
 def _two_switches(slot: str, on: Sequence[Component]) -> AmbiguousChoiceError:
@@ -257,7 +266,9 @@ def _in_config(slot: str, component: Component, request: Request) -> list[str]:
 
 
 def _about_plugins(best: Sequence[Component]) -> list[str]:
-    """Return how to resolve a tie by preferring or disabling a plugin; empty if one plugin provides all of them."""
+    """Return how to resolve a tie by preferring or disabling a plugin; empty if one plugin provides
+    all of them.
+    """
     distributions = [c.distribution for c in best]
     single = [
         name for name in dict.fromkeys(distributions) if name and distributions.count(name) == 1

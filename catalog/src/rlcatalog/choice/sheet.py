@@ -24,8 +24,8 @@ class Sheet:
     Attributes:
         title: The title.
         facts: Label and text of each line above the tables.
-        tables: Title → rows. The first row names the columns; it is empty for a table without column names. A table
-            without other rows is omitted.
+        tables: Title → rows. The first row names the columns; it is empty for a table without
+            column names. A table without other rows is omitted.
         notes: Label and text of each line below the tables.
         most: Maximum number of rows shown per table.
     """
@@ -52,15 +52,18 @@ class Sheet:
     def html(self) -> str:
         """Return the sheet as HTML, with all texts escaped."""
         tables = ""
-        for title, header, rows in self._shown():
-            caption = f"<caption {_LEFT}>{_escape(title)}</caption>" if title else ""
+        for name, header, rows in self._shown():
+            caption = f"<caption {_LEFT}>{_escape(name)}</caption>" if name else ""
             head = f"<thead>{_html_row('th', header)}</thead>" if header else ""
             body = "".join(_html_row("td", row) for row in rows)
             tables += f"<table>{caption}{head}<tbody>{body}</tbody></table>"
-        return f"<div><p><b>{_escape(self.title)}</b></p>{_html_list(self.facts)}{tables}{_html_list(self.notes)}</div>"
+        title = f"<p><b>{_escape(self.title)}</b></p>"
+        return f"<div>{title}{_html_list(self.facts)}{tables}{_html_list(self.notes)}</div>"
 
     def _shown(self) -> Iterator[tuple[str, Row, list[Row]]]:
-        """Yield each table's title, header and rows, as single lines, cut to a readable number of rows."""
+        """Yield each table's title, header and rows, as single lines, cut to a readable number of
+        rows.
+        """
         for title, (header, *rows) in self.tables.items():
             shown = [
                 (*(one_line(cell, _CELL) for cell in cells), one_line(last, _LINE))

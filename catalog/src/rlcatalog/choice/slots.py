@@ -1,4 +1,6 @@
-"""A pipeline's slots and their candidates: preprocessor, filter, trunk, memory, head, action distribution."""
+"""A pipeline's slots and their candidates: preprocessor, filter, trunk, memory, head, action
+distribution.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ _TRUNKS: ContextVar[list[Component] | None] = ContextVar("rlcatalog_trunks", def
 
 @contextmanager
 def collect_trunks() -> Iterator[list[Component]]:
-    """Yield a list that collects every component that models request from the catalog in this context."""
+    """Yield a list that collects every component that models request from the catalog in this
+    context.
+    """
     trunks: list[Component] = []
     here = _TRUNKS.set(trunks)
     try:
@@ -61,12 +65,14 @@ class Slots:
         self._failed = {
             r.distribution for r in registry.records if r.status in ("failed", "incompatible")
         }
-        #: Cache of lookups with these slots, latest first: key, spaces, config and result. It is replaced, never
-        #: changed, because other threads may iterate over it.
+        #: Cache of lookups with these slots, latest first: key, spaces, config and result. It is
+        #: replaced, never changed, because other threads may iterate over it.
         self.answers: tuple[tuple[tuple[Any, ...], tuple[Any, ...], Any, Any], ...] = ()
 
     def env_wrappers(self, config: Mapping[str, Any]) -> list[Component]:
-        """Return the candidate wrappers for an environment: registered, listed, and switched-on ones."""
+        """Return the candidate wrappers for an environment: registered, listed, and switched-on
+        ones.
+        """
         return [
             c
             for c in self._parts.get("env_wrapper", ())
@@ -91,7 +97,9 @@ class Slots:
     def _refuse_missing(
         self, slot: str, request: Request, among: Collection[str] | None = None
     ) -> None:
-        """Raise an error if an indexed component for a slot has an unusable package; `among` limits the components."""
+        """Raise an error if an indexed component for a slot has an unusable package; `among` limits
+        the components.
+        """
         info = request.space_for(slot)
         if slot in MODEL_SLOTS:  # by the shape of its input, or by whether that has parts
             what = f"the {slot}" if info.path == "obs" else f"{info.path}: the {slot}"
@@ -122,7 +130,8 @@ class Slots:
             "preprocessor",
             request.config.get("custom_preprocessor") if info.path == "obs" else None,
         )
-        # Only ask the codecs of the child's class, because explain() shows no candidates for children.
+        # Only ask the codecs of the child's class, because explain() shows no candidates for
+        # children.
         candidates = (
             self._takers(info) if info.path != "obs" else self._parts.get("preprocessor", [])
         )
@@ -133,14 +142,18 @@ class Slots:
                     self.preprocessor(request.replace(obs=leaf), None)
             self._refuse_missing("preprocessor", request)
             raise UnsupportedSpaceError(
-                f"{info.path}: no installed preprocessor supports {info.describe()}.{self._nearly(info)}"
-                f" Installed: {', '.join(c.name for c in self.registry.active('preprocessor')) or 'none'}."
-                " Wrap the environment to change the space, or install a plugin that declares a codec for it."
+                f"{info.path}: no installed preprocessor supports"
+                f" {info.describe()}.{self._nearly(info)} Installed:"
+                f" {', '.join(c.name for c in self.registry.active('preprocessor')) or 'none'}."
+                " Wrap the environment to change the space, or install a plugin that declares a"
+                " codec for it."
             )
         return choice
 
     def _nearly(self, info: SpaceInfo) -> str:
-        """Return a hint if codecs are declared for a class of the same name in another (non-Gymnasium) module."""
+        """Return a hint if codecs are declared for a class of the same name in another
+        (non-Gymnasium) module.
+        """
         module, _, name = info.kind.rpartition(".")
         if not module:
             return ""
@@ -157,7 +170,9 @@ class Slots:
         return f" Its kind is {info.kind!r}{''.join(near)}."
 
     def _takers(self, info: SpaceInfo) -> list[Component]:
-        """Return the preprocessors that can fit a space, cached by class, because a space has many similar children."""
+        """Return the preprocessors that can fit a space, cached by class, because a space has many
+        similar children.
+        """
         if info.classes not in self._known_takers:
             self._known_takers[info.classes] = [
                 c for c in self._parts.get("preprocessor", ()) if _can_fit(c, info)
@@ -193,7 +208,9 @@ class Slots:
     def model(
         self, request: Request, custom: Component | None, pins: Pins | None
     ) -> tuple[dict[str, Choice], TrunkObservation | None]:
-        """Choose the model's components: first the head, which may leave only part of the observation to the others."""
+        """Choose the model's components: first the head, which may leave only part of the
+        observation to the others.
+        """
         choices = {"head": self._model_part("head", request, custom, pins)}
         unclaimed = unclaimed_by(choices["head"].component, request)
         inner = request if unclaimed is None else unclaimed.request(request)
@@ -233,13 +250,17 @@ class Slots:
 
 
 def _can_fit(codec: Component, child: SpaceInfo) -> bool:
-    """Return whether a codec can be chosen for a child; a name in the config is for the whole observation."""
+    """Return whether a codec can be chosen for a child; a name in the config is for the whole
+    observation.
+    """
     spec = codec.declaration
     return child.distance(spec.kinds) is not None if spec.kinds else bool(spec.match or spec.switch)
 
 
 def unclaimed_by(head: Component | None, request: Request) -> TrunkObservation | None:
-    """Return the part of an observation that a head leaves to the trunk, or None if it leaves the whole observation."""
+    """Return the part of an observation that a head leaves to the trunk, or None if it leaves the
+    whole observation.
+    """
     if (
         head is None
         or not isinstance(head.declaration, ModelSpec)
@@ -247,15 +268,17 @@ def unclaimed_by(head: Component | None, request: Request) -> TrunkObservation |
     ):
         return None
     claimed = head.ask("claims", request, returns=_claimed)
-    # The mask is not encoded, but makes the observation a Dict: a single other entry is passed without the Dict.
+    # The mask is not encoded, but makes the observation a Dict: a single other entry is passed
+    # without the Dict.
     hidden = request.mask_key is not None and mask_entry(request.obs, request.mask_key) is None
     alone = hidden and len(request.obs.keys) == 1
     if not claimed and not alone:
         return None
     if request.preprocessor is None:
         raise UnsupportedSpaceError(
-            f"{request.obs.path}: {head.name} reads parts of encoded observations, so it needs their preprocessor:"
-            " pass ModelCatalog.get_preprocessor_for_space(space).observation_space."
+            f"{request.obs.path}: {head.name} reads parts of encoded observations, so it needs"
+            " their preprocessor: pass"
+            " ModelCatalog.get_preprocessor_for_space(space).observation_space."
         )
     return TrunkObservation(request.preprocessor, claimed, head.name)
 

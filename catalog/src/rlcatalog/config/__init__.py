@@ -1,7 +1,7 @@
 """Config: one flat dictionary for users, one typed struct per component inside.
 
-The schema is the table of all keys. This subpackage also contains the kernel's keys, the names of activations and
-initialisers, and older key names.
+The schema is the table of all keys. This subpackage also contains the kernel's keys, the names of
+activations and initialisers, and older key names.
 """
 
 import lazy_loader

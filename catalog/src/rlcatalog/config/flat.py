@@ -17,8 +17,8 @@ S = TypeVar("S", bound=msgspec.Struct)
 class FlatConfig(dict[str, Any]):
     """Model config: an ordinary dictionary, except that it caches its typed structs.
 
-    Each struct is created once, and again whenever a value has changed. Models written for RLlib can also read a key
-    under its old names (`OLD_NAMES`).
+    Each struct is created once, and again whenever a value has changed. Models written for RLlib
+    can also read a key under its old names (`OLD_NAMES`).
 
     Args:
         values: The keys with their values; a copy of another FlatConfig shares its structs.
@@ -40,7 +40,9 @@ class FlatConfig(dict[str, Any]):
             self.structs, self.names = {**values.structs}, values.names
 
     def fresh(self) -> FlatConfig:
-        """Return a config that shares no mutable state with this one, so that a model may keep and modify it."""
+        """Return a config that shares no mutable state with this one, so that a model may keep and
+        modify it.
+        """
         config = FlatConfig(self)
         config.update(plain_values(self))
         return config
@@ -85,7 +87,8 @@ def read_config(config: Mapping[str, Any], struct: type[S]) -> S:
     """Return one component's typed config, taken from a flat model config.
 
     Args:
-        config: A `model_config` as models receive it; missing keys get their defaults, and other keys are ignored.
+        config: A `model_config` as models receive it; missing keys get their defaults, and other
+            keys are ignored.
         struct: The component's config struct, such as `FcnetConfig`, or `KernelConfig`.
 
     Raises:

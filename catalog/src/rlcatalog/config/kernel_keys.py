@@ -41,13 +41,15 @@ class KernelConfig(msgspec.Struct, frozen=True, kw_only=True):
     _disable_preprocessor_api: Annotated[
         bool,
         Meta(
-            description="pass Discrete and MultiDiscrete observations to the model as integers, not as one-hot vectors"
+            description="pass Discrete and MultiDiscrete observations to the model as integers,"
+            " not as one-hot vectors"
         ),
     ] = False
     _disable_action_flattening: Annotated[
         bool,
         Meta(
-            description="pass past Tuple or Dict actions to the model as structures, not as one vector"
+            description="pass past Tuple or Dict actions to the model as structures, not as one"
+            " vector"
         ),
     ] = False
     image_layout: Annotated[
@@ -57,8 +59,8 @@ class KernelConfig(msgspec.Struct, frozen=True, kw_only=True):
     module_images: Annotated[
         Literal["framework", "as_is"],
         Meta(
-            description="how a plain module receives images: with its framework's channel order and uint8 scaled to"
-            " [0, 1], or as the environment returns them"
+            description="how a plain module receives images: with its framework's channel order"
+            " and uint8 scaled to [0, 1], or as the environment returns them"
         ),
     ] = "framework"
     check_observations: Annotated[
@@ -68,7 +70,8 @@ class KernelConfig(msgspec.Struct, frozen=True, kw_only=True):
     action_bounds: Annotated[
         Literal["clip", "affine"],
         Meta(
-            description="how raw Box actions are mapped into their bounds: clipped, or scaled from [-1, 1]"
+            description="how raw Box actions are mapped into their bounds: clipped, or scaled from"
+            " [-1, 1]"
         ),
     ] = "clip"
     vf_share_layers: Annotated[
@@ -77,20 +80,22 @@ class KernelConfig(msgspec.Struct, frozen=True, kw_only=True):
     vf_memory: Annotated[
         Literal["own", "none"],
         Meta(
-            description="with a memory and vf_share_layers=False: whether the value has a separate memory"
+            description="with a memory and vf_share_layers=False: whether the value has a separate"
+            " memory"
         ),
     ] = "own"
     free_log_std: Annotated[
         bool,
         Meta(
-            description="make the second half of the outputs a trained vector that does not depend on the state"
+            description="make the second half of the outputs a trained vector that does not depend"
+            " on the state"
         ),
     ] = False
     no_final_linear: Annotated[
         bool,
         Meta(
-            description="use the last hidden layer, num_outputs wide and with its activation, as the output; no effect"
-            " with a memory"
+            description="use the last hidden layer, num_outputs wide and with its activation, as"
+            " the output; no effect with a memory"
         ),
     ] = False
     post_fcnet_hiddens: Annotated[
@@ -124,8 +129,9 @@ class KernelConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 #: Keys that the kernel and the engines always read.
 READ_BY_KERNEL = frozenset({
-    "custom_model", "custom_action_dist", "custom_preprocessor", "observation_filter", "action_mask_key",
-    "check_observations", "action_bounds", "_disable_action_flattening", "custom_model_config",
+    "custom_model", "custom_action_dist", "custom_preprocessor", "observation_filter",
+    "action_mask_key", "check_observations", "action_bounds", "_disable_action_flattening",
+    "custom_model_config",
 })  # fmt: skip
 #: The keys that the kernel reads if a memory was chosen.
 READ_WITH_MEMORY = frozenset({"vf_share_layers", "vf_memory", "max_seq_len"})

@@ -36,7 +36,9 @@ class Key:
 
 @cache
 def keys_of(struct: type) -> tuple[Key, ...]:
-    """Read a config struct's keys once, with types, defaults and meanings; default factories run plugin code."""
+    """Read a config struct's keys once, with types, defaults and meanings; default factories run
+    plugin code.
+    """
     rows = []
     for field in msgspec.structs.fields(struct):
         default = (
@@ -53,7 +55,8 @@ def default_of(struct: type) -> Any:
     """Return a config struct with its defaults; its keys are read and checked once.
 
     Raises:
-        DeclarationError: A key has no default or an invalid default, or the struct cannot be created from its defaults.
+        DeclarationError: A key has no default or an invalid default, or the struct cannot be
+            created from its defaults.
     """
     where, what = f"config struct {struct.__name__}", "its keys cannot be read"
 
@@ -102,8 +105,9 @@ def convert(value: Any, row: Key, what: str = "model config key") -> Any:
             else ""
         )
         raise kind(
-            f"{what} {row.name!r} ({row.meaning}): {text[0].lower()}{text[1:]}; found {shown(value)}."
-            f"{f' Known: {known}.' if known else ''} Default: {shown(row.default)}."
+            f"{what} {row.name!r} ({row.meaning}): {text[0].lower()}{text[1:]}; found"
+            f" {shown(value)}.{f' Known: {known}.' if known else ''} Default:"
+            f" {shown(row.default)}."
         ) from None
     except Exception as error:  # text with half a surrogate pair, numbers that compare with nothing
         raise ConfigError(

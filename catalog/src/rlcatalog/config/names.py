@@ -1,7 +1,7 @@
 """Framework-neutral names of activations and initialisers, and checks on them.
 
-`rlcatalog_torch.nn` and `rlcatalog_tf.nn` contain one implementation for each name listed here; a test compares the
-tables.
+`rlcatalog_torch.nn` and `rlcatalog_tf.nn` contain one implementation for each name listed here; a
+test compares the tables.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from rlcatalog.errors import CatalogError, ConfigError, nearest, raised_as, show
 
 #: Activation names. RLlib's spellings ("ReLU", "swish", "Tanh") are recognised in any case.
 ACTIVATIONS = (
-    "linear", "relu", "tanh", "elu", "silu", "gelu", "sigmoid", "softplus", "leaky_relu", "selu", "softmax",
+    "linear", "relu", "tanh", "elu", "silu", "gelu", "sigmoid", "softplus", "leaky_relu", "selu",
+    "softmax",
 )  # fmt: skip
 ACTIVATION_ALIASES = {"swish": "silu", "none": "linear", "leakyrelu": "leaky_relu"}
 
@@ -37,8 +38,9 @@ INITIALIZERS: dict[str, dict[str, float]] = {
     "ones": {},
 }
 INITIALIZER_ALIASES = {
-    "glorot_uniform": "xavier_uniform", "glorot_normal": "xavier_normal", "he_uniform": "kaiming_uniform",
-    "he_normal": "kaiming_normal", "trunc_normal": "truncated_normal",
+    "glorot_uniform": "xavier_uniform", "glorot_normal": "xavier_normal",
+    "he_uniform": "kaiming_uniform", "he_normal": "kaiming_normal",
+    "trunc_normal": "truncated_normal",
 }  # fmt: skip
 
 
@@ -80,7 +82,8 @@ def initializer_name(
     """Return the neutral name of an initialiser, or `value` itself if it is None or callable.
 
     Args:
-        value: A name; torch's names with a trailing underscore and Keras's "glorot" and "he" names are also accepted.
+        value: A name; torch's names with a trailing underscore and Keras's "glorot" and "he" names
+            are also accepted.
         config: Keyword arguments for it.
         key: The config key, for error messages.
 
@@ -102,7 +105,8 @@ def initializer_name(
     if "bias" in key and name in MATRIX_INITIALIZERS:
         known = ", ".join(sorted(set(INITIALIZERS) - MATRIX_INITIALIZERS))
         raise ConfigError(
-            f"config key {key!r}: {name!r} needs a matrix, but a bias is a vector. For biases: {known}."
+            f"config key {key!r}: {name!r} needs a matrix, but a bias is a vector. For biases:"
+            f" {known}."
         )
     if unknown := sorted(set(config or {}) - set(INITIALIZERS[name])):
         takes = ", ".join(INITIALIZERS[name]) or "no arguments"
@@ -122,13 +126,14 @@ def initializer_name(
 def read_initializers(
     get: Callable[[str], Any], prefix: str, *kinds: str
 ) -> dict[str, tuple[Any, dict[str, Any]]]:
-    """Return the initialisers that the keys `{prefix}_{kind}_initializer` name, with their arguments, by kind.
+    """Return the initialisers that the keys `{prefix}_{kind}_initializer` name, with their
+    arguments, by kind.
 
     Args:
         get: A function that returns the value of a key.
         prefix: Beginning of the keys.
-        *kinds: Kinds of variables to initialise, such as `"weights"` and `"bias"`. Kinds without an initialiser are
-            omitted.
+        *kinds: Kinds of variables to initialise, such as `"weights"` and `"bias"`. Kinds without an
+            initialiser are omitted.
 
     Raises:
         ConfigError: A name, or one of its arguments, is unknown.

@@ -21,8 +21,8 @@ RENAMED: dict[str, list[str]] = _DATA["renamed"]
 IGNORED: dict[str, str] = _DATA["ignored"]
 #: Refused keys: key → what to do instead.
 REFUSED: dict[str, str] = _DATA["refused"]
-#: The keys of RLlib's model config, 2017 to today, each with its last default that was a value. RLlib passes whole
-#: dictionaries, so a key with its default value was not set by the user.
+#: The keys of RLlib's model config, 2017 to today, each with its last default that was a value.
+#: RLlib passes whole dictionaries, so a key with its default value was not set by the user.
 RLLIB_DEFAULTS: dict[str, Any] = _DATA["defaults"]
 #: Old key → current key with the same value, for models that read the old key.
 OLD_NAMES = {"custom_options": "custom_model_config"}
@@ -37,7 +37,8 @@ def translate(key: str, value: Any) -> Any:
 
 
 def asks_nothing(key: str, value: Any) -> bool:
-    """Return whether an unknown RLlib key has no effect: its value is RLlib's default, or a marker for "not given".
+    """Return whether an unknown RLlib key has no effect: its value is RLlib's default, or a marker
+    for "not given".
 
     Args:
         key: The key.

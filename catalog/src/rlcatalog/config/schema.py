@@ -1,6 +1,7 @@
 """Parsing of model configs, with one table of all keys from the kernel and the installed packages.
 
-NumPy scalars become Python numbers, and the values of a config are copied, so that nothing is shared with the caller.
+NumPy scalars become Python numbers, and the values of a config are copied, so that nothing is
+shared with the caller.
 """
 
 from __future__ import annotations
@@ -61,8 +62,8 @@ class Schema:
             defaults: The caller's defaults for keys that the config does not set.
 
         Raises:
-            UnknownConfigKeyError: No package declares the key; the message suggests the nearest key or names the
-                missing package.
+            UnknownConfigKeyError: No package declares the key; the message suggests the nearest key
+                or names the missing package.
             ConfigTypeError: A value has the wrong type.
             ConfigError: A value is out of range, or a key is rejected.
         """
@@ -116,17 +117,21 @@ class Schema:
                 f"{key}={shown(flat.given[key])}" for key in keys.values() if key in flat.given
             )
             return ConfigError(
-                f"model config: {struct.__name__} of {owner} rejects {given or 'its defaults'}: {why}."
+                f"model config: {struct.__name__} of {owner} rejects {given or 'its defaults'}:"
+                f" {why}."
             )
 
         with raised_as(refused, CatalogError):  # its __post_init__ is a plugin's
             return struct(**{field: plain(flat[key]) for field, key in keys.items()})
 
     def _current_keys(self, key: str, value: Any) -> tuple[tuple[str, ...], Any]:
-        """Return the current keys that a key stands for (none if it has no effect), and their value."""
+        """Return the current keys that a key stands for (none if it has no effect), and their
+        value.
+        """
         if not isinstance(key, str):
             raise UnknownConfigKeyError(
-                f"Unknown model config key {shown(key)}: keys must be strings, found {type(key).__name__}."
+                f"Unknown model config key {shown(key)}: keys must be strings, found"
+                f" {type(key).__name__}."
             )
         if key in self.keys:
             return (key,), value

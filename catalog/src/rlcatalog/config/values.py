@@ -7,7 +7,8 @@ from typing import Any
 
 from rlcatalog.errors import CatalogError, ConfigError, raised_as
 
-#: Maximum nesting of a config value, and maximum number of entries of it and its parts; an array is one entry.
+#: Maximum nesting of a config value, and maximum number of entries of it and its parts; an array is
+#: one entry.
 MOST_LEVELS, MOST_ENTRIES = 100, 200_000
 
 _ATOMS = frozenset({type(None), bool, int, float, str, bytes})
@@ -15,15 +16,18 @@ _CONTAINERS = frozenset({list, dict, set})
 
 
 def plain(value: Any, what: str = "config value", alike: bool = False) -> Any:
-    """Copy dicts, lists and tuples, and convert NumPy scalars and arrays into Python values; keep everything else.
+    """Copy dicts, lists and tuples, and convert NumPy scalars and arrays into Python values; keep
+    everything else.
 
     Args:
         value: The value.
         what: Description of the value, for error messages.
-        alike: Whether tuples and NumPy values keep their types, so that `same` can compare the copy with later values.
+        alike: Whether tuples and NumPy values keep their types, so that `same` can compare the copy
+            with later values.
 
     Raises:
-        ConfigError: The value contains itself, is nested too deeply, is too large, or cannot be read.
+        ConfigError: The value contains itself, is nested too deeply, is too large, or cannot be
+            read.
     """
     kind = type(value)
     if kind in _ATOMS:
@@ -91,7 +95,9 @@ def plain_values(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_space(value: Any) -> bool:
-    """Return whether a value is a Gymnasium space; a Dict space must not be treated as an ordinary mapping."""
+    """Return whether a value is a Gymnasium space; a Dict space must not be treated as an ordinary
+    mapping.
+    """
     return any(cls.__module__.partition(".")[0] == "gymnasium" for cls in type(value).__mro__)
 
 

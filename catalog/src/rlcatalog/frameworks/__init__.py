@@ -1,7 +1,7 @@
 """Declared frameworks, and the contracts between a policy and a framework.
 
-The kernel's other subpackages get a framework's targets, such as its backend or its tensor operations, from the table.
-They never import a framework directly.
+The kernel's other subpackages get a framework's targets, such as its backend or its tensor
+operations, from the table. They never import a framework directly.
 """
 
 import lazy_loader

@@ -19,11 +19,15 @@ class Step(NamedTuple):
     Attributes:
         action: Actions for the environment, in its action space.
         raw_action: Raw actions `[B, width]`. Store them for `evaluate`, which scores them.
-        logp: Log density of the raw actions, `[B]`; float32, or float64 if the model's outputs are float64.
-        value: Value estimates `[B]` with the same precision; None for a model without a value branch.
-        dist_inputs: Parameters of the action distribution `[B, n]`, action masks included; `Policy.stored_dist`
-            rebuilds it from them, regardless of the current weights. Half precisions are widened to float32 first.
-        state: Opaque state to pass to the next `act`, or None for a model without memory or past views.
+        logp: Log density of the raw actions, `[B]`; float32, or float64 if the model's outputs are
+            float64.
+        value: Value estimates `[B]` with the same precision; None for a model without a value
+            branch.
+        dist_inputs: Parameters of the action distribution `[B, n]`, action masks included;
+            `Policy.stored_dist` rebuilds it from them, regardless of the current weights. Half
+            precisions are widened to float32 first.
+        state: Opaque state to pass to the next `act`, or None for a model without memory or past
+            views.
     """
 
     action: Any
@@ -44,9 +48,10 @@ class Evaluation:
         entropy_kind: `"exact"` or `"estimate"`; if there is no entropy, the class's `entropy_kind`.
         value: Value estimates `[B]`, or None.
         dist: The action distribution.
-        kl: Divergence `[B]` from the distribution that sampled the actions to this one; None if the batch has no
-            `"dist_inputs"`. If parts of an action depend on earlier parts, it is the divergence of each part given the
-            stored earlier parts. Its mean over stored actions is then an unbiased estimate.
+        kl: Divergence `[B]` from the distribution that sampled the actions to this one; None if the
+            batch has no `"dist_inputs"`. If parts of an action depend on earlier parts, it is the
+            divergence of each part given the stored earlier parts. Its mean over stored actions is
+            then an unbiased estimate.
     """
 
     logp: Any
@@ -67,7 +72,8 @@ class PolicyParts(Protocol):
         action_codec: The codec of the action space.
         contract: Checks the contracts of the model and the distribution.
         backend: The framework's backend.
-        memory: The model's initial memory: `initial` contains its arrays, and `start(n)` returns them for n sequences.
+        memory: The model's initial memory: `initial` contains its arrays, and `start(n)` returns
+            them for n sequences.
         views: The model's views; `training` contains the names of the views used in training.
         preprocessor: The preprocessor of the observation space.
         masks: The reader of action masks.
@@ -126,22 +132,27 @@ class Backend(Protocol):
         mask: Array | Tensor | None,
         explore: bool,
     ) -> tuple[Any, ...]:
-        """Return raw actions `[B, width]`, logp, value (or None), inputs and new memory, as NumPy arrays.
+        """Return raw actions `[B, width]`, logp, value (or None), inputs and new memory, as NumPy
+        arrays.
 
-        If `obs` is a tensor, the results are also tensors, on the policy's device and without gradients; memory is
-        always NumPy.
+        If `obs` is a tensor, the results are also tensors, on the policy's device and without
+        gradients; memory is always NumPy.
         """
 
     def values(
         self, obs: Array | Tensor, views: Mapping[str, Any], memory: tuple[Array, ...]
     ) -> Any:
-        """Return value estimates `[B]` without creating a distribution; a tensor if `obs` is one."""
+        """Return value estimates `[B]` without creating a distribution; a tensor if
+        `obs` is one.
+        """
 
     def evaluate(self, batch: Mapping[str, Any], entropy: bool = True) -> Evaluation:
         """Evaluate a training batch, with or without the entropy."""
 
     def log_density(self, dist_inputs: Array, raw_action: Array) -> Array:
-        """Return the log density `[B]` of raw actions `[B, width]` under parameters that `act` returned."""
+        """Return the log density `[B]` of raw actions `[B, width]` under parameters that `act`
+        returned.
+        """
 
     @staticmethod
     def device_of(name: str) -> str:
@@ -164,8 +175,8 @@ class Backend(Protocol):
 class Learner(Protocol):
     """Training in one framework: gradients, clipping, an optimizer, seeds and placement.
 
-    `cls(policy, eps)` updates the trainable weights of a policy with Adam. An algorithm subclasses it for each
-    framework, because each framework computes gradients in its own way.
+    `cls(policy, eps)` updates the trainable weights of a policy with Adam. An algorithm subclasses
+    it for each framework, because each framework computes gradients in its own way.
     """
 
     @staticmethod
@@ -177,10 +188,14 @@ class Learner(Protocol):
         """Set the number of threads per operation, before the first operation."""
 
     def placed(self, batch: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return a batch on the model's device; the batch is converted and copied once per update."""
+        """Return a batch on the model's device; the batch is converted and copied
+        once per update.
+        """
 
     def rows(self, columns: Any, index: Array) -> Any:
-        """Return the rows with these indices from a placed batch's columns, in the same structure."""
+        """Return the rows with these indices from a placed batch's columns, in the
+        same structure.
+        """
 
     def means(self, figures: list[Any]) -> list[float]:
         """Return each metric's mean over several steps."""
@@ -189,10 +204,11 @@ class Learner(Protocol):
         """Return Adam's state, in the same form for every framework.
 
         Returns:
-            A dict with four entries. `"step"` is the number of steps. `"first"` and `"second"` are running means of the
-            gradients and of their squares: arrays by weight name, in the layout of the model's `get_weights`.
-            `"behind"` contains, by weight name, the number of steps of each weight that took fewer steps because it
-            sometimes had no gradient. (TensorFlow uses a gradient of zeros instead.)
+            A dict with four entries. `"step"` is the number of steps. `"first"` and `"second"` are
+            running means of the gradients and of their squares: arrays by weight name, in the
+            layout of the model's `get_weights`. `"behind"` contains, by weight name, the number of
+            steps of each weight that took fewer steps because it sometimes had no gradient.
+            (TensorFlow uses a gradient of zeros instead.)
         """
 
     def set_state(self, state: Mapping[str, Any]) -> None:

@@ -14,8 +14,8 @@ from typing import NamedTuple
 def load_first(module: str, *, before: str) -> None:
     """Make this process import `module` first whenever it imports `before`.
 
-    Nothing is imported now. A `module` that is missing, or that cannot be imported, does no harm. If `before` has
-    already been imported, this function has no effect.
+    Nothing is imported now. A `module` that is missing, or that cannot be imported, does no harm.
+    If `before` has already been imported, this function has no effect.
 
     Args:
         module: The module to import first.
@@ -29,7 +29,9 @@ def load_first(module: str, *, before: str) -> None:
 
 
 class _LoadFirst(NamedTuple):
-    """Finder that makes the loader of one module import another module first; Python's own finders find both."""
+    """Finder that makes the loader of one module import another module first; Python's own finders
+    find both.
+    """
 
     module: str
     before: str

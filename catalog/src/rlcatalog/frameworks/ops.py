@@ -24,46 +24,53 @@ class Tensor(Protocol):
 
 
 class TensorOps:
-    """The operations of a tensor library that framework-neutral code needs: one table per framework, and one for NumPy.
+    """The operations of a tensor library that framework-neutral code needs: one table per
+    framework, and one for NumPy.
 
-    Each framework must define the first four. It may omit others: if framework-neutral code needs an omitted operation,
-    a NotServedError names it. Below, x is a tensor, and `value` is a tensor, an array or anything that can be converted
-    into one.
+    Each framework must define the first four. It may omit others: if framework-neutral code needs
+    an omitted operation, a NotServedError names it. Below, x is a tensor, and `value` is a tensor,
+    an array or anything that can be converted into one.
 
     Attributes:
         framework: The framework's name, or `"numpy"`.
-        reshape: `reshape(x, shape)` reshapes the last axis of x to the given shape, as a view where possible.
+        reshape: `reshape(x, shape)` reshapes the last axis of x to the given shape, as a view where
+            possible.
         integers: `integers(x)` returns x as int64.
-        side_by_side: `side_by_side(list)` joins `[B, n]` tensors along their columns, in the widest of their types;
-            half-precision types become float32 if other types are present, so that integers stay exact.
-        fill_forbidden: `fill_forbidden(inputs, mask)` sets inputs to their dtype's lowest finite value where the mask
-            is False.
-        array: `array(x)` returns the values of x as an array, or None if they are unknown, for example during tracing;
-            if the table has no `array`, they are always unknown.
+        side_by_side: `side_by_side(list)` joins `[B, n]` tensors along their columns, in the widest
+            of their types; half-precision types become float32 if other types are present, so that
+            integers stay exact.
+        fill_forbidden: `fill_forbidden(inputs, mask)` sets inputs to their dtype's lowest finite
+            value where the mask is False.
+        array: `array(x)` returns the values of x as an array, or None if they are unknown, for
+            example during tracing; if the table has no `array`, they are always unknown.
         tensor: `tensor(value, like=None)` returns a tensor, on the device of `like`.
         booleans: `booleans(value, like)` returns a boolean tensor, on the device of `like`.
-        is_array: `is_array(value)` returns whether `value` is a single tensor or array, not a structure.
+        is_array: `is_array(value)` returns whether `value` is a single tensor or array, not a
+            structure.
         is_float: `is_float(x)` returns whether x has a floating-point dtype.
         is_half: `is_half(x)` returns whether x has half precision.
         cast: `cast(x, dtype)` returns x in one of the library's dtypes.
-        whole: `whole(x)` returns integer values with an integer dtype; values stored as floats are rounded to int64.
+        whole: `whole(x)` returns integer values with an integer dtype; values stored as floats are
+            rounded to int64.
         finite: `finite(x)` replaces infinity with the nearest finite number of its dtype.
         rows: `rows(x, shape)` returns x as `[N, *shape]`.
-        in_rows: `in_rows(value, like, width)` returns the values as `[B, width]` with the same rows as `like`; None if
-            there are too many or too few values.
-        columns: `columns(list)` flattens tensors `[B]` or `[B, ...]` into columns and joins them as `side_by_side`
-            does.
-        cut: `cut(x, how)` puts the columns of `[B, n]` into the order `how.order`, unless that is None, and cuts them
-            into pieces of the widths `how.widths`. `how` is kept for later calls.
+        in_rows: `in_rows(value, like, width)` returns the values as `[B, width]` with the same rows
+            as `like`; None if there are too many or too few values.
+        columns: `columns(list)` flattens tensors `[B]` or `[B, ...]` into columns and joins them as
+            `side_by_side` does.
+        cut: `cut(x, how)` puts the columns of `[B, n]` into the order `how.order`, unless that is
+            None, and cuts them into pieces of the widths `how.widths`. `how` is kept for later
+            calls.
         each_row: `each_row(x, count)` repeats each row: `[B * count, n]`.
         all_rows: `all_rows(x, like)` repeats `[P, n]` for each row of `like`: `[B * P, n]`.
         padded: `padded(x, width)` pads `[N, n]` with zeros to `[N, width]`.
-        taken: `taken(lengths, places)` returns which places are filled by lists of these lengths `[N]`: booleans
-            `[N, places]`.
+        taken: `taken(lengths, places)` returns which places are filled by lists of these lengths
+            `[N]`: booleans `[N, places]`.
         only: `only(taken, x)` puts zeros where `taken` is False; its axes are the first axes of x.
         total: `total(list)` adds tensors of the same shape, in the widest of their types.
         sum: `sum(x, axis=..., keepdims=False)` returns the sum along an axis.
-        mean: `mean(x, axis=None, keepdims=False)` returns the mean of all elements or along an axis.
+        mean: `mean(x, axis=None, keepdims=False)` returns the mean of all elements or along an
+            axis.
         std: `std(x)` returns the sample standard deviation of all elements.
         exp: `exp(x)` returns the exponential of each element.
         minimum: `minimum(x, y)` returns the element-wise minimum.
@@ -73,7 +80,8 @@ class TensorOps:
         as_type: `as_type(x, name)` returns x with the dtype of this NumPy name.
         flat: `flat(x)` returns `[B]` or `[B, ...]` as `[B, n]`.
         maximum: `maximum(x, y)` returns the element-wise maximum.
-        columns_at: `columns_at(x, places)` returns the columns of `[B, n]` at these indices, in this order.
+        columns_at: `columns_at(x, places)` returns the columns of `[B, n]` at these indices, in
+            this order.
         one_hot: `one_hot(x, n)` returns integers `[B]` as float32 one-hot vectors `[B, n]`.
         argmax: `argmax(x)` returns the index of the largest value in each row of `[B, n]`, int64.
     """
@@ -97,7 +105,8 @@ class TensorOps:
         if operation.startswith("__"):  # attributes that copying and pickling look up
             raise AttributeError(operation)
         raise NotServedError(
-            f"framework {self.framework!r} has no tensor operation {operation!r}: its TensorOps omit it."
+            f"framework {self.framework!r} has no tensor operation {operation!r}: its TensorOps"
+            " omit it."
         )
 
     def __reduce__(self) -> Any:

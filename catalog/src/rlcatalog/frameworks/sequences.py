@@ -12,7 +12,9 @@ from rlcatalog.frameworks.contract import Array, PolicyParts
 
 
 def lengths_of(batch: Mapping[str, Any], rows: int) -> Array:
-    """Return a training batch's sequence lengths, int32 `[S]`; if it has none, each row is a sequence."""
+    """Return a training batch's sequence lengths, int32 `[S]`; if it has none, each row is a
+    sequence.
+    """
     if (lengths := batch.get("seq_lens")) is None:
         return np.ones(rows, np.int32)
     array = np.asarray(lengths.detach().cpu() if hasattr(lengths, "detach") else lengths).astype(
@@ -21,7 +23,8 @@ def lengths_of(batch: Mapping[str, Any], rows: int) -> Array:
     numbers = array.tolist()  # for a few numbers, Python is faster than NumPy
     if sum(numbers) != rows or min(numbers, default=1) < 1:
         raise ModelContractError(
-            f"seq_lens: expected lengths of at least 1 that add up to {rows} rows, found {numbers[:20]}."
+            f"seq_lens: expected lengths of at least 1 that add up to {rows} rows, found"
+            f" {numbers[:20]}."
         )
     return array
 
@@ -37,8 +40,8 @@ def memory_of(policy: PolicyParts, batch: Mapping[str, Any], sequences: int) -> 
     memory = list(getattr(state, "memory", state))
     if len(memory) != len(policy.memory.initial) or any(len(part) != sequences for part in memory):
         raise ModelContractError(
-            f"batch['state']: expected {len(policy.memory.initial)} parts with a row for each of {sequences} sequences,"
-            f" found shapes {[tuple(part.shape) for part in memory]}."
+            f"batch['state']: expected {len(policy.memory.initial)} parts with a row for each of"
+            f" {sequences} sequences, found shapes {[tuple(part.shape) for part in memory]}."
         )
     return memory
 
@@ -55,8 +58,9 @@ def views_of(policy: PolicyParts, batch: Mapping[str, Any]) -> dict[str, Any]:
     given = batch.get("views") or {}
     if missing := [name for name in names if name not in given]:
         raise ModelContractError(
-            f"batch['views'] lacks {missing}, which {policy.model_name} requests; store the views that acting returned"
-            " as step.state.seen (and the result of Views.look_ahead for a rollout)."
+            f"batch['views'] lacks {missing}, which {policy.model_name} requests; store the views"
+            " that acting returned as step.state.seen (and the result of Views.look_ahead for a"
+            " rollout)."
         )
     return {name: given[name] for name in names}
 
@@ -69,12 +73,13 @@ def padded_length(lengths: Sequence[int], rows: int) -> int:
         rows: Number of rows, including padding.
 
     Raises:
-        ModelContractError: The rows do not divide evenly, or a length is not between 1 and the padded length.
+        ModelContractError: The rows do not divide evenly, or a length is not between 1 and the
+            padded length.
     """
     length, left = divmod(rows, max(len(lengths), 1))
     if left or max(lengths, default=0) > length or min(lengths, default=1) < 1:
         raise ModelContractError(
-            f"seq_lens: expected lengths from 1 to {length}, as {rows} rows hold {len(lengths)} padded sequences, found"
-            f" {list(lengths[:20])}."
+            f"seq_lens: expected lengths from 1 to {length}, as {rows} rows hold {len(lengths)}"
+            f" padded sequences, found {list(lengths[:20])}."
         )
     return length

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 
 def frameworks() -> Mapping[str, FrameworkSpec]:
-    """Return name → framework: first the installed ones in the public index, in its order, then third-party ones."""
+    """Return name → framework: first the installed ones in the public index, in its order, then
+    third-party ones.
+    """
     return {
         spec.name: spec
         for spec in provided.declarations["framework"].values()
@@ -55,7 +57,9 @@ def framework_name(framework: str) -> str:
 
 
 def default_framework() -> str:
-    """Return the first installed framework in the public index, or its first framework if none is installed."""
+    """Return the first installed framework in the public index, or its first framework if none is
+    installed.
+    """
     names = provided.framework_names()
     return next(
         (name for name in names if name in frameworks() and frameworks()[name].is_installed),
@@ -67,7 +71,8 @@ def require_framework(framework: str, distribution: str = "rlcatalog") -> None:
     """Check that the framework is installed, without importing it.
 
     Raises:
-        MissingFrameworkError: The framework is not installed; the message names the extra to install.
+        MissingFrameworkError: The framework is not installed; the message names the extra to
+            install.
     """
     if (spec := frameworks().get(framework)) is None or not spec.is_installed:
         package = f"'rlcatalog-{framework}'" if spec is None else repr(spec.module)
@@ -79,7 +84,9 @@ def require_framework(framework: str, distribution: str = "rlcatalog") -> None:
 
 
 def framework_of(cls: type) -> FrameworkSpec | None:
-    """Return the framework of a class or of its nearest base that has one; None for NumPy arrays."""
+    """Return the framework of a class or of its nearest base that has one; None for
+    NumPy arrays.
+    """
     known = {
         package: spec for spec in frameworks().values() for package in (spec.module, *spec.packages)
     }

@@ -1,4 +1,6 @@
-"""Assembly of a model from its components, always in this order: trunk → memory → head → interface."""
+"""Assembly of a model from its components, always in this order: trunk → memory →
+head → interface.
+"""
 
 from __future__ import annotations
 
@@ -30,11 +32,11 @@ def assemble(
 ) -> ModelV2:
     """Build a chain of models, each with the previous one as its `trunk`.
 
-    A head also gets `value_trunk`: if `vf_share_layers` is False, a second model like `trunk` for the value, otherwise
-    None. Its third argument, `action_dist`, creates the distribution.
+    A head also gets `value_trunk`: if `vf_share_layers` is False, a second model like `trunk` for
+    the value, otherwise None. Its third argument, `action_dist`, creates the distribution.
 
-    With `vf_share_layers=False` and a state, the value gets a second chain up to the head (`SeparateValue`). With
-    `vf_memory="none"`, that chain has no memory.
+    With `vf_share_layers=False` and a state, the value gets a second chain up to the head
+    (`SeparateValue`). With `vf_memory="none"`, that chain has no memory.
 
     Args:
         parts: The classes, from the inside out; the last one can be a head.
@@ -43,9 +45,10 @@ def assemble(
         num_outputs: Width of the outermost part's output, or None for a trunk.
         fresh_config: A function that returns a new copy of the model config.
         name: The model's name.
-        interface: A mixin that adds methods; it is combined with a wrapper class that contains the model.
-        unclaimed: The part of the observation that the head leaves to the other models; None if it leaves the whole
-            observation.
+        interface: A mixin that adds methods; it is combined with a wrapper class that contains the
+            model.
+        unclaimed: The part of the observation that the head leaves to the other models; None if it
+            leaves the whole observation.
         action_dist: A callable that creates the action distribution, for the head.
 
     Raises:
@@ -53,7 +56,8 @@ def assemble(
         ConfigError: The class does not accept a keyword argument.
 
     Warns:
-        UnreadKeysWarning: A class in RLlib's style was built without the keyword arguments that it does not accept.
+        UnreadKeysWarning: A class in RLlib's style was built without the keyword arguments that it
+            does not accept.
     """
     if isinstance(num_outputs, Integral):
         num_outputs = int(num_outputs)  # the product of a shape is a NumPy number
@@ -149,7 +153,8 @@ def _warn_of_left_out(parts: list[ModelPart]) -> None:
         if part.left_out:
             names = ", ".join(map(repr, sorted(part.left_out)))
             warn_caller(
-                f"custom_model_config: {part.cls.__name__}.__init__ does not accept {names}. As in RLlib, the class is"
+                f"custom_model_config: {part.cls.__name__}.__init__ does not accept {names}. As in"
+                " RLlib, the class is"
                 ' built without them and can read them from model_config["custom_model_config"].',
                 UnreadKeysWarning,
             )
@@ -158,15 +163,16 @@ def _warn_of_left_out(parts: list[ModelPart]) -> None:
 def _checked_trunk(trunk: ModelV2, outer: type) -> ModelV2:
     if not isinstance(trunk.num_outputs, Integral):
         raise ModelContractError(
-            f"{type(trunk).__name__} was built as the trunk of {outer.__name__}, with num_outputs=None, but did not"
-            f" set self.num_outputs to the width of its output{part_of(trunk)}."
+            f"{type(trunk).__name__} was built as the trunk of {outer.__name__}, with"
+            " num_outputs=None, but did not set self.num_outputs to the width of its"
+            f" output{part_of(trunk)}."
         )
     views = [name for name in trunk.view_requirements if name.startswith("state_in_")]
     if getattr(outer, "is_memory", False) and (views or list(trunk.get_initial_state())):
         why = f"it has the view {views[0]!r}" if views else "get_initial_state() is not empty"
         raise NotServedError(
-            f"{type(trunk).__name__} is itself recurrent ({why}); {outer.__name__} cannot be wrapped around it. Turn"
-            " the memory off in the config."
+            f"{type(trunk).__name__} is itself recurrent ({why}); {outer.__name__} cannot be"
+            " wrapped around it. Turn the memory off in the config."
         )
     return trunk
 
@@ -176,8 +182,8 @@ def _separate_value_class(cls: type) -> Any:
     framework = frameworks()[cls.framework_of_class]  # type: ignore[attr-defined]
     if "separate_value" not in framework.targets:
         raise NotServedError(
-            f"framework {framework.name!r} has no separate_value, which {cls.__name__}, a model with a state, needs for"
-            " vf_share_layers=False. Remove vf_share_layers."
+            f"framework {framework.name!r} has no separate_value, which {cls.__name__}, a model"
+            " with a state, needs for vf_share_layers=False. Remove vf_share_layers."
         )
     return framework.load("separate_value")
 
@@ -186,9 +192,9 @@ def _check_carries(head: ModelV2, trunk: ModelV2) -> None:
     own, inner = (len(list(model.get_initial_state())) for model in (head, trunk))
     if own < inner:
         raise ModelContractError(
-            f"{name_method(head, 'get_initial_state')} returned {own} tensors, but its trunk {type(trunk).__name__} has"
-            f" a state of {inner}, which would be lost at each step. Return self.trunk.get_initial_state(), and"
-            " the trunk's new state from forward()."
+            f"{name_method(head, 'get_initial_state')} returned {own} tensors, but its trunk"
+            f" {type(trunk).__name__} has a state of {inner}, which would be lost at each step."
+            " Return self.trunk.get_initial_state(), and the trunk's new state from forward()."
         )
 
 
@@ -196,8 +202,9 @@ def _check_same_width(both: SeparateValue, head: type) -> None:
     widths = both.trunk.num_outputs, both.value_trunk.num_outputs
     if widths[0] != widths[1]:
         raise NotServedError(
-            f"vf_memory='none': {head.__name__} needs features of the same width for the logits and the value. The"
-            f" memory's have {widths[0]}, the trunk's {widths[1]}. Remove vf_memory, or make both equally wide."
+            f"vf_memory='none': {head.__name__} needs features of the same width for the logits"
+            f" and the value. The memory's have {widths[0]}, the trunk's {widths[1]}. Remove"
+            " vf_memory, or make both equally wide."
         )
 
 
@@ -210,9 +217,10 @@ def _check_no_past_observations(model: ModelV2, unclaimed: TrunkObservation) -> 
     ]
     if past:
         raise NotServedError(
-            f"{type(model).__name__} requests the view {past[0]!r} of observations, but its head removes"
-            f" {', '.join(map(repr, unclaimed.claimed)) or 'the mask'} and passes only the current observation. Stack"
-            " observations in the environment (gymnasium.wrappers.FrameStackObservation), or remove the head."
+            f"{type(model).__name__} requests the view {past[0]!r} of observations, but its head"
+            f" removes {', '.join(map(repr, unclaimed.claimed)) or 'the mask'} and passes only the"
+            " current observation. Stack observations in the environment"
+            " (gymnasium.wrappers.FrameStackObservation), or remove the head."
         )
 
 
@@ -222,7 +230,8 @@ def _views_of_both(trunk: ModelV2, outer: ModelV2) -> dict[str, ViewRequirement]
         asked, inner = outer.view_requirements[name], trunk.view_requirements[name]
         if (asked.data_col, str(asked.shift)) != (inner.data_col, str(inner.shift)):
             raise ModelContractError(
-                f"{type(outer).__name__} and its trunk {type(trunk).__name__} request different views under the name"
-                f" {name!r}: {asked} and {inner}. Rename the view of the trunk."
+                f"{type(outer).__name__} and its trunk {type(trunk).__name__} request different"
+                f" views under the name {name!r}: {asked} and {inner}. Rename the view of the"
+                " trunk."
             )
     return {**trunk.view_requirements, **outer.view_requirements}

@@ -1,4 +1,6 @@
-"""Construction of one model: its constructor's arguments, and errors for arguments that it does not accept."""
+"""Construction of one model: its constructor's arguments, and errors for arguments that it does not
+accept.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +31,8 @@ class ModelPart:
         slot: The slot it fills.
         kwargs: Keyword arguments from the user.
         component: The chosen component; None for a class that was passed directly.
-        left_out: Keyword arguments that a class in RLlib's style does not accept. As in RLlib, it is built without
-            them.
+        left_out: Keyword arguments that a class in RLlib's style does not accept. As in RLlib, it
+            is built without them.
     """
 
     cls: type
@@ -47,10 +49,12 @@ class ModelPart:
             held: The models inside the new model, and a head's other arguments.
 
         Raises:
-            ModelContractError: The class is not a model class, or its constructor does not accept its arguments.
-            ConfigError: The class does not accept a keyword argument from the user. For a class in RLlib's style, this
-                is an error only if the name is similar to an accepted name.
-            PartError: The class belongs to a third-party plugin, and raised one of these errors or some other error.
+            ModelContractError: The class is not a model class, or its constructor does not accept
+                its arguments.
+            ConfigError: The class does not accept a keyword argument from the user. For a class in
+                RLlib's style, this is an error only if the name is similar to an accepted name.
+            PartError: The class belongs to a third-party plugin, and raised one of these errors or
+                some other error.
         """
         cls, chosen = self.cls, self.component
         check_class(cls)
@@ -66,7 +70,8 @@ class ModelPart:
                     model = cls(*standard, **kwargs, **held)
                     break
                 except TypeError as error:
-                    # A constructor with **kwargs may pass them to a base class, which may not accept them.
+                    # A constructor with **kwargs may pass them to a base class, which may not
+                    # accept them.
                     refused = _REFUSED.search(str(error))
                     if (
                         chosen is not None
@@ -80,13 +85,13 @@ class ModelPart:
                         raise
                     given = ", ".join((*STANDARD, *kwargs, *held))
                     raise ModelContractError(
-                        f"{cls.__name__}.__init__ is called with ({given}), but takes {signature}; a memory"
-                        " takes trunk=, a head also value_trunk= and action_dist=."
+                        f"{cls.__name__}.__init__ is called with ({given}), but takes {signature};"
+                        " a memory takes trunk=, a head also value_trunk= and action_dist=."
                     ) from error
             if not is_model(model):
                 raise ModelContractError(
-                    f"{cls.__name__}.__init__ must call its base's __init__(obs_space, action_space, num_outputs,"
-                    " model_config, name); it did not."
+                    f"{cls.__name__}.__init__ must call its base's __init__(obs_space,"
+                    " action_space, num_outputs, model_config, name); it did not."
                 )
         assert isinstance(model, ModelV2)
         model._rlcatalog.part = "" if chosen is None else chosen.label
@@ -147,7 +152,9 @@ def check_class(cls: Any) -> None:
 def refusal(
     function: Callable[..., Any], arguments: Sequence[Any], options: Mapping[str, Any]
 ) -> str | None:
-    """Return the signature of a function or class that does not accept these arguments, otherwise None."""
+    """Return the signature of a function or class that does not accept these arguments, otherwise
+    None.
+    """
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # not written in Python
@@ -160,7 +167,9 @@ def refusal(
 
 
 def _keywords(cls: type) -> tuple[list[str], bool]:
-    """Return the names of a constructor's keyword arguments, and whether it accepts arbitrary others."""
+    """Return the names of a constructor's keyword arguments, and whether it accepts arbitrary
+    others.
+    """
     parameters = list(inspect.signature(cls.__init__).parameters.values())[1:]  # type: ignore[misc]
     kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     accepted = [

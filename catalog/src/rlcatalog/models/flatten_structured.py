@@ -13,11 +13,14 @@ from rlcatalog.observations import Preprocessor
 
 
 class _NoLayout(Exception):
-    """An entry of the structure cannot become a row of numbers, or the codec does not encode entry by entry."""
+    """An entry of the structure cannot become a row of numbers, or the codec does not encode entry
+    by entry.
+    """
 
 
 def flatten_structured(preprocessor: Preprocessor, obs: Any, ops: TensorOps) -> Any:
-    """Flatten Dict or Tuple observations into `[B, size]`, with one-hot vectors for Discrete and MultiDiscrete.
+    """Flatten Dict or Tuple observations into `[B, size]`, with one-hot vectors for Discrete and
+    MultiDiscrete.
 
     Args:
         preprocessor: Their preprocessor.

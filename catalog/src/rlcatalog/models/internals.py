@@ -19,28 +19,33 @@ if TYPE_CHECKING:
 class ModelInternals:
     """Kernel-side state of one model; each framework has its own subclass, which runs its models.
 
-    All state is in this one object, so that attributes of user classes cannot collide with it. Methods take the model
-    as an argument, because a reference to it would create a cycle.
+    All state is in this one object, so that attributes of user classes cannot collide with it.
+    Methods take the model as an argument, because a reference to it would create a cycle.
 
     Args:
         model: The model.
 
     Attributes:
         ops: The framework's tensor operations.
-        preprocessor: The preprocessor of the model's observations if they have a structure to restore; otherwise None.
-        is_trunk: Whether the model was built with `num_outputs=None`. A trunk without a state never sees padding.
+        preprocessor: The preprocessor of the model's observations if they have a structure to
+            restore; otherwise None.
+        is_trunk: Whether the model was built with `num_outputs=None`. A trunk without a state never
+            sees padding.
         is_vector: Whether the model's observations are vectors.
         last_output: The output of the model's last call.
         held: The models that `assemble` passed to the model's constructor, by argument name.
-        part: The component and its plugin for error messages, such as "model 'glu' of acme-glu 1.0"; empty for a
-            registered class.
-        unclaimed: For a model inside a head, the part of the observations that the head leaves to it.
-        asked: The methods among the keys of `nested_losses.ADDITIONS` that were called on this model.
-        timed: T and B of the last pass if a recurrent model received it as `[T, B, ...]`; otherwise None.
+        part: The component and its plugin for error messages, such as "model 'glu' of acme-glu
+            1.0"; empty for a registered class.
+        unclaimed: For a model inside a head, the part of the observations that the head leaves to
+            it.
+        asked: The methods among the keys of `nested_losses.ADDITIONS` that were called on this
+            model.
+        timed: T and B of the last pass if a recurrent model received it as `[T, B, ...]`; otherwise
+            None.
     """
 
-    #: Whether the current trace cannot take an empty list, so that an absent state is an empty tuple; `bool` returns
-    #: False.
+    #: Whether the current trace cannot take an empty list, so that an absent state is an empty
+    #: tuple; `bool` returns False.
     in_trace: Any = staticmethod(bool)
     #: Attributes of the last pass's graph, which cannot be copied or pickled.
     of_last_pass: ClassVar[tuple[str, ...]] = ("last_output", "timed")
@@ -86,7 +91,9 @@ class ModelInternals:
         raise NotImplementedError
 
     def as_tensors(self, model: ModelV2, obs: Any) -> Any:
-        """Convert NumPy arrays in observations into tensors; do nothing if the framework's tensors are NumPy arrays."""
+        """Convert NumPy arrays in observations into tensors; do nothing if the framework's tensors
+        are NumPy arrays.
+        """
         return obs
 
     def flat(self, obs: Tensor) -> Any:
@@ -121,7 +128,9 @@ def real_rows(model: ModelV2, inputs: dict[str, Any], padding: Any) -> dict[str,
 
 
 def get_submodel(model: ModelV2, name: str) -> Any:
-    """Return a model's `trunk` or `value_trunk`, taken from its attribute or the catalog's record, or None."""
+    """Return a model's `trunk` or `value_trunk`, taken from its attribute or the catalog's record,
+    or None.
+    """
     own = getattr(model, name, None)
     return own if is_model(own) else model._rlcatalog.held.get(name)
 
@@ -142,12 +151,16 @@ def models_inside(model: ModelV2) -> dict[str, Any]:
 
 
 def weights_of(model: ModelV2) -> dict[str, Any]:
-    """Return all weights of a model; a `get_weights` of its class is ignored (see `ModelV2.get_weights`)."""
+    """Return all weights of a model; a `get_weights` of its class is ignored (see
+    `ModelV2.get_weights`).
+    """
     return model._rlcatalog.weights(model)
 
 
 def set_weights_of(model: ModelV2, weights: Mapping[str, Any]) -> None:
-    """Set all weights of a model; a `set_weights` of its class is ignored (see `ModelV2.set_weights`)."""
+    """Set all weights of a model; a `set_weights` of its class is ignored (see
+    `ModelV2.set_weights`).
+    """
     model._rlcatalog.set_weights(model, weights)
 
 
@@ -170,9 +183,10 @@ class RecurrentContract:
             seq_lens: Sequence lengths `[B]`.
 
         Returns:
-            Outputs `[B, T, num_outputs]` (`[T, B, num_outputs]` when time-major) and the new state tensors `[B, ...]`.
-            If `value_function` computes values from tensors stored in this method, it also returns them in this order.
-            rlcatalog reorders outputs and values from `[T, B]` to the order of the batch.
+            Outputs `[B, T, num_outputs]` (`[T, B, num_outputs]` when time-major) and the new state
+            tensors `[B, ...]`. If `value_function` computes values from tensors stored in this
+            method, it also returns them in this order. rlcatalog reorders outputs and values from
+            `[T, B]` to the order of the batch.
         """
         raise NotImplementedError(
             f"{type(self).__name__} must implement forward_rnn(inputs, state, seq_lens)."
@@ -180,9 +194,11 @@ class RecurrentContract:
 
 
 def _in_row_order(value_function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a recurrent model's `value_function` so that values are in the order of the caller's rows.
+    """Wrap a recurrent model's `value_function` so that values are in the order of the caller's
+    rows.
 
-    After a time-major pass, the model's values are in the order `[T, B]`, but the caller's rows are `[B, T]`.
+    After a time-major pass, the model's values are in the order `[T, B]`, but the caller's rows are
+    `[B, T]`.
     """
 
     @functools.wraps(value_function)
@@ -201,7 +217,8 @@ def _in_row_order(value_function: Callable[..., Any]) -> Callable[..., Any]:
 def check_time_major(
     model: ModelV2, shape: tuple[int | None, ...], steps: int | None, sequences: int | None
 ) -> None:
-    """Check that a time-major `forward_rnn` returned outputs `[T, B, ...]`; None means an unknown length.
+    """Check that a time-major `forward_rnn` returned outputs `[T, B, ...]`; None means an unknown
+    length.
 
     Raises:
         ModelContractError: The shape differs.
@@ -209,6 +226,7 @@ def check_time_major(
     known = zip(shape[:2], (steps, sequences), strict=False)
     if len(shape) > 2 and any(None not in (n, expected) and n != expected for n, expected in known):
         raise ModelContractError(
-            f"{type(model).__name__}.forward_rnn() must return outputs [T, B, n] under _time_major, as its inputs are"
-            f" [T, B, obs_size]: expected ({steps}, {sequences}, n), found {shape}. Do not transpose them."
+            f"{type(model).__name__}.forward_rnn() must return outputs [T, B, n] under"
+            f" _time_major, as its inputs are [T, B, obs_size]: expected ({steps}, {sequences},"
+            f" n), found {shape}. Do not transpose them."
         )

@@ -10,7 +10,8 @@ from rlcatalog.config import KernelConfig, activation_name, read_config, read_in
 from rlcatalog.errors import ConfigError
 from rlcatalog.plugins import Stage
 
-#: Maximum number of dense layers in a row, because a short config could otherwise request a huge model.
+#: Maximum number of dense layers in a row, because a short config could otherwise request a huge
+#: model.
 MOST_LAYERS = 10_000
 
 
@@ -50,13 +51,15 @@ def dense_specs(
     config: Mapping[str, Any],
     prefix: str,
 ) -> list[DenseSpec]:
-    """Return the layers of a dense stack, with the initialisers that the config sets for this prefix.
+    """Return the layers of a dense stack, with the initialisers that the config sets for this
+    prefix.
 
     Args:
         sizes: Widths of the layers.
         activation: Name, callable or None.
-        config: The config, with the keys `<prefix>_weights_initializer`, `<prefix>_bias_initializer` and `..._config`
-            for both. If missing or None, weights use `normc` with std 1, and biases are zero.
+        config: The config, with the keys `<prefix>_weights_initializer`,
+            `<prefix>_bias_initializer` and `..._config` for both. If missing or None, weights use
+            `normc` with std 1, and biases are zero.
         prefix: `"fcnet"`, `"post_fcnet"`, …
 
     Raises:
@@ -73,7 +76,9 @@ def dense_specs(
 
 
 def output_spec(size: int) -> DenseSpec:
-    """Return a logits or value layer: linear, `normc` with std 0.01, so that a new policy is close to uniform."""
+    """Return a logits or value layer: linear, `normc` with std 0.01, so that a new policy is close
+    to uniform.
+    """
     return DenseSpec(size, weights_config={"std": 0.01})
 
 
@@ -107,7 +112,8 @@ class OutputPlan:
 
         Args:
             name: Name for the dense layers.
-            before: The stages before these layers. If the value shares no layers, it has copies of them.
+            before: The stages before these layers. If the value shares no layers, it has copies of
+                them.
         """
         widths = [self.inputs, *(spec.size for spec in self.hidden)]
         dense = list(before)
@@ -142,7 +148,8 @@ def post_fcnet(config: Mapping[str, Any]) -> list[DenseSpec]:
 def output_plan(
     config: Mapping[str, Any], inputs: int, hidden: Sequence[DenseSpec], num_outputs: int | None
 ) -> OutputPlan:
-    """Return a model's last layers, as set by `vf_share_layers`, `free_log_std` and `no_final_linear`.
+    """Return a model's last layers, as set by `vf_share_layers`, `free_log_std` and
+    `no_final_linear`.
 
     Args:
         config: The flat model config; missing keys take their defaults.
@@ -161,10 +168,12 @@ def output_plan(
     trained = num_outputs // 2 if shared.free_log_std else 0
     if shared.free_log_std and num_outputs % 2:
         raise ConfigError(
-            f"free_log_std needs an even number of outputs (means and log standard deviations), found {num_outputs}."
+            "free_log_std needs an even number of outputs (means and log standard deviations),"
+            f" found {num_outputs}."
         )
     logits = output_spec(num_outputs - trained)
     if shared.no_final_linear and hidden:
-        # The last hidden layer is the output: with the requested width, and with its activation and initialisers.
+        # The last hidden layer is the output: with the requested width, and with its activation and
+        # initialisers.
         logits = replace(hidden.pop(), size=num_outputs - trained)
     return OutputPlan(inputs, hidden, logits, trained, shared.vf_share_layers, num_outputs)

@@ -27,10 +27,11 @@ if TYPE_CHECKING:
 class ModelV2:
     """Base class of all models; derive from its subclasses `TorchModelV2` or `TFModelV2`.
 
-    `model(input_dict, state, seq_lens)` restores the observation's structure, calls `forward` and stores its output. A
-    model built with `num_outputs=None` is a trunk: it has no logits or value layers, and sets `self.num_outputs` to the
-    width of its output. A trunk without a state maps single rows: from padded sequences, it receives only the real
-    steps, and its output is padded with zeros.
+    `model(input_dict, state, seq_lens)` restores the observation's structure, calls `forward` and
+    stores its output. A model built with `num_outputs=None` is a trunk: it has no logits or value
+    layers, and sets `self.num_outputs` to the width of its output. A trunk without a state maps
+    single rows: from padded sequences, it receives only the real steps, and its output is padded
+    with zeros.
 
     Args:
         obs_space: The preprocessor's `observation_space`, or a Box.
@@ -69,7 +70,7 @@ class ModelV2:
     def num_outputs(self, width: int | None) -> None:
         self.__dict__["num_outputs"] = int(width) if isinstance(width, Integral) else width
 
-    # --- to implement ----------------------------------------------------------------------------------------------
+    # --- to implement -----------------------------------------------------------------------------
 
     def forward(
         self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any
@@ -77,11 +78,12 @@ class ModelV2:
         """Compute the output for a batch. Override this, not `__call__`.
 
         Args:
-            input_dict: `"obs"` (structured), `"obs_flat"` `[B, size]`, `"is_training"`, `"seq_lens"` for sequences, and
-                requested views. Acting adds `"single_steps"`, which means that each row is a sequence of one step.
-                `Policy.values` adds `"values_only"`: no action is chosen, so a mask need not allow any. For sequences,
-                `Policy.evaluate` adds `"outputs_only"`: it ignores the returned state, which can be an empty list, and
-                pads each sequence with copies of its last step. All three are True.
+            input_dict: `"obs"` (structured), `"obs_flat"` `[B, size]`, `"is_training"`,
+                `"seq_lens"` for sequences, and requested views. Acting adds `"single_steps"`, which
+                means that each row is a sequence of one step. `Policy.values` adds `"values_only"`:
+                no action is chosen, so a mask need not allow any. For sequences, `Policy.evaluate`
+                adds `"outputs_only"`: it ignores the returned state, which can be an empty list,
+                and pads each sequence with copies of its last step. All three are True.
             state: State tensors `[B, ...]`, one for each array that `get_initial_state()` returns.
             seq_lens: Sequence lengths `[B]`, int32, or None.
 
@@ -93,10 +95,13 @@ class ModelV2:
         )
 
     def value_function(self) -> Any:
-        """Return the value estimates `[B]` from the last forward pass, without running another pass."""
+        """Return the value estimates `[B]` from the last forward pass, without running another
+        pass.
+        """
         raise NotImplementedError(f"{type(self).__name__} must implement value_function().")
 
-    # The results of inner models always count, even if an override ignores them: see `nested_losses`.
+    # The results of inner models always count, even if an override ignores them: see
+    # `nested_losses`.
 
     @nested_losses.complete
     def custom_loss(
@@ -107,7 +112,8 @@ class ModelV2:
         Args:
             policy_loss: The algorithm's loss: a scalar, or a list of scalars.
             loss_inputs: The training batch, with RLlib's column names. `"obs"` is encoded (see
-                `restore_original_dimensions`), `"actions"` are raw: `[B]` for a Discrete, otherwise `[B, width]`.
+                `restore_original_dimensions`), `"actions"` are raw: `[B]` for a Discrete, otherwise
+                `[B, width]`.
         """
         return policy_loss
 
@@ -122,10 +128,12 @@ class ModelV2:
         return []
 
     def get_initial_state(self) -> list[Any]:
-        """Return the state at the start of an episode: unbatched arrays or tensors; empty if there is none."""
+        """Return the state at the start of an episode: unbatched arrays or tensors; empty if there
+        is none.
+        """
         return []
 
-    # --- to call ---------------------------------------------------------------------------------------------------
+    # --- to call ----------------------------------------------------------------------------------
 
     def __call__(
         self,
@@ -136,8 +144,9 @@ class ModelV2:
         """Run the model on a batch.
 
         Args:
-            input_dict: At least `"obs"`: encoded observations `[B, *obs_space.shape]`, or a structure of them for a
-                Dict or Tuple. Arrays become tensors. The dict is not changed.
+            input_dict: At least `"obs"`: encoded observations `[B, *obs_space.shape]`, or a
+                structure of them for a Dict or Tuple. Arrays become tensors. The dict is not
+                changed.
             state: State tensors; by default `"state_in_0"`, `"state_in_1"`, … of `input_dict`.
             seq_lens: Sequence lengths; by default `input_dict["seq_lens"]`.
 
@@ -184,12 +193,14 @@ class ModelV2:
             result = own.run(self, inputs, state, seq_lens)
         if not (isinstance(result, _PAIR) and len(result) == 2):
             raise ModelContractError(
-                f"{name_method(self, 'forward')} must return a tuple (output, state), found {type(result).__name__}."
+                f"{name_method(self, 'forward')} must return a tuple (output, state), found"
+                f" {type(result).__name__}."
             )
         output, new_state = result
         if not (isinstance(new_state, list) or (own.in_trace() and new_state == ())):
             raise ModelContractError(
-                f"{name_method(self, 'forward')} must return its state as a list, found {type(new_state).__name__}."
+                f"{name_method(self, 'forward')} must return its state as a list, found"
+                f" {type(new_state).__name__}."
             )
         own.last_output = output
         output = output if padding is None else padding.zeros(output)
@@ -197,10 +208,12 @@ class ModelV2:
         return output, next_state
 
     def last_output(self) -> Any:
-        """Return the output of the last call; for a trunk inside a memory, the output for the real rows.
+        """Return the output of the last call; for a trunk inside a memory, the output for the real
+        rows.
 
         Raises:
-            StaleOutputError: The model has not been called yet, or, in TensorFlow, not in this trace.
+            StaleOutputError: The model has not been called yet, or, in TensorFlow, not in this
+                trace.
         """
         own = self._rlcatalog
         own.check_trace(self, "last_output")
@@ -215,8 +228,8 @@ class ModelV2:
     def inner_models(self) -> dict[str, ModelV2]:
         """Return the models inside this one, by the prefix of their metrics.
 
-        Their losses, metrics and `update_ops` are also included. The prefix `""` stands for the trunk that the catalog
-        passed to the constructor or, without one, the attribute `trunk`.
+        Their losses, metrics and `update_ops` are also included. The prefix `""` stands for the
+        trunk that the catalog passed to the constructor or, without one, the attribute `trunk`.
         """
         models = {"": get_submodel(self, "trunk"), "value: ": get_submodel(self, "value_trunk")}
         return {where: model for where, model in models.items() if model is not None}
@@ -226,17 +239,20 @@ class ModelV2:
         return self.time_major
 
     def get_weights(self) -> dict[str, np.ndarray[Any, Any]]:
-        """Return all weights and buffers under canonical names and layouts, the same in both frameworks.
+        """Return all weights and buffers under canonical names and layouts, the same in both
+        frameworks.
 
         Saving and loading use these weights, even if a class overrides `get_weights`.
         """
         return self._rlcatalog.weights(self)
 
     def set_weights(self, weights: Mapping[str, Any]) -> None:
-        """Set all weights to the `get_weights()` result of a model with the same structure, in either framework."""
+        """Set all weights to the `get_weights()` result of a model with the same structure, in
+        either framework.
+        """
         self._rlcatalog.set_weights(self, weights)
 
-    # --- for the kernel: names that begin with _rlcatalog are reserved -----------------------------------------------
+    # --- for the kernel: names that begin with _rlcatalog are reserved ----------------------------
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -260,7 +276,9 @@ def inner_model(model: ModelV2 | None) -> Any:
 
 
 def part_of(model: ModelV2 | None) -> str:
-    """Return text such as `" (model 'glu' of acme-glu 1.0)"` for error messages; empty for a registered class."""
+    """Return text such as `" (model 'glu' of acme-glu 1.0)"` for error messages; empty for a
+    registered class.
+    """
     part = getattr(getattr(model, "_rlcatalog", None), "part", "")
     return f" ({part})" if part else ""
 
@@ -274,11 +292,13 @@ def last_values(model: Any, features: Tensor | None) -> Any:
     """Return the value estimates `[B]` from a model's last forward pass.
 
     Args:
-        model: A model whose `self.outputs` are the `OutputLayers` of its framework, or None for a trunk.
+        model: A model whose `self.outputs` are the `OutputLayers` of its framework, or None for a
+            trunk.
         features: The input of the value layer in that pass, or None.
 
     Raises:
-        StaleOutputError: The model has not been called yet, or is a trunk, which has no value layer.
+        StaleOutputError: The model has not been called yet, or is a trunk, which has no value
+            layer.
     """
     if features is None:
         reason = "call the model first" if model.outputs is not None else "it was built as a trunk"
@@ -294,8 +314,8 @@ def check_features(trunk: ModelV2, width: int | None) -> None:
     """
     if width != trunk.num_outputs:
         raise ModelContractError(
-            f"{type(trunk).__name__} declared num_outputs={trunk.num_outputs}, but its forward() returned {width}"
-            f" values per row{part_of(trunk)}."
+            f"{type(trunk).__name__} declared num_outputs={trunk.num_outputs}, but its forward()"
+            f" returned {width} values per row{part_of(trunk)}."
         )
 
 
@@ -308,7 +328,8 @@ def check_values(model: ModelV2, value: Tensor, rows: int | None = None) -> None
         rows: B, if known.
 
     Raises:
-        ModelContractError: The shape differs. Broadcast against rewards `[B]`, such values would give wrong results.
+        ModelContractError: The shape differs. Broadcast against rewards `[B]`, such values would
+            give wrong results.
     """
     shape = getattr(value, "shape", None)
     if (
@@ -319,8 +340,8 @@ def check_values(model: ModelV2, value: Tensor, rows: int | None = None) -> None
     ):
         what = shown(value) if shape is None else f"shape {tuple(shape)}"
         raise ModelContractError(
-            f"{name_method(model, 'value_function')} must return one number per row, [B] or [B, 1]; found {what}"
-            f"{'' if rows is None else f' for {rows} rows'}."
+            f"{name_method(model, 'value_function')} must return one number per row, [B] or [B,"
+            f" 1]; found {what}{'' if rows is None else f' for {rows} rows'}."
         )
 
 
@@ -340,6 +361,6 @@ def check_weights(
     ]
     if missing or unknown or wrong:
         raise ModelContractError(
-            f"{type(model).__name__}: these weights belong to a different model. Missing: {missing or 'none'};"
-            f" unknown: {unknown or 'none'}; wrong shape: {wrong or 'none'}."
+            f"{type(model).__name__}: these weights belong to a different model. Missing:"
+            f" {missing or 'none'}; unknown: {unknown or 'none'}; wrong shape: {wrong or 'none'}."
         )

@@ -1,7 +1,9 @@
-"""Losses, metrics and update_ops of inner models, which are included even if an override does not call them.
+"""Losses, metrics and update_ops of inner models, which are included even if an override does not
+call them.
 
-A memory or head that adds a loss usually does not call its trunk's method. Therefore each override is wrapped: if it
-did not call an inner model's method, directly or through `super()`, the wrapper calls that method afterwards.
+A memory or head that adds a loss usually does not call its trunk's method. Therefore each override
+is wrapped: if it did not call an inner model's method, directly or through `super()`, the wrapper
+calls that method afterwards.
 """
 
 from __future__ import annotations

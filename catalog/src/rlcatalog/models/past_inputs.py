@@ -1,4 +1,6 @@
-"""Past actions and rewards as inputs to memories (LSTM, attention), and the memories' last layers."""
+"""Past actions and rewards as inputs to memories (LSTM, attention), and the memories'
+last layers.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ from rlcatalog.models.layers import OutputPlan, output_plan
 from rlcatalog.models.views import ViewRequirement
 from rlcatalog.spaces.info import Space, SpaceInfo
 
-#: Names of a memory's views. They differ from RLlib's names, which its trunk may request in a different form.
+#: Names of a memory's views. They differ from RLlib's names, which its trunk may request in a
+#: different form.
 PAST_ACTIONS, PAST_REWARDS = "past_actions", "past_rewards"
 
 
@@ -36,7 +39,8 @@ class PastInputs:
         """Compute the widths for an action space.
 
         Args:
-            action: The action space, or its SpaceInfo; None is allowed if there are no past actions.
+            action: The action space, or its SpaceInfo; None is allowed if there are no past
+                actions.
             actions: Number of past actions.
             rewards: Number of past rewards.
         """
@@ -48,8 +52,8 @@ class PastInputs:
     def views(self) -> dict[str, ViewRequirement]:
         """Return the views to request. They are zero for steps before the start of the episode.
 
-        Actions have the shape `[B, width]`, or `[B, n, width]` for n > 1, rewards `[B]` or `[B, n]`. Use
-        `x.reshape(len(x), -1)` to get one flat row of values per sample.
+        Actions have the shape `[B, width]`, or `[B, n, width]` for n > 1, rewards `[B]` or
+        `[B, n]`. Use `x.reshape(len(x), -1)` to get one flat row of values per sample.
         """
         columns = (
             (PAST_ACTIONS, "action_inputs", self.actions),
@@ -75,8 +79,9 @@ def memory_outputs(
 ) -> OutputPlan:
     """Return a memory's last layers, which compute both the logits and the value from its output.
 
-    With `vf_share_layers=False` the kernel builds a memory twice, each with `num_outputs=None`. As in RLlib,
-    `no_final_linear` has no effect here: a memory has no hidden layer that could be the output.
+    With `vf_share_layers=False` the kernel builds a memory twice, each with `num_outputs=None`. As
+    in RLlib, `no_final_linear` has no effect here: a memory has no hidden layer that could be the
+    output.
 
     Args:
         config: The flat model config.
@@ -89,8 +94,8 @@ def memory_outputs(
     """
     if not read_config(config, KernelConfig).vf_share_layers and num_outputs is not None:
         raise ConfigError(
-            f"{key} with vf_share_layers=False: this memory class does not support a separate memory for the value."
-            " Build the model with rlcatalog.build or ModelCatalog.get_model_v2, which support it, or omit"
-            " vf_share_layers."
+            f"{key} with vf_share_layers=False: this memory class does not support a separate"
+            " memory for the value. Build the model with rlcatalog.build or"
+            " ModelCatalog.get_model_v2, which support it, or omit vf_share_layers."
         )
     return output_plan(config, width, [], num_outputs)

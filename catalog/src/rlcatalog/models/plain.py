@@ -14,13 +14,16 @@ from rlcatalog.frameworks import frameworks, require_framework
 from rlcatalog.frameworks.table import framework_of
 from rlcatalog.plugins import public_index
 
-#: Whether models are built from deep copies of instances, so that a second model has separate weights.
+#: Whether models are built from deep copies of instances, so that a second model has separate
+#: weights.
 _COPYING: ContextVar[bool] = ContextVar("rlcatalog_copying", default=False)
 
 
 @contextmanager
 def copying_instances() -> Iterator[None]:
-    """Return a context manager in which new models use deep copies of the module instances in a config."""
+    """Return a context manager in which new models use deep copies of the module instances in a
+    config.
+    """
     before = _COPYING.set(True)
     try:
         yield
@@ -34,10 +37,12 @@ def copies_instances() -> bool:
 
 
 def frameworks_of_plain(source: Callable[..., Any]) -> list[str]:
-    """Return the frameworks of a plain module: one for a class or instance, all for a factory, none for anything else.
+    """Return the frameworks of a plain module: one for a class or instance, all for a factory, none
+    for anything else.
 
     Raises:
-        MissingPluginError: The package that supports plain modules is missing, disabled or failed to load.
+        MissingPluginError: The package that supports plain modules is missing, disabled or failed
+            to load.
         NotServedError: Its framework does not support plain modules.
     """
     kind = source if isinstance(source, type) else type(source)
@@ -55,7 +60,9 @@ def frameworks_of_plain(source: Callable[..., Any]) -> list[str]:
 
 
 def code_of(source: Callable[..., Any]) -> Any:
-    """Return the class or function after which a plain module is named; for an instance, its class."""
+    """Return the class or function after which a plain module is named; for an
+    instance, its class.
+    """
     while isinstance(source, functools.partial):
         source = source.func
     if hasattr(source, "__qualname__"):

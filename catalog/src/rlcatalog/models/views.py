@@ -19,10 +19,11 @@ class ViewRequirement:
     Args:
         data_col: Column of the trajectory; None uses the name of the view.
         space: Space of one value; None means a scalar Box.
-        shift: Time steps relative to the current one: a number, a list, or a range `"from:to"` or `"from:to:step"` with
-            both ends included (`"-3:0"` is -3, -2, -1, 0).
+        shift: Time steps relative to the current one: a number, a list, or a range `"from:to"` or
+            `"from:to:step"` with both ends included (`"-3:0"` is -3, -2, -1, 0).
         index: Accepted for RLlib's signature.
-        batch_repeat_value: Number of steps that share one value of the view, such as a whole sequence for a state.
+        batch_repeat_value: Number of steps that share one value of the view, such as a whole
+            sequence for a state.
         used_for_compute_actions: Whether `act` needs it.
         used_for_training: Whether training needs it.
 
@@ -81,6 +82,7 @@ def _steps(shift: int | str | Sequence[int]) -> list[int]:
             raise ValueError
     except (AttributeError, ValueError):
         raise ConfigError(
-            f"shift: expected an integer, a list of integers or 'from:to[:step]' with from <= to, found {shift!r}."
+            "shift: expected an integer, a list of integers or 'from:to[:step]' with from <= to,"
+            f" found {shift!r}."
         ) from None
     return list(range(first, last + 1, step))

@@ -14,8 +14,8 @@ from rlcatalog.models.model import ModelV2, last_values, part_of
 class ModelWrapper(ModelV2):
     """Model that contains a complete model in `self.inner` and behaves like it.
 
-    An interface is a mixin that adds methods such as `get_q_values`. Its constructor calls this one, which sets
-    `self.num_outputs` to the width of the inner model's output.
+    An interface is a mixin that adds methods such as `get_q_values`. Its constructor calls this
+    one, which sets `self.num_outputs` to the width of the inner model's output.
 
     Args:
         *args: See `ModelV2`.
@@ -50,10 +50,12 @@ class ModelWrapper(ModelV2):
 
 
 class SeparateValue(ModelV2):
-    """Model with two chains of trunk and memory, one for the policy and one for the value, followed by the last layers.
+    """Model with two chains of trunk and memory, one for the policy and one for the value, followed
+    by the last layers.
 
-    Its state consists of the first chain's states, followed by the second chain's. As a trunk for a head
-    (`num_outputs=None`), it outputs the features for the policy; `value_features()` returns the features for the value.
+    Its state consists of the first chain's states, followed by the second chain's. As a trunk for a
+    head (`num_outputs=None`), it outputs the features for the policy; `value_features()` returns
+    the features for the value.
 
     Args:
         *args: See `ModelV2`.
@@ -99,16 +101,21 @@ class SeparateValue(ModelV2):
         return last_values(self, self.features)
 
     def get_initial_state(self) -> list[Any]:
-        """Return the initial state of the policy's chain, followed by the initial state of the value's chain."""
+        """Return the initial state of the policy's chain, followed by the initial state of the
+        value's chain.
+        """
         return [*self.trunk.get_initial_state(), *self.value_trunk.get_initial_state()]
 
     def value_features(self) -> _ValueFeatures:
-        """Return the `value_trunk` for a head; called after this model, it returns the features for the value."""
+        """Return the `value_trunk` for a head; called after this model, it returns the features for
+        the value.
+        """
         return _ValueFeatures(self)
 
 
 class _ValueFeatures:
-    """Callable `value_trunk` for a head, which returns the value features from the last pass of a `SeparateValue`.
+    """Callable `value_trunk` for a head, which returns the value features from the last pass of a
+    `SeparateValue`.
 
     It has no weights and no state; they belong to the `SeparateValue`, which is the head's `trunk`.
     """
@@ -136,7 +143,8 @@ class _ValueFeatures:
 def _check_no_views_of_states(model: ModelV2) -> None:
     if asked := [name for name in model.view_requirements if name.startswith("state_in_")]:
         raise NotServedError(
-            f"{type(model).__name__}{part_of(model)} requests the view {asked[0]!r} of its state; with"
-            " vf_share_layers=False the value would have a second such memory, with views of the same name. Omit"
-            " vf_share_layers, or carry the window in the state that forward() returns."
+            f"{type(model).__name__}{part_of(model)} requests the view {asked[0]!r} of its state;"
+            " with vf_share_layers=False the value would have a second such memory, with views of"
+            " the same name. Omit vf_share_layers, or carry the window in the state that forward()"
+            " returns."
         )

@@ -1,7 +1,9 @@
-"""Observations: encoding an environment's observations as arrays for models, and restoring their structure.
+"""Observations: encoding an environment's observations as arrays for models, and restoring their
+structure.
 
-A preprocessor encodes, a filter normalises, and `restore_original_dimensions` restores the structure for models.
-`TrunkObservation` is the part of an observation that a head leaves to its trunk.
+A preprocessor encodes, a filter normalises, and `restore_original_dimensions` restores the
+structure for models. `TrunkObservation` is the part of an observation that a head leaves to its
+trunk.
 """
 
 import lazy_loader

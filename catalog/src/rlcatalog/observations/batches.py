@@ -1,7 +1,9 @@
-"""Batches of observations as returned by Gymnasium's vector environments, read using the tree of their space.
+"""Batches of observations as returned by Gymnasium's vector environments, read using the tree of
+their space.
 
-A batch of a Dict or Tuple space is a dict or tuple of columns. A batch of arrays is an array with a leading axis. For
-every other kind (Text, Sequence, Graph, OneOf, plugins' spaces), a batch is a tuple with one entry per environment.
+A batch of a Dict or Tuple space is a dict or tuple of columns. A batch of arrays is an array with a
+leading axis. For every other kind (Text, Sequence, Graph, OneOf, plugins' spaces), a batch is a
+tuple with one entry per environment.
 """
 
 from __future__ import annotations
@@ -124,7 +126,9 @@ def copy_batch(batch: T) -> T | None:
 
 
 def is_unchanged(a: Any, b: Any) -> bool:
-    """Return whether a batch, or an entry of it, still equals its copy; True if this cannot be determined."""
+    """Return whether a batch, or an entry of it, still equals its copy; True if this cannot be
+    determined.
+    """
     try:
         if isinstance(a, Mapping):
             return a.keys() == b.keys() and all(is_unchanged(a[key], b[key]) for key in a)

@@ -1,4 +1,6 @@
-"""`Filter`: the base class of observation filters, a stateful stage between preprocessor and model."""
+"""`Filter`: the base class of observation filters, a stateful stage between
+preprocessor and model.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,8 @@ from rlcatalog.plugins.component import blame_part, call_target
 class Filter:
     """Base class of filters.
 
-    A `FilterSpec` names a subclass with the same constructor, or a function with the same arguments that returns a
-    filter.
+    A `FilterSpec` names a subclass with the same constructor, or a function with the same arguments
+    that returns a filter.
 
     Args:
         preprocessor: The preprocessor whose output is filtered; `leaves()` lists its leaves.
@@ -45,22 +47,27 @@ class Filter:
         )
 
     def processed_space(self, preprocessor: Preprocessor) -> Any:
-        """Return the space of filtered observations; by default the preprocessor's encoded space."""
+        """Return the space of filtered observations; by default the preprocessor's
+        encoded space.
+        """
         return preprocessor.observation_space
 
     def lowered(self) -> Callable[[Any, TensorOps], Any] | None:
-        """Return `filter(x, ops)` for exported policies, which filters `[B, ...]` with the current statistics.
+        """Return `filter(x, ops)` for exported policies, which filters `[B, ...]` with the current
+        statistics.
 
-        `ops` is the tensor library's `TensorOps`. If it returns None, which is the default, the exported policy expects
-        filtered observations.
+        `ops` is the tensor library's `TensorOps`. If it returns None, which is the default, the
+        exported policy expects filtered observations.
         """
         return None
 
     def filtered(self, encoded: Array, *, update: bool = False) -> Array:
-        """Call the filter and check its contract: the number and shape of observations, and an unchanged input.
+        """Call the filter and check its contract: the number and shape of observations, and an
+        unchanged input.
 
         Raises:
-            ModelContractError: The filter breaks its contract; the message names the class and its origin.
+            ModelContractError: The filter breaks its contract; the message names the class and its
+                origin.
         """
         always = self._after is not None and self._after.check_mode == "always"
         before = encoded.copy() if always or not self._harmless else None
@@ -132,7 +139,8 @@ def make_filter(
 ) -> Filter | None:
     """Create a component's filter; return None for an empty slot.
 
-    A filter does not change entries that a head claims: their paths are in its options, under `"claimed"`.
+    A filter does not change entries that a head claims: their paths are in its options, under
+    `"claimed"`.
 
     Raises:
         ModelContractError: The component does not create a filter.

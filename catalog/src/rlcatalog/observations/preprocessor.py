@@ -1,9 +1,10 @@
-"""`Preprocessor`: base class for preprocessors, which encode an environment's observations as arrays for models.
+"""`Preprocessor`: base class for preprocessors, which encode an environment's observations as
+arrays for models.
 
-A `Preprocessor` encodes one space. Composites use their children's preprocessors, which the catalog finds, through the
-codec protocol: `writer`, `batch_writer`, `restore`, `leaves`, `bounds`, `check`. The closures that these methods return
-are created once, on first use. For a class in RLlib's style, which has only `_init_shape` and `transform`, the base
-class implements the protocol.
+A `Preprocessor` encodes one space. Composites use their children's preprocessors, which the catalog
+finds, through the codec protocol: `writer`, `batch_writer`, `restore`, `leaves`, `bounds`, `check`.
+The closures that these methods return are created once, on first use. For a class in RLlib's style,
+which has only `_init_shape` and `transform`, the base class implements the protocol.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ Writer = Callable[[Any, Array], None]
 
 _FLOAT32 = np.dtype(np.float32)
 
-#: Errors that a writer may raise on an observation that does not fit; the full check then reports the problem.
+#: Errors that a writer may raise on an observation that does not fit; the full check then reports
+#: the problem.
 ENCODING_ERRORS = (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError)
 
 
@@ -51,12 +53,13 @@ class Leaf:
 
     Attributes:
         path: The leaf's path in the observation, such as `obs['camera'][0]`.
-        kind: Kind of the space, or `"length"`, `"mask"` or `"tag"` for a slice with additional values.
+        kind: Kind of the space, or `"length"`, `"mask"` or `"tag"` for a slice with additional
+            values.
         start: Index of its first value in the flat vector.
         stop: End index.
         shape: Shape in which a model sees the leaf.
-        numeric: Whether the slice contains quantities, which a filter may normalise, not one-hot vectors, masks,
-            indices or padding.
+        numeric: Whether the slice contains quantities, which a filter may normalise, not one-hot
+            vectors, masks, indices or padding.
     """
 
     path: str
@@ -68,33 +71,38 @@ class Leaf:
 
 
 class Preprocessor:
-    """Base class for preprocessors, which encode the observations of one space as arrays of one shape.
+    """Base class for preprocessors, which encode the observations of one space as arrays of one
+    shape.
 
-    Subclasses implement `_init_shape` and either `transform` (RLlib's style) or `writer` and `batch_writer`.
+    Subclasses implement `_init_shape` and either `transform` (RLlib's style) or `writer` and
+    `batch_writer`.
 
     Args:
         obs_space: The space to encode.
         options: The model config.
-        check: `"first"` checks the first observation against the space, `"always"` checks each, `"never"` checks none.
+        check: `"first"` checks the first observation against the space, `"always"` checks each,
+            `"never"` checks none.
         info: The space as a tree, with its path; None reads `obs_space`.
-        find_child: A function `find_child(info, options)` that returns a child's preprocessor; None uses the default
-            catalog.
+        find_child: A function `find_child(info, options)` that returns a child's preprocessor; None
+            uses the default catalog.
 
     Attributes:
         shape: Shape of one encoded observation.
         size: Number of its values.
-        observation_space: The space of encoded observations; has an attribute `original_space` unless it is the
-            original space itself.
+        observation_space: The space of encoded observations; has an attribute `original_space`
+            unless it is the original space itself.
     """
 
     #: Whether `restore` returns a structure (dict, tuple, …) instead of one array.
     structured = False
     #: The preprocessors of the space's children.
     children: tuple[Preprocessor, ...] = ()
-    #: The component from which the catalog created it, and the catalog; None for one that your code created.
+    #: The component from which the catalog created it, and the catalog; None for one that your code
+    #: created.
     component: Component | None = None
     made_by: Catalog | None = None
-    #: Whether to check its contract with the first observations; not for codecs that the conformance kit tests.
+    #: Whether to check its contract with the first observations; not for codecs that the
+    #: conformance kit tests.
     is_watched = True
 
     def __init__(
@@ -116,7 +124,7 @@ class Preprocessor:
         self.size = math.prod(self.shape)
         self._is_flat = len(self.shape) == 1
 
-    # --- to implement ----------------------------------------------------------------------------------------------
+    # --- to implement -----------------------------------------------------------------------------
 
     def _init_shape(self, obs_space: Space, options: dict[str, Any]) -> tuple[int, ...]:
         """Return the shape of an encoded observation."""
@@ -125,7 +133,9 @@ class Preprocessor:
         )
 
     def writer(self, start: int) -> Writer:
-        """Return `write(obs, out)`, which encodes one observation into `out[start:start + size]` (zeroed before)."""
+        """Return `write(obs, out)`, which encodes one observation into `out[start:start + size]`
+        (zeroed before).
+        """
         stop, transform, shape = start + self.size, self.transform, self.shape
 
         def write(obs: Any, out: Array) -> None:
@@ -138,7 +148,8 @@ class Preprocessor:
                 ) from None
             if encoded.shape != shape:
                 raise ModelContractError(
-                    f"{self.who}: transform() returned shape {encoded.shape}, but _init_shape() returned {shape}."
+                    f"{self.who}: transform() returned shape {encoded.shape}, but _init_shape()"
+                    f" returned {shape}."
                 )
             if encoded.dtype.kind not in "biuf":
                 raise ModelContractError(
@@ -149,7 +160,8 @@ class Preprocessor:
         return write
 
     def batch_writer(self, start: int) -> Writer:
-        """Return `write(batch, out)`, which encodes B observations into `out[:, start:start + size]`.
+        """Return `write(batch, out)`, which encodes B observations into
+        `out[:, start:start + size]`.
 
         `out` is float32; `write` raises ValueError for a batch whose length is not `len(out)`.
         """
@@ -162,7 +174,8 @@ class Preprocessor:
         return write_rows
 
     def restore(self, flat: Tensor, ops: TensorOps) -> Any:
-        """Convert encoded values `[..., size]` into a model's input: an array, or a structure of arrays.
+        """Convert encoded values `[..., size]` into a model's input: an array, or a structure of
+        arrays.
 
         Args:
             flat: Array or tensor `[..., size]`.
@@ -184,8 +197,8 @@ class Preprocessor:
         """Check that the observation is in the space.
 
         Raises:
-            ObservationError: The observation is outside; the message gives the leaf's path, the expected value and the
-                actual value.
+            ObservationError: The observation is outside; the message gives the leaf's path, the
+                expected value and the actual value.
         """
         fits = self._obs_space.contains(obs)
         # Values count, not whether they came as a list or as float64.
@@ -202,16 +215,18 @@ class Preprocessor:
     def lowered(self) -> Callable[[Any, TensorOps], Any] | None:
         """Return `encode(x, ops)`, which encodes a tensor `[B, *shape]` like `encode_batch`.
 
-        `ops` is the tensor library's `TensorOps`. Exported policies use this function. If it returns None, which is the
-        default, the exported policy expects encoded observations.
+        `ops` is the tensor library's `TensorOps`. Exported policies use this function. If it
+        returns None, which is the default, the exported policy expects encoded observations.
         """
         return None
 
     def side_by_side(self) -> Sequence[tuple[str | int, Preprocessor]] | None:
-        """Return each child's key or position and its codec, if the children are encoded one after the other."""
+        """Return each child's key or position and its codec, if the children are encoded one after
+        the other.
+        """
         return None
 
-    # --- to call ---------------------------------------------------------------------------------------------------
+    # --- to call ----------------------------------------------------------------------------------
 
     def transform(self, observation: Any) -> Array:
         """Encode one observation into a new array of `shape`."""
@@ -225,11 +240,15 @@ class Preprocessor:
         return out if self._is_flat else out.reshape(self.shape)
 
     def transform_batch(self, batch: Any) -> Array:
-        """Encode a vector environment's batch, or a list of observations, into a new array `[B, *shape]`."""
+        """Encode a vector environment's batch, or a list of observations, into a new array
+        `[B, *shape]`.
+        """
         return self.encode_batch(batch)
 
     def encode_batch(self, batch: Any) -> Array:
-        """Encode like `transform_batch`; the array may share memory with the batch, so read it immediately."""
+        """Encode like `transform_batch`; the array may share memory with the batch, so read it
+        immediately.
+        """
         if isinstance(batch, list):
             batch = self._stacked(batch)
         closely, before = self._unchecked or not self._harmless, None
@@ -284,7 +303,9 @@ class Preprocessor:
         return self.processed_space(*self.bounds())
 
     def processed_space(self, low: Array, high: Array) -> Any:
-        """Return a float32 Box of `shape` from which models restore the structure; `low` and `high` are `[size]`."""
+        """Return a float32 Box of `shape` from which models restore the structure; `low` and `high`
+        are `[size]`.
+        """
         from gymnasium.spaces import Box
 
         space: Any = Box(low.reshape(self.shape), high.reshape(self.shape), self.shape, np.float32)
@@ -311,10 +332,12 @@ class Preprocessor:
         for child in self.children:
             yield from child.codecs()
 
-    # --- inside ----------------------------------------------------------------------------------------------------
+    # --- inside -----------------------------------------------------------------------------------
 
     def child(self, info: SpaceInfo) -> Preprocessor:
-        """Return the catalog's preprocessor for a child of this space; children leave checking to the root."""
+        """Return the catalog's preprocessor for a child of this space; children leave checking to
+        the root.
+        """
         if self._find_child is not None:
             return self._find_child(info, self._options)
         return self.catalog.preprocessor_for(info, self._options, check="never")
@@ -334,7 +357,9 @@ class Preprocessor:
         return self.batch_writer(0)
 
     def _write_or_explain(self, observation: Any, out: Array) -> None:
-        """Encode one observation into an array of zeros `[size]`; raise an error with the reason if it does not fit."""
+        """Encode one observation into an array of zeros `[size]`; raise an error with the reason if
+        it does not fit.
+        """
         try:
             self._write(observation, out)
         except CatalogError:
@@ -343,7 +368,9 @@ class Preprocessor:
             self._explain(observation, error)
 
     def _stacked(self, observations: list[Any]) -> Any:
-        """Return a list of observations as a batch, in the form that a vector environment returns."""
+        """Return a list of observations as a batch, in the form that a vector
+        environment returns.
+        """
         try:
             return stack(self.info, observations)
         except ENCODING_ERRORS as error:
@@ -361,8 +388,8 @@ class Preprocessor:
             valid = False
         if not valid:
             raise ModelContractError(
-                f"{type(self).__name__}._init_shape() must return a shape, found {shown(shape)}. A shape is a tuple of"
-                " integers >= 0."
+                f"{type(self).__name__}._init_shape() must return a shape, found {shown(shape)}. A"
+                " shape is a tuple of integers >= 0."
             )
         return sizes
 

@@ -19,7 +19,8 @@ def preprocessor_of(obs_space: Space) -> Preprocessor | None:
     """Return the preprocessor of an encoded space, or None for an environment's space."""
     preprocessor = getattr(obs_space, "preprocessor", None)
     if preprocessor is None and hasattr(obs_space, "original_space"):
-        # A processed space from elsewhere (another process, RLlib): the default catalog knows its encoding.
+        # A processed space from elsewhere (another process, RLlib): the default catalog knows its
+        # encoding.
         preprocessor = provided.default_catalog().preprocessor_for(
             obs_space.original_space, {}, check="never"
         )
@@ -37,13 +38,14 @@ def restore_original_dimensions(obs: Any, obs_space: Space, tensorlib: str = "nu
 
     Args:
         obs: Encoded observations `[..., size]`; a structure is returned unchanged.
-        obs_space: The preprocessor's `observation_space`. Without `original_space`, `obs` is returned unchanged.
+        obs_space: The preprocessor's `observation_space`. Without `original_space`, `obs` is
+            returned unchanged.
         tensorlib: `"numpy"`, `"torch"` or `"tf"` (`"tf2"`).
 
     Returns:
-        Dicts for Dict, tuples for Tuple, `RepeatedValues` for Repeated and Sequence, `TextValues`, `GraphValues` and
-        `OneOfValues`. Leaves are arrays or tensors, and are views of `obs` if the library has views. Discrete leaves
-        stay one-hot.
+        Dicts for Dict, tuples for Tuple, `RepeatedValues` for Repeated and Sequence, `TextValues`,
+        `GraphValues` and `OneOfValues`. Leaves are arrays or tensors, and are views of `obs` if the
+        library has views. Discrete leaves stay one-hot.
 
     Raises:
         ObservationError: The last axis of `obs` does not have the encoded size.
@@ -53,8 +55,9 @@ def restore_original_dimensions(obs: Any, obs_space: Space, tensorlib: str = "nu
         return obs
     if len(obs.shape) < 2 or obs.shape[-1] != preprocessor.size:
         raise ObservationError(
-            f"{preprocessor.info.path}: expected encoded observations of shape [..., {preprocessor.size}] for"
-            f" {preprocessor.info.describe()}, found shape {tuple(obs.shape)}."
+            f"{preprocessor.info.path}: expected encoded observations of shape [...,"
+            f" {preprocessor.size}] for {preprocessor.info.describe()}, found shape"
+            f" {tuple(obs.shape)}."
         )
     return preprocessor.restore(obs, tensor_ops(tensorlib))
 

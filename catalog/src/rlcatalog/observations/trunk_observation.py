@@ -17,7 +17,9 @@ from rlcatalog.spaces.info import Space, SpaceInfo
 
 
 class TrunkObservation:
-    """The entries of a Dict observation that a head has not claimed. A single entry is passed without the Dict.
+    """The entries of a Dict observation that a head has not claimed.
+
+    A single entry is passed without the Dict.
 
     Args:
         preprocessor: The preprocessor of the whole observation.
@@ -44,7 +46,8 @@ class TrunkObservation:
         if not preprocessor.structured or len(preprocessor.children) != len(whole.keys):
             raise NotServedError(
                 f"{who} reads {', '.join(map(repr, claimed))} from the observation, which"
-                f" {type(preprocessor).__name__} does not encode entry by entry. Remove custom_preprocessor."
+                f" {type(preprocessor).__name__} does not encode entry by entry. Remove"
+                " custom_preprocessor."
             )
         self._keys = [key for key in whole.keys if key not in claimed]
         kept = [
@@ -54,8 +57,9 @@ class TrunkObservation:
         ]
         if not sum(child.size for child in kept):
             raise UnsupportedSpaceError(
-                f"{whole.path}: {who} takes {', '.join(map(repr, claimed))} and leaves no entry of {whole.describe()}"
-                " for the trunk to see. Add an entry with the environment's state."
+                f"{whole.path}: {who} takes {', '.join(map(repr, claimed))} and leaves no entry of"
+                f" {whole.describe()} for the trunk to see. Add an entry with the environment's"
+                " state."
             )
         if len(kept) == 1:
             self.preprocessor = kept[0]

@@ -1,4 +1,6 @@
-"""Checks on third-party codecs: their declarations, and whether they write only within their slices and bounds."""
+"""Checks on third-party codecs: their declarations, and whether they write only within their slices
+and bounds.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,8 @@ def check_answers(codec: Preprocessor) -> None:
 
 
 def check_slice(codec: Preprocessor, obs: Any) -> None:
-    """Check that a codec and its children write only into their own slices; see `Preprocessor.is_watched`.
+    """Check that a codec and its children write only into their own slices; see
+    `Preprocessor.is_watched`.
 
     Args:
         codec: The codec.
@@ -88,8 +91,8 @@ def check_slice(codec: Preprocessor, obs: Any) -> None:
         if (out != _CANARY).any():
             at = int(np.argwhere(out != _CANARY)[0, -1]) - first
             raise ModelContractError(
-                f"{codec.who}: its {name}(start) writes to position start{at:+d}; its slice is the {codec.size}"
-                " positions from start on."
+                f"{codec.who}: its {name}(start) writes to position start{at:+d}; its slice is the"
+                f" {codec.size} positions from start on."
             )
 
 
@@ -114,6 +117,6 @@ def check_bounds(codec: Preprocessor, encoded: Array) -> None:
         )
         who = next((part.who for part in codec.codecs() if part.info.path == path), codec.who)
         raise ModelContractError(
-            f"{who}: {path} is encoded as {encoded[wrong][0]} at position {at}, outside [{low[at]}, {high[at]}],"
-            " the range that its bounds() returns."
+            f"{who}: {path} is encoded as {encoded[wrong][0]} at position {at}, outside"
+            f" [{low[at]}, {high[at]}], the range that its bounds() returns."
         )

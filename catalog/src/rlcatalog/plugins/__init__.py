@@ -1,7 +1,8 @@
 """Plugins: hooks, declarations, discovery, loading, and the registry of names.
 
-A plugin returns declarations from hooks. Discovery finds plugins, the loader isolates their errors, and the registry
-holds their components with their owners. `Request` is the argument passed to a declaration's functions.
+A plugin returns declarations from hooks. Discovery finds plugins, the loader isolates their errors,
+and the registry holds their components with their owners. `Request` is the argument passed to a
+declaration's functions.
 """
 
 import lazy_loader

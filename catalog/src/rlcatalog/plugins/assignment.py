@@ -1,4 +1,6 @@
-"""Building the registry from declarations: unusable components are omitted, and the others get their names."""
+"""Building the registry from declarations: unusable components are omitted, and the others get
+their names.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from rlcatalog.plugins.registry import Registry, unknown_framework, unknown_key
 
 
 def assign(records: list[PluginRecord]) -> Registry:
-    """Return the registry of the plugins' components; note omitted components in the plugins' records."""
+    """Return the registry of the plugins' components; note omitted components in the plugins'
+    records.
+    """
     _refuse_twice(records)
     _refuse_claims(records)
     _refuse_unknown_frameworks(records)
@@ -83,14 +87,16 @@ def _refuse_claims(records: Sequence[PluginRecord]) -> None:
                 record.leave_out(
                     c,
                     DuplicateNameError(
-                        f"{kind} {c.name!r}: {entry!r} {text}. Use another name, or disable one plugin:"
-                        f" RLCATALOG_DISABLE_PLUGINS={c.distribution}."
+                        f"{kind} {c.name!r}: {entry!r} {text}. Use another name, or disable one"
+                        f" plugin: RLCATALOG_DISABLE_PLUGINS={c.distribution}."
                     ),
                 )
 
 
 def _refuse_unknown_frameworks(records: Sequence[PluginRecord]) -> None:
-    """Mark plugins as failed if their components name unknown frameworks; any plugin may declare a framework."""
+    """Mark plugins as failed if their components name unknown frameworks; any plugin may declare a
+    framework.
+    """
     declared = [c.name for _, c in _parts(records) if c.kind == "framework"]
     for record, c in _parts(records):
         # entries are of no framework.
@@ -109,8 +115,9 @@ def _refuse_shared_structs(records: Sequence[PluginRecord]) -> None:
             record.leave_out(
                 c,
                 DuplicateNameError(
-                    f"{c.kind} {c.name!r}: {' and '.join(sorted(users[struct]))} share the config struct"
-                    f" {c.declaration.config}, but its keys can only belong to one package. Define a separate struct."
+                    f"{c.kind} {c.name!r}: {' and '.join(sorted(users[struct]))} share the config"
+                    f" struct {c.declaration.config}, but its keys can only belong to one package."
+                    " Define a separate struct."
                 ),
             )
 
@@ -128,7 +135,10 @@ def _refuse_unknown_keys(records: Sequence[PluginRecord]) -> None:
 
 
 def _extend(registry: Registry) -> None:
-    """Add code from other packages to the components that it extends. The framework's own package takes precedence."""
+    """Add code from other packages to the components that it extends.
+
+    The framework's own package takes precedence.
+    """
     owners = {c.name: c.distribution for c in registry.active("framework")}
     parts = {(c.kind, c.address): c for c in registry}
     brought: dict[tuple[str, str, str], list[tuple[PluginRecord, Component]]] = defaultdict(list)
@@ -142,7 +152,10 @@ def _extend(registry: Registry) -> None:
         is_owned = own == part.distribution or any(c.distribution == own for _, c in rivals)
         for record, c in rivals:
             if is_owned and c.distribution != own:
-                text = f"{c.distribution} extends {kind} {address}, but its code for {framework!r} belongs to {own}."
+                text = (
+                    f"{c.distribution} extends {kind} {address}, but its code for {framework!r}"
+                    f" belongs to {own}."
+                )
                 record.leave_out(c, DuplicateNameError(text))
             else:
                 part.extensions.setdefault(framework, []).append(c)

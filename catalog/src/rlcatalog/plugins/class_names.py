@@ -1,4 +1,6 @@
-"""Lookup of installed plugins' classes by name, for `rlcatalog_torch`, `rlcatalog_tf` and similar modules."""
+"""Lookup of installed plugins' classes by name, for `rlcatalog_torch`, `rlcatalog_tf` and similar
+modules.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ def part_class(module: str, name: str, framework: str, kind: str | None = None) 
     Raises:
         AttributeError: No package provides this name.
         MissingPluginError: The package that provides it is missing, is disabled, or failed to load.
-        AmbiguousChoiceError: Several plugins have a class with this name, and none of them is in the public index.
+        AmbiguousChoiceError: Several plugins have a class with this name, and none of them is in
+            the public index.
     """
     if name.startswith("_"):
         raise AttributeError(f"module {module!r} has no attribute {name!r}")
@@ -41,7 +44,8 @@ def part_class(module: str, name: str, framework: str, kind: str | None = None) 
             )
         if len(owners) > 1:
             raise AmbiguousChoiceError(
-                f"{module}.{name} is a class of {' and '.join(sorted(owners))}: import it from the one that you mean."
+                f"{module}.{name} is a class of {' and '.join(sorted(owners))}: import it from the"
+                " one that you mean."
             )
         (owner,) = owners
     return owners[owner].load(framework)

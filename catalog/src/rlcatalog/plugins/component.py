@@ -29,19 +29,21 @@ class Component:
 
     Attributes:
         declaration: The plugin's declaration.
-        distribution: Distribution that provides the component; empty for a component registered in process.
+        distribution: Distribution that provides the component; empty for a component registered in
+            process.
         version: That distribution's version.
         objects: Classes by framework, for a component registered in process.
-        extensions: Framework → components of other packages that add code for it: one, or all of them if several
-            packages have such code and none owns the framework.
+        extensions: Framework → components of other packages that add code for it: one, or all of
+            them if several packages have such code and none owns the framework.
         kind: The kind: `"model"`, `"preprocessor"`, …
         name: The name that users write into a config.
         switch: The config key that turns the component on, or None.
         in_process: Whether the component was registered by the running program.
         is_indexed: Whether the public index lists the component under its name.
-        is_third_party: Whether the component belongs to a plugin that the public index does not list.
-        undeclared: Whether the component is a registered class that declares no keys, such as one of RLlib's custom
-            classes.
+        is_third_party: Whether the component belongs to a plugin that the public index does not
+            list.
+        undeclared: Whether the component is a registered class that declares no keys, such as one
+            of RLlib's custom classes.
         address: `"distribution/name"`; for a registered class, only the name.
         provider: Distribution and version as one string.
         title: Text such as `"model 'glu' (acme-glu 1.0)"`, for error messages.
@@ -79,16 +81,22 @@ class Component:
 
     @property
     def frameworks(self) -> tuple[str, ...]:
-        """Frameworks that the component has code for, or `"numpy"` or `"cli"` for a component that needs none."""
+        """Frameworks that the component has code for, or `"numpy"` or `"cli"` for a component that
+        needs none.
+        """
         return (*self.declaration.served, *self.extensions)
 
     @property
     def label(self) -> str:
-        """Text such as `"model 'glu' of acme-glu 1.0"`, for messages about a class; empty for a registered class."""
+        """Text such as `"model 'glu' of acme-glu 1.0"`, for messages about a class; empty for a
+        registered class.
+        """
         return f"{self.kind} {self.name!r} of {self.provider}" if self.distribution else ""
 
     def check_framework(self, target: str) -> None:
-        """Check that the component has code for a framework, and that the framework is installed."""
+        """Check that the component has code for a framework, and that the framework
+        is installed.
+        """
         if target not in {*frameworks(), *public_index.frameworks()}:  # code for none
             return
         if len(rivals := self.extensions.get(target, [])) > 1:
@@ -99,7 +107,8 @@ class Component:
             )
         if target not in self.frameworks:
             raise NotServedError(
-                f"{self.title} has no code for framework={target!r}; it supports: {', '.join(self.frameworks)}."
+                f"{self.title} has no code for framework={target!r}; it supports:"
+                f" {', '.join(self.frameworks)}."
             )
         require_framework(target, self.distribution)
 
@@ -109,8 +118,8 @@ class Component:
         Args:
             name: The field that holds the function.
             *arguments: Its arguments.
-            returns: A function that converts the result, and raises TypeError or ValueError for a result of the wrong
-                kind.
+            returns: A function that converts the result, and raises TypeError or ValueError for a
+                result of the wrong kind.
 
         Raises:
             PartError: The function raised an error, or its result is of the wrong kind.
@@ -156,7 +165,8 @@ class Component:
             target_object = resolve_name(target)
         if not callable(target_object):
             raise self.fault(
-                f"its target {target!r} must be a class or a function, found {shown(target_object)}."
+                f"its target {target!r} must be a class or a function, found"
+                f" {shown(target_object)}."
             )
         return target_object
 
@@ -174,7 +184,8 @@ def call_target(component: Component, framework: str, *arguments: Any, **options
 
 
 def blame_part(component: Component, what: str = "") -> AbstractContextManager[None]:
-    """Run a component's code and report errors under its name; rlcatalog's own errors propagate unchanged.
+    """Run a component's code and report errors under its name; rlcatalog's own errors propagate
+    unchanged.
 
     Args:
         component: The part.

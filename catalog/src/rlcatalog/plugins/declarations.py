@@ -1,7 +1,7 @@
 """Declarations, which a plugin's hooks return: frozen objects of strings and small functions.
 
-A declaration gives a component's name, the requests that it fits, and the import path of its code. rlcatalog imports a
-target such as `"rlcatalog_fcnet.torch:FullyConnectedNetwork"` on first use.
+A declaration gives a component's name, the requests that it fits, and the import path of its code.
+rlcatalog imports a target such as `"rlcatalog_fcnet.torch:FullyConnectedNetwork"` on first use.
 """
 
 from __future__ import annotations
@@ -40,10 +40,12 @@ _PATH: Form = (text_like(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*"), "a string 'package
 _FUNCTION: Form = (callable, "a function")
 TEXTS: Form = (are_texts, "a tuple of text")
 
-#: The config keys that `rlcatalog.models.post_fcnet` and `output_plan` read: the layers after a trunk.
+#: The config keys that `rlcatalog.models.post_fcnet` and `output_plan` read: the layers after a
+#: trunk.
 OUTPUT_KEYS = (
-    "vf_share_layers", "free_log_std", "no_final_linear", "post_fcnet_hiddens", "post_fcnet_activation",
-    "post_fcnet_weights_initializer", "post_fcnet_weights_initializer_config", "post_fcnet_bias_initializer",
+    "vf_share_layers", "free_log_std", "no_final_linear", "post_fcnet_hiddens",
+    "post_fcnet_activation", "post_fcnet_weights_initializer",
+    "post_fcnet_weights_initializer_config", "post_fcnet_bias_initializer",
     "post_fcnet_bias_initializer_config",
 )  # fmt: skip
 #: The config keys that apply to a plain module: the form of images, and the layers after it.
@@ -78,8 +80,9 @@ class Stage:
     Attributes:
         name: Name of the stage, such as `hidden 1 (tanh)`.
         shape: Shape of the stage's output for one observation; None if known only after building.
-        weights: Number of weights in the stage; None if known only after building. `rlcatalog summary` adds them up.
-            Before building, loading rejects a config that requires more weights than the file contains.
+        weights: Number of weights in the stage; None if known only after building.
+            `rlcatalog summary` adds them up. Before building, loading rejects a config that
+            requires more weights than the file contains.
         whole: Whether `weights` counts all weights; False if it is a lower bound.
     """
 
@@ -95,26 +98,29 @@ class Declaration:
 
     Attributes:
         name: The name that users write into a config.
-        targets: Import path of the class by framework: `{"torch": "pkg.torch:Class", "tf": "pkg.tf:Class"}`, or
-            `{"numpy": "pkg.codecs:Class"}` for components that need no framework.
+        targets: Import path of the class by framework: `{"torch": "pkg.torch:Class", "tf":
+            "pkg.tf:Class"}`, or `{"numpy": "pkg.codecs:Class"}` for components that need no
+            framework.
         summary: One line for `rlcatalog list`.
-        match: A function that returns whether, how well and why the component fits a request. If None, the component is
-            chosen by name, by its `switch` or by its `kinds`.
+        match: A function that returns whether, how well and why the component fits a request. If
+            None, the component is chosen by name, by its `switch` or by its `kinds`.
         config: Import path of the msgspec struct with the component's config keys, or None.
-        reads: Names of other config keys that the component reads: shared keys of the kernel, or another package's
-            keys. Undeclared keys are rejected when the plugin is loaded.
-        ignores: A function that returns the keys that have no effect for a request, each with the condition under which
-            it has one, such as `"preprocessor_pref='rllib'"`. rlcatalog reports them unless another component reads
-            them. If None, the component reads all its keys.
-        extends: `"distribution/name"` of the component to which this declaration adds targets for other frameworks, or
-            None. In that case, `reads` is the only other field that is used.
-        examples: Import path of a function that returns `rlcatalog_testing.Example`s, for the conformance kit. If None,
-            the kit uses the standard spaces that the component fits.
-        switch: The config key that turns the component on in its slot, or None. The values None and False turn it off.
-            Without a `match`, the component fits with rank `SPECIFIC` if it is on, and does not fit otherwise.
-        kinds: The kinds of space that the component supports: `SpaceInfo.kind` or the qualified name of a space class.
-            rlcatalog calls `match` only for these; without a `match`, the component fits all of them. If empty, it
-            supports all spaces.
+        reads: Names of other config keys that the component reads: shared keys of the kernel, or
+            another package's keys. Undeclared keys are rejected when the plugin is loaded.
+        ignores: A function that returns the keys that have no effect for a request, each with the
+            condition under which it has one, such as `"preprocessor_pref='rllib'"`. rlcatalog
+            reports them unless another component reads them. If None, the component reads all its
+            keys.
+        extends: `"distribution/name"` of the component to which this declaration adds targets for
+            other frameworks, or None. In that case, `reads` is the only other field that is used.
+        examples: Import path of a function that returns `rlcatalog_testing.Example`s, for the
+            conformance kit. If None, the kit uses the standard spaces that the component fits.
+        switch: The config key that turns the component on in its slot, or None. The values None and
+            False turn it off. Without a `match`, the component fits with rank `SPECIFIC` if it is
+            on, and does not fit otherwise.
+        kinds: The kinds of space that the component supports: `SpaceInfo.kind` or the qualified
+            name of a space class. rlcatalog calls `match` only for these; without a `match`, the
+            component fits all of them. If empty, it supports all spaces.
     """
 
     kind: ClassVar[str] = ""
@@ -122,7 +128,8 @@ class Declaration:
     targets_allowed: ClassVar[frozenset[str] | None] = None
     #: Whether users import targets by name, from `rlcatalog_torch` and similar modules.
     shows_classes: ClassVar[bool] = True
-    #: Field → test and expected form; a default of None is also allowed. Subclasses add their fields.
+    #: Field → test and expected form; a default of None is also allowed. Subclasses add their
+    #: fields.
     forms: ClassVar[Forms] = {
         "name": (text_like(_NAME), "a word of letters, digits, '_', '-' and '.'"),
         "summary": (text_like(".*"), "one line of text"),
@@ -169,7 +176,10 @@ class Declaration:
             yield "targets must map a framework to 'package.module:Class'"
         for framework, target in self.targets.items():
             if self.targets_allowed is not None and framework not in self.targets_allowed:
-                yield f"unknown framework {shown(framework)} in targets; known: {sorted(self.targets_allowed)}"
+                yield (
+                    f"unknown framework {shown(framework)} in targets; known:"
+                    f" {sorted(self.targets_allowed)}"
+                )
             if not _PATH[0](target):
                 yield f"target {shown(target)} must be a string 'package.module:Class'"
         if self.extends is not None:
@@ -177,8 +187,8 @@ class Declaration:
             object.__setattr__(self, "extends", f"{normalize(distribution)}/{name}")
             if name != self.name:
                 yield (
-                    f"an extension has the same name as the extended component; found extends={self.extends!r}."
-                    f" Name this component {name!r}"
+                    "an extension has the same name as the extended component; found"
+                    f" extends={self.extends!r}. Name this component {name!r}"
                 )
 
     @property
@@ -200,12 +210,16 @@ class Declaration:
         return self.targets[name]
 
     def adapted(self, target: Callable[..., Any], framework: str) -> Any:
-        """Return the object that components are built from for one of `served`, if not the target itself."""
+        """Return the object that components are built from for one of `served`, if not the target
+        itself.
+        """
         return target
 
     @property
     def entries(self) -> tuple[str, ...]:
-        """The declaration's entries in a table that all catalogs of the process share; empty for most kinds."""
+        """The declaration's entries in a table that all catalogs of the process share; empty for
+        most kinds.
+        """
         return ()
 
     def enter(self) -> bool:
@@ -264,7 +278,9 @@ class PreprocessorSpec(Declaration):
 
 
 class FilterSpec(Declaration):
-    """A `Filter` class, a stateful stage between preprocessor and model; chosen by `observation_filter`."""
+    """A `Filter` class, a stateful stage between preprocessor and model; chosen by
+    `observation_filter`.
+    """
 
     kind: ClassVar[str] = "filter"
     targets_allowed = frozenset({"numpy"})
@@ -283,14 +299,16 @@ class ModelSpec(Declaration):
 
     Attributes:
         slot: `"trunk"`, `"memory"` or `"head"`; a memory and a head are built around the trunk.
-        claims: For a head, a function that returns the keys of a Dict observation that the head reads itself. Trunk and
-            memory are chosen for the remaining keys, and see only those.
-        describe: A function that returns the stages and their shapes without importing a framework. If None, they are
-            "known after build".
-        pinned_keys: For a model that requests other models, a function that returns config keys with the names of the
-            models chosen. A saved policy stores them, so that loading does not repeat the choice.
-        plain: Whether its targets are plain modules: a class, an instance or a factory of `torch.nn.Module` or
-            `keras.Layer`. Such a model is a trunk, and reads the keys of `PLAIN_KEYS`.
+        claims: For a head, a function that returns the keys of a Dict observation that the head
+            reads itself. Trunk and memory are chosen for the remaining keys, and see only those.
+        describe: A function that returns the stages and their shapes without importing a framework.
+            If None, they are "known after build".
+        pinned_keys: For a model that requests other models, a function that returns config keys
+            with the names of the models chosen. A saved policy stores them, so that loading does
+            not repeat the choice.
+        plain: Whether its targets are plain modules: a class, an instance or a factory of
+            `torch.nn.Module` or `keras.Layer`. Such a model is a trunk, and reads the keys of
+            `PLAIN_KEYS`.
 
     Example:
         >>> @hookimpl
@@ -318,7 +336,10 @@ class ModelSpec(Declaration):
     def problems(self) -> Iterator[str]:
         yield from super().problems()
         if self.plain and self.slot != "trunk":
-            yield f"a plain module is a trunk; found slot={self.slot!r}. Derive it from TorchModelV2 or TFModelV2"
+            yield (
+                f"a plain module is a trunk; found slot={self.slot!r}. Derive it from"
+                " TorchModelV2 or TFModelV2"
+            )
         if self.plain and not self.extends:
             object.__setattr__(self, "reads", tuple(dict.fromkeys((*self.reads, *PLAIN_KEYS))))
 
@@ -331,12 +352,13 @@ class ActionDistSpec(Declaration):
     """An action-distribution class.
 
     Attributes:
-        size: A function of the action space and the model config that returns the number of model outputs. It must
-            agree with the class's `required_model_output_shape`. A composite can omit it.
-        composite: Whether it joins distributions that the catalog chooses for the children of a Tuple or Dict. Its size
-            is the sum of their sizes.
-        wraps_default: Whether it wraps the distribution that the catalog would otherwise choose. `size` then gets that
-            distribution's size as a third argument.
+        size: A function of the action space and the model config that returns the number of model
+            outputs. It must agree with the class's `required_model_output_shape`. A composite can
+            omit it.
+        composite: Whether it joins distributions that the catalog chooses for the children of a
+            Tuple or Dict. Its size is the sum of their sizes.
+        wraps_default: Whether it wraps the distribution that the catalog would otherwise choose.
+            `size` then gets that distribution's size as a third argument.
 
     Example:
         >>> def size(action, config):
@@ -360,16 +382,20 @@ class ActionDistSpec(Declaration):
 
 
 class CommandSpec(Declaration):
-    """A sub-command of `rlcatalog`: `targets={"cli": "pkg.cli:function"}` names a typer function."""
+    """A sub-command of `rlcatalog`: `targets={"cli": "pkg.cli:function"}` names a
+    typer function.
+    """
 
     kind: ClassVar[str] = "command"
     targets_allowed = frozenset({"cli"})
 
 
 class EngineSpec(Declaration):
-    """An engine: `targets={"engine": "pkg.engine:Class"}` names a `rlcatalog_runs.Engine`; `rlcatalog train` uses it.
+    """An engine: `targets={"engine": "pkg.engine:Class"}` names a `rlcatalog_runs.Engine`;
+    `rlcatalog train` uses it.
 
-    `rlcatalog train --help` imports the target's module, so import heavy modules there only when the engine is created.
+    `rlcatalog train --help` imports the target's module, so import heavy modules there only when
+    the engine is created.
     """
 
     kind: ClassVar[str] = "engine"
@@ -378,7 +404,9 @@ class EngineSpec(Declaration):
 
 
 class CheckSpec(Declaration):
-    """A conformance-kit check: `targets={"checks": "pkg.checks:function"}` names a `rlcatalog_testing.Check`."""
+    """A conformance-kit check: `targets={"checks": "pkg.checks:function"}` names a
+    `rlcatalog_testing.Check`.
+    """
 
     kind: ClassVar[str] = "check"
     targets_allowed = frozenset({"checks"})
@@ -386,15 +414,17 @@ class CheckSpec(Declaration):
 
 @dataclass(frozen=True)
 class ExporterSpec(Declaration):
-    """A format for exported policies; its name is the `format` of `policy.export(path, format=...)`.
+    """A format for exported policies; its name is the `format` of
+    `policy.export(path, format=...)`.
 
-    Its target `"runner"` is a function `load(path) -> rlcatalog_export.Runner` that loads such a file to run it. The
-    function that writes such a file, `write(policy, path) -> rlcatalog_export.Exported`, is a framework's target: a
-    `FrameworkSpec` that extends it adds `"export-NAME"`.
+    Its target `"runner"` is a function `load(path) -> rlcatalog_export.Runner` that loads such a
+    file to run it. The function that writes such a file, `write(policy, path) ->
+    rlcatalog_export.Exported`, is a framework's target: a `FrameworkSpec` that extends it adds
+    `"export-NAME"`.
 
     Attributes:
-        suffix: File suffix, such as `".onnx"`, which selects the format if none is named; empty for a format that
-            writes folders.
+        suffix: File suffix, such as `".onnx"`, which selects the format if none is named; empty for
+            a format that writes folders.
     """
 
     kind: ClassVar[str] = "exporter"

@@ -1,4 +1,6 @@
-"""Discovery of plugins from entry points: scans, removes duplicates, sorts, and marks disabled plugins."""
+"""Discovery of plugins from entry points: scans, removes duplicates, sorts, and marks disabled
+plugins.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ if TYPE_CHECKING:
 GROUP = "rlcatalog.plugins"
 #: A version without suffix.
 _NUMBERS = r"(\d+(?:\.\d+)*)"
-#: Reading a marker goes through `ast.parse`, which may fail if several threads do it at the same time (CPython 3.11).
+#: Reading a marker goes through `ast.parse`, which may fail if several threads do it at the same
+#: time (CPython 3.11).
 _PARSING = threading.Lock()
 
 
@@ -46,7 +49,8 @@ class PluginRecord:
         requires: That distribution's `Requires-Dist` lines.
         entry_point: The object whose `load()` imports the plugin.
         status: `"loaded"`, `"disabled"`, `"incompatible"` or `"failed"`.
-        error: Why the plugin is not loaded, or which components are omitted, as text; None if there are no problems.
+        error: Why the plugin is not loaded, or which components are omitted, as text; None if there
+            are no problems.
         exception: The exception that caused `error`, if the plugin failed.
         problems: The problems of a loaded plugin.
         parts: The plugin's components, without the omitted ones.
@@ -110,7 +114,9 @@ def _text(exception: BaseException) -> str:
 
 
 class _DamagedEntryPoint(NamedTuple):
-    """Entry point of an installed distribution whose files cannot be read; loading it raises the original error."""
+    """Entry point of an installed distribution whose files cannot be read; loading it raises the
+    original error.
+    """
 
     name: str
     dist: Any
@@ -124,7 +130,9 @@ class _DamagedEntryPoint(NamedTuple):
 
 @cache
 def scan() -> tuple[Any, ...]:
-    """Return the entry points in rlcatalog's group; installed packages are read once per process."""
+    """Return the entry points in rlcatalog's group; installed packages are read once
+    per process.
+    """
     # Imported here: it costs more than the rest of `import rlcatalog` together.
     from importlib.metadata import distributions
 
@@ -144,7 +152,8 @@ def scan() -> tuple[Any, ...]:
 def name_of(distribution: Distribution) -> str:
     """Return the canonical name of an installed distribution; empty if its metadata is damaged."""
     with suppress(Exception):
-        # The name from the folder if possible, because reading the metadata of all installed packages is slow.
+        # The name from the folder if possible, because reading the metadata of all installed
+        # packages is slow.
         return normalize(getattr(distribution, "_normalized_name", None) or distribution.name)
     return ""
 
@@ -158,7 +167,9 @@ def _is_whole(distribution: Distribution) -> bool:
 
 
 def _entry_points_of(name: str, distribution: Distribution) -> Iterator[Any]:
-    """Yield a distribution's entry points in our group, or one entry point with the reason why they cannot be read."""
+    """Yield a distribution's entry points in our group, or one entry point with the reason why they
+    cannot be read.
+    """
     text = ""
     try:
         text = distribution.read_text("entry_points.txt") or ""
@@ -183,7 +194,8 @@ def _entry_points_of(name: str, distribution: Distribution) -> Iterator[Any]:
 def find_plugins(entry_points: Iterable[Any]) -> list[PluginRecord]:
     """Return each entry point's plugin once, in an order that depends only on names.
 
-    An editable install can list the same distribution twice; equal (distribution, name, value) triples are one plugin.
+    An editable install can list the same distribution twice; equal (distribution, name, value)
+    triples are one plugin.
     """
     plugins: dict[tuple[str, str, str], PluginRecord] = {}
     for point in entry_points:
@@ -209,8 +221,9 @@ def _names(text: str) -> frozenset[str]:
 def disabled_reason(plugin: PluginRecord, environ: Mapping[str, str]) -> str | None:
     """Return why environment variables disable a plugin, or None.
 
-    `RLCATALOG_DISABLE_PLUGINS` lists plugins to skip (`*` for all), and `RLCATALOG_LOAD_PLUGINS` lists the only ones to
-    load (empty for none). Both take distribution and entry-point names, separated by commas.
+    `RLCATALOG_DISABLE_PLUGINS` lists plugins to skip (`*` for all), and `RLCATALOG_LOAD_PLUGINS`
+    lists the only ones to load (empty for none). Both take distribution and entry-point names,
+    separated by commas.
     """
     own = {plugin.distribution, normalize(plugin.name)}
     blocked = environ.get("RLCATALOG_DISABLE_PLUGINS", "")
@@ -222,7 +235,9 @@ def disabled_reason(plugin: PluginRecord, environ: Mapping[str, str]) -> str | N
 
 
 def _lies_between(line: str, version: str) -> bool:
-    """Return whether a requirement has the form `rlcatalog<0.2,>=0.1` and a version without suffix is in that range."""
+    """Return whether a requirement has the form `rlcatalog<0.2,>=0.1` and a version without suffix
+    is in that range.
+    """
     texts = re.fullmatch(rf"rlcatalog<{_NUMBERS},>={_NUMBERS} {_NUMBERS}", f"{line} {version}")
     if texts is None:
         return False

@@ -28,12 +28,16 @@ def rlcatalog_preprocessors() -> list[PreprocessorSpec]:  # type: ignore[empty-b
 
 @hookspec
 def rlcatalog_filters() -> list[FilterSpec]:  # type: ignore[empty-body]
-    """Return the observation filters that this plugin provides, chosen by name with `observation_filter`."""
+    """Return the observation filters that this plugin provides, chosen by name with
+    `observation_filter`.
+    """
 
 
 @hookspec
 def rlcatalog_env_wrappers() -> list[EnvWrapperSpec]:  # type: ignore[empty-body]
-    """Return the environment wrappers that this plugin provides, applied by `rlcatalog.wrap_env`."""
+    """Return the environment wrappers that this plugin provides, applied by
+    `rlcatalog.wrap_env`.
+    """
 
 
 @hookspec
@@ -48,12 +52,16 @@ def rlcatalog_action_dists() -> list[ActionDistSpec]:  # type: ignore[empty-body
 
 @hookspec
 def rlcatalog_action_codecs() -> list[ActionCodecSpec]:  # type: ignore[empty-body]
-    """Return the action codecs that this plugin provides: one for each kind of action space that it defines."""
+    """Return the action codecs that this plugin provides: one for each kind of action space that it
+    defines.
+    """
 
 
 @hookspec
 def rlcatalog_frameworks() -> list[FrameworkSpec]:  # type: ignore[empty-body]
-    """Return the frameworks that this plugin provides, or its additions to another package's framework."""
+    """Return the frameworks that this plugin provides, or its additions to another package's
+    framework.
+    """
 
 
 @hookspec
@@ -73,4 +81,6 @@ def rlcatalog_engines() -> list[EngineSpec]:  # type: ignore[empty-body]
 
 @hookspec
 def rlcatalog_checks() -> list[CheckSpec]:  # type: ignore[empty-body]
-    """Return the checks that this plugin adds to the conformance kit, such as one update with its engine."""
+    """Return the checks that this plugin adds to the conformance kit, such as one update with its
+    engine.
+    """

@@ -1,7 +1,7 @@
 """Plugin loader, which reports a failing plugin without affecting the others.
 
-pluggy's entry-point loader stops at the first plugin that raises, and its `register` is not transactional. Here, each
-plugin manager holds only one plugin at a time.
+pluggy's entry-point loader stops at the first plugin that raises, and its `register` is not
+transactional. Here, each plugin manager holds only one plugin at a time.
 """
 
 from __future__ import annotations
@@ -50,13 +50,14 @@ _LOADING: ContextVar[str | None] = ContextVar("rlcatalog_loading", default=None)
 def load_plugins(
     entry_points: Iterable[Any], environ: Mapping[str, str], default_of: Callable[[type], Any]
 ) -> Registry:
-    """Load the plugins of entry points; return the registry of their components, with each plugin's status.
+    """Load the plugins of entry points; return the registry of their components, with each plugin's
+    status.
 
     Args:
         entry_points: The entry points.
         environ: Environment variables that disable or allow plugins.
-        default_of: A function that returns a config struct with its defaults, or raises an error if its keys cannot be
-            read.
+        default_of: A function that returns a config struct with its defaults, or raises an error if
+            its keys cannot be read.
 
     Raises:
         PluginError: A plugin that is being loaded calls this function.
@@ -103,17 +104,19 @@ def refuse_while_loading() -> None:
     """
     if (name := _LOADING.get()) is not None:
         raise PluginError(
-            f"plugin {name!r} requests a catalog while it is being loaded, but there is none until all plugins are"
-            " loaded. Request it later: as request.catalog in a match function, or when a component is used."
-            " `from rlcatalog import *` needs a catalog for MODEL_DEFAULTS; import the names that you need."
+            f"plugin {name!r} requests a catalog while it is being loaded, but there is none until"
+            " all plugins are loaded. Request it later: as request.catalog in a match function,"
+            " or when a component is used. `from rlcatalog import *` needs a catalog for"
+            " MODEL_DEFAULTS; import the names that you need."
         )
 
 
 def _report(record: PluginRecord, problem: BaseException, strict: bool) -> None:
     what = record.condition if record.exception is not None else f"is loaded, but {reason(problem)}"
     text = (
-        f"plugin {record.name!r} of {record.distribution} {record.version} {what.rstrip('.')}. Disable it with"
-        f" RLCATALOG_DISABLE_PLUGINS={record.distribution}, or remove it: pip uninstall {record.distribution}"
+        f"plugin {record.name!r} of {record.distribution} {record.version} {what.rstrip('.')}."
+        f" Disable it with RLCATALOG_DISABLE_PLUGINS={record.distribution}, or remove it: pip"
+        f" uninstall {record.distribution}"
     )
     if strict:
         raise (type(problem) if isinstance(problem, CatalogError) else CatalogError)(
@@ -161,7 +164,8 @@ def _load(
 def _read_declarations(
     hooks: Mapping[str, Callable[[], Any]], record: PluginRecord, default_of: Callable[[type], Any]
 ) -> None:
-    """Call all of a plugin's hooks, check the results, and store the components in the plugin's record.
+    """Call all of a plugin's hooks, check the results, and store the components in the plugin's
+    record.
 
     Raises:
         DeclarationError: A hook did not return a list of its kind of declaration.
@@ -172,7 +176,8 @@ def _read_declarations(
         items: list[Any] = [*returned] if type(returned) in (list, tuple) else [None]
         if not all(type(item) is expected for item in items):
             raise DeclarationError(
-                f"plugin {name!r}: {hook_name}() must return a list of {expected.__name__}, found {shown(returned)}."
+                f"plugin {name!r}: {hook_name}() must return a list of {expected.__name__}, found"
+                f" {shown(returned)}."
             )
         declarations += items
     for path in dict.fromkeys(d.config for d in declarations if d.config is not None):
@@ -190,14 +195,19 @@ def _read_declarations(
         Component(declaration, record.distribution, record.version) for declaration in declarations
     ]
     if not hooks:
-        text = f"plugin {name!r}: it has no hooks, so it provides nothing. Hooks: {', '.join(HOOK_RETURNS)}."
+        text = (
+            f"plugin {name!r}: it has no hooks, so it provides nothing. Hooks:"
+            f" {', '.join(HOOK_RETURNS)}."
+        )
         record.note(DeclarationError(text))
 
 
 def _hooks_of(
     plugin: ModuleType | object, name: str, manager: pluggy.PluginManager
 ) -> dict[str, Callable[[], Any]]:
-    """Return a plugin's hooks by name; raise an error for a function that only looks like a hook."""
+    """Return a plugin's hooks by name; raise an error for a function that only looks
+    like a hook.
+    """
     # Pluggy compares what it holds with ==, which a plugin may define as it likes.
     held = ModuleType(name)
     vars(held).update(
@@ -220,8 +230,8 @@ def _hooks_of(
     for key in dict.fromkeys([*hooks, *alike]):
         if key not in HOOK_RETURNS:
             raise DeclarationError(
-                f"plugin {name!r}: {key!r} is not one of rlcatalog's hooks.{nearest(key, HOOK_RETURNS)}"
-                f" Hooks: {', '.join(HOOK_RETURNS)}."
+                f"plugin {name!r}: {key!r} is not one of rlcatalog's"
+                f" hooks.{nearest(key, HOOK_RETURNS)} Hooks: {', '.join(HOOK_RETURNS)}."
             )
         if key not in hooks:
             raise DeclarationError(

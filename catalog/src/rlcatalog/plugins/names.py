@@ -1,9 +1,10 @@
 """Naming rule, which does not depend on the order in which plugins are found.
 
-Every component has an address, `distribution/name`. A bare name refers to the component that the public index lists
-under it. If there is none, it refers to the component whose name starts with its distribution's name, such as
-`acme_net_small` from `acme-net`. Other bare names are errors. A name that two distributions can claim is an error that
-gives both addresses. Config keys, commands and file suffixes follow the same rule.
+Every component has an address, `distribution/name`. A bare name refers to the component that the
+public index lists under it. If there is none, it refers to the component whose name starts with its
+distribution's name, such as `acme_net_small` from `acme-net`. Other bare names are errors. A name
+that two distributions can claim is an error that gives both addresses. Config keys, commands and
+file suffixes follow the same rule.
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ def bare_keys(
         structs: Config struct → distribution.
 
     Returns:
-        Struct → field → `"distribution/key"`, for keys that need their address; and bare key → the distributions that
-        have such a key.
+        Struct → field → `"distribution/key"`, for keys that need their address; and bare key → the
+        distributions that have such a key.
     """
     fields: dict[type, tuple[str, ...]] = {s: s.__struct_fields__ for s in structs}  # type: ignore[attr-defined]
     users: dict[str, set[str]] = defaultdict(set)

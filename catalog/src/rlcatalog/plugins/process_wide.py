@@ -16,8 +16,8 @@ from rlcatalog.plugins.declarations import TEXTS, Declaration, Forms, are_texts,
 
 #: The targets of a framework's declaration.
 _TARGETS = frozenset({
-    "backend", "ops", "learner", "host", "separate_value", "add_time_dimension", "distribution", "policy_module", "kit",
-    "before",
+    "backend", "ops", "learner", "host", "separate_value", "add_time_dimension", "distribution",
+    "policy_module", "kit", "before",
 })  # fmt: skip
 
 
@@ -47,7 +47,10 @@ class ActionCodecSpec(Declaration):
 
     def describe_clash(self, entry: str, other: Any) -> str:
         codec = other.targets["numpy"]
-        return f"actions of the kind {entry!r} already have a codec, {codec}; declare a new space class."
+        return (
+            f"actions of the kind {entry!r} already have a codec, {codec}; declare a new space"
+            " class."
+        )
 
 
 @dataclass(frozen=True)
@@ -55,26 +58,31 @@ class FrameworkSpec(Declaration):
     """A framework for models and distributions.
 
     Its targets name its code. Two are required: `"backend"`, the class that runs a policy
-    (`rlcatalog.frameworks.Backend`), and `"ops"`, its `rlcatalog.frameworks.TensorOps`. The others are optional:
+    (`rlcatalog.frameworks.Backend`), and `"ops"`, its `rlcatalog.frameworks.TensorOps`. The others
+    are optional:
 
     - `"learner"`: gradients, clipping, an optimizer and seeds (`rlcatalog.frameworks.Learner`);
-    - `"host"`: the base class that a `model_interface` is mixed into (`rlcatalog.models.ModelWrapper`);
+    - `"host"`: the base class that a `model_interface` is mixed into
+      (`rlcatalog.models.ModelWrapper`);
     - `"separate_value"`: its `rlcatalog.models.SeparateValue`;
     - `"add_time_dimension"`: a function that adds the time axis to padded rows;
-    - `"distribution"`: a function that returns an action-distribution class for a class of the framework's
-      distributions, or for a factory of them and its number of inputs. It returns anything else unchanged;
+    - `"distribution"`: a function that returns an action-distribution class for a class of the
+      framework's distributions, or for a factory of them and its number of inputs. It returns
+      anything else unchanged;
     - `"kit"`: functions for the conformance kit (`rlcatalog_testing.Kit`);
     - `"policy_module"`: a function that creates the result of `policy.as_module()` from the policy;
     - `"before"`: a function that rlcatalog calls before it imports a component of the framework.
 
-    Other packages add targets with `extends`: rlcatalog-ppo adds `"ppo"`, and rlcatalog-fcnet `"plain"`, the class
-    that turns a plain module into a model. The target `"freeze"` is a function `freeze(policy, rows, seed)` that
-    returns a `rlcatalog_policy.FrozenBackend`.
+    Other packages add targets with `extends`: rlcatalog-ppo adds `"ppo"`, and rlcatalog-fcnet
+    `"plain"`, the class that turns a plain module into a model. The target `"freeze"` is a function
+    `freeze(policy, rows, seed)` that returns a `rlcatalog_policy.FrozenBackend`.
 
     Attributes:
-        module: The module that shows whether the framework is installed, and that defines its tensor classes.
+        module: The module that shows whether the framework is installed, and that defines its
+            tensor classes.
         aliases: Other names for the framework.
-        packages: Other top-level modules whose classes belong to the framework, such as `("keras",)`.
+        packages: Other top-level modules whose classes belong to the framework, such as
+            `("keras",)`.
     """
 
     kind: ClassVar[str] = "framework"
@@ -97,8 +105,9 @@ class FrameworkSpec(Declaration):
             yield f"module must be the name of a top-level module, found {self.module!r}"
         if unknown := sorted(set(self.targets) - _TARGETS):
             yield (
-                f"unknown target {unknown[0]!r}.{nearest(unknown[0], _TARGETS)} Known: {sorted(_TARGETS)}."
-                " Add others with a second FrameworkSpec that extends this one"
+                f"unknown target {unknown[0]!r}.{nearest(unknown[0], _TARGETS)} Known:"
+                f" {sorted(_TARGETS)}. Add others with a second FrameworkSpec that extends this"
+                " one"
             )
         if missing := {"backend", "ops"} - set(self.targets):
             yield f"targets must have {' and '.join(map(repr, sorted(missing)))}"
@@ -125,10 +134,12 @@ class FrameworkSpec(Declaration):
         what = entry.removeprefix(self._entry(""))
         return f"framework {self.name!r} already has a target {what!r}; use another name."
 
-    # --- of a framework, not of what extends one ---------------------------------------------------------------------
+    # --- of a framework, not of what extends one --------------------------------------------------
 
     def target(self, what: str) -> str | None:
-        """Return the import path of a target that this or another package declares; None if there is none."""
+        """Return the import path of a target that this or another package declares; None if there
+        is none.
+        """
         added = provided.declarations["framework"].get(self._entry(what))
         return self.targets.get(what) or (None if added is None else added.targets[what])
 
@@ -144,7 +155,8 @@ class FrameworkSpec(Declaration):
         """
         if (target := self.targets.get(what) or self.target(what)) is None:
             raise NotServedError(
-                f"{user} has no code for framework={self.name!r}: no installed package declares its {what!r}."
+                f"{user} has no code for framework={self.name!r}: no installed package declares"
+                f" its {what!r}."
             )
         return _load(target)
 

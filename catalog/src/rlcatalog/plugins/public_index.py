@@ -1,7 +1,8 @@
-"""Public index of names and their distributions, for install hints, the naming rule and the rule of choice.
+"""Public index of names and their distributions, for install hints, the naming rule and the rule of
+choice.
 
-It is a data file, so that the kernel's code does not name any component. `tools/public_index.py` writes it from the
-packages of this repository; other packages can be added.
+It is a data file, so that the kernel's code does not name any component. `tools/public_index.py`
+writes it from the packages of this repository; other packages can be added.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ def _data() -> Any:
 
 
 def provider_of(kind: str, name: str) -> str | None:
-    """Return the distribution that provides a component, a config key (`kind="config"`) or an export, or None."""
+    """Return the distribution that provides a component, a config key (`kind="config"`) or an
+    export, or None.
+    """
     owner = _data()["provides"].get(f"{kind}/{name}")
     return str(owner) if owner is not None else None
 
@@ -38,7 +41,9 @@ def kernel_keys() -> frozenset[str]:
 
 
 def distributions(*entries: str) -> list[str]:
-    """Return the listed distributions; given prefixes such as `"space/"`, only the ones with a matching entry."""
+    """Return the listed distributions; given prefixes such as `"space/"`, only the ones with a
+    matching entry.
+    """
     if not entries:
         return list(_data()["distributions"])
     return sorted(

@@ -24,7 +24,8 @@ THIS_PROCESS = "this process"
 
 
 class Registry:
-    """Registry of all components in one catalog by kind and name, with the config structs that define their keys.
+    """Registry of all components in one catalog by kind and name, with the config structs that
+    define their keys.
 
     Its tables are replaced, never changed, because other threads may iterate over them.
 
@@ -45,23 +46,27 @@ class Registry:
         self.records = records
         #: Sorted by kind, name and distribution.
         self._components = sorted(components, key=_order)
-        #: (kind, address or bare name) → possible components. Several components are only distinguished by address.
+        #: (kind, address or bare name) → possible components. Several components are only
+        #: distinguished by address.
         self._meanings: dict[tuple[str, str], list[Component]] = {}
         for c in self._components:
             self._meanings[c.kind, c.address] = [c]
             if may_claim(c.kind, c.name, c.distribution):
                 self._meanings.setdefault((c.kind, c.name), []).append(c)
         self.config_classes, self.config_paths = dict(classes), dict(paths)
-        #: Struct → field → name of the key in a config, if it differs from the field; and bare config key → the
-        #: distributions that have it, if only its address works.
+        #: Struct → field → name of the key in a config, if it differs from the field; and bare
+        #: config key → the distributions that have it, if only its address works.
         self.key_names, self.homeless_keys = bare_keys(classes)
 
     def add_in_process(self, component: Component, struct: type | None = None) -> None:
-        """Add a component of the running program. It takes precedence over plugins, and replaces an earlier one.
+        """Add a component of the running program.
+
+        It takes precedence over plugins, and replaces an earlier one.
 
         Args:
             component: The component.
-            struct: The struct that defines the component's config keys, as named in its declaration, or None.
+            struct: The struct that defines the component's config keys, as named in its
+                declaration, or None.
 
         Raises:
             DuplicateNameError: A config key belongs to another part.
@@ -84,8 +89,8 @@ class Registry:
             for field in _keys(struct):
                 if field in owners:
                     raise DuplicateNameError(
-                        f"{component.kind} {component.name!r}: config key {field!r} belongs to {owners[field]}. Use"
-                        " another name."
+                        f"{component.kind} {component.name!r}: config key {field!r} belongs to"
+                        f" {owners[field]}. Use another name."
                     )
         if struct is not None:
             paths[path] = struct
@@ -98,7 +103,7 @@ class Registry:
         self.config_classes = {s: self.config_classes.get(s, THIS_PROCESS) for s in paths.values()}
         self.config_paths = paths
 
-    # --- lookup ----------------------------------------------------------------------------------------------------
+    # --- lookup -----------------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[Component]:
         return iter(self._components)
@@ -108,7 +113,9 @@ class Registry:
         return [c for c in self if c.kind == kind]
 
     def name_of(self, component: Component) -> str:
-        """Return the name by which `get` finds a component: its bare name, or its address if the name is ambiguous."""
+        """Return the name by which `get` finds a component: its bare name, or its address if the
+        name is ambiguous.
+        """
         is_clear = self._meanings.get((component.kind, component.name)) == [component]
         return component.name if is_clear else component.address
 
@@ -120,7 +127,8 @@ class Registry:
         """Return a component by name, or by `distribution/name`.
 
         Raises:
-            MissingPluginError: The package with this name is missing, is disabled, or failed to load.
+            MissingPluginError: The package with this name is missing, is disabled, or failed to
+                load.
             AmbiguousChoiceError: Several plugins use this name, and none owns it.
             UnknownNameError: No component has this name.
         """
@@ -128,7 +136,9 @@ class Registry:
         return meanings[0] if len(meanings) == 1 else self._look_closely(kind, name)
 
     def _look_closely(self, kind: str, asked: str) -> Component:
-        """Return the component for an address in a different spelling; for any other name, raise the error."""
+        """Return the component for an address in a different spelling; for any other name, raise
+        the error.
+        """
         distribution, _, name = asked.rpartition("/")
         distribution = normalize(distribution)
         label = kind.replace("_", " ")
@@ -179,7 +189,9 @@ def _keys(struct: type) -> tuple[str, ...]:
 
 
 def unknown_key(component: Component, declared: Collection[str]) -> DeclarationError | None:
-    """Return the error for an undeclared config key in a declaration, or None. Absent packages' keys are accepted.
+    """Return the error for an undeclared config key in a declaration, or None.
+
+    Absent packages' keys are accepted.
 
     Args:
         component: The component.
@@ -190,9 +202,9 @@ def unknown_key(component: Component, declared: Collection[str]) -> DeclarationE
         if key not in known and public_index.provider_of("config", key) is None:
             field = "reads" if key in component.declaration.reads else "switch"
             return DeclarationError(
-                f"{component.kind} {component.name!r}: {field} names the config key {shown(key)}, which no"
-                f" package declares.{nearest(key, known)} Name a key of the kernel, of this part's config struct, or"
-                " of another package."
+                f"{component.kind} {component.name!r}: {field} names the config key {shown(key)},"
+                f" which no package declares.{nearest(key, known)} Name a key of the kernel, of"
+                " this part's config struct, or of another package."
             )
     return None
 
@@ -200,7 +212,8 @@ def unknown_key(component: Component, declared: Collection[str]) -> DeclarationE
 def unknown_framework(
     component: Component, declared: Iterable[str] = ()
 ) -> DeclarationError | None:
-    """Return the error for a component whose targets name only unknown frameworks or a misspelt one, or None.
+    """Return the error for a component whose targets name only unknown frameworks or a misspelt
+    one, or None.
 
     Args:
         component: The component.
@@ -217,7 +230,7 @@ def unknown_framework(
     for name in unknown:
         if len(unknown) == len(declaration.targets) or nearest(name, known):
             return DeclarationError(
-                f"{type(declaration).__name__}({component.name!r}): unknown framework {name!r} in targets; known:"
-                f" {sorted(known)}.{nearest(name, known)}"
+                f"{type(declaration).__name__}({component.name!r}): unknown framework {name!r} in"
+                f" targets; known: {sorted(known)}.{nearest(name, known)}"
             )
     return None

@@ -21,18 +21,21 @@ class Request(msgspec.Struct, frozen=True, repr_omit_defaults=True):
     """Input of one lookup.
 
     Attributes:
-        obs: The environment's observation space (for preprocessors, the space or subspace to encode).
+        obs: The environment's observation space (for preprocessors, the space or subspace to
+            encode).
         action: The action space, or None if it is irrelevant.
-        config: The model config, complete and checked: it has a value for every key of the installed packages.
+        config: The model config, complete and checked: it has a value for every key of the
+            installed packages.
         framework: `"torch"`, `"tf"`, or None if any framework is acceptable.
         encoded_shape: Shape of one preprocessed observation, or None before preprocessing.
         num_outputs: Number of model outputs, or None for a trunk.
-        trunk_width: Width of the trunk's output, for memories and heads; None if known only after building.
+        trunk_width: Width of the trunk's output, for memories and heads; None if known only after
+            building.
         env: The environment, for requests to environment wrappers.
         preprocessor: The preprocessor of the observations, if known.
         catalog: The catalog of this lookup, for models that contain others (see `Catalog.trunk`).
-        mask_key: Key, or path of keys, of an action mask in the environment's Dict observations, or None. `obs`
-            contains its entry only if models see the mask.
+        mask_key: Key, or path of keys, of an action mask in the environment's Dict observations, or
+            None. `obs` contains its entry only if models see the mask.
     """
 
     obs: SpaceInfo
@@ -68,7 +71,9 @@ class Request(msgspec.Struct, frozen=True, repr_omit_defaults=True):
 
     @property
     def sees_parts(self) -> bool:
-        """Whether a model sees the separate entries of a Dict or Tuple, which a preprocessor may have joined."""
+        """Whether a model sees the separate entries of a Dict or Tuple, which a preprocessor may
+        have joined.
+        """
         return self.obs.is_composite and (self.preprocessor is None or self.preprocessor.structured)
 
     @property

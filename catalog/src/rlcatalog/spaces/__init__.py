@@ -1,7 +1,7 @@
 """Spaces: a Gymnasium space, read once into a framework-free tree.
 
-`SpaceInfo` is that tree; `Repeated` and `Simplex` are additional spaces; `RepeatedValues` and `OneOfValues` are the
-forms in which models see observations of varying size.
+`SpaceInfo` is that tree; `Repeated` and `Simplex` are additional spaces; `RepeatedValues` and
+`OneOfValues` are the forms in which models see observations of varying size.
 """
 
 import lazy_loader

@@ -17,8 +17,8 @@ from rlcatalog.spaces.info import KINDS, SpaceInfo
 def codec_class(info: SpaceInfo) -> Any:
     """Return the codec class for a space, or None.
 
-    The codec of the most derived class wins. A codec in the public index for a base class takes precedence over a codec
-    for a class from a different package.
+    The codec of the most derived class wins. A codec in the public index for a base class takes
+    precedence over a codec for a class from a different package.
     """
     table, others = provided.declarations["action_codec"], []
     for name in (*info.classes, info.kind):
@@ -38,7 +38,9 @@ def codec_of_class(name: str) -> Any:
 
 
 def package_of(path: str) -> str:
-    """Return the top-level package of an import path, `"package.module:Class"` or `"package.module.Class"`."""
+    """Return the top-level package of an import path, `"package.module:Class"` or
+    `"package.module.Class"`.
+    """
     return path.partition(":")[0].partition(".")[0]
 
 

@@ -40,7 +40,9 @@ class Repeated(gymnasium.Space[list[Any]]):
         ]
 
     def contains(self, x: Any) -> bool:
-        """Return whether `x` is a list, tuple or array of at most `max_len` items of the child space."""
+        """Return whether `x` is a list, tuple or array of at most `max_len` items of the child
+        space.
+        """
         return (
             isinstance(x, list | tuple | np.ndarray)
             and len(x) <= self.max_len
@@ -98,7 +100,9 @@ class Simplex(gymnasium.Space[np.ndarray[Any, Any]]):
         return self.np_random.dirichlet(self.concentration, self.shape[:-1]).astype(self.dtype)
 
     def contains(self, x: Any) -> bool:
-        """Return whether `x` has the shape and no negative entries, and sums to 1 along its last axis (to 1e-3)."""
+        """Return whether `x` has the shape and no negative entries, and sums to 1 along its last
+        axis (to 1e-3).
+        """
         x = np.asarray(x)
         return bool(
             x.shape == self.shape and (x >= 0).all() and np.allclose(x.sum(-1), 1.0, atol=1e-3)

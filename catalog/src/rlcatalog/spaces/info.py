@@ -1,7 +1,7 @@
 """A Gymnasium space, read into a frozen, framework-free tree.
 
-Matching, explaining, config checks and codec plans all read this tree. It lets plugins inspect a space without
-importing gymnasium.
+Matching, explaining, config checks and codec plans all read this tree. It lets plugins inspect a
+space without importing gymnasium.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 #: A Gymnasium space; the kernel does not import Gymnasium only for this type.
 Space: TypeAlias = "gymnasium.Space[Any]"
 
-#: Qualified class names of the spaces, including subclasses, whose structure the kernel reads. For any other class, the
-#: qualified name is the kind.
+#: Qualified class names of the spaces, including subclasses, whose structure the kernel reads. For
+#: any other class, the qualified name is the kind.
 KINDS = {
     "gymnasium.spaces.box.Box": "box",
     "gymnasium.spaces.discrete.Discrete": "discrete",
@@ -87,8 +87,9 @@ class SpaceInfo(msgspec.Struct, frozen=True, eq=False):
         if "gymnasium.spaces.space.Space" not in classes:
             raise UnsupportedSpaceError(
                 f"{path}: expected a gymnasium.Space, found {space!r}"
-                f" ({type(space).__module__}.{type(space).__name__}). Pass env.observation_space or env.action_space;"
-                " spaces of the old 'gym' package must be rebuilt with gymnasium.spaces."
+                f" ({type(space).__module__}.{type(space).__name__}). Pass env.observation_space"
+                " or env.action_space; spaces of the old 'gym' package must be rebuilt with"
+                " gymnasium.spaces."
             )
         return cls(
             kind,
@@ -113,8 +114,9 @@ class SpaceInfo(msgspec.Struct, frozen=True, eq=False):
     def without_values(self, name: str) -> UnsupportedSpaceError:
         """Return the error for an action space without values."""
         return UnsupportedSpaceError(
-            f"{self.path}: {self.describe()} has no values, so {name} has nothing to choose. Remove it from the"
-            " action space, and add it again in an environment wrapper (gymnasium.wrappers.TransformAction)."
+            f"{self.path}: {self.describe()} has no values, so {name} has nothing to choose."
+            " Remove it from the action space, and add it again in an environment wrapper"
+            " (gymnasium.wrappers.TransformAction)."
         )
 
     @property
@@ -133,7 +135,9 @@ class SpaceInfo(msgspec.Struct, frozen=True, eq=False):
         return self.kind == "box" and (self.dtype or "").startswith(("int", "uint", "bool"))
 
     def split(self, value: Any) -> list[Any]:
-        """Split one Tuple or Dict value, or a batch of them, into its entries, in the space's order."""
+        """Split one Tuple or Dict value, or a batch of them, into its entries, in the space's
+        order.
+        """
         return [value[key] for key in self.keys] if self.kind == "dict" else list(value)
 
     def join(self, parts: Sequence[Any]) -> Any:
@@ -141,7 +145,9 @@ class SpaceInfo(msgspec.Struct, frozen=True, eq=False):
         return dict(zip(self.keys, parts, strict=True)) if self.kind == "dict" else tuple(parts)
 
     def distance(self, kinds: Sequence[str]) -> int | None:
-        """Return how many of the space's classes precede the first of these kinds; None if there is no match."""
+        """Return how many of the space's classes precede the first of these kinds; None if there is
+        no match.
+        """
         for i, name in enumerate(self.classes):
             if name in kinds or KINDS.get(name) in kinds:
                 return i
@@ -152,8 +158,8 @@ class SpaceInfo(msgspec.Struct, frozen=True, eq=False):
 
         Args:
             key: The key.
-            *inner: Further keys of a path. In that case, the entry inside the Dict at `key` is removed, along with any
-                Dict that becomes empty.
+            *inner: Further keys of a path. In that case, the entry inside the Dict at `key` is
+                removed, along with any Dict that becomes empty.
         """
         from gymnasium.spaces import Dict
 
@@ -191,14 +197,15 @@ class SpaceInfo(msgspec.Struct, frozen=True, eq=False):
 def _classes_and_kind(space: type) -> tuple[tuple[str, ...], str]:
     """Return the qualified names of a space's class and of its bases, and the kind of space it is.
 
-    The nearest class that the kernel knows determines the kind: a subclass of Box is a `"box"`. Codecs for the subclass
-    are found by its class name.
+    The nearest class that the kernel knows determines the kind: a subclass of Box is a `"box"`.
+    Codecs for the subclass are found by its class name.
     """
     classes = tuple(f"{c.__module__}.{c.__qualname__}" for c in space.__mro__)
     return classes, next((KINDS[name] for name in classes if name in KINDS), classes[0])
 
 
-#: Name of a dtype; NumPy computes it anew each time, which takes longer than reading the rest of a space.
+#: Name of a dtype; NumPy computes it anew each time, which takes longer than reading the rest of a
+#: space.
 _dtype_name = lru_cache(maxsize=256)(str)
 
 
@@ -242,6 +249,7 @@ _DESCRIBERS: dict[str, Callable[[SpaceInfo], str]] = {
     "multi_discrete": lambda info: f"MultiDiscrete({info.space.nvec.tolist()})",
     "repeated": lambda info: f"Repeated({info.children[0].describe()}, {info.n})",
     "text": lambda info: (
-        f"Text({info.space.min_length} to {info.space.max_length} of {len(info.space.character_set)} characters)"
+        f"Text({info.space.min_length} to {info.space.max_length} of"
+        f" {len(info.space.character_set)} characters)"
     ),
 }

@@ -1,6 +1,7 @@
 """Padded tensors for observations of varying size, with masks or lengths.
 
-Each kind is a dataclass of tensors; plugins can define more. A structure consists of dicts, tuples and dataclasses.
+Each kind is a dataclass of tensors; plugins can define more. A structure consists of dicts, tuples
+and dataclasses.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ class RepeatedValues:
     """A batch of lists, padded to the same length (Repeated and Sequence spaces).
 
     A Repeated space nested in another keeps its lengths per outer item: the values of
-    `Repeated(Repeated(Box(K), N), M)` are the RepeatedValues of tensors `[B, M, N, K]` with lengths `[B, M]`, in
-    addition to the outer lengths `[B]`.
+    `Repeated(Repeated(Box(K), N), M)` are the RepeatedValues of tensors `[B, M, N, K]` with lengths
+    `[B, M]`, in addition to the outer lengths `[B]`.
 
     Attributes:
         values: Tensor `[B, max_len, ...]`, or a structure of tensors; zeros beyond each length.
@@ -46,7 +47,9 @@ class RepeatedValues:
         return lists
 
     def unbatch_repeat_dim(self) -> Any:
-        """Return a list of `max_len` padded tensors `[B, ...]`, one per position; in a structure, one list per leaf."""
+        """Return a list of `max_len` padded tensors `[B, ...]`, one per position; in a structure,
+        one list per leaf.
+        """
         return _split(self.values, len(self.lengths.shape), self.max_len)
 
 

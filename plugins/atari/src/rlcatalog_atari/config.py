@@ -14,14 +14,16 @@ class AtariConfig(msgspec.Struct, frozen=True, kw_only=True):
     preprocessor_pref: Annotated[
         Literal["deepmind", "rllib"] | None,
         Meta(
-            description='Atari: "deepmind" stacks grayscale frames, "rllib" scales pixels or RAM; None does neither'
+            description='Atari: "deepmind" stacks grayscale frames, "rllib" scales pixels or RAM;'
+            " None does neither"
         ),
     ] = "deepmind"
     dim: Annotated[int, Meta(ge=1, description="height and width of Atari frames")] = 84
     framestack: Annotated[
         bool | Annotated[int, Meta(ge=1)],
         Meta(
-            description='number of frames that "deepmind" stacks as channels: True for 4, False for 1, or a number'
+            description='number of frames that "deepmind" stacks as channels: True for 4, False'
+            " for 1, or a number"
         ),
     ] = True
     grayscale: Annotated[

@@ -17,10 +17,12 @@ _Wrapper = gymnasium.Wrapper[Any, Any, Any, Any]
 
 
 def action_of(env: gymnasium.Env[Any, Any], meaning: str) -> Any:
-    """Return the index of an Atari environment's action `"NOOP"` or `"FIRE"`, or None if it has no such action.
+    """Return the index of an Atari environment's action `"NOOP"` or `"FIRE"`, or None if it has no
+    such action.
 
     Args:
-        env: The environment. If a wrapper has changed the action space, the actions' meanings are unknown.
+        env: The environment. If a wrapper has changed the action space, the actions' meanings are
+            unknown.
         meaning: Name of the action.
     """
     game: Any = env.unwrapped
@@ -33,9 +35,11 @@ def action_of(env: gymnasium.Env[Any, Any], meaning: str) -> Any:
 
 
 class FireOnReset(_Wrapper, RecordConstructorArgs):
-    """Wrapper that presses FIRE once after each reset, because games such as Breakout do not start on their own.
+    """Wrapper that presses FIRE once after each reset, because games such as Breakout do not start
+    on their own.
 
-    The wrapper discards the reward for this press. If the press ends the game, the next game starts without a press.
+    The wrapper discards the reward for this press. If the press ends the game, the next game starts
+    without a press.
 
     Args:
         env: An Atari environment that has the action FIRE.
@@ -59,7 +63,9 @@ class FireOnReset(_Wrapper, RecordConstructorArgs):
         return obs, {**info, **after}
 
     def get_state(self) -> None:
-        """Return the wrapper's state, which is empty, for resuming a run (see `rlcatalog train --resume`)."""
+        """Return the wrapper's state, which is empty, for resuming a run (see
+        `rlcatalog train --resume`).
+        """
 
     def set_state(self, state: None) -> None:
         """Do nothing."""
@@ -68,15 +74,17 @@ class FireOnReset(_Wrapper, RecordConstructorArgs):
 class TerminalOnLifeLoss(_Wrapper, RecordConstructorArgs):
     """Wrapper that ends the episode when a life is lost; the next reset continues the same game.
 
-    That reset takes one no-op step and discards the reward for it. A new game starts after game over, when a seed is
-    given, or when `reset` does not follow a lost life. (With `terminal_on_life_loss`, Gymnasium's AtariPreprocessing
-    starts a new game after each lost life, so an agent only ever sees the first life.)
+    That reset takes one no-op step and discards the reward for it. A new game starts after game
+    over, when a seed is given, or when `reset` does not follow a lost life. (With
+    `terminal_on_life_loss`, Gymnasium's AtariPreprocessing starts a new game after each lost life,
+    so an agent only ever sees the first life.)
 
     Args:
         env: An Atari environment.
 
     Raises:
-        NotServedError: A wrapper has changed the environment's actions, so the index of the no-op is unknown.
+        NotServedError: A wrapper has changed the environment's actions, so the index of the no-op
+            is unknown.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
@@ -89,7 +97,8 @@ class TerminalOnLifeLoss(_Wrapper, RecordConstructorArgs):
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
         obs, reward, terminated, truncated, info = self.env.step(action)
         lives = self._count()
-        # Some games show 0 lives for a few frames before they are over; the game itself then ends the episode.
+        # Some games show 0 lives for a few frames before they are over; the game itself then ends
+        # the episode.
         self._goes_on = 0 < lives < self._lives and not (terminated or truncated)
         self._lives = lives
         return obs, reward, terminated or self._goes_on, truncated, info
@@ -123,7 +132,8 @@ class TerminalOnLifeLoss(_Wrapper, RecordConstructorArgs):
 def _needed_action(env: gymnasium.Env[Any, Any], meaning: str, who: str) -> Any:
     if (found := action_of(env, meaning)) is None:
         raise NotServedError(
-            f"{who} needs the action {meaning}, but {env} has the action space {env.action_space}, in which its index"
-            " is unknown. Apply this wrapper before the wrapper that changes the actions."
+            f"{who} needs the action {meaning}, but {env} has the action space {env.action_space},"
+            " in which its index is unknown. Apply this wrapper before the wrapper that changes"
+            " the actions."
         )
     return found

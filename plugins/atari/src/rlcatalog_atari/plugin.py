@@ -1,4 +1,6 @@
-"""Plugin declarations: how Atari environments are prepared, and the codecs for their pixels and RAM."""
+"""Plugin declarations: how Atari environments are prepared, and the codecs for their pixels and
+RAM.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,9 @@ _CONFIG = "rlcatalog_atari.config:AtariConfig"
 
 
 def match(request: Request) -> Match:
-    """Match Atari environments, recognised by their class and never by the shape of their observations."""
+    """Match Atari environments, recognised by their class and never by the shape of their
+    observations.
+    """
     from rlcatalog_atari.recognition import DEFAULT_PREFERENCE, why_not
 
     if (reason := why_not(request.env, request.config)) is not None:
@@ -21,7 +25,9 @@ def match(request: Request) -> Match:
 
 
 def ignores(request: Request) -> dict[str, str]:
-    """Return the wrapper's keys that do not affect the environment, or all of them if it cannot have been wrapped."""
+    """Return the wrapper's keys that do not affect the environment, or all of them if it cannot
+    have been wrapped.
+    """
     from rlcatalog_atari.recognition import ignored_keys
 
     return ignored_keys(request.obs, request.config)

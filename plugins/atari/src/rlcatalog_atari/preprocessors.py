@@ -43,20 +43,22 @@ class BytesPreprocessor(Preprocessor):
     def refuse_space(self, expected: str) -> NoReturn:
         """Raise UnsupportedSpaceError for this codec's space."""
         raise UnsupportedSpaceError(
-            f"{self.info.path}: {type(self).__name__} takes {expected}; found {self.info.describe()}."
-            " Remove custom_preprocessor from the config, or convert the observations in an environment wrapper."
+            f"{self.info.path}: {type(self).__name__} takes {expected}; found"
+            f" {self.info.describe()}. Remove custom_preprocessor from the config, or convert the"
+            " observations in an environment wrapper."
         )
 
 
 class GenericPixelPreprocessor(BytesPreprocessor):
     """Codec for images, which are cropped, resized by area averaging, and scaled to floats.
 
-    Images with 210 rows (most Atari screens) lose 25 rows at the top and 25 at the bottom each. The result has shape
-    `[dim, dim, 3]`, or `[dim, dim, 1]` for gray images and with `grayscale`, and values `(x - 128) / 128`, or `x / 255`
-    with `zero_mean=False`.
+    Images with 210 rows (most Atari screens) lose 25 rows at the top and 25 at the bottom each. The
+    result has shape `[dim, dim, 3]`, or `[dim, dim, 1]` for gray images and with `grayscale`, and
+    values `(x - 128) / 128`, or `x / 255` with `zero_mean=False`.
 
     Raises:
-        UnsupportedSpaceError: The space is not a uint8 Box with shape `[H, W]`, `[H, W, 1]` or `[H, W, 3]`.
+        UnsupportedSpaceError: The space is not a uint8 Box with shape `[H, W]`, `[H, W, 1]` or
+            `[H, W, 3]`.
         ConfigError: An option has an invalid value.
     """
 
@@ -114,7 +116,8 @@ class GenericPixelPreprocessor(BytesPreprocessor):
 
 
 class AtariRamPreprocessor(BytesPreprocessor):
-    """Codec for the bytes of the RAM: floats `(x - 128) / 128`, from -1 to 127/128, in the space's shape.
+    """Codec for the bytes of the RAM: floats `(x - 128) / 128`, from -1 to 127/128, in the space's
+    shape.
 
     Raises:
         UnsupportedSpaceError: The space is not a uint8 Box with one axis.

@@ -17,7 +17,8 @@ _ATARI = "ale_py.env.AtariEnv"
 _RAM_SIZE = 128
 _OBSERVATION_WRAPPER = "gymnasium.core.ObservationWrapper"
 
-#: Gymnasium wrappers that prepare Atari observations, fully or in part, but are not ObservationWrappers.
+#: Gymnasium wrappers that prepare Atari observations, fully or in part, but are not
+#: ObservationWrappers.
 _PREPARING = {
     "gymnasium.wrappers.atari_preprocessing.AtariPreprocessing",
     "gymnasium.wrappers.stateful_observation.MaxAndSkipObservation",
@@ -32,7 +33,10 @@ def why_not(env: Any, config: Mapping[str, Any]) -> str | None:
         config: The model config; missing keys take their defaults.
     """
     if (game := getattr(env, "unwrapped", None)) is None or _ATARI not in _classes(game):
-        return f"takes Atari environments (ale_py), not {type(game).__name__ if game is not None else 'nothing'}"
+        return (
+            "takes Atari environments (ale_py), not"
+            f" {type(game).__name__ if game is not None else 'nothing'}"
+        )
     if (preference := config.get("preprocessor_pref", DEFAULT_PREFERENCE)) is None:
         return "preprocessor_pref is None"
     if config.get("custom_preprocessor") is not None:
@@ -48,9 +52,11 @@ def why_not(env: Any, config: Mapping[str, Any]) -> str | None:
 
 
 def ignored_keys(obs: SpaceInfo, config: Mapping[str, Any]) -> dict[str, str]:
-    """Return the wrapper's keys that do not affect the observations, each with the condition under which it would.
+    """Return the wrapper's keys that do not affect the observations, each with the condition under
+    which it would.
 
-    The observations reveal whether an environment was wrapped; in unclear cases, it counts as wrapped.
+    The observations reveal whether an environment was wrapped; in unclear cases, it counts as
+    wrapped.
 
     Args:
         obs: The observation space that a model was built for.
@@ -79,7 +85,9 @@ def ignored_keys(obs: SpaceInfo, config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _may_show_frames(shape: tuple[int, ...], dim: int) -> bool:
-    """Return whether a part of an observation may contain prepared frames, even if flattened, stacked or transposed."""
+    """Return whether a part of an observation may contain prepared frames, even if flattened,
+    stacked or transposed.
+    """
     return shape.count(dim) > 1 or (len(shape) == 1 and shape[0] % dim**2 == 0)
 
 

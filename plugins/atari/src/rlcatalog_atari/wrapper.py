@@ -28,8 +28,8 @@ _FRAME_SKIP = 4
 def wrap(env: gymnasium.Env[Any, Any], config: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
     """Prepare an Atari environment according to `preprocessor_pref`.
 
-    `"deepmind"`: see `stacked_frames`. `"rllib"` applies `EncodedObservation` and, with `atari_terminal_on_life_loss`,
-    also `TerminalOnLifeLoss`.
+    `"deepmind"`: see `stacked_frames`. `"rllib"` applies `EncodedObservation` and, with
+    `atari_terminal_on_life_loss`, also `TerminalOnLifeLoss`.
 
     Args:
         env: An Atari environment that still emits the emulator's own observations.
@@ -52,17 +52,19 @@ def wrap(env: gymnasium.Env[Any, Any], config: Mapping[str, Any]) -> gymnasium.E
 
 
 def stacked_frames(env: gymnasium.Env[Any, Any], settings: AtariConfig) -> gymnasium.Env[Any, Any]:
-    """Return the environment with gray, resized and stacked frames: uint8 `[dim, dim, frames]`, newest frame last.
+    """Return the environment with gray, resized and stacked frames: uint8 `[dim, dim, frames]`,
+    newest frame last.
 
-    This function combines Gymnasium's AtariPreprocessing and FrameStackObservation, and presses FIRE at the start if
-    the game has that button. An episode starts with up to 30 no-ops. Each action lasts 4 frames, and the observation is
-    the
-    maximum of the last two, unless the environment skips frames itself. An episode is a whole game; after a lost life,
-    the agent itself must press FIRE. With `atari_terminal_on_life_loss`, an episode is one life and starts with a press
-    of FIRE.
+    This function combines Gymnasium's AtariPreprocessing and FrameStackObservation, and presses
+    FIRE at the start if the game has that button. An episode starts with up to 30 no-ops. Each
+    action lasts 4 frames, and the observation is the maximum of the last two, unless the
+    environment skips frames itself. An episode is a whole game; after a lost life, the agent itself
+    must press FIRE. With `atari_terminal_on_life_loss`, an episode is one life and starts with a
+    press of FIRE.
 
     Args:
-        env: An Atari environment with pixel observations in colour or gray; the wrapper reads the screen again.
+        env: An Atari environment with pixel observations in colour or gray; the wrapper reads the
+            screen again.
         settings: Frame sizes, and the rule for the end of episodes.
     """
     game: Any = env.unwrapped
@@ -91,7 +93,8 @@ def channels_last(stack: Array) -> Array:
 
 
 class EncodedObservation(gymnasium.ObservationWrapper[Any, Any, Any], RecordConstructorArgs):
-    """Wrapper that encodes pixels with `GenericPixelPreprocessor`, and RAM with `AtariRamPreprocessor`.
+    """Wrapper that encodes pixels with `GenericPixelPreprocessor`, and RAM with
+    `AtariRamPreprocessor`.
 
     The observation space is a float32 Box, so a policy for it does not encode observations twice.
 
@@ -115,7 +118,9 @@ class EncodedObservation(gymnasium.ObservationWrapper[Any, Any, Any], RecordCons
         return self.preprocessor.transform(observation)
 
     def get_state(self) -> None:
-        """Return the wrapper's state, which is empty, for resuming a run (see `rlcatalog train --resume`)."""
+        """Return the wrapper's state, which is empty, for resuming a run (see
+        `rlcatalog train --resume`).
+        """
 
     def set_state(self, state: None) -> None:
         """Do nothing."""

@@ -34,7 +34,8 @@ _ISOLATE = typer.Option(
 
 _ALL = typer.Option(
     "--all",
-    help="Also show the parts that were not chosen, with the reasons, and the config keys that are read.",
+    help="Also show the parts that were not chosen, with the reasons, and the config keys that are"
+    " read.",
 )
 
 
@@ -156,7 +157,9 @@ def program(
         ),
     ] = False,
 ) -> None:
-    """Model catalog for reinforcement learning: list the installed parts, and explain which fit an environment."""
+    """Model catalog for reinforcement learning: list the installed parts, and explain which fit an
+    environment.
+    """
 
 
 #: Maximum length of a line in an error message, so that long arguments do not flood the terminal.
@@ -169,7 +172,8 @@ OWN_COMMANDS: dict[str, Callable[..., None]] = {"list": list_parts, "explain": e
 def make_app(argv: Sequence[str]) -> typer.Typer:
     """Return the program with its built-in commands and the commands from plugins.
 
-    A plugin's code is imported only when its command is called; until then, its declaration suffices.
+    A plugin's code is imported only when its command is called; until then, its declaration
+    suffices.
 
     Args:
         argv: The arguments.
@@ -191,7 +195,10 @@ def make_app(argv: Sequence[str]) -> typer.Typer:
         try:
             registry.get("command", called)
         except UnknownNameError:
-            text = f"Unknown command {shown(called)}.{nearest(called, known)} Known: {', '.join(known)}."
+            text = (
+                f"Unknown command {shown(called)}.{nearest(called, known)} Known:"
+                f" {', '.join(known)}."
+            )
             raise UnknownNameError(text) from None
     for component in registry.active("command"):
         if (name := registry.name_of(component)) in OWN_COMMANDS:
@@ -227,7 +234,8 @@ def main(argv: Sequence[str] | None = None) -> None:
 def _show(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any, **__: Any
 ) -> None:
-    # `list` shows failed plugins in full; here, print a single line that does not look like a traceback.
+    # `list` shows failed plugins in full; here, print a single line that does not look like a
+    # traceback.
     place = (
         ""
         if issubclass(category, CatalogWarning | DeprecationWarning)

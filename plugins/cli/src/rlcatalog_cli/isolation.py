@@ -25,10 +25,12 @@ _ANSWERS: ContextVar[TextIO | None] = ContextVar("rlcatalog_answers", default=No
 
 @contextmanager
 def redirect_stdout(*, for_good: bool = False) -> Iterator[None]:
-    """Redirect the plugins' output to standard error; standard output is reserved for the result (see `print_answer`).
+    """Redirect the plugins' output to standard error; standard output is reserved for the result
+    (see `print_answer`).
 
     Args:
-        for_good: Keep the redirection after the command, because plugins' threads may print until the process ends.
+        for_good: Keep the redirection after the command, because plugins' threads may print until
+            the process ends.
     """
     if _ANSWERS.get() is not None:
         yield
@@ -60,7 +62,9 @@ def print_json(data: Any) -> None:
 
 
 def print_answer(text: str) -> None:
-    """Print a result for other programs; with `--json`, nothing else is written to standard output."""
+    """Print a result for other programs; with `--json`, nothing else is written to
+    standard output.
+    """
     print(text, end="", file=_ANSWERS.get() or sys.stdout, flush=True)
 
 
@@ -83,7 +87,9 @@ def catalog_of_survivors() -> Catalog:
 
 
 def _death(plugin: PluginRecord) -> str | None:
-    """Load a plugin in a separate process; return how the process ended, or None if the plugin loaded."""
+    """Load a plugin in a separate process; return how the process ended, or None if the plugin
+    loaded.
+    """
     command = [sys.executable, "-m", __name__, plugin.distribution, plugin.name]
     try:
         done = subprocess.run(

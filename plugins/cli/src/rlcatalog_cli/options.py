@@ -29,7 +29,9 @@ Modules = Annotated[
 
 
 class Command(TyperCommand):
-    """Command that rejects repeated options; without it, the parser would silently use the last one."""
+    """Command that rejects repeated options; without it, the parser would silently use the last
+    one.
+    """
 
     def make_parser(self, ctx: Any) -> Any:
         """Return a parser that counts options before anything is converted or run."""
@@ -43,7 +45,8 @@ class Command(TyperCommand):
                 if order.count(parameter) > 1 and _is_single(parameter):
                     name = max(parameter.opts, key=len)
                     ctx.fail(
-                        f"{name} is given {order.count(parameter)} times, but takes one value. Pass it once."
+                        f"{name} is given {order.count(parameter)} times, but takes one value."
+                        " Pass it once."
                     )
             return found
 
@@ -52,20 +55,24 @@ class Command(TyperCommand):
 
 
 def _is_single(parameter: Any) -> bool:
-    """Return whether a parameter is an option that takes one value and does not exit early, as `--help` does."""
+    """Return whether a parameter is an option that takes one value and does not exit early, as
+    `--help` does.
+    """
     several = parameter.multiple or getattr(parameter, "count", False)
     return parameter.param_type_name == "option" and not several and not parameter.is_eager
 
 
 def key_values(options: list[str], option: str) -> dict[str, Any]:
-    """Parse `KEY=VALUE` options; values are JSON (`[64, 64]`, `true`, `0.5`), and anything else is text.
+    """Parse `KEY=VALUE` options; values are JSON (`[64, 64]`, `true`, `0.5`), and anything else is
+    text.
 
     Args:
         options: The options' values.
         option: The option's name, for error messages.
 
     Raises:
-        ConfigError: An option does not contain `=`, a key is repeated, or a value is nested too deeply.
+        ConfigError: An option does not contain `=`, a key is repeated, or a value is nested too
+            deeply.
     """
     found: dict[str, Any] = {}
     for text in options:

@@ -13,7 +13,8 @@ try:
     import drawsvg
 except ImportError:
     raise MissingExtraError(
-        "drawing a picture needs drawsvg, which is not installed: pip install 'rlcatalog-cli[pictures]'."
+        "drawing a picture needs drawsvg, which is not installed: pip install"
+        " 'rlcatalog-cli[pictures]'."
     ) from None
 
 #: Widths of the columns for chosen and other parts, of the gap between them and of the margin.
@@ -21,7 +22,8 @@ _PARTS, _LOSERS, _GAP, _MARGIN = 430, 600, 34, 20
 #: Maximum line lengths in characters: in a box, to its right, and below all boxes.
 _IN_BOX, _LOSER, _NOTE = 62, 108, 180
 _LINE, _SMALL, _FONT = 17, 15, "system-ui, 'Segoe UI', Helvetica, Arial, sans-serif"
-#: Fill and border colors by distribution, in order of appearance; the environment's boxes are white.
+#: Fill and border colors by distribution, in order of appearance; the environment's boxes are
+#: white.
 _COLOURS = (
     ("#e3f0fd", "#2b6cb0"), ("#e8f6e9", "#2f855a"), ("#fdeedd", "#b7601f"), ("#f3e8fb", "#7b3fa0"),
     ("#fde7ea", "#b83250"), ("#e2f5f4", "#1f7a78"), ("#f6f2d8", "#85741a"), ("#ececf6", "#4c4f9e"),

@@ -26,8 +26,8 @@ def show_progress(
 ) -> Iterator[Callable[[int, float | None], None]]:
     """Show a command's progress, mean return, speed and remaining time.
 
-    In a terminal, this is a bar that updates in place. In a file or pipe, it is one line for every 10%, without control
-    characters.
+    In a terminal, this is a bar that updates in place. In a file or pipe, it is one line for every
+    10%, without control characters.
 
     Args:
         text: Description of the work.
@@ -38,8 +38,8 @@ def show_progress(
         stream: Stream to write to. If None, standard output.
 
     Yields:
-        `update(done, mean_return)`, which takes the number of units done so far and the mean return (None before the
-        first episode ends).
+        `update(done, mean_return)`, which takes the number of units done so far and the mean return
+        (None before the first episode ends).
     """
     stream = sys.stdout if stream is None else stream
     begun, before, shown = time.perf_counter(), done, 10 * done // total
@@ -61,7 +61,10 @@ def show_progress(
         nonlocal shown
         speed = (done - before) / max(time.perf_counter() - begun, 1e-9)
         rounded = f"{speed:,.0f}" if speed >= 10 else f"{speed:.2g}"
-        figures = f"mean return {'-' if mean_return is None else f'{mean_return:.1f}'}, {rounded} {unit}/s"
+        figures = (
+            f"mean return {'-' if mean_return is None else f'{mean_return:.1f}'}, {rounded}"
+            f" {unit}/s"
+        )
         tenth = 10 * done // total
         if bar is not None:
             bar.update(bar.task_ids[0], completed=done, figures=figures)

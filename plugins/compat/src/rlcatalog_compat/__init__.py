@@ -1,8 +1,10 @@
-"""RLlib's module tree in rlcatalog: `ray.rllib.models.torch.misc` is `rlcatalog_compat.rllib.models.torch.misc`.
+"""RLlib's module tree in rlcatalog: `ray.rllib.models.torch.misc` is
+`rlcatalog_compat.rllib.models.torch.misc`.
 
-`names.toml` maps every RLlib name to its rlcatalog object. Importing this package does not import a framework.
-Use `import rlcatalog_compat as ray` in place of `import ray`. There is no cluster, so `init` and `shutdown` do nothing.
-`load_rllib_weights` loads weights trained by RLlib.
+`names.toml` maps every RLlib name to its rlcatalog object. Importing this package does not import a
+framework.
+Use `import rlcatalog_compat as ray` in place of `import ray`. There is no cluster, so `init` and
+`shutdown` do nothing. `load_rllib_weights` loads weights trained by RLlib.
 """
 
 from __future__ import annotations

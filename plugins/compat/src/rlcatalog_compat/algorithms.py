@@ -35,7 +35,9 @@ def register_env(name: str, env_creator: Callable[..., Any]) -> None:
 
 
 class _Creator:
-    """Factory for environments, as in RLlib. It passes the environment's config and index in a context.
+    """Factory for environments, as in RLlib.
+
+    It passes the environment's config and index in a context.
 
     Args:
         env: A callable that takes the context, or no arguments.
@@ -53,22 +55,27 @@ class _Creator:
 
 
 def _environment(env: Any, vector: Any = "sync") -> Any:
-    """Return an environment in a form that rlcatalog_ppo accepts: a Gymnasium id, or a function that creates it."""
+    """Return an environment in a form that rlcatalog_ppo accepts: a Gymnasium id, or a function
+    that creates it.
+    """
     known = _ENVS.get(env, env) if isinstance(env, str) else env
     return _Creator(known, vector == "async") if callable(known) else known
 
 
 class Algorithm:
-    """Base class for `PPO` and `A2C` with RLlib's constructor: `PPO(config, env)` or `PPO(env=..., ...)`.
+    """Base class for `PPO` and `A2C` with RLlib's constructor: `PPO(config, env)` or
+    `PPO(env=..., ...)`.
 
-    It trains with the algorithm of the same name in rlcatalog_ppo, and forwards attribute access to it.
+    It trains with the algorithm of the same name in rlcatalog_ppo, and forwards attribute access to
+    it.
 
     Args:
-        config: A config in RLlib's format, or a config builder. Each call to `train` takes at least `train_batch_size`
-            steps, in whole fragments of `rollout_fragment_length` steps per environment. Keys for workers, machines and
-            reports have no effect, and one warning lists them. `explore` sets the default for `compute_single_action`.
-        env: Anything that `rlcatalog.catalog.make_env` accepts, or a name registered with `register_env`; a config is
-            passed as an `EnvContext`. The only worker is worker 0.
+        config: A config in RLlib's format, or a config builder. Each call to `train` takes at least
+            `train_batch_size` steps, in whole fragments of `rollout_fragment_length` steps per
+            environment. Keys for workers, machines and reports have no effect, and one warning
+            lists them. `explore` sets the default for `compute_single_action`.
+        env: Anything that `rlcatalog.catalog.make_env` accepts, or a name registered with
+            `register_env`; a config is passed as an `EnvContext`. The only worker is worker 0.
         logger_creator: Accepted for RLlib's signature.
         **kwargs: Further config keys.
 
@@ -86,11 +93,13 @@ class Algorithm:
     ) -> None:
         if isinstance(config, str) or (env is not None and isinstance(env, Mapping)):
             raise ConfigError(
-                "As in RLlib, the config is the first argument: pass env=... and config=... as keywords."
+                "As in RLlib, the config is the first argument: pass env=... and config=... as"
+                " keywords."
             )
         if not self._name:
             raise ConfigError(
-                f"Algorithm is only a base class. Use one of its subclasses: {', '.join(_ALGORITHMS)}."
+                "Algorithm is only a base class. Use one of its subclasses:"
+                f" {', '.join(_ALGORITHMS)}."
             )
         given = {**(config.to_dict() if hasattr(config, "to_dict") else config or {}), **kwargs}
         own_env, explore = given.pop("env", None), given.pop("explore", True)
@@ -146,7 +155,9 @@ class Algorithm:
         return result
 
     def get_policy(self, policy_id: str = "default_policy") -> Any:
-        """Return the policy, which also has RLlib's `get_initial_state` and `compute_single_action`."""
+        """Return the policy, which also has RLlib's `get_initial_state` and
+        `compute_single_action`.
+        """
         return PolicyFace(self._algorithm.policy)
 
     def compute_single_action(
@@ -160,21 +171,26 @@ class Algorithm:
         full_fetch: bool = False,
         explore: bool | None = None,
     ) -> Any:
-        """Return the action for one observation; with a state or `full_fetch`, also the next state and other outputs.
+        """Return the action for one observation; with a state or `full_fetch`, also the next state
+        and other outputs.
 
         Args:
             observation: Observation as returned by the environment.
-            state: The state returned by the previous call, or the model's initial state; see `policy_face.act`.
+            state: The state returned by the previous call, or the model's initial state; see
+                `policy_face.act`.
             prev_action: The previous action, if the state does not contain it.
             prev_reward: The last reward.
             info: Accepted for RLlib's signature.
             policy_id: Accepted for RLlib's signature.
-            full_fetch: Whether to return the state and the other outputs even if no state is passed.
-            explore: Whether to sample the action. If None, the config's `explore`, which is True by default.
+            full_fetch: Whether to return the state and the other outputs even if no state is
+                passed.
+            explore: Whether to sample the action. If None, the config's `explore`, which is True by
+                default.
 
         Returns:
-            The action alone, or a tuple of the action, the state (a list of arrays) and a dict. The dict contains the
-            value estimate, the log density and the distribution's parameters under RLlib's names.
+            The action alone, or a tuple of the action, the state (a list of arrays) and a dict. The
+            dict contains the value estimate, the log density and the distribution's parameters
+            under RLlib's names.
 
         Raises:
             CatalogError: The observation or the state does not match the policy.
@@ -189,8 +205,8 @@ class Algorithm:
         """Save everything needed to continue training, and return the folder to pass to `restore`.
 
         Args:
-            checkpoint_dir: The folder. If None, a new folder under `runs`. To load only its policy, call
-                `rlcatalog.load(folder + "/policy")`.
+            checkpoint_dir: The folder. If None, a new folder under `runs`. To load only its policy,
+                call `rlcatalog.load(folder + "/policy")`.
         """
         if checkpoint_dir is None:
             run = f"{self._name}-{datetime.now(UTC):%Y-%m-%dT%H-%M-%S}"
@@ -213,14 +229,16 @@ class Algorithm:
 
     @classmethod
     def from_checkpoint(cls, path: str | os.PathLike[str], env: Any = None) -> Any:
-        """Return an algorithm restored from a checkpoint written by `save`; `Algorithm` uses the class that wrote it.
+        """Return an algorithm restored from a checkpoint written by `save`; `Algorithm` uses the
+        class that wrote it.
 
         Args:
             path: The folder.
             env: The environment; required if the run did not use a Gymnasium id.
 
         Raises:
-            SavedPolicyError: The checkpoint is missing or damaged, or a different algorithm wrote it.
+            SavedPolicyError: The checkpoint is missing or damaged, or a different algorithm wrote
+                it.
         """
         if not cls._name:
             writer = (
@@ -236,9 +254,9 @@ class Algorithm:
         if not name.startswith("_") and hasattr(self._algorithm, name):
             return getattr(self._algorithm, name)
         raise AttributeError(
-            f"{type(self).__name__} of rlcatalog_compat has no {name!r}. It has train, evaluate, get_policy,"
-            " compute_single_action, save, restore, from_checkpoint and stop, and the attributes of rlcatalog_ppo's"
-            " class; the model is get_policy().model."
+            f"{type(self).__name__} of rlcatalog_compat has no {name!r}. It has train, evaluate,"
+            " get_policy, compute_single_action, save, restore, from_checkpoint and stop, and the"
+            " attributes of rlcatalog_ppo's class; the model is get_policy().model."
         )
 
 
@@ -252,7 +270,9 @@ PPOTrainer = PPO
 
 
 class A2CTrainer(Algorithm):
-    """Advantage actor-critic, trained by `rlcatalog_ppo.A2C`; its rollouts have RLlib's default length."""
+    """Advantage actor-critic, trained by `rlcatalog_ppo.A2C`; its rollouts have RLlib's default
+    length.
+    """
 
     _name = "A2C"
     _own_length: ClassVar[Mapping[str, Any]] = {"rollout_length": 20}
@@ -263,7 +283,8 @@ A2C = A3CTrainer = A3C = A2CTrainer
 _ALGORITHMS: dict[str, type[Algorithm]] = {"PPO": PPO, "A2C": A2CTrainer}
 
 
-#: RLlib's default dictionary. It only has the two keys that scripts write into; missing keys have their defaults.
+#: RLlib's default dictionary. It only has the two keys that scripts write into; missing keys have
+#: their defaults.
 DEFAULT_CONFIG: dict[str, Any] = {"env_config": {}, "model": {}}
 
 
@@ -281,7 +302,8 @@ def get_trainable_cls(name: str) -> type[Algorithm]:
 
 
 def _own_keys(given: dict[str, Any]) -> dict[str, Any]:
-    """Convert RLlib keys whose format differs in rlcatalog_ppo, and return them under rlcatalog_ppo's names.
+    """Convert RLlib keys whose format differs in rlcatalog_ppo, and return them under
+    rlcatalog_ppo's names.
 
     Raises:
         NotServedError: The config asks for rewards to be clipped to their signs.
@@ -289,8 +311,9 @@ def _own_keys(given: dict[str, Any]) -> dict[str, Any]:
     found = dict(given)
     if (clip := found.pop("clip_rewards", None)) is True:
         raise NotServedError(
-            "clip_rewards=True replaces rewards with their signs, which is not supported. For integer rewards,"
-            " use clip_rewards=1.0; otherwise, wrap the environment in gymnasium.wrappers.TransformReward."
+            "clip_rewards=True replaces rewards with their signs, which is not supported. For"
+            " integer rewards, use clip_rewards=1.0; otherwise, wrap the environment in"
+            " gymnasium.wrappers.TransformReward."
         )
     if clip:
         found["reward_clip"] = float(clip)

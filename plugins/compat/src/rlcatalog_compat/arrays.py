@@ -1,4 +1,6 @@
-"""NumPy versions of network operations for RLlib's tests and losses, and padding for convolutions."""
+"""NumPy versions of network operations for RLlib's tests and losses, and padding for
+convolutions.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,8 @@ def convert_to_numpy(x: Any, reduce_type: bool = True, reduce_floats: Any = None
     Args:
         x: Tensors of either framework, arrays, numbers, or dicts, lists and tuples of them.
         reduce_type: Whether to convert 64-bit values to 32 bits.
-        reduce_floats: RLlib's older name for `reduce_type`, which only covered floats; has no effect.
+        reduce_floats: RLlib's older name for `reduce_type`, which only covered floats; has no
+            effect.
     """
     if isinstance(x, dict):
         return {key: convert_to_numpy(value, reduce_type) for key, value in x.items()}
@@ -99,7 +102,9 @@ def discount_cumsum(x: Any, gamma: float) -> Array:
 
 
 def pair(value: Any) -> tuple[int, int]:
-    """Return a pair of numbers: a single number is repeated, and two numbers are returned unchanged."""
+    """Return a pair of numbers: a single number is repeated, and two numbers are returned
+    unchanged.
+    """
     if isinstance(value, int):
         return value, value
     first, second = value
@@ -109,7 +114,8 @@ def pair(value: Any) -> tuple[int, int]:
 def same_padding(
     in_size: Any, filter_size: Any, stride_size: Any
 ) -> tuple[tuple[int, int, int, int], tuple[int, int]]:
-    """Return the padding that makes a convolution's output size equal to its input size over its stride, rounded up.
+    """Return the padding that makes a convolution's output size equal to its input size over its
+    stride, rounded up.
 
     If the total padding is odd, the extra row or column is at the bottom or on the right.
 
@@ -119,7 +125,8 @@ def same_padding(
         stride_size: Stride.
 
     Returns:
-        `(left, right, top, bottom)` and the output size. In each pair of sizes, the first is the height.
+        `(left, right, top, bottom)` and the output size. In each pair of sizes, the first is the
+        height.
     """
     found, sizes = [], []
     for size, kernel, stride in zip(

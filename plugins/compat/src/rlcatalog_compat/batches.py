@@ -42,8 +42,9 @@ def concat_samples(samples: list[SampleBatch]) -> SampleBatch:
 class SampleBatch(dict[str, Any]):
     """A trajectory's columns by name, with one row per time step.
 
-    Columns are arrays, tensors, or structures of them; lists become arrays. `"seq_lens"`, `"state_in_0"` and so on have
-    one row per sequence and do not count as rows. If there is no column `"dones"`, reading it returns `"terminateds"`.
+    Columns are arrays, tensors, or structures of them; lists become arrays. `"seq_lens"`,
+    `"state_in_0"` and so on have one row per sequence and do not count as rows. If there is no
+    column `"dones"`, reading it returns `"terminateds"`.
 
     Attributes:
         accessed_keys: Names of the columns that were read.
@@ -53,8 +54,8 @@ class SampleBatch(dict[str, Any]):
 
     Args:
         *args: Arguments of `dict`.
-        **kwargs: Columns, except `_is_training`, `_time_major`, `_zero_padded` and `_max_seq_len`, which set
-            attributes.
+        **kwargs: Columns, except `_is_training`, `_time_major`, `_zero_padded` and `_max_seq_len`,
+            which set attributes.
     """
 
     OBS = CUR_OBS = "obs"
@@ -127,7 +128,9 @@ class SampleBatch(dict[str, Any]):
         )
 
     def set_get_interceptor(self, fn: Callable[[Any], Any] | None) -> None:
-        """Set the function that is applied to each column when it is first read; None removes it."""
+        """Set the function that is applied to each column when it is first read; None
+        removes it.
+        """
         self.get_interceptor, self.intercepted_values = fn, {}
 
     def get(self, key: str, default: Any = None) -> Any:
@@ -193,8 +196,8 @@ class SampleBatch(dict[str, Any]):
     def slice(self, start: int, end: int) -> SampleBatch:
         """Return the rows from `start` up to `end`.
 
-        A sequence that crosses the boundary is cut. As in RLlib, it keeps the state at its original first row, even if
-        that row is removed.
+        A sequence that crosses the boundary is cut. As in RLlib, it keeps the state at its original
+        first row, even if that row is removed.
         """
         columns = {
             name: _map(lambda leaf: leaf[start:end], column) for name, column in self._per_row()
@@ -216,8 +219,9 @@ class SampleBatch(dict[str, Any]):
         """Return one batch per episode.
 
         Args:
-            key: `"eps_id"` (changes between episodes) or `"dones"` (true at their ends; if missing, `"terminateds"` or
-                `"truncateds"`). By default, the first of these columns that exists.
+            key: `"eps_id"` (changes between episodes) or `"dones"` (true at their ends; if missing,
+                `"terminateds"` or `"truncateds"`). By default, the first of these columns that
+                exists.
 
         Raises:
             ConfigError: The key is not one of these.
@@ -286,7 +290,8 @@ class SampleBatch(dict[str, Any]):
 
         Args:
             max_seq_len: Number of rows in each padded sequence.
-            exclude_states: Accepted for RLlib's signature; states have one row per sequence and are never padded.
+            exclude_states: Accepted for RLlib's signature; states have one row per sequence and are
+                never padded.
 
         Raises:
             ConfigError: `"seq_lens"` is missing, or a sequence is longer than `max_seq_len`.
@@ -337,7 +342,9 @@ class SampleBatch(dict[str, Any]):
         return self
 
     def _row(self, column: str, step: int, space: Any) -> Any:
-        """Return a column's value at one step: zeros before the start, and the next observation after the end."""
+        """Return a column's value at one step: zeros before the start, and the next observation
+        after the end.
+        """
         if column == self.OBS and step >= self.count and self.NEXT_OBS in self:
             return self[self.NEXT_OBS][step - 1]
         if 0 <= step < self.count:
@@ -413,7 +420,7 @@ def _join(*parts: Any) -> Any:
     return np.concatenate([np.asarray(part) for part in parts])
 
 
-# --- columns as compressed bytes: arrays in NumPy's format, without pickles -------------------------------------------
+# --- columns as compressed bytes: arrays in NumPy's format, without pickles -----------------------
 
 
 def _pack(array: Any, bulk: bool) -> Any:

@@ -30,7 +30,8 @@ def _setter(*places: str) -> Callable[..., PPOConfig]:
 class PPOConfig:
     """RLlib's config builder, whose methods take keys and return the builder.
 
-    Keys are also attributes: `config.lr = 1e-4` sets a key, and an unset key has its default from rlcatalog_ppo.
+    Keys are also attributes: `config.lr = 1e-4` sets a key, and an unset key has its default from
+    rlcatalog_ppo.
     """
 
     _keys: dict[str, Any]
@@ -95,7 +96,9 @@ class PPOConfig:
         return self
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Return a key's value: the one that was set, its default in rlcatalog_ppo, or `default`."""
+        """Return a key's value: the one that was set, its default in rlcatalog_ppo,
+        or `default`.
+        """
         return getattr(self, key, default)
 
     def __setitem__(self, key: str, value: Any) -> None:

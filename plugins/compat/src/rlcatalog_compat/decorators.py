@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, TypeVar
 
-# --- marks without effect --------------------------------------------------------------------------------------
+# --- marks without effect -------------------------------------------------------------------------
 
 _T = TypeVar("_T")
 
@@ -33,12 +33,14 @@ OverrideToImplementCustomLogic = OverrideToImplementCustomLogic_CallToSuperRecom
 
 
 def is_overridden(obj: Any) -> bool:
-    """Return whether a bound method overrides the one in the first base class of its object's class."""
+    """Return whether a bound method overrides the one in the first base class of its object's
+    class.
+    """
     owner = type(obj.__self__)
     return any(obj.__name__ in vars(cls) for cls in owner.__mro__[:-2])
 
 
-# --- deprecation ------------------------------------------------------------------------------------------------------
+# --- deprecation ----------------------------------------------------------------------------------
 
 #: RLlib's mark for a config key that was not set.
 DEPRECATED_VALUE = -1
@@ -78,10 +80,12 @@ def deprecation_warning(
 def Deprecated(
     old: Any = None, *, new: str | None = None, help: str | None = None, error: Any = None
 ) -> Any:
-    """Return a decorator that warns each time a function or class is used, or raises an error if `error` is set.
+    """Return a decorator that warns each time a function or class is used, or raises an error if
+    `error` is set.
 
     Args:
-        old: The deprecated name; if the decorator is used without parentheses, the decorated object itself.
+        old: The deprecated name; if the decorator is used without parentheses, the decorated object
+            itself.
         new: Replacement.
         help: Text to show instead of the hint to use `new`.
         error: See `deprecation_warning`.

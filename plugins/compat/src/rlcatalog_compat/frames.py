@@ -1,7 +1,8 @@
-"""Convolutions over stacks of frames: Keras 2's `Conv2D` accepted `[B, frames, H, W, C]`, but Keras 3's does not.
+"""Convolutions over stacks of frames: Keras 2's `Conv2D` accepted `[B, frames, H, W, C]`, but Keras
+3's does not.
 
-`rlcatalog port` replaces `tf.keras.layers.Conv2D(...)` with `conv2d(...)` in files that also use three-dimensional
-layers such as `MaxPool3D`.
+`rlcatalog port` replaces `tf.keras.layers.Conv2D(...)` with `conv2d(...)` in files that also use
+three-dimensional layers such as `MaxPool3D`.
 """
 
 from __future__ import annotations

@@ -25,7 +25,8 @@ def absent(name: str, why: str) -> type:
 
 
 class AbsentModule:
-    """Placeholder for a framework that is not installed: each name in it is a class that raises an error when used.
+    """Placeholder for a framework that is not installed: each name in it is a class that raises an
+    error when used.
 
     Args:
         why: Reason, for the error.
@@ -58,7 +59,8 @@ def keras_module() -> Any:
 
 
 def try_import_torch(error: bool = False) -> tuple[Any, Any]:
-    """Return `(torch, torch.nn)`; without PyTorch, return None and a module whose classes cannot be used.
+    """Return `(torch, torch.nn)`; without PyTorch, return None and a module whose classes cannot be
+    used.
 
     Args:
         error: Whether to raise an error if it is missing.
@@ -116,12 +118,15 @@ def try_import_jax(error: bool = False) -> tuple[Any, Any]:
 
 
 def tf_function(tf_module: Any) -> Callable[[Any], Any]:
-    """Return a decorator that traces a function with TensorFlow, or returns it unchanged if `tf_module` is None."""
+    """Return a decorator that traces a function with TensorFlow, or returns it unchanged if
+    `tf_module` is None.
+    """
     return (lambda function: function) if tf_module is None else tf_module.function
 
 
 def get_activation_fn(name: Any = None, framework: str = "tf") -> Any:
-    """Return the activation with this name: a class of `torch.nn`, a function of TensorFlow, or None for "linear".
+    """Return the activation with this name: a class of `torch.nn`, a function of TensorFlow, or
+    None for "linear".
 
     Args:
         name: RLlib's name; a callable is returned unchanged.
@@ -172,7 +177,8 @@ def get_variable(
         framework: `"torch"`, `"tf"`, or anything else to get the value itself.
         trainable: Whether it gets gradients.
         tf_name: Name of the TensorFlow variable.
-        torch_tensor: Whether to return a tensor for PyTorch; if False, the value is returned unchanged.
+        torch_tensor: Whether to return a tensor for PyTorch; if False, the value is returned
+            unchanged.
         device: PyTorch's device.
         shape: Shape for an initialiser.
         dtype: Dtype. If None, float32 for floats, otherwise the value's dtype.
@@ -199,10 +205,12 @@ def _dtype(dtype: Any) -> Any:
 
 
 def get_initializer(name: Any, framework: str = "tf") -> Any:
-    """Return the initialiser with this name: a function that fills a tensor in place, or a Keras initialiser.
+    """Return the initialiser with this name: a function that fills a tensor in place, or a Keras
+    initialiser.
 
     Args:
-        name: `"xavier_uniform"` (also `"default"` and None) or `"xavier_normal"`; a callable is returned unchanged.
+        name: `"xavier_uniform"` (also `"default"` and None) or `"xavier_normal"`; a callable is
+            returned unchanged.
         framework: `"torch"`, `"tf"` or `"tf2"`.
 
     Raises:
@@ -247,5 +255,6 @@ def get_filter_config(shape: Any) -> list[list[Any]]:
             return [list(layer) for layer in _FILTERS[size]]
     raise ConfigError(
         f"No default conv_filters for images of shape {sizes}; there are defaults for"
-        f" {', '.join(f'{height} x {width}' for height, width in _FILTERS)}. Set conv_filters in the model config."
+        f" {', '.join(f'{height} x {width}' for height, width in _FILTERS)}. Set conv_filters in"
+        " the model config."
     )

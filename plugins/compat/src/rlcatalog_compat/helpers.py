@@ -1,4 +1,6 @@
-"""Constants and small helpers that RLlib code imports from `ray.rllib.utils`, `ray.tune.utils` and `ray.util`."""
+"""Constants and small helpers that RLlib code imports from `ray.rllib.utils`, `ray.tune.utils` and
+`ray.util`.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,9 @@ class EnvContext(dict[str, Any]):
     def copy_with_overrides(
         self, env_config: Mapping[str, Any] | None = None, **overrides: Any
     ) -> EnvContext:
-        """Return a copy with some attributes or the whole config replaced; None keeps the current value."""
+        """Return a copy with some attributes or the whole config replaced; None keeps the current
+        value.
+        """
         attributes = {
             **vars(self),
             **{name: value for name, value in overrides.items() if value is not None},
@@ -115,7 +119,9 @@ def merge_dicts(d1: Mapping[str, Any], d2: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def force_list(elements: Any = None, to_tuple: bool = False) -> Any:
-    """Return a list or tuple: empty for None, the items of a list or tuple, or a single value as one item."""
+    """Return a list or tuple: empty for None, the items of a list or tuple, or a single value as
+    one item.
+    """
     kind = tuple if to_tuple else list
     if elements is None:
         return kind()
@@ -134,11 +140,13 @@ def from_config(cls: Any, config: Any = None, **kwargs: Any) -> Any:
     """Return the object that a config describes.
 
     Args:
-        cls: The class to create if the config does not name a class; a dict or string is treated as the config.
-        config: An object of the class, which is returned; or a description of the object, directly or under `"type"`
-            next to its arguments: a key of the class's `__type_registry__`, a callable, `"module.Class"`, or a name in
-            the class's module.
-        **kwargs: Additional arguments, which override those in the config; `_args` is the list of positional arguments.
+        cls: The class to create if the config does not name a class; a dict or string is treated as
+            the config.
+        config: An object of the class, which is returned; or a description of the object, directly
+            or under `"type"` next to its arguments: a key of the class's `__type_registry__`, a
+            callable, `"module.Class"`, or a name in the class's module.
+        **kwargs: Additional arguments, which override those in the config; `_args` is the list of
+            positional arguments.
 
     Raises:
         ConfigError: The name is unknown.

@@ -1,8 +1,8 @@
 """TensorFlow 1 layers, which a model calls by name in each pass and keeps after the first one.
 
-`rlcatalog port` replaces `tf.layers.dense(...)` and similar calls with these functions, and adds `self.kept_layers =
-start()` to the constructor. This attribute contains the layers under their names in the enclosing `variable_scope`;
-rlcatalog finds the model's variables there.
+`rlcatalog port` replaces `tf.layers.dense(...)` and similar calls with these functions, and adds
+`self.kept_layers = start()` to the constructor. This attribute contains the layers under their
+names in the enclosing `variable_scope`; rlcatalog finds the model's variables there.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from rlcatalog_compat.frameworks import keras_module, tensorflow
 
 
 def start() -> dict[str, Any]:
-    """Return a model's layers before its first pass: a single unbuilt layer, which makes rlcatalog run that pass."""
+    """Return a model's layers before its first pass: a single unbuilt layer, which makes rlcatalog
+    run that pass.
+    """
     return {"": keras_module().layers.Layer()}
 
 
@@ -76,8 +78,8 @@ def batch_normalization(
         name: The layer's name in the model.
         inputs: Input of the layer.
         training: Whether to normalise with the batch's statistics.
-        trainable: Whether the scale and the offset are trainable. Unlike in Keras, statistics are always updated, as in
-            TensorFlow 1.
+        trainable: Whether the scale and the offset are trainable. Unlike in Keras, statistics are
+            always updated, as in TensorFlow 1.
         **options: Additional arguments for the Keras layer.
     """
     layer = _layer(
@@ -121,7 +123,8 @@ def get_variable(
 
 
 def _layer(model: Any, name: str, make: Callable[[Any], Any], kind: tuple[Any, ...]) -> Any:
-    """Return the model's layer with a given name in the enclosing scope; create it if it is missing.
+    """Return the model's layer with a given name in the enclosing scope; create it if it is
+    missing.
 
     Raises:
         ValueError: The name belongs to a layer of a different kind.
@@ -136,6 +139,7 @@ def _layer(model: Any, name: str, make: Callable[[Any], Any], kind: tuple[Any, .
             kept[whole] = make(keras.layers)
     if kinds.setdefault(whole, kind) != kind:
         raise ValueError(
-            f"Layer {whole!r}: expected {kinds[whole]}, as in its first call, found {kind}. Rename one of them."
+            f"Layer {whole!r}: expected {kinds[whole]}, as in its first call, found {kind}. Rename"
+            " one of them."
         )
     return kept[whole]

@@ -26,7 +26,9 @@ class NotMirroredError(NotServedError, ImportError):
 
 
 class NameNotMirroredError(NotServedError, AttributeError):
-    """Error for a missing attribute of a mirror module; also an AttributeError, for code that inspects modules."""
+    """Error for a missing attribute of a mirror module; also an AttributeError, for code that
+    inspects modules.
+    """
 
 
 class Mirror(ModuleType):
@@ -42,7 +44,9 @@ class Mirror(ModuleType):
 
 
 class _Finder(MetaPathFinder, Loader):
-    """Finder for the mirror's modules; it raises an error with the reason for other RLlib modules."""
+    """Finder for the mirror's modules; it raises an error with the reason for other
+    RLlib modules.
+    """
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -55,7 +59,8 @@ class _Finder(MetaPathFinder, Loader):
         if front in modules() and name in modules()[front].names:
             return None  # a name, not a module
         if inside not in known():
-            # Also called for names: for `from module import name`, Python tries a module if there is no attribute.
+            # Also called for names: for `from module import name`, Python tries a module if there
+            # is no attribute.
             raise NotMirroredError(missing(inside))
         return ModuleSpec(fullname, self, is_package=True)
 
@@ -85,7 +90,8 @@ def lookup(module: str, name: str) -> Any:
 
     Raises:
         NameNotMirroredError: The RLlib name is unsupported or unknown.
-        AttributeError: The name begins with an underscore, like the names that Python itself looks up.
+        AttributeError: The name begins with an underscore, like the names that Python itself looks
+            up.
     """
     path = module.removeprefix(PREFIX) if module.startswith(PREFIX) else ""
     if (entry := modules().get(path)) is not None and name in entry.names:
@@ -109,11 +115,15 @@ def missing(path: str) -> str:
     if why := reason_for(path):
         return f"ray.{path} is not supported: {why}."
     close = nearest(name, entry.names) if entry is not None else ""
-    return f"ray.{path} is unknown to rlcatalog-compat.{close} docs/porting.md lists the supported names."
+    return (
+        f"ray.{path} is unknown to rlcatalog-compat.{close} docs/porting.md lists the supported"
+        " names."
+    )
 
 
 def resolve(target: str, name: str) -> Any:
-    """Return the object that a target refers to; if its framework is missing, a class that raises an error when used.
+    """Return the object that a target refers to; if its framework is missing, a class that raises
+    an error when used.
 
     Args:
         target: `"module:attribute"`.
@@ -128,7 +138,8 @@ def resolve(target: str, name: str) -> Any:
             try:
                 require_framework(framework)
             except MissingFrameworkError as error:
-                # RLlib files define classes for both frameworks, and must be importable with only one of them.
+                # RLlib files define classes for both frameworks, and must be importable with only
+                # one of them.
                 return absent(name, str(error))
     package = home.partition(".")[0]
     try:

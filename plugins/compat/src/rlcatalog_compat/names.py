@@ -12,7 +12,8 @@ class Module(NamedTuple):
     """An RLlib module.
 
     Attributes:
-        layouts: The first and the last RLlib version with this module, among 0.8, 1.13, 2.9 and 2.60.
+        layouts: The first and the last RLlib version with this module, among 0.8, 1.13, 2.9 and
+            2.60.
         names: Name → target `"module:attribute"`.
         refused: Name → why it is not supported.
     """
@@ -36,7 +37,9 @@ def modules() -> dict[str, Module]:
 
 @cache
 def reasons() -> dict[str, str]:
-    """Return why modules below a path are not supported; the longest matching path takes precedence."""
+    """Return why modules below a path are not supported; the longest matching path takes
+    precedence.
+    """
     table = _table()
     return {path: why.format_map(table["texts"]) for path, why in table["reasons"].items()}
 
@@ -67,7 +70,9 @@ def _table() -> dict[str, Any]:
 
 
 def _targets(homes: Iterable[str]) -> dict[str, str]:
-    """Return name → target, read from lines `"module → names"`; `.module` is in this package, and `old=new` renames."""
+    """Return name → target, read from lines `"module → names"`; `.module` is in this package, and
+    `old=new` renames.
+    """
     targets = {}
     for home in homes:
         module, _, names = home.partition(" → ")

@@ -1,4 +1,6 @@
-"""Readers for recorded experience: RLlib's JSON files with plain columns, and folders recorded by rlcatalog_ppo."""
+"""Readers for recorded experience: RLlib's JSON files with plain columns, and folders recorded by
+rlcatalog_ppo.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +24,16 @@ _ATTEMPTS = 100
 
 
 class JsonReader:
-    """Endless reader for batches in RLlib's JSON files, line by line; after the first file, the order is random.
+    """Endless reader for batches in RLlib's JSON files, line by line; after the first file, the
+    order is random.
 
-    It reads columns that are plain lists. By default, RLlib packs observations into pickles. Loading them can run code,
-    so the reader rejects them and names the columns.
+    It reads columns that are plain lists. By default, RLlib packs observations into pickles.
+    Loading them can run code, so the reader rejects them and names the columns.
 
     Args:
-        inputs: A file, a folder, a glob pattern (`"data/*.json"`), or a list of files. A folder without JSON files
-            that `PPO(..., record=FOLDER)` has written is read as `rlcatalog_ppo.offline.Reader` reads it.
+        inputs: A file, a folder, a glob pattern (`"data/*.json"`), or a list of files. A folder
+            without JSON files that `PPO(..., record=FOLDER)` has written is read as
+            `rlcatalog_ppo.offline.Reader` reads it.
         ioctx: Accepted without effect, because RLlib's workers and their config are not supported.
 
     Raises:
@@ -136,8 +140,8 @@ def _batch(file: str, number: int, line: str) -> Any:
         }
         return MultiAgentBatch(batches, int(data.get("count", 0)))
     raise SavedPolicyError(
-        f"{where}: expected an RLlib batch, an object whose 'type' is 'SampleBatch' or 'MultiAgentBatch'; found"
-        f" {shown(data if kind is None else kind, 80)}."
+        f"{where}: expected an RLlib batch, an object whose 'type' is 'SampleBatch' or"
+        f" 'MultiAgentBatch'; found {shown(data if kind is None else kind, 80)}."
     )
 
 
@@ -145,9 +149,10 @@ def _columns(data: Mapping[str, Any], where: str) -> SampleBatch:
     data = {name: column for name, column in data.items() if name != "type"}
     if packed := [name for name, column in data.items() if _is_packed(column)]:
         raise NotServedError(
-            f"{where}: packed: {', '.join(packed)}. Such a column contains a compressed pickle, and reading a pickle"
-            " can run code. If you trust the file, use Ray to rewrite it with plain columns:"
-            " ray.rllib.offline.JsonWriter(folder, compress_columns=[]), or record with output_compress_columns=[]."
+            f"{where}: packed: {', '.join(packed)}. Such a column contains a compressed pickle,"
+            " and reading a pickle can run code. If you trust the file, use Ray to rewrite it"
+            " with plain columns: ray.rllib.offline.JsonWriter(folder, compress_columns=[]), or"
+            " record with output_compress_columns=[]."
         )
     columns = {}
     for name, column in data.items():

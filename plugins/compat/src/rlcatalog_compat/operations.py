@@ -1,7 +1,7 @@
 """TensorFlow operations on symbolic Keras tensors, which Keras 3 rejects outside of layers.
 
-`rlcatalog port` replaces `tf.expand_dims(x, 1)` with `apply(lambda x: tf.expand_dims(x, 1), x)`. Keras' `Lambda` treats
-all inputs as floats, so operations such as `tf.one_hot` fail in it.
+`rlcatalog port` replaces `tf.expand_dims(x, 1)` with `apply(lambda x: tf.expand_dims(x, 1), x)`.
+Keras' `Lambda` treats all inputs as floats, so operations such as `tf.one_hot` fail in it.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from rlcatalog_compat.frameworks import keras_module
 
 
 def apply(function: Callable[..., Any], inputs: Any) -> Any:
-    """Return a function's value; for symbolic inputs, the output of a layer that computes it in each pass.
+    """Return a function's value; for symbolic inputs, the output of a layer that computes it in
+    each pass.
 
-    The function's defaults are read now, because lists and arrays may change later. Symbolic tensors among them become
-    inputs.
+    The function's defaults are read now, because lists and arrays may change later. Symbolic
+    tensors among them become inputs.
 
     Args:
         function: Function of the inputs.

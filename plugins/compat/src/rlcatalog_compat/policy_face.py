@@ -1,4 +1,6 @@
-"""Action computation in RLlib's style: one observation at a time, with the memory as a list of arrays."""
+"""Action computation in RLlib's style: one observation at a time, with the memory as a list of
+arrays.
+"""
 
 from __future__ import annotations
 
@@ -34,8 +36,8 @@ def act(
     Args:
         policy: The policy.
         observation: Observation as returned by the environment.
-        state: The state from the previous call, or arrays from the model's `get_initial_state`; empty at the start of
-            an episode.
+        state: The state from the previous call, or arrays from the model's `get_initial_state`;
+            empty at the start of an episode.
         prev_action: The previous action; not needed if the state comes from a previous call.
         prev_reward: The last reward.
         explore: Whether to sample the action.
@@ -47,8 +49,9 @@ def act(
     carried = _state_of(policy, state)
     if prev_action is not None and policy.views and not isinstance(state, EpisodeState):
         raise NotServedError(
-            "compute_single_action: the model reads past actions, which this state does not contain. Pass the state"
-            " that the last call returned; it contains them, so prev_action is not needed."
+            "compute_single_action: the model reads past actions, which this state does not"
+            " contain. Pass the state that the last call returned; it contains them, so"
+            " prev_action is not needed."
         )
     reward = None if prev_reward is None else np.array([prev_reward], np.float32)
     step = policy.act([observation], carried, prev_reward=reward, explore=explore)
@@ -71,7 +74,8 @@ def _state_of(policy: Policy, state: Any) -> Any:
     if [part.shape for part in found] != expected:
         raise ModelContractError(
             f"compute_single_action: {policy.model_name} has a state of shapes {expected}, found"
-            f" {[part.shape for part in found]}. Start with model.get_initial_state(), then pass the returned state."
+            f" {[part.shape for part in found]}. Start with model.get_initial_state(), then pass"
+            " the returned state."
         )
     memory = tuple(
         part[None].astype(own.dtype) for part, own in zip(found, began.memory, strict=True)
@@ -90,7 +94,9 @@ class PolicyFace:
         self._policy = policy
 
     def get_initial_state(self) -> list[Any]:
-        """Return the memory at the start of an episode: arrays without a batch axis; empty if there is no memory."""
+        """Return the memory at the start of an episode: arrays without a batch axis; empty if there
+        is no memory.
+        """
         began = self._policy.initial_state(1)
         return [] if began is None else EpisodeState(began)
 
@@ -105,7 +111,9 @@ class PolicyFace:
         explore: bool | None = None,
         **kwargs: Any,
     ) -> tuple[Any, list[Any], dict[str, Any]]:
-        """Return the action for one observation, the next memory, and the other outputs; see `act`."""
+        """Return the action for one observation, the next memory, and the other
+        outputs; see `act`.
+        """
         return act(self._policy, obs, state, prev_action, prev_reward, explore is not False)
 
     def __getattr__(self, name: str) -> Any:

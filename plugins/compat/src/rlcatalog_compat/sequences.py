@@ -63,11 +63,13 @@ def chop_into_sequences(
         episode_ids: Episode id of each row `[B]`; a sequence ends where the id changes.
         unroll_ids: Likewise for rollouts.
         agent_indices: Likewise for agents.
-        dynamic_max: Whether to pad sequences to the length of the longest one instead of to `max_seq_len`.
+        dynamic_max: Whether to pad sequences to the length of the longest one instead of to
+            `max_seq_len`.
         shuffle: Whether to shuffle the sequences.
         seq_lens: Lengths `[S]`, if known.
         states_already_reduced_to_init: Whether `state_columns` are `[S, ...]`.
-        handle_nested_data: Whether columns are structures, each of which is returned as a list of its leaves.
+        handle_nested_data: Whether columns are structures, each of which is returned as a list of
+            its leaves.
         padding: `"zero"`, or `"last"` for copies of a sequence's last row.
         **kwargs: Accepted for RLlib's signature.
 
@@ -125,10 +127,11 @@ def pad_batch_to_sequences_of_same_size(
         batch: A `SampleBatch`.
         max_seq_len: Maximum length of a sequence.
         shuffle: Whether to shuffle.
-        batch_divisibility_req: A batch without states is padded to a multiple of this number of rows.
+        batch_divisibility_req: A batch without states is padded to a multiple of this number of
+            rows.
         feature_keys: Columns to pad. Default: all except states.
-        view_requirements: The model's views. Sequences are padded to the length of the longest one if a state is viewed
-            at a single step, otherwise to `max_seq_len`.
+        view_requirements: The model's views. Sequences are padded to the length of the longest one
+            if a state is viewed at a single step, otherwise to `max_seq_len`.
         padding: See `chop_into_sequences`.
     """
     if batch.zero_padded:
@@ -183,7 +186,9 @@ def _arrays(column: Any) -> Any:
 
 
 def _lengths(rows: int, longest: int, *ids: Any) -> list[int]:
-    """Return the lengths of the sequences, which end where an id changes or after `longest` rows."""
+    """Return the lengths of the sequences, which end where an id changes or after
+    `longest` rows.
+    """
     known = [np.asarray(column) for column in ids if column is not None]
     changes = [np.flatnonzero(column[1:] != column[:-1]) + 1 for column in known]
     edges = sorted({0, rows, *np.concatenate([[], *changes]).astype(int).tolist()})

@@ -17,7 +17,8 @@ def restore_original_dimensions(obs: Any, obs_space: Any, tensorlib: Any = None)
     Args:
         obs: Encoded observations `[..., size]`; a structure is returned unchanged.
         obs_space: The model's observation space.
-        tensorlib: `"torch"`, `"tf"`, `"numpy"`, or the library itself. If None, the library of `obs`.
+        tensorlib: `"torch"`, `"tf"`, `"numpy"`, or the library itself. If None, the library of
+            `obs`.
     """
     if tensorlib is None:
         tensorlib = _library_of(obs)
@@ -48,10 +49,11 @@ def add_time_dimension(
     """Restore the time axis of padded rows.
 
     Args:
-        padded_inputs: `[S * T, ...]`, padded to equal lengths; a NumPy array becomes a tensor only if `framework` is
-            `"torch"` or `"tf"`, as in RLlib.
+        padded_inputs: `[S * T, ...]`, padded to equal lengths; a NumPy array becomes a tensor only
+            if `framework` is `"torch"` or `"tf"`, as in RLlib.
         seq_lens: Lengths `[S]`; or `max_seq_len`.
-        framework: `"torch"`, `"tf"` or `"np"` for a NumPy array; a tensor determines its own framework.
+        framework: `"torch"`, `"tf"` or `"np"` for a NumPy array; a tensor determines its own
+            framework.
         time_major: Whether time comes first.
         max_seq_len: The length T, as in RLlib 1's signature.
 

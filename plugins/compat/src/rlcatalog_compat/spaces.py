@@ -31,7 +31,9 @@ def get_original_space(space: Space[Any]) -> Space[Any]:
 
 
 def leaves(struct: Any) -> Iterator[Any]:
-    """Yield the leaves of dicts (in the order of their sorted keys), lists and tuples from left to right."""
+    """Yield the leaves of dicts (in the order of their sorted keys), lists and tuples from left to
+    right.
+    """
     if isinstance(struct, dict):
         for key in sorted(struct):
             yield from leaves(struct[key])
@@ -94,7 +96,8 @@ def _like(value: Any, sample: Any) -> Any:
 
 
 class FlexDict(Dict):
-    """Dict space whose keys can be set later, `space["key"] = Box(...)`; keys keep their insertion order.
+    """Dict space whose keys can be set later, `space["key"] = Box(...)`; keys keep their insertion
+    order.
 
     Args:
         spaces: Key → space; also accepted as keyword arguments.

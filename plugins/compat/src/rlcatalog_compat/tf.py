@@ -9,7 +9,7 @@ from rlcatalog import ActionDistribution
 from rlcatalog.errors import NotServedError
 from rlcatalog_tf import FullyConnectedNetwork as _FullyConnectedNetwork, TFModelV2, keras, tf
 
-# --- distributions ----------------------------------------------------------------------------------------------------
+# --- distributions --------------------------------------------------------------------------------
 
 
 class TFActionDistribution(ActionDistribution):
@@ -57,11 +57,12 @@ def get_categorical_class_with_temperature(t: float) -> type:
     return CategoricalWithTemperature
 
 
-# --- networks ---------------------------------------------------------------------------------------------------------
+# --- networks -------------------------------------------------------------------------------------
 
 
 class FullyConnectedNetwork(_FullyConnectedNetwork):
-    """RLlib's fully connected network, with the attribute `base_model`; it can be used inside a Keras model.
+    """RLlib's fully connected network, with the attribute `base_model`; it can be used inside a
+    Keras model.
 
     When called with symbolic Keras tensors, it and `value_function()` return symbolic tensors.
     """
@@ -110,7 +111,9 @@ class _BaseModel:
             print(f"{name}: {tuple(variable.shape)}")
 
     def __call__(self, obs: Any, **kwargs: Any) -> Any:
-        """Map observations `[B, n]` to logits `[B, num_outputs]` and values `[B, 1]`; a trunk maps them to features."""
+        """Map observations `[B, n]` to logits `[B, num_outputs]` and values `[B, 1]`; a trunk maps
+        them to features.
+        """
         output, _ = self._net({"obs": obs, "obs_flat": obs}, [], None)
         if self._net.outputs is None:
             return output
@@ -118,7 +121,9 @@ class _BaseModel:
 
 
 def _layer(net: FullyConnectedNetwork) -> Any:
-    """Return a net as a Keras layer that maps observations to logits and values, with the net's variables."""
+    """Return a net as a Keras layer that maps observations to logits and values, with the net's
+    variables.
+    """
 
     class AsLayer(keras.layers.Layer):  # type: ignore[misc]
         def call(self, obs: Any) -> Any:
@@ -128,11 +133,12 @@ def _layer(net: FullyConnectedNetwork) -> Any:
     return AsLayer(name=net.name)
 
 
-# --- Q-values ---------------------------------------------------------------------------------------------------------
+# --- Q-values -------------------------------------------------------------------------------------
 
 
 class DistributionalQTFModel(TFModelV2):
-    """Base class for Q-value models: `forward` returns features `[B, num_outputs]`, and heads turn them into Q-values.
+    """Base class for Q-value models: `forward` returns features `[B, num_outputs]`, and heads turn
+    them into Q-values.
 
     Args:
         obs_space: The preprocessor's `observation_space`, or a Box.
@@ -194,8 +200,9 @@ class DistributionalQTFModel(TFModelV2):
         """Return the head's outputs for features `[B, num_outputs]`.
 
         Returns:
-            With one atom, the scores `[B, n]`, and logits and probabilities `[B, n, 1]`. Otherwise, Q-values `[B, n]`,
-            the atoms' returns `[atoms]`, the logits `[B, n, atoms]` twice, and the probabilities.
+            With one atom, the scores `[B, n]`, and logits and probabilities `[B, n, 1]`. Otherwise,
+            Q-values `[B, n]`, the atoms' returns `[atoms]`, the logits `[B, n, atoms]` twice, and
+            the probabilities.
         """
         scores = model_out if self.q_value_head is None else self.q_value_head(model_out)
         if self.num_atoms == 1:

@@ -14,7 +14,7 @@ from rlcatalog_compat.arrays import pair
 from rlcatalog_compat.frameworks import get_activation_fn
 from rlcatalog_torch import TorchModelV2
 
-# --- layers -----------------------------------------------------------------------------------------------------------
+# --- layers ---------------------------------------------------------------------------------------
 
 
 def _activation(value: Any) -> list[nn.Module]:
@@ -66,9 +66,10 @@ class SlimConv2d(nn.Module):
         out_channels: Channels of the output.
         kernel: Size of the kernel.
         stride: Stride.
-        padding: `(left, right, top, bottom)` as `same_padding` returns it, one number for all, or None.
-        initializer: `"default"` for Glorot uniform, None for PyTorch's default, or a callable that fills the
-            weight in place.
+        padding: `(left, right, top, bottom)` as `same_padding` returns it, one number for all, or
+            None.
+        initializer: `"default"` for Glorot uniform, None for PyTorch's default, or a callable that
+            fills the weight in place.
         activation_fn: `"default"` for ReLU, a name, a callable that creates a module, or None.
         bias_init: Initial value of the bias.
     """
@@ -135,7 +136,8 @@ class Reshape(nn.Module):
 
 
 class SkipConnection(nn.Module):
-    """Skip connection around a layer, which adds the input to the output or combines them with a gate.
+    """Skip connection around a layer, which adds the input to the output or combines them with a
+    gate.
 
     Args:
         layer: The layer.
@@ -160,7 +162,9 @@ class SkipConnection(nn.Module):
 
 
 class Swish(nn.Module):
-    """`x` times the logistic function of `x` with a trainable slope; RLlib used it before PyTorch had SiLU."""
+    """`x` times the logistic function of `x` with a trainable slope; RLlib used it before PyTorch
+    had SiLU.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -172,12 +176,13 @@ class Swish(nn.Module):
 
 
 class ConvTranspose2DStack(nn.Module):
-    """Dense layer and transposed convolutions that turn vectors into images: `[B, input_size]` → a distribution.
+    """Dense layer and transposed convolutions that turn vectors into images: `[B, input_size]` → a
+    distribution.
 
     Args:
         input_size: Width of the input.
-        filters: `(channels, kernel, stride)` for each transposed convolution, where `channels` counts its input
-            channels.
+        filters: `(channels, kernel, stride)` for each transposed convolution, where `channels`
+            counts its input channels.
         initializer: `"default"` for Glorot uniform, or a callable that fills a weight in place.
         bias_init: Initial value of the biases.
         activation_fn: Activation between the convolutions: a name or a callable.
@@ -219,18 +224,21 @@ class ConvTranspose2DStack(nn.Module):
         self._model = nn.Sequential(*layers)
 
     def forward(self, x: Tensor) -> torch.distributions.Distribution:
-        """Return normal distributions with standard deviation 1 around the images; each image is one event."""
+        """Return normal distributions with standard deviation 1 around the images; each image is
+        one event.
+        """
         mean = self._model(x).reshape(-1, *self.output_shape)
         return torch.distributions.Independent(
             torch.distributions.Normal(mean, 1), len(self.output_shape)
         )
 
 
-# --- distributions ----------------------------------------------------------------------------------------------------
+# --- distributions --------------------------------------------------------------------------------
 
 
 class TorchDistributionWrapper(ActionDistribution):
-    """Base class for distributions that wrap one from `torch.distributions`: set `self.dist` in the constructor.
+    """Base class for distributions that wrap one from `torch.distributions`: set `self.dist` in the
+    constructor.
 
     Args:
         inputs: Model output `[B, size]`; arrays become tensors.
@@ -272,16 +280,18 @@ def get_torch_categorical_class_with_temperature(t: float) -> type:
     return TorchCategoricalWithTemperature
 
 
-# --- Q-values ---------------------------------------------------------------------------------------------------------
+# --- Q-values -------------------------------------------------------------------------------------
 
 
 class DQNTorchModel(TorchModelV2):
-    """Base class for Q-value models: `forward` returns features `[B, num_outputs]`, and heads turn them into Q-values.
+    """Base class for Q-value models: `forward` returns features `[B, num_outputs]`, and heads turn
+    them into Q-values.
 
     Args:
         obs_space: The preprocessor's `observation_space`, or a Box.
         action_space: A Discrete.
-        num_outputs: Width of the features; without `q_hiddens` and `dueling`, the features are the Q-values.
+        num_outputs: Width of the features; without `q_hiddens` and `dueling`, the features are the
+            Q-values.
         model_config: The flat model config.
         name: Name of the model.
         q_hiddens: Sizes of the heads' hidden layers.
@@ -345,8 +355,9 @@ class DQNTorchModel(TorchModelV2):
         """Return the head's outputs for features `[B, num_outputs]`.
 
         Returns:
-            With one atom, the scores `[B, n]` and two tensors of ones. Otherwise, Q-values `[B, n]`,
-            the atoms' returns `[atoms]`, the logits `[B, n, atoms]` twice, and the probabilities.
+            With one atom, the scores `[B, n]` and two tensors of ones. Otherwise, Q-values
+            `[B, n]`, the atoms' returns `[atoms]`, the logits `[B, n, atoms]` twice, and the
+            probabilities.
         """
         scores: Tensor = self.advantage_module(model_out)
         if self.num_atoms == 1:

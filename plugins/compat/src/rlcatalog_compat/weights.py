@@ -1,8 +1,8 @@
 """Loading of weights trained by RLlib into a policy or model with the same structure.
 
 Each name is mapped to the name in RLlib's net with the same structure: `hidden.layers.0.weight` is
-`_hidden_layers.0._model.0.weight` in its PyTorch nets and `fc_1/kernel` in its TensorFlow nets. A custom model's own
-weights have the same names in both.
+`_hidden_layers.0._model.0.weight` in its PyTorch nets and `fc_1/kernel` in its TensorFlow nets. A
+custom model's own weights have the same names in both.
 """
 
 from __future__ import annotations
@@ -36,19 +36,21 @@ _PROJECTIONS = ("query", "key", "value")
 def load_rllib_weights(policy: Any, weights: Mapping[str, Any]) -> None:
     """Copy the weights of an RLlib policy with the same config into a policy.
 
-    The nets of RLlib's classic stack are supported: fully connected, vision and complex-input nets, the LSTM and
-    attention around them, and custom models, whose own weights keep their names. If any weight does not fit, no weights
-    are set. For attention, a warning says that its outputs differ from RLlib's until its memory is full.
+    The nets of RLlib's classic stack are supported: fully connected, vision and complex-input nets,
+    the LSTM and attention around them, and custom models, whose own weights keep their names. If
+    any weight does not fit, no weights are set. For attention, a warning says that its outputs
+    differ from RLlib's until its memory is full.
 
     Args:
         policy: A `Policy` or a model in either framework, built with RLlib's model config.
-        weights: `Policy.get_weights()`, name → array; a state dict of its PyTorch model; or `Algorithm.get_weights()`
-            with one policy. Files are not supported.
+        weights: `Policy.get_weights()`, name → array; a state dict of its PyTorch model; or
+            `Algorithm.get_weights()` with one policy. Files are not supported.
 
     Raises:
         ModelContractError: Names have no counterpart, or shapes differ; the message lists both.
         ConfigError: The config does not match RLlib's networks.
-        NotServedError: The weights belong to several policies or to an attention net in TensorFlow, or are a list.
+        NotServedError: The weights belong to several policies or to an attention net in TensorFlow,
+            or are a list.
     """
     model = policy if isinstance(policy, ModelV2) else policy.model
     given = _Given(_of_one_policy(weights))
@@ -83,8 +85,9 @@ def load_rllib_weights(policy: Any, weights: Mapping[str, Any]) -> None:
     ]
     if missing or unused or wrong:
         raise ModelContractError(
-            f"{type(model).__name__}: these weights belong to a different model. Missing: {_some(missing)}; unused:"
-            f" {_some(unused)}; wrong shape: {_some(wrong)}. Build the policy with the model config that RLlib used."
+            f"{type(model).__name__}: these weights belong to a different model. Missing:"
+            f" {_some(missing)}; unused: {_some(unused)}; wrong shape: {_some(wrong)}. Build the"
+            " policy with the model config that RLlib used."
         )
     model.set_weights(found)
     _warn_of_empty_slots(config, given)
@@ -179,7 +182,9 @@ class _Given:
 
 
 def _ways(name: str) -> Iterator[tuple[str, str]]:
-    """Yield the possible RLlib prefixes for a name, and the remaining name in rlcatalog's format."""
+    """Yield the possible RLlib prefixes for a name, and the remaining name in
+    rlcatalog's format.
+    """
     parts = name.split(".")
     for cut in range(len(parts)):
         end = ".".join(parts[cut:])
@@ -208,15 +213,15 @@ def _some(names: list[str]) -> str:
 def _of_one_policy(weights: Any) -> Mapping[str, Any]:
     if not isinstance(weights, Mapping):
         raise NotServedError(
-            f"load_rllib_weights: expected a dictionary, found {type(weights).__name__}. Files are not supported. For"
-            " an"
-            " eager TensorFlow policy, whose weights are a list: {v.name: v.numpy() for v in policy.model.variables()}."
+            f"load_rllib_weights: expected a dictionary, found {type(weights).__name__}. Files are"
+            " not supported. For an eager TensorFlow policy, whose weights are a list:"
+            " {v.name: v.numpy() for v in policy.model.variables()}."
         )
     if weights and all(isinstance(value, Mapping) for value in weights.values()):
         if len(weights) > 1:
             raise NotServedError(
-                f"load_rllib_weights: these are the weights of several policies, {sorted(weights)}; pass the weights"
-                " of one."
+                "load_rllib_weights: these are the weights of several policies,"
+                f" {sorted(weights)}; pass the weights of one."
             )
         return dict(*weights.values())
     return weights
@@ -231,14 +236,15 @@ def _check_config(model: ModelV2, config: Mapping[str, Any], given: _Given) -> N
     )
     if any("mha_" in name for name in given.by_name):
         raise NotServedError(
-            "load_rllib_weights: RLlib's attention net in TensorFlow does not name its variables, and normalises with"
-            " a different epsilon. Use the PyTorch net's weights."
+            "load_rllib_weights: RLlib's attention net in TensorFlow does not name its variables,"
+            " and normalises with a different epsilon. Use the PyTorch net's weights."
         )
     post = config.get("post_fcnet_hiddens") or []
     if "convs" in parts and "nets" not in parts and post:
         raise ConfigError(
-            "load_rllib_weights with post_fcnet_hiddens after convolutions: RLlib's nets omit the last activation"
-            " there and read the value from the convolutions, so the same weights would behave differently."
+            "load_rllib_weights with post_fcnet_hiddens after convolutions: RLlib's nets omit the"
+            " last activation there and read the value from the convolutions, so the same weights"
+            " would behave differently."
         )
     if own_hidden and "nets" not in parts and post and config.get("fcnet_hiddens"):
         first, last = (
@@ -247,39 +253,44 @@ def _check_config(model: ModelV2, config: Mapping[str, Any], given: _Given) -> N
         )
         if first != last:
             raise ConfigError(
-                f"load_rllib_weights with post_fcnet_hiddens: RLlib's net uses fcnet_activation={first!r} in those"
-                f" layers too. Build the policy with post_fcnet_activation={first!r}."
+                "load_rllib_weights with post_fcnet_hiddens: RLlib's net uses"
+                f" fcnet_activation={first!r} in those layers too. Build the policy with"
+                f" post_fcnet_activation={first!r}."
             )
     leaves = flatten_space(get_original_space(model.obs_space))
     images = any(len(leaf.shape or ()) == 3 and leaf.dtype == np.uint8 for leaf in leaves)
     if "convs" in parts and config.get("image_scale") is None and images:
         raise ConfigError(
-            "load_rllib_weights: RLlib's nets do not scale pixels, but this net divides uint8 pixels by 255. Build"
-            " the policy with image_scale=False."
+            "load_rllib_weights: RLlib's nets do not scale pixels, but this net divides uint8"
+            " pixels by 255. Build the policy with image_scale=False."
         )
 
 
 def _warn_of_empty_slots(config: Mapping[str, Any], given: _Given) -> None:
     """Warn that attention acts like RLlib's only once no unit depends on empty memory slots.
 
-    Each unit sees recent outputs of the unit below, so every unit adds a delay of the memory's length.
+    Each unit sees recent outputs of the unit below, so every unit adds a delay of the memory's
+    length.
     """
     units = sum(name.endswith("_layer._uvar") for name in given.by_name)
     if steps := units * {**MODEL_DEFAULTS, **config}["attention_memory_inference"]:
         warn_caller(
-            "load_rllib_weights: RLlib's attention also attends to the empty slots of its memory, but rlcatalog masks"
-            f" them. The outputs differ in the first {steps} steps of every episode (units of the"
-            " transformer times attention_memory_inference) and are equal from then on. If these steps matter, evaluate"
-            " the policy before you use it, or train it further.",
+            "load_rllib_weights: RLlib's attention also attends to the empty slots of its memory,"
+            f" but rlcatalog masks them. The outputs differ in the first {steps} steps of every"
+            " episode (units of the transformer times attention_memory_inference) and are equal"
+            " from then on. If these steps matter, evaluate the policy before you use it, or train"
+            " it further.",
             CatalogWarning,
         )
 
 
-# --- names of TensorFlow variables ------------------------------------------------------------------------------------
+# --- names of TensorFlow variables ----------------------------------------------------------------
 
 
 def _tf_source(name: str, given: Mapping[str, Array]) -> tuple[str, Array] | None:
-    """Return the value for an rlcatalog name, in rlcatalog's layout, and its original name; or None."""
+    """Return the value for an rlcatalog name, in rlcatalog's layout, and its original name; or
+    None.
+    """
     found = (_take(given, layer, variable) for layer, variable in _tf_places(name))
     return next((taken for taken in found if taken is not None), None)
 
@@ -299,7 +310,8 @@ def _tf_places(name: str) -> Iterator[tuple[str, str]]:
 
 
 def _assign_by_path(model: Any, given: Mapping[str, Array], missing: list[str]) -> dict[str, Array]:
-    """Return the weights for a custom model's Keras layers, matched by variable path, under the missing names.
+    """Return the weights for a custom model's Keras layers, matched by variable path, under the
+    missing names.
 
     Args:
         model: The TensorFlow model.
@@ -332,7 +344,9 @@ def _end(name: str) -> str:
 
 
 def _keras_variables(attributes: Any, seen: set[int]) -> list[Any]:
-    """Return the variables of the Keras layers and models in these attributes, or in models among them."""
+    """Return the variables of the Keras layers and models in these attributes, or in models among
+    them.
+    """
     found: list[Any] = []
     for value in attributes.values():
         if id(value) in seen:

@@ -32,7 +32,8 @@ def rlcatalog_preprocessors() -> list[PreprocessorSpec]:
 @hookimpl
 def rlcatalog_models() -> list[ModelSpec]:
     return [
-        # Without a match function, a model is chosen only by name: {"custom_model": "example_compass_glu"}.
+        # Without a match function, a model is chosen only by name: {"custom_model":
+        # "example_compass_glu"}.
         ModelSpec(
             name="example_compass_glu",
             targets={

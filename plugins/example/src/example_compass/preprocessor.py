@@ -11,7 +11,9 @@ from rlcatalog import Preprocessor
 
 
 class CompassPreprocessor(Preprocessor):
-    """Codec for Compass: (cos, sin) of the heading, so that neighbouring headings have similar codes."""
+    """Codec for Compass: (cos, sin) of the heading, so that neighbouring headings have similar
+    codes.
+    """
 
     def _init_shape(self, obs_space: Any, options: dict[str, Any]) -> tuple[int, ...]:
         return (2,)

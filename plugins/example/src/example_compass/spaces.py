@@ -9,7 +9,8 @@ import numpy as np
 
 
 class Compass(gymnasium.Space[np.int64]):
-    """Space of headings: the integers 0 to points - 1, where the last heading is a neighbour of the first.
+    """Space of headings: the integers 0 to points - 1, where the last heading is a neighbour of the
+    first.
 
     Args:
         points: Number of headings.

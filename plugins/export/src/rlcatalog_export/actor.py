@@ -42,16 +42,16 @@ class ActorState(NamedTuple):
 class Actor:
     """Exported policy that is read from a file and acts like the original policy.
 
-    PyTorch and TensorFlow are only imported if the file's format needs them. The actor checks observations and masks as
-    the policy does, and raises the same errors.
+    PyTorch and TensorFlow are only imported if the file's format needs them. The actor checks
+    observations and masks as the policy does, and raises the same errors.
 
     Args:
         path: The file.
-        observation_space: The environment's observation space, if the file cannot contain it (because its kind comes
-            from a plugin).
+        observation_space: The environment's observation space, if the file cannot contain it
+            (because its kind comes from a plugin).
         action_space: The same for actions.
-        seed: Seed for sampling actions: with the same seed, `act` samples the same actions. None means a new seed each
-            time.
+        seed: Seed for sampling actions: with the same seed, `act` samples the same actions. None
+            means a new seed each time.
         catalog: Catalog that provides the formats and codecs. If None, the default catalog is used.
         runner: Object that runs the file, instead of `path`.
 
@@ -143,8 +143,8 @@ class Actor:
         """Run the file on one row to detect a wrong interface or wrong spaces before acting.
 
         Raises:
-            SavedPolicyError: An output differs in format from the interface or the action space, or the graph cannot
-                run.
+            SavedPolicyError: An output differs in format from the interface or the action space, or
+                the graph cannot run.
         """
         interface, codec = self.interface, self.action_codec
         forms = {"raw_action": (codec.width,), "logp": (), "value": (), "mask": (self.masks.size,)}
@@ -162,8 +162,8 @@ class Actor:
         for port, shape in wanted:
             if port.shape != shape:
                 raise SavedPolicyError(
-                    f"{self._where}: {port.name!r} has rows of shape {list(port.shape)}, but the spaces require "
-                    f"{list(shape)}."
+                    f"{self._where}: {port.name!r} has rows of shape {list(port.shape)}, but the"
+                    f" spaces require {list(shape)}."
                 )
         if interface.observation == "filtered":
             filtered = next(port for port in interface.inputs if port.role == "observation")
@@ -178,11 +178,12 @@ class Actor:
         for port, array in zip(interface.outputs, self._run(feeds), strict=True):
             if (array.dtype.name, array.shape) != (port.dtype, (1, *port.shape)):
                 raise SavedPolicyError(
-                    f"{self._where}: {port.name!r} has the output {array.dtype}{list(array.shape)}, but its interface"
-                    f" declares {port.dtype}{[1, *port.shape]}."
+                    f"{self._where}: {port.name!r} has the output"
+                    f" {array.dtype}{list(array.shape)}, but its interface declares"
+                    f" {port.dtype}{[1, *port.shape]}."
                 )
 
-    # --- acting ----------------------------------------------------------------------------------------------------
+    # --- acting -----------------------------------------------------------------------------------
 
     def act(
         self,
@@ -196,18 +197,20 @@ class Actor:
         """Choose actions for a batch of observations; see `Policy.act`.
 
         Args:
-            obs: A vector environment's observations (a batch), or a list of single observations. If the file expects
-                filtered observations (see `interface.observation`), pass the result of the policy's `preprocess`.
+            obs: A vector environment's observations (a batch), or a list of single observations. If
+                the file expects filtered observations (see `interface.observation`), pass the
+                result of the policy's `preprocess`.
             state: The state that the last `act` returned; None if all episodes are starting.
             prev_reward: Rewards `[B]` of the last step, for models that request them.
-            mask: Batch of action masks in Gymnasium's format. If None, the mask in the observations is used, if any.
+            mask: Batch of action masks in Gymnasium's format. If None, the mask in the observations
+                is used, if any.
             explore: Whether to sample actions; otherwise the most likely action is chosen.
 
         Raises:
             ObservationError: An observation is not in the space.
             ActionMaskError: The mask has the wrong shape, or a row allows no action.
-            NonFiniteError: An observation, a past reward, a value or an action distribution's parameter is NaN or
-                infinite.
+            NonFiniteError: An observation, a past reward, a value or an action distribution's
+                parameter is NaN or infinite.
         """
         own = None
         if self.masks.key is not None and mask is None:
@@ -233,7 +236,9 @@ class Actor:
         return self._observations.feeds(obs)
 
     def draw(self, rows: int) -> Array:
-        """Return noise `[B, k]` for a step: float32 uniform numbers from the open interval (0, 1)."""
+        """Return noise `[B, k]` for a step: float32 uniform numbers from the open
+        interval (0, 1).
+        """
         drawn = self.rng.random((rows, self._noise), np.float32)
         return np.maximum(drawn, np.float32(LEAST), out=drawn)
 
@@ -256,7 +261,8 @@ class Actor:
             prev_reward: See `act`.
             mask: The columns of the action mask `[B, m]`, or None.
             explore: See `act`.
-            noise: Random numbers `[B, k]` to sample from, if the file has this input; None without sampling.
+            noise: Random numbers `[B, k]` to sample from, if the file has this input; None without
+                sampling.
         """
         t = self._complete(feeds, rows, state, prev_reward, mask, explore, noise)
         arrays = self._run(feeds) if rows else self._none(feeds)
@@ -291,7 +297,9 @@ class Actor:
         explore: bool,
         noise: Any,
     ) -> Array | None:
-        """Add all inputs other than observations, and return each episode's number of steps, or None."""
+        """Add all inputs other than observations, and return each episode's number of steps, or
+        None.
+        """
         if self._masked:
             feeds["mask"] = np.ones((rows, self.masks.size), np.bool_) if mask is None else mask
         elif mask is not None:
@@ -322,7 +330,9 @@ class Actor:
             raise SavedPolicyError(f"{self._where}: cannot run: {reason(error)}") from error
 
     def _none(self, feeds: Mapping[str, Array]) -> list[Array]:
-        """Return the outputs for zero rows, which some runtimes do not support for all operations."""
+        """Return the outputs for zero rows, which some runtimes do not support for
+        all operations.
+        """
         one = {
             name: np.ones((1, *x.shape[1:]), x.dtype) if x.ndim else x for name, x in feeds.items()
         }
@@ -340,7 +350,7 @@ class Actor:
 
         return join(self.action_codec)
 
-    # --- state -----------------------------------------------------------------------------------------------------
+    # --- state ------------------------------------------------------------------------------------
 
     def _carried(self, state: Any, rows: int) -> Mapping[str, Array]:
         if state is None:
@@ -357,7 +367,9 @@ class Actor:
         return ActorState(dict(self._carried(None, batch_size))) if self._states else None
 
     def restart(self, state: ActorState | None, rows: Any) -> ActorState | None:
-        """Return a state in which some rows, given as indices `[k]` or booleans `[B]`, start new episodes."""
+        """Return a state in which some rows, given as indices `[k]` or booleans `[B]`, start new
+        episodes.
+        """
         if state is None:
             return None
         parts = {name: part.copy() for name, part in state.parts.items()}
@@ -366,7 +378,9 @@ class Actor:
         return ActorState(parts)
 
     def stepper(self, n: Any, autoreset: Any = None) -> ActorStepper:
-        """Return an object that acts in several environments and keeps track of their states; see `Policy.stepper`."""
+        """Return an object that acts in several environments and keeps track of their states; see
+        `Policy.stepper`.
+        """
         acting: Any = self  # provides everything that a stepper uses
         return ActorStepper(acting, n, autoreset)
 
@@ -381,10 +395,15 @@ class Actor:
 
 
 class ActorStepper(Stepper):
-    """Actor for `n` environments that keeps their states across steps and episodes; see `Stepper`."""
+    """Actor for `n` environments that keeps their states across steps and episodes;
+    see `Stepper`.
+    """
 
     def _beside(self, obs: Any, idle: Array, prev_reward: Any, mask: Any, explore: bool) -> Step:
-        """Act in all rows. Idle rows allow all actions and keep the value of their last observation."""
+        """Act in all rows.
+
+        Idle rows allow all actions and keep the value of their last observation.
+        """
         actor: Any = self.policy
         if idle.any() and actor.masks.size:
             mask = (
@@ -407,7 +426,8 @@ def _space(written: Any, given: Any, name: str, where: str) -> Any:
         return given
     if written is None:
         raise SavedPolicyError(
-            f"{where}: the file cannot contain its {name}, whose kind comes from a plugin; pass {name}= to Actor."
+            f"{where}: the file cannot contain its {name}, whose kind comes from a plugin; pass"
+            f" {name}= to Actor."
         )
     try:
         return space_from_json(written)

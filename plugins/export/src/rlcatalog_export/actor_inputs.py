@@ -1,4 +1,6 @@
-"""Inputs of an `Actor`: observations that are checked as in the policy and split into the file's inputs."""
+"""Inputs of an `Actor`: observations that are checked as in the policy and split into the file's
+inputs.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +77,9 @@ class Observations:
         return (None if isinstance(obs, list) else self._at_a_glance(obs)) or self._closely(obs)
 
     def seen(self, obs: Any) -> Any:
-        """Return the entries of the observations that the codec reads: all, or all except the action masks."""
+        """Return the entries of the observations that the codec reads: all, or all except the
+        action masks.
+        """
         return obs if self._apart is None else self._apart.without(obs)
 
     def forget(self) -> None:
@@ -84,7 +88,9 @@ class Observations:
         self._known.clear()
 
     def _at_a_glance(self, obs: Any) -> tuple[dict[str, Array], int] | None:
-        """Return the inputs if they are arrays with the right dtypes and shapes; None if they need a full check."""
+        """Return the inputs if they are arrays with the right dtypes and shapes; None if they need
+        a full check.
+        """
         feeds, rows = {}, None
         try:
             for port, _, limits in self._cut:
@@ -129,8 +135,9 @@ class Observations:
         array = np.asarray(obs, port.dtype)
         if not array.ndim or array.shape[1:] != port.shape:
             raise ObservationError(
-                f"expected observations of shape [B, {', '.join(map(str, port.shape))}], as Policy.preprocess returns"
-                f" them (the policy's filter is not in the file), found shape {array.shape}."
+                f"expected observations of shape [B, {', '.join(map(str, port.shape))}], as"
+                " Policy.preprocess returns them (the policy's filter is not in the file), found"
+                f" shape {array.shape}."
             )
         return {port.name: array}, len(array)
 
@@ -160,13 +167,16 @@ class Observations:
             parts = codec.side_by_side()
             if (codec := next((child for name, child in parts if name == step), None)) is None:
                 raise ConfigError(
-                    f"the input {port.name!r} is read from {port.path}, but the observations have no such entry."
+                    f"the input {port.name!r} is read from {port.path}, but the observations have"
+                    " no such entry."
                 )
         return ObservationInput(codec, port.steps, None)
 
 
 def _limits(port: Port, part: ObservationInput) -> tuple[Array, Array] | None:
-    """Return the smallest and largest value of each choice, for a check in each step; None for numbers."""
+    """Return the smallest and largest value of each choice, for a check in each step; None for
+    numbers.
+    """
     info = part.codec.info
     if port.encoded or info.kind not in ("discrete", "multi_discrete"):
         return None

@@ -1,8 +1,10 @@
 """Comparison of a policy's step with its graph's step, up to rounding.
 
-Parameters, raw actions, values and states are compared elementwise. Log densities need a different rule: near a bound,
-    and for narrow distributions, an action's last digit changes them by more than any fixed tolerance. The
-graph's log density must match the policy's distribution, computed from the graph's parameters and action.
+Parameters, raw actions, values and states are compared elementwise. Log densities need a different
+    rule: near a bound, and for narrow distributions, an action's last digit changes them by more
+    than any fixed tolerance. The
+graph's log density must match the policy's distribution, computed from the graph's parameters and
+action.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ Array = np.ndarray[Any, Any]
 
 #: Absolute tolerance (in units of a bounded action's bounds) and relative tolerance of a number.
 TOLERANCE = 2e-5
-#: Tolerance of a log density in units in the last place of its parameters: the error of a few dozen operations.
+#: Tolerance of a log density in units in the last place of its parameters: the error of a few dozen
+#: operations.
 _UNITS = 8
 _TRIES = 4
 #: Larger parameters count as infinite, such as the logits of forbidden actions.
@@ -29,13 +32,14 @@ _LARGEST = 1e30
 def disagreement(
     policy: Policy, expected: Mapping[str, Array | None], actual: Mapping[str, Array | None]
 ) -> str:
-    """Describe how a graph's outputs differ from its policy's outputs; the text is empty if they agree.
+    """Describe how a graph's outputs differ from its policy's outputs; the text is empty if they
+    agree.
 
     Args:
         policy: The policy.
         expected: The policy's results to compare: a dict of arrays.
-        actual: The graph's results under the same names, including `raw_action` and `dist_inputs` if `logp` is
-            compared.
+        actual: The graph's results under the same names, including `raw_action` and `dist_inputs`
+            if `logp` is compared.
     """
     for name, one in expected.items():
         other = actual[name]
@@ -61,11 +65,16 @@ def disagreement(
 
 
 def action_disagreement(policy: Policy, expected: Any, actual: Any) -> str:
-    """Describe how a graph's environment actions differ from the policy's actions; see `disagreement`."""
+    """Describe how a graph's environment actions differ from the policy's actions; see
+    `disagreement`.
+    """
     leaves = (policy.action_codec.leaf_actions(actions) for actions in (expected, actual))
     for (leaf, one), (_, other) in zip(*leaves, strict=True):
         if (one.dtype, one.shape) != (other.dtype, other.shape):
-            return f"{leaf.info.path} has {other.dtype}{list(other.shape)} instead of {one.dtype}{list(one.shape)}"
+            return (
+                f"{leaf.info.path} has {other.dtype}{list(other.shape)} instead of"
+                f" {one.dtype}{list(one.shape)}"
+            )
         near = _near(one, other, np.maximum(_bound_of(leaf), 1.0))
         if not near.all():
             return _first_difference(leaf.info.path, one, other, near)
@@ -78,9 +87,11 @@ def _first_difference(name: str, one: Array, other: Array, near: Array) -> str:
 
 
 def _raw_units(codec: ActionCodec) -> Array:
-    """Return the scale `[width]` for comparing raw actions: the larger bound if there are bounds, otherwise 1.
+    """Return the scale `[width]` for comparing raw actions: the larger bound if there are bounds,
+    otherwise 1.
 
-    Raw actions are computed as sums that include their bounds, so their rounding error is that of the bounds.
+    Raw actions are computed as sums that include their bounds, so their rounding error is that of
+    the bounds.
     """
     units = [
         _bound_of(leaf).reshape(-1) if leaf.raw_kind == "bounded" else np.ones(leaf.width)
@@ -107,7 +118,9 @@ def _near(one: Array, other: Array, scale: Any) -> Array:
 
 
 def _rounding(policy: Policy, actual: Mapping[str, Any], density: Array) -> Array:
-    """Return the change of a log density if each parameter changes by one unit in the last place."""
+    """Return the change of a log density if each parameter changes by one unit in the
+    last place.
+    """
     params, raw = actual["dist_inputs"], actual["raw_action"]
     unit = np.where(
         abs(params) < _LARGEST, np.finfo(params.dtype).eps * np.maximum(abs(params), 1), 0

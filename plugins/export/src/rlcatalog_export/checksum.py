@@ -1,7 +1,7 @@
 """Checksums of exported policies: SHA-256 at the end of a file, or in a list in a folder.
 
-A file ends with a marker and the digest of all preceding bytes, as text. Other readers ignore this ending: in ONNX it
-    is a metadata entry, and in a zip archive it is the comment.
+A file ends with a marker and the digest of all preceding bytes, as text. Other readers ignore this
+    ending: in ONNX it is a metadata entry, and in a zip archive it is the comment.
 """
 
 from __future__ import annotations
@@ -27,14 +27,17 @@ def sealed(content: bytes, mark: bytes) -> bytes:
 
 
 def read_sealed(path: Path, mark: bytes) -> tuple[bytes, bool]:
-    """Return a file's content, and whether it has a checksum. Raise an error if the checksum is wrong.
+    """Return a file's content, and whether it has a checksum.
+
+    Raise an error if the checksum is wrong.
 
     Args:
         path: The file, or a symbolic link to it.
         mark: The bytes before the checksum.
 
     Raises:
-        SavedPolicyError: The path is not a regular file, the file cannot be read, or its checksum differs.
+        SavedPolicyError: The path is not a regular file, the file cannot be read, or its checksum
+            differs.
     """
     try:
         content = read_file(Path(os.path.realpath(path)), LARGEST)
@@ -49,17 +52,21 @@ def read_sealed(path: Path, mark: bytes) -> tuple[bytes, bool]:
 
 
 def seal_folder(folder: Path, name: str) -> None:
-    """Write the checksums of all files in a folder to a file in that folder, in the format of `sha256sum`."""
+    """Write the checksums of all files in a folder to a file in that folder, in the format of
+    `sha256sum`.
+    """
     text = "".join(f"{digest}  {file}\n" for file, digest in sorted(_digests(folder, name).items()))
     (folder / name).write_text(text, encoding="utf-8")
 
 
 def check_folder(folder: Path, name: str) -> bool:
-    """Return whether a folder contains a list of checksums. Raise an error if a file does not match.
+    """Return whether a folder contains a list of checksums.
+
+    Raise an error if a file does not match.
 
     Raises:
-        SavedPolicyError: The folder contains entries that are not files, a file is missing or unexpected, or a checksum
-            differs.
+        SavedPolicyError: The folder contains entries that are not files, a file is missing or
+            unexpected, or a checksum differs.
     """
     check_files(folder)
     try:
@@ -77,8 +84,8 @@ def check_folder(folder: Path, name: str) -> bool:
 def changed(path: Path) -> SavedPolicyError:
     """Return the error for a file whose checksum differs."""
     return SavedPolicyError(
-        f"{path} was damaged or changed after it was exported: its checksum differs. Export the policy again, or copy"
-        " the file again."
+        f"{path} was damaged or changed after it was exported: its checksum differs. Export the"
+        " policy again, or copy the file again."
     )
 
 

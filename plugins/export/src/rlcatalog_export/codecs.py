@@ -1,7 +1,8 @@
-"""Codecs as tensor operations, which encode observations and adapt raw actions in any tensor library.
+"""Codecs as tensor operations, which encode observations and adapt raw actions in any tensor
+library.
 
-A codec defines its tensor form with `lowered`. Observation parts without a tensor form are separate inputs, which are
-    passed encoded: varying sizes, texts, and plugins' codecs without `lowered`.
+A codec defines its tensor form with `lowered`. Observation parts without a tensor form are separate
+    inputs, which are passed encoded: varying sizes, texts, and plugins' codecs without `lowered`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ class ObservationInput:
     Attributes:
         codec: The part's codec.
         steps: The keys and positions that lead to the part.
-        lowered: Encoder for the part in tensor operations; None if the input is already encoded, `[B, size]`.
+        lowered: Encoder for the part in tensor operations; None if the input is already encoded,
+            `[B, size]`.
     """
 
     codec: Preprocessor

@@ -15,7 +15,8 @@ import rlcatalog
 import rlcatalog_policy
 from rlcatalog.errors import NotServedError, reason
 
-#: Folders without user code: rlcatalog's packages, and Python's standard library without site-packages.
+#: Folders without user code: rlcatalog's packages, and Python's standard library without
+#: site-packages.
 _OURS = tuple(
     f"{Path(str(file)).resolve().parent}{os.sep}"
     for file in (rlcatalog.__file__, rlcatalog_policy.__file__, __file__)
@@ -24,7 +25,8 @@ _PYTHON = f"{Path(traceback.__file__).parent}{os.sep}"
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 #: Text that begins the advice after PyTorch's message.
 _ADVICE = re.compile(
-    r"\s+(?:For more information|Next steps|To fix the error|The error above|\(Size-like symbols).*",
+    r"\s+(?:For more information|Next steps|To fix the error|The error above|\(Size-like"
+    r" symbols).*",
     re.DOTALL,
 )
 _LONGEST = 400
@@ -34,7 +36,8 @@ def line_of(frames: Iterable[Any], *engines: ModuleType) -> str | None:
     """Describe the last frame inside a model or distribution; None if there is none.
 
     Args:
-        frames: The result of `traceback.extract_tb`, or other objects with `filename`, `lineno` and `name`.
+        frames: The result of `traceback.extract_tb`, or other objects with `filename`, `lineno` and
+            `name`.
         engines: Packages without user code.
     """
     foreign = (
@@ -67,8 +70,8 @@ def explain_stop(
     line = line_of(traceback.extract_tb(error.__traceback__), *engines) if engines else None
     if suspects and "pecialized" in str(error):
         return NotServedError(
-            f"export: {suspects[0]} turns the batch size into a constant, but an exported file must support any batch "
-            "size. Write x.shape[0] instead of len(x)."
+            f"export: {suspects[0]} turns the batch size into a constant, but an exported file"
+            " must support any batch size. Write x.shape[0] instead of len(x)."
         )
     short = message if len(message) <= _LONGEST else f"{message[:_LONGEST]} …"
     if line is not None:

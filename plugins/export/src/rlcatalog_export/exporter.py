@@ -51,13 +51,15 @@ def export(policy: Policy, path: str | os.PathLike[str], format: str | None = No
 
 
 def _check_free(component: Component, target: Path) -> None:
-    """Raise an error if the path is a folder other than an earlier export, because exporting would remove it."""
+    """Raise an error if the path is a folder other than an earlier export, because exporting would
+    remove it.
+    """
     if component.declaration.suffix or not target.is_dir() or not any(target.iterdir()):  # type: ignore[attr-defined]
         return
     try:
         component.load("runner")(target)
     except SavedPolicyError as error:
         raise FolderTakenError(
-            f"{target}: the format {component.name!r} would replace this folder, which is not an exported"
-            " policy. Choose a different path."
+            f"{target}: the format {component.name!r} would replace this folder, which is not an"
+            " exported policy. Choose a different path."
         ) from error

@@ -39,7 +39,8 @@ def compare(written: Exported, actor: Actor) -> None:
             ]
             if all(differences):
                 raise NotServedError(
-                    f"export: the file acts differently from the policy: {differences[0]}. No file was written."
+                    f"export: the file acts differently from the policy: {differences[0]}. No file"
+                    " was written."
                 )
 
 
@@ -71,7 +72,10 @@ def _differences(
             policy, step.action, repeated.action
         )
         if difference:
-            return f"{difference} in step {t} of {rows} episodes ({'sampled' if explore else 'the most likely action'})"
+            return (
+                f"{difference} in step {t} of {rows} episodes"
+                f" ({'sampled' if explore else 'the most likely action'})"
+            )
         state, other = step.state, repeated.state
         if t == 1:  # some episodes restart
             begun = np.arange(rows) % 2 == 0
@@ -116,7 +120,8 @@ def random_masks(
         masks: Mask layout of an action space.
         rows: B.
         rng: Generator of random numbers.
-        forbidden: Probability with which each value is forbidden. At least one value of each choice is always allowed.
+        forbidden: Probability with which each value is forbidden. At least one value of each choice
+            is always allowed.
     """
     mask = rng.random((rows, masks.size)) >= forbidden
     for _, columns in masks.by_choice(mask):
@@ -125,7 +130,9 @@ def random_masks(
 
 
 def _moderate(info: SpaceInfo, value: Any) -> Any:
-    """Return an observation in which the values of wide Boxes are moved near 0, within their bounds."""
+    """Return an observation in which the values of wide Boxes are moved near 0, within their
+    bounds.
+    """
     if info.is_composite:
         return info.join(
             [

@@ -26,8 +26,8 @@ class Exported:
     Attributes:
         interface: The file's inputs and outputs.
         policy: Copy of the policy for the comparison with the file.
-        drawing: `drawing(noise)` returns a context in which `policy.act` samples from noise `[B, k]` as the file does.
-            If None, sampled outputs are not compared.
+        drawing: `drawing(noise)` returns a context in which `policy.act` samples from noise
+            `[B, k]` as the file does. If None, sampled outputs are not compared.
     """
 
     interface: Interface
@@ -40,8 +40,8 @@ class Runner(Protocol):
 
     Attributes:
         interface: The file's inputs and outputs as JSON, written by `Interface.to_json`.
-        checked: Whether the file has a (correct) checksum for its whole content; None if the format has no checksums. A
-            wrong checksum raises `SavedPolicyError` instead.
+        checked: Whether the file has a (correct) checksum for its whole content; None if the format
+            has no checksums. A wrong checksum raises `SavedPolicyError` instead.
     """
 
     interface: str
@@ -68,13 +68,16 @@ def exporter_for(catalog: Catalog, path: Path, format: str | None) -> Component:
     if (component := _by_suffix(known, path)) is None:
         suffixes = ", ".join(f"{c.declaration.suffix or 'a folder'}: {c.name!r}" for c in known)  # type: ignore[attr-defined]
         raise ConfigError(
-            f"{path}: no installed format uses this suffix ({suffixes}); choose a format with format=."
+            f"{path}: no installed format uses this suffix ({suffixes}); choose a format with"
+            " format=."
         )
     return component
 
 
 def _by_suffix(components: Sequence[Component], path: Path) -> Component | None:
-    """Return the exporter for a path's suffix, or None. Conflicts are resolved in the same way as for equal names.
+    """Return the exporter for a path's suffix, or None.
+
+    Conflicts are resolved in the same way as for equal names.
 
     Raises:
         AmbiguousChoiceError: Two exporters use the suffix.

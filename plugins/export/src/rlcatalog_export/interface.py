@@ -44,17 +44,20 @@ _OUTPUTS = ("action", "raw_action", "logp", "value", "dist_inputs", "state")
 class Port(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
 ):
-    """Input or output of an exported policy; all except `deterministic` have a batch axis before their shape.
+    """Input or output of an exported policy; all except `deterministic` have a batch axis before
+    their shape.
 
     Attributes:
         name: Name, which consists of letters, digits and `_`.
-        role: For an input, `"observation"`, `"mask"`, `"state"`, `"prev_reward"`, `"noise"`, `"deterministic"`; for an
-            output, `"action"`, `"raw_action"`, `"logp"`, `"value"`, `"dist_inputs"`, `"state"`.
+        role: For an input, `"observation"`, `"mask"`, `"state"`, `"prev_reward"`, `"noise"`,
+            `"deterministic"`; for an output, `"action"`, `"raw_action"`, `"logp"`, `"value"`,
+            `"dist_inputs"`, `"state"`.
         dtype: NumPy's name for the dtype.
         shape: Shape of one row.
         path: Path in the observation or the action, such as `obs['camera'][0]`.
         steps: The keys and positions that lead to the part.
-        encoded: Whether an observation is encoded by its codec; otherwise it is as returned by the environment.
+        encoded: Whether an observation is encoded by its codec; otherwise it is as returned by the
+            environment.
         initial: Flat values of one row at the start of an episode; empty means zeros.
         follows: For a returned state, the name of the input that receives it in the next step.
     """
@@ -76,11 +79,13 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     Attributes:
         inputs: Its inputs, in order.
         outputs: Its outputs, in order.
-        observation: Kind of observations that the policy takes: `"leaves"` (each leaf of the environment's observation
-            is a separate port; some may already be encoded) or `"filtered"` (one port, encoded and filtered).
+        observation: Kind of observations that the policy takes: `"leaves"` (each leaf of the
+            environment's observation is a separate port; some may already be encoded) or
+            `"filtered"` (one port, encoded and filtered).
         framework: The policy's framework.
         model: Class of the policy's model, for error messages.
-        observation_space: The environment's observation space as plain data, or None (see `space_to_json`).
+        observation_space: The environment's observation space as plain data, or None (see
+            `space_to_json`).
         action_space: The same for actions.
         mask_key: Key of the action mask in Dict observations, or None.
         mask_apart: Whether the mask is hidden from the model.
@@ -143,7 +148,8 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             checked: Whether the file has a (correct) checksum; None if its format has no checksums.
 
         Raises:
-            SavedPolicyError: The text was not written by this version of `to_json`, or the checksum is missing.
+            SavedPolicyError: The text was not written by this version of `to_json`, or the checksum
+                is missing.
         """
         try:
             if len(text) > cls.LONGEST:
@@ -166,14 +172,17 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             ) from error
         if checked is False:
             raise SavedPolicyError(
-                f"{where} is damaged: files of format version {FORMAT_VERSION} have a checksum, but this file has none."
-                " Export the policy again, or copy the file again."
+                f"{where} is damaged: files of format version {FORMAT_VERSION} have a checksum,"
+                " but this file has none. Export the policy again, or copy the file again."
             )
         return interface
 
 
 class _Header(msgspec.Struct):
-    """Header of an interface. It is read first, to check whether this version of rlcatalog can read the file."""
+    """Header of an interface.
+
+    It is read first, to check whether this version of rlcatalog can read the file.
+    """
 
     format: str = ""
     format_version: int = 0
@@ -196,7 +205,10 @@ def _contradictions(interface: Interface) -> Iterator[str]:
                 yield f"two {what} are {role!r}"
         for port in ports:
             if math.prod(port.shape) > _LARGEST:
-                yield f"{port.name!r} has rows of shape {list(port.shape)}; the limit is {_LARGEST} numbers"
+                yield (
+                    f"{port.name!r} has rows of shape {list(port.shape)}; the limit is"
+                    f" {_LARGEST} numbers"
+                )
             if (port.role in _OUTPUTS) != (what == "outputs") and port.role != "state":
                 yield f"{port.role!r} is not one of {what}"
     for role in ("deterministic", "mask", "noise", "prev_reward"):
@@ -221,7 +233,9 @@ def _contradictions_of_state(interface: Interface) -> Iterator[str]:
             yield f"{port.name!r} differs in form from {given.name!r}"
     for port in states.values():
         if port.initial and len(port.initial) != math.prod(port.shape):
-            yield f"{port.name!r} has {len(port.initial)} initial values for shape {list(port.shape)}"
+            yield (
+                f"{port.name!r} has {len(port.initial)} initial values for shape {list(port.shape)}"
+            )
     steps = states.get("steps")
     if interface.input("prev_reward") is not None and (
         steps is None or (steps.dtype, steps.shape) != ("int64", ())

@@ -1,4 +1,6 @@
-"""Noise that replaces random generators as the source of randomness, which makes a policy a pure function."""
+"""Noise that replaces random generators as the source of randomness, which makes a policy a pure
+function.
+"""
 
 from __future__ import annotations
 
@@ -10,20 +12,22 @@ import numpy as np
 
 from rlcatalog.errors import NotServedError
 
-#: Number of proposals in Marsaglia and Tsang's method for a Gamma distribution; each is rejected with a probability
-#: below 1/20.
+#: Number of proposals in Marsaglia and Tsang's method for a Gamma distribution; each is rejected
+#: with a probability below 1/20.
 _GAMMA_TRIES = 8
 #: Smallest distance of noise from 0 and 1, where logarithms are infinite.
 LEAST, MOST = 2.0**-25, 1 - 2.0**-24
 
 
 class Noise:
-    """Sampler that draws from given uniform numbers, or else generates and counts the numbers that a row needs.
+    """Sampler that draws from given uniform numbers, or else generates and counts the numbers that
+    a row needs.
 
     Args:
         rows: Number of rows B in the batch; None if unknown.
         uniforms: Uniform numbers `[B, k]`, or None.
-        widths: Numbers per row for each draw, counted earlier; required if the number of rows is unknown.
+        widths: Numbers per row for each draw, counted earlier; required if the number of rows is
+            unknown.
 
     Attributes:
         widths: How many random numbers each row needed in each draw so far.
@@ -45,7 +49,9 @@ class Noise:
         return tuple(shape)
 
     def numbers(self, columns: Any, shape: Any, dtype: Any) -> Any:
-        """Return the next columns of the noise, excluding 0 and 1, with the given shape and dtype."""
+        """Return the next columns of the noise, excluding 0 and 1, with the given
+        shape and dtype.
+        """
         raise NotImplementedError
 
     def uniform(self, shape: Any, dtype: Any) -> Any:
@@ -54,8 +60,8 @@ class Noise:
             sizes = tuple(int(n) for n in shape)
             if not self.rows or math.prod(sizes) % self.rows:
                 raise NotServedError(
-                    f"export: random numbers of shape {sizes} are drawn for a batch of {self.rows} rows, but the "
-                    "first axis must index the rows."
+                    f"export: random numbers of shape {sizes} are drawn for a batch of {self.rows}"
+                    " rows, but the first axis must index the rows."
                 )
             own = math.prod(sizes) // self.rows
         else:
@@ -67,7 +73,9 @@ class Noise:
         return self.numbers(self.uniforms[:, start : start + own], shape, dtype)
 
     def normal(self, shape: Any, dtype: Any) -> Any:
-        """Return standard normal numbers by the Box-Muller method, two for each pair of uniform numbers."""
+        """Return standard normal numbers by the Box-Muller method, two for each pair of uniform
+        numbers.
+        """
         m, sizes = self.math, self.sizes(shape)
         *rows, last = sizes if len(sizes) > 1 else (*sizes, 1)
         half = (last + 1) // 2
@@ -78,7 +86,9 @@ class Noise:
         )
 
     def gamma(self, concentration: Any) -> Any:
-        """Return Gamma-distributed numbers by Marsaglia and Tsang's method, as the first accepted proposal of a few."""
+        """Return Gamma-distributed numbers by Marsaglia and Tsang's method, as the first accepted
+        proposal of a few.
+        """
         m, shape, dtype = self.math, self.sizes(self.math.shape(concentration)), concentration.dtype
         small = concentration < 1
         d = m.where(small, concentration + 1, concentration) - 1 / 3

@@ -1,4 +1,6 @@
-"""Random numbers for frozen policies, generated in blocks; the state includes the position within the block."""
+"""Random numbers for frozen policies, generated in blocks; the state includes the position within
+the block.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,8 @@ class NoiseBlocks:
         high, low, inc_high, inc_low, has, last, size, at = (int(number) for number in state)
         if not 0 <= at <= size <= _MOST:
             raise ValueError(
-                f"the state of a block of {size} numbers with {at} of them used; the limit is {_MOST}"
+                f"the state of a block of {size} numbers with {at} of them used; the limit is"
+                f" {_MOST}"
             )
         self._rng.bit_generator.state = {
             "bit_generator": "PCG64",

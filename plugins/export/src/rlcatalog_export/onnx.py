@@ -1,4 +1,6 @@
-"""ONNX export of policies: one function writes the files for all frameworks, and onnxruntime runs them."""
+"""ONNX export of policies: one function writes the files for all frameworks, and onnxruntime runs
+them.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,8 @@ Array = np.ndarray[Any, Any]
 
 #: Metadata key of the interface.
 INTERFACE = "rlcatalog"
-#: Bytes before the checksum, which is the value of a metadata entry at the end of a file: the field number in a
-#: ModelProto, the entry's key, and lengths.
+#: Bytes before the checksum, which is the value of a metadata entry at the end of a file: the field
+#: number in a ModelProto, the entry's key, and lengths.
 _MARK = b"\x72\x54\x0a\x10rlcatalog.sha256\x12\x40"
 
 
@@ -59,7 +61,8 @@ def quiet_converters(*names: str) -> Iterator[None]:
 
 
 def session_of(content: bytes) -> Any:
-    """Return a session that runs a model on a single CPU thread, which is fastest for small batches.
+    """Return a session that runs a model on a single CPU thread, which is fastest for small
+    batches.
 
     Raises:
         Exception: onnxruntime's errors, which have no common base class.

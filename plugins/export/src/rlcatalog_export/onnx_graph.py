@@ -1,4 +1,6 @@
-"""Builder for ONNX graphs, and a function that runs them with inputs and outputs at fixed addresses."""
+"""Builder for ONNX graphs, and a function that runs them with inputs and outputs at fixed
+addresses.
+"""
 
 from __future__ import annotations
 
@@ -94,7 +96,8 @@ class Graph:
 def bind_graph(
     content: bytes, inputs: Mapping[str, Array], outputs: Mapping[str, tuple[str, tuple[int, ...]]]
 ) -> tuple[Callable[[], None], dict[str, Array]]:
-    """Return a function that runs a graph on one thread with the current inputs, and the output arrays.
+    """Return a function that runs a graph on one thread with the current inputs, and the output
+    arrays.
 
     Args:
         content: The model.

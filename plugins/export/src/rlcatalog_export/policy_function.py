@@ -24,7 +24,8 @@ _TRIED = (2, 3)
 
 
 class PolicyFunction:
-    """Policy as a function of tensors; each framework's class samples from noise and records the function.
+    """Policy as a function of tensors; each framework's class samples from noise and records the
+    function.
 
     Args:
         policy: A copy of the policy, which only this object uses.
@@ -32,8 +33,8 @@ class PolicyFunction:
 
     Attributes:
         policy: The policy.
-        masked: Whether there is an input for action masks. There is one if the action space has values that can be
-            forbidden, and the distribution supports masks.
+        masked: Whether there is an input for action masks. There is one if the action space has
+            values that can be forbidden, and the distribution supports masks.
         inputs: The inputs except the noise, whose width is unknown before the first sample.
         interface: Inputs and outputs.
         widths: How many random numbers each row needs in each draw.
@@ -58,8 +59,9 @@ class PolicyFunction:
             and {"actions", "action_inputs"} & set(policy.views.windows)
         ):
             raise NotServedError(
-                f"export: {policy.model_name} requests past actions, but the codec for the action space "
-                f"{policy.action_space} has no tensor form. Set its attribute `lowered` to a class."
+                f"export: {policy.model_name} requests past actions, but the codec for the action"
+                f" space {policy.action_space} has no tensor form. Set its attribute `lowered` to"
+                " a class."
             )
         self.masked = policy.masks.size > 0
         try:
@@ -70,7 +72,7 @@ class PolicyFunction:
             self.masked = False
             self._try_batches()
 
-    # --- the function ----------------------------------------------------------------------------------------------
+    # --- the function -----------------------------------------------------------------------------
 
     def run(self, given: Mapping[str, Any], noise: Any) -> dict[str, Any]:
         """Map a dict of inputs to a dict of outputs."""
@@ -130,17 +132,21 @@ class PolicyFunction:
         return History(windows, t)
 
     def drawing_given(self, numbers: Array) -> AbstractContextManager[Any]:
-        """Return a context in which the policy samples from given numbers `[B, k]`, as a file does."""
+        """Return a context in which the policy samples from given numbers `[B, k]`,
+        as a file does.
+        """
         raise NotImplementedError
 
     def written(self) -> Exported:
         """Return the results that are expected from a written file."""
         return Exported(self.interface, self.policy, self.drawing_given)
 
-    # --- its description ---------------------------------------------------------------------------------------
+    # --- its description --------------------------------------------------------------------------
 
     def example(self, port: Port, rows: int, rng: np.random.Generator) -> Array:
-        """Return an array for an input, filled with zeros or with numbers from the open interval (0, 1)."""
+        """Return an array for an input, filled with zeros or with numbers from the open interval
+        (0, 1).
+        """
         if port.role == "deterministic":
             return np.array(False)
         shape, dtype, mask_steps = (
@@ -176,8 +182,9 @@ class PolicyFunction:
                     )
         if widths[0] != widths[1]:
             raise NotServedError(
-                "export: the number of random numbers per row must not depend on the batch size; found "
-                f"{sum(widths[0])} for {_TRIED[0]} rows and {sum(widths[1])} for {_TRIED[1]}."
+                "export: the number of random numbers per row must not depend on the batch size;"
+                f" found {sum(widths[0])} for {_TRIED[0]} rows and {sum(widths[1])} for"
+                f" {_TRIED[1]}."
             )
         self.widths = widths[0]
         forms = {name: (array.dtype.name, array.shape[1:]) for name, array in outputs.items()}
@@ -229,7 +236,8 @@ class PolicyFunction:
         """Return the interface.
 
         Args:
-            outputs: For each output, in order, the dtype and the shape of one row, taken from a run.
+            outputs: For each output, in order, the dtype and the shape of one row, taken from a
+                run.
             noise: Random numbers per row.
         """
         policy, resolution = self.policy, self.policy.resolution
@@ -285,7 +293,9 @@ def _state(name: str, initial: np.ndarray[Any, Any]) -> Port:
 
 
 def _named(paths: list[str], root: str) -> list[str]:
-    """Return names of letters, digits and `_` for paths below a root: `obs['camera'][0]` becomes `obs_camera_0`."""
+    """Return names of letters, digits and `_` for paths below a root: `obs['camera'][0]` becomes
+    `obs_camera_0`.
+    """
     names: list[str] = []
     for path in paths:
         steps = re.findall(r"[A-Za-z0-9_]+", path.removeprefix(root))

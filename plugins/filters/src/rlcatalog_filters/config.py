@@ -14,13 +14,15 @@ class FiltersConfig(msgspec.Struct, frozen=True, kw_only=True):
     filter_include: Annotated[
         list[str] | None,
         Meta(
-            description="paths of the leaves to filter, or path prefixes; by default, all quantities"
+            description="paths of the leaves to filter, or path prefixes; by default, all"
+            " quantities"
         ),
     ] = None
     filter_exclude: Annotated[
         list[str],
         Meta(
-            description="paths of leaves to leave unchanged, or path prefixes; overrides filter_include"
+            description="paths of leaves to leave unchanged, or path prefixes; overrides"
+            " filter_include"
         ),
     ] = []
     filter_clip: Annotated[

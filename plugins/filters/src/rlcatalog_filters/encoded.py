@@ -19,7 +19,8 @@ from rlcatalog_filters.running_stat import RunningStat, worst_place
 
 
 class EncodedMeanStdFilter(Filter):
-    """Filter that normalises quantities in encoded observations, except one-hot vectors, masks, indices and padding.
+    """Filter that normalises quantities in encoded observations, except one-hot vectors, masks,
+    indices and padding.
 
     The filter learns only when it is called with `update=True`, which `Policy.act` never does.
 
@@ -29,8 +30,9 @@ class EncodedMeanStdFilter(Filter):
 
     Attributes:
         leaves: The leaves that are filtered.
-        statistics: A `MeanStdFilter` over the leaves' concatenated values. Workers that collect experience separately
-            use it to combine their statistics: `here.statistics.apply_changes(there.statistics)`.
+        statistics: A `MeanStdFilter` over the leaves' concatenated values. Workers that collect
+            experience separately use it to combine their statistics:
+            `here.statistics.apply_changes(there.statistics)`.
 
     Raises:
         ConfigError: A path in the config does not match any leaf.
@@ -47,8 +49,8 @@ class EncodedMeanStdFilter(Filter):
         if not self.leaves:
             warn_caller(
                 "observation_filter='MeanStdFilter' has nothing to filter in the leaves "
-                f"{', '.join(f'{leaf.path} ({leaf.kind})' for leaf in plan) or 'none'}. Set it to 'NoFilter', or name"
-                " leaves in filter_include.",
+                f"{', '.join(f'{leaf.path} ({leaf.kind})' for leaf in plan) or 'none'}. Set it to"
+                " 'NoFilter', or name leaves in filter_include.",
                 CatalogWarning,
             )
         self._filtered = np.zeros(preprocessor.size, np.bool_)
@@ -67,17 +69,17 @@ class EncodedMeanStdFilter(Filter):
             update: Whether to update the statistics with the batch first.
 
         Returns:
-            Float32 array of the same shape, with filtered leaves within the clip bounds; if nothing is filtered, the
-            given array itself.
+            Float32 array of the same shape, with filtered leaves within the clip bounds; if nothing
+            is filtered, the given array itself.
 
         Raises:
-            ObservationError: The shape is wrong; or, with `update`, a value of a filtered leaf is not finite (in which
-                case the filter stays unchanged).
+            ObservationError: The shape is wrong; or, with `update`, a value of a filtered leaf is
+                not finite (in which case the filter stays unchanged).
         """
         if encoded.shape[1:] != self.preprocessor.shape or not encoded.ndim:
             raise ObservationError(
-                f"{self.preprocessor.info.path}: expected encoded observations [B, *{self.preprocessor.shape}],"
-                f" found shape {encoded.shape}."
+                f"{self.preprocessor.info.path}: expected encoded observations [B,"
+                f" *{self.preprocessor.shape}], found shape {encoded.shape}."
             )
         if not self._any:
             return encoded
@@ -110,7 +112,8 @@ class EncodedMeanStdFilter(Filter):
         return filtered
 
     def processed_space(self, preprocessor: Preprocessor) -> Any:
-        """Return a float32 Box: filtered values get the clip bounds, and other values keep their own bounds.
+        """Return a float32 Box: filtered values get the clip bounds, and other values keep their
+        own bounds.
 
         If no leaf is filtered, models see the same as without a filter.
         """
@@ -122,14 +125,17 @@ class EncodedMeanStdFilter(Filter):
         return preprocessor.processed_space(low, high)
 
     def get_state(self) -> dict[str, Array]:
-        """Return `n`, `mean` and `m2` for the filtered values, and which values are filtered (`filtered`, `[size]`)."""
+        """Return `n`, `mean` and `m2` for the filtered values, and which values are filtered
+        (`filtered`, `[size]`).
+        """
         return {**self.statistics.running_stats.to_state(), "filtered": self._filtered.copy()}
 
     def set_state(self, state: Mapping[str, Array]) -> None:
         """Restore statistics that `get_state` returned; the buffer is emptied.
 
         Raises:
-            SavedPolicyError: The statistics are damaged, or they belong to different values of the observation.
+            SavedPolicyError: The statistics are damaged, or they belong to different values of the
+                observation.
         """
         filtered = state.get("filtered")
         if filtered is None or not np.array_equal(filtered, self._filtered):
@@ -139,13 +145,15 @@ class EncodedMeanStdFilter(Filter):
                 else f"{int(np.sum(filtered))} of {np.size(filtered)}"
             )
             raise SavedPolicyError(
-                f"these filter statistics are for different values of the observation: expected {self._filtered.sum()}"
-                f" of {self._filtered.size} ({', '.join(leaf.path for leaf in self.leaves) or 'none'}), found {found}."
+                "these filter statistics are for different values of the observation: expected"
+                f" {self._filtered.sum()} of {self._filtered.size}"
+                f" ({', '.join(leaf.path for leaf in self.leaves) or 'none'}), found {found}."
             )
         restored = RunningStat.from_state(state)
         if restored.shape != self.statistics.running_stats.shape:
             raise SavedPolicyError(
-                f"expected filter statistics of shape {self.statistics.running_stats.shape}, found {restored.shape}."
+                f"expected filter statistics of shape {self.statistics.running_stats.shape}, found"
+                f" {restored.shape}."
             )
         self.statistics.running_stats.moments = restored.moments
         self.statistics.reset_buffer()
@@ -160,12 +168,16 @@ class EncodedMeanStdFilter(Filter):
             where = ", ".join(str(int(i)) for i in np.unravel_index(place - leaf.start, leaf.shape))
             raise ObservationError(
                 f"{leaf.path}: expected finite values to filter; found {values[row, column]}"
-                f"{f' at [{where}]' if where else ''} in row {row} of the batch. The filter has not learned from this "
-                "batch. Keep such values out of the observations, or add the leaf to filter_exclude."
+                f"{f' at [{where}]' if where else ''} in row {row} of the batch. The filter has"
+                " not learned from this batch. Keep such values out of the observations, or add"
+                " the leaf to filter_exclude."
             ) from error
 
     def _laid_out(self) -> tuple[Array, Array, Any, Any]:
-        """Return the arguments of `scaled` for the whole vector. Unfiltered values stay exactly equal."""
+        """Return the arguments of `scaled` for the whole vector.
+
+        Unfiltered values stay exactly equal.
+        """
         stats, clip = self.statistics, self.statistics.clip
         offset, factor = scaling(stats.running_stats, stats.demean, stats.destd)
         offset, factor = self._spread(offset, 0.0), self._spread(factor, 1.0)
@@ -181,20 +193,22 @@ class EncodedMeanStdFilter(Filter):
         return out
 
 
-# --- which leaves -----------------------------------------------------------------------------------------------------
+# --- which leaves ---------------------------------------------------------------------------------
 
 
 def leaves_to_filter(
     leaves: Sequence[Leaf], config: FiltersConfig, action_mask_key: str, claimed: Sequence[str] = ()
 ) -> list[Leaf]:
-    """Return the leaves that contain quantities, or the leaves that the config names; never an action mask.
+    """Return the leaves that contain quantities, or the leaves that the config names; never an
+    action mask.
 
     Args:
         leaves: The leaves of a preprocessor's plan.
         config: The model config, which names leaves to include and exclude.
-        action_mask_key: Key of the action mask in Dict observations, at any depth; or a path such as `"a.b"`.
-        claimed: Paths of the leaves that a head reads itself. They describe actions, so only `filter_include` can add
-            them.
+        action_mask_key: Key of the action mask in Dict observations, at any depth; or a path such
+            as `"a.b"`.
+        claimed: Paths of the leaves that a head reads itself. They describe actions, so only
+            `filter_include` can add them.
 
     Raises:
         ConfigError: A path in the config does not match any leaf, or matches only an action mask.
@@ -216,8 +230,9 @@ def leaves_to_filter(
         for path in config.filter_include:
             if all(leaf in masks for leaf in leaves if _below(path, leaf.path)):
                 raise ConfigError(
-                    f"filter_include: {path!r} is the action mask (action_mask_key={action_mask_key!r}), which is never"
-                    " filtered. If it is not a mask, set action_mask_key to a different key."
+                    f"filter_include: {path!r} is the action mask"
+                    f" (action_mask_key={action_mask_key!r}), which is never filtered. If it is"
+                    " not a mask, set action_mask_key to a different key."
                 )
     left_out = masks + _matching(leaves, config.filter_exclude, "filter_exclude")
     return [leaf for leaf in chosen if leaf not in left_out]

@@ -1,4 +1,6 @@
-"""`MeanStdFilter` and `NoFilter` with RLlib's interface, called on single observations or on batches."""
+"""`MeanStdFilter` and `NoFilter` with RLlib's interface, called on single observations or on
+batches.
+"""
 
 from __future__ import annotations
 
@@ -18,18 +20,20 @@ EPSILON = 1e-6
 class MeanStdFilter:
     """Filter that subtracts the running mean and divides by the running standard deviation.
 
-    `(x - mean) / (std + 1e-6)`, clipped at `clip`. Before the first value, there are no statistics, so values are only
-    clipped. The first value always becomes 0 (see `RunningStat.var`).
+    `(x - mean) / (std + 1e-6)`, clipped at `clip`. Before the first value, there are no statistics,
+    so values are only clipped. The first value always becomes 0 (see `RunningStat.var`).
 
     Args:
-        shape: Shape of one observation, `()` for a number; or a dict or tuple of shapes, nested to any depth, for
-            observations with that structure. A leaf that is None is passed through unchanged.
+        shape: Shape of one observation, `()` for a number; or a dict or tuple of shapes, nested to
+            any depth, for observations with that structure. A leaf that is None is passed through
+            unchanged.
         demean: Whether to subtract the mean.
         destd: Whether to divide by the standard deviation.
         clip: Limit on the results, or None.
 
     Attributes:
-        running_stats: Statistics of all observations: a `RunningStat`, or a structure of such objects.
+        running_stats: Statistics of all observations: a `RunningStat`, or a structure of such
+            objects.
         buffer: Statistics of the observations since the last `reset_buffer`, in the same structure.
 
     Raises:
@@ -52,16 +56,17 @@ class MeanStdFilter:
         """Filter a single observation, or a batch of observations with an additional leading axis.
 
         Args:
-            x: Array of shape `shape` or `[B, *shape]`; or, if `shape` is a structure, a structure of such arrays.
-            update: Whether to update the statistics with `x` first. The default is the same as in RLlib; `Policy.act`
-                never updates statistics.
+            x: Array of shape `shape` or `[B, *shape]`; or, if `shape` is a structure, a structure
+                of such arrays.
+            update: Whether to update the statistics with `x` first. The default is the same as in
+                RLlib; `Policy.act` never updates statistics.
 
         Returns:
             Float32 array of the same shape, for any dtype of `x`; or a structure of such arrays.
 
         Raises:
-            ObservationError: `x` has the wrong shape or structure, or `update` is set and `x` is not finite. The filter
-                stays unchanged.
+            ObservationError: `x` has the wrong shape or structure, or `update` is set and `x` is
+                not finite. The filter stays unchanged.
         """
         if update:
             self.observe(x)
@@ -74,7 +79,8 @@ class MeanStdFilter:
             x: See `__call__`.
 
         Raises:
-            ObservationError: `x` has the wrong shape or structure, or is not finite. The filter stays unchanged.
+            ObservationError: `x` has the wrong shape or structure, or is not finite. The filter
+                stays unchanged.
         """
         found: list[Moments] = []
         _map(
@@ -100,7 +106,8 @@ class MeanStdFilter:
 
         Args:
             other: A filter of the same shape, such as a worker's.
-            with_buffer: Whether to also replace this filter's buffer with a copy of the other buffer.
+            with_buffer: Whether to also replace this filter's buffer with a copy of the other
+                buffer.
 
         Raises:
             ObservationError: The other filter has a different shape.
@@ -138,8 +145,8 @@ class MeanStdFilter:
 
     def __repr__(self) -> str:
         return (
-            f"MeanStdFilter({self.shape!r}, demean={self.demean}, destd={self.destd}, clip={self.clip},"
-            f" running_stats={self.running_stats!r})"
+            f"MeanStdFilter({self.shape!r}, demean={self.demean}, destd={self.destd},"
+            f" clip={self.clip}, running_stats={self.running_stats!r})"
         )
 
     def _check_same(self, other: MeanStdFilter) -> None:
@@ -185,7 +192,8 @@ class NoFilter:
 
 
 def scaling(stat: RunningStat, demean: bool = True, destd: bool = True) -> tuple[Array, Array]:
-    """Return the offset to subtract and the factor to multiply by: float64 arrays in the statistics' shape.
+    """Return the offset to subtract and the factor to multiply by: float64 arrays in the
+    statistics' shape.
 
     Args:
         stat: The statistics; if there are none yet, values are unchanged.
@@ -202,10 +210,12 @@ def scale(batch: Array, offset: Array, factor: Array, low: Any, high: Any) -> Ar
     """Return `(batch - offset) * factor` between `low` and `high`, as float32.
 
     Args:
-        batch: Numbers `[B, *shape]` of any dtype; the computation is in float64, because means may be large.
+        batch: Numbers `[B, *shape]` of any dtype; the computation is in float64, because means may
+            be large.
         offset: Array of `shape`.
         factor: Array of `shape`.
-        low: Lower limits for the results: a number, an array of shape `shape`, or None for no limits.
+        low: Lower limits for the results: a number, an array of shape `shape`, or None for no
+            limits.
         high: Upper limits for the results, in the same form.
     """
     out = np.subtract(batch, offset)
@@ -216,7 +226,7 @@ def scale(batch: Array, offset: Array, factor: Array, low: Any, high: Any) -> Ar
     return out.astype(np.float32)
 
 
-# --- structures ----------------------------------------------------------------------------------------------------
+# --- structures -----------------------------------------------------------------------------------
 
 
 def _statistics(shape: Any) -> Any:
@@ -239,7 +249,9 @@ def _statistics(shape: Any) -> Any:
 
 
 def _map(function: Callable[..., Any], stats: Any, *values: Any, path: str = "x") -> Any:
-    """Map `function(stat, value, path)` over a structure; values without statistics stay unchanged."""
+    """Map `function(stat, value, path)` over a structure; values without statistics
+    stay unchanged.
+    """
     if stats is None:
         return values[0] if values else None
     if isinstance(stats, dict):
@@ -293,7 +305,8 @@ def _batch(stat: RunningStat, value: Any, path: str) -> tuple[Array, bool]:
     if array.ndim and array.shape[1:] == stat.shape:
         return array, False
     raise ObservationError(
-        f"{path}: expected shape {stat.shape}, or a batch [B, *{stat.shape}]; found shape {array.shape}."
+        f"{path}: expected shape {stat.shape}, or a batch [B, *{stat.shape}]; found shape"
+        f" {array.shape}."
     )
 
 

@@ -1,4 +1,6 @@
-"""Plugin declarations: the filters that `observation_filter` can name, besides the kernel's `"NoFilter"`."""
+"""Plugin declarations: the filters that `observation_filter` can name, besides the kernel's
+`"NoFilter"`.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,8 @@ def rlcatalog_filters() -> list[FilterSpec]:
         FilterSpec(
             "MeanStdFilter",
             {"numpy": "rlcatalog_filters.encoded:EncodedMeanStdFilter"},
-            "normalises numbers: subtracts their running mean and divides by their running standard deviation",
+            "normalises numbers: subtracts their running mean and divides by their running"
+            " standard deviation",
             config="rlcatalog_filters.config:FiltersConfig",
             reads=("observation_filter", "action_mask_key"),
         )

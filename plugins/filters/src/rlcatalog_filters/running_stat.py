@@ -59,16 +59,17 @@ class Moments:
             place = worst_place(batch)
             where = ", ".join(map(str, place))
             raise ObservationError(
-                f"expected finite values for the statistics, found {batch[place]} at [{where}] of an array of shape"
-                f" {batch.shape}; nothing was changed. Keep such values out of the observations."
+                f"expected finite values for the statistics, found {batch[place]} at [{where}] of"
+                f" an array of shape {batch.shape}; nothing was changed. Keep such values out of"
+                " the observations."
             )
         return cls(n, mean, m2)
 
     def merged(self, other: Moments) -> Moments:
         """Return the moments of both streams combined.
 
-        This is the pairwise update of Chan, Golub and LeVeque, "Algorithms for computing the sample variance: analysis
-        and recommendations" (The American Statistician 37, 1983).
+        This is the pairwise update of Chan, Golub and LeVeque, "Algorithms for computing the sample
+        variance: analysis and recommendations" (The American Statistician 37, 1983).
 
         Raises:
             ObservationError: The result is not finite.
@@ -92,8 +93,8 @@ class Moments:
 class RunningStat:
     """Elementwise mean and variance of arrays that arrive one by one or in batches.
 
-    The computation is in float64 and uses differences from the mean, so that a large mean does not swamp a small
-    variance.
+    The computation is in float64 and uses differences from the mean, so that a large mean does not
+    swamp a small variance.
 
     Args:
         shape: Shape of one value.
@@ -124,7 +125,9 @@ class RunningStat:
 
     @property
     def var(self) -> Array:
-        """Variance of the values, with n - 1 in the denominator; for a single value, its square, as in RLlib."""
+        """Variance of the values, with n - 1 in the denominator; for a single value, its square, as
+        in RLlib.
+        """
         n, mean, m2 = self.moments.n, self.moments.mean, self.moments.m2
         return np.asarray(m2 / (n - 1) if n > 1 else np.square(mean))
 
@@ -214,8 +217,9 @@ class RunningStat:
                 fits = _usable(int(n), mean, m2)
         if not fits:
             raise SavedPolicyError(
-                "expected an integer n >= 0 and finite float64 arrays mean and m2 of the same shape, with m2 >= 0; "
-                f"found n {n.dtype} {n.shape}, mean {mean.dtype} {mean.shape}, m2 {m2.dtype} {m2.shape}."
+                "expected an integer n >= 0 and finite float64 arrays mean and m2 of the same"
+                f" shape, with m2 >= 0; found n {n.dtype} {n.shape}, mean {mean.dtype}"
+                f" {mean.shape}, m2 {m2.dtype} {m2.shape}."
             )
         found = cls()
         found.moments = Moments(int(n), mean, m2)
@@ -226,7 +230,9 @@ class RunningStat:
 
 
 def _usable(n: int, mean: Any, m2: Any) -> bool:
-    """Return whether the sum of squares is finite; if so, all results computed from these moments are too."""
+    """Return whether the sum of squares is finite; if so, all results computed from these moments
+    are too.
+    """
     return bool(np.isfinite(m2 + n * (mean * mean)).all())
 
 

@@ -1,4 +1,5 @@
-"""Policy: the components of one lookup as one object that acts, keeps memory, trains, saves and loads.
+"""Policy: the components of one lookup as one object that acts, keeps memory, trains, saves and
+loads.
 
 A framework implements `rlcatalog.frameworks.Backend` for it.
 """

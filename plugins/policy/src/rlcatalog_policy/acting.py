@@ -1,4 +1,6 @@
-"""A policy's acting step: resume the state, call the backend, check the result, and pass on the state."""
+"""A policy's acting step: resume the state, call the backend, check the result, and pass on the
+state.
+"""
 
 from __future__ import annotations
 

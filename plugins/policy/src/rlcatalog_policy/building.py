@@ -33,13 +33,14 @@ def build(
         obs_space: The environment's observation space.
         action_space: The environment's action space.
         config: The model config.
-        framework: `"torch"` or `"tf"`. If None, a custom class's framework is used, or otherwise the first installed
-            one: torch, then tf.
-        model: The model to use, as under `"custom_model"` in the config: a name, a class, or a plain `torch.nn.Module`
-            or `keras.Layer` (its class, an instance or a function that creates one).
-        env: An environment to take the spaces from, after `wrap_env`, instead of the two space arguments: an id, a
-            class, a function, an environment or a vector environment. The policy then acts on observations from
-            `policy.wrap_env(env)`.
+        framework: `"torch"` or `"tf"`. If None, a custom class's framework is used, or otherwise
+            the first installed one: torch, then tf.
+        model: The model to use, as under `"custom_model"` in the config: a name, a class, or a
+            plain `torch.nn.Module` or `keras.Layer` (its class, an instance or a function that
+            creates one).
+        env: An environment to take the spaces from, after `wrap_env`, instead of the two space
+            arguments: an id, a class, a function, an environment or a vector environment. The
+            policy then acts on observations from `policy.wrap_env(env)`.
         catalog: The catalog that chooses the components. If None, the process's default catalog.
         pins: Choices of an earlier lookup to repeat.
         defaults: An engine's defaults; see `Catalog.resolve`.
@@ -65,7 +66,8 @@ def build(
         raise UnsupportedSpaceError(
             "build() needs an observation space and an action space, or env=."
         )
-    # Called with the lookup's choice, and again with a different choice if the policy rejects an engine's default.
+    # Called with the lookup's choice, and again with a different choice if the policy rejects an
+    # engine's default.
     create = partial(Policy, catalog, observation_space=obs_space, action_space=action_space)
     return catalog.build_from_lookup(
         create, obs_space, action_space, config, framework, pins=pins, defaults=defaults
@@ -75,13 +77,14 @@ def build(
 def config_with_model(
     config: Mapping[str, Any] | None, model: Any, way: str = "config={}"
 ) -> Mapping[str, Any] | None:
-    """Return a model config with the argument `model=` under `"custom_model"`; None changes nothing.
+    """Return a model config with the argument `model=` under `"custom_model"`; None changes
+    nothing.
 
     Args:
         config: The config.
         model: The argument.
-        way: How a user of the calling function passes a dictionary of config keys, with `{}` in place of the
-            dictionary.
+        way: How a user of the calling function passes a dictionary of config keys, with `{}` in
+            place of the dictionary.
 
     Raises:
         ConfigError: Either the model is a dictionary, or the config names a different model.
@@ -90,11 +93,12 @@ def config_with_model(
         return config
     if isinstance(model, Mapping):
         raise ConfigError(
-            f"model={shown(model)}: expected a model, such as a registered name or a class; found a dictionary. Pass"
-            f" keys of the model config as {way.format(shown(model))}."
+            f"model={shown(model)}: expected a model, such as a registered name or a class; found"
+            f" a dictionary. Pass keys of the model config as {way.format(shown(model))}."
         )
     if (named := (config or {}).get("custom_model")) is not None and not same(named, model):
         raise ConfigError(
-            f"model={shown(model)} and custom_model={shown(named)} are both given. Give one of them."
+            f"model={shown(model)} and custom_model={shown(named)} are both given. Give one of"
+            " them."
         )
     return {**(config or {}), "custom_model": model}

@@ -1,7 +1,9 @@
-"""Run-time contract checks for a policy's model and distribution, which name the component at fault.
+"""Run-time contract checks for a policy's model and distribution, which name the component at
+fault.
 
-A backend compares shapes at each call, which takes a tenth of a microsecond per shape, and calls this module if one
-differs. While TensorFlow traces, numbers of rows may be unknown; only known lengths are compared.
+A backend compares shapes at each call, which takes a tenth of a microsecond per shape, and calls
+this module if one differs. While TensorFlow traces, numbers of rows may be unknown; only known
+lengths are compared.
 """
 
 from __future__ import annotations
@@ -47,36 +49,40 @@ class ContractChecker:
         resolution = policy.resolution
         self.outputs = resolution.num_outputs
         self.width = policy.action_codec.width
-        #: Path → distribution, for each node of the action space whose samples the conformance kit has not checked.
+        #: Path → distribution, for each node of the action space whose samples the conformance kit
+        #: has not checked.
         self._untried = {
             node.info.path: node.component.load(policy.framework)
             for node in resolution.dists.walk()
             if not node.component.is_indexed
         }
-        #: Whether `check_actions` is needed: listed distributions draw only actions that the space and the mask allow.
+        #: Whether `check_actions` is needed: listed distributions draw only actions that the space
+        #: and the mask allow.
         self.checks_actions = bool(self._untried) or resolution.shows_mask
 
-    # --- return values of models --------------------------------------------------------------------------------------
+    # --- return values of models ------------------------------------------------------------------
 
     def check_outputs(self, outputs: Any, rows: int | None) -> None:
         """Raise an error unless a model's outputs have the shape `[rows, outputs]`."""
         expected = (rows, self.outputs)
         if not fits(outputs, expected):
             raise ModelContractError(
-                f"{name_method(self._policy.model, 'forward')} must return outputs of shape {_written(expected)}: a row"
-                f" for each observation, and a column for each of the {self.outputs} inputs that {self._dist()} takes"
-                f" for {self._policy.action_space}; found {_describe(outputs)}."
+                f"{name_method(self._policy.model, 'forward')} must return outputs of shape"
+                f" {_written(expected)}: a row for each observation, and a column for each of the"
+                f" {self.outputs} inputs that {self._dist()} takes for"
+                f" {self._policy.action_space}; found {_describe(outputs)}."
             )
 
     def refuse_written_input(self, name: str) -> NoReturn:
         """Raise the error for a model that has written into one of its inputs."""
         raise ModelContractError(
-            f"{name_method(self._policy.model, 'forward')} must not write into its inputs; {name} has changed. It"
-            " shares memory with the caller's observations or state, which would also change. Write into a copy"
-            " (x = x.clone()), or use operations that return a new tensor (x * 0.5 in place of x.mul_(0.5))."
+            f"{name_method(self._policy.model, 'forward')} must not write into its inputs; {name}"
+            " has changed. It shares memory with the caller's observations or state, which would"
+            " also change. Write into a copy (x = x.clone()), or use operations that return a new"
+            " tensor (x * 0.5 in place of x.mul_(0.5))."
         )
 
-    # --- return values of distributions -------------------------------------------------------------------------------
+    # --- return values of distributions -----------------------------------------------------------
 
     def check_sample(self, sample: Any, rows: int | None, method: str = "sample") -> None:
         """Raise an error unless a flattened sample has the shape `[rows, width]`."""
@@ -85,15 +91,19 @@ class ContractChecker:
         who, shape = self._dist(method), shape_of(sample)
         if shape is not None and len(shape) == 2 and (shape[0] == rows or rows is None):
             raise ModelContractError(
-                f"{who} returned {shape[1]} values per action; {self._policy.action_space} needs {self.width}."
+                f"{who} returned {shape[1]} values per action; {self._policy.action_space} needs"
+                f" {self.width}."
             )
         raise ModelContractError(
             f"{who} must return one action for each row, {_written((rows, self.width))} for"
-            f" {self._policy.action_space}, or {_written((rows,))} for a single Discrete; found {_describe(sample)}."
+            f" {self._policy.action_space}, or {_written((rows,))} for a single Discrete; found"
+            f" {_describe(sample)}."
         )
 
     def check_tensors(self, value: Any, method: str) -> None:
-        """Raise an error unless a distribution returned the framework's tensors, as a single tensor or a structure."""
+        """Raise an error unless a distribution returned the framework's tensors, as a single tensor
+        or a structure.
+        """
         framework = self._policy.framework
         for part in parts_of(value) or [value]:
             if (other := ops_of(part).framework) != framework:
@@ -103,9 +113,10 @@ class ContractChecker:
                     else [name for name in frameworks() if name != framework]
                 )
                 raise ModelContractError(
-                    f"{self._dist(method)} must return tensors of the policy's framework, {framework!r}; found"
-                    f" {type(part).__name__} {shown(part, 80)}. Return such tensors, or name the framework that the"
-                    f" class is written for: {' or '.join(f'framework={name!r}' for name in others)}."
+                    f"{self._dist(method)} must return tensors of the policy's framework,"
+                    f" {framework!r}; found {type(part).__name__} {shown(part, 80)}. Return such"
+                    " tensors, or name the framework that the class is written for:"
+                    f" {' or '.join(f'framework={name!r}' for name in others)}."
                 )
 
     def check_actions(self, raw: Array, mask: Array | None) -> None:
@@ -117,8 +128,8 @@ class ContractChecker:
 
         Raises:
             ModelContractError: A third-party distribution drew an action outside the space.
-            ActionMaskError: A drawn action is forbidden by its mask, because the model or the distribution overrides
-                the masking.
+            ActionMaskError: A drawn action is forbidden by its mask, because the model or the
+                distribution overrides the masking.
         """
         start = 0
         for leaf in self._policy.action_codec.leaves if self._untried else ():
@@ -130,9 +141,10 @@ class ContractChecker:
             if dist is not None and (wrong := _outside(leaf, part)) is not None:
                 expected, found = wrong
                 raise ModelContractError(
-                    f"{getattr(dist, '__name__', dist)} drew an action outside the action space: {leaf.info.path}:"
-                    f" expected {expected} for {leaf.info.describe()}, found {found}. Its sample() and"
-                    " deterministic_sample() must return raw actions: choices count from 0."
+                    f"{getattr(dist, '__name__', dist)} drew an action outside the action space:"
+                    f" {leaf.info.path}: expected {expected} for {leaf.info.describe()}, found"
+                    f" {found}. Its sample() and deterministic_sample() must return raw actions:"
+                    " choices count from 0."
                 )
         if mask is not None and (taken := self._policy.action_codec.mask_taken(raw)) is not None:
             allowed = np.take_along_axis(mask, taken, axis=1).all(axis=1)
@@ -146,26 +158,30 @@ class ContractChecker:
         choices = self._policy.masks.by_choice(mask[row : row + 1])
         allowed = {path: np.flatnonzero(part).tolist() for path, part in choices}
         raise ActionMaskError(
-            f"mask: row {row}: the raw action {raw[row].tolist()} was drawn, but the mask allows {allowed}."
-            f" rlcatalog masks the outputs of the model itself (True or 1 allows); {who} overrides that. Leave masking"
-            " to rlcatalog. If the observation entry means something else, set the model config key"
-            " 'action_mask_key' to another name; then no mask is applied."
+            f"mask: row {row}: the raw action {raw[row].tolist()} was drawn, but the mask allows"
+            f" {allowed}. rlcatalog masks the outputs of the model itself (True or 1 allows);"
+            f" {who} overrides that. Leave masking to rlcatalog. If the observation entry means"
+            " something else, set the model config key 'action_mask_key' to another name; then no"
+            " mask is applied."
         )
 
     def check_rows(self, numbers: Any, rows: int | None, method: str) -> None:
-        """Raise an error unless a distribution returned one number per row, as a tensor of shape `[rows]`."""
+        """Raise an error unless a distribution returned one number per row, as a tensor of shape
+        `[rows]`.
+        """
         self.check_tensors(numbers, method)
         if not fits(numbers, (rows,)):
             raise ModelContractError(
-                f"{self._dist(method)} must return one number per row, shape {_written((rows,))}; found"
-                f" {_describe(numbers)}. Sum over each action's values."
+                f"{self._dist(method)} must return one number per row, shape {_written((rows,))};"
+                f" found {_describe(numbers)}. Sum over each action's values."
             )
 
     def refuse_gradient(self, method: str) -> NoReturn:
         """Raise the error for a sample that gradients pass through."""
         raise ModelContractError(
-            f"{self._dist(method)} must return actions without gradient; found a gradient that reaches the inputs."
-            " Detach the actions (tf.stop_gradient), and leave draws with gradient to rsample()."
+            f"{self._dist(method)} must return actions without gradient; found a gradient that"
+            " reaches the inputs. Detach the actions (tf.stop_gradient), and leave draws with"
+            " gradient to rsample()."
         )
 
     def refuse_lost_weight(self, name: str, shape: Any) -> NoReturn:
@@ -173,12 +189,13 @@ class ContractChecker:
         policy = self._policy
         parts = " or ".join(dict.fromkeys([name_method(policy.model, "forward"), self._dist()]))
         raise ModelContractError(
-            f"{parts} uses the weight {name!r} of shape {tuple(shape)}, which is not in any attribute of"
-            f" {type(policy.model).__name__} and would neither be trained nor saved. Make its owner an attribute;"
-            " in PyTorch, lists and dicts of modules are nn.ModuleList and nn.ModuleDict."
+            f"{parts} uses the weight {name!r} of shape {tuple(shape)}, which is not in any"
+            f" attribute of {type(policy.model).__name__} and would neither be trained nor saved."
+            " Make its owner an attribute; in PyTorch, lists and dicts of modules are"
+            " nn.ModuleList and nn.ModuleDict."
         )
 
-    # --- which part is to blame ------------------------------------------------------------------------------------
+    # --- which part is to blame -------------------------------------------------------------------
 
     @contextmanager
     def blaming(self) -> Iterator[None]:
@@ -190,10 +207,11 @@ class ContractChecker:
             raise
 
     def blame(self, error: BaseException) -> None:
-        """Replace an error that a plugin's component raised with a typed error; do nothing for other errors.
+        """Replace an error that a plugin's component raised with a typed error; do nothing for
+        other errors.
 
-        Errors from classes of the running program are unchanged, unless a method does not take the contract's
-        arguments.
+        Errors from classes of the running program are unchanged, unless a method does not take the
+        contract's arguments.
 
         Raises:
             ModelContractError: A method does not accept its arguments.
@@ -250,12 +268,15 @@ class ContractChecker:
         for who, method, arguments, keywords in calls:
             if (signature := refusal(method, arguments, keywords)) is not None:
                 raise ModelContractError(
-                    f"{who} cannot be called as the contract requires, with {len(arguments)} arguments"
-                    f"{f' and {sorted(keywords)}' if keywords else ''}: it takes {signature}. {reason(error)}"
+                    f"{who} cannot be called as the contract requires, with {len(arguments)}"
+                    f" arguments{f' and {sorted(keywords)}' if keywords else ''}: it takes"
+                    f" {signature}. {reason(error)}"
                 ) from error
 
     def _dist(self, method: str = "") -> str:
-        """Return the name of the distribution, or of its method, with the plugins' components that it contains."""
+        """Return the name of the distribution, or of its method, with the plugins' components that
+        it contains.
+        """
         cls = unbind(self._policy.dist_class)[0]
         components = [plan.component for plan in self._policy.resolution.dists.walk()]
         labels = [c.label for c in components if c.is_third_party] or [
@@ -278,7 +299,9 @@ def model_chain(model: Any) -> list[Any]:
 
 
 def shape_of(array: Any) -> Shape | None:
-    """Return an array's or tensor's shape, with None for each axis of unknown length; None for any other object."""
+    """Return an array's or tensor's shape, with None for each axis of unknown length; None for any
+    other object.
+    """
     # TensorFlow, while tracing: the number of axes is unknown.
     with suppress(AttributeError, TypeError, ValueError):
         return tuple(None if n is None else int(n) for n in array.shape)
@@ -299,7 +322,9 @@ def fits(array: Any, expected: Shape) -> bool:
 
 
 def _outside(codec: ActionCodec, raw: Array) -> tuple[str, str] | None:
-    """If a leaf's codec cannot map raw actions `[B, width]` into the space, return what was expected and found."""
+    """If a leaf's codec cannot map raw actions `[B, width]` into the space, return what was
+    expected and found.
+    """
     within, expected = np.isfinite(raw), "finite numbers"
     # Choices must be drawn as such; other numbers may be clipped.
     if codec.whole and codec.counts is not None:
@@ -334,15 +359,16 @@ def _describe(value: Any) -> str:
 
 
 def check_dists(resolution: Resolution, config: Mapping[str, Any]) -> None:
-    """Raise an error if a plugin's distribution does not match its declaration, or its class cannot be called.
+    """Raise an error if a plugin's distribution does not match its declaration, or its class cannot
+    be called.
 
     Args:
         resolution: The lookup's choice.
         config: The model config.
 
     Raises:
-        PartError: The class needs a different number of inputs than it declares, or its constructor does not accept
-            `(inputs, model)`.
+        PartError: The class needs a different number of inputs than it declares, or its constructor
+            does not accept `(inputs, model)`.
     """
     for plan in resolution.dists.walk():
         component = plan.component
@@ -363,6 +389,7 @@ def check_dists(resolution: Resolution, config: Mapping[str, Any]) -> None:
             needed = int(np.prod(shape(plan.info.space, dict(config))))
         if needed != plan.size:
             raise component.fault(
-                f"according to its declaration, it takes {plan.size} inputs for {plan.info.describe()}, but"
-                f" {cls.__name__}.required_model_output_shape() returns {needed}."
+                f"according to its declaration, it takes {plan.size} inputs for"
+                f" {plan.info.describe()}, but {cls.__name__}.required_model_output_shape()"
+                f" returns {needed}."
             )

@@ -1,7 +1,8 @@
-"""New models, copies and pickles of a policy, built from the same components with new or copied weights and statistics.
+"""New models, copies and pickles of a policy, built from the same components with new or copied
+weights and statistics.
 
-A pickle has the same content as a saved policy: it names the components. As in any pickle, classes of the running
-program are stored by their import paths.
+A pickle has the same content as a saved policy: it names the components. As in any pickle, classes
+of the running program are stored by their import paths.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ def pickle_policy(policy: Policy) -> dict[str, Any]:
     """Return the data for pickling a policy, from which it can be rebuilt.
 
     Raises:
-        SavedPolicyError: A class of the running program cannot be imported, or was never registered.
+        SavedPolicyError: A class of the running program cannot be imported, or was never
+            registered.
     """
     resolution, catalog = policy.resolution, policy.catalog
     used = list(dict.fromkeys(component.address for component in _own_parts(policy)))
@@ -80,7 +82,9 @@ def unpickle_policy(cls: type[Policy], state: dict[str, Any]) -> Policy:
 
 
 def _own_parts(policy: Policy) -> Iterator[Component]:
-    """Yield a policy's components from the running program; raise an error if one cannot be found again later."""
+    """Yield a policy's components from the running program; raise an error if one cannot be found
+    again later.
+    """
     registry = policy.catalog.registry
     for component in policy.resolution.parts():
         if not component.in_process:
@@ -91,13 +95,15 @@ def _own_parts(policy: Policy) -> Iterator[Component]:
                 pickle.dumps(cls)
             except (pickle.PicklingError, AttributeError):
                 raise SavedPolicyError(
-                    f"{where} cannot be imported from {cls.__module__}, so a policy with it cannot be pickled."
-                    " Define it at the top level of a module. copy.deepcopy needs no change."
+                    f"{where} cannot be imported from {cls.__module__}, so a policy with it cannot"
+                    " be pickled. Define it at the top level of a module. copy.deepcopy needs no"
+                    " change."
                 ) from None
             if component not in list(registry):
                 raise SavedPolicyError(
-                    f"{where} is in the config itself, so a policy with it cannot be pickled. Register it"
-                    " (ModelCatalog.register_custom_model(name, cls)) and write its name into the config."
+                    f"{where} is in the config itself, so a policy with it cannot be pickled."
+                    " Register it (ModelCatalog.register_custom_model(name, cls)) and write its"
+                    " name into the config."
                 )
         yield component
 

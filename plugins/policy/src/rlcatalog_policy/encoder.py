@@ -1,4 +1,6 @@
-"""Encoder: encodes and filters observations, and reads action masks, before observations reach a model."""
+"""Encoder: encodes and filters observations, and reads action masks, before observations reach a
+model.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ from rlcatalog_policy.non_finite import check_observations
 def with_batch_hint(
     error: ObservationError | ActionMaskError, preprocessor: Preprocessor, obs: Any
 ) -> ObservationError | ActionMaskError:
-    """Return the error for a batch that cannot be read, with a hint if it is a single observation."""
+    """Return the error for a batch that cannot be read, with a hint if it is a single
+    observation.
+    """
     try:
         preprocessor.check(obs)
     except (Exception, SystemExit):  # a codec may raise anything on unknown input
@@ -43,8 +47,9 @@ def check_encoded(given: Sequence[int], shape: Sequence[int], name: str, place: 
     """
     if not len(given) or tuple(given[1:]) != tuple(shape):
         raise ObservationError(
-            f"{place}expected encoded observations of shape [{', '.join(['B', *map(str, shape)])}], as"
-            f" Policy.preprocess returns them, found shape {tuple(given)}."
+            f"{place}expected encoded observations of shape"
+            f" [{', '.join(['B', *map(str, shape)])}], as Policy.preprocess returns them, found"
+            f" shape {tuple(given)}."
             + (
                 f" This is a single observation: add an axis, {name}[None]."
                 if tuple(given) == tuple(shape)
@@ -54,7 +59,8 @@ def check_encoded(given: Sequence[int], shape: Sequence[int], name: str, place: 
 
 
 def check_columns(masks: ActionMasks, mask: Any, rows: int, name: str) -> None:
-    """Raise an error unless an array or tensor has the format of action masks from `Policy.action_mask`, `[rows, m]`.
+    """Raise an error unless an array or tensor has the format of action masks from
+    `Policy.action_mask`, `[rows, m]`.
 
     Args:
         masks: Reader for the action space's masks.
@@ -67,15 +73,17 @@ def check_columns(masks: ActionMasks, mask: Any, rows: int, name: str) -> None:
     """
     if masks.size and tuple(mask.shape) != (rows, masks.size):
         raise ActionMaskError(
-            f"{name}: expected shape ({rows}, {masks.size}), as Policy.action_mask returns it, found shape"
-            f" {tuple(mask.shape)}."
+            f"{name}: expected shape ({rows}, {masks.size}), as Policy.action_mask returns it,"
+            f" found shape {tuple(mask.shape)}."
         )
     if (values := host_values(mask)) is not None:
         masks.matrix(values, len(values))
 
 
 def host_values(value: Any) -> Any:
-    """Return an array, or a tensor in CPU memory, as an array; return None for other tensors and while tracing."""
+    """Return an array, or a tensor in CPU memory, as an array; return None for other tensors and
+    while tracing.
+    """
     device = str(getattr(value, "device", "")).lower()
     return None if device and "cpu" not in device else to_array(value)
 
@@ -131,7 +139,9 @@ class Encoder:
             self.space = self.filter.processed_space(self.preprocessor)
 
     def seen(self, obs: Any) -> Any:
-        """Return the preprocessor's input from an observation or a batch: all of it, or all but the action mask."""
+        """Return the preprocessor's input from an observation or a batch: all of it, or all but the
+        action mask.
+        """
         return self.masks.without(obs) if self.mask_apart else obs
 
     def encode(self, obs: Any) -> Array:
@@ -146,12 +156,14 @@ class Encoder:
         return encoded
 
     def encode_batch(self, obs: Any, mask: Any = None) -> tuple[Array, Array | None]:
-        """Return a batch of observations, encoded and filtered, and its action masks `[B, m]`, unless `mask` is given.
+        """Return a batch of observations, encoded and filtered, and its action masks `[B, m]`,
+        unless `mask` is given.
 
         Raises:
             ObservationError: An observation is not in the space.
             ActionMaskError: A mask has the wrong format, or a row allows no action.
-            NonFiniteError: There is a filter, and an observation contains a number that is NaN or infinite.
+            NonFiniteError: There is a filter, and an observation contains a number that is NaN or
+                infinite.
         """
         own = None
         try:
@@ -170,7 +182,8 @@ class Encoder:
         return encoded, own
 
     def resolve_mask(self, encoded: Any, mask: Any = None) -> Any:
-        """Return the action masks `[B, m]` of encoded observations; raise an error if the latter have the wrong shape.
+        """Return the action masks `[B, m]` of encoded observations; raise an error if the latter
+        have the wrong shape.
 
         A tensor of masks stays a tensor.
         """
@@ -198,7 +211,9 @@ class Encoder:
         return encoded
 
     def filter_batch(self, encoded: Array, update: bool | Array) -> Array:
-        """Filter a batch of encoded observations; the filter first learns from the rows that `update` selects."""
+        """Filter a batch of encoded observations; the filter first learns from the rows that
+        `update` selects.
+        """
         assert self.filter is not None
         rows = np.asarray(update)
         if not rows.ndim:
@@ -212,12 +227,14 @@ class Encoder:
 
         Args:
             obs: The observation.
-            mask: The observation's mask in Gymnasium's format, if the observation does not contain it.
-            over: Whether the episode is over. No action follows then, so a mask that allows nothing is read as one that
-                allows everything.
+            mask: The observation's mask in Gymnasium's format, if the observation does not contain
+                it.
+            over: Whether the episode is over. No action follows then, so a mask that allows nothing
+                is read as one that allows everything.
 
         Raises:
-            ActionMaskError: The mask has the wrong format, or allows no action in an episode that continues.
+            ActionMaskError: The mask has the wrong format, or allows no action in an episode that
+                continues.
         """
         try:
             rows = (

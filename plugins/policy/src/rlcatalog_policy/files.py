@@ -1,7 +1,9 @@
-"""Files in a saved folder: written completely or not at all, and read only if they are regular files of limited size.
+"""Files in a saved folder: written completely or not at all, and read only if they are regular
+files of limited size.
 
-One `os.replace` of a synced temporary file makes a file visible, so a killed process leaves the previous file intact. A
-writer holds the folder's lock, which the system releases when the process ends, even by a crash.
+One `os.replace` of a synced temporary file makes a file visible, so a killed process leaves the
+previous file intact. A writer holds the folder's lock, which the system releases when the process
+ends, even by a crash.
 """
 
 from __future__ import annotations
@@ -18,14 +20,16 @@ from typing import Any
 
 from rlcatalog.errors import SavedPolicyError, raised_as
 
-#: Suffix of temporary files; the holder of the lock may remove them, because their writers are gone.
+#: Suffix of temporary files; the holder of the lock may remove them, because their writers are
+#: gone.
 TEMPORARY = ".rlcatalog-tmp"
 
-#: Maximum number of bytes of JSON read from a folder: Python objects take up to 30 times as many bytes.
+#: Maximum number of bytes of JSON read from a folder: Python objects take up to 30 times as many
+#: bytes.
 MOST_JSON = 1 << 22
 
-# Windows lacks these flags, but does not need them: planting links requires special rights, and no file blocks a
-# reader.
+# Windows lacks these flags, but does not need them: planting links requires special rights, and no
+# file blocks a reader.
 _NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 _NO_WAIT = getattr(os, "O_NONBLOCK", 0)
 _BINARY = getattr(os, "O_BINARY", 0)
@@ -39,10 +43,12 @@ def locked(folder: Path, *, wait: bool = True) -> Iterator[None]:
 
     Args:
         folder: The folder.
-        wait: Whether to wait until another holder releases the lock, instead of raising an error at once.
+        wait: Whether to wait until another holder releases the lock, instead of raising an error at
+            once.
 
     Raises:
-        BlockingIOError: Another process, or other code in this process, holds the lock, and `wait` is not set.
+        BlockingIOError: Another process, or other code in this process, holds the lock, and `wait`
+            is not set.
     """
     try:
         import fcntl
@@ -64,7 +70,8 @@ def locked(folder: Path, *, wait: bool = True) -> Iterator[None]:
 
 
 def write_file(folder: Path, name: str, data: bytes) -> None:
-    """Write a file atomically: readers see either the old file or the new one, even after a system crash.
+    """Write a file atomically: readers see either the old file or the new one, even after a system
+    crash.
 
     A link with this name is replaced; its target stays unchanged.
 
@@ -184,7 +191,8 @@ def read_json(path: Path, most: int = MOST_JSON) -> Any:
 
     Raises:
         FileNotFoundError: The file does not exist.
-        SavedPolicyError: The path is not a regular file, is too large, cannot be read, or is not JSON.
+        SavedPolicyError: The path is not a regular file, is too large, cannot be read, or is not
+            JSON.
     """
     content = read_file(path, most)
     with raised_as(lambda why: SavedPolicyError(f"{path}: truncated or not JSON: {why}")):
@@ -194,7 +202,8 @@ def read_json(path: Path, most: int = MOST_JSON) -> Any:
 
 
 def _check_levels(value: Any, most: int = 100) -> None:
-    """Raise an error if tables and lists are nested deeper than `most`, because recursive code would fail on them.
+    """Raise an error if tables and lists are nested deeper than `most`, because recursive code
+    would fail on them.
 
     Raises:
         ValueError: They are nested too deeply.
@@ -207,9 +216,11 @@ def _check_levels(value: Any, most: int = 100) -> None:
 
 
 def check_files(folder: Path, skip: Collection[str] = ()) -> None:
-    """Raise an error if a folder or subfolder contains links, pipes, sockets or devices, not just regular files.
+    """Raise an error if a folder or subfolder contains links, pipes, sockets or devices, not just
+    regular files.
 
-    Code that then opens these files by path stays inside the folder, and never waits for another process.
+    Code that then opens these files by path stays inside the folder, and never waits for another
+    process.
 
     Args:
         folder: The folder; it may be a link itself, because the user named it.

@@ -17,8 +17,8 @@ class FrozenBackend(Protocol):
     """Object that chooses a frozen policy's actions, faster than the policy's backend.
 
     Attributes:
-        reason: Why this object is not faster (the policy cannot be frozen, or its results differ); None if it is
-            faster.
+        reason: Why this object is not faster (the policy cannot be frozen, or its results differ);
+            None if it is faster.
     """
 
     reason: str | None
@@ -40,14 +40,16 @@ class FrozenBackend(Protocol):
         """Return the state of the random generators, under names that engines do not use."""
 
     def set_random_state(self, state: Mapping[str, Array]) -> None:
-        """Restore the random generators' states, as returned by `random_state`; ignore other entries."""
+        """Restore the random generators' states, as returned by `random_state`; ignore other
+        entries.
+        """
 
 
 class Frozen(Policy):
     """A policy that acts faster, created by `Policy.freeze`.
 
-    `act`, `act_encoded` and steppers are faster; all other attributes come from the policy. It samples actions from a
-    separate generator.
+    `act`, `act_encoded` and steppers are faster; all other attributes come from the policy. It
+    samples actions from a separate generator.
 
     Attributes:
         policy: The policy.
@@ -104,7 +106,10 @@ class Frozen(Policy):
         mask: Any = None,
         explore: bool = True,
     ) -> Step:
-        """Choose actions for encoded observations; see `Policy.act_encoded`. The step is NumPy, even for tensors."""
+        """Choose actions for encoded observations; see `Policy.act_encoded`.
+
+        The step is NumPy, even for tensors.
+        """
         policy = self.policy
         mask = to_array(policy.encoder.resolve_mask(encoded, mask))
         return take_step(policy, self._acting, to_array(encoded), state, prev_reward, mask, explore)
@@ -121,7 +126,9 @@ class Frozen(Policy):
         return {**self.policy.random_state(), **own}
 
     def set_random_state(self, state: Mapping[str, Array]) -> None:
-        """Restore the random generators' states, as returned by `random_state`, to repeat the same actions."""
+        """Restore the random generators' states, as returned by `random_state`, to repeat the same
+        actions.
+        """
         self.policy.set_random_state(state)
         if self._frozen is not None:
             self._frozen.set_random_state(state)

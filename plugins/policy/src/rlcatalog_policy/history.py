@@ -22,7 +22,8 @@ _Actions = ActionCodec | LoweredActions
 
 #: RLlib's names for a column one step back.
 _STEP_BACK = {
-    "prev_actions": "actions", "prev_action": "actions", "prev_rewards": "rewards", "prev_reward": "rewards",
+    "prev_actions": "actions", "prev_action": "actions", "prev_rewards": "rewards",
+    "prev_reward": "rewards",
 }  # fmt: skip
 #: Columns of past steps that are known when acting; for the current step, `obs` and `t` are known.
 _PAST = ("obs", "actions", "action_inputs", "rewards")
@@ -41,7 +42,8 @@ class History(NamedTuple):
     """The last steps of B episodes.
 
     Attributes:
-        windows: Column → its last values `[B, depth, ...]`, the newest last; zeros before the start of the episode.
+        windows: Column → its last values `[B, depth, ...]`, the newest last; zeros before the start
+            of the episode.
         t: Number of steps taken in each episode, `[B]`; counted for models that request views.
     """
 
@@ -86,7 +88,8 @@ class Views:
         obs_shape: Shape of an encoded observation.
         obs_dtype: Dtype of an encoded observation.
         actions: The codec of the action space.
-        flat: Whether the model sees Tuple or Dict actions as one flat vector, instead of a structure.
+        flat: Whether the model sees Tuple or Dict actions as one flat vector, instead of a
+            structure.
         who: The model's name, for error messages.
 
     Raises:
@@ -110,13 +113,14 @@ class Views:
         for view in self.all:
             if view.ahead and view.acting:
                 raise NotServedError(
-                    f"{who} requests the view {view.name!r}: {view.column} at {list(view.shifts)}, which is not known"
-                    " when it acts; pass used_for_compute_actions=False, or a negative shift."
+                    f"{who} requests the view {view.name!r}: {view.column} at {list(view.shifts)},"
+                    " which is not known when it acts; pass used_for_compute_actions=False, or a"
+                    " negative shift."
                 )
             if view.ahead and min(view.shifts) < 0:
                 raise NotServedError(
-                    f"{who} requests the view {view.name!r}: {view.column} at {list(view.shifts)}; a view looks either"
-                    " back or ahead. Request two views."
+                    f"{who} requests the view {view.name!r}: {view.column} at {list(view.shifts)};"
+                    " a view looks either back or ahead. Request two views."
                 )
         self._back = [view for view in self.all if not view.ahead]
         #: Views that need a finished rollout.
@@ -163,7 +167,8 @@ class Views:
         """Return the history with the rewards `[B]` of the last step.
 
         Raises:
-            ModelContractError: The model requests rewards, but the number of rewards does not match the number of rows.
+            ModelContractError: The model requests rewards, but the number of rewards does not match
+                the number of rows.
             NonFiniteError: A reward is NaN or infinite.
         """
         if not self.reads_rewards:
@@ -181,7 +186,8 @@ class Views:
         ops: TensorOps = NUMPY_OPS,
         actions: _Actions | None = None,
     ) -> dict[str, Any]:
-        """Return every view of the current and past steps: arrays `[B, ...]`, or `[B, n, ...]` for n steps.
+        """Return every view of the current and past steps: arrays `[B, ...]`, or `[B, n, ...]` for
+        n steps.
 
         Args:
             history: The last steps.
@@ -240,7 +246,8 @@ class Views:
             ended: Whether the episode ended with the step, `[T, N]`.
 
         Returns:
-            Arrays `[T, N, ...]`, or `[T, N, n, ...]` for n steps; zeros after the end of the episode or rollout.
+            Arrays `[T, N, ...]`, or `[T, N, n, ...]` for n steps; zeros after the end of the
+            episode or rollout.
 
         Raises:
             NotServedError: A column is missing.
@@ -250,8 +257,8 @@ class Views:
     def _ahead(self, view: View, columns: Mapping[str, Array], ended: Array) -> Any:
         if view.column not in columns:
             raise NotServedError(
-                f"{self._who} requests the view {view.name!r} into {view.column!r}, which this rollout"
-                " lacks. Add the column in a postprocessing step. The rollout has"
+                f"{self._who} requests the view {view.name!r} into {view.column!r}, which this"
+                " rollout lacks. Add the column in a postprocessing step. The rollout has"
                 f" {', '.join(sorted(columns))}."
             )
         column = columns[view.column]
@@ -269,7 +276,8 @@ class Views:
 
 
 def checked_reward(reward: Any, t: Array, who: str) -> Array | None:
-    """Return the last step's rewards `[B]` as float32, 0 at the start of an episode; None if all episodes are starting.
+    """Return the last step's rewards `[B]` as float32, 0 at the start of an episode; None if all
+    episodes are starting.
 
     Args:
         reward: The rewards, or None.
@@ -290,8 +298,8 @@ def checked_reward(reward: Any, t: Array, who: str) -> Array | None:
     given = np.asarray(reward)
     if given.shape != begun.shape or given.dtype.kind not in "biuf":
         raise ModelContractError(
-            f"prev_reward: expected {len(begun)} numbers, one for each row, found shape {given.shape},"
-            f" dtype {given.dtype}."
+            f"prev_reward: expected {len(begun)} numbers, one for each row, found shape"
+            f" {given.shape}, dtype {given.dtype}."
         )
     with np.errstate(over="ignore"):  # values too large for float32 are found below
         rewards: Array = np.where(begun, given.astype(np.float32), np.float32(0))
@@ -315,8 +323,9 @@ def _read(name: str, row: ViewRequirement, who: str) -> View:
     known = (*_PAST, "t", *_TRAINING)
     if column not in known and row.used_for_compute_actions:
         raise NotServedError(
-            f"{who} requests the view {name!r} into the column {column!r}; expected one of {', '.join(known)};"
-            " with used_for_compute_actions=False, columns that a training loop adds to its rollouts also work."
+            f"{who} requests the view {name!r} into the column {column!r}; expected one of"
+            f" {', '.join(known)}; with used_for_compute_actions=False, columns that a training"
+            " loop adds to its rollouts also work."
         )
     shifts = tuple(int(s) + back for s in row.shift_arr)
     return View(
@@ -335,7 +344,9 @@ def _pushed(window: Any, value: Any, ops: TensorOps = NUMPY_OPS) -> Any:
 
 
 def with_rows(array: Array, rows: Any, value: Any) -> Array:
-    """Return a copy of an array in which some rows, given by indices or booleans, are set to a value."""
+    """Return a copy of an array in which some rows, given by indices or booleans, are set to a
+    value.
+    """
     array = array.copy()
     array[rows] = value
     return array

@@ -4,12 +4,12 @@ Memory use is bounded by the lengths of the files or, for small files, by fixed 
 
 - `policy.json` is read up to a limit.
 - The weights' header must match the length of their file.
-- Before a model is built, the header must contain the weights that the components declare for the config
-  (`Stage.weights`).
+- Before a model is built, the header must contain the weights that the components declare for the
+  config (`Stage.weights`).
 - Before an array is read, the model's names, shapes and dtypes must match the header's.
 
-Memory for a component that does not declare its weights, such as a custom class, is not bounded. Errors in it,
-including out-of-memory errors, become a `SavedPolicyError`.
+Memory for a component that does not declare its weights, such as a custom class, is not bounded.
+Errors in it, including out-of-memory errors, become a `SavedPolicyError`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ from rlcatalog_policy.policy import Policy
 from rlcatalog_policy.space_json import MOST_ENTRIES, same_space, space_from_json, space_to_json
 from rlcatalog_policy.tensors import Array, TensorFile, describe_other_dtypes
 
-#: Up to this number of weights, a model is always built, so that an error can name the weights that differ.
+#: Up to this number of weights, a model is always built, so that an error can name the weights that
+#: differ.
 _SMALL = 1 << 22
 
 #: Maximum number of attempts to read while a writer interferes; one retry is enough for one save.
@@ -64,18 +65,21 @@ def load(
 
     Args:
         directory: The folder of the saved policy.
-        framework: `"torch"` or `"tf"`, even if the policy was saved with the other one: weights and statistics are the
-            same in both, and outputs agree to 1e-5. If None, the framework that the policy was saved with.
-        model: The model's code, if it is neither registered nor from a package: the argument of `build(model=...)`. It
-            can also be a dictionary with those arguments in `custom_model_config` that contained code.
-        observation_space: Required if the space is of a plugin's kind that could not be saved, or if the space has more
-            entries than `rlcatalog_policy.space_json.MOST_ENTRIES`. Otherwise it must equal the saved space.
+        framework: `"torch"` or `"tf"`, even if the policy was saved with the other one: weights and
+            statistics are the same in both, and outputs agree to 1e-5. If None, the framework that
+            the policy was saved with.
+        model: The model's code, if it is neither registered nor from a package: the argument of
+            `build(model=...)`. It can also be a dictionary with those arguments in
+            `custom_model_config` that contained code.
+        observation_space: Required if the space is of a plugin's kind that could not be saved, or
+            if the space has more entries than `rlcatalog_policy.space_json.MOST_ENTRIES`. Otherwise
+            it must equal the saved space.
         action_space: The same for actions.
         catalog: The catalog in which to look up components. If None, the process's default catalog.
 
     Raises:
-        SavedPolicyError: The files are truncated or changed, were not written by rlcatalog, or describe more data than
-            they contain.
+        SavedPolicyError: The files are truncated or changed, were not written by rlcatalog, or
+            describe more data than they contain.
         MissingPluginError: A component's plugin is missing; the message names it.
         NotServedError: A component, such as a custom model, has no code for `framework`.
 
@@ -100,7 +104,9 @@ def load_for(
     model: Any,
     catalog: Catalog | None,
 ) -> Policy:
-    """Restore a policy for a function whose call starts with `call` in error messages; see `load`."""
+    """Restore a policy for a function whose call starts with `call` in error
+    messages; see `load`.
+    """
     catalog = default_catalog() if catalog is None else catalog
     with _opened(source) as (manifest, files):
         tensors = {role: TensorFile(file) for role, file in files.items()}
@@ -184,7 +190,9 @@ def _opened(source: Path) -> Iterator[tuple[Manifest, dict[str, RegularFile]]]:
 
 @contextmanager
 def _restoring(source: Path, manifest: Manifest, call: str) -> Iterator[None]:
-    """Add the folder and the saved versions to every error raised while components are looked up and built."""
+    """Add the folder and the saved versions to every error raised while components are looked up
+    and built.
+    """
     versions = ", ".join(f"{name} {version}" for name, version in manifest.versions.items())
     saved = f"(It was saved for framework={manifest.framework!r}, with {versions}.)"
     named = [
@@ -200,13 +208,17 @@ def _restoring(source: Path, manifest: Manifest, call: str) -> Iterator[None]:
     except CatalogError as error:
         if own and isinstance(error, UnknownNameError):
             first = "If it was registered, import" if code else "Import"
-            saved = f"{own} is not from a package.{code} {first} the module that registers it, and load again. {saved}"
+            saved = (
+                f"{own} is not from a package.{code} {first} the module that registers it, and"
+                f" load again. {saved}"
+            )
         error.args = (f"{source}: this policy cannot be restored here. {error} {saved}",)
         raise
     # Values that a part does not check, such as a size that exceeds the memory.
     except Exception as error:
         raise SavedPolicyError(
-            f"{source}: this policy cannot be restored here. {type(error).__name__}: {error} {saved}"
+            f"{source}: this policy cannot be restored here. {type(error).__name__}: {error}"
+            f" {saved}"
         ) from error
 
 
@@ -214,7 +226,8 @@ def _with_code(manifest: Manifest, model: Any) -> dict[str, Any]:
     """Return the saved config, with the code itself in place of the saved names.
 
     Raises:
-        ConfigError: `model` lacks code that `custom_model_config` contained, or has arguments that contained no code.
+        ConfigError: `model` lacks code that `custom_model_config` contained, or has arguments that
+            contained no code.
     """
     config, is_options = manifest.config, isinstance(model, Mapping)
     options = config.get("custom_model_config", {})
@@ -228,13 +241,14 @@ def _with_code(manifest: Manifest, model: Any) -> dict[str, Any]:
             else code
         )
         raise ConfigError(
-            f"custom_model_config: {', '.join(map(repr, missing))} contained code when the policy was saved, but code"
-            f" is not saved. Pass it: model={call}."
+            f"custom_model_config: {', '.join(map(repr, missing))} contained code when the policy"
+            f" was saved, but code is not saved. Pass it: model={call}."
         )
     if is_options and (others := [name for name in model if name not in code]):
         held = ", ".join(map(repr, code)) or "none"
         raise ConfigError(
-            f"model: {', '.join(map(repr, others))} had no code when the policy was saved; {held} did."
+            f"model: {', '.join(map(repr, others))} had no code when the policy was saved; {held}"
+            " did."
         )
     own = {} if model is None or is_options else {"custom_model": model}
     filled = (
@@ -249,7 +263,9 @@ def _holds_code(value: Any) -> bool:
 
 
 def _own_slots(parts: Mapping[str, str]) -> list[str]:
-    """Return the model's slots that the program's own components fill; their names are not addresses."""
+    """Return the model's slots that the program's own components fill; their names are not
+    addresses.
+    """
     return [slot for slot in MODEL_SLOTS if "/" not in parts.get(slot, "/")]
 
 
@@ -262,7 +278,8 @@ def _without_own(parts: Mapping[str, str]) -> dict[str, str]:
     if not (own := _own_slots(parts)):
         named = ", ".join(parts[slot] for slot in MODEL_SLOTS if slot in parts)
         raise ConfigError(
-            f"model= is for a model of the program, but this model comes from packages: {named}. Remove the argument."
+            f"model= is for a model of the program, but this model comes from packages: {named}."
+            " Remove the argument."
         )
     return {slot: name for slot, name in parts.items() if slot not in own}
 
@@ -287,7 +304,8 @@ def _check_announced(resolution: Resolution, weights: TensorFile) -> None:
     """Raise an error if the config needs more weights than the file contains.
 
     Raises:
-        SavedPolicyError: The file belongs to a smaller model, or encoded observations have too many values.
+        SavedPolicyError: The file belongs to a smaller model, or encoded observations have too many
+            values.
     """
     if (encoded := math.prod(resolution.preprocessor.shape)) > max(MOST_ENTRIES, weights.elements):
         raise SavedPolicyError(
@@ -298,8 +316,9 @@ def _check_announced(resolution: Resolution, weights: TensorFile) -> None:
         1000, len(weights.tensors)
     ):
         raise SavedPolicyError(
-            f"{weights.file.path} contains {weights.elements} weights in {len(weights.tensors)} arrays, but the config"
-            f" describes a model of {sum(announced)} or more in {len(announced)} layers."
+            f"{weights.file.path} contains {weights.elements} weights in {len(weights.tensors)}"
+            f" arrays, but the config describes a model of {sum(announced)} or more in"
+            f" {len(announced)} layers."
         )
 
 
@@ -317,7 +336,8 @@ def _check(policy: Policy, manifest: Manifest, tensors: TensorFile) -> None:
         if policy.framework != manifest.framework:
             error.args = (
                 f"{error} They were saved for framework={manifest.framework!r}; to load them for"
-                f" framework={policy.framework!r}, the model must use the same weight names in both.",
+                f" framework={policy.framework!r}, the model must use the same weight names in"
+                " both.",
             )
         raise
     if wrong := describe_other_dtypes(
@@ -334,8 +354,8 @@ def _warn_of_non_finite(tensors: TensorFile, arrays: Mapping[str, Array]) -> Non
     )
     if names:
         warn_caller(
-            f"{tensors.file.path}: some values are not finite, in {', '.join(names)}. Acting with this policy fails,"
-            " or its actions are meaningless.",
+            f"{tensors.file.path}: some values are not finite, in {', '.join(names)}. Acting with"
+            " this policy fails, or its actions are meaningless.",
             SavedPolicyWarning,
         )
 

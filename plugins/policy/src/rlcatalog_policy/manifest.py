@@ -69,7 +69,9 @@ def file_name(role: str, digest: str) -> str:
 
 
 def checksum_of(data: dict[str, Any]) -> str:
-    """Return the SHA-256 of a manifest without its checksum, as ASCII-only JSON with sorted keys and no spaces."""
+    """Return the SHA-256 of a manifest without its checksum, as ASCII-only JSON with sorted keys
+    and no spaces.
+    """
     rest = {key: value for key, value in data.items() if key != "checksum"}
     text = json.dumps(rest, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
@@ -101,7 +103,8 @@ def decode(file: RegularFile) -> Manifest:
     """Read `policy.json`.
 
     Raises:
-        SavedPolicyError: The file is damaged, was not written by rlcatalog, or has a different format version.
+        SavedPolicyError: The file is damaged, was not written by rlcatalog, or has a different
+            format version.
     """
     path = file.path
     with raised_as(
@@ -115,8 +118,8 @@ def decode(file: RegularFile) -> Manifest:
     version = data.get("format_version")
     if type(version) is not int or version != FORMAT_VERSION:
         raise SavedPolicyError(
-            f"{path}: format version {version!r}; this rlcatalog ({__version__}) reads version {FORMAT_VERSION}. It was"
-            f" written by rlcatalog {data.get('rlcatalog')}."
+            f"{path}: format version {version!r}; this rlcatalog ({__version__}) reads version"
+            f" {FORMAT_VERSION}. It was written by rlcatalog {data.get('rlcatalog')}."
         )
     if missing := [name for name in Manifest.__struct_fields__ if name not in data]:
         raise SavedPolicyError(f"{path}: incomplete; missing: {missing}.")
@@ -130,7 +133,9 @@ def decode(file: RegularFile) -> Manifest:
 
 
 def _check_files(manifest: Manifest, path: Path) -> None:
-    """Raise an error unless the manifest names the format's files, and all of them are in its folder."""
+    """Raise an error unless the manifest names the format's files, and all of them are in its
+    folder.
+    """
     roles = [WEIGHTS, FILTER] if "filter" in manifest.parts else [WEIGHTS]
     names = {role: manifest.file(role) for role in roles}
     if missing := [file_name(role, "") for role, name in names.items() if name is None]:
@@ -139,7 +144,7 @@ def _check_files(manifest: Manifest, path: Path) -> None:
         raise SavedPolicyError(f"{path}: it names an unknown file, {unknown[0]!r}.")
 
 
-# --- config values as JSON, which has no infinity --------------------------------------------------------------------
+# --- config values as JSON, which has no infinity -------------------------------------------------
 
 _FLOAT, _SPACE, _CODE = "$float", "$space", "$code"
 
@@ -172,7 +177,8 @@ def _encoded(value: Any, place: str) -> Any:
         ):
             if reserved in value:
                 raise SavedPolicyError(
-                    f"config key {place!r} has the key {reserved!r}, which is reserved for {what}. Rename it."
+                    f"config key {place!r} has the key {reserved!r}, which is reserved for {what}."
+                    " Rename it."
                 )
         return {name: _encoded(item, f"{place}[{name!r}]") for name, item in value.items()}
     if kind is list:
@@ -190,13 +196,16 @@ def _encoded(value: Any, place: str) -> Any:
     if callable(value) and place.startswith("custom_model_config["):
         return {_CODE: getattr(value, "__qualname__", kind.__qualname__)}
     raise SavedPolicyError(
-        f"config key {place!r} contains {value!r}, which cannot be saved by name. Register the class"
-        " (ModelCatalog.register_custom_model(name, cls)) and write its name into the config."
+        f"config key {place!r} contains {value!r}, which cannot be saved by name. Register the"
+        " class (ModelCatalog.register_custom_model(name, cls)) and write its name into the"
+        " config."
     )
 
 
 def plain_config(config: dict[str, Any]) -> dict[str, Any]:
-    """Return config values as JSON data for human readers; values that JSON cannot represent become text."""
+    """Return config values as JSON data for human readers; values that JSON cannot represent become
+    text.
+    """
     plain = {}
     for key, value in config.items():
         try:

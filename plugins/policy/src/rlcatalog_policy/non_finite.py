@@ -1,8 +1,9 @@
-"""NaN and infinity checks: they raise an error before a policy acts on or learns from a non-finite number.
+"""NaN and infinity checks: they raise an error before a policy acts on or learns from a non-finite
+number.
 
-Each check computes one sum of products over an existing array, which takes a third as long as `isfinite`. The sum is
-finite only if all numbers are finite. If it is not finite, possibly only because of large numbers, every number is
-checked.
+Each check computes one sum of products over an existing array, which takes a third as long as
+`isfinite`. The sum is finite only if all numbers are finite. If it is not finite, possibly only
+because of large numbers, every number is checked.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ def check_step(
     preprocessor: Preprocessor,
     t: Array | None = None,
 ) -> None:
-    """Raise an error if an action was drawn from non-finite parameters, or if its value estimate is not finite.
+    """Raise an error if an action was drawn from non-finite parameters, or if its value estimate is
+    not finite.
 
     Args:
         logp: Log densities of the actions `[B]`.
@@ -58,14 +60,15 @@ def check_step(
         more = ", …" if np.size(inputs[row]) > 8 else ""
         place = place_of(preprocessor, encoded[row])
         why = (
-            "its observation is finite: look at the model's weights, and at past steps if it has a memory; to forbid an"
-            " action, set its logit to the lowest finite number"
+            "its observation is finite: look at the model's weights, and at past steps if it has a"
+            " memory; to forbid an action, set its logit to the lowest finite number"
             if place is None
-            else f"its observation contains values that are not finite: {place}; fix it in the environment"
+            else f"its observation contains values that are not finite: {place}; fix it in the"
+            " environment"
         )
         raise NonFiniteError(
-            f"row {row} of {len(logp)}: {problem}; the parameters of its distribution are [{values}{more}], and"
-            f" {why}{_after(t, row)}.",
+            f"row {row} of {len(logp)}: {problem}; the parameters of its distribution are"
+            f" [{values}{more}], and {why}{_after(t, row)}.",
             row,
         )
     check_observations(encoded, preprocessor, t)
@@ -80,7 +83,8 @@ def check_observations(encoded: Array, preprocessor: Preprocessor, t: Array | No
         t: Number of steps taken so far in each episode `[B]`, if counted.
 
     Raises:
-        NonFiniteError: A number is NaN or infinite; the message names its row and the part of the observation.
+        NonFiniteError: A number is NaN or infinite; the message names its row and the part of the
+            observation.
     """
     if encoded.dtype.kind == "f" and (row := _first_row(encoded)) is not None:
         raise NonFiniteError(
@@ -110,7 +114,9 @@ def check_rows(numbers: Array, what: str, why: str, t: Array | None = None) -> N
 
 
 def place_of(preprocessor: Preprocessor, encoded: Array) -> str | None:
-    """Return an encoded observation's first non-finite value and its location, or None if all values are finite."""
+    """Return an encoded observation's first non-finite value and its location, or None if all
+    values are finite.
+    """
     values, places = _wrong(encoded)
     if not len(places):
         return None

@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 
 
 class Policy:
-    """Preprocessor, filter, model, action distribution and action codec as one object, created by `rlcatalog.build`.
+    """Preprocessor, filter, model, action distribution and action codec as one object, created by
+    `rlcatalog.build`.
 
     Attributes:
         observation_space: The environment's observation space.
@@ -46,7 +47,8 @@ class Policy:
         filter: The filter after the preprocessor, or None.
         encoded_space: The space of observations as the model sees them: encoded and filtered.
         model: The model.
-        dist_class: The class of the policy's action distributions, called as `dist_class(inputs, model)`.
+        dist_class: The class of the policy's action distributions, called as
+            `dist_class(inputs, model)`.
         stored_dist: The same for `step.dist_inputs` (as tensors of the framework), called as
             `stored_dist(dist_inputs, model)`.
         action_codec: Maps raw actions to the environment's actions.
@@ -74,7 +76,8 @@ class Policy:
         self.config = resolution.config.fresh()
 
         # Before the model: encoded and filtered observations, action masks.
-        # The framework is imported here: the distributions' classes say how to read their raw actions.
+        # The framework is imported here: the distributions' classes say how to read their raw
+        # actions.
         kinds = resolution.dists.raw_kinds(self.framework)
         self.action_codec = action_codec(resolution.action, self.config["action_bounds"], kinds)
         self.encoder = Encoder(catalog, resolution, self.action_codec, filters=True)
@@ -91,7 +94,8 @@ class Policy:
         #: Shape checks, also for engines.
         self.contract = ContractChecker(self)
 
-        #: The device of the model and its computations: the argument of `to`, or the device of an instance.
+        #: The device of the model and its computations: the argument of `to`, or the device of an
+        #: instance.
         self.device = "cpu"
         # The model and its memory of an episode.
         self.model = new_model(self) if model is None else model
@@ -104,13 +108,16 @@ class Policy:
             self._states = EpisodeStates(self.memory, self.views)
             #: The framework's `Backend`, with additional methods.
             self.backend: Any = frameworks()[self.framework].load("backend")(self)
-        #: A model stores its last pass: a thread must read the results before another thread runs the model.
+        #: A model stores its last pass: a thread must read the results before another thread runs
+        #: the model.
         #: Reentrant, because a trace may run the model within a pass of the same thread.
         self._passing = threading.RLock()
 
     @property
     def model_name(self) -> str:
-        """The model's class name, for messages; if the value has a separate chain, the policy chain's class name."""
+        """The model's class name, for messages; if the value has a separate chain, the policy
+        chain's class name.
+        """
         return type(
             self.model.trunk if isinstance(self.model, SeparateValue) else self.model
         ).__name__
@@ -121,11 +128,13 @@ class Policy:
         return type(self.model).value_function is not ModelV2.value_function
 
     def overrides(self, method: str) -> bool:
-        """Return whether the model, or a model inside it, overrides a method of `ModelV2`, such as `"custom_loss"`."""
+        """Return whether the model, or a model inside it, overrides a method of `ModelV2`, such as
+        `"custom_loss"`.
+        """
         models = model_chain(self.model)
         return any(getattr(type(model), method) is not getattr(ModelV2, method) for model in models)
 
-    # --- acting ----------------------------------------------------------------------------------------------------
+    # --- acting -----------------------------------------------------------------------------------
 
     def act(
         self,
@@ -142,14 +151,15 @@ class Policy:
             obs: A vector environment's observations (a batch), or a list of single observations.
             state: The state that the last `act` returned; None if all episodes are starting.
             prev_reward: Rewards `[B]` of the last step, for models that request them.
-            mask: Batched action mask in Gymnasium's format, such as `[B, n]` for Discrete (see `ActionMasks.matrix`).
-                If None, the mask in the observations is used.
+            mask: Batched action mask in Gymnasium's format, such as `[B, n]` for Discrete (see
+                `ActionMasks.matrix`). If None, the mask in the observations is used.
             explore: Whether to sample instead of taking the most likely action.
 
         Raises:
             ObservationError: An observation is not in the space.
             ActionMaskError: The mask has the wrong shape, or a row allows no action.
-            NonFiniteError: An input, a value estimate or a distribution's parameter is NaN or infinite.
+            NonFiniteError: An input, a value estimate or a distribution's parameter is NaN or
+                infinite.
 
         Example:
             >>> policy = rlcatalog.build(env="CartPole-v1")
@@ -169,12 +179,13 @@ class Policy:
         mask: Any = None,
         explore: bool = True,
     ) -> Step:
-        """Choose actions as `act` does, from encoded observations (see `preprocess`), which a training loop stores.
+        """Choose actions as `act` does, from encoded observations (see `preprocess`), which a
+        training loop stores.
 
-        Observations can also be tensors; `mask` is then a boolean tensor `[B, m]`. In this case, the step's
-        `raw_action`, `logp`, `value` and `dist_inputs` are tensors on the policy's device, without gradients; `action`
-        and `state` still contain NumPy arrays. On devices other than the CPU there is no NaN check, because the check
-        would have to wait for the device.
+        Observations can also be tensors; `mask` is then a boolean tensor `[B, m]`. In this case,
+        the step's `raw_action`, `logp`, `value` and `dist_inputs` are tensors on the policy's
+        device, without gradients; `action` and `state` still contain NumPy arrays. On devices other
+        than the CPU there is no NaN check, because the check would have to wait for the device.
         """
         mask = self.encoder.resolve_mask(encoded, mask)
         return take_step(self, self.backend, encoded, state, prev_reward, mask, explore)
@@ -188,7 +199,9 @@ class Policy:
     def backend_inputs(
         self, encoded: Array, state: Any = None, prev_reward: Any = None, mask: Any = None
     ) -> dict[str, Any]:
-        """Return `act_encoded`'s arguments for `Backend.act`, by name: `obs`, `views`, `memory`, `mask`."""
+        """Return `act_encoded`'s arguments for `Backend.act`, by name: `obs`, `views`, `memory`,
+        `mask`.
+        """
         mask = None if mask is None else self.masks.matrix(mask, len(encoded))
         array = to_array(encoded) if self._states.looks_back else encoded
         before = self._states.resume(array, state, prev_reward)
@@ -202,9 +215,9 @@ class Policy:
     def values(self, encoded: Any, state: Any = None, *, prev_reward: Any = None) -> Any:
         """Return value estimates `[B]` without acting, such as for an episode's last observation.
 
-        They have the model's precision, float32 or float64; they are a tensor if the observations are. No action is
-        drawn, and no action mask is needed. The arguments are the same as those of `act_encoded`; the state is not
-        changed.
+        They have the model's precision, float32 or float64; they are a tensor if the observations
+        are. No action is drawn, and no action mask is needed. The arguments are the same as those
+        of `act_encoded`; the state is not changed.
 
         Raises:
             NotServedError: The model has no value branch.
@@ -227,11 +240,13 @@ class Policy:
 
         Args:
             obs: A batch of observations, or a list of single observations.
-            update: Whether the filter first learns from the observations; booleans `[B]` select rows.
+            update: Whether the filter first learns from the observations; booleans `[B]` select
+                rows.
 
         Raises:
             ObservationError: An observation is not in the space.
-            NonFiniteError: An observation contains NaN or infinity; the filter then learns nothing from the batch.
+            NonFiniteError: An observation contains NaN or infinity; the filter then learns nothing
+                from the batch.
 
         Example:
             >>> policy = rlcatalog.build(spaces.Discrete(3), spaces.Discrete(2))
@@ -246,21 +261,25 @@ class Policy:
             return self.encoder.filter_batch(encoded, update)
 
     def action_mask(self, obs: Any, *, idle: Array | None = None) -> Array | None:
-        """Return the action masks in a batch of observations, boolean `[B, m]`, or None if there are none.
+        """Return the action masks in a batch of observations, boolean `[B, m]`, or None if there
+        are none.
 
         Args:
             obs: A batch of observations, or a list of single observations.
-            idle: Rows in which no action will be taken, booleans `[B]`; in these rows, everything is allowed.
+            idle: Rows in which no action will be taken, booleans `[B]`; in these rows, everything
+                is allowed.
         """
         return self.masks.of(obs, idle)
 
     def as_module(self) -> Any:
-        """Return the model and the action distribution as one module of the framework, which shares the weights.
+        """Return the model and the action distribution as one module of the framework, which shares
+        the weights.
 
-        `dist, value = module(obs, mask=None)` takes encoded observations `[B, ...]` and boolean masks `[B, m]` as
-        tensors, on the model's device. `dist` is the distribution of raw actions, and `value` contains the value
-        estimates `[B]`, or is None; gradients from both reach the weights. In PyTorch it is an `nn.Module`, in
-        TensorFlow a `tf.Module` with `trainable_variables`.
+        `dist, value = module(obs, mask=None)` takes encoded observations `[B, ...]` and boolean
+        masks `[B, m]` as tensors, on the model's device. `dist` is the distribution of raw actions,
+        and `value` contains the value estimates `[B]`, or is None; gradients from both reach the
+        weights. In PyTorch it is an `nn.Module`, in TensorFlow a `tf.Module` with
+        `trainable_variables`.
 
         Raises:
             NotServedError: The model has a memory, or reads past steps.
@@ -273,8 +292,9 @@ class Policy:
         """
         if self._states.carries:
             raise NotServedError(
-                f"as_module: {self.model_name} has a memory or reads past steps, but a module sees one step. Act"
-                " with Policy.act_encoded(encoded, state), and train with Policy.evaluate(batch)."
+                f"as_module: {self.model_name} has a memory or reads past steps, but a module sees"
+                " one step. Act with Policy.act_encoded(encoded, state), and train with"
+                " Policy.evaluate(batch)."
             )
         return load_extension(self.framework, "policy_module")(self)
 
@@ -284,19 +304,24 @@ class Policy:
         """Score stored actions under the current weights, for training.
 
         Args:
-            batch: Arrays or tensors. `"obs"`: encoded observations `[B, ...]` from `preprocess`. `"raw_action"`:
-                `[B, width]`, from `act`, or from `raw_action` for an environment's actions. `"mask"`, for masked
-                actions: from `action_mask`. `"views"`, for models that request views: `step.state.seen` from acting,
-                row by row. Models with a memory read unpadded sequences: `"seq_lens"` `[S]`, the lengths of consecutive
-                sequences of rows, and `"state"`, the memory `[S, ...]` at the start of each (none: new episodes).
-                `"dist_inputs"`, from `act`: if present, the divergence is also computed.
-            check: Whether to check the batch first; rows that a learner reads repeatedly need only one check.
-            entropy: Whether to compute the entropy; skipping it saves time if the loss does not use it.
+            batch: Arrays or tensors. `"obs"`: encoded observations `[B, ...]` from `preprocess`.
+                `"raw_action"`: `[B, width]`, from `act`, or from `raw_action` for an environment's
+                actions. `"mask"`, for masked actions: from `action_mask`. `"views"`, for models
+                that request views: `step.state.seen` from acting, row by row. Models with a memory
+                read unpadded sequences: `"seq_lens"` `[S]`, the lengths of consecutive sequences of
+                rows, and `"state"`, the memory `[S, ...]` at the start of each (none: new
+                episodes). `"dist_inputs"`, from `act`: if present, the divergence is also computed.
+            check: Whether to check the batch first; rows that a learner reads repeatedly need only
+                one check.
+            entropy: Whether to compute the entropy; skipping it saves time if the loss does not use
+                it.
 
         Raises:
-            MissingColumnError, ObservationError, ActionError, ActionMaskError, NonFiniteError: See `check_batch`.
+            MissingColumnError, ObservationError, ActionError, ActionMaskError, NonFiniteError: See
+                `check_batch`.
             ModelContractError: A view is missing, or the lengths do not add up to the rows.
-            NoClosedFormError: `"dist_inputs"` are given, and the distribution has no closed form for its divergence.
+            NoClosedFormError: `"dist_inputs"` are given, and the distribution has no closed form
+                for its divergence.
 
         Example:
             >>> policy = rlcatalog.build(env="CartPole-v1")
@@ -312,11 +337,12 @@ class Policy:
             return evaluation
 
     def raw_action(self, actions: Any) -> Array:
-        """Return the raw actions `[B, width]` that `evaluate` scores, for an environment's recorded actions.
+        """Return the raw actions `[B, width]` that `evaluate` scores, for an environment's recorded
+        actions.
 
         Args:
-            actions: A vector environment's batch, a list of single actions, or one action, which gives a batch of one
-                row. Arrays or tensors.
+            actions: A vector environment's batch, a list of single actions, or one action, which
+                gives a batch of one row. Arrays or tensors.
 
         Raises:
             ActionError: An action is not in the space; the message names its path.
@@ -331,7 +357,9 @@ class Policy:
         return raw_actions(self, actions)
 
     def initial_state(self, batch_size: int) -> Any:
-        """Return the state at the start of `batch_size` episodes, or None if the policy has no state."""
+        """Return the state at the start of `batch_size` episodes, or None if the policy has no
+        state.
+        """
         return self._states.start(batch_size) if self._states.carries else None
 
     def restart(self, state: State | None, rows: Any) -> State | None:
@@ -354,7 +382,7 @@ class Policy:
         """
         return Stepper(self, n, autoreset)
 
-    # --- the object ------------------------------------------------------------------------------------------------
+    # --- the object -------------------------------------------------------------------------------
 
     def __repr__(self) -> str:
         return policy_sheet(self).text()
@@ -376,18 +404,22 @@ class Policy:
         """Return the model's layers, with their shapes and numbers of weights.
 
         Example:
-            >>> summary = rlcatalog.build(env="CartPole-v1", config={"fcnet_hiddens": [8]}).summary()
-            >>> [(layer.name, layer.weights) for layer in summary.layers]  # print(summary) shows a table
+            >>> policy = rlcatalog.build(env="CartPole-v1", config={"fcnet_hiddens": [8]})
+            >>> summary = policy.summary()  # print(summary) shows a table
+            >>> [(layer.name, layer.weights) for layer in summary.layers]
             [('fcnet: hidden 1 (tanh)', 40), ('fcnet: value', 9), ('fcnet: logits (linear)', 18)]
         """
         return summarize_layers(self.resolution) or summarize_weights(self)
 
     def wrap_env(self, env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
-        """Apply the environment wrappers that match, with this policy's config; see `Catalog.wrap_env`."""
+        """Apply the environment wrappers that match, with this policy's config; see
+        `Catalog.wrap_env`.
+        """
         return self.catalog.wrap_env(env, self.resolution.config.given)
 
     def to(self, device: str) -> Policy:
-        """Move the policy to a device (`"cpu"`, `"cuda"`, …; `"auto"`: a GPU if there is one) and return it.
+        """Move the policy to a device (`"cpu"`, `"cuda"`, …; `"auto"`: a GPU if there is one) and
+        return it.
 
         Raises:
             ConfigError: The framework does not find this device; the policy stays where it is.
@@ -398,41 +430,52 @@ class Policy:
         return self
 
     def random_state(self) -> dict[str, Array]:
-        """Return the states of the random generators by name: PyTorch's generators, or only this policy's own."""
+        """Return the states of the random generators by name: PyTorch's generators, or only this
+        policy's own.
+        """
         return dict(self.backend.random_state())
 
     def set_random_state(self, state: Mapping[str, Array]) -> None:
-        """Restore the random generators' states, as returned by `random_state`, to repeat the same actions."""
+        """Restore the random generators' states, as returned by `random_state`, to repeat the same
+        actions.
+        """
         self.backend.set_random_state(state)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Policy:
-        """Return a policy with the same components and copied weights and statistics, on the same device."""
+        """Return a policy with the same components and copied weights and statistics, on the same
+        device.
+        """
         with self._passing:
             return copy_policy(self, memo)
 
     def __reduce__(self) -> Any:
-        """Pickle what `save` would write. The policy is restored on the CPU, and its components are looked up by name.
+        """Pickle what `save` would write.
+
+        The policy is restored on the CPU, and its components are looked up by name.
 
         Raises:
-            SavedPolicyError: A class of the running program is not registered, or cannot be imported.
+            SavedPolicyError: A class of the running program is not registered, or cannot be
+                imported.
         """
         with self._passing:
             return unpickle_policy, (type(self), pickle_policy(self))
 
     def save(self, directory: str | os.PathLike[str]) -> None:
-        """Write the components' names and versions, the non-default config, weights and filter statistics; no pickles.
+        """Write the components' names and versions, the non-default config, weights and filter
+        statistics; no pickles.
 
         A policy saved there earlier stays intact until this one is complete.
 
         Raises:
-            SavedPolicyError: The config contains a class, a callable or another value that cannot be saved, or the
-                files cannot be written.
+            SavedPolicyError: The config contains a class, a callable or another value that cannot
+                be saved, or the files cannot be written.
 
         Example:
             >>> policy = rlcatalog.build(env="CartPole-v1")
             >>> policy.save("cartpole")
             >>> copy = rlcatalog.load("cartpole")
-            >>> np.array_equal(*(p.act([[0.0] * 4], explore=False).dist_inputs for p in (policy, copy)))
+            >>> one, other = (p.act([[0.0] * 4], explore=False) for p in (policy, copy))
+            >>> np.array_equal(one.dist_inputs, other.dist_inputs)
             True
         """
         save(self, directory)
@@ -440,7 +483,8 @@ class Policy:
     def export(self, path: str | os.PathLike[str], format: str | None = None) -> Interface:
         """Write a file that computes this policy's actions from observations, without the policy.
 
-        The file is first compared with the policy on random observations. `rlcatalog.Actor(path)` acts from it.
+        The file is first compared with the policy on random observations. `rlcatalog.Actor(path)`
+        acts from it.
 
         Args:
             path: The file, or the folder for a format that writes folders.
@@ -452,7 +496,8 @@ class Policy:
         Raises:
             ConfigError: No format is named, and no format has the suffix.
             MissingPluginError: The package that provides the format is not usable here.
-            NotServedError: The policy does something that cannot be exported; the message names the line.
+            NotServedError: The policy does something that cannot be exported; the message names the
+                line.
             SavedPolicyError, FolderTakenError: The file or the folder cannot be written.
 
         Example:
@@ -465,13 +510,16 @@ class Policy:
             return interface
 
     def freeze(self, rows: int = 1, *, seed: int | None = None) -> Frozen:
-        """Return a frozen policy, whose step is recorded as one graph: it acts faster, for collecting data and serving.
+        """Return a frozen policy, whose step is recorded as one graph: it acts faster, for
+        collecting data and serving.
 
-        It shares this policy's weights; call `frozen.update()` when they have changed. If no installed package can
-        freeze this policy, the result acts like this policy, and `frozen.reason` says why.
+        It shares this policy's weights; call `frozen.update()` when they have changed. If no
+        installed package can freeze this policy, the result acts like this policy, and
+        `frozen.reason` says why.
 
         Args:
-            rows: Number of environments to act in. Other numbers also work, each at a one-time cost.
+            rows: Number of environments to act in. Other numbers also work, each at a one-time
+                cost.
             seed: Seed for its random generator; None for a new seed each time.
 
         Example:
@@ -482,7 +530,9 @@ class Policy:
         return rlcatalog_policy.Frozen.of(self, rows, seed)
 
     def make_model(self) -> ModelV2:
-        """Build another model like this policy's, with freshly initialised weights; instances are deep-copied."""
+        """Build another model like this policy's, with freshly initialised weights; instances are
+        deep-copied.
+        """
         with copying_instances():
             return new_model(self)
 
@@ -491,7 +541,8 @@ def load_extension(framework: str, what: str) -> Any:
     """Return another package's extension of a framework, such as its `"export"`.
 
     Raises:
-        MissingPluginError: No installed package adds the method; the message names the package to install.
+        MissingPluginError: No installed package adds the method; the message names the package to
+            install.
     """
     if frameworks()[framework].target(what) is None:
         owner = public_index.provider_of("framework", f"{framework}: {what}")

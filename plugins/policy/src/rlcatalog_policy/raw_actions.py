@@ -28,11 +28,13 @@ def raw_actions(policy: rlcatalog_policy.Policy, actions: Any) -> Array:
     return codec.invert(batch)
 
 
-# --- forms of raw actions -------------------------------------------------------------------------------------------
+# --- forms of raw actions -------------------------------------------------------------------------
 
 
 def _batch(info: SpaceInfo, actions: Any) -> Any:
-    """Return one action, a list of actions or a batch as a batch, in the form that a vector environment accepts."""
+    """Return one action, a list of actions or a batch as a batch, in the form that a vector
+    environment accepts.
+    """
     is_list = isinstance(actions, list)
     if is_list and (
         not actions
@@ -53,7 +55,9 @@ def _batch(info: SpaceInfo, actions: Any) -> Any:
 
 
 def _is_single(info: SpaceInfo, actions: Any) -> bool | None:
-    """Return whether this is one action, judging by the axes of the first entry with a shape; None if none has one."""
+    """Return whether this is one action, judging by the axes of the first entry with a shape; None
+    if none has one.
+    """
     if info.is_composite:
         parts = (_is_single(child, part) for child, part in _parts(info, actions))
         return next((single for single in parts if single is not None), None)
@@ -86,7 +90,7 @@ def _array(values: Any) -> Array:
     return array
 
 
-# --- codecs of plugins -----------------------------------------------------------------------------------------------
+# --- codecs of plugins ----------------------------------------------------------------------------
 
 
 def _component(policy: rlcatalog_policy.Policy, info: SpaceInfo) -> Component | None:
@@ -101,7 +105,8 @@ def _component(policy: rlcatalog_policy.Policy, info: SpaceInfo) -> Component | 
 
 
 def _try(codec: ActionCodec, part: Any, component: Component) -> None:
-    """Raise an error unless a plugin's codec returns raw actions that it converts back to the same actions.
+    """Raise an error unless a plugin's codec returns raw actions that it converts back to the same
+    actions.
 
     Raises:
         ActionError: The actions are not in the space.
@@ -118,8 +123,9 @@ def _try(codec: ActionCodec, part: Any, component: Component) -> None:
             raise NotServedError(f"{codec.info.path}: {who} has no inverse{why} {keep}.") from error
     if getattr(raw, "shape", None) != (len(part), codec.width):
         raise component.fault(
-            f"{type(codec).__name__}.invert() must return an array of shape {(len(part), codec.width)} for"
-            f" {len(part)} actions of {codec.info.describe()}; found {shown(getattr(raw, 'shape', raw), 80)}."
+            f"{type(codec).__name__}.invert() must return an array of shape"
+            f" {(len(part), codec.width)} for {len(part)} actions of {codec.info.describe()};"
+            f" found {shown(getattr(raw, 'shape', raw), 80)}."
         )
     with blame_part(component, f"{type(codec).__name__}.adapt()"):
         again = list(rows(codec.info, codec.adapt(raw)))
@@ -128,16 +134,18 @@ def _try(codec: ActionCodec, part: Any, component: Component) -> None:
             continue
         if not codec.info.space.contains(one):
             raise ActionError(
-                f"actions: {codec.info.path}: expected actions of {codec.info.describe()}; found {shown(one, 120)} in"
-                f" row {row}."
+                f"actions: {codec.info.path}: expected actions of {codec.info.describe()}; found"
+                f" {shown(one, 120)} in row {row}."
             )
         if _defines(codec, "adapt") < _defines(codec, "invert"):
             raise NotServedError(
-                f"{codec.info.path}: {who} has no inverse: it defines adapt() but not invert(); {keep}."
+                f"{codec.info.path}: {who} has no inverse: it defines adapt() but not invert();"
+                f" {keep}."
             )
         raise component.fault(
-            f"{type(codec).__name__}.invert() of {shown(one, 120)} gives {shown(raw[row].tolist(), 120)}, which adapt()"
-            f" turns into {shown(other, 120)}; {keep}."
+            f"{type(codec).__name__}.invert() of {shown(one, 120)} gives"
+            f" {shown(raw[row].tolist(), 120)}, which adapt() turns into {shown(other, 120)};"
+            f" {keep}."
         )
 
 

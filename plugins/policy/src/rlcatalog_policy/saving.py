@@ -1,7 +1,8 @@
-"""Writer for policies: saves only names and numbers, and keeps an old save until the new one is complete.
+"""Writer for policies: saves only names and numbers, and keeps an old save until the new one is
+complete.
 
-Arrays go into files named after a hash of their content. Replacing `policy.json`, which names them, makes the save
-current; files that it does not name are then removed.
+Arrays go into files named after a hash of their content. Replacing `policy.json`, which names them,
+makes the save current; files that it does not name are then removed.
 """
 
 from __future__ import annotations
@@ -64,7 +65,9 @@ def save(policy: rlcatalog_policy.Policy, directory: str | os.PathLike[str]) -> 
 
 
 def _named(resolution: Resolution) -> dict[str, Any]:
-    """Return the config keys to save; for a model defined in the program, a name replaces the code."""
+    """Return the config keys to save; for a model defined in the program, a name
+    replaces the code.
+    """
     config = resolution.config.given | resolution.pinned_keys()
     for part in resolution.components(*MODEL_SLOTS).values():
         if part.in_process and any(

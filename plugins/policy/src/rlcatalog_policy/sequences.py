@@ -1,4 +1,6 @@
-"""Sequences of steps as arrays: functions that cut trajectories, pad them to equal lengths, and mask the padding."""
+"""Sequences of steps as arrays: functions that cut trajectories, pad them to equal lengths, and
+mask the padding.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,8 @@ def chop_into_sequences(episode_ids: Any, max_seq_len: int) -> Array:
     """Cut rows into sequences that neither cross episode boundaries nor exceed `max_seq_len`.
 
     Args:
-        episode_ids: For each row, the episode (and run, agent, …) that it belongs to, `[R]` or `[R, k]`; a sequence
-            ends where this value changes.
+        episode_ids: For each row, the episode (and run, agent, …) that it belongs to, `[R]` or
+            `[R, k]`; a sequence ends where this value changes.
         max_seq_len: Maximum length of a sequence, in rows.
 
     Returns:
@@ -83,6 +85,8 @@ def pad_sequences(
 
 
 def unpad_sequences(padded: Any, seq_lens: Any) -> Array:
-    """Return the rows `[R, ...]` of padded sequences `[S, L, ...]`, one sequence after the other."""
+    """Return the rows `[R, ...]` of padded sequences `[S, L, ...]`, one sequence
+    after the other.
+    """
     padded = np.asarray(padded)
     return padded[sequence_mask(seq_lens, padded.shape[1])]  # type: ignore[no-any-return]

@@ -12,15 +12,18 @@ from gymnasium import spaces
 from rlcatalog.internals import KINDS, codec_of_class
 from rlcatalog.spaces import Repeated, Simplex, SpaceInfo
 
-#: Maximum total number of entries in the Boxes and Simplexes of a space built from data: a few digits can specify the
-#: size of a huge array of bounds. Pass larger spaces to `load(observation_space=…)`.
+#: Maximum total number of entries in the Boxes and Simplexes of a space built from data: a few
+#: digits can specify the size of a huge array of bounds. Pass larger spaces to
+#: `load(observation_space=…)`.
 MOST_ENTRIES = 1 << 25
 
 
 def space_to_json(space: Any) -> Any:
-    """Return a space as plain data; None if it contains a plugin's kind of space that no action codec can save.
+    """Return a space as plain data; None if it contains a plugin's kind of space that no action
+    codec can save.
 
-    As in RLlib, `"space"` contains the kind, and `"original_space"` the space that it was created from.
+    As in RLlib, `"space"` contains the kind, and `"original_space"` the space that it was created
+    from.
     """
     data = _to_json(SpaceInfo.read(space))
     original = getattr(space, "original_space", None)
@@ -34,7 +37,8 @@ def space_from_json(data: Any) -> Any:
     """Rebuild a space from `space_to_json`.
 
     Raises:
-        ValueError: The data is None (a plugin's kind), malformed or too large, or its kind is unknown here.
+        ValueError: The data is None (a plugin's kind), malformed or too large, or its kind is
+            unknown here.
     """
     if data is None:
         raise ValueError(
@@ -49,7 +53,9 @@ def space_from_json(data: Any) -> Any:
 
 
 def same_space(one: Any, other: Any) -> bool:
-    """Return whether two spaces, given as plain data, are the same; `"original_space"` is not compared."""
+    """Return whether two spaces, given as plain data, are the same; `"original_space"` is not
+    compared.
+    """
     return bool(_without_origin(one) == _without_origin(other))
 
 
@@ -189,7 +195,9 @@ _CHILDREN = {"sequence": 1, "graph": 1, "repeated": 1}
 
 
 def _pack(bound: np.ndarray[Any, Any]) -> Any:
-    """Return a bound as a single string if all values are equal, otherwise as nested lists; JSON has no infinity."""
+    """Return a bound as a single string if all values are equal, otherwise as nested lists; JSON
+    has no infinity.
+    """
     if bound.size and (bound == bound.flat[0]).all():
         return repr(bound.flat[0].item())
     return _texts(bound.tolist())

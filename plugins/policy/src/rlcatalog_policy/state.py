@@ -24,8 +24,10 @@ class State(NamedTuple):
     Attributes:
         memory: The memory for the next step, arrays `[B, ...]`; empty for a model without memory.
         history: Each episode's last steps, for models that request them.
-        seen: The views `[B, ...]` that the model saw at the last step; pass them to `Policy.evaluate`.
-        past: Recent states `[B, n, ...]` that `forward` returned, for arrays of the memory that skip some of them.
+        seen: The views `[B, ...]` that the model saw at the last step; pass them to
+            `Policy.evaluate`.
+        past: Recent states `[B, n, ...]` that `forward` returned, for arrays of the memory that
+            skip some of them.
     """
 
     memory: tuple[Array, ...]
@@ -89,7 +91,9 @@ class EpisodeStates:
         return state._replace(history=history, seen=self.views.see(history, encoded))
 
     def shown(self, before: State) -> dict[str, Any]:
-        """Return the views that the model sees while acting, from the state that `resume` returned."""
+        """Return the views that the model sees while acting, from the state that
+        `resume` returned.
+        """
         return {name: before.seen[name] for name in self.views.acting}
 
     def after(
@@ -114,7 +118,8 @@ class Window(NamedTuple):
 
     Attributes:
         depth: Number of values kept, the newest last.
-        places: Which of them the model sees, counted from the end: one number, or several, which add an axis.
+        places: Which of them the model sees, counted from the end: one number, or several, which
+            add an axis.
     """
 
     depth: int
@@ -135,20 +140,22 @@ class Window(NamedTuple):
 class Memory:
     """A model's memory: its initial value, and its value after each step.
 
-    Each part of it is a state that `forward` returned one step ago. With a view `state_in_i` of `state_out_i`, which is
-    how RLlib implements attention, the part contains the states of the steps that the view's shift names. Steps before
-    the episode have the initial state.
+    Each part of it is a state that `forward` returned one step ago. With a view `state_in_i` of
+    `state_out_i`, which is how RLlib implements attention, the part contains the states of the
+    steps that the view's shift names. Steps before the episode have the initial state.
 
     Args:
         model: The model.
 
     Attributes:
         initial: The parts' values at the start of an episode, without a batch axis.
-        skips: Whether a part contains steps other than the last consecutive ones, so that `past` must be kept.
+        skips: Whether a part contains steps other than the last consecutive ones, so that `past`
+            must be kept.
 
     Raises:
         NotServedError: A view of a state reads a different column, or does not read the past.
-        ModelContractError: A model has a view of a state, but an earlier state has neither a view nor an initial state.
+        ModelContractError: A model has a view of a state, but an earlier state has neither a view
+            nor an initial state.
     """
 
     def __init__(self, model: ModelV2) -> None:
@@ -164,8 +171,9 @@ class Memory:
                 continue
             if row is None:
                 raise ModelContractError(
-                    f"{self._who} requests the views {', '.join(sorted(names))}, but has neither a view"
-                    f" '{_STATE_IN}{i}' nor an initial state for it; get_initial_state() must return one."
+                    f"{self._who} requests the views {', '.join(sorted(names))}, but has neither a"
+                    f" view '{_STATE_IN}{i}' nor an initial state for it; get_initial_state() must"
+                    " return one."
                 )
             parts.append(np.zeros(row.space.shape or (), np.float32))
         pairs = list(zip(parts, self._windows, strict=True))
@@ -210,11 +218,13 @@ class Memory:
             ops: Operations on the arrays or tensors.
 
         Raises:
-            ModelContractError: The model returned a different number of parts, or parts of a different shape.
+            ModelContractError: The model returned a different number of parts, or parts of a
+                different shape.
         """
         if len(returned) != len(memory):
             raise ModelContractError(
-                f"{self._returns} returned {len(returned)} states; get_initial_state() has {len(memory)}."
+                f"{self._returns} returned {len(returned)} states; get_initial_state() has"
+                f" {len(memory)}."
             )
         given, kept, wholes = [], [], iter(past)
         for window, old, new in zip(self._windows, memory, returned, strict=True):
@@ -233,8 +243,9 @@ class Memory:
 
     def _reshaped(self, returned: Sequence[Array], memory: Sequence[Array]) -> ModelContractError:
         return ModelContractError(
-            f"{self._returns} must return states of the same shapes, {[part.shape for part in memory]}, a row"
-            f" for each episode; found {[part.shape for part in returned]}. get_initial_state() defines one row."
+            f"{self._returns} must return states of the same shapes,"
+            f" {[part.shape for part in memory]}, a row for each episode; found"
+            f" {[part.shape for part in returned]}. get_initial_state() defines one row."
         )
 
 
@@ -248,8 +259,8 @@ def _initial(model: ModelV2) -> list[Array]:
     parts = [_array(part) for part in state] if isinstance(state, list | tuple) else None
     if parts is None or any(part.dtype.kind not in "biuf" for part in parts):
         raise ModelContractError(
-            f"{name_method(model, 'get_initial_state')} must return a list of arrays or tensors of numbers, each"
-            f" without a batch axis; found {shown(state)}."
+            f"{name_method(model, 'get_initial_state')} must return a list of arrays or tensors of"
+            f" numbers, each without a batch axis; found {shown(state)}."
         )
     return parts
 
@@ -258,7 +269,9 @@ _STATE_IN = "state_in_"
 
 
 def _window(row: ViewRequirement, i: int, who: str) -> Window | None:
-    """Return the window for a view of a state, or None if it is only the last value, as it is without a view."""
+    """Return the window for a view of a state, or None if it is only the last value, as it is
+    without a view.
+    """
     name, column, shifts = f"{_STATE_IN}{i}", f"state_out_{i}", row.shift_arr.tolist()
     if row.data_col not in (None, column):
         raise NotServedError(
@@ -266,8 +279,8 @@ def _window(row: ViewRequirement, i: int, who: str) -> Window | None:
         )
     if max(shifts) > -1:
         raise NotServedError(
-            f"{who} requests the view {name!r}: {column} at {shifts}; a state is known only after the model has run, so"
-            " every shift must be -1 or less."
+            f"{who} requests the view {name!r}: {column} at {shifts}; a state is known only after"
+            " the model has run, so every shift must be -1 or less."
         )
     single = np.ndim(row.shift) == 0 and not isinstance(row.shift, str)
     return (

@@ -24,20 +24,21 @@ def autoreset_of(envs: Any) -> str:
     Raises:
         ConfigError: The vector environment reports no mode, or an unknown mode.
     """
-    # Gymnasium writes the mode into the metadata of the environment's class, where the next vector environment of that
-    # class overwrites it. The attribute belongs to the vector environment.
+    # Gymnasium writes the mode into the metadata of the environment's class, where the next vector
+    # environment of that class overwrites it. The attribute belongs to the vector environment.
     if (mode := getattr(getattr(envs, "unwrapped", envs), "autoreset_mode", None)) is None:
         mode = (getattr(envs, "metadata", None) or {}).get("autoreset_mode")
     if mode is None:
         raise ConfigError(
-            f"{type(envs).__name__} does not declare when it resets its environments (metadata['autoreset_mode']): pass"
-            f" autoreset=, one of {', '.join(AUTORESET)}."
+            f"{type(envs).__name__} does not declare when it resets its environments"
+            f" (metadata['autoreset_mode']): pass autoreset=, one of {', '.join(AUTORESET)}."
         )
     return _named(mode)
 
 
 def describe_env(env: Any) -> tuple[str, str]:
-    """Describe an environment argument, and what to pass if several environments are needed, for error messages.
+    """Describe an environment argument, and what to pass if several environments are needed, for
+    error messages.
 
     Args:
         env: A single environment or a vector environment.
@@ -56,20 +57,22 @@ def describe_env(env: Any) -> tuple[str, str]:
 class Stepper:
     """Stepper that acts in `n` environments and keeps their states across episodes.
 
-    Pass `done = terminated | truncated` of the previous step. Which observations belong to it depends on Gymnasium's
-    mode:
+    Pass `done = terminated | truncated` of the previous step. Which observations belong to it
+    depends on Gymnasium's mode:
 
     - `"same_step"`: the first observation of the next episode.
-    - `"next_step"`: the episode's last observation. The environment ignores the action chosen for it, and returns the
-      next episode's first observation. In such a row, ignore the action and its log density; a mask may even forbid the
-      action. The value belongs to the last observation.
+    - `"next_step"`: the episode's last observation. The environment ignores the action chosen for
+      it, and returns the next episode's first observation. In such a row, ignore the action and its
+      log density; a mask may even forbid the action. The value belongs to the last observation.
     - `"disabled"`: the first observation of the next episode, from the caller's
       `envs.reset(options={"reset_mask": done})`.
 
     Args:
         policy: The policy.
-        n: Number of environments, or a vector environment, from which the number and the mode are read.
-        autoreset: The mode. If None, the vector environment's mode, or `"same_step"` for a number of environments.
+        n: Number of environments, or a vector environment, from which the number and the mode are
+            read.
+        autoreset: The mode. If None, the vector environment's mode, or `"same_step"` for a number
+            of environments.
 
     Raises:
         ConfigError: There are no environments, or the mode is unknown.
@@ -176,7 +179,9 @@ class Stepper:
 
 
 def _named(mode: Any) -> str:
-    """Return a mode by the name used here; Gymnasium's `AutoresetMode.NEXT_STEP` and `"NextStep"` also work."""
+    """Return a mode by the name used here; Gymnasium's `AutoresetMode.NEXT_STEP` and `"NextStep"`
+    also work.
+    """
     written = str(getattr(mode, "value", mode)).replace("_", "").lower()
     for name in AUTORESET:
         if name.replace("_", "") == written:
@@ -188,6 +193,7 @@ def _number(envs: Any) -> int:
     n = getattr(envs, "num_envs", envs)
     if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
         raise ConfigError(
-            f"stepper: expected a number of environments, 1 or more, or a vector environment; found {n!r}."
+            "stepper: expected a number of environments, 1 or more, or a vector environment;"
+            f" found {n!r}."
         )
     return int(n)

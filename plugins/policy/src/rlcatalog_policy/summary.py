@@ -24,8 +24,8 @@ class Layer:
     """A layer of a model.
 
     Attributes:
-        name: Description of the layer, such as `fcnet: hidden 1 (tanh)`; for a model that was built to count its
-            weights, the common prefix of the weights' names.
+        name: Description of the layer, such as `fcnet: hidden 1 (tanh)`; for a model that was built
+            to count its weights, the common prefix of the weights' names.
         shape: Shape of the layer's output for one observation, or None if unknown.
         weights: Number of its weights.
         arrays: Name and shape of each weight array; empty if no model was built.
@@ -45,7 +45,8 @@ class Summary:
         parts: The names of the model's components, from the inside out: `("fcnet", "lstm")`.
         framework: `"torch"` or `"tf"`.
         layers: The layers, from the inside out.
-        built: Whether a model was built to count its weights, because one of its components does not declare them.
+        built: Whether a model was built to count its weights, because one of its components does
+            not declare them.
     """
 
     parts: tuple[str, ...]
@@ -85,7 +86,9 @@ class Summary:
 
 
 def summarize_layers(resolution: Resolution) -> Summary | None:
-    """Return the summary without building a model, or None if a component does not declare its weights."""
+    """Return the summary without building a model, or None if a component does not declare its
+    weights.
+    """
     layers = [
         Layer(one.name, one.shape, one.weights)
         for one in resolution.layers

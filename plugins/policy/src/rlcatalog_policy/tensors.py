@@ -1,7 +1,7 @@
 """Arrays in safetensors files, whose headers are read first to limit the memory for the arrays.
 
-safetensors reads a file as a whole. This module therefore reads the shapes and dtypes first. They must match the file's
-length before anything is built for them. safetensors checks everything else.
+safetensors reads a file as a whole. This module therefore reads the shapes and dtypes first. They
+must match the file's length before anything is built for them. safetensors checks everything else.
 """
 
 from __future__ import annotations
@@ -22,20 +22,25 @@ from rlcatalog_policy.files import RegularFile
 
 Array = np.ndarray[Any, Any]
 
-#: The format's names for NumPy's dtypes. The format has other dtypes, which no model uses (`ModelV2.get_weights`).
+#: The format's names for NumPy's dtypes. The format has other dtypes, which no model uses
+#: (`ModelV2.get_weights`).
 DTYPES = {
-    "BOOL": "bool", "I8": "int8", "U8": "uint8", "I16": "int16", "U16": "uint16", "I32": "int32", "U32": "uint32",
-    "I64": "int64", "U64": "uint64", "F16": "float16", "F32": "float32", "F64": "float64",
+    "BOOL": "bool", "I8": "int8", "U8": "uint8", "I16": "int16", "U16": "uint16", "I32": "int32",
+    "U32": "uint32", "I64": "int64", "U64": "uint64", "F16": "float16", "F32": "float32",
+    "F64": "float64",
 }  # fmt: skip
 
-#: Maximum number of bytes in a header (about 100,000 arrays), and of dimensions and bytes in an array.
+#: Maximum number of bytes in a header (about 100,000 arrays), and of dimensions and bytes in an
+#: array.
 _LONGEST_HEADER, _MOST_DIMENSIONS, _LARGEST = 1 << 24, 32, (1 << 63) - 1
 
 _Size = Annotated[int, msgspec.Meta(ge=0, le=_LARGEST)]
 
 
 class TensorInfo(msgspec.Struct, frozen=True):
-    """Shape and dtype of an array in a file, known before the array is read; safetensors checks its position."""
+    """Shape and dtype of an array in a file, known before the array is read; safetensors checks its
+    position.
+    """
 
     shape: Annotated[tuple[_Size, ...], msgspec.Meta(max_length=_MOST_DIMENSIONS)]
     dtype: np.dtype[Any]
@@ -62,7 +67,8 @@ class TensorFile:
         file: The file.
 
     Raises:
-        SavedPolicyError: The header is damaged, has an unsupported dtype, or does not describe the whole file.
+        SavedPolicyError: The header is damaged, has an unsupported dtype, or does not describe the
+            whole file.
     """
 
     def __init__(self, file: RegularFile) -> None:
@@ -72,7 +78,10 @@ class TensorFile:
         length = int.from_bytes(file.read(8), "little")
         rest = file.size - 8 - length
         if rest < 0 or length > _LONGEST_HEADER:
-            why = f"its header would have {length} of {file.size} bytes; at most {_LONGEST_HEADER} are allowed."
+            why = (
+                f"its header would have {length} of {file.size} bytes; at most {_LONGEST_HEADER}"
+                " are allowed."
+            )
             raise _damage(file, why)
         try:
             header = msgspec.json.decode(file.read(8 + length)[8:], type=dict[str, msgspec.Raw])
@@ -121,7 +130,8 @@ def to_bytes(arrays: Mapping[str, Array]) -> bytes:
     content = save({name: np.asarray(array, order="C") for name, array in arrays.items()})
     if (length := int.from_bytes(content[:8], "little")) > _LONGEST_HEADER:
         raise SavedPolicyError(
-            f"{len(arrays)} arrays take {length} bytes of a safetensors header; at most {_LONGEST_HEADER} are allowed."
+            f"{len(arrays)} arrays take {length} bytes of a safetensors header; at most"
+            f" {_LONGEST_HEADER} are allowed."
         )
     return content
 

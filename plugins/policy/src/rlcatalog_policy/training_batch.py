@@ -1,4 +1,6 @@
-"""Checks on the batch passed to `Policy.evaluate`: its numbers of rows, stored actions and masks."""
+"""Checks on the batch passed to `Policy.evaluate`: its numbers of rows, stored
+actions and masks.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,8 @@ from rlcatalog_policy.non_finite import check_observations
 def check_batch(policy: rlcatalog_policy.Policy, batch: Mapping[str, Any]) -> None:
     """Raise an error if the data in a training batch cannot have come from acting.
 
-    Shapes are always checked. Values are checked only outside a trace, in which they are unknown, and only on the CPU:
-    on other devices, each step would have to wait for the device.
+    Shapes are always checked. Values are checked only outside a trace, in which they are unknown,
+    and only on the CPU: on other devices, each step would have to wait for the device.
 
     Args:
         policy: The policy.
@@ -27,7 +29,8 @@ def check_batch(policy: rlcatalog_policy.Policy, batch: Mapping[str, Any]) -> No
         MissingColumnError: A column is missing.
         ObservationError: Observations do not have the encoded shape.
         ActionError: Actions have the wrong number of rows or columns, or are not in the space.
-        ActionMaskError: Masks have the wrong shape, contain numbers other than 0 and 1, or allow no action in a row.
+        ActionMaskError: Masks have the wrong shape, contain numbers other than 0 and 1, or allow no
+            action in a row.
         NonFiniteError: An observation contains NaN or infinity.
     """
     if "obs" not in batch or "raw_action" not in batch:
@@ -39,15 +42,17 @@ def check_batch(policy: rlcatalog_policy.Policy, batch: Mapping[str, Any]) -> No
     flat = codec.scalar and len(raw.shape) == 1
     if raw.shape[0] != rows or not (flat or tuple(raw.shape[1:]) == (codec.width,)):
         raise ActionError(
-            f"batch['raw_action']: expected shape ({rows}, {codec.width}), a row for each observation and a column for"
-            f" each raw value of {policy.action_space}, found shape {tuple(raw.shape)}."
+            f"batch['raw_action']: expected shape ({rows}, {codec.width}), a row for each"
+            f" observation and a column for each raw value of {policy.action_space}, found shape"
+            f" {tuple(raw.shape)}."
         )
     if (
         batch.get("dist_inputs") is not None
         and (shape := _shaped(batch["dist_inputs"]).shape)[0] != rows
     ):
         raise ActionError(
-            f"batch['dist_inputs']: expected {rows} rows, one for each observation, found shape {tuple(shape)}."
+            f"batch['dist_inputs']: expected {rows} rows, one for each observation, found shape"
+            f" {tuple(shape)}."
         )
     mask = None if batch.get("mask") is None else _shaped(batch["mask"])
     if mask is not None:
@@ -65,7 +70,8 @@ def check_batch(policy: rlcatalog_policy.Policy, batch: Mapping[str, Any]) -> No
 #: Column → how to get it.
 _NEEDED = {
     "obs": "encoded observations, as Policy.preprocess(observations) returns them",
-    "raw_action": "step.raw_action from Policy.act, or Policy.raw_action(the environment's actions)",
+    "raw_action": "step.raw_action from Policy.act, or Policy.raw_action(the environment's"
+    " actions)",
 }
 
 

@@ -20,8 +20,8 @@ def estimate_advantages(rollout: Rollout, gamma: float, lambda_: float) -> Array
     Args:
         rollout: The rollout; its scaled rewards are used if it has any.
         gamma: Discount.
-        lambda_: Lambda of the estimate: 0 gives the one-step TD error, and 1 gives the discounted return minus the
-            value.
+        lambda_: Lambda of the estimate: 0 gives the one-step TD error, and 1 gives the discounted
+            return minus the value.
     """
     advantages, running = np.zeros_like(rollout.value), np.zeros_like(rollout.last_value)
     rewards, goes_on = (
@@ -50,8 +50,9 @@ def refuse_infinite(advantages: Array, rewards: Array, values: Array) -> None:
     if len(wrong):
         i, t = (int(place) for place in wrong[0])
         raise NonFiniteError(
-            f"environment {i} of {advantages.shape[1]}, step {t} of the rollout: the advantage is {advantages[t, i]},"
-            f" with a reward of {rewards[t, i]:.6g} and a value estimate of {values[t, i]:.6g}; the largest reward"
-            f" there is {np.abs(rewards[:, i]).max():.6g}. Scale the rewards, or fix them in the environment.",
+            f"environment {i} of {advantages.shape[1]}, step {t} of the rollout: the advantage is"
+            f" {advantages[t, i]}, with a reward of {rewards[t, i]:.6g} and a value estimate of"
+            f" {values[t, i]:.6g}; the largest reward there is {np.abs(rewards[:, i]).max():.6g}."
+            " Scale the rewards, or fix them in the environment.",
             i,
         )

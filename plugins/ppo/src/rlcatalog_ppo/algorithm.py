@@ -42,21 +42,27 @@ from rlcatalog_runs.folders import unwritten_spaces
 
 
 class OnPolicy:
-    """On-policy algorithm with parts from a catalog; subclasses define what to learn from a rollout and how.
+    """On-policy algorithm with parts from a catalog; subclasses define what to learn from a rollout
+    and how.
 
     Args:
-        env: A Gymnasium id, a class or function that creates an environment (see `rlcatalog.catalog.make_env`), an
-            environment, or a vector environment. `stop` does not close the last two, and `num_envs` must match them.
-        config: The algorithm's config (see `config_class` for its keys), with the model config under `model`.
+        env: A Gymnasium id, a class or function that creates an environment (see
+            `rlcatalog.catalog.make_env`), an environment, or a vector environment. `stop` does not
+            close the last two, and `num_envs` must match them.
+        config: The algorithm's config (see `config_class` for its keys), with the model config
+            under `model`.
         catalog: Catalog in which to look up the parts. If None, the default catalog.
         record: Folder in which to record all experience, for a `Reader`.
-        postprocess_fn: Called with each trajectory, as in RLlib: `postprocess_fn(policy, sample_batch, {}, None)`
-            returns its columns (`"obs"`, `"actions"`, `"rewards"`, `"new_obs"`, `"vf_preds"`, …, rows are steps) and
-            may add others. For training, the model can request the added columns in its `view_requirements`.
+        postprocess_fn: Called with each trajectory, as in RLlib:
+            `postprocess_fn(policy, sample_batch, {}, None)` returns its columns (`"obs"`,
+            `"actions"`, `"rewards"`, `"new_obs"`, `"vf_preds"`, …, rows are steps) and may add
+            others. For training, the model can request the added columns in its
+            `view_requirements`.
         callbacks: Callbacks, called in this order during the run (see `rlcatalog_ppo.callbacks`).
-        model: The model to use, such as a plain `torch.nn.Module`; it becomes the model config's `"custom_model"`.
-        policy: A policy to train further, such as one from `rlcatalog.load`, which keeps its parts and config. If None,
-            a new policy is built.
+        model: The model to use, such as a plain `torch.nn.Module`; it becomes the model config's
+            `"custom_model"`.
+        policy: A policy to train further, such as one from `rlcatalog.load`, which keeps its parts
+            and config. If None, a new policy is built.
 
     Attributes:
         config: The checked config.
@@ -64,8 +70,8 @@ class OnPolicy:
         steps: Number of environment steps trained so far.
         iterations: Number of calls to `train` so far.
         stopping: The reason why `learn` ends early, or None.
-        acting: The policy that collects rollouts: `policy`, or its frozen form (see the config key `frozen`). If the
-            frozen form is not faster, its `reason` explains why.
+        acting: The policy that collects rollouts: `policy`, or its frozen form (see the config key
+            `frozen`). If the frozen form is not faster, its `reason` explains why.
 
     Raises:
         CatalogError: The config or a space is not supported; see `rlcatalog.errors`.
@@ -95,7 +101,8 @@ class OnPolicy:
         self.config = parse(config, self.config_class, count_passed(env))
         if model is not None and policy is not None:
             raise ConfigError(
-                "model= and policy= are both given, but a policy already has a model. Pass only one."
+                "model= and policy= are both given, but a policy already has a model. Pass only"
+                " one."
             )
         given = config_with_model(self.config.model, model, "config={{'model': {}}}")
         self.config = replace(self.config, model=given)
@@ -149,12 +156,14 @@ class OnPolicy:
         """Collect one rollout, improve the policy on it, and return the results.
 
         Returns:
-            `training_iteration`, `timesteps_total` and `episodes_total`; `episode_return_mean` and `episode_len_mean`
-            over the last 100 episodes, None before the first has ended; `time_total_s` in seconds and
-            `steps_per_second`; and the learner's figures under `info["learner"]`.
+            `training_iteration`, `timesteps_total` and `episodes_total`; `episode_return_mean` and
+            `episode_len_mean` over the last 100 episodes, None before the first has ended;
+            `time_total_s` in seconds and `steps_per_second`; and the learner's figures under
+            `info["learner"]`.
 
         Example:
-            >>> algo = PPO("CartPole-v1", {"num_envs": 2, "rollout_length": 32, "minibatch_size": 64})
+            >>> config = {"num_envs": 2, "rollout_length": 32, "minibatch_size": 64}
+            >>> algo = PPO("CartPole-v1", config)
             >>> for _ in range(2):
             ...     result = algo.train()
             >>> result["training_iteration"], result["timesteps_total"]
@@ -191,30 +200,38 @@ class OnPolicy:
     def learn(self, total_steps: int) -> dict[str, Any] | None:
         """Train up to a total number of environment steps, or until a callback ends the run.
 
-        The total includes the steps already taken, unlike in Stable-Baselines3's `learn`. To train 512 more steps, call
-        `learn(algo.steps + 512)`.
+        The total includes the steps already taken, unlike in Stable-Baselines3's `learn`. To train
+        512 more steps, call `learn(algo.steps + 512)`.
 
         Args:
             total_steps: Total number of environment steps, including those before a `restore`.
 
         Returns:
-            The result of the last call to `train`; None if it was not called since the algorithm was created or
-            restored.
+            The result of the last call to `train`; None if it was not called since the algorithm
+            was created or restored.
 
         Warns:
-            CatalogWarning: There is nothing to train, because these steps were already taken or the run has ended.
+            CatalogWarning: There is nothing to train, because these steps were already taken or the
+                run has ended.
 
         Example:
-            >>> algo = PPO("CartPole-v1", {"num_envs": 2, "rollout_length": 32, "minibatch_size": 64})
+            >>> config = {"num_envs": 2, "rollout_length": 32, "minibatch_size": 64}
+            >>> algo = PPO("CartPole-v1", config)
             >>> algo.learn(100)["timesteps_total"]  # whole rollouts of 64 steps
             128
         """
         way = ""
         if self.steps >= max(total_steps, 1):
-            way = f" {self.steps:,} steps were already taken, and the total includes them. To train further, pass a"
+            way = (
+                f" {self.steps:,} steps were already taken, and the total includes them. To"
+                " train further, pass a"
+            )
             way += f" larger total, such as learn({self.steps + max(total_steps, 1)})."
         elif self.stopping is not None:
-            way = f" The run has ended: {self.stopping}. To train further, set algo.stopping = None first."
+            way = (
+                f" The run has ended: {self.stopping}. To train further, set algo.stopping ="
+                " None first."
+            )
         if way:
             warn_caller(f"learn({total_steps}) trains nothing.{way}", CatalogWarning)
         return self._learn(total_steps)
@@ -238,7 +255,8 @@ class OnPolicy:
         return self._result
 
     def add_callbacks(self, callbacks: Sequence[Callback]) -> None:
-        """Add callbacks; after `restore`, each receives the state that the checkpoint stores for its class.
+        """Add callbacks; after `restore`, each receives the state that the checkpoint stores for
+        its class.
 
         Raises:
             SavedPolicyError: A callback cannot restore its saved state.
@@ -274,7 +292,8 @@ class OnPolicy:
             explore: Whether to sample actions instead of taking the most likely ones.
 
         Raises:
-            ConfigError: The training environment was passed, and Gymnasium cannot create another one.
+            ConfigError: The training environment was passed, and Gymnasium cannot create another
+                one.
         """
         make = self._make_env.beside(env)
         n = make.passed or min(episodes, SIDE_BY_SIDE)
@@ -289,10 +308,12 @@ class OnPolicy:
         """Close the environments, except any that the caller passed."""
         self._envs.close()
 
-    # --- the whole state ---------------------------------------------------------------------------------------------
+    # --- the whole state --------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """Return a copy of the whole training state, for `trees.take_apart`; call it between two calls of `train`."""
+        """Return a copy of the whole training state, for `trees.take_apart`; call it between two
+        calls of `train`.
+        """
         return {
             "algorithm": type(self).__name__,
             "env": self._env_id,
@@ -317,7 +338,9 @@ class OnPolicy:
         }
 
     def set_back(self, state: Mapping[str, Any]) -> None:
-        """Restore the policy, the optimiser and the counts from a state; the environments do not change."""
+        """Restore the policy, the optimiser and the counts from a state; the environments do not
+        change.
+        """
         self.steps, self.iterations, self._seconds = (
             state["steps"],
             state["iterations"],
@@ -330,7 +353,8 @@ class OnPolicy:
         self._collector.take_over()
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Continue from the state of an algorithm of the same class, with the same config and environment.
+        """Continue from the state of an algorithm of the same class, with the same config and
+        environment.
 
         Warns:
             ResumeWarning: Environments that cannot resume their episodes begin new ones.
@@ -361,10 +385,12 @@ class OnPolicy:
         """Write the whole state to a folder, for `restore`; call it between two calls of `train`.
 
         Raises:
-            SavedPolicyError: The config contains a value that cannot be saved, or the files cannot be written.
+            SavedPolicyError: The config contains a value that cannot be saved, or the files cannot
+                be written.
 
         Example:
-            >>> algo = PPO("CartPole-v1", {"num_envs": 2, "rollout_length": 32, "minibatch_size": 64})
+            >>> config = {"num_envs": 2, "rollout_length": 32, "minibatch_size": 64}
+            >>> algo = PPO("CartPole-v1", config)
             >>> _ = algo.learn(64)
             >>> algo.save_checkpoint("checkpoint")
         """
@@ -389,26 +415,28 @@ class OnPolicy:
 
         Args:
             directory: Folder of a checkpoint, or of a run whose last checkpoint is used.
-            env: The environment; required unless the run used a Gymnasium id. Before restoring, import the module that
-                registers the id.
-            config: The algorithm's config keys to change, except `model`. An `env_config` with import paths is only
-                accepted here, never from a file.
+            env: The environment; required unless the run used a Gymnasium id. Before restoring,
+                import the module that registers the id.
+            config: The algorithm's config keys to change, except `model`. An `env_config` with
+                import paths is only accepted here, never from a file.
             catalog: As for the algorithm.
             record: As for the algorithm.
             postprocess_fn: As for the algorithm.
-            callbacks: As for the algorithm. Each callback receives the state that was saved for its class.
+            callbacks: As for the algorithm. Each callback receives the state that was saved for its
+                class.
             model: As for `rlcatalog.load`.
 
         Raises:
-            SavedPolicyError: The checkpoint is missing or damaged, belongs to a different algorithm, or contains import
-                paths.
+            SavedPolicyError: The checkpoint is missing or damaged, belongs to a different
+                algorithm, or contains import paths.
             ConfigError: The environment is unknown.
 
         Warns:
             ResumeWarning: Environments that cannot resume their episodes begin new ones.
 
         Example:
-            >>> PPO("CartPole-v1", {"num_envs": 2, "rollout_length": 128}).save_checkpoint("checkpoint")
+            >>> algo = PPO("CartPole-v1", {"num_envs": 2, "rollout_length": 128})
+            >>> algo.save_checkpoint("checkpoint")
             >>> algo = PPO.restore("checkpoint")
             >>> algo.learn(256)["timesteps_total"]
             256
@@ -416,7 +444,8 @@ class OnPolicy:
         folder, state = checkpoints.read(directory)
         if state.get("algorithm") != cls.__name__:
             raise SavedPolicyError(
-                f"{folder}: {state.get('algorithm')} wrote this checkpoint; {cls.__name__} cannot resume it."
+                f"{folder}: {state.get('algorithm')} wrote this checkpoint; {cls.__name__} cannot"
+                " resume it."
             )
         if "env_config" not in (config or {}):
             advice = "pass it: restore(directory, config={'env_config': …})"

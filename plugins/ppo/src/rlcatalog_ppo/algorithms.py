@@ -12,7 +12,8 @@ from rlcatalog_ppo.loss import A2C_OBJECTIVE, PG_OBJECTIVE, PPO_OBJECTIVE
 
 
 class PPO(OnPolicy):
-    """Proximal policy optimisation (Schulman et al. 2017) with parts from a catalog (see `OnPolicy` for the arguments).
+    """Proximal policy optimisation (Schulman et al. 2017) with parts from a catalog (see `OnPolicy`
+    for the arguments).
 
     It makes several passes over each rollout in minibatches, with a clipped surrogate objective.
 
@@ -29,11 +30,13 @@ class PPO(OnPolicy):
 
 
 class A2C(OnPolicy):
-    """Synchronous advantage actor-critic (Mnih et al. 2016) with parts from a catalog (see `OnPolicy` for arguments).
+    """Synchronous advantage actor-critic (Mnih et al. 2016) with parts from a catalog (see
+    `OnPolicy` for arguments).
 
-    A2C takes one optimiser step per rollout of 5 steps from each environment, as in the paper. The data always
-    come from the current policy, so nothing needs clipping. The optimiser is Adam, as in RLlib, instead of the paper's
-    RMSprop: all algorithms here share its state format, in both frameworks.
+    A2C takes one optimiser step per rollout of 5 steps from each environment, as in the paper. The
+    data always come from the current policy, so nothing needs clipping. The optimiser is Adam, as
+    in RLlib, instead of the paper's RMSprop: all algorithms here share its state format, in both
+    frameworks.
 
     Example:
         >>> algo = A2C("CartPole-v1", {"model": {"fcnet_hiddens": [64, 64]}, "num_envs": 8})
@@ -47,11 +50,13 @@ class A2C(OnPolicy):
 
 
 class PG(OnPolicy):
-    """REINFORCE (Williams 1992), without value estimates, with parts from a catalog (see `OnPolicy` for the arguments).
+    """REINFORCE (Williams 1992), without value estimates, with parts from a catalog (see `OnPolicy`
+    for the arguments).
 
-    Each action is weighted by the discounted sum of the rewards from its step to the episode's end. The sum also ends
-    at a truncation and at the end of the rollout, because no value estimate replaces the later rewards. The rollout's
-    length therefore limits how far the algorithm looks ahead; make it much longer than 1 / (1 - gamma).
+    Each action is weighted by the discounted sum of the rewards from its step to the episode's end.
+    The sum also ends at a truncation and at the end of the rollout, because no value estimate
+    replaces the later rewards. The rollout's length therefore limits how far the algorithm looks
+    ahead; make it much longer than 1 / (1 - gamma).
 
     Example:
         >>> algo = PG("CartPole-v1", {"model": {"fcnet_hiddens": [64, 64]}, "num_envs": 8})
@@ -64,7 +69,7 @@ class PG(OnPolicy):
     config: PGConfig
 
 
-# --- RLlib's older names ----------------------------------------------------------------------------------------------
+# --- RLlib's older names --------------------------------------------------------------------------
 
 
 class _Trainer(OnPolicy):
@@ -97,7 +102,7 @@ class A3CTrainer:
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         raise NotServedError(
-            "A3C is not supported: its workers compute gradients at their own pace from outdated weights, so a run"
-            " cannot be repeated. Use rlcatalog_ppo.A2C, the same algorithm with synchronous workers; with"
-            " vector='async', each environment has its own process."
+            "A3C is not supported: its workers compute gradients at their own pace from outdated"
+            " weights, so a run cannot be repeated. Use rlcatalog_ppo.A2C, the same algorithm with"
+            " synchronous workers; with vector='async', each environment has its own process."
         )

@@ -22,13 +22,17 @@ if TYPE_CHECKING:
 
 
 class Callback:
-    """Base class for callbacks; its methods do nothing. Pass callbacks as `PPO(..., callbacks=[...])`.
+    """Base class for callbacks; its methods do nothing.
+
+    Pass callbacks as `PPO(..., callbacks=[...])`.
 
     Callbacks are called in the given order. An exception in a callback ends the run.
     """
 
     def check_env(self, make_env: EnvMaker) -> None:
-        """Raise an error if the algorithm's environments are not sufficient; called before a policy is built."""
+        """Raise an error if the algorithm's environments are not sufficient; called before a policy
+        is built.
+        """
 
     def on_start(self, algo: OnPolicy) -> None:
         """Called when `learn` begins, including after `restore`."""
@@ -49,7 +53,8 @@ class Callback:
 
         Args:
             algo: The algorithm.
-            result: The result that `train` returns. Later callbacks, such as logs, see the entries that you add.
+            result: The result that `train` returns. Later callbacks, such as logs, see the entries
+                that you add.
         """
 
     def on_end(self, algo: OnPolicy, error: BaseException | None) -> None:
@@ -88,11 +93,12 @@ class Every:
 
 
 class Evaluation(Callback):
-    """Callback that evaluates the policy in separate environments and adds metrics under `result["evaluation"]`.
+    """Callback that evaluates the policy in separate environments and adds metrics under
+    `result["evaluation"]`.
 
-    The metrics are `return_mean` and `return_std` over episodes with the most likely actions, and `sampled_return_mean`
-    over the same number of episodes with sampled actions. Evaluation does not change random generators, the filter or
-    the weights. The best policy is saved.
+    The metrics are `return_mean` and `return_std` over episodes with the most likely actions, and
+    `sampled_return_mean` over the same number of episodes with sampled actions. Evaluation does not
+    change random generators, the filter or the weights. The best policy is saved.
 
     Args:
         every: Environment steps between two evaluations.
@@ -145,18 +151,22 @@ class Evaluation(Callback):
 
 
 class StopAt(Callback):
-    """Callback that stops training at a mean return, either in an evaluation or over the last 100 training episodes.
+    """Callback that stops training at a mean return, either in an evaluation or over the last 100
+    training episodes.
 
     Args:
         target: The mean return at which to stop.
-        evaluated: Whether to consider only evaluations; this requires an `Evaluation` before this callback.
+        evaluated: Whether to consider only evaluations; this requires an `Evaluation` before this
+            callback.
     """
 
     def __init__(self, target: float, evaluated: bool) -> None:
         self.target, self.evaluated = target, evaluated
 
     def on_update(self, algo: OnPolicy, result: dict[str, Any]) -> None:
-        """End the run if the mean return in an evaluation, or over 100 training episodes, reaches the target."""
+        """End the run if the mean return in an evaluation, or over 100 training episodes, reaches
+        the target.
+        """
         if self.evaluated:
             what, mean = "an evaluation", result.get("evaluation", {}).get("return_mean")
         else:
@@ -186,14 +196,16 @@ class Log(Callback):
 
 
 class Checkpoints(Callback):
-    """Callback that writes checkpoints for `restore`, regularly and at the end of the run, even if it ends early.
+    """Callback that writes checkpoints for `restore`, regularly and at the end of the run, even if
+    it ends early.
 
-    A run may end in the middle of an iteration. Therefore, the state is copied in memory after iterations; copying
-    takes at most 2% of the running time. If the run ends early, the last copy is written, and the policy is reset to
-    it.
+    A run may end in the middle of an iteration. Therefore, the state is copied in memory after
+    iterations; copying takes at most 2% of the running time. If the run ends early, the last copy
+    is written, and the policy is reset to it.
 
     Args:
-        folder: The run's folder. Checkpoints are written to `checkpoints`, and the last one's policy to `policy`.
+        folder: The run's folder. Checkpoints are written to `checkpoints`, and the last one's
+            policy to `policy`.
         every: Environment steps between two checkpoints; 0 to write only the first and the last.
         keep: Number of checkpoints to keep.
     """

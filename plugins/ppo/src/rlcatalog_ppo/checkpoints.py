@@ -1,7 +1,8 @@
-"""Checkpoints: folders that store an algorithm's whole state, each written completely or not at all.
+"""Checkpoints: folders that store an algorithm's whole state, each written completely or not at
+all.
 
-The folder contains the saved policy (see `Policy.save`), `training.json` with numbers and names, and a file of arrays,
-whose name is in `training.json`. Nothing in the folder is executed.
+The folder contains the saved policy (see `Policy.save`), `training.json` with numbers and names,
+and a file of arrays, whose name is in `training.json`. Nothing in the folder is executed.
 """
 
 from __future__ import annotations
@@ -43,11 +44,12 @@ def write(directory: str | os.PathLike[str], policy: Policy, state: Mapping[str,
     Args:
         directory: Folder of the checkpoint.
         policy: The policy to save.
-        state: The algorithm's state (see `OnPolicy.state`). The policy's arrays go into separate files.
+        state: The algorithm's state (see `OnPolicy.state`). The policy's arrays go into separate
+            files.
 
     Raises:
-        SavedPolicyError: The state or the model config contains values that are not plain data, or the files cannot be
-            written. Other checkpoints are unchanged.
+        SavedPolicyError: The state or the model config contains values that are not plain data, or
+            the files cannot be written. Other checkpoints are unchanged.
     """
     folder = Path(directory)
     arrays: dict[str, Any] = {}
@@ -91,7 +93,8 @@ def read(directory: str | os.PathLike[str]) -> tuple[Path, dict[str, Any]]:
         directory: Folder of a checkpoint, or of a run whose last checkpoint is read.
 
     Returns:
-        The checkpoint's folder, and the state that was passed to `write`. The policy is in the subfolder `policy`.
+        The checkpoint's folder, and the state that was passed to `write`. The policy is in the
+        subfolder `policy`.
 
     Raises:
         SavedPolicyError: The folder contains no checkpoint, or a damaged one.
@@ -105,9 +108,9 @@ def read(directory: str | os.PathLike[str]) -> tuple[Path, dict[str, Any]]:
         with suppress(SavedPolicyError):
             read_manifest(folder)
             what = (
-                f"contains a saved policy, not a checkpoint to resume from (no {TRAINING}). Load the policy with"
-                f" rlcatalog.load({str(directory)!r}). To write a checkpoint for restore, call"
-                " algo.save_checkpoint(folder) instead of algo.save(folder)."
+                f"contains a saved policy, not a checkpoint to resume from (no {TRAINING}). Load"
+                f" the policy with rlcatalog.load({str(directory)!r}). To write a checkpoint for"
+                " restore, call algo.save_checkpoint(folder) instead of algo.save(folder)."
             )
         raise SavedPolicyError(f"{directory}: {what}") from None
     check_files(folder)
@@ -120,7 +123,8 @@ def read(directory: str | os.PathLike[str]) -> tuple[Path, dict[str, Any]]:
             raise ValueError(f"no format {FORMAT!r} in it")
         if about.get("format_version") != FORMAT_VERSION:
             raise ValueError(
-                f"format version {about.get('format_version')!r}; this rlcatalog reads {FORMAT_VERSION}"
+                f"format version {about.get('format_version')!r}; this rlcatalog reads"
+                f" {FORMAT_VERSION}"
             )
         if about.get("checksum") != checksum_of(about):
             raise ValueError("changed since it was written (its checksum differs)")

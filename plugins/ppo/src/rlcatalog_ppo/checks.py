@@ -16,8 +16,8 @@ from rlcatalog_testing import (
 
 #: One small update. TensorFlow runs it eagerly, because tracing would take longer than the update.
 _CONFIG = {
-    "seed": 0, "num_envs": 2, "rollout_length": 12, "num_epochs": 1, "minibatch_size": 24, "lr": 1e-2,
-    "vf_loss_coeff": 0.5, "entropy_coeff": 0.01, "eager_tracing": False,
+    "seed": 0, "num_envs": 2, "rollout_length": 12, "num_epochs": 1, "minibatch_size": 24,
+    "lr": 1e-2, "vf_loss_coeff": 0.5, "entropy_coeff": 0.01, "eager_tracing": False,
 }  # fmt: skip
 
 

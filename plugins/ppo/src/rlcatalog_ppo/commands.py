@@ -19,7 +19,8 @@ from rlcatalog_runs import import_modules, policy_of
 from rlcatalog_runs.evaluation import SIDE_BY_SIDE, play
 from rlcatalog_runs.folders import env_of, unwritten_spaces
 
-#: The zoo: exported policies `NAME.onnx`, each with a `NAME.json` that says how it was trained and what it reached.
+#: The zoo: exported policies `NAME.onnx`, each with a `NAME.json` that says how it was trained and
+#: what it reached.
 ZOO = Path(__file__).with_name("zoo")
 IN_ZOO = "zoo:"
 

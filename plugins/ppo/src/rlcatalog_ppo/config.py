@@ -23,9 +23,10 @@ _AboveZero = Annotated[float, Meta(gt=0.0)]
 _Schedule = tuple[tuple[Annotated[int, Meta(ge=0)], _NotNegative], ...]
 
 
-#: Limits within which a frozen policy collects. On CartPole with two layers of 256, including recording, a run takes
-#: 0.7 times as long with one environment, 0.89 with eight and 0.94 with sixteen (with layers of 64: 0.81 and 0.84). In
-#: shorter runs, or with fewer steps between two updates, recording and copying weights may cost more than it saves.
+#: Limits within which a frozen policy collects. On CartPole with two layers of 256, including
+#: recording, a run takes 0.7 times as long with one environment, 0.89 with eight and 0.94 with
+#: sixteen (with layers of 64: 0.81 and 0.84). In shorter runs, or with fewer steps between two
+#: updates, recording and copying weights may cost more than it saves.
 MOST_ENVS, FEWEST_STEPS, SHORTEST_ROLLOUT = 16, 20_000, 64
 
 
@@ -49,14 +50,16 @@ class OnPolicyConfig(msgspec.Struct, frozen=True, kw_only=True):
     device: Annotated[
         str,
         Meta(
-            description="device of the model: cpu, cuda, cuda:1, …, mps, or auto for a GPU if there is one"
+            description="device of the model: cpu, cuda, cuda:1, …, mps, or auto for a GPU if"
+            " there is one"
         ),
     ] = "cpu"
     frozen: Annotated[
         Literal["auto", "always", "never"],
         Meta(
-            description="collect with a frozen policy, which acts faster; auto: only on the CPU with up to"
-            " sixteen environments, rollouts of 64 steps or more, and 20,000 steps or more in total"
+            description="collect with a frozen policy, which acts faster; auto: only on the CPU"
+            " with up to sixteen environments, rollouts of 64 steps or more, and 20,000 steps"
+            " or more in total"
         ),
     ] = "auto"
     env_config: Annotated[
@@ -84,14 +87,16 @@ class OnPolicyConfig(msgspec.Struct, frozen=True, kw_only=True):
     lr_schedule: Annotated[
         _Schedule | None,
         Meta(
-            description="learning rate as [step, value] pairs, interpolated linearly; replaces lr and anneal_lr"
+            description="learning rate as [step, value] pairs, interpolated linearly; replaces lr"
+            " and anneal_lr"
         ),
     ] = None
     gamma: Annotated[_Fraction, Meta(description="discount per step")] = 0.99
     reward_scale: Annotated[
         bool,
         Meta(
-            description="divide training rewards by the running standard deviation of their discounted sum"
+            description="divide training rewards by the running standard deviation of their"
+            " discounted sum"
         ),
     ] = False
     reward_clip: Annotated[
@@ -102,7 +107,8 @@ class OnPolicyConfig(msgspec.Struct, frozen=True, kw_only=True):
     eager_tracing: Annotated[
         bool,
         Meta(
-            description="TensorFlow: trace the training step; if false, a custom_loss may run arbitrary Python"
+            description="TensorFlow: trace the training step; if false, a custom_loss may run"
+            " arbitrary Python"
         ),
     ] = True
     grad_clip: Annotated[
@@ -116,8 +122,9 @@ class OnPolicyConfig(msgspec.Struct, frozen=True, kw_only=True):
         size = self.num_envs * self.rollout_length
         if getattr(self, "normalize_advantage", False) and size < 2:
             raise ConfigError(
-                f"num_envs * rollout_length = {size}: advantages are normalised by their standard deviation, which"
-                " needs at least two steps. Set it to 2 or more, or set normalize_advantage to false."
+                f"num_envs * rollout_length = {size}: advantages are normalised by their standard"
+                " deviation, which needs at least two steps. Set it to 2 or more, or set"
+                " normalize_advantage to false."
             )
 
     def as_plain(self) -> dict[str, Any]:
@@ -128,7 +135,8 @@ class OnPolicyConfig(msgspec.Struct, frozen=True, kw_only=True):
         return values
 
     def collects_frozen(self, total_steps: int | None, device: str) -> bool:
-        """Return whether a run collects with a frozen policy; it depends only on the config, to keep runs repeatable.
+        """Return whether a run collects with a frozen policy; it depends only on the config, to
+        keep runs repeatable.
 
         Args:
             total_steps: Total number of steps in the run, or None if unknown.
@@ -148,13 +156,17 @@ class OnPolicyConfig(msgspec.Struct, frozen=True, kw_only=True):
         return self.lr * max(0.0, 1.0 - steps / self.total_steps)
 
     def clip_param_at(self, steps: int) -> float | None:
-        """Return the scheduled `clip_param` after a number of environment steps, or None if there is no schedule."""
+        """Return the scheduled `clip_param` after a number of environment steps, or None if there
+        is no schedule.
+        """
         schedule = getattr(self, "clip_schedule", None)
         return None if schedule is None else value_at(schedule, steps)
 
 
 class PPOConfig(OnPolicyConfig, frozen=True, kw_only=True):
-    """Config keys for PPO; the defaults solve CartPole and are reasonable for other environments."""
+    """Config keys for PPO; the defaults solve CartPole and are reasonable for other
+    environments.
+    """
 
     algorithm: ClassVar[str] = "PPO"
     aliases: ClassVar[Mapping[str, str]] = {
@@ -180,7 +192,8 @@ class PPOConfig(OnPolicyConfig, frozen=True, kw_only=True):
     kl_coeff: Annotated[
         _NotNegative,
         Meta(
-            description="initial weight of the KL divergence from the collecting policy; 0 disables it"
+            description="initial weight of the KL divergence from the collecting policy; 0"
+            " disables it"
         ),
     ] = 0.0
     kl_target: Annotated[
@@ -197,13 +210,13 @@ class PPOConfig(OnPolicyConfig, frozen=True, kw_only=True):
         ):
             if rows < 2:
                 raise ConfigError(
-                    f"{name} = {rows}: advantages are normalised by their standard deviation, which needs at"
-                    " least two steps. Set 2 or more."
+                    f"{name} = {rows}: advantages are normalised by their standard deviation,"
+                    " which needs at least two steps. Set 2 or more."
                 )
         if self.minibatch_size > size:
             warn_caller(
-                f"minibatch_size={self.minibatch_size} is larger than a rollout: num_envs * rollout_length ="
-                f" {size}. The whole rollout is used as one minibatch.",
+                f"minibatch_size={self.minibatch_size} is larger than a rollout: num_envs *"
+                f" rollout_length = {size}. The whole rollout is used as one minibatch.",
                 CatalogWarning,
             )
 
@@ -221,7 +234,8 @@ class A2CConfig(OnPolicyConfig, frozen=True, kw_only=True):
     lambda_: Annotated[
         _Fraction,
         Meta(
-            description="lambda of the advantage estimate (GAE); 1 uses all rewards in the rollout, then the value"
+            description="lambda of the advantage estimate (GAE); 1 uses all rewards in the"
+            " rollout, then the value"
         ),
     ] = 1.0
     vf_loss_coeff: Annotated[_NotNegative, Meta(description="weight of the value loss")] = 0.5
@@ -247,14 +261,16 @@ class PGConfig(OnPolicyConfig, frozen=True, kw_only=True):
     ] = False
 
 
-# --- values that change over a run ---------------------------------------------------------------------------------
+# --- values that change over a run ----------------------------------------------------------------
 
 #: Pairs of an environment step and a value.
 Schedule = Sequence[tuple[int, float]]
 
 
 def value_at(schedule: Schedule, step: int) -> float:
-    """Return a schedule's value at a step: interpolated linearly between its pairs, constant outside them."""
+    """Return a schedule's value at a step: interpolated linearly between its pairs, constant
+    outside them.
+    """
     steps, values = zip(*schedule, strict=True)
     return float(np.interp(step, steps, values))
 
@@ -270,16 +286,17 @@ def check_schedule(name: str, schedule: Schedule | None) -> None:
     steps = [step for step, _ in schedule]
     if not steps or sorted(set(steps)) != steps:
         raise ConfigError(
-            f"{name}: expected [step, value] pairs with increasing steps, such as [[0, 0.001], [100000, 0.0]]; found"
-            f" {[list(pair) for pair in schedule]}."
+            f"{name}: expected [step, value] pairs with increasing steps, such as [[0, 0.001],"
+            f" [100000, 0.0]]; found {[list(pair) for pair in schedule]}."
         )
 
 
-# --- parsing ----------------------------------------------------------------------------------------------------------
+# --- parsing --------------------------------------------------------------------------------------
 
 Config = TypeVar("Config", bound=OnPolicyConfig)
 
-#: PPO key names in Stable-Baselines3 and CleanRL → our key with the same meaning, and any difference. For errors.
+#: PPO key names in Stable-Baselines3 and CleanRL → our key with the same meaning, and any
+#: difference. For errors.
 ELSEWHERE = {
     "learning_rate": "lr",
     "n_steps": "rollout_length",
@@ -292,11 +309,13 @@ ELSEWHERE = {
     "clip_range": "clip_param",
     "clip_coef": "clip_param",
     "ent_coef": "entropy_coeff",
-    "vf_coef": "vf_loss_coeff, the weight of half the mean squared error as in CleanRL: twice Stable-Baselines3's",
+    "vf_coef": "vf_loss_coeff, the weight of half the mean squared error as in CleanRL: twice"
+    " Stable-Baselines3's",
     "max_grad_norm": "grad_clip",
     "norm_adv": "normalize_advantage",
     "n_envs": "num_envs",
-    "total_timesteps": "total_steps, which sets the schedule of the learning rate; learn(total_steps) sets the length",
+    "total_timesteps": "total_steps, which sets the schedule of the learning rate;"
+    " learn(total_steps) sets the length",
 }
 
 #: Model config keys that RLlib has beside its model config.
@@ -313,8 +332,9 @@ def parse(
     Args:
         config: The config.
         kind: The algorithm's struct.
-        num_envs: Default for the key `num_envs`, if environments were passed. With few environments, the default
-            `rollout_length` increases, so that the total number of steps in a rollout stays the same.
+        num_envs: Default for the key `num_envs`, if environments were passed. With few
+            environments, the default `rollout_length` increases, so that the total number of steps
+            in a rollout stays the same.
 
     Raises:
         UnknownConfigKeyError: The algorithm has no such key.
@@ -334,8 +354,8 @@ def parse(
                 else nearest(str(key), rows)
             )
             raise UnknownConfigKeyError(
-                f"Unknown {kind.algorithm} config key {key!r}.{hint} Model config keys go under 'model'. Known:"
-                f" {', '.join(rows)}."
+                f"Unknown {kind.algorithm} config key {key!r}.{hint} Model config keys go under"
+                f" 'model'. Known: {', '.join(rows)}."
             )
         elif name == "model":
             # The catalog parses it, because it knows the keys; classes and callables are kept.

@@ -28,7 +28,9 @@ _KEYS = {
 
 
 class PPOOptions(RunOptions, kw_only=True, frozen=True):
-    """Options for the engine, in addition to the common ones; None keeps the algorithm's default."""
+    """Options for the engine, in addition to the common ones; None keeps the
+    algorithm's default.
+    """
 
     threads: Annotated[int, Meta(ge=1, le=1024)] = 1
     framework: str | None = None
@@ -46,7 +48,9 @@ class PPOOptions(RunOptions, kw_only=True, frozen=True):
 
 
 class PPOEngine(Engine):
-    """Engine for PPO, A2C and policy gradients; a resumed run is identical to an uninterrupted one."""
+    """Engine for PPO, A2C and policy gradients; a resumed run is identical to an
+    uninterrupted one.
+    """
 
     options = PPOOptions
     algorithms = ("PPO", "A2C", "PG")
@@ -111,7 +115,9 @@ class PPOEngine(Engine):
 
 
 def _config_of(plan: RunPlan) -> dict[str, Any]:
-    """Return the algorithm's config: the user's keys and, for a new run, its model, seed and steps."""
+    """Return the algorithm's config: the user's keys and, for a new run, its model,
+    seed and steps.
+    """
     settings = dict(plan.settings)
     typed = {key: getattr(plan.options, name) for name, key in _KEYS.items() if name in plan.typed}
     if clash := sorted(set(settings) & set(typed)):

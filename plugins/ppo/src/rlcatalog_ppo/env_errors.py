@@ -14,9 +14,11 @@ from rlcatalog.observations import Array, rows
 
 
 class EnvErrors(AbstractContextManager[Any]):
-    """Context manager that adds the environment and the step of its episode to an error about a row.
+    """Context manager that adds the environment and the step of its episode to an error about a
+    row.
 
-    The collector enters it twice per step, and a class takes a quarter of the time that a generator would.
+    The collector enters it twice per step, and a class takes a quarter of the time that a generator
+    would.
 
     Args:
         lengths: Number of steps taken in each episode `[N]`, which is read when an error is raised.
@@ -37,7 +39,8 @@ class EnvErrors(AbstractContextManager[Any]):
         """Return the encoded observations of all environments (see `Policy.preprocess`).
 
         Raises:
-            ObservationError, NonFiniteError: An observation is invalid; the message names its environment.
+            ObservationError, NonFiniteError: An observation is invalid; the message names its
+                environment.
         """
         try:
             with self:
@@ -54,7 +57,10 @@ class EnvErrors(AbstractContextManager[Any]):
         return error
 
     def _where(self, i: int) -> str:
-        return f"environment {i} of {len(self._lengths)}, after {self._lengths[i]} steps of its episode"
+        return (
+            f"environment {i} of {len(self._lengths)}, after {self._lengths[i]} steps of its"
+            " episode"
+        )
 
 
 def call_env(
@@ -69,7 +75,8 @@ def call_env(
         **kwargs: Its keyword arguments.
 
     Raises:
-        EnvironmentFaultError: The method raised an exception; the message names the file and the line.
+        EnvironmentFaultError: The method raised an exception; the message names the file and the
+            line.
     """
     try:
         return method(*args, **kwargs)

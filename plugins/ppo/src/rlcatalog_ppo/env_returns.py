@@ -18,7 +18,8 @@ from rlcatalog.errors import shown
 #: Types of rewards and flags that need no further check.
 NUMBERS = frozenset({float, np.float64, np.float32})
 FLAGS = frozenset({bool, np.bool_})
-#: Kinds of spaces whose observations are stored in arrays of their dtype and shape; preprocessors handle the others.
+#: Kinds of spaces whose observations are stored in arrays of their dtype and shape; preprocessors
+#: handle the others.
 _ARRAYS = frozenset({"box", "discrete", "multi_discrete", "multi_binary"})
 
 
@@ -33,7 +34,8 @@ class ReturnChecker:
         space: The environment's observation space.
 
     Attributes:
-        fits: A quick test that observations in the usual format pass; other observations are checked in detail.
+        fits: A quick test that observations in the usual format pass; other observations are
+            checked in detail.
     """
 
     def __init__(self, space: gymnasium.Space[Any]) -> None:
@@ -93,7 +95,7 @@ def _flag_fault(name: str, flag: Any) -> str | None:
     return f"returned {name}={shown(flag, 80)}; expected True or False"
 
 
-# --- observations -----------------------------------------------------------------------------------------------------
+# --- observations ---------------------------------------------------------------------------------
 
 
 def _matcher(info: SpaceInfo) -> Callable[[Any], bool]:
@@ -122,7 +124,9 @@ def _matcher(info: SpaceInfo) -> Callable[[Any], bool]:
 
 
 def _explained(info: SpaceInfo, obs: Any) -> str | None:
-    """Return the problem with an observation; None if it can be written into an array of the space's dtype."""
+    """Return the problem with an observation; None if it can be written into an array of the
+    space's dtype.
+    """
     if info.kind == "dict":
         if not isinstance(obs, Mapping) or set(obs) != set(info.keys):
             found = (

@@ -2,10 +2,11 @@
 
 The first of these three methods that the environment supports is used:
 
-1. Save and restore the state with `get_state()` and `set_state(state)` of the innermost environment (or of an Atari
-   game) and of every wrapper around it. Gymnasium's common wrappers are supported.
-2. Replay the last complete episode and the one in progress with the recorded actions, from the generator's state at the
-   first reset. Rewards, episode ends, the last observation, the last info and the generator must match.
+1. Save and restore the state with `get_state()` and `set_state(state)` of the innermost environment
+   (or of an Atari game) and of every wrapper around it. Gymnasium's common wrappers are supported.
+2. Replay the last complete episode and the one in progress with the recorded actions, from the
+   generator's state at the first reset. Rewards, episode ends, the last observation, the last info
+   and the generator must match.
 3. Begin a new episode, with a warning.
 """
 
@@ -41,7 +42,8 @@ _CHANGES: dict[type, tuple[str, ...]] = {
     **dict.fromkeys((wrappers.ClipAction, wrappers.RescaleAction, wrappers.FlattenObservation), ()),
 }
 _PLAIN = (bool, int, float, str, list, deque)
-#: Length of the longest episode that is replayed. A longer one would take minutes, and its actions a lot of memory.
+#: Length of the longest episode that is replayed. A longer one would take minutes, and its actions
+#: a lot of memory.
 _LONGEST = 200_000
 
 
@@ -70,7 +72,9 @@ class _Episode:
         self.ended = (False, False)
 
     def record(self, space: gymnasium.Space[Any]) -> dict[str, Any]:
-        """Return the episode as plain data: the actions to replay, and a fingerprint of the outcome."""
+        """Return the episode as plain data: the actions to replay, and a fingerprint of the
+        outcome.
+        """
         begun = {**self.begun, "generator": plain(self.begun["generator"])}
         record = {"begun": begun, "actions": space.to_jsonable(self.actions)}
         json.dumps(record)
@@ -84,8 +88,9 @@ class _Episode:
 class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Outermost wrapper, which reports an environment's errors and saves and restores its state.
 
-    It returns a copy of an episode's last observation, because a reset may overwrite it before it is read. It drops
-    infos, because this package does not read them and Gymnasium may be unable to stack them.
+    It returns a copy of an episode's last observation, because a reset may overwrite it before it
+    is read. It drops infos, because this package does not read them and Gymnasium may be unable to
+    stack them.
 
     Args:
         env: The environment.
@@ -107,8 +112,8 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._levels = _levels(env)
         self._returns = ReturnChecker(env.observation_space)
         self._fits = self._returns.fits
-        #: The episode in progress and the one before it. None if the environment reports its state, or if an episode is
-        #: too long.
+        #: The episode in progress and the one before it. None if the environment reports its state,
+        #: or if an episode is too long.
         self._episode: _Episode | None = None
         self._former: _Episode | None = None
         self._steps = 0
@@ -121,7 +126,8 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
         """Begin an episode.
 
         Raises:
-            EnvironmentFaultError: The environment raised an exception, or returned something invalid.
+            EnvironmentFaultError: The environment raised an exception, or returned something
+                invalid.
         """
         if self._levels is None:
             self._former, self._episode = self._episode, _Episode(self.env, seed, options)
@@ -135,7 +141,8 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
         """Take a step.
 
         Raises:
-            EnvironmentFaultError: The environment raised an exception, or returned something invalid.
+            EnvironmentFaultError: The environment raised an exception, or returned something
+                invalid.
         """
         if (episode := self._episode) is not None:
             episode.actions.append(action if isinstance(action, np.generic) else deepcopy(action))
@@ -222,7 +229,8 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
             places: The states that `where` returned, for all environments, by index.
 
         Returns:
-            None on success; otherwise the reason for the failure, after which a new episode must begin.
+            None on success; otherwise the reason for the failure, after which a new episode must
+            begin.
         """
         place = places[self.index]
         try:
@@ -269,7 +277,9 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
         return f"its replayed episode has different infos: {', '.join(names)}" if names else None
 
     def _repeat(self, record: Mapping[str, Any]) -> str | None:
-        """Take an episode's recorded actions after its reset; return the first difference, if any."""
+        """Take an episode's recorded actions after its reset; return the first
+        difference, if any.
+        """
         episode, actions = self._episode, self.action_space.from_jsonable(record["actions"])
         assert episode is not None
         for number, action in enumerate(actions, 1):
@@ -289,7 +299,8 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
 def _comparable(info: Mapping[Any, Any]) -> dict[str, str]:
     """Return fingerprints of the info entries that the same steps must reproduce.
 
-    A single float may be a time, and objects may differ between runs, so both are omitted at every level.
+    A single float may be a time, and objects may differ between runs, so both are omitted at every
+    level.
     """
     return {str(key): fingerprint(_without_times(part)) for key, part in info.items()}
 
@@ -329,13 +340,15 @@ def fingerprint(tree: Any) -> str:
     return digest.hexdigest()
 
 
-# --- an environment that reports its state ---------------------------------------------------------------------------
+# --- an environment that reports its state --------------------------------------------------------
 
 _Level = tuple[Callable[[], Any], Callable[[Any], None]]
 
 
 def _levels(env: Any) -> list[_Level] | None:
-    """Return functions that get and set the state of each wrapper and of the innermost environment, or None."""
+    """Return functions that get and set the state of each wrapper and of the innermost environment,
+    or None.
+    """
     if (level := _level(env)) is None:
         return None
     if not isinstance(env, gymnasium.Wrapper):
@@ -381,7 +394,7 @@ def _is_game(env: Any) -> bool:
     )
 
 
-# --- generators -------------------------------------------------------------------------------------------------------
+# --- generators -----------------------------------------------------------------------------------
 
 
 def _generator(env: gymnasium.Env[Any, Any]) -> Any:

@@ -38,7 +38,9 @@ class EnvConfig(dict[str, Any]):
 
 
 class EnvMaker:
-    """Factory for environments with installed plugins' wrappers. A passed environment is returned unchanged.
+    """Factory for environments with installed plugins' wrappers.
+
+    A passed environment is returned unchanged.
 
     It can be pickled if its contents can, and creates the same environment in another process.
 
@@ -49,7 +51,8 @@ class EnvMaker:
         catalog: Catalog in which to look up the wrappers.
 
     Attributes:
-        passed: Number of environments that were passed (see `count_passed`); the caller closes them.
+        passed: Number of environments that were passed (see `count_passed`); the caller closes
+            them.
     """
 
     def __init__(
@@ -67,7 +70,8 @@ class EnvMaker:
     def vector(
         self, n: int, how: str = "sync"
     ) -> SyncVectorEnv | AsyncVectorEnv | ExternalVectorEnv:
-        """Return `n` environments that are stepped together (see `vector`); passed environments stay open.
+        """Return `n` environments that are stepped together (see `vector`); passed environments
+        stay open.
 
         Raises:
             ConfigError: The config does not match the environment that was passed.
@@ -80,7 +84,8 @@ class EnvMaker:
             if value != usual[key]:
                 what, way = describe_env(self._env)
                 raise ConfigError(
-                    f"{key}: expected {usual[key]!r}, because env is {what}; found {value!r}. Remove {key}, or {way}"
+                    f"{key}: expected {usual[key]!r}, because env is {what}; found {value!r}."
+                    f" Remove {key}, or {way}"
                 )
         if not isinstance(self._env, VectorEnv):
             return vector(self, 1)
@@ -91,7 +96,8 @@ class EnvMaker:
         """Return a factory for separate environments, used for evaluations during training.
 
         Args:
-            env: The environment in which to evaluate. If None, a new copy of the training environment.
+            env: The environment in which to evaluate. If None, a new copy of the training
+                environment.
 
         Raises:
             ConfigError: The training environment was passed, and Gymnasium cannot make another one.
@@ -103,15 +109,18 @@ class EnvMaker:
         if make is None or (self.passed and getattr(make, "unwrapped", None) is own.unwrapped):
             what, way = describe_env(own)
             raise ConfigError(
-                f"evaluation: expected environments other than the training ones; found {what}. Pass another"
-                f" environment, evaluate(env=...) or Evaluation(..., env=...), or {way}"
+                f"evaluation: expected environments other than the training ones; found {what}."
+                " Pass another environment, evaluate(env=...) or Evaluation(..., env=...), or"
+                f" {way}"
             )
         return EnvMaker(make, {}, self._model, self._catalog)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state: an id with its registration, but not the default catalog, because each process has its own.
+        """Return the state: an id with its registration, but not the default catalog, because each
+        process has its own.
 
-        Custom classes are omitted, because no wrapper needs them and unpickling would import their framework.
+        Custom classes are omitted, because no wrapper needs them and unpickling would import their
+        framework.
         """
         spec = gymnasium.registry.get(self._env) if isinstance(self._env, str) else None
         catalog = None if self._catalog is default_catalog() else self._catalog
@@ -126,17 +135,20 @@ class EnvMaker:
 
 
 def count_passed(env: AnyEnv) -> int | None:
-    """Return the number of passed environments: one, or all in a vector environment; None if none were passed."""
+    """Return the number of passed environments: one, or all in a vector environment; None if none
+    were passed.
+    """
     if isinstance(env, VectorEnv):
         return env.num_envs
     return 1 if isinstance(env, gymnasium.Env) else None
 
 
 def _make_again(env: Any) -> Callable[[], Any] | None:
-    """Return a function that creates an environment from its spec, without a window; None if there is no usable spec.
+    """Return a function that creates an environment from its spec, without a window; None if there
+    is no usable spec.
 
-    For a vector environment, the function creates one of its environments; wrappers around the whole vector are
-    ignored.
+    For a vector environment, the function creates one of its environments; wrappers around the
+    whole vector are ignored.
     """
     single = next(iter(getattr(env, "envs", ())), None) if isinstance(env, VectorEnv) else env
     spec = deepcopy(getattr(single, "spec", None))
@@ -151,15 +163,18 @@ def vector(
 ) -> SyncVectorEnv | AsyncVectorEnv:
     """Return `n` environments that are stepped together.
 
-    When an episode ends, its last observation is in `info["final_obs"]`, and the returned one starts the next episode.
+    When an episode ends, its last observation is in `info["final_obs"]`, and the returned one
+    starts the next episode.
 
     Args:
         make: Creates one environment.
         n: Number of environments.
         first: Function that creates the first environment, if it differs from the others.
-        how: `"sync"` steps them in turn in this process; `"async"` steps them in parallel, each in its own process.
+        how: `"sync"` steps them in turn in this process; `"async"` steps them in parallel, each in
+            its own process.
     """
-    # Observations are encoded immediately, so the environments may overwrite them with the next ones.
+    # Observations are encoded immediately, so the environments may overwrite them with the next
+    # ones.
     makes = [
         partial(_resumable, one, i, n) for i, one in enumerate((first or make, *[make] * (n - 1)))
     ]
@@ -179,7 +194,8 @@ def _resumable(make: Callable[[], Any], index: int, count: int) -> Resumable:
 def warn_of_masks(
     envs: SyncVectorEnv | AsyncVectorEnv | ExternalVectorEnv, resolution: Resolution, algorithm: str
 ) -> None:
-    """Warn if environments have a method `action_masks()`, which is never called, but no mask in the observations.
+    """Warn if environments have a method `action_masks()`, which is never called, but no mask in
+    the observations.
 
     Warns:
         UnusedMaskWarning: The environments have an `action_masks` method.
@@ -191,9 +207,10 @@ def warn_of_masks(
     ):
         key = resolution.config["action_mask_key"]
         warn_caller(
-            f"{algorithm} does not call the environment's action_masks(), so the policy may choose forbidden actions."
-            f" Add the mask to the observation in a wrapper, under the key {key!r} of a Dict: {{{key!r}:"
-            " env.action_masks(), 'obs': obs}.",
+            f"{algorithm} does not call the environment's action_masks(), so the policy may choose"
+            " forbidden actions. Add the mask to the observation in a wrapper, under the key"
+            f" {key!r} of a Dict: {{{key!r}: env.action_masks(), 'obs':"
+            " obs}.",
             UnusedMaskWarning,
         )
 
@@ -202,7 +219,8 @@ def registered_id(folder: Path, env: str | None) -> str:
     """Return the id of the environment that a checkpoint names, without importing its module.
 
     Raises:
-        ConfigError: The checkpoint does not name an environment, or no installed package has registered it.
+        ConfigError: The checkpoint does not name an environment, or no installed package has
+            registered it.
     """
     if env is None:
         raise ConfigError(
@@ -211,7 +229,8 @@ def registered_id(folder: Path, env: str | None) -> str:
     module, _, name = env.rpartition(":")
     if module and name not in gymnasium.registry:
         raise ConfigError(
-            f"{folder}: its environment {name!r} was registered by the module {module!r}, which is not imported because"
-            " a file names it. If you trust that module, import it, or pass the environment: restore(directory, env)."
+            f"{folder}: its environment {name!r} was registered by the module {module!r}, which is"
+            " not imported because a file names it. If you trust that module, import it, or pass"
+            " the environment: restore(directory, env)."
         )
     return name

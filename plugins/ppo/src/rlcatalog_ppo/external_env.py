@@ -17,10 +17,12 @@ _COLUMNS = {"reward": "fiub", "terminated": "b", "truncated": "b"}
 
 
 class ExternalVectorEnv(VectorWrapper):
-    """Wrapper for a vector environment that the caller creates and closes. It reports invalid return values.
+    """Wrapper for a vector environment that the caller creates and closes.
 
-    In mode SAME_STEP, its environments must return copies, because they are reset before an episode's last observation
-    is read.
+    It reports invalid return values.
+
+    In mode SAME_STEP, its environments must return copies, because they are reset before an
+    episode's last observation is read.
 
     Args:
         env: The vector environment.
@@ -34,14 +36,17 @@ class ExternalVectorEnv(VectorWrapper):
         self._has_final_obs = autoreset_of(env) == "same_step"
 
     def reset(self, **options: Any) -> Any:
-        """Begin an episode in every environment, or in the ones selected by `options["reset_mask"]`."""
+        """Begin an episode in every environment, or in the ones selected by
+        `options["reset_mask"]`.
+        """
         return call_env(self._fault, self.env.reset, **options)
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Take a step in every environment.
 
         Raises:
-            EnvironmentFaultError: The environment raised an exception, or returned something invalid.
+            EnvironmentFaultError: The environment raised an exception, or returned something
+                invalid.
         """
         returned = call_env(self._fault, self.env.step, actions)
         try:
@@ -62,12 +67,15 @@ class ExternalVectorEnv(VectorWrapper):
         reward, terminated, truncated = arrays.values()
         if self._has_final_obs and (terminated | truncated).any() and "final_obs" not in infos:
             raise self._fault(
-                'returned no infos["final_obs"], which mode SAME_STEP requires at the end of an episode'
+                'returned no infos["final_obs"], which mode SAME_STEP requires at the end of an'
+                " episode"
             )
         return obs, reward, terminated, truncated, infos
 
     def call(self, name: str, *_: Any) -> tuple[Any, ...]:
-        """Answer `where` and `go_to`, as `Resumable` does, for environments whose state is unknown."""
+        """Answer `where` and `go_to`, as `Resumable` does, for environments whose
+        state is unknown.
+        """
         if name == "has_action_masks":
             members: Any = self.env
             # It may have no single environments, or a different form of `call`.

@@ -1,4 +1,6 @@
-"""Learner that improves a policy on a rollout; `torch.py` and `tf.py` each define an optimiser step."""
+"""Learner that improves a policy on a rollout; `torch.py` and `tf.py` each define an optimiser
+step.
+"""
 
 from __future__ import annotations
 
@@ -103,17 +105,18 @@ def check_policy(
         dist_class = part.component.load(policy.framework)
         if not getattr(dist_class, "has_density", True):
             raise NotServedError(
-                f"{part.info.path}: {algorithm} learns from the density of actions, but {dist_class.__name__} has"
-                " none (has_density is False), so this part of the policy would never change. Expected a distribution"
-                " with a density; remove custom_action_dist from the model config, or set a different one there."
+                f"{part.info.path}: {algorithm} learns from the density of actions, but"
+                f" {dist_class.__name__} has none (has_density is False), so this part of the"
+                " policy would never change. Expected a distribution with a density; remove"
+                " custom_action_dist from the model config, or set a different one there."
             )
 
 
 class Learner:
     """Learner that improves a policy's weights.
 
-    By default, it takes one step on each complete rollout. If the config has `num_epochs` and `minibatch_size`, it
-    makes several passes over the rollout in minibatches.
+    By default, it takes one step on each complete rollout. If the config has `num_epochs` and
+    `minibatch_size`, it makes several passes over the rollout in minibatches.
 
     Args:
         policy: The policy.
@@ -139,23 +142,26 @@ class Learner:
         """Improve the weights on a batch.
 
         Args:
-            batch: A batch from `Rollout.batch`, which includes `dist_inputs` if a divergence is needed.
+            batch: A batch from `Rollout.batch`, which includes `dist_inputs` if a divergence is
+                needed.
             lr: Learning rate.
             clip_param: Largest deviation of the probability ratio from 1. If None, the config's.
 
         Returns:
-            Means of the objective's metrics over the last pass, the learning rate, and the model's metrics under
-            `model`.
+            Means of the objective's metrics over the last pass, the learning rate, and the model's
+            metrics under `model`.
 
         Raises:
             ConfigError: Weights were frozen or unfrozen after the optimizer was created.
-            NonFiniteError: A loss or its gradient is not finite; the weights stay as they were after the previous step.
+            NonFiniteError: A loss or its gradient is not finite; the weights stay as they were
+                after the previous step.
         """
         if (count := _count_trained(self.policy)) != self._trained:
             name = self.config.algorithm
             raise ConfigError(
-                f"{name}: its optimizer has {self._trained} weights, but now {count} are trainable. Create a new"
-                f" one for the same policy: {name}(env, config, policy=algo.policy)."
+                f"{name}: its optimizer has {self._trained} weights, but now {count} are"
+                f" trainable. Create a new one for the same policy: {name}(env, config,"
+                " policy=algo.policy)."
             )
         figures: list[Any] = []
         metrics: dict[str, Any] = {}
@@ -171,8 +177,8 @@ class Learner:
                 for operation in self.policy.model.update_ops():
                     if not callable(operation):
                         raise ModelContractError(
-                            "update_ops() must return callables, which run once per optimiser step; found"
-                            f" {operation!r}."
+                            "update_ops() must return callables, which run once per optimiser"
+                            f" step; found {operation!r}."
                         )
                     operation()
                 figures.append(measured)
@@ -194,7 +200,9 @@ class Learner:
             yield minibatches(batch, self.config.minibatch_size, self.rng, self.optimizer.rows)
 
     def get_state(self) -> dict[str, Any]:
-        """Return the state that changes between updates, except the weights, for `trees.take_apart`."""
+        """Return the state that changes between updates, except the weights, for
+        `trees.take_apart`.
+        """
         return {"kl_coeff": self.kl_coeff, "optimizer": self.optimizer.get_state()}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
@@ -203,7 +211,9 @@ class Learner:
         self.optimizer.set_state(state["optimizer"])
 
     def _adapted(self, means: list[float]) -> dict[str, float]:
-        """Adapt the divergence's weight (Schulman et al. 2017, section 4), and return the previous weight."""
+        """Adapt the divergence's weight (Schulman et al. 2017, section 4), and return the previous
+        weight.
+        """
         used = self.kl_coeff
         if not used:
             return {}
@@ -274,7 +284,7 @@ def not_finite(
         f"{name} {value:.6g}" for name, value in zip(objective.figures, figures, strict=True)
     )
     return NonFiniteError(
-        f"{algorithm}: a minibatch has the loss {loss:.6g} and the gradient norm {figures[-1]:.6g}; no step"
-        f" was taken, and the weights are the last good ones. This minibatch: {shown}. Scale large rewards,"
-        " lower lr, or set grad_clip."
+        f"{algorithm}: a minibatch has the loss {loss:.6g} and the gradient norm"
+        f" {figures[-1]:.6g}; no step was taken, and the weights are the last good ones. This"
+        f" minibatch: {shown}. Scale large rewards, lower lr, or set grad_clip."
     )

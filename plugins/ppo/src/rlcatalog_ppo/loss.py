@@ -1,4 +1,6 @@
-"""Losses for the algorithms, written once for both frameworks, and support for a model's `custom_loss`."""
+"""Losses for the algorithms, written once for both frameworks, and support for a model's
+`custom_loss`.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,8 @@ class Losses(NamedTuple):
         policy_loss: The policy's contribution to `total`.
         vf_loss: The unweighted value loss, or None if no value is learned.
         entropy: The mean entropy, or None if the evaluation has no entropy.
-        log_ratio: Log of the probability ratio between the current and the collecting policy, `[B]`, or None if not
-            used.
+        log_ratio: Log of the probability ratio between the current and the collecting policy,
+            `[B]`, or None if not used.
         clip_param: The limit at which the ratio was clipped, or None.
     """
 
@@ -69,7 +71,8 @@ def losses(
     ops: TensorOps,
     rates: Rates | None = None,
 ) -> Losses:
-    """Return the clipped-surrogate losses (Schulman et al. 2017, equations 7 and 9; penalty: equation 8).
+    """Return the clipped-surrogate losses (Schulman et al. 2017, equations 7 and 9; penalty:
+    equation 8).
 
     Args:
         evaluation: The current policy's evaluation of the minibatch.
@@ -98,7 +101,8 @@ def policy_gradient_losses(
     ops: TensorOps,
     rates: Rates | None = None,
 ) -> Losses:
-    """Return the losses of an advantage actor-critic (Mnih et al. 2016, section 4 and algorithm S3), or of REINFORCE.
+    """Return the losses of an advantage actor-critic (Mnih et al. 2016, section 4 and algorithm
+    S3), or of REINFORCE.
 
     REINFORCE (Williams 1992) does not use values; its advantages are the discounted returns to go.
 
@@ -120,7 +124,9 @@ def policy_gradient_losses(
 def _with_value_and_entropy(
     policy_loss: Any, evaluation: Evaluation, batch: Mapping[str, Any], config: Any, ops: TensorOps
 ) -> Losses:
-    """Return the losses, with the value loss if the algorithm learns values, and with the entropy bonus."""
+    """Return the losses, with the value loss if the algorithm learns values, and with the entropy
+    bonus.
+    """
     total, vf_loss = policy_loss, None
     if not isinstance(config, PGConfig):
         error = evaluation.value - batch["target"]
@@ -137,7 +143,9 @@ def _normalised(advantage: Any, ops: TensorOps) -> Any:
 
 
 def _ratio_figures(found: Losses, ops: TensorOps) -> list[Any]:
-    """Return the losses, the approximate KL, E[r - 1 - log r], and the fraction of clipped ratios."""
+    """Return the losses, the approximate KL, E[r - 1 - log r], and the fraction of
+    clipped ratios.
+    """
     ratio = ops.exp(found.log_ratio)
     kl = ops.mean(ratio - 1 - found.log_ratio)
     clipped = ops.mean(ops.cast(abs(ratio - 1) > found.clip_param, ratio.dtype))
@@ -164,7 +172,7 @@ PG_OBJECTIVE = Objective(
 )
 
 
-# --- a model's own loss -----------------------------------------------------------------------------------------------
+# --- a model's own loss ---------------------------------------------------------------------------
 
 #: RLlib's names → our names, for columns in every minibatch.
 _RENAMED = {
@@ -178,12 +186,16 @@ IN_EVERY_BATCH = frozenset({"obs", "actions", *_RENAMED})
 
 
 def as_drawn(policy: Policy, raw: Any) -> Any:
-    """Return raw actions `[..., width]` in the shape that RLlib's batches use: `[...]` for a Discrete."""
+    """Return raw actions `[..., width]` in the shape that RLlib's batches use: `[...]` for a
+    Discrete.
+    """
     return raw[..., 0] if policy.action_codec.scalar else raw
 
 
 def loss_inputs(policy: Policy, batch: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the argument of `custom_loss`: the minibatch, under both RLlib's and rlcatalog's names."""
+    """Return the argument of `custom_loss`: the minibatch, under both RLlib's and rlcatalog's
+    names.
+    """
     theirs = {name: batch[ours] for name, ours in _RENAMED.items()}
     own = {name: part for name, part in batch.items() if name != "columns"}
     return {
@@ -208,8 +220,9 @@ def check_loss(policy: Policy, loss: Any, is_tensor: Callable[[Any], bool]) -> l
     terms = list(loss) if isinstance(loss, list | tuple) else [loss]
     if not terms or not all(map(is_tensor, terms)):
         raise ModelContractError(
-            f"{policy.model_name}: custom_loss() must return a tensor of {policy.framework}, or a list of them; found"
-            f" {shown(loss, 80)}. Return policy_loss with your terms added to it."
+            f"{policy.model_name}: custom_loss() must return a tensor of {policy.framework}, or a"
+            f" list of them; found {shown(loss, 80)}. Return policy_loss with your terms added to"
+            " it."
         )
     return terms
 
@@ -217,7 +230,7 @@ def check_loss(policy: Policy, loss: Any, is_tensor: Callable[[Any], bool]) -> l
 def no_gradient(policy: Policy, algorithm: str) -> ModelContractError:
     """Return the error for a loss that does not depend on any weight."""
     return ModelContractError(
-        f"{algorithm}: the loss does not depend on any weight of {policy.model_name}, so it cannot be trained. Look"
-        " for detach(), stop_gradient() or NumPy in its forward pass, value_function() and custom_loss(), and in the"
-        " distribution's logp()."
+        f"{algorithm}: the loss does not depend on any weight of {policy.model_name}, so it cannot"
+        " be trained. Look for detach(), stop_gradient() or NumPy in its forward pass,"
+        " value_function() and custom_loss(), and in the distribution's logp()."
     )

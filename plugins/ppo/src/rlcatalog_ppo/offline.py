@@ -23,7 +23,8 @@ class Recorder:
         policy: The acting policy.
 
     Attributes:
-        number: Number of the next file. A run that resumes from a checkpoint overwrites later files.
+        number: Number of the next file. A run that resumes from a checkpoint overwrites later
+            files.
     """
 
     def __init__(self, folder: str | os.PathLike[str], policy: Policy) -> None:
@@ -65,7 +66,8 @@ class Reader:
         files = sorted(Path(folder).glob("rollout-*.npz"))
         if not files:
             raise SavedPolicyError(
-                f"{folder}: no recorded rollouts. Record some: `rlcatalog train ENV --record {folder}`."
+                f"{folder}: no recorded rollouts. Record some: `rlcatalog train ENV --record"
+                f" {folder}`."
             )
         self._rollouts = []
         for path in files:
@@ -76,9 +78,11 @@ class Reader:
                 raise SavedPolicyError(f"{path}: not a recorded rollout: {error}") from error
 
     def next(self) -> dict[str, Array]:
-        """Return a batch: encoded `obs`, raw `actions`, `rewards`, `dones` and, if there are masks, `action_mask`.
+        """Return a batch: encoded `obs`, raw `actions`, `rewards`, `dones` and, if there are masks,
+        `action_mask`.
 
-        Actions have the same shape as in RLlib's batches: `[B]` for a Discrete, otherwise `[B, width]`.
+        Actions have the same shape as in RLlib's batches: `[B]` for a Discrete, otherwise
+        `[B, width]`.
         """
         rollout = self._rollouts[self._rng.integers(len(self._rollouts))]
         rows = self._rng.integers(len(rollout["rewards"]), size=self.batch_size)

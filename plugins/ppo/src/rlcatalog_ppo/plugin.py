@@ -1,4 +1,6 @@
-"""Declarations: the engine, the command `evaluate`, code for the frameworks, and a check for the conformance kit."""
+"""Declarations: the engine, the command `evaluate`, code for the frameworks, and a check for the
+conformance kit.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Reward scaling: division by the standard deviation of the discounted sum of rewards, and clipping."""
+"""Reward scaling: division by the standard deviation of the discounted sum of rewards, and
+clipping.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +15,11 @@ from rlcatalog_ppo.config import OnPolicyConfig
 class RewardScale:
     """Reward scaling for several environments, similar to Gymnasium's `NormalizeReward`.
 
-    Each environment keeps a discounted sum of its rewards; all rewards are divided by the standard deviation of these
-    sums so far. When an episode ends or is truncated, the sum restarts at 0. In Gymnasium's wrapper, the last reward
-    leaks into the next episode, and sums continue across truncations. It also hides the original rewards, which are
-    needed for returns, records and models that read the previous reward.
+    Each environment keeps a discounted sum of its rewards; all rewards are divided by the standard
+    deviation of these sums so far. When an episode ends or is truncated, the sum restarts at 0. In
+    Gymnasium's wrapper, the last reward leaks into the next episode, and sums continue across
+    truncations. It also hides the original rewards, which are needed for returns, records and
+    models that read the previous reward.
 
     Args:
         n: Number of environments.
@@ -58,7 +61,9 @@ class RewardScale:
         self._sums[rows] = 0.0
 
     def get_state(self) -> dict[str, Array]:
-        """Return copies of the statistics: mean, variance and count of the sums, and the current sums `[N]`."""
+        """Return copies of the statistics: mean, variance and count of the sums, and the current
+        sums `[N]`.
+        """
         return {"moments": self._moments.copy(), "sums": self._sums.copy()}
 
     def set_state(self, state: Mapping[str, Array]) -> None:

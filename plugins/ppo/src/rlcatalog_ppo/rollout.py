@@ -23,7 +23,8 @@ from rlcatalog_ppo.reward_scale import RewardScale
 from rlcatalog_ppo.rollout_columns import Ahead, Postprocess, Sequences, added_columns
 from rlcatalog_ppo.trees import stack_steps
 
-#: If the squares of rewards sum to less than this, all are finite as float32; with NaN, the comparison is false.
+#: If the squares of rewards sum to less than this, all are finite as float32; with NaN, the
+#: comparison is false.
 _NO_OVERFLOW = 1e76
 
 
@@ -38,18 +39,21 @@ class Rollout:
         value: Value estimates for the observations; 0 if the algorithm does not use values.
         reward: Rewards, as returned by the environments.
         done: Whether the episode ended at this step.
-        bootstrap: Discounted value of the last observation where an episode was truncated, otherwise 0. A time limit
-            does not end the task, so this value replaces the later rewards.
+        bootstrap: Discounted value of the last observation where an episode was truncated,
+            otherwise 0. A time limit does not end the task, so this value replaces the later
+            rewards.
         last_value: Value estimates `[N]` after the last step.
         dist_inputs: Parameters `[T, N, n]` of the distributions that the actions were drawn from.
         mask: Action masks `[T, N, m]`, or None if the environment has none.
-        views: The model's inputs in addition to the observation, by name; each is an array or a structure.
+        views: The model's inputs in addition to the observation, by name; each is an array or a
+            structure.
         starts: Whether a sequence begins at each step, for a model with memory; otherwise None.
         memory: The memory at the start of each sequence, `[S, ...]`, one environment after another.
-        idle: Steps that only began an episode, or None if there are none. `batch` and `rows` omit them.
+        idle: Steps that only began an episode, or None if there are none. `batch` and `rows` omit
+            them.
         scaled: Rewards to use for training, or None to use `reward`.
-        columns: Columns that only a model's `custom_loss` reads, under RLlib's names; empty if there is no
-            `custom_loss`.
+        columns: Columns that only a model's `custom_loss` reads, under RLlib's names; empty if
+            there is no `custom_loss`.
     """
 
     obs: Array
@@ -82,7 +86,8 @@ class Rollout:
         )
 
     def batch(self, gamma: float, lambda_: float, dist_inputs: bool = False) -> dict[str, Any]:
-        """Return the rows for training, one environment after another, with their sequences, if any.
+        """Return the rows for training, one environment after another, with their sequences, if
+        any.
 
         Args:
             gamma: Discount.
@@ -141,7 +146,9 @@ class Episodes:
         return {"returns": list(self.returns), "lengths": list(self.lengths), "total": self.total}
 
     def figures(self) -> dict[str, Any]:
-        """Return the number of episodes, and the means over the last 100, which are None before the first one ends."""
+        """Return the number of episodes, and the means over the last 100, which are None before the
+        first one ends.
+        """
         mean = float(np.mean(self.returns)) if self.returns else None
         return {
             "episodes_total": self.total,
@@ -154,17 +161,17 @@ class Episodes:
 class Collector:
     """Collector that steps a vector environment with a policy and returns rollouts.
 
-    An environment may reuse the memory of its observations, so an episode's last observation must be read before the
-    next episode begins. In mode SAME_STEP, the vector environment resets first, so its environments must return copies,
-    as `rlcatalog_ppo.environments.vector` ensures.
+    An environment may reuse the memory of its observations, so an episode's last observation must
+    be read before the next episode begins. In mode SAME_STEP, the vector environment resets first,
+    so its environments must return copies, as `rlcatalog_ppo.environments.vector` ensures.
 
     Args:
         policy: Policy that chooses the actions, either directly or in its frozen form.
         envs: The environments, in any of Gymnasium's autoreset modes.
         seed: Seed of the environments, and of a frozen policy.
         gamma: Discount factor for the value of a truncated episode's last observation.
-        postprocess: Function that adds columns, which the model may request as training views, to each trajectory; or
-            None.
+        postprocess: Function that adds columns, which the model may request as training views, to
+            each trajectory; or None.
         values: Whether the algorithm learns from value estimates. If False, values are 0,
             and rewards after the rollout's end or a truncation count as 0.
         scale: Scaling for training rewards, or None.
@@ -233,8 +240,8 @@ class Collector:
             watching: Functions that are called with each step's columns.
 
         Raises:
-            NonFiniteError: A reward, an observation or a policy output is NaN or infinite; the message names the
-                environment and the step of its episode.
+            NonFiniteError: A reward, an observation or a policy output is NaN or infinite; the
+                message names the environment and the step of its episode.
         """
         policy = self.policy
         steps: list[dict[str, Any]] = []
@@ -385,8 +392,9 @@ class Collector:
         if len(wrong):
             i = int(wrong[0])
             raise NonFiniteError(
-                f"environment {i} of {len(rewards)}, step {self._lengths[i] + 1} of its episode: the reward is"
-                f" {reward[i]}, which is not a finite float32. Fix it in the environment.",
+                f"environment {i} of {len(rewards)}, step {self._lengths[i] + 1} of its episode:"
+                f" the reward is {reward[i]}, which is not a finite float32. Fix it in the"
+                " environment.",
                 i,
             )
         return rewards
@@ -408,7 +416,9 @@ class Collector:
             return self.gamma * values
 
     def _finish(self, ended: Array, observed: Any) -> Any:
-        """Record ended episodes; return the observations, after a reset if the autoreset mode requires it."""
+        """Record ended episodes; return the observations, after a reset if the autoreset mode
+        requires it.
+        """
         for i in np.flatnonzero(ended):
             self.episodes.add(float(self._returns[i]), int(self._lengths[i]))
         self._returns[ended], self._lengths[ended] = 0.0, 0

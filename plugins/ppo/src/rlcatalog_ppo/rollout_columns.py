@@ -32,7 +32,9 @@ class Sequences:
         self._memory: list[tuple[Array, ...]] = []
 
     def note(self, state: State | None, idle: Array) -> None:
-        """Store the memory of environments in which a sequence begins; an idle step does not begin one."""
+        """Store the memory of environments in which a sequence begins; an idle step does not begin
+        one.
+        """
         assert state is not None
         starts = (self._age % self._longest == 0) & ~idle
         self._starts.append(starts)
@@ -109,8 +111,9 @@ class Ahead:
         return {name: column for name, column in wanted.items() if column is not None}
 
 
-#: A function with RLlib's signature. Arguments: the policy, the columns of one trajectory `[t, ...]`, other agents'
-#: columns (empty), the episode (None). It returns the columns and may add others.
+#: A function with RLlib's signature. Arguments: the policy, the columns of one trajectory
+#: `[t, ...]`, other agents' columns (empty), the episode (None). It returns the columns and may add
+#: others.
 Postprocess = Callable[[Policy, dict[str, Array], dict[Any, Any], None], Mapping[str, Any]]
 
 
@@ -121,18 +124,20 @@ def added_columns(
     done: Array,
     idle: Array | None,
 ) -> dict[str, Array]:
-    """Return the columns `[T, N, ...]` that a postprocessing function adds to a rollout, with zeros for idle steps.
+    """Return the columns `[T, N, ...]` that a postprocessing function adds to a rollout, with zeros
+    for idle steps.
 
     Args:
-        postprocess: The function, which is called once per trajectory, that is, for all steps of one episode in the
-            rollout.
+        postprocess: The function, which is called once per trajectory, that is, for all steps of
+            one episode in the rollout.
         policy: The policy.
         columns: Column → values `[T, N, ...]`.
         done: Whether the episode ended at this step.
         idle: Steps that only began an episode, or None.
 
     Raises:
-        ModelContractError: The function does not return a mapping, or a column has the wrong number of rows.
+        ModelContractError: The function does not return a mapping, or a column has the wrong number
+            of rows.
     """
     name = getattr(postprocess, "__name__", repr(postprocess))
     added: dict[str, Array] = {}
@@ -152,8 +157,8 @@ def added_columns(
                 values = np.asarray(found[column])
                 if values.shape[:1] != places.shape:
                     raise ModelContractError(
-                        f"{name}() must return a row for each of {len(places)} steps; found shape {values.shape} in"
-                        f" the column {column!r}."
+                        f"{name}() must return a row for each of {len(places)} steps; found shape"
+                        f" {values.shape} in the column {column!r}."
                     )
                 if column not in added:
                     added[column] = np.zeros((*done.shape, *values.shape[1:]), values.dtype)
@@ -162,7 +167,10 @@ def added_columns(
 
 
 def _following(encoded: Array, ended: Array, last: Array | None) -> Array:
-    """Return the observation after each step. For an episode's last step, it is the episode's last observation."""
+    """Return the observation after each step.
+
+    For an episode's last step, it is the episode's last observation.
+    """
     if last is None:
         return encoded
     following = encoded.copy()

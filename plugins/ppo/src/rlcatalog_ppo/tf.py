@@ -35,8 +35,9 @@ class Optimizer(TFLearner):
         half = {v.dtype.name for v in policy.model.trainable_variables() if v.dtype in HALF}  # type: ignore[attr-defined]
         if half:
             raise NotServedError(
-                f"{config.algorithm}: the model's variables are {half.pop()}, too imprecise for Keras' Adam: 1 -"
-                " beta_2 and squared gradients round to 0. Use keras.mixed_precision, which keeps variables in float32."
+                f"{config.algorithm}: the model's variables are {half.pop()}, too imprecise for"
+                " Keras' Adam: 1 - beta_2 and squared gradients round to 0. Use"
+                " keras.mixed_precision, which keeps variables in float32."
             )
         super().__init__(policy)
         self.policy: Policy = policy
@@ -113,7 +114,9 @@ class Optimizer(TFLearner):
         )
 
     def _gradients(self, tape: Any, loss: Any) -> list[Any]:
-        """Return the gradients of the weights, with zeros for weights that the loss does not depend on."""
+        """Return the gradients of the weights, with zeros for weights that the loss does not depend
+        on.
+        """
         gradients = tape.gradient(loss, self.variables)
         if all(gradient is None for gradient in gradients):
             raise no_gradient(self.policy, self.config.algorithm)
@@ -125,7 +128,9 @@ class Optimizer(TFLearner):
 
 
 def input_ops(reader: Any) -> dict[str, Any]:
-    """Return tensors that contain a new batch from a `Reader` each time the traced function runs."""
+    """Return tensors that contain a new batch from a `Reader` each time the traced
+    function runs.
+    """
     example = reader.next()
     names, types = list(example), [tf.as_dtype(array.dtype) for array in example.values()]
     tensors = tf.numpy_function(lambda: list(reader.next().values()), [], types, stateful=True)

@@ -69,7 +69,8 @@ class Optimizer(TorchLearner):
         tensors = self.placed(batch)
         evaluation = self.policy.evaluate(tensors, check=check, entropy=entropy)
         found = self.objective.losses(evaluation, tensors, self.config, tensor_ops("torch"), rates)
-        # One element, because RLlib's models iterate over a list of losses, and others add to a scalar.
+        # One element, because RLlib's models iterate over a list of losses, and others add to a
+        # scalar.
         returned = self.model.custom_loss(found.total.reshape(1), loss_inputs(self.policy, tensors))
         terms = [term.sum() for term in check_loss(self.policy, returned, torch.is_tensor)]
         loss = terms[0] if len(terms) == 1 else torch.stack(terms).sum()
@@ -80,9 +81,10 @@ class Optimizer(TorchLearner):
     def _check_precision(self) -> None:
         if any(parameter.dtype is torch.float16 for parameter in self.parameters):
             raise NotServedError(
-                f"{self.config.algorithm}: the model's weights are float16, in which Adam's squared gradients"
-                " below 2e-4 are 0: steps would be thousands of times too large. Train in float32 (under torch.autocast"
-                " if you like), bfloat16 or float64, and call model.half() for acting."
+                f"{self.config.algorithm}: the model's weights are float16, in which Adam's"
+                " squared gradients below 2e-4 are 0: steps would be thousands of times too"
+                " large. Train in float32 (under torch.autocast if you like), bfloat16 or float64,"
+                " and call model.half() for acting."
             )
 
     @torch.no_grad()

@@ -1,7 +1,8 @@
 """Checks for a checkpoint's training state, because checkpoint files are not trusted.
 
-`TrainingState` declares names and types. `check_generators` rejects generator states that would make NumPy read out of
-bounds. `check_like` checks that arrays match those of the algorithm that resumes.
+`TrainingState` declares names and types. `check_generators` rejects generator states that would
+make NumPy read out of bounds. `check_like` checks that arrays match those of the algorithm that
+resumes.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from rlcatalog_ppo.trees import Array, take_apart
 _Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 53) - 1)]
 _NotNegative = Annotated[float, msgspec.Meta(ge=0)]
 
-#: NumPy generators that do not check the position in their state → key and maximum of this position.
+#: NumPy generators that do not check the position in their state → key and maximum of this
+#: position.
 _POSITIONS = {"MT19937": ("state", "pos", 624), "Philox": (None, "buffer_pos", 4)}
 
 
@@ -69,7 +71,9 @@ class Remembered(msgspec.Struct):
 
 
 class Collected(msgspec.Struct):
-    """A collector's state (see `Collector.get_state`); its arrays are compared with a new collector's."""
+    """A collector's state (see `Collector.get_state`); its arrays are compared with a new
+    collector's.
+    """
 
     episodes: Episodes
     state: Remembered | None
@@ -77,7 +81,9 @@ class Collected(msgspec.Struct):
 
 
 class Place(msgspec.Struct):
-    """An environment's state (see `Resumable.where`); if it cannot be restored, a new episode begins."""
+    """An environment's state (see `Resumable.where`); if it cannot be restored, a new episode
+    begins.
+    """
 
     generator: dict[str, Any]
 
@@ -148,7 +154,8 @@ def check_fits(state: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     kept, trained = (set(one["learner"]["optimizer"]["first"]) for one in (state, now))
     if others := sorted(kept ^ trained):
         raise ValueError(
-            f"weights that are trained here were frozen there, or vice versa: {', '.join(others)}. Freeze the same ones"
+            f"weights that are trained here were frozen there, or vice versa: {', '.join(others)}."
+            " Freeze the same ones"
         )
     for name in ("first", "second"):
         check_like(
@@ -182,8 +189,9 @@ def warn_of_other_draws(state: Mapping[str, Any], acting: Policy) -> None:
     lost = state["randomness"]["policy"].keys() - acting.random_state().keys()
     if lost and isinstance(acting, Frozen):
         warn_caller(
-            f"the run used a frozen policy to collect, which is not possible here: {acting.reason}. It continues with"
-            " the policy itself, which draws different actions.",
+            "the run used a frozen policy to collect, which is not possible here:"
+            f" {acting.reason}. It continues with the policy itself, which draws different"
+            " actions.",
             ResumeWarning,
         )
 
@@ -197,15 +205,16 @@ def warn_of_new_episodes(reasons: Mapping[int, str], count: int) -> None:
     """
     place, why = next(iter(reasons.items()))
     warn_caller(
-        f"{len(reasons)} of {count} environments cannot resume their episodes and begin new ones. The run differs from"
-        f" an uninterrupted one. Environment {place}: {why}. Give the environment get_state() and set_state(state) to"
-        " resume exactly.",
+        f"{len(reasons)} of {count} environments cannot resume their episodes and begin new ones."
+        f" The run differs from an uninterrupted one. Environment {place}: {why}. Give the"
+        " environment get_state() and set_state(state) to resume exactly.",
         ResumeWarning,
     )
 
 
 def check_generators(tree: Any) -> None:
-    """Raise an error if a structure contains the state of a NumPy generator whose position is out of bounds.
+    """Raise an error if a structure contains the state of a NumPy generator whose position is out
+    of bounds.
 
     NumPy accepts such a state, and the next draw then crashes the process.
 
@@ -236,7 +245,8 @@ def _check_position(name: str, position: Any, most: int) -> None:
 
 
 def check_like(value: Any, like: Any, place: str) -> None:
-    """Raise an error unless two structures of arrays have the same names, lengths, shapes and dtype kinds.
+    """Raise an error unless two structures of arrays have the same names, lengths, shapes and dtype
+    kinds.
 
     Args:
         value: The structure.
@@ -254,5 +264,6 @@ def check_like(value: Any, like: Any, place: str) -> None:
         found = arrays[name]
         if (found.shape, found.dtype.kind) != (array.shape, array.dtype.kind):
             raise ValueError(
-                f"{name}: expected {array.dtype} {list(array.shape)}, found {found.dtype} {list(found.shape)}"
+                f"{name}: expected {array.dtype} {list(array.shape)}, found {found.dtype}"
+                f" {list(found.shape)}"
             )

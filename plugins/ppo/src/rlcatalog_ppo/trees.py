@@ -1,4 +1,6 @@
-"""Structures of numbers, strings and arrays: conversion to JSON with named arrays and back, and stacking."""
+"""Structures of numbers, strings and arrays: conversion to JSON with named arrays and back, and
+stacking.
+"""
 
 from __future__ import annotations
 

@@ -24,8 +24,8 @@ from rlcatalog_runs.evaluation import SIDE_BY_SIDE
 #: Maximum number of episodes in a film.
 EPISODES = 5
 
-#: File suffix → container, codec, pixel format, factor of width and height, codec options (measured: the same file size
-#: in one third of the time).
+#: File suffix → container, codec, pixel format, factor of width and height, codec options
+#: (measured: the same file size in one third of the time).
 _KINDS: dict[str, tuple[str, str, str, int, dict[str, str]]] = {
     ".mp4": ("mp4", "h264", "yuv420p", 2, {"preset": "veryfast"}),
     ".gif": ("gif", "gif", "pal8", 1, {}),
@@ -159,7 +159,8 @@ def _picture(frame: _Frame, pixels: str) -> Any:
 def filmed(make: Maker, name: str, film: Film, episodes: int) -> VectorEnv[Any, Any, Any]:
     """Return a vector environment that films the first episodes of its first environment.
 
-    The number of environments is chosen so that the first one plays 5 episodes, or all episodes if there are fewer.
+    The number of environments is chosen so that the first one plays 5 episodes, or all episodes if
+    there are fewer.
 
     Args:
         make: Function that creates an environment with a given render mode.
@@ -193,20 +194,23 @@ def windowed(make: Maker, name: str) -> VectorEnv[Any, Any, Any]:
     Raises:
         NotServedError: The environment has no such render mode, or there is no display.
     """
-    # An accelerated window loads Mesa's LLVM, which crashes the process if TensorFlow has loaded another LLVM.
+    # An accelerated window loads Mesa's LLVM, which crashes the process if TensorFlow has loaded
+    # another LLVM.
     os.environ.setdefault("SDL_FRAMEBUFFER_ACCELERATION", "0")
     # Gymnasium shows the frames of environments that do not open a window.
     _metadata(make, name, ("human", "rgb_array"), "--render")
     if sys.platform.startswith("linux") and not any(map(os.environ.get, _DISPLAYS)):
         raise NotServedError(
-            "--render: there is no display for a window: neither DISPLAY nor WAYLAND_DISPLAY is set."
-            " Use --video FILE.mp4, which needs no display."
+            "--render: there is no display for a window: neither DISPLAY nor WAYLAND_DISPLAY is"
+            " set. Use --video FILE.mp4, which needs no display."
         )
     return vector(lambda: Windowed(make("human")), 1)
 
 
 def _metadata(make: Maker, name: str, wanted: tuple[str, ...], option: str) -> Mapping[str, Any]:
-    """Return an environment's metadata; raise an error if it does not support any of the render modes."""
+    """Return an environment's metadata; raise an error if it does not support any of the render
+    modes.
+    """
     with closing(make(None)) as env:
         metadata = dict(env.metadata)
     modes = [mode for mode in metadata.get("render_modes") or () if mode is not None]

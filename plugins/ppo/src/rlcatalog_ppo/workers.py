@@ -24,7 +24,8 @@ from rlcatalog_ppo.env_state import Resumable
 #: Key of the info in which a worker reports a fault, because an exception may not be picklable.
 _FAULT = "rlcatalog_fault"
 
-#: Not fork, because threads of PyTorch or TensorFlow may hold locks that a forked process would wait for.
+#: Not fork, because threads of PyTorch or TensorFlow may hold locks that a forked process would
+#: wait for.
 _CONTEXT = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
 
 
@@ -32,7 +33,8 @@ class Workers(AsyncVectorEnv):
     """Gymnasium's `AsyncVectorEnv`, with clearer errors; closing it ends all of its processes.
 
     Args:
-        makes: Functions that each create one environment; cloudpickle is used to send them to the processes.
+        makes: Functions that each create one environment; cloudpickle is used to send them to the
+            processes.
 
     Raises:
         ConfigError: The functions cannot be pickled.
@@ -45,8 +47,9 @@ class Workers(AsyncVectorEnv):
                 pickle.dumps(CloudpickleWrapper(make))
         except Exception as error:
             raise ConfigError(
-                f"vector='async': the function that creates environments cannot be sent to a process: {reason(error)}."
-                " Create the objects that it uses inside the function, or use vector='sync'."
+                "vector='async': the function that creates environments cannot be sent to a"
+                f" process: {reason(error)}. Create the objects that it uses inside the function,"
+                " or use vector='sync'."
             ) from error
         makers: list[Callable[[], Any]] = [partial(_made, make, os.getpid()) for make in makes]
         start = partial(
@@ -88,7 +91,10 @@ class Workers(AsyncVectorEnv):
         return tuple(self._answer(super().call, name, *args, **kwargs))
 
     def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:  # type: ignore[override]
-        """Tell the workers to close their environments. If one does not answer, end all processes."""
+        """Tell the workers to close their environments.
+
+        If one does not answer, end all processes.
+        """
         idle = getattr(self, "_state", None) is AsyncState.DEFAULT
         self._state = AsyncState.DEFAULT  # do not wait for pending calls
         if not terminate and idle and all(process.is_alive() for process in self.processes):
@@ -98,7 +104,9 @@ class Workers(AsyncVectorEnv):
         super().close_extras(terminate=True)
 
     def _answer(self, ask: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Return the workers' answer; raise an error if its infos, the last element, report a fault."""
+        """Return the workers' answer; raise an error if its infos, the last element, report a
+        fault.
+        """
         try:
             answer = ask(*args, **kwargs)
         except (EOFError, OSError) as error:
@@ -121,8 +129,9 @@ class Workers(AsyncVectorEnv):
         ]
         self.close(terminate=True)
         return WorkerError(
-            f"environment processes ended: {', '.join(gone) or 'unknown which'}. See their output on stderr. A"
-            " killed process may have run out of memory. In a script, train with vector='async' only under"
+            f"environment processes ended: {', '.join(gone) or 'unknown which'}. See their output"
+            " on stderr. A killed process may have run out of memory. In a script, train with"
+            " vector='async' only under"
             ' `if __name__ == "__main__":`, because each process imports the script.'
         )
 
@@ -154,7 +163,9 @@ class _Reports(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def _made(make: Callable[[], Any], parent: int) -> Any:
-    """Create an environment, either in its own process or in the parent process, which reads its spaces."""
+    """Create an environment, either in its own process or in the parent process, which reads its
+    spaces.
+    """
     if os.getpid() == parent:
         return make()
     # Ctrl-C reaches all processes; the parent handles it.

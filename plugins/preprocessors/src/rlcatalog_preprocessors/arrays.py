@@ -10,7 +10,8 @@ from numpy import asarray, ndarray
 from rlcatalog.errors import ObservationError
 from rlcatalog.observations import ENCODING_ERRORS, Array, Preprocessor, Writer
 
-#: Kind of a space's dtype → the kinds of values it takes: casting neither truncates nor invents anything.
+#: Kind of a space's dtype → the kinds of values it takes: casting neither truncates nor invents
+#: anything.
 _TAKES = {"f": "biuf", "i": "biu", "u": "biu", "b": "b"}
 
 
@@ -25,7 +26,8 @@ class ArrayPreprocessor(Preprocessor):
         place, shape, length = slice(start, start + self.size), self.shape, self.size
         own, readable = self._dtype, self._readable
 
-        # A wrong shape must not be broadcast into the slice. `getattr` finds most observations right in one call.
+        # A wrong shape must not be broadcast into the slice. `getattr` finds most observations
+        # right in one call.
 
         def write_scalar(obs: Any, out: Array) -> None:
             if getattr(obs, "dtype", None) is not own:
@@ -68,7 +70,8 @@ class ArrayPreprocessor(Preprocessor):
         return write
 
     def _readable(self, values: Any) -> Array:
-        """Return values as an array of a kind that the space accepts: text is never read as a number.
+        """Return values as an array of a kind that the space accepts: text is never read as a
+        number.
 
         Raises:
             ValueError: The values are of a different kind.
@@ -100,7 +103,9 @@ class ArrayPreprocessor(Preprocessor):
         self.check_values(array, expected)
 
     def check_values(self, array: Array, expected: str) -> None:
-        """Raise an error unless the values are in the space; the shape and the kind have already been checked."""
+        """Raise an error unless the values are in the space; the shape and the kind have already
+        been checked.
+        """
         low, high = self.limits()
         inside = (array >= low) & (array <= high)  # false for NaN
         if np.count_nonzero(inside) != inside.size:  # faster than all()
@@ -146,7 +151,9 @@ class SimplexPreprocessor(ArrayPreprocessor):
 
 
 class NoPreprocessor(ArrayPreprocessor):
-    """Box: the array itself, with its own shape and dtype; inside another space, a float32 slice."""
+    """Box: the array itself, with its own shape and dtype; inside another space, a
+    float32 slice.
+    """
 
     @property
     def observation_space(self) -> Any:

@@ -24,7 +24,8 @@ class Flattening(Preprocessor):
     """Concatenated children in one float32 vector."""
 
     structured = True
-    #: Whether children are ordered by position: a set is unordered, and a dict is ordered by its keys.
+    #: Whether children are ordered by position: a set is unordered, and a dict is ordered by its
+    #: keys.
     in_order = False
 
     def _init_shape(self, obs_space: Any, options: dict[str, Any]) -> tuple[int, ...]:
@@ -105,7 +106,9 @@ class TupleFlatteningPreprocessor(Flattening):
 
 
 class OneOfPreprocessor(Preprocessor):
-    """OneOf: a one-hot vector for the branch, then the branch's own encoding, padded with zeros to the longest one."""
+    """OneOf: a one-hot vector for the branch, then the branch's own encoding, padded with zeros to
+    the longest one.
+    """
 
     structured = True
 
@@ -168,10 +171,11 @@ class OneOfPreprocessor(Preprocessor):
 
 
 def _in_line(codec: Flattening, method: str, start: int) -> Writer:
-    """Return the writer for a Dict or Tuple: functions with one line for each look-up and call, without loops.
+    """Return the writer for a Dict or Tuple: functions with one line for each look-up and call,
+    without loops.
 
-    Loops over the children take a third longer: Python specialises each line for the function that it calls, and in a
-    loop, this function changes every time.
+    Loops over the children take a third longer: Python specialises each line for the function that
+    it calls, and in a loop, this function changes every time.
 
     Args:
         codec: The codec of the Dict or Tuple.
@@ -200,7 +204,9 @@ def _in_line(codec: Flattening, method: str, start: int) -> Writer:
 
 
 def _run(lines: Sequence[tuple[str | int, Writer]], check: str = "pass") -> Writer:
-    """Return a function that checks the values, and then calls each child's writer with the value at its key."""
+    """Return a function that checks the values, and then calls each child's writer with the value
+    at its key.
+    """
     names: dict[str, Any] = {"__name__": __name__, "__builtins__": builtins, "refuse": _refuse}
     for n, (key, write) in enumerate(lines):
         names[f"key{n}"], names[f"write{n}"] = key, write
@@ -210,7 +216,9 @@ def _run(lines: Sequence[tuple[str | int, Writer]], check: str = "pass") -> Writ
 
 @lru_cache(maxsize=256)
 def _code(check: str, count: int) -> CodeType:
-    """Return the code for a check and `count` children. Compiling takes long, so Dicts of the same size share it.
+    """Return the code for a check and `count` children.
+
+    Compiling takes long, so Dicts of the same size share it.
 
     The source consists only of numbers and of names that are defined here.
     """

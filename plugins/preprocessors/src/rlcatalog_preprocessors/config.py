@@ -26,13 +26,15 @@ class TextConfig(msgspec.Struct, frozen=True, kw_only=True):
     text_max_length: Annotated[
         _Limit,
         Meta(
-            description="maximum length of a text, a number or {path: n}; by default, the space's length"
+            description="maximum length of a text, a number or {path: n}; by default, the space's"
+            " length"
         ),
     ] = None
     text_charset: Annotated[
         str | None,
         Meta(
-            description="characters of a string space that defines none; by default, printable ASCII"
+            description="characters of a string space that defines none; by default, printable"
+            " ASCII"
         ),
     ] = None
 
@@ -43,7 +45,8 @@ class SequenceConfig(msgspec.Struct, frozen=True, kw_only=True):
     sequence_max_len: Annotated[
         _Limit,
         Meta(
-            description="maximum number of items of a Sequence observation, a number or {path: n}; required"
+            description="maximum number of items of a Sequence observation, a number or {path: n};"
+            " required"
         ),
     ] = None
 
@@ -54,13 +57,15 @@ class GraphConfig(msgspec.Struct, frozen=True, kw_only=True):
     graph_max_nodes: Annotated[
         _Limit,
         Meta(
-            description="maximum number of nodes of a Graph observation, a number or {path: n}; required"
+            description="maximum number of nodes of a Graph observation, a number or {path: n};"
+            " required"
         ),
     ] = None
     graph_max_edges: Annotated[
         _Limit,
         Meta(
-            description="maximum number of edges of a Graph observation, a number or {path: n}; required"
+            description="maximum number of edges of a Graph observation, a number or {path: n};"
+            " required"
         ),
     ] = None
 
@@ -70,7 +75,8 @@ def limit(options: Mapping[str, Any], key: str, info: SpaceInfo) -> int | None:
 
     Args:
         options: The model config.
-        key: Name of the key, whose value is a number for all leaves or a dict from paths to numbers.
+        key: Name of the key, whose value is a number for all leaves or a dict from paths to
+            numbers.
         info: The leaf.
     """
     found = options.get(key)
@@ -85,8 +91,8 @@ def needed_limit(options: Mapping[str, Any], key: str, info: SpaceInfo, what: st
     """
     if (found := limit(options, key, info)) is None:
         raise UnsupportedSpaceError(
-            f"{info.path}: {info.describe()} sets no limit on the number of {what} in an observation. Set the model"
-            " config"
+            f"{info.path}: {info.describe()} sets no limit on the number of {what} in an"
+            " observation. Set the model config"
             f' key {key!r}: a number, or {{"{info.path}": number}} for this leaf alone.'
         )
     return int(found)

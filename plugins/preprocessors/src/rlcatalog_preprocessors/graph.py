@@ -35,7 +35,9 @@ class GraphValues:
 
 
 class GraphPreprocessor(Preprocessor):
-    """Graph: nodes and their mask; for a space with edges, also edges, their links and their mask; zero-padded."""
+    """Graph: nodes and their mask; for a space with edges, also edges, their links and their mask;
+    zero-padded.
+    """
 
     structured = True
 

@@ -16,8 +16,8 @@ from rlcatalog_preprocessors.arrays import NoPreprocessor, as_array
 
 #: float32 represents every integer up to this one.
 _EXACT_IN_FLOAT32 = 2**24
-#: Size beyond which one MultiDiscrete observation is encoded as a batch of one; for few entries, going entry by entry
-#: is faster.
+#: Size beyond which one MultiDiscrete observation is encoded as a batch of one; for few entries,
+#: going entry by entry is faster.
 _LARGE = 256
 
 
@@ -28,11 +28,15 @@ def _row_starts(rows: int, width: int) -> Array:
 
 
 class OneHotPreprocessor(Preprocessor):
-    """Discrete: a one-hot vector of the value. MultiDiscrete: one one-hot vector per entry, in C order."""
+    """Discrete: a one-hot vector of the value.
+
+    MultiDiscrete: one one-hot vector per entry, in C order.
+    """
 
     def _init_shape(self, obs_space: Any, options: dict[str, Any]) -> tuple[int, ...]:
         self._first, self._counts = _values(obs_space)
-        # Where the one-hot of each entry begins, minus its smallest value: value + offset is the position of its 1.
+        # Where the one-hot of each entry begins, minus its smallest value: value + offset is the
+        # position of its 1.
         ends = self._counts.cumsum()
         self._offset = ends - self._counts - self._first
         return (int(ends[-1]) if len(ends) else 0,)
@@ -157,19 +161,23 @@ class IndexPreprocessor(NoPreprocessor):
         low, high = self.limits()
         if self.size and max(-int(low.min()), int(high.max())) > _EXACT_IN_FLOAT32:
             raise UnsupportedSpaceError(
-                f"{self.info.path}: {self.info.describe()} has integers beyond "
-                "2**24, which float32 cannot represent. Wrap the environment to number its values from 0."
+                f"{self.info.path}: {self.info.describe()} has integers beyond 2**24, which"
+                " float32 cannot represent. Wrap the environment to number its values from 0."
             )
 
 
 def check_integers(preprocessor: Preprocessor, obs: Any, first: Array, counts: Array) -> None:
-    """Raise an error unless an observation has the space's shape and integers `first <= value < first + counts`.
+    """Raise an error unless an observation has the space's shape and integers
+    `first <= value < first + counts`.
 
     Raises:
         ObservationError: The observation does not.
     """
     info = preprocessor.info
-    expected = f"{info.describe()}: {'integers of shape ' + str(info.shape) if info.shape else 'an integer'}"
+    expected = (
+        f"{info.describe()}:"
+        f" {'integers of shape ' + str(info.shape) if info.shape else 'an integer'}"
+    )
     array = as_array(preprocessor, obs, expected)
     if array.dtype.kind not in "iu" or array.shape != info.shape:
         preprocessor.refuse(f"{expected}{'' if info.shape else _range(first[0], counts[0])}", obs)
@@ -188,6 +196,8 @@ def _range(first: Any, count: Any) -> str:
 
 
 def _values(space: Any) -> tuple[Array, Array]:
-    """Return the smallest value and the number of values for each entry, as int64 vectors in C order."""
+    """Return the smallest value and the number of values for each entry, as int64 vectors in C
+    order.
+    """
     counts = np.asarray(space.nvec if hasattr(space, "nvec") else space.n, np.int64).ravel()
     return np.asarray(space.start, np.int64).ravel(), counts

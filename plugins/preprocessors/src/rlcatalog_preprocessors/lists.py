@@ -26,7 +26,9 @@ def check_item(child: Preprocessor, item: Any, path: str) -> None:
 
 
 class RepeatedValuesPreprocessor(Preprocessor):
-    """Repeated and Sequence: the number of items, then the concatenated items, padded with zeros."""
+    """Repeated and Sequence: the number of items, then the concatenated items, padded
+    with zeros.
+    """
 
     structured = True
 

@@ -21,8 +21,9 @@ class TextValues:
     """Batch of texts, padded to the same length.
 
     Attributes:
-        values: The characters as one-hot vectors `[B, max_length, characters]`; with `text_encoding="index"`, as int64
-            `[B, max_length]`, with 1 for the charset's first character and 0 after the text.
+        values: The characters as one-hot vectors `[B, max_length, characters]`; with
+            `text_encoding="index"`, as int64 `[B, max_length]`, with 1 for the charset's first
+            character and 0 after the text.
         mask: Mask with a 1 for each character and 0 after the text, `[B, max_length]`.
     """
 
@@ -31,7 +32,9 @@ class TextValues:
 
 
 class TextPreprocessor(Preprocessor):
-    """Text: the padded characters as one-hot vectors or integers, followed by a mask that is 1 for each character."""
+    """Text: the padded characters as one-hot vectors or integers, followed by a mask that is 1 for
+    each character.
+    """
 
     structured = True
 
@@ -57,7 +60,8 @@ class TextPreprocessor(Preprocessor):
 
     def writer(self, start: int) -> Writer:
         width, most, onehot = self._width, self.max_length, self._onehot
-        # Column of the 1 of the character at place 0; for integers its number, where 0 is the padding.
+        # Column of the 1 of the character at place 0; for integers its number, where 0 is the
+        # padding.
         index = {character: i if onehot else i + 1 for i, character in enumerate(self.characters)}
         places, mask = start + np.arange(most) * width, start + most * width
 

@@ -15,10 +15,11 @@ __all__ += ["prepare_worker"]
 
 
 def prepare_worker() -> None:
-    """Do nothing; importing this package in a Ray worker has already loaded triton before TensorFlow.
+    """Do nothing; importing this package in a Ray worker has already loaded triton before
+    TensorFlow.
 
-    A remote learner or a Ray Tune trial first imports RLlib, which imports TensorFlow. Ray runs the setup hook even
-    earlier.
+    A remote learner or a Ray Tune trial first imports RLlib, which imports TensorFlow. Ray runs the
+    setup hook even earlier.
 
     Example:
         >>> ray.init(runtime_env={"worker_process_setup_hook": "rlcatalog_rllib.prepare_worker"})

@@ -17,9 +17,10 @@ from rlcatalog_rllib.rl_module import CatalogModule, Rows, need_values
 class CatalogRLModule(CatalogModule, ValueFunctionAPI):
     """RLModule with a policy and a value estimate, for PPO, APPO and IMPALA.
 
-    When acting, it samples raw actions and also returns their distribution's parameters (`action_dist_inputs`).
-    During training, it returns the distribution parameters under the current weights, to score the batch's actions. In
-    both cases, a single distribution scores the actions, even if an action's components depend on each other.
+    When acting, it samples raw actions and also returns their distribution's parameters
+    (`action_dist_inputs`). During training, it returns the distribution parameters under the
+    current weights, to score the batch's actions. In both cases, a single distribution scores the
+    actions, even if an action's components depend on each other.
     """
 
     def setup(self) -> None:
@@ -57,7 +58,8 @@ class CatalogRLModule(CatalogModule, ValueFunctionAPI):
 
         Args:
             batch: The batch.
-            embeddings: The values from the same forward pass, which `forward_train` returns under this name.
+            embeddings: The values from the same forward pass, which `forward_train` returns under
+                this name.
         """
         if embeddings is not None:
             found: Tensor = embeddings

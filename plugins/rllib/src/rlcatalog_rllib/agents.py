@@ -1,4 +1,6 @@
-"""Support for several agents: each module's recipe encodes its agents' observations and adapts their actions."""
+"""Support for several agents: each module's recipe encodes its agents' observations and adapts
+their actions.
+"""
 
 from __future__ import annotations
 
@@ -28,15 +30,17 @@ Spaces = tuple[Any, Any]
 
 
 def spaces_of_agents(env: Any) -> Spaces:
-    """Return the observation spaces of an environment's agents as a Dict, and their action spaces as another.
+    """Return the observation spaces of an environment's agents as a Dict, and their action spaces
+    as another.
 
     Raises:
         ConfigError: The environment has only one agent.
     """
     if not isinstance(env, MultiAgentEnv):
         raise ConfigError(
-            f"multi_agent(policies=...): {type(env).__name__} is not a ray.rllib.env.multi_agent_env.MultiAgentEnv."
-            " Remove multi_agent() if the environment has only one agent."
+            f"multi_agent(policies=...): {type(env).__name__} is not a"
+            " ray.rllib.env.multi_agent_env.MultiAgentEnv. Remove multi_agent() if the"
+            " environment has only one agent."
         )
     agents: Any = env.possible_agents
     observations = spaces.Dict({agent: env.get_observation_space(agent) for agent in agents})
@@ -46,7 +50,8 @@ def spaces_of_agents(env: Any) -> Spaces:
 def spaces_of_modules(
     config: Any, observations: spaces.Dict, actions: spaces.Dict
 ) -> dict[str, Spaces]:
-    """Return each module's observation and action space, taken from `policies` or else from the agents mapped to it.
+    """Return each module's observation and action space, taken from `policies` or else from the
+    agents mapped to it.
 
     Args:
         config: Ray's AlgorithmConfig, after `multi_agent(...)`.
@@ -65,18 +70,21 @@ def spaces_of_modules(
     for module_id in config.policies:
         given = config.policies[module_id] if isinstance(config.policies, Mapping) else None
         theirs = getattr(given, "observation_space", None), getattr(given, "action_space", None)
-        # A mapping may be random in each episode; if all agents have equal spaces, any agent will do.
+        # A mapping may be random in each episode; if all agents have equal spaces, any agent will
+        # do.
         of = mapped.get(module_id) or (list(agents) if _alike(list(agents.values())) else [])
         if not of and None in theirs:
             raise ConfigError(
-                f"policies: no agent is mapped to {module_id!r}, so its spaces are unknown. Pass them:"
-                f" policies={{{module_id!r}: PolicySpec(observation_space=..., action_space=...)}}."
+                f"policies: no agent is mapped to {module_id!r}, so its spaces are unknown. Pass"
+                f" them: policies={{{module_id!r}: PolicySpec(observation_space=...,"
+                f" action_space=...)}}."
             )
         own = [agents[agent] for agent in of]
         if None in theirs and not _alike(own):
             raise NotServedError(
-                f"policies: {module_id!r} serves the agents {', '.join(map(repr, of))}, whose spaces differ:"
-                f" {'; '.join(f'{obs}, {action}' for obs, action in own)}. Map them to separate modules."
+                f"policies: {module_id!r} serves the agents {', '.join(map(repr, of))}, whose"
+                f" spaces differ: {'; '.join(f'{obs}, {action}' for obs, action in own)}. Map them"
+                " to separate modules."
             )
         obs, action = own[0] if own else theirs
         found[module_id] = (theirs[0] or obs, theirs[1] or action)
@@ -94,7 +102,8 @@ def _same(a: Any, b: Any) -> bool:
 
 
 class EncodeAgents(Encoding):
-    """Env-to-module connector that encodes each agent's observations for its module; see `EncodeObservations`.
+    """Env-to-module connector that encodes each agent's observations for its module; see
+    `EncodeObservations`.
 
     Observations for modules without catalog parts do not change.
 
@@ -155,7 +164,8 @@ class EncodeAgents(Encoding):
 
 
 class AdaptAgents(ConnectorV2):
-    """Last module-to-env connector, which maps raw actions to the environment's actions, agent by agent.
+    """Last module-to-env connector, which maps raw actions to the environment's actions, agent by
+    agent.
 
     Actions from modules without catalog parts are mapped to their spaces as Ray does.
 
@@ -183,7 +193,9 @@ class AdaptAgents(ConnectorV2):
     def __call__(
         self, *, rl_module: Any, batch: dict[str, Any], episodes: list[Any], **kwargs: Any
     ) -> dict[str, Any]:
-        """Add the environments' actions to a batch in which each environment has a dict from agents to raw actions."""
+        """Add the environments' actions to a batch in which each environment has a dict from agents
+        to raw actions.
+        """
         found: list[dict[Any, Any]] = [{} for _ in batch[Columns.ACTIONS]]
         for episode, raw, adapted in zip(episodes, batch[Columns.ACTIONS], found, strict=True):
             for agent, action in raw.items():

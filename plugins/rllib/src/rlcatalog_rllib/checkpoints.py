@@ -43,20 +43,22 @@ def check_same(policy: Policy, found: Any) -> None:
     ):
         if not same_space(here[name], there[name]):
             raise SavedPolicyError(
-                f"this checkpoint belongs to a different environment: its {what} is {there[f'{name}_text']}, but"
-                f" {here[f'{name}_text']} here."
+                f"this checkpoint belongs to a different environment: its {what} is"
+                f" {there[f'{name}_text']}, but {here[f'{name}_text']} here."
             )
     if here["parts"] != there["parts"]:
         raise SavedPolicyError(
-            f"this checkpoint belongs to a different model: its parts are {_listed(there['parts'])}, but here they are"
-            f" {_listed(here['parts'])}. Use the model config of the run that wrote it."
+            "this checkpoint belongs to a different model: its parts are"
+            f" {_listed(there['parts'])}, but here they are {_listed(here['parts'])}. Use the"
+            " model config of the run that wrote it."
         )
 
 
 def check_weights(
     have: Mapping[str, tuple[int, ...]], given: Mapping[str, tuple[int, ...]]
 ) -> None:
-    """Raise an error unless weights have the same names and shapes as the module's; target networks may be missing.
+    """Raise an error unless weights have the same names and shapes as the module's; target networks
+    may be missing.
 
     Raises:
         SavedPolicyError: Names or shapes differ.
@@ -70,8 +72,9 @@ def check_weights(
     ]
     if missing or unknown or wrong:
         raise SavedPolicyError(
-            f"these weights belong to a different model. Missing: {missing or 'none'}; unknown: {unknown or 'none'};"
-            f" wrong shape: {wrong or 'none'}. Use the model config of the run that wrote them."
+            f"these weights belong to a different model. Missing: {missing or 'none'}; unknown:"
+            f" {unknown or 'none'}; wrong shape: {wrong or 'none'}. Use the model config of the"
+            " run that wrote them."
         )
 
 

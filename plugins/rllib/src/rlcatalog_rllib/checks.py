@@ -1,4 +1,6 @@
-"""Checks for the conformance kit: what Ray RLlib's runners and learners require, and outputs to compare."""
+"""Checks for the conformance kit: what Ray RLlib's runners and learners require, and outputs to
+compare.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ def rllib_moves_every_weight(part: kit.Part) -> None:
 
 
 def _runner(example: kit.Example, catalog: Catalog) -> tuple[Any, Any]:
-    """Return a small PPO config for an example, and an environment runner that runs in this process."""
+    """Return a small PPO config for an example, and an environment runner that runs in this
+    process.
+    """
     from ray.rllib.algorithms.ppo import PPOConfig
     from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
     from ray.tune.registry import register_env
@@ -76,10 +80,11 @@ def _runner(example: kit.Example, catalog: Catalog) -> tuple[Any, Any]:
 
 
 def outputs(module: Any) -> kit.OutputFunction:
-    """Return an engine that wraps a `CatalogRLModule` without memory, for `rlcatalog_testing.check_same_outputs`.
+    """Return an engine that wraps a `CatalogRLModule` without memory, for
+    `rlcatalog_testing.check_same_outputs`.
 
-    Actions come from `forward_inference`. Ray's distribution computes densities and entropies from the output of
-    `forward_train`, as in Ray's learners. Values come from `compute_values`.
+    Actions come from `forward_inference`. Ray's distribution computes densities and entropies from
+    the output of `forward_train`, as in Ray's learners. Values come from `compute_values`.
 
     Args:
         module: The module.

@@ -42,42 +42,47 @@ def configure(
     env_config: Mapping[str, Any] | None = None,
     catalog: Catalog | None = None,
 ) -> Any:
-    """Set up a Ray RLlib algorithm with a preprocessor, model and action distribution from the catalog.
+    """Set up a Ray RLlib algorithm with a preprocessor, model and action distribution from the
+    catalog.
 
-    This call chooses the parts once, and every worker builds the same ones. Ray's `normalize_actions` sets the default
-    of `action_bounds`, which selects how actions are mapped to their bounds; `clip_actions` has no effect. Connectors
-    in the config are kept. They run before the catalog's connectors, both on the way to the module and on the way to
-    the environment.
+    This call chooses the parts once, and every worker builds the same ones. Ray's
+    `normalize_actions` sets the default of `action_bounds`, which selects how actions are mapped to
+    their bounds; `clip_actions` has no effect. Connectors in the config are kept. They run before
+    the catalog's connectors, both on the way to the module and on the way to the environment.
 
     Args:
-        config: `PPOConfig()`, `APPOConfig()`, `IMPALAConfig()`, `DQNConfig()`, `SACConfig()`, `BCConfig()` or
-            `MARWILConfig()`, or an instance of a subclass. It is modified in place and returned. For BC and MARWIL, the
-            recorded data, which is in the environment's format, is encoded. After `multi_agent(...)`, each policy has
-            its own parts.
-        env: A Gymnasium id, a name registered with Ray Tune, a class or a function. If None, the environment in the
-            config.
+        config: `PPOConfig()`, `APPOConfig()`, `IMPALAConfig()`, `DQNConfig()`, `SACConfig()`,
+            `BCConfig()` or `MARWILConfig()`, or an instance of a subclass. It is modified in place
+            and returned. For BC and MARWIL, the recorded data, which is in the environment's
+            format, is encoded. After `multi_agent(...)`, each policy has its own parts.
+        env: A Gymnasium id, a name registered with Ray Tune, a class or a function. If None, the
+            environment in the config.
         model: rlcatalog's flat model config; its keys override those in `training(model=...)` and
-            `rl_module(model_config=...)`. Unset keys have the catalog's defaults, except `vf_share_layers`,
-            `action_bounds` and the initialisers of fcnet, which default to the values that match Ray's nets. Any other
-            object, such as a plain `torch.nn.Module`, becomes the `"custom_model"`. With one agent, a value may be
-            `tune.grid_search([...])` or a Ray Tune distribution.
-        models: With several agents, model configs by policy id; their keys override those in `model`.
+            `rl_module(model_config=...)`. Unset keys have the catalog's defaults, except
+            `vf_share_layers`, `action_bounds` and the initialisers of fcnet, which default to the
+            values that match Ray's nets. Any other object, such as a plain `torch.nn.Module`,
+            becomes the `"custom_model"`. With one agent, a value may be `tune.grid_search([...])`
+            or a Ray Tune distribution.
+        models: With several agents, model configs by policy id; their keys override those in
+            `model`.
         env_config: The environment's config. If None, the environment in `config`.
-        catalog: The catalog for the parts, with its registrations, which Ray pickles for its workers. If None, each
-            process uses its own catalog.
+        catalog: The catalog for the parts, with its registrations, which Ray pickles for its
+            workers. If None, each process uses its own catalog.
 
     Returns:
         The config.
 
     Raises:
         NotServedError: The algorithm is not supported, or Ray's API does not support a feature.
-        ConfigError: A key of `DefaultModelConfig` has no equivalent here, or `models` names an unknown policy.
+        ConfigError: A key of `DefaultModelConfig` has no equivalent here, or `models` names an
+            unknown policy.
         CatalogError: The parts cannot be built; see `rlcatalog.Catalog.build`.
 
     Example:
         >>> from ray.rllib.algorithms.ppo import PPOConfig
         >>> config = rlcatalog_rllib.configure(PPOConfig(), "CartPole-v1", model={"use_lstm": True})
-        >>> config.rl_module_spec.module_class.__name__  # algo = config.build_algo() starts training
+        >>> # Next, algo = config.build_algo() starts training.
+        >>> config.rl_module_spec.module_class.__name__
         'CatalogRLModule'
     """
     module = check_config(config, models or {})
@@ -156,7 +161,8 @@ def _configure_agents(
 ) -> Any:
     if not is_made_by_ray(env):
         raise ConfigError(
-            f"env: expected an environment class whose first argument is its config, found {shown(env)}."
+            "env: expected an environment class whose first argument is its config, found"
+            f" {shown(env)}."
         )
     with closing(create_env(env, env_config)) as made:
         observations, actions = spaces_of_agents(made)

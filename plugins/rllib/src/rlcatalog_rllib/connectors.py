@@ -1,4 +1,6 @@
-"""Connectors: one encodes observations for the module, the other adapts actions for the environment."""
+"""Connectors: one encodes observations for the module, the other adapts actions for the
+environment.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ from rlcatalog_rllib.recipe import Recipe
 
 
 class Encoding(ConnectorV2):
-    """Base class for connectors that encode observations. Their state is the filter statistics for each module.
+    """Base class for connectors that encode observations.
+
+    Their state is the filter statistics for each module.
 
     Attributes:
         encoders: Each module's encoder.
@@ -53,9 +57,10 @@ class Encoding(ConnectorV2):
 class EncodeObservations(Encoding):
     """Env-to-module connector that encodes observations with the catalog's preprocessor.
 
-    It writes the results into the episodes, so that the learner also receives them. It adds the action mask's columns
-    and the model's views of the past to the encoded observation. An observation filter learns only while exploring. Its
-    statistics are this connector's state, which Ray merges across all environment runners.
+    It writes the results into the episodes, so that the learner also receives them. It adds the
+    action mask's columns and the model's views of the past to the encoded observation. An
+    observation filter learns only while exploring. Its statistics are this connector's state, which
+    Ray merges across all environment runners.
 
     Args:
         input_observation_space: The environment's observation space.
@@ -101,18 +106,22 @@ class EncodeObservations(Encoding):
         """Replace the last observation of each episode."""
         if not isinstance(episodes[0], SingleAgentEpisode):
             raise NotServedError(
-                "EncodeObservations: found episodes of several agents. Use rlcatalog_rllib.configure(config, env) after"
-                " config.multi_agent(...)."
+                "EncodeObservations: found episodes of several agents. Use"
+                " rlcatalog_rllib.configure(config, env) after config.multi_agent(...)."
             )
         self.encoders[DEFAULT_MODULE_ID].encode(episodes, bool(explore))
         return batch
 
 
 class AdaptActions(ConnectorV2):
-    """Last module-to-env connector: maps the raw actions that Ray stores and scores to the environment's actions."""
+    """Last module-to-env connector: maps the raw actions that Ray stores and scores to the
+    environment's actions.
+    """
 
     def __call__(self, *, rl_module: Any, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
-        """Add the environment's actions to a batch that contains raw actions `[B]` or `[B, width]`."""
+        """Add the environment's actions to a batch that contains raw actions `[B]` or
+        `[B, width]`.
+        """
         raw = batch[Columns.ACTIONS]
         batch[Columns.ACTIONS_FOR_ENV] = rl_module.policy.adapt(
             raw[:, None] if raw.ndim == 1 else raw
@@ -171,7 +180,8 @@ class EnvToModule:
 
 @dataclass(frozen=True)
 class ModuleToEnv:
-    """Factory for the module-to-env connectors: Ray's without NormalizeAndClipActions, the user's, then `adapt`'s.
+    """Factory for the module-to-env connectors: Ray's without NormalizeAndClipActions, the user's,
+    then `adapt`'s.
 
     Attributes:
         own: The user's function for this pipeline, or None.
@@ -211,9 +221,10 @@ def env_to_module(
 
 
 def module_to_env(env: Any = None, spaces: Any = None) -> list[ConnectorV2]:
-    """Return the module-to-env pipeline; pass this function as `config.env_runners(module_to_env_connector=...)`.
+    """Return the module-to-env pipeline; pass this function as
+    `config.env_runners(module_to_env_connector=...)`.
 
-    It also needs `add_default_connectors_to_module_to_env_pipeline=False`. It is Ray's pipeline without
-    NormalizeAndClipActions, which would scale raw actions to the bounds a second time.
+    It also needs `add_default_connectors_to_module_to_env_pipeline=False`. It is Ray's pipeline
+    without NormalizeAndClipActions, which would scale raw actions to the bounds a second time.
     """
     return ModuleToEnv()(env, spaces)

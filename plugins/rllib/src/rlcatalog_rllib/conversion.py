@@ -21,7 +21,8 @@ def to_policy(algo: Any, module_id: str | None = None) -> Policy:
         module_id: Id of the policy to convert, if there are several agents.
 
     Raises:
-        UnknownNameError: There is no policy `module_id`, or `module_id` is None and there are several policies.
+        UnknownNameError: There is no policy `module_id`, or `module_id` is None and there are
+            several policies.
         ModelContractError: The module was not built from catalog parts.
     """
     is_algorithm = hasattr(algo, "get_module")
@@ -35,8 +36,8 @@ def to_policy(algo: Any, module_id: str | None = None) -> Policy:
         )
     if not hasattr(module, "recipe"):
         raise ModelContractError(
-            "to_policy() needs an algorithm set up by rlcatalog_rllib.configure; this one's module is"
-            f" {type(module).__name__}."
+            "to_policy() needs an algorithm set up by rlcatalog_rllib.configure; this one's module"
+            f" is {type(module).__name__}."
         )
     policy = build_policy(
         module.recipe, original_space(module.observation_space), module.action_space

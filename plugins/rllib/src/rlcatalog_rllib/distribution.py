@@ -18,15 +18,16 @@ from rlcatalog_torch import flat_sample
 class CatalogDistribution(Distribution):
     """A catalog distribution for the parameters in a batch, stored under `action_dist_inputs`.
 
-    Actions are raw, with the parameters' leading axes: `[...]` for a single Discrete, otherwise `[..., width]`.
-    `of(policy)` returns the subclass for a policy.
+    Actions are raw, with the parameters' leading axes: `[...]` for a single Discrete, otherwise
+    `[..., width]`. `of(policy)` returns the subclass for a policy.
 
     Args:
         dist: The catalog's distribution over rows `[N, ...]`.
         shape: Sizes of the leading axes, whose product is N.
     """
 
-    #: The policy, whose `stored_dist` rebuilds the catalog's distribution from parameters `[N, size]`.
+    #: The policy, whose `stored_dist` rebuilds the catalog's distribution from parameters
+    #: `[N, size]`.
     _policy: ClassVar[Policy]
     _scalar: ClassVar[bool]
     #: Whether samples are the most likely actions.
@@ -45,7 +46,8 @@ class CatalogDistribution(Distribution):
     def from_logits(cls, logits: Any, **kwargs: Any) -> CatalogDistribution:
         """Return the distribution for parameters `[..., size]`."""
         policy = cls._policy
-        # Some RLlib distributions read the model that computed their inputs; here, this is the module's model.
+        # Some RLlib distributions read the model that computed their inputs; here, this is the
+        # module's model.
         dist = policy.stored_dist(logits.reshape(-1, logits.shape[-1]), policy.model)
         return cls(dist, logits.shape[:-1])
 
@@ -70,7 +72,9 @@ class CatalogDistribution(Distribution):
         return self._with_leading_shape(self.dist.logp(rows))
 
     def entropy(self, **kwargs: Any) -> Tensor:
-        """Return the entropy, with the leading shape; if there is no closed form, an estimate from one sample."""
+        """Return the entropy, with the leading shape; if there is no closed form, an estimate from
+        one sample.
+        """
         return self._with_leading_shape(entropy_of(self.dist, flat_sample)[0])
 
     def kl(self, other: Any, **kwargs: Any) -> Tensor:

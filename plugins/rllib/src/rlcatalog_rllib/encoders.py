@@ -46,8 +46,8 @@ class EpisodeEncoder:
         Args:
             episodes: Ray's episodes, each with one agent.
             learn: Whether the filter learns from these observations.
-            in_step: Whether every call passes all episodes of a vector environment. If False, each episode's past is
-                tracked separately.
+            in_step: Whether every call passes all episodes of a vector environment. If False, each
+                episode's past is tracked separately.
         """
         raw = [episode.get_observations(-1) for episode in episodes]
         encoded = self._encoded(raw, learn)
@@ -98,7 +98,7 @@ class EpisodeEncoder:
     def __reduce__(self) -> tuple[Any, ...]:
         return EpisodeEncoder, self._made_of, self.get_state()
 
-    # --- the filter's statistics -----------------------------------------------------------------------------------
+    # --- the filter's statistics ------------------------------------------------------------------
 
     def get_state(self) -> dict[str, Any]:
         """Return the filter's current statistics and the statistics after the last merge."""
@@ -119,7 +119,8 @@ class EpisodeEncoder:
         states = [state for state in states if state]
         if self.policy.filter is None or not states:
             return {}
-        # Each runner contributes the statistics collected since they were last set; this one has the rest.
+        # Each runner contributes the statistics collected since they were last set; this one has
+        # the rest.
         known = self.policy.filter.get_state()
         together = merged([known, *(since(state["begun"], state["filter"]) for state in states)])
         # Ray does not store it elsewhere if the driver has no runner.

@@ -27,7 +27,8 @@ class RLlibOptions(RunOptions, kw_only=True, frozen=True):
         int,
         Meta(
             ge=0,
-            description="Processes that collect experience; 2 by default. 0: collect in this process.",
+            description="Processes that collect experience; 2 by default. 0: collect in this"
+            " process.",
             extra={"metavar": "N"},
         ),
     ] = 2
@@ -53,8 +54,8 @@ class RLlibEngine(Engine):
     }
     trusts_checkpoints = True
     not_restored = (
-        "RLlib restores neither environments, random generators nor replay buffers, so this run differs from an"
-        " uninterrupted one"
+        "RLlib restores neither environments, random generators nor replay buffers, so this run"
+        " differs from an uninterrupted one"
     )
 
     def __init__(self, plan: RunPlan) -> None:
@@ -76,7 +77,8 @@ class RLlibEngine(Engine):
             num_env_runners=options.env_runners, num_envs_per_env_runner=options.envs
         )
         config.learners(num_gpus_per_learner=_count_gpus(options.device))
-        # A resumed run has a different seed, so that its environments do not repeat their first episodes.
+        # A resumed run has a different seed, so that its environments do not repeat their first
+        # episodes.
         config.debugging(seed=(plan.seed + plan.steps) % 2**32, log_level="ERROR")
         config.reporting(min_time_s_per_iteration=0)
         self._config = configure(config, plan.env_id, model=options.model)

@@ -16,11 +16,12 @@ _FAILURE = "rlcatalog_failure"
 
 
 class _Telling:
-    """Ray environment runner that stays alive to report missing parts, or processes that died repeatedly.
+    """Ray environment runner that stays alive to report missing parts, or processes that died
+    repeatedly.
 
-    If Ray restarts failed runners, as it does by default, it only logs errors from a runner's constructor. It then
-    reads the first runner's spaces, and fails with an IndexError or waits forever. This runner returns the error
-    instead, and the driver raises it.
+    If Ray restarts failed runners, as it does by default, it only logs errors from a runner's
+    constructor. It then reads the first runner's spaces, and fails with an IndexError or waits
+    forever. This runner returns the error instead, and the driver raises it.
 
     Args:
         config: The algorithm's config.
@@ -41,7 +42,10 @@ class _Telling:
             self._failure = error
 
     def apply(self, func: Any, *args: Any, **kwargs: Any) -> Any:
-        """Call a function with the runner. An error ends a healthy runner's process, and Ray restarts it."""
+        """Call a function with the runner.
+
+        An error ends a healthy runner's process, and Ray restarts it.
+        """
         if self._failure is not None:
             return func(self, *args, **kwargs)
         return super().apply(func, *args, **kwargs)  # type: ignore[misc]
@@ -54,7 +58,10 @@ class _Telling:
         return found
 
     def assert_healthy(self) -> None:
-        """Raise an error, which ends the process, if the runner is unhealthy. A runner with an error stays alive."""
+        """Raise an error, which ends the process, if the runner is unhealthy.
+
+        A runner with an error stays alive.
+        """
         if self._failure is None:
             super().assert_healthy()  # type: ignore[misc]
 
@@ -93,7 +100,9 @@ def check_spaces(spaces: Mapping[str, Any] | None) -> None:
 
 
 def check_runners(*, algorithm: Any, **_: Any) -> None:
-    """Raise the error from a remote runner that cannot run. Ray calls this after it has created or restarted runners.
+    """Raise the error from a remote runner that cannot run.
+
+    Ray calls this after it has created or restarted runners.
 
     Raises:
         CatalogError: The runner's error.

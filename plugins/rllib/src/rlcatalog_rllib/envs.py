@@ -1,4 +1,6 @@
-"""Environments for Ray with the plugins' wrappers, which encode observations that Ray cannot batch."""
+"""Environments for Ray with the plugins' wrappers, which encode observations that Ray
+cannot batch.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +31,8 @@ class CatalogEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Environment with installed plugins' wrappers, which `configure` passes to Ray.
 
     Args:
-        config: `"env"`: the argument of `create_env`; `"env_config"`: its config; `"model"`: the model config, for the
-            wrappers; `"catalog"`: the catalog for the wrappers, or None.
+        config: `"env"`: the argument of `create_env`; `"env_config"`: its config; `"model"`: the
+            model config, for the wrappers; `"catalog"`: the catalog for the wrappers, or None.
 
     Raises:
         CatalogError: The environment cannot be created on this node. The message names the node.
@@ -51,8 +53,9 @@ class CatalogEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
 class EncodedInside(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Wrapper that encodes observations before the environment returns them.
 
-    Ray splits a vector environment's batch as nested arrays. Observations from Text, Sequence, Graph and plugin-defined
-    spaces are batched as tuples of values, which Ray would split incorrectly.
+    Ray splits a vector environment's batch as nested arrays. Observations from Text, Sequence,
+    Graph and plugin-defined spaces are batched as tuples of values, which Ray would split
+    incorrectly.
 
     Args:
         env: The environment.
@@ -100,8 +103,8 @@ def create_env(env: Any, env_config: Mapping[str, Any] | None = None, context: A
     """Create one environment, as Ray does.
 
     Args:
-        env: A Gymnasium id, a name registered with Ray Tune, or a class or function. Unlike in Ray, the latter need not
-            take a config.
+        env: A Gymnasium id, a name registered with Ray Tune, or a class or function. Unlike in Ray,
+            the latter need not take a config.
         env_config: The environment's config.
         context: The worker's `EnvContext`, or None.
 
@@ -121,14 +124,17 @@ def create_env(env: Any, env_config: Mapping[str, Any] | None = None, context: A
     if isinstance(env, gymnasium.Env | gymnasium.vector.VectorEnv):
         what, way = describe_env(env)
         raise ConfigError(
-            f"env: expected an id, a class or a function, because Ray's runners create the environments; found {what}."
-            f" Instead, {way} Set their number with config.env_runners(num_envs_per_env_runner=N)."
+            "env: expected an id, a class or a function, because Ray's runners create the"
+            f" environments; found {what}. Instead, {way} Set their number with"
+            " config.env_runners(num_envs_per_env_runner=N)."
         )
     return env(config) if takes_context(env) else make_env(env, config)
 
 
 def takes_context(env: Any) -> bool:
-    """Return whether a class or function takes an `EnvContext`: its first argument has no default, None or a dict."""
+    """Return whether a class or function takes an `EnvContext`: its first argument has no default,
+    None or a dict.
+    """
     try:
         first = next(iter(inspect.signature(env).parameters.values()), None)
     except (TypeError, ValueError):  # not callable, or without a signature
@@ -139,12 +145,16 @@ def takes_context(env: Any) -> bool:
 
 
 def is_made_by_ray(env: Any) -> bool:
-    """Return whether Ray can create an environment from a value: an id, a name, or a class that takes its config."""
+    """Return whether Ray can create an environment from a value: an id, a name, or a class that
+    takes its config.
+    """
     return isinstance(env, str) or (isinstance(env, type) and takes_context(env))
 
 
 def batches_as_arrays(space: Any) -> bool:
-    """Return whether a vector environment batches a space's observations as arrays, nested in dicts and tuples."""
+    """Return whether a vector environment batches a space's observations as arrays, nested in dicts
+    and tuples.
+    """
     for node in SpaceInfo.read(space).walk():
         # Gymnasium's checker rejects empty ones.
         nested = node.kind in ("dict", "tuple") and bool(node.children)

@@ -1,7 +1,7 @@
 """Functions that merge statistics from filters that learn in several processes.
 
-A filter's state can be merged if it has the moments `n`, `mean` and `m2` (the sum of squared deviations), as in
-`rlcatalog-filters`. The state's other entries must be equal in all processes.
+A filter's state can be merged if it has the moments `n`, `mean` and `m2` (the sum of squared
+deviations), as in `rlcatalog-filters`. The state's other entries must be equal in all processes.
 """
 
 from __future__ import annotations
@@ -49,8 +49,9 @@ def merged(states: Sequence[State]) -> dict[str, Array]:
 def _check(state: State) -> None:
     if missing := [name for name in _MOMENTS if name not in state]:
         raise NotServedError(
-            f"observation_filter: merging the statistics of several environment runners needs {', '.join(_MOMENTS)};"
-            f" this filter's state lacks {', '.join(missing)} (it has {', '.join(sorted(state)) or 'nothing'}). Run"
-            " with num_env_runners=0, or set it to 'NoFilter' and use Ray's own connector:"
+            "observation_filter: merging the statistics of several environment runners needs"
+            f" {', '.join(_MOMENTS)}; this filter's state lacks {', '.join(missing)} (it has"
+            f" {', '.join(sorted(state)) or 'nothing'}). Run with num_env_runners=0, or set it to"
+            " 'NoFilter' and use Ray's own connector:"
             " ray.rllib.connectors.env_to_module.MeanStdFilter."
         )

@@ -1,4 +1,6 @@
-"""Encoding of recorded episodes for the BC and MARWIL learners, identical to an environment runner's encoding."""
+"""Encoding of recorded episodes for the BC and MARWIL learners, identical to an environment
+runner's encoding.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +20,12 @@ from rlcatalog_rllib.spaces import VIEWS, Array, encoded_rows, rows_of
 
 
 class EncodeEpisodes(ConnectorV2):
-    """Learner connector that encodes the observations of recorded episodes, and converts their actions to raw actions.
+    """Learner connector that encodes the observations of recorded episodes, and converts their
+    actions to raw actions.
 
-    Recorded episodes contain the environment's observations and actions, which the trained module's policy encodes.
-    Episodes that were recorded with the catalog's connectors already contain encoded observations and raw actions, and
-    do not change.
+    Recorded episodes contain the environment's observations and actions, which the trained module's
+    policy encodes. Episodes that were recorded with the catalog's connectors already contain
+    encoded observations and raw actions, and do not change.
     """
 
     def __call__(
@@ -37,7 +40,8 @@ class EncodeEpisodes(ConnectorV2):
         for number, episode in enumerate(episodes):
             if not isinstance(episode, SingleAgentEpisode):
                 raise NotServedError(
-                    "EncodeEpisodes: found episodes of several agents, but BC and MARWIL train only one."
+                    "EncodeEpisodes: found episodes of several agents, but BC and MARWIL train"
+                    " only one."
                 )
             observations = _items(episode.get_observations())
             first = observations[0]
@@ -113,13 +117,16 @@ def refuse_filter(policy: Any) -> None:
     """
     if policy.filter is not None:
         raise NotServedError(
-            "observation_filter: BC and MARWIL read data in several processes, whose statistics Ray does not"
-            " merge. Remove it, or normalise the recorded observations beforehand."
+            "observation_filter: BC and MARWIL read data in several processes, whose statistics"
+            " Ray does not merge. Remove it, or normalise the recorded observations beforehand."
         )
 
 
 def _items(column: Any) -> list[Any]:
-    """Convert a column to a list of steps. Ray stores either a list, or arrays in the structure of one step."""
+    """Convert a column to a list of steps.
+
+    Ray stores either a list, or arrays in the structure of one step.
+    """
     if isinstance(column, list):
         return column
     if isinstance(column, np.ndarray):

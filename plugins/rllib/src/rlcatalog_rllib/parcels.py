@@ -1,4 +1,6 @@
-"""Parcels, which carry the running program's classes, and catalogs with such classes, to other processes."""
+"""Parcels, which carry the running program's classes, and catalogs with such classes, to other
+processes.
+"""
 
 from __future__ import annotations
 
@@ -19,21 +21,25 @@ cloudpickle: Any = untyped
 
 #: Function and arguments that rebuild a parcel's content.
 Sent = tuple[Callable[..., Any], tuple[Any, ...]]
-#: Pickled form: names of the classes, the content with classes by name, and the content with classes by value (or
-#: empty).
+#: Pickled form: names of the classes, the content with classes by name, and the content with
+#: classes by value (or empty).
 Letter = tuple[str, bytes, bytes]
 
 
 class Parcel:
-    """Object that another process imports by path or, if that fails, rebuilds from a copy of its code.
+    """Object that another process imports by path or, if that fails, rebuilds from a copy of its
+    code.
 
-    Ray's workers usually have the same modules as the driver, but a process that restores a checkpoint may lack them.
+    Ray's workers usually have the same modules as the driver, but a process that restores a
+    checkpoint may lack them.
 
     Args:
         content: The object in this process.
-        send: Callable that returns a function, and arguments with which it rebuilds the object in another process.
+        send: Callable that returns a function, and arguments with which it rebuilds the object in
+            another process.
         classes: The object's classes that belong to the running program.
-        letter: The object's pickled form, if it came from another process, so that it can be passed on unchanged.
+        letter: The object's pickled form, if it came from another process, so that it can be passed
+            on unchanged.
     """
 
     def __init__(
@@ -116,8 +122,9 @@ def _opened(names: str, by_name: bytes, whole: bytes) -> Parcel:
     except (ImportError, AttributeError) as error:
         if not whole:
             raise MissingPluginError(
-                f"{names}: cannot be imported in this process: {error}. Make the module importable here, or put the"
-                " class into a plugin package, which any process can find by name (`rlcatalog new`)."
+                f"{names}: cannot be imported in this process: {error}. Make the module importable"
+                " here, or put the class into a plugin package, which any process can find by"
+                " name (`rlcatalog new`)."
             ) from error
         make, arguments = cloudpickle.loads(whole)
     return Parcel(make(*arguments), lambda: (make, arguments), (), (names, by_name, whole))
@@ -125,7 +132,9 @@ def _opened(names: str, by_name: bytes, whole: bytes) -> Parcel:
 
 @contextmanager
 def _by_value(classes: Iterable[type]) -> Iterator[list[ModuleType]]:
-    """Let cloudpickle send the modules of classes by value, except those in installed packages; yield these modules."""
+    """Let cloudpickle send the modules of classes by value, except those in installed packages;
+    yield these modules.
+    """
     installed = [Path(sysconfig.get_path(name)) for name in ("purelib", "platlib", "stdlib")]
     found = {
         cls.__module__: sys.modules.get(cls.__module__)

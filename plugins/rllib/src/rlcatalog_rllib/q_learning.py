@@ -23,10 +23,10 @@ from rlcatalog_rllib.rl_module import CatalogModule, Rows, need_values
 class CatalogQModule(CatalogModule, QNetAPI):
     """RLModule for DQN with a catalog model.
 
-    The model's outputs are the action values. With DQN's `dueling`, the outputs are advantages, to which the model's
-    value estimate is added: Q(s, a) = V(s) + A(s, a) - mean of A(s, ·) over the allowed actions. In both cases, the
-    exported policy's most likely action is the one with the highest value. A masked action has the value -inf, as Ray's
-    learner expects.
+    The model's outputs are the action values. With DQN's `dueling`, the outputs are advantages, to
+    which the model's value estimate is added: Q(s, a) = V(s) + A(s, a) - mean of A(s, ·) over the
+    allowed actions. In both cases, the exported policy's most likely action is the one with the
+    highest value. A masked action has the value -inf, as Ray's learner expects.
     """
 
     def setup(self) -> None:
@@ -44,7 +44,7 @@ class CatalogQModule(CatalogModule, QNetAPI):
             fixed_value_or_schedule=given.get("epsilon", 0.0), framework="torch"
         )
 
-    # --- acting ----------------------------------------------------------------------------------------------------
+    # --- acting -----------------------------------------------------------------------------------
 
     def _forward_exploration(
         self, batch: Mapping[str, Any], t: int = 0, **kwargs: Any
@@ -69,7 +69,7 @@ class CatalogQModule(CatalogModule, QNetAPI):
             taken[Columns.STATE_OUT] = self.state_out(rows, states)
         return taken
 
-    # --- training --------------------------------------------------------------------------------------------------
+    # --- training ---------------------------------------------------------------------------------
 
     def _forward_train(self, batch: Mapping[str, Any], **kwargs: Any) -> dict[str, Any]:
         state = batch.get(Columns.NEXT_STATE_IN, batch.get(Columns.STATE_IN))

@@ -1,4 +1,6 @@
-"""Model settings in Ray's config: defaults that match the algorithm's own nets, and the user's keys."""
+"""Model settings in Ray's config: defaults that match the algorithm's own nets, and the user's
+keys.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,8 @@ def engine_defaults(config: Any, action_space: Any = None) -> dict[str, Any]:
 
     Args:
         config: Ray's AlgorithmConfig.
-        action_space: The action space, which determines the default of `action_bounds` and SAC's distribution.
+        action_space: The action space, which determines the default of `action_bounds` and SAC's
+            distribution.
     """
     own: Mapping[str, Any] = config._model_config_auto_includes
     found = {key: own[key] for key in sorted(RAYS_DEFAULTS & own.keys())}
@@ -40,7 +43,8 @@ def engine_defaults(config: Any, action_space: Any = None) -> dict[str, Any]:
 
 
 def modules_defaults(normalized: Any = None) -> dict[str, Any]:
-    """Return the defaults for all algorithms: PyTorch's initialisers, and actions scaled from [-1, 1] to the bounds.
+    """Return the defaults for all algorithms: PyTorch's initialisers, and actions scaled from [-1,
+    1] to the bounds.
 
     Args:
         normalized: The action space if Ray's `normalize_actions` is on, otherwise None.
@@ -56,9 +60,9 @@ def modules_defaults(normalized: Any = None) -> dict[str, Any]:
 def given_to_ray(config: Any) -> dict[str, Any]:
     """Return the model keys that the user gave in a config, under the catalog's names.
 
-    As in Ray, `training(model=...)` is read first, then `rl_module(model_config=...)` and the `model_config` of a spec
-    without a module class. In `training(model=...)` and in a `DefaultModelConfig`, keys with Ray's default values are
-    ignored.
+    As in Ray, `training(model=...)` is read first, then `rl_module(model_config=...)` and the
+    `model_config` of a spec without a module class. In `training(model=...)` and in a
+    `DefaultModelConfig`, keys with Ray's default values are ignored.
 
     Args:
         config: Ray's AlgorithmConfig.
@@ -71,8 +75,9 @@ def given_to_ray(config: Any) -> dict[str, Any]:
     spec = None if config.is_multi_agent else config._rl_module_spec
     if is_the_users(spec):
         raise NotServedError(
-            f"rl_module_spec: configure() would replace {_class_of(spec).__name__} with the catalog's module. Remove"
-            f" the spec, and pass your own model to the catalog: model={{'custom_model': ...}}."
+            f"rl_module_spec: configure() would replace {_class_of(spec).__name__} with the"
+            " catalog's module. Remove the spec, and pass your own model to the catalog:"
+            f" model={{'custom_model': ...}}."
         )
     given = {**_unlike(config.model, rays().model), **_told(config._model_config)}
     return _translated(given, config) | given_in_spec(config, spec)
@@ -93,7 +98,8 @@ def is_the_users(spec: Any) -> bool:
 
 
 def given_in_spec(config: Any, spec: Any) -> dict[str, Any]:
-    """Return the model config keys of a spec without a module class; empty for a spec from `configure`.
+    """Return the model config keys of a spec without a module class; empty for a spec from
+    `configure`.
 
     Args:
         config: Ray's AlgorithmConfig.
@@ -145,9 +151,10 @@ def _translated(given: Mapping[str, Any], config: Any) -> dict[str, Any]:
             )
         if key == "head_fcnet_hiddens" and value and shares:
             raise ConfigError(
-                f"model_config: {key}={value!r} with vf_share_layers=True: after the shared layers, Ray builds these"
-                " layers once for the actions and once for the value; the catalog's nets share all layers or none. Set"
-                " vf_share_layers=False, or use post_fcnet_hiddens for shared layers."
+                f"model_config: {key}={value!r} with vf_share_layers=True: after the shared"
+                " layers, Ray builds these layers once for the actions and once for the value;"
+                " the catalog's nets share all layers or none. Set vf_share_layers=False, or use"
+                " post_fcnet_hiddens for shared layers."
             )
         found[_name(key)] = value
     return found

@@ -1,4 +1,6 @@
-"""Recipe from which every worker builds a policy: a model config, and the parts that the driver chose."""
+"""Recipe from which every worker builds a policy: a model config, and the parts that the driver
+chose.
+"""
 
 from __future__ import annotations
 
@@ -36,8 +38,10 @@ class Recipe:
     Attributes:
         model: The model config.
         pins: The chosen parts, or None if each process chooses its own.
-        catalog: The catalog for the parts, or a parcel that contains it. If None, each process uses its own.
-        defaults: Defaults that match the algorithm's own nets, used for keys missing from the model config.
+        catalog: The catalog for the parts, or a parcel that contains it. If None, each process uses
+            its own.
+        defaults: Defaults that match the algorithm's own nets, used for keys missing from the model
+            config.
         warned: Whether the driver has already warned about unused keys.
     """
 
@@ -63,8 +67,8 @@ class Recipe:
         """Return the recipe as a module's `model_config`.
 
         Args:
-            searched: Keys that Ray Tune searches over. Their values come from a trial's config, and the trial's
-                processes choose the parts.
+            searched: Keys that Ray Tune searches over. Their values come from a trial's config, and
+                the trial's processes choose the parts.
         """
         catalog = {} if self.catalog is None else {CATALOG: self.catalog}
         pins = None if self.pins is None or searched else self.pins.as_dict()
@@ -89,8 +93,8 @@ def choose_parts(
         action_space: Its action space.
         model: The model config.
         catalog: The catalog for the parts. If None, the process's.
-        defaults: The engine's defaults, used for keys missing from the model config. The algorithm that runs the recipe
-            adds missing keys from `RAYS_DEFAULTS`.
+        defaults: The engine's defaults, used for keys missing from the model config. The algorithm
+            that runs the recipe adds missing keys from `RAYS_DEFAULTS`.
 
     Returns:
         The recipe for all workers, and the policy that was built in this process.
@@ -126,7 +130,8 @@ def build_policy(recipe: Recipe, obs_space: Any, action_space: Any) -> Policy:
         action_space: Its action space.
 
     Raises:
-        CatalogError: A part cannot be built on this Ray node. The message names the node and any missing package.
+        CatalogError: A part cannot be built on this Ray node. The message names the node and any
+            missing package.
     """
     catalog = default_catalog() if recipe.catalog is None else content_of(recipe.catalog)
     pins = recipe.pins
@@ -156,7 +161,9 @@ def build_policy(recipe: Recipe, obs_space: Any, action_space: Any) -> Policy:
 
 @contextmanager
 def prefix_errors(where: Callable[[], str]) -> Iterator[None]:
-    """Context manager that adds a place, such as a policy's name, to the messages of errors; `where` names it then."""
+    """Context manager that adds a place, such as a policy's name, to the messages of errors;
+    `where` names it then.
+    """
     try:
         yield
     except CatalogError as error:

@@ -19,23 +19,26 @@ def check_served(policy: Policy) -> None:
     if policy.views.ahead:
         names = ", ".join(repr(view.name) for view in policy.views.ahead)
         raise NotServedError(
-            f"{who} requests the view {names}, which needs a finished rollout, but RLlib's learners get only"
-            " what was known when the action was taken. Train it with rlcatalog-ppo, or remove the view."
+            f"{who} requests the view {names}, which needs a finished rollout, but RLlib's"
+            " learners get only what was known when the action was taken. Train it with"
+            " rlcatalog-ppo, or remove the view."
         )
     if policy.memory.skips:
         raise NotServedError(
-            f"{who} has a view of its states that skips some of them. RLlib cannot store the skipped states."
-            " Request all states, shift='-n:-1', or train it with rlcatalog-ppo."
+            f"{who} has a view of its states that skips some of them. RLlib cannot store the"
+            " skipped states. Request all states, shift='-n:-1', or train it with rlcatalog-ppo."
         )
     if policy.model.update_ops():
         raise NotServedError(
-            f"{who}.update_ops() must run after each optimiser step, but RLlib's learners do not call the module"
-            " at that point. Train it with rlcatalog-ppo, or update in forward() if input_dict['is_training'] is set."
+            f"{who}.update_ops() must run after each optimiser step, but RLlib's learners do not"
+            " call the module at that point. Train it with rlcatalog-ppo, or update in forward()"
+            " if input_dict['is_training'] is set."
         )
 
 
 def check_q_served(policy: Policy, settings: Mapping[str, Any]) -> None:
-    """Raise an error unless the model returns one value for each action of a Discrete, as DQN requires.
+    """Raise an error unless the model returns one value for each action of a Discrete, as DQN
+    requires.
 
     Args:
         policy: The parts.
@@ -49,13 +52,15 @@ def check_q_served(policy: Policy, settings: Mapping[str, Any]) -> None:
         or policy.resolution.num_outputs != policy.resolution.action.n
     ):
         raise NotServedError(
-            f"DQN needs one value for each action of a Discrete; found {policy.action_space} with the distribution"
-            f" {policy.resolution.dists.component.name!r}. Use PPO, APPO or IMPALA."
+            f"DQN needs one value for each action of a Discrete; found {policy.action_space} with"
+            f" the distribution {policy.resolution.dists.component.name!r}. Use PPO, APPO or"
+            " IMPALA."
         )
     if int(settings.get("num_atoms") or 1) > 1:
         raise NotServedError(
-            f"num_atoms={settings['num_atoms']}: a distribution over returns needs num_atoms outputs for each action,"
-            " but the catalog's models have only one. Keep num_atoms at 1."
+            f"num_atoms={settings['num_atoms']}: a distribution over returns needs num_atoms"
+            " outputs for each action, but the catalog's models have only one. Keep num_atoms at"
+            " 1."
         )
 
 
@@ -70,7 +75,8 @@ def check_soft_served(policy: Policy) -> None:
     """
     if policy.memory or policy.views:
         raise NotServedError(
-            f"SAC trains on single steps, but {policy.model_name} has a memory or views of the past."
+            f"SAC trains on single steps, but {policy.model_name} has a memory or views of the"
+            " past."
         )
     codec, dist = policy.action_codec, policy.resolution.dists.component.name
     if codec.scalar and policy.resolution.num_outputs == policy.resolution.action.n:
@@ -83,9 +89,9 @@ def check_soft_served(policy: Policy) -> None:
         or not alone
     ):
         raise NotServedError(
-            "SAC needs a Discrete, or a bounded Box of floats whose distribution has bounded samples with gradients;"
-            f" found {policy.action_space} with the distribution {dist!r}. For a Box, use"
-            " custom_action_dist='squashed_gaussian' (rlcatalog-bounded)."
+            "SAC needs a Discrete, or a bounded Box of floats whose distribution has bounded"
+            f" samples with gradients; found {policy.action_space} with the distribution {dist!r}."
+            " For a Box, use custom_action_dist='squashed_gaussian' (rlcatalog-bounded)."
         )
 
 
@@ -103,7 +109,8 @@ def check_config(config: Any, models: Mapping[str, Any]) -> str:
     known = (_MODULES[cls.__name__] for cls in type(config).__mro__ if cls.__name__ in _MODULES)
     if (module := next(known, None)) is None:
         raise NotServedError(
-            f"{type(config).__name__} is not supported. Supported: PPO, APPO, IMPALA, DQN, SAC, BC and MARWIL."
+            f"{type(config).__name__} is not supported. Supported: PPO, APPO, IMPALA, DQN, SAC, BC"
+            " and MARWIL."
         )
     if config.framework_str != "torch":
         raise NotServedError(
@@ -121,8 +128,9 @@ def check_config(config: Any, models: Mapping[str, Any]) -> str:
     for name in models:
         if name not in config.policies:
             raise ConfigError(
-                f"models: there is no policy {name!r}.{nearest(name, config.policies)} config.multi_agent(policies=...)"
-                f" sets them: {', '.join(sorted(map(str, config.policies)))}."
+                f"models: there is no policy {name!r}.{nearest(name, config.policies)}"
+                " config.multi_agent(policies=...) sets them:"
+                f" {', '.join(sorted(map(str, config.policies)))}."
             )
     return module
 

@@ -1,4 +1,6 @@
-"""Base class for RLModules with a catalog model: it builds the model, reads Ray's batches, and stores checkpoints."""
+"""Base class for RLModules with a catalog model: it builds the model, reads Ray's batches, and
+stores checkpoints.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,8 @@ from rlcatalog_rllib.refusals import check_served
 from rlcatalog_rllib.spaces import MASK, OBS, VIEWS, original_space
 from rlcatalog_torch import Padding, before_torch_optimizers, values_of
 
-# The process of a learner or trial imports RLlib and TensorFlow before it reads a config, which imports this module.
-# The first code to need triton after that is Ray's seeding of PyTorch.
+# The process of a learner or trial imports RLlib and TensorFlow before it reads a config, which
+# imports this module. The first code to need triton after that is Ray's seeding of PyTorch.
 before_torch_optimizers()
 
 
@@ -55,14 +57,14 @@ class Rows:
 class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSupervisedLossAPI):
     """RLModule with a model that the catalog chose and built.
 
-    `model_config` is rlcatalog's flat model config. `policy` contains the parts, and `policy.model` is this
-    module's `model`.
+    `model_config` is rlcatalog's flat model config. `policy` contains the parts, and `policy.model`
+    is this module's `model`.
     """
 
     policy: Policy
     model_config: Any
 
-    # --- building --------------------------------------------------------------------------------------------------
+    # --- building ---------------------------------------------------------------------------------
 
     def setup(self) -> None:
         """Build the parts; called by Ray."""
@@ -84,14 +86,16 @@ class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSuper
         self.eval()
 
     def get_initial_state(self) -> dict[str, Any]:
-        """Return the memory at the start of an episode: arrays without a batch axis; empty if there is no memory."""
+        """Return the memory at the start of an episode: arrays without a batch axis; empty if there
+        is no memory.
+        """
         return dict(zip(self._state_names, self.policy.memory.initial, strict=True))
 
     def get_inference_action_dist_cls(self) -> Any:
         """Return the distribution class for `action_dist_inputs`."""
         return self._dist_cls
 
-    # --- reading batches -------------------------------------------------------------------------------------------
+    # --- reading batches --------------------------------------------------------------------------
 
     def rows(self, batch: Mapping[str, Any], obs: Any = None) -> Rows:
         """Read a Ray batch.
@@ -146,7 +150,7 @@ class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSuper
         memory, _ = self.policy.memory.after(rows.states, returned, ops=tensor_ops("torch"))
         return dict(zip(self._state_names, memory, strict=True))
 
-    # --- acting ----------------------------------------------------------------------------------------------------
+    # --- acting -----------------------------------------------------------------------------------
 
     def _forward_inference(self, batch: Mapping[str, Any], **kwargs: Any) -> dict[str, Any]:
         return self._act(batch, explore=False)
@@ -158,13 +162,15 @@ class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSuper
         raise NotImplementedError
 
     def draw(self, outputs: Tensor, explore: bool) -> tuple[Tensor, Tensor, Tensor]:
-        """Return raw actions as Ray stores them, their log densities, and the parameters of their distributions."""
+        """Return raw actions as Ray stores them, their log densities, and the parameters of their
+        distributions.
+        """
         actions, logp, params = self.policy.backend.draw(outputs, None, explore)
         if actions.ndim == 1 and not self.policy.action_codec.scalar:
             actions = actions[:, None]
         return actions, logp, outputs if self._outputs_are_params else params
 
-    # --- training --------------------------------------------------------------------------------------------------
+    # --- training ---------------------------------------------------------------------------------
 
     def compute_self_supervised_loss(
         self,
@@ -176,7 +182,8 @@ class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSuper
         fwd_out: dict[str, Any],
         **kwargs: Any,
     ) -> Tensor:
-        """Apply the model's `custom_loss` to the learner's loss and return it; report the model's `metrics`.
+        """Apply the model's `custom_loss` to the learner's loss and return it; report the model's
+        `metrics`.
 
         The model receives the batch's rows without sequence padding.
         """
@@ -189,7 +196,8 @@ class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSuper
             steps = {**(folded(steps) if self._state_names else steps), Columns.OBS: rows.obs}
             if rows.padding is not None:
                 steps = rows.padding.take(steps)
-            # One element, because RLlib's models iterate over a list of losses, and others add to a scalar.
+            # One element, because RLlib's models iterate over a list of losses, and others add to a
+            # scalar.
             found = self.model.custom_loss(loss.reshape(1), {**batch, **steps})
             loss = (
                 torch.stack([term.sum() for term in found]).sum()
@@ -217,7 +225,7 @@ class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSuper
         """Return the constructor's arguments and the weights, for pickling."""
         return _rebuilt, (type(self), self.get_ctor_args_and_kwargs()[1], self.get_state())  # type: ignore[no-untyped-call]
 
-    # --- checkpoints -----------------------------------------------------------------------------------------------
+    # --- checkpoints ------------------------------------------------------------------------------
 
     def get_state(
         self,
@@ -227,7 +235,9 @@ class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSuper
         inference_only: bool = False,
         **kwargs: Any,
     ) -> dict[str, Any]:
-        """Return the weights and, unless they are for environment runners, the module's identity."""
+        """Return the weights and, unless they are for environment runners, the
+        module's identity.
+        """
         state = super().get_state(
             components, not_components=not_components, inference_only=inference_only, **kwargs
         )
@@ -282,5 +292,6 @@ def need_values(policy: Policy) -> None:
     """
     if not policy.has_value:
         raise ModelContractError(
-            f"{policy.model_name} has no value_function(), which PPO, APPO and IMPALA need. Implement it."
+            f"{policy.model_name} has no value_function(), which PPO, APPO and IMPALA need."
+            " Implement it."
         )

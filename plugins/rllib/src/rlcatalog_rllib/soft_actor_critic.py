@@ -21,7 +21,8 @@ from rlcatalog_torch import flat_sample
 
 
 class ChoiceCritic(nn.Module):
-    """Critic for discrete actions: a model with the actor's architecture, which outputs the values of all actions.
+    """Critic for discrete actions: a model with the actor's architecture, which outputs the values
+    of all actions.
 
     Args:
         policy: The policy from whose parts the critic's model is built.
@@ -38,7 +39,8 @@ class ChoiceCritic(nn.Module):
 
 
 class NumberCritic(nn.Module):
-    """Critic for continuous actions, which it concatenates with a trunk's features before another hidden layer.
+    """Critic for continuous actions, which it concatenates with a trunk's features before another
+    hidden layer.
 
     Args:
         policy: The policy from whose parts the critic's trunk is built.
@@ -70,10 +72,12 @@ class NumberCritic(nn.Module):
 
 
 class CatalogSACModule(CatalogModule, QNetAPI):
-    """RLModule for SAC with an actor and one or two critics (Haarnoja et al. 2018; discrete: Christodoulou 2019).
+    """RLModule for SAC with an actor and one or two critics (Haarnoja et al. 2018; discrete:
+    Christodoulou 2019).
 
-    The actor is the catalog's model and distribution, which must be bounded; the model's value branch is not used.
-    As in RLlib's module, densities refer to actions between -1 and 1, so that the target entropy keeps its meaning.
+    The actor is the catalog's model and distribution, which must be bounded; the model's value
+    branch is not used. As in RLlib's module, densities refer to actions between -1 and 1, so that
+    the target entropy keeps its meaning.
     """
 
     def setup(self) -> None:
@@ -106,7 +110,7 @@ class CatalogSACModule(CatalogModule, QNetAPI):
         """The second critic, under the name that Ray's learner reads."""
         return _Trained(self.critics[1])
 
-    # --- acting ----------------------------------------------------------------------------------------------------
+    # --- acting -----------------------------------------------------------------------------------
 
     @torch.inference_mode()
     def _act(self, batch: Mapping[str, Any], explore: bool) -> dict[str, Any]:
@@ -117,7 +121,7 @@ class CatalogSACModule(CatalogModule, QNetAPI):
         outputs, _ = self.run_model(self.model, rows, training)
         return self.policy.dist_class(outputs, self.model)
 
-    # --- training --------------------------------------------------------------------------------------------------
+    # --- training ---------------------------------------------------------------------------------
 
     def _forward_train(self, batch: Mapping[str, Any], **kwargs: Any) -> dict[str, Any]:
         now, later = self.rows(batch), self.rows(batch, batch[Columns.NEXT_OBS])
@@ -158,7 +162,8 @@ class CatalogSACModule(CatalogModule, QNetAPI):
 
     def _log_probs(self, rows: Rows) -> Tensor:
         outputs, _ = self.run_model(self.model, rows, training=True)
-        # Masked logits are the lowest finite number, so that masked actions have probability 0 without NaN.
+        # Masked logits are the lowest finite number, so that masked actions have probability 0
+        # without NaN.
         return torch.log_softmax(outputs, -1)
 
     def _each(
@@ -167,7 +172,9 @@ class CatalogSACModule(CatalogModule, QNetAPI):
         return [critic(obs, actions) for critic in (self.target if target else self.critics)]
 
     def compute_q_values(self, batch: Mapping[str, Any]) -> Any:
-        """Return the smaller of the critics' values: `[B]` for the batch's actions, or `[B, n]` for all actions."""
+        """Return the smaller of the critics' values: `[B]` for the batch's actions, or `[B, n]` for
+        all actions.
+        """
         return self._q_values(batch)
 
     def forward_target(self, batch: Mapping[str, Any]) -> Any:

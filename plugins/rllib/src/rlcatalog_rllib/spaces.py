@@ -1,8 +1,8 @@
 """Spaces of encoded observations, which Ray passes from environments to modules.
 
-An encoded observation is an array or a dict. In the dict, `"obs"` is the array, `"mask"` contains the action mask's
-columns, and `"views"` contains the model's past views. The space's attribute `original_space` is the environment's
-space.
+An encoded observation is an array or a dict. In the dict, `"obs"` is the array, `"mask"` contains
+the action mask's columns, and `"views"` contains the model's past views. The space's attribute
+`original_space` is the environment's space.
 """
 
 from __future__ import annotations
@@ -51,9 +51,10 @@ def original_space(space: Any) -> Any:
     """
     if (found := getattr(space, "original_space", None)) is None:
         raise ConfigError(
-            f"CatalogRLModule takes observations from rlcatalog's connectors; found the space {space}."
-            " Use rlcatalog_rllib.configure(config, env, model=...), or pass the three parts yourself:"
-            " config.rl_module(rl_module_spec=rlcatalog_rllib.spec(obs_space, action_space, model)) and"
+            "CatalogRLModule takes observations from rlcatalog's connectors; found the space"
+            f" {space}. Use rlcatalog_rllib.configure(config, env, model=...), or pass the three"
+            " parts yourself: config.rl_module(rl_module_spec=rlcatalog_rllib.spec(obs_space,"
+            " action_space, model)) and"
             " config.env_runners(env_to_module_connector=rlcatalog_rllib.env_to_module(model),"
             " module_to_env_connector=rlcatalog_rllib.module_to_env,"
             " add_default_connectors_to_module_to_env_pipeline=False)."
@@ -76,7 +77,8 @@ def _space_of(value: Any) -> Any:
 
 
 def encoded_rows(encoded: Array, **columns: Iterable[Any] | None) -> list[Any]:
-    """Split encoded observations into single ones: arrays, or, if there are further columns, dicts that contain both.
+    """Split encoded observations into single ones: arrays, or, if there are further columns, dicts
+    that contain both.
 
     Args:
         encoded: Encoded observations `[B, ...]`.

@@ -19,17 +19,19 @@ def search_options(model: Mapping[str, Any]) -> dict[str, list[Any]]:
     """Return the keys of a model config that Ray Tune searches over, with possible values.
 
     Args:
-        model: The model config; values may be `tune.grid_search([...])` or a distribution such as `tune.choice([...])`.
+        model: The model config; values may be `tune.grid_search([...])` or a distribution such as
+            `tune.choice([...])`.
 
     Raises:
-        ConfigError: A value depends on other values (`tune.sample_from`), or a grid search is empty.
+        ConfigError: A value depends on other values (`tune.sample_from`), or a grid search is
+            empty.
     """
     found = {}
     for key, value in model.items():
         if isinstance(value, Function):
             raise ConfigError(
-                f"model: {key} is a tune.sample_from, whose values are not known in advance. Pass Tune a function that"
-                " calls rlcatalog_rllib.configure with the trial's values."
+                f"model: {key} is a tune.sample_from, whose values are not known in advance. Pass"
+                " Tune a function that calls rlcatalog_rllib.configure with the trial's values."
             )
         if isinstance(value, Domain):
             found[key] = [value.sample() for _ in range(_DRAWN)]
@@ -43,7 +45,8 @@ def search_options(model: Mapping[str, Any]) -> dict[str, list[Any]]:
 def check_encoding(
     options: Mapping[str, list[Any]], policy: Policy, build: Callable[[dict[str, Any]], Policy]
 ) -> None:
-    """Raise an error if a search changes how environment runners encode observations or adapt actions.
+    """Raise an error if a search changes how environment runners encode observations or adapt
+    actions.
 
     Args:
         options: The result of `search_options`.
@@ -59,9 +62,9 @@ def check_encoding(
             other = build({key: value})
             if _encoding(other) != _encoding(policy):
                 raise ConfigError(
-                    f"model: a search over {key} (tried: {value!r}) changes what environment runners pass to the"
-                    " module, which is fixed before the search. Pass Tune a function that calls"
-                    " rlcatalog_rllib.configure with the trial's values."
+                    f"model: a search over {key} (tried: {value!r}) changes what environment"
+                    " runners pass to the module, which is fixed before the search. Pass Tune a"
+                    " function that calls rlcatalog_rllib.configure with the trial's values."
                 )
 
 

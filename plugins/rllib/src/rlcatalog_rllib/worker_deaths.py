@@ -1,7 +1,8 @@
 """Count of how often an environment runner's process died, across Ray's restarts.
 
-When a runner's process dies, Ray restarts it, by default up to a thousand times, and the driver waits. If a runner
-always died in its constructor or its first steps, the run would neither end nor report an error.
+When a runner's process dies, Ray restarts it, by default up to a thousand times, and the driver
+waits. If a runner always died in its constructor or its first steps, the run would neither end nor
+report an error.
 """
 
 from __future__ import annotations
@@ -27,17 +28,20 @@ _CAUSES = (
 
 
 def record_start() -> WorkerError | None:
-    """Record that this process started as a runner; return an error if too many earlier processes died.
+    """Record that this process started as a runner; return an error if too many earlier processes
+    died.
 
-    The record is in Ray's key-value store, under the actor's id, which does not change when Ray restarts it.
+    The record is in Ray's key-value store, under the actor's id, which does not change when Ray
+    restarts it.
     """
     starts = json.loads(_internal_kv_get(_key()) or "[]")
     if len(starts) >= LIMIT:
         last = starts[-1]
         return WorkerError(
-            f"An environment runner's process died {len(starts)} times in a row before it collected any data. Cause of"
-            f" the last death: {_cause(Path(last['log']))}. The log, on {last['machine']}: {last['log']}. Fix the"
-            " cause. To debug it, set config.env_runners(num_env_runners=0): it then happens in the driver's process."
+            f"An environment runner's process died {len(starts)} times in a row before it"
+            f" collected any data. Cause of the last death: {_cause(Path(last['log']))}. The log,"
+            f" on {last['machine']}: {last['log']}. Fix the cause. To debug it, set"
+            " config.env_runners(num_env_runners=0): it then happens in the driver's process."
         )
     log = ray._private.worker.global_worker.get_err_file_path()
     starts.append({"machine": this_machine(), "log": log})

@@ -1,4 +1,6 @@
-"""Training runs on disk, for every engine: the train command, folders, records, checkpoints and curves."""
+"""Training runs on disk, for every engine: the train command, folders, records, checkpoints and
+curves.
+"""
 
 import lazy_loader
 

@@ -1,8 +1,8 @@
 """Run checkpoints for any engine: folders named by steps, each written completely or not at all.
 
-A new checkpoint whose name is already taken is first written under a temporary successor name. If its writer is killed,
-either the old checkpoint or its successor is complete; `newest_checkpoint` finds it, and the next writer cleans up.
-Links are not followed.
+A new checkpoint whose name is already taken is first written under a temporary successor name. If
+its writer is killed, either the old checkpoint or its successor is complete; `newest_checkpoint`
+finds it, and the next writer cleans up. Links are not followed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ _NEXT = ".rlcatalog-next"
 
 
 def checkpoint_name(steps: int) -> str:
-    """Return the name for a checkpoint after a number of environment steps; names sort by this number."""
+    """Return the name for a checkpoint after a number of environment steps; names sort by this
+    number.
+    """
     return f"step-{steps:09d}"
 
 
@@ -59,14 +61,17 @@ def newest_checkpoint(directory: Path) -> Path:
 
 
 def run_of(directory: Path) -> Path:
-    """Return the run folder that a checkpoint belongs to, or the folder itself if it is a run folder."""
+    """Return the run folder that a checkpoint belongs to, or the folder itself if it is a run
+    folder.
+    """
     inside = checkpoint_steps(directory.resolve()) is not None
     return directory.resolve().parent.parent if inside else directory
 
 
 @contextmanager
 def new_checkpoint(folder: Path) -> Iterator[Path]:
-    """Context manager that yields a folder for a checkpoint, and renames it once all files are on disk.
+    """Context manager that yields a folder for a checkpoint, and renames it once all files are on
+    disk.
 
     Args:
         folder: The checkpoint's folder; an existing folder is replaced.
@@ -141,7 +146,9 @@ def _replace(folder: Path, temporary: Path) -> None:
 
 
 def _tidy(folder: Path) -> None:
-    """Finish a killed writer's work: rename a successor to the checkpoint, unless the checkpoint exists."""
+    """Finish a killed writer's work: rename a successor to the checkpoint, unless the checkpoint
+    exists.
+    """
     successor = _successor(folder)
     if os.path.lexists(folder):
         _discard(successor)

@@ -21,11 +21,13 @@ Array = np.ndarray[Any, Any]
 
 #: Number of points in a curve.
 POINTS = 200
-#: Maximum number of settings in a label (further ones are only counted), and of characters per setting.
+#: Maximum number of settings in a label (further ones are only counted), and of characters per
+#: setting.
 SHOWN, LONGEST = 3, 60
 #: Settings that a label shows without their names.
 _PLAIN = ("algorithm", "framework")
-#: Fraction of runs trimmed at each end, number of bootstrap samples, and the interval's ends in percent.
+#: Fraction of runs trimmed at each end, number of bootstrap samples, and the interval's ends in
+#: percent.
 CUT, REPEATS, ENDS = 0.25, 2000, (2.5, 97.5)
 #: Number of values that are resampled at once.
 _AT_ONCE = 2_000_000
@@ -41,7 +43,8 @@ class Group(NamedTuple):
         label: Settings that distinguish this group from the others.
         runs: The runs.
         steps: Environment steps, `[points]`.
-        middle: Interquartile mean of the returns at each step, `[points]`; for a single run, its return.
+        middle: Interquartile mean of the returns at each step, `[points]`; for a single run, its
+            return.
         interval: Lower and upper ends of the 95% interval, `[2, points]`; None for a single run.
     """
 
@@ -57,19 +60,20 @@ def compare(runs: Sequence[Run], by: str | None = None) -> list[Group]:
 
     Args:
         runs: Runs in one environment.
-        by: Setting by which to group the runs: `"model"`, `"framework"`, `"algorithm"`, or a key of the algorithm or
-            the model. If None, all settings except the seed.
+        by: Setting by which to group the runs: `"model"`, `"framework"`, `"algorithm"`, or a key of
+            the algorithm or the model. If None, all settings except the seed.
 
     Raises:
-        ConfigError: The runs' environments differ, a run has no returns yet, or no run has a key named `by`.
+        ConfigError: The runs' environments differ, a run has no returns yet, or no run has a key
+            named `by`.
     """
     _check_environment(runs)
     curves = [_curve(run) for run in runs]
     shortest = min(steps[-1] for steps, _ in curves)
     if late := [run for run, (steps, _) in zip(runs, curves, strict=True) if steps[0] > shortest]:
         raise ConfigError(
-            f"{late[0].folder}: has its first mean return only after the end of the shortest run, at {shortest:,.0f}"
-            " steps."
+            f"{late[0].folder}: has its first mean return only after the end of the shortest run,"
+            f" at {shortest:,.0f} steps."
         )
     alike: dict[str, list[int]] = {}
     chosen = [_chosen(run, by, runs) for run in runs]
@@ -102,8 +106,8 @@ def _check_environment(runs: Sequence[Run]) -> None:
             )
         if run.env != runs[0].env:
             raise ConfigError(
-                f"compare: returns of different environments are not comparable: {runs[0].folder} ran {runs[0].env},"
-                f" {run.folder} ran {run.env}. Compare runs in one environment."
+                f"compare: returns of different environments are not comparable: {runs[0].folder}"
+                f" ran {runs[0].env}, {run.folder} ran {run.env}. Compare runs in one environment."
             )
 
 
@@ -208,7 +212,9 @@ def _curve(run: Run) -> tuple[Array, Array]:
 
 
 def settings_of(run: Run) -> dict[str, Any]:
-    """Return a run's settings as a flat dict without the seed: algorithm, framework and all keys."""
+    """Return a run's settings as a flat dict without the seed: algorithm, framework
+    and all keys.
+    """
     algorithm, model, parts = (
         table_in(run.config, name) for name in ("algorithm", "model", "parts")
     )
@@ -244,8 +250,8 @@ def _chosen(run: Run, by: str | None, runs: Sequence[Run]) -> dict[str, Any]:
     known = {key for other in runs for key in settings_of(other)}
     if by not in known:
         raise ConfigError(
-            f"--by {by}: no run has a key of this name.{nearest(by, [*known, 'model'])} Use model, framework,"
-            " algorithm, or a key of the algorithm or the model."
+            f"--by {by}: no run has a key of this name.{nearest(by, [*known, 'model'])} Use model,"
+            " framework, algorithm, or a key of the algorithm or the model."
         )
     return {by: settings.get(by)}
 
@@ -293,7 +299,7 @@ def _written(name: str, value: Any) -> str:
     return one_line(text if name in _PLAIN else f"{name}={text}", LONGEST)
 
 
-# --- one curve for several runs ------------------------------------------------------------------------------------
+# --- one curve for several runs -------------------------------------------------------------------
 
 
 def interquartile_mean(returns: Array, axis: int = 0) -> Array:
@@ -309,7 +315,8 @@ def interquartile_mean(returns: Array, axis: int = 0) -> Array:
 
 
 def interval(returns: Array) -> Array:
-    """Return the 95% interval of the interquartile mean, `[2, points]`: percentiles from a bootstrap over the runs.
+    """Return the 95% interval of the interquartile mean, `[2, points]`: percentiles from a
+    bootstrap over the runs.
 
     The random draws are the same each time, so that pictures are reproducible.
 

@@ -28,7 +28,9 @@ MOST = (1 << 53) - 1
 
 
 class RunOptions(msgspec.Struct, kw_only=True, frozen=True):
-    """Options that every engine has, stored under `run` in a run's `config.json`. An engine adds options in a subclass.
+    """Options that every engine has, stored under `run` in a run's `config.json`.
+
+    An engine adds options in a subclass.
 
     Attributes:
         engine: The engine's name.
@@ -62,7 +64,8 @@ class RunPlan:
         seed: The run's initial seed.
         model: The model config that the user typed.
         settings: The algorithm config keys that the user typed.
-        typed: Names of the options that the user typed; a resumed run reads the others from its folder.
+        typed: Names of the options that the user typed; a resumed run reads the others from its
+            folder.
         folder: The folder of a resumed run, or None.
         checkpoint: The checkpoint to resume from, or None.
         steps: The number of environment steps at that checkpoint.
@@ -83,24 +86,29 @@ class RunPlan:
 
 
 class Engine:
-    """Base class for engines. An instance trains one run, and builds everything for it, from scratch or a checkpoint.
+    """Base class for engines.
 
-    The constructor is called before the run's folder exists, and raises an error if the run cannot be trained.
+    An instance trains one run, and builds everything for it, from scratch or a checkpoint.
+
+    The constructor is called before the run's folder exists, and raises an error if the run cannot
+    be trained.
 
     Attributes:
-        options: Class of the options. A field named like an existing `rlcatalog train` option receives that option's
-            value. Any other field adds an option: `Annotated[int, Meta(description="…", extra={"metavar": "N"})]`. With
-            the metavar `"PATH"`, each seed gets a separate folder if there are several.
+        options: Class of the options. A field named like an existing `rlcatalog train` option
+            receives that option's value. Any other field adds an option: `Annotated[int,
+            Meta(description="…", extra={"metavar": "N"})]`. With the metavar `"PATH"`, each seed
+            gets a separate folder if there are several.
         algorithms: Names for `--algo`; the first is the default.
         checkpoint: Name of a file or folder that each of the engine's checkpoints contains.
         packages: Modules whose versions are recorded, if they are imported.
         fixed: Options that a resumed run keeps unchanged.
         reserved: Keys that `--set` does not accept → the option that sets them.
-        not_restored: Sentence that tells the user which state a resumed run does not restore; may be empty.
-        trusts_checkpoints: Whether reading a checkpoint can run code, as with a pickle. Folders are not trusted, so
-            `--resume` then also requires `--engine`.
-        ends_at_once: Whether Ctrl-C may raise `Interrupted` anywhere within `learn`; otherwise the engine checks
-            `session.interrupts`.
+        not_restored: Sentence that tells the user which state a resumed run does not restore; may
+            be empty.
+        trusts_checkpoints: Whether reading a checkpoint can run code, as with a pickle. Folders are
+            not trusted, so `--resume` then also requires `--engine`.
+        ends_at_once: Whether Ctrl-C may raise `Interrupted` anywhere within `learn`; otherwise the
+            engine checks `session.interrupts`.
 
     Args:
         plan: The run.
@@ -122,13 +130,16 @@ class Engine:
     def __init__(self, plan: RunPlan) -> None:
         if plan.algorithm not in (self.algorithms or (plan.algorithm,)):
             raise SavedPolicyError(
-                f"{plan.folder}: the run's engine does not have its algorithm, {shown(plan.algorithm)}."
+                f"{plan.folder}: the run's engine does not have its algorithm,"
+                f" {shown(plan.algorithm)}."
             )
         self.plan = plan
 
     @classmethod
     def check(cls, plan: RunPlan) -> None:
-        """Raise an error if a plan is invalid, without building anything; called before training several seeds."""
+        """Raise an error if a plan is invalid, without building anything; called before training
+        several seeds.
+        """
 
     @property
     def steps(self) -> int:
@@ -136,17 +147,21 @@ class Engine:
         raise NotImplementedError
 
     def describe(self) -> Mapping[str, Any]:
-        """Return the content of `config.json`: `algorithm`, with its `name` and `seed`, and `describe_policy`."""
+        """Return the content of `config.json`: `algorithm`, with its `name` and `seed`, and
+        `describe_policy`.
+        """
         raise NotImplementedError
 
     def prepare_folder(self, folder: Path) -> None:
-        """Prepare the folder before the run writes to it; for example, remove files from an earlier run."""
+        """Prepare the folder before the run writes to it; for example, remove files from an earlier
+        run.
+        """
 
     def learn(self, session: Session) -> None:
         """Train until `session.options.steps` is reached or `session.stopping` is set.
 
-        Report each row of metrics with `session.report`, and write checkpoints with `session.save_checkpoint`,
-        including one at the end.
+        Report each row of metrics with `session.report`, and write checkpoints with
+        `session.save_checkpoint`, including one at the end.
 
         Args:
             session: The run in progress.
@@ -214,7 +229,8 @@ def resumed_plan(
         imported: Modules passed with `--import`; see `read_config`.
 
     Raises:
-        SavedPolicyError: The run's config lacks the options, the run has no checkpoint, or the folder contains a link.
+        SavedPolicyError: The run's config lacks the options, the run has no checkpoint, or the
+            folder contains a link.
         ConfigError: All steps are done, or a value is invalid.
     """
     folder, run, algorithm = run_of(directory), config["run"], config["algorithm"]
@@ -240,7 +256,8 @@ def resumed_plan(
     ):
         further = planned if planned > steps else max(steps * 2, 1)
         raise ConfigError(
-            f"--resume {directory}: its {steps:,} steps are done; pass --steps {further} to train further."
+            f"--resume {directory}: its {steps:,} steps are done; pass --steps {further} to train"
+            " further."
         )
     module = config.get("env_module")
     env_id = f"{module}:{config['env']}" if module in imported else config["env"]
@@ -279,7 +296,9 @@ def engine_of(folder: Path, config: Mapping[str, Any]) -> str:
 
 
 def _options(kind: type[Engine], begun: Mapping[str, Any], typed: Mapping[str, Any]) -> Any:
-    """Return an engine's options; for options that the command does not know, command-line values are text."""
+    """Return an engine's options; for options that the command does not know, command-line values
+    are text.
+    """
     values = {
         name: value for name, value in typed.items() if name in kind.options.__struct_fields__
     }

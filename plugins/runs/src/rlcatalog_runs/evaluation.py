@@ -28,12 +28,13 @@ def play(
 ) -> list[float]:
     """Play new episodes, and return their undiscounted returns.
 
-    Each environment plays a fixed share of the episodes, because counting the first episodes to finish would favor
-    short ones.
+    Each environment plays a fixed share of the episodes, because counting the first episodes to
+    finish would favor short ones.
 
     Args:
         policy: The policy.
-        env: Function that creates one environment, or a vector environment, which is reset and left open.
+        env: Function that creates one environment, or a vector environment, which is reset and left
+            open.
         episodes: Number of episodes.
         seed: Seed of the environments.
         explore: Whether to sample actions instead of taking the most likely ones.
@@ -84,7 +85,7 @@ def summarize(returns: list[float], sampled: list[float]) -> dict[str, float]:
     }
 
 
-# --- random numbers of the process ----------------------------------------------------------------------------------
+# --- random numbers of the process ----------------------------------------------------------------
 
 
 def get_state(policy: Policy) -> dict[str, Any]:

@@ -1,8 +1,9 @@
 """Writer for TensorBoard event files that uses only the standard library.
 
-An event file is a sequence of records. Each record contains a length and an event's bytes, each with a checksum. An
-event is a protocol-buffer message, whose field numbers are defined in `event.proto` and `summary.proto` in TensorFlow's
-core. Other packages that write event files import PyTorch or TensorFlow if installed, which takes seconds.
+An event file is a sequence of records. Each record contains a length and an event's bytes, each
+with a checksum. An event is a protocol-buffer message, whose field numbers are defined in
+`event.proto` and `summary.proto` in TensorFlow's core. Other packages that write event files import
+PyTorch or TensorFlow if installed, which takes seconds.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ class EventFile:
     """New event file.
 
     Args:
-        folder: Folder for the file; created if missing. TensorBoard reads the files in a folder in order of creation.
+        folder: Folder for the file; created if missing. TensorBoard reads the files in a folder in
+            order of creation.
         purge_step: TensorBoard hides events in earlier files from this step onwards.
     """
 
@@ -83,7 +85,9 @@ def _single(field: int, number: float) -> bytes:
 
 
 def _varint(number: int) -> bytes:
-    """Encode a number >= 0 in groups of 7 bits, lowest first; the 8th bit is set in all groups except the last."""
+    """Encode a number >= 0 in groups of 7 bits, lowest first; the 8th bit is set in all groups
+    except the last.
+    """
     found = bytearray()
     while number > 127:
         found.append(number & 127 | 128)

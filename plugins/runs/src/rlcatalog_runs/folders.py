@@ -1,4 +1,6 @@
-"""Folders for training runs with any engine: each contains one run, and only one process writes to it."""
+"""Folders for training runs with any engine: each contains one run, and only one process writes to
+it.
+"""
 
 from __future__ import annotations
 
@@ -47,14 +49,16 @@ _BESIDE = {
     WANDB: re.compile(r"(offline-)?run-.*|latest-run|debug.*\.log|settings"),
 }
 
-#: Text that makes other libraries import a module: `module:name`, in Gymnasium ids and import paths.
+#: Text that makes other libraries import a module: `module:name`, in Gymnasium ids and import
+#: paths.
 _IMPORT_PATH = re.compile(r"\s*([^\W\d][\w.]*)\s*:(?!//).+", re.DOTALL)
 
 
 def default_folder(
     env_id: str, algorithm: str | None = None, seed: int | Sequence[int] = 0
 ) -> Path:
-    """Create a new folder for a run and return it: `runs/CartPole-v1/2026-11-23T04-15-07-seed0`, in UTC.
+    """Create a new folder for a run and return it: `runs/CartPole-v1/2026-11-23T04-15-07-seed0`, in
+    UTC.
 
     Names sort by time. A second run that starts in the same second gets a different name.
 
@@ -78,7 +82,8 @@ def default_folder(
 
 
 def refuse_taken(folder: Path, overwrite: bool) -> None:
-    """Raise an error, without changing anything, if a folder contains a run and `overwrite` is not set.
+    """Raise an error, without changing anything, if a folder contains a run and `overwrite` is not
+    set.
 
     Raises:
         RunFolderError: The folder contains a run.
@@ -87,8 +92,8 @@ def refuse_taken(folder: Path, overwrite: bool) -> None:
     taken += [CHECKPOINTS] if checkpoints_of(folder) else []
     if taken and not overwrite:
         raise RunFolderError(
-            f"{folder}: already contains a run ({', '.join(taken)}). Pass another folder with --out, or --overwrite to"
-            " replace it."
+            f"{folder}: already contains a run ({', '.join(taken)}). Pass another folder with"
+            " --out, or --overwrite to replace it."
         )
 
 
@@ -160,8 +165,9 @@ def write_config(folder: Path, env_id: str, config: Mapping[str, Any]) -> None:
 
     Args:
         folder: The run's folder.
-        env_id: The environment, as passed on the command line. For `module:Id`, the run's environment is only the id;
-            the file records the module, but nothing imports it because of that.
+        env_id: The environment, as passed on the command line. For `module:Id`, the run's
+            environment is only the id; the file records the module, but nothing imports it because
+            of that.
         config: The remaining config.
     """
     module, colon, name = env_id.rpartition(":")
@@ -199,7 +205,8 @@ def read_config(folder: Path, imported: Iterable[str] = ()) -> dict[str, Any]:
         imported: Modules passed with `--import`; environment names may contain them.
 
     Raises:
-        SavedPolicyError: The folder contains no run, or its config is damaged or contains import paths.
+        SavedPolicyError: The folder contains no run, or its config is damaged or contains import
+            paths.
     """
     from gymnasium import registry
 
@@ -216,8 +223,9 @@ def read_config(folder: Path, imported: Iterable[str] = ()) -> dict[str, Any]:
     config["env"], source = written.env.rpartition(":")[2], written.env_module
     if source is not None and source not in imported and config["env"] not in registry:
         raise SavedPolicyError(
-            f"{path}: its environment {config['env']!r} was registered by the module {source!r}, which is not imported"
-            f" because a file names it. If you trust that module, pass --import {source}."
+            f"{path}: its environment {config['env']!r} was registered by the module {source!r},"
+            " which is not imported because a file names it. If you trust that module, pass"
+            f" --import {source}."
         )
     return config
 
@@ -226,26 +234,29 @@ def env_of(folder: Path, imported: Iterable[str] | None = None) -> tuple[str, di
     """Return a run's environment and the environment's config; see `read_config`.
 
     Raises:
-        SavedPolicyError: The folder is a policy that was saved without its run; or see `read_config`.
+        SavedPolicyError: The folder is a policy that was saved without its run; or see
+            `read_config`.
     """
     if policy_of(folder) == folder:
         raise SavedPolicyError(
-            f"{folder}: the policy was saved without its run, so its environment is unknown. Pass the run's folder, or"
-            " --env ID."
+            f"{folder}: the policy was saved without its run, so its environment is unknown. Pass"
+            " the run's folder, or --env ID."
         )
     config = read_config(folder, imported or ())
     return config["env"], config["algorithm"]["env_config"]
 
 
 def import_modules(names: Iterable[str], env_id: str | None = None) -> str | None:
-    """Import the modules, named by the user, that register environments on import or in `register_envs()`.
+    """Import the modules, named by the user, that register environments on import or in
+    `register_envs()`.
 
     Args:
         names: The modules.
         env_id: An environment, or None.
 
     Returns:
-        The environment. If one of the modules has just registered the environment, its name includes the module.
+        The environment. If one of the modules has just registered the environment, its name
+        includes the module.
 
     Raises:
         UnknownNameError: A module cannot be imported.
@@ -285,8 +296,9 @@ def refuse_imports(
     for text, module in paths:
         if module not in imported:
             raise SavedPolicyError(
-                f"{path}: names the import path {shown(text)}, and rlcatalog does not import modules named in a file."
-                f" If you trust that module, {advice or f'pass --import {module}'}."
+                f"{path}: names the import path {shown(text)}, and rlcatalog does not import"
+                " modules named in a file. If you trust that module,"
+                f" {advice or f'pass --import {module}'}."
             )
 
 
@@ -301,7 +313,8 @@ def _import_paths(value: Any) -> list[tuple[str, str]]:
 
 
 def policy_of(directory: Path) -> Path:
-    """Return the policy's folder within a run's folder, or the folder itself if it is a saved policy.
+    """Return the policy's folder within a run's folder, or the folder itself if it is a saved
+    policy.
 
     Raises:
         SavedPolicyError: The policy's folder is a link.

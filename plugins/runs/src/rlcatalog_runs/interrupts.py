@@ -49,11 +49,12 @@ class Interrupts:
 
 @contextmanager
 def interruptible(*, later: bool = False) -> Iterator[Interrupts]:
-    """Turn the first SIGINT or SIGTERM into `Interrupted`; ignore later signals while it is handled.
+    """Turn the first SIGINT or SIGTERM into `Interrupted`; ignore later signals while it is
+    handled.
 
     Args:
-        later: Store the signal, and raise the error only when the yielded object's `check` is called. Use this for code
-            that cannot stop at an arbitrary point.
+        later: Store the signal, and raise the error only when the yielded object's `check` is
+            called. Use this for code that cannot stop at an arbitrary point.
     """
     interrupts = Interrupts()
 

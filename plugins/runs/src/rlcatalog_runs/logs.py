@@ -1,7 +1,7 @@
 """Logs for a training run: metrics.jsonl, progress.csv, TensorBoard, Weights & Biases.
 
-A row reports on one iteration: numbers by name, some in nested tables (`info`), and the number of environment steps so
-far under `timesteps_total`.
+A row reports on one iteration: numbers by name, some in nested tables (`info`), and the number of
+environment steps so far under `timesteps_total`.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ _ROWS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 class Writer(Protocol):
     """Protocol for a log that writes a run's rows one after another.
 
-    For a resumed run, the log is opened with `after`, the number of steps to continue from. It then removes rows for
-    later steps, which the run wrote before it was killed.
+    For a resumed run, the log is opened with `after`, the number of steps to continue from. It then
+    removes rows for later steps, which the run wrote before it was killed.
     """
 
     def write(self, row: Mapping[str, Any]) -> None:
@@ -76,8 +76,8 @@ def log_names(text: str | None) -> tuple[str, ...]:
     for index, name in enumerate(names):
         if name not in LOGS:
             raise ConfigError(
-                f"--log: unknown log {shown(name)}.{nearest(name.lower(), LOGS)} Known: {', '.join(LOGS)}; separate"
-                " several with commas."
+                f"--log: unknown log {shown(name)}.{nearest(name.lower(), LOGS)} Known:"
+                f" {', '.join(LOGS)}; separate several with commas."
             )
         if name in names[:index]:
             raise ConfigError(f"--log: {shown(name)} is named twice.")
@@ -160,9 +160,11 @@ class MetricsFile:
 
 
 class CsvFile:
-    """`progress.csv`: one column per flat name, in order of appearance; cells with NaN or infinity are empty.
+    """`progress.csv`: one column per flat name, in order of appearance; cells with NaN or infinity
+    are empty.
 
-    It contains the rows of `metrics.jsonl`, and is rewritten from that file when a column is added or a run is resumed.
+    It contains the rows of `metrics.jsonl`, and is rewritten from that file when a column is added
+    or a run is resumed.
 
     Args:
         folder: The run's folder; its `metrics.jsonl` must already contain each row.
@@ -210,13 +212,14 @@ class CsvFile:
 
 
 class TensorBoard:
-    """A folder `tensorboard` with an event file, which contains the rows' numbers under their flat names.
+    """A folder `tensorboard` with an event file, which contains the rows' numbers under their flat
+    names.
 
     Args:
         folder: The run's folder.
         about: Not used.
-        after: For a resumed run, the number of steps to continue from. The run gets a new file, which overrides later
-            steps in earlier files.
+        after: For a resumed run, the number of steps to continue from. The run gets a new file,
+            which overrides later steps in earlier files.
     """
 
     def __init__(
@@ -234,9 +237,9 @@ class TensorBoard:
 class Wandb:
     """A run in Weights & Biases, whose local files are in a folder `wandb`.
 
-    `WANDB_MODE=offline` requires neither a network connection nor an account. `WANDB_PROJECT` names the project; the
-    default is `rlcatalog`. A resumed run keeps its id. Later steps that were already logged are kept, because the run
-    repeats them unchanged.
+    `WANDB_MODE=offline` requires neither a network connection nor an account. `WANDB_PROJECT` names
+    the project; the default is `rlcatalog`. A resumed run keeps its id. Later steps that were
+    already logged are kept, because the run repeats them unchanged.
 
     Args:
         folder: The run's folder, whose name becomes the run's name.
@@ -266,8 +269,8 @@ class Wandb:
             )
         except wandb.Error as error:
             raise ConfigError(
-                f"--log wandb: the run could not start: {reason(error).rstrip('.')}. `wandb login` sets up an account;"
-                " WANDB_MODE=offline works without an account."
+                f"--log wandb: the run could not start: {reason(error).rstrip('.')}. `wandb login`"
+                " sets up an account; WANDB_MODE=offline works without an account."
             ) from error
         write_file(folder, WANDB_ID, f"{self._run.id}\n".encode())
 
@@ -344,8 +347,8 @@ def cut_rows(path: Path, column: str, after: int) -> None:
         kept = [line for line, done in zip(whole, steps, strict=True) if done <= after]
     except (ValueError, KeyError, RecursionError) as error:
         raise SavedPolicyError(
-            f"{path}: a line is damaged ({reason(error)}), so the run cannot append to it. Move the file away to"
-            " continue with a new one."
+            f"{path}: a line is damaged ({reason(error)}), so the run cannot append to it. Move"
+            " the file away to continue with a new one."
         ) from error
     # Write a new file even if all rows stay, because the old one may have hard links elsewhere.
     write_file(path.parent, path.name, "".join(kept).encode())

@@ -1,7 +1,7 @@
 """A run's record, `run.json`, with its settings, times and status; and metrics rows as JSON.
 
-The record is written when the run begins, and completed when it ends. If its status is "running" and the folder is
-locked, the process is alive. If the folder is not locked, the process has died.
+The record is written when the run begins, and completed when it ends. If its status is "running"
+and the folder is locked, the process is alive. If the folder is not locked, the process has died.
 """
 
 from __future__ import annotations
@@ -50,13 +50,15 @@ class _Record(msgspec.Struct):
 def recorded(
     folder: Path, *, engine: str | None = None, packages: Sequence[str] = (), resumed: bool = False
 ) -> Iterator[None]:
-    """Write a run's record, `run.json`, at the beginning and at the end; use it inside `run_folder`.
+    """Write a run's record, `run.json`, at the beginning and at the end; use it inside
+    `run_folder`.
 
     Args:
         folder: The run's folder.
         engine: The engine, such as `"sb3"`; None for rlcatalog's own.
         packages: Additional modules whose versions are recorded if they are imported.
-        resumed: Whether the run is resumed; if so, the existing record is kept, and this session is added to it.
+        resumed: Whether the run is resumed; if so, the existing record is kept, and this session is
+            added to it.
 
     Raises:
         OSError: The record cannot be written.

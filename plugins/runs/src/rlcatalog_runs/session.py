@@ -70,12 +70,16 @@ class Session:
     def report(
         self, row: Mapping[str, Any], policy: Callable[[], Policy] | None = None, episodes: int = 0
     ) -> None:
-        """Log and show a metrics row, evaluate the policy if due, and record whether the run must end.
+        """Log and show a metrics row, evaluate the policy if due, and record whether the run must
+        end.
 
         Args:
-            row: `timesteps_total`, `episode_return_mean` (of the last 100 episodes, or None), and any other numbers.
-            policy: Function that returns the current policy; None if the engine handles evaluation and stopping.
-            episodes: Number of episodes that the mean return covers; with fewer than 100, the run does not end early.
+            row: `timesteps_total`, `episode_return_mean` (of the last 100 episodes, or None), and
+                any other numbers.
+            policy: Function that returns the current policy; None if the engine handles evaluation
+                and stopping.
+            episodes: Number of episodes that the mean return covers; with fewer than 100, the run
+                does not end early.
         """
         if policy is not None:
             row = dict(row)
@@ -89,7 +93,8 @@ class Session:
         self._show(row)
 
     def save_checkpoint(self, steps: int, policy: Policy, write: Callable[[Path], None]) -> None:
-        """Save the policy, and a checkpoint at this number of environment steps unless there already is one.
+        """Save the policy, and a checkpoint at this number of environment steps unless there
+        already is one.
 
         Args:
             steps: The number of steps.
@@ -106,12 +111,17 @@ class Session:
         self.saved = steps
 
     def is_checkpoint_due(self, steps: int) -> bool:
-        """Return whether a checkpoint is due at this number of environment steps; the first one always is."""
+        """Return whether a checkpoint is due at this number of environment steps; the first one
+        always is.
+        """
         every = self.options.checkpoint_every
         return self.saved is None or bool(every and steps // every > self.saved // every)
 
     def _evaluate(self, policy: Policy) -> dict[str, float]:
-        """Play episodes in separate environments, and save the policy if it is the best. Training is not affected."""
+        """Play episodes in separate environments, and save the policy if it is the best.
+
+        Training is not affected.
+        """
         catalog, episodes = default_catalog(), self.options.eval_episodes
 
         def make() -> Any:
@@ -150,7 +160,8 @@ def train(
     *,
     overwrite: bool = False,
 ) -> Session:
-    """Train until the run ends or is interrupted; the folder contains the complete run in either case.
+    """Train until the run ends or is interrupted; the folder contains the complete run in either
+    case.
 
     Args:
         engine: The engine.

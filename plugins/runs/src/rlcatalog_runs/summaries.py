@@ -55,7 +55,8 @@ class Run(NamedTuple):
         last_return: Mean return of the most recent episodes, or None.
         best_evaluation: The best mean return in an evaluation, or None.
         seconds: Duration in seconds, or None.
-        status: `"running"`, `"finished"`, `"interrupted"`, `"failed"` or `"died"`; None without a record.
+        status: `"running"`, `"finished"`, `"interrupted"`, `"failed"` or `"died"`; None without a
+            record.
         error: The first line of the run's error, or None.
         started: Start time in seconds since 1970; 0 without a record.
         config: The run's resolved config.

@@ -1,7 +1,7 @@
 """The setup in which a run was trained: versions, code revision and machine.
 
-Versions are found without importing modules, and no repository hooks are run. The user's and the machine's names are
-not recorded.
+Versions are found without importing modules, and no repository hooks are run. The user's and the
+machine's names are not recorded.
 """
 
 from __future__ import annotations
@@ -33,10 +33,12 @@ _GIT = (
 
 
 def versions(packages: Iterable[str] = ()) -> dict[str, str]:
-    """Return the versions of Python, the kernel, the plugins and other imported modules, by distribution or module.
+    """Return the versions of Python, the kernel, the plugins and other imported modules, by
+    distribution or module.
 
     Args:
-        packages: Modules to include besides NumPy, Gymnasium and the frameworks, such as an engine's.
+        packages: Modules to include besides NumPy, Gymnasium and the frameworks, such as an
+            engine's.
     """
     found = {"python": platform.python_version(), "rlcatalog": __version__}
     found |= {
@@ -65,7 +67,9 @@ def _version(name: str) -> str | None:
 
 
 def revision() -> dict[str, Any] | None:
-    """Return the current directory's git revision and whether tracked files differ from it; None outside git."""
+    """Return the current directory's git revision and whether tracked files differ from it; None
+    outside git.
+    """
     if (head := _git("rev-parse", "--verify", "HEAD")) is None:
         return None
     changed = _git("status", "--porcelain", "--untracked-files=no", "--ignore-submodules=dirty")
@@ -89,7 +93,9 @@ def _git(*arguments: str) -> str | None:
 
 
 def hardware() -> dict[str, Any]:
-    """Return the machine's properties: system, architecture, processor, cores, memory in bytes, and accelerators."""
+    """Return the machine's properties: system, architecture, processor, cores, memory in bytes, and
+    accelerators.
+    """
     return {
         "platform": platform.platform(),
         "machine": platform.machine(),
@@ -133,7 +139,9 @@ def _memory() -> int | None:
 
 
 def _gpus() -> list[str]:
-    """Return the names of NVIDIA accelerators without initialising them, which would use memory and prevent forks."""
+    """Return the names of NVIDIA accelerators without initialising them, which would use memory and
+    prevent forks.
+    """
     torch = sys.modules.get("torch")
     if (cuda := getattr(torch, "cuda", None)) is not None and cuda.is_initialized():
         return [str(cuda.get_device_name(index)) for index in range(cuda.device_count())]

@@ -1,4 +1,6 @@
-"""Catalog parts for Stable-Baselines3: policies, a features extractor, flat spaces and conversion."""
+"""Catalog parts for Stable-Baselines3: policies, a features extractor, flat spaces
+and conversion.
+"""
 
 from typing import Any
 
@@ -13,7 +15,8 @@ load_first("triton", before="tensorflow")
 _get, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
 
-# The catalog loads `rlcatalog_sb3.plugin` in every process; PyTorch and Stable-Baselines3 are imported at first use.
+# The catalog loads `rlcatalog_sb3.plugin` in every process; PyTorch and Stable-Baselines3 are
+# imported at first use.
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         refuse_algorithm(name)

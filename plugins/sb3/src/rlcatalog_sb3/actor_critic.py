@@ -1,4 +1,6 @@
-"""A catalog actor and critic for a Stable-Baselines3 policy, and the distributions that they create."""
+"""A catalog actor and critic for a Stable-Baselines3 policy, and the distributions that they
+create.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +29,14 @@ from rlcatalog_torch import flat_sample, values_of
 
 
 class ActorCritic:
-    """A catalog's preprocessor, model and distribution, called with a Stable-Baselines3 policy's inputs.
+    """A catalog's preprocessor, model and distribution, called with a Stable-Baselines3 policy's
+    inputs.
 
     Args:
         owner: The Stable-Baselines3 policy, a `CatalogBasePolicy`, with its spaces.
         model_config: The model config. If None, the config that the environment was flattened with.
-        catalog: The catalog for the parts. If None, the flattened environment's catalog, or the process's.
+        catalog: The catalog for the parts. If None, the flattened environment's catalog, or the
+            process's.
         keywords: Keyword arguments of Stable-Baselines3's own policies; see `translated`.
         algorithm: Name of the algorithm that builds the policy, for error messages.
         frozen: Whether a frozen policy collects rollouts; see `FrozenCollector`.
@@ -85,8 +89,9 @@ class ActorCritic:
         self.observer = Observer(self.policy, observation_space, origin)
         if recurrent and self.policy.masks.key is not None and not self.observer.columns:
             raise NotServedError(
-                f"{self.policy.masks.key}: RecurrentPPO pads sequences, and only masks stored as columns of the"
-                " observation can be told from padding. Wrap the environment: for_sb3(env)."
+                f"{self.policy.masks.key}: RecurrentPPO pads sequences, and only masks stored as"
+                " columns of the observation can be told from padding. Wrap the environment:"
+                " for_sb3(env)."
             )
         self.model: Any = self.policy.model
         self.dist_class: Any = self.policy.dist_class
@@ -94,13 +99,17 @@ class ActorCritic:
         self.collector = FrozenCollector(self.policy, frozen)
 
     def adapt(self, raw: Array) -> Array:
-        """Convert raw Box actions to the environment's actions. A flattened environment takes raw actions."""
+        """Convert raw Box actions to the environment's actions.
+
+        A flattened environment takes raw actions.
+        """
         return raw if self._raw else self.policy.adapt(np.asarray(raw).reshape(len(raw), -1))
 
     def act(
         self, obs: Any, mask: Any = None, deterministic: bool = False
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return raw actions in the shape for Stable-Baselines3, value estimates `[B, 1]` and log densities `[B]`.
+        """Return raw actions in the shape for Stable-Baselines3, value estimates `[B, 1]` and log
+        densities `[B]`.
 
         Args:
             obs: Observations in Stable-Baselines3's format.
@@ -142,7 +151,9 @@ class ActorCritic:
     def draw(
         self, outputs: Tensor, mask: Tensor | None, deterministic: bool
     ) -> tuple[Tensor, Tensor]:
-        """Return raw actions sampled from a model's output, shaped by `shape_actions`, and their log density `[B]`."""
+        """Return raw actions sampled from a model's output, shaped by `shape_actions`, and their
+        log density `[B]`.
+        """
         sample, logp, _ = self.policy.backend.draw(outputs, mask, not deterministic)
         return self.shape_actions(sample), logp
 
@@ -187,10 +198,12 @@ class ActorCritic:
 
 
 def _refuse_actions(policy: Policy, space: Any, adapts: bool) -> None:
-    """Reject action spaces for which Stable-Baselines3 would pass unadapted raw actions to the environment.
+    """Reject action spaces for which Stable-Baselines3 would pass unadapted raw actions to the
+    environment.
 
     Raises:
-        NotServedError: The space needs conversion. Wrapped with `for_sb3`, the environment takes raw actions.
+        NotServedError: The space needs conversion. Wrapped with `for_sb3`, the environment takes
+            raw actions.
     """
     codec = policy.action_codec
     info, raw_kind = codec.info, codec.raw_kind
@@ -199,7 +212,10 @@ def _refuse_actions(policy: Policy, space: Any, adapts: bool) -> None:
         if np.dtype(space.dtype) not in (np.float32, np.float64):
             why = f"raw actions would be stored as {space.dtype}"
         elif not adapts and codec.bounds != "clip" and raw_kind != "bounded":
-            why = f"action_bounds={codec.bounds!r} would not be applied, because this algorithm clips actions"
+            why = (
+                f"action_bounds={codec.bounds!r} would not be applied, because this algorithm"
+                " clips actions"
+            )
     elif raw_kind == "onehot":
         why = "its distribution draws one-hots"
     elif np.any(np.asarray(getattr(space, "start", 0)) != 0):
@@ -216,7 +232,9 @@ def _refuse_actions(policy: Policy, space: Any, adapts: bool) -> None:
 
 
 def _is_raw(codec: ActionCodec) -> bool:
-    """Return whether the codec leaves choices unchanged, judging by the lowest and the highest choice."""
+    """Return whether the codec leaves choices unchanged, judging by the lowest and the highest
+    choice.
+    """
     if codec.counts is None:
         return False
     raw = np.array([[0] * codec.width, [count - 1 for count in codec.counts]], np.int64)

@@ -1,4 +1,6 @@
-"""Names of Stable-Baselines3's algorithms, their policy classes, and policy aliases such as `"CatalogPolicy"`."""
+"""Names of Stable-Baselines3's algorithms, their policy classes, and policy aliases such as
+`"CatalogPolicy"`.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ from rlcatalog.errors import (
     nearest,
 )
 
-#: Name → (package, policy in this package). None means Stable-Baselines3's policy with a CatalogExtractor.
+#: Name → (package, policy in this package). None means Stable-Baselines3's policy with a
+#: CatalogExtractor.
 ALGORITHMS: dict[str, tuple[str, str | None]] = {
     "PPO": ("stable_baselines3", "CatalogPolicy"),
     "A2C": ("stable_baselines3", "CatalogPolicy"),
@@ -33,7 +36,8 @@ _MODULES = {
     "CatalogExtractor": "features",
     "CatalogPolicy": "policies",
 }
-#: Algorithms with separate nets for actions and values. Those not in the table above cannot be converted.
+#: Algorithms with separate nets for actions and values. Those not in the table above cannot be
+#: converted.
 OWN_NETS = frozenset({"DQN", "SAC", "TD3", "QRDQN", "TQC", "CrossQ"})
 
 
@@ -49,7 +53,8 @@ def algorithm_class(name: str) -> Any:
     """
     if name not in ALGORITHMS:
         raise UnknownNameError(
-            f"Unknown algorithm {name!r}.{nearest(name, ALGORITHMS)} Known: {', '.join(ALGORITHMS)}."
+            f"Unknown algorithm {name!r}.{nearest(name, ALGORITHMS)} Known:"
+            f" {', '.join(ALGORITHMS)}."
         )
     package, _ = ALGORITHMS[name]
     try:
@@ -66,8 +71,8 @@ def refuse_algorithm(name: str) -> None:
     """Raise an error if a name imported from this package is an algorithm's name.
 
     Raises:
-        ImportError: The name is an algorithm's name. An AttributeError's message would not be shown by `from … import
-            …`.
+        ImportError: The name is an algorithm's name. An AttributeError's message would not be shown
+            by `from … import …`.
     """
     if name in ALGORITHMS:
         package, policy = ALGORITHMS[name]
@@ -92,7 +97,8 @@ def make(
         name: The algorithm's name.
         env: An environment created with `for_sb3`, or a vector environment of such environments.
         model: The model config.
-        frozen: Whether a frozen policy collects rollouts; see `CatalogPolicy`. If None, the policy's default applies.
+        frozen: Whether a frozen policy collects rollouts; see `CatalogPolicy`. If None, the
+            policy's default applies.
         settings: Keyword arguments for the algorithm; missing `policy_kwargs` are added.
 
     Raises:
@@ -123,7 +129,8 @@ def make(
     for key in settings:
         if key not in accepted:
             raise ConfigError(
-                f"{name} does not accept {key!r}.{nearest(key, accepted)} Accepted: {', '.join(accepted)}."
+                f"{name} does not accept {key!r}.{nearest(key, accepted)} Accepted:"
+                f" {', '.join(accepted)}."
             )
     return algorithm(policy, env, policy_kwargs=policy_kwargs, **settings)
 
@@ -138,14 +145,15 @@ def _own(name: str) -> Any:
 
 
 def enter_names(*, importing: bool) -> None:
-    """Add this package's policies to the algorithms' `policy_aliases`, for `PPO("CatalogPolicy", env)`.
+    """Add this package's policies to the algorithms' `policy_aliases`, for
+    `PPO("CatalogPolicy", env)`.
 
-    Algorithms that a policy rejects also get its name, because its error is more helpful than one about an unknown
-    name.
+    Algorithms that a policy rejects also get its name, because its error is more helpful than one
+    about an unknown name.
 
     Args:
-        importing: Whether to import the algorithms. If False, algorithms that are not imported yet do not get the
-            names.
+        importing: Whether to import the algorithms. If False, algorithms that are not imported yet
+            do not get the names.
     """
     for package in ("stable_baselines3", "sb3_contrib"):
         if importing and package not in sys.modules:

@@ -1,4 +1,6 @@
-"""Checkpoints for Stable-Baselines3 algorithms in their native format, and metrics rows from its logger."""
+"""Checkpoints for Stable-Baselines3 algorithms in their native format, and metrics rows from its
+logger.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ from rlcatalog_runs import Session
 from rlcatalog_sb3.algorithms import algorithm_class
 from rlcatalog_sb3.conversion import to_policy
 
-#: Entries in a run's folder and in its checkpoints. Only checkpoints of off-policy algorithms have the last one.
+#: Entries in a run's folder and in its checkpoints. Only checkpoints of off-policy algorithms have
+#: the last one.
 POLICY, ALGORITHM, BUFFER = "policy", "algorithm.zip", "replay_buffer.pkl"
 #: The logger's columns for environment steps and for the mean return of the last episodes.
 STEPS, RETURN = "time/total_timesteps", "rollout/ep_rew_mean"
@@ -64,8 +67,9 @@ class CheckpointCallback(BaseCallback):
     def save_early(self) -> None:
         """Save a run that ends early, with its state from before the unfinished rollout.
 
-        An off-policy algorithm keeps the data that it has collected. During an update, or if weights are NaN or
-        infinite, nothing is saved, and the previous checkpoint remains the last one.
+        An off-policy algorithm keeps the data that it has collected. During an update, or if
+        weights are NaN or infinite, nothing is saved, and the previous checkpoint remains the last
+        one.
         """
         if self._collecting and _is_finite(self.model):
             if not isinstance(self.model, OffPolicyAlgorithm):
@@ -82,8 +86,9 @@ class CheckpointCallback(BaseCallback):
         steps, session = self.model.num_timesteps, self.session
         if not _is_finite(self.model):
             raise NonFiniteError(
-                f"after {steps} steps, {type(self.model).__name__} has NaN or infinite weights. The policy after"
-                f" {session.saved or 0} steps is in {session.folder / POLICY}. Try a lower learning rate."
+                f"after {steps} steps, {type(self.model).__name__} has NaN or infinite weights."
+                f" The policy after {session.saved or 0} steps is in {session.folder / POLICY}."
+                " Try a lower learning rate."
             )
         session.save_checkpoint(steps, policy_of(self.model), self._write)
 
@@ -127,13 +132,18 @@ class RowWriter(KVWriter):
 
 
 def policy_of(algorithm: Any) -> Policy:
-    """Return an algorithm's policy. Building it by conversion does not change the run's random draws."""
+    """Return an algorithm's policy.
+
+    Building it by conversion does not change the run's random draws.
+    """
     with torch.random.fork_rng(devices=[]):
         return to_policy(algorithm)
 
 
 def restore(name: str, checkpoint: Path, env: Any, **settings: Any) -> Any:
-    """Load an algorithm from a checkpoint. Its files are pickles; loading them runs any code that they contain.
+    """Load an algorithm from a checkpoint.
+
+    Its files are pickles; loading them runs any code that they contain.
 
     Args:
         name: The algorithm's name.
@@ -161,7 +171,9 @@ def _is_finite(algorithm: Any) -> bool:
 
 
 def _save_buffer(algorithm: OffPolicyAlgorithm, path: Path) -> None:
-    """Save only the filled part of the replay buffer, whose arrays are allocated at full size from the start."""
+    """Save only the filled part of the replay buffer, whose arrays are allocated at full size from
+    the start.
+    """
     buffer: Any = algorithm.replay_buffer
     if type(buffer) in (ReplayBuffer, DictReplayBuffer) and not buffer.full:
         rows = min(buffer.pos + 1, buffer.buffer_size)  # one row may contain the next observation
@@ -188,7 +200,9 @@ def _fill_up(buffer: Any) -> None:
 
 
 def _columns(buffer: Any) -> list[tuple[str, Any]]:
-    """Return a replay buffer's contents by name: arrays `[buffer_size, envs, ...]`, or dicts of arrays."""
+    """Return a replay buffer's contents by name: arrays `[buffer_size, envs, ...]`, or dicts of
+    arrays.
+    """
     found = []
     for name, value in vars(buffer).items():
         parts = list(value.values()) if isinstance(value, dict) else [value]

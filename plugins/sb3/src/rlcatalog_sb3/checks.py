@@ -1,4 +1,6 @@
-"""Checks for the conformance kit: what Stable-Baselines3's training loops require, and outputs to compare."""
+"""Checks for the conformance kit: what Stable-Baselines3's training loops require, and outputs to
+compare.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ from rlcatalog_sb3.spaces import origin_of
     hint="use every weight in the outputs or the value, and store it where the model finds it",
 )
 def sb3_moves_every_weight(part: kit.Part) -> None:
-    """A single update of Stable-Baselines3's PPO or RecurrentPPO changes every weight; skips unsupported parts."""
+    """A single update of Stable-Baselines3's PPO or RecurrentPPO changes every weight; skips
+    unsupported parts.
+    """
     if "torch" not in part.component.frameworks:
         raise kit.NotApplicable("Stable-Baselines3 runs only PyTorch")
     example = kit.update_example(part)
@@ -57,9 +61,11 @@ def sb3_moves_every_weight(part: kit.Part) -> None:
 
 
 def outputs(algorithm: Any) -> kit.OutputFunction:
-    """Return an engine that wraps PPO or A2C with a `CatalogPolicy`, for `rlcatalog_testing.check_same_outputs`.
+    """Return an engine that wraps PPO or A2C with a `CatalogPolicy`, for
+    `rlcatalog_testing.check_same_outputs`.
 
-    Actions come from `algorithm.predict`; densities, entropies and values come from `policy.evaluate_actions`.
+    Actions come from `algorithm.predict`; densities, entropies and values come from
+    `policy.evaluate_actions`.
 
     Args:
         algorithm: The algorithm; its environment may be wrapped with `for_sb3`.

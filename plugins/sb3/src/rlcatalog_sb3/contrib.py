@@ -1,4 +1,6 @@
-"""Policies for sb3-contrib's algorithms, and a `RecurrentPPO` that passes sequence lengths to its policy."""
+"""Policies for sb3-contrib's algorithms, and a `RecurrentPPO` that passes sequence lengths to its
+policy.
+"""
 
 from __future__ import annotations
 
@@ -23,26 +25,29 @@ from rlcatalog_torch import Padding
 class CatalogMaskablePolicy(WithoutMemory, MaskableActorCriticPolicy):
     """Policy for MaskablePPO with the catalog's preprocessor, model and distribution.
 
-    Masks come from the observation (see `action_mask_key` in the model config), from `env.action_masks()`, or from
-    both. If both provide masks, an action must be allowed by both. MaskablePPO calls the environment's method. If only
-    the observation has masks, wrap the environment with `for_sb3(env)`, or call `learn(..., use_masking=False)`.
+    Masks come from the observation (see `action_mask_key` in the model config), from
+    `env.action_masks()`, or from both. If both provide masks, an action must be allowed by both.
+    MaskablePPO calls the environment's method. If only the observation has masks, wrap the
+    environment with `for_sb3(env)`, or call `learn(..., use_masking=False)`.
     """
 
 
 class CatalogRecurrentPolicy(CatalogBasePolicy, RecurrentActorCriticPolicy):
-    """Policy for `rlcatalog_sb3.RecurrentPPO`: `policy_kwargs={"model_config": {"use_lstm": True}}`.
+    """Policy for `rlcatalog_sb3.RecurrentPPO`: `policy_kwargs={"model_config": {"use_lstm":
+    True}}`.
 
-    It also works with sb3-contrib's RecurrentPPO, except for models with batch statistics. sb3-contrib's training loop
-    does not report which rows of a batch are padding.
+    It also works with sb3-contrib's RecurrentPPO, except for models with batch statistics.
+    sb3-contrib's training loop does not report which rows of a batch are padding.
 
-    The memory's state must consist of vectors that are initially zero. Memories from plugins and from your own program
-    also work. If the config needs something that the loop does not support (previous actions and rewards, attention,
-    views of the past), an error names the key. The value branch reads the memory's output. With
-    `vf_share_layers=False`, the value branch has a second memory, which is part of the same state.
+    The memory's state must consist of vectors that are initially zero. Memories from plugins and
+    from your own program also work. If the config needs something that the loop does not support
+    (previous actions and rewards, attention, views of the past), an error names the key. The value
+    branch reads the memory's output. With `vf_share_layers=False`, the value branch has a second
+    memory, which is part of the same state.
 
     Attributes:
-        seq_lens: Lengths `[S]` of the sequences in the next call to `evaluate_actions`, or None if the training loop
-            does not pass them.
+        seq_lens: Lengths `[S]` of the sequences in the next call to `evaluate_actions`, or None if
+            the training loop does not pass them.
     """
 
     recurrent, adapts = True, False
@@ -59,7 +64,9 @@ class CatalogRecurrentPolicy(CatalogBasePolicy, RecurrentActorCriticPolicy):
     def forward(  # type: ignore[override]
         self, obs: Any, lstm_states: RNNStates, episode_starts: Tensor, deterministic: bool = False
     ) -> tuple[Tensor, Tensor, Tensor, RNNStates]:
-        """Return raw actions `[B, ...]`, value estimates `[B, 1]`, log densities `[B]` and the new states."""
+        """Return raw actions `[B, ...]`, value estimates `[B, 1]`, log densities `[B]` and the new
+        states.
+        """
         actor_critic = self.actor_critic
         encoded, mask = actor_critic.observer.encode(obs), actor_critic.observer.mask(obs, None)
         memory = self._packer.unpack(lstm_states.pi, episode_starts)
@@ -118,7 +125,10 @@ class CatalogRecurrentPolicy(CatalogBasePolicy, RecurrentActorCriticPolicy):
     def _sequences(
         self, encoded: Tensor, states: States, episode_starts: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Return model outputs and value estimates for padded sequences. Padding is masked in the loss."""
+        """Return model outputs and value estimates for padded sequences.
+
+        Padding is masked in the loss.
+        """
         count = states[0].shape[1]
         starts = episode_starts.reshape(count, -1)
         steps = starts.shape[1]
@@ -154,18 +164,21 @@ class CatalogRecurrentPolicy(CatalogBasePolicy, RecurrentActorCriticPolicy):
         ):
             self._warned = True
             warn_caller(
-                "sb3-contrib's RecurrentPPO does not report which rows are padding, so this model's batch statistics"
-                " would include them. Use rlcatalog_sb3.RecurrentPPO instead.",
+                "sb3-contrib's RecurrentPPO does not report which rows are padding, so this"
+                " model's batch statistics would include them. Use rlcatalog_sb3.RecurrentPPO"
+                " instead.",
                 UserWarning,
             )
         return torch.full((count,), steps, dtype=torch.int32)
 
 
 class RecurrentPPO(sb3_contrib.RecurrentPPO):
-    """sb3-contrib's RecurrentPPO, which keeps padding out of the trunk of a `CatalogRecurrentPolicy`.
+    """sb3-contrib's RecurrentPPO, which keeps padding out of the trunk of a
+    `CatalogRecurrentPolicy`.
 
-    sb3-contrib's version passes neither sequence lengths nor padding to a policy. Its loss ignores padding, but a trunk
-    with batch statistics (batch normalisation) would treat padding like observations.
+    sb3-contrib's version passes neither sequence lengths nor padding to a policy. Its loss ignores
+    padding, but a trunk with batch statistics (batch normalisation) would treat padding like
+    observations.
     """
 
     def _setup_model(self) -> None:

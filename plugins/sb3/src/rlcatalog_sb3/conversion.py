@@ -1,4 +1,6 @@
-"""Conversion of a trained Stable-Baselines3 algorithm into a policy that no longer needs Stable-Baselines3."""
+"""Conversion of a trained Stable-Baselines3 algorithm into a policy that no longer needs
+Stable-Baselines3.
+"""
 
 from __future__ import annotations
 
@@ -17,18 +19,20 @@ from rlcatalog_sb3.features import CatalogExtractor
 from rlcatalog_sb3.policies import CatalogBasePolicy
 from rlcatalog_sb3.policy_kwargs import ACTIVATIONS
 
-#: SAC clips log standard deviations to this range. TD3 has no standard deviations, and explores with separate noise.
+#: SAC clips log standard deviations to this range. TD3 has no standard deviations, and explores
+#: with separate noise.
 _LOG_STDS = {"gaussian_log_std_min": -20.0, "gaussian_log_std_max": 2.0}
 
 
 def to_policy(model: Any) -> Policy:
     """Return the rlcatalog policy of a trained algorithm: `to_policy(model).save(directory)`.
 
-    The policy acts on the environment's observations, and `rlcatalog.load(directory)` does not need Stable-Baselines3.
-    If the algorithm has a `CatalogPolicy`, the two share their weights. For DQN, SAC and TD3 with a `CatalogExtractor`,
-    the weights are copied, and the layers after the trunk become `post_fcnet` layers. Q-values become a Categorical's
-    logits, so that its most likely action is the greedy one. Actors become squashed Gaussians, with almost no noise for
-    TD3. These policies' value estimates are 0.
+    The policy acts on the environment's observations, and `rlcatalog.load(directory)` does not need
+    Stable-Baselines3. If the algorithm has a `CatalogPolicy`, the two share their weights. For DQN,
+    SAC and TD3 with a `CatalogExtractor`, the weights are copied, and the layers after the trunk
+    become `post_fcnet` layers. Q-values become a Categorical's logits, so that its most likely
+    action is the greedy one. Actors become squashed Gaussians, with almost no noise for TD3. These
+    policies' value estimates are 0.
 
     Args:
         model: The algorithm.
@@ -44,16 +48,17 @@ def to_policy(model: Any) -> Policy:
     """
     if (normalize := model.get_vec_normalize_env()) is not None and normalize.norm_obs:
         raise NotServedError(
-            "VecNormalize: the model sees observations normalised by Stable-Baselines3, which a converted policy would"
-            " not. Train with norm_obs=False, or normalise in an environment wrapper."
+            "VecNormalize: the model sees observations normalised by Stable-Baselines3, which a"
+            " converted policy would not. Train with norm_obs=False, or normalise in an"
+            " environment wrapper."
         )
     policy = model.policy
     if isinstance(policy, CatalogBasePolicy):
         return policy.catalog_policy
     if not any(isinstance(module, CatalogExtractor) for module in policy.modules()):
         raise NotServedError(
-            f"{type(policy).__name__} has no catalog parts; train with CatalogPolicy, or with CatalogExtractor"
-            " as features_extractor_class."
+            f"{type(policy).__name__} has no catalog parts; train with CatalogPolicy, or with"
+            " CatalogExtractor as features_extractor_class."
         )
     hidden, last, head = _layers(policy)
     extractor = (policy.q_net if hasattr(policy, "q_net") else policy.actor).features_extractor
@@ -73,7 +78,9 @@ Layer = tuple[nn.Linear, nn.Module | None]
 def _layers(
     policy: Any,
 ) -> tuple[list[Layer], list[tuple[Tensor, Tensor]], Callable[[Tensor], Tensor]]:
-    """Return the hidden layers after the features, the last layers' weights and biases, and a function for them all."""
+    """Return the hidden layers after the features, the last layers' weights and biases, and a
+    function for them all.
+    """
     if hasattr(policy, "q_net"):
         modules = list(policy.q_net.q_net)
         return _pairs(modules[:-1]), [(modules[-1].weight, modules[-1].bias)], policy.q_net.q_net
@@ -127,15 +134,17 @@ def _config(given: Any, hidden: list[Layer], box: bool) -> dict[str, Any]:
     for key in ("no_final_linear", "free_log_std"):
         if config.get(key):
             raise NotServedError(
-                f"{key}: Stable-Baselines3's layers after the trunk end with a linear layer. Remove this key."
+                f"{key}: Stable-Baselines3's layers after the trunk end with a linear layer."
+                " Remove this key."
             )
     if hidden:
         names = {ACTIVATIONS[type(activation or nn.Identity())] for _, activation in hidden}
         before = config.get("post_fcnet_hiddens", [])
         if len(names | ({config.get("post_fcnet_activation", "relu")} if before else set())) > 1:
             raise NotServedError(
-                f"the layers after the trunk have the activations {', '.join(sorted(names))}; conversion needs one"
-                " activation for them and the trunk's post_fcnet_hiddens. Set net_arch=[]."
+                f"the layers after the trunk have the activations {', '.join(sorted(names))};"
+                " conversion needs one activation for them and the trunk's post_fcnet_hiddens."
+                " Set net_arch=[]."
             )
         config["post_fcnet_hiddens"] = [*before, *(layer.out_features for layer, _ in hidden)]
         config["post_fcnet_activation"] = names.pop()
@@ -170,7 +179,9 @@ def _set_weights(
 
 
 def _check(policy: Policy, extractor: CatalogExtractor, head: Callable[[Tensor], Tensor]) -> None:
-    """Raise an error unless the rebuilt model has the same outputs as the trunk and the layers after it."""
+    """Raise an error unless the rebuilt model has the same outputs as the trunk and the layers
+    after it.
+    """
     device = next(iter(extractor.parameters())).device
     encoded = torch.rand(4, *policy.preprocessor.shape, device=device)
     with torch.no_grad():
@@ -184,6 +195,7 @@ def _check(policy: Policy, extractor: CatalogExtractor, head: Callable[[Tensor],
 
 def _not_rebuilt(policy: Policy) -> NotServedError:
     return NotServedError(
-        f"{type(policy.model).__name__}: no catalog model matches this trunk with Stable-Baselines3's layers after it,"
-        " so it cannot be converted. Save the algorithm instead: model.save(path)."
+        f"{type(policy.model).__name__}: no catalog model matches this trunk with"
+        " Stable-Baselines3's layers after it, so it cannot be converted. Save the algorithm"
+        " instead: model.save(path)."
     )

@@ -35,8 +35,8 @@ class SB3Engine(Engine):
     reserved = {"seed": "--seed", "policy_kwargs": "--model", "device": "--device"}  # noqa: RUF012
     trusts_checkpoints = True
     not_restored = (
-        "Stable-Baselines3 restores neither environments nor random generators, so this run differs from an"
-        " uninterrupted one"
+        "Stable-Baselines3 restores neither environments nor random generators, so this run"
+        " differs from an uninterrupted one"
     )
 
     def __init__(self, plan: RunPlan) -> None:

@@ -36,24 +36,28 @@ _DEFAULTS = dict.fromkeys(
 )
 
 
-# Derived from CombinedExtractor, because Stable-Baselines3 sets `normalized_image=True` for unscaled images only if the
-# extractor is one of its own.
+# Derived from CombinedExtractor, because Stable-Baselines3 sets `normalized_image=True` for
+# unscaled images only if the extractor is one of its own.
 class CatalogExtractor(CombinedExtractor):
     """Features extractor with a catalog trunk.
 
-    `DQN("MlpPolicy", env, policy_kwargs={"features_extractor_class": CatalogExtractor, "features_extractor_kwargs":
-    {"model_config": {...}}})`. The layers after the trunk come from Stable-Baselines3 (`net_arch`). The trunk receives
-    images as the environment returns them, regardless of Stable-Baselines3's `normalize_images`.
+    `DQN("MlpPolicy", env, policy_kwargs={"features_extractor_class": CatalogExtractor,
+    "features_extractor_kwargs": {"model_config": {...}}})`. The layers after the trunk come from
+    Stable-Baselines3 (`net_arch`). The trunk receives images as the environment returns them,
+    regardless of Stable-Baselines3's `normalize_images`.
 
     Args:
         observation_space: Stable-Baselines3's observation space.
-        model_config: The model config. If None, the config that the environment was flattened with, or the defaults.
-        normalized_image: Passed by Stable-Baselines3 if it leaves images unscaled (`normalize_images=False`).
-        catalog: The catalog for the trunk. If None, the catalog that the environment was flattened with, or the
-            process's.
+        model_config: The model config. If None, the config that the environment was flattened with,
+            or the defaults.
+        normalized_image: Passed by Stable-Baselines3 if it leaves images unscaled
+            (`normalize_images=False`).
+        catalog: The catalog for the trunk. If None, the catalog that the environment was flattened
+            with, or the process's.
 
     Raises:
-        NotServedError: The config selects a memory, a head or a filter, or the observations contain action masks.
+        NotServedError: The config selects a memory, a head or a filter, or the observations contain
+            action masks.
     """
 
     def __init__(
@@ -65,7 +69,8 @@ class CatalogExtractor(CombinedExtractor):
     ) -> None:
         # The algorithm creates one for the net that it builds around this extractor.
         before_torch_optimizers()
-        # A trunk does not depend on the action space, which Stable-Baselines3 does not pass to an extractor.
+        # A trunk does not depend on the action space, which Stable-Baselines3 does not pass to an
+        # extractor.
         any_action: Any = spaces.Discrete(2)
         lookup = Lookup.of(observation_space, any_action, model_config, catalog)
         origin, catalog, values, flat = (
@@ -77,8 +82,8 @@ class CatalogExtractor(CombinedExtractor):
         _refuse_masks(observation_space, values["action_mask_key"], origin)
         if values["custom_action_dist"] is not None:
             raise ConfigError(
-                "custom_action_dist: Stable-Baselines3's DQN, SAC and TD3 choose actions without a catalog"
-                " distribution. Remove this key."
+                "custom_action_dist: Stable-Baselines3's DQN, SAC and TD3 choose actions without a"
+                " catalog distribution. Remove this key."
             )
         resolution, preprocessor, trunk = catalog.build_from_lookup(
             partial(_built, catalog, origin),
@@ -90,7 +95,8 @@ class CatalogExtractor(CombinedExtractor):
         )
         if not isinstance(trunk.num_outputs, int):
             raise NotServedError(
-                f"{type(trunk).__name__} did not set its width in self.num_outputs, so it cannot be a trunk."
+                f"{type(trunk).__name__} did not set its width in self.num_outputs, so it cannot"
+                " be a trunk."
             )
         if trunk.get_initial_state():
             raise NotServedError(
@@ -110,7 +116,9 @@ class CatalogExtractor(CombinedExtractor):
         )
 
     def forward(self, observations: Any) -> Tensor:
-        """Return the features `[B, features_dim]` of observations preprocessed by Stable-Baselines3."""
+        """Return the features `[B, features_dim]` of observations preprocessed by
+        Stable-Baselines3.
+        """
         encoded = self._encode(self._undo(observations))
         features: Tensor = self.trunk({"obs": encoded, "is_training": self.training}, [], None)[0]
         return features if features.dim() == 2 else features.flatten(1)
@@ -129,8 +137,8 @@ def _built(
     for slot in ("memory", "head"):
         if resolution.choices[slot].component is not None:
             raise NotServedError(
-                f"{asking(resolution, slot)}: Stable-Baselines3's DQN, SAC and TD3 cannot use a {slot};"
-                " a features extractor is only a trunk."
+                f"{asking(resolution, slot)}: Stable-Baselines3's DQN, SAC and TD3 cannot use a"
+                f" {slot}; a features extractor is only a trunk."
             )
     preprocessor = catalog.preprocessor_for(resolution.request.obs, resolution.config)
     if origin is not None:
@@ -141,8 +149,9 @@ def _built(
     )
     if getattr(trunk, "is_instance", False):
         raise ConfigError(
-            f"custom_model: {type(trunk).__name__} is an instance, but Stable-Baselines3 builds an extractor more"
-            " than once, also for target networks. Pass its class, or a function that creates one."
+            f"custom_model: {type(trunk).__name__} is an instance, but Stable-Baselines3 builds an"
+            " extractor more than once, also for target networks. Pass its class, or a function"
+            " that creates one."
         )
     return resolution, preprocessor, trunk
 
@@ -181,13 +190,14 @@ def _refuse_masks(space: Any, key: str, origin: Origin | None) -> None:
     found = MASK if origin is not None else key
     if isinstance(space, spaces.Dict) and found in space.spaces:
         raise NotServedError(
-            f"{key}: Stable-Baselines3's DQN, SAC and TD3 do not mask actions. Use MaskablePPO with"
-            " CatalogMaskablePolicy, PPO with CatalogPolicy, or remove the mask from the observation."
+            f"{key}: Stable-Baselines3's DQN, SAC and TD3 do not mask actions. Use MaskablePPO"
+            " with CatalogMaskablePolicy, PPO with CatalogPolicy, or remove the mask from the"
+            " observation."
         )
     if origin is not None:
         info = SpaceInfo.read(origin.action_space, "action")
         if info.kind != "discrete" and not is_float_box(info):
             raise NotServedError(
-                f"{info.describe()}: DQN needs a Discrete, SAC and TD3 need a Box of floats. Use PPO or A2C with"
-                " CatalogPolicy."
+                f"{info.describe()}: DQN needs a Discrete, SAC and TD3 need a Box of floats. Use"
+                " PPO or A2C with CatalogPolicy."
             )

@@ -30,14 +30,16 @@ _LARGEST = float(np.finfo(np.float32).max)
 class FlattenSpaces(gym.Wrapper[Any, Any, Any, Any]):
     """Wrapper that gives any environment the flat spaces that Stable-Baselines3 requires.
 
-    It encodes each observation once with the catalog's preprocessor, and adapts the policy's raw actions. The flat
-    spaces store the environment's spaces, so that a `CatalogPolicy` can find them.
+    It encodes each observation once with the catalog's preprocessor, and adapts the policy's raw
+    actions. The flat spaces store the environment's spaces, so that a `CatalogPolicy` can find
+    them.
 
     Args:
-        env: The environment. If the environment has a method `action_masks()`, as in sb3-contrib, and its observations
-            contain no mask, the masks are added to the observations.
+        env: The environment. If the environment has a method `action_masks()`, as in sb3-contrib,
+            and its observations contain no mask, the masks are added to the observations.
         model_config: The model config, which affects observations and actions.
-        catalog: The catalog for the parts, which policies in this environment also use. If None, the process's.
+        catalog: The catalog for the parts, which policies in this environment also use. If None,
+            the process's.
 
     Raises:
         NotServedError: The config sets an observation filter.
@@ -90,14 +92,16 @@ def for_sb3(
 ) -> FlattenSpaces:
     """Flatten an environment's spaces for Stable-Baselines3.
 
-    `PPO(CatalogPolicy, for_sb3(env))` trains in any environment whose spaces are supported by the installed parts.
-    Matching wrappers from installed plugins are applied first (see `rlcatalog.wrap_env`). For several
-    environments: `make_vec_env(id, 4, wrapper_class=for_sb3, wrapper_kwargs={"model_config": ...})`.
+    `PPO(CatalogPolicy, for_sb3(env))` trains in any environment whose spaces are supported by the
+    installed parts. Matching wrappers from installed plugins are applied first (see
+    `rlcatalog.wrap_env`). For several environments: `make_vec_env(id, 4, wrapper_class=for_sb3,
+    wrapper_kwargs={"model_config": ...})`.
 
     Args:
         env: A single environment, its Gymnasium id, its class, or a function that creates it.
         model_config: The model config, which affects observations and actions; see `FlattenSpaces`.
-        catalog: The catalog for the parts, which policies in this environment also use. If None, the process's.
+        catalog: The catalog for the parts, which policies in this environment also use. If None,
+            the process's.
 
     Raises:
         ModelContractError: `env` is a vector environment.
@@ -105,16 +109,18 @@ def for_sb3(
 
     Example:
         >>> class Hybrid(gym.Env):
-        ...     observation_space = spaces.Dict({"gear": spaces.Discrete(3), "speed": spaces.Box(0, 1, (2,))})
+        ...     observation_space = spaces.Dict(
+        ...         {"gear": spaces.Discrete(3), "speed": spaces.Box(0, 1, (2,))}
+        ...     )
         ...     action_space = spaces.Tuple([spaces.Discrete(2), spaces.Box(-1, 1, (1,))])
         >>> for_sb3(Hybrid).observation_space.shape
         (5,)
     """
     if hasattr(env, "num_envs"):
         raise ModelContractError(
-            f"for_sb3: expected a single environment, found a {type(env).__name__} with {env.num_envs}."
-            " Stable-Baselines3 needs its own kind of vector environment, with wrapped members:"
-            " make_vec_env(MyEnv, n, wrapper_class=for_sb3)."
+            f"for_sb3: expected a single environment, found a {type(env).__name__} with"
+            f" {env.num_envs}. Stable-Baselines3 needs its own kind of vector environment, with"
+            " wrapped members: make_vec_env(MyEnv, n, wrapper_class=for_sb3)."
         )
     wrapped = (default_catalog() if catalog is None else catalog).wrap_env(
         make_env(env), model_config
@@ -133,10 +139,10 @@ class Flattening:
         catalog: The catalog for the parts. If None, the process's.
 
     Attributes:
-        observation_space: An `EncodedBox`. With masks, a Dict with this box under `"obs"` and the mask's columns under
-            `"action_mask"`.
-        action_space: A Discrete for one choice, a MultiDiscrete for several, otherwise a Box of the raw values. The
-            bounds clip only values that the action codec would clip anyway.
+        observation_space: An `EncodedBox`. With masks, a Dict with this box under `"obs"` and the
+            mask's columns under `"action_mask"`.
+        action_space: A Discrete for one choice, a MultiDiscrete for several, otherwise a Box of the
+            raw values. The bounds clip only values that the action codec would clip anyway.
         masks: The reader for action masks.
     """
 
@@ -177,7 +183,8 @@ class Flattening:
         Args:
             obs: The environment's observation.
             mask: The action mask in Gymnasium's format, if the observation does not contain it.
-            last: Whether the episode is over. If so, no action follows, and the mask need not allow any.
+            last: Whether the episode is over. If so, no action follows, and the mask need not allow
+                any.
         """
         flat = self.encoder.encode(obs).ravel().astype(self._dtype, copy=False)
         if not self.masked:
@@ -205,7 +212,8 @@ def encoding_of(resolution: Resolution, preprocessor: Preprocessor) -> dict[str,
 
 
 def check_encoding(origin: Origin, resolution: Resolution, preprocessor: Preprocessor) -> None:
-    """Raise an error unless a policy's config encodes observations and interprets actions as the environment does.
+    """Raise an error unless a policy's config encodes observations and interprets actions as the
+    environment does.
 
     Raises:
         ConfigError: They differ. The message names the first difference.
@@ -219,16 +227,17 @@ def check_encoding(origin: Origin, resolution: Resolution, preprocessor: Preproc
     if differs:
         key = differs[0]
         raise ConfigError(
-            f"model_config: the environment was flattened with {key}={origin.encoding.get(key)!r}, but the policy has"
-            f" {own.get(key)!r}. Pass the same config to both: for_sb3(env, model_config)."
+            f"model_config: the environment was flattened with {key}={origin.encoding.get(key)!r},"
+            f" but the policy has {own.get(key)!r}. Pass the same config to both: for_sb3(env,"
+            " model_config)."
         )
 
 
 def flat_actions(codec: ActionCodec) -> Any:
     """Return a flat space for raw actions.
 
-    Stable-Baselines3 needs finite bounds: PPO clips to them, and SAC and TD3 squash actions into them. The codec always
-    clips to the original bounds.
+    Stable-Baselines3 needs finite bounds: PPO clips to them, and SAC and TD3 squash actions into
+    them. The codec always clips to the original bounds.
     """
     if codec.whole:
         counts = list(codec.counts or ())

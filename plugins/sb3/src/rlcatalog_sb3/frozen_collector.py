@@ -1,4 +1,6 @@
-"""Rollouts with a frozen policy: a recorded graph computes actions, values and log densities if it saves time."""
+"""Rollouts with a frozen policy: a recorded graph computes actions, values and log densities if it
+saves time.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +14,10 @@ from rlcatalog import Policy, Step
 from rlcatalog.errors import ConfigError
 from rlcatalog_policy import Frozen
 
-#: On CartPole, PPO with one environment takes 0.9 times as long; with two or more, stepping dominates. Updating the
-#: weights costs as much time as five steps save, so A2C, which learns every five steps, would be slower. Recording the
-#: graph takes as long as a thousand steps, so shorter runs do not use it.
+#: On CartPole, PPO with one environment takes 0.9 times as long; with two or more, stepping
+#: dominates. Updating the weights costs as much time as five steps save, so A2C, which learns every
+#: five steps, would be slower. Recording the graph takes as long as a thousand steps, so shorter
+#: runs do not use it.
 MOST_ENVS, FIRST_STEPS, SHORTEST_ROLLOUT = 1, 1000, 64
 
 
@@ -23,12 +26,12 @@ class FrozenCollector:
 
     Args:
         policy: The policy.
-        frozen: `"auto"` (on the CPU with one environment, from the thousandth step on, if rollouts have 64 steps or
-            more), `"always"` or `"never"`.
+        frozen: `"auto"` (on the CPU with one environment, from the thousandth step on, if rollouts
+            have 64 steps or more), `"always"` or `"never"`.
 
     Attributes:
-        acting: The policy that acts: `policy` itself or its frozen form. If the frozen form is not faster, its `reason`
-            explains why.
+        acting: The policy that acts: `policy` itself or its frozen form. If the frozen form is not
+            faster, its `reason` explains why.
 
     Raises:
         ConfigError: `frozen` has any other value.
@@ -64,7 +67,8 @@ class FrozenCollector:
             encoded: Encoded observations `[B, ...]`.
             mask: Action masks, boolean `[B, m]`, or None.
             deterministic: Whether to take the most likely actions.
-            memory: The model's memory for each of the B episodes. The returned step's state contains the next memory.
+            memory: The model's memory for each of the B episodes. The returned step's state
+                contains the next memory.
         """
         if not self._open or torch.is_grad_enabled():
             return None
@@ -103,7 +107,9 @@ class FrozenCollector:
         return self._open
 
     def _now(self) -> int:
-        """Return a number that changes with the weights: the sum of their versions and addresses."""
+        """Return a number that changes with the weights: the sum of their versions
+        and addresses.
+        """
         return sum([weight._version + weight.data_ptr() for weight in self._weights])
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -1,4 +1,6 @@
-"""Support for memories (LSTM, attention, custom ones), and their states in sb3-contrib's RecurrentPPO."""
+"""Support for memories (LSTM, attention, custom ones), and their states in sb3-contrib's
+RecurrentPPO.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +17,11 @@ from rlcatalog.frameworks import Array
 States = tuple[Tensor, ...]
 
 
-#: Advice for an LSTM. for_sb3 puts the environment's masks into the observation, where RecurrentPPO finds them.
+#: Advice for an LSTM. for_sb3 puts the environment's masks into the observation, where RecurrentPPO
+#: finds them.
 _RECURRENT = (
-    "Use RecurrentPPO(CatalogRecurrentPolicy, for_sb3(env), ...) from rlcatalog_sb3, which takes action masks as well;"
-    " on the command line, --algo RecurrentPPO."
+    "Use RecurrentPPO(CatalogRecurrentPolicy, for_sb3(env), ...) from rlcatalog_sb3, which takes"
+    " action masks as well; on the command line, --algo RecurrentPPO."
 )
 _ELSEWHERE = "Train it with rlcatalog-ppo or rlcatalog-rllib."
 
@@ -26,7 +29,8 @@ _ELSEWHERE = "Train it with rlcatalog-ppo or rlcatalog-rllib."
 def refuse_memory(
     policy: Policy, name: str, where: str, *, recurrent: bool, algorithm: str
 ) -> None:
-    """Reject a memory that the training loop does not support, and a recurrent loop for a model without memory.
+    """Reject a memory that the training loop does not support, and a recurrent loop for a model
+    without memory.
 
     Args:
         policy: The policy.
@@ -36,15 +40,15 @@ def refuse_memory(
         algorithm: Name of the algorithm that runs the training loop.
 
     Raises:
-        NotServedError: The training loop has no states, or supports only vectors that are initially zero, unlike
-            attention's state.
+        NotServedError: The training loop has no states, or supports only vectors that are initially
+            zero, unlike attention's state.
         ConfigError: The training loop needs states, but the model has none.
     """
     initial = policy.memory.initial
     if recurrent and not initial:
         raise ConfigError(
-            "CatalogRecurrentPolicy: the model has no memory. Set use_lstm in model_config, or use CatalogPolicy and"
-            " PPO."
+            "CatalogRecurrentPolicy: the model has no memory. Set use_lstm in model_config, or use"
+            " CatalogPolicy and PPO."
         )
     served = all(part.ndim == 1 and part.dtype.kind == "f" and not part.any() for part in initial)
     if initial and not recurrent:
@@ -53,8 +57,9 @@ def refuse_memory(
         raise NotServedError(f"{asks}{algorithm} keeps no state between steps. {way}")
     if not served:
         raise NotServedError(
-            f"{where}RecurrentPPO supports states of float vectors that are initially zero, as in an LSTM;"
-            f" {name} has states of shapes {[part.shape for part in initial]}. {_ELSEWHERE}"
+            f"{where}RecurrentPPO supports states of float vectors that are initially zero, as in"
+            f" an LSTM; {name} has states of shapes {[part.shape for part in initial]}."
+            f" {_ELSEWHERE}"
         )
 
 

@@ -25,8 +25,8 @@ class Observer:
         origin: Origin of flat spaces, or None.
 
     Attributes:
-        encode: Function that maps observations, a tensor or a dict of tensors `[B, ...]`, to encoded observations `[B,
-            *encoded shape]`.
+        encode: Function that maps observations, a tensor or a dict of tensors `[B, ...]`, to
+            encoded observations `[B, *encoded shape]`.
     """
 
     def __init__(self, policy: Policy, space: Any, origin: Origin | None) -> None:
@@ -47,9 +47,10 @@ class Observer:
 
         Args:
             obs: Observations.
-            given: Masks that are not in the observations, as an array or tensor of columns. An action must be allowed
-                by both masks.
-            check: Whether to reject rows that do not allow any action; False for stored rows, which include padding.
+            given: Masks that are not in the observations, as an array or tensor of columns. An
+                action must be allowed by both masks.
+            check: Whether to reject rows that do not allow any action; False for stored rows, which
+                include padding.
 
         Raises:
             ActionMaskError: A row does not allow any action.
@@ -78,14 +79,16 @@ def encoder(
     flat: bool,
     preprocess: Callable[[Any], Array],
 ) -> Callable[[Any], Tensor]:
-    """Return a function that encodes observations, with tensor operations if possible, otherwise with NumPy.
+    """Return a function that encodes observations, with tensor operations if possible, otherwise
+    with NumPy.
 
     Args:
         preprocessor: The preprocessor for the environment's observation space.
         space: The space from Stable-Baselines3.
         layout: The model config's `image_layout`.
         flat: Whether the observations are already encoded as vectors.
-        preprocess: Function that encodes a batch of the environment's observations, used if tensor operations cannot.
+        preprocess: Function that encodes a batch of the environment's observations, used if tensor
+            operations cannot.
     """
     shape = preprocessor.shape
     if flat and isinstance(space, spaces.Dict):
@@ -95,7 +98,8 @@ def encoder(
     # Box observations may reach the model unchanged.
     if isinstance(space, spaces.Box) and preprocessor.observation_space is preprocessor.info.space:
         if is_transposed(space, layout):
-            # A single copy, of bytes; convolutions can read floats in this layout without a further copy.
+            # A single copy, of bytes; convolutions can read floats in this layout without a further
+            # copy.
             return lambda obs: obs.permute(0, 2, 3, 1).contiguous()
         return (lambda obs: obs.float()) if space.dtype == np.float64 else (lambda obs: obs)
     numpy = structure(space, layout)
@@ -103,7 +107,9 @@ def encoder(
 
 
 def structure(space: Any, layout: str) -> Callable[[Any], Any]:
-    """Return a function that converts tensors to a batch of the environment's observations, as NumPy arrays."""
+    """Return a function that converts tensors to a batch of the environment's observations, as
+    NumPy arrays.
+    """
     if isinstance(space, spaces.Dict):
         parts = {key: structure(child, layout) for key, child in space.spaces.items()}
         return lambda obs: {key: part(obs[key]) for key, part in parts.items()}

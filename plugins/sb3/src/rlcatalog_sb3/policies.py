@@ -26,18 +26,21 @@ class CatalogBasePolicy(BasePolicy):
         observation_space: Stable-Baselines3's observation space.
         action_space: Stable-Baselines3's action space.
         lr_schedule: Learning rate as a function of the remaining progress.
-        model_config: The model config. If None, the config that the environment was flattened with, or the defaults.
-        model: The model to use, such as a plain `torch.nn.Module`; it becomes the model config's `"custom_model"`.
-        catalog: The catalog for the parts. If None, the catalog that the environment was flattened with, or the
-            process's.
-        frozen: Whether a frozen policy, which acts faster, collects rollouts: `"auto"` (if it saves time), `"always"`
-            or `"never"`.
+        model_config: The model config. If None, the config that the environment was flattened with,
+            or the defaults.
+        model: The model to use, such as a plain `torch.nn.Module`; it becomes the model config's
+            `"custom_model"`.
+        catalog: The catalog for the parts. If None, the catalog that the environment was flattened
+            with, or the process's.
+        frozen: Whether a frozen policy, which acts faster, collects rollouts: `"auto"` (if it saves
+            time), `"always"` or `"never"`.
         use_sde: Not supported.
         optimizer_class: Class of the optimiser.
-        optimizer_kwargs: The optimiser's keyword arguments, except the learning rate. If None, `eps=1e-5` for Adam, as
-            in Stable-Baselines3's own policies.
-        keywords: Keyword arguments of Stable-Baselines3's own policies: `net_arch`, `activation_fn` and `log_std_init`
-            are translated to model config keys with the same meaning; other arguments raise an error.
+        optimizer_kwargs: The optimiser's keyword arguments, except the learning rate. If None,
+            `eps=1e-5` for Adam, as in Stable-Baselines3's own policies.
+        keywords: Keyword arguments of Stable-Baselines3's own policies: `net_arch`, `activation_fn`
+            and `log_std_init` are translated to model config keys with the same meaning; other
+            arguments raise an error.
 
     Raises:
         CatalogError: The parts do not fit, or the algorithm does not support them.
@@ -68,8 +71,9 @@ class CatalogBasePolicy(BasePolicy):
         refuse_algorithm(self, builder, observation_space)
         if use_sde:
             raise ConfigError(
-                "use_sde=True: state-dependent exploration requires Stable-Baselines3's own distribution. Remove it, or"
-                " choose a distribution with custom_action_dist in model_config."
+                "use_sde=True: state-dependent exploration requires Stable-Baselines3's own"
+                " distribution. Remove it, or choose a distribution with custom_action_dist in"
+                " model_config."
             )
         if optimizer_kwargs is None:
             optimizer_kwargs = {"eps": 1e-5} if optimizer_class is torch.optim.Adam else {}
@@ -100,7 +104,9 @@ class CatalogBasePolicy(BasePolicy):
 
     @property
     def catalog_policy(self) -> Policy:
-        """The rlcatalog policy with the same weights, for `policy.save(directory)` and `policy.act(obs)`."""
+        """The rlcatalog policy with the same weights, for `policy.save(directory)` and
+        `policy.act(obs)`.
+        """
         return self.actor_critic.policy
 
     def unscale_action(self, scaled_action: Any) -> Any:
@@ -108,20 +114,24 @@ class CatalogBasePolicy(BasePolicy):
         return self.actor_critic.adapt(scaled_action)
 
     def reset_noise(self, n_envs: int = 1) -> None:
-        """Raise an error, because the catalog's distributions have no state-dependent exploration."""
+        """Raise an error, because the catalog's distributions have no state-dependent
+        exploration.
+        """
         raise NotServedError(
-            "reset_noise: the catalog's distributions have no state-dependent exploration (use_sde)."
+            "reset_noise: the catalog's distributions have no state-dependent exploration"
+            " (use_sde)."
         )
 
     def extract_features(self, obs: Any, features_extractor: Any = None) -> Any:
         """Raise an error, because the catalog's models have no separate features extractor."""
         raise NotServedError(
-            f"{type(self).__name__} has no features extractor; its model is `policy.model`, and its parts are in"
-            " `policy.catalog_policy`."
+            f"{type(self).__name__} has no features extractor; its model is `policy.model`, and"
+            " its parts are in `policy.catalog_policy`."
         )
 
     def obs_to_tensor(self, observation: Any) -> tuple[Any, bool]:
-        """Convert observations for `predict` to tensors in the space's dtypes; also return whether they are a batch.
+        """Convert observations for `predict` to tensors in the space's dtypes; also return whether
+        they are a batch.
 
         Floats in an integer space keep their dtype.
         """
@@ -155,7 +165,9 @@ def _cast(tensor: Tensor, space: Any) -> Tensor:
 
 
 class WithoutMemory(CatalogBasePolicy):
-    """Base class for `CatalogPolicy` and `CatalogMaskablePolicy`; only MaskablePPO passes `action_masks`."""
+    """Base class for `CatalogPolicy` and `CatalogMaskablePolicy`; only MaskablePPO passes
+    `action_masks`.
+    """
 
     def forward(
         self, obs: Any, deterministic: bool = False, action_masks: Any = None
@@ -166,7 +178,9 @@ class WithoutMemory(CatalogBasePolicy):
     def evaluate_actions(
         self, obs: Any, actions: Tensor, action_masks: Any = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return value estimates `[B, 1]`, log densities `[B]` of raw actions, and entropies `[B]`."""
+        """Return value estimates `[B, 1]`, log densities `[B]` of raw actions, and
+        entropies `[B]`.
+        """
         actor_critic = self.actor_critic
         logp, entropy = actor_critic.score(
             actor_critic.dist(obs, action_masks, acting=False), actions
@@ -189,11 +203,12 @@ class WithoutMemory(CatalogBasePolicy):
 
 
 class CatalogPolicy(WithoutMemory, ActorCriticPolicy):
-    """Policy for Stable-Baselines3's PPO and A2C with the catalog's preprocessor, model and distribution.
+    """Policy for Stable-Baselines3's PPO and A2C with the catalog's preprocessor, model and
+    distribution.
 
-    `PPO(CatalogPolicy, env, policy_kwargs={"model_config": {"fcnet_hiddens": [64, 64]}})`. If Stable-Baselines3 does
-    not support the environment's spaces, wrap the environment: `for_sb3(env)`. Action masks are read from the
-    observation.
+    `PPO(CatalogPolicy, env, policy_kwargs={"model_config": {"fcnet_hiddens": [64, 64]}})`. If
+    Stable-Baselines3 does not support the environment's spaces, wrap the environment:
+    `for_sb3(env)`. Action masks are read from the observation.
 
     Example:
         >>> from stable_baselines3 import PPO

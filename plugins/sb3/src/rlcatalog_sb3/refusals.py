@@ -1,4 +1,6 @@
-"""Errors for parts that Stable-Baselines3's training loops do not support; each error names the config key."""
+"""Errors for parts that Stable-Baselines3's training loops do not support; each error names the
+config key.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +17,11 @@ from rlcatalog_sb3.memories import refuse_memory
 
 
 def builder_of(policy: Any) -> type:
-    """Return the class of the object that builds a policy; call this function in the policy's constructor.
+    """Return the class of the object that builds a policy; call this function in the policy's
+    constructor.
 
-    Stable-Baselines3 does not pass this class to a policy, so this function inspects the constructor's caller.
+    Stable-Baselines3 does not pass this class to a policy, so this function inspects the
+    constructor's caller.
     """
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_locals.get("self") is policy:
@@ -26,7 +30,9 @@ def builder_of(policy: Any) -> type:
 
 
 def algorithm_name(builder: type, policy: Any) -> str:
-    """Return the name of the algorithm that builds a policy, or of the policy's class if there is no algorithm."""
+    """Return the name of the algorithm that builds a policy, or of the policy's class if there is
+    no algorithm.
+    """
     return (builder if _engine_classes(builder) else type(policy)).__name__
 
 
@@ -56,22 +62,25 @@ def refuse_algorithm(policy: Any, builder: type, observation_space: Any) -> None
         known = "MultiInputPolicy" in getattr(builder, "policy_aliases", {})
         shown, env = ("MultiInputPolicy", env) if known else (shown, "for_sb3(env)")
     way = (
-        f'give it a catalog trunk: {name}("{shown}", {env}, policy_kwargs={{"features_extractor_class":'
-        ' CatalogExtractor, "features_extractor_kwargs": {"model_config": {...}}}), with CatalogExtractor from'
+        f'give it a catalog trunk: {name}("{shown}", {env},'
+        f' policy_kwargs={{"features_extractor_class": CatalogExtractor,'
+        ' "features_extractor_kwargs": {"model_config": {...}}}), with CatalogExtractor from'
         " rlcatalog_sb3."
     )
     if theirs & OWN_NETS:
         raise NotServedError(
-            f"{name} does not accept {own}: it builds separate nets for actions and values. Instead, {way}"
+            f"{name} does not accept {own}: it builds separate nets for actions and values."
+            f" Instead, {way}"
         )
     if "RecurrentPPO" in theirs and not policy.recurrent:
         raise NotServedError(
-            f"RecurrentPPO does not accept {own}, which has no state. Use CatalogRecurrentPolicy, with use_lstm or"
-            " another memory in model_config."
+            f"RecurrentPPO does not accept {own}, which has no state. Use CatalogRecurrentPolicy,"
+            " with use_lstm or another memory in model_config."
         )
     if policy.recurrent and theirs & {"A2C", "PPO"} and "RecurrentPPO" not in theirs:
         raise NotServedError(
-            f"{name} does not accept {own}: it keeps no state between steps. Train with rlcatalog_sb3.RecurrentPPO."
+            f"{name} does not accept {own}: it keeps no state between steps. Train with"
+            " rlcatalog_sb3.RecurrentPPO."
         )
     if "TRPO" in theirs:
         raise NotServedError(
@@ -91,9 +100,9 @@ def refuse_filter(resolution: Resolution) -> None:
     if resolution.choices["filter"].component is not None:
         name = resolution.config["observation_filter"]
         raise NotServedError(
-            f"observation_filter={name!r}: Stable-Baselines3 stores unfiltered observations, so running"
-            " statistics would change between acting and training. Instead, normalise with"
-            " stable_baselines3.common.vec_env.VecNormalize around the vector environment."
+            f"observation_filter={name!r}: Stable-Baselines3 stores unfiltered observations, so"
+            " running statistics would change between acting and training. Instead, normalise"
+            " with stable_baselines3.common.vec_env.VecNormalize around the vector environment."
         )
 
 
@@ -113,7 +122,8 @@ def refuse_model(policy: Policy, *, recurrent: bool, algorithm: str) -> None:
         algorithm: Name of the algorithm that runs the training loop.
 
     Raises:
-        NotServedError: There is an observation filter, or the model requests views or states, or has a `custom_loss`.
+        NotServedError: There is an observation filter, or the model requests views or states, or
+            has a `custom_loss`.
         ModelContractError: The model has no value branch.
         ConfigError: The loop needs states, but the model has none.
     """
@@ -127,11 +137,12 @@ def refuse_model(policy: Policy, *, recurrent: bool, algorithm: str) -> None:
     if policy.views:
         views = ", ".join(view.name for view in policy.views.all)
         raise NotServedError(
-            f"{where}{name} requests the views {views}, but Stable-Baselines3 passes only the current step to a policy."
-            " Remove them, or add them to the observation in an environment wrapper."
+            f"{where}{name} requests the views {views}, but Stable-Baselines3 passes only the"
+            " current step to a policy. Remove them, or add them to the observation in an"
+            " environment wrapper."
         )
     if policy.overrides("custom_loss"):
         raise NotServedError(
-            f"{name}.custom_loss: Stable-Baselines3 does not add a model's custom_loss to its losses. Train it with"
-            " rlcatalog-ppo."
+            f"{name}.custom_loss: Stable-Baselines3 does not add a model's custom_loss to its"
+            " losses. Train it with rlcatalog-ppo."
         )

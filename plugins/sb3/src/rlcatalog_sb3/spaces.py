@@ -13,7 +13,8 @@ from rlcatalog import Catalog, SpaceInfo, default_catalog
 
 #: Keys in the Dict observations of a flattened environment with action masks.
 OBS, MASK = "obs", "action_mask"
-#: Attribute of a flat action space that stores its origin. Vector environment wrappers only replace observation spaces.
+#: Attribute of a flat action space that stores its origin. Vector environment wrappers only replace
+#: observation spaces.
 ORIGIN = "rlcatalog_origin"
 
 
@@ -25,8 +26,10 @@ class Origin:
         observation_space: The environment's observation space.
         action_space: The environment's action space.
         config: The model config that the environment was flattened with.
-        encoding: The settings that affect flat observations and actions, as plain data for comparison.
-        catalog: The catalog that the environment was flattened with; None for the process's default.
+        encoding: The settings that affect flat observations and actions, as plain data for
+            comparison.
+        catalog: The catalog that the environment was flattened with; None for the process's
+            default.
     """
 
     observation_space: Any
@@ -37,7 +40,9 @@ class Origin:
 
 
 class EncodedBox(spaces.Box):
-    """Space of observations encoded as flat vectors. Two such spaces are equal only if their origins are equal.
+    """Space of observations encoded as flat vectors.
+
+    Two such spaces are equal only if their origins are equal.
 
     Args:
         low: Lowest values `[size]`.
@@ -59,7 +64,10 @@ class EncodedBox(spaces.Box):
 
     def __repr__(self) -> str:
         keys = ", ".join(f"{key}={value!r}" for key, value in self.origin.encoding.items())
-        return f"EncodedBox({self.shape}, {self.dtype}, from {self.origin.observation_space}, with {keys})"
+        return (
+            f"EncodedBox({self.shape}, {self.dtype}, from {self.origin.observation_space}, with"
+            f" {keys})"
+        )
 
 
 def origin_of(observation_space: Any, action_space: Any = None) -> Origin | None:
@@ -76,7 +84,8 @@ class Lookup(NamedTuple):
 
     Attributes:
         origin: Origin of flat spaces, or None.
-        catalog: The catalog for the parts: the given one, the flattened environment's, or the process's.
+        catalog: The catalog for the parts: the given one, the flattened environment's, or the
+            process's.
         config: The model config: the given one, or the flattened environment's.
         values: The parsed config.
         layout: The config's `image_layout`.
@@ -115,8 +124,9 @@ class Lookup(NamedTuple):
 def engine_defaults(observation_space: Any, action_space: Any) -> dict[str, Any]:
     """Return model config defaults that match Stable-Baselines3's own nets.
 
-    The actor and the critic have separate nets for vectors and share a net for images (`ActorCriticPolicy`,
-    `net_arch`). A Gaussian's standard deviations do not depend on the observation (`DiagGaussianDistribution`).
+    The actor and the critic have separate nets for vectors and share a net for images
+    (`ActorCriticPolicy`, `net_arch`). A Gaussian's standard deviations do not depend on the
+    observation (`DiagGaussianDistribution`).
     """
     found: dict[str, Any] = {"vf_share_layers": has_images(SpaceInfo.read(observation_space))}
     if isinstance(action_space, spaces.Box) and np.issubdtype(action_space.dtype, np.floating):
@@ -132,8 +142,8 @@ def has_images(info: SpaceInfo) -> bool:
 def is_transposed(space: Any, layout: str) -> bool:
     """Return whether a space contains images whose channels have been moved to the front.
 
-    Stable-Baselines3 moves the channels (`VecTransposeImage`) of uint8 images whose channels come last. A config with
-    `image_layout="chw"` expects channels first.
+    Stable-Baselines3 moves the channels (`VecTransposeImage`) of uint8 images whose channels come
+    last. A config with `image_layout="chw"` expects channels first.
 
     Args:
         space: The space from Stable-Baselines3.
@@ -145,7 +155,9 @@ def is_transposed(space: Any, layout: str) -> bool:
 
 
 def untransposed(space: Any, layout: str) -> Any:
-    """Return an observation space with its images' channels moved back to the end; see `is_transposed`."""
+    """Return an observation space with its images' channels moved back to the end; see
+    `is_transposed`.
+    """
     if isinstance(space, spaces.Dict):
         leaves = {key: untransposed(child, layout) for key, child in space.spaces.items()}
         changed = any(leaves[key] is not child for key, child in space.spaces.items())

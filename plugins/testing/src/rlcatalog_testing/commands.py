@@ -1,4 +1,6 @@
-"""The command `check`, which runs the conformance kit, and the command `new`, which creates a plugin."""
+"""The command `check`, which runs the conformance kit, and the command `new`, which creates a
+plugin.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ _EXPECT = typer.Option(
 
 
 def _line(outcome: Outcome) -> str:
-    """Return a case as one line, with its reason, if any; after a failed case, the message and the hint follow."""
+    """Return a case as one line, with its reason, if any; after a failed case, the message and the
+    hint follow.
+    """
     why = outcome.why.removeprefix(f"{outcome.name}: ")
     if outcome.status == "failed":
         text = why.replace(" Hint: ", "\n         Hint: ", 1)
@@ -42,7 +46,9 @@ def check(
     expect: Annotated[list[str] | None, _EXPECT] = None,
     as_json: Annotated[bool, AS_JSON] = False,
 ) -> None:
-    """Check every part of an installed plugin against its contract; exit with status 1 if a part fails."""
+    """Check every part of an installed plugin against its contract; exit with status 1 if a part
+    fails.
+    """
     with redirect_stdout():
         from rlcatalog_testing import cases, outcomes
 

@@ -1,4 +1,6 @@
-"""Check: one requirement of a contract, as a function that raises an error if a `Part` violates it."""
+"""Check: one requirement of a contract, as a function that raises an error if a
+`Part` violates it.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ class ExampleError(AssertionError):
 
 
 def require(holds: bool, what: str) -> None:
-    """Raise an AssertionError with the text `what` unless a condition holds, even under `python -O`."""
+    """Raise an AssertionError with the text `what` unless a condition holds, even under
+    `python -O`.
+    """
     if not holds:
         raise AssertionError(what)
 
@@ -37,16 +41,18 @@ class Check:
 
     Attributes:
         name: Name of the check, such as `output_width`.
-        kinds: The kinds of part to which it applies: `"trunk"`, `"memory"`, `"head"`, `"action_dist"`,
-            `"preprocessor"`, `"action_codec"`, `"filter"`, `"env_wrapper"`, `"command"`, `"engine"`, `"framework"`,
-            `"exporter"`.
+        kinds: The kinds of part to which it applies: `"trunk"`, `"memory"`, `"head"`,
+            `"action_dist"`, `"preprocessor"`, `"action_codec"`, `"filter"`, `"env_wrapper"`,
+            `"command"`, `"engine"`, `"framework"`, `"exporter"`.
         hint: Advice for authors.
         run: Function that raises an error if a part violates the requirement.
-        each: Function that yields the arguments for each call of `run`: a single argument or a tuple. If None, `run` is
-            called once, with the part. A check applies to a part if it applies to at least one of these.
-        every_framework: Whether the check runs once for each framework of the part, instead of only once.
-        where: Function that returns whether the check can apply to a part, based only on the declaration, without
-            building the part.
+        each: Function that yields the arguments for each call of `run`: a single argument or a
+            tuple. If None, `run` is called once, with the part. A check applies to a part if it
+            applies to at least one of these.
+        every_framework: Whether the check runs once for each framework of the part, instead of only
+            once.
+        where: Function that returns whether the check can apply to a part, based only on the
+            declaration, without building the part.
         stops: Whether a failure skips the following checks, which would fail for the same reason.
     """
 
@@ -80,14 +86,17 @@ def check(
     where: Callable[[Part], bool] = lambda part: True,
     stops: bool = False,
 ) -> Callable[[Callable[..., None]], Check]:
-    """Decorator that turns a function into a check with the same name. The arguments become the check's attributes.
+    """Decorator that turns a function into a check with the same name.
+
+    The arguments become the check's attributes.
 
     Example:
         >>> @check("trunk", hint="let forward return [B, num_outputs]")
         ... def output_width(part):
         ...     for example in part.examples:
         ...         policy = part.build(example)
-        ...         require(policy.act(observations_of(example, 3)).dist_inputs.shape == (3, ...), "...")
+        ...         step = policy.act(observations_of(example, 3))
+        ...         require(step.dist_inputs.shape == (3, ...), "...")
     """
     return lambda run: Check(run.__name__, kinds, hint, run, each, every_framework, where, stops)
 
@@ -124,13 +133,14 @@ class Part:
         """The part's examples, at least one.
 
         Raises:
-            AssertionError: The part fits no standard space and declares no examples, or an example's config is invalid.
+            AssertionError: The part fits no standard space and declares no examples, or an
+                example's config is invalid.
         """
         examples = self.once("examples", self._read_examples)
         require(
             bool(examples),
-            "it is not chosen in any standard example; declare"
-            " examples='package.module:function', which returns a list of rlcatalog_testing.Example",
+            "it is not chosen in any standard example; declare examples='package.module:function',"
+            " which returns a list of rlcatalog_testing.Example",
         )
         return examples
 
@@ -149,7 +159,9 @@ class Part:
 
     @property
     def few(self) -> list[Example]:
-        """Two of the examples: the first one and, if there is one, an example with different classes of spaces."""
+        """Two of the examples: the first one and, if there is one, an example with different
+        classes of spaces.
+        """
         first, *others = self.examples
         unlike = [
             e
@@ -159,7 +171,9 @@ class Part:
         return [first, *sorted(unlike, key=lambda e: type(e.obs) is type(first.obs))[:1]]
 
     def distinct(self, space: str) -> list[Example]:
-        """Return one example per config and space (`"obs"` or `"action"`), with the part's name in the config."""
+        """Return one example per config and space (`"obs"` or `"action"`), with the part's name in
+        the config.
+        """
         examples: dict[str, Example] = {}
         for example in self.examples:
             example = named(self.component, example)
@@ -175,11 +189,15 @@ class Part:
         ]
 
     def within(self, framework: str | None) -> Part:
-        """Return the same part in a different framework; both share the objects that have been built."""
+        """Return the same part in a different framework; both share the objects that have been
+        built.
+        """
         return replace(self, framework=framework)
 
     def sharing(self) -> Iterator[dict[str, Any]]:
-        """Yield config keys for layers that policy and value share and, if supported, for separate layers."""
+        """Yield config keys for layers that policy and value share and, if supported, for separate
+        layers.
+        """
         yield {}
         if "vf_share_layers" in self.catalog.config_keys(self.component) and not self._refuses(
             vf_share_layers=False
@@ -187,7 +205,9 @@ class Part:
             yield {"vf_share_layers": False}
 
     def _refuses(self, **config: Any) -> bool:
-        """Return whether a plain module rejects a key, as instances and modules with a `num_outputs` argument do."""
+        """Return whether a plain module rejects a key, as instances and modules with a
+        `num_outputs` argument do.
+        """
         try:
             if getattr(self.component.declaration, "plain", False):
                 self.policy(self.examples[0], **config)
@@ -196,19 +216,25 @@ class Part:
         return False
 
     def resolve(self, example: Example, config: Mapping[str, Any] | None = None) -> Resolution:
-        """Return the catalog's choice for an example, with the example's own config or the given one."""
+        """Return the catalog's choice for an example, with the example's own config or the given
+        one.
+        """
         with quiet():
             config = example.config if config is None else config
             return self.catalog.resolve(example.obs, example.action, config, self.framework)
 
     def build(self, example: Example, **config: Any) -> Policy:
-        """Build a policy for the example, with new weights; `config` is added to the example's config."""
+        """Build a policy for the example, with new weights; `config` is added to the example's
+        config.
+        """
         config = {**example.config, **config}
         with quiet():
             return build(example.obs, example.action, config, self.framework, catalog=self.catalog)
 
     def policy(self, example: Example, **config: Any) -> Policy:
-        """Return a policy for the example that several checks share; they must not change its config or shapes."""
+        """Return a policy for the example that several checks share; they must not change its
+        config or shapes.
+        """
         if _LATEST and _LATEST[0] is not self.shared:
             # Cases live as long as pytest runs, but the parts that they built do not.
             _LATEST[0].clear()

@@ -35,8 +35,8 @@ class PolicyOutputs(NamedTuple):
     value: Array
 
 
-#: `outputs(observations, raw_actions)` returns an engine's outputs, computed by its own code, for the environment's
-#: observations.
+#: `outputs(observations, raw_actions)` returns an engine's outputs, computed by its own code, for
+#: the environment's observations.
 OutputFunction = Callable[[Any, Array], PolicyOutputs]
 
 
@@ -63,7 +63,8 @@ def check_same_outputs(
     """Check that engines with equal weights give equal results for equal observations.
 
     Args:
-        reference: A policy, whose weights are copied into the engines' policies and whose actions are scored.
+        reference: A policy, whose weights are copied into the engines' policies and whose actions
+            are scored.
         engines: For each engine's name, the policy that the engine acts with, and the engine.
         observations: A vector environment's batch of observations.
         tolerance: Absolute and relative tolerance.
@@ -89,7 +90,8 @@ STEPS, OBSERVATIONS = 6, 16
 
 
 class ExampleEnv(gymnasium.Env[Any, Any]):
-    """Environment with short episodes, whose observations come from an example, and whose rewards are random.
+    """Environment with short episodes, whose observations come from an example, and whose rewards
+    are random.
 
     Args:
         example: The spaces.
@@ -129,7 +131,8 @@ def trained_weights(model: Any) -> dict[str, Array]:
 
 
 def every_weight_moved(before: Mapping[str, Array], after: Mapping[str, Array]) -> None:
-    """Raise an error unless an update has changed every array of weights and all of them are finite.
+    """Raise an error unless an update has changed every array of weights and all of them are
+    finite.
 
     Args:
         before: The result of `trained_weights` before the update.
@@ -160,7 +163,8 @@ def update_example(part: Part) -> Example:
     """Return the example with which an engine trains a part.
 
     Raises:
-        NotApplicable: The part is a deterministic distribution, so no log density changes the weights for actions.
+        NotApplicable: The part is a deterministic distribution, so no log density changes the
+            weights for actions.
     """
     return (
         chance_trials(part)[0].example if part.component.kind == "action_dist" else part.examples[0]

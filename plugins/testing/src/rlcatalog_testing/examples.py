@@ -26,8 +26,8 @@ class Example:
         obs: The observation space.
         action: The action space.
         config: Model config keys that select the part, in addition to its name.
-        draw: `draw(rng)` returns an observation, for a part that does not accept all observations in the space. If
-            None, observations are sampled from the space.
+        draw: `draw(rng)` returns an observation, for a part that does not accept all observations
+            in the space. If None, observations are sampled from the space.
     """
 
     obs: spaces.Space[Any]
@@ -83,7 +83,9 @@ def quiet() -> Iterator[None]:
 
 
 def kind_of(component: Component) -> str:
-    """Return the kind that selects the checks: a model's slot, or otherwise the component's kind."""
+    """Return the kind that selects the checks: a model's slot, or otherwise the
+    component's kind.
+    """
     return (
         component.declaration.slot
         if isinstance(component.declaration, ModelSpec)
@@ -92,9 +94,11 @@ def kind_of(component: Component) -> str:
 
 
 def examples_of(component: Component, catalog: Catalog) -> list[Example]:
-    """Return the examples that a part declares, and a few standard examples that cover all spaces that the part fits.
+    """Return the examples that a part declares, and a few standard examples that cover all spaces
+    that the part fits.
 
-    A part that is only chosen by name does not declare what it fits, so only its declared examples are used.
+    A part that is only chosen by name does not declare what it fits, so only its declared examples
+    are used.
 
     Raises:
         PartError: The declared function raised an error or returned something else.
@@ -115,7 +119,8 @@ def _standard(component: Component, catalog: Catalog) -> list[Example]:
             named(component, Example(VECTOR, action)) for action in ACTIONS if fits(VECTOR, action)
         ]
     actions = [action for action in ACTIONS if fits(fitting[0], action)] or [TWO]
-    # Each space once, in as few pairs as possible; spaces that cannot be combined are used separately.
+    # Each space once, in as few pairs as possible; spaces that cannot be combined are used
+    # separately.
     pairs = []
     for index in range(max(len(fitting), len(actions))):
         obs, action = fitting[index % len(fitting)], actions[index % len(actions)]
@@ -135,7 +140,8 @@ def _declared(component: Component) -> list[Example]:
         found = list(function())
     if not found or not all(isinstance(example, Example) for example in found):
         raise component.fault(
-            f"its examples function {path!r} must return at least one rlcatalog_testing.Example, found {found!r}."
+            f"its examples function {path!r} must return at least one rlcatalog_testing.Example,"
+            f" found {found!r}."
         )
     # A codec chosen by name would encode the whole observation, not only the part of its kind.
     by_name = not (component.kind == "preprocessor" and _says_what_it_fits(component))
@@ -143,7 +149,9 @@ def _declared(component: Component) -> list[Example]:
 
 
 def named(component: Component, example: Example) -> Example:
-    """Return the example with the part's name in its config, if parts of this kind are chosen by name."""
+    """Return the example with the part's name in its config, if parts of this kind are chosen by
+    name.
+    """
     if (key := NAMING.get(kind_of(component))) is None or key in example.config:
         return example
     return Example(
@@ -152,7 +160,8 @@ def named(component: Component, example: Example) -> Example:
 
 
 def is_chosen(component: Component, catalog: Catalog, example: Example) -> bool:
-    """Return whether a lookup for the example chooses the part, for the whole space or for a space within it.
+    """Return whether a lookup for the example chooses the part, for the whole space or for a space
+    within it.
 
     A part with a `match` must match the example, even if the config names the part.
     """

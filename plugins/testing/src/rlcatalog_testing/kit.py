@@ -1,7 +1,7 @@
 """The conformance kit: all checks for a distribution's parts, and functions that run the checks.
 
-`check_plugin` runs all checks, `rlcatalog check` does so on the command line, and `parametrize_with_checks` passes the
-checks to pytest.
+`check_plugin` runs all checks, `rlcatalog check` does so on the command line, and
+`parametrize_with_checks` passes the checks to pytest.
 """
 
 from __future__ import annotations
@@ -26,20 +26,28 @@ from rlcatalog_testing.passes import seed
 
 #: The kernel's own checks.
 _MODULES = [import_module(f"{own_checks.__name__}.{name}") for name in own_checks.MODULES]
-#: Advice if a plain module raises: without examples, the kit builds it for every standard space that it fits.
-_SPACES = "if it is not for this space, declare examples='package.module:function' with the spaces that it takes"
+#: Advice if a plain module raises: without examples, the kit builds it for every standard space
+#: that it fits.
+_SPACES = (
+    "if it is not for this space, declare examples='package.module:function' with the spaces"
+    " that it takes"
+)
 OWN = tuple(
     value for module in _MODULES for value in vars(module).values() if isinstance(value, Check)
 )
 
 
 class ConformanceError(CatalogError, AssertionError):
-    """A plugin's part violates its contract; the message contains every failed check with its hint."""
+    """A plugin's part violates its contract; the message contains every failed check
+    with its hint.
+    """
 
 
 @dataclass(frozen=True)
 class Case:
-    """A single check for a single part. Calling the case raises an error if the part violates the contract.
+    """A single check for a single part.
+
+    Calling the case raises an error if the part violates the contract.
 
     Attributes:
         check: The check.
@@ -57,7 +65,8 @@ class Case:
         framework = (
             f"-{self.part.framework}" if self.check.every_framework and self.part.framework else ""
         )
-        return f"{kind_of(self.part.component)}-{self.part.component.name}-{self.check.name}{framework}"
+        part = f"{kind_of(self.part.component)}-{self.part.component.name}"
+        return f"{part}-{self.check.name}{framework}"
 
     def __call__(self) -> None:
         """Run the check.
@@ -108,7 +117,9 @@ class Case:
 
 
 def _place(error: BaseException, part: Part) -> str:
-    """Return the line in the plugin's own files that raised an error; empty if the error came from elsewhere."""
+    """Return the line in the plugin's own files that raised an error; empty if the error came from
+    elsewhere.
+    """
     roots = {
         target.partition(".")[0].partition(":")[0]
         for target in part.component.declaration.targets.values()
@@ -122,7 +133,9 @@ def _place(error: BaseException, part: Part) -> str:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Result of a case: `"passed"`, `"failed"`, `"expected"` (an expected failure) or `"skipped"`, and the reason."""
+    """Result of a case: `"passed"`, `"failed"`, `"expected"` (an expected failure) or `"skipped"`,
+    and the reason.
+    """
 
     name: str
     status: str
@@ -137,10 +150,12 @@ def cases(
     Args:
         distribution: The distribution's name.
         catalog: The catalog that loads the distribution. If None, the process's.
-        expected: Names of cases that are expected to fail, such as `"trunk-glu-output_width-tf"`, with the reason.
+        expected: Names of cases that are expected to fail, such as `"trunk-glu-output_width-tf"`,
+            with the reason.
 
     Raises:
-        UnknownNameError: The distribution does not exist or has no parts, or a name in `expected` is not a case.
+        UnknownNameError: The distribution does not exist or has no parts, or a name in `expected`
+            is not a case.
     """
     catalog = catalog or default_catalog()
     own, expected = normalize(distribution), expected or {}
@@ -148,7 +163,8 @@ def cases(
     if not components:
         raise _without_parts(catalog, distribution)
     if any(c.is_third_party for c in components) and own not in catalog.prefer:
-        # If it takes precedence, try everything that it fits, not only what listed parts do not fit.
+        # If it takes precedence, try everything that it fits, not only what listed parts do not
+        # fit.
         catalog = Catalog(
             catalog.entry_points, environ=catalog.environ, prefer=(own, *catalog.prefer)
         )
@@ -199,20 +215,32 @@ def _without_parts(catalog: Catalog, distribution: str) -> CatalogError:
         if record.error is not None:
             star = _star_import(record.exception)
             return ConformanceError(f"{distribution} {record.version} {record.condition}{star}")
-        why = f"{distribution!r} has no part in this catalog. `rlcatalog list` shows how each plugin was loaded."
+        why = (
+            f"{distribution!r} has no part in this catalog. `rlcatalog list` shows how each"
+            " plugin was loaded."
+        )
     elif catalog is default_catalog():
-        why = f"{distribution!r} is not installed.{nearest(asked, records)} Run `pip install -e .` in its folder."
+        why = (
+            f"{distribution!r} is not installed.{nearest(asked, records)} Run `pip install -e .`"
+            " in its folder."
+        )
     else:
         why = f"{distribution!r} is not in this catalog.{nearest(asked, records)}"
     return UnknownNameError(why)
 
 
 def _star_import(error: BaseException | None) -> str:
-    """Return a note on the star import behind an error, or "". A star import fails if any public name does."""
+    """Return a note on the star import behind an error, or "".
+
+    A star import fails if any public name does.
+    """
     for frame in traceback.extract_tb(error.__traceback__) if error is not None else ():
         line = (frame.line or "").strip()
         if re.fullmatch(r"from [\w.]+ import \*.*", line):
-            return f" It is raised by `{line}` ({Path(frame.filename).name}:{frame.lineno}): import the names you use."
+            return (
+                f" It is raised by `{line}` ({Path(frame.filename).name}:{frame.lineno}):"
+                " import the names you use."
+            )
     return ""
 
 
@@ -248,7 +276,8 @@ def check_plugin(
 
     Raises:
         ConformanceError: A case failed unexpectedly, or it passed although it was expected to fail.
-        UnknownNameError: The distribution does not exist or has no parts, or a name in `expected` is not a case.
+        UnknownNameError: The distribution does not exist or has no parts, or a name in `expected`
+            is not a case.
 
     Example:
         >>> results = check_plugin("rlcatalog-filters")
@@ -267,7 +296,8 @@ def check_plugin(
 def parametrize_with_checks(
     *distributions: str, catalog: Catalog | None = None, expected: Mapping[str, str] | None = None
 ) -> Callable[[Any], Any]:
-    """Parametrize a pytest function over the checks for distributions; it receives each check as `check`.
+    """Parametrize a pytest function over the checks for distributions; it receives each check as
+    `check`.
 
     Example:
         >>> @parametrize_with_checks("acme-resnet")

@@ -1,4 +1,6 @@
-"""Single eager passes of a policy's model for checks, with outputs as arrays and gradients keyed by name."""
+"""Single eager passes of a policy's model for checks, with outputs as arrays and gradients keyed by
+name.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,8 @@ class Pass:
 
 
 class Kit(Protocol):
-    """A framework's functions for the conformance kit; they run eagerly, accept arrays and return arrays.
+    """A framework's functions for the conformance kit; they run eagerly, accept arrays and return
+    arrays.
 
     Attributes:
         traces: Whether the backend traces models for acting.
@@ -74,11 +77,15 @@ class Kit(Protocol):
     def gradients(
         policy: PolicyParts, batch: dict[str, Any], rng: np.random.Generator
     ) -> tuple[dict[str, Array | None], list[tuple[int, ...]]]:
-        """Return a random loss's gradients by weight name, and the shapes of trained weights outside the model."""
+        """Return a random loss's gradients by weight name, and the shapes of trained weights
+        outside the model.
+        """
 
     @staticmethod
     def gradient(function: Callable[[Any], Any], inputs: Array) -> Array | None:
-        """Return the gradient of the sum of a function's outputs, or None if no gradient reaches the inputs."""
+        """Return the gradient of the sum of a function's outputs, or None if no gradient reaches
+        the inputs.
+        """
 
 
 def kit_of(framework: str) -> Kit:
@@ -101,13 +108,17 @@ def has_kit(framework: str) -> bool:
 
 
 def framework_modules() -> list[str]:
-    """Return the modules of all frameworks that are slow to import, except NumPy, which rlcatalog itself needs."""
+    """Return the modules of all frameworks that are slow to import, except NumPy, which rlcatalog
+    itself needs.
+    """
     return [framework.module for framework in frameworks().values() if framework.module != "numpy"]
 
 
 @cache
 def run_apart(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run code in a separate process that can import this process's modules; calls with equal arguments share a run."""
+    """Run code in a separate process that can import this process's modules; calls with equal
+    arguments share a run.
+    """
     environ = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
@@ -120,7 +131,9 @@ def run_apart(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def seed(framework: str | None) -> None:
-    """Set a framework's seed for weights and sampling, if the framework has code for the conformance kit."""
+    """Set a framework's seed for weights and sampling, if the framework has code for the
+    conformance kit.
+    """
     if framework is not None and has_kit(framework):
         kit_of(framework).seed(0)
 
@@ -168,7 +181,8 @@ class ModelTrial:
         """Return the model's views at the start of an episode.
 
         Raises:
-            NotApplicable: The model requests views that only a finished rollout contains, or views that skip rows.
+            NotApplicable: The model requests views that only a finished rollout contains, or views
+                that skip rows.
         """
         views = self.policy.views
         if not views:
@@ -190,7 +204,8 @@ class ModelTrial:
         Args:
             encoded: Encoded observations `[B, ...]`.
             state: The model's state; None if all episodes are starting.
-            lengths: Lengths of the sequences, which are padded to a common length; None for single steps.
+            lengths: Lengths of the sequences, which are padded to a common length; None for single
+                steps.
         """
         policy, kit = self.policy, kit_of(self.policy.framework)
         shown = {
@@ -211,14 +226,17 @@ class ModelTrial:
     def draw(
         self, outputs: Array, mask: Array | None = None, explore: bool = True
     ) -> tuple[Array, Array]:
-        """Sample raw actions `[B, width]` from the model's outputs, and return them with the stored distribution.
+        """Sample raw actions `[B, width]` from the model's outputs, and return them with the stored
+        distribution.
 
         If the distribution reads the model, the outputs must come from the model's last pass.
         """
         return kit_of(self.policy.framework).draw(self.policy, outputs, mask, explore)
 
     def batch(self, rows: int = 8) -> dict[str, Any]:
-        """Return sampled observations and actions as a batch for `Policy.evaluate`; with a memory, as two sequences."""
+        """Return sampled observations and actions as a batch for `Policy.evaluate`; with a memory,
+        as two sequences.
+        """
         encoded, mask = self.encoded_and_mask(rows)
         raw, _ = self.draw(self.run(encoded).outputs, mask)
         batch: dict[str, Any] = {"obs": encoded, "raw_action": raw}
@@ -233,10 +251,12 @@ class ModelTrial:
     def gradients(
         self, largest: float | None = None
     ) -> tuple[dict[str, Array | None], list[tuple[int, ...]]]:
-        """Return `Kit.gradients` for a loss that depends on the log density, the value and the outputs.
+        """Return `Kit.gradients` for a loss that depends on the log density, the value and the
+        outputs.
 
         Args:
-            largest: Maximum absolute value to which encoded observations are clipped; None for no limit.
+            largest: Maximum absolute value to which encoded observations are clipped; None for no
+                limit.
         """
         batch = self.batch()
         if largest is not None:
@@ -273,7 +293,8 @@ check_models = partial(check, "trunk", "memory", "head", each=few)
 
 
 def twins(part: Part, makers: Iterable[Callable[[Part], T]]) -> Iterator[tuple[T, T]]:
-    """Yield the factories' results for a part in its first framework, each with the result in a different framework.
+    """Yield the factories' results for a part in its first framework, each with the result in a
+    different framework.
 
     Raises:
         NotApplicable: No example works in a different framework.
@@ -301,7 +322,9 @@ def array_of(tensor: Any) -> Array:
 
 
 def alike(answer: Array, expected: Array, what: str, tolerance: float = 1e-4) -> None:
-    """Raise an error unless arrays are equal up to rounding, or both are extreme, for example below -1e30."""
+    """Raise an error unless arrays are equal up to rounding, or both are extreme, for example below
+    -1e30.
+    """
     require(
         answer.shape == expected.shape, f"{what}: shape {answer.shape}, expected {expected.shape}"
     )

@@ -59,7 +59,8 @@ def plugin_of(**hooks: Any) -> ModuleType:
         **hooks: For each hook, its return value or its function.
 
     Example:
-        >>> catalog = isolated_catalog(PluginEntryPoint(plugin_of(rlcatalog_models=[spec]), "acme-resnet"))
+        >>> plugin = PluginEntryPoint(plugin_of(rlcatalog_models=[spec]), "acme-resnet")
+        >>> catalog = isolated_catalog(plugin)
     """
     plugin = ModuleType("made_up_plugin")
     for name, hook in hooks.items():

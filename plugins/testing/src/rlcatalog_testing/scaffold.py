@@ -1,7 +1,7 @@
 """Scaffold for `rlcatalog new`: a working plugin package that passes the conformance kit.
 
-Templates for the files are in `templates/`, with one folder for each kind of part and one for all kinds. `kinds.toml`
-lists the kinds.
+Templates for the files are in `templates/`, with one folder for each kind of part and one for all
+kinds. `kinds.toml` lists the kinds.
 """
 
 from __future__ import annotations
@@ -158,12 +158,13 @@ def import_name(name: str) -> str:
     """Return the import name of a distribution.
 
     Raises:
-        UnknownNameError: The name is not a valid distribution name, or it cannot be used in an import.
+        UnknownNameError: The name is not a valid distribution name, or it cannot be used in an
+            import.
     """
     if not _DISTRIBUTION.match(name):
         raise UnknownNameError(
-            f"{shown(name)} is not a valid distribution name: expected letters, digits, '-', '_' and '.', with a "
-            "letter or digit at both ends, such as acme-resnet."
+            f"{shown(name)} is not a valid distribution name: expected letters, digits, '-', '_'"
+            " and '.', with a letter or digit at both ends, such as acme-resnet."
         )
     if len(name) > LONGEST_NAME:
         raise UnknownNameError(
@@ -172,14 +173,15 @@ def import_name(name: str) -> str:
     package = normalize(name).replace("-", "_")
     if not package.isidentifier() or keyword.iskeyword(package):
         raise UnknownNameError(
-            f"{shown(name)} would be imported as {package!r}, which is not a valid module name. Begin the name with a "
-            "letter, and do not use a Python keyword."
+            f"{shown(name)} would be imported as {package!r}, which is not a valid module name."
+            " Begin the name with a letter, and do not use a Python keyword."
         )
     return package
 
 
 def check_owners(kind: str, name: str) -> None:
-    """Raise an error if a new package's name, or a name that it would declare, belongs to a different package.
+    """Raise an error if a new package's name, or a name that it would declare, belongs to a
+    different package.
 
     Raises:
         DuplicateNameError: The name is taken. The message names the owner.
@@ -198,7 +200,8 @@ def check_owners(kind: str, name: str) -> None:
     spec = importlib.util.find_spec(package)
     if package in sys.stdlib_module_names or (spec is not None and spec.origin is not None):
         raise DuplicateNameError(
-            f"{name} would be imported as {package}, but a module with that name is installed. Choose another name."
+            f"{name} would be imported as {package}, but a module with that name is installed."
+            " Choose another name."
         )
     part = KINDS[kind]
     declared = [(part.component, f"{name}{part.suffix}" if part.suffix else package)]
@@ -207,12 +210,15 @@ def check_owners(kind: str, name: str) -> None:
         if not may_claim(what, wanted, own):
             owner = public_index.provider_of(what, wanted)
             raise DuplicateNameError(
-                f"{name} would declare the {what} {wanted!r}, but this name belongs to {owner}. Choose another name."
+                f"{name} would declare the {what} {wanted!r}, but this name belongs to {owner}."
+                " Choose another name."
             )
 
 
 def kernel_bound(version: str) -> str:
-    """Return the rlcatalog versions that a new package requires, up to the next breaking release."""
+    """Return the rlcatalog versions that a new package requires, up to the next
+    breaking release.
+    """
     from packaging.version import Version
 
     found = Version(version)
@@ -226,7 +232,8 @@ def chosen_frameworks(kind: str, frameworks: Sequence[str] | None) -> list[str]:
     """Return the frameworks that a new package supports, in the order of `FRAMEWORKS`.
 
     Raises:
-        UnknownNameError: The framework does not exist, or parts of this kind have no framework code.
+        UnknownNameError: The framework does not exist, or parts of this kind have no framework
+            code.
     """
     if not KINDS[kind].frameworks:
         if frameworks is not None:
@@ -238,7 +245,8 @@ def chosen_frameworks(kind: str, frameworks: Sequence[str] | None) -> list[str]:
     for framework in asked:
         if framework not in FRAMEWORKS:
             raise UnknownNameError(
-                f"{shown(framework)} has no templates.{nearest(framework, FRAMEWORKS)} Known: {', '.join(FRAMEWORKS)}."
+                f"{shown(framework)} has no templates.{nearest(framework, FRAMEWORKS)} Known:"
+                f" {', '.join(FRAMEWORKS)}."
             )
     return [framework for framework in FRAMEWORKS if framework in asked]
 

@@ -65,7 +65,9 @@ class Trial:
         )
 
     def dist(self, inputs: Any, mask: Array | None = None) -> Any:
-        """Return the distribution for inputs `[B, size]` (array or tensor), after applying a mask `[B, m]`."""
+        """Return the distribution for inputs `[B, size]` (array or tensor), after applying a mask
+        `[B, m]`.
+        """
         tensor = self.ops.tensor(inputs)
         if mask is not None:
             tensor = self.policy.dist_class.masked(tensor, self.ops.booleans(mask, tensor))
@@ -119,7 +121,9 @@ class Trial:
         return np.asarray(self.ops.array(tensor))
 
     def every_action(self) -> Array | None:
-        """Return all raw actions `[n, width]` if there are only a few; None if there are many or they have floats."""
+        """Return all raw actions `[n, width]` if there are only a few; None if there are many or
+        they have floats.
+        """
         counts = [leaf.counts for leaf in self.codec.leaves]
         if None in counts:
             return None
@@ -176,7 +180,9 @@ def contains(space: Any, action: Any) -> bool:
 
 
 def random_mask(trial: Trial, count: int, seed: int = 0) -> Array:
-    """Return random masks `[count, m]` that forbid about half of the values, but allow a sampled action in each row."""
+    """Return random masks `[count, m]` that forbid about half of the values, but allow a sampled
+    action in each row.
+    """
     rng = np.random.default_rng(seed)
     mask: Array = rng.random((count, trial.policy.masks.size)) < 0.5
     drawn = trial.raw(trial.dist(trial.inputs(count, seed=seed + 1)).sample())

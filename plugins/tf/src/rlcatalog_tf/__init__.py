@@ -1,9 +1,10 @@
-"""TensorFlow 2 support: base classes for models, building blocks, and the classes of installed parts by name.
+"""TensorFlow 2 support: base classes for models, building blocks, and the classes of installed
+parts by name.
 
 `from rlcatalog_tf import TFModelV2, FullyConnectedNetwork, Categorical, normc_initializer`
 
-`from rlcatalog_tf import keras, tf` imports Keras and TensorFlow in an order that works together with PyTorch (see
-`before_tensorflow`).
+`from rlcatalog_tf import keras, tf` imports Keras and TensorFlow in an order that works together
+with PyTorch (see `before_tensorflow`).
 """
 
 from __future__ import annotations

@@ -22,7 +22,8 @@ from rlcatalog_tf.variables import unbuilt
 
 
 class TFBackend:
-    """Backend that runs a policy's model and distribution in TensorFlow; it traces acting once for each signature.
+    """Backend that runs a policy's model and distribution in TensorFlow; it traces acting once for
+    each signature.
 
     Args:
         policy: The policy.
@@ -74,7 +75,9 @@ class TFBackend:
         mask: Any,
         explore: bool,
     ) -> tuple[Any, ...]:
-        """Return raw actions, logp, value or None, inputs (tensors if `obs` is one), and memory arrays."""
+        """Return raw actions, logp, value or None, inputs (tensors if `obs` is one), and memory
+        arrays.
+        """
         if not len(obs):  # TensorFlow's compiled convolutions fail on empty batches
             mask = None if mask is None else tf.ones([1, *mask.shape[1:]], tf.bool)
             step = self.act(*self._one_row(obs, views), mask, explore)
@@ -86,7 +89,8 @@ class TFBackend:
         try:
             raw, logp, value, inputs, *returned = act(*arguments)
         except tf.errors.InvalidArgumentError:
-            # A model's check failed as an operation of the trace; an eager run raises the real error.
+            # A model's check failed as an operation of the trace; an eager run raises the real
+            # error.
             self._runner(explore, mask is not None)(*arguments)
             raise
         step = (raw, logp, value if self.has_value else None, inputs)
@@ -101,7 +105,9 @@ class TFBackend:
         return *step, tuple(to_float32_at_least(part).numpy() for part in returned)
 
     def values(self, obs: Any, views: Mapping[str, Any], memory: tuple[Array, ...]) -> Any:
-        """Return value estimates without creating a distribution: a tensor if `obs` is one, otherwise a NumPy array."""
+        """Return value estimates without creating a distribution: a tensor if `obs` is one,
+        otherwise a NumPy array.
+        """
         if not len(obs):
             return self.values(*self._one_row(obs, views))[:0]
         value = self._program(None, False)(*self._arguments(obs, views, memory))
@@ -155,7 +161,9 @@ class TFBackend:
         return self._traced[explore, masked]
 
     def _runner(self, explore: bool | None, masked: bool) -> Callable[..., Any]:
-        """Return a function of flattened inputs, memory and mask that acts or, with `explore` None, computes values."""
+        """Return a function of flattened inputs, memory and mask that acts or, with `explore` None,
+        computes values.
+        """
         example = self._example()
 
         def flat(*arguments: Any) -> Any:
@@ -188,8 +196,8 @@ class TFBackend:
             explore: See `draw`.
 
         Returns:
-            Raw actions and their logp from `draw`, the value `[B]` or None, the parameters from `draw`, and the memory
-            returned by the model.
+            Raw actions and their logp from `draw`, the value `[B]` or None, the parameters from
+            `draw`, and the memory returned by the model.
         """
         rows = inputs["obs"].shape[0]
         outputs, new_memory = self._run_model(inputs, memory)
@@ -220,17 +228,17 @@ class TFBackend:
         Args:
             outputs: The outputs of the model's last pass, `[B, n]`.
             mask: Action mask `[B, m]`, or None.
-            explore: Whether to sample actions instead of taking the most likely ones. If this is a tensor, a trace
-                supports both.
+            explore: Whether to sample actions instead of taking the most likely ones. If this is a
+                tensor, a trace supports both.
             rows: B, if known.
 
         Returns:
-            Raw actions in the form that `logp` expects, `[B]` or `[B, width]`; their logp `[B]`; and the parameters
-            `[B, n]` that score them.
+            Raw actions in the form that `logp` expects, `[B]` or `[B, width]`; their logp `[B]`;
+            and the parameters `[B, n]` that score them.
 
         Raises:
-            ModelContractError: The model or the distribution returned a wrong shape, or a tensor from a different
-                framework.
+            ModelContractError: The model or the distribution returned a wrong shape, or a tensor
+                from a different framework.
         """
         self.contract.check_outputs(outputs, rows)
         outputs = to_float32_at_least(outputs)
@@ -317,7 +325,9 @@ class TFBackend:
         return old.kl(stored(params, self.model))
 
     def _sequences(self, batch: Mapping[str, Any]) -> tuple[Any, Padding, list[Any]]:
-        """Return the lengths of a batch's sequences, their padding, and the memory at the start of each of them."""
+        """Return the lengths of a batch's sequences, their padding, and the memory at the start of
+        each of them.
+        """
         lengths = batch.get("seq_lens")
         if not tf.is_tensor(lengths):  # if they are traced, the caller checks them
             lengths = tf.constant(lengths_of(batch, len(batch["obs"])))
@@ -351,8 +361,8 @@ class TFBackend:
             return "cpu"
         if int(index or 0) >= count:
             raise ConfigError(
-                f"device={name!r}: TensorFlow {tf.__version__} sees {count} GPUs. Use cpu, or auto, which uses a GPU "
-                "if there is one."
+                f"device={name!r}: TensorFlow {tf.__version__} sees {count} GPUs. Use cpu, or"
+                " auto, which uses a GPU if there is one."
             )
         return f"/gpu:{index or 0}"
 
@@ -367,7 +377,9 @@ class TFBackend:
             set_weights_of(self.model, weights)
 
     def random_state(self) -> dict[str, Array]:
-        """Return the state of the distributions' generator; `tf.random`, used by some models, has no readable state."""
+        """Return the state of the distributions' generator; `tf.random`, used by some models, has
+        no readable state.
+        """
         return {"generator": self.generator.state.numpy()}
 
     def set_random_state(self, state: Mapping[str, Array]) -> None:
@@ -376,7 +388,9 @@ class TFBackend:
 
     @contextmanager
     def untraced(self, generator: Any) -> Iterator[None]:
-        """Return a context in which acting runs eagerly and distributions sample from the given generator."""
+        """Return a context in which acting runs eagerly and distributions sample from the given
+        generator.
+        """
         former = self._traces, self.generator
         self._traces, self.generator = False, generator
         try:

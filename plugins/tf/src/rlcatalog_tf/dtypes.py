@@ -1,9 +1,10 @@
 """Floating-point precision in TensorFlow.
 
-- A model receives observations, views and memory in the dtype of its first floating-point variable. With Keras's mixed
-  precision, this is float32. Integers and booleans keep their dtype.
+- A model receives observations, views and memory in the dtype of its first floating-point variable.
+  With Keras's mixed precision, this is float32. Integers and booleans keep their dtype.
 - rlcatalog's layers always compute in float32, independently of Keras's floatx and dtype policy.
-- Distributions, values and the results of a policy are float32 or wider: outputs in half precision are converted.
+- Distributions, values and the results of a policy are float32 or wider: outputs in half precision
+  are converted.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Deep copies of Keras layers.
 
-Keras copies a layer through its config, which many classes do not support. This module only copies `Sequential` and
-functional models in this way. It copies any other layer attribute by attribute, as `copy.deepcopy` does.
+Keras copies a layer through its config, which many classes do not support. This module only copies
+`Sequential` and functional models in this way. It copies any other layer attribute by attribute, as
+`copy.deepcopy` does.
 """
 
 from __future__ import annotations
@@ -35,7 +36,10 @@ def copied_layer(layer: Any) -> Any:
     rules[types.ModuleType] = lambda module: module.__name__
     names = {cls.__name__: cls for cls in rules}
     locked = [part._tracker for part in layers if part._tracker.locked]
-    what = f"{type(layer).__name__} cannot be copied, which a second model needs (a target network, a copied policy)"
+    what = (
+        f"{type(layer).__name__} cannot be copied, which a second model needs (a target"
+        " network, a copied policy)"
+    )
     with raised_as(
         lambda why: NotServedError(
             f"{what}: {why}. Pass its class, or a function that creates one."

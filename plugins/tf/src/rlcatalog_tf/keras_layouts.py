@@ -1,7 +1,8 @@
-"""PyTorch's names and layouts for the weights of common Keras layers, so that weights can be copied.
+"""PyTorch's names and layouts for the weights of common Keras layers, so that weights can be
+copied.
 
-This covers layers that compute the same function in both frameworks. Other layers, and GRUs without `reset_after`, keep
-Keras's names.
+This covers layers that compute the same function in both frameworks. Other layers, and GRUs without
+`reset_after`, keep Keras's names.
 """
 
 from __future__ import annotations
@@ -74,7 +75,9 @@ _WEIGHT, _BIAS = Layout(("weight",)), Layout(("bias",))
 
 
 def _convolution(layer: Any) -> list[tuple[Any, Layout]] | None:
-    """Map `[*window, in, out]` to `[out, in, *window]`; transposed: `[*window, out, in]` to `[in, out, *window]`."""
+    """Map `[*window, in, out]` to `[out, in, *window]`; transposed: `[*window, out, in]` to
+    `[in, out, *window]`.
+    """
     rank = len(layer.kernel.shape)
     return _named(
         layer, kernel=Layout(("weight",), (rank - 1, rank - 2, *range(rank - 2))), bias=_BIAS
@@ -97,7 +100,10 @@ def _batch_norm(layer: Any) -> list[tuple[Any, Layout]]:
 
 
 def _lstm(layer: Any, end: str) -> list[tuple[Any, Layout]]:
-    """Return the gates in the order that both frameworks use. PyTorch adds two biases; Keras has only the first."""
+    """Return the gates in the order that both frameworks use.
+
+    PyTorch adds two biases; Keras has only the first.
+    """
     bias = Layout(
         (f"bias_ih{end}", f"bias_hh{end}"),
         to=lambda value: (value, np.zeros_like(value)),

@@ -48,7 +48,9 @@ class TFKit:
     def draw(
         policy: PolicyParts, outputs: Array, mask: Array | None, explore: bool
     ) -> tuple[Array, Array]:
-        """Sample raw actions from outputs, and return them with their distribution's stored parameters."""
+        """Sample raw actions from outputs, and return them with their distribution's stored
+        parameters.
+        """
         allowed = None if mask is None else tf.cast(tf.constant(mask), tf.bool)
         sample, _, dist_inputs = policy.backend.draw(
             tf.constant(outputs), allowed, explore, len(outputs)
@@ -59,7 +61,9 @@ class TFKit:
     def gradients(
         policy: PolicyParts, batch: dict[str, Any], rng: np.random.Generator
     ) -> tuple[dict[str, Array | None], list[tuple[int, ...]]]:
-        """Return a random loss's gradients by weight name, and the shapes of trained weights outside the model."""
+        """Return a random loss's gradients by weight name, and the shapes of trained weights
+        outside the model.
+        """
         model: Any = policy.model
         with tf.GradientTape() as tape:
             evaluation = policy.evaluate(batch)
@@ -87,7 +91,8 @@ class TFKit:
 
     @staticmethod
     def gradient(function: Callable[[Any], Any], inputs: Array) -> Array | None:
-        """Return the gradient of the sum of a function's result, or None if no gradient reaches the inputs.
+        """Return the gradient of the sum of a function's result, or None if no gradient reaches the
+        inputs.
 
         Args:
             function: Function that maps a tensor of inputs to a tensor.

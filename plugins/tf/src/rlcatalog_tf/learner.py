@@ -14,10 +14,12 @@ from rlcatalog_tf import TFModelV2, keras, tf
 
 
 class Adam(keras.optimizers.Adam):  # type: ignore[misc]
-    """Adam optimiser (Kingma and Ba 2015, algorithm 1) with one operation per weight and PyTorch's epsilon.
+    """Adam optimiser (Kingma and Ba 2015, algorithm 1) with one operation per weight and PyTorch's
+    epsilon.
 
-    Keras adds epsilon before it corrects the second moment's bias, so 1e-5 acts like 3e-4 in the first step. Its dozen
-    operations per weight account for half of the time that tracing a small network's step takes.
+    Keras adds epsilon before it corrects the second moment's bias, so 1e-5 acts like 3e-4 in the
+    first step. Its dozen operations per weight account for half of the time that tracing a small
+    network's step takes.
     """
 
     #: Learning rate and epsilon of the current step, including the corrections of both moments.
@@ -57,7 +59,9 @@ class Adam(keras.optimizers.Adam):  # type: ignore[misc]
         )
 
     def moments(self) -> tuple[list[Any], list[Any]]:
-        """Return the variables for the first and the second moments, in the order of the weights."""
+        """Return the variables for the first and the second moments, in the order of
+        the weights.
+        """
         return self._momentums, self._velocities
 
 
@@ -78,13 +82,17 @@ class TFLearner:
 
     @staticmethod
     def seed(value: int) -> None:
-        """Seed TensorFlow, and Python's generator, from which Keras initialisers draw their seeds."""
+        """Seed TensorFlow, and Python's generator, from which Keras initialisers draw
+        their seeds.
+        """
         tf.random.set_seed(value)
         random.seed(value)
 
     @staticmethod
     def set_threads(count: int) -> None:
-        """Set the number of threads per operation; call this function before TensorFlow's first operation."""
+        """Set the number of threads per operation; call this function before TensorFlow's first
+        operation.
+        """
         tf.config.threading.set_intra_op_parallelism_threads(count)
 
     def clip(
@@ -152,7 +160,9 @@ class TFLearner:
                 )
 
     def _moments(self) -> list[list[Any]]:
-        """Return one list per moment; each entry contains (name, axes of its layout) and the variable of a weight."""
+        """Return one list per moment; each entry contains (name, axes of its layout) and the
+        variable of a weight.
+        """
         axes = TFModelV2.variable_axes(self.model)
         names = [(name, axes[name]) for name in self.model.trainable_variables(as_dict=True)]
         return [list(zip(names, part, strict=True)) for part in self.optimizer.moments()]

@@ -1,8 +1,9 @@
 """Preparations for importing TensorFlow: triton is imported first, and eager execution is on.
 
-Since version 2.20, TensorFlow exports its LLVM library's symbols to every library that is loaded afterwards. PyTorch's
-CUDA build includes triton, which PyTorch's optimisers import and which uses a different LLVM. If triton finds
-TensorFlow's symbols, the process ends with a segmentation fault. If triton is imported first, both work.
+Since version 2.20, TensorFlow exports its LLVM library's symbols to every library that is loaded
+afterwards. PyTorch's CUDA build includes triton, which PyTorch's optimisers import and which uses a
+different LLVM. If triton finds TensorFlow's symbols, the process ends with a segmentation fault. If
+triton is imported first, both work.
 
 If Ray RLlib imports TensorFlow first, it turns off eager execution for the whole process.
 """
@@ -17,9 +18,12 @@ from rlcatalog.frameworks import load_first
 
 
 def before_tensorflow() -> None:
-    """Make sure that triton is imported before TensorFlow. Call this function before you import TensorFlow.
+    """Make sure that triton is imported before TensorFlow.
 
-    If TensorFlow is already imported and eager execution is off, turn it on, because rlcatalog needs it.
+    Call this function before you import TensorFlow.
+
+    If TensorFlow is already imported and eager execution is off, turn it on, because rlcatalog
+    needs it.
 
     Raises:
         NotServedError: Eager execution is off, and TensorFlow has already been used without it.
@@ -32,6 +36,7 @@ def before_tensorflow() -> None:
         tensorflow.compat.v1.enable_v2_behavior()
     except ValueError as error:
         raise NotServedError(
-            "framework='tf' needs eager execution, but it is turned off, and TensorFlow was already used without it."
-            " Import rlcatalog_tf before the code that turns eager execution off (tf.compat.v1.disable_v2_behavior)."
+            "framework='tf' needs eager execution, but it is turned off, and TensorFlow was"
+            " already used without it. Import rlcatalog_tf before the code that turns eager"
+            " execution off (tf.compat.v1.disable_v2_behavior)."
         ) from error

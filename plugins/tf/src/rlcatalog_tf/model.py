@@ -1,4 +1,6 @@
-"""Base classes for models in TensorFlow: `TFModelV2`, `RecurrentNetwork`, and models that contain other models."""
+"""Base classes for models in TensorFlow: `TFModelV2`, `RecurrentNetwork`, and models that contain
+other models.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +27,9 @@ from rlcatalog_tf.sequences import steps_of
 class TFModelV2(ModelV2):
     """Base class for TensorFlow models; Keras models, layers and raw variables can be attributes.
 
-    Implement `__init__`, `forward` and `value_function`; see `ModelV2` for the contract. rlcatalog finds variables
-    through the attributes. Models run eagerly or inside a `tf.function`; they do not trace themselves.
+    Implement `__init__`, `forward` and `value_function`; see `ModelV2` for the contract. rlcatalog
+    finds variables through the attributes. Models run eagerly or inside a `tf.function`; they do
+    not trace themselves.
 
     Args:
         obs_space: The preprocessor's `observation_space`, or a Box.
@@ -61,7 +64,9 @@ class TFModelV2(ModelV2):
             cls.value_function = _same_trace(own)  # type: ignore[method-assign]
 
     def register_variables(self, variables: Iterable[Any]) -> None:
-        """Add variables that are not reachable through attributes (RLlib's models call this method)."""
+        """Add variables that are not reachable through attributes (RLlib's models call this
+        method).
+        """
         self._rlcatalog.registered.extend(variables)
 
     def variables(self, as_dict: bool = False) -> list[Any] | dict[str, Any]:
@@ -79,7 +84,9 @@ class TFModelV2(ModelV2):
         return variables if as_dict else list(variables.values())
 
     def variable_axes(self) -> dict[str, tuple[int, ...] | None]:
-        """Return a dict with the axes that transpose each variable into its canonical layout, or None."""
+        """Return a dict with the axes that transpose each variable into its canonical layout, or
+        None.
+        """
         return {item.name: item.layout.axes for item in variables_of(self)}
 
 
@@ -125,7 +132,9 @@ class TFHost(ModelWrapper, TFModelV2):
 
 
 class TFSeparateValue(SeparateValue, TFModelV2):
-    """TensorFlow model with separate chains for policy and value; see `rlcatalog.models.SeparateValue`."""
+    """TensorFlow model with separate chains for policy and value; see
+    `rlcatalog.models.SeparateValue`.
+    """
 
     run_chain = staticmethod(features_of)
     output_layers = OutputLayers

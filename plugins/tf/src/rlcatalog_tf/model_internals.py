@@ -55,8 +55,8 @@ class TFInternals(ModelInternals):
                 return
             graph = getattr(graph, "outer_graph", None)
         raise StaleOutputError(
-            f"{type(model).__name__}.{what}() belongs to the last forward pass, which ran inside a tf.function. Call it"
-            " in the same function, and return its result."
+            f"{type(model).__name__}.{what}() belongs to the last forward pass, which ran inside a"
+            " tf.function. Call it in the same function, and return its result."
         )
 
     def weights(self, model: Any) -> dict[str, np.ndarray[Any, Any]]:
@@ -88,7 +88,9 @@ class TFInternals(ModelInternals):
 
 
 def variables_of(model: Any) -> list[NamedVariable]:
-    """Return a model's variables: first those in attributes, then registered ones, including those of its trunks."""
+    """Return a model's variables: first those in attributes, then registered ones, including those
+    of its trunks.
+    """
     variables = find_variables(model)
     known = {id(item.variable) for item in variables}
     models: list[tuple[Any, str]] = [(model, "")]

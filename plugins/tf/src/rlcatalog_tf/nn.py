@@ -1,4 +1,6 @@
-"""Activations, initialisers and dense layers in TensorFlow, under the names in `rlcatalog.config.names`."""
+"""Activations, initialisers and dense layers in TensorFlow, under the names in
+`rlcatalog.config.names`.
+"""
 
 from __future__ import annotations
 
@@ -87,7 +89,8 @@ def initial_value(
 
     Args:
         shape: `[out, in, ...]` for weights, `[out]` for a bias.
-        value: A framework-neutral name, or a Keras-style callable that takes a shape (`[in, out]` for a dense weight).
+        value: A framework-neutral name, or a Keras-style callable that takes a shape (`[in, out]`
+            for a dense weight).
         config: Arguments for the initialiser.
         inputs: The layer's number of inputs, which the shape of a bias does not reveal.
     """
@@ -103,7 +106,8 @@ def initial_value(
 
 
 def normc_initializer(std: float = 1.0) -> Callable[..., Any]:
-    """Return RLlib's initialiser as a Keras initialiser; values have the L2 norm `std` along the first axis.
+    """Return RLlib's initialiser as a Keras initialiser; values have the L2 norm `std` along the
+    first axis.
 
     For a dense layer's `[in, out]`, each column has this norm.
     """
@@ -122,7 +126,8 @@ def normc_initializer(std: float = 1.0) -> Callable[..., Any]:
 def features_of(
     trunk: Any, input_dict: Mapping[str, Any], state: list[Any], seq_lens: Any
 ) -> tuple[Any, list[Any]]:
-    """Run the trunk of a memory or head; return its float32 features `[B, width]` and its new state.
+    """Run the trunk of a memory or head; return its float32 features `[B, width]` and its new
+    state.
 
     Raises:
         ModelContractError: The width differs from the trunk's `num_outputs`.
@@ -210,7 +215,8 @@ class DenseStack:
 
 
 class FreeLogStd:
-    """Layer for the option `free_log_std`: it appends a trained vector, the same for every row, to the means.
+    """Layer for the option `free_log_std`: it appends a trained vector, the same for every row, to
+    the means.
 
     Args:
         size: Number of log standard deviations.

@@ -32,7 +32,9 @@ def flatten_rows(x: Any) -> Any:
 
 
 def flat_sample(sample: Any) -> Any:
-    """Return a sample in its stored form: a structure's parts as `[B, width]`, or a single tensor unchanged."""
+    """Return a sample in its stored form: a structure's parts as `[B, width]`, or a single tensor
+    unchanged.
+    """
     if (parts := parts_of(sample)) is None:
         return sample
     rows = [flatten_rows(part) for part in parts]
@@ -50,7 +52,9 @@ def _side_by_side(pieces: list[Any]) -> Any:
 
 
 def _alike(values: list[Any]) -> list[Any]:
-    """Convert tensors to a common type: the widest floating-point type, if any, or otherwise the widest type."""
+    """Convert tensors to a common type: the widest floating-point type, if any, or otherwise the
+    widest type.
+    """
     dtype = max(
         (value.dtype for value in values), key=lambda dtype: (dtype.is_floating, dtype.size)
     )

@@ -40,8 +40,9 @@ class KerasModules:
             kind, current_keras.Layer
         ):
             raise NotServedError(
-                f"{kind.__name__} is a Keras layer, and Keras uses the backend {backend!r}, but framework='tf' needs "
-                "'tensorflow'. Set KERAS_BACKEND=tensorflow before Keras is imported."
+                f"{kind.__name__} is a Keras layer, and Keras uses the backend {backend!r}, but"
+                " framework='tf' needs 'tensorflow'. Set KERAS_BACKEND=tensorflow before Keras is"
+                " imported."
             )
         return True
 
@@ -59,7 +60,9 @@ class KerasModules:
         return tf.nest.map_structure(lambda part: tf.cast(part, tf.float32), output)
 
     def try_module(self, module: Any, rows: np.ndarray[Any, Any]) -> Any:
-        """Run a layer in inference mode, then restore its variables; if the layer is built, only trace it."""
+        """Run a layer in inference mode, then restore its variables; if the layer is built, only
+        trace it.
+        """
         x = self.show(floats_as(tf.convert_to_tensor(rows), dtype_of(self)))
         before = [(variable, variable.numpy()) for variable in map(raw, module.variables)]
         output = None

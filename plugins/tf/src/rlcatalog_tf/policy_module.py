@@ -1,4 +1,6 @@
-"""TensorFlow module for a policy, returned by `policy.as_module()` for training loops that take modules."""
+"""TensorFlow module for a policy, returned by `policy.as_module()` for training loops that take
+modules.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,8 @@ from rlcatalog_tf.random import drawing_from
 class PolicyModule(tf.Module):  # type: ignore[misc]
     """A policy's model and action distribution as a module that shares the policy's variables.
 
-    This is a `tf.Module` rather than a Keras layer, because layers only return tensors, and this module returns a
-    distribution. Pass the module's `trainable_variables` to Keras optimisers.
+    This is a `tf.Module` rather than a Keras layer, because layers only return tensors, and this
+    module returns a distribution. Pass the module's `trainable_variables` to Keras optimisers.
 
     Args:
         policy: The policy, without memory.
@@ -43,7 +45,8 @@ class PolicyModule(tf.Module):  # type: ignore[misc]
         return tuple(variable for variable in self.variables if id(variable) not in trained)
 
     def __call__(self, obs: Any, mask: Any = None, training: bool = False) -> tuple[Any, Any]:
-        """Return the distribution of raw actions, which samples from `tf.random`, and value estimates `[B]` or None.
+        """Return the distribution of raw actions, which samples from `tf.random`, and value
+        estimates `[B]` or None.
 
         Args:
             obs: Encoded observations `[B, ...]`.

@@ -1,8 +1,8 @@
 """Random numbers for distributions, from a generator whose state can be saved and restored.
 
-In a trace, `tf.random.normal` hides its state inside the operation, so a run could not be resumed with the same random
-numbers. Inside a policy, the functions of this module draw from the policy's generator, which is a variable. Outside,
-they call `tf.random`.
+In a trace, `tf.random.normal` hides its state inside the operation, so a run could not be resumed
+with the same random numbers. Inside a policy, the functions of this module draw from the policy's
+generator, which is a variable. Outside, they call `tf.random`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ import tensorflow as tf
 _PHILOX = 1
 #: Dtype → number of its binary digits n: integers below 2**n are exact.
 _DIGITS = {tf.bfloat16: 8, tf.float16: 11, tf.float32: 24, tf.float64: 53}
-#: The generator of the policy that is running in this thread, or a replacement with the same methods.
+#: The generator of the policy that is running in this thread, or a replacement with the same
+#: methods.
 _CURRENT: ContextVar[Any] = ContextVar("generator", default=tf.random)
 
 
@@ -67,7 +68,8 @@ def draw_normal(shape: Any, dtype: Any = tf.float32) -> Any:
 
 
 def draw_gamma(concentration: Any) -> Any:
-    """Draw Gamma-distributed values with scale 1; gradients use implicit reparameterisation (Figurnov et al. 2018).
+    """Draw Gamma-distributed values with scale 1; gradients use implicit reparameterisation
+    (Figurnov et al. 2018).
 
     Args:
         concentration: Shape parameters: floating-point numbers in a tensor of any shape.
@@ -105,8 +107,8 @@ def new_generator(device: str, state: Any = None) -> Any:
 
     Args:
         device: Device for the generator's state.
-        state: The generator's state, int64 `[3]`. If None, a seed is drawn from `tf.random`, which `tf.random.set_seed`
-            controls.
+        state: The generator's state, int64 `[3]`. If None, a seed is drawn from `tf.random`, which
+            `tf.random.set_seed` controls.
     """
     with tf.init_scope(), tf.device(device):
         if state is None:
@@ -116,11 +118,12 @@ def new_generator(device: str, state: Any = None) -> Any:
 
 @contextmanager
 def drawing_from(generator: Any) -> Iterator[None]:
-    """Return a context in which this module's functions draw from a generator or a replacement for it.
+    """Return a context in which this module's functions draw from a generator or a replacement for
+    it.
 
     Args:
-        generator: A `tf.random.Generator`, or an object with `uniform(shape, dtype)`, `normal(shape, dtype)`,
-            `gamma(concentration)` and `categorical(logits)`.
+        generator: A `tf.random.Generator`, or an object with `uniform(shape, dtype)`,
+            `normal(shape, dtype)`, `gamma(concentration)` and `categorical(logits)`.
     """
     former = _CURRENT.set(generator)
     try:

@@ -11,7 +11,8 @@ from rlcatalog.spaces import map_tensors
 
 
 class Padding:
-    """Positions of rows in sequences that are padded to a common length; they can be symbolic tensors.
+    """Positions of rows in sequences that are padded to a common length; they can be symbolic
+    tensors.
 
     Args:
         lengths: Lengths of the sequences `[S]`, int32, each from 1 to `length`.
@@ -24,7 +25,8 @@ class Padding:
 
     @classmethod
     def of(cls, seq_lens: Any, rows: Any) -> Padding | None:
-        """Return the padding in padded rows `[S * T, ...]`, or None if there is none (known only in eager mode).
+        """Return the padding in padded rows `[S * T, ...]`, or None if there is none (known only in
+        eager mode).
 
         Raises:
             ModelContractError: The lengths do not fit the rows (checked only in eager mode).
@@ -41,7 +43,8 @@ class Padding:
     def fill(self, rows: Any, repeat: int = 1) -> Any:
         """Pad rows `[R, ...]`, or a structure of rows, to `[S * T, ...]`.
 
-        Padding repeats the last row of each sequence, so that a model only sees rows that can occur.
+        Padding repeats the last row of each sequence, so that a model only sees rows that can
+        occur.
 
         Args:
             rows: The rows.
@@ -93,10 +96,14 @@ def add_time_dimension(rows: Any, seq_lens: Any, *, time_major: bool = False) ->
 
 
 def steps_of(rows: Any, seq_lens: Any) -> Any:
-    """Return T, the length to which the sequences in rows `[S * T, ...]` are padded; 1 if there are no sequences."""
+    """Return T, the length to which the sequences in rows `[S * T, ...]` are padded; 1 if there are
+    no sequences.
+    """
     return tf.maximum(tf.shape(rows)[0] // tf.maximum(tf.shape(seq_lens)[0], 1), 1)
 
 
 def sequence_mask(seq_lens: Any, length: Any = None) -> Any:
-    """Return which places of padded sequences contain rows: booleans `[S, length]`; None means the longest length."""
+    """Return which places of padded sequences contain rows: booleans `[S, length]`; None means the
+    longest length.
+    """
     return tf.sequence_mask(seq_lens, length)

@@ -1,12 +1,13 @@
 """Search for a TensorFlow model's variables, with stable names.
 
-A name is the path of attributes and indices that leads to the variable, as in PyTorch's `state_dict`. Keras's own
-names, such as "dense_3", contain a counter that differs between instances. The search covers lists, dicts and objects
-of any class.
+A name is the path of attributes and indices that leads to the variable, as in PyTorch's
+`state_dict`. Keras's own names, such as "dense_3", contain a counter that differs between
+instances. The search covers lists, dicts and objects of any class.
 
-An object that stores variables in a different layout than PyTorch defines `canonical()`. This method yields the name,
-the variable, and the axis order that transposes its value into the canonical layout, or None. Common Keras layers get
-PyTorch's names and layouts (`rlcatalog_tf.keras_layouts`).
+An object that stores variables in a different layout than PyTorch defines `canonical()`. This
+method yields the name, the variable, and the axis order that transposes its value into the
+canonical layout, or None. Common Keras layers get PyTorch's names and layouts
+(`rlcatalog_tf.keras_layouts`).
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ class NamedVariable(NamedTuple):
         variable: The tf.Variable.
         layout: Its canonical form.
         part: Index of the array, if the variable has several canonical arrays.
-        trainable: Whether it is trained. For a frozen Keras layer, the layer stores this, and its tf.Variables do not.
+        trainable: Whether it is trained. For a frozen Keras layer, the layer stores this, and its
+            tf.Variables do not.
     """
 
     name: str
@@ -63,7 +65,9 @@ def find_variables(model: Any) -> list[NamedVariable]:
 
 
 def unbuilt(value: Any, _visited: set[int] | None = None) -> bool:
-    """Return whether `find_variables` reaches a Keras layer that only creates its variables on the first call."""
+    """Return whether `find_variables` reaches a Keras layer that only creates its variables on the
+    first call.
+    """
     visited = set() if _visited is None else _visited
     if isinstance(value, _PLAIN) or id(value) in visited:
         return False
@@ -91,8 +95,8 @@ _PLAIN = (
     types.ModuleType,
     Preprocessor,
 )
-#: Packages whose objects are not searched, except layers, modules and variables: other objects contain variables of
-#: optimisers and caches.
+#: Packages whose objects are not searched, except layers, modules and variables: other objects
+#: contain variables of optimisers and caches.
 _CLOSED = frozenset({"tensorflow", "keras", "tf_keras", "numpy", "gymnasium", "torch"})
 
 
@@ -155,7 +159,9 @@ def _is_layer(value: Any) -> bool:
 
 
 def _layer(layer: Any, path: str, visited: set[int]) -> Iterator[NamedVariable]:
-    """Yield a layer's variables: canonical ones, those of its inner layers, then all others under their own names."""
+    """Yield a layer's variables: canonical ones, those of its inner layers, then all others under
+    their own names.
+    """
     if not layer.built and not isinstance(layer, tuple(keras.Model for keras in loaded_kerases())):
         return
     variables: list[NamedVariable] = []
@@ -198,7 +204,9 @@ def _layer(layer: Any, path: str, visited: set[int]) -> Iterator[NamedVariable]:
 
 
 def _holds_layers(value: Any) -> bool:
-    """Return whether a layer's attribute is a layer, a variable, or a list or dict that contains one."""
+    """Return whether a layer's attribute is a layer, a variable, or a list or dict that contains
+    one.
+    """
     if isinstance(value, list | tuple):
         return any(map(_holds_layers, value))
     if isinstance(value, Mapping):

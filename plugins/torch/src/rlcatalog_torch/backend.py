@@ -49,7 +49,7 @@ class TorchBackend:
             policy.device = str(first.device)
             self.to(policy.device)
 
-    # --- acting ----------------------------------------------------------------------------------------------------
+    # --- acting -----------------------------------------------------------------------------------
 
     def step(
         self,
@@ -69,8 +69,8 @@ class TorchBackend:
             rows: B, for checking shapes; None while recording a graph that leaves B open.
 
         Returns:
-            Raw actions and their logp from `draw`, the value `[B]` or None, the parameters from `draw`, and the memory
-            returned by the model.
+            Raw actions and their logp from `draw`, the value `[B]` or None, the parameters from
+            `draw`, and the memory returned by the model.
         """
         lengths = self._single_steps(inputs["obs"], rows) if memory else None
         outputs, new_memory = self.model(inputs, memory, lengths)
@@ -91,17 +91,17 @@ class TorchBackend:
         Args:
             outputs: The outputs of the model's last pass, `[B, n]`.
             mask: Action mask `[B, m]`, or None.
-            explore: Whether to sample actions instead of taking the most likely ones. If this is a tensor, a recorded
-                graph supports both.
+            explore: Whether to sample actions instead of taking the most likely ones. If this is a
+                tensor, a recorded graph supports both.
             rows: B, for checking shapes, or None.
 
         Returns:
-            Raw actions in the form that `logp` expects, `[B]` or `[B, width]`; their logp `[B]`; and the parameters
-            `[B, n]` that score them.
+            Raw actions in the form that `logp` expects, `[B]` or `[B, width]`; their logp `[B]`;
+            and the parameters `[B, n]` that score them.
 
         Raises:
-            ModelContractError: The model or the distribution returned a wrong shape, or a tensor from a different
-                framework.
+            ModelContractError: The model or the distribution returned a wrong shape, or a tensor
+                from a different framework.
         """
         if rows is not None and (
             type(outputs) is not Tensor or outputs.shape != (rows, self.outputs)
@@ -141,7 +141,9 @@ class TorchBackend:
         mask: Any,
         explore: bool,
     ) -> tuple[Any, ...]:
-        """Return raw actions, logp, value or None, inputs and memory; for a tensor `obs`, all but memory are too."""
+        """Return raw actions, logp, value or None, inputs and memory; for a tensor `obs`, all but
+        memory are too.
+        """
         if self.model.training:
             self.model.eval()
         rows, array, given = len(obs), self.numpy, isinstance(obs, Tensor)
@@ -179,7 +181,9 @@ class TorchBackend:
             )
 
     def values(self, obs: Any, views: Mapping[str, Any], memory: tuple[Array, ...]) -> Any:
-        """Return value estimates without creating a distribution: a tensor if `obs` is one, otherwise a NumPy array."""
+        """Return value estimates without creating a distribution: a tensor if `obs` is one,
+        otherwise a NumPy array.
+        """
         if self.model.training:
             self.model.eval()
         inputs, states = self.inputs_of(obs, views, memory)
@@ -223,7 +227,7 @@ class TorchBackend:
                 self._lengths = torch.ones(rows, dtype=torch.int32, device=self.device)
         return self._lengths
 
-    # --- scoring ---------------------------------------------------------------------------------------------------
+    # --- scoring ----------------------------------------------------------------------------------
 
     def evaluate(self, batch: Mapping[str, Any], entropy: bool = True) -> Evaluation:
         """Score stored actions; see `Policy.evaluate`."""
@@ -273,20 +277,24 @@ class TorchBackend:
         return Evaluation(logp, uncertainty, kind, value, dist, kl)
 
     def _check_untouched(self, inputs: Mapping[str, Tensor], before: Mapping[str, int]) -> None:
-        """Check that a model has not written to an input, which may share memory with the caller's array.
+        """Check that a model has not written to an input, which may share memory with the caller's
+        array.
 
         Raises:
-            ModelContractError: The version of an input has increased; an input that is not in `before` started at 0.
+            ModelContractError: The version of an input has increased; an input that is not in
+                `before` started at 0.
         """
         for name, version in _versions(inputs).items():
             if version != before.get(name, 0):
                 self.contract.refuse_written_input(name)
 
     def _examine(self, inputs: Tensor, terms: list[Tensor]) -> None:
-        """Check that samples carry no gradients, and that every weight that affects the result is a parameter.
+        """Check that samples carry no gradients, and that every weight that affects the result is a
+        parameter.
 
         Raises:
-            ModelContractError: A sample carries a gradient, or training would miss an unregistered weight.
+            ModelContractError: A sample carries a gradient, or training would miss an unregistered
+                weight.
         """
         if torch._C._are_functorch_transforms_active():  # draws and leaves are symbolic there
             return
@@ -349,8 +357,8 @@ class TorchBackend:
             ) from error
         if (device.index or 0) >= count:
             raise ConfigError(
-                f"device={name!r}: PyTorch {torch.__version__} sees {count} devices of this kind. Use cpu, or auto, "
-                "which uses a GPU if there is one."
+                f"device={name!r}: PyTorch {torch.__version__} sees {count} devices of this kind."
+                " Use cpu, or auto, which uses a GPU if there is one."
             )
         return "cpu" if device.type == "cpu" else name
 
@@ -363,7 +371,9 @@ class TorchBackend:
         self._lengths = self._lengths.to(self.device)
 
     def random_state(self) -> dict[str, Array]:
-        """Return the states of PyTorch's global generators for the CPU and for the policy's device."""
+        """Return the states of PyTorch's global generators for the CPU and for the
+        policy's device.
+        """
         states = {"cpu": torch.get_rng_state()}
         if not self.on_cpu and self.device.type != "meta":
             states[self.device.type] = torch.get_device_module(self.device).get_rng_state(
@@ -372,7 +382,9 @@ class TorchBackend:
         return {name: state.numpy() for name, state in states.items()}
 
     def set_random_state(self, state: Mapping[str, Array]) -> None:
-        """Set the states of PyTorch's global generators, and ignore a state for a different device."""
+        """Set the states of PyTorch's global generators, and ignore a state for a
+        different device.
+        """
         torch.set_rng_state(torch.from_numpy(np.array(state["cpu"])))
         if self.device.type in state and not self.on_cpu:
             held = torch.from_numpy(np.array(state[self.device.type]))
@@ -401,7 +413,9 @@ class TorchBackend:
     def _sequences(
         self, batch: Mapping[str, Any], dtype: torch.dtype
     ) -> tuple[Tensor, Padding, list[Tensor]]:
-        """Return the lengths of a batch's sequences, their padding, and the memory at the start of each of them."""
+        """Return the lengths of a batch's sequences, their padding, and the memory at the start of
+        each of them.
+        """
         rows = len(batch["obs"])
         lengths = lengths_of(batch, rows)
         memory = memory_of(self.policy, batch, len(lengths))
@@ -455,7 +469,9 @@ def leaves_of(tensors: Iterable[Tensor]) -> Iterator[Tensor]:
 
 
 def _place_of(leaf: Tensor, model: torch.nn.Module) -> str:
-    """Return the path of a parameter inside a list, tuple or dict of a module, or else a description."""
+    """Return the path of a parameter inside a list, tuple or dict of a module, or else a
+    description.
+    """
     for path, module in model.named_modules():
         for name, value in vars(module).items():
             if name.startswith("_") or not isinstance(value, dict | list | tuple):

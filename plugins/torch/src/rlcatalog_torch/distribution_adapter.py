@@ -1,4 +1,6 @@
-"""Adapter from `torch.distributions` to action distributions, as in `register_action_dist("laplace", Laplace)`."""
+"""Adapter from `torch.distributions` to action distributions, as in
+`register_action_dist("laplace", Laplace)`.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +31,13 @@ Maker = Callable[[Tensor], Distribution]
 
 @cache
 def adapted_dist(source: Any, num_inputs: Any) -> Any:
-    """Return an action-distribution class for a `torch.distributions` class or a function that returns an instance.
+    """Return an action-distribution class for a `torch.distributions` class or a function that
+    returns an instance.
 
     Args:
-        source: A subclass of `torch.distributions.Distribution` whose `arg_constraints` define how inputs become its
-            arguments; or, with `num_inputs`, a function or class that takes inputs `[B, num_inputs]` and returns a
-            distribution with batch shape `[B]` or `[B, d]`.
+        source: A subclass of `torch.distributions.Distribution` whose `arg_constraints` define how
+            inputs become its arguments; or, with `num_inputs`, a function or class that takes
+            inputs `[B, num_inputs]` and returns a distribution with batch shape `[B]` or `[B, d]`.
         num_inputs: Number of inputs, a function that maps the action space to this number, or None.
 
     Returns:
@@ -77,7 +80,8 @@ copyreg.pickle(_Adapted, lambda cls: (adapted_dist, (cls.source, cls.num_inputs)
 
 
 def _transforms(source: type[Distribution]) -> dict[str, Any]:
-    """Return the transforms from numbers to a class's arguments; whole-number arguments keep their defaults.
+    """Return the transforms from numbers to a class's arguments; whole-number arguments keep their
+    defaults.
 
     Raises:
         ModelContractError: The class's `arg_constraints` are not sufficient.
@@ -104,13 +108,15 @@ def _transforms(source: type[Distribution]) -> dict[str, Any]:
     name = source.__name__
     raise ModelContractError(
         f"{name} does not define in arg_constraints how model outputs become its arguments"
-        f" ({', '.join(n for n in parameters if n != 'validate_args')}). Register a function that takes the outputs "
-        f"[B, n] and returns a {name}, and pass their number n: register_action_dist(name, function, num_inputs=n)."
+        f" ({', '.join(n for n in parameters if n != 'validate_args')}). Register a function that"
+        f" takes the outputs [B, n] and returns a {name}, and pass their number n:"
+        " register_action_dist(name, function, num_inputs=n)."
     )
 
 
 class AdaptedDistribution(TorchDistribution):
-    """Base class for adapted distributions from `torch.distributions`; `adapted_dist` creates subclasses.
+    """Base class for adapted distributions from `torch.distributions`; `adapted_dist` creates
+    subclasses.
 
     Args:
         inputs: Model output `[B, size]`. Half-precision inputs are converted to float32.
@@ -118,12 +124,13 @@ class AdaptedDistribution(TorchDistribution):
         make: Function that maps the inputs to the distribution.
         whole: Whether raw actions are choices, which are int64.
         entropy_kind: See `ActionDistribution`.
-        bounds: Lower and upper bounds to which values in [0, 1] are scaled, and the number of values; or None.
+        bounds: Lower and upper bounds to which values in [0, 1] are scaled, and the number of
+            values; or None.
         least: The lowest value that `logp` scores unchanged, if the support is bounded below.
 
     Attributes:
-        dist: The wrapped `torch.distributions.Distribution`, with batch shape `[B]`, over values in [0, 1] if there are
-            `bounds`.
+        dist: The wrapped `torch.distributions.Distribution`, with batch shape `[B]`, over values in
+            [0, 1] if there are `bounds`.
     """
 
     maskable = False
@@ -184,8 +191,8 @@ class AdaptedDistribution(TorchDistribution):
             mode = self.dist.mode
         except NotImplementedError:
             raise NoClosedFormError(
-                f"{type(self).__name__} has no mode, but acting with explore=False needs one. Register a subclass "
-                "with a property `mode`, or act with explore=True."
+                f"{type(self).__name__} has no mode, but acting with explore=False needs one."
+                " Register a subclass with a property `mode`, or act with explore=True."
             ) from None
         if mode.is_floating_point():
             with suppress(NotImplementedError):
@@ -219,14 +226,18 @@ class AdaptedDistribution(TorchDistribution):
             return super().entropy()  # type: ignore[no-any-return]
 
     def entropy_estimate(self) -> Tensor:
-        """Return minus the log density `[B]` of a new sample: an unbiased estimate with an unbiased gradient."""
+        """Return minus the log density `[B]` of a new sample: an unbiased estimate with an unbiased
+        gradient.
+        """
         logp = self.logp(self.rsample())
         held = logp.detach()
         # Without a gradient through the sample, add the score function with value 0.
         return -logp if self.dist.has_rsample else -logp - held * (logp - held)
 
     def kl(self, other: Any) -> Tensor:
-        """Return the KL divergence `[B]`, clipped to finite numbers, if `torch.distributions` implements it."""
+        """Return the KL divergence `[B]`, clipped to finite numbers, if `torch.distributions`
+        implements it.
+        """
         same_kind(self, other)
         try:
             return OPS.finite(kl_divergence(self.dist, other.dist))  # type: ignore[no-any-return]
@@ -246,7 +257,7 @@ class AdaptedDistribution(TorchDistribution):
 _NEAR_0, _NEAR_1 = torch.finfo(torch.float32).tiny, 1 - torch.finfo(torch.float32).eps / 2
 
 
-# --- options of a class for a space ----------------------------------------------------------------------------------
+# --- options of a class for a space ---------------------------------------------------------------
 
 
 def _served(
@@ -271,7 +282,8 @@ def _served(
         probe: Any = make(torch.stack([torch.zeros(size), torch.ones(size)]))
         if not isinstance(probe, Distribution):
             raise ModelContractError(
-                f"{cls.__name__} must return a torch.distributions.Distribution, found {type(probe).__name__}."
+                f"{cls.__name__} must return a torch.distributions.Distribution, found"
+                f" {type(probe).__name__}."
             )
         shapes.append(
             f"[B{''.join(f', {n}' for n in (probe.batch_shape + probe.event_shape)[1:])}]"
@@ -292,15 +304,17 @@ def _served(
             options["entropy_kind"] = "estimate"
         return size, options
     raise UnsupportedSpaceError(
-        f"{action.path}: {action.describe()} takes raw actions [B{''.join(f', {n}' for n in raw)}], but"
-        f" {cls.__name__} draws {' or '.join(shapes)}."
+        f"{action.path}: {action.describe()} takes raw actions"
+        f" [B{''.join(f', {n}' for n in raw)}], but {cls.__name__} draws {' or '.join(shapes)}."
     )
 
 
 def _ways(
     cls: type[AdaptedDistribution], action: SpaceInfo, codec: ActionCodec, raw: tuple[int, ...]
 ) -> Iterator[tuple[int, Maker]]:
-    """Yield numbers of inputs and functions that take them: first one per value, then one for all as an event."""
+    """Yield numbers of inputs and functions that take them: first one per value, then one for all
+    as an event.
+    """
     if cls.num_inputs is not None:
         yield (
             int(cls.num_inputs(action.space) if callable(cls.num_inputs) else cls.num_inputs),
@@ -332,7 +346,8 @@ def _ways(
 
 
 def _check_support(name: str, probe: Distribution, codec: ActionCodec) -> float | None:
-    """Check that every action can be sampled, and that the action codec maps all samples into the space.
+    """Check that every action can be sampled, and that the action codec maps all samples into the
+    space.
 
     Returns:
         The lowest number of a continuous support that is bounded below, or None.
@@ -360,9 +375,10 @@ def _check_support(name: str, probe: Distribution, codec: ActionCodec) -> float 
             ).all()
     if not fits:
         raise UnsupportedSpaceError(
-            f"{codec.info.path}: {name} samples from {shown(support, 80)}, which does not fit {codec.info.describe()}."
-            " Choose a different distribution, or register a function, with num_inputs=, that returns it transformed "
-            "into the space (torch.distributions.TransformedDistribution)."
+            f"{codec.info.path}: {name} samples from {shown(support, 80)}, which does not fit"
+            f" {codec.info.describe()}. Choose a different distribution, or register a function,"
+            " with num_inputs=, that returns it transformed into the space"
+            " (torch.distributions.TransformedDistribution)."
         )
     support = getattr(support, "base_constraint", support)
     lowest = 0 if support is constraints.simplex else getattr(support, "lower_bound", None)

@@ -1,4 +1,6 @@
-"""Views of the catalog's distributions with the interface of `torch.distributions`, returned by `dist.as_torch()`."""
+"""Views of the catalog's distributions with the interface of `torch.distributions`, returned by
+`dist.as_torch()`.
+"""
 
 from __future__ import annotations
 
@@ -21,15 +23,18 @@ class TorchDistribution(ActionDistribution):
     framework_of_class, ops = "torch", OPS
 
     def as_torch(self) -> Distribution:
-        """Return the same distribution of raw actions as a `torch.distributions.Distribution` with batch shape `[B]`.
+        """Return the same distribution of raw actions as a `torch.distributions.Distribution` with
+        batch shape `[B]`.
 
-        The result includes masks, because they are part of the inputs. Samples are flat (`[B, width]`, or `[B]` for a
-        single Discrete), even if `sample` returns a structure. Methods without a closed form raise NotImplementedError.
+        The result includes masks, because they are part of the inputs. Samples are flat
+        (`[B, width]`, or `[B]` for a single Discrete), even if `sample` returns a structure.
+        Methods without a closed form raise NotImplementedError.
         """
         return DistributionView(self)
 
     def moment(self, name: str) -> Tensor:
-        """Return the `"mean"`, `"variance"` or `"mode"` of raw actions, in the same shape as a flat sample.
+        """Return the `"mean"`, `"variance"` or `"mode"` of raw actions, in the same shape as a flat
+        sample.
 
         Raises:
             NoClosedFormError: The moment has no closed form.
@@ -38,7 +43,9 @@ class TorchDistribution(ActionDistribution):
 
 
 def as_torch(dist: ActionDistribution) -> Distribution:
-    """Return an action distribution as a `torch.distributions.Distribution`; see `TorchDistribution.as_torch`."""
+    """Return an action distribution as a `torch.distributions.Distribution`; see
+    `TorchDistribution.as_torch`.
+    """
     return dist.as_torch() if isinstance(dist, TorchDistribution) else DistributionView(dist)
 
 
@@ -46,7 +53,8 @@ class DistributionView(Distribution):
     """Action distribution with the interface of `torch.distributions`.
 
     Args:
-        dist: The action distribution; the view samples from a copy, so that `dist` keeps its last sample.
+        dist: The action distribution; the view samples from a copy, so that `dist` keeps its last
+            sample.
     """
 
     arg_constraints: ClassVar[dict[str, Any]] = {}

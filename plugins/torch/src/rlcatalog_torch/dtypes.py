@@ -1,10 +1,12 @@
 """Floating-point precision in PyTorch.
 
-- A model receives observations, views and memory in the dtype that its first floating-point parameter has at the time
-  of the call. Therefore, `model.double()`, `model.half()`, assigned weights and `torch.set_default_dtype` work as
-  expected. Integers and booleans keep their dtype.
-- rlcatalog's layers convert their inputs to the dtype of their weights, so dtypes can differ within a model.
-- Distributions, values and the results of a policy are float32 or wider: outputs in half precision are converted.
+- A model receives observations, views and memory in the dtype that its first floating-point
+  parameter has at the time of the call. Therefore, `model.double()`, `model.half()`, assigned
+  weights and `torch.set_default_dtype` work as expected. Integers and booleans keep their dtype.
+- rlcatalog's layers convert their inputs to the dtype of their weights, so dtypes can differ within
+  a model.
+- Distributions, values and the results of a policy are float32 or wider: outputs in half precision
+  are converted.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ from torch import Tensor, nn
 
 #: Half-precision dtypes.
 HALF = (torch.float16, torch.bfloat16)
-#: Finite limits by dtype, as tensors, because operations on one row are faster with tensors than with Python numbers.
+#: Finite limits by dtype, as tensors, because operations on one row are faster with tensors than
+#: with Python numbers.
 LOWEST = {
     dtype: torch.tensor(torch.finfo(dtype).min, dtype=dtype)
     for dtype in (*HALF, torch.float32, torch.float64)
@@ -29,8 +32,8 @@ _SERVED = frozenset(LOWEST)
 def dtype_of(model: nn.Module) -> torch.dtype:
     """Return the dtype of a model's first floating-point parameter; float32 if there is none.
 
-    The dtype is not cached, because parameters can be converted or replaced at any time. For most models, the search
-    ends at the first parameter and takes one microsecond.
+    The dtype is not cached, because parameters can be converted or replaced at any time. For most
+    models, the search ends at the first parameter and takes one microsecond.
     """
     module: Any = model
     while module is not None:  # in most models, the first submodule has weights
@@ -55,7 +58,9 @@ def to_float32_at_least(x: Tensor) -> Tensor:
 
 
 def to_array(x: Tensor) -> np.ndarray[Any, Any]:
-    """Return a copy of a tensor as an array; bfloat16, which NumPy does not support, becomes float32."""
+    """Return a copy of a tensor as an array; bfloat16, which NumPy does not support, becomes
+    float32.
+    """
     x = x.detach().cpu()
     array: np.ndarray[Any, Any] = (x.float() if x.dtype is torch.bfloat16 else x).numpy()
     return array.copy()

@@ -53,7 +53,9 @@ class TorchKit:
     def draw(
         policy: PolicyParts, outputs: Array, mask: Array | None, explore: bool
     ) -> tuple[Array, Array]:
-        """Sample raw actions from outputs, and return them with their distribution's stored parameters."""
+        """Sample raw actions from outputs, and return them with their distribution's stored
+        parameters.
+        """
         allowed = None if mask is None else torch.from_numpy(mask).bool()
         with torch.no_grad():
             sample, _, dist_inputs = policy.backend.draw(
@@ -65,7 +67,9 @@ class TorchKit:
     def gradients(
         policy: PolicyParts, batch: dict[str, Any], rng: np.random.Generator
     ) -> tuple[dict[str, Array | None], list[tuple[int, ...]]]:
-        """Return a random loss's gradients by weight name, and the shapes of trained weights outside the model."""
+        """Return a random loss's gradients by weight name, and the shapes of trained weights
+        outside the model.
+        """
         model: Any = policy.model
         model.zero_grad(set_to_none=True)
         evaluation = policy.evaluate(batch)
@@ -92,7 +96,8 @@ class TorchKit:
 
     @staticmethod
     def gradient(function: Callable[[Any], Any], inputs: Array) -> Array | None:
-        """Return the gradient of the sum of a function's result, or None if no gradient reaches the inputs.
+        """Return the gradient of the sum of a function's result, or None if no gradient reaches the
+        inputs.
 
         Args:
             function: Function that maps a tensor of inputs to a tensor.

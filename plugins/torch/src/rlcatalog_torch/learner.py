@@ -30,11 +30,13 @@ class State(NamedTuple):
 
 
 class Adam:
-    """Adam optimiser (Kingma and Ba 2015, algorithm 1) with the same operator as `torch.optim.Adam(fused=True)`.
+    """Adam optimiser (Kingma and Ba 2015, algorithm 1) with the same operator as
+    `torch.optim.Adam(fused=True)`.
 
-    This class does not use `torch.optim`, because constructing one of its optimisers imports `torch._dynamo`, which
-    takes most of a short run's time. The results are bitwise equal to those of `torch.optim`. A PyTorch version without
-    the operator, or with a different signature, raises an error at the first step.
+    This class does not use `torch.optim`, because constructing one of its optimisers imports
+    `torch._dynamo`, which takes most of a short run's time. The results are bitwise equal to those
+    of `torch.optim`. A PyTorch version without the operator, or with a different signature, raises
+    an error at the first step.
 
     Weights without a gradient are skipped, and their step count does not increase.
 
@@ -48,7 +50,8 @@ class Adam:
         state: State of each weight that has been updated at least once.
 
     Raises:
-        NotServedError: A weight is not a floating-point tensor, or its memory contains gaps or overlaps.
+        NotServedError: A weight is not a floating-point tensor, or its memory contains gaps or
+            overlaps.
     """
 
     def __init__(
@@ -90,7 +93,8 @@ class Adam:
             weights, gradients, moments = zip(*group, strict=True)
             steps, firsts, seconds = zip(*moments, strict=True)
             torch._foreach_add_(steps, 1)
-            # As vectors, because the operator copies a gradient that is not contiguous, such as a convolution's.
+            # As vectors, because the operator copies a gradient that is not contiguous, such as a
+            # convolution's.
             weights, gradients, firsts, seconds = (
                 tuple(map(_vector, column)) for column in (weights, gradients, firsts, seconds)
             )
@@ -146,7 +150,9 @@ class Adam:
 
 
 def _vector(x: Tensor) -> Tensor:
-    """Return a tensor whose memory has no gaps in the order of its memory; a contiguous one unchanged."""
+    """Return a tensor whose memory has no gaps in the order of its memory; a contiguous one
+    unchanged.
+    """
     return x if x.is_contiguous() else x.as_strided((x.numel(),), (1,))
 
 
@@ -155,8 +161,9 @@ def _check(weight: Tensor) -> None:
         raise NotServedError(f"Adam needs floating-point weights, found one of {weight.dtype}.")
     if torch.empty_like(weight).stride() != weight.stride():
         raise NotServedError(
-            f"Adam: a weight of shape {tuple(weight.shape)} and strides {weight.stride()} is a view whose memory has"
-            " gaps or overlaps, so an update would change other values. Use a copy: nn.Parameter(view.clone())."
+            f"Adam: a weight of shape {tuple(weight.shape)} and strides {weight.stride()} is a"
+            " view whose memory has gaps or overlaps, so an update would change other values. Use"
+            " a copy: nn.Parameter(view.clone())."
         )
 
 
@@ -173,8 +180,8 @@ def gradient_norm(weights: Sequence[Tensor]) -> Tensor:
 def clip_gradients(weights: Sequence[Tensor], norm: Tensor, limit: float) -> None:
     """Scale the weights' gradients down to a maximum norm.
 
-    Together with `gradient_norm`, the result is bitwise equal to `torch.nn.utils.clip_grad_norm_`, in half the time for
-    small networks.
+    Together with `gradient_norm`, the result is bitwise equal to `torch.nn.utils.clip_grad_norm_`,
+    in half the time for small networks.
 
     Args:
         weights: The weights.
@@ -186,7 +193,8 @@ def clip_gradients(weights: Sequence[Tensor], norm: Tensor, limit: float) -> Non
 
 
 class TorchLearner:
-    """Gradients, gradient clipping and Adam for a policy's weights; see `rlcatalog.frameworks.Learner`.
+    """Gradients, gradient clipping and Adam for a policy's weights; see
+    `rlcatalog.frameworks.Learner`.
 
     Args:
         policy: The policy.

@@ -1,4 +1,5 @@
-"""Import order of triton, which PyTorch's optimisers import, and TensorFlow: triton can crash if it comes second.
+"""Import order of triton, which PyTorch's optimisers import, and TensorFlow: triton can crash if it
+comes second.
 
 See `rlcatalog_tf.load_order` for the reason.
 """
@@ -17,11 +18,13 @@ from rlcatalog.errors import LoadOrderWarning
 
 
 def before_torch_optimizers() -> None:
-    """Warn if TensorFlow was imported before triton. Call this function before you use PyTorch's optimisers.
+    """Warn if TensorFlow was imported before triton.
 
-    In this case, it imports triton in a mode in which triton's shared libraries look up their own symbols before
-    TensorFlow's symbols. This needs a C library that supports the mode, such as glibc; with other libraries, the
-    function does not import triton.
+    Call this function before you use PyTorch's optimisers.
+
+    In this case, it imports triton in a mode in which triton's shared libraries look up their own
+    symbols before TensorFlow's symbols. This needs a C library that supports the mode, such as
+    glibc; with other libraries, the function does not import triton.
     """
     if not came_first("tensorflow", "triton"):
         return
@@ -52,9 +55,9 @@ def _import(module: str) -> None:
 @functools.cache
 def _warn() -> None:
     warnings.warn(
-        "TensorFlow was imported before triton. With this order, the process can end with a segmentation fault."
-        " rlcatalog isolates triton's libraries if the system allows it, which usually helps. To be safe, put"
-        " `import triton` before `import tensorflow`.",
+        "TensorFlow was imported before triton. With this order, the process can end with a"
+        " segmentation fault. rlcatalog isolates triton's libraries if the system allows it, which"
+        " usually helps. To be safe, put `import triton` before `import tensorflow`.",
         LoadOrderWarning,
         stacklevel=3,
     )

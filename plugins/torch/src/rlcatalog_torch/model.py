@@ -1,4 +1,6 @@
-"""Base classes for models in PyTorch: `TorchModelV2`, `RecurrentNetwork`, and models that contain other models."""
+"""Base classes for models in PyTorch: `TorchModelV2`, `RecurrentNetwork`, and models that contain
+other models.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +27,11 @@ _MISSING: Any = object()
 
 
 class _ModelMeta(ABCMeta):
-    """Metaclass that allows `nn.Module` alongside `TorchModelV2` in a class header, in either order.
+    """Metaclass that allows `nn.Module` alongside `TorchModelV2` in a class header, in either
+    order.
 
-    TorchModelV2 is already an nn.Module. If nn.Module came first, the method resolution order would be inconsistent, so
-    the metaclass removes the redundant base.
+    TorchModelV2 is already an nn.Module. If nn.Module came first, the method resolution order would
+    be inconsistent, so the metaclass removes the redundant base.
     """
 
     def __new__(
@@ -42,10 +45,10 @@ class _ModelMeta(ABCMeta):
 class TorchModelV2(ModelV2, nn.Module, metaclass=_ModelMeta):
     """Base class for PyTorch models.
 
-    Implement `__init__`, `forward` and `value_function`; see `ModelV2` for the contract. You can call
-    `nn.Module.__init__` before or after this class's constructor, or not at all. Without arguments, the constructor
-    only initialises the nn.Module part, because `super().__init__()` calls it in classes whose header names nn.Module
-    first.
+    Implement `__init__`, `forward` and `value_function`; see `ModelV2` for the contract. You can
+    call `nn.Module.__init__` before or after this class's constructor, or not at all. Without
+    arguments, the constructor only initialises the nn.Module part, because `super().__init__()`
+    calls it in classes whose header names nn.Module first.
 
     Args:
         obs_space: The preprocessor's `observation_space`, or a Box.
@@ -85,22 +88,24 @@ class TorchModelV2(ModelV2, nn.Module, metaclass=_ModelMeta):
         return weights if as_dict else list(weights.values())
 
     def __getattr__(self, name: str) -> Any:
-        # Layers first, because forward() mostly accesses these, and every microsecond of acting counts.
+        # Layers first, because forward() mostly accesses these, and every microsecond of acting
+        # counts.
         try:
             return self.__dict__["_modules"][name]
         except KeyError:
             return super().__getattr__(name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        # A tensor stays a plain attribute if its name already is one: forward() stores its features this way at every
-        # step, and nn.Module.__setattr__ costs two microseconds.
+        # A tensor stays a plain attribute if its name already is one: forward() stores its features
+        # this way at every step, and nn.Module.__setattr__ costs two microseconds.
         if type(value) is torch.Tensor and name in self.__dict__:
             self.__dict__[name] = value
         else:
             super().__setattr__(name, value)
 
     def __getstate__(self) -> dict[str, Any]:
-        # Outputs of the last pass belong to a graph that cannot be copied or pickled; `_compiled_call_impl` calls self.
+        # Outputs of the last pass belong to a graph that cannot be copied or pickled;
+        # `_compiled_call_impl` calls self.
         kept = {
             name: value for name, value in self.__dict__.items() if name != "_compiled_call_impl"
         }
@@ -141,7 +146,9 @@ class TorchHost(ModelWrapper, TorchModelV2):
 
 
 class TorchSeparateValue(SeparateValue, TorchModelV2):
-    """PyTorch model with separate chains for policy and value; see `rlcatalog.models.SeparateValue`."""
+    """PyTorch model with separate chains for policy and value; see
+    `rlcatalog.models.SeparateValue`.
+    """
 
     run_chain = staticmethod(features_of)
     output_layers = OutputLayers

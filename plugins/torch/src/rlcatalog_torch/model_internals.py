@@ -22,7 +22,9 @@ class TorchInternals(ModelInternals):
     in_trace = staticmethod(torch._C._get_tracing_state)
 
     def run(self, model: Any, inputs: dict[str, Any], state: list[Any], seq_lens: Any) -> Any:
-        """Call `forward`, with nn.Module's hooks, if any; after `model.compile()`, call the compiled version."""
+        """Call `forward`, with nn.Module's hooks, if any; after `model.compile()`, call the
+        compiled version.
+        """
         # Without hooks, nn.Module.__call__ would only cost three microseconds.
         if (
             model._forward_hooks
@@ -36,7 +38,9 @@ class TorchInternals(ModelInternals):
         return model.forward(inputs, state, seq_lens)
 
     def hold(self, model: Any, models: Mapping[str, Any]) -> None:
-        """Record the models inside a model, and keep references to models that nn.Module does not find."""
+        """Record the models inside a model, and keep references to models that nn.Module does not
+        find.
+        """
         super().hold(model, models)
         known = {id(module) for module in model.modules()}
         for name, held in self.held.items():

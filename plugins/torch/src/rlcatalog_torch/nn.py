@@ -1,4 +1,6 @@
-"""Activations, initialisers and dense layers in PyTorch, under the names in `rlcatalog.config.names`."""
+"""Activations, initialisers and dense layers in PyTorch, under the names in
+`rlcatalog.config.names`.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ def activation(value: Any) -> Callable[[Tensor], Tensor] | None:
 
 
 def normc_(tensor: Tensor, std: float = 1.0) -> Tensor:
-    """Fill a weight `[out, in, ...]` with normal values that are scaled to the L2 norm `std` for each output."""
+    """Fill a weight `[out, in, ...]` with normal values that are scaled to the L2 norm `std` for
+    each output.
+    """
     with torch.no_grad():
         norm = (
             tensor.normal_().square().sum(dim=tuple(range(1, tensor.dim())), keepdim=True).sqrt_()
@@ -105,7 +109,8 @@ def initialize(
 def features_of(
     trunk: Any, input_dict: Mapping[str, Any], state: list[Any], seq_lens: Any
 ) -> tuple[Tensor, list[Any]]:
-    """Run the trunk of a memory or head; return its floating-point features `[B, width]` and its new state.
+    """Run the trunk of a memory or head; return its floating-point features `[B, width]` and its
+    new state.
 
     Raises:
         ModelContractError: The width differs from the trunk's `num_outputs`.
@@ -137,10 +142,11 @@ def values_of(model: Any, rows: int | None = None) -> Tensor:
 
 
 class Linear(nn.Linear):
-    """Linear layer with less Python overhead than nn.Linear for small batches; it accepts inputs of any dtype.
+    """Linear layer with less Python overhead than nn.Linear for small batches; it accepts inputs of
+    any dtype.
 
-    The constructor does not initialise the layer, because the function that creates it does. Each call reads the
-    parameters from their dictionary, without nn.Module's `__getattr__`.
+    The constructor does not initialise the layer, because the function that creates it does. Each
+    call reads the parameters from their dictionary, without nn.Module's `__getattr__`.
     """
 
     def reset_parameters(self) -> None:
@@ -196,7 +202,8 @@ class DenseStack(nn.Module):
 
 
 class FreeLogStd(nn.Module):
-    """Layer for the option `free_log_std`: it appends a trained vector, the same for every row, to the means.
+    """Layer for the option `free_log_std`: it appends a trained vector, the same for every row, to
+    the means.
 
     Args:
         size: Number of log standard deviations.

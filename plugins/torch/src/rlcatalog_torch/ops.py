@@ -21,12 +21,16 @@ _HIGHEST = {dtype: highest.item() for dtype, highest in HIGHEST.items()}
 
 
 def flatten_rows(x: Tensor) -> Tensor:
-    """Reshape `[B]` or `[B, ...]` to `[B, n]`; B can be 0, in which case `reshape` cannot infer a `-1`."""
+    """Reshape `[B]` or `[B, ...]` to `[B, n]`; B can be 0, in which case `reshape` cannot infer a
+    `-1`.
+    """
     return x[:, None] if x.ndim == 1 else x.flatten(1)
 
 
 def flat_sample(sample: Any) -> Tensor:
-    """Return a sample in its stored form: a structure's parts as `[B, width]`, or a single tensor unchanged."""
+    """Return a sample in its stored form: a structure's parts as `[B, width]`, or a single tensor
+    unchanged.
+    """
     if isinstance(sample, Tensor):
         return sample
     parts = [flatten_rows(part) for part in parts_of(sample) or []]

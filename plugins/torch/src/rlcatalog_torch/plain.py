@@ -20,8 +20,8 @@ class TorchModules:
 
     Attributes:
         module: The module.
-        in_order: Whether to copy images, so that channels also come first in memory. The copy takes time, but modules
-            that call `view` on the result of a convolution need it.
+        in_order: Whether to copy images, so that channels also come first in memory. The copy takes
+            time, but modules that call `view` on the result of a convolution need it.
     """
 
     channels_first = True
@@ -36,7 +36,9 @@ class TorchModules:
 
     @staticmethod
     def unwrapped(module: Any) -> Any:
-        """Return the module inside a result of `torch.compile`; the compiled version still runs it."""
+        """Return the module inside a result of `torch.compile`; the compiled version
+        still runs it.
+        """
         if (inner := getattr(module, "_orig_mod", None)) is None:
             return module
         # Not as an attribute, because a module's weights would be registered.
@@ -52,7 +54,9 @@ class TorchModules:
         return module.__dict__.get("_rlcatalog_compiled", module)(x)
 
     def try_module(self, module: nn.Module, rows: np.ndarray[Any, Any]) -> Any:
-        """Run a module in eval mode, and then restore its mode, its buffers and the random state."""
+        """Run a module in eval mode, and then restore its mode, its buffers and the
+        random state.
+        """
         tensors = list(chain(module.parameters(), module.buffers()))
         device = tensors[0].device if tensors else torch.device("cpu")
         encoded = floats_as(torch.as_tensor(rows, device=device), dtype_of(module))
@@ -67,7 +71,9 @@ class TorchModules:
                 return module(self.show(encoded))
 
     def seen(self, x: Tensor, leaf: Any) -> Tensor:
-        """Return a leaf of the observation in the form that the module expects, with floats in its weights' dtype."""
+        """Return a leaf of the observation in the form that the module expects, with floats in its
+        weights' dtype.
+        """
         dtype = x.dtype if x.is_floating_point() else dtype_of(self.module)
         is_fresh, x = x.dtype is not dtype, x.to(dtype)
         if leaf.axes is not None:
@@ -84,9 +90,11 @@ class TorchModules:
 
 @contextmanager
 def _as_before(module: nn.Module, device: torch.device) -> Iterator[None]:
-    """Return a context that restores the parts of a module that a pass can change, and the random state.
+    """Return a context that restores the parts of a module that a pass can change, and the random
+    state.
 
-    Lazy layers draw their weights in the first pass, as other layers do in the constructor; these weights are kept.
+    Lazy layers draw their weights in the first pass, as other layers do in the constructor; these
+    weights are kept.
     """
     modes = [(part, part.training) for part in module.modules()]
     is_lazy = any(map(nn.parameter.is_lazy, chain(module.parameters(), module.buffers())))

@@ -1,7 +1,8 @@
 """PyTorch modules made from a policy, for training loops that take modules.
 
-`policy.as_module()` returns a single module for actor and critic. `actor_critic(policy)` returns one module for each,
-and a distribution with the interface of `torch.distributions`, for TorchRL and tianshou.
+`policy.as_module()` returns a single module for actor and critic. `actor_critic(policy)` returns
+one module for each, and a distribution with the interface of `torch.distributions`, for TorchRL and
+tianshou.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from rlcatalog_torch.ops import flat_sample
 class PolicyModule(nn.Module):
     """A policy's model and action distribution as a module that shares the policy's weights.
 
-    Moving the module to a device also moves the policy. A deep copy has its own weights, as target networks need.
+    Moving the module to a device also moves the policy. A deep copy has its own weights, as target
+    networks need.
 
     Args:
         policy: The policy, without memory.
@@ -50,7 +52,9 @@ class PolicyModule(nn.Module):
         return self.policy.dist_class(inputs, self.model), value
 
     def _run(self, obs: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """Return the distribution's parameters `[B, n]`, which include masks, and the value estimates."""
+        """Return the distribution's parameters `[B, n]`, which include masks, and the value
+        estimates.
+        """
         policy, model = self.policy, self.model
         if model.training is not self.training:  # acting and scoring set the model's own mode
             model.train(self.training)
@@ -95,7 +99,8 @@ class _Part(PolicyModule):
 
 
 class ActorDistribution(torch.distributions.Distribution):
-    """A distribution from the catalog with the interface of `torch.distributions`, for batches with any axes.
+    """A distribution from the catalog with the interface of `torch.distributions`, for batches with
+    any axes.
 
     Args:
         dist_class: The catalog's class, `dist_class(inputs, model)`.
@@ -110,7 +115,9 @@ class ActorDistribution(torch.distributions.Distribution):
         self.dist = dist_class(inputs.reshape(-1, inputs.shape[-1]), model)
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
-        """Draw raw actions: `[...]` for a single Discrete, otherwise `[..., width]`, with `sample_shape` in front."""
+        """Draw raw actions: `[...]` for a single Discrete, otherwise `[..., width]`, with
+        `sample_shape` in front.
+        """
         draws = [
             self._shaped(flat_sample(self.dist.sample()))
             for _ in range(torch.Size(sample_shape).numel())
@@ -136,7 +143,9 @@ class ActorDistribution(torch.distributions.Distribution):
 
     @property
     def variance(self) -> Tensor:
-        """NaN, as in `torch.distributions.Categorical`: loops record a mean, but the catalog's classes have none."""
+        """NaN, as in `torch.distributions.Categorical`: loops record a mean, but the catalog's
+        classes have none.
+        """
         return torch.full_like(self.mode, torch.nan, dtype=torch.float32)
 
     def _shaped(self, rows: Tensor) -> Tensor:
@@ -146,17 +155,19 @@ class ActorDistribution(torch.distributions.Distribution):
 def actor_critic(
     policy: PolicyParts,
 ) -> tuple[nn.Module, nn.Module, Callable[[Tensor], ActorDistribution]]:
-    """Return a policy's actor, critic and distribution for engines such as TorchRL, skrl and tianshou.
+    """Return a policy's actor, critic and distribution for engines such as TorchRL, skrl and
+    tianshou.
 
     Args:
         policy: The policy.
 
     Returns:
-        - The actor, a module that maps encoded observations `[..., *shape]` and masks `[..., m]`, if any, to the
-            parameters `[..., n]` of the action distribution.
-        - The critic, a module that maps the same inputs to value estimates `[..., 1]`. Actor and critic share the
-            policy's weights.
-        - A function that maps the parameters to a `torch.distributions.Distribution` of raw actions.
+        - The actor, a module that maps encoded observations `[..., *shape]` and masks `[..., m]`,
+            if any, to the parameters `[..., n]` of the action distribution.
+        - The critic, a module that maps the same inputs to value estimates `[..., 1]`. Actor and
+            critic share the policy's weights.
+        - A function that maps the parameters to a `torch.distributions.Distribution` of raw
+          actions.
 
     Raises:
         NotServedError: The model has a memory, looks at past steps, or has no value branch.

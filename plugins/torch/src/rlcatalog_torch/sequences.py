@@ -28,7 +28,8 @@ class Padding:
 
     @classmethod
     def of(cls, seq_lens: Any, rows: Tensor) -> Padding | None:
-        """Return the padding in padded rows `[S * T, ...]`, or None if there is none (or if, on "meta", it is unknown).
+        """Return the padding in padded rows `[S * T, ...]`, or None if there is none (or if, on
+        "meta", it is unknown).
 
         Raises:
             ModelContractError: The lengths do not fit the rows.
@@ -47,7 +48,8 @@ class Padding:
     def fill(self, rows: Any, repeat: int = 1) -> Any:
         """Pad rows `[R, ...]`, or a structure of rows, to `[S * T, ...]`.
 
-        Padding repeats the last row of each sequence, so that a model only sees rows that can occur.
+        Padding repeats the last row of each sequence, so that a model only sees rows that can
+        occur.
 
         Args:
             rows: The rows.
@@ -105,16 +107,22 @@ def add_time_dimension(rows: Tensor, seq_lens: Tensor, *, time_major: bool = Fal
 
 
 def sequences_of(seq_lens: Any) -> int:
-    """Return the number of sequences; for a tensor, in a form that stays dynamic in traces and exports."""
+    """Return the number of sequences; for a tensor, in a form that stays dynamic in traces and
+    exports.
+    """
     return seq_lens.shape[0] if isinstance(seq_lens, Tensor) else len(seq_lens)
 
 
 def steps_of(rows: int, sequences: int) -> int:
-    """Return T, the length to which S sequences in S * T rows are padded; 1 if there are no sequences."""
+    """Return T, the length to which S sequences in S * T rows are padded; 1 if there are no
+    sequences.
+    """
     return rows // sequences if sequences else 1
 
 
 def sequence_mask(seq_lens: Tensor, length: int | None = None) -> Tensor:
-    """Return which places of padded sequences contain rows: booleans `[S, length]`; None means the longest length."""
+    """Return which places of padded sequences contain rows: booleans `[S, length]`; None means the
+    longest length.
+    """
     longest = int(seq_lens.max()) if length is None else length
     return torch.arange(longest, device=seq_lens.device) < seq_lens[:, None]

@@ -27,7 +27,8 @@ def port(
         bool, typer.Option("--write", help="Change the files instead of printing the difference.")
     ] = False,
 ) -> None:
-    """Rewrite code written for RLlib: its imports, gym's, and lines that TensorFlow 2, Keras 3 and NumPy 2 forbid.
+    """Rewrite code written for RLlib: its imports, gym's, and lines that TensorFlow 2, Keras 3 and
+    NumPy 2 forbid.
 
     If code cannot be ported, it is listed with its line and the reason, and the exit status is 1.
     """
@@ -55,14 +56,16 @@ def port(
             print(f"{path}:{note.line}: {note.what}: {note.why}")
     done = "changed" if write else "to change; pass --write to change"
     print(
-        f"{changed} file{'s' * (changed != 1)} {done}; {left} place{'s' * (left != 1)} could not be ported"
+        f"{changed} file{'s' * (changed != 1)} {done}; {left} place{'s' * (left != 1)} could not"
+        " be ported"
     )
     if left:
         raise typer.Exit(1)
 
 
 def files(paths: list[Path]) -> list[Path]:
-    """Return the Python files among the paths and in their subfolders, skipping hidden folders and build folders.
+    """Return the Python files among the paths and in their subfolders, skipping hidden folders and
+    build folders.
 
     Raises:
         ConfigError: A path does not exist.

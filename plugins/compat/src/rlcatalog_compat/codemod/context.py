@@ -75,17 +75,19 @@ class Context:
         gym: Name → the path below gym that it refers to; `""` for gym itself.
         patched: Dotted names that the file assigns to; the rules ignore them.
         makers: Functions in the file that always return symbolic tensors.
-        own_shapes: Whether a class in the file defines `shape` or `get_shape`, which the rules must then leave
-            unchanged.
+        own_shapes: Whether a class in the file defines `shape` or `get_shape`, which the rules must
+            then leave unchanged.
         hidden: Parameters of the enclosing functions; they shadow modules of the same name.
         loops: Number of loops that enclose the current code within its function.
         helpers: Modules from rlcatalog-compat that the ported file calls.
-        frames: Whether the file uses three-dimensional layers; its two-dimensional convolutions may then receive stacks
-            of frames.
+        frames: Whether the file uses three-dimensional layers; its two-dimensional convolutions may
+            then receive stacks of frames.
         recurrent: Whether the file creates PyTorch's recurrent layers.
         whole: Number of `int` calls that enclose the current code.
-        selects_rows: Whether the file uses RLlib 0.8's TensorFlow, whose `where` takes one condition per row.
-        pads_as_before: Whether the file calls RLlib 0.8's `valid_padding`, which returns the padding.
+        selects_rows: Whether the file uses RLlib 0.8's TensorFlow, whose `where` takes one
+            condition per row.
+        pads_as_before: Whether the file calls RLlib 0.8's `valid_padding`, which returns the
+            padding.
     """
 
     modules: dict[str, str] = field(default_factory=dict)
@@ -106,7 +108,9 @@ class Context:
     pads_as_before: bool = False
 
     def stands_for(self, node: cst.CSTNode) -> tuple[str, str]:
-        """Return the module that a name begins with and the remaining name, or two empty strings if there is none."""
+        """Return the module that a name begins with and the remaining name, or two empty strings if
+        there is none.
+        """
         name, _, rest = dotted(node).partition(".")
         if name not in self.modules or self.hides(name):
             return "", ""
@@ -121,7 +125,9 @@ class Context:
         return any(name in names for names in self.hidden)
 
     def is_root(self, node: cst.CSTNode) -> bool:
-        """Return whether a dotted name begins with an imported module: `tf.log`, but not `math.log` or `log`."""
+        """Return whether a dotted name begins with an imported module: `tf.log`, but not `math.log`
+        or `log`.
+        """
         return self.modules.get(dotted(node).partition(".")[0]) in (TENSORFLOW, TENSORFLOW_1, NUMPY)
 
 

@@ -19,8 +19,10 @@ _UNKNOWN = "rlcatalog-compat has no such name; implement or remove it"
 _NO_GYM = "Gymnasium has no such name; see its migration guide for a replacement"
 #: Gymnasium's replacements for removed names.
 _GYM = {
-    "wrappers.Monitor": "Gymnasium has no Monitor; use gymnasium.wrappers.RecordVideo or RecordEpisodeStatistics",
-    "envs.classic_control.rendering": "Gymnasium has no rendering module; draw with pygame in render()",
+    "wrappers.Monitor": "Gymnasium has no Monitor; use gymnasium.wrappers.RecordVideo or"
+    " RecordEpisodeStatistics",
+    "envs.classic_control.rendering": "Gymnasium has no rendering module; draw with pygame in"
+    " render()",
 }
 _CLUSTER = "Ray's cluster; everything runs in one process here"
 
@@ -70,7 +72,9 @@ def without_root(path: str) -> str | None:
 
 
 def port_import(node: cst.Import) -> Change:
-    """Return the replacement for an `import` statement, and the names left unchanged, with reasons."""
+    """Return the replacement for an `import` statement, and the names left unchanged,
+    with reasons.
+    """
     stays, names = [], []
     for alias in node.names:
         path = dotted(alias.name)
@@ -90,7 +94,9 @@ def port_import(node: cst.Import) -> Change:
 
 
 def port_from(node: cst.ImportFrom) -> Change:
-    """Return the statements that replace a `from ... import`, and the names left unchanged, with reasons."""
+    """Return the statements that replace a `from ... import`, and the names left unchanged, with
+    reasons.
+    """
     path = dotted(node.module)
     if node.relative or not path:
         return [node], []

@@ -26,7 +26,8 @@ def call(context: Context, node: cst.Call) -> cst.Call:
             or node.args[0] is not inputs
         ):
             return node
-        # The first argument's name differs between layers (LSTM's is `sequences`), so pass it by position.
+        # The first argument's name differs between layers (LSTM's is `sequences`), so pass it by
+        # position.
         first = inputs.with_changes(keyword=None, equal=cst.MaybeSentinel.DEFAULT)
         return node.with_changes(args=[first, *node.args[1:]])
     if context.frames and context.stands_for(node.func) == (TENSORFLOW, "keras.layers.Conv2D"):
@@ -39,7 +40,9 @@ def call(context: Context, node: cst.Call) -> cst.Call:
 
 
 def model_call(context: Context, node: cst.Call) -> cst.Call:
-    """Replace `model([input_dict])` with `model(input_dict)`; drop state and lengths from a Keras model's call."""
+    """Replace `model([input_dict])` with `model(input_dict)`; drop state and lengths from a Keras
+    model's call.
+    """
     places = [dotted(arg.value) for arg in node.args]
     if (
         places[1:] == ["state", "seq_lens"]
@@ -55,7 +58,9 @@ def model_call(context: Context, node: cst.Call) -> cst.Call:
 def _with_argument(
     node: cst.Call, name: str, change: Callable[[Any], cst.BaseExpression]
 ) -> cst.Call:
-    """Return a call with the named argument changed; it may also be the first positional argument."""
+    """Return a call with the named argument changed; it may also be the first
+    positional argument.
+    """
     args = list(node.args)
     for index, arg in enumerate(args):
         if (arg.keyword.value if arg.keyword is not None else name if index == 0 else "") == name:
@@ -87,7 +92,9 @@ def is_recurrent(node: cst.Call) -> bool:
 
 
 def number(context: Context, node: cst.Attribute) -> cst.BaseExpression:
-    """Convert `action_space.n`, a NumPy integer in Gymnasium, to the Python integer that recurrent layers require."""
+    """Convert `action_space.n`, a NumPy integer in Gymnasium, to the Python integer that recurrent
+    layers require.
+    """
     if (
         not context.recurrent
         or context.whole

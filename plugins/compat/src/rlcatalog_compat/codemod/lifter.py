@@ -1,8 +1,9 @@
 """Turn TensorFlow operations on symbolic Keras tensors, which Keras 3 rejects, into layers.
 
-A layer computes its output on each call of the model, but the original operation ran only once. Therefore,
-all values except symbolic tensors are read when the layer is created: `tf.gather(x, [i])` becomes
-`rlcatalog_compat.operations.apply(lambda x, i=i: tf.gather(x, [i]), x)`.
+A layer computes its output on each call of the model, but the original operation ran only once.
+Therefore, all values except symbolic tensors are read when the layer is created:
+`tf.gather(x, [i])` becomes `rlcatalog_compat.operations.apply(lambda x, i=i: tf.gather(x, [i]),
+x)`.
 """
 
 from __future__ import annotations
@@ -33,8 +34,12 @@ from rlcatalog_compat.codemod.symbolic import (
 _TRAINING = "Keras 3 requires training to be True or False; call the layer in forward() instead"
 _UNWRAPPED = "an operation on Keras inputs that cannot become a layer; call it in forward() instead"
 _APPLY, _MODULE = "rlcatalog_compat.operations.apply", "rlcatalog_compat.operations"
-_EQUALITY = "TensorFlow 1 compared the tensors as objects here, TensorFlow 2 compares their values; write tf.equal"
-#: Operations on symbolic tensors that cannot become a layer: they need the graph, or do not return a tensor.
+_EQUALITY = (
+    "TensorFlow 1 compared the tensors as objects here, TensorFlow 2 compares their"
+    " values; write tf.equal"
+)
+#: Operations on symbolic tensors that cannot become a layer: they need the graph, or do not return
+#: a tensor.
 _REFUSED = ("gradients", "print", "assert_equal", "control_dependencies", "stop_recording")
 #: Expressions that bind names or suspend their function; lambdas cannot contain them.
 _BINDING = matchers.NamedExpr() | matchers.Await() | matchers.Yield()
@@ -81,7 +86,9 @@ class Lifter(Rewriter):
         return updated_node
 
     def _check(self, node: cst.Call) -> None:
-        """Record calls that cannot become layers, and the sequences that each layer call's mask belongs to."""
+        """Record calls that cannot become layers, and the sequences that each layer call's mask
+        belongs to.
+        """
         name = self.context.stands_for(node.func)
         if (
             name[0]
@@ -126,7 +133,8 @@ class Lifter(Rewriter):
             return node
         whole: cst.BaseExpression = node
         if (sequences := self._lengths.get(node)) is not None:
-            # Without maxlen, the mask is as long as the longest sequence, but a batch may have more padding.
+            # Without maxlen, the mask is as long as the longest sequence, but a batch may have more
+            # padding.
             tf = dotted(node.func).partition(".")[0]  # type: ignore[attr-defined]
             length = cst.parse_expression(f"{tf}.shape({code(sequences)})[1]")
             whole = node.with_changes(
@@ -140,7 +148,8 @@ class Lifter(Rewriter):
 
 
 class Parts(cst.CSTTransformer):
-    """Parts of an expression: symbolic tensors, values that are read immediately, and the computation.
+    """Parts of an expression: symbolic tensors, values that are read immediately, and the
+    computation.
 
     Args:
         lifter: Identifies symbolic expressions.
@@ -249,7 +258,9 @@ class Parts(cst.CSTTransformer):
         )
 
     def _reads_shape(self, node: cst.BaseExpression) -> bool:
-        """Return whether an expression is a symbolic tensor's shape (`x.shape` or `x.get_shape()`), or a part of it."""
+        """Return whether an expression is a symbolic tensor's shape (`x.shape` or `x.get_shape()`),
+        or a part of it.
+        """
         while isinstance(node, cst.Attribute | cst.Subscript | cst.Call):
             if isinstance(node, cst.Call) and node.args:
                 return False

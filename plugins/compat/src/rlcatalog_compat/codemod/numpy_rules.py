@@ -74,7 +74,9 @@ def why_gone(context: Context, node: cst.Attribute) -> str | None:
 
 
 def imported(node: cst.ImportFrom) -> tuple[list[cst.BaseSmallStatement], list[str]]:
-    """Return the statements that replace `from numpy import ...`, and the imported names that NumPy 2 lacks."""
+    """Return the statements that replace `from numpy import ...`, and the imported names that NumPy
+    2 lacks.
+    """
     if isinstance(node.names, cst.ImportStar):
         return [node], []
     aliases, statements, gone = [], list[cst.BaseSmallStatement](), []

@@ -22,14 +22,26 @@ from rlcatalog_compat.codemod.reader import Reader, scope_of
 from rlcatalog_compat.codemod.symbolic import parameters_of
 from rlcatalog_compat.names import known
 
-_CRITIC = "a central critic needs its algorithm's batches; the model can be ported, but the algorithm needs Ray"
-_OLD_GYM = "gym's older interface: in Gymnasium, step() returns five values, and reset(*, seed, options) two"
-_OLD_CALL = (
-    "gym's older interface: in Gymnasium, step() returns terminated and truncated instead of done, and reset() also"
-    " returns an info"
+_CRITIC = (
+    "a central critic needs its algorithm's batches; the model can be ported, but the"
+    " algorithm needs Ray"
 )
-_UNNAMED = "a layer with an unknown name or argument; create it in __init__ with tf.keras.layers, and call it in forward()"
-_BROKEN = "the rules' result for this file is not valid Python, so the file is unchanged. Please report this"
+_OLD_GYM = (
+    "gym's older interface: in Gymnasium, step() returns five values, and reset(*, seed,"
+    " options) two"
+)
+_OLD_CALL = (
+    "gym's older interface: in Gymnasium, step() returns terminated and truncated instead of done,"
+    " and reset() also returns an info"
+)
+_UNNAMED = (
+    "a layer with an unknown name or argument; create it in __init__ with tf.keras.layers,"
+    " and call it in forward()"
+)
+_BROKEN = (
+    "the rules' result for this file is not valid Python, so the file is unchanged. Please"
+    " report this"
+)
 #: A file must contain one of these words for any rule to apply.
 _WORDS = (
     b"ray",
@@ -121,7 +133,7 @@ class _Porter(Rewriter):
         self._inner: set[cst.CSTNode] = set()
         self._loops: list[int] = []
 
-    # --- imports ---------------------------------------------------------------------------------------------------
+    # --- imports ----------------------------------------------------------------------------------
 
     def visit_Import(self, node: cst.Import | cst.ImportFrom | cst.MatchValue) -> bool:
         # `leave_SimpleStatementLine` changes imports, and patterns must stay dotted names.
@@ -166,7 +178,7 @@ class _Porter(Rewriter):
             body.append(new[-1].with_changes(semicolon=statement.semicolon))
         return body
 
-    # --- names -----------------------------------------------------------------------------------------------------
+    # --- names ------------------------------------------------------------------------------------
 
     def visit_Attribute(self, node: cst.Attribute) -> None:
         self._inner.add(node.value)
@@ -222,7 +234,7 @@ class _Porter(Rewriter):
             if why or path not in known():
                 return
 
-    # --- calls -----------------------------------------------------------------------------------------------------
+    # --- calls ------------------------------------------------------------------------------------
 
     def visit_Call(self, node: cst.Call) -> None:
         self.context.whole += dotted(node.func) == "int"
@@ -249,7 +261,9 @@ class _Porter(Rewriter):
         return layer_rules.model_call(self.context, layer_rules.call(self.context, changed))
 
     def _kept(self, original: cst.Call, updated: cst.Call) -> cst.BaseExpression:
-        """Return a call to a layer that the model keeps; if not possible, add a note and return the call unchanged."""
+        """Return a call to a layer that the model keeps; if not possible, add a note and return the
+        call unchanged.
+        """
         scope = self.context.classes[-1]
         methods = (
             [*function.params.posonly_params, *function.params.params]
@@ -277,7 +291,7 @@ class _Porter(Rewriter):
             updated_node = _with_import(updated_node, helper)
         return updated_node
 
-    # --- current place ----------------------------------------------------------------------------------------------
+    # --- current place ----------------------------------------------------------------------------
 
     def visit_ClassDef(self, node: cst.ClassDef) -> None:
         self.context.classes.append(scope_of(node, self.context))
@@ -330,7 +344,9 @@ class _Porter(Rewriter):
 
 
 def _env_method(node: cst.BaseExpression) -> str:
-    """Return the name of the environment method that an expression calls; `""` for other expressions."""
+    """Return the name of the environment method that an expression calls; `""` for other
+    expressions.
+    """
     front, _, name = (
         dotted(node.func).rpartition(".") if isinstance(node, cst.Call) else ("", "", "")
     )
@@ -338,7 +354,9 @@ def _env_method(node: cst.BaseExpression) -> str:
 
 
 def _with_import(module: cst.Module, helper: str) -> cst.Module:
-    """Return a module with an import added after its docstring, `__future__` imports and first import."""
+    """Return a module with an import added after its docstring, `__future__` imports and first
+    import.
+    """
     body = list(module.body)
     if any(code(statement).strip() == f"import {helper}" for statement in body):
         return module

@@ -75,7 +75,9 @@ def is_symbolic(node: cst.BaseExpression, known: set[str], context: Context) -> 
 
 
 def parts_of(node: cst.BaseExpression) -> list[cst.BaseExpression]:
-    """Return the subexpressions that make an expression symbolic if they are symbolic themselves."""
+    """Return the subexpressions that make an expression symbolic if they are symbolic
+    themselves.
+    """
     match node:
         case cst.List() | cst.Tuple() | cst.Dict():
             return [element.value for element in node.elements]
@@ -96,7 +98,9 @@ def parts_of(node: cst.BaseExpression) -> list[cst.BaseExpression]:
 
 
 def is_operation(context: Context, node: cst.CSTNode) -> bool:
-    """Return whether a node calls a TensorFlow operation; layers accept symbolic tensors directly."""
+    """Return whether a node calls a TensorFlow operation; layers accept symbolic
+    tensors directly.
+    """
     if not isinstance(node, cst.Call):
         return False
     module, name = context.stands_for(node.func)
@@ -123,7 +127,9 @@ def parameters_of(function: cst.CSTNode) -> set[str]:
 
 
 class _Functions(cst.CSTVisitor):
-    """Visitor that records the functions in a file, their enclosing functions, and the names that they bind."""
+    """Visitor that records the functions in a file, their enclosing functions, and the names that
+    they bind.
+    """
 
     def __init__(self, found: Symbolic, module: cst.Module) -> None:
         self._found, self._around = found, list[cst.CSTNode]([module])
@@ -156,7 +162,9 @@ class _Functions(cst.CSTVisitor):
 
 
 class _Walker(cst.CSTVisitor):
-    """Visitor that records names for symbolic tensors: a function's own, and parameters of the functions it calls."""
+    """Visitor that records names for symbolic tensors: a function's own, and parameters of the
+    functions it calls.
+    """
 
     def __init__(self, symbolic: Symbolic, function: cst.CSTNode) -> None:
         self._symbolic, self._function, self._context = symbolic, function, symbolic.context

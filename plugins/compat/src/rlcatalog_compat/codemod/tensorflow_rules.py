@@ -28,7 +28,10 @@ _CASTS = _TABLE["casts"]
 _KEYWORDS, _RENAMING = _TABLE["keywords"], tuple(_TABLE["renaming"])
 #: Layers that a model can keep → their parameters, in order.
 _KEPT = _TABLE["kept"]
-GRAPH = "code for TensorFlow 1's graphs; create the layers in __init__ with tf.keras.layers and call them in forward()"
+GRAPH = (
+    "code for TensorFlow 1's graphs; create the layers in __init__ with tf.keras.layers and"
+    " call them in forward()"
+)
 _DROPOUT = (
     "the second argument was keep_prob in TensorFlow 1 and is rate in TensorFlow 2; pass it by name"
 )
@@ -60,7 +63,8 @@ def attribute(context: Context, node: cst.Attribute) -> cst.BaseExpression:
     return name_node(f"{root}.{today}").with_changes(lpar=node.lpar, rpar=node.rpar)
 
 
-#: Patterns of `x.get_shape()`, `x.shape`, `x.shape[0]`, and of lists and tuples that begin with `x.shape[0]`.
+#: Patterns of `x.get_shape()`, `x.shape`, `x.shape[0]`, and of lists and tuples that begin with
+#: `x.shape[0]`.
 _GET_SHAPE = m.Call(func=m.Attribute(attr=m.Name("get_shape")), args=[])
 _SHAPE = m.Attribute(attr=m.Name("shape"))
 _FIRST_SIZE = m.Subscript(value=_SHAPE, slice=[m.SubscriptElement(m.Index(m.Integer("0")))])
@@ -70,7 +74,8 @@ _BATCH_SIZE_FIRST = m.Tuple([m.Element(_FIRST_SIZE), m.ZeroOrMore()]) | m.List(
 
 
 def shape(context: Context, node: cst.BaseExpression) -> cst.BaseExpression:
-    """Return a tensor's size or shape in a form that works for both TensorFlow 2 and symbolic Keras tensors.
+    """Return a tensor's size or shape in a form that works for both TensorFlow 2 and symbolic Keras
+    tensors.
 
     Sizes have no `value`, and symbolic tensors have neither `get_shape` nor `as_list`.
 
@@ -97,7 +102,9 @@ def shape(context: Context, node: cst.BaseExpression) -> cst.BaseExpression:
 
 
 def rows(context: Context, node: cst.Call) -> cst.Call:
-    """Return `tf.reshape(x, (y.shape[0], n))` with `tf.shape(y)[0]`: traced functions have no static batch size."""
+    """Return `tf.reshape(x, (y.shape[0], n))` with `tf.shape(y)[0]`: traced functions have no
+    static batch size.
+    """
     is_reshape = context.stands_for(node.func) == (TENSORFLOW, "reshape") and context.is_root(
         node.func
     )
@@ -233,7 +240,10 @@ def why_not_imported(path: str) -> str | None:
     if path in _RENAMED:
         return f"its TensorFlow 2 name is tf.{_RENAMED[path]}; import tensorflow as tf and use that"
     if path in _CASTS:
-        return f"removed from TensorFlow 2; import tensorflow as tf and use tf.cast(x, tf.{_CASTS[path]})"
+        return (
+            "removed from TensorFlow 2; import tensorflow as tf and use tf.cast(x,"
+            f" tf.{_CASTS[path]})"
+        )
     return GRAPH if is_graph_code(path) else None
 
 
@@ -278,7 +288,9 @@ def drops_by_place(context: Context, node: cst.Call) -> str | None:
 
 
 def unpacked(node: cst.Assign) -> cst.Assign:
-    """Return `tf = try_import_tf()` as `_, tf, _ = try_import_tf()`: since RLlib 0.8.6, it returns three values."""
+    """Return `tf = try_import_tf()` as `_, tf, _ = try_import_tf()`: since RLlib 0.8.6, it returns
+    three values.
+    """
     target = node.targets[0].target
     is_import = (
         isinstance(node.value, cst.Call)

@@ -15,7 +15,8 @@ from rlcatalog_tf import tf
 
 
 def one_hot(x: Any, space: Space[Any]) -> Any:
-    """Return Discrete values `[...]` as float one-hots, or MultiDiscrete values `[..., k]` as joined float one-hots.
+    """Return Discrete values `[...]` as float one-hots, or MultiDiscrete values `[..., k]` as
+    joined float one-hots.
 
     Args:
         x: Integer values, which start at 0.
@@ -35,7 +36,8 @@ def one_hot(x: Any, space: Space[Any]) -> Any:
 def flatten_inputs_to_1d_tensor(
     inputs: Any, spaces_struct: Any = None, time_axis: bool = False
 ) -> Any:
-    """Return a structure of values as one tensor `[B, n]`: flattened leaves, with discrete leaves as one-hots.
+    """Return a structure of values as one tensor `[B, n]`: flattened leaves, with discrete leaves
+    as one-hots.
 
     Args:
         inputs: The values, each `[B, ...]`.

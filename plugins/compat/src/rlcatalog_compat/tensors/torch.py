@@ -39,7 +39,10 @@ def convert_to_torch_tensor(x: Any, device: Any = None, pin_memory: bool = False
 
 
 def convert_to_non_torch_type(stats: Any) -> Any:
-    """Convert tensors, or a structure of tensors, to arrays. Single-element tensors become Python numbers."""
+    """Convert tensors, or a structure of tensors, to arrays.
+
+    Single-element tensors become Python numbers.
+    """
 
     def converted(leaf: Any) -> Any:
         if not isinstance(leaf, Tensor):
@@ -57,7 +60,8 @@ def copy_torch_tensors(x: Any, device: Any = None) -> Any:
 
 
 def one_hot(x: Tensor, space: Space[Any]) -> Tensor:
-    """Return Discrete values `[...]` as float one-hots, or MultiDiscrete values `[..., k]` as joined float one-hots.
+    """Return Discrete values `[...]` as float one-hots, or MultiDiscrete values `[..., k]` as
+    joined float one-hots.
 
     Args:
         x: Values that start at 0.
@@ -77,7 +81,8 @@ def one_hot(x: Tensor, space: Space[Any]) -> Tensor:
 def flatten_inputs_to_1d_tensor(
     inputs: Any, spaces_struct: Any = None, time_axis: bool = False
 ) -> Tensor:
-    """Return a structure of values as one tensor `[B, n]`: flattened leaves, with discrete leaves as one-hots.
+    """Return a structure of values as one tensor `[B, n]`: flattened leaves, with discrete leaves
+    as one-hots.
 
     Args:
         inputs: The values, each `[B, ...]`.
@@ -115,7 +120,9 @@ def global_norm(tensors: Sequence[Tensor | None]) -> Tensor:
 
 
 def minimize_and_clip(optimizer: Any, clip_val: float = 10.0) -> Tensor:
-    """Clip the gradient norm of an optimiser's parameters to `clip_val`; return the norm before clipping."""
+    """Clip the gradient norm of an optimiser's parameters to `clip_val`; return the norm before
+    clipping.
+    """
     parameters = [
         p for group in optimizer.param_groups for p in group["params"] if p.grad is not None
     ]

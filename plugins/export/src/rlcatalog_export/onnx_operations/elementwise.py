@@ -23,7 +23,9 @@ _TERMS = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680)
 
 
 def _log_gamma(a: Value) -> Value:
-    """Return log Γ(x) for x > 0 in float64: Stirling's series at x + 8, minus the logs of the factors in between."""
+    """Return log Γ(x) for x > 0 in float64: Stirling's series at x + 8, minus the logs of the
+    factors in between.
+    """
     x = between = a.cast("float64")
     for i in range(1, _SHIFT):
         between = between * (x + i)
@@ -45,7 +47,9 @@ def _log1p(a: Value) -> Value:
 
 
 def _search_sorted(ordered: Value, values: Value, right: bool = False) -> Value:
-    """Return insertion indices of values into sorted numbers or rows: the counts of lower (or not higher) numbers."""
+    """Return insertion indices of values into sorted numbers or rows: the counts of lower (or not
+    higher) numbers.
+    """
     last, before = (values.constant([axis], "int64") for axis in (-1, -2))
     places = ordered.to("Unsqueeze", before).to(
         "LessOrEqual" if right else "Less", values.to("Unsqueeze", last), dtype="bool"

@@ -1,8 +1,8 @@
 """Table of ONNX forms for PyTorch operations, and helpers for its entries.
 
-All shapes are known. A form is a function that adds nodes to a recording and returns the nodes' output or outputs. Its
-arguments are the recording, PyTorch's result, and the operation's arguments. `recorder.name` returns the name of a
-tensor argument, and converts it to a dtype if given.
+All shapes are known. A form is a function that adds nodes to a recording and returns the nodes'
+output or outputs. Its arguments are the recording, PyTorch's result, and the operation's arguments.
+`recorder.name` returns the name of a tensor argument, and converts it to a dtype if given.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ def form_of(*names: str) -> Callable[[_Made], _Made]:
 
 
 class Nodes(Protocol):
-    """Graph under construction: `Graph`, or a different converter's class, whose names may differ."""
+    """Graph under construction: `Graph`, or a different converter's class, whose
+    names may differ.
+    """
 
     def add(self, operator: str, *inputs: Any, **attributes: Any) -> Any:
         """Add a node with one output, and return the output's name."""
@@ -56,7 +58,9 @@ class Value:
         self.graph, self.name, self.dtype = graph, name, dtype
 
     def to(self, operator: str, *others: Any, dtype: str | None = None, **attributes: Any) -> Value:
-        """Return the result of an ONNX operation on these and other values, by default in the same dtype."""
+        """Return the result of an ONNX operation on these and other values, by default in the same
+        dtype.
+        """
         names = [
             x.name if isinstance(x, Value) else self.graph.constant(x, self.dtype) for x in others
         ]

@@ -34,10 +34,14 @@ class TFNoise(Noise):
         return tf.unstack(shape) if tf.is_tensor(shape) else list(shape)
 
     def numbers(self, columns: Any, shape: Any, dtype: Any) -> Any:
-        """Return the next columns of the noise, excluding 0 and 1, with the given shape and dtype."""
+        """Return the next columns of the noise, excluding 0 and 1, with the given
+        shape and dtype.
+        """
         return tf.cast(tf.reshape(tf.clip_by_value(columns, LEAST, MOST), shape), dtype)
 
     def categorical(self, logits: Any) -> Any:
-        """Return an index for each row, int64 `[B, 1]`: the argmin of exponential variables with these rates."""
+        """Return an index for each row, int64 `[B, 1]`: the argmin of exponential variables with
+        these rates.
+        """
         clocks = tf.math.log(-tf.math.log(self.uniform(tf.shape(logits), logits.dtype)))
         return tf.argmax(logits - clocks, axis=1)[:, None]

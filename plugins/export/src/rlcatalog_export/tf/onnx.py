@@ -27,8 +27,8 @@ def write_onnx(policy: Policy, path: Path) -> Exported:
         path: The file.
 
     Raises:
-        NotServedError: The policy does something that TensorFlow cannot trace, uses TensorFlow's random numbers, or
-            needs an operation that ONNX lacks.
+        NotServedError: The policy does something that TensorFlow cannot trace, uses TensorFlow's
+            random numbers, or needs an operation that ONNX lacks.
     """
     import tf2onnx  # imports TensorFlow, so import it after the kernel
 
@@ -104,8 +104,8 @@ def _converter(formula: Callable[..., Value]) -> tuple[Callable[..., None], list
     return convert, []
 
 
-#: TensorFlow operations that tf2onnx does not support, or only without infinite numbers: it selects between tensors by
-#: multiplying with 0 and 1.
+#: TensorFlow operations that tf2onnx does not support, or only without infinite numbers: it selects
+#: between tensors by multiplying with 0 and 1.
 CONVERTED = {
     operation: _converter(FORMULAS[name])
     for operation, name in {

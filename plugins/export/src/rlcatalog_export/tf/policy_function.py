@@ -26,7 +26,8 @@ class TFPolicyFunction(PolicyFunction, tf.Module):  # type: ignore[misc]
         policy: The policy, which is copied.
 
     Attributes:
-        program: The function from a dict of inputs to a dict of outputs, traced for any number of rows.
+        program: The function from a dict of inputs to a dict of outputs, traced for any number of
+            rows.
 
     Raises:
         NotServedError: The policy uses something that cannot be exported.
@@ -40,7 +41,9 @@ class TFPolicyFunction(PolicyFunction, tf.Module):  # type: ignore[misc]
         self.program = self._traced()
 
     def drawing_given(self, numbers: np.ndarray[Any, Any]) -> AbstractContextManager[Any]:
-        """Return a context in which the policy samples from given numbers `[B, k]`, as a file does."""
+        """Return a context in which the policy samples from given numbers `[B, k]`,
+        as a file does.
+        """
         return self.policy.backend.untraced(TFNoise(len(numbers), numbers))  # type: ignore[no-any-return]
 
     def _traced(self) -> Any:
@@ -81,8 +84,9 @@ class TFPolicyFunction(PolicyFunction, tf.Module):  # type: ignore[misc]
             if "Random" in operation.type or operation.type in ("Multinomial", "TruncatedNormal"):
                 line = line_of(operation.traceback, tf, rlcatalog_tf)
                 raise NotServedError(
-                    f"export: {line or operation.name} uses TensorFlow's random numbers ({operation.type}), but a "
-                    "file only samples from given noise. Use draw_uniform, draw_normal, draw_gamma and "
-                    "draw_categorical from rlcatalog_tf."
+                    f"export: {line or operation.name} uses TensorFlow's random numbers"
+                    f" ({operation.type}), but a file only samples from given noise. Use"
+                    " draw_uniform, draw_normal, draw_gamma and draw_categorical from"
+                    " rlcatalog_tf."
                 )
         return program

@@ -27,14 +27,14 @@ def write_saved_model(policy: Policy, path: Path) -> Exported:
         path: The folder.
 
     Raises:
-        NotServedError: The policy does something that TensorFlow cannot trace or save, or uses TensorFlow's random
-            numbers.
+        NotServedError: The policy does something that TensorFlow cannot trace or save, or uses
+            TensorFlow's random numbers.
     """
     function = TFPolicyFunction(policy)
     module = tf.Module()  # save only the variables and the program, not the model's attributes
     module.held = list(function.program.graph.variables)
-    # TensorFlow raises its own errors for objects that it cannot track, and would print the temporary path of the
-    # files.
+    # TensorFlow raises its own errors for objects that it cannot track, and would print the
+    # temporary path of the files.
     no_form = raised_as(
         lambda why: NotServedError(f"export: cannot write it as a SavedModel: {why}"), OSError
     )

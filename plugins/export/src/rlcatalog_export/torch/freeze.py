@@ -1,8 +1,8 @@
 """Freezing of PyTorch policies: the acting step is recorded as a graph that onnxruntime runs.
 
-The graph is recorded operation by operation while the policy acts. Recording takes milliseconds, while a full export
-takes seconds. Each graph supports a single number of rows. The weights are inputs, so a graph always uses the current
-weights.
+The graph is recorded operation by operation while the policy acts. Recording takes milliseconds,
+while a full export takes seconds. Each graph supports a single number of rows. The weights are
+inputs, so a graph always uses the current weights.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ from rlcatalog_export.agreement import disagreement
 from rlcatalog_export.noise_blocks import NoiseBlocks
 from rlcatalog_export.torch.step_graph import StepGraph, weights_of
 
-#: Maximum number of graphs to keep, one for each number of rows; for other numbers, the policy itself acts.
+#: Maximum number of graphs to keep, one for each number of rows; for other numbers, the policy
+#: itself acts.
 _MOST = 16
 
 
 class FrozenTorch:
     """Backend of a frozen policy, with one recorded graph for each number of rows.
 
-    Each graph is compared with the policy at its first, second, fourth, eighth … step. This comparison detects effects
-    that a recording cannot capture, such as a counter in Python. If the results differ, the policy itself acts from
-    then on.
+    Each graph is compared with the policy at its first, second, fourth, eighth … step. This
+    comparison detects effects that a recording cannot capture, such as a counter in Python. If the
+    results differ, the policy itself acts from then on.
 
     Args:
         policy: The policy.
@@ -65,7 +66,9 @@ class FrozenTorch:
         mask: Array | None,
         explore: bool,
     ) -> tuple[Any, ...]:
-        """Return raw actions, logp, the value or None, the distribution's inputs and the new memory, as arrays."""
+        """Return raw actions, logp, the value or None, the distribution's inputs and the new
+        memory, as arrays.
+        """
         key = (len(obs), explore, mask is None)
         graph = self._graphs.get(key)
         if graph is None and (graph := self._record(key, obs, views, memory, mask)) is None:
@@ -140,7 +143,8 @@ class FrozenTorch:
         fixed = {name: array for name, array in expected.items() if name not in _DRAWN}
         difference = disagreement(self._policy, fixed, actual)
         if not difference:
-            # A random number at the boundary between two actions may fall on either side, but not twice in a row.
+            # A random number at the boundary between two actions may fall on either side, but not
+            # twice in a row.
             difference = disagreement(
                 self._policy, {name: expected[name] for name in _DRAWN}, actual
             )
@@ -148,9 +152,10 @@ class FrozenTorch:
             if self._doubts < 2:
                 return outputs
         self.reason = (
-            f"freeze: the recorded graph no longer matches the policy: {difference} in step {graph.steps}; the"
-            " policy itself acts from now on. Call update() after each change of the weights. State of a model or"
-            " distribution outside its parameters and buffers, such as a Python counter, is not recorded."
+            f"freeze: the recorded graph no longer matches the policy: {difference} in step"
+            f" {graph.steps}; the policy itself acts from now on. Call update() after each change"
+            " of the weights. State of a model or distribution outside its parameters and buffers,"
+            " such as a Python counter, is not recorded."
         )
         warnings.warn(self.reason, CatalogWarning, stacklevel=6)
         self._graphs = dict.fromkeys(self._graphs)

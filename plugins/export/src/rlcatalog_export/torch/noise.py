@@ -1,7 +1,7 @@
 """Noise in PyTorch: a context in which PyTorch's random functions use given uniform numbers.
 
-In this context, a policy is a pure function of its inputs and the noise, which can be exported as a graph. PyTorch has
-no switch for this, so the mode replaces each function that samples.
+In this context, a policy is a pure function of its inputs and the noise, which can be exported as a
+graph. PyTorch has no switch for this, so the mode replaces each function that samples.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ class TorchNoise(Noise, TorchFunctionMode):
         rows: See `Noise`.
         uniforms: See `Noise`.
         widths: See `Noise`.
-        suspects: List that collects the lines that turn the batch size, which must stay variable, into a constant.
+        suspects: List that collects the lines that turn the batch size, which must stay variable,
+            into a constant.
     """
 
     math = SimpleNamespace(
@@ -74,11 +75,13 @@ class TorchNoise(Noise, TorchFunctionMode):
         return draw(self, *args, **kwargs)
 
     def numbers(self, columns: Any, shape: Any, dtype: Any) -> Tensor:
-        """Return the next columns of the noise, excluding 0 and 1, with the given shape and dtype."""
+        """Return the next columns of the noise, excluding 0 and 1, with the given
+        shape and dtype.
+        """
         return torch.as_tensor(columns).clamp(LEAST, MOST).reshape(tuple(shape)).to(dtype)
 
 
-# --- replacements of PyTorch's functions ---------------------------------------------------------------------
+# --- replacements of PyTorch's functions ----------------------------------------------------------
 
 
 def _sized(args: tuple[Any, ...], size: Any) -> tuple[Any, ...]:
@@ -160,6 +163,6 @@ _DRAWS: dict[Any, Callable[..., Any]] = {
 }
 
 _REFUSED = {
-    torch.randint, torch.randint_like, torch.randperm, torch.poisson, torch.binomial, Tensor.random_, Tensor.cauchy_,
-    Tensor.geometric_, Tensor.log_normal_,
+    torch.randint, torch.randint_like, torch.randperm, torch.poisson, torch.binomial,
+    Tensor.random_, Tensor.cauchy_, Tensor.geometric_, Tensor.log_normal_,
 }  # fmt: skip

@@ -27,7 +27,8 @@ class TorchPolicyFunction(PolicyFunction, nn.Module):
         policy: The policy, which is copied.
 
     Attributes:
-        suspects: Lines that turn the batch size into a constant, stored in an object that PyTorch does not restore.
+        suspects: Lines that turn the batch size into a constant, stored in an object that PyTorch
+            does not restore.
 
     Raises:
         NotServedError: The policy uses something that cannot be exported.
@@ -52,11 +53,15 @@ class TorchPolicyFunction(PolicyFunction, nn.Module):
         return noise
 
     def drawing_given(self, numbers: np.ndarray[Any, Any]) -> TorchNoise:
-        """Return a context in which the policy samples from given numbers `[B, k]`, as a file does."""
+        """Return a context in which the policy samples from given numbers `[B, k]`,
+        as a file does.
+        """
         return TorchNoise(len(numbers), torch.from_numpy(numbers))
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        """Return the outputs in the order of `interface.outputs` for the inputs in the order of `interface.inputs`."""
+        """Return the outputs in the order of `interface.outputs` for the inputs in the order of
+        `interface.inputs`.
+        """
         given = {
             port.name: tensor for port, tensor in zip(self.interface.inputs, tensors, strict=True)
         }
@@ -72,15 +77,16 @@ def export_program(function: TorchPolicyFunction) -> Any:
     """Return the `torch.export.ExportedProgram` of a policy for batches of any size.
 
     Raises:
-        NotServedError: PyTorch cannot export the policy; if known, the message names the line of the model or
-            distribution that caused the error.
+        NotServedError: PyTorch cannot export the policy; if known, the message names the line of
+            the model or distribution that caused the error.
     """
     ports, rng = function.interface.inputs, np.random.default_rng(0)
     examples = tuple(torch.from_numpy(function.example(port, 4, rng)) for port in ports)
     batch = torch.export.Dim("batch", min=1)
     shapes = tuple({} if port.role == "deterministic" else {0: batch} for port in ports)
     try:
-        # PyTorch warns about tensors that models store from their last pass; they belong to the copy.
+        # PyTorch warns about tensors that models store from their last pass; they belong to the
+        # copy.
         with torch.no_grad(), warnings.catch_warnings(action="ignore"):
             return torch.export.export(function, examples, dynamic_shapes=(shapes,), strict=False)
     except CatalogError:

@@ -20,8 +20,8 @@ from rlcatalog_export.onnx_operations import FORMS, dtype_of
 
 #: Operations that create a tensor like another one, without reading its values.
 _FRESH = {
-    "empty_like", "zeros_like", "ones_like", "full_like", "new_empty", "new_zeros", "new_ones", "new_full",
-    "new_empty_strided",
+    "empty_like", "zeros_like", "ones_like", "full_like", "new_empty", "new_zeros", "new_ones",
+    "new_full", "new_empty_strided",
 }  # fmt: skip
 #: Suffix of the name of a weight that is read transposed.
 TURNED = ".t"
@@ -38,7 +38,8 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     Attributes:
         graph: The graph.
-        used: The weights that were read, keyed by input name: `name.t` for a matrix that was read transposed.
+        used: The weights that were read, keyed by input name: `name.t` for a matrix that was read
+            transposed.
         convolves: Whether the recording contains a convolution.
     """
 
@@ -159,11 +160,12 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Forget all tensors that share memory with a tensor that is being written in place.
 
         Returns:
-            The whole tensor that the written tensor is a part of; None if it is a whole tensor itself, or the whole is
-            no longer read.
+            The whole tensor that the written tensor is a part of; None if it is a whole tensor
+            itself, or the whole is no longer read.
 
         Raises:
-            NotServedError: The tensor is a weight, or a part of memory that is not a contiguous tensor.
+            NotServedError: The tensor is a weight, or a part of memory that is not a contiguous
+                tensor.
         """
         whole, storage = tensor._base, tensor.untyped_storage()
         if {id(tensor), id(whole)} & self._weights.keys():
@@ -186,7 +188,9 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return whole
 
     def _put(self, tensor: Tensor, whole: Tensor, name: str) -> None:
-        """Record a write to a part of a tensor: the part's values replace those in the whole tensor."""
+        """Record a write to a part of a tensor: the part's values replace those in the whole
+        tensor.
+        """
         flat = (whole.numel(),)
         before = self.reshaped(self.name(whole), tuple(whole.shape), flat)
         part = self.reshaped(name, tuple(tensor.shape), (tensor.numel(),))
@@ -201,7 +205,8 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
         whole: Any = tensor._base
         if not self.knows(whole) or id(whole) in self._stale or not _ordered(whole, tensor):
             raise self.refused(
-                "reading a tensor after an in-place operation on a part of it, or on the tensor that it is a part of,"
+                "reading a tensor after an in-place operation on a part of it, or on the tensor"
+                " that it is a part of,"
             )
         flat = self.reshaped(self.name(whole), tuple(whole.shape), (whole.numel(),))
         numbers = self.graph.add("Gather", flat, self._places(tensor, whole), axis=0)

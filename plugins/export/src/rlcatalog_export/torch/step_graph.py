@@ -1,4 +1,6 @@
-"""A policy's step for one number of rows, recorded as a graph that also runs with different inputs and weights."""
+"""A policy's step for one number of rows, recorded as a graph that also runs with different inputs
+and weights.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,9 @@ from rlcatalog_export.torch.noise import TorchNoise
 from rlcatalog_export.torch.recorder import TURNED, array_of, record
 from rlcatalog_torch import HALF, dtype_of, flatten_rows, floats_as, to_float32_at_least
 
-#: Constant weights are packed only once, but new weights need a new session. According to measurements, this pays off
-#: for convolutions, and from this number of weights (a third of an LSTM of 256 cells) and rows.
+#: Constant weights are packed only once, but new weights need a new session. According to
+#: measurements, this pays off for convolutions, and from this number of weights (a third of an LSTM
+#: of 256 cells) and rows.
 _SIZE, _ROWS = 200_000, 4
 _NOTHING = np.zeros(0, np.float32)
 
@@ -40,7 +43,9 @@ class _StepNoise(TorchNoise):
 
 
 def _one_hot(x: Tensor, num_classes: int = -1) -> Tensor:
-    """Return one-hot vectors; unlike PyTorch's function, this one does not read the numbers first."""
+    """Return one-hot vectors; unlike PyTorch's function, this one does not read the
+    numbers first.
+    """
     if num_classes < 0:
         raise NotServedError("freeze: pass num_classes to one_hot().")
     return (x.unsqueeze(-1) == torch.arange(num_classes)).long()
@@ -51,7 +56,8 @@ class StepGraph:
 
     Args:
         policy: The policy, on the CPU.
-        given: Dict of the backend's inputs `obs`, `views`, `memory` and `mask`: arrays and structures of arrays.
+        given: Dict of the backend's inputs `obs`, `views`, `memory` and `mask`: arrays and
+            structures of arrays.
         explore: Whether to sample actions; otherwise the most likely action is chosen.
 
     Raises:
@@ -64,7 +70,8 @@ class StepGraph:
         self._dtype = dtype_of(model)
         if self._dtype in HALF:
             raise NotServedError(
-                f"freeze: models with dtype {self._dtype} are not supported; use float32 or float64."
+                f"freeze: models with dtype {self._dtype} are not supported; use float32 or"
+                " float64."
             )
         self._given = _tensors(given, self._dtype)
         self.rows = len(given["obs"])
@@ -208,7 +215,9 @@ class StepGraph:
 
 @contextmanager
 def _in_small_steps() -> Iterator[None]:
-    """Make PyTorch compute layers with supported operations instead of a single kernel for the whole layer."""
+    """Make PyTorch compute layers with supported operations instead of a single kernel for the
+    whole layer.
+    """
     kernels: Any = torch.backends.mkldnn
     before = kernels.enabled
     kernels.enabled = False
@@ -231,7 +240,9 @@ def _form(tensor: Tensor | None) -> tuple[Any, ...] | None:
 
 
 def _tensors(given: Mapping[str, Any], dtype: torch.dtype) -> dict[str, Any]:
-    """Copy arrays and nested arrays into tensors; all floating-point numbers get the given dtype."""
+    """Copy arrays and nested arrays into tensors; all floating-point numbers get the
+    given dtype.
+    """
 
     def tensor(array: Array) -> Tensor:
         return floats_as(torch.from_numpy(np.array(array, order="C")), dtype)

@@ -109,8 +109,9 @@ class CompositeCodec(ActionCodec):
         else:
             if isinstance(masks, Mapping) or len(masks) != len(self.children):
                 raise self._bad_mask(
-                    f"a tuple of {len(self.children)} masks, one for each part (None for a part that has none), or the"
-                    f" concatenated columns of all masks, [B, {self.mask_width}]",
+                    f"a tuple of {len(self.children)} masks, one for each part (None for a part"
+                    " that has none), or the concatenated columns of all masks, [B,"
+                    f" {self.mask_width}]",
                     masks,
                 )
             given = list(masks)
@@ -155,7 +156,10 @@ def _names(info: SpaceInfo) -> Sequence[Any]:
 
 
 def _side_by_side(raws: Sequence[Array]) -> Array:
-    """Concatenate raw actions along their columns. If any of them are floats, integers become floats too."""
+    """Concatenate raw actions along their columns.
+
+    If any of them are floats, integers become floats too.
+    """
     floats = [raw.dtype for raw in raws if raw.dtype.kind == "f"]
     if floats:
         dtype = np.result_type(*floats)  # represents all integers that are allowed next to floats

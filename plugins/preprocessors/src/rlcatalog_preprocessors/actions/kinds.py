@@ -33,7 +33,9 @@ class _EntryByEntry(ActionCodec):
 
 
 class DiscreteCodec(_EntryByEntry):
-    """Codec for one of n values; raw values count from 0, and the codec adds the space's `start`."""
+    """Codec for one of n values; raw values count from 0, and the codec adds the
+    space's `start`.
+    """
 
     scalar = whole = True
     lowered = lowering.LoweredDiscrete
@@ -75,7 +77,9 @@ class DiscreteCodec(_EntryByEntry):
 
 
 class OneHotCodec(DiscreteCodec):
-    """Codec for one of n values, sampled as an exact or relaxed one-hot vector whose largest entry gives the value."""
+    """Codec for one of n values, sampled as an exact or relaxed one-hot vector whose largest entry
+    gives the value.
+    """
 
     scalar = whole = False
     clips = True
@@ -102,14 +106,17 @@ class OneHotCodec(DiscreteCodec):
 
 
 class _CountedCodec(_EntryByEntry):
-    """Codec for integers between two bounds, exact for every integer dtype; raw values count from 0."""
+    """Codec for integers between two bounds, exact for every integer dtype; raw values count from
+    0.
+    """
 
     lowered: ClassVar[type[LoweredActions] | None] = lowering.LoweredCounted
 
     def _count(self, low: Array, span: Array) -> None:
         """Set the lowest values, and their distances to the highest values.
 
-        uint64 represents the distance between any two integers; sums are modulo 2^64, as for all integer dtypes.
+        uint64 represents the distance between any two integers; sums are modulo 2^64, as for all
+        integer dtypes.
         """
         self.low, self.span = low, span
         self._first = low.astype(np.uint64)
@@ -141,7 +148,9 @@ class _CountedCodec(_EntryByEntry):
         return flat if self.span.max(initial=0) > _INT64_MAX else flat.astype(np.int64)
 
     def _exact(self, action: Any) -> Array:
-        """Return a batch in the same form as `_given`; numbers without a common dtype stay Python numbers."""
+        """Return a batch in the same form as `_given`; numbers without a common dtype stay Python
+        numbers.
+        """
         given = self._given(action)
         return (
             given if hasattr(action, "dtype") else np.asarray(action, object).reshape(given.shape)
@@ -180,9 +189,11 @@ class MultiDiscreteCodec(_CountedCodec):
 
 
 class MultiBinaryCodec(_EntryByEntry):
-    """Codec for bits; a mask has two columns per bit, which say whether it may be 0 and whether it may be 1.
+    """Codec for bits; a mask has two columns per bit, which say whether it may be 0 and whether it
+    may be 1.
 
-    In Gymnasium's format, a mask has one value per bit: 0 or 1 requires this value, and 2 allows both.
+    In Gymnasium's format, a mask has one value per bit: 0 or 1 requires this value, and 2 allows
+    both.
     """
 
     whole = True
@@ -320,7 +331,9 @@ _BELOW_2_64 = np.nextafter(2.0**64, 0)
 
 
 def _whole(raw: Array) -> Array:
-    """Return raw values as uint64 integers that count from 0; round floats, which mixed actions store."""
+    """Return raw values as uint64 integers that count from 0; round floats, which mixed actions
+    store.
+    """
     if raw.dtype.kind == "f":
         raw = np.minimum(np.rint(raw.astype(np.float64)), _BELOW_2_64)
     return raw.astype(np.uint64) if raw.dtype.kind in "ub" else np.maximum(raw, 0).astype(np.uint64)

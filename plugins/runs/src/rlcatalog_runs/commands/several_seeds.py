@@ -1,4 +1,6 @@
-"""Training with several seeds: one process per seed, as many in parallel as there are cores, and one picture."""
+"""Training with several seeds: one process per seed, as many in parallel as there are cores, and
+one picture.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +33,8 @@ from rlcatalog_runs.surroundings import usable_cores
 CURVES = "learning_curves.png"
 #: Maximum number of seeds in one call, and the largest seed.
 MOST, LARGEST = 1000, 2**32 - 1
-#: Seconds between checks on the processes, number of these checks per check on their folders, and number of bytes at
-#: the end of a log that are searched for an error.
+#: Seconds between checks on the processes, number of these checks per check on their folders, and
+#: number of bytes at the end of a log that are searched for an error.
 _PAUSE, _LOOK, _TAIL = 0.2, 5, 1 << 16
 
 
@@ -85,18 +87,22 @@ def train_seeds(
     per_seed: Sequence[str] = ("record",),
     resume: Callable[[str], str] = "rlcatalog train --resume {}".format,
 ) -> None:
-    """Run the command once per seed, each time in a separate process and folder, and plot the curves.
+    """Run the command once per seed, each time in a separate process and folder, and plot the
+    curves.
 
-    The folder contains `seed-0`, `seed-0.log`, … and `learning_curves.png`. If a seed fails, the others continue.
-    SIGINT, SIGTERM and SIGHUP are passed on to the runs, which then save and end; a second signal ends them at once.
+    The folder contains `seed-0`, `seed-0.log`, … and `learning_curves.png`. If a seed fails, the
+    others continue. SIGINT, SIGTERM and SIGHUP are passed on to the runs, which then save and end;
+    a second signal ends them at once.
 
     Args:
-        context: The command's context; the command takes `--seed`, `--out` and `--seeds`; see `refuse_with_seeds`.
+        context: The command's context; the command takes `--seed`, `--out` and `--seeds`; see
+            `refuse_with_seeds`.
         seeds: The seeds.
         folder: The folder for all runs.
         threads: Number of threads per run; with more threads, fewer runs are parallel.
         overwrite: Replace existing runs.
-        per_seed: Names of other options whose value is a folder, in which each seed gets a subfolder.
+        per_seed: Names of other options whose value is a folder, in which each seed gets a
+            subfolder.
         resume: Function that returns the command for resuming the run in a folder.
 
     Raises:
@@ -127,7 +133,10 @@ def train_seeds(
         try:
             errors = _all(seeds, start, at_once, bool(context.params.get("quiet")))
         except Interrupted as stop:
-            told = f"Interrupted by {stop}. The runs have ended. To continue each: {resume(f'{folder}/seed-N')}"
+            told = (
+                f"Interrupted by {stop}. The runs have ended. To continue each:"
+                f" {resume(f'{folder}/seed-N')}"
+            )
             print(told, file=sys.stderr)
             raise typer.Exit(stop.exit_status) from None
         _draw(folder, [seed for seed in seeds if seed not in errors])
@@ -180,7 +189,9 @@ def is_given(context: typer.Context, name: str) -> bool:
 
 
 def _process(arguments: Sequence[str], output: Any) -> subprocess.Popen[bytes]:
-    """Start `rlcatalog` in a separate process group, so that Ctrl-C reaches it only once, through this process."""
+    """Start `rlcatalog` in a separate process group, so that Ctrl-C reaches it only once, through
+    this process.
+    """
     here = "" in sys.path or os.getcwd() in sys.path
     command = [sys.executable, *([] if here else ["-P"]), "-m", "rlcatalog_cli", *arguments]
     group: dict[str, Any] = {} if os.name == "nt" else {"process_group": 0}
@@ -237,7 +248,10 @@ def _all(
 
 
 def _bars(quiet: bool) -> Progress:
-    """Return progress bars for the runs. The bars are hidden if there is no terminal or the command is quiet."""
+    """Return progress bars for the runs.
+
+    The bars are hidden if there is no terminal or the command is quiet.
+    """
     columns = (
         "{task.description}",
         "{task.completed:,.0f} steps",
@@ -255,7 +269,9 @@ def _bars(quiet: bool) -> Progress:
 
 
 def _look(child: _Child) -> tuple[Run, str] | None:
-    """Return a run's summary, and its mean return as text; None if the folder is currently being written."""
+    """Return a run's summary, and its mean return as text; None if the folder is currently being
+    written.
+    """
     with suppress(SavedPolicyError, OSError):
         run = read_run(child.log.with_suffix(""))
         return run, "-" if run.last_return is None else f"{run.last_return:.1f}"
@@ -265,7 +281,10 @@ def _look(child: _Child) -> tuple[Run, str] | None:
 def _end(children: Sequence[_Child], asked: Sequence[int]) -> None:
     """Ask processes to end and wait for them; a second signal kills them."""
     name = signal.Signals(asked[0]).name
-    told = f"{name}: waiting for {len(children)} runs to save and end; a second signal ends them at once"
+    told = (
+        f"{name}: waiting for {len(children)} runs to save and end; a second signal ends them"
+        " at once"
+    )
     print(told, file=sys.stderr)
     for child in children:
         _send(child, signal.SIGINT if asked[0] == signal.SIGINT else signal.SIGTERM)

@@ -78,7 +78,9 @@ def compare(
         ),
     ] = None,
 ) -> None:
-    """Plot learning curves with intervals over seeds; runs that differ only in their seed form one curve."""
+    """Plot learning curves with intervals over seeds; runs that differ only in their seed form one
+    curve.
+    """
     comparison.check_picture(out)
     found, damaged = _read(folders)
     if damaged:
@@ -127,7 +129,8 @@ def print_groups(groups: Sequence[comparison.Group]) -> None:
         )
         if twice is not None:
             print(
-                f"{group.label}: seed {twice.seed} occurs more than once, so the interval is too narrow."
+                f"{group.label}: seed {twice.seed} occurs more than once, so the interval is too"
+                " narrow."
             )
 
 
@@ -202,7 +205,10 @@ def _time(seconds: float | None) -> str:
 
 
 def _print_table(cells: Sequence[dict[str, str]]) -> None:
-    """Print rows as a table if it fits, otherwise as two lines each. Without a terminal, print plain, uncut lines."""
+    """Print rows as a table if it fits, otherwise as two lines each.
+
+    Without a terminal, print plain, uncut lines.
+    """
     rows = [{name: Text(one_line(text, _WIDE)) for name, text in row.items()} for row in cells]
     for row in rows:
         if (status := row.get("status")) is not None:

@@ -56,7 +56,9 @@ _ENV = typer.Argument(metavar="ENV_ID", help="A Gymnasium environment, such as C
 def train(
     context: typer.Context, env_id: Annotated[str | None, _ENV] = None, **options: Any
 ) -> None:
-    """Train a policy, and save it to a folder with the best policy, checkpoints, metrics and a plot."""
+    """Train a policy, and save it to a folder with the best policy, checkpoints, metrics and a
+    plot.
+    """
     # Not from the context: before 0.29, Typer keeps paths as strings there.
     typed = {
         name: value
@@ -125,8 +127,8 @@ def _resume(typed: Mapping[str, Any], modules: list[str]) -> None:
         )
     if kind.trusts_checkpoints and "engine" not in typed:
         raise ConfigError(
-            f"--resume {directory}: the checkpoints of engine {name} are pickles, which can run any code. If"
-            f" you trust the run: --resume {directory} --engine {name}."
+            f"--resume {directory}: the checkpoints of engine {name} are pickles, which can run"
+            f" any code. If you trust the run: --resume {directory} --engine {name}."
         )
     refuse_foreign(typed, name, kind)
     _refuse_fixed(directory, kind.fixed & set(typed))
@@ -151,7 +153,8 @@ def _resume_line(plan: RunPlan, kind: type[Engine], modules: list[str], folder: 
 def _refuse_fixed(directory: Path, names: frozenset[str] | set[str]) -> None:
     for name in sorted(names):
         raise ConfigError(
-            f"--resume {directory}: a resumed run keeps its {flag_of(name)}. Remove {flag_of(name)}."
+            f"--resume {directory}: a resumed run keeps its {flag_of(name)}. Remove"
+            f" {flag_of(name)}."
         )
 
 
@@ -171,8 +174,8 @@ def _run(
             session = train_run(engine, folder, show, overwrite=overwrite)
     except Interrupted as interrupt:
         print(
-            f"Interrupted by {interrupt}. The run up to step {engine.steps:,} is saved. To continue:"
-            f" {_resume_line(plan, type(engine), modules, folder)}",
+            f"Interrupted by {interrupt}. The run up to step {engine.steps:,} is saved. To"
+            f" continue: {_resume_line(plan, type(engine), modules, folder)}",
             file=sys.stderr,
         )
         raise typer.Exit(interrupt.exit_status) from None

@@ -43,7 +43,9 @@ class Option(NamedTuple):
         return self.flags[0] if self.flags else f"--{self.name.replace('_', '-')}"
 
     def parameter(self, group: str) -> inspect.Parameter:
-        """Return the option as a parameter for a typer function, in one of the help text's groups."""
+        """Return the option as a parameter for a typer function, in one of the help
+        text's groups.
+        """
         least, most = self.bounds
         told = typer.Option(
             self.flag,
@@ -200,7 +202,8 @@ COMMON = {
     ),
 }
 
-#: Options that every engine accepts. The others are for engines whose options have a field with that name.
+#: Options that every engine accepts. The others are for engines whose options have a field with
+#: that name.
 OF_ALL = frozenset(
     {
         "env_id",
@@ -225,7 +228,9 @@ _FLAGS = {option.name: option.flag for group in COMMON.values() for option in gr
 
 
 def parameters() -> list[inspect.Parameter]:
-    """Return the options as parameters for a typer function, including the installed engines' options."""
+    """Return the options as parameters for a typer function, including the installed engines'
+    options.
+    """
     kinds = engines()
     added = {f"Engine {name}": own_options(kind) for name, kind in kinds.items()}
     found: dict[str, inspect.Parameter] = {}
@@ -259,7 +264,9 @@ def engine_class(name: str) -> type[Engine]:
 
 
 def own_options(kind: type[Engine]) -> list[Option]:
-    """Return the options that an engine adds; their values are text until its options class converts them."""
+    """Return the options that an engine adds; their values are text until its options class
+    converts them.
+    """
     found = []
     for name, hint in get_type_hints(kind.options, include_extras=True).items():
         meta = next((part for part in getattr(hint, "__metadata__", ()) if part.description), None)
@@ -276,7 +283,8 @@ def flag_of(name: str) -> str:
 
 
 def refuse_foreign(typed: Mapping[str, Any], engine: str, kind: type[Engine]) -> None:
-    """Raise an error if the engine does not have an option, or if `--set` has a key that is one of its options.
+    """Raise an error if the engine does not have an option, or if `--set` has a key that is one of
+    its options.
 
     Raises:
         ConfigError: The message names the engines that have the option, or the option to use.
@@ -291,5 +299,6 @@ def refuse_foreign(typed: Mapping[str, Any], engine: str, kind: type[Engine]) ->
                 other for other, one in engines().items() if name in one.options.__struct_fields__
             ]
             raise ConfigError(
-                f"{flag_of(name)}: engine {engine} has no such option. Engines with it: {', '.join(having)}."
+                f"{flag_of(name)}: engine {engine} has no such option. Engines with it:"
+                f" {', '.join(having)}."
             )

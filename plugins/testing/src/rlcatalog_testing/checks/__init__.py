@@ -2,6 +2,7 @@
 
 #: The modules of this package, in the order in which their checks run.
 MODULES = (
-    "declarations", "ways_in", "keys", "models", "model_inputs", "company", "memories", "distributions", "draws",
-    "densities", "codecs", "action_codecs", "filters", "wrappers", "commands", "frameworks", "exporters",
+    "declarations", "ways_in", "keys", "models", "model_inputs", "company", "memories",
+    "distributions", "draws", "densities", "codecs", "action_codecs", "filters", "wrappers",
+    "commands", "frameworks", "exporters",
 )  # fmt: skip

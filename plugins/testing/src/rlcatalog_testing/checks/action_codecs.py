@@ -45,13 +45,17 @@ class ActionTrial:
         return self.codec.info.describe()
 
     def raws(self) -> Array:
-        """Return raw actions for the environment's actions, or arbitrary raw actions if the codec has no inverse."""
+        """Return raw actions for the environment's actions, or arbitrary raw actions if the codec
+        has no inverse.
+        """
         with suppress(NotServedError):
             return self.codec.invert(stack(self.codec.info, self.actions))
         return self.any_raws()
 
     def any_raws(self) -> Array:
-        """Return raw actions that a distribution may sample, including floats outside the bounds."""
+        """Return raw actions that a distribution may sample, including floats outside
+        the bounds.
+        """
         rng, pieces = np.random.default_rng(0), []
         for leaf in self.codec.leaves:
             size = ROWS, leaf.width
@@ -67,7 +71,8 @@ def action_trials(part: Part) -> Iterator[ActionTrial]:
     """Yield a trial of the codec for each of its spaces and each way to apply bounds.
 
     Raises:
-        AssertionError: The codec supports no action space from its examples or, without examples, no standard one.
+        AssertionError: The codec supports no action space from its examples or, without examples,
+            no standard one.
     """
     declared = part.component.declaration.examples
     given: list[spaces.Space[Any]] = [*ACTIONS, Simplex((3,)), spaces.Box(-3, 3, (2,), np.int8)]
@@ -89,7 +94,9 @@ check_action_codecs = partial(check, "action_codec", each=action_trials)
 
 @check_action_codecs(hint="let invert undo adapt, or raise NotServedError if that is impossible")
 def actions_are_inverted(trial: ActionTrial) -> None:
-    """Converting a raw action to an environment action and back returns the original, in both directions."""
+    """Converting a raw action to an environment action and back returns the original, in both
+    directions.
+    """
     codec = trial.codec
     try:
         raw = codec.invert(stack(codec.info, trial.actions))
@@ -140,7 +147,9 @@ def adapted_actions_lie_in_the_space(trial: ActionTrial) -> None:
     hint="keep width, input_width, counts, choices and mask_places in step with the arrays"
 )
 def sizes_are_those_of_arrays(trial: ActionTrial) -> None:
-    """The declared widths match the arrays, and the declared value counts match the allowed values."""
+    """The declared widths match the arrays, and the declared value counts match the
+    allowed values.
+    """
     codec, raw = trial.codec, trial.raws()
     inputs = codec.inputs(raw)
     low, high = codec.limits
@@ -179,10 +188,12 @@ def the_space_is_written_down(trial: ActionTrial) -> None:
 
 
 @check_action_codecs(
-    hint="let `choices` return the number of values of each choice, in the order of the mask's columns"
+    hint="let `choices` return the number of values of each choice, in the order of the mask's"
+    " columns"
 )
 def masks_become_columns(trial: ActionTrial) -> None:
-    """A mask can be passed as columns; without a mask, all values are allowed, and a wrong width raises an error.
+    """A mask can be passed as columns; without a mask, all values are allowed, and a wrong width
+    raises an error.
 
     If the codec defines columns, each action has one column per choice.
     """

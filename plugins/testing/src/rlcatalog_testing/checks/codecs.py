@@ -27,8 +27,8 @@ MANY = 20
 CANARIES = 3
 #: Advice for codecs that fit no standard space.
 DECLARE = (
-    "declare examples='package.module:function', which returns a list of rlcatalog_testing.Example with a space of its"
-    " kind"
+    "declare examples='package.module:function', which returns a list of rlcatalog_testing.Example"
+    " with a space of its kind"
 )
 
 
@@ -64,7 +64,9 @@ class CodecTrial:
         )
 
     def encoded(self, observations: list[Any] | None = None) -> Array:
-        """Return the encoded observations `[B, size]`, either of the trial's or of the given observations."""
+        """Return the encoded observations `[B, size]`, either of the trial's or of the given
+        observations.
+        """
         observations = self.observations if observations is None else observations
         return self.codec.transform_batch(observations).reshape(len(observations), -1)
 
@@ -113,7 +115,9 @@ def _takes(part: Part, codec: Preprocessor, options: Mapping[str, Any]) -> bool:
     hint="let writer and batch_writer compute the same; leave out batch_writer if it is not faster"
 )
 def single_is_batch(trial: CodecTrial) -> None:
-    """An observation has the same float32 encoding on its own, in a list and in a vector environment's batch."""
+    """An observation has the same float32 encoding on its own, in a list and in a vector
+    environment's batch.
+    """
     codec, observations = trial.codec, trial.observations
     single = np.stack([codec.transform(obs) for obs in observations])
     dtype = codec.observation_space.dtype
@@ -138,7 +142,8 @@ def single_is_batch(trial: CodecTrial) -> None:
 
 
 @check_codecs(
-    hint="use self.info, not the whole observation: inside a Dict or Tuple, the codec is for a child"
+    hint="use self.info, not the whole observation: inside a Dict or Tuple, the codec is for a"
+    " child"
 )
 def nested_is_alone(trial: CodecTrial) -> None:
     """Inside a Dict or Tuple, the codec encodes into its slice just as it would on its own."""
@@ -171,7 +176,8 @@ def nested_is_alone(trial: CodecTrial) -> None:
 
 
 @check_codecs(
-    hint="write only out[start : start + self.size]; in batches, only out[:, start : start + self.size]"
+    hint="write only out[start : start + self.size]; in batches, only out[:, start : start +"
+    " self.size]"
 )
 def writes_only_its_slice(trial: CodecTrial) -> None:
     """Writers leave the values before and after their slice unchanged."""
@@ -212,7 +218,9 @@ def encodes_within_its_bounds(trial: CodecTrial) -> None:
     hint="encode the whole observation: different observations should be encoded differently"
 )
 def tells_observations_apart(trial: CodecTrial) -> None:
-    """Different observations have different encodings, and so have different values of each part."""
+    """Different observations have different encodings, and so have different values
+    of each part.
+    """
     codec, info = trial.codec, trial.codec.info
     drawn = [*trial.observations, *(trial.space.sample() for _ in range(MANY))]
     encoded = trial.encoded(drawn)
@@ -235,7 +243,9 @@ def tells_observations_apart(trial: CodecTrial) -> None:
     hint="call self.refuse(expected, found) in check(): the message begins with self.info.path"
 )
 def refuses_what_does_not_fit(trial: CodecTrial) -> None:
-    """An observation outside the space raises an ObservationError with the path, on its own and in a batch."""
+    """An observation outside the space raises an ObservationError with the path, on its own and in
+    a batch.
+    """
     codec, space = trial.codec, trial.space
     for wrong in _wrong(space):
         for how, given in (
@@ -274,7 +284,9 @@ def _wrong(space: Any) -> Iterator[Any]:
 
 @check_codecs(hint="write only into `out`, and do not return a view of the observation")
 def leaves_observations_alone(trial: CodecTrial) -> None:
-    """Observations stay unchanged, and results share memory neither with them nor with earlier results."""
+    """Observations stay unchanged, and results share memory neither with them nor with earlier
+    results.
+    """
     codec, observations, batch = trial.codec, trial.observations, trial.batch()
     before, first = copy.deepcopy(observations), codec.transform(observations[0])
     kept, many = first.copy(), codec.transform_batch(batch)

@@ -1,4 +1,6 @@
-"""Checks for combinations, with each model inside, around and next to the other installed models."""
+"""Checks for combinations, with each model inside, around and next to the other
+installed models.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,8 @@ def _others(part: Part, slot: str) -> list[Component]:
 def _join(inner: Example, outer: Example, part: Part, outside: Component) -> Example:
     """Return an example in which a memory or head wraps a different example's model.
 
-    The outer model receives the part of the observation that the head claims; the inner model receives all other parts.
+    The outer model receives the part of the observation that the head claims; the inner model
+    receives all other parts.
     """
     resolution, config = part.resolve(outer), {**outer.config, **inner.config}
     if kind_of(outside) == "memory":
@@ -46,7 +49,9 @@ def _join(inner: Example, outer: Example, part: Part, outside: Component) -> Exa
 
 
 def _works(part: Part, example: Example, *members: Component) -> bool:
-    """Check a model made of several parts; return False if the parts are not chosen together or cannot be combined."""
+    """Check a model made of several parts; return False if the parts are not chosen together or
+    cannot be combined.
+    """
     try:
         chosen = list(part.resolve(example).parts())
         if not all(member in chosen for member in members):
@@ -60,7 +65,9 @@ def _works(part: Part, example: Example, *members: Component) -> bool:
 
 
 def _company(part: Part, slot: str, outside: bool) -> None:
-    """Check the part combined with each installed model for a slot, which is outside or inside the part."""
+    """Check the part combined with each installed model for a slot, which is outside or inside the
+    part.
+    """
     works = False
     for other in _others(part, slot):
         for example in examples_of(other, part.catalog)[:1]:
@@ -77,7 +84,8 @@ def _company(part: Part, slot: str, outside: bool) -> None:
 
 @check(
     "trunk",
-    hint="if num_outputs=None, do not build logits, set self.num_outputs, and return features of that width",
+    hint="if num_outputs=None, do not build logits, set self.num_outputs, and return features of"
+    " that width",
 )
 def works_inside_memories(part: Part) -> None:
     """As a trunk, the model works inside every installed memory."""
@@ -108,7 +116,8 @@ def works_around_trunks(part: Part) -> None:
 
 @check(
     "trunk",
-    hint="read the shape from obs_space: for part of an observation, it is not the environment's space",
+    hint="read the shape from obs_space: for part of an observation, it is not the environment's"
+    " space",
 )
 def works_for_a_part_of_an_observation(part: Part) -> None:
     """The model works inside trunks that use a separate model for each part of an observation."""
@@ -152,7 +161,9 @@ def works_for_a_part_of_an_observation(part: Part) -> None:
     hint="call self.trunk(input_dict, state, seq_lens), not its forward, once in each pass",
 )
 def shows_the_trunk_its_input(trial: ModelTrial) -> None:
-    """The model calls its trunk, which only sees the part of the observation that no head claims."""
+    """The model calls its trunk, which only sees the part of the observation that no
+    head claims.
+    """
     trunk: Any = innermost(trial.policy)
     require(
         trunk is not trial.policy.model, f"{trial}: it contains no trunk: inner_models() is empty"

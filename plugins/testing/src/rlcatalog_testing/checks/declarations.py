@@ -20,15 +20,17 @@ from rlcatalog_testing.passes import framework_modules, run_apart
 from rlcatalog_testing.plugins import PluginEntryPoint
 
 EVERY = (
-    "trunk", "memory", "head", "action_dist", "preprocessor", "action_codec", "filter", "env_wrapper", "command",
-    "engine", "framework",
+    "trunk", "memory", "head", "action_dist", "preprocessor", "action_codec", "filter",
+    "env_wrapper", "command", "engine", "framework",
 )  # fmt: skip
 #: Kinds of parts that a lookup chooses by rank.
 CHOSEN = ("trunk", "memory", "head", "action_dist", "preprocessor")
 
 
 def _is_asked(part: Part) -> bool:
-    """Return whether a lookup calls the part's functions; it calls none of a wrapper's, which need an environment."""
+    """Return whether a lookup calls the part's functions; it calls none of a wrapper's, which need
+    an environment.
+    """
     return bool(part.component.declaration.functions) and kind_of(part.component) in CHOSEN
 
 
@@ -43,8 +45,8 @@ def has_a_summary(part: Part) -> None:
 
 
 @check_declarations(
-    hint="import frameworks, and modules that import them, only in the targets' modules; match, describe and size read"
-    " SpaceInfo and the config"
+    hint="import frameworks, and modules that import them, only in the targets' modules; match,"
+    " describe and size read SpaceInfo and the config"
 )
 def imports_no_framework(part: Part) -> None:
     """Importing the plugin and calling its functions imports no framework."""
@@ -83,7 +85,9 @@ print("imported:", *(name for name in sys.argv[2:] if name in sys.modules))
 
 
 def _imported_by(plugins: Sequence[PluginRecord]) -> list[str] | None:
-    """Return the frameworks that a process imports when it loads and calls plugins; None if the process fails."""
+    """Return the frameworks that a process imports when it loads and calls plugins; None if the
+    process fails.
+    """
     named = [(plugin.entry_point.value, plugin.distribution) for plugin in plugins]
     done = run_apart(_PROBE, json.dumps(named), *framework_modules(), "keras")
     if done.returncode == 77:
@@ -110,11 +114,12 @@ def keys_are_described(part: Part) -> None:
 
 @check_declarations(
     "exporter",
-    hint="begin names and keys with your distribution's name, words joined by '_' ('-' in commands), or add them"
-    " to the public index",
+    hint="begin names and keys with your distribution's name, words joined by '_' ('-' in"
+    " commands), or add them to the public index",
 )
 def names_are_its_own(part: Part) -> None:
-    """Names and config keys begin with the package's name, or the public index assigns them to the package.
+    """Names and config keys begin with the package's name, or the public index assigns them to the
+    package.
 
     A framework may also have its library's name.
     """
@@ -155,13 +160,19 @@ def bounds_the_kernel(part: Part) -> None:
 
 
 @check_declarations(
-    hint="handle every request: shapes may be None and kinds may be unknown; raise only errors from rlcatalog.errors",
+    hint="handle every request: shapes may be None and kinds may be unknown; raise only errors"
+    " from rlcatalog.errors",
     where=_is_asked,
 )
 def answers_every_request(part: Part) -> None:
-    """`match`, `claims`, `describe`, `size` and `pinned_keys` only raise rlcatalog's errors, for any request."""
+    """`match`, `claims`, `describe`, `size` and `pinned_keys` only raise rlcatalog's errors, for
+    any request.
+    """
     for name, request, answer in answers(part.component, part.catalog):
-        what = f"{name} for {request.obs.describe()} → {request.action.describe() if request.action else None}"
+        what = (
+            f"{name} for {request.obs.describe()} →"
+            f" {request.action.describe() if request.action else None}"
+        )
         if isinstance(answer, Exception):
             given = f"(encoded_shape={request.encoded_shape}, num_outputs={request.num_outputs})"
             require(isinstance(answer, CatalogError), f"{what} {given} raised {reason(answer)}")
@@ -171,7 +182,8 @@ def answers_every_request(part: Part) -> None:
 
 
 def answers(component: Component, catalog: Catalog) -> Iterator[tuple[str, Request, Any]]:
-    """Yield the results of a declaration's functions for all kinds of requests: function, request, result.
+    """Yield the results of a declaration's functions for all kinds of requests: function, request,
+    result.
 
     A result is the return value or the exception.
     """

@@ -1,4 +1,6 @@
-"""Checks of action distributions: densities, entropies and KL divergences against samples, and their gradients."""
+"""Checks of action distributions: densities, entropies and KL divergences against samples, and
+their gradients.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ from rlcatalog_testing.contract import NotApplicable, check, require
 from rlcatalog_testing.passes import Array
 from rlcatalog_testing.trials import Trial, check_chance_trials, check_trials, random_mask, trials
 
-#: Number of draws that a mean is taken over, and the number of standard errors by which it may be off.
+#: Number of draws that a mean is taken over, and the number of standard errors by which it may be
+#: off.
 DRAWS, ERRORS = 2048, 6.0
 #: Number of rows of inputs, each of which is a distribution.
 ROWS = 2
@@ -27,10 +30,11 @@ MOST_FLOATS = 4
     hint="normalise logp: the sum or integral of the density over all actions is 1"
 )
 def density_integrates_to_one(trial: Trial) -> None:
-    """Probabilities sum to 1 over all actions; densities are normalised, as an integral over a box of samples shows.
+    """Probabilities sum to 1 over all actions; densities are normalised, as an integral over a box
+    of samples shows.
 
-    If x is drawn from p, the mean of 1/p(x) over the draws within a box is the volume of the box. This equality only
-    holds if p integrates to 1 and is the density of the samples.
+    If x is drawn from p, the mean of 1/p(x) over the draws within a box is the volume of the box.
+    This equality only holds if p integrates to 1 and is the density of the samples.
     """
     every = trial.every_action()
     for row in trial.inputs(ROWS, 0.5):
@@ -42,13 +46,15 @@ def density_integrates_to_one(trial: Trial) -> None:
             found, error, expected = _volumes(trial, row)
             require(
                 abs(found - expected) <= ERRORS * error + 0.01 * expected,
-                f"{trial}: from its draws and its density, a box of volume {expected:.4g} has the volume {found:.4g}"
-                f" ± {error:.2g}: the density does not integrate to 1, or does not match the samples",
+                f"{trial}: from its draws and its density, a box of volume {expected:.4g} has the"
+                f" volume {found:.4g} ± {error:.2g}: the density does not integrate to 1, or does"
+                " not match the samples",
             )
 
 
 def _volumes(trial: Trial, row: Array) -> tuple[float, float, float]:
-    """Return a box's volume by importance sampling, the standard error of this estimate, and the exact volume.
+    """Return a box's volume by importance sampling, the standard error of this estimate, and the
+    exact volume.
 
     Raises:
         NotApplicable: The action contains too many floats.
@@ -70,9 +76,11 @@ def _volumes(trial: Trial, row: Array) -> tuple[float, float, float]:
 
 
 def _kinds_of_columns(trial: Trial) -> tuple[list[int], list[list[int]], int]:
-    """Return the free floats' indices, the groups of fractions among them, and the number of integer combinations.
+    """Return the free floats' indices, the groups of fractions among them, and the number of
+    integer combinations.
 
-    The fractions in a group sum to less than 1. The last fraction is 1 minus the others, so it is not in the group.
+    The fractions in a group sum to less than 1. The last fraction is 1 minus the others, so it is
+    not in the group.
     """
     floats: list[int] = []
     shares: list[list[int]] = []
@@ -113,7 +121,10 @@ def draws_follow_logp(trial: Trial) -> None:
         for action, expected in zip(every, chance, strict=True):
             often = float((drawn == action).all(axis=1).mean())
             slack = ERRORS * np.sqrt(expected * abs(1 - expected) / DRAWS) + 4 / DRAWS
-            what = f"{trial}: {action} has probability {expected:.4g}, but is drawn with frequency {often:.4g}"
+            what = (
+                f"{trial}: {action} has probability {expected:.4g}, but is drawn with frequency"
+                f" {often:.4g}"
+            )
             require(abs(often - expected) <= slack, what)
 
 
@@ -129,22 +140,32 @@ def entropy_agrees_with_draws(trial: Trial) -> None:
         if not trial.has_entropy(dist):
             with suppress(NoClosedFormError):
                 dist.entropy()
-                hidden = "entropy() returns numbers, and entropy_kind = 'estimate' hides them from engines"
+                hidden = (
+                    "entropy() returns numbers, and entropy_kind = 'estimate' hides them from"
+                    " engines"
+                )
                 require(False, f"{trial}: {hidden}")
         says = trial.array(trial.entropy(dist)).astype(np.float64)
         _check_mean(f"{trial}: {name}", says, "-logp", -logp)
 
 
 def _check_mean(name: str, says: Array, of: str, drawn: Array) -> None:
-    """Raise an error unless the mean of the given numbers equals the mean of the samples, within sampling error."""
+    """Raise an error unless the mean of the given numbers equals the mean of the samples, within
+    sampling error.
+    """
     error = float(np.hypot(drawn.std(), says.std()) / np.sqrt(DRAWS))
-    what = f"{name} is {says.mean():.5g}, but the mean of {of} over draws is {drawn.mean():.5g} ± {error:.2g}"
+    what = (
+        f"{name} is {says.mean():.5g}, but the mean of {of} over draws is {drawn.mean():.5g} ±"
+        f" {error:.2g}"
+    )
     require(abs(says.mean() - drawn.mean()) <= ERRORS * error + 1e-3, what)
 
 
 @check_chance_trials(hint="kl(other) is the mean of self.logp - other.logp over draws of self")
 def kl_agrees_with_draws(trial: Trial) -> None:
-    """The KL divergence between stored distributions equals the mean difference in log density over samples."""
+    """The KL divergence between stored distributions equals the mean difference in log density over
+    samples.
+    """
     for i, row in enumerate(trial.inputs(ROWS)):
         other = row + trial.inputs(1, seed=10 + i)[0]
         here, there = (trial.dist(np.tile(x, (DRAWS, 1))) for x in (row, other))
@@ -155,7 +176,8 @@ def kl_agrees_with_draws(trial: Trial) -> None:
 
 
 def _divergences(trial: Trial, here: Any, there: Any, raw: Array) -> list[tuple[str, Array]]:
-    """Return the KL divergences between stored distributions and between the distributions themselves, if defined.
+    """Return the KL divergences between stored distributions and between the distributions
+    themselves, if defined.
 
     Raises:
         NotApplicable: They have no divergence.
@@ -173,7 +195,8 @@ def _divergences(trial: Trial, here: Any, there: Any, raw: Array) -> list[tuple[
         except NotImplementedError:
             require(
                 False,
-                f"{trial}: {name} raises NotImplementedError: if there is no closed form, leave out kl",
+                f"{trial}: {name} raises NotImplementedError: if there is no closed form, leave"
+                " out kl",
             )
     if not divergences:
         raise NotApplicable("it reports that its divergence has no closed form")
@@ -181,7 +204,8 @@ def _divergences(trial: Trial, here: Any, there: Any, raw: Array) -> list[tuple[
 
 
 @check_trials(
-    hint="subtract log probabilities with the same normalisation: KL(p, p) is 0, and no KL is negative"
+    hint="subtract log probabilities with the same normalisation: KL(p, p) is 0, and no KL is"
+    " negative"
 )
 def kl_of_itself_is_zero(trial: Trial) -> None:
     """`KL(p, p)` is 0, and `KL(p, q)` is not negative."""
@@ -206,7 +230,9 @@ def kl_of_itself_is_zero(trial: Trial) -> None:
     hint="clamp the inputs to exp, and replace -inf with finite numbers before multiplying",
 )
 def gradients_are_finite(trial: Trial) -> None:
-    """Log densities and entropies, and their gradients, are finite for extreme inputs and under masks."""
+    """Log densities and entropies, and their gradients, are finite for extreme inputs and under
+    masks.
+    """
     signs = np.where(np.arange(trial.size) % 2, 1.0, -1.0)
     extremes = [
         value * pattern
@@ -247,7 +273,8 @@ Ask = Callable[[Array, Any], Any]
 
 
 @check_trials(
-    hint="let gradients flow through everything that logp, entropy and kl use: no detach(), no stop_gradient"
+    hint="let gradients flow through everything that logp, entropy and kl use: no detach(), no"
+    " stop_gradient"
 )
 def gradients_are_those_of_numbers(trial: Trial) -> None:
     """The gradients of logp, entropy and kl match difference quotients."""
@@ -263,14 +290,19 @@ def gradients_are_those_of_numbers(trial: Trial) -> None:
         wrong = np.abs(gradient - slopes) > TOLERANCE * (1 + np.abs(slopes))
         if wrong.any():
             row, column = (int(i) for i in np.argwhere(wrong)[0])
-            says = f"{gradient[row, column]:.4g}, but its difference quotient is {slopes[row, column]:.4g}"
+            says = (
+                f"{gradient[row, column]:.4g}, but its difference quotient is"
+                f" {slopes[row, column]:.4g}"
+            )
             require(
                 False, f"{trial}: the gradient of {name} with respect to input {column} is {says}"
             )
 
 
 def _questions(trial: Trial, raw: Array) -> Iterator[tuple[str, Ask]]:
-    """Yield functions that have gradients for the inputs; KL divergences are from stored to current, as in PPO."""
+    """Yield functions that have gradients for the inputs; KL divergences are from stored to
+    current, as in PPO.
+    """
     yield "logp", lambda raw, x: trial.dist(x).logp(trial.actions(raw))
     if trial.has_entropy(trial.dist(trial.inputs(1))):
         yield "entropy", lambda raw, x: trial.dist(x).entropy()

@@ -1,4 +1,6 @@
-"""Checks of action distributions: shapes, the range of actions, masks, stored parameters, frameworks."""
+"""Checks of action distributions: shapes, the range of actions, masks, stored parameters,
+frameworks.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +24,14 @@ ROWS = 5
 
 @check(
     "action_dist",
-    hint="let match return no rank, or size raise UnsupportedSpaceError, for spaces that it does not support",
+    hint="let match return no rank, or size raise UnsupportedSpaceError, for spaces that it does"
+    " not support",
     stops=True,
 )
 def works_for_what_it_accepts(part: Part) -> None:
-    """If the distribution works for one action space, it works for every space that its `match` and `size` accept."""
+    """If the distribution works for one action space, it works for every space that its `match` and
+    `size` accept.
+    """
     works, fails = [], []
     for example in part.distinct("action"):
         try:
@@ -47,7 +52,8 @@ def works_for_what_it_accepts(part: Part) -> None:
         accepted = ", ".join(str(action) for action, _ in fails)
         require(
             False,
-            f"its match and size accept {accepted}, but it works only for {works[0]}: {fails[0][1]}",
+            f"its match and size accept {accepted}, but it works only for {works[0]}:"
+            f" {fails[0][1]}",
         )
 
 
@@ -61,17 +67,22 @@ def size_is_announced(trial: Trial) -> None:
     says = trial.policy.dist_class.required_model_output_shape(
         trial.example.action, trial.policy.config
     )
-    what = f"{trial}: required_model_output_shape returns {says}, but the declaration's size returns {trial.size}"
+    what = (
+        f"{trial}: required_model_output_shape returns {says}, but the declaration's size"
+        f" returns {trial.size}"
+    )
     require(int(np.prod(says)) == trial.size, what)
     trial.dist(trial.inputs(ROWS)).sample()
 
 
 @check_trials(
-    hint="let sample() return one action per row, [B] for a single Discrete, otherwise [B, width], detached, in the"
-    " inputs' dtype or as integers"
+    hint="let sample() return one action per row, [B] for a single Discrete, otherwise [B, width],"
+    " detached, in the inputs' dtype or as integers"
 )
 def draws_have_their_form(trial: Trial) -> None:
-    """Samples have one row per input row, and the declared width and dtype; `sample` has no gradient."""
+    """Samples have one row per input row, and the declared width and dtype; `sample` has no
+    gradient.
+    """
     codec = trial.codec
     for count in (ROWS, 1):
         dist = trial.dist(trial.inputs(count))
@@ -103,7 +114,9 @@ def draws_have_their_form(trial: Trial) -> None:
     hint="sum over the values in an action, and keep the rows: logp, entropy and kl are [B]"
 )
 def one_number_per_row(trial: Trial) -> None:
-    """Densities, entropies and KL divergences have the shape `[B]`, and rows do not affect one another."""
+    """Densities, entropies and KL divergences have the shape `[B]`, and rows do not affect one
+    another.
+    """
     inputs, some = trial.inputs(ROWS), [ROWS - 1, 1, 0]
     dist, other = trial.dist(inputs), trial.dist(inputs[some])
     raw, precision = trial.raw(dist.sample()), trial.array(dist.inputs).dtype
@@ -149,7 +162,9 @@ def one_number_per_row(trial: Trial) -> None:
     hint="draw within the space, or set raw_kind so that the action codec knows how to read draws"
 )
 def actions_lie_in_the_space(trial: Trial) -> None:
-    """Actions are in the space for every way to apply bounds; if declared bounded, even without bounds applied."""
+    """Actions are in the space for every way to apply bounds; if declared bounded, even without
+    bounds applied.
+    """
     for scale in (1.0, 10.0):
         dist = trial.dist(trial.inputs(200, scale))
         drawn = np.concatenate([trial.raw(dist.sample()), trial.raw(dist.deterministic_sample())])
@@ -170,13 +185,16 @@ def actions_lie_in_the_space(trial: Trial) -> None:
                 if len(outside):
                     require(
                         False,
-                        f"{trial}: {leaf.info.path}: raw_kind is 'bounded', but it draws {outside[0]}",
+                        f"{trial}: {leaf.info.path}: raw_kind is 'bounded', but it draws"
+                        f" {outside[0]}",
                     )
 
 
 @check_trials(hint="read only the inputs and options: a Tuple passes each part its slice")
 def works_inside_tuple_and_dict(trial: Trial) -> None:
-    """Inside a Tuple or Dict, two of these distributions add their log densities and sample the space's structure."""
+    """Inside a Tuple or Dict, two of these distributions add their log densities and sample the
+    space's structure.
+    """
     part, space, width = trial.part, trial.example.action, trial.codec.width
     if not trial.is_subject or part.component.declaration.wraps_default:  # type: ignore[attr-defined]
         raise NotApplicable("in its examples, it takes whole actions or several parts")
@@ -238,10 +256,13 @@ def is_rebuilt_from_stored_parameters(trial: Trial) -> None:
 
 
 @check_trials(
-    hint="define masked(inputs, mask), or handle the lowest finite number as the input for forbidden values"
+    hint="define masked(inputs, mask), or handle the lowest finite number as the input for"
+    " forbidden values"
 )
 def masks_are_obeyed(trial: Trial) -> None:
-    """Forbidden values are never sampled and have probability 0; allowed values have a finite log density."""
+    """Forbidden values are never sampled and have probability 0; allowed values have a finite log
+    density.
+    """
     one = trial.raw(trial.dist(trial.inputs(1)).sample())
     if not trial.policy.masks.size or trial.codec.mask_taken(one) is None:
         raise NotApplicable(

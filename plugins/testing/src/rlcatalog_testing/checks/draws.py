@@ -1,4 +1,6 @@
-"""Checks of samples from action distributions: the seed determines them, and greedy acting does not sample."""
+"""Checks of samples from action distributions: the seed determines them, and greedy acting does not
+sample.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,8 @@ from rlcatalog_testing.passes import Array, alike
 from rlcatalog_testing.trials import Trial, check_chance_trials, check_trials
 
 ROWS = 5
-#: Number of draws that a centre is compared with, and the number of standard errors by which it may be off.
+#: Number of draws that a centre is compared with, and the number of standard errors by which it may
+#: be off.
 DRAWS, ERRORS = 2048, 6.0
 #: Number of rows that are drawn again: enough to differ by chance, even if few actions are likely.
 MANY = 200
@@ -58,7 +61,9 @@ def deterministic_sample_is_likely(trial: Trial) -> None:
 
 
 def _unlike(trial: Trial, row: Array, drawn: Array, best: Array) -> str | None:
-    """Return an action's values that differ from the samples: floats far from their centre, or rare choices."""
+    """Return an action's values that differ from the samples: floats far from their centre, or rare
+    choices.
+    """
     same, ways = np.ones(len(drawn), bool), 1.0
     for leaf, columns in trial.pieces():
         piece, own = drawn[:, columns], best[columns]
@@ -86,7 +91,9 @@ def _is_mean_or_median(piece: Array, own: Array) -> bool:
 
 
 def _is_mode(trial: Trial, row: Array, drawn: Array, best: Array, columns: slice) -> bool:
-    """Return whether no small step from an action, in the direction between two samples, makes it more likely."""
+    """Return whether no small step from an action, in the direction between two samples, makes it
+    more likely.
+    """
     steps = np.zeros((64, len(best)))
     steps[:, columns] = 0.1 * (drawn[:64, columns] - drawn[64:128, columns])
     around = (best + np.concatenate([steps, -steps, steps[:1] * 0])).astype(np.float32)
@@ -99,7 +106,9 @@ def _is_mode(trial: Trial, row: Array, drawn: Array, best: Array, columns: slice
     hint="draw from the framework's random generators, which are seeded and stored with runs"
 )
 def draws_follow_the_seed(trial: Trial) -> None:
-    """The same seed, or a policy's stored random state, gives the same actions; a different seed gives others."""
+    """The same seed, or a policy's stored random state, gives the same actions; a different seed
+    gives others.
+    """
     dist = trial.dist(trial.inputs(MANY))
 
     def draw(seed: int) -> Array:

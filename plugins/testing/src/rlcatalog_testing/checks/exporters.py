@@ -22,7 +22,8 @@ from rlcatalog_testing.passes import Array
 if TYPE_CHECKING:
     from rlcatalog_export import Interface
 
-#: A nested observation, an action mask, and a memory if one is installed: everything that formats support.
+#: A nested observation, an action mask, and a memory if one is installed: everything that formats
+#: support.
 _OBS = spaces.Dict({"a": spaces.Box(-1, 1, (3,), np.float32), "b": spaces.Discrete(4)})
 _ACTION: spaces.Space[Any] = spaces.Discrete(3, start=1)
 _TOLERANCE = 1e-4
@@ -35,7 +36,8 @@ class Exported:
     Attributes:
         part: The format.
         policy: The policy.
-        interface: Result of the export. changed: Changes that the export made to the policy's weights and next draws.
+        interface: Result of the export. changed: Changes that the export made to the policy's
+            weights and next draws.
         files: Contents of the written files, keyed by path; `"."` for a single file.
     """
 
@@ -96,10 +98,13 @@ def _state(policy: Any) -> dict[str, Array]:
 
 
 @check_exports(
-    hint="let the file compute the same results as the policy: compare each output with the policy's"
+    hint="let the file compute the same results as the policy: compare each output with the"
+    " policy's"
 )
 def the_file_acts_as_the_policy(exported: Exported) -> None:
-    """A file computes the same results as the policy, over several steps, for batches of any size, and with masks."""
+    """A file computes the same results as the policy, over several steps, for batches of any size,
+    and with masks.
+    """
     policy = exported.policy
     with exported.written() as path:
         from rlcatalog_export import observations  # requested by a format's plugin
@@ -119,7 +124,8 @@ def the_file_acts_as_the_policy(exported: Exported) -> None:
                     )
                     require(
                         near,
-                        f"step {t} with {rows} rows: {name} is {theirs} in the file, {ours} in the policy",
+                        f"step {t} with {rows} rows: {name} is {theirs} in the file, {ours} in the"
+                        " policy",
                     )
                 state, other = step.state, found.state
 

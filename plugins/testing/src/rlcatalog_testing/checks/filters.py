@@ -82,7 +82,9 @@ def leaves_its_input_alone(bench: Bench) -> None:
 
 @check_benches(hint="return numbers with the shape and within the bounds of processed_space()")
 def returns_what_it_announced(bench: Bench) -> None:
-    """The filter returns as many observations as it gets, even zero, with its space's shape, dtype and bounds."""
+    """The filter returns as many observations as it gets, even zero, with its space's shape, dtype
+    and bounds.
+    """
     made = bench.make()
     space = made.processed_space(bench.preprocessor)
     low, high = space.low - 1e-4, space.high + 1e-4
@@ -99,7 +101,8 @@ def returns_what_it_announced(bench: Bench) -> None:
             if not ((found >= low) & (found <= high)).all():
                 require(
                     False,
-                    f"{bench}: it returned {found.min():.4g} to {found.max():.4g}, outside its space",
+                    f"{bench}: it returned {found.min():.4g} to {found.max():.4g}, outside its"
+                    " space",
                 )
 
 
@@ -118,7 +121,9 @@ def learns_only_when_asked(bench: Bench) -> None:
     hint="return everything that was learned from get_state(), and restore all of it in set_state()"
 )
 def state_is_saved_and_restored(bench: Bench) -> None:
-    """A second filter with the same state gives the same results; later learning does not change the state's arrays."""
+    """A second filter with the same state gives the same results; later learning does not change
+    the state's arrays.
+    """
     made, restored = bench.teach(), bench.make()
     state = made.get_state()
     wrong = [

@@ -1,4 +1,6 @@
-"""Checks for frameworks: their operations, compared with NumPy, and the backend with a small policy."""
+"""Checks for frameworks: their operations, compared with NumPy, and the backend with a small
+policy.
+"""
 
 from __future__ import annotations
 
@@ -137,10 +139,13 @@ check_backends = partial(check, "framework", each=_policies)
 
 
 @check_backends(
-    hint="return raw actions [B, width], logp [B], values [B] or None, inputs and the new memory, as NumPy"
+    hint="return raw actions [B, width], logp [B], values [B] or None, inputs and the new memory,"
+    " as NumPy"
 )
 def the_backend_acts(policy: Policy, observations: Array) -> None:
-    """A policy acts on a batch, on one observation and on none; without exploration, the results repeat."""
+    """A policy acts on a batch, on one observation and on none; without exploration, the results
+    repeat.
+    """
     for count in (5, 1, 0):
         obs = observations[:count]
         step = policy.act(obs)
@@ -169,10 +174,13 @@ def the_backend_acts(policy: Policy, observations: Array) -> None:
 
 
 @check_backends(
-    hint="return the same scores as acting, or raise NotServedError; reject bad input with a CatalogError"
+    hint="return the same scores as acting, or raise NotServedError; reject bad input with a"
+    " CatalogError"
 )
 def the_backend_evaluates(policy: Policy, obs: Array) -> None:
-    """Stored actions get the same log density as when they were sampled, or evaluation raises a typed error."""
+    """Stored actions get the same log density as when they were sampled, or evaluation raises a
+    typed error.
+    """
     step = policy.act(obs)
     try:
         found = policy.evaluate({"obs": obs, "raw_action": step.raw_action})

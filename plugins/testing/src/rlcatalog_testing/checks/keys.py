@@ -25,8 +25,9 @@ from rlcatalog_testing.passes import ModelTrial, array_of, kit_of
 MODELS = ("trunk", "memory", "head")
 #: The kernel's keys that change batches, observations and names, but not a model's outputs.
 ELSEWHERE = (
-    "max_seq_len", "_time_major", "check_observations", "action_mask_key", "custom_model", "custom_model_config",
-    "custom_action_dist", "custom_preprocessor", "observation_filter", "action_bounds",
+    "max_seq_len", "_time_major", "check_observations", "action_mask_key", "custom_model",
+    "custom_model_config", "custom_action_dist", "custom_preprocessor", "observation_filter",
+    "action_bounds",
 )  # fmt: skip
 #: Errors that reject a combination of keys, which also counts as an effect.
 _REFUSALS = (ConfigError, NotServedError, UnsupportedSpaceError)
@@ -34,13 +35,15 @@ _REFUSALS = (ConfigError, NotServedError, UnsupportedSpaceError)
 
 @check(
     *MODELS,
-    hint="read the key when the model is built, or leave it out of config and reads; if a key only matters for"
-    " some spaces or together with another key, declare an Example with it",
+    hint="read the key when the model is built, or leave it out of config and reads; if a key only"
+    " matters for some spaces or together with another key, declare an Example with it",
     every_framework=False,
     where=lambda part: bool(_declared(part)),
 )
 def declared_keys_have_an_effect(part: Part) -> None:
-    """A different value for a declared key changes the shapes, the weights or the outputs, or is rejected."""
+    """A different value for a declared key changes the shapes, the weights or the outputs, or is
+    rejected.
+    """
     idle = [key.name for key in _declared(part) if not _acts(part, key)]
     require(
         not idle, f"these declared keys change nothing in any of its examples: {', '.join(idle)}"
@@ -80,7 +83,9 @@ def undeclared_keys_have_none(part: Part) -> None:
 
 
 def _declared(part: Part) -> list[Key]:
-    """Return the declared keys that change a part's outputs; for plain modules, rlcatalog declares the keys."""
+    """Return the declared keys that change a part's outputs; for plain modules, rlcatalog declares
+    the keys.
+    """
     keys = part.catalog.schema.keys
     names = part.catalog.config_keys(part.component)
     others = PLAIN_KEYS if getattr(part.component.declaration, "plain", False) else ()
@@ -88,7 +93,9 @@ def _declared(part: Part) -> list[Key]:
 
 
 def _acts(part: Part, key: Key) -> bool:
-    """Return whether a key has an effect in some example, either on its own or together with another changed key."""
+    """Return whether a key has an effect in some example, either on its own or together with
+    another changed key.
+    """
     setting = [example for example in part.examples if key.name in example.config]
     for example in setting:  # the author has set it: compare with the config without it
         rest = {
@@ -114,14 +121,18 @@ def _acts(part: Part, key: Key) -> bool:
 
 
 def _differs(part: Part, example: Example, key: Key, beside: Mapping[str, Any]) -> bool:
-    """Return whether one of the first changes to a key either changes an example's model or is rejected."""
+    """Return whether one of the first changes to a key either changes an example's model or is
+    rejected.
+    """
     before = _print(part, example, beside)
     first = islice(changes(key, part.catalog, {**example.config, **beside}), 3)
     return any(_print(part, example, {**beside, **change}) != before for change in first)
 
 
 def _parts(part: Part, config: Mapping[str, Any], example: Example) -> list[Any]:
-    """Return the parts chosen for a config, including the models inside them; empty if the config is rejected."""
+    """Return the parts chosen for a config, including the models inside them; empty if the config
+    is rejected.
+    """
     try:
         chosen = part.resolve(example, config)
         with quiet():
@@ -133,7 +144,9 @@ def _parts(part: Part, config: Mapping[str, Any], example: Example) -> list[Any]
 
 
 def _print(part: Part, example: Example, config: Mapping[str, Any]) -> str | None:
-    """Return a fingerprint of the model for a config (weights, outputs, requested inputs), or None if rejected."""
+    """Return a fingerprint of the model for a config (weights, outputs, requested inputs), or None
+    if rejected.
+    """
     key = ("print", part.framework, str(example), str(config))
     return part.once(key, lambda: _make_print(part, example, config))
 

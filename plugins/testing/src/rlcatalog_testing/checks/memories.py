@@ -47,7 +47,9 @@ class Episodes:
         return str(self.trial)
 
     def run(self, start: int = 0, state: tuple[Array, ...] | None = None) -> Pass:
-        """Run the model over both episodes in one pass, from a given step on; all results are `[2, T, ...]`."""
+        """Run the model over both episodes in one pass, from a given step on; all results are
+        `[2, T, ...]`.
+        """
         rest = self.encoded[:, start:]
         steps = rest.shape[1]
         whole = self.trial.run(rest.reshape(-1, *rest.shape[2:]), state, [steps] * 2)
@@ -55,7 +57,9 @@ class Episodes:
         return Pass(whole.outputs.reshape(2, steps, -1), value, whole.state)
 
     def run_padded(self, garbage: float) -> Pass:
-        """Run the model over the episodes cut to `LENGTHS`, with garbage in the padding; outputs are `[2, T, n]`."""
+        """Run the model over the episodes cut to `LENGTHS`, with garbage in the padding; outputs
+        are `[2, T, n]`.
+        """
         padded = self.encoded.copy()
         padded[1, LENGTHS[1] :] = np.asarray(garbage).astype(padded.dtype)
         found = self.trial.run(padded.reshape(-1, *padded.shape[2:]), lengths=LENGTHS)
@@ -69,13 +73,15 @@ check_episodes = partial(check, "memory", "trunk", each=lambda part: map(Episode
 @check(
     "memory",
     each=few,
-    hint="return the state at the start of an episode, unbatched, and set is_memory = True on the class",
+    hint="return the state at the start of an episode, unbatched, and set is_memory = True on the"
+    " class",
 )
 def has_a_state(trial: ModelTrial) -> None:
     """A memory declares its initial state and its role as a memory."""
     require(
         getattr(trial.part.component.load(str(trial.part.framework)), "is_memory", False) is True,
-        "its class does not set is_memory = True, which keeps it away from trunks whose state it would not carry",
+        "its class does not set is_memory = True, which keeps it away from trunks whose state it"
+        " would not carry",
     )
     has_state = bool(trial.policy.memory)
     require(
@@ -84,7 +90,8 @@ def has_a_state(trial: ModelTrial) -> None:
 
 
 @check_episodes(
-    hint="return as many tensors as get_initial_state() does, with the same shapes and one row per episode"
+    hint="return as many tensors as get_initial_state() does, with the same shapes and one row per"
+    " episode"
 )
 def state_keeps_its_shapes(episodes: Episodes) -> None:
     """The state keeps its shapes from step to step, with one row per episode."""
@@ -100,7 +107,8 @@ def state_keeps_its_shapes(episodes: Episodes) -> None:
 
 @check_episodes(
     each=lambda part: map(Episodes, few(part)),
-    hint="start each sequence from its state and run it in time order; watch out for time-major input",
+    hint="start each sequence from its state and run it in time order; watch out for time-major"
+    " input",
 )
 def steps_equal_a_sequence(episodes: Episodes) -> None:
     """Single steps give the same results as one pass over the whole sequence."""
@@ -115,7 +123,9 @@ def steps_equal_a_sequence(episodes: Episodes) -> None:
 
 @check_episodes(hint="start from the state passed to forward, and do not keep state in attributes")
 def state_carries_everything(episodes: Episodes) -> None:
-    """A sequence cut in two gives the same results if the state is passed on; restarted rows get a new state."""
+    """A sequence cut in two gives the same results if the state is passed on; restarted rows get a
+    new state.
+    """
     trial, encoded, passes = episodes.trial, episodes.encoded, episodes.passes
     half = LENGTHS[0] // 2
     rest = episodes.run(half, passes[half - 1].state)
@@ -145,7 +155,10 @@ def state_at_seq_lens(episodes: Episodes) -> None:
     """After a padded sequence, the state is the one after the last real step."""
     for index, part in enumerate(episodes.run_padded(0.0).state):
         for row, length in enumerate(LENGTHS):
-            what = f"state {index} after {length} steps padded to {LENGTHS[0]}, compared with the state after step"
+            what = (
+                f"state {index} after {length} steps padded to {LENGTHS[0]}, compared with the"
+                " state after step"
+            )
             expected = episodes.passes[length - 1].state[index][row]
             alike(part[row], expected, f"{episodes}: {what} {length - 1}")
 

@@ -10,8 +10,8 @@ from rlcatalog_testing.contract import require
 from rlcatalog_testing.passes import Array, ModelTrial, check_models, every
 
 ROWS = 6
-#: Maximum number of quantities in a part of an observation that are changed one by one; in a larger part, all are
-#: changed at once.
+#: Maximum number of quantities in a part of an observation that are changed one by one; in a larger
+#: part, all are changed at once.
 MOST_VALUES = 16
 
 
@@ -52,10 +52,13 @@ def _arrays(value: object) -> list[Array]:
 
 @check_models(
     each=every,
-    hint="read every part of the observation: obs_flat has them all, input_dict['obs'] each under its key",
+    hint="read every part of the observation: obs_flat has them all, input_dict['obs'] each under"
+    " its key",
 )
 def every_part_of_an_observation_matters(trial: ModelTrial) -> None:
-    """A different value in any part of an observation changes the outputs or the value in some row."""
+    """A different value in any part of an observation changes the outputs or the
+    value in some row.
+    """
     encoded = trial.encoded(ROWS)
     if encoded[0].size != trial.policy.preprocessor.size:
         return  # a filter has changed it
@@ -75,7 +78,9 @@ def every_part_of_an_observation_matters(trial: ModelTrial) -> None:
 
 
 def _changes(trial: ModelTrial, encoded: Array) -> Iterator[tuple[str, Array]]:
-    """Yield encoded observations with one part taken from a different observation; skip parts without differences."""
+    """Yield encoded observations with one part taken from a different observation; skip parts
+    without differences.
+    """
     rows = encoded.reshape(len(encoded), -1)
     for leaf in trial.policy.preprocessor.leaves():
         places = {leaf.path: slice(leaf.start, leaf.stop)}

@@ -31,7 +31,9 @@ from rlcatalog_testing.passes import (
 
 
 def check_outputs(trial: ModelTrial) -> None:
-    """Raise an error unless a model returns one row of finite outputs and one value for each observation."""
+    """Raise an error unless a model returns one row of finite outputs and one value for each
+    observation.
+    """
     answer = trial.run(trial.encoded(3))
     _check_numbers(answer.outputs, (3, trial.policy.resolution.num_outputs), f"{trial}: outputs")
     if answer.value is not None:
@@ -44,7 +46,9 @@ def _check_numbers(numbers: Array, shape: tuple[int, ...], what: str) -> None:
 
 
 def check_trained(trial: ModelTrial) -> None:
-    """Check that a pass only reads the model's weights, and that a gradient step changes every weight."""
+    """Check that a pass only reads the model's weights, and that a gradient step changes every
+    weight.
+    """
     gradients, strangers = trial.gradients()
     used = f"trainable weights outside the model, of shapes {strangers[:5]}"
     require(not strangers, f"{trial}: forward used {used}. They are neither trained nor saved")
@@ -85,7 +89,8 @@ def one_value_per_row(trial: ModelTrial) -> None:
 
 @check_models(
     each=first,
-    hint="derive all shapes from the batch; do not assume a size, or that there is at least one row",
+    hint="derive all shapes from the batch; do not assume a size, or that there is at least one"
+    " row",
 )
 def batches_of_one_and_none(trial: ModelTrial) -> None:
     """Acting works with one observation and with none."""
@@ -107,7 +112,8 @@ def batches_of_one_and_none(trial: ModelTrial) -> None:
 
 
 @check_models(
-    hint="compute each row independently: no batch statistics while acting, and no mixing of the batch axis"
+    hint="compute each row independently: no batch statistics while acting, and no mixing of the"
+    " batch axis"
 )
 def rows_are_independent(trial: ModelTrial) -> None:
     """A row's results depend neither on the other rows nor on the rows' order."""
@@ -139,7 +145,8 @@ def takes_bytes_and_floats(trial: ModelTrial) -> None:
 
 @check_models(
     each=lambda part: [*with_sharing(part, part.examples[:1]), *every(part)],
-    hint="let describe match what __init__ builds: the last stage's width, and the number of weights in each stage",
+    hint="let describe match what __init__ builds: the last stage's width, and the number of"
+    " weights in each stage",
     where=lambda part: getattr(part.component.declaration, "describe", None) is not None,
 )
 def describes_what_is_built(trial: ModelTrial) -> None:
@@ -160,7 +167,10 @@ def describes_what_is_built(trial: ModelTrial) -> None:
     model = policy.model if kind_of(component) != "trunk" else innermost(policy)
     # Inside another model, its last stage is its features.
     expected = policy.resolution.num_outputs if model is policy.model else model.num_outputs
-    what = f"{trial}: its last stage {own[-1].name if own else ''!r} is {width} wide, but built {expected} wide"
+    what = (
+        f"{trial}: its last stage {own[-1].name if own else ''!r} is {width} wide, but built"
+        f" {expected} wide"
+    )
     require(width in (None, expected), what)
 
 
@@ -174,10 +184,13 @@ def innermost(policy: Policy) -> ModelV2:
 
 @check_models(
     each=lambda part: with_sharing(part, part.few),
-    hint="store layers as attributes, tensors as parameters, and lists in nn.ModuleList; do not build unused layers",
+    hint="store layers as attributes, tensors as parameters, and lists in nn.ModuleList; do not"
+    " build unused layers",
 )
 def every_weight_is_trained(trial: ModelTrial) -> None:
-    """The model lists every weight that forward reads, and a step on outputs, log density and value changes all."""
+    """The model lists every weight that forward reads, and a step on outputs, log density and value
+    changes all.
+    """
     check_trained(trial)
 
 
@@ -214,7 +227,8 @@ def outputs_are_tensors(trial: ModelTrial) -> None:
 
 
 @check_models(
-    hint="compute all outputs from the features: an output that does not depend on the weights is not learned"
+    hint="compute all outputs from the features: an output that does not depend on the weights is"
+    " not learned"
 )
 def every_output_is_learned(trial: ModelTrial) -> None:
     """Different weights change every output."""
@@ -261,7 +275,8 @@ def weights_follow_the_seed(part: Part) -> None:
 
 @check_models(
     each=lambda part: with_sharing(part, part.few),
-    hint="store everything that the outputs depend on as a weight or buffer, created in the same way in every process",
+    hint="store everything that the outputs depend on as a weight or buffer, created in the same"
+    " way in every process",
 )
 def saved_and_restored(trial: ModelTrial) -> None:
     """A saved and loaded policy acts the same."""
@@ -295,7 +310,8 @@ def frameworks_agree(one: ModelTrial, two: ModelTrial) -> None:
 
 @check_models(
     each=first,
-    hint="use only the framework's operations in forward: no NumPy, no Python branches on values, no Python state",
+    hint="use only the framework's operations in forward: no NumPy, no Python branches on values,"
+    " no Python state",
     where=lambda part: traces(part.framework),
 )
 def traced_equals_eager(trial: ModelTrial) -> None:
@@ -316,7 +332,8 @@ def traced_equals_eager(trial: ModelTrial) -> None:
 
 @check_models(
     each=first,
-    hint="let evaluate's pass (is_training=True) return the same as acting, except for dropout and similar layers",
+    hint="let evaluate's pass (is_training=True) return the same as acting, except for dropout and"
+    " similar layers",
 )
 def evaluates_batches(trial: ModelTrial) -> None:
     """Scoring stored actions returns a density and a value for each row, also for sequences."""

@@ -1,4 +1,6 @@
-"""Checks that parts can be chosen by name, by switch or by class, or because no listed part fits."""
+"""Checks that parts can be chosen by name, by switch or by class, or because no
+listed part fits.
+"""
 
 from __future__ import annotations
 
@@ -28,12 +30,14 @@ KINDS = (
 
 @check(
     *KINDS,
-    hint="declare switch='KEY', a key in the part's config, or kinds=('package.module.Space',); match alone is only"
-    " used if no listed part fits, and never for memories, heads and environment wrappers",
+    hint="declare switch='KEY', a key in the part's config, or kinds=('package.module.Space',);"
+    " match alone is only used if no listed part fits, and never for memories, heads and"
+    " environment wrappers",
     every_framework=False,
 )
 def has_a_way_in(part: Part) -> None:
-    """The part can be chosen by its name, its switch or the class of a space, or because no listed part fits.
+    """The part can be chosen by its name, its switch or the class of a space, or because no listed
+    part fits.
 
     If the part declares a switch, the switch alone selects the part.
     """

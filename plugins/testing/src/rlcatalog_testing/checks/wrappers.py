@@ -20,7 +20,8 @@ STANDARD = ("CartPole-v1", "Pendulum-v1")
 
 
 def environments(part: Part) -> Iterator[tuple[Part, Any, Mapping[str, Any]]]:
-    """Yield the part, a new environment for the part, and a config; close all environments afterwards.
+    """Yield the part, a new environment for the part, and a config; close all environments
+    afterwards.
 
     Raises:
         AssertionError: It matches no environment.
@@ -60,8 +61,9 @@ def _why_none(part: Part, made: list[tuple[Any, Mapping[str, Any]]], said: list[
     if declaration.examples is not None:
         return f"it matches none of its examples: {tried}"
     return (
-        f"it matches no standard environment: {tried}; declare examples='package.module:function', which returns a list"
-        " of functions that each create a matching environment, or of pairs of such a function and a config"
+        f"it matches no standard environment: {tried}; declare examples='package.module:function',"
+        " which returns a list of functions that each create a matching environment, or of pairs"
+        " of such a function and a config"
     )
 
 
@@ -71,7 +73,9 @@ check_wrappers = partial(check, "env_wrapper", each=environments)
 
 @check_wrappers(hint="return a new wrapper around env, and do not modify env")
 def applied_twice_is_once(part: Part, env: Any, config: Mapping[str, Any]) -> None:
-    """Wrapping an environment again has no effect, and wrapping does not modify the inner environment."""
+    """Wrapping an environment again has no effect, and wrapping does not modify the inner
+    environment.
+    """
     before = env.observation_space, env.action_space
     once = part.catalog.wrap_env(env, config)
     spaces = once.observation_space, once.action_space
@@ -96,7 +100,8 @@ def wrapped_environments_conform(part: Part, env: Any, config: Mapping[str, Any]
 
 @check(
     "env_wrapper",
-    hint="let match() return Match(None, why) for other environments: it is called for every environment",
+    hint="let match() return Match(None, why) for other environments: it is called for every"
+    " environment",
 )
 def leaves_others_alone(part: Part) -> None:
     """The wrapper leaves CartPole unwrapped, unless CartPole is among its examples."""
