@@ -21,7 +21,7 @@ PACKAGES := $(wildcard catalog/pyproject.toml builtin_models/*/pyproject.toml bu
 FOLDERS := $(patsubst %/pyproject.toml,%,$(PACKAGES))
 
 # What the package P needs: an engine's package needs its engine, any other one framework.
-NEEDS = $(VENV)/$(if $(shell grep -x -e '-e ./$(P)' requirements/dev.txt),.dev,.torch)
+NEEDS = $(VENV)/$(if $(shell grep -hx -e '-e ./$(P)' requirements/dev.txt requirements/ray.txt),.dev,.torch)
 
 ifneq ($(filter test-one,$(MAKECMDGOALS)),)
 override P := $(patsubst %/,%,$(P))
@@ -167,8 +167,9 @@ $(VENV)/.torch: requirements/torch.txt requirements/demo.txt $(PACKAGES) $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation -r $<
 	touch $@ $(VENV)/.demo
 
-$(VENV)/.dev: requirements/dev.txt requirements/torch.txt requirements/demo.txt $(PACKAGES) $(VENV)/.build
+$(VENV)/.dev: requirements/dev.txt requirements/ray.txt requirements/torch.txt requirements/demo.txt $(PACKAGES) $(VENV)/.build
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation -r $<
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -r requirements/ray.txt
 	touch $@ $(VENV)/.torch $(VENV)/.demo
 
 $(BESIDE) $(VENV)/.compare $(VENV)/.peers: $(VENV)/.%: requirements/%.txt | $(BIN)/pip

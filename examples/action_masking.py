@@ -27,7 +27,7 @@ class MaskedTaxi(gym.Wrapper):
     """
 
     def __init__(self) -> None:
-        super().__init__(gym.make("Taxi-v3"))
+        super().__init__(gym.make("Taxi-v4"))
         self.observation_space = Dict(
             {"action_mask": MultiBinary(6), "state": self.env.observation_space}
         )

@@ -23,7 +23,7 @@ ENVIRONMENTS = [
     "FrozenLake-v1",
     "Blackjack-v1",
     "CartPole-v0",
-    "Taxi-v3",
+    "Taxi-v4",
     "a:b:c",
     ":",
     "::",

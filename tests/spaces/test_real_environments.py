@@ -38,7 +38,7 @@ CASES = [
         for name in (
             "CartPole-v1",
             "Pendulum-v1",
-            "Taxi-v3",
+            "Taxi-v4",
             "Blackjack-v1",
             "FrozenLake-v1",
             "HalfCheetah-v5",
@@ -65,7 +65,7 @@ def config_of(keys):
 
 def build(env, config, name):
     """Build a policy; a filter that finds one-hots alone says so."""
-    idle = name in ("Taxi-v3", "Blackjack-v1", "FrozenLake-v1")
+    idle = name in ("Taxi-v4", "Blackjack-v1", "FrozenLake-v1")
     expected = (
         pytest.warns(CatalogWarning, match="has nothing to filter")
         if idle
