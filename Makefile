@@ -11,6 +11,9 @@ LOWEST := .venv-lowest
 ENGINES := .venv-engines
 # What an example needs and nothing else may see: requirements/skrl.txt and requirements/timm.txt say why.
 BESIDE := $(VENV)/.skrl $(VENV)/.timm
+# Code on pages has 88 columns. The guide to plugins shows files that `rlcatalog new` writes, which have 100.
+FORMAT_PAGES = $(BIN)/ruff format --line-length 88 --config 'include=["*.md"]' --config 'format.exclude=[]' \
+	--exclude docs/plugins.md
 SEED ?= 0
 STEPS ?= 100000
 OUT ?= runs/cartpole-$(SEED)
@@ -71,7 +74,7 @@ sweep: $(VENV)/.dev  ## run N seeds of learning tests and write the records thei
 lint: $(VENV)/.dev  ## style, types, spelling, plain words, allowed imports, and whether the generated files are fresh
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/python tools/page_code.py --check
+	$(FORMAT_PAGES) --check .
 	$(BIN)/mypy
 	MYPYPATH=plugins/example/src $(BIN)/mypy -p example_compass  # the plugin of the guide, as an outsider checks it
 	PYTHONPATH=plugins/example/src $(BIN)/lint-imports --no-logo --no-cache
@@ -90,7 +93,7 @@ lint: $(VENV)/.dev  ## style, types, spelling, plain words, allowed imports, and
 fix: $(VENV)/.torch  ## mend what ruff can: imports, simple faults, layout
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
-	$(BIN)/python tools/page_code.py
+	$(FORMAT_PAGES) .
 
 bench: $(VENV)/.dev  ## speed, as ratios to hand-written floors measured in the same run; BENCH_ARGS=--help
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)

@@ -164,11 +164,12 @@ sys.modules["acme_head"] = types.ModuleType("acme_head")
 sys.modules["acme_head"].Config = msgspec.defstruct("Config", [("acme_on", bool, False)])
 frameworks = ("rlcatalog-torch",)
 parts = ("rlcatalog-fcnet", "rlcatalog-preprocessors", "rlcatalog-categorical", "rlcatalog-filters")
+targets = {{"torch": "acme_head:Head"}}
+keys = {{"slot": "head", "switch": "acme_on", "config": "acme_head:Config"}}
 ---
-spec = ModelSpec(
-    "acme_head", {{"torch": "acme_head:Head"}}, "a head", slot="head", switch="acme_on",
-    config="acme_head:Config", match=lambda request: Match(None, "takes images"),
-)
+def match(request):
+    return Match(None, "takes images")
+spec = ModelSpec("acme_head", targets, "a head", match=match, **keys)
 plugin = PluginEntryPoint(plugin_of(rlcatalog_models=[spec]), "acme")
 catalog = isolated_catalog(*frameworks, *parts, plugin)
 catalog.resolve(spaces.Box(-1, 1, (2,)), spaces.Discrete(2), {{"acme_on": True}})

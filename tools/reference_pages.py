@@ -9,6 +9,7 @@ to do about an error is in `docs/reference/ways_out.toml`; `error_messages.py` r
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 import tomllib
 from collections.abc import Collection, Iterator
@@ -89,8 +90,9 @@ def errors_page() -> str:
         doc, _, attributes = (inspect.getdoc(cls) or "").partition("\n\nAttributes:\n")
         text += [f"## `{name}`", "", " ".join(doc.split())]
         if attributes:
-            said = "; ".join(_attribute(line) for line in attributes.splitlines())
-            text[-1] += f" Its attributes: {said}"
+            # A line that is indented further continues the one before.
+            entries = re.sub(r"\n {5,}", " ", attributes).splitlines()
+            text[-1] += f" Its attributes: {'; '.join(_attribute(entry) for entry in entries)}"
         text += ["", f"**What to do.** {' '.join(ways[name].split())}", ""]
         if name in error_messages.EXAMPLES:
             text += ["```text", error_messages.session(name), "```", ""]
