@@ -20,7 +20,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import tokenize
 from pathlib import Path
 from typing import Any
 
@@ -103,22 +102,34 @@ def command(script: Path) -> list[str]:
 
 
 def checksum(path: Path) -> str:
-    """Return a checksum of a program's code, without comments and docstrings, which do not change
-    what it prints.
+    """Return a checksum of a program's syntax tree, without docstrings.
+
+    Layout, comments and docstrings do not change what a program prints.
     """
-    text = path.read_text(encoding="utf-8")
-    lines = text.splitlines()
-    for token in tokenize.generate_tokens(iter(text.splitlines(keepends=True)).__next__):
-        if token.type == tokenize.COMMENT:
-            lines[token.start[0] - 1] = token.line[: token.start[1]]
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(
-            node
-        ):
-            first, last = node.body[0].lineno - 1, node.body[0].end_lineno
-            lines[first:last] = [""] * len(lines[first:last])
-    code = "\n".join(line.rstrip() for line in lines if line.strip())
-    return hashlib.sha256(code.encode()).hexdigest()[:12]
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        can_have_docstring = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
+        if can_have_docstring and ast.get_docstring(node):
+            del node.body[0]
+    return hashlib.sha256(tree_text(tree).encode()).hexdigest()[:12]
+
+
+def tree_text(node: object) -> str:
+    """Return a syntax tree as text that is the same in every Python.
+
+    `ast.dump` shows fields that newer versions of Python have added. Such a field is empty in a
+    program that does not use it, and empty fields are left out here.
+    """
+    if isinstance(node, ast.AST):
+        fields = [
+            f"{name}={tree_text(value)}"
+            for name, value in ast.iter_fields(node)
+            if value is not None and value != []
+        ]
+        return f"{type(node).__name__}({', '.join(fields)})"
+    if isinstance(node, list):
+        return f"[{', '.join(map(tree_text, node))}]"
+    return repr(node)
 
 
 def records() -> dict[str, dict[str, Any]]:

@@ -18,6 +18,5 @@ class MultiActionDistribution(TorchDistribution, CompositeDistribution):
     taken_apart = True
 
     def moment(self, name: str) -> Tensor:
-        return self.ops.columns(
-            [getattr(as_torch(part), name) for part in self.flat_child_distributions]
-        )  # type: ignore[no-any-return]
+        parts = [getattr(as_torch(part), name) for part in self.flat_child_distributions]
+        return self.ops.columns(parts)  # type: ignore[no-any-return]

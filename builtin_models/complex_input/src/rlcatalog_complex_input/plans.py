@@ -246,9 +246,10 @@ def _find(request: Request, name: str | None, named: list[str]) -> Component:
             f" name}}.",
         )
         raise
-    if component.declaration.slot != "trunk":  # type: ignore[attr-defined]
+    slot = component.declaration.slot  # type: ignore[attr-defined]
+    if slot != "trunk":
         raise errors.ConfigError(
-            f"input_nets: for {path!r}: {component.name!r} is a {component.declaration.slot}, not"
+            f"input_nets: for {path!r}: {component.name!r} is a {slot}, not"
             " a trunk. Name a model that takes observations as input."
         )
     return component

@@ -35,10 +35,12 @@ def check_answers(codec: Preprocessor) -> None:
         ("leaves", "a list of Leaf"),
         ("bounds", f"two arrays of shape ({codec.size},)"),
     ):
-        broken = f"{codec.who}: its {name}()"
-        with raised_as(
-            lambda why, broken=broken: ModelContractError(f"{broken} raised {why}"), CatalogError
-        ):  # type: ignore[misc]
+        method = f"{codec.who}: its {name}()"
+
+        def error(why: str, method: str = method) -> ModelContractError:
+            return ModelContractError(f"{method} raised {why}")
+
+        with raised_as(error, CatalogError):
             answer = codec.bounds() if name == "bounds" else getattr(codec, name)(0)
         if name == "leaves":
             fits = isinstance(answer, list | tuple) and all(
@@ -52,7 +54,7 @@ def check_answers(codec: Preprocessor) -> None:
         else:
             fits = callable(answer)
         if not fits:
-            raise ModelContractError(f"{broken} must return {expected}, found {shown(answer)}.")
+            raise ModelContractError(f"{method} must return {expected}, found {shown(answer)}.")
 
 
 def check_slice(codec: Preprocessor, obs: Any) -> None:

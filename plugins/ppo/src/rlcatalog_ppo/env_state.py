@@ -174,7 +174,7 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
     def close(self) -> None:
         """Close the environment, unless it belongs to the caller."""
         if self._closes:
-            super().close()  # type: ignore[no-untyped-call]
+            super().close()
 
     def _check(self, returned: Any, names: tuple[str, ...]) -> None:
         if (fault := self._returns.fault(returned, names)) is not None:

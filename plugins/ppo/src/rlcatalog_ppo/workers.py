@@ -90,7 +90,7 @@ class Workers(AsyncVectorEnv):
         """Call a method of every environment."""
         return tuple(self._answer(super().call, name, *args, **kwargs))
 
-    def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:  # type: ignore[override]
+    def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
         """Tell the workers to close their environments.
 
         If one does not answer, end all processes.

@@ -33,7 +33,7 @@ class Missions(gymnasium.Space[str]):
 
 def of_none() -> list[Example]:
     """Return examples with Boxes of several shapes and dtypes."""
-    boxes = [
+    boxes: list[spaces.Space[Any]] = [
         _PAIR,
         spaces.Box(-5, 5, (), np.float64),
         spaces.Box(0, 255, (4, 5, 3), np.uint8),

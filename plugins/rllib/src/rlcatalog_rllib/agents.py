@@ -203,9 +203,9 @@ class AdaptAgents(ConnectorV2):
                 if policy is not None:
                     action = first_row(policy.adapt(np.reshape(action, (1, -1))))
                 elif self._adapt is not None:
-                    action = self._adapt(
-                        action, get_base_struct_from_space(self.input_action_space[agent])
-                    )  # type: ignore[no-untyped-call]
+                    space = self.input_action_space[agent]
+                    base = get_base_struct_from_space(space)  # type: ignore[no-untyped-call]
+                    action = self._adapt(action, base)
                 adapted[agent] = action
         batch[Columns.ACTIONS_FOR_ENV] = found
         return batch

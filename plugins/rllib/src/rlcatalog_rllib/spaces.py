@@ -28,7 +28,7 @@ def encoded_space(policy: Policy) -> Any:
     array = policy.encoded_space
     whole: Any = copy.copy(array)
     if isinstance(array, spaces.Box):
-        whole = spaces.Box(array.low, array.high, array.shape, array.dtype)  # type: ignore[arg-type]
+        whole = spaces.Box(array.low, array.high, array.shape, array.dtype)
     vars(whole).pop("preprocessor", None)
     parts: dict[str, Any] = {OBS: whole}
     if policy.masks.key is not None:

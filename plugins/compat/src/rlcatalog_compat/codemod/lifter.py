@@ -137,9 +137,8 @@ class Lifter(Rewriter):
             # padding.
             tf = dotted(node.func).partition(".")[0]  # type: ignore[attr-defined]
             length = cst.parse_expression(f"{tf}.shape({code(sequences)})[1]")
-            whole = node.with_changes(
-                args=[node.args[0].with_changes(comma=comma()), cst.Arg(length)]
-            )  # type: ignore[attr-defined]
+            first = node.args[0].with_changes(comma=comma())  # type: ignore[attr-defined]
+            whole = node.with_changes(args=[first, cst.Arg(length)])
         parts = Parts(self, whole)
         given = [code(atom.visit(self)) for atom in parts.inputs.values()]  # type: ignore[arg-type]
         inputs = given[0] if len(given) == 1 else f"[{', '.join(given)}]"
@@ -308,9 +307,10 @@ def _is_equality(part: cst.ComparisonTarget) -> bool:
 def _indices(node: cst.BaseExpression) -> list[cst.BaseExpression]:
     if not isinstance(node, cst.Subscript):
         return []
-    slices = [element.slice for element in node.slice]
-    parts = [
-        (part.value,) if isinstance(part, cst.Index) else (part.lower, part.upper)
-        for part in slices
-    ]  # type: ignore[attr-defined]
-    return [one for pair in parts for one in pair if one is not None]
+    parts: list[cst.BaseExpression | None] = []
+    for element in node.slice:
+        if isinstance(element.slice, cst.Index):
+            parts.append(element.slice.value)
+        elif isinstance(element.slice, cst.Slice):
+            parts += [element.slice.lower, element.slice.upper]
+    return [part for part in parts if part is not None]

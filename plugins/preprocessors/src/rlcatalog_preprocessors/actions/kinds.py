@@ -254,9 +254,8 @@ class BoxCodec(_EntryByEntry):
         value = raw.reshape(len(raw), *self.lowest.shape)
         if self.affine:
             value = value * self.scale + self.middle
-        return np.minimum(np.maximum(value, self.lowest), self.highest).astype(
-            self._dtype, copy=False
-        )  # type: ignore[no-any-return]
+        inside: Array = np.minimum(np.maximum(value, self.lowest), self.highest)
+        return inside.astype(self._dtype, copy=False)
 
     def invert(self, action: Any) -> Array:
         given = self._given(action)

@@ -59,9 +59,8 @@ class CodecTrial:
 
     def batch(self) -> Any:
         """Return the observations in the same form as a vector environment returns them."""
-        return concatenate(
-            self.space, tuple(self.observations), create_empty_array(self.space, n=ROWS)
-        )
+        empty: Any = create_empty_array(self.space, n=ROWS)
+        return concatenate(self.space, tuple(self.observations), empty)
 
     def encoded(self, observations: list[Any] | None = None) -> Array:
         """Return the encoded observations `[B, size]`, either of the trial's or of the given
