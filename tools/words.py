@@ -1,5 +1,4 @@
-"""Check of words: `python tools/words.py` finds odd constructions and long sentences in what people
-read.
+"""Check of words: `python tools/words.py` finds odd constructions in what people read.
 
 It reads the pages written by hand, the docstrings of packages and examples, and their messages
 (errors, warnings and `--help`). `words_baseline.json` holds how many findings of each kind a file
@@ -19,8 +18,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 BASELINE = Path(__file__).with_name("words_baseline.json")
-#: Words in a sentence; split longer ones.
-MOST_WORDS = 25
 _LIBRARY = (
     r"(?:(?:PyTorch|TensorFlow|RLlib|Ray|[Gg]ymnasium|Gym|NumPy|Python|Stable-Baselines3|rlcatalog)"
     r"'s|Keras')"
@@ -182,13 +179,12 @@ def sentences(text: str) -> list[str]:
 
 
 def findings(prose: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield (kind, sentence) for each thing that is wrong."""
-    for sentence in (sentence for text in prose for sentence in sentences(text)):
-        yield from (
-            (kind, sentence) for kind, pattern in ODD.items() for _ in pattern.finditer(sentence)
-        )
-        if len(re.findall(r"[\w'/+-]+", sentence)) > MOST_WORDS:
-            yield "long", sentence
+    """Yield (kind, sentence) for each odd construction."""
+    for text in prose:
+        for sentence in sentences(text):
+            for kind, pattern in ODD.items():
+                for _ in pattern.finditer(sentence):
+                    yield kind, sentence
 
 
 def counts(root: Path = ROOT) -> dict[str, dict[str, int]]:

@@ -53,7 +53,6 @@ MARKED = {
         "It works for want of something better.",
         "A part is seldom asked.",
     ],
-    "long": [" ".join(["word"] * 26) + "."],
 }
 FINE = [
     "Two files, each of which has a name, and none of which is loaded.",
@@ -72,8 +71,6 @@ FINE = [
     "What follows says which part is chosen.",
     "See no one-hots.",
     "Use whatever optimiser you like.",
-    " ".join(["word"] * 25) + ".",
-    "One idea: " + " ".join(["word"] * 24) + "; " + " ".join(["word"] * 24) + ".",
 ]
 
 
@@ -89,7 +86,7 @@ def test_odd_sentences_are_marked_with_their_kind_alone(kind, sentence):
 
 
 def test_every_kind_has_a_marked_sentence():
-    assert set(MARKED) == {*words.ODD, "long"}
+    assert set(MARKED) == set(words.ODD)
 
 
 @pytest.mark.parametrize("sentence", FINE)
