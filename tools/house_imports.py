@@ -1,9 +1,9 @@
 """Who imports whom, for `tools/house.py`: cycles, imports upward, arrows between packages, names at
 doors.
 
-Imports inside functions and by string count; those for type checkers alone and the targets that a
-`plugin.py` declares do not. A name imported through a door (an `__init__.pyi`) counts as imported
-from the file that defines it.
+Imports inside functions and by string count, and those for type checkers alone if the caller asks
+for them. The targets that a `plugin.py` declares do not count. A name imported through a door (an
+`__init__.pyi`) counts as imported from the file that defines it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from house_code import Source
 
-#: Packages that hold what a user runs a choice with; rooms of the kernel until each is a package.
+#: Packages that hold what a user runs a choice with.
 LIBRARY = ("torch", "tf", "policy", "export", "testing", "runs", "cli")
 ENGINES = ("ppo", "sb3", "rllib")
 
@@ -52,10 +52,14 @@ class Imports:
     Args:
         folder: The checkout.
         sources: Its source files.
+        for_checkers: Whether imports for type checkers alone count as well.
     """
 
-    def __init__(self, folder: Path, sources: Iterable[Source]) -> None:
+    def __init__(
+        self, folder: Path, sources: Iterable[Source], *, for_checkers: bool = False
+    ) -> None:
         self.folder = folder
+        self._for_checkers = for_checkers
         self.sources = {_module(source): source for source in sources}
         self.doors = {
             name: self._read_door(source)
@@ -78,7 +82,7 @@ class Imports:
         return names
 
     def _imported(self, source: Source) -> Iterator[str]:
-        for module, name in _statements(source):
+        for module, name in _statements(source, for_checkers=self._for_checkers):
             yield from self._behind(module, name)
 
     def _behind(self, module: str, name: str) -> Iterator[str]:
@@ -193,18 +197,19 @@ def _is_allowed(module: str, package: str) -> bool:
     return own != "rlcatalog" and package in ALLOWED.get(own, frozenset()) | by_file
 
 
-def _statements(source: Source) -> Iterator[tuple[str, str]]:
-    """Yield (module, name) for each import of a file; the name is empty where the
-    module is meant.
+def _statements(source: Source, *, for_checkers: bool = False) -> Iterator[tuple[str, str]]:
+    """Yield (module, name) for each import of a file; the name is empty if the file imports the
+    whole module.
+
+    Args:
+        source: The file.
+        for_checkers: Whether imports that run for type checkers alone count as well.
     """
-    for_checkers = {
-        id(inner)
-        for node in ast.walk(source.tree)
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
-        for inner in ast.walk(node)
-    }
+    left_out: set[int] = set()
+    if not for_checkers:
+        left_out = _nodes_for_checkers(source.tree)
     for node in ast.walk(source.tree):
-        if id(node) in for_checkers:
+        if id(node) in left_out:
             continue
         if isinstance(node, ast.ImportFrom) and not node.level and node.module:
             yield from ((node.module, alias.name) for alias in node.names)
@@ -212,21 +217,28 @@ def _statements(source: Source) -> Iterator[tuple[str, str]]:
             yield from ((alias.name, "") for alias in node.names)
         elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
             yield from ((arg.value, "") for arg in node.args if isinstance(arg, ast.Constant))
-        elif (
-            isinstance(node, ast.Constant)
-            and isinstance(node.value, str)
-            and source.path.name != "plugin.py"
-        ):
-            module, colon, name = node.value.partition(":")
-            if colon and module.startswith("rlcatalog"):
-                yield module, name
+        elif isinstance(node, ast.Constant) and source.path.name != "plugin.py":
+            yield from _targets(node.value)
+
+
+def _nodes_for_checkers(tree: ast.AST) -> set[int]:
+    """Return the ids of the nodes below each `if TYPE_CHECKING`."""
+    nodes: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            nodes.update(id(inner) for inner in ast.walk(node))
+    return nodes
+
+
+def _targets(value: object) -> Iterator[tuple[str, str]]:
+    """Yield (module, name) if a constant is a target, such as "rlcatalog.spaces:SpaceInfo"."""
+    if not isinstance(value, str):
+        return
+    module, colon, name = value.partition(":")
+    if colon and module.startswith("rlcatalog"):
+        yield module, name
 
 
 def is_library(module: str, names: Sequence[str] = LIBRARY) -> bool:
-    """Return whether a module belongs to a library package, or to the kernel's room that becomes
-    one.
-    """
-    own, *path = module.split(".")
-    return own.removeprefix("rlcatalog_") in names or (
-        own == "rlcatalog" and bool(path) and path[0] in names
-    )
+    """Return whether a module belongs to one of some packages, the library packages by default."""
+    return module.partition(".")[0].removeprefix("rlcatalog_") in names

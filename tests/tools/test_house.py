@@ -1,4 +1,4 @@
-"""`tools/house.py`: its figures, on a checkout small enough to count by hand."""
+"""`tools/house.py`: its figures, on checkouts small enough to count by hand."""
 
 from __future__ import annotations
 
@@ -7,27 +7,36 @@ import subprocess
 import pytest
 from house import report
 from house_calls import count
-from house_code import compare, count_lines, read_commit, read_sources, share_untyped
+from house_code import (
+    compare,
+    count_lines,
+    read_commit,
+    read_sources,
+)
 from house_imports import Imports
+from house_table import Row, format_table
 
+#: Path → text. Code lines: 14 in the kernel (errors.py 2, info.py 10, catalog.py 2) and 11 in
+#: plugins.
 FILES = {
     "pyproject.toml": """
 [[tool.importlinter.contracts]]
 id = "rooms"
-layers = ["catalog", "policy", "torch", "spaces | errors"]
+layers = ["catalog", "spaces | errors"]
 """,
     "catalog/src/rlcatalog/__init__.py": '"""The top."""\n',
     "catalog/src/rlcatalog/errors.py": "class CatalogError(Exception):\n    pass\n",
     "catalog/src/rlcatalog/spaces/__init__.py": "",
-    "catalog/src/rlcatalog/spaces/__init__.pyi": "from .info import SpaceInfo as SpaceInfo, unused"
-    " as unused\n",
+    "catalog/src/rlcatalog/spaces/__init__.pyi": """
+from .info import SpaceInfo as SpaceInfo, unused as unused
+""",
     "catalog/src/rlcatalog/spaces/info.py": '''
 """What a space is."""
 
 from typing import Any
 
 Anything = Any
-TARGET = "rlcatalog.policy.policy:Policy"
+TARGET = "rlcatalog.catalog.catalog:Catalog"
 
 
 class SpaceInfo:  # public
@@ -45,102 +54,207 @@ class _Private:
 
 def unused(count: int): ...
 ''',
-    "catalog/src/rlcatalog/policy/__init__.py": "",
-    "catalog/src/rlcatalog/policy/__init__.pyi": "from .policy import Policy as Policy\n",
-    "catalog/src/rlcatalog/policy/policy.py": "def f():\n    from rlcatalog.spaces import"
-    " SpaceInfo\n",
-    "catalog/src/rlcatalog/torch/engine.py": "def act(d):\n    return d.sample() or"
-    " d.deterministic_sample()\n",
-    "plugins/sb3/src/rlcatalog_sb3/plugin.py": "import rlcatalog_ppo.rollout\nTARGET ="
-    ' "rlcatalog_sb3.net:Net"\n',
-    "plugins/sb3/src/rlcatalog_sb3/net.py": "import rlcatalog_sb3.plugin\nfrom rlcatalog.spaces"
-    " import SpaceInfo\n",
-    "plugins/ppo/src/rlcatalog_ppo/rollout.py": "def step():\n    return 1\n",
-    "plugins/ppo/src/rlcatalog_ppo/torch.py": "import rlcatalog_sb3.net\nimport"
-    " rlcatalog_torch.nn\n",
+    "catalog/src/rlcatalog/catalog/__init__.py": "",
+    "catalog/src/rlcatalog/catalog/__init__.pyi": """
+from .catalog import Catalog as Catalog
+""",
+    "catalog/src/rlcatalog/catalog/catalog.py": """
+def f():
+    from rlcatalog.spaces import SpaceInfo
+""",
+    "plugins/sb3/src/rlcatalog_sb3/plugin.py": """
+import rlcatalog_ppo.rollout
+TARGET = "rlcatalog_sb3.net:Net"
+""",
+    "plugins/sb3/src/rlcatalog_sb3/net.py": """
+import rlcatalog_sb3.plugin
+from rlcatalog.spaces import SpaceInfo
+""",
+    "plugins/ppo/src/rlcatalog_ppo/rollout.py": """
+def step():
+    return 1
+""",
+    "plugins/ppo/src/rlcatalog_ppo/torch.py": """
+import rlcatalog_sb3.net
+import rlcatalog_torch.nn
+""",
+    "plugins/torch/src/rlcatalog_torch/__init__.py": "",
+    "plugins/torch/src/rlcatalog_torch/__init__.pyi": """
+from .backend import act as act
+""",
+    "plugins/torch/src/rlcatalog_torch/backend.py": """
+def act(d):
+    return d.sample() or d.deterministic_sample()
+""",
     "plugins/torch/src/rlcatalog_torch/nn.py": "x = 1\n",
 }
+#: A function that takes a policy from inputs to an action, as `act` in backend.py.
+ACTING_STEP = """
+def choose(d):
+    return d.sample() or d.deterministic_sample()
+"""
+
+
+def write_files(folder, files):
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
 
 
 @pytest.fixture
 def checkout(tmp_path):
-    for name, text in FILES.items():
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+    write_files(tmp_path, FILES)
     return tmp_path
 
 
-def figures(checkout):
-    return {measure: figure for measure, figure, _ in report(checkout)}
+def figures(checkout, *, since=None):
+    return {row.measure: row.figure for row in report(checkout, since)}
 
 
-def test_code_lines_leave_out_comments_docstrings_and_blanks(checkout):
-    by_name = {str(source.path): len(source.code_lines()) for source in read_sources(checkout)}
-    assert by_name["catalog/src/rlcatalog/spaces/info.py"] == 10
-    assert by_name["catalog/src/rlcatalog/__init__.py"] == 0
-    assert figures(checkout)["code lines of the kernel"] == "16"
-    assert figures(checkout)["code lines of its rooms that stay"] == "12"
-    assert figures(checkout)["code lines of all packages"] == "25"
+def places(checkout):
+    return {row.measure: list(row.places) for row in report(checkout)}
 
 
-def test_classes_doors_and_types_are_counted(checkout):
-    counted = figures(checkout)
-    assert counted["classes in its rooms that stay, errors aside"] == "1"  # SpaceInfo
-    assert counted["names at the kernel's doors, those of rooms that stay"] == "2"
-    assert counted["names at its doors and the library's"] == "3"
-    # Unused, Policy.
-    assert counted["names at its doors without a user outside"] == "2, 2 beside torch and tf"
-    info = next(source for source in read_sources(checkout) if source.path.name == "info.py")
-    assert share_untyped([info]) == 2 / 4  # space and other, of space, name, other and count
-    assert counted["copies of the acting step"] == "1; catalog/src/rlcatalog/torch/engine.py:1 act"
-    assert counted["longest function"] == "3 (catalog/src/rlcatalog/spaces/info.py:13 read)"
-
-
-def test_names_of_frameworks_are_counted_in_code_alone(checkout):
-    path = checkout / "catalog/src/rlcatalog/spaces/names.py"
-    path.write_text(
-        '"""Of torch."""\nimport torch.nn\nX = {"tf": torch, "use torch": 1}  # tf\n',
-        encoding="utf-8",
-    )
-    before = figures(checkout)["names of frameworks in its rooms that stay, in the others"]
-    assert before == "3, 0"  # the import, "tf", torch
-
-
-def test_imports_by_string_and_through_doors_are_seen(checkout):
-    imports = Imports(checkout, read_sources(checkout))
-    # A target that plugin.py declares closes no cycle with the file it names.
-    assert imports.cycles() == [["rlcatalog.policy.policy", "rlcatalog.spaces.info"]]
-    assert imports.upward() == ["rlcatalog.spaces.info -> rlcatalog.policy.policy"]
-
-
-def test_arrows_beside_the_table_are_named(checkout):
-    imports = Imports(checkout, read_sources(checkout))
-    assert imports.arrows() == [
-        # rlcatalog_torch it may import, for its name is torch.
-        "rlcatalog_ppo.torch -> rlcatalog_sb3.net",
-        "rlcatalog_sb3.plugin -> rlcatalog_ppo.rollout",
-    ]
-
-
-def test_lines_that_moved_are_told_from_lines_that_went(checkout):
+def commit_all(checkout):
     def git(*arguments):
         subprocess.run(["git", "-C", checkout, *arguments], check=True, capture_output=True)
 
     git("init")
     git("add", ".")
     git("-c", "user.name=a", "-c", "user.email=a@b", "commit", "-m", "before")
+
+
+def test_code_lines_leave_out_comments_docstrings_and_blanks(checkout):
+    by_name = {str(source.path): len(source.code_lines()) for source in read_sources(checkout)}
+    assert by_name["catalog/src/rlcatalog/spaces/info.py"] == 10
+    assert by_name["catalog/src/rlcatalog/__init__.py"] == 0
+    assert figures(checkout)["code lines of the kernel"] == "14"
+    assert figures(checkout)["code lines of all packages"] == "25"
+
+
+def test_kernel_sizes_have_no_goal(checkout):
+    rows = {row.measure: row for row in report(checkout)}
+    assert rows["files of the kernel"] == Row("files of the kernel", "6")
+    # SpaceInfo; CatalogError is an error and _Private is private.
+    assert rows["classes of the kernel, without errors"].figure == "1"
+    assert not rows["code lines of the kernel"].goal
+    assert not rows["names at the kernel's doors"].goal
+
+
+def test_names_at_doors_are_counted(checkout):
+    counted = figures(checkout)
+    assert counted["names at the kernel's doors"] == "3"  # SpaceInfo, unused, Catalog
+    # And `act` of rlcatalog_torch.
+    assert counted["names at the doors of kernel and library packages"] == "4"
+
+
+def test_names_at_doors_are_used_by_packages_or_pages(checkout):
+    measure = "names at the kernel's doors that no package or page uses"
+    # rlcatalog_sb3 imports SpaceInfo.
+    assert places(checkout)[measure] == ["rlcatalog.catalog.Catalog", "rlcatalog.spaces.unused"]
+
+    write_files(checkout, {"docs/page.md": "An unused word.\n\n```python\nCatalog()\n```\n"})
+
+    assert places(checkout)[measure] == ["rlcatalog.spaces.unused"]  # prose is no use
+
+
+def test_names_of_frameworks_are_counted_in_code_alone(checkout):
+    code = 'import torch.nn\nX = {"tf": torch, "use torch": 1}  # tf\n'
+    write_files(checkout, {"catalog/src/rlcatalog/spaces/names.py": f'"""Of torch."""\n{code}'})
+    # The import, "tf" and torch.
+    assert figures(checkout)["names of frameworks in the kernel"] == "3"
+
+
+def test_imports_by_string_and_through_doors_are_seen(checkout):
+    imports = Imports(checkout, read_sources(checkout))
+    # A target that plugin.py declares closes no cycle with the file it names.
+    assert imports.cycles() == [["rlcatalog.catalog.catalog", "rlcatalog.spaces.info"]]
+    assert imports.upward() == ["rlcatalog.spaces.info -> rlcatalog.catalog.catalog"]
+
+
+def test_arrows_beside_the_table_are_named(checkout):
+    imports = Imports(checkout, read_sources(checkout))
+    assert imports.arrows() == [
+        # It may also import rlcatalog_torch.nn, because the file is called torch.
+        "rlcatalog_ppo.torch -> rlcatalog_sb3.net",
+        "rlcatalog_sb3.plugin -> rlcatalog_ppo.rollout",
+    ]
+
+
+def test_imports_for_type_checkers_are_counted_apart(checkout):
+    before = figures(checkout)
+    typed = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    "
+    write_files(
+        checkout,
+        {
+            "catalog/src/rlcatalog/errors.py": f"{typed}from rlcatalog.catalog import Catalog\n",
+            # A cycle of two files.
+            "plugins/ppo/src/rlcatalog_ppo/rollout.py": f"{typed}import rlcatalog_ppo.loss\n",
+            "plugins/ppo/src/rlcatalog_ppo/loss.py": "import rlcatalog_ppo.rollout\n",
+        },
+    )
+
+    after = figures(checkout)
+
+    assert after["imports upward"] == before["imports upward"] == "1"
+    assert after["import cycles"] == before["import cycles"] == "1"
+    assert after["import cycles, imports for type checkers included"] == "2"
+    assert places(checkout)["imports for type checkers, upward or beside the table"] == [
+        "rlcatalog.errors -> rlcatalog.catalog.catalog"
+    ]
+
+
+def test_acting_steps_are_counted_per_framework(checkout):
+    assert figures(checkout)["copies of the acting step in torch"] == "1"
+    assert figures(checkout)["copies of the acting step in tf"] == "0"
+
+    write_files(checkout, {"plugins/ppo/src/rlcatalog_ppo/torch.py": ACTING_STEP})
+
+    assert places(checkout)["copies of the acting step in torch"] == [
+        "plugins/ppo/src/rlcatalog_ppo/torch.py:2 choose",
+        "plugins/torch/src/rlcatalog_torch/backend.py:2 act",
+    ]
+
+
+def test_lines_that_moved_are_told_from_lines_that_went(checkout):
+    commit_all(checkout)
     before = read_commit(checkout, "HEAD")
     assert count_lines(before) == count_lines(read_sources(checkout)) == 25
-    (checkout / "catalog/src/rlcatalog/torch/engine.py").rename(
-        checkout / "plugins/torch/src/rlcatalog_torch/engine.py"
+    (checkout / "catalog/src/rlcatalog/catalog/catalog.py").rename(
+        checkout / "plugins/torch/src/rlcatalog_torch/catalog.py"
     )
-    (checkout / "catalog/src/rlcatalog/policy/policy.py").write_text("x = 2\n", encoding="utf-8")
+    write_files(checkout, {"plugins/ppo/src/rlcatalog_ppo/rollout.py": "x = 2\n"})
     assert compare(before, read_sources(checkout)) == {"moved": 2, "deleted": 2, "added": 1}
     assert read_commit(checkout, "no-such-commit") is None
 
 
-def test_calls_of_the_checkout_s_functions_are_counted(tmp_path):
+def test_changes_since_a_commit_count_lines(checkout):
+    commit_all(checkout)
+    write_files(checkout, {"plugins/torch/src/rlcatalog_torch/nn.py": "x = 2; y = 3\n"})
+
+    counted = figures(checkout, since="HEAD")
+
+    assert counted["code lines added since HEAD"] == "1"
+    assert counted["code lines deleted since HEAD"] == "1"
+    assert figures(checkout, since="no-such-commit")["since no-such-commit"]
+
+
+def test_table_aligns_columns_and_lists_places():
+    rows = [Row("long functions", "2", "0", ["f", "g"]), Row("lines", "1,000")]
+    peers = {"pluggy 1.0": {"long functions": "1"}, "SB3 2.0": {"lines": "20"}}
+    assert format_table(rows, peers).splitlines() == [
+        "measure         rlcatalog  goal  pluggy 1.0  SB3 2.0",
+        "long functions          2  0              1",
+        "lines               1,000                         20",
+        "",
+        "long functions:",
+        "  f",
+        "  g",
+    ]
+
+
+def test_calls_of_functions_in_src_are_counted(tmp_path):
     path = tmp_path / "src/module.py"
     path.parent.mkdir()
     path.write_text(
@@ -157,5 +271,5 @@ def test_calls_of_the_checkout_s_functions_are_counted(tmp_path):
     assert counted["depth"] in (3, 4)
 
 
-def test_without_an_environment_calls_are_not_counted(checkout):
-    assert figures(checkout)["calls"].startswith("not counted")
+def test_calls_are_not_counted_without_an_environment(checkout):
+    assert figures(checkout)["calls and depth"].startswith("not counted")
