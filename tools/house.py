@@ -4,8 +4,16 @@ Readers decide whether the code is clear; counts only watch. A goal that is met 
 met. Lines, classes, names at doors and calls have no goal, because a limit on them can be met by
 packing more into each line.
 
+Density, complexity, long functions and untyped parameters appear beside the figures of pluggy,
+Stable-Baselines3 (SB3) and httpx, which people like to read. `house_peers.json` keeps these figures
+and the versions. To measure the newest versions, install them into a folder:
+
+    pip install --no-deps --target FOLDER pluggy stable-baselines3 httpx
+    python tools/house.py --measure-peers FOLDER
+
 The calls of a checkout are counted by its own `.venv`. `--since COMMIT` also prints what changed
-after an earlier commit: code lines that moved out of the kernel, were deleted or were added.
+after an earlier commit: statements, and code lines that moved out of the kernel, were deleted or
+were added.
 """
 
 from __future__ import annotations
@@ -17,16 +25,21 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+from house_clarity import count_constructs, measure_clarity
 from house_code import (
     Source,
     compare,
     count_lines,
+    find_package,
+    find_untyped_types,
     in_kernel,
     read_commit,
     read_sources,
     room,
+    share_untyped,
 )
 from house_imports import LIBRARY, Imports
+from house_peers import FILE, read_peers, write_peers
 from house_table import Row, format_table
 from words import pages
 
@@ -137,27 +150,49 @@ def _names_in_path(source: Source) -> set[str]:
     return set(source.path.with_suffix("").parts)
 
 
+def measure_types(sources: list[Source]) -> Iterator[Row]:
+    """Yield the share of untyped parameters of each package, the highest first."""
+    by_package: dict[str, list[Source]] = {}
+    for source in sources:
+        by_package.setdefault(find_package(source), []).append(source)
+    # A package may use an alias of another one, so aliases are collected first.
+    untyped_types = find_untyped_types(sources)
+    shares = {name: share_untyped(own, untyped_types) for name, own in by_package.items()}
+    for name in sorted(shares, key=lambda name: shares[name], reverse=True):
+        yield Row(f"untyped parameters of {name}", f"{shares[name]:.1%}", "at most 10%")
+
+
 def measure_changes(folder: Path, commit: str, sources: list[Source]) -> Iterator[Row]:
-    """Yield how code lines changed after a commit."""
+    """Yield how statements and code lines changed after a commit."""
     before = read_commit(folder, commit)
     if before is None:
         yield Row(f"since {commit}", "no such commit here")
         return
+    statements = _count_statements(sources) - _count_statements(before)
     lines = compare(before, sources)
+    yield Row(f"statements added since {commit}", f"{statements:+,}")
     yield Row(f"code lines moved out of the kernel since {commit}", f"{lines['moved']:,}")
     yield Row(f"code lines deleted since {commit}", f"{lines['deleted']:,}")
     yield Row(f"code lines added since {commit}", f"{lines['added']:,}")
+
+
+def _count_statements(sources: list[Source]) -> int:
+    return sum(count_constructs(source.tree)["statements"] for source in sources)
 
 
 def report(folder: Path, since: str | None = None) -> Iterator[Row]:
     """Yield the rows of the table for a checkout."""
     sources = read_sources(folder)
     imports = Imports(folder, sources)
+    format_skips = sum(source.format_skips() for source in sources)
     yield from measure_sizes(sources)
     yield from measure_doors(folder, imports)
     yield from measure_calls(folder)
     yield from measure_imports(folder, sources, imports)
     yield from measure_acting_steps(sources)
+    yield Row("`# fmt: skip`", str(format_skips), "at most 25")
+    yield from measure_clarity(folder, sources)
+    yield from measure_types(sources)
     if since:
         yield from measure_changes(folder, since, sources)
 
@@ -171,8 +206,16 @@ def main() -> None:
         "checkout", nargs="?", type=Path, default=ROOT, help="folder to measure [default: this one]"
     )
     parser.add_argument("--since", metavar="COMMIT", help="print what changed after this commit")
+    parser.add_argument(
+        "--measure-peers",
+        metavar="FOLDER",
+        type=Path,
+        help=f"measure the libraries installed in FOLDER, and write {FILE.name}",
+    )
     options = parser.parse_args()
-    print(format_table(report(options.checkout.resolve(), options.since), peers={}))
+    if options.measure_peers:
+        write_peers(options.measure_peers)
+    print(format_table(report(options.checkout.resolve(), options.since), read_peers()))
 
 
 if __name__ == "__main__":

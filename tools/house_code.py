@@ -34,7 +34,8 @@ class Source:
     """
 
     def __init__(self, path: PurePosixPath, text: str) -> None:
-        self.path, self.text = path, text
+        self.path = path
+        self.text = text
         self.tree = ast.parse(text)
 
     def code_lines(self) -> list[int]:
@@ -73,30 +74,33 @@ class Source:
         ]
 
     def parameters(self) -> Iterator[str]:
-        """Yield the annotation of each named parameter; `self`, `cls`, `*args` and `**kwargs` are
-        left out.
+        """Yield the type of each named parameter, empty if it has no annotation.
+
+        `self`, `cls`, `*args` and `**kwargs` are left out.
         """
         for node in ast.walk(self.tree):
             if isinstance(node, _FUNCTIONS):
                 for parameter in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs):
                     if parameter.arg not in ("self", "cls"):
-                        yield (
-                            ""
-                            if parameter.annotation is None
-                            else ast.unparse(parameter.annotation)
-                        )
+                        yield _type_text(parameter.annotation)
 
-    def untyped_names(self) -> Iterator[str]:
+    def untyped_aliases(self) -> Iterator[str]:
         """Yield the names that the file gives to `Any` or `object`."""
         for node in self.tree.body:
-            value = getattr(node, "value", None)
-            if (
-                isinstance(node, ast.Assign | ast.AnnAssign)
-                and value
-                and ast.unparse(value) in _UNTYPED
-            ):
-                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            if isinstance(node, ast.Assign):
+                targets = node.targets
+            elif isinstance(node, ast.AnnAssign):
+                targets = [node.target]
+            else:
+                continue
+            if _type_text(node.value) in _UNTYPED:
                 yield from (target.id for target in targets if isinstance(target, ast.Name))
+
+    def format_skips(self) -> int:
+        """Return how many comments keep a statement from ruff's format."""
+        tokens = tokenize.generate_tokens(io.StringIO(self.text).readline)
+        comments = [token.string for token in tokens if token.type == tokenize.COMMENT]
+        return sum("fmt: skip" in comment for comment in comments)
 
     def acting_steps(self) -> Iterator[str]:
         """Yield the functions that take a policy from inputs to an action: they call both ways of
@@ -133,6 +137,13 @@ _WORD_OF: dict[type, Callable[[Any], str]] = {
     ast.alias: lambda node: node.name,
     ast.ImportFrom: lambda node: node.module or "",
 }
+
+
+def _type_text(annotation: ast.expr | None) -> str:
+    """Return a type as text, without the module `typing`; empty if there is none."""
+    if annotation is None:
+        return ""
+    return ast.unparse(annotation).removeprefix("typing.")
 
 
 def _docstring(node: ast.AST) -> ast.Expr | None:
@@ -202,6 +213,12 @@ def in_kernel(source: Source) -> bool:
     return source.path.is_relative_to(KERNEL)
 
 
+def find_package(source: Source) -> str:
+    """Return the import name of the package that a file belongs to."""
+    parts = source.path.parts
+    return parts[parts.index("src") + 1]
+
+
 def room(source: Source) -> str:
     """Return the room of a file of the kernel; the name of a file at its top is its own."""
     return source.path.relative_to(KERNEL).parts[0].removesuffix(".py")
@@ -212,12 +229,23 @@ def count_lines(sources: Iterable[Source]) -> int:
     return sum(len(source.code_lines()) for source in sources)
 
 
-def share_untyped(sources: Iterable[Source]) -> float:
-    """Return the share of parameters annotated with `Any`, `object` or a name of theirs alone."""
-    sources = list(sources)
-    untyped = _UNTYPED.union(*(source.untyped_names() for source in sources))
-    annotations = [annotation for source in sources for annotation in source.parameters()]
-    return sum(annotation in untyped for annotation in annotations) / max(1, len(annotations))
+def find_untyped_types(sources: Iterable[Source]) -> set[str]:
+    """Return the types that tell a reader nothing: `Any`, `object` and the aliases that files give
+    them. No annotation, the empty text, means `Any` to a type checker, so it is one of them.
+    """
+    types = {"", *_UNTYPED}
+    for source in sources:
+        types.update(source.untyped_aliases())
+    return types
+
+
+def share_untyped(sources: Iterable[Source], untyped_types: set[str]) -> float:
+    """Return the share of parameters whose whole type is one of `untyped_types`."""
+    types: list[str] = []
+    for source in sources:
+        types.extend(source.parameters())
+    untyped = sum(text in untyped_types for text in types)
+    return untyped / max(1, len(types))
 
 
 def compare(before: Iterable[Source], after: Iterable[Source]) -> Mapping[str, int]:

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
+from pathlib import PurePosixPath
 
 import pytest
 from house import report
 from house_calls import count
+from house_clarity import (
+    count_constructs,
+    find_complex_functions,
+    find_long_functions,
+    measure_clarity,
+)
 from house_code import (
+    Source,
     compare,
     count_lines,
+    find_untyped_types,
     read_commit,
     read_sources,
+    share_untyped,
 )
 from house_imports import Imports
+from house_peers import read_peers, write_peers
 from house_table import Row, format_table
 
 #: Path → text. Code lines: 14 in the kernel (errors.py 2, info.py 10, catalog.py 2) and 11 in
@@ -100,6 +112,10 @@ def write_files(folder, files):
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
+
+
+def read_text(text, *, path="module.py"):
+    return Source(PurePosixPath(path), text)
 
 
 @pytest.fixture
@@ -217,6 +233,98 @@ def test_acting_steps_are_counted_per_framework(checkout):
     ]
 
 
+def test_constructs_are_counted_by_syntax():
+    code = """
+'A docstring, which is no statement.'
+a, b = 1, 2
+c, d = pair  # unpacks one value
+pair = 1, 2  # one name
+e = 1 if a else 2 if b else 3
+e = 1 if a else 2
+f = [x for x in range(3)]
+g = lambda: (h := 1)
+...
+"""
+    assert count_constructs(ast.parse(code)) == {
+        "statements": 7,
+        "tuple assignments": 1,
+        "conditional expressions": 3,
+        "nested conditional expressions": 1,
+        "comprehensions": 1,
+        "lambdas": 1,
+        "walrus assignments": 1,
+    }
+
+
+def test_density_is_given_per_1000_statements(tmp_path):
+    files = {"one.py": "a = 1\nb = {x for x in a}\n", "two.py": "a = 1\nb = 1\nc = lambda: 1\n"}
+    write_files(tmp_path, files)
+    sources = [read_text(text, path=name) for name, text in files.items()]
+
+    rows = {row.measure: row for row in measure_clarity(tmp_path, sources)}
+
+    assert rows["statements of all packages"].figure == "5"
+    assert rows["comprehensions per 1,000 statements"].figure == "200.0"  # 1 of 5
+    assert rows["comprehensions per 1,000 statements"].goal == "at most 40"
+    assert rows["walrus assignments per 1,000 statements"].figure == "0.0"
+
+
+def test_complex_functions_have_a_complexity_over_12(tmp_path):
+    branch = "    if x: pass\n"
+    at_limit = "def at_limit(x):\n" + 11 * branch  # 12 lines, complexity 1 + 11
+    over = "def over(x):  # noqa: C901\n" + 12 * branch
+    write_files(tmp_path, {"module.py": at_limit + over})
+
+    functions = find_complex_functions(tmp_path, [read_text(at_limit + over)])
+
+    assert functions == ["module.py:13 `over` is too complex (13 > 12)"]
+
+
+def test_long_functions_have_over_60_code_lines():
+    at_limit = "def at_limit():\n" + 59 * "    x = 1\n"
+    over = "def over():\n    # a comment\n" + 60 * "    x = 1\n"
+    longer = "def longer():\n" + 70 * "    x = 1\n"
+    source = read_text(at_limit + over + longer)
+    assert find_long_functions([source]) == [
+        "module.py:123 longer, 71 code lines",  # after 60 and 62 lines
+        "module.py:61 over, 61 code lines",
+    ]
+
+
+def test_untyped_parameters_are_any_object_and_aliases(checkout):
+    info = next(source for source in read_sources(checkout) if source.path.name == "info.py")
+    # `space` and `other`, of `space`, `name`, `other` and `count`.
+    assert share_untyped([info], find_untyped_types([info])) == 2 / 4
+
+
+def test_untyped_parameters_include_those_without_a_type():
+    source = read_text("def f(self, a, b: typing.Any, c: int, d: dict[str, typing.Any]): ...")
+    assert share_untyped([source], find_untyped_types([source])) == 2 / 4  # a and b
+
+
+def test_untyped_parameters_are_given_per_package(checkout):
+    # An alias that the kernel defines.
+    function = (
+        "from rlcatalog.spaces.info import Anything\ndef f(a: Anything, b: int, c: int): ...\n"
+    )
+    write_files(checkout, {"plugins/sb3/src/rlcatalog_sb3/net.py": function})
+
+    rows = [row for row in report(checkout) if row.measure.startswith("untyped parameters of rl")]
+
+    assert [(row.measure.split()[-1], row.figure) for row in rows] == [
+        ("rlcatalog_torch", "100.0%"),  # `d` of `act`
+        ("rlcatalog", "50.0%"),
+        ("rlcatalog_sb3", "33.3%"),
+        ("rlcatalog_ppo", "0.0%"),  # has no parameters
+    ]
+    assert {row.goal for row in rows} == {"at most 10%"}
+
+
+def test_format_skips_are_comments():
+    source = read_text('x = [1]  # fmt: skip\ny = "# fmt: skip"\n')
+    assert source.format_skips() == 1
+
+
 def test_lines_that_moved_are_told_from_lines_that_went(checkout):
     commit_all(checkout)
     before = read_commit(checkout, "HEAD")
@@ -229,12 +337,14 @@ def test_lines_that_moved_are_told_from_lines_that_went(checkout):
     assert read_commit(checkout, "no-such-commit") is None
 
 
-def test_changes_since_a_commit_count_lines(checkout):
+def test_changes_since_a_commit_count_statements(checkout):
     commit_all(checkout)
+    # Two statements on one line take the place of `x = 1`.
     write_files(checkout, {"plugins/torch/src/rlcatalog_torch/nn.py": "x = 2; y = 3\n"})
 
     counted = figures(checkout, since="HEAD")
 
+    assert counted["statements added since HEAD"] == "+1"
     assert counted["code lines added since HEAD"] == "1"
     assert counted["code lines deleted since HEAD"] == "1"
     assert figures(checkout, since="no-such-commit")["since no-such-commit"]
@@ -252,6 +362,47 @@ def test_table_aligns_columns_and_lists_places():
         "  f",
         "  g",
     ]
+
+
+@pytest.fixture
+def installed(tmp_path):
+    """Return a folder with three small libraries, as pip installs them."""
+    folder = tmp_path / "installed"
+    versions = {"pluggy": "1.0", "stable_baselines3": "2.0", "httpx": "3.0"}
+    for name, version in versions.items():
+        metadata = f"{name}-{version}.dist-info"
+        write_files(
+            folder,
+            {
+                f"{name}/core.py": "x = 1\nf = lambda: 2\n",
+                f"{metadata}/METADATA": f"Name: {name}\nVersion: {version}\n",
+                f"{metadata}/RECORD": f"{name}/core.py,,\n{metadata}/METADATA,,\n",
+            },
+        )
+    return folder
+
+
+def test_peers_are_measured_by_version(installed, tmp_path):
+    file = tmp_path / "peers.json"
+
+    write_peers(installed, file)
+
+    peers = read_peers(file)
+    assert list(peers) == ["pluggy 1.0", "SB3 2.0", "httpx 3.0"]
+    assert peers["SB3 2.0"]["statements of all packages"] == "2"
+    assert peers["SB3 2.0"]["lambdas per 1,000 statements"] == "500.0"
+
+
+def test_peers_that_are_not_installed_are_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match="does not contain pluggy"):
+        write_peers(tmp_path, tmp_path / "peers.json")
+
+
+def test_peer_figures_have_a_row_in_the_table(checkout):
+    measures = {row.measure for row in report(checkout)}
+    kept = read_peers()
+    assert len(kept) == 3
+    assert {measure for peer in kept.values() for measure in peer} <= measures
 
 
 def test_calls_of_functions_in_src_are_counted(tmp_path):
