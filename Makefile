@@ -2,12 +2,13 @@
 # plain pip. P is always the folder of a package, such as builtin_models/fcnet.
 
 # The first that runs: a name on the path may be the shim of a version that is not there, or lack what venv needs.
-PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
-	"$$python" -c 'import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null \
+PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3.14 python3; do \
+	"$$python" -c 'import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' 2>/dev/null \
 	&& echo "$$python" && break; done)
 VENV := .venv
 BIN := $(VENV)/bin
 LOWEST := .venv-lowest
+NEWEST := .venv-newest
 ENGINES := .venv-engines
 # What an example needs and nothing else may see: requirements/skrl.txt and requirements/timm.txt say why.
 BESIDE := $(VENV)/.skrl $(VENV)/.timm
@@ -24,7 +25,7 @@ PACKAGES := $(wildcard catalog/pyproject.toml builtin_models/*/pyproject.toml bu
 FOLDERS := $(patsubst %/pyproject.toml,%,$(PACKAGES))
 
 # What the package P needs: an engine's package needs its engine, any other one framework.
-NEEDS = $(VENV)/$(if $(shell grep -hx -e '-e ./$(P)' requirements/dev.txt requirements/ray.txt),.dev,.torch)
+NEEDS = $(VENV)/$(if $(shell grep -hx -e '-e ./$(P)' requirements/dev.txt requirements/without_dependencies.txt),.dev,.torch)
 
 ifneq ($(filter test-one,$(MAKECMDGOALS)),)
 override P := $(patsubst %/,%,$(P))
@@ -38,9 +39,9 @@ unexport PYTHONDONTWRITEBYTECODE
 # TensorFlow's start-up notices are of no use here.
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 # Small nets: more threads wait for one another, and tests run side by side.
-test test-one quick lowest engines learn attack sweep compare peers docs: export OMP_NUM_THREADS ?= 1
+test test-one quick lowest newest engines learn attack sweep compare peers docs: export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo help test quick test-one learn attack sweep lint fix bench bench-check gpu peers compare mutate lowest engines generate dist version docs docs-serve clean
+.PHONY: demo help test quick test-one learn attack sweep lint fix bench bench-check gpu peers compare mutate lowest newest update engines generate dist version docs docs-serve clean
 
 demo: $(VENV)/.demo  ## explain, train and evaluate CartPole with parts found through entry points
 	$(BIN)/rlcatalog explain CartPole-v1
@@ -115,10 +116,15 @@ mutate: $(VENV)/.dev  ## N small faults in a package, drawn by SEED: do its test
 	$(BIN)/python tools/mutate.py $(P) --n $(N) --seed $(SEED) $(MUTATE_ARGS)
 
 # Old third parties use what newer ones of others call deprecated.
-lowest: $(LOWEST)/.done  ## the kernel, fcnet and the commands with PyTorch, at every lowest version the packages declare
+lowest: $(LOWEST)/.done  ## the tests of every package, at every lowest version that the packages declare
 	$(LOWEST)/bin/python -m pytest -m "not learn and not attack" -W "ignore::DeprecationWarning" -n 2 --dist loadfile \
-	catalog builtin_models/fcnet plugins/cli plugins/runs plugins/ppo/tests/test_ppo_runs.py \
-	plugins/torch/tests/test_torch_func.py $(PYTEST_ARGS)
+	catalog builtin_models builtin_dists plugins $(PYTEST_ARGS)
+
+newest: $(VENV)/.build  ## the tests with the newest versions that pip finds, in empty environments; NEWEST_ARGS=--help
+	$(BIN)/python tools/newest.py $(NEWEST_ARGS)
+
+update: $(VENV)/.build  ## raise the versions in requirements/ to the newest, and say what moved
+	$(BIN)/python tools/update.py
 
 engines: $(ENGINES)/.done  ## the examples of engines that need other packages than the rest: tianshou
 	$(ENGINES)/bin/python -m pytest tests/docs/test_examples.py -k tianshou $(PYTEST_ARGS)
@@ -142,7 +148,8 @@ dist: $(VENV)/.dev $(VENV)/.dist  ## build all packages into dist/, check them, 
 version: $(VENV)/.dev  ## raise the version of all packages, V=0.2.0; see RELEASING.md
 	$(BIN)/python tools/version.py $(V)
 
-docs: $(VENV)/.docs  ## the site, in docs/_build/html: notebooks are run, and a warning is an error; no network is needed
+docs: $(VENV)/.docs  ## the site, built from nothing into docs/_build/html: notebooks run, a warning is an error
+	rm -rf docs/_build
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --nitpicky --quiet docs docs/_build/html
 	@echo "open docs/_build/html/index.html, or say make docs-serve"
 
@@ -151,10 +158,10 @@ docs-serve: docs  ## show the site to this machine's browsers, at http://127.0.0
 	$(BIN)/python -m http.server $(PORT) --bind 127.0.0.1 --directory docs/_build/html
 
 clean:  ## remove the environments, the runs, the site and the tools' caches
-	rm -rf $(VENV) $(LOWEST) $(ENGINES) runs dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(LOWEST) $(NEWEST) $(ENGINES) runs dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(BIN)/pip:
-	@test -n "$(PYTHON)" || { echo "No Python 3.11, 3.12 or 3.13 that runs and has venv was found on the path." \
+	@test -n "$(PYTHON)" || { echo "No Python 3.11 to 3.14 that runs and has venv was found on the path." \
 	"Install one, or name yours: make PYTHON=/path/to/python3.12" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
@@ -170,9 +177,9 @@ $(VENV)/.torch: requirements/torch.txt requirements/demo.txt $(PACKAGES) $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation -r $<
 	touch $@ $(VENV)/.demo
 
-$(VENV)/.dev: requirements/dev.txt requirements/ray.txt requirements/torch.txt requirements/demo.txt $(PACKAGES) $(VENV)/.build
+$(VENV)/.dev: requirements/dev.txt requirements/without_dependencies.txt requirements/torch.txt requirements/demo.txt $(PACKAGES) $(VENV)/.build
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation -r $<
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -r requirements/ray.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -r requirements/without_dependencies.txt
 	touch $@ $(VENV)/.torch $(VENV)/.demo
 
 $(BESIDE) $(VENV)/.compare $(VENV)/.peers: $(VENV)/.%: requirements/%.txt | $(BIN)/pip
@@ -188,19 +195,18 @@ $(VENV)/.docs: requirements/docs.txt $(VENV)/.dev
 	touch $@
 
 # The lowest Python too; the oldest wheels are for no later one. The packages are built apart, so that what builds them
-# asks for nothing newer here. Tests and messages name two more, whose dependencies stay out.
-$(LOWEST)/.done: tools/lowest.py requirements/torch.txt requirements/demo.txt $(PACKAGES) $(VENV)/.build
+# asks for nothing newer here.
+$(LOWEST)/.done: tools/lowest.py requirements/dev.txt requirements/torch.txt requirements/demo.txt $(PACKAGES) $(VENV)/.build
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || { echo "The lowest versions are those of" \
 	"Python 3.11. Name one: make lowest PYTHON=/path/to/python3.11" >&2; exit 1; }
 	$(PYTHON) -m venv --clear $(LOWEST)
 	$(BIN)/python tools/lowest.py > $(LOWEST)/requirements.txt
 	$(LOWEST)/bin/pip install --quiet --disable-pip-version-check -r $(LOWEST)/requirements.txt
-	$(LOWEST)/bin/pip install --quiet --disable-pip-version-check --no-deps -e ./plugins/tf -e ./plugins/export
 	touch $@
 
 # PyTorch and the tests' own needs, without TensorFlow, Ray and Stable-Baselines3.
 $(ENGINES)/.done: requirements/engines.txt requirements/torch.txt requirements/demo.txt requirements/build.txt $(PACKAGES)
-	@test -n "$(PYTHON)" || { echo "No Python 3.11, 3.12 or 3.13 with venv was found on the path. Name one:" \
+	@test -n "$(PYTHON)" || { echo "No Python 3.11 to 3.14 with venv was found on the path. Name one:" \
 	"make engines PYTHON=/path/to/python3.12" >&2; exit 1; }
 	$(PYTHON) -m venv --clear $(ENGINES)
 	$(ENGINES)/bin/pip install --quiet --disable-pip-version-check -r requirements/build.txt

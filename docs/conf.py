@@ -44,7 +44,7 @@ copybutton_exclude = ".linenos, .gp, .go"
 nb_execution_mode = "cache"
 #: What a page saves lies in a folder that is removed, not in the repository.
 nb_execution_in_temp = True
-nb_execution_timeout = 120
+nb_execution_timeout = 600
 nb_execution_raise_on_error = True
 nb_merge_streams = True
 

@@ -1,8 +1,8 @@
-"""Prints requirements at the lowest versions the packages declare: `python tools/lowest.py > FILE`.
+"""Prints requirements at the lowest versions that the packages declare.
 
-Covered are the packages of `requirements/demo.txt` with the extra `torch`. A bound `>=1.2` becomes
-`==1.2`, so it must name a version that exists. What the tests need beside
-(`requirements/torch.txt`) comes in whichever version fits these.
+`python tools/lowest.py > FILE`. Every package of the repository is covered, with all extras. A
+bound `>=1.2` becomes `==1.2`, so it must name a version that exists. What the tests need beside
+that comes in whichever version fits.
 """
 
 from __future__ import annotations
@@ -10,62 +10,72 @@ from __future__ import annotations
 import re
 import sys
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 from packaging.requirements import Requirement
 from packaging.version import Version
 
 ROOT = Path(__file__).resolve().parents[1]
-#: The extras whose bounds count. TensorFlow has no wheels beside the lowest versions of the rest on
-#: every machine.
-EXTRAS = ("torch",)
+#: The requirement files whose names the tests need.
+TOOLS = ("demo", "torch", "dev")
+#: Tools of `make lint`, and what belongs to one version of PyTorch.
+NOT_NEEDED = ("codespell", "import-linter", "mypy", "ruff", "triton")
 
 
-def lowest(projects: Iterable[Path], extras: Sequence[str] = EXTRAS) -> dict[str, str]:
-    """Return distribution → lowest version that satisfies every package.
+def projects() -> list[Path]:
+    """Return the `pyproject.toml` of each package."""
+    folders = ("catalog", "builtin_models/*", "builtin_dists/*", "plugins/*")
+    return sorted(path for folder in folders for path in ROOT.glob(f"{folder}/pyproject.toml"))
+
+
+def lowest(paths: Iterable[Path]) -> dict[str, str]:
+    """Return requirement → lowest version that satisfies every package.
 
     Args:
-        projects: The packages' `pyproject.toml` files; what they require of each other is left out.
-        extras: The optional dependencies that count too.
+        paths: The packages' `pyproject.toml` files; what they require of each other is left out.
 
     Raises:
         SystemExit: A requirement has no lower bound.
     """
-    read = {path: tomllib.loads(path.read_text(encoding="utf-8"))["project"] for path in projects}
-    ours = {project["name"] for project in read.values()}
-    found: dict[str, Version] = {}
-    for path, project in read.items():
-        optional = project.get("optional-dependencies", {})
-        lines = [
-            *project.get("dependencies", []),
-            *(line for extra in extras for line in optional.get(extra, [])),
-        ]
+    tables = {path: tomllib.loads(path.read_text(encoding="utf-8"))["project"] for path in paths}
+    ours = {table["name"] for table in tables.values()}
+    versions: dict[str, Version] = {}
+    for path, table in tables.items():
+        lines = list(table.get("dependencies", []))
+        for extra in table.get("optional-dependencies", {}).values():
+            lines += extra
         for requirement in map(Requirement, lines):
             if requirement.name in ours:
                 continue
             bounds = [
-                Version(s.version)
-                for s in requirement.specifier
-                if s.operator in (">=", "~=", "==")
+                Version(specifier.version)
+                for specifier in requirement.specifier
+                if specifier.operator in (">=", "~=", "==")
             ]
             if not bounds:
                 raise SystemExit(f"{path}: {str(requirement)!r} has no lower bound")
-            found[requirement.name] = max([*bounds, *filter(None, [found.get(requirement.name)])])
-    return {name: str(found[name]) for name in sorted(found)}
+            extras = ",".join(sorted(requirement.extras))
+            name = requirement.name + (f"[{extras}]" if extras else "")
+            versions[name] = max([*bounds, versions.get(name, Version("0"))])
+    return {name: str(versions[name]) for name in sorted(versions)}
+
+
+def tools() -> list[str]:
+    """Return the names of what the tests need, without versions."""
+    names = []
+    for file in TOOLS:
+        text = (ROOT / f"requirements/{file}.txt").read_text(encoding="utf-8")
+        names += re.findall(r"^([\w.-]+)==", text, re.MULTILINE)
+    return [name for name in names if name not in NOT_NEEDED]
 
 
 def requirements() -> str:
     """Return the text of the requirements file."""
-    demo, torch = (
-        (ROOT / f"requirements/{name}.txt").read_text(encoding="utf-8")
-        for name in ("demo", "torch")
-    )
-    folders = re.findall(r"^-e \./(\S+)", demo, re.M)
-    bounds = lowest(ROOT / folder / "pyproject.toml" for folder in folders)
-    lines = [f"{name}=={version}" for name, version in bounds.items()]
-    lines += re.findall(r"^([\w.-]+)==", torch, re.M)
-    return "\n".join([*(f"-e ./{folder}" for folder in folders), *lines]) + "\n"
+    paths = projects()
+    lines = [f"-e ./{path.parent.relative_to(ROOT)}" for path in paths]
+    lines += [f"{name}=={version}" for name, version in lowest(paths).items()]
+    return "\n".join(lines + tools()) + "\n"
 
 
 if __name__ == "__main__":

@@ -71,9 +71,9 @@ def python(version: tuple[int, int]) -> str:
         ({"python3.11": SHIM, "python3.12": SHIM, "python3.13": python((3, 13))}, "python3.13"),
         ({"python3.11": NO_VENV, "python3.12": python((3, 12))}, "python3.12"),
         ({"python3": python((3, 13))}, "python3"),
-        ({"python3.12": python((3, 12)), "python3": python((3, 14))}, "python3.12"),
+        ({"python3.14": python((3, 14)), "python3": python((3, 15))}, "python3.14"),
     ],
-    ids=["oldest", "no-3.11", "shims", "no-venv", "plain-name", "3.14"],
+    ids=["oldest", "no-3.11", "shims", "no-venv", "plain-name", "3.15"],
 )
 def test_the_first_python_that_runs_is_taken(pythons, chosen, tmp_path):
     done = set_up(tmp_path, pythons)
@@ -83,13 +83,13 @@ def test_the_first_python_that_runs_is_taken(pythons, chosen, tmp_path):
 
 @pytest.mark.parametrize(
     "pythons",
-    [{}, {"python3": python((3, 10))}, {"python3": python((3, 14))}, {"python3.11": SHIM}],
-    ids=["none", "3.10", "3.14", "a-shim"],
+    [{}, {"python3": python((3, 10))}, {"python3": python((3, 15))}, {"python3.11": SHIM}],
+    ids=["none", "3.10", "3.15", "a-shim"],
 )
 def test_without_one_make_says_what_to_do(pythons, tmp_path):
     done = set_up(tmp_path, pythons)
     assert done.returncode != 0
-    assert "No Python 3.11, 3.12 or 3.13" in done.stderr
+    assert "No Python 3.11 to 3.14" in done.stderr
     assert "make PYTHON=" in done.stderr
 
 
@@ -159,7 +159,8 @@ def test_one_package_asks_for_what_it_needs(folder, environment, tmp_path):
         "-n", "test-one", f"P={folder}", f"VENV={tmp_path}/venv", "PYTEST_ARGS="
     ).stdout.splitlines()
     installed = [line.split("-r ")[1] for line in lines if "pip install" in line]
-    assert installed == ["requirements/build.txt", f"requirements/{environment}.txt"]
+    alone = ["requirements/without_dependencies.txt"] if environment == "dev" else []
+    assert installed == ["requirements/build.txt", f"requirements/{environment}.txt", *alone]
     assert lines[-1].split(" -m pytest ")[1].split() == [
         "-m",
         '"not',
@@ -332,14 +333,20 @@ def test_lowest_takes_the_lowest_version_that_serves_all(tmp_path):
     second = project(
         tmp_path / "b", "b", ["numpy>=2.1", "rich~=13.0", "typer==0.12"], torch=["a[torch]"]
     )
-    assert lowest.lowest([first]) == {"b": "0.1", "numpy": "2", "rich": "13.1", "torch": "2.8"}
+    assert lowest.lowest([first]) == {
+        "b": "0.1",
+        "numpy": "2",
+        "rich": "13.1",
+        "tf": "9",
+        "torch": "2.8",
+    }
     assert lowest.lowest([first, second]) == {
         "numpy": "2.1",
         "rich": "13.1",
+        "tf": "9",
         "torch": "2.8",
         "typer": "0.12",
     }
-    assert lowest.lowest([first], ()) == {"b": "0.1", "numpy": "2", "rich": "13.1"}
 
 
 def test_lowest_refuses_a_requirement_without_a_bound(tmp_path):
@@ -347,12 +354,20 @@ def test_lowest_refuses_a_requirement_without_a_bound(tmp_path):
         lowest.lowest([project(tmp_path / "a", "a", ["numpy<3"])])
 
 
-def test_lowest_covers_the_packages_of_the_demo():
+def test_lowest_covers_every_package():
     lines = lowest.requirements().splitlines()
-    assert {"-e ./catalog", "-e ./builtin_models/fcnet", "-e ./plugins/ppo", "pytest"} <= set(lines)
+    folders = {line.removeprefix("-e ./") for line in lines if line.startswith("-e ")}
+    on_disk = [*ROOT.glob("catalog/pyproject.toml"), *ROOT.glob("[bp]*/*/pyproject.toml")]
+    assert folders == {str(path.parent.relative_to(ROOT)) for path in on_disk}
     pinned = [line.partition("==")[0] for line in lines if "==" in line]
-    assert {"torch", "numpy", "gymnasium", "matplotlib"} <= set(pinned)
-    assert not {"tensorflow", "ray", "rlcatalog"} & set(pinned)
+    assert {"torch", "tensorflow", "numpy", "ray[rllib]", "stable-baselines3"} <= set(pinned)
+    assert "rlcatalog" not in pinned
+    assert "pytest" in lines
+
+
+def test_lowest_keeps_the_extras_of_a_requirement(tmp_path):
+    path = project(tmp_path / "a", "a", ["ray[rllib]>=2.54"])
+    assert lowest.lowest([path]) == {"ray[rllib]": "2.54"}
 
 
 # --- generated files ------------------------------------------------------------------------------

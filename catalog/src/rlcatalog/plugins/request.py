@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from rlcatalog.catalog import Catalog
     from rlcatalog.observations import Preprocessor
 
+    Env = gymnasium.Env[Any, Any]
+else:
+    # `inspect.signature` evaluates a struct's annotations, and would miss these names.
+    Env = Preprocessor = Catalog = Any
+
 
 class Request(msgspec.Struct, frozen=True, repr_omit_defaults=True):
     """Input of one lookup.
@@ -45,7 +50,7 @@ class Request(msgspec.Struct, frozen=True, repr_omit_defaults=True):
     encoded_shape: tuple[int, ...] | None = None
     num_outputs: int | None = None
     trunk_width: int | None = None
-    env: gymnasium.Env[Any, Any] | None = None
+    env: Env | None = None
     preprocessor: Preprocessor | None = None
     catalog: Catalog | None = None
     mask_key: str | None = None

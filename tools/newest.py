@@ -1,0 +1,176 @@
+"""Tests with the newest versions that pip finds: `make newest`.
+
+The other tests run with the versions that `requirements/` pins. Here pip chooses without pins, as
+it does for a user:
+
+1. Each extra is resolved for an empty environment. pip only says what it would install.
+2. All extras but `rllib` are installed into an empty environment, with the newest gymnasium. The
+   README, the pages, the examples and the tests of all packages run there.
+3. `rllib` is installed into another one, with the gymnasium that Ray asks for. RLlib's tests run
+   there.
+
+In the end, the failures are listed by package. `--save` writes them into docs/development.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import os
+import platform
+import subprocess
+import sys
+import tomllib
+import venv
+import xml.etree.ElementTree as ElementTree
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import generated
+import lowest
+import update
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs/development.md"
+FOLDER = ROOT / ".venv-newest"
+#: What the table of versions shows.
+SHOWN = ("torch", "tensorflow", "gymnasium", "numpy", "ray", "stable-baselines3", "onnxruntime")
+#: Extras whose packages need a version of gymnasium that is not the newest.
+WITH_RAY = ("rllib", "all")
+#: Left out: long runs, wheels (`make dist` installs those), and what reads the pinned versions.
+MARKS = "not learn and not attack and not packaging"
+
+
+@dataclass(frozen=True)
+class Suite:
+    """Tests that ran in one environment.
+
+    Attributes:
+        name: The environment's name.
+        passed: Number of tests that passed.
+        failures: Names of the tests that did not, as `path::test`.
+    """
+
+    name: str
+    passed: int
+    failures: tuple[str, ...]
+
+    def by_package(self) -> dict[str, int]:
+        """Return package folder → number of failures."""
+        return dict(Counter(package_of(name) for name in self.failures))
+
+
+def package_of(test: str) -> str:
+    """Return the folder of the package that a test belongs to, or `tests/NAME`."""
+    parts = test.split("/")
+    depth = 1 if parts[0] == "catalog" else 2
+    return "/".join(parts[:depth])
+
+
+def extras() -> list[str]:
+    """Return the extras of a clone."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return list(project["optional-dependencies"])
+
+
+def resolutions() -> dict[str, dict[str, str] | None]:
+    """Return extra → the versions that pip would install for it, None where there are none."""
+    versions: dict[str, dict[str, str] | None] = {}
+    for extra in extras():
+        try:
+            versions[extra] = update.resolve([f"{ROOT}[{extra}]"], "--no-build-isolation")
+        except SystemExit:
+            versions[extra] = None
+    return versions
+
+
+def make_environment(name: str, wanted: Sequence[str]) -> Path:
+    """Install extras and what the tests need into an empty environment, and return its Python."""
+    folder = FOLDER / name
+    print(f"Installing {', '.join(wanted)} into {folder.relative_to(ROOT)} …", flush=True)
+    venv.create(folder, clear=True, with_pip=True)
+    python = folder / "bin/python"
+    pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    # The packages' builder is there beforehand, so that pip need not fetch it once per package.
+    subprocess.run([*pip, "-r", ROOT / "requirements/build.txt"], check=True)
+    packages = f"{ROOT}[{','.join(wanted)}]"
+    subprocess.run([*pip, "--no-build-isolation", packages, *lowest.tools()], check=True)
+    return python
+
+
+def run_tests(name: str, python: Path, paths: Sequence[str]) -> Suite:
+    """Run tests in an environment, and return what passed and what failed."""
+    report = FOLDER / f"{name}.xml"
+    command = [python, "-m", "pytest", "-m", MARKS, "-n", "2", "--dist", "loadfile", "-q"]
+    environ = {**os.environ, "OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    command += [f"--junitxml={report}", "-o", "junit_family=xunit1", *paths]
+    subprocess.run(command, cwd=ROOT, env=environ, check=False)
+    return read_report(name, report)
+
+
+def read_report(name: str, report: Path) -> Suite:
+    """Return what a report of pytest says."""
+    passed = 0
+    failures = []
+    for case in ElementTree.parse(report).getroot().iter("testcase"):
+        if case.find("failure") is not None or case.find("error") is not None:
+            failures.append(f"{case.get('file')}::{case.get('name')}")
+        elif case.find("skipped") is None:
+            passed += 1
+    return Suite(name, passed, tuple(failures))
+
+
+def version_table(versions: dict[str, dict[str, str] | None]) -> list[str]:
+    """Return a Markdown table of the versions that each extra brings."""
+    lines = [f"| extra | {' | '.join(SHOWN)} |", "|---" * (len(SHOWN) + 1) + "|"]
+    for extra, found in versions.items():
+        if found is None:
+            lines.append(f"| `{extra}` | cannot be installed |" + " |" * (len(SHOWN) - 1))
+            continue
+        cells = [found.get(name, "") for name in SHOWN]
+        lines.append(f"| `{extra}` | {' | '.join(cells)} |")
+    return lines
+
+
+def summary(suites: Sequence[Suite]) -> list[str]:
+    """Return sentences about what passed, and what broke by package."""
+    today = datetime.date.today().isoformat()
+    lines = []
+    for suite in suites:
+        broken = ", ".join(f"{name} {number}" for name, number in suite.by_package().items())
+        lines.append(
+            f"- {today}, Python {platform.python_version()}, {suite.name}: {suite.passed:,} tests"
+            f" passed, {len(suite.failures)} failed{f' ({broken})' if broken else ''}."
+        )
+    return lines
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Resolve, install, test, and return 1 if something broke."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--save", action="store_true", help="write the result into the page")
+    options = parser.parse_args(arguments)
+    versions = resolutions()
+    print("\n".join(version_table(versions)), flush=True)
+    without_ray = [extra for extra in extras() if extra not in WITH_RAY]
+    newest = make_environment("newest", without_ray)
+    suites = [run_tests("all packages but rlcatalog-rllib", newest, ["--ignore=plugins/rllib"])]
+    with_ray = make_environment("rllib", ["rllib", "testing"])
+    suites.append(run_tests("rlcatalog-rllib", with_ray, ["plugins/rllib"]))
+    text = "\n".join([*summary(suites), "", *version_table(versions)])
+    print(text)
+    for suite in suites:
+        for failure in suite.failures:
+            print(f"failed in {suite.name}: {failure}")
+    if options.save:
+        page = generated.fill(PAGE, PAGE.read_text(encoding="utf-8"), {"newest": text})
+        PAGE.write_text(page, encoding="utf-8")
+    return int(None in versions.values() or any(suite.failures for suite in suites))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
