@@ -104,7 +104,7 @@ def newest() -> dict[str, dict[str, str]]:
         names += [name for name in pins(file) if normal(name) not in ("torch", *FOLLOW_TORCH)]
         folders += locals_of(file)
     together = resolve([torch, *names, *folders], "--no-build-isolation")
-    versions = {file: together for file in TOGETHER}
+    versions = dict.fromkeys(TOGETHER, together)
     for file in ALONE:
         versions[file] = resolve(list(pins(file)), "--no-deps")
     versions[ENGINES] = resolve([torch, *pins(ENGINES)])

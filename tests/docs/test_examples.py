@@ -141,7 +141,7 @@ def test_example(case, tmp_path):
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in HAND_WRITTEN.glob("*.py")))
-def test_a_loop_takes_the_catalogs_net_in_15_lines(name):
+def test_loop_takes_the_catalogs_net_in_20_lines(name):
     lines = replaced(EXAMPLES / name)[2:]
     for sign in "-+":
-        assert 0 < sum(line.startswith(sign) and len(line.strip()) > 1 for line in lines) <= 15
+        assert 0 < sum(line.startswith(sign) and len(line.strip()) > 1 for line in lines) <= 20
