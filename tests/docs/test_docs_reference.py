@@ -14,6 +14,7 @@ from pathlib import Path
 import api_pages
 import command_line
 import gallery
+import msgspec
 import pytest
 import results_page
 
@@ -118,6 +119,16 @@ def test_every_part_has_an_entry():
     components = catalog().components()
     assert len(components) > 40
     assert listed == {(component.name, component.distribution) for component in components}
+
+
+@pytest.mark.parametrize("door", sorted(api_pages.listed()))
+def test_signatures_of_public_names_can_be_read(door):
+    """`inspect.signature` evaluates a struct's annotations; `help` and the site call it."""
+    module = importlib.import_module(door)
+    for name in api_pages.listed()[door]:
+        value = getattr(module, name)
+        if inspect.isfunction(value) or isinstance(value, type(msgspec.Struct)):
+            inspect.signature(value)
 
 
 def test_every_door_has_a_page_with_all_its_names():
