@@ -121,7 +121,7 @@ lowest: $(LOWEST)/.done  ## the tests of every package, at every lowest version 
 	catalog builtin_models builtin_dists plugins $(PYTEST_ARGS)
 
 newest: $(VENV)/.build  ## the tests with the newest versions that pip finds, in empty environments; NEWEST_ARGS=--help
-	$(BIN)/python tools/newest.py $(NEWEST_ARGS)
+	$(BIN)/python tools/newest.py --python $(PYTHON) $(NEWEST_ARGS)
 
 update: $(VENV)/.build  ## raise the versions in requirements/ to the newest, and say what moved
 	$(BIN)/python tools/update.py

@@ -17,11 +17,9 @@ from __future__ import annotations
 import argparse
 import datetime
 import os
-import platform
 import subprocess
 import sys
 import tomllib
-import venv
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from collections.abc import Sequence
@@ -75,29 +73,44 @@ def extras() -> list[str]:
     return list(project["optional-dependencies"])
 
 
-def resolutions() -> dict[str, dict[str, str] | None]:
+def resolutions(python: Path) -> dict[str, dict[str, str] | None]:
     """Return extra → the versions that pip would install for it, None where there are none."""
     versions: dict[str, dict[str, str] | None] = {}
     for extra in extras():
         try:
-            versions[extra] = update.resolve([f"{ROOT}[{extra}]"], "--no-build-isolation")
+            versions[extra] = update.resolve(
+                [f"{ROOT}[{extra}]"], "--no-build-isolation", python=python
+            )
         except SystemExit:
             versions[extra] = None
     return versions
 
 
-def make_environment(name: str, wanted: Sequence[str]) -> Path:
-    """Install extras and what the tests need into an empty environment, and return its Python."""
+def make_environment(name: str, interpreter: str) -> Path:
+    """Make an empty environment with what builds the packages, and return its Python."""
     folder = FOLDER / name
-    print(f"Installing {', '.join(wanted)} into {folder.relative_to(ROOT)} …", flush=True)
-    venv.create(folder, clear=True, with_pip=True)
+    subprocess.run([interpreter, "-m", "venv", "--clear", folder], check=True)
     python = folder / "bin/python"
-    pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    # The packages' builder is there beforehand, so that pip need not fetch it once per package.
-    subprocess.run([*pip, "-r", ROOT / "requirements/build.txt"], check=True)
-    packages = f"{ROOT}[{','.join(wanted)}]"
-    subprocess.run([*pip, "--no-build-isolation", packages, *lowest.tools()], check=True)
+    install(python, "-r", str(ROOT / "requirements/build.txt"))
     return python
+
+
+def install(python: Path, *arguments: str) -> None:
+    """Install into an environment."""
+    pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*pip, *arguments], check=True)
+
+
+def install_extras(python: Path, wanted: Sequence[str]) -> None:
+    """Install extras and what the tests need into an environment."""
+    print(f"Installing {', '.join(wanted)} …", flush=True)
+    install(python, "--no-build-isolation", f"{ROOT}[{','.join(wanted)}]", *lowest.tools())
+
+
+def version_of(python: Path) -> str:
+    """Return the version of a Python."""
+    command = [python, "-c", "import platform; print(platform.python_version())"]
+    return subprocess.check_output(command, text=True).strip()
 
 
 def run_tests(name: str, python: Path, paths: Sequence[str]) -> Suite:
@@ -134,14 +147,19 @@ def version_table(versions: dict[str, dict[str, str] | None]) -> list[str]:
     return lines
 
 
-def summary(suites: Sequence[Suite]) -> list[str]:
-    """Return sentences about what passed, and what broke by package."""
+def summary(suites: Sequence[Suite], python: str) -> list[str]:
+    """Return sentences about what passed, and what broke by package.
+
+    Args:
+        suites: What ran.
+        python: The version of Python.
+    """
     today = datetime.date.today().isoformat()
     lines = []
     for suite in suites:
         broken = ", ".join(f"{name} {number}" for name, number in suite.by_package().items())
         lines.append(
-            f"- {today}, Python {platform.python_version()}, {suite.name}: {suite.passed:,} tests"
+            f"- {today}, Python {python}, {suite.name}: {suite.passed:,} tests"
             f" passed, {len(suite.failures)} failed{f' ({broken})' if broken else ''}."
         )
     return lines
@@ -153,15 +171,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--save", action="store_true", help="write the result into the page")
+    parser.add_argument("--python", default=sys.executable, help="the Python of the environments")
     options = parser.parse_args(arguments)
-    versions = resolutions()
+
+    newest = make_environment("newest", options.python)
+    versions = resolutions(newest)
     print("\n".join(version_table(versions)), flush=True)
-    without_ray = [extra for extra in extras() if extra not in WITH_RAY]
-    newest = make_environment("newest", without_ray)
+    install_extras(newest, [extra for extra in extras() if extra not in WITH_RAY])
     suites = [run_tests("all packages but rlcatalog-rllib", newest, ["--ignore=plugins/rllib"])]
-    with_ray = make_environment("rllib", ["rllib", "testing"])
+
+    with_ray = make_environment("rllib", options.python)
+    install_extras(with_ray, ["rllib", "testing"])
     suites.append(run_tests("rlcatalog-rllib", with_ray, ["plugins/rllib"]))
-    text = "\n".join([*summary(suites), "", *version_table(versions)])
+    text = "\n".join([*summary(suites, version_of(newest)), "", *version_table(versions)])
     print(text)
     for suite in suites:
         for failure in suite.failures:

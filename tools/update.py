@@ -33,13 +33,20 @@ def pins(name: str) -> dict[str, str]:
     return {package + (extras or ""): version for package, extras, version in _PIN.findall(text)}
 
 
-def resolve(requirements: Sequence[str], *options: str) -> dict[str, str]:
+def resolve(
+    requirements: Sequence[str], *options: str, python: str | Path = sys.executable
+) -> dict[str, str]:
     """Return the versions that pip would install into an empty environment: name → version.
+
+    Args:
+        requirements: What to install.
+        options: More options of pip.
+        python: The Python whose pip is asked.
 
     Raises:
         SystemExit: pip found no set of versions that fit one another.
     """
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report.json")
         what = ["--dry-run", "--ignore-installed", "--report", str(report)]

@@ -14,6 +14,9 @@ REPORT = """\
 """
 
 
+SUITE = newest.Suite("all", 1234, ("plugins/ppo/tests/test_b.py::test",))
+
+
 def test_report_is_counted_by_package(tmp_path):
     report = tmp_path / "report.xml"
     report.write_text(REPORT, encoding="utf-8")
@@ -24,8 +27,8 @@ def test_report_is_counted_by_package(tmp_path):
 
 
 def test_summary_names_what_broke():
-    (line,) = newest.summary([newest.Suite("all", 1234, ("plugins/ppo/tests/test_b.py::test",))])
-    assert "all: 1,234 tests passed, 1 failed (plugins/ppo 1)." in line
+    (line,) = newest.summary([SUITE], "3.13.0")
+    assert "Python 3.13.0, all: 1,234 tests passed, 1 failed (plugins/ppo 1)." in line
 
 
 def test_version_table_says_what_cannot_be_installed():
