@@ -17,8 +17,8 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 ROOT = Path(__file__).resolve().parents[1]
-#: The requirement files whose names the tests need.
-TOOLS = ("demo", "torch", "dev")
+#: Environments that the packages' tests play, beside those of `requirements/torch.txt`.
+ENVIRONMENTS = ("minigrid", "mujoco")
 #: Tools of `make lint`, and what belongs to one version of PyTorch.
 NOT_NEEDED = ("codespell", "import-linter", "mypy", "ruff", "triton")
 
@@ -61,10 +61,10 @@ def lowest(paths: Iterable[Path]) -> dict[str, str]:
     return {name: str(versions[name]) for name in sorted(versions)}
 
 
-def tools() -> list[str]:
-    """Return the names of what the tests need, without versions."""
+def tools(*files: str) -> list[str]:
+    """Return the names that requirements files pin, without versions."""
     names = []
-    for file in TOOLS:
+    for file in files:
         text = (ROOT / f"requirements/{file}.txt").read_text(encoding="utf-8")
         names += re.findall(r"^([\w.-]+)==", text, re.MULTILINE)
     return [name for name in names if name not in NOT_NEEDED]
@@ -75,7 +75,7 @@ def requirements() -> str:
     paths = projects()
     lines = [f"-e ./{path.parent.relative_to(ROOT)}" for path in paths]
     lines += [f"{name}=={version}" for name, version in lowest(paths).items()]
-    return "\n".join(lines + tools()) + "\n"
+    return "\n".join([*lines, *tools("torch"), *ENVIRONMENTS]) + "\n"
 
 
 if __name__ == "__main__":

@@ -37,6 +37,8 @@ FOLDER = ROOT / ".venv-newest"
 SHOWN = ("torch", "tensorflow", "gymnasium", "numpy", "ray", "stable-baselines3", "onnxruntime")
 #: Extras whose packages need a version of gymnasium that is not the newest.
 WITH_RAY = ("rllib", "all")
+#: What the tests need beside the packages.
+TOOLS = lowest.tools("demo", "torch", "dev")
 #: Left out: long runs, wheels (`make dist` installs those), and what reads the pinned versions.
 MARKS = "not learn and not attack and not packaging"
 
@@ -104,7 +106,7 @@ def install(python: Path, *arguments: str) -> None:
 def install_extras(python: Path, wanted: Sequence[str]) -> None:
     """Install extras and what the tests need into an environment."""
     print(f"Installing {', '.join(wanted)} …", flush=True)
-    install(python, "--no-build-isolation", f"{ROOT}[{','.join(wanted)}]", *lowest.tools())
+    install(python, "--no-build-isolation", f"{ROOT}[{','.join(wanted)}]", *TOOLS)
 
 
 def version_of(python: Path) -> str:
