@@ -101,7 +101,7 @@ def discovery(rounds: int = 5) -> list[Figure]:
         return []
     code = (
         "import time, rlcatalog\nfrom rlcatalog.plugins.discovery import scan\n"
-        "import importlib.metadata, msgspec, pluggy\n"
+        "import importlib_metadata, msgspec, pluggy\n"
         "from rlcatalog import Catalog\nt = time.perf_counter()\n"
         "found = [e for e in scan() if e.name.startswith('bench')]\n"
         "c = Catalog(found)\nassert len(c.components()) == {n}\nprint(time.perf_counter() - t)"

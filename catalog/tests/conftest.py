@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import importlib_metadata
 import pytest
 from made_up_plugins import entry_point, module, plugin
 
@@ -58,9 +58,8 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Path], list
     def use(folder: Path) -> list[Any]:
         folders.append(folder)
         monkeypatch.syspath_prepend(str(folder))
-        return [
-            ep for dist in metadata.distributions(path=[str(folder)]) for ep in dist.entry_points
-        ]
+        distributions = importlib_metadata.distributions(path=[str(folder)])
+        return [point for distribution in distributions for point in distribution.entry_points]
 
     yield use
     for name in set(sys.modules) - before:

@@ -10,10 +10,10 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from importlib import metadata
 from itertools import islice
 
 import gymnasium as gym
+import importlib_metadata
 import numpy as np
 import pytest
 
@@ -544,7 +544,7 @@ def two_layouts(tmp_path, write, install):
 @pytest.mark.parametrize("seeds", [2, pytest.param(5, marks=pytest.mark.attack)])
 def test_the_command_line_with_broken_plugins(two_layouts, seeds):
     orders = [
-        [dist.name for dist in metadata.distributions(path=[str(folder) for folder in folders])]
+        [dist.name for dist in importlib_metadata.distributions(path=list(map(str, folders)))]
         for folders in two_layouts
     ]
     assert orders[0] != orders[1]  # else the two layouts would show nothing

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import email
 import itertools
 from dataclasses import replace
-from importlib import metadata
 from types import SimpleNamespace
 
+import importlib_metadata
 import pytest
 from packaging.specifiers import SpecifierSet
 
@@ -48,6 +49,11 @@ def test_an_entry_point_without_distribution(entry_point):
     assert (found.distribution, found.version, found.requires) == ("x", "", ())
 
 
+def test_an_entry_point_that_knows_no_distribution():
+    (found,) = find_plugins([SimpleNamespace(name="x", value="x.plugin")])
+    assert (found.distribution, found.version, found.requires) == ("x", "", ())
+
+
 def test_one_plugin_seen_twice_is_one_plugin(entry_point):
     twice = [entry_point("Some.Dist", name="some"), entry_point("some_dist", name="some")]
     assert [c.distribution for c in find_plugins(twice)] == ["some-dist"]
@@ -83,13 +89,94 @@ def test_the_metadata_is_read_once_per_plugin(entry_point):
     reads = []
 
     class Counting:
-        @property
-        def metadata(self):
-            reads.append(1)
-            return entry_point("counted").dist.metadata
+        def read_text(self, filename):
+            reads.append(filename)
+            return entry_point("counted").dist.read_text(filename)
 
     find_plugins([SimpleNamespace(name="counted", value="counted.plugin", dist=Counting())])
-    assert len(reads) == 1
+    assert reads == ["METADATA"]
+
+
+# --- headers --------------------------------------------------------------------------------------
+
+
+def record_of(distribution):
+    """Return the record of a plugin that this distribution provides."""
+    (record,) = find_plugins([SimpleNamespace(name="", value="", dist=distribution)])
+    return record
+
+
+def join_lines(value):
+    """Return a header's value on one line."""
+    return " ".join(value.split())
+
+
+HEADERS = {
+    "without a description": "Name: Acme_Net\nVersion: 2.3\nRequires-Dist: rlcatalog>=0.1\n",
+    "names in capitals": "NAME: acme\nVERSION: 2\nREQUIRES-DIST: numpy\n",
+    "no space after the colon": "Name:acme\nVersion:2\nRequires-Dist:numpy>=2\n",
+    "a colon in the value": "Name: acme\nRequires-Dist: acme @ https://example.org/acme.whl\n",
+    "continued on the next line": "Name: acme\nRequires-Dist: rlcatalog\n  >=0.1\n\t,<9\n",
+    "a similar header": "Name: acme\nRequires-Dist-Extra: numpy\nX-Name: other\n",
+    "headers in a folded description": "Name: acme\nDescription: one\n        Version: 9\n",
+    "headers in the description": "Name: acme\n\nName: other\nRequires-Dist: numpy\n",
+    "each header twice": "Name: acme\nName: b\nVersion: 1\nVersion: 2\nRequires-Dist: a\n",
+    "an empty header": "Name: acme\nVersion:\nRequires-Dist: numpy\n",
+    "an empty file": "",
+}
+
+
+@pytest.mark.parametrize("text", HEADERS.values(), ids=HEADERS)
+def test_headers_agree_with_the_email_parser(tmp_path, text):
+    (tmp_path / "METADATA").write_text(text, encoding="utf-8")
+    expected = email.message_from_string(text)
+    record = record_of(importlib_metadata.Distribution.at(tmp_path))
+    assert record.distribution == normalize(expected.get("Name", ""))
+    assert record.version == expected.get("Version", "")
+    requires = map(join_lines, expected.get_all("Requires-Dist", []))
+    assert record.requires == tuple(requires)
+
+
+def test_headers_of_all_installed_packages_agree():
+    distributions = importlib_metadata.distributions()
+    wheels = [wheel for wheel in distributions if wheel.read_text("METADATA")]
+    assert len(wheels) > 10
+    for wheel in wheels:
+        record = record_of(wheel)
+        assert record.distribution == normalize(wheel.metadata["Name"])
+        assert record.version == wheel.metadata["Version"]
+        requires = map(join_lines, wheel.metadata.get_all("Requires-Dist") or ())
+        assert record.requires == tuple(requires)
+
+
+def test_headers_in_any_line_ending_are_read(tmp_path):
+    text = b"Name: acme\r\nVersion: 2\r\n\r\nVersion: 3\r\n"
+    (tmp_path / "METADATA").write_bytes(text)
+    record = record_of(importlib_metadata.Distribution.at(tmp_path))
+    assert (record.distribution, record.version) == ("acme", "2")
+
+
+@pytest.mark.parametrize("file", ["acme.egg-info/PKG-INFO", "acme.egg-info"])
+def test_headers_of_an_egg_are_read(tmp_path, file):
+    path = tmp_path / file
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("Name: acme\nVersion: 2\n", encoding="utf-8")
+    record = record_of(importlib_metadata.Distribution.at(tmp_path / "acme.egg-info"))
+    assert (record.distribution, record.version) == ("acme", "2")
+
+
+def test_a_missing_version_keeps_the_requirements(tmp_path, install, installed):
+    info = install(tmp_path, "acme", "")
+    (info / "METADATA").write_text("Name: acme\nRequires-Dist: rlcatalog>=99\n")
+    (record,) = find_plugins(installed(tmp_path))
+    assert (record.distribution, record.version) == ("acme", "")
+    assert "needs rlcatalog>=99" in incompatible_reason(record, "0.1.0")
+
+
+def test_a_requirement_on_two_lines_is_understood(tmp_path, install, installed):
+    install(tmp_path, "acme", "", requires=["rlcatalog\n  >=99"])
+    (record,) = find_plugins(installed(tmp_path))
+    assert "needs rlcatalog>=99" in incompatible_reason(record, "0.1.0")
 
 
 # --- disable and allow lists ----------------------------------------------------------------------
@@ -240,7 +327,9 @@ def test_the_installed_packages_are_walked_once_per_process(entry_point, plugin,
             select=lambda group: (point,) if group == GROUP == "rlcatalog.plugins" else ()
         ),
     )
-    monkeypatch.setattr(metadata, "distributions", lambda: calls.append("walked") or [found])
+    monkeypatch.setattr(
+        importlib_metadata, "distributions", lambda: calls.append("walked") or [found]
+    )
     for _ in range(3):
         assert [r.distribution for r in Catalog(environ={}).plugins] == ["found"]
     assert calls == ["walked"]
@@ -248,8 +337,29 @@ def test_the_installed_packages_are_walked_once_per_process(entry_point, plugin,
 
 @pytest.mark.usefixtures("fresh_scan")
 def test_entry_points_given_by_the_caller_are_not_looked_for(monkeypatch):
-    monkeypatch.setattr(metadata, "distributions", lambda **selection: pytest.fail("scanned"))
+    monkeypatch.setattr(
+        importlib_metadata, "distributions", lambda **selection: pytest.fail("scanned")
+    )
     assert Catalog([], environ={}).plugins == []
+
+
+@pytest.mark.usefixtures("fresh_scan")
+def test_headers_are_read_for_plugins_alone(tmp_path, install, installed, monkeypatch):
+    install(tmp_path, "acme-net", "")
+    other = install(tmp_path, "other", "")
+    (other / "entry_points.txt").write_text("[console_scripts]\nother = other:main\n")
+    installed(tmp_path)
+    monkeypatch.setattr("sys.path", [str(tmp_path)])
+    read_text = importlib_metadata.PathDistribution.read_text
+    reads = []
+
+    def read_and_record(distribution, filename):
+        reads.append(filename)
+        return read_text(distribution, filename)
+
+    monkeypatch.setattr(importlib_metadata.PathDistribution, "read_text", read_and_record)
+    assert [record.distribution for record in find_plugins(scan())] == ["acme-net"]
+    assert reads.count("METADATA") == 1
 
 
 def remains_without_metadata(folder):
@@ -303,9 +413,11 @@ def test_a_damaged_installation_does_not_hide_the_others(
     install(tmp_path, "healthy", "")
     installed(tmp_path)
     damage(tmp_path)
-    everything = metadata.distributions
+    everything = importlib_metadata.distributions
     monkeypatch.setattr(
-        metadata, "distributions", lambda **context: everything(path=[str(tmp_path)], **context)
+        importlib_metadata,
+        "distributions",
+        lambda **context: everything(path=[str(tmp_path)], **context),
     )
     statuses = {record.distribution: record.status for record in Catalog(environ={}).plugins}
     assert statuses["healthy"] == "loaded"

@@ -53,7 +53,7 @@ def test_importing_the_package_imports_next_to_nothing():
         *HEAVY,
         "numpy",
         "gymnasium",
-        "importlib.metadata",
+        "importlib_metadata",
         "msgspec",
         "pluggy",
         "typer",

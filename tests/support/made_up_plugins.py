@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from email.message import Message
 from types import ModuleType
 from typing import Any
 
@@ -15,23 +14,17 @@ from rlcatalog_testing import plugin_of
 
 
 class MadeUpDistribution:
-    """The part of a distribution that discovery reads; `metadata` is a new object at each access,
-    as in real ones.
-    """
+    """The part of a distribution that discovery reads: the file with its headers."""
 
     def __init__(self, name: str, version: str = "1.0", requires: Sequence[str] = ()) -> None:
-        self._fields = [
-            ("Name", name),
-            ("Version", version),
-            *(("Requires-Dist", line) for line in requires),
-        ]
+        lines = [f"Name: {name}", f"Version: {version}"]
+        lines += [f"Requires-Dist: {line}" for line in requires]
+        self._metadata = "\n".join(lines)
 
-    @property
-    def metadata(self) -> Message:
-        message = Message()
-        for key, value in self._fields:
-            message[key] = value
-        return message
+    def read_text(self, filename: str) -> str | None:
+        if filename == "METADATA":
+            return self._metadata
+        return None
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,27 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping, Sequence
-from email.message import Message
-from types import FunctionType, ModuleType, SimpleNamespace
+from types import FunctionType, ModuleType
 from typing import Any
 
 from rlcatalog import Catalog, hookimpl
-from rlcatalog.internals import normalize, scan
+from rlcatalog.internals import find_plugins, normalize, scan
+
+
+class _StandInDistribution:
+    """Stand-in for an installed distribution, which has only headers."""
+
+    def __init__(self, name: str, version: str, requires: Sequence[str]) -> None:
+        self.name = name
+        lines = [f"Name: {name}", f"Version: {version}"]
+        lines += [f"Requires-Dist: {line}" for line in requires]
+        self._headers = "\n".join(lines)
+
+    def read_text(self, filename: str) -> str | None:
+        """Return the text of a file, or None if the distribution lacks it."""
+        if filename == "METADATA":
+            return self._headers
+        return None
 
 
 class PluginEntryPoint:
@@ -39,11 +54,7 @@ class PluginEntryPoint:
             if isinstance(plugin, str)
             else getattr(plugin, "__name__", type(plugin).__name__)
         )
-        metadata = Message()
-        metadata["Name"], metadata["Version"] = distribution, version
-        for line in requires:
-            metadata["Requires-Dist"] = line
-        self.dist = SimpleNamespace(name=distribution, metadata=metadata)
+        self.dist = _StandInDistribution(distribution, version, requires)
 
     def load(self) -> Any:
         """Import the plugin."""
@@ -81,7 +92,7 @@ def isolated_catalog(
         environ: Environment variables. If None, empty.
         prefer: Distributions whose parts win ties.
     """
-    installed = {normalize(entry_point.dist.name): entry_point for entry_point in scan()}
+    installed = {plugin.distribution: plugin.entry_point for plugin in find_plugins(scan())}
     found = [
         installed[normalize(plugin)] if isinstance(plugin, str) else plugin for plugin in plugins
     ]
