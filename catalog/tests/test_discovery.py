@@ -12,7 +12,7 @@ import pytest
 from packaging.specifiers import SpecifierSet
 
 from rlcatalog import Catalog
-from rlcatalog.internals import disabled_reason, find_plugins
+from rlcatalog.internals import disabled_reason, find_plugins, installed_version
 from rlcatalog.plugins.discovery import GROUP, incompatible_reason, normalize, scan
 
 # --- plugins --------------------------------------------------------------------------------------
@@ -177,6 +177,35 @@ def test_a_requirement_on_two_lines_is_understood(tmp_path, install, installed):
     install(tmp_path, "acme", "", requires=["rlcatalog\n  >=99"])
     (record,) = find_plugins(installed(tmp_path))
     assert "needs rlcatalog>=99" in incompatible_reason(record, "0.1.0")
+
+
+# --- installed versions ---------------------------------------------------------------------------
+
+
+def test_installed_version_takes_any_spelling(tmp_path, install, installed):
+    install(tmp_path, "acme-net", "")
+    installed(tmp_path)
+    assert installed_version("Acme_Net") == "1.0"
+
+
+def test_installed_version_skips_remains_on_the_path(tmp_path, install, installed):
+    remains = install(tmp_path / "first", "acme-net", "")
+    (remains / "METADATA").unlink()
+    install(tmp_path / "second", "acme-net", "")
+    for folder in ("second", "first"):  # each goes to the front of the path
+        installed(tmp_path / folder)
+    assert installed_version("acme-net") == "1.0"
+
+
+def test_installed_version_is_none_for_an_absent_package():
+    assert installed_version("acme-net") is None
+
+
+def test_installed_version_is_empty_without_headers(tmp_path, install, installed):
+    info = install(tmp_path, "acme-net", "")
+    (info / "METADATA").unlink()
+    installed(tmp_path)
+    assert installed_version("acme-net") == ""
 
 
 # --- disable and allow lists ----------------------------------------------------------------------

@@ -19,6 +19,7 @@ from .plugins.discovery import (
     PluginRecord as PluginRecord,
     disabled_reason as disabled_reason,
     find_plugins as find_plugins,
+    installed_version as installed_version,
     normalize as normalize,
     scan as scan,
 )

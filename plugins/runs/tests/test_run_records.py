@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from datetime import UTC, datetime
+from types import ModuleType
 
 import pytest
 import warm
@@ -219,6 +220,16 @@ def test_what_is_imported_is_noted_with_its_version(monkeypatch):
     found = versions()
     assert found["torch"] == "9.9"
     assert found["numpy"] == np.__version__
+
+
+def test_a_version_that_a_module_lacks_is_its_package_s(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pytest", ModuleType("pytest"))
+    assert versions(["pytest"])["pytest"] == pytest.__version__
+
+
+def test_a_version_that_nothing_states_is_unknown(monkeypatch):
+    monkeypatch.setitem(sys.modules, "acme_engine", ModuleType("acme_engine"))
+    assert versions(["acme_engine"])["acme_engine"] == "unknown"
 
 
 def test_accelerators_are_named_by_a_framework_that_has_started_them_and_none_is_started(

@@ -176,6 +176,20 @@ def scan() -> tuple[Any, ...]:
     )
 
 
+def installed_version(name: str) -> str | None:
+    """Return the version of an installed distribution, or None if it is not installed.
+
+    The version is empty if the distribution's metadata is damaged.
+    """
+    from importlib_metadata import distributions
+
+    versions = [_headers_of(copy).version for copy in distributions(name=name)]
+    if not versions:
+        return None
+    # A copy without a version is the remainder of an uninstallation.
+    return next(filter(None, versions), "")
+
+
 def name_of(distribution: _Distribution) -> str:
     """Return the canonical name of an installed distribution; empty if its metadata is damaged."""
     with suppress(Exception):

@@ -12,12 +12,12 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from rlcatalog import __version__, default_catalog
 from rlcatalog.frameworks import frameworks
+from rlcatalog.internals import installed_version
 
 #: Timeout for git, in seconds.
 PATIENCE = 10
@@ -61,9 +61,8 @@ def _version(name: str) -> str | None:
     if (module := sys.modules.get(name)) is None:
         return None
     if (version := getattr(module, "__version__", None)) is None:
-        with suppress(metadata.PackageNotFoundError):
-            version = metadata.version(name)
-    return "unknown" if version is None else str(version)
+        version = installed_version(name)
+    return str(version) if version else "unknown"
 
 
 def revision() -> dict[str, Any] | None:

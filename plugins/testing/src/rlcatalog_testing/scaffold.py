@@ -25,7 +25,7 @@ from rlcatalog.errors import (
     nearest,
     shown,
 )
-from rlcatalog.internals import may_claim, normalize, public_index
+from rlcatalog.internals import installed_version, may_claim, normalize, public_index
 
 #: The frameworks for which there are templates.
 FRAMEWORKS = ("torch", "tf")
@@ -186,17 +186,16 @@ def check_owners(kind: str, name: str) -> None:
     Raises:
         DuplicateNameError: The name is taken. The message names the owner.
     """
-    from importlib.metadata import distributions
-
     package, own = import_name(name), normalize(name)
     if own in public_index.distributions():
         raise DuplicateNameError(
             f"{name} is a distribution in the public index. Choose another name."
         )
-    for installed in distributions(name=own):
-        raise DuplicateNameError(
-            f"{name} {installed.version} is already installed. Choose another name."
-        )
+    version = installed_version(own)
+    if version is not None:
+        # A distribution with damaged metadata has no version.
+        installed = f"{name} {version}".rstrip()
+        raise DuplicateNameError(f"{installed} is already installed. Choose another name.")
     spec = importlib.util.find_spec(package)
     if package in sys.stdlib_module_names or (spec is not None and spec.origin is not None):
         raise DuplicateNameError(
