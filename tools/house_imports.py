@@ -178,6 +178,20 @@ class Imports:
                 )
         return used
 
+    def importers(self, modules: Iterable[str]) -> list[str]:
+        """Return the modules that import one of some modules, which may be those of packages
+        that stand elsewhere.
+        """
+        wanted = set(modules)
+        importers = []
+        for importer, source in self.sources.items():
+            imports = set()
+            for module, name in _statements(source):
+                imports |= {module, f"{module}.{name}"}
+            if imports & wanted:
+                importers.append(importer)
+        return importers
+
     def packages(self) -> set[str]:
         """Return the import names of all packages."""
         return {name.partition(".")[0] for name in self.sources}

@@ -13,11 +13,11 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pytest
 from gymnasium.spaces import Box, Discrete
-from house_code import read_sources
+from house_code import Source, read_sources
 from house_imports import LIBRARY, Imports, is_library
 
 from rlcatalog import Match, ModelSpec, Rank
@@ -137,6 +137,30 @@ def test_no_import_goes_upward_or_beside_the_table_and_no_cycle_is_large(imports
     assert imports.upward() == []
     assert imports.arrows() == []
     assert [members for members in imports.cycles() if len(members) > 2] == []
+
+
+#: Packages that read the files of installed distributions.
+METADATA_READERS = ("importlib_metadata", "importlib.metadata", "pkg_resources")
+
+
+def test_one_file_reads_installed_distributions(imports):
+    assert imports.importers(METADATA_READERS) == ["rlcatalog.plugins.discovery"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import importlib.metadata",
+        "from importlib import metadata",
+        "from importlib.metadata import version",
+        "def read():\n    import importlib_metadata as metadata",
+        "module = import_module('pkg_resources')",
+    ],
+)
+def test_another_reader_of_distributions_is_seen(line):
+    source = Source(PurePosixPath("plugins/acme/src/acme/config.py"), line)
+    imports = Imports(ROOT, [source])
+    assert imports.importers(METADATA_READERS) == ["acme.config"]
 
 
 def test_doors_show_what_outsiders_use(imports):
