@@ -194,14 +194,15 @@ $(VENV)/.docs: requirements/docs.txt $(VENV)/.dev
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation -r $<
 	touch $@
 
-# The lowest Python too; the oldest wheels are for no later one. The packages are built apart, so that what builds them
-# asks for nothing newer here.
+# The lowest Python too; the oldest wheels are for no later one. Older versions of pip take very long to find versions
+# that fit one another.
 $(LOWEST)/.done: tools/lowest.py requirements/dev.txt requirements/torch.txt requirements/demo.txt $(PACKAGES) $(VENV)/.build
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || { echo "The lowest versions are those of" \
 	"Python 3.11. Name one: make lowest PYTHON=/path/to/python3.11" >&2; exit 1; }
 	$(PYTHON) -m venv --clear $(LOWEST)
 	$(BIN)/python tools/lowest.py > $(LOWEST)/requirements.txt
-	$(LOWEST)/bin/pip install --quiet --disable-pip-version-check -r $(LOWEST)/requirements.txt
+	$(LOWEST)/bin/pip install --quiet --disable-pip-version-check --upgrade pip -r requirements/build.txt
+	$(LOWEST)/bin/pip install --quiet --disable-pip-version-check --no-build-isolation -r $(LOWEST)/requirements.txt
 	touch $@
 
 # PyTorch and the tests' own needs, without TensorFlow, Ray and Stable-Baselines3.

@@ -93,7 +93,8 @@ def make_environment(name: str, interpreter: str) -> Path:
     folder = FOLDER / name
     subprocess.run([interpreter, "-m", "venv", "--clear", folder], check=True)
     python = folder / "bin/python"
-    install(python, "-r", str(ROOT / "requirements/build.txt"))
+    # Older versions of pip take very long to find versions that fit one another.
+    install(python, "--upgrade", "pip", "-r", str(ROOT / "requirements/build.txt"))
     return python
 
 
