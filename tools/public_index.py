@@ -11,10 +11,12 @@ import json
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from generated import ROOT, write
+from packaging.requirements import Requirement
 
 from rlcatalog import Catalog, SpaceInfo
 from rlcatalog.config import KernelConfig, keys_of
@@ -64,6 +66,49 @@ def packages() -> dict[str, Path]:
     return dict(sorted(found.items()))
 
 
+def projects() -> dict[str, dict[str, Any]]:
+    """Return distribution → the table `project` of its `pyproject.toml`."""
+    return {
+        name: tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+        for name, folder in packages().items()
+    }
+
+
+def needs() -> dict[str, list[str]]:
+    """Return the packages of this repository that each package requires, directly or not, the
+    kernel left out; under a name such as `"rlcatalog-export[torch]"`, those that an extra adds.
+    """
+    entries = {}
+    for name, project in projects().items():
+        required = _required_by(project["dependencies"])
+        entries[name] = sorted(required - {name})
+        if name == "rlcatalog":
+            continue  # in a clone, its extras are those of the root, which name every folder
+        for extra, lines in project.get("optional-dependencies", {}).items():
+            entries[f"{name}[{extra}]"] = sorted(_required_by(lines) - required - {name})
+    return {name: required for name, required in entries.items() if required}
+
+
+def _required_by(lines: list[str]) -> set[str]:
+    """Return the packages of this repository that some requirements bring, the kernel left out."""
+    known = projects()
+    done: set[str] = set()
+    required: set[str] = set()
+    waiting = list(lines)
+    while waiting:
+        line = waiting.pop()
+        requirement = Requirement(line)
+        if line in done or requirement.name not in known or requirement.name == "rlcatalog":
+            continue
+        done.add(line)
+        required.add(requirement.name)
+        project = known[requirement.name]
+        waiting += project["dependencies"]
+        for extra in requirement.extras:
+            waiting += project["optional-dependencies"][extra]
+    return required
+
+
 def data() -> dict[str, object]:
     """Read the hints from the declarations of the installed packages."""
     distributions = list(packages())
@@ -108,8 +153,11 @@ def data() -> dict[str, object]:
             provides[f"{kind}/{info.kind}"] = choice.component.distribution
     provides |= model_entries(catalog)
     return {
-        "distributions": distributions,
+        "folders": {
+            name: folder.relative_to(ROOT).as_posix() for name, folder in packages().items()
+        },
         "frameworks": list(FRAMEWORKS),
+        "needs": needs(),
         "provides": dict(sorted(provides.items())),
     }
 

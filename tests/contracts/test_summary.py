@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import xml.etree.ElementTree as ElementTree
 
@@ -18,6 +19,7 @@ from typer.testing import CliRunner
 import rlcatalog
 from rlcatalog import Match, ModelSpec, Rank
 from rlcatalog.errors import MissingExtraError
+from rlcatalog.plugins import install_hint
 from rlcatalog_cli.app import make_app
 from rlcatalog_policy.summary import summarize_layers
 from rlcatalog_testing import PluginEntryPoint, isolated_catalog, plugin_of
@@ -286,5 +288,5 @@ def test_a_command_and_a_notebook_draw_it(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "drawsvg", None)
     monkeypatch.delitem(sys.modules, "rlcatalog_cli.picture")
     assert "<svg" not in explanation._repr_html_()
-    with pytest.raises(MissingExtraError, match=r"pip install 'rlcatalog-cli\[pictures\]'"):
+    with pytest.raises(MissingExtraError, match=re.escape(install_hint("rlcatalog-cli[pictures]"))):
         explanation.svg()

@@ -9,6 +9,8 @@ import pickle
 import numpy as np
 import pytest
 
+from rlcatalog.plugins import install_hint
+
 pytest.importorskip("onnxruntime", reason="needs rlcatalog-export, which is not installed here")
 
 import torch
@@ -280,7 +282,7 @@ def test_without_a_package_that_freezes():
     declarations["framework"]["torch: freeze"].leave()
     policy = rlcatalog.build(VECTOR, Discrete(2), {}, "torch")
     frozen = policy.freeze(2)
-    assert "pip install 'rlcatalog-export[torch]'" in frozen.reason
+    assert install_hint("rlcatalog-export[torch]") in frozen.reason
     assert frozen.reason in frozen.explain().as_dict()["frozen"]
     obs = np.zeros((2, 3), np.float32)
     same(frozen.act(obs, explore=False), policy.act(obs, explore=False), 0)

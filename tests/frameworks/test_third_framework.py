@@ -32,10 +32,11 @@ from rlcatalog import ActionDistSpec, FrameworkSpec, ModelSpec
 from rlcatalog.errors import (
     AmbiguousChoiceError,
     DeclarationError,
+    MissingFrameworkError,
     NotServedError,
     UnknownNameError,
 )
-from rlcatalog.frameworks import frameworks, ops_of, tensor_ops
+from rlcatalog.frameworks import frameworks, ops_of, require_framework, tensor_ops
 from rlcatalog_policy import load
 from rlcatalog_ppo import PPO
 from rlcatalog_testing import PluginEntryPoint, cases, isolated_catalog, outcomes, plugin_of
@@ -114,6 +115,17 @@ def test_a_policy_acts_in_it(catalog):
     # Forbidden inputs are filled by its own operations.
     assert policy.act(obs, mask=mask).action.tolist() == [2] * 5
     assert policy.to("cpu") is policy
+
+
+def test_third_framework_without_its_library_gets_no_install_line(catalog, monkeypatch):
+    assert catalog.plugins  # the framework is known once they are loaded
+    monkeypatch.setattr(FrameworkSpec, "is_installed", property(lambda spec: False))
+    with pytest.raises(MissingFrameworkError) as caught:
+        require_framework("toy")
+    assert str(caught.value) == (
+        f"framework='toy' needs the package {FRAMEWORK.module!r}, which is not installed."
+        " Install it as its authors describe."
+    )
 
 
 def test_what_it_cannot_do_is_refused_by_type(catalog):

@@ -1,25 +1,26 @@
 """Every package works alone: built as a wheel, unpacked into an empty environment beside the
 kernel, run from outside.
 
-The third parties come from a folder of links to the packages of this environment, so that nothing
-is downloaded; a framework is left out of the folder where its absence is the point.
+`conftest.py` builds the wheels and makes the environments.
 """
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-import sysconfig
-import venv
 import zipfile
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import cache
 from pathlib import Path
 
 import pytest
-from package_environments import BUILD, FOLDERS, Environment, ProbeError, module_of, needed_by
+from package_environments import (
+    FOLDERS,
+    ProbeError,
+    module_of,
+    needed_by,
+)
 from package_probes import ALONE, COMMANDS, LOOKUPS, NOT_THERE, ONE_FRAMEWORK, WITHOUT_FRAMEWORKS
+
+from rlcatalog.plugins import install_hint, install_hints
 
 pytestmark = pytest.mark.packaging
 
@@ -46,20 +47,6 @@ def beside(distribution: str) -> list[str]:
 
 
 # --- wheels ---------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="session")
-def wheels(tmp_path_factory) -> dict[str, Path]:
-    """Build every package of the repository, all in one process, as pip would in many; distribution
-    → wheel.
-    """
-    folder = tmp_path_factory.mktemp("wheels")
-    subprocess.run(
-        [sys.executable, "-c", BUILD, folder, *FOLDERS.values()], check=True, timeout=120
-    )
-    built = {path.name.split("-")[0]: path for path in folder.iterdir()}
-    assert set(built) == {module_of(name) for name in FOLDERS}
-    return {name: built[module_of(name)] for name in FOLDERS}
 
 
 def wrong_contents(wheel: Path, distribution: str) -> list[str]:
@@ -121,62 +108,6 @@ def test_the_contents_check_finds_a_second_package_and_tests(wheels, tmp_path):
         "its entry point is missing",
         "no py.typed",
     ]
-
-
-# --- environments ---------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="session")
-def third_parties(tmp_path_factory):
-    """Make a folder of links to what is installed here, this repository's packages and some others
-    left out.
-    """
-    ours = {module_of(name) for name in FOLDERS}
-
-    @cache
-    def make(*without: str) -> Path:
-        folder = tmp_path_factory.mktemp("third_parties")
-        for site in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}:
-            for path in Path(site).iterdir():
-                name = path.name.partition("-")[0].partition(".")[0].lower()
-                ignored = path.suffix in (".pth", ".egg-link") or path.name.startswith(
-                    ("_editable", "__editable")
-                )
-                if (
-                    not ignored
-                    and name not in ours
-                    and not name.startswith("rlcatalog")
-                    and name not in without
-                ):
-                    (folder / path.name).symlink_to(path)
-        return folder
-
-    return make
-
-
-@pytest.fixture(scope="session")
-def environment(tmp_path_factory, wheels, third_parties):
-    """Make an empty environment with some of our wheels, and third parties without
-    some frameworks.
-    """
-
-    def make(*distributions: str, without: tuple[str, ...] = ()) -> Environment:
-        made = Environment(tmp_path_factory.mktemp("environment") / "venv")
-        venv.EnvBuilder(with_pip=False, symlinks=True).create(made.folder)
-        (made.site / "third_parties.pth").write_text(
-            f"{third_parties(*without)}\n", encoding="utf-8"
-        )
-        for name in distributions:
-            made.install(wheels[name])
-        return made
-
-    return make
-
-
-@pytest.fixture(scope="session")
-def bare(environment):
-    """An environment with nothing of ours and no framework, to fork from."""
-    return environment(without=("torch", "tensorflow"))
 
 
 def siblings_of(*distributions: str) -> list[str]:
@@ -266,11 +197,11 @@ def test_without_a_framework_a_package_names_the_extra(environment, bare, distri
     assert set(report["statuses"]) <= {"loaded"}
     said = report["said"]
     for framework in FRAMEWORKS:
-        assert f"pip install 'rlcatalog[{framework}]'" in said.pop(framework)
+        assert install_hint(f"rlcatalog[{framework}]") in said.pop(framework)
     for part, message in said.items():
         framework = part.partition("/")[2]
         assert f"framework={framework!r} needs the package" in message
-        assert f"pip install '{distribution}[{framework}]'" in message
+        assert install_hint(f"rlcatalog[{framework}]") in message
     folder = FOLDERS[distribution].parent.name
     assert len(said) >= 2 or not folder.startswith("builtin")
 
@@ -300,12 +231,12 @@ def test_a_few_packages_act_with_one_framework_and_name_the_other_ones_extra(
     assert f"[{missing}]'" in report["said"]
 
 
-def test_the_kernel_alone_lists_nothing_and_says_what_to_install(environment, bare):
+def test_the_kernel_alone_lists_nothing_and_says_what_to_install(environment, bare, monkeypatch):
     alone = environment("rlcatalog", "rlcatalog-cli", without=("torch", "tensorflow"))
     listing = alone.run("-m", "rlcatalog_cli", "list", warmed=bare)
     assert listing.returncode == 0, listing.stderr
     assert "No parts are installed" in listing.stdout
-    assert "pip install rlcatalog-atari rlcatalog-attention" in " ".join(listing.stdout.split())
+    assert install_hint("rlcatalog[torch]") in " ".join(listing.stdout.split())
     as_json = alone.run("-m", "rlcatalog_cli", "list", "--json", warmed=bare)
     assert as_json.returncode == 0, as_json.stderr
     assert [plugin["distribution"] for plugin in json.loads(as_json.stdout)["plugins"]] == [
@@ -313,26 +244,21 @@ def test_the_kernel_alone_lists_nothing_and_says_what_to_install(environment, ba
     ]
     explained = alone.run("-m", "rlcatalog_cli", "explain", "CartPole-v1", warmed=bare)
     assert explained.returncode == 1
-    assert (
-        "rlcatalog-preprocessors, which is not installed: pip install rlcatalog-preprocessors"
-        in explained.stderr
-    )
+    assert install_hint("rlcatalog-preprocessors") in explained.stderr
     assert "Traceback" not in explained.stderr
     report = alone.probe(NOT_THERE, bare)
-    assert (
-        "rlcatalog-preprocessors, which is not installed: pip install rlcatalog-preprocessors"
-        in report["explain"]
-    )
+    assert install_hint("rlcatalog-preprocessors") in report["explain"]
+    # What Actor's package requires is not installed there either.
+    monkeypatch.setattr(install_hints, "missing_distributions", list)
     for name, owner in {
         **dict.fromkeys(("build", "load", "Policy"), "rlcatalog-policy"),
         "Actor": "rlcatalog-export",
     }.items():
-        assert (
-            report[name]
-            == f"rlcatalog.{name} is provided by {owner}, which is not installed: pip install"
-            f" {owner}"
+        assert report[name] == (
+            f"rlcatalog.{name} is provided by {owner}, which is not installed."
+            f" {install_hint(owner)}"
         )
-    assert report["framework"].endswith("Install it with: pip install 'rlcatalog[torch]'")
+    assert report["framework"].endswith(install_hint("rlcatalog[torch]"))
 
 
 def test_parts_are_looked_up_and_work_without_the_policy(environment):
@@ -391,7 +317,7 @@ def test_uninstalling_one_package_leaves_the_others_working(full, bare, wheels, 
     assert statuses == dict.fromkeys(set(OURS) - {distribution}, "loaded")
     if distribution in MISSED:
         assert refused == 1
-        assert f"{distribution}, which is not installed: pip install {distribution}" in why
+        assert f"{distribution}, which is not installed. {install_hint(distribution)}" in why
         assert "Traceback" not in why
     if distribution not in NEEDED_BY_CARTPOLE:
         assert explained == 0, error

@@ -10,8 +10,10 @@ import shutil
 import subprocess
 import tomllib
 import zipfile
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
+from importlib import metadata
 from pathlib import Path
 
 import warm
@@ -53,6 +55,57 @@ def needed_by(distribution: str, *extras: str) -> list[str]:
                 ]
             waiting += [Requirement(line).name for line in lines]
     return found
+
+
+def installed_by(line: str) -> set[str]:
+    """Return the distributions that pip installs for a requirement, such as `"rlcatalog[actor]"`:
+    packages of this repository by their `pyproject.toml`, others by what is installed here.
+    """
+    done: set[str] = set()
+    waiting = [line]
+    while waiting:
+        line = waiting.pop()
+        if line in done:
+            continue
+        done.add(line)
+        requirement = Requirement(line)
+        if requirement.name in FOLDERS:
+            waiting += lines_of_project(requirement)
+        else:
+            waiting += lines_of_installed(requirement)
+    return {Requirement(line).name for line in done}
+
+
+def lines_of_project(requirement: Requirement) -> list[str]:
+    """Return what a package of this repository requires, with the extras of a requirement."""
+    text = (FOLDERS[requirement.name] / "pyproject.toml").read_text(encoding="utf-8")
+    project = tomllib.loads(text)["project"]
+    lines = list(project["dependencies"])
+    for extra in requirement.extras:
+        lines += project["optional-dependencies"][extra]
+    return lines
+
+
+def lines_of_installed(requirement: Requirement) -> list[str]:
+    """Return what an installed distribution requires, with the extras of a requirement."""
+    lines = []
+    for line in metadata.requires(requirement.name) or []:
+        marker = Requirement(line).marker
+        # An empty extra stands for what is required without any.
+        if marker is None or any(marker.evaluate({"extra": e}) for e in ("", *requirement.extras)):
+            lines.append(line)
+    return lines
+
+
+def link_distributions(names: Iterable[str], folder: Path) -> None:
+    """Link distributions of this environment into a folder, as if they were installed there."""
+    for name in names:
+        distribution = metadata.distribution(name)
+        tops = {path.parts[0] for path in distribution.files or ()}
+        for top in tops - {"..", "__pycache__"}:
+            link = folder / top
+            if not link.exists():  # two distributions can share a namespace
+                link.symlink_to(distribution.locate_file(top))
 
 
 BUILD = """
@@ -105,9 +158,11 @@ class Environment:
             (self.site / name).rmdir()  # fails if RECORD forgot a file
 
     def run(
-        self, *arguments: str, warmed: Environment | None = None
+        self, *arguments: str, warmed: Environment | None = None, cwd: Path | None = None
     ) -> subprocess.CompletedProcess[str]:
         """Run `python ARGUMENTS`: `-c`, code and more, or `-m`, a module and more.
+
+        It runs in the environment's folder, unless `cwd` names another.
 
         Where a `warmed` environment is given, with the same third parties and nothing of ours, the
         process is forked from one of it that has imported them, and then finds what is installed
@@ -121,7 +176,7 @@ class Environment:
             }
             return subprocess.run(
                 [self.folder / "bin" / "python", "-I", "-B", *arguments],
-                cwd=self.folder,
+                cwd=cwd or self.folder,
                 env=clean | {"TF_CPP_MIN_LOG_LEVEL": "3", "OMP_NUM_THREADS": "1"},
                 capture_output=True,
                 text=True,

@@ -47,10 +47,10 @@ def _bring(package: str, name: str, asked: str) -> Any:
         if error.name != package.partition(".")[0]:
             raise
         from rlcatalog.errors import MissingPluginError
-        from rlcatalog.plugins import public_index
+        from rlcatalog.plugins import install_hints
 
         raise MissingPluginError(
-            f"{asked} {public_index.how_to_get(str(error.name).replace('_', '-'))}"
+            f"{asked} {install_hints.how_to_get(str(error.name).replace('_', '-'))}"
         ) from None
 
 
@@ -60,6 +60,9 @@ provided.default_catalog = lambda: importlib.import_module("rlcatalog.catalog").
 provided.framework_names = lambda: importlib.import_module(
     "rlcatalog.plugins.public_index"
 ).frameworks()
+provided.install_hint = lambda *requirements: importlib.import_module(
+    "rlcatalog.plugins.install_hints"
+).install_hint(*requirements)
 provided.index_declarations = lambda kind: importlib.import_module(
     "rlcatalog.plugins.loader"
 ).load_indexed(kind)

@@ -23,6 +23,11 @@ from .plugins.discovery import (
     normalize as normalize,
     scan as scan,
 )
+from .plugins.install_hints import (
+    RELEASED as RELEASED,
+    how_to_start as how_to_start,
+    missing_distributions as missing_distributions,
+)
 from .plugins.names import may_claim as may_claim
 from .spaces.action_codecs import codec_class as codec_class, codec_of_class as codec_of_class
 from .spaces.info import KINDS as KINDS

@@ -26,6 +26,8 @@ default_catalog: Callable[[], Catalog]
 #: Returns the names of the frameworks in the public index; the first that is installed is the
 #: default.
 framework_names: Callable[[], Sequence[str]]
+#: Returns the sentence that says how to install packages; see `rlcatalog.plugins.install_hint`.
+install_hint: Callable[..., str]
 #: Returns the declarations of the installed packages in the public index: `"framework"` or
 #: `"action_codec"`.
 index_declarations: Callable[[str], Iterable[Declaration]] = lambda kind: ()  # noqa: E731  (it is set)

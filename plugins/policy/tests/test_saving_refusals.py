@@ -20,6 +20,7 @@ from rlcatalog.errors import (
     SavedPolicyError,
     SavedPolicyWarning,
 )
+from rlcatalog.plugins import install_hint
 from rlcatalog.plugins.discovery import scan
 from rlcatalog_policy import loading, to_bytes as saved_bytes
 
@@ -165,7 +166,7 @@ def test_a_missing_plugin_is_named_with_its_version(written):
     said = str(caught.value)
     version = next(r.version for r in catalog_of().plugins if r.name == "fcnet")
     assert said.startswith(f"{written}: this policy cannot be restored here.")
-    assert "pip install rlcatalog-fcnet" in said
+    assert said.endswith(install_hint("rlcatalog-fcnet"))
     assert f"rlcatalog-fcnet {version}" in said
 
 

@@ -5,6 +5,8 @@ checkpoint.
 import numpy as np
 import pytest
 
+from rlcatalog.plugins import install_hint
+
 pytest.importorskip("onnxruntime", reason="needs rlcatalog-export, which is not installed here")
 
 from drift_env import Drift
@@ -153,7 +155,7 @@ def test_what_cannot_be_frozen_collects_as_it_is():
     declarations["framework"]["torch: freeze"].leave()
     algo = PPO(Drift, {**SMALL, "model": NET, "frozen": "always"})
     algo.train()
-    assert "pip install" in algo.acting.reason
+    assert install_hint("rlcatalog-export[torch]") in algo.acting.reason
     right = PPO(Drift, {**SMALL, "model": NET})
     right.train()
     for name, array in right.policy.model.get_weights().items():

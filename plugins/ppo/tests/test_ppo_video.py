@@ -2,6 +2,7 @@
 hand.
 """
 
+import re
 import sys
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from films import frames, hide_screen
 
 import rlcatalog
 from rlcatalog.errors import ConfigError, MissingExtraError, NotServedError
+from rlcatalog.plugins import install_hint
 from rlcatalog_ppo import video
 from rlcatalog_ppo.commands import evaluate
 from rlcatalog_ppo.environments import EnvMaker, vector
@@ -263,7 +265,7 @@ def test_a_folder_that_may_not_be_written_into_is_found_before_playing(tmp_path,
 
 def test_without_its_extra_it_is_named(monkeypatch):
     monkeypatch.setattr(video, "find_spec", lambda name: None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'rlcatalog-ppo\[video\]'"):
+    with pytest.raises(MissingExtraError, match=re.escape(install_hint("rlcatalog-ppo[video]"))):
         video.Film(Path("film.mp4"))
 
 

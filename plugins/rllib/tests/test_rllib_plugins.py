@@ -121,5 +121,5 @@ def test_a_checkpoint_whose_plugin_is_missing_is_refused(local_ray, installed, t
         algo = config_of().build_algo()
         algo.save_to_path(str(tmp_path / "checkpoint"))
         algo.stop()
-    with pytest.raises(MissingPluginError, match=r"example-compass.*pip install example-compass"):
+    with pytest.raises(MissingPluginError, match="example-compass is a third-party package"):
         Algorithm.from_checkpoint(tmp_path / "checkpoint")

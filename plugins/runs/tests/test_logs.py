@@ -8,6 +8,7 @@ import importlib.util
 import json
 import math
 import os
+import re
 import struct
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from types import SimpleNamespace
 import pytest
 
 from rlcatalog.errors import ConfigError, MissingExtraError, SavedPolicyError
+from rlcatalog.plugins import install_hint
 from rlcatalog_runs import logs
 
 
@@ -79,7 +81,7 @@ def test_without_its_extra_wandb_is_refused_before_anything_is_written(spec, mon
     package.
     """
     monkeypatch.setattr(logs, "find_spec", lambda name: spec)
-    with pytest.raises(MissingExtraError, match=r"pip install 'rlcatalog-runs\[wandb\]'"):
+    with pytest.raises(MissingExtraError, match=re.escape(install_hint("rlcatalog-runs[wandb]"))):
         logs.log_names("csv,wandb")
     with pytest.raises(MissingExtraError):
         logs.writers(["csv", "wandb"], tmp_path)

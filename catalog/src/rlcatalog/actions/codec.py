@@ -17,7 +17,7 @@ import numpy as np
 
 from rlcatalog.actions.tensor_actions import LoweredActions
 from rlcatalog.errors import ActionError, ActionMaskError, MissingPluginError, UnsupportedSpaceError
-from rlcatalog.plugins import public_index
+from rlcatalog.plugins import install_hints, public_index
 from rlcatalog.spaces.action_codecs import codec_class
 from rlcatalog.spaces.info import Space, SpaceInfo
 
@@ -404,7 +404,7 @@ def _codec(info: SpaceInfo, bounds: str, raw_kinds: Mapping[str, str]) -> Action
     cls: type[ActionCodec] | None = codec_class(info)
     if cls is None and (owner := public_index.provider_of("action_codec", info.kind)) is not None:
         raise MissingPluginError(
-            f"{info.path}: the codec of {info.describe()} {public_index.how_to_get(owner)}."
+            f"{info.path}: the codec of {info.describe()} {install_hints.how_to_get(owner)}"
         )
     cls = cls or ActionCodec
     return cls.of(info, raw_kinds.get(info.path, "values"), bounds, children)

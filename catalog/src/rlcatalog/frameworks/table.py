@@ -67,20 +67,24 @@ def default_framework() -> str:
     )
 
 
-def require_framework(framework: str, distribution: str = "rlcatalog") -> None:
+def require_framework(framework: str) -> None:
     """Check that the framework is installed, without importing it.
 
     Raises:
         MissingFrameworkError: The framework is not installed; the message names the extra to
             install.
     """
-    if (spec := frameworks().get(framework)) is None or not spec.is_installed:
-        package = f"'rlcatalog-{framework}'" if spec is None else repr(spec.module)
-        raise MissingFrameworkError(
-            f"framework={framework!r} needs the package {package}, which is not installed"
-            f"{', or disabled' if spec is None else ''}."
-            f" Install it with: pip install '{distribution or 'rlcatalog'}[{framework}]'"
-        )
+    spec = frameworks().get(framework)
+    if spec is not None and spec.is_installed:
+        return
+    if spec is None:
+        problem = f"the package 'rlcatalog-{framework}', which is not installed, or disabled"
+    else:
+        problem = f"the package {spec.module!r}, which is not installed"
+    hint = "Install it as its authors describe."
+    if framework in provided.framework_names():
+        hint = provided.install_hint(f"rlcatalog[{framework}]")
+    raise MissingFrameworkError(f"framework={framework!r} needs {problem}. {hint}")
 
 
 def framework_of(cls: type) -> FrameworkSpec | None:

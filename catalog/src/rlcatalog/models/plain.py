@@ -12,7 +12,7 @@ from typing import Any
 from rlcatalog.errors import MissingPluginError
 from rlcatalog.frameworks import frameworks, require_framework
 from rlcatalog.frameworks.table import framework_of
-from rlcatalog.plugins import public_index
+from rlcatalog.plugins import install_hints, public_index
 
 #: Whether models are built from deep copies of instances, so that a second model has separate
 #: weights.
@@ -53,7 +53,7 @@ def frameworks_of_plain(source: Callable[..., Any]) -> list[str]:
         if spec.target("plain") is not None:
             return [spec.name] if spec.load("plain").is_module(source) else []
         if (owner := public_index.provider_of("framework", f"{spec.name}: plain")) is not None:
-            raise MissingPluginError(f"a plain module as a model {public_index.how_to_get(owner)}")
+            raise MissingPluginError(f"a plain module as a model {install_hints.how_to_get(owner)}")
     if inspect.isroutine(source) or isinstance(source, functools.partial):
         return [name for name, spec in frameworks().items() if spec.target("plain") is not None]
     return []

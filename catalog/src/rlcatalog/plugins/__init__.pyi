@@ -15,5 +15,6 @@ from .declarations import (
     Stage as Stage,
 )
 from .hookspecs import hookimpl as hookimpl
+from .install_hints import install_hint as install_hint
 from .process_wide import ActionCodecSpec as ActionCodecSpec, FrameworkSpec as FrameworkSpec
 from .request import Request as Request

@@ -110,7 +110,7 @@ class Component:
                 f"{self.title} has no code for framework={target!r}; it supports:"
                 f" {', '.join(self.frameworks)}."
             )
-        require_framework(target, self.distribution)
+        require_framework(target)
 
     def ask(self, name: str, *arguments: Any, returns: Callable[[Any], T]) -> T:
         """Call one of the declaration's functions and convert its result.

@@ -8,6 +8,7 @@ writes it from the packages of this repository; other packages can be added.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
@@ -45,7 +46,7 @@ def distributions(*entries: str) -> list[str]:
     matching entry.
     """
     if not entries:
-        return list(_data()["distributions"])
+        return list(_data()["folders"])
     return sorted(
         {owner for entry, owner in _data()["provides"].items() if entry.startswith(entries)}
     )
@@ -56,12 +57,20 @@ def frameworks() -> tuple[str, ...]:
     return tuple(_data()["frameworks"])
 
 
-def how_to_get(distribution: str) -> str:
-    """Return the end of a sentence on how to install a missing distribution."""
-    return f"is provided by {distribution}, which is not installed: pip install {distribution}"
+def folders() -> dict[str, str]:
+    """Return the folder in a clone of rlcatalog of each listed distribution."""
+    return dict(_data()["folders"])
 
 
-def install_hint() -> str:
-    """Return a sentence that says which packages to install first."""
-    names = " ".join(n for n in _data()["distributions"] if n.startswith("rlcatalog-"))
-    return f"Parts are in separate packages; to get started: pip install {names}"
+def needs(distribution: str, extras: Iterable[str] = ()) -> list[str]:
+    """Return the listed distributions that another one requires, directly or not, the kernel left
+    out.
+
+    Args:
+        distribution: The distribution.
+        extras: Those of its extras that are installed, too.
+    """
+    required: list[str] = []
+    for name in (distribution, *(f"{distribution}[{extra}]" for extra in extras)):
+        required += _data()["needs"].get(name, [])
+    return required

@@ -14,7 +14,7 @@ from rlcatalog.errors import (
     shown,
 )
 from rlcatalog.frameworks import frameworks
-from rlcatalog.plugins import public_index
+from rlcatalog.plugins import install_hints, public_index
 from rlcatalog.plugins.component import Component
 from rlcatalog.plugins.discovery import PluginRecord, normalize
 from rlcatalog.plugins.names import bare_keys, may_claim, ways_to_say
@@ -158,7 +158,7 @@ class Registry:
         have = (
             f"Known: {', '.join(names)}."
             if names
-            else f"No {label}s are installed. {public_index.install_hint()}"
+            else f"No {label}s are installed. {install_hints.how_to_start()}"
         )
         raise UnknownNameError(f"Unknown {label} {shown(asked)}.{nearest(name, names)} {have}")
 
@@ -173,7 +173,7 @@ class Registry:
         if (
             record := next((r for r in self.records if r.distribution == distribution), None)
         ) is None:
-            raise MissingPluginError(f"{what} {public_index.how_to_get(distribution)}")
+            raise MissingPluginError(f"{what} {install_hints.how_to_get(distribution)}")
         if record.status != "loaded":
             raise MissingPluginError(
                 f"{what} is provided by {distribution} {record.version}, which {record.condition}"

@@ -22,7 +22,7 @@ from rlcatalog.errors import (
     one_line,
     shown,
 )
-from rlcatalog.internals import PluginRecord, Sheet, public_index
+from rlcatalog.internals import PluginRecord, Sheet, how_to_start
 from rlcatalog.plugins import Component
 from rlcatalog_cli.isolation import catalog_of_survivors, print_json, redirect_stdout
 from rlcatalog_cli.options import AS_JSON, Command, ModelKeys, key_values
@@ -82,7 +82,7 @@ def list_parts(
 def list_sheet(plugins: Sequence[PluginRecord], components: Sequence[Component]) -> Sheet:
     """Return the data for `list`: the plugins, their parts, and the errors of failed plugins."""
     none = all(component.kind == "command" for component in components)
-    facts = [("note", f"No parts are installed. {public_index.install_hint()}")] if none else []
+    facts = [("note", f"No parts are installed. {how_to_start()}")] if none else []
     records = [
         (record.name, record.distribution, record.version, record.status) for record in plugins
     ]

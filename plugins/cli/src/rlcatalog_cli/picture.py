@@ -8,13 +8,14 @@ from typing import Any
 
 from rlcatalog.errors import MissingExtraError, one_line
 from rlcatalog.internals import Section, outline
+from rlcatalog.plugins import install_hint
 
 try:
     import drawsvg
 except ImportError:
     raise MissingExtraError(
-        "drawing a picture needs drawsvg, which is not installed: pip install"
-        " 'rlcatalog-cli[pictures]'."
+        "drawing a picture needs drawsvg, which is not installed."
+        f" {install_hint('rlcatalog-cli[pictures]')}"
     ) from None
 
 #: Widths of the columns for chosen and other parts, of the gap between them and of the margin.

@@ -30,6 +30,8 @@ from rlcatalog.choice import MODEL_SLOTS, Pins, Resolution
 from rlcatalog.errors import (
     CatalogError,
     ConfigError,
+    MissingFrameworkError,
+    MissingPluginError,
     ModelContractError,
     SavedPolicyError,
     SavedPolicyWarning,
@@ -212,7 +214,10 @@ def _restoring(source: Path, manifest: Manifest, call: str) -> Iterator[None]:
                 f"{own} is not from a package.{code} {first} the module that registers it, and"
                 f" load again. {saved}"
             )
-        error.args = (f"{source}: this policy cannot be restored here. {error} {saved}",)
+        explanation = f"{error} {saved}"
+        if isinstance(error, MissingPluginError | MissingFrameworkError):
+            explanation = f"{saved} {error}"  # its line to paste comes last
+        error.args = (f"{source}: this policy cannot be restored here. {explanation}",)
         raise
     # Values that a part does not check, such as a size that exceeds the memory.
     except Exception as error:

@@ -14,6 +14,7 @@ from rlcatalog.errors import MissingPluginError, NotServedError
 from rlcatalog.frameworks import Array, Evaluation, Step, frameworks, require_framework
 from rlcatalog.internals import public_index
 from rlcatalog.models import ModelV2, SeparateValue, copying_instances
+from rlcatalog.plugins import install_hint
 from rlcatalog_policy.acting import take_step
 from rlcatalog_policy.contract_checker import ContractChecker, check_dists, model_chain
 from rlcatalog_policy.copies import copy_policy, new_model, pickle_policy, unpickle_policy
@@ -70,7 +71,7 @@ class Policy:
         action_space: Any,
         model: ModelV2 | None = None,
     ) -> None:
-        require_framework(resolution.framework, resolution.component("trunk").distribution)
+        require_framework(resolution.framework)
         self.catalog, self.resolution, self.framework = catalog, resolution, resolution.framework
         self.observation_space, self.action_space = observation_space, action_space
         self.config = resolution.config.fresh()
@@ -546,7 +547,9 @@ def load_extension(framework: str, what: str) -> Any:
     """
     if frameworks()[framework].target(what) is None:
         owner = public_index.provider_of("framework", f"{framework}: {what}")
-        hint = "" if owner is None else f"; install it with: pip install '{owner}[{framework}]'"
+        hint = ""
+        if owner is not None:
+            hint = f". {install_hint(f'{owner}[{framework}]')}"
         raise MissingPluginError(
             f"no installed package supports this for framework={framework!r}{hint}"
         )

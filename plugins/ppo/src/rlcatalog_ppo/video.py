@@ -17,6 +17,7 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 
 from rlcatalog.errors import ConfigError, MissingExtraError, NotServedError, reason, shown
+from rlcatalog.plugins import install_hint
 from rlcatalog_policy import write_file
 from rlcatalog_ppo.environments import vector
 from rlcatalog_runs.evaluation import SIDE_BY_SIDE
@@ -62,7 +63,7 @@ class Film:
             )
         if find_spec("av") is None:
             raise MissingExtraError(
-                "--video: the encoder av is not installed: pip install 'rlcatalog-ppo[video]'."
+                f"--video: the encoder av is not installed. {install_hint('rlcatalog-ppo[video]')}"
             )
         if path.is_dir():
             raise ConfigError(f"--video {path} is a folder. Pass the path of a file.")

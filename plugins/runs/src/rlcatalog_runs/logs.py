@@ -30,6 +30,7 @@ from rlcatalog.errors import (
     reason,
     shown,
 )
+from rlcatalog.plugins import install_hint
 from rlcatalog_policy import read_file, write_file
 from rlcatalog_runs.event_file import EventFile
 from rlcatalog_runs.folders import METRICS
@@ -294,7 +295,7 @@ def _need_wandb() -> None:
     # a folder `wandb` in the current directory is not the package.
     if spec is None or spec.origin is None:
         raise MissingExtraError(
-            "--log wandb: wandb is not installed: pip install 'rlcatalog-runs[wandb]'."
+            f"--log wandb: wandb is not installed. {install_hint('rlcatalog-runs[wandb]')}"
         )
 
 

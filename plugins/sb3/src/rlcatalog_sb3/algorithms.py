@@ -18,6 +18,7 @@ from rlcatalog.errors import (
     UnknownNameError,
     nearest,
 )
+from rlcatalog.plugins import install_hint
 
 #: Name → (package, policy in this package). None means Stable-Baselines3's policy with a
 #: CatalogExtractor.
@@ -62,8 +63,8 @@ def algorithm_class(name: str) -> Any:
     except ImportError as error:
         extra = "[contrib]" if package == "sb3_contrib" else ""
         raise MissingPluginError(
-            f"{name} is part of {package.replace('_', '-')}, which is not installed: pip install"
-            f" 'rlcatalog-sb3{extra}'."
+            f"{name} is part of {package.replace('_', '-')}, which is not installed."
+            f" {install_hint(f'rlcatalog-sb3{extra}')}"
         ) from error
 
 
