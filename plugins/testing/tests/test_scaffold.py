@@ -24,9 +24,10 @@ from rlcatalog.errors import (
     MissingExtraError,
     UnknownNameError,
 )
+from rlcatalog.plugins import install_hint, install_hints
 from rlcatalog.plugins.discovery import PluginRecord, incompatible_reason
 from rlcatalog_cli import main
-from rlcatalog_testing import PluginEntryPoint, cases, isolated_catalog, outcomes
+from rlcatalog_testing import PluginEntryPoint, cases, isolated_catalog, outcomes, scaffold
 from rlcatalog_testing.scaffold import (
     FRAMEWORKS,
     KINDS,
@@ -443,6 +444,39 @@ def test_the_command_writes_the_package_and_says_what_comes_next(tmp_path, capsy
     assert 'pip install -e ".[tf,dev]"' in said
 
 
+@pytest.mark.parametrize(
+    ("frameworks", "requirement"),
+    [
+        (["torch", "tf"], "rlcatalog[torch,tf,testing]"),
+        ([], "rlcatalog[torch,testing]"),  # its tests build a policy, which needs one
+    ],
+)
+def test_new_says_first_how_to_install_what_is_missing(
+    tmp_path, monkeypatch, capsys, frameworks, requirement
+):
+    kind = "model" if frameworks else "filter"
+    monkeypatch.setattr(scaffold, "RELEASED", False)
+    monkeypatch.setattr(install_hints, "RELEASED", False)
+    monkeypatch.setattr(scaffold, "missing_distributions", lambda names: ["rlcatalog-tf"])
+    with pytest.raises(SystemExit):
+        main(["new", kind, "acme-part", "--out", str(tmp_path)])
+    hint = install_hint(requirement)
+    said = capsys.readouterr().out
+    assert said.index(hint) < said.index("pip install -e")
+    assert hint in (tmp_path / "acme-part/README.md").read_text(encoding="utf-8")
+
+
+def test_new_leaves_installing_to_pip_once_released(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(scaffold, "RELEASED", True)
+    monkeypatch.setattr(scaffold, "missing_distributions", lambda names: ["rlcatalog-tf"])
+    with pytest.raises(SystemExit):
+        main(["new", "model", "acme-part", "--out", str(tmp_path)])
+    workflow = tmp_path / "acme-part/.github/workflows/ci.yml"
+    texts = [capsys.readouterr().out, workflow.read_text(encoding="utf-8")]
+    lines = [line for text in texts for line in text.splitlines() if "pip install" in line]
+    assert all('pip install -e ".[torch,tf,dev]"' in line for line in lines)
+
+
 # --- what is refused ------------------------------------------------------------------------------
 
 
@@ -507,6 +541,6 @@ def test_a_folder_that_exists_is_left_as_it_is(tmp_path, capsys):
 
 def test_without_the_template_engine_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "jinja2", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'rlcatalog-testing\[new\]'"):
+    with pytest.raises(MissingExtraError, match=re.escape(install_hint("rlcatalog-testing[new]"))):
         package_files("model", "acme-x")
     assert issubclass(MissingExtraError, ImportError)

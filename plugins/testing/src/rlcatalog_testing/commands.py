@@ -16,7 +16,9 @@ from rlcatalog_testing.scaffold import (
     KINDS,
     chosen_frameworks,
     extras_of,
+    is_prepared,
     package_files,
+    preparation,
     write_package,
 )
 
@@ -86,6 +88,9 @@ def new(
     folder = out / name
     write_package(folder, files)
     typer.echo(f"{folder}: {len(files)} files. README.md describes each file. Next:")
+    chosen = chosen_frameworks(kind, wanted)
+    if preparation(chosen) and not is_prepared(chosen):
+        typer.echo(f"  {preparation(chosen)}")
     typer.echo(f"  cd {folder}")
-    typer.echo(f'  pip install -e ".[{extras_of(chosen_frameworks(kind, wanted))}]"')
+    typer.echo(f'  pip install -e ".[{extras_of(chosen)}]"')
     typer.echo("  pytest")

@@ -25,7 +25,15 @@ from rlcatalog.errors import (
     nearest,
     shown,
 )
-from rlcatalog.internals import installed_version, may_claim, normalize, public_index
+from rlcatalog.internals import (
+    RELEASED,
+    installed_version,
+    may_claim,
+    missing_distributions,
+    normalize,
+    public_index,
+)
+from rlcatalog.plugins import install_hint
 
 #: The frameworks for which there are templates.
 FRAMEWORKS = ("torch", "tf")
@@ -110,10 +118,6 @@ def package_files(kind: str, name: str, frameworks: Sequence[str] | None = None)
         **{f"{source}/{stem}": f"{kind}/{stem}" for stem in sources},
         tests: f"{kind}/tests.py",
     }
-    # Packages for its tests: the kit, the command line, codecs, distributions, and a plain model.
-    around = public_index.distributions(
-        "space/", "action_space/", "model/fallback", "command/check", "command/list"
-    )
     contents = [
         (f"{source}/{stem}", what)
         for stem, what in _TABLE["files"].items()
@@ -127,7 +131,8 @@ def package_files(kind: str, name: str, frameworks: Sequence[str] | None = None)
         "frameworks": chosen,
         "extras": extras_of(chosen),
         "bound": kernel_bound(__version__),
-        "parts": around,
+        "parts": parts_for_tests(),
+        "preparation": preparation(chosen),
         "contents": [
             *contents,
             (tests, "the tests: the conformance kit, and tests for this part's own behaviour"),
@@ -250,9 +255,41 @@ def chosen_frameworks(kind: str, frameworks: Sequence[str] | None) -> list[str]:
     return [framework for framework in FRAMEWORKS if framework in asked]
 
 
+def frameworks_for_tests(frameworks: Sequence[str]) -> Sequence[str]:
+    """Return the frameworks that a new package's tests need: those of its code, or one of them all
+    if the code needs none.
+    """
+    return frameworks or FRAMEWORKS[:1]
+
+
 def extras_of(frameworks: Sequence[str]) -> str:
     """Return the extras that are needed to install a new package."""
-    return ",".join([*(frameworks or FRAMEWORKS[:1]), "dev"])
+    return ",".join([*frameworks_for_tests(frameworks), "dev"])
+
+
+def parts_for_tests() -> list[str]:
+    """Return the packages that a new package's tests need: the kit, the command line, codecs,
+    distributions, and a plain model.
+    """
+    return public_index.distributions(
+        "space/", "action_space/", "model/fallback", "command/check", "command/list"
+    )
+
+
+def is_prepared(frameworks: Sequence[str]) -> bool:
+    """Return whether all packages of rlcatalog that a new package requires are installed."""
+    own = [f"rlcatalog-{framework}" for framework in frameworks_for_tests(frameworks)]
+    return not missing_distributions([*own, *parts_for_tests()])
+
+
+def preparation(frameworks: Sequence[str]) -> str:
+    """Return the sentence that says how to install the packages of rlcatalog that a new package
+    requires. It is empty once they are on PyPI, because pip then installs them, too.
+    """
+    if RELEASED:
+        return ""
+    extras = ",".join([*frameworks_for_tests(frameworks), "testing"])
+    return install_hint(f"rlcatalog[{extras}]")
 
 
 def _render(templates: Mapping[str, str], values: Mapping[str, Any]) -> dict[str, str]:
@@ -260,8 +297,8 @@ def _render(templates: Mapping[str, str], values: Mapping[str, Any]) -> dict[str
         import jinja2
     except ImportError as error:
         raise MissingExtraError(
-            "rlcatalog new fills in templates with jinja2, which is not installed: pip install "
-            "'rlcatalog-testing[new]'."
+            "rlcatalog new fills in templates with jinja2, which is not installed."
+            f" {install_hint('rlcatalog-testing[new]')}"
         ) from error
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES),
