@@ -1,10 +1,10 @@
 """Builds what is released into `dist/`, and tries it: `make dist`.
 
 Every package becomes a wheel and a source archive; twine reads them as the index would. Each
-package is installed alone and tried (`tests/packaging/test_packaging.py`). Then `rlcatalog[torch]`
-is installed from the wheels into an empty environment, with third parties at the versions of
-`requirements/demo.txt`, and the README's tour is run there; and the same from a bare clone by the
-README's install line. Last, `make demo` runs in the clone.
+package is installed alone and tried, and some extras too (the tests in `tests/packaging` that are
+marked `packaging`). Then `rlcatalog[torch]` is installed from the wheels into an empty environment,
+with third parties at the versions of `requirements/demo.txt`, and the README's tour is run there;
+and the same from a bare clone by the README's install line. Last, `make demo` runs in the clone.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def main() -> None:
     print(f"{len(files)} files in {DIST.relative_to(ROOT)}; twine reads them")
     _run(sys.executable, "-m", "twine", "check", "--strict", *map(str, files), cwd=ROOT)
     print("each package is installed alone from its wheel, loads, and is tried")
-    _run(sys.executable, "-m", "pytest", "-q", "tests/packaging/test_packaging.py", cwd=ROOT)
+    _run(sys.executable, "-m", "pytest", "-q", "-m", "packaging", "tests/packaging", cwd=ROOT)
     with tempfile.TemporaryDirectory() as folder:
         wheels, clone = Path(folder) / "wheels", Path(folder) / "clone"
         wheels.mkdir()

@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("onnxruntime", reason="needs rlcatalog-export, which is not installed here")
 
 from export_cases import built, cases
-from export_steps import near, steps_of
+from export_steps import near, task_for_child
 from gymnasium.spaces import Box, Discrete
 from overheads import keep_table_of_operations
 from scipy.stats import chisquare
@@ -78,18 +78,10 @@ def exported(names, folder):
             for key, array in (policy.model.get_weights() | policy.random_state()).items()
         }
         path = folder / f"{i}.onnx"
-        interfaces[name] = interface = policy.export(path)
+        interfaces[name] = policy.export(path)
         after = policy.model.get_weights() | policy.random_state()
         unharmed[name] = all(np.array_equal(kept[key], after[key]) for key in kept)
-        noise = interface.input("noise")
-        inputs, expected[name] = steps_of(case, policy, 0 if noise is None else noise.shape[0])
-        spaces = {} if interface.observation_space else {"observation_space": case.obs}
-        given[name] = {
-            "path": str(path),
-            "prepared": case.prepared,
-            "spaces": spaces,
-            "steps": inputs,
-        }
+        given[name], expected[name] = task_for_child(case, policy, path, interfaces[name])
     policy = drawn_policy()
     policy.export(folder / "drawn.onnx")
     batch = np.zeros((1000, 2), np.float32)

@@ -36,6 +36,18 @@ def steps_of(case, policy, width):
     return inputs, outputs
 
 
+def task_for_child(case, policy, path, interface):
+    """Return what `export_child.py` needs to act from a file, and what the policy does in the same
+    steps.
+    """
+    noise = interface.input("noise")
+    width = 0 if noise is None else noise.shape[0]
+    inputs, outputs = steps_of(case, policy, width)
+    spaces = {} if interface.observation_space else {"observation_space": case.obs}
+    task = {"path": str(path), "prepared": case.prepared, "spaces": spaces, "steps": inputs}
+    return task, outputs
+
+
 def drawing(policy, noise):
     """Return a context in which a policy draws from noise."""
     if noise is None:
