@@ -89,10 +89,10 @@ Even with equal settings, these differences remain:
 ## The zoo
 
 rlcatalog-ppo contains these policies, exported as ONNX files. For each task, it is the policy whose most likely actions
-had the highest return above. Play one with:
+had the highest return above. Play one from the root of a clone with:
 
 ```console
-$ pip install rlcatalog-ppo rlcatalog-cli rlcatalog-export
+$ pip install '.[actor]' ./plugins/runs ./plugins/ppo ./plugins/cli
 $ rlcatalog evaluate zoo:Hopper-v5
 ```
 
