@@ -12,6 +12,7 @@ import shlex
 from collections.abc import Iterable
 
 from rlcatalog.plugins import public_index
+from rlcatalog.plugins.discovery import installed_version
 
 #: Whether rlcatalog's packages are on PyPI. RELEASING.md says when to set it.
 RELEASED = False
@@ -64,16 +65,7 @@ def how_to_start() -> str:
 
 def missing_distributions(distributions: Iterable[str]) -> list[str]:
     """Return the distributions that are not installed, each once."""
-    # Imported here: it costs more than the rest of `import rlcatalog` together.
-    from importlib.metadata import PackageNotFoundError, version
-
-    absent = []
-    for name in dict.fromkeys(distributions):
-        try:
-            version(name)
-        except PackageNotFoundError:
-            absent.append(name)
-    return absent
+    return [name for name in dict.fromkeys(distributions) if installed_version(name) is None]
 
 
 def _split(requirement: str) -> tuple[str, list[str]]:
