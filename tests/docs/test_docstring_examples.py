@@ -51,6 +51,7 @@ EXAMPLES = {
         "freeze",
     ],
     "rlcatalog.spaces": ["Repeated", "Simplex"],
+    "rlcatalog.private_names": ["PrivateNames"],
     "rlcatalog_ppo": ["PPO", "A2C", "PG"],
     "rlcatalog_ppo.PPO": ["train", "learn", "save_checkpoint", "restore"],
     "rlcatalog_sb3": ["CatalogPolicy", "for_sb3", "to_policy"],
