@@ -18,6 +18,7 @@ from rlcatalog_bounded.contract import (
 )
 from rlcatalog_bounded.plugin import DIRICHLET_INPUTS, LEAST_CONCENTRATION, MAX_BETA_INPUT
 from rlcatalog_torch import TorchDistribution, tensor_interval, to_float32_at_least
+from rlcatalog_torch.private_api import standard_gamma
 
 
 class _Shares(TorchDistribution, SharesContract):
@@ -53,7 +54,7 @@ class Beta(BetaContract, _Shares):
 
     def rsample(self) -> Tensor:
         """Draw `[B, d]` within the bounds, with gradients by implicit reparameterisation."""
-        first, second = torch._standard_gamma(self.concentration).unbind(dim=1)
+        first, second = standard_gamma(self.concentration).unbind(dim=1)
         return torch.addcmul(self.bounds.low, self.bounds.width, first / (first + second))
 
     def deterministic_sample(self) -> Tensor:
@@ -105,7 +106,7 @@ class Dirichlet(DirichletContract, _Shares):
         # Shares of Gamma values, as logs: Gamma(a) is Gamma(a + 1) * U^(1/a), which may underflow.
         concentration = self.concentration
         exponential = torch.empty_like(concentration).exponential_()
-        logs = torch._standard_gamma(concentration + 1).log() - exponential / concentration
+        logs = standard_gamma(concentration + 1).log() - exponential / concentration
         return logs.softmax(dim=-1).flatten(1)
 
     def deterministic_sample(self) -> Tensor:

@@ -18,6 +18,7 @@ from rlcatalog_gaussian.contract import (
 )
 from rlcatalog_gaussian.plugin import DIVERGENCE_LIMITS, MAX_LOG_STD, MAX_SQUASHED_MEAN
 from rlcatalog_torch import HALF, LOWEST, TorchDistribution, tensor_interval, to_float32_at_least
+from rlcatalog_torch.private_api import version_of
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 _LOG_2 = math.log(2)
@@ -133,7 +134,7 @@ class SquashedGaussian(_Normals, SquashedGaussianContract):
         normal = torch.addcmul(self.mean, self.std, noise)
         action = self._squash(normal)
         if action.requires_grad:
-            self._drawn = action, action._version, normal, noise
+            self._drawn = action, version_of(action), normal, noise
         return action
 
     def deterministic_sample(self) -> Tensor:
@@ -148,7 +149,7 @@ class SquashedGaussian(_Normals, SquashedGaussianContract):
         if (
             self._drawn is not None
             and actions is self._drawn[0]
-            and actions._version == self._drawn[1]
+            and version_of(actions) == self._drawn[1]
         ):
             return self._logp_of_draw(*self._drawn[2:])
         mean, bounds = self.mean, self.bounds

@@ -20,6 +20,7 @@ from rlcatalog_torch import (
     features_of,
     initialize,
 )
+from rlcatalog_torch.private_api import are_transforms_active, buffers_of, parameters_of
 
 
 class LSTMCell(nn.Module):
@@ -73,7 +74,7 @@ class LSTMCell(nn.Module):
         rows, dtype = x.shape[0], self.no_bias.dtype
         x, h, c = x.to(dtype), h.to(dtype), c.to(dtype)
         # PyTorch's LSTM operations do not support vmap.
-        if torch._C._are_functorch_transforms_active():
+        if are_transforms_active():
             return self._by_hand(x, h, c, seq_lens)
         if seq_lens is None or seq_lens.shape[0] == rows:
             h, c = torch.lstm_cell(x, (h, c), *self._weights())
@@ -133,9 +134,9 @@ class LSTMCell(nn.Module):
         return padded, h[0].index_select(0, back), c[0].index_select(0, back)
 
     def _weights(self) -> list[Tensor]:
-        own = self._parameters
+        own = parameters_of(self)
         if len(own) == 3:  # in order of creation; nn.Module's __getattr__ is slow
-            return [*own.values(), self._buffers["no_bias"]]  # type: ignore[list-item]
+            return [*own.values(), buffers_of(self)["no_bias"]]  # type: ignore[list-item]
         # Parametrised (weight norm, …).
         return [self.weight_ih, self.weight_hh, self.bias, self.no_bias]
 

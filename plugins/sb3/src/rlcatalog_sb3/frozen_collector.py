@@ -13,6 +13,7 @@ from torch import Tensor
 from rlcatalog import Policy, Step
 from rlcatalog.errors import ConfigError
 from rlcatalog_policy import Frozen
+from rlcatalog_torch.private_api import version_of
 
 #: On CartPole, PPO with one environment takes 0.9 times as long; with two or more, stepping
 #: dominates. Updating the weights costs as much time as five steps save, so A2C, which learns every
@@ -110,7 +111,7 @@ class FrozenCollector:
         """Return a number that changes with the weights: the sum of their versions
         and addresses.
         """
-        return sum([weight._version + weight.data_ptr() for weight in self._weights])
+        return sum([version_of(weight) + weight.data_ptr() for weight in self._weights])
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Return the state without the frozen policy, because a copy must freeze its own policy."""

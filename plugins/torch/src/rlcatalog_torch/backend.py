@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -17,10 +16,8 @@ from rlcatalog.spaces import map_tensors
 from rlcatalog_torch.dtypes import HALF, dtype_of, floats_as, to_float32_at_least
 from rlcatalog_torch.nn import values_of
 from rlcatalog_torch.ops import flat_sample, flatten_rows
+from rlcatalog_torch.private_api import are_transforms_active, leaf_of, version_of
 from rlcatalog_torch.sequences import Padding
-
-#: PyTorch's counter of in-place writes to the memory of a tensor.
-_VERSION = operator.attrgetter("_version")
 
 
 class TorchBackend:
@@ -158,8 +155,8 @@ class TorchBackend:
             if (
                 given
                 or views
-                or inputs["obs"]._version
-                or (states and self.on_cpu and any(map(_VERSION, states)))
+                or version_of(inputs["obs"])
+                or (states and self.on_cpu and any(map(version_of, states)))
             ):
                 self._check_untouched(_counted(inputs, states), before)
             new_memory: tuple[Array, ...] = ()
@@ -296,7 +293,7 @@ class TorchBackend:
             ModelContractError: A sample carries a gradient, or training would miss an unregistered
                 weight.
         """
-        if torch._C._are_functorch_transforms_active():  # draws and leaves are symbolic there
+        if are_transforms_active():  # draws and leaves are symbolic there
             return
         own = {id(parameter) for parameter in self.model.parameters()}
         for leaf in leaves_of(terms):
@@ -429,7 +426,7 @@ class TorchBackend:
 
 def _versions(tensors: Mapping[str, Tensor]) -> dict[str, int]:
     """Return the version of each tensor, that is, the number of in-place writes to its memory."""
-    return {name: tensor._version for name, tensor in tensors.items()}
+    return {name: version_of(tensor) for name, tensor in tensors.items()}
 
 
 def _counted(input_dict: Mapping[str, Any], states: Sequence[Tensor] = ()) -> dict[str, Tensor]:
@@ -459,7 +456,7 @@ def leaves_of(tensors: Iterable[Tensor]) -> Iterator[Tensor]:
     functions = [tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None]
     known = set(functions)
     for function in functions:
-        if isinstance(leaf := getattr(function, "variable", None), Tensor):
+        if (leaf := leaf_of(function)) is not None:
             yield leaf
         before = {
             function for function, _ in function.next_functions if function is not None

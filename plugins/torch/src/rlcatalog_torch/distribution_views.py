@@ -80,11 +80,11 @@ class DistributionView(Distribution):
 
     def _draw(self, draw: Callable[[], Any], sample_shape: Size) -> Tensor:
         drawn = [flat_sample(draw()) for _ in range(sample_shape.numel())]
-        return torch.stack(drawn).reshape(self._extended_shape(sample_shape))
+        return torch.stack(drawn).reshape(sample_shape + self.batch_shape + self.event_shape)
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Return the log density `[*sample_shape, B]` of values `[*sample_shape, B, *event]`."""
-        one = self._extended_shape()
+        one = self.batch_shape + self.event_shape
         shape = torch.broadcast_shapes(value.shape, one)  # type: ignore[no-untyped-call]
         before = Size(shape[: len(shape) - len(one)])
         batches = value.expand(shape).reshape(before.numel(), *one)

@@ -17,6 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from rlcatalog_torch.private_api import modules_of, parameters_of
+
 #: Half-precision dtypes.
 HALF = (torch.float16, torch.bfloat16)
 #: Finite limits by dtype, as tensors, because operations on one row are faster with tensors than
@@ -37,10 +39,10 @@ def dtype_of(model: nn.Module) -> torch.dtype:
     """
     module: Any = model
     while module is not None:  # in most models, the first submodule has weights
-        for parameter in module._parameters.values():
+        for parameter in parameters_of(module).values():
             if parameter is not None and parameter.dtype in _SERVED:
-                return parameter.dtype  # type: ignore[no-any-return]
-        module = next(iter(module._modules.values()), None)
+                return parameter.dtype
+        module = next(iter(modules_of(module).values()), None)
     return next(
         (parameter.dtype for parameter in model.parameters() if parameter.dtype in _SERVED),
         torch.float32,

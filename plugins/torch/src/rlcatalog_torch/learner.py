@@ -13,6 +13,7 @@ from rlcatalog.frameworks import PolicyParts
 from rlcatalog.spaces import map_tensors
 from rlcatalog_torch.dtypes import to_array
 from rlcatalog_torch.load_order import before_torch_optimizers
+from rlcatalog_torch.private_api import foreach_add_, foreach_mul_, foreach_norm, fused_adam_
 
 
 class State(NamedTuple):
@@ -92,13 +93,13 @@ class Adam:
         for group in groups.values():
             weights, gradients, moments = zip(*group, strict=True)
             steps, firsts, seconds = zip(*moments, strict=True)
-            torch._foreach_add_(steps, 1)
+            foreach_add_(steps, 1)
             # As vectors, because the operator copies a gradient that is not contiguous, such as a
             # convolution's.
             weights, gradients, firsts, seconds = (
                 tuple(map(_vector, column)) for column in (weights, gradients, firsts, seconds)
             )
-            torch._fused_adam_(
+            fused_adam_(
                 weights,
                 gradients,
                 firsts,
@@ -171,7 +172,7 @@ def gradient_norm(weights: Sequence[Tensor]) -> Tensor:
     """Return the norm of all gradients, taken as one vector; 0 if there are no gradients."""
     gradients = [weight.grad for weight in weights if weight.grad is not None]
     return (
-        torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+        torch.linalg.vector_norm(torch.stack(foreach_norm(gradients)))
         if gradients
         else torch.zeros(())
     )
@@ -189,7 +190,7 @@ def clip_gradients(weights: Sequence[Tensor], norm: Tensor, limit: float) -> Non
         limit: Maximum norm.
     """
     gradients = [weight.grad for weight in weights if weight.grad is not None]
-    torch._foreach_mul_(gradients, (limit / (norm + 1e-6)).clamp(max=1.0))
+    foreach_mul_(gradients, (limit / (norm + 1e-6)).clamp(max=1.0))
 
 
 class TorchLearner:

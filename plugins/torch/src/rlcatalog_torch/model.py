@@ -21,6 +21,7 @@ from rlcatalog.models import (
 from rlcatalog_torch.dtypes import dtype_of
 from rlcatalog_torch.model_internals import TorchInternals
 from rlcatalog_torch.nn import OutputLayers, features_of
+from rlcatalog_torch.private_api import COMPILED, MODULES
 from rlcatalog_torch.sequences import sequences_of, steps_of
 
 _MISSING: Any = object()
@@ -69,7 +70,7 @@ class TorchModelV2(ModelV2, nn.Module, metaclass=_ModelMeta):
         model_config: Mapping[str, Any] | None = None,
         name: str | None = None,
     ) -> None:
-        if "_modules" not in self.__dict__:
+        if MODULES not in self.__dict__:
             nn.Module.__init__(self)
         if obs_space is not _MISSING:
             ModelV2.__init__(
@@ -91,7 +92,7 @@ class TorchModelV2(ModelV2, nn.Module, metaclass=_ModelMeta):
         # Layers first, because forward() mostly accesses these, and every microsecond of acting
         # counts.
         try:
-            return self.__dict__["_modules"][name]
+            return self.__dict__[MODULES][name]
         except KeyError:
             return super().__getattr__(name)
 
@@ -104,11 +105,9 @@ class TorchModelV2(ModelV2, nn.Module, metaclass=_ModelMeta):
             super().__setattr__(name, value)
 
     def __getstate__(self) -> dict[str, Any]:
-        # Outputs of the last pass belong to a graph that cannot be copied or pickled;
-        # `_compiled_call_impl` calls self.
-        kept = {
-            name: value for name, value in self.__dict__.items() if name != "_compiled_call_impl"
-        }
+        # Outputs of the last pass belong to a graph that cannot be copied or pickled; the compiled
+        # version calls self.
+        kept = {name: value for name, value in self.__dict__.items() if name != COMPILED}
         for name, value in kept.items():
             if isinstance(value, torch.Tensor) and (
                 value.grad_fn is not None or value.is_inference()

@@ -12,6 +12,7 @@ from torch import nn
 from rlcatalog.models import ModelInternals, check_weights
 from rlcatalog.spaces import map_tensors
 from rlcatalog_torch.dtypes import to_array
+from rlcatalog_torch.private_api import needs_call, tracing_state
 from rlcatalog_torch.sequences import Padding
 
 
@@ -19,21 +20,14 @@ class TorchInternals(ModelInternals):
     """Kernel-side state of a PyTorch model."""
 
     # Of `torch.jit.trace`, queried like in nn.Module.
-    in_trace = staticmethod(torch._C._get_tracing_state)
+    in_trace = staticmethod(tracing_state)
 
     def run(self, model: Any, inputs: dict[str, Any], state: list[Any], seq_lens: Any) -> Any:
         """Call `forward`, with nn.Module's hooks, if any; after `model.compile()`, call the
         compiled version.
         """
         # Without hooks, nn.Module.__call__ would only cost three microseconds.
-        if (
-            model._forward_hooks
-            or model._forward_pre_hooks
-            or model._backward_hooks
-            or model._backward_pre_hooks
-        ):
-            return nn.Module.__call__(model, inputs, state, seq_lens)
-        if model._compiled_call_impl is not None:
+        if needs_call(model):
             return nn.Module.__call__(model, inputs, state, seq_lens)
         return model.forward(inputs, state, seq_lens)
 

@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from rlcatalog.config import INITIALIZERS, activation_name, fan_in, initializer_name, initializing
 from rlcatalog.models import DenseSpec, OutputPlan, check_features, check_values, output_spec
 from rlcatalog_torch.dtypes import HALF, to_float32_at_least
+from rlcatalog_torch.private_api import parameters_of
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor] | None] = {
     "linear": None,
@@ -154,7 +155,7 @@ class Linear(nn.Linear):
 
     def forward(self, input: Tensor) -> Tensor:
         """Map `[B, in]` to `[B, out]`."""
-        own = self._parameters
+        own = parameters_of(self)
         # weight norm, ….
         weight, bias = (own["weight"], own["bias"]) if "weight" in own else (self.weight, self.bias)
         if input.dtype is not weight.dtype:  # type: ignore[union-attr]

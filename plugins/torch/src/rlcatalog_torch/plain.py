@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from rlcatalog_torch.dtypes import dtype_of, floats_as
+from rlcatalog_torch.private_api import original_of
 
 
 class TorchModules:
@@ -39,7 +40,7 @@ class TorchModules:
         """Return the module inside a result of `torch.compile`; the compiled version
         still runs it.
         """
-        if (inner := getattr(module, "_orig_mod", None)) is None:
+        if (inner := original_of(module)) is None:
             return module
         # Not as an attribute, because a module's weights would be registered.
         vars(inner)["_rlcatalog_compiled"] = module

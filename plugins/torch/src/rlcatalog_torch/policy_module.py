@@ -21,9 +21,10 @@ from rlcatalog.frameworks import PolicyParts
 from rlcatalog_torch.dtypes import dtype_of, floats_as, to_float32_at_least
 from rlcatalog_torch.nn import values_of
 from rlcatalog_torch.ops import flat_sample
+from rlcatalog_torch.private_api import MODULES, Movable, modules_of
 
 
-class PolicyModule(nn.Module):
+class PolicyModule(Movable):
     """A policy's model and action distribution as a module that shares the policy's weights.
 
     Moving the module to a device also moves the policy. A deep copy has its own weights, as target
@@ -70,16 +71,15 @@ class PolicyModule(nn.Module):
             )
         return inputs, values_of(model, len(obs)) if policy.has_value else None
 
-    def _apply(self, fn: Any, recurse: bool = True) -> Any:
-        moved = super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+    def on_move(self) -> None:
+        """Move the policy to the model's new device."""
         place = next((str(weight.device) for weight in self.model.parameters()), "cpu")
         if self.policy.model is self.model and place != self.policy.device:
             self.policy.to(place)
-        return moved
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         twin = copy.copy(self)
-        twin.__dict__["_modules"] = copy.deepcopy(self._modules, memo)
+        twin.__dict__[MODULES] = copy.deepcopy(modules_of(self), memo)
         return twin
 
 

@@ -19,6 +19,7 @@ import rlcatalog_torch
 from rlcatalog.errors import NotServedError
 from rlcatalog_export.export_error import line_of
 from rlcatalog_export.noise import LEAST, MOST, Noise
+from rlcatalog_torch.private_api import sample_dirichlet, standard_gamma
 
 
 class TorchNoise(Noise, TorchFunctionMode):
@@ -158,8 +159,8 @@ _DRAWS: dict[Any, Callable[..., Any]] = {
     **dict.fromkeys((Tensor.bernoulli, torch.bernoulli), _bernoulli),
     torch.normal: _normal,
     **dict.fromkeys((Tensor.multinomial, torch.multinomial), _multinomial),
-    torch._standard_gamma: lambda d, concentration, generator=None: d.gamma(concentration),
-    torch._sample_dirichlet: _dirichlet,
+    standard_gamma: lambda d, concentration, generator=None: d.gamma(concentration),
+    sample_dirichlet: _dirichlet,
 }
 
 _REFUSED = {

@@ -5,18 +5,17 @@ There is no symbolic tracing: the model runs on real numbers and is unchanged af
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from rlcatalog.errors import NotServedError
 from rlcatalog_export.onnx_graph import Graph, type_of
 from rlcatalog_export.onnx_operations import FORMS, dtype_of
+from rlcatalog_torch.private_api import OperationMode, base_of
 
 #: Operations that create a tensor like another one, without reading its values.
 _FRESH = {
@@ -29,7 +28,7 @@ TURNED = ".t"
 _READ = {"_local_scalar_dense", "item", "is_nonzero", "equal"}
 
 
-class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Recording(OperationMode):
     """Recorder for operations on the given tensors; all other operands are constants.
 
     Args:
@@ -44,7 +43,7 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """
 
     def __init__(self, inputs: dict[str, Tensor], weights: dict[str, Tensor]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.graph = Graph()
         self.used: dict[str, Tensor] = {}
         self.convolves = False
@@ -61,23 +60,20 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for name, tensor in inputs.items():
             self._note(tensor, self.graph.input(name, dtype_of(tensor), tuple(tensor.shape)))
 
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Prevent PyTorch from importing its compiler for this class, which takes seconds."""
-        return False
-
     def knows(self, tensor: Any) -> bool:
         """Return whether a tensor is computed by the graph or is a weight."""
         if id(tensor) in self._names or id(tensor) in self._weights:
             return True
-        return bool(self._written) and id(getattr(tensor, "_base", None)) in self._written
+        if not self._written or not isinstance(tensor, Tensor):
+            return False
+        return id(base_of(tensor)) in self._written
 
     def name(self, value: Any, dtype: str | None = None) -> str:
         """Return the name of a tensor or number in the graph, converted to a dtype if given."""
         if not isinstance(value, Tensor):
             return self.graph.constant(value, dtype)
         known = self._names.get(id(value))
-        if id(value) in self._stale or (known is None and id(value._base) in self._written):
+        if id(value) in self._stale or (known is None and id(base_of(value)) in self._written):
             known = self._part(value)
         if known is None and id(value) in self._weights:
             name, tensor = self._weights[id(value)]
@@ -125,8 +121,8 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run an operation, and record it if it reads a tensor of the graph."""
         kwargs = kwargs or {}
-        name = func._schema.name.rpartition("::")[2]
-        if name in _FRESH or not any(self.knows(part) for part in tree_leaves((args, kwargs))):
+        name = func.name().rpartition("::")[2].partition(".")[0]  # "add" of "aten::add.Tensor"
+        if name in _FRESH or not any(self.knows(part) for part in _leaves((args, kwargs))):
             return func(*args, **kwargs)
         if name in _READ:
             raise self.refused(
@@ -167,7 +163,7 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
             NotServedError: The tensor is a weight, or a part of memory that is not a contiguous
                 tensor.
         """
-        whole, storage = tensor._base, tensor.untyped_storage()
+        whole, storage = base_of(tensor), tensor.untyped_storage()
         if {id(tensor), id(whole)} & self._weights.keys():
             raise self.refused(f"{name}() in place on a parameter or a buffer")
         if tensor.numel() * tensor.element_size() == storage.nbytes():
@@ -202,7 +198,7 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _part(self, tensor: Tensor) -> str:
         """Return the content of a part of a tensor after in-place writes."""
-        whole: Any = tensor._base
+        whole: Any = base_of(tensor)
         if not self.knows(whole) or id(whole) in self._stale or not _ordered(whole, tensor):
             raise self.refused(
                 "reading a tensor after an in-place operation on a part of it, or on the tensor"
@@ -237,6 +233,17 @@ _ABOUT = {
     "implicit",
     "sparse_grad",
 }
+
+
+def _leaves(arguments: Any) -> Iterator[Any]:
+    """Yield everything in an operation's arguments, which may be nested."""
+    if isinstance(arguments, Mapping):
+        arguments = tuple(arguments.values())
+    if not isinstance(arguments, list | tuple):
+        yield arguments
+        return
+    for part in arguments:
+        yield from _leaves(part)
 
 
 def _ordered(whole: Tensor | None, part: Tensor) -> bool:
