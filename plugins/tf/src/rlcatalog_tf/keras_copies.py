@@ -17,6 +17,7 @@ import numpy as np
 
 from rlcatalog.errors import NotServedError, raised_as
 from rlcatalog_tf import keras
+from rlcatalog_tf.private_api import is_functional, layers_in, tracker_of
 
 #: Lock held while the rules for copies are in Python's process-wide table.
 _COPYING = threading.Lock()
@@ -28,14 +29,14 @@ def copied_layer(layer: Any) -> Any:
     Raises:
         NotServedError: The layer cannot be copied.
     """
-    layers = list(layer._flatten_layers())
+    layers = layers_in(layer)
     rules: dict[Any, Any] = {
         type(part): _by_graph if _is_graph(part) else _by_attributes for part in layers
     }
     # By name, because a copy has the same name.
     rules[types.ModuleType] = lambda module: module.__name__
     names = {cls.__name__: cls for cls in rules}
-    locked = [part._tracker for part in layers if part._tracker.locked]
+    locked = [tracker for tracker in map(tracker_of, layers) if tracker.locked]
     what = (
         f"{type(layer).__name__} cannot be copied, which a second model needs (a target"
         " network, a copied policy)"
@@ -67,7 +68,7 @@ def copied_layer(layer: Any) -> Any:
 
 
 def _is_graph(layer: Any) -> bool:
-    return type(layer) is keras.Sequential or type(layer).__name__ == "Functional"
+    return type(layer) is keras.Sequential or is_functional(layer)
 
 
 def _by_attributes(layer: Any) -> Any:

@@ -12,6 +12,7 @@ import tensorflow as tf
 from rlcatalog.errors import StaleOutputError
 from rlcatalog.models import ModelInternals, check_weights, get_submodel, inner_model, is_model
 from rlcatalog.spaces import map_tensors
+from rlcatalog_tf.private_api import outer_graph
 from rlcatalog_tf.sequences import Padding
 from rlcatalog_tf.variables import AS_IT_IS, NamedVariable, find_variables, raw
 
@@ -53,7 +54,7 @@ class TFInternals(ModelInternals):
         while graph is not None:
             if graph is self.trace():
                 return
-            graph = getattr(graph, "outer_graph", None)
+            graph = outer_graph(graph)
         raise StaleOutputError(
             f"{type(model).__name__}.{what}() belongs to the last forward pass, which ran inside a"
             " tf.function. Call it in the same function, and return its result."

@@ -24,6 +24,7 @@ import tensorflow as tf
 from rlcatalog.models import ModelV2
 from rlcatalog.observations import Preprocessor
 from rlcatalog_tf.keras_layouts import Layout, layouts_of
+from rlcatalog_tf.private_api import is_functional, is_internal
 
 
 class NamedVariable(NamedTuple):
@@ -109,7 +110,7 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
     elif isinstance(value, tf.Module) or type(value).__module__.partition(".")[0] not in _CLOSED:
         for name, item in _attributes(value):
             # Internal attributes of the kernel and of TensorFlow.
-            if not name.startswith(("_rlcatalog", "_self_")):
+            if not name.startswith("_rlcatalog") and not is_internal(name):
                 yield name, item
 
 
@@ -166,7 +167,7 @@ def _layer(layer: Any, path: str, visited: set[int]) -> Iterator[NamedVariable]:
         return
     variables: list[NamedVariable] = []
     for keras in loaded_kerases():
-        if isinstance(layer, keras.Sequential) or type(layer).__name__ == "Functional":
+        if isinstance(layer, keras.Sequential) or is_functional(layer):
             for index, inner in enumerate(layer.layers):
                 variables += _walk(inner, _join(path, str(index)), visited)
             break
@@ -187,7 +188,7 @@ def _layer(layer: Any, path: str, visited: set[int]) -> Iterator[NamedVariable]:
             for name in _fresh(cls)
         }
         for name, item in _attributes(layer):
-            if name not in given and not name.startswith("_self_") and _holds_layers(item):
+            if name not in given and not is_internal(name) and _holds_layers(item):
                 variables += _walk(item, _join(path, name), visited)
     yield from variables
     known = {id(item.variable) for item in variables}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from rlcatalog_export.onnx import quiet_converters, write_model
 from rlcatalog_export.onnx_graph import OPSET
 from rlcatalog_export.onnx_operations import FORMULAS, Value
 from rlcatalog_export.tf.policy_function import TFPolicyFunction
+from rlcatalog_tf.private_api import with_constants
 
 
 def write_onnx(policy: Policy, path: Path) -> Exported:
@@ -32,12 +32,9 @@ def write_onnx(policy: Policy, path: Path) -> Exported:
     """
     import tf2onnx  # imports TensorFlow, so import it after the kernel
 
-    constants = importlib.import_module("tensorflow.python.framework.convert_to_constants")
     function = TFPolicyFunction(policy)
     with quiet_converters("tf2onnx", "tensorflow"):
-        graph = constants.convert_variables_to_constants_v2(
-            function.program, lower_control_flow=False
-        )
+        graph = with_constants(function.program)
         inputs = {
             tensor.name: tensor.name.partition(":")[0]
             for tensor in graph.inputs

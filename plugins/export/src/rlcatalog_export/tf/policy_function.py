@@ -17,6 +17,7 @@ from rlcatalog_export.policy_function import PolicyFunction
 from rlcatalog_export.tf.noise import TFNoise
 from rlcatalog_policy import Policy
 from rlcatalog_tf import OPS, drawing_from, tf
+from rlcatalog_tf.private_api import inner_graphs
 
 
 class TFPolicyFunction(PolicyFunction, tf.Module):  # type: ignore[misc]
@@ -76,10 +77,7 @@ class TFPolicyFunction(PolicyFunction, tf.Module):  # type: ignore[misc]
             raise NotServedError(
                 f"export: {line or 'this policy'} cannot be exported: {reason(error)}"
             ) from error
-        graphs = [
-            program.graph,
-            *(getattr(one, "graph", program.graph) for one in program.graph._functions.values()),
-        ]
+        graphs = [program.graph, *inner_graphs(program.graph)]
         for operation in chain.from_iterable(graph.get_operations() for graph in graphs):
             if "Random" in operation.type or operation.type in ("Multinomial", "TruncatedNormal"):
                 line = line_of(operation.traceback, tf, rlcatalog_tf)
