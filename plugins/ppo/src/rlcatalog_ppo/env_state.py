@@ -21,26 +21,15 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium import wrappers
 
 from rlcatalog.config import plain
 from rlcatalog.errors import EnvironmentFaultError, reason
 from rlcatalog_ppo.env_errors import call_env
 from rlcatalog_ppo.env_returns import FLAGS, NUMBERS, RESET, STEP, ReturnChecker
+from rlcatalog_ppo.private_api import changing_attributes
 from rlcatalog_ppo.trees import take_apart
 
-#: Attributes of wrappers that change from step to step.
-_CHANGES: dict[type, tuple[str, ...]] = {
-    wrappers.TimeLimit: ("_elapsed_steps",),
-    wrappers.OrderEnforcing: ("_has_reset", "_has_rendered"),
-    wrappers.PassiveEnvChecker: ("checked_reset", "checked_step", "checked_render", "close_called"),
-    wrappers.AtariPreprocessing: ("lives", "game_over", "obs_buffer"),
-    wrappers.FrameStackObservation: ("obs_queue",),
-    **dict.fromkeys(
-        (wrappers.TransformObservation, wrappers.TransformReward, wrappers.TransformAction), ()
-    ),
-    **dict.fromkeys((wrappers.ClipAction, wrappers.RescaleAction, wrappers.FlattenObservation), ()),
-}
+#: Types of values that keep their type when a state is restored.
 _PLAIN = (bool, int, float, str, list, deque)
 #: Length of the longest episode that is replayed. A longer one would take minutes, and its actions
 #: a lot of memory.
@@ -360,8 +349,7 @@ def _levels(env: Any) -> list[_Level] | None:
 def _level(env: Any) -> _Level | None:
     if all(callable(getattr(type(env), name, None)) for name in ("get_state", "set_state")):
         return env.get_state, env.set_state
-    if type(env) in _CHANGES:
-        names = _CHANGES[type(env)]
+    if (names := changing_attributes(env)) is not None:
 
         def put(state: Mapping[str, Any]) -> None:
             for name, value in state.items():
@@ -375,7 +363,7 @@ def _level(env: Any) -> _Level | None:
                     env, name, deque(value, longest) if longest is not None else value
                 )
 
-        return lambda: {name: getattr(env, name) for name in names if hasattr(env, name)}, put
+        return lambda: {name: getattr(env, name) for name in names}, put
     if _is_game(env):
 
         def restore(state: bytes) -> None:

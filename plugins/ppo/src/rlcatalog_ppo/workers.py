@@ -15,11 +15,11 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode
-from gymnasium.vector.async_vector_env import AsyncState
 from gymnasium.vector.utils import CloudpickleWrapper
 
 from rlcatalog.errors import CatalogError, ConfigError, EnvironmentFaultError, WorkerError, reason
 from rlcatalog_ppo.env_state import Resumable
+from rlcatalog_ppo.private_api import forget_calls, is_idle, processes_of
 
 #: Key of the info in which a worker reports a fault, because an exception may not be picklable.
 _FAULT = "rlcatalog_fault"
@@ -67,7 +67,7 @@ class Workers(AsyncVectorEnv):
                 start(shared_memory=False)
         except BaseException as error:
             # For the environment that is only created to read its spaces.
-            if not getattr(self, "processes", None):
+            if not processes_of(self):
                 raise
             if isinstance(error, EOFError | OSError):
                 raise self._ended() from error
@@ -95,9 +95,9 @@ class Workers(AsyncVectorEnv):
 
         If one does not answer, end all processes.
         """
-        idle = getattr(self, "_state", None) is AsyncState.DEFAULT
-        self._state = AsyncState.DEFAULT  # do not wait for pending calls
-        if not terminate and idle and all(process.is_alive() for process in self.processes):
+        idle = is_idle(self)
+        forget_calls(self)
+        if not terminate and idle and all(process.is_alive() for process in processes_of(self)):
             with suppress(EOFError, OSError):
                 super().close_extras(timeout)
                 return
@@ -118,13 +118,13 @@ class Workers(AsyncVectorEnv):
 
     def _ended(self) -> WorkerError:
         """End all processes; return an error that names the ones that had already ended."""
-        for process in self.processes:
+        for process in processes_of(self):
             process.join(timeout=0.5)
             if not process.is_alive():
                 break
         gone = [
             f"environment {i} ({_how(p.exitcode)})"
-            for i, p in enumerate(self.processes)
+            for i, p in enumerate(processes_of(self))
             if not p.is_alive()
         ]
         self.close(terminate=True)
