@@ -17,6 +17,7 @@ from rlcatalog.errors import NotServedError
 from rlcatalog.observations import Array, Preprocessor
 from rlcatalog_atari.config import AtariConfig
 from rlcatalog_atari.episodes import FireOnReset, TerminalOnLifeLoss, action_of
+from rlcatalog_atari.private_api import frames_per_step
 from rlcatalog_atari.recognition import why_not
 
 #: Maximum number of no-ops at the start of a game, as in the DQN paper; they vary the starts.
@@ -73,7 +74,7 @@ def stacked_frames(env: gymnasium.Env[Any, Any], settings: AtariConfig) -> gymna
     env = AtariPreprocessing(
         env,
         noop_max=_MOST_NOOPS if starts_with_noop else 0,
-        frame_skip=_FRAME_SKIP if game._frameskip == 1 else 1,
+        frame_skip=_FRAME_SKIP if frames_per_step(game) == 1 else 1,
         screen_size=settings.dim,
         grayscale_newaxis=frames == 1,
     )
