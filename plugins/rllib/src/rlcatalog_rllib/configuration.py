@@ -27,6 +27,11 @@ from rlcatalog_rllib.env_runner import CatalogAgentsEnvRunner, CatalogEnvRunner,
 from rlcatalog_rllib.envs import CatalogEnv, batches_as_arrays, create_env, is_made_by_ray
 from rlcatalog_rllib.offline import EpisodesToLearner, refuse_filter
 from rlcatalog_rllib.parcels import packed
+from rlcatalog_rllib.private_api import (
+    given_env_to_module,
+    given_learner_connector,
+    given_module_to_env,
+)
 from rlcatalog_rllib.recipe import Recipe, choose_parts, prefix_errors
 from rlcatalog_rllib.refusals import check_config, learns_offline
 from rlcatalog_rllib.spaces import encoded_space
@@ -98,7 +103,7 @@ def configure(
         env, env_config = env_config["env"], dict(env_config["env_config"])
     theirs = ray_config.given_to_ray(config)
     asked = {**theirs, **model}
-    own = _own(config._env_to_module_connector), _own(config._module_to_env_connector)
+    own = _own(given_env_to_module(config)), _own(given_module_to_env(config))
     if config.is_multi_agent:
         return _configure_agents(
             config, module, env, env_config, theirs, asked, models, catalog, own
@@ -131,7 +136,7 @@ def configure(
         env, env_config = CatalogEnv, given
     if learns_offline(config):
         refuse_filter(policy)
-        config.training(learner_connector=EpisodesToLearner(_own(config._learner_connector)))
+        config.training(learner_connector=EpisodesToLearner(_own(given_learner_connector(config))))
         # There may be no runner to query.
         config.environment(observation_space=obs_space, action_space=action_space)
     spec = _spec(recipe, policy, module, options)

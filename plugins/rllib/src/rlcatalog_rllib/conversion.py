@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ray.rllib.core import DEFAULT_MODULE_ID
+from ray.rllib.core import COMPONENT_ENV_TO_MODULE_CONNECTOR, DEFAULT_MODULE_ID
 
 from rlcatalog import Policy
 from rlcatalog.errors import ModelContractError, UnknownNameError
@@ -73,7 +73,9 @@ def _module_id(algo: Any, asked: str | None) -> str:
 
 def _connector_state(algo: Any, module_id: str) -> Any:
     """Return the state of the driver's connector that encodes observations for a module."""
-    runner = algo.env_runner
-    connector = algo.env_to_module_connector if runner is None else runner._env_to_module
-    state = connector.get_state()
+    runner, connector = algo.env_runner, COMPONENT_ENV_TO_MODULE_CONNECTOR
+    if runner is None:
+        state = algo.env_to_module_connector.get_state()
+    else:
+        state = runner.get_state(components=connector)[connector]
     return (state.get("EncodeAgents") or state.get("EncodeObservations") or {}).get(module_id)

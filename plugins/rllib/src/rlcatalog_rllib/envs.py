@@ -13,13 +13,13 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 from ray.rllib.env.env_context import EnvContext
-from ray.tune.registry import ENV_CREATOR, _global_registry
 
 from rlcatalog import Catalog, SpaceInfo, default_catalog
 from rlcatalog.catalog import make_env
 from rlcatalog.errors import ConfigError
 from rlcatalog_policy import Encoder, describe_env
 from rlcatalog_rllib.parcels import content_of, unpacked
+from rlcatalog_rllib.private_api import registered_env
 from rlcatalog_rllib.recipe import prefix_errors, this_machine
 from rlcatalog_rllib.spaces import MASK, OBS
 
@@ -118,9 +118,8 @@ def create_env(env: Any, env_config: Mapping[str, Any] | None = None, context: A
         if hasattr(context, name)
     }
     config = EnvContext(dict(env_config or {}), **{"worker_index": 0, **places})
-    registry: Any = _global_registry
-    if isinstance(env, str) and registry.contains(ENV_CREATOR, env):
-        return registry.get(ENV_CREATOR, env)(config)
+    if isinstance(env, str) and (create := registered_env(env)) is not None:
+        return create(config)
     if isinstance(env, gymnasium.Env | gymnasium.vector.VectorEnv):
         what, way = describe_env(env)
         raise ConfigError(

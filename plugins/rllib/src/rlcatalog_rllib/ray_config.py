@@ -16,6 +16,11 @@ from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from rlcatalog.config import same
 from rlcatalog.errors import ConfigError, NotServedError
 from rlcatalog.spaces import SpaceInfo
+from rlcatalog_rllib.private_api import (
+    default_model_config,
+    given_model_config,
+    given_module_spec,
+)
 from rlcatalog_rllib.recipe import RAYS_DEFAULTS
 from rlcatalog_rllib.rl_module import CatalogModule
 
@@ -32,7 +37,7 @@ def engine_defaults(config: Any, action_space: Any = None) -> dict[str, Any]:
         action_space: The action space, which determines the default of `action_bounds` and SAC's
             distribution.
     """
-    own: Mapping[str, Any] = config._model_config_auto_includes
+    own = default_model_config(config)
     found = {key: own[key] for key in sorted(RAYS_DEFAULTS & own.keys())}
     found |= modules_defaults(action_space if config.normalize_actions else None)
     if any(cls.__name__ == "SACConfig" for cls in type(config).__mro__) and isinstance(
@@ -72,20 +77,20 @@ def given_to_ray(config: Any) -> dict[str, Any]:
         NotServedError: The config's `rl_module_spec` describes a different kind of module.
     """
     rays: Any = next(cls for cls in type(config).__mro__ if cls.__module__.startswith("ray."))
-    spec = None if config.is_multi_agent else config._rl_module_spec
+    spec = None if config.is_multi_agent else given_module_spec(config)
     if is_the_users(spec):
         raise NotServedError(
             f"rl_module_spec: configure() would replace {_class_of(spec).__name__} with the"
             " catalog's module. Remove the spec, and pass your own model to the catalog:"
             f" model={{'custom_model': ...}}."
         )
-    given = {**_unlike(config.model, rays().model), **_told(config._model_config)}
+    given = {**_unlike(config.model, rays().model), **_told(given_model_config(config))}
     return _translated(given, config) | given_in_spec(config, spec)
 
 
 def spec_of(config: Any, module_id: str) -> Any:
     """Return the spec for a module in a config with several agents, or None."""
-    spec = config._rl_module_spec
+    spec = given_module_spec(config)
     return (
         (spec.rl_module_specs or {}).get(module_id) if isinstance(spec, MultiRLModuleSpec) else spec
     )

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from pathlib import Path
 
 import ray
-from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_get, _internal_kv_put
 
-from rlcatalog.errors import WorkerError
+from rlcatalog.errors import NotServedError, WorkerError
+from rlcatalog_rllib.private_api import delete_value, error_log, get_value, put_value
 from rlcatalog_rllib.recipe import this_machine
 
 #: Number of a runner's processes that may die in a row before any of them has collected data.
@@ -32,9 +33,13 @@ def record_start() -> WorkerError | None:
     died.
 
     The record is in Ray's key-value store, under the actor's id, which does not change when Ray
-    restarts it.
+    restarts it. Without a store, nothing is counted, because an error from here would end the
+    process, and Ray would restart it again and again.
     """
-    starts = json.loads(_internal_kv_get(_key()) or "[]")
+    try:
+        starts = json.loads(get_value(_key()) or "[]")
+    except NotServedError:
+        return None
     if len(starts) >= LIMIT:
         last = starts[-1]
         return WorkerError(
@@ -43,15 +48,15 @@ def record_start() -> WorkerError | None:
             f" on {last['machine']}: {last['log']}. Fix the cause. To debug it, set"
             " config.env_runners(num_env_runners=0): it then happens in the driver's process."
         )
-    log = ray._private.worker.global_worker.get_err_file_path()
-    starts.append({"machine": this_machine(), "log": log})
-    _internal_kv_put(_key(), json.dumps(starts).encode())
+    starts.append({"machine": this_machine(), "log": error_log()})
+    put_value(_key(), json.dumps(starts).encode())
     return None
 
 
 def forget_starts() -> None:
     """Clear the record; this is called once the process has collected data."""
-    _internal_kv_del(_key())
+    with suppress(NotServedError):  # nothing was counted
+        delete_value(_key())
 
 
 def _key() -> bytes:
