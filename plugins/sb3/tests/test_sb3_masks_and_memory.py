@@ -11,6 +11,7 @@ import sb3_contrib
 import torch
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
 from sb3_contrib import MaskablePPO
+from sb3_contrib.common.recurrent.buffers import RecurrentRolloutBuffer
 from sb3_contrib.common.recurrent.type_aliases import RNNStates
 from sb3_contrib.common.wrappers import ActionMasker
 from stable_baselines3 import A2C, PPO
@@ -28,6 +29,7 @@ from rlcatalog_sb3 import (
     for_sb3,
     to_policy,
 )
+from rlcatalog_sb3.contrib import sequence_lengths
 from rlcatalog_torch import RecurrentNetwork, TorchModelV2
 
 # One config serves parts of every kind here.
@@ -443,6 +445,29 @@ def test_padding_of_recurrent_ppo_reaches_no_trunk(env):
             )
         padded += int((~real).sum())
     assert padded
+
+
+def test_sequence_lengths_are_those_of_the_buffer_s_sequences():
+    shape = (6, 1, 1, 3)  # [steps, layers, environments, state]
+    buffer = RecurrentRolloutBuffer(6, gym.spaces.Box(-1, 1, (4,)), gym.spaces.Discrete(2), shape)
+    state = (torch.zeros(1, 1, 3), torch.zeros(1, 1, 3))
+    for begins in (True, False, False, True, True, False):  # three sequences
+        buffer.add(
+            np.zeros((1, 4)),
+            np.zeros((1, 1)),
+            np.zeros(1),
+            np.array([begins]),
+            torch.zeros(1),
+            torch.zeros(1),
+            lstm_states=RNNStates(state, state),
+        )
+
+    for samples in buffer.get(4):  # it cuts some sequences in two
+        lengths = sequence_lengths(samples)
+
+        assert lengths.dtype == np.int32
+        rows = int(samples.mask.sum())
+        np.testing.assert_array_equal(lengths, np.diff(buffer.seq_start_indices, append=rows))
 
 
 def test_where_the_loop_does_not_tell_statistics_are_warned_of_once():

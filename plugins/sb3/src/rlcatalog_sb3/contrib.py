@@ -4,6 +4,8 @@ policy.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -181,18 +183,34 @@ class RecurrentPPO(sb3_contrib.RecurrentPPO):
     observations.
     """
 
-    def _setup_model(self) -> None:
-        super()._setup_model()
+    def train(self) -> None:
+        """Update the policy with the last rollout, and tell it the lengths of each batch's
+        sequences.
+        """
         policy, buffer = self.policy, cast("Any", self.rollout_buffer)
-        if not isinstance(policy, CatalogRecurrentPolicy):
-            return
-        get_samples = buffer._get_samples
+        is_told = "get" in vars(buffer)
+        if isinstance(policy, CatalogRecurrentPolicy) and not is_told:
+            buffer.get = partial(_batches, policy, buffer.get)
+        super().train()
 
-        def with_lengths(batch_inds: Any, *args: Any, **kwargs: Any) -> Any:
-            samples = get_samples(batch_inds, *args, **kwargs)
-            policy.seq_lens = np.diff(buffer.seq_start_indices, append=len(batch_inds)).astype(
-                np.int32
-            )
-            return samples
 
-        buffer._get_samples = with_lengths
+def _batches(
+    policy: CatalogRecurrentPolicy, get: Callable[..., Iterator[Any]], batch_size: int | None = None
+) -> Iterator[Any]:
+    """Yield the batches of a rollout; before each one, tell a policy the lengths of its
+    sequences.
+    """
+    for samples in get(batch_size):
+        policy.seq_lens = sequence_lengths(samples)
+        yield samples
+
+
+def sequence_lengths(samples: Any) -> np.ndarray[Any, Any]:
+    """Return the lengths `[S]` of the sequences in a batch of sb3-contrib, int32.
+
+    Args:
+        samples: The batch. Its mask `[S * T]` is 0 where a sequence is padded.
+    """
+    count = samples.lstm_states.pi[0].shape[1]
+    lengths: np.ndarray[Any, Any] = samples.mask.reshape(count, -1).sum(dim=1).cpu().numpy()
+    return lengths.astype(np.int32)

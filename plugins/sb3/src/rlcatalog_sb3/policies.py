@@ -14,12 +14,14 @@ from rlcatalog import Catalog, Policy
 from rlcatalog.errors import ConfigError, NotServedError
 from rlcatalog_policy import config_with_model
 from rlcatalog_sb3.actor_critic import ActorCritic, CatalogDistribution
+from rlcatalog_sb3.private_api import SavablePolicy
 from rlcatalog_sb3.refusals import algorithm_name, builder_of, refuse_algorithm
 from rlcatalog_sb3.spaces import origin_of
 from rlcatalog_torch import before_torch_optimizers
+from rlcatalog_torch.private_api import Movable
 
 
-class CatalogBasePolicy(BasePolicy):
+class CatalogBasePolicy(Movable, SavablePolicy):
     """Base class for this package's policies; do not use it directly.
 
     Args:
@@ -94,8 +96,6 @@ class CatalogBasePolicy(BasePolicy):
         self.actor_critic = ActorCritic(
             self, model_config, catalog, keywords, algorithm_name(builder, self), frozen
         )
-        # Policies unscale "squashed" actions; here, the action codec does that.
-        self._squash_output = self.actor_critic.adapts and self.adapts
         self.model = self.actor_critic.model
         before_torch_optimizers()
         self.optimizer = optimizer_class(self.parameters(), lr=lr_schedule(1), **optimizer_kwargs)  # type: ignore[call-arg]
@@ -108,6 +108,13 @@ class CatalogBasePolicy(BasePolicy):
         `policy.act(obs)`.
         """
         return self.actor_critic.policy
+
+    @property
+    def squash_output(self) -> bool:
+        """Whether Stable-Baselines3 passes actions through `unscale_action`, which it does for
+        "squashed" actions; here, the action codec converts them.
+        """
+        return self.actor_critic.adapts and self.adapts
 
     def unscale_action(self, scaled_action: Any) -> Any:
         """Convert raw Box actions to the environment's actions with the catalog's codec."""
@@ -141,22 +148,27 @@ class CatalogBasePolicy(BasePolicy):
             return {key: _cast(part, space[key]) for key, part in tensors.items()}, batched
         return _cast(tensors, space), batched
 
-    def _apply(self, fn: Any, recurse: bool = True) -> Any:
-        moved = super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+    def on_move(self) -> None:
+        """Move the parts to the policy's new device."""
         self.actor_critic.moved(self.device)
-        return moved
 
-    def _get_constructor_parameters(self) -> dict[str, Any]:
+    def constructor_arguments(self) -> dict[str, Any]:
+        """Return the keyword arguments that create an equal policy."""
         return {
             "observation_space": self.observation_space,
             "action_space": self.action_space,
-            "lr_schedule": self._dummy_schedule,
+            "lr_schedule": no_learning,
             "model_config": self.actor_critic.given,
             "catalog": self.actor_critic.given_catalog,
             "frozen": self.actor_critic.collector.mode,
             "optimizer_class": self.optimizer_class,
             "optimizer_kwargs": self.optimizer_kwargs,
         }
+
+
+def no_learning(progress: float) -> float:
+    """Return the learning rate 0, for a policy that is loaded without its algorithm."""
+    return 0.0
 
 
 def _cast(tensor: Tensor, space: Any) -> Tensor:

@@ -1,0 +1,32 @@
+"""All names of Stable-Baselines3 that are not part of its public interface and that rlcatalog uses.
+
+No other module of rlcatalog uses such a name, because it may change in any release.
+
+They were tried with Stable-Baselines3 2.7.0 and 2.9.2. `plugins/sb3/tests/test_sb3_private_api.py`
+checks that the names still do what is relied on.
+
+The methods `_on_step`, `_on_rollout_start` and `_on_rollout_end` of callbacks are not listed.
+Stable-Baselines3 documents that callbacks override them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stable_baselines3.common.policies import BasePolicy
+
+
+class SavablePolicy(BasePolicy):
+    """Policy whose `save` stores the arguments that create it again.
+
+    `save` gets them from the private method `_get_constructor_parameters`, which each of
+    Stable-Baselines3's own policies overrides. There is no public way to add arguments. If another
+    version calls a different method, a saved policy is loaded with default parts, or not at all.
+    """
+
+    def constructor_arguments(self) -> dict[str, Any]:
+        """Return the keyword arguments that create an equal policy."""
+        raise NotImplementedError
+
+    def _get_constructor_parameters(self) -> dict[str, Any]:
+        return self.constructor_arguments()
