@@ -33,25 +33,18 @@ class Command(TyperCommand):
     one.
     """
 
-    def make_parser(self, ctx: Any) -> Any:
-        """Return a parser that counts options before anything is converted or run."""
-        parser = super().make_parser(ctx)
-        parse = parser.parse_args
-
-        def parse_once(args: list[str]) -> Any:
-            found = parse(args=args)
-            order = found[2]  # each parameter once per occurrence
-            for parameter in order:
-                if order.count(parameter) > 1 and _is_single(parameter):
-                    name = max(parameter.opts, key=len)
-                    ctx.fail(
-                        f"{name} is given {order.count(parameter)} times, but takes one value."
-                        " Pass it once."
-                    )
-            return found
-
-        parser.parse_args = parse_once  # type: ignore[method-assign]
-        return parser
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments; reject repeated options before anything is converted or run."""
+        _, _, order = self.make_parser(ctx).parse_args(args=[*args])
+        # A parameter is in the order once per occurrence.
+        for parameter in order:
+            if order.count(parameter) > 1 and _is_single(parameter):
+                name = max(parameter.opts, key=len)
+                ctx.fail(
+                    f"{name} is given {order.count(parameter)} times, but takes one value. Pass it"
+                    " once."
+                )
+        return super().parse_args(ctx, args)
 
 
 def _is_single(parameter: Any) -> bool:
