@@ -460,6 +460,7 @@ def names(run: Path) -> list[str]:
         "checkpoint",
         "algorithm.zip",
         "learning_curves.png",
+        "run.lock",
         "checkpoints/step-000000096",
     }
     return sorted(there | absent | {"tensorboard/events.out.tfevents.0000000000.00000"})

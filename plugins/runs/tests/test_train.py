@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+import subprocess
 import sys
+import time
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import typer
+from typer.testing import CliRunner
 
 import rlcatalog
 from rlcatalog.catalog import default_catalog
@@ -26,6 +30,7 @@ from rlcatalog_runs.records import read_record
 #: An engine that learns nothing: it counts, and its return is its steps.
 PLUGIN = """
 import json
+import time
 from typing import Annotated
 
 from msgspec import Meta
@@ -88,6 +93,7 @@ class Turbo(Engine):
             if self.plan.settings.get("raise_at") == self.done:
                 raise ZeroDivisionError("the clutch slips")
             session.interrupts.check()
+            time.sleep(self.plan.settings.get("pause", 0))
         save()
 
 
@@ -222,6 +228,58 @@ def test_a_run_of_it_ends_at_a_return_and_is_kept_where_it_fails(train, tmp_path
     assert read_record(tmp_path / "b")["status"] == "failed"
     assert (tmp_path / "b/learning_curve.png").is_file()
     assert checkpoint_steps(checkpoints_of(tmp_path / "b")[-1]) == 50
+
+
+@pytest.fixture
+def begun(folder, tmp_path):
+    """The folder of a run that is training in another process, and the process."""
+    out = tmp_path / "begun"
+    command = [sys.executable, "-m", "rlcatalog_cli", "train", "CartPole-v1", "-e", "acme_turbo"]
+    command += ["--out", str(out), "--checkpoint-every", "10", "-s", "pause=0.01", "-n", "1000000"]
+    process = subprocess.Popen(
+        command,
+        env={**os.environ, "PYTHONPATH": str(folder)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    while process.poll() is None and not checkpoints_of(out):
+        time.sleep(0.05)
+    yield out, process
+    process.kill()
+    process.wait()
+
+
+def listed_status(folder):
+    """Return a run's status in the output of `rlcatalog runs --json`."""
+    arguments = ["runs", str(folder), "--json"]
+    output = CliRunner().invoke(make_app(arguments), arguments, catch_exceptions=False).output
+    return json.loads(output)["status"]
+
+
+def test_train_refuses_a_folder_in_use(train, begun):
+    out, process = begun
+    assert listed_status(out) == "running"
+    commands = [["CartPole-v1", "--out", out, "--overwrite", "-e", name] for name in engines()]
+    for command in [*commands, ["--resume", out]]:
+        status, printed = train(*command)
+        assert (status, "another process is writing a run to this folder" in printed) == (1, True)
+    before = checkpoints_of(out)[-1]
+    while checkpoints_of(out)[-1] == before:
+        assert process.poll() is None
+        time.sleep(0.05)
+
+
+def test_train_takes_the_folder_of_a_killed_run(train, begun):
+    out, process = begun
+    process.kill()
+    process.wait()
+    steps = checkpoint_steps(checkpoints_of(out)[-1])
+    assert listed_status(out) == "died"
+    status, printed = train("--resume", out, "--steps", steps + 20)
+    assert (status, f"resuming after {steps:,} steps" in printed) == (0, True)
+    assert listed_status(out) == "finished"
+    status, _ = train("CartPole-v1", "-e", "acme_turbo", "-o", out, "-n", 20, "--overwrite")
+    assert (status, rows(out)[-1]["timesteps_total"]) == (0, 20)
 
 
 @pytest.mark.attack  # that each seed has a process: test_several_seeds.py

@@ -16,6 +16,7 @@ from rlcatalog.errors import ConfigError, SavedPolicyError, UnknownNameError, ne
 from rlcatalog_policy import check_files
 from rlcatalog_runs.checkpoints import checkpoint_steps, newest_checkpoint, run_of
 from rlcatalog_runs.folders import WANDB
+from rlcatalog_runs.locks import FolderLock
 from rlcatalog_runs.records import FINISHED, read_record
 
 if TYPE_CHECKING:
@@ -229,11 +230,13 @@ def resumed_plan(
         imported: Modules passed with `--import`; see `read_config`.
 
     Raises:
+        RunFolderError: Another process is writing to the run's folder.
         SavedPolicyError: The run's config lacks the options, the run has no checkpoint, or the
             folder contains a link.
         ConfigError: All steps are done, or a value is invalid.
     """
     folder, run, algorithm = run_of(directory), config["run"], config["algorithm"]
+    FolderLock(folder).check()
     check_files(folder, skip=[WANDB])  # the folder is written to from here on
     try:
         msgspec.convert(run, kind.options)

@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,8 +21,9 @@ from msgspec import Meta
 from rlcatalog import Catalog, default_catalog
 from rlcatalog.errors import RunFolderError, SavedPolicyError, UnknownNameError, shown
 from rlcatalog.internals import look_here
-from rlcatalog_policy import Manifest, forget, locked, read_json, write_file
+from rlcatalog_policy import Manifest, forget, read_json, write_file
 from rlcatalog_runs.checkpoints import CHECKPOINTS, checkpoints_of, prune_checkpoints
+from rlcatalog_runs.locks import FolderLock
 from rlcatalog_runs.records import RECORD
 
 CONFIG, METRICS, CURVE, POLICY, BEST = (
@@ -82,12 +83,21 @@ def default_folder(
 
 
 def refuse_taken(folder: Path, overwrite: bool) -> None:
-    """Raise an error, without changing anything, if a folder contains a run and `overwrite` is not
-    set.
+    """Raise an error, without changing anything, if a new run cannot use a folder.
+
+    Args:
+        folder: The folder.
+        overwrite: Whether the new run may replace a run in the folder.
 
     Raises:
-        RunFolderError: The folder contains a run.
+        RunFolderError: Another process is writing to the folder, or the folder contains a run and
+            `overwrite` is not set.
     """
+    FolderLock(folder).check()
+    _refuse_run(folder, overwrite)
+
+
+def _refuse_run(folder: Path, overwrite: bool) -> None:
     taken = [name for name in _RUN if os.path.lexists(folder / name)]
     taken += [CHECKPOINTS] if checkpoints_of(folder) else []
     if taken and not overwrite:
@@ -107,7 +117,7 @@ def run_folder(folder: Path, overwrite: bool = False, *, resume: bool = False) -
         resume: Whether to resume the run in the folder; nothing is removed.
 
     Raises:
-        RunFolderError: The folder contains a run, or another run is writing to it.
+        RunFolderError: The folder contains a run, or another process is writing to it.
         SavedPolicyError: There is no run to resume.
     """
     if resume:
@@ -115,21 +125,17 @@ def run_folder(folder: Path, overwrite: bool = False, *, resume: bool = False) -
             raise SavedPolicyError(f"{folder}: contains no run to resume.")
     else:
         folder.mkdir(parents=True, exist_ok=True)
-    with ExitStack() as stack:
-        try:
-            stack.enter_context(locked(folder, wait=False))
-        except BlockingIOError as error:
-            raise RunFolderError(
-                f"{folder}: another run is writing to it. Pass another folder with --out."
-            ) from error
-        try:
-            if not resume:
-                refuse_taken(folder, overwrite)
-                _clear(folder)
-            yield
-        finally:
-            with suppress(OSError):
-                folder.rmdir()  # if nothing was written
+    lock = FolderLock(folder)
+    lock.acquire()
+    try:
+        if not resume:
+            _refuse_run(folder, overwrite)
+            _clear(folder)
+        yield
+    finally:
+        lock.release()
+        with suppress(OSError):
+            folder.rmdir()  # if nothing was written
 
 
 def _clear(folder: Path) -> None:

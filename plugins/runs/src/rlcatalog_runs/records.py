@@ -1,7 +1,8 @@
 """A run's record, `run.json`, with its settings, times and status; and metrics rows as JSON.
 
-The record is written when the run begins, and completed when it ends. If its status is "running"
-and the folder is locked, the process is alive. If the folder is not locked, the process has died.
+The record is written when the run begins, and completed when it ends. A process that is killed
+cannot complete its record, which then still says "running". Its folder tells: the operating system
+has released the lock on it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from typing import Any
 import msgspec
 
 from rlcatalog.errors import SavedPolicyError, one_line
-from rlcatalog_policy import locked, read_json, write_file
+from rlcatalog_policy import read_json, write_file
+from rlcatalog_runs.locks import FolderLock
 from rlcatalog_runs.surroundings import hardware, revision, versions
 
 RECORD = "run.json"
@@ -127,19 +129,9 @@ def read_record(folder: Path) -> dict[str, Any] | None:
         raise SavedPolicyError(
             f"{folder / RECORD}: not a record of a run: {one_line(str(error))}"
         ) from error
-    if record["status"] == RUNNING and not is_held(folder):
+    if record["status"] == RUNNING and not FolderLock(folder).is_held():
         record["status"] = DIED
     return record
-
-
-def is_held(folder: Path) -> bool:
-    """Return whether a process is writing a run to a folder; True if the system cannot tell."""
-    with suppress(ImportError, OSError):  # a system without locks; locked, or not ours to open
-        import fcntl  # noqa: F401
-
-        with locked(folder, wait=False):
-            return False
-    return True
 
 
 def _write(folder: Path, record: dict[str, Any]) -> None:

@@ -1,0 +1,247 @@
+"""Locks of run folders: two processes never write to one folder, and a kill releases the lock."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from rlcatalog.errors import CatalogWarning, RunFolderError
+from rlcatalog_runs import Engine, read_config, recorded, refuse_taken, run_folder
+from rlcatalog_runs.engines import resumed_plan
+from rlcatalog_runs.locks import LOCK, FolderLock
+from rlcatalog_runs.records import read_record
+
+WRITER = """
+import sys, time
+from pathlib import Path
+from rlcatalog_runs import recorded, run_folder, write_config
+folder = Path(sys.argv[1])
+with run_folder(folder), recorded(folder):
+    write_config(folder, "CartPole-v1", {"algorithm": {}, "run": {"engine": "ppo"}})
+    print("writing", flush=True)
+    time.sleep(60)
+"""
+
+#: A run whose process has a forked child, such as a worker, which outlives it. The child prints its
+#: number when everything that happens after a fork is done.
+PARENT = """
+import os, sys, time
+from pathlib import Path
+from rlcatalog_runs import run_folder
+with run_folder(Path(sys.argv[1])):
+    if not os.fork():
+        print(os.getpid(), flush=True)
+    time.sleep(60)
+    os._exit(0)
+"""
+
+
+def start(code, folder):
+    command = [sys.executable, "-c", code, str(folder)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def kill(process):
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "run"
+
+
+@pytest.fixture
+def writer(folder):
+    """A process that is writing a run to the folder."""
+    process = start(WRITER, folder)
+    assert process.stdout.readline() == "writing\n"
+    yield process
+    kill(process)
+
+
+@pytest.fixture
+def killed(writer):
+    """The process that has written to the folder, after its end by SIGKILL."""
+    kill(writer)
+    return writer
+
+
+def files(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def fail_flock(monkeypatch, number):
+    def flock(handle, operation):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+
+
+# --- two processes --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [{}, {"overwrite": True}, {"resume": True}], ids=str)
+def test_run_folder_refuses_a_second_process(folder, writer, options):
+    before = files(folder)
+    with (
+        pytest.raises(RunFolderError, match="another process is writing a run") as caught,
+        run_folder(folder, **options),
+    ):
+        pass
+    assert str(folder) in str(caught.value)
+    assert "Wait until it has ended, or stop it." in str(caught.value)
+    assert files(folder) == before
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_refuse_taken_refuses_a_folder_in_use(folder, writer, overwrite):
+    with pytest.raises(RunFolderError, match="another process is writing a run"):
+        refuse_taken(folder, overwrite)
+
+
+def test_resumed_plan_refuses_a_folder_in_use(folder, writer):
+    with pytest.raises(RunFolderError, match="another process is writing a run"):
+        resumed_plan(Engine, folder, read_config(folder), typed={}, imported=())
+
+
+def test_run_folder_refuses_a_second_run_of_its_process(folder):
+    with (
+        run_folder(folder),
+        pytest.raises(RunFolderError, match="another process is writing a run"),
+        run_folder(folder),
+    ):
+        pass
+
+
+def test_record_of_a_live_process_is_running(folder, writer):
+    assert read_record(folder)["status"] == "running"
+
+
+def test_record_of_a_killed_process_has_died(folder, killed):
+    assert json.loads((folder / "run.json").read_text())["status"] == "running"
+    assert read_record(folder)["status"] == "died"
+
+
+def test_record_of_a_copied_run_has_died(folder, writer, tmp_path):
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for name, content in files(folder).items():
+        (copy / name).write_bytes(content)
+    assert (copy / LOCK).exists()
+    assert read_record(copy)["status"] == "died"
+
+
+@pytest.mark.parametrize("options", [{"overwrite": True}, {"resume": True}], ids=str)
+def test_run_folder_of_a_killed_run_is_free(folder, killed, options):
+    assert (folder / LOCK).exists()
+    with run_folder(folder, **options), recorded(folder):
+        assert read_record(folder)["status"] == "running"
+    assert read_record(folder)["status"] == "finished"
+
+
+def test_lock_is_released_while_a_forked_child_lives(folder):
+    process = start(PARENT, folder)
+    child = int(process.stdout.readline())
+    try:
+        assert FolderLock(folder).is_held()
+        kill(process)
+        assert not FolderLock(folder).is_held()
+    finally:
+        os.kill(child, signal.SIGKILL)  # raises an error if the child has ended before
+
+
+# --- the lock's file ------------------------------------------------------------------------------
+
+
+def test_lock_file_exists_only_while_a_run_writes(folder):
+    with run_folder(folder):
+        assert os.listdir(folder) == [LOCK]
+        (folder / "config.json").write_text("{}")
+    assert os.listdir(folder) == ["config.json"]
+
+
+def test_lock_waits_for_a_reader(folder):
+    """A reader holds the lock for a moment, and a run that begins then is not refused."""
+    folder.mkdir()
+    reader = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT)
+    fcntl.flock(reader, fcntl.LOCK_EX)
+    timer = threading.Timer(0.1, os.close, [reader])
+    timer.start()
+    with run_folder(folder):
+        pass
+    timer.join()
+
+
+def test_lock_is_read_without_being_written(folder, killed, monkeypatch):
+    """On a read-only file system, nothing can be opened for writing."""
+    real, before = os.open, folder.stat().st_mtime_ns
+
+    def read_only(path, flags, *arguments, **options):
+        if flags & (os.O_RDWR | os.O_WRONLY):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+        return real(path, flags, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", read_only)
+    assert read_record(folder)["status"] == "died"
+    assert folder.stat().st_mtime_ns == before
+
+
+def test_lock_of_a_missing_folder_is_free(folder):
+    assert not FolderLock(folder).is_held()
+    assert not folder.exists()
+
+
+def test_lock_that_is_a_link_is_refused(folder, tmp_path):
+    (tmp_path / "target").write_text("mine")
+    folder.mkdir()
+    (folder / LOCK).symlink_to(tmp_path / "target")
+    with (
+        pytest.raises(RunFolderError, match=rf"{LOCK}: cannot be locked: .*links.* Remove it\."),
+        run_folder(folder),
+    ):
+        pass
+    assert (tmp_path / "target").read_text() == "mine"
+
+
+def test_lock_that_is_a_folder_is_refused(folder):
+    (folder / LOCK).mkdir(parents=True)
+    with (
+        pytest.raises(RunFolderError, match=r"cannot be locked: IsADirectoryError.* Remove it\."),
+        run_folder(folder),
+    ):
+        pass
+
+
+# --- file systems without locks -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EINVAL])
+def test_lock_is_left_out_where_there_are_none(folder, monkeypatch, number):
+    fail_flock(monkeypatch, number)
+    with (
+        pytest.warns(CatalogWarning, match="its file system has no locks"),
+        run_folder(folder),
+        recorded(folder),
+    ):
+        assert read_record(folder)["status"] == "running"
+    assert os.listdir(folder) == ["run.json"]
+    assert read_record(folder)["status"] == "finished"
+
+
+def test_lock_error_names_its_cause(folder, monkeypatch):
+    fail_flock(monkeypatch, errno.EIO)
+    with (
+        pytest.raises(RunFolderError, match=r"cannot be locked: OSError: .*Input/output error"),
+        run_folder(folder),
+    ):
+        pass
