@@ -20,11 +20,13 @@ import typer
 from typer.testing import CliRunner
 
 from rlcatalog.errors import ConfigError, FailedRunsError, RunFolderError
+from rlcatalog_runs import run_folder
 from rlcatalog_runs.commands.several_seeds import command_line, parse_seeds, refuse_with_seeds
 from rlcatalog_runs.summaries import read_run
 from rlcatalog_runs.surroundings import usable_cores
 
-#: A command with the options of `train`, which learns nothing.
+#: A command with the options of `train`, which learns nothing. It first runs the code that a test
+#: puts into an environment variable; the processes that it starts do not.
 PROGRAM = """
 import json, os, signal, sys, time
 from pathlib import Path
@@ -32,6 +34,8 @@ from typing import Annotated
 import typer
 from rlcatalog_runs import recorded, run_folder
 from rlcatalog_runs.commands.several_seeds import parse_seeds, train_seeds
+
+exec(os.environ.pop("TOY_SETUP", ""))
 
 
 def toy(
@@ -70,14 +74,44 @@ def toy(
         try:
             time.sleep(float(given.get("sleep", "0")))
         except KeyboardInterrupt:
-            (out / "saved").write_text("asked once")
-            try:
-                time.sleep(60 if "stubborn" in given else 1)
-            except KeyboardInterrupt:
-                (out / "saved").write_text("asked twice")
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            if str(seed) not in given.get("unsaved", "").split("+"):
+                (out / "checkpoints/step-000001500").mkdir(parents=True)
+            time.sleep(60 if "stubborn" in given else 1)
             raise
         finally:
             (out / "times.json").write_text(json.dumps([begun, time.time()]))
+"""
+
+#: What differs on Windows: processes have no groups, get no signals, and are ended without notice.
+WINDOWS = """
+import os, signal, subprocess
+from rlcatalog_runs.commands import child_processes
+
+class WindowsProcess(subprocess.Popen):
+    def __init__(self, *arguments, process_group=None, **options):
+        if process_group is not None:
+            raise ValueError("process_group is only supported on POSIX platforms")
+        super().__init__(*arguments, **options)
+
+    def poll(self):
+        if super().poll() == -9:
+            self.returncode = 1  # the exit status that TerminateProcess sets
+        return self.returncode
+
+    def send_signal(self, number):
+        if number != signal.SIGTERM:
+            raise ValueError(f"Unsupported signal: {number}")
+        self.terminate()
+
+    def terminate(self):
+        os.kill(self.pid, 9)
+
+    kill = terminate
+
+child_processes.WINDOWS = True
+subprocess.Popen = WindowsProcess
+del os.killpg, signal.SIGKILL, signal.SIGHUP
 """
 
 PLUGIN = """
@@ -87,6 +121,14 @@ from rlcatalog import CommandSpec, hookimpl
 def rlcatalog_commands():
     return [CommandSpec("toy", {"cli": "toy_command:toy"}, "Learns nothing.")]
 """
+
+
+@pytest.fixture(autouse=True)
+def sigint():
+    """Handle SIGINT: in the background of a shell, tests and the processes they start ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope="module")
@@ -298,7 +340,7 @@ def test_each_seed_has_a_process_and_a_folder_and_all_have_one_picture(toy, two)
             "--",
             "CartPole-v1",
         ]
-        assert f"seed {seed}: 200 steps, mean return {seed + 2}.0" in out
+        assert f"seed {seed}: finished, 200 steps, mean return {seed + 2}.0" in out
         assert (folder / f"seed-{seed}.log").read_text() == "there\n"
     assert re.search(r"PPO, torch +2 +0, 1 +2\.5 +2 to 3", out)
     before = (folder / "seed-1/argv.json").read_bytes()
@@ -308,6 +350,17 @@ def test_each_seed_has_a_process_and_a_folder_and_all_have_one_picture(toy, two)
     assert (folder / "seed-1/argv.json").read_bytes() == before
     toy(folder, "--seeds=1", "--overwrite")
     assert (folder / "seed-1/argv.json").read_bytes() != before
+
+
+def test_seeds_refuse_a_folder_in_use(toy, tmp_path):
+    (tmp_path / "seed-1.log").write_text("the output of the other run")
+    with (
+        run_folder(tmp_path / "seed-1"),
+        pytest.raises(RunFolderError, match="seed-1: another process is writing a run"),
+    ):
+        toy(tmp_path, "--seeds=0,1", "--overwrite")
+    assert [path.name for path in tmp_path.iterdir()] == ["seed-1.log"]
+    assert (tmp_path / "seed-1.log").read_text() == "the output of the other run"
 
 
 @pytest.mark.attack
@@ -343,43 +396,181 @@ def test_no_more_run_at_once_than_there_are_cores_for_their_threads(two):
     assert first[1] <= second[0]
 
 
-@pytest.mark.parametrize(
-    ("number", "word"),
-    [pytest.param(signal.SIGINT, "SIGINT", marks=pytest.mark.attack), (signal.SIGTERM, "SIGTERM")],
-)
-def test_a_signal_ends_all_runs_and_waits_for_them(environ, tmp_path, number, word):
-    folder = tmp_path / "run"
-    child = start(folder, environ, "--seeds=0-3", "--set=sleep=60", "--threads=1")
-    at_once = min(4, usable_cores())
-    logs = [folder / f"seed-{seed}.log" for seed in range(at_once)]
+@pytest.fixture(params=["", WINDOWS], ids=["Linux", "Windows"])
+def on_each_system(request, environ):
+    """An environment in whose processes the command runs as on Linux or as on Windows."""
+    return {**environ, "TOY_SETUP": request.param}
+
+
+def start_runs(folder, environ, *arguments):
+    """Start the command with four seeds that sleep, and return it and the seeds that have begun."""
+    process = start(folder, environ, "--seeds=0-3", "--set=sleep=60", "--threads=1", *arguments)
+    begun = range(min(4, usable_cores()))
+    logs = [folder / f"seed-{seed}.log" for seed in begun]
     until(lambda: all(log.exists() and log.read_text() == "there\n" for log in logs))
-    begun = time.monotonic()
-    os.killpg(child.pid, number)  # to the whole group, as a terminal does
-    _, err = child.communicate(timeout=60)
-    assert time.monotonic() - begun < 30
-    assert child.returncode == 128 + number
-    assert f"{word}: waiting for {at_once} runs" in err
-    assert f"--resume {folder}/seed-N" in err
-    for seed in range(at_once):
-        if number == signal.SIGINT:
-            assert (folder / f"seed-{seed}/saved").read_text() == "asked once"
-        assert json.loads((folder / f"seed-{seed}/run.json").read_text())["status"] == (
-            "interrupted" if number == signal.SIGINT else "running"
-        )
-    assert not (folder / f"seed-{at_once}").exists()
+    return process, begun
 
 
-@pytest.mark.attack
-def test_a_second_signal_ends_the_runs_at_once(environ, tmp_path):
+def press_ctrl_c(process):
+    """Send SIGINT to the whole group of a process, as a terminal does.
+
+    The processes that the command starts are in this group on Windows only.
+    """
+    os.killpg(process.pid, signal.SIGINT)
+
+
+def statuses(folder, seeds):
+    return {read_run(folder / f"seed-{seed}").status for seed in seeds}
+
+
+def test_ctrl_c_saves_the_runs_and_names_each_one(on_each_system, tmp_path):
     folder = tmp_path / "run"
-    child = start(folder, environ, "--seeds=0", "--set=sleep=60", "--set=stubborn=1")
-    log, saved = folder / "seed-0.log", folder / "seed-0/saved"
-    until(lambda: log.exists() and log.read_text() == "there\n")
-    child.send_signal(signal.SIGINT)
-    until(saved.exists)
-    time.sleep(0.2)
-    assert child.poll() is None
-    child.send_signal(signal.SIGINT)
-    child.communicate(timeout=30)
-    assert child.returncode == 130
+    process, begun = start_runs(folder, on_each_system, "--set=unsaved=0")
+
+    press_ctrl_c(process)
+    _, printed = process.communicate(timeout=60)
+
+    assert process.returncode == 130  # 128 and the number of SIGINT
+    assert f"seeds have saved their runs and ended: {', '.join(map(str, begun))}." in printed
+    assert statuses(folder, begun) == {"interrupted"}
+    lines = printed.partition("Interrupted by SIGINT. The runs have ended:\n")[2].splitlines()
+    assert lines[0] == "seed 0: not saved: KeyboardInterrupt; it has no checkpoint"
+    if len(begun) == 2:
+        assert lines[1:] == [
+            "seed 1: saved at step 1,500",
+            "seeds 2, 3: not started",
+            f"To continue a saved run: rlcatalog train --resume {folder}/seed-N",
+        ]
+
+
+@pytest.mark.parametrize(
+    ("system", "how"),
+    [
+        pytest.param("", "signal SIGKILL", id="Linux", marks=pytest.mark.attack),
+        pytest.param(WINDOWS, "exit status 1", id="Windows"),
+    ],
+)
+def test_second_ctrl_c_ends_the_runs_at_once(environ, tmp_path, system, how):
+    folder = tmp_path / "run"
+    environ = {**environ, "TOY_SETUP": system}
+    process, begun = start_runs(folder, environ, "--set=stubborn=1")
+
+    press_ctrl_c(process)
+    assert "Another signal, such as Ctrl-C, ends them at once." in process.stderr.readline()
+    until(lambda: all((folder / f"seed-{seed}/checkpoints").exists() for seed in begun))
+    assert process.poll() is None
+    press_ctrl_c(process)
+    _, printed = process.communicate(timeout=30)
+
+    assert process.returncode == 130
+    assert statuses(folder, begun) == {"died"}
+    assert f": not saved: {how}; its last checkpoint is at step 1,500\n" in printed
     assert not (folder / "learning_curves.png").exists()
+
+
+def test_sigterm_ends_all_runs(environ, tmp_path):
+    folder = tmp_path / "run"
+    process, begun = start_runs(folder, environ)
+
+    os.killpg(process.pid, signal.SIGTERM)
+    _, printed = process.communicate(timeout=60)
+
+    assert process.returncode == 143  # 128 and the number of SIGTERM
+    assert statuses(folder, begun) == {"died"}
+    assert ": not saved: signal SIGTERM; it has no checkpoint\n" in printed
+    assert "To continue" not in printed
+    assert not (folder / f"seed-{len(begun)}").exists()
+
+
+def test_closed_terminal_ends_all_runs(environ, tmp_path):
+    folder = tmp_path / "run"
+    process, begun = start_runs(folder, environ)
+
+    process.stderr.close()  # what the command prints cannot be written any more
+    process.send_signal(signal.SIGHUP)
+    process.stdout.close()
+    process.wait(timeout=60)
+
+    assert process.returncode == 129  # 128 and the number of SIGHUP
+    assert statuses(folder, begun) == {"died"}
+
+
+def test_run_that_had_not_begun_is_not_called_saved(toy, environ, tmp_path):
+    """Its folder still contains the run that it would have replaced."""
+    folder = tmp_path / "run"
+    toy(folder, "--seeds=0")
+    (folder / "seed-0.log").unlink()
+    process = start(folder, environ, "--seeds=0", "--overwrite")
+    until((folder / "seed-0.log").exists)
+
+    press_ctrl_c(process)
+    _, printed = process.communicate(timeout=60)
+
+    assert "seed 0: not saved: its process ended before the run began (" in printed
+    assert statuses(folder, [0]) == {"finished"}
+
+
+#: The second process cannot be started, for example because the disk is full.
+FULL_DISK = """
+from rlcatalog_runs.commands import several_seeds
+
+real = several_seeds.start_process
+
+def start_process(arguments, output):
+    if "--seed=1" not in arguments:
+        return real(arguments, output)
+    first = Path(output.name).with_name("seed-0.log")
+    while first.read_text() != "there\\n":
+        time.sleep(0.05)
+    raise OSError(28, "No space left on device")
+
+several_seeds.start_process = start_process
+"""
+
+
+@pytest.mark.skipif(usable_cores() < 2, reason="two seeds cannot run at once")
+@pytest.mark.parametrize(
+    ("system", "how"),
+    [("", "signal SIGTERM"), (WINDOWS, "exit status 1")],
+    ids=["Linux", "Windows"],
+)
+def test_error_of_the_command_ends_all_runs(environ, tmp_path, system, how):
+    """On Windows, a program cannot ask another one to save."""
+    folder = tmp_path / "run"
+    environ = {**environ, "TOY_SETUP": system + FULL_DISK}
+
+    process = start(folder, environ, "--seeds=0,1,2", "--set=sleep=60", "--threads=1")
+    _, printed = process.communicate(timeout=60)
+
+    assert process.returncode == 1
+    assert statuses(folder, [0]) == {"died"}
+    assert printed.splitlines()[-3:] == [
+        f"seed 0: not saved: {how}; it has no checkpoint",
+        "seeds 1, 2: not started",
+        "error: [Errno 28] No space left on device",
+    ]
+
+
+#: Ctrl-C comes before a new process can receive it, so that only the command does.
+MISSED_CTRL_C = """
+from rlcatalog_runs.commands import several_seeds
+
+real = several_seeds.start_process
+
+def start_process(arguments, output):
+    process = real(arguments, output)
+    os.kill(os.getpid(), signal.SIGINT)
+    return process
+
+several_seeds.start_process = start_process
+"""
+
+
+def test_process_that_misses_ctrl_c_is_ended(environ, tmp_path):
+    environ = {**environ, "TOY_SETUP": WINDOWS + MISSED_CTRL_C}
+
+    process = start(tmp_path / "run", environ, "--seeds=0", "--set=sleep=60")
+    _, printed = process.communicate(timeout=30)
+
+    assert process.returncode == 130
+    assert "its process ended before the run began (exit status 1)" in printed

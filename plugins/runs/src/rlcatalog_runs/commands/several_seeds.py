@@ -5,13 +5,12 @@ one picture.
 from __future__ import annotations
 
 import itertools
-import os
 import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,12 +19,22 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from rlcatalog.errors import ConfigError, FailedRunsError, SavedPolicyError, one_line, shown
+from rlcatalog.errors import (
+    ConfigError,
+    FailedRunsError,
+    SavedPolicyError,
+    one_line,
+    reason,
+    shown,
+)
 from rlcatalog_cli import describe_exit
 from rlcatalog_runs import Interrupted, refuse_taken, run_folder
+from rlcatalog_runs.checkpoints import checkpoint_steps, checkpoints_of
+from rlcatalog_runs.commands.child_processes import ask_to_end, kill, start_process
 from rlcatalog_runs.commands.tables import print_groups
 from rlcatalog_runs.comparison import compare, draw_groups
 from rlcatalog_runs.interrupts import signal_handler
+from rlcatalog_runs.records import FINISHED, INTERRUPTED
 from rlcatalog_runs.summaries import Run, read_run
 from rlcatalog_runs.surroundings import usable_cores
 
@@ -39,11 +48,24 @@ _PAUSE, _LOOK, _TAIL = 0.2, 5, 1 << 16
 
 
 class _Child(NamedTuple):
-    """A seed, with the process that trains it."""
+    """A seed, with the process that trains it.
+
+    Attributes:
+        seed: The seed.
+        started: When the process was started, in seconds since 1970.
+        process: The process.
+        log: File with the process's output.
+    """
 
     seed: int
+    started: float
     process: subprocess.Popen[bytes]
     log: Path
+
+    @property
+    def folder(self) -> Path:
+        """The run's folder, beside its log."""
+        return self.log.with_suffix("")
 
 
 def parse_seeds(text: str) -> list[int]:
@@ -91,8 +113,8 @@ def train_seeds(
     curves.
 
     The folder contains `seed-0`, `seed-0.log`, … and `learning_curves.png`. If a seed fails, the
-    others continue. SIGINT, SIGTERM and SIGHUP are passed on to the runs, which then save and end;
-    a second signal ends them at once.
+    others continue. Ctrl-C, SIGTERM and SIGHUP make the runs save and end, and a second signal ends
+    them at once; then the command prints which runs were saved. On Windows, only Ctrl-C does so.
 
     Args:
         context: The command's context; the command takes `--seed`, `--out` and `--seeds`; see
@@ -125,23 +147,25 @@ def train_seeds(
         log = folder / f"seed-{seed}.log"
         log.unlink(missing_ok=True)  # it may be a link
         with log.open("xb") as output:
-            return _Child(seed, _process([line[0], *options, *line[1:]], output), log)
+            started = time.time()
+            process = start_process([line[0], *options, *line[1:]], output)
+        return _Child(seed, started, process, log)
 
     at_once = max(1, min(len(seeds), usable_cores() // max(1, threads)))
     with run_folder(folder, overwrite):
         print(f"{len(seeds)} seeds, {at_once} at once, into {folder}", flush=True)
-        try:
-            errors = _all(seeds, start, at_once, bool(context.params.get("quiet")))
-        except Interrupted as stop:
-            told = (
-                f"Interrupted by {stop}. The runs have ended. To continue each:"
-                f" {resume(f'{folder}/seed-N')}"
-            )
-            print(told, file=sys.stderr)
-            raise typer.Exit(stop.exit_status) from None
-        _draw(folder, [seed for seed in seeds if seed not in errors])
-    if errors:
-        raise FailedRunsError(_told(errors, len(seeds), folder))
+        runs = _SeedRuns(seeds, start, at_once)
+        stop = runs.train(bool(context.params.get("quiet")))
+        if stop is not None:
+            _print_error(_stop_message(stop, runs, folder, resume))
+            raise typer.Exit(stop.exit_status)
+        _draw(folder, [seed for seed in seeds if seed not in runs.errors])
+    if runs.errors:
+        lines = "\n".join(_lines_of_seeds(runs.errors))
+        raise FailedRunsError(
+            f"{len(runs.errors)} of {len(seeds)} seeds failed; their output is in"
+            f" {folder}/seed-N.log.\n{lines}"
+        )
 
 
 def refuse_with_seeds(context: typer.Context) -> None:
@@ -188,121 +212,200 @@ def is_given(context: typer.Context, name: str) -> bool:
     return source is not None and source.name == "COMMANDLINE"
 
 
-def _process(arguments: Sequence[str], output: Any) -> subprocess.Popen[bytes]:
-    """Start `rlcatalog` in a separate process group, so that Ctrl-C reaches it only once, through
-    this process.
+class _SeedRuns:
+    """Runs of several seeds, each in a separate process.
+
+    Args:
+        seeds: The seeds.
+        start: Function that starts a seed's process.
+        at_once: Number of processes that run at the same time.
+
+    Attributes:
+        endings: How each run has ended, by seed.
+        errors: Errors of the runs that failed, by seed.
     """
-    here = "" in sys.path or os.getcwd() in sys.path
-    command = [sys.executable, *([] if here else ["-P"]), "-m", "rlcatalog_cli", *arguments]
-    group: dict[str, Any] = {} if os.name == "nt" else {"process_group": 0}
-    return subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, **group
-    )
+
+    def __init__(self, seeds: Sequence[int], start: Callable[[int], _Child], at_once: int) -> None:
+        self.endings: dict[int, str] = {}
+        self.errors: dict[int, str] = {}
+        self._start, self._at_once = start, at_once
+        self._waiting = list(seeds)
+        self._running: list[_Child] = []
+        self._signals: list[int] = []
+
+    def train(self, quiet: bool) -> Interrupted | None:
+        """Run all seeds to the end, or until a signal stops the command.
+
+        All processes have ended when this returns or raises an error.
+
+        Args:
+            quiet: Whether to show no progress.
+
+        Returns:
+            The signal that stopped the command, or None.
+        """
+
+        def note(number: int, frame: Any) -> None:
+            self._signals.append(number)
+
+        with signal_handler(note, "SIGINT", "SIGTERM", "SIGHUP"), _Bars(quiet) as bars:
+            try:
+                while self._waiting or self._running:
+                    self._start_waiting()
+                    time.sleep(_PAUSE)
+                    # Before the ended processes: on Windows, Ctrl-C has also reached them.
+                    if self._signals:
+                        stop = Interrupted(self._signals[0])
+                        self._stop(f"Interrupted by {stop}.")
+                        return stop
+                    self._collect_ended()
+                    bars.update(self._running)
+            except Exception as error:  # such as a full disk when starting a process
+                if not self._signals:
+                    self._signals.append(signal.SIGTERM)
+                self._stop(f"The runs cannot go on: {reason(error)}.")
+                _print_error("\n".join(_lines_of_seeds(self.endings)))
+                raise
+        return None
+
+    def _start_waiting(self) -> None:
+        while self._waiting and len(self._running) < self._at_once and not self._signals:
+            child = self._start(self._waiting[0])
+            del self._waiting[0]
+            self._running.append(child)
+            if self._signals:
+                # On Windows, a process that starts just now may miss Ctrl-C, and would then not
+                # end. It has nothing to save yet.
+                kill(child.process)
+
+    def _collect_ended(self) -> None:
+        for child in list(self._running):
+            if child.process.poll() is None:
+                continue
+            self._running.remove(child)
+            if child.process.returncode == 0:
+                ending = _outcome(child)
+            else:
+                ending = self.errors[child.seed] = _error(child)
+            self.endings[child.seed] = ending
+            print(f"seed {child.seed}: {ending}", flush=True)
+
+    def _stop(self, why: str) -> None:
+        """Ask the processes to save and end, and wait for them; kill them after a second signal.
+
+        Args:
+            why: Why they are stopped.
+        """
+        seeds = ", ".join(str(child.seed) for child in self._running)
+        _print_error(
+            f"{why} Waiting until these seeds have saved their runs and ended: {seeds}. Another"
+            " signal, such as Ctrl-C, ends them at once."
+        )
+        number = signal.SIGINT if self._signals[0] == signal.SIGINT else signal.SIGTERM
+        for child in self._running:
+            ask_to_end(child.process, number)
+        while any(child.process.poll() is None for child in self._running):
+            time.sleep(_PAUSE)
+            if len(self._signals) > 1:
+                for child in self._running:
+                    kill(child.process)
+        for child in self._running:
+            self.endings[child.seed] = _stopped_outcome(child)
+        for seed in self._waiting:
+            self.endings[seed] = "not started"
 
 
-def _all(
-    seeds: Sequence[int], start: Callable[[int], _Child], at_once: int, quiet: bool
-) -> dict[int, str]:
-    """Run all seeds to the end, and return a dict from failed seeds to errors.
+class _Bars:
+    """Progress bars of running processes, hidden without a terminal or if the command is quiet.
 
-    Raises:
-        Interrupted: The command received a stop signal, and all runs have ended.
+    Args:
+        quiet: Whether the command is quiet.
     """
-    waiting, tasks, pauses = list(seeds), dict[_Child, TaskID](), itertools.count()
-    errors: dict[int, str] = {}
-    asked = list[int]()
-    with (
-        signal_handler(lambda number, _: asked.append(number), "SIGINT", "SIGTERM", "SIGHUP"),
-        _bars(quiet) as bars,
-    ):
-        try:
-            while waiting or tasks:
-                while waiting and len(tasks) < at_once and not asked:
-                    child = start(waiting.pop(0))
-                    tasks[child] = bars.add_task(f"seed {child.seed}", total=None, value="-")
-                if asked:
-                    _end(list(tasks), asked)
-                    raise Interrupted(asked[0])
-                time.sleep(_PAUSE)
-                for child in [child for child in tasks if child.process.poll() is not None]:
-                    bars.remove_task(tasks.pop(child))
-                    if child.process.returncode:
-                        errors[child.seed] = _error(child)
-                    print(
-                        f"seed {child.seed}: {errors.get(child.seed) or _outcome(child)}",
-                        flush=True,
-                    )
-                if not bars.disable and next(pauses) % _LOOK == 0:
-                    for child, task in tasks.items():
-                        if (found := _look(child)) is not None:
-                            bars.update(
-                                task,
-                                total=found[0].wanted,
-                                completed=found[0].steps,
-                                value=found[1],
-                            )
-        except Exception:  # such as a full disk when starting a process
-            _end(list(tasks), [signal.SIGTERM])
-            raise
-    return errors
+
+    def __init__(self, quiet: bool) -> None:
+        console = Console()
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.completed:,.0f} steps"),
+            TextColumn("mean return {task.fields[value]}"),
+            TimeElapsedColumn(),
+            console=console,
+            disable=quiet or not console.is_terminal or console.is_dumb_terminal,
+        )
+        self._tasks: dict[int, TaskID] = {}
+        self._updates = itertools.count()
+
+    def __enter__(self) -> _Bars:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def update(self, running: Sequence[_Child]) -> None:
+        """Show the running processes only, and now and then how far their runs are."""
+        seeds = [child.seed for child in running]
+        for seed in [seed for seed in self._tasks if seed not in seeds]:
+            self._progress.remove_task(self._tasks.pop(seed))
+        for seed in seeds:
+            if seed not in self._tasks:
+                self._tasks[seed] = self._progress.add_task(f"seed {seed}", total=None, value="-")
+        if self._progress.disable or next(self._updates) % _LOOK != 0:
+            return
+        for child in running:
+            run = _read(child)
+            if run is not None:
+                self._progress.update(
+                    self._tasks[child.seed],
+                    total=run.wanted,
+                    completed=run.steps,
+                    value=_last_return(run),
+                )
 
 
-def _bars(quiet: bool) -> Progress:
-    """Return progress bars for the runs.
-
-    The bars are hidden if there is no terminal or the command is quiet.
-    """
-    columns = (
-        "{task.description}",
-        "{task.completed:,.0f} steps",
-        "mean return {task.fields[value]}",
-    )
-    console = Console()
-    return Progress(
-        TextColumn(columns[0]),
-        BarColumn(),
-        *map(TextColumn, columns[1:]),
-        TimeElapsedColumn(),
-        console=console,
-        disable=quiet or not console.is_terminal or console.is_dumb_terminal,
-    )
+def _print_error(text: str) -> None:
+    with suppress(OSError):  # the terminal is closed, which also stops the command
+        print(text, file=sys.stderr)
 
 
-def _look(child: _Child) -> tuple[Run, str] | None:
-    """Return a run's summary, and its mean return as text; None if the folder is currently being
-    written.
-    """
+def _read(child: _Child) -> Run | None:
+    """Return a run's summary, or None if the run has not begun or its folder cannot be read."""
     with suppress(SavedPolicyError, OSError):
-        run = read_run(child.log.with_suffix(""))
-        return run, "-" if run.last_return is None else f"{run.last_return:.1f}"
+        run = read_run(child.folder)
+        if run.started >= child.started:  # otherwise, it is the run that this one overwrites
+            return run
     return None
 
 
-def _end(children: Sequence[_Child], asked: Sequence[int]) -> None:
-    """Ask processes to end and wait for them; a second signal kills them."""
-    name = signal.Signals(asked[0]).name
-    told = (
-        f"{name}: waiting for {len(children)} runs to save and end; a second signal ends them"
-        " at once"
-    )
-    print(told, file=sys.stderr)
-    for child in children:
-        _send(child, signal.SIGINT if asked[0] == signal.SIGINT else signal.SIGTERM)
-    while any(child.process.poll() is None for child in children):
-        time.sleep(_PAUSE)
-        if len(asked) > 1:
-            for child in children:
-                _send(child, getattr(signal, "SIGKILL", signal.SIGTERM))
+def _last_return(run: Run) -> str:
+    return "-" if run.last_return is None else f"{run.last_return:.1f}"
 
 
-def _send(child: _Child, number: int) -> None:
-    with suppress(OSError):  # it has ended
-        if os.name == "nt":
-            child.process.terminate()
-        elif number == getattr(signal, "SIGKILL", None):
-            os.killpg(child.process.pid, number)  # including the processes of its environments
-        else:
-            child.process.send_signal(number)
+def _stopped_outcome(child: _Child) -> str:
+    """Describe how a stopped run has ended: at which step it is saved, or that it is not saved."""
+    run, how = _read(child), describe_exit(child.process.returncode)
+    if run is None:
+        return f"not saved: its process ended before the run began ({how})"
+    if run.status == FINISHED:
+        return _outcome(child)
+    checkpoints = checkpoints_of(child.folder)
+    if not checkpoints:
+        return f"not saved: {run.error or how}; it has no checkpoint"
+    step = f"at step {checkpoint_steps(checkpoints[-1]):,}"
+    if run.status == INTERRUPTED:
+        return f"saved {step}"
+    return f"not saved: {run.error or how}; its last checkpoint is {step}"
+
+
+def _stop_message(
+    stop: Interrupted, runs: _SeedRuns, folder: Path, resume: Callable[[str], str]
+) -> str:
+    """Return how all runs have ended after a signal, and how to continue those that are saved."""
+    lines = [f"Interrupted by {stop}. The runs have ended:", *_lines_of_seeds(runs.endings)]
+    if any(checkpoints_of(folder / f"seed-{seed}") for seed in runs.endings):
+        lines.append(f"To continue a saved run: {resume(f'{folder}/seed-N')}")
+    return "\n".join(lines)
 
 
 def _error(child: _Child) -> str:
@@ -322,8 +425,10 @@ def _error(child: _Child) -> str:
 
 def _outcome(child: _Child) -> str:
     """Describe how a run ended, if it did not fail."""
-    found = _look(child)
-    return "ended" if found is None else f"{found[0].steps:,} steps, mean return {found[1]}"
+    run = _read(child)
+    if run is None:
+        return "ended"
+    return f"finished, {run.steps:,} steps, mean return {_last_return(run)}"
 
 
 def _draw(folder: Path, seeds: Sequence[int]) -> None:
@@ -345,15 +450,13 @@ def _draw(folder: Path, seeds: Sequence[int]) -> None:
     print(f"learning curves: {folder / CURVES}")
 
 
-def _told(errors: dict[int, str], count: int, folder: Path) -> str:
-    """Return the errors from several seeds, grouped by message."""
+def _lines_of_seeds(texts: Mapping[int, str]) -> list[str]:
+    """Return a line for each text, with the seeds that have it, sorted by seed."""
     alike: dict[str, list[int]] = {}
-    for seed in sorted(errors):
-        alike.setdefault(errors[seed].removeprefix("error: "), []).append(seed)
-    lines = [
-        f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}: {text}"
-        for text, seeds in alike.items()
-    ]
-    return "\n".join(
-        [f"{len(errors)} of {count} seeds failed; their output is in {folder}/seed-N.log.", *lines]
-    )
+    for seed in sorted(texts):
+        alike.setdefault(texts[seed].removeprefix("error: "), []).append(seed)
+    lines = []
+    for text, seeds in alike.items():
+        word = "seeds" if len(seeds) > 1 else "seed"
+        lines.append(f"{word} {', '.join(map(str, seeds))}: {text}")
+    return lines
