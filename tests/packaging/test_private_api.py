@@ -86,7 +86,7 @@ def test_bases_from_libraries_lend_no_private_names():
 def pinned_version(library):
     """Return the version of a library that the tests are run with."""
     pins = "".join(path.read_text("utf-8") for path in (ROOT / "requirements").glob("*.txt"))
-    (version,) = set(re.findall(rf"^{library}==(\S+)", pins, re.M))
+    (version,) = set(re.findall(rf"^{library}==([^\s;]+)", pins, re.M))
     return version
 
 
