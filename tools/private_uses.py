@@ -4,6 +4,8 @@ expects none outside of `private_api.py`.
 A name is private if it begins with a single underscore, or stands in a module that its library does
 not document. Only a package's `private_api.py` may use such names.
 
+`python tools/private_uses.py` prints them.
+
 `private_uses` reads the source alone. It takes an attribute for the package's own if the package or
 the kernel defines a function, class, variable or attribute of this name. `private_uses_of_bases`
 finds the attributes that have such a name by accident, in classes that inherit from a library's.
@@ -12,15 +14,18 @@ finds the attributes that have such a name by accident, in classes that inherit 
 from __future__ import annotations
 
 import ast
+import importlib
 import inspect
+import pkgutil
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from types import FunctionType
 
-from house_code import KERNEL, Source
+from house_code import KERNEL, PACKAGES, Source, read_sources
 
+ROOT = Path(__file__).resolve().parents[1]
 #: The module of a package that may use private names.
 HOME = "private_api"
 #: Modules without an underscore that their libraries do not document.
@@ -207,3 +212,24 @@ def _names_of_base(base: type) -> set[str]:
         if isinstance(inspect.unwrap(function), FunctionType):
             names.update(inspect.unwrap(function).__code__.co_names)
     return {name for name in names if is_private(name)}
+
+
+def our_classes() -> Iterator[type]:
+    """Yield the classes at the top of the packages' modules, after importing all of them."""
+    folders = [str(path) for pattern in PACKAGES for path in ROOT.glob(f"{pattern}/src")]
+    for package in pkgutil.iter_modules(folders):
+        if not package.name.startswith("rlcatalog"):  # the example of a plugin
+            continue
+        path = importlib.import_module(package.name).__path__
+        for found in pkgutil.walk_packages(path, f"{package.name}."):
+            if "__main__" in found.name:
+                continue
+            module = importlib.import_module(found.name)
+            for value in vars(module).values():
+                if inspect.isclass(value) and value.__module__ == module.__name__:
+                    yield value
+
+
+if __name__ == "__main__":
+    print(*private_uses(read_sources(ROOT)), sep="\n")
+    print(*private_uses_of_bases(our_classes()), sep="\n")
