@@ -4,10 +4,11 @@ The other tests run with the versions that `requirements/` pins. Here pip choose
 it does for a user:
 
 1. Each extra is resolved for an empty environment. pip only says what it would install.
-2. All extras but `rllib` are installed into an empty environment, with the newest gymnasium. The
-   README, the pages, the examples and the tests of all packages run there.
-3. `rllib` is installed into another one, with the gymnasium that Ray asks for. RLlib's tests run
-   there.
+2. All packages are installed into an empty environment with the newest gymnasium. Ray, which asks
+   for an older one, comes without its dependencies. The README, the pages, the examples and the
+   tests of all packages run there.
+3. `rllib` is installed into another environment, as pip resolves it, with the gymnasium that Ray
+   asks for. RLlib's tests run there.
 
 In the end, the failures are listed by package. `--save` writes them into docs/development.md.
 """
@@ -39,8 +40,15 @@ SHOWN = ("torch", "tensorflow", "gymnasium", "numpy", "ray", "stable-baselines3"
 WITH_RAY = ("rllib", "all")
 #: What the tests need beside the packages.
 TOOLS = lowest.tools("demo", "torch", "dev")
-#: Left out: long runs, wheels (`make dist` installs those), and what reads the pinned versions.
+#: Left out: long runs, and wheels, which `make dist` installs.
 MARKS = "not learn and not attack and not packaging"
+#: Tests of the repository itself, such as those that read the pinned versions.
+OF_REPOSITORY = (
+    "tests/tools",
+    "tests/packaging",
+    "tests/learning",
+    "tests/frameworks/test_triton.py",
+)
 
 
 @dataclass(frozen=True)
@@ -108,6 +116,13 @@ def install_extras(python: Path, wanted: Sequence[str]) -> None:
     """Install extras and what the tests need into an environment."""
     print(f"Installing {', '.join(wanted)} …", flush=True)
     install(python, "--no-build-isolation", f"{ROOT}[{','.join(wanted)}]", *TOOLS)
+
+
+def install_rest(python: Path) -> None:
+    """Install what only the extra `all` brings; Ray and its package without their dependencies."""
+    install(python, "--no-build-isolation", "drawsvg", f"{ROOT}/plugins/compat")
+    alone = [f"{ROOT}/plugins/rllib", *update.pins("without_dependencies")]
+    install(python, "--no-build-isolation", "--no-deps", *alone)
 
 
 def version_of(python: Path) -> str:
@@ -181,11 +196,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     versions = resolutions(newest)
     print("\n".join(version_table(versions)), flush=True)
     install_extras(newest, [extra for extra in extras() if extra not in WITH_RAY])
-    suites = [run_tests("all packages but rlcatalog-rllib", newest, ["--ignore=plugins/rllib"])]
+    install_rest(newest)
+    ignored = [f"--ignore={path}" for path in OF_REPOSITORY]
+    suites = [run_tests("all packages, Ray with the newest gymnasium", newest, ignored)]
 
     with_ray = make_environment("rllib", options.python)
     install_extras(with_ray, ["rllib", "testing"])
-    suites.append(run_tests("rlcatalog-rllib", with_ray, ["plugins/rllib"]))
+    suites.append(run_tests("rlcatalog-rllib as pip resolves it", with_ray, ["plugins/rllib"]))
     text = "\n".join([*summary(suites, version_of(newest)), "", *version_table(versions)])
     print(text)
     for suite in suites:

@@ -226,7 +226,7 @@ _SCALARS = [
     np.bool_(True),
     np.str_("relu"),
     np.bytes_(b"x"),
-    np.datetime64("NaT"),
+    np.datetime64("NaT", "s"),
     np.array([64, 64]),
     np.array([[1, 2], [3, 4]]),
     np.array(3),

@@ -23,7 +23,7 @@ SHORTER = {
     "docs/tutorials/masks_and_memory.md": [("range(1, 11)", "range(5, 6)")],
     "docs/tutorials/own_model.md": [("range(8)", "range(2)")],
     "plugins/sb3/README.md": [
-        ('"CartPole-v1", policy', '"CartPole-v1", n_steps=64, policy'),
+        ('"CartPole-v1",\n    policy', '"CartPole-v1",\n    n_steps=64,\n    policy'),
         ("10_000", "64"),
     ],
 }

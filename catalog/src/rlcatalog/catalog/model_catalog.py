@@ -21,11 +21,9 @@ class ModelCatalog:
 
     Example:
         >>> env = gym.make("CartPole-v1")
-        >>> prep = ModelCatalog.get_preprocessor(env)
+        >>> space = ModelCatalog.get_preprocessor(env).observation_space
         >>> dist_class, size = ModelCatalog.get_action_dist(env.action_space, {}, framework="torch")
-        >>> model = ModelCatalog.get_model_v2(
-        ...     prep.observation_space, env.action_space, size, {}, "torch"
-        ... )
+        >>> model = ModelCatalog.get_model_v2(space, env.action_space, size, {}, "torch")
         >>> type(model).__name__, dist_class.__name__, size
         ('FullyConnectedNetwork', 'Categorical', 2)
     """
