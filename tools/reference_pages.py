@@ -128,6 +128,9 @@ def commands_page() -> str:
         " message and exits with",
         "status 1; after a wrong argument, with status 2.",
         "",
+        "Commands hide the notices that TensorFlow prints when it starts. To see them, set"
+        " `TF_CPP_MIN_LOG_LEVEL=0`.",
+        "",
     ]
     for name, (owner, command) in commands().items():
         context = command.context_class(command, info_name=f"rlcatalog {name}")

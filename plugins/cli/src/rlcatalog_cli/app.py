@@ -25,6 +25,7 @@ from rlcatalog.errors import (
 from rlcatalog.internals import PluginRecord, Sheet, how_to_start
 from rlcatalog.plugins import Component
 from rlcatalog_cli.isolation import catalog_of_survivors, print_json, redirect_stdout
+from rlcatalog_cli.notices import hide_tensorflow_notices
 from rlcatalog_cli.options import AS_JSON, Command, ModelKeys, key_values
 
 _ISOLATE = typer.Option(
@@ -219,7 +220,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     previous, warnings.showwarning = warnings.showwarning, _show
     as_json = "--json" in arguments and "--help" not in arguments
     try:
-        with redirect_stdout(for_good=argv is None) if as_json else nullcontext():
+        redirection = redirect_stdout(for_good=argv is None) if as_json else nullcontext()
+        with hide_tensorflow_notices(), redirection:
             make_app(arguments)(arguments)
     except (CatalogError, OSError) as error:
         print(
