@@ -78,6 +78,16 @@ def test_a_framework_is_prepared_before_code_of_the_kit_runs_in_it(monkeypatch):
     assert prepared == ["torch"]
 
 
+def test_a_framework_is_prepared_before_its_operations_are_compared(monkeypatch):
+    """Another package may have imported RLlib, which turns TensorFlow's eager execution off."""
+    prepared = []
+    monkeypatch.setattr(FrameworkSpec, "prepare", lambda self: prepared.append(self.name))
+    name = "framework-torch-operations_are_those_of_numpy"
+    [case] = [case for case in cases("rlcatalog-torch", catalog=CATALOG) if str(case) == name]
+    case()
+    assert prepared == ["torch"]
+
+
 ALONE = """
 from rlcatalog_testing.kit import cases
 

@@ -5,7 +5,10 @@ them.
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 
 import faulty_parts
 import gymnasium
@@ -279,6 +282,51 @@ def test_the_command_prints_a_line_per_case_and_fails_with_hints(
     text = capsys.readouterr().out
     assert f"failed   {WIDE}\n         model 'acme_net' (acme 1.0): Box" in text
     assert "\n         Hint: let forward return [B, num_outputs]" in text
+
+
+@pytest.mark.parametrize("given", [None, "3"])
+def test_command_gives_frameworks_one_thread(given, monkeypatch, capsys):
+    seen = []
+
+    @check("trunk", hint="", every_framework=False)
+    def reads_threads(part):
+        seen.append(
+            [os.environ.get(name) for name in ("OMP_NUM_THREADS", "TF_NUM_INTEROP_THREADS")]
+        )
+
+    monkeypatch.setattr(faulty_parts, "reads_threads", reads_threads, raising=False)
+    monkeypatch.delenv("TF_NUM_INTEROP_THREADS", raising=False)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if given is not None:
+        monkeypatch.setenv("OMP_NUM_THREADS", given)
+    spec = CheckSpec("acme_reads_threads", {"checks": "faulty_parts:reads_threads"}, "reads")
+    catalog = catalog_with(faulty_parts.spec(), rlcatalog_checks=[spec])
+    monkeypatch.setattr(kit, "default_catalog", lambda: catalog)
+
+    command("acme")
+
+    assert seen == [[given or "1", "1"]]
+    assert os.environ.get("OMP_NUM_THREADS") == given
+    assert "TF_NUM_INTEROP_THREADS" not in os.environ
+
+
+def test_cases_are_listed_without_importing_frameworks():
+    code = """
+import sys
+from rlcatalog_testing import cases
+
+assert len(cases("rlcatalog-fcnet")) > 50
+heavy = {"torch", "tensorflow", "ray", "stable_baselines3"}
+assert not heavy & sys.modules.keys(), heavy & sys.modules.keys()
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+
+
+def test_tracing_is_not_asked_of_a_framework_without_it(sound):
+    outcome = ended(sound)["trunk-acme_net-traced_equals_eager-torch"]
+    assert outcome.status == "skipped"
+    assert outcome.why == "framework 'torch' does not trace models"
 
 
 def test_the_command_prints_json(faulty, monkeypatch, capsys):

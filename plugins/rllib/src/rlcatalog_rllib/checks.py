@@ -1,5 +1,8 @@
 """Checks for the conformance kit: what Ray RLlib's runners and learners require, and outputs to
 compare.
+
+The kit imports this module for every part. Ray and PyTorch take seconds to import, so only the
+functions that need them import them.
 """
 
 from __future__ import annotations
@@ -8,12 +11,9 @@ import itertools
 import warnings
 from typing import Any
 
-import torch
-
 import rlcatalog_testing as kit
 from rlcatalog import Catalog
 from rlcatalog.errors import NotServedError
-from rlcatalog_rllib.actor_critic import CatalogRLModule
 from rlcatalog_rllib.spaces import MASK, OBS
 
 #: Ray Tune registers environments by name, and never releases a name.
@@ -37,11 +37,12 @@ def rllib_moves_every_weight(part: kit.Part) -> None:
     """
     if "torch" not in part.component.frameworks:
         raise kit.NotApplicable("RLlib's new API stack runs only PyTorch")
+    example = kit.update_example(part)
     from ray.rllib.core.learner.training_data import TrainingData
 
     with warnings.catch_warnings(action="ignore"):  # warnings from Ray itself
         with kit.refusing(NotServedError):
-            config, runner = _runner(kit.update_example(part), part.catalog)
+            config, runner = _runner(example, part.catalog)
             learner = config.build_learner(env=runner.env, spaces=runner.get_spaces())
         model = learner.module["default_policy"].model
         before = kit.trained_weights(model)
@@ -92,6 +93,10 @@ def outputs(module: Any) -> kit.OutputFunction:
     Raises:
         NotServedError: The module is of a different kind, or reads past steps.
     """
+    import torch
+
+    from rlcatalog_rllib.actor_critic import CatalogRLModule
+
     if not isinstance(module, CatalogRLModule) or module.policy.memory or module.policy.views:
         raise NotServedError(
             f"outputs: expected a CatalogRLModule without memory, found {type(module).__name__}."

@@ -1,5 +1,8 @@
 """Checks for the conformance kit: what Stable-Baselines3's training loops require, and outputs to
 compare.
+
+The kit imports this module for every part. Stable-Baselines3 and PyTorch take seconds to import, so
+only the functions that need them import them.
 """
 
 from __future__ import annotations
@@ -7,15 +10,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import torch
 
 import rlcatalog_testing as kit
 from rlcatalog.errors import MissingPluginError, NotServedError
 from rlcatalog.observations import rows
 from rlcatalog.spaces import SpaceInfo
 from rlcatalog_sb3.algorithms import make
-from rlcatalog_sb3.flat_spaces import Flattening, for_sb3
-from rlcatalog_sb3.policies import CatalogPolicy
 from rlcatalog_sb3.spaces import origin_of
 
 
@@ -34,6 +34,8 @@ def sb3_moves_every_weight(part: kit.Part) -> None:
     if "torch" not in part.component.frameworks:
         raise kit.NotApplicable("Stable-Baselines3 runs only PyTorch")
     example = kit.update_example(part)
+    from rlcatalog_sb3.flat_spaces import for_sb3
+
     model = dict(example.config)
     with kit.refusing(NotServedError, MissingPluginError):
         recurrent = (
@@ -73,6 +75,11 @@ def outputs(algorithm: Any) -> kit.OutputFunction:
     Raises:
         NotServedError: The algorithm's policy is not a `CatalogPolicy`.
     """
+    import torch
+
+    from rlcatalog_sb3.flat_spaces import Flattening
+    from rlcatalog_sb3.policies import CatalogPolicy
+
     policy = algorithm.policy
     if not isinstance(policy, CatalogPolicy):
         raise NotServedError(

@@ -5,7 +5,10 @@ plugin.
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,6 +27,12 @@ from rlcatalog_testing.scaffold import (
 
 if TYPE_CHECKING:
     from rlcatalog_testing import Outcome
+
+#: Environment variables that limit PyTorch and TensorFlow to one thread. The kit's models are so
+#: small that several threads would wait for one another longer than they compute.
+_ONE_THREAD = {
+    "OMP_NUM_THREADS": "1", "TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1",
+}  # fmt: skip
 
 _EXPECT = typer.Option(
     "--expect", metavar="CASE=REASON", help="Name of a case that is expected to fail; repeatable."
@@ -51,7 +60,7 @@ def check(
     """Check every part of an installed plugin against its contract; exit with status 1 if a part
     fails.
     """
-    with redirect_stdout():
+    with redirect_stdout(), _one_thread():
         from rlcatalog_testing import cases, outcomes
 
         expected = {case: str(why) for case, why in key_values(expect or [], "--expect").items()}
@@ -67,6 +76,20 @@ def check(
         )
     if any(outcome.status == "failed" for outcome in ended):
         raise typer.Exit(1)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Let frameworks that are imported in this block use one thread, unless the user has set a
+    number.
+    """
+    ours = {name: number for name, number in _ONE_THREAD.items() if name not in os.environ}
+    os.environ.update(ours)
+    try:
+        yield
+    finally:
+        for name in ours:
+            os.environ.pop(name, None)
 
 
 def new(

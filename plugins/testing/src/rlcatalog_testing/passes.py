@@ -138,9 +138,9 @@ def seed(framework: str | None) -> None:
         kit_of(framework).seed(0)
 
 
-def traces(framework: str | None) -> bool:
+def traces(framework: str) -> bool:
     """Return whether a framework traces models for acting."""
-    return framework is not None and has_kit(framework) and kit_of(framework).traces
+    return has_kit(framework) and kit_of(framework).traces
 
 
 class ModelTrial:

@@ -88,6 +88,8 @@ def _name(part: Part) -> str:
     name = part.component.name
     if not frameworks()[name].is_installed:
         raise NotApplicable(f"{frameworks()[name].module} is not installed here")
+    # Other packages may have imported RLlib, which turns TensorFlow's eager execution off.
+    frameworks()[name].prepare()
     return name
 
 
