@@ -6,7 +6,8 @@ import re
 import pytest
 
 from rlcatalog_cli import progress
-from rlcatalog_cli.progress import show_progress
+from rlcatalog_cli.isolation import print_answer, redirect_stdout
+from rlcatalog_cli.progress import show_items, show_progress
 
 
 class Terminal(io.StringIO):
@@ -99,3 +100,40 @@ def test_quiet_is_quiet(stream):
     with show_progress("training", 10, quiet=True, stream=out) as update:
         update(10, 1.0)
     assert out.getvalue() == ""
+
+
+def show_two_checks(stream):
+    """Show two checks, the second of which does not end."""
+    with show_items("check", 2, stream=stream) as items:
+        items.begin("width")
+        items.print("passed [width]")
+        items.begin("dtype")
+
+
+def test_items_elsewhere_are_their_lines(monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")  # has other libraries write colours into files
+    out = io.StringIO()
+    show_two_checks(out)
+    assert out.getvalue() == "passed [width]\n"
+
+
+def test_items_in_a_terminal_have_a_bar(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "80")
+    out = Terminal()
+    show_two_checks(out)
+    plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", out.getvalue())
+    assert re.search(r"check 1 of 2 \S+ +width", plain)
+    assert "passed [width]\n" in plain
+    assert re.search(r"check 2 of 2 \S+ +dtype", plain)
+    # At the end, the bar is removed: the cursor moves up and the line is erased.
+    assert out.getvalue().endswith("\x1b[1A\x1b[2K")
+
+
+def test_items_are_written_where_results_are(capfd):
+    with redirect_stdout(), show_items("check", 1) as items:
+        print("a plugin prints")
+        items.begin("width")
+        items.print("passed width")
+        print_answer("result\n")
+    assert capfd.readouterr() == ("passed width\nresult\n", "a plugin prints\n")

@@ -284,6 +284,25 @@ def test_the_command_prints_a_line_per_case_and_fails_with_hints(
     assert "\n         Hint: let forward return [B, num_outputs]" in text
 
 
+def test_command_prints_a_line_as_soon_as_a_case_ends(sound, monkeypatch, capsys):
+    printed = {}
+
+    @check("trunk", hint="", every_framework=False)
+    def reads_output(part):
+        printed["before"] = capsys.readouterr().out
+
+    monkeypatch.setattr(faulty_parts, "reads_output", reads_output, raising=False)
+    spec = CheckSpec("acme_reads_output", {"checks": "faulty_parts:reads_output"}, "reads")
+    catalog = catalog_with(faulty_parts.spec(), rlcatalog_checks=[spec])
+    monkeypatch.setattr(kit, "default_catalog", lambda: catalog)
+
+    command("acme")
+
+    assert f"passed   {WIDE}\n" in printed["before"]
+    assert "reads_output" not in printed["before"]
+    assert "passed   trunk-acme_net-reads_output\n" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("given", [None, "3"])
 def test_command_gives_frameworks_one_thread(given, monkeypatch, capsys):
     seen = []

@@ -11,4 +11,4 @@ from .options import (
     Modules as Modules,
     key_values as key_values,
 )
-from .progress import show_progress as show_progress
+from .progress import show_items as show_items, show_progress as show_progress

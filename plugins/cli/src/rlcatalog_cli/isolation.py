@@ -65,7 +65,12 @@ def print_answer(text: str) -> None:
     """Print a result for other programs; with `--json`, nothing else is written to
     standard output.
     """
-    print(text, end="", file=_ANSWERS.get() or sys.stdout, flush=True)
+    print(text, end="", file=answer_stream(), flush=True)
+
+
+def answer_stream() -> TextIO:
+    """Return the stream for a command's result; see `redirect_stdout`."""
+    return _ANSWERS.get() or sys.stdout
 
 
 def catalog_of_survivors() -> Catalog:

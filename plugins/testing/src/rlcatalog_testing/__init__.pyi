@@ -22,6 +22,7 @@ from .kit import (
     Outcome as Outcome,
     cases as cases,
     check_plugin as check_plugin,
+    outcome_of as outcome_of,
     outcomes as outcomes,
     parametrize_with_checks as parametrize_with_checks,
 )

@@ -7,14 +7,14 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rlcatalog_cli import AS_JSON, key_values, print_json, redirect_stdout
+from rlcatalog_cli import AS_JSON, key_values, print_json, redirect_stdout, show_items
 from rlcatalog_testing.scaffold import (
     KINDS,
     chosen_frameworks,
@@ -26,7 +26,7 @@ from rlcatalog_testing.scaffold import (
 )
 
 if TYPE_CHECKING:
-    from rlcatalog_testing import Outcome
+    from rlcatalog_testing import Case, Outcome
 
 #: Environment variables that limit PyTorch and TensorFlow to one thread. The kit's models are so
 #: small that several threads would wait for one another longer than they compute.
@@ -64,12 +64,14 @@ def check(
         from rlcatalog_testing import cases, outcomes
 
         expected = {case: str(why) for case, why in key_values(expect or [], "--expect").items()}
-        ended = list(outcomes(cases(distribution, expected=expected)))
+        found = cases(distribution, expected=expected)
+        if as_json:
+            ended = list(outcomes(found))
+        else:
+            ended = _run_and_print(found)
     if as_json:
         print_json([dataclasses.asdict(outcome) for outcome in ended])
     else:
-        for outcome in ended:
-            print(_line(outcome))
         counts = Counter(outcome.status for outcome in ended)
         print(
             f"{distribution}: " + ", ".join(f"{n} {status}" for status, n in sorted(counts.items()))
@@ -90,6 +92,19 @@ def _one_thread() -> Iterator[None]:
     finally:
         for name in ours:
             os.environ.pop(name, None)
+
+
+def _run_and_print(cases: Sequence[Case]) -> list[Outcome]:
+    """Run cases, show their progress, and print a line for each."""
+    from rlcatalog_testing import outcome_of
+
+    ended = []
+    with show_items("check", len(cases)) as items:
+        for case in cases:
+            items.begin(str(case))
+            ended.append(outcome_of(case))
+            items.print(_line(ended[-1]))
+    return ended
 
 
 def new(

@@ -247,18 +247,23 @@ def _star_import(error: BaseException | None) -> str:
 def outcomes(found: list[Case]) -> Iterator[Outcome]:
     """Run cases and yield each result."""
     for case in found:
-        status, why = "passed", ""
-        try:
-            case()
-            if case.expected is not None:
-                status, why = "failed", f"{case}: expected to fail ({case.expected}), but passes."
-        except NotApplicable as error:
-            status, why = "skipped", str(error)
-        except ConformanceError as error:
-            status, why = (
-                ("failed", str(error)) if case.expected is None else ("expected", case.expected)
-            )
-        yield Outcome(str(case), status, why)
+        yield outcome_of(case)
+
+
+def outcome_of(case: Case) -> Outcome:
+    """Run a case and return its result."""
+    status, why = "passed", ""
+    try:
+        case()
+        if case.expected is not None:
+            status, why = "failed", f"{case}: expected to fail ({case.expected}), but passes."
+    except NotApplicable as error:
+        status, why = "skipped", str(error)
+    except ConformanceError as error:
+        status, why = "failed", str(error)
+        if case.expected is not None:
+            status, why = "expected", case.expected
+    return Outcome(str(case), status, why)
 
 
 def check_plugin(
