@@ -270,6 +270,18 @@ spec = EnvWrapperSpec("acme_clock", clock, "a clock")
 plugin = PluginEntryPoint(plugin_of(rlcatalog_env_wrappers=[spec]), "acme")
 check_plugin("acme", catalog=isolated_catalog(plugin))
 """,
+    "BlockedError": f"""{_KIT}
+from rlcatalog import Match, ModelSpec, Rank
+from rlcatalog_testing import cases
+listed = "rlcatalog-preprocessors", "rlcatalog-deterministic"
+match = lambda request: Match(Rank.GENERIC, "a net for everything")
+---
+spec = ModelSpec("beta_net", {{"torch": "beta.torch:Net"}}, "a net", match=match)
+plugin = PluginEntryPoint(plugin_of(rlcatalog_models=[spec]), "beta")
+catalog = isolated_catalog(*listed, plugin, prefer=["beta"])
+for case in cases("rlcatalog-deterministic", catalog=catalog):
+    case()
+""",
 }
 
 

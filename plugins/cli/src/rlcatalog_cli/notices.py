@@ -115,7 +115,7 @@ def _is_notice(line: str, severities: str) -> bool:
     """Return whether a line belongs to TensorFlow's log and has a hidden severity."""
     if line.startswith(_ANNOUNCEMENT):
         return bool(severities)
-    found = _LOG_LINE.match(line)
-    if found is None:
+    match = _LOG_LINE.match(line)
+    if match is None:
         return False
-    return (found["absl"] or found["own"]) in severities
+    return (match["absl"] or match["own"]) in severities

@@ -17,6 +17,7 @@ from .contract import (
 )
 from .examples import Example as Example, observations_of as observations_of
 from .kit import (
+    BlockedError as BlockedError,
     Case as Case,
     ConformanceError as ConformanceError,
     Outcome as Outcome,

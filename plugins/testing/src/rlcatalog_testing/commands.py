@@ -7,7 +7,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -59,24 +59,23 @@ def check(
 ) -> None:
     """Check every part of an installed plugin against its contract; exit with status 1 if a part
     fails.
+
+    Faults of other packages do not count. They are listed at the end.
     """
     with redirect_stdout(), _one_thread():
         from rlcatalog_testing import cases, outcomes
 
         expected = {case: str(why) for case, why in key_values(expect or [], "--expect").items()}
-        found = cases(distribution, expected=expected)
+        to_run = cases(distribution, expected=expected)
         if as_json:
-            ended = list(outcomes(found))
+            results = list(outcomes(to_run))
         else:
-            ended = _run_and_print(found)
+            results = _run_and_print(to_run)
     if as_json:
-        print_json([dataclasses.asdict(outcome) for outcome in ended])
+        print_json([dataclasses.asdict(outcome) for outcome in results])
     else:
-        counts = Counter(outcome.status for outcome in ended)
-        print(
-            f"{distribution}: " + ", ".join(f"{n} {status}" for status, n in sorted(counts.items()))
-        )
-    if any(outcome.status == "failed" for outcome in ended):
+        print("\n".join(_summary(distribution, results)))
+    if any(outcome.status in ("failed", "blocked") for outcome in results):
         raise typer.Exit(1)
 
 
@@ -98,13 +97,35 @@ def _run_and_print(cases: Sequence[Case]) -> list[Outcome]:
     """Run cases, show their progress, and print a line for each."""
     from rlcatalog_testing import outcome_of
 
-    ended = []
+    results = []
     with show_items("check", len(cases)) as items:
         for case in cases:
             items.begin(str(case))
-            ended.append(outcome_of(case))
-            items.print(_line(ended[-1]))
-    return ended
+            results.append(outcome_of(case))
+            items.print(_line(results[-1]))
+    return results
+
+
+def _summary(distribution: str, results: Sequence[Outcome]) -> Iterator[str]:
+    """Yield lines with the numbers of results and the faults of other packages."""
+    counts = Counter(outcome.status for outcome in results)
+    yield f"{distribution}: " + ", ".join(f"{n} {status}" for status, n in sorted(counts.items()))
+    blocking = _notes(outcome for outcome in results if outcome.status == "blocked")
+    others = [note for note in _notes(results) if note not in blocking]
+    if blocking:
+        yield (
+            f"{distribution} cannot be checked in full, because parts of other packages that the"
+            " blocked checks need are faulty:"
+        )
+        yield from (f"  {note}" for note in blocking)
+    if others:
+        yield f"note: Other packages have faults, which do not count against {distribution}:"
+        yield from (f"  {note}" for note in others)
+
+
+def _notes(results: Iterable[Outcome]) -> list[str]:
+    """Return the notes of outcomes, each once."""
+    return list(dict.fromkeys(note for outcome in results for note in outcome.notes))
 
 
 def new(

@@ -114,12 +114,17 @@ class Part:
         catalog: The catalog for the trial.
         framework: `"torch"`, `"tf"`, …; None if the check or the part needs no framework.
         shared: Data that the part's checks share across frameworks, such as examples and policies.
+        notes: Faults of other packages that the running check met; they do not count against the
+            part.
+        faults: Suspected part of another package → its fault, or None if it has none.
     """
 
     component: Component
     catalog: Catalog
     framework: str | None = None
     shared: dict[Any, Any] = field(default_factory=dict, repr=False)
+    notes: list[str] = field(default_factory=list, repr=False)
+    faults: dict[str, str | None] = field(default_factory=dict, repr=False)
 
     def once(self, key: object, make: Callable[[], T]) -> T:
         """Return an object that this part's checks share under a key; the first call creates it."""

@@ -19,9 +19,12 @@ from typing import Any
 from rlcatalog.catalog import Catalog, default_catalog
 from rlcatalog.errors import CatalogError, PartError, UnknownNameError, nearest, reason
 from rlcatalog.internals import normalize
+from rlcatalog.plugins import Component
 from rlcatalog_testing import checks as own_checks
+from rlcatalog_testing.checks.declarations import EVERY
 from rlcatalog_testing.contract import Check, ExampleError, NotApplicable, Part
-from rlcatalog_testing.examples import kind_of
+from rlcatalog_testing.controls import fault_elsewhere, fault_of_check
+from rlcatalog_testing.examples import kind_of, quiet
 from rlcatalog_testing.passes import seed
 
 #: The kernel's own checks.
@@ -43,6 +46,12 @@ class ConformanceError(CatalogError, AssertionError):
     """
 
 
+class BlockedError(ConformanceError):
+    """A check cannot tell whether a part keeps its contract, because a part of another
+    package that it needs is faulty.
+    """
+
+
 @dataclass(frozen=True)
 class Case:
     """A single check for a single part.
@@ -54,12 +63,14 @@ class Case:
         part: The part.
         expected: Why the check is expected to fail; None if it is not.
         after: Earlier checks; if any of them fails, this check does not run.
+        provider: The component that brought the check; None for the kit's own checks.
     """
 
     check: Check
     part: Part
     expected: str | None = None
     after: tuple[Check, ...] = ()
+    provider: Component | None = None
 
     def __str__(self) -> str:
         framework = (
@@ -73,7 +84,9 @@ class Case:
 
         Raises:
             ConformanceError: The part violates the contract.
-            NotApplicable: The check does not apply to this part.
+            BlockedError: A part of another package that the check needs is faulty.
+            NotApplicable: The check does not apply to this part, or the check belongs to another
+                package and cannot run because of a fault in another package.
         """
         # Omit from pytest's reports, because the message shows the failure.
         __tracebackhide__ = True
@@ -89,23 +102,57 @@ class Case:
         except (KeyboardInterrupt, NotApplicable):
             raise
         except BaseException as error:
-            ours = isinstance(error, AssertionError | CatalogError)
-            title = f"{self.part.component.title}: "
-            what = (
-                str(error).removeprefix(title)
-                if ours
-                else f"{reason(error)}{_place(error, self.part)}"
-            )
-            # The check's hint does not apply to errors in the part's own code.
-            own = isinstance(error, PartError) and error.__cause__ is not None
-            raised = not ours or own or isinstance(error, ExampleError)
+            self._raise_fault_elsewhere(error)
+            raise self._failure(error) from (None if isinstance(error, AssertionError) else error)
+
+    def _raise_fault_elsewhere(self, error: BaseException) -> None:
+        """Note a fault in another package, if there is one that explains an error, and raise it.
+
+        Without the checks of other packages, the part is still checked against its contract. The
+        kit's own checks are needed.
+        """
+        foreign = self._foreign_provider()
+        frameworks = self.part.frameworks
+        if self.check.every_framework:
+            frameworks = [name for name in frameworks if name == self.part.framework]
+        fault = fault_elsewhere(self.part, error, frameworks)
+        if fault is None and foreign is not None:
+            fault = fault_of_check(self.check, foreign, self.part)
+        if fault is None:
+            return
+        self.part.notes.append(fault)
+        if foreign is not None:
+            raise NotApplicable(fault) from error
+        raise BlockedError(f"{self}: {fault.rstrip('.')}.") from error
+
+    def _foreign_provider(self) -> Component | None:
+        """Return the component that brought the check, if it is another package's."""
+        if self.provider is None or self.provider.distribution == self.part.component.distribution:
+            return None
+        return self.provider
+
+    def _failure(self, error: BaseException) -> ConformanceError:
+        """Return the message for a fault of the part, with advice if the check has some."""
+        ours = isinstance(error, AssertionError | CatalogError)
+        title = f"{self.part.component.title}: "
+        what = str(error).removeprefix(title)
+        if not ours:
+            what = f"{reason(error)}{_place(error, self.part)}"
+        advice = self._advice(error)
+        hint = f" Hint: {advice}." if advice else ""
+        return ConformanceError(f"{self}: {title}{what.rstrip('.') or 'it does not hold'}.{hint}")
+
+    def _advice(self, error: BaseException) -> str:
+        """Return advice for the part's author; "" if there is none for this error."""
+        if isinstance(error, PartError) and error.__cause__ is not None:
             declared = self.part.component.declaration
-            plain = getattr(declared, "plain", False) and declared.examples is None
-            advice = (_SPACES if plain else "") if own else "" if raised else self.check.hint
-            hint = f" Hint: {advice}." if advice else ""
-            raise ConformanceError(
-                f"{self}: {title}{what.rstrip('.') or 'it does not hold'}.{hint}"
-            ) from (None if isinstance(error, AssertionError) else error)
+            is_plain = getattr(declared, "plain", False) and declared.examples is None
+            return _SPACES if is_plain else ""
+        # The check's hint does not apply to errors in the part's own code.
+        is_from_check = isinstance(error, AssertionError | CatalogError)
+        if not is_from_check or isinstance(error, ExampleError):
+            return ""
+        return self.check.hint
 
     def _fails(self) -> bool:
         try:
@@ -133,13 +180,20 @@ def _place(error: BaseException, part: Part) -> str:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Result of a case: `"passed"`, `"failed"`, `"expected"` (an expected failure) or `"skipped"`,
-    and the reason.
+    """Result of a case.
+
+    Attributes:
+        name: The case's name.
+        status: `"passed"`; `"failed"`; `"expected"`, an expected failure; `"skipped"`; or
+            `"blocked"`, if a part of another package that the check needs is faulty.
+        why: The reason, if any.
+        notes: Faults of other packages that the check met. They do not count against the part.
     """
 
     name: str
     status: str
     why: str = ""
+    notes: tuple[str, ...] = ()
 
 
 def cases(
@@ -165,11 +219,13 @@ def cases(
     if any(c.is_third_party for c in components) and own not in catalog.prefer:
         # If it takes precedence, try everything that it fits, not only what listed parts do not
         # fit.
-        catalog = Catalog(
-            catalog.entry_points, environ=catalog.environ, prefer=(own, *catalog.prefer)
-        )
+        with quiet():  # the first catalog has warned of plugins that do not load
+            catalog = Catalog(
+                catalog.entry_points, environ=catalog.environ, prefer=(own, *catalog.prefer)
+            )
         components = [c for c in catalog.components() if c.distribution == own]
-    checks, found = all_checks(catalog), list[Case]()
+    checks = dict[Check, Component | None].fromkeys(OWN) | checks_of_plugins(catalog)
+    found = list[Case]()
     for whole in (Part(component, catalog) for component in components):
         # Once per installed framework that it supports, or once if it does not need one.
         for part in [whole.within(name) for name in whole.frameworks] or [whole]:
@@ -182,26 +238,40 @@ def cases(
     return [replace(case, expected=expected.get(str(case))) for case in found]
 
 
-def _cases_of(part: Part, checks: list[Check]) -> Iterator[Case]:
+def _cases_of(part: Part, checks: Mapping[Check, Component | None]) -> Iterator[Case]:
     stopping: tuple[Check, ...] = ()
-    for check in checks:
+    for check, provider in checks.items():
         now = check.every_framework or part.framework in (None, *part.frameworks[:1])
         if now and kind_of(part.component) in check.kinds and check.where(part):
-            yield Case(check, part, after=stopping)
+            yield Case(check, part, after=stopping, provider=provider)
             stopping += (check,) if check.stops else ()
 
 
-def all_checks(catalog: Catalog) -> list[Check]:
-    """Return the conformance kit's checks and those of installed plugins."""
-    found = [*OWN]
-    for component in catalog.components("check"):
-        added = component.load("checks")
-        if not isinstance(added, Check):
-            raise component.fault(
-                "its target must be a rlcatalog_testing.Check. Decorate the function with @check."
-            )
-        found.append(added)
-    return found
+def checks_of_plugins(catalog: Catalog) -> dict[Check, Component]:
+    """Return the checks of installed plugins, each with the component that brought it.
+
+    A check that cannot be loaded is replaced by one that is skipped with the reason.
+    """
+    return {_load_check(component): component for component in catalog.components("check")}
+
+
+def _load_check(component: Component) -> Check:
+    try:
+        check = component.load("checks")
+        if isinstance(check, Check):
+            return check
+        raise component.fault(
+            "its target must be a rlcatalog_testing.Check. Decorate the function with @check."
+        )
+    except CatalogError as error:
+        fault = str(error)
+
+    def skip(part: Part) -> None:
+        part.notes.append(fault)
+        raise NotApplicable(fault)
+
+    # Only the check itself knows the kinds of parts to which it applies.
+    return Check(component.name, (*EVERY, "exporter"), "", run=skip, every_framework=False)
 
 
 def _without_parts(catalog: Catalog, distribution: str) -> CatalogError:
@@ -252,6 +322,7 @@ def outcomes(found: list[Case]) -> Iterator[Outcome]:
 
 def outcome_of(case: Case) -> Outcome:
     """Run a case and return its result."""
+    case.part.notes.clear()
     status, why = "passed", ""
     try:
         case()
@@ -259,11 +330,13 @@ def outcome_of(case: Case) -> Outcome:
             status, why = "failed", f"{case}: expected to fail ({case.expected}), but passes."
     except NotApplicable as error:
         status, why = "skipped", str(error)
+    except BlockedError as error:
+        status, why = "blocked", str(error)
     except ConformanceError as error:
         status, why = "failed", str(error)
         if case.expected is not None:
             status, why = "expected", case.expected
-    return Outcome(str(case), status, why)
+    return Outcome(str(case), status, why, tuple(dict.fromkeys(case.part.notes)))
 
 
 def check_plugin(
@@ -280,7 +353,8 @@ def check_plugin(
         The result of each case.
 
     Raises:
-        ConformanceError: A case failed unexpectedly, or it passed although it was expected to fail.
+        ConformanceError: A case failed unexpectedly, it passed although it was expected to fail, or
+            it cannot run because a part of another package that it needs is faulty.
         UnknownNameError: The distribution does not exist or has no parts, or a name in `expected`
             is not a case.
 
@@ -290,7 +364,7 @@ def check_plugin(
         True
     """
     ended = list(outcomes(cases(distribution, catalog=catalog, expected=expected)))
-    if failed := [outcome for outcome in ended if outcome.status == "failed"]:
+    if failed := [outcome for outcome in ended if outcome.status in ("failed", "blocked")]:
         raise ConformanceError(
             f"{distribution}: {len(failed)} of {len(ended)} checks failed:\n"
             + "\n".join(f.why for f in failed)

@@ -23,6 +23,9 @@ from rlcatalog_testing.examples import Example, observations_of
 
 Array = np.ndarray[Any, Any]
 
+#: Seconds that a separate process may take.
+PATIENCE = 120
+
 
 @dataclass(frozen=True)
 class Pass:
@@ -118,6 +121,8 @@ def framework_modules() -> list[str]:
 def run_apart(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run code in a separate process that can import this process's modules; calls with equal
     arguments share a run.
+
+    A process that does not end in time has the exit status of the command `timeout`, 124.
     """
     environ = {
         **os.environ,
@@ -125,9 +130,12 @@ def run_apart(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         "COLUMNS": "200",
     }
     command = [sys.executable, "-c", code, *arguments]
-    return subprocess.run(
-        command, capture_output=True, text=True, check=False, env=environ, timeout=120
-    )
+    try:
+        return subprocess.run(
+            command, capture_output=True, text=True, check=False, env=environ, timeout=PATIENCE
+        )
+    except subprocess.TimeoutExpired:
+        return subprocess.CompletedProcess(command, 124, "", f"it did not end within {PATIENCE} s")
 
 
 def seed(framework: str | None) -> None:

@@ -4,82 +4,46 @@ installed models.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from gymnasium import spaces
 
-from rlcatalog.errors import ConfigError, NoMatchError, NotServedError, UnsupportedSpaceError
 from rlcatalog.plugins import Component
 from rlcatalog.spaces import SpaceInfo
-from rlcatalog_testing.checks.models import check_outputs, check_trained, innermost
+from rlcatalog_testing.checks.models import innermost
+from rlcatalog_testing.combinations import REFUSALS, others, works_for, works_with
 from rlcatalog_testing.contract import NotApplicable, Part, check, require
-from rlcatalog_testing.examples import VECTOR, Example, examples_of, kind_of, named
+from rlcatalog_testing.controls import fault_without
+from rlcatalog_testing.examples import VECTOR, Example, named
 from rlcatalog_testing.passes import ModelTrial, every
 
-#: Errors from parts that cannot be combined; any other error is a fault.
-REFUSALS = (ConfigError, NoMatchError, NotServedError, UnsupportedSpaceError)
 
-
-def _others(part: Part, slot: str) -> list[Component]:
-    """Return the other installed models for a slot that support the part's framework."""
-    models = [
-        model
-        for model in part.catalog.components("model")
-        if part.framework in (None, *model.frameworks)
-    ]
-    return [model for model in models if model is not part.component and kind_of(model) == slot]
-
-
-def _join(inner: Example, outer: Example, part: Part, outside: Component) -> Example:
-    """Return an example in which a memory or head wraps a different example's model.
-
-    The outer model receives the part of the observation that the head claims; the inner model
-    receives all other parts.
-    """
-    resolution, config = part.resolve(outer), {**outer.config, **inner.config}
-    if kind_of(outside) == "memory":
-        return Example(inner.obs, inner.action, config, inner.draw)
-    claimed = resolution.unclaimed.claimed if resolution.unclaimed is not None else ()
-    taken = {*claimed, resolution.mask_key} - {None}
-    if not taken:
-        return Example(inner.obs, outer.action, config)
-    assert isinstance(outer.obs, spaces.Dict)
-    kept = {key: space for key, space in outer.obs.spaces.items() if key in taken}
-    return Example(spaces.Dict({**kept, "rest": inner.obs}), outer.action, config)
-
-
-def _works(part: Part, example: Example, *members: Component) -> bool:
-    """Check a model made of several parts; return False if the parts are not chosen together or
-    cannot be combined.
-    """
-    try:
-        chosen = list(part.resolve(example).parts())
-        if not all(member in chosen for member in members):
-            return False
-        trial = ModelTrial(part, example)
-    except REFUSALS:
-        return False
-    check_outputs(trial)
-    check_trained(trial)
-    return True
-
-
-def _company(part: Part, slot: str, outside: bool) -> None:
+def _company(part: Part, slot: str, *, outside: bool) -> None:
     """Check the part combined with each installed model for a slot, which is outside or inside the
     part.
     """
     works = False
-    for other in _others(part, slot):
-        for example in examples_of(other, part.catalog)[:1]:
-            mine, theirs = part.examples[0], named(other, example)
-            joined = (
-                _join(mine, theirs, part, other)
-                if outside
-                else _join(theirs, mine, part, part.component)
-            )
-            works |= _works(part, joined, part.component, other)
+    for other in others(part, slot):
+        with _blaming_the_faulty(part, other):
+            works |= works_with(part, other, outside=outside)
     if not works:
         raise NotApplicable(f"no installed {slot} can be combined with it")
+
+
+@contextmanager
+def _blaming_the_faulty(part: Part, other: Component) -> Iterator[None]:
+    """Note an error instead of raising it if the other model is faulty without the part, too."""
+    try:
+        yield
+    except NotApplicable:
+        raise
+    except Exception:
+        fault = fault_without(part, other)
+        if fault is None:
+            raise
+        part.notes.append(fault)
 
 
 @check(
@@ -126,32 +90,38 @@ def works_for_a_part_of_an_observation(part: Part) -> None:
     )
     if mine is None:
         raise NotApplicable("its examples have no simple observation")
-    tried, obs = False, spaces.Dict({"mine": mine.obs, "other": VECTOR})
+    tried = False
+    for holder in others(part, "trunk"):
+        if getattr(holder.declaration, "pinned_keys", None) is not None:
+            with _blaming_the_faulty(part, holder):
+                tried |= _works_in_a_place_of(part, holder, mine)
+    if not tried:
+        raise NotApplicable(
+            "no installed trunk selects a model for a part of an observation by name"
+        )
+
+
+def _works_in_a_place_of(part: Part, holder: Component, mine: Example) -> bool:
+    """Check the part inside a trunk that takes the names of the models for parts of an observation;
+    return False if the two cannot be combined.
+    """
+    obs = spaces.Dict({"mine": mine.obs, "other": VECTOR})
     path = next(
         child.path for child in SpaceInfo.read(obs).children if child.path.endswith("['mine']")
     )
     config = {
         key: value for key, value in mine.config.items() if not key.startswith("custom_model")
     }
-    for holder in _others(part, "trunk"):
-        if getattr(holder.declaration, "pinned_keys", None) is None:
-            continue
-        example = named(holder, Example(obs, mine.action, config))
-        try:
-            pinned = part.resolve(example).pinned_keys()
-        except REFUSALS:
-            continue
-        held = {
-            key: nets for key, nets in pinned.items() if isinstance(nets, dict) and path in nets
-        }
-        nets = {key: {**nets, path: part.component.address} for key, nets in held.items()}
-        tried |= bool(nets) and _works(
-            part, Example(obs, mine.action, {**example.config, **nets}), holder
-        )
-    if not tried:
-        raise NotApplicable(
-            "no installed trunk selects a model for a part of an observation by name"
-        )
+    example = named(holder, Example(obs, mine.action, config))
+    try:
+        pinned = part.resolve(example).pinned_keys()
+    except REFUSALS:
+        return False
+    held = {key: nets for key, nets in pinned.items() if isinstance(nets, dict) and path in nets}
+    if not held:
+        return False
+    nets = {key: {**nets, path: part.component.address} for key, nets in held.items()}
+    return works_for(part, Example(obs, mine.action, {**example.config, **nets}), holder)
 
 
 @check(
