@@ -19,8 +19,8 @@ from packaging.version import Version
 ROOT = Path(__file__).resolve().parents[1]
 #: Environments that the packages' tests play, beside those of `requirements/torch.txt`.
 ENVIRONMENTS = ("minigrid", "mujoco")
-#: Tools of `make lint`, and what belongs to one version of PyTorch.
-NOT_NEEDED = ("codespell", "import-linter", "mypy", "ruff", "triton")
+#: Tools of `make lint` alone, and what belongs to one version of PyTorch.
+NOT_NEEDED = ("codespell", "import-linter", "mypy", "triton")
 
 
 def projects() -> list[Path]:

@@ -42,7 +42,13 @@ def test_a_kept_run_goes_on_as_it_would_have(folder, tmp_path):
     done = warm.run(
         ["-m", "rlcatalog_cli", "train", "--resume", "run", "--steps", "256", "--quiet"], tmp_path
     )
-    assert (done.returncode, "warning" in done.stderr) == (0, False), done.stderr
+    # PyTorch's CUDA build warns where there is no GPU.
+    warned = [
+        line
+        for line in done.stderr.splitlines()
+        if "warning" in line and "CUDA initialization" not in line
+    ]
+    assert (done.returncode, warned) == (0, []), done.stderr
     taken, after = rows(run / "metrics.jsonl"), rows(folder / "after.jsonl")
     assert [row["timesteps_total"] for row in taken] == [64, 128, 192, 256]
     for row, former in zip(taken[2:], after, strict=True):

@@ -281,8 +281,7 @@ def test_layers_of_tensorflow_1_are_kept_by_the_model():
             x = input_dict["obs"]
             with tf1.variable_scope("model", reuse=tf1.AUTO_REUSE):
                 for i in range(2):
-                    # hidden
-                    x = tf1.layers.dense(x, 8, activation=tf.nn.tanh, name="fc{}".format(i))
+                    x = tf1.layers.dense(x, 8, activation=tf.tanh, name="fc{}".format(i))  # hidden
                     x = tf1.layers.batch_normalization(x, training=True, name="bn{}".format(i))
                 x = tf.layers.dense(tf.layers.flatten(x), self.num_outputs)
                 bias = tf1.get_variable("bias", shape=(), initializer=tf.keras.initializers.Zeros())
@@ -298,8 +297,7 @@ def test_layers_of_tensorflow_1_are_kept_by_the_model():
         in found
     )
     assert (
-        f'x = {kept}.dense(self, "fc{{}}".format(i), x, 8, activation=tf.nn.tanh)  # hidden\n'
-        in found
+        f'x = {kept}.dense(self, "fc{{}}".format(i), x, 8, activation=tf.tanh)  # hidden\n' in found
     )
     assert f'x = {kept}.batch_normalization(self, "bn{{}}".format(i), x, training=True)\n' in found
     assert (
