@@ -404,14 +404,6 @@ def test_compiled_modules_keep_their_weights_names():
     np.testing.assert_allclose(policy.act(ROWS).dist_inputs, plain.act(ROWS).dist_inputs, atol=1e-6)
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
-def test_scripted_modules_keep_their_weights_names():
-    scripted = torch.jit.script(nn.Sequential(nn.Linear(4, 6), nn.Tanh()))
-    policy = build(scripted)
-    assert "module.0.weight" in policy.model.get_weights()
-    assert policy.act(ROWS).dist_inputs.shape == (2, 3)
-
-
 # --- a separate value -----------------------------------------------------------------------------
 
 

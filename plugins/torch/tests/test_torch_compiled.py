@@ -1,4 +1,4 @@
-"""PyTorch's transforms of every built-in model, found in the registry: compiled, traced, called
+"""PyTorch's transforms of every built-in model, found in the registry: compiled, exported, called
 with other weights.
 
 The truth is the plain call of the same model.
@@ -42,11 +42,11 @@ examples = pytest.mark.parametrize("name", EXAMPLES)
 compiled = pytest.mark.parametrize(
     "name", [name for name in EXAMPLES if name.endswith("-0") or name.startswith("parametric")]
 )
-# PyTorch has deprecated torch.jit, and its tracer warns of every comparison of sizes; that they do
-# no harm is tested.
-tracing = pytest.mark.filterwarnings(
-    "ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning"
-)
+
+
+#: Models keep the features of a pass for `value_function`; PyTorch warns that an exported program
+#: does not keep them.
+exporting = pytest.mark.filterwarnings("ignore:The tensor attribute")
 
 
 class Known(nn.Module):
@@ -137,30 +137,38 @@ def test_compiled(name):
     assert any(node.op == "call_function" for graph in graphs for node in graph.graph.nodes)
 
 
+def export(module, arguments):
+    """Export a module so that it takes any number of rows."""
+    return torch.export.export(
+        module,
+        arguments,
+        # The module takes `*given`, which is one argument.
+        dynamic_shapes=(with_any_number_of_rows(arguments),),
+    ).module()
+
+
+def with_any_number_of_rows(value):
+    """Return the dynamic shapes of arguments whose first axis has any size."""
+    if isinstance(value, dict):
+        return {name: with_any_number_of_rows(part) for name, part in value.items()}
+    if isinstance(value, tuple | list):
+        return type(value)(map(with_any_number_of_rows, value))
+    return {0: torch.export.Dim.AUTO}
+
+
 @examples
-@tracing
-def test_traced(name):
+@exporting
+def test_exported_model_takes_any_number_of_rows(name):
     policy = policy_of(name)
     known = Known(policy.model)
-    traced = torch.jit.trace(known, given(policy, name, 3), check_trace=False)
+    exported = export(known, given(policy, name, 3))
     for rows in (3, 5, 1):
         arguments = given(policy, name, rows)
-        same(traced(*arguments), known(*arguments))
+        same(exported(*arguments), known(*arguments))
 
 
-@tracing
-@pytest.mark.parametrize("name", ["fcnet-0", "lstm-0", "parametric-1"])
-def test_a_model_is_traced_by_itself(name):
-    policy = policy_of(name)
-    traced = torch.jit.trace(policy.model, given(policy, name, 3), check_trace=False)
-    arguments = given(policy, name, 4)
-    (found, states), (output, new_states) = traced(*arguments), policy.model(*arguments)
-    same([found, *states], [output, *new_states])
-    assert new_states == [] or len(new_states) == 2  # outside of a trace, a list as ever
-
-
-@tracing
-def test_a_users_recurrent_model_is_traced_for_any_number_of_sequences():
+@exporting
+def test_exported_recurrent_model_takes_any_number_of_sequences():
     class Sums(RecurrentNetwork):
         def __init__(self, *args):
             super().__init__(*args)
@@ -170,7 +178,10 @@ def test_a_users_recurrent_model_is_traced_for_any_number_of_sequences():
             total = inputs.cumsum(1) + state[0][:, None]
             return self.layer(total), [total[:, -1]]
 
-    model = Sums(Box(-1, 1, (2,), np.float32), Discrete(3), 3, {}, "sums")
+        def value_function(self):
+            return self.last_output().sum(1)
+
+    known = Known(Sums(Box(-1, 1, (2,), np.float32), Discrete(3), 3, {}, "sums"))
 
     def inputs(n, t):
         obs = torch.randn(n * t, 2)
@@ -180,11 +191,10 @@ def test_a_users_recurrent_model_is_traced_for_any_number_of_sequences():
             torch.full((n,), t, dtype=torch.int32),
         )
 
-    traced = torch.jit.trace(model, inputs(2, 3), check_trace=False)
+    exported = export(known, inputs(2, 3))
     for sizes in ((2, 3), (4, 3), (1, 5)):
         arguments = inputs(*sizes)
-        (found, states), (output, new_states) = traced(*arguments), model(*arguments)
-        same([found, *states], [output, *new_states])
+        same(exported(*arguments), known(*arguments))
 
 
 @examples

@@ -119,19 +119,6 @@ def test_transforms_are_active_inside_torch_func_alone(transform):
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch.jit
-def test_tracing_state_exists_inside_torch_jit_trace_alone():
-    states = []
-
-    def double(x):
-        states.append(private_api.tracing_state())
-        return x + x
-
-    torch.jit.trace(double, torch.ones(2), check_trace=False)
-
-    assert all(states), f"{VERSION}: torch.jit.trace goes unnoticed"
-    assert not private_api.tracing_state(), VERSION
-
-
 @pytest.mark.parametrize("part", [slice(None), slice(1)], ids=["itself", "a view"])
 def test_version_of_a_tensor_grows_with_each_write(part):
     tensor = torch.zeros(2)

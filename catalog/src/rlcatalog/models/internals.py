@@ -44,9 +44,6 @@ class ModelInternals:
             None.
     """
 
-    #: Whether the current trace cannot take an empty list, so that an absent state is an empty
-    #: tuple; `bool` returns False.
-    in_trace: Any = staticmethod(bool)
     #: Attributes of the last pass's graph, which cannot be copied or pickled.
     of_last_pass: ClassVar[tuple[str, ...]] = ("last_output", "timed")
 

@@ -197,15 +197,14 @@ class ModelV2:
                 f" {type(result).__name__}."
             )
         output, new_state = result
-        if not (isinstance(new_state, list) or (own.in_trace() and new_state == ())):
+        if not isinstance(new_state, list):
             raise ModelContractError(
                 f"{name_method(self, 'forward')} must return its state as a list, found"
                 f" {type(new_state).__name__}."
             )
         own.last_output = output
         output = output if padding is None else padding.zeros(output)
-        next_state: Any = new_state or state or (() if own.in_trace() else [])
-        return output, next_state
+        return output, new_state or state or []
 
     def last_output(self) -> Any:
         """Return the output of the last call; for a trunk inside a memory, the output for the real

@@ -12,15 +12,12 @@ from torch import nn
 from rlcatalog.models import ModelInternals, check_weights
 from rlcatalog.spaces import map_tensors
 from rlcatalog_torch.dtypes import to_array
-from rlcatalog_torch.private_api import needs_call, tracing_state
+from rlcatalog_torch.private_api import needs_call
 from rlcatalog_torch.sequences import Padding
 
 
 class TorchInternals(ModelInternals):
     """Kernel-side state of a PyTorch model."""
-
-    # Of `torch.jit.trace`, queried like in nn.Module.
-    in_trace = staticmethod(tracing_state)
 
     def run(self, model: Any, inputs: dict[str, Any], state: list[Any], seq_lens: Any) -> Any:
         """Call `forward`, with nn.Module's hooks, if any; after `model.compile()`, call the

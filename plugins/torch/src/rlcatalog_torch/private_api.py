@@ -61,11 +61,6 @@ foreach_mul_: Callable[[Sequence[Tensor], Tensor], None] = TORCH.name(
 are_transforms_active: Callable[[], bool] = TORCH.name(
     "torch._C:_are_functorch_transforms_active", "notice the transforms of torch.func"
 )
-#: The state of `torch.jit.trace`, or None. `torch.jit.is_tracing` says the same in three times the
-#: time. Without it, models without a memory cannot run.
-tracing_state: Callable[[], Any] = TORCH.name(
-    "torch._C:_get_tracing_state", "notice torch.jit.trace"
-)
 
 # --- tensors --------------------------------------------------------------------------------------
 
