@@ -7,7 +7,7 @@ import pytest
 from hypothesis import settings
 
 from rlcatalog import provided
-from rlcatalog.frameworks import load_first, ops
+from rlcatalog.frameworks import frameworks, load_first, ops
 
 # Small networks are fastest on one thread; several, on a busy machine, wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -30,6 +30,12 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 # tests/support.
 pytest_plugins = ["frameworks", "grids", "learning", "overheads", "scheduling", "shared"]
+
+
+def pytest_collection_finish():
+    """Turn TensorFlow's eager execution on again: RLlib, which test files import, turns it off."""
+    if "tf" in frameworks():
+        frameworks()["tf"].prepare()
 
 
 @pytest.fixture(autouse=True, scope="session")

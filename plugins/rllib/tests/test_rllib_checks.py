@@ -6,7 +6,7 @@ pytest.importorskip("ray.rllib", reason="Ray RLlib is not installed")
 
 import torch
 
-from rlcatalog import Catalog
+from rlcatalog import Catalog, FrameworkSpec
 from rlcatalog.plugins.discovery import scan
 from rlcatalog_rllib.checks import rllib_moves_every_weight
 from rlcatalog_testing import NotApplicable, Part, cases
@@ -63,3 +63,11 @@ def test_parts_of_this_repository_pass(catalog, distribution):
 def test_what_the_bridge_refuses_is_skipped_in_its_words(catalog):
     with pytest.raises(NotApplicable, match=r"update_ops\(\) must run after each optimiser step"):
         rllib_moves_every_weight(part(catalog, "operating", WithOperations))
+
+
+def test_check_turns_eager_execution_on_again(catalog, monkeypatch):
+    """Where RLlib is the first to import TensorFlow, it turns eager execution off."""
+    prepared = []
+    monkeypatch.setattr(FrameworkSpec, "prepare", lambda self: prepared.append(self.name))
+    rllib_moves_every_weight(part(catalog, "sound", FullyConnectedNetwork))
+    assert "tf" in prepared

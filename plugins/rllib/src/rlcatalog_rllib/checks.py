@@ -14,6 +14,7 @@ from typing import Any
 import rlcatalog_testing as kit
 from rlcatalog import Catalog
 from rlcatalog.errors import NotServedError
+from rlcatalog.frameworks import frameworks
 from rlcatalog_rllib.spaces import MASK, OBS
 
 #: Ray Tune registers environments by name, and never releases a name.
@@ -40,6 +41,10 @@ def rllib_moves_every_weight(part: kit.Part) -> None:
     example = kit.update_example(part)
     from ray.rllib.core.learner.training_data import TrainingData
 
+    # If RLlib is the first to import TensorFlow, it turns eager execution off for the process. This
+    # turns it on again, before other checks and the caller's code use TensorFlow.
+    if "tf" in frameworks():
+        frameworks()["tf"].prepare()
     with warnings.catch_warnings(action="ignore"):  # warnings from Ray itself
         with kit.refusing(NotServedError):
             config, runner = _runner(example, part.catalog)
