@@ -290,7 +290,9 @@ def test_a_simplex_has_one_concentration_per_component_as_in_ray():
             module((3, 4), np.array([1, 2, 1]))
 
 
-def test_values_take_the_dtypes_of_a_sample_as_in_ray():
+def test_values_take_the_dtypes_of_a_sample_as_in_ray(monkeypatch):
+    # RLlib 2.54 asks for a name that NumPy 2 removed.
+    monkeypatch.setattr(np, "float_", np.float64, raising=False)
     sample = {"a": np.zeros(2, np.float32), "b": (np.array(0, np.int32), 3), "c": np.int64(2)}
     value = {"a": np.ones(2), "b": (4, 2.0), "c": np.float32(1.0)}
     found = convert_element_to_space_type(value, sample)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from gymnasium import spaces
+from packaging.version import Version
 from random_spaces import Case
 
 from rlcatalog.errors import ObservationError
@@ -106,6 +107,8 @@ def test_the_message_of_a_refusal(space, options, obs, expected):
 )
 @pytest.mark.parametrize("nested", [False, True])
 def test_what_has_no_place_is_refused_unchecked(space, value, nested):
+    if value == [1.0] and Version(np.__version__) < Version("2.4"):
+        pytest.skip("older NumPy takes a list of one number for a number, and warns")
     case = Case(spaces.Tuple([BOX, space, BOX]) if nested else space)
     obs = (np.zeros(2), value, np.zeros(2)) if nested else value
     preprocessor = case.make("never")
