@@ -18,8 +18,10 @@ from rlcatalog.plugins import install_hint, install_hints, public_index
 
 IN_CLONE = "In a clone of rlcatalog, run: pip install "
 #: Files whose install lines do not come from `install_hint`, and how these lines begin. They
-#: install a plugin from its author's own folder, or a clone from a folder within it.
+#: install a plugin from its author's own folder, a clone from a folder within it, or the tested
+#: version of a library that is installed already.
 OF_AUTHORS = {
+    "catalog/src/rlcatalog/private_names.py": ["pip install"],
     "plugins/testing/src/rlcatalog_testing/commands.py": ['pip install -e ".['],
     "plugins/testing/src/rlcatalog_testing/kit.py": ["pip install -e .` in its folder."],
     "plugins/testing/src/rlcatalog_testing/templates/common/README.md.jinja": [
