@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -60,7 +61,12 @@ class ProgramRunner:
     def __init__(self, path: Path) -> None:
         content, self.checked = read_sealed(path, _MARK)
         extra = {INTERFACE: ""}
-        with raised_as(lambda why: SavedPolicyError(f"{path} cannot be read: {why}")):
+        with (
+            raised_as(lambda why: SavedPolicyError(f"{path} cannot be read: {why}")),
+            warnings.catch_warnings(),
+        ):
+            # PyTorch 2.12 reads the weights from a buffer that it then warns about.
+            warnings.filterwarnings("ignore", "The given buffer is not writable", UserWarning)
             program = torch.export.load(io.BytesIO(content), extra_files=extra)
         if not extra[INTERFACE]:
             raise SavedPolicyError(

@@ -341,7 +341,10 @@ class _Bars:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._progress.stop()
+        # Before rich 14.3, hidden bars print an empty line at their end, which ends the whole
+        # command if its standard output is closed.
+        if not self._progress.disable:
+            self._progress.stop()
 
     def update(self, running: Sequence[_Child]) -> None:
         """Show the running processes only, and now and then how far their runs are."""
