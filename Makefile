@@ -121,7 +121,7 @@ lowest: PYTEST_LOWEST = -m "not learn and not attack" -W ignore::DeprecationWarn
 lowest: $(LOWEST)/.done  ## the tests of every package, at every lowest version that the packages declare
 	$(LOWEST)/bin/python -m pytest $(PYTEST_LOWEST) catalog builtin_models builtin_dists plugins \
 	--ignore=plugins/rllib $(PYTEST_ARGS)
-	$(LOWEST)/bin/python -m pytest $(PYTEST_LOWEST) plugins/rllib $(PYTEST_ARGS)
+	$(LOWEST)/bin/python -m pytest $(PYTEST_LOWEST) -W ignore::FutureWarning plugins/rllib $(PYTEST_ARGS)
 
 newest: $(VENV)/.build  ## the tests with the newest versions that pip finds, in empty environments; NEWEST_ARGS=--help
 	$(BIN)/python tools/newest.py --python $(PYTHON) $(NEWEST_ARGS)

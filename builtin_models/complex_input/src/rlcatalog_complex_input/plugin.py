@@ -66,6 +66,6 @@ def rlcatalog_models() -> list[ModelSpec]:
             pinned_keys=pinned_keys,
             config="rlcatalog_complex_input.config:ComplexInputConfig",
             examples="rlcatalog_complex_input.examples:examples",
-            reads=OUTPUT_KEYS,
+            reads=("scale_integers", *OUTPUT_KEYS),
         )
     ]

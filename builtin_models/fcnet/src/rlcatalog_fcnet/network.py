@@ -10,6 +10,7 @@ import math
 from typing import Any
 
 from rlcatalog.models import ModelV2, last_values
+from rlcatalog.observations import scaling_of
 from rlcatalog_fcnet.config import plan
 
 
@@ -23,10 +24,12 @@ class FullyConnected(ModelV2):
     Attributes:
         stack_class: The framework's `DenseStack`.
         outputs_class: The framework's `OutputLayers`.
+        scaled_class: The framework's `ScaledInput`.
     """
 
     stack_class: Any
     outputs_class: Any
+    scaled_class: Any
 
     def __init__(
         self,
@@ -39,6 +42,8 @@ class FullyConnected(ModelV2):
         super().__init__(obs_space, action_space, num_outputs, model_config, name)  # type: ignore[call-arg]
         layers = plan(self.model_config, math.prod(obs_space.shape), num_outputs)
         self.num_outputs = layers.outputs
+        scaling = scaling_of(obs_space, self.model_config)
+        self.scaled = None if scaling is None else self.scaled_class(scaling.flat())
         self.hidden = self.stack_class(layers.inputs, layers.hidden)
         self.value_hidden = self.outputs = None
         self._features: Any = None
@@ -52,6 +57,8 @@ class FullyConnected(ModelV2):
     ) -> tuple[Any, list[Any]]:
         """Compute the logits; see `ModelV2.forward`."""
         x = input_dict["obs_flat"]
+        if self.scaled is not None:
+            x = self.scaled(x, like=self)
         features, outputs = self.hidden(x), self.outputs
         if outputs is None:
             return features, state

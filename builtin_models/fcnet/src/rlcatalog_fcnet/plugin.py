@@ -51,7 +51,7 @@ def rlcatalog_models() -> list[ModelSpec]:
             match=match,
             describe=describe,
             config="rlcatalog_fcnet.config:FcnetConfig",
-            reads=OUTPUT_KEYS,
+            reads=("scale_integers", *OUTPUT_KEYS),
         )
     ]
 

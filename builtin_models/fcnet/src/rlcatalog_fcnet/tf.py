@@ -6,13 +6,15 @@ from typing import Any
 
 from rlcatalog_fcnet.network import FullyConnected
 from rlcatalog_fcnet.plain import Plain
-from rlcatalog_tf import DenseStack, KerasModules, OutputLayers, TFModelV2, tf
+from rlcatalog_tf import DenseStack, KerasModules, OutputLayers, ScaledInput, TFModelV2, tf
 
 
 class FullyConnectedNetwork(FullyConnected, TFModelV2):
     """Dense layers followed by logits and a value; see `FullyConnected`."""
 
-    stack_class, outputs_class = DenseStack, OutputLayers
+    stack_class = DenseStack
+    outputs_class = OutputLayers
+    scaled_class = ScaledInput
 
     def forward(
         self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any

@@ -5,19 +5,24 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
 from rlcatalog.config import (
     InitConfig,
+    KernelConfig,
     NameOrCallable,
     activation_name,
     read_config,
     read_initializers,
 )
 from rlcatalog.errors import ConfigError, nearest, shown
+from rlcatalog.observations import Scaling, scaling_of
+
+if TYPE_CHECKING:
+    from gymnasium import Space
 
 Pair = tuple[int, int]
 #: One entry of `conv_filters`: channels, kernel, stride; the last two as (height, width).
@@ -52,8 +57,8 @@ class VisionnetConfig(msgspec.Struct, frozen=True, kw_only=True):
     image_scale: Annotated[
         float | bool | None,
         Meta(
-            description="scale factor for pixels; None: 1/255 for uint8, otherwise no scaling;"
-            " False: no scaling"
+            description="factor for the pixels of every image; None: by their bounds, see"
+            " scale_integers; False: no scaling"
         ),
     ] = None
     conv_kernel_initializer: Annotated[
@@ -79,7 +84,7 @@ class VisionnetConfig(msgspec.Struct, frozen=True, kw_only=True):
         if scale is True or not (scale is None or scale is False or 0 < scale < math.inf):
             raise ConfigError(
                 "config key 'image_scale': expected a positive factor, False for no scaling, or"
-                f" None for 1/255 on uint8 images; found {scale!r}."
+                f" None to scale integers by their bounds; found {scale!r}."
             )
 
 
@@ -124,13 +129,18 @@ def _pair(value: Any) -> Pair | None:
     return (numbers[0], numbers[1]) if len(numbers) == 2 and all(map(_positive, numbers)) else None
 
 
-def pixel_factor(config: Mapping[str, Any], dtype: Any) -> float | None:
-    """Return the factor by which pixels are scaled, or None.
+def pixel_scaling(config: Mapping[str, Any], space: Space[Any]) -> Scaling | None:
+    """Return how pixels are scaled, or None.
 
     Args:
         config: The flat model config.
-        dtype: NumPy dtype of the image space.
+        space: The space of the images.
     """
-    if (scale := read_config(config, VisionnetConfig).image_scale) is None:
-        return 1 / 255 if str(dtype) == "uint8" else None
-    return None if scale in (False, 1.0) else float(scale)
+    scale = read_config(config, VisionnetConfig).image_scale
+    if scale is False:
+        return None
+    if scale is not None:
+        return None if scale == 1 else Scaling(0.0, float(scale))
+    if not read_config(config, KernelConfig).scale_integers and space.dtype == "uint8":
+        return Scaling(0.0, 1 / 255)
+    return scaling_of(space, config)

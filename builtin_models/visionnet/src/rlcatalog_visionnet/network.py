@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from rlcatalog.models import ModelV2, last_values
-from rlcatalog_visionnet.config import pixel_factor
+from rlcatalog_visionnet.config import pixel_scaling
 from rlcatalog_visionnet.plan import plan
 
 
@@ -26,12 +26,14 @@ class Vision(ModelV2):
         stack_class: The framework's `DenseStack`.
         outputs_class: The framework's `OutputLayers`.
         logits_class: The framework's `ConvLogits`.
+        scaled_class: The framework's `ScaledInput`.
     """
 
     convs_class: Any
     stack_class: Any
     outputs_class: Any
     logits_class: Any
+    scaled_class: Any
 
     def __init__(
         self,
@@ -46,7 +48,8 @@ class Vision(ModelV2):
         end = layers.output
         self.num_outputs = end.outputs
         self.__channels_first = layers.channels_first
-        self.__pixel_factor = pixel_factor(self.model_config, obs_space.dtype)
+        scaling = pixel_scaling(self.model_config, obs_space)
+        self.scaled = None if scaling is None else self.scaled_class(scaling)
         self.convs = self.convs_class(layers)
         self.hidden = self.stack_class(end.inputs, end.hidden)
         self.value_convs = self.value_hidden = self.outputs = None
@@ -63,7 +66,10 @@ class Vision(ModelV2):
         self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any
     ) -> tuple[Any, list[Any]]:
         """Compute the logits; see `ModelV2.forward`."""
-        images = self._scaled_images(input_dict["obs"], self.__channels_first, self.__pixel_factor)
+        images = input_dict["obs"]
+        if self.scaled is not None:
+            images = self.scaled(images, like=self)
+        images = self._ordered(images, self.__channels_first)
         features = self.hidden(self.convs(images))
         if self.outputs is None:
             return features, state
@@ -76,8 +82,6 @@ class Vision(ModelV2):
         """Return the value estimates `[B]` of the last forward pass."""
         return last_values(self, self._features)
 
-    def _scaled_images(self, x: Any, channels_first: bool, factor: float | None) -> Any:
-        """Return images in the layout that the framework's convolutions expect, multiplied by a
-        factor.
-        """
+    def _ordered(self, images: Any, channels_first: bool) -> Any:
+        """Return images as floats, in the layout that the framework's convolutions expect."""
         raise NotImplementedError

@@ -77,6 +77,6 @@ def rlcatalog_models() -> list[ModelSpec]:
             describe=describe,
             config="rlcatalog_visionnet.config:VisionnetConfig",
             examples="rlcatalog_visionnet.examples:examples",
-            reads=("image_layout", *OUTPUT_KEYS),
+            reads=("image_layout", "scale_integers", *OUTPUT_KEYS),
         )
     ]

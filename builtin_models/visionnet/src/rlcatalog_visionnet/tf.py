@@ -6,7 +6,15 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from rlcatalog_tf import DenseStack, OutputLayers, TFModelV2, activation, initial_value, tf
+from rlcatalog_tf import (
+    DenseStack,
+    OutputLayers,
+    ScaledInput,
+    TFModelV2,
+    activation,
+    initial_value,
+    tf,
+)
 from rlcatalog_visionnet.convolutions import ConvSpec, LayerSpec, PoolSpec, ResidualSpec
 from rlcatalog_visionnet.network import Vision
 from rlcatalog_visionnet.plan import ImagePlan
@@ -133,16 +141,14 @@ class ConvLogits(Conv):
 class VisionNetwork(Vision, TFModelV2):
     """Convolutions, followed by dense layers if configured, logits and a value; see `Vision`."""
 
-    convs_class, stack_class, outputs_class, logits_class = (
-        ConvStack,
-        DenseStack,
-        OutputLayers,
-        ConvLogits,
-    )
+    convs_class = ConvStack
+    stack_class = DenseStack
+    outputs_class = OutputLayers
+    logits_class = ConvLogits
+    scaled_class = ScaledInput
 
-    def _scaled_images(self, x: Any, channels_first: bool, factor: float | None) -> Any:
+    def _ordered(self, images: Any, channels_first: bool) -> Any:
         """Return images as float32 `[B, H, W, C]`."""
         if channels_first:
-            x = tf.transpose(x, [0, 2, 3, 1])
-        x = tf.cast(x, tf.float32)
-        return x if factor is None else x * factor
+            images = tf.transpose(images, [0, 2, 3, 1])
+        return tf.cast(images, tf.float32)

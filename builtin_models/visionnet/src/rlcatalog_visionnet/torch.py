@@ -8,7 +8,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rlcatalog_torch import DenseStack, OutputLayers, TorchModelV2, activation, dtype_of, initialize
+from rlcatalog_torch import (
+    DenseStack,
+    OutputLayers,
+    ScaledInput,
+    TorchModelV2,
+    activation,
+    dtype_of,
+    initialize,
+)
 from rlcatalog_visionnet.convolutions import ConvSpec, LayerSpec, PoolSpec, ResidualSpec
 from rlcatalog_visionnet.network import Vision
 from rlcatalog_visionnet.plan import ImagePlan
@@ -144,21 +152,16 @@ class ConvLogits(Conv):
 class VisionNetwork(Vision, TorchModelV2):
     """Convolutions, followed by dense layers if configured, logits and a value; see `Vision`."""
 
-    convs_class, stack_class, outputs_class, logits_class = (
-        ConvStack,
-        DenseStack,
-        OutputLayers,
-        ConvLogits,
-    )
+    convs_class = ConvStack
+    stack_class = DenseStack
+    outputs_class = OutputLayers
+    logits_class = ConvLogits
+    scaled_class = ScaledInput
 
-    def _scaled_images(self, x: Tensor, channels_first: bool, factor: float | None) -> Tensor:
-        """Return images `[B, C, H, W]` in the weights' memory format, as a view if channels are
-        last in memory.
+    def _ordered(self, images: Tensor, channels_first: bool) -> Tensor:
+        """Return images `[B, C, H, W]` in the weights' dtype, as a view if channels are last in
+        memory.
         """
         if not channels_first:
-            x = x.permute(0, 3, 1, 2)
-        dtype = dtype_of(self)
-        if x.dtype is dtype:  # belongs to the caller, so do not modify it
-            return x if factor is None else x * factor
-        x = x.to(dtype)
-        return x if factor is None else x.mul_(factor)
+            images = images.permute(0, 3, 1, 2)
+        return images.to(dtype_of(self))

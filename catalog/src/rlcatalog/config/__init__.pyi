@@ -1,5 +1,6 @@
 from .flat import read_config as read_config
 from .kernel_keys import (
+    RULES as RULES,
     InitConfig as InitConfig,
     KernelConfig as KernelConfig,
     NameOrCallable as NameOrCallable,

@@ -52,6 +52,14 @@ class KernelConfig(msgspec.Struct, frozen=True, kw_only=True):
             " vector"
         ),
     ] = False
+    scale_integers: Annotated[
+        bool,
+        Meta(
+            description="scale integers of a Box by their own bounds before a net reads them, so"
+            " that a photograph is divided by 255 and a one-hot board is not; False: uint8 images"
+            " are divided by 255, other integers stay as they are"
+        ),
+    ] = True
     image_layout: Annotated[
         Literal["hwc", "chw"],
         Meta(description="whether an image's channels are its last axis or its first"),
@@ -127,6 +135,9 @@ class KernelConfig(msgspec.Struct, frozen=True, kw_only=True):
         read_initializers(partial(getattr, self), "post_fcnet", "weights", "bias")
 
 
+#: Keys whose default decides what numbers mean: saved policies hold their values, so that they act
+#: as they did when a later version has other defaults.
+RULES = ("action_bounds", "image_layout", "scale_integers")
 #: Keys that the kernel and the engines always read.
 READ_BY_KERNEL = frozenset({
     "custom_model", "custom_action_dist", "custom_preprocessor", "observation_filter",

@@ -193,6 +193,15 @@ class Preprocessor:
         """Return the lowest and highest encoded values, float32 of shape `[size]`."""
         return np.full(self.size, -np.inf, np.float32), np.full(self.size, np.inf, np.float32)
 
+    def integer_ranges(self) -> Array:
+        """Return which encoded values are integers of the observation that a net may scale.
+
+        Returns:
+            For each value, the largest difference between its bounds up to which it is scaled, or 0
+            if it is never scaled; `[size]`. See `rlcatalog.observations.scaling_of`.
+        """
+        return np.zeros(self.size)
+
     def check(self, obs: Any) -> None:
         """Check that the observation is in the space.
 

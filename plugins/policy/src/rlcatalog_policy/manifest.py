@@ -16,7 +16,14 @@ from rlcatalog.internals import __version__
 from rlcatalog_policy.files import MOST_JSON, RegularFile
 from rlcatalog_policy.space_json import space_from_json, space_to_json
 
-FORMAT, FORMAT_VERSION = "rlcatalog-policy", 2
+FORMAT = "rlcatalog-policy"
+FORMAT_VERSION = 3
+#: Version of the layout → values of config keys that files of this version leave out, because they
+#: were the defaults. The layout itself has not changed since.
+EARLIER_DEFAULTS: dict[int, dict[str, Any]] = {
+    2: {"scale_integers": False},
+    FORMAT_VERSION: {},
+}
 MANIFEST, WEIGHTS, FILTER = "policy.json", "weights", "filter"
 
 _Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
@@ -30,7 +37,8 @@ class Manifest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         format_version: Version of this layout.
         rlcatalog: Version of the kernel that wrote it.
         framework: `"torch"` or `"tf"`.
-        config: The keys of the model config that differ from their defaults.
+        config: The keys of the model config that differ from their defaults, and the values of all
+            `rlcatalog.config.RULES`.
         parts: Slot → `"distribution/name"`.
         preprocessors: Path → `"distribution/name"`.
         action_dists: The same for the action space and its parts.
@@ -116,10 +124,11 @@ def decode(file: RegularFile) -> Manifest:
             f"{path}: not written by rlcatalog (it does not say format {FORMAT!r})."
         )
     version = data.get("format_version")
-    if type(version) is not int or version != FORMAT_VERSION:
+    if type(version) is not int or version not in EARLIER_DEFAULTS:
+        readable = " and ".join(map(str, EARLIER_DEFAULTS))
         raise SavedPolicyError(
-            f"{path}: format version {version!r}; this rlcatalog ({__version__}) reads version"
-            f" {FORMAT_VERSION}. It was written by rlcatalog {data.get('rlcatalog')}."
+            f"{path}: format version {version!r}; this rlcatalog ({__version__}) reads versions"
+            f" {readable}. It was written by rlcatalog {data.get('rlcatalog')}."
         )
     if missing := [name for name in Manifest.__struct_fields__ if name not in data]:
         raise SavedPolicyError(f"{path}: incomplete; missing: {missing}.")
@@ -127,7 +136,7 @@ def decode(file: RegularFile) -> Manifest:
         if data["checksum"] != checksum_of(data):
             raise SavedPolicyError(f"{path}: changed since it was saved (its checksum differs).")
         manifest = msgspec.convert(data, Manifest)
-        manifest.config = config_from_plain(manifest.config)
+        manifest.config = EARLIER_DEFAULTS[version] | config_from_plain(manifest.config)
     _check_files(manifest, path)
     return manifest
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import rlcatalog_policy
 from rlcatalog.choice import MODEL_SLOTS, Pins, Resolution
+from rlcatalog.config import RULES
 from rlcatalog.errors import SavedPolicyError
 from rlcatalog.internals import __version__
 from rlcatalog.models import weights_of
@@ -68,7 +69,8 @@ def _named(resolution: Resolution) -> dict[str, Any]:
     """Return the config keys to save; for a model defined in the program, a name
     replaces the code.
     """
-    config = resolution.config.given | resolution.pinned_keys()
+    rules = {key: resolution.config[key] for key in RULES}
+    config = rules | resolution.config.given | resolution.pinned_keys()
     for part in resolution.components(*MODEL_SLOTS).values():
         if part.in_process and any(
             code is config.get("custom_model") for code in part.objects.values()

@@ -8,7 +8,13 @@ import numpy as np
 from numpy import asarray, ndarray
 
 from rlcatalog.errors import ObservationError
-from rlcatalog.observations import ENCODING_ERRORS, Array, Preprocessor, Writer
+from rlcatalog.observations import (
+    ENCODING_ERRORS,
+    Array,
+    Preprocessor,
+    Writer,
+    largest_range,
+)
 
 #: Kind of a space's dtype → the kinds of values it takes: casting neither truncates nor invents
 #: anything.
@@ -221,3 +227,6 @@ class NoPreprocessor(ArrayPreprocessor):
     def limits(self) -> tuple[Array, Array]:
         space: Any = self._obs_space
         return space.low, space.high
+
+    def integer_ranges(self) -> Array:
+        return np.full(self.size, float(largest_range(self.info)))

@@ -58,6 +58,9 @@ class Flattening(Preprocessor):
         empty = np.zeros(0, np.float32)
         return np.concatenate([empty, *lows]), np.concatenate([empty, *highs])
 
+    def integer_ranges(self) -> Array:
+        return np.concatenate([np.zeros(0), *(child.integer_ranges() for child in self.children)])
+
 
 class DictFlatteningPreprocessor(Flattening):
     """Dict: children matched by key, in the space's order."""

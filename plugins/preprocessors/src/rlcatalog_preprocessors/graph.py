@@ -125,6 +125,15 @@ class GraphPreprocessor(Preprocessor):
                 high[place] = np.tile(np.maximum(highest, 0), leaf.shape[0])
         return low, high
 
+    def integer_ranges(self) -> Array:
+        ranges = np.zeros(self.size)
+        items = {"nodes": self._node, "edges": self._edge}
+        for leaf in self.leaves():
+            child = items.get(leaf.path.rpartition(".")[2])
+            if child is not None:
+                ranges[leaf.start : leaf.stop] = np.tile(child.integer_ranges(), leaf.shape[0])
+        return ranges
+
     def check(self, obs: Any) -> None:
         if not all(hasattr(obs, name) for name in ("nodes", "edges", "edge_links")):
             self.refuse("a gymnasium.spaces.GraphInstance(nodes, edges, edge_links)", obs)

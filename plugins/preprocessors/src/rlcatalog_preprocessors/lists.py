@@ -92,6 +92,11 @@ class RepeatedValuesPreprocessor(Preprocessor):
             [[np.float32(self.max_len)], highs]
         )
 
+    def integer_ranges(self) -> Array:
+        (child,) = self.children
+        length = np.zeros(1)  # is not part of the items
+        return np.concatenate([length, np.tile(child.integer_ranges(), self.max_len)])
+
     def check(self, obs: Any) -> None:
         (child,) = self.children
         expected = f"{self.info.describe()}: at most {self.max_len} items"

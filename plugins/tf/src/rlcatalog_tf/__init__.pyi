@@ -13,6 +13,7 @@ from .nn import (
     DenseStack as DenseStack,
     FreeLogStd as FreeLogStd,
     OutputLayers as OutputLayers,
+    ScaledInput as ScaledInput,
     activation as activation,
     features_of as features_of,
     initial_value as initial_value,

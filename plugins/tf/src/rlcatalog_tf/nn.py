@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from rlcatalog.config import INITIALIZERS, activation_name, fan_in, initializer_name, initializing
 from rlcatalog.models import DenseSpec, OutputPlan, check_features, check_values, output_spec
+from rlcatalog.observations import Scaling
 from rlcatalog_tf.dtypes import to_float32_at_least
 from rlcatalog_tf.ops import flatten_rows
 
@@ -212,6 +213,21 @@ class DenseStack:
             if activate is not None:
                 x = activate(x)
         return x
+
+
+class ScaledInput:
+    """First step of a net that reads integers, which it scales as `scaling_of` says.
+
+    Args:
+        scaling: The affine map, with arrays in the shape of one observation.
+    """
+
+    def __init__(self, scaling: Scaling) -> None:
+        self.scaling = scaling
+
+    def __call__(self, x: Any, like: Any) -> Any:
+        """Return observations `[B, ...]` scaled, as float32; `like` is the net that reads them."""
+        return (tf.cast(x, tf.float32) - self.scaling.offset) * self.scaling.factor
 
 
 class FreeLogStd:

@@ -16,6 +16,7 @@ from .nn import (
     DenseStack as DenseStack,
     FreeLogStd as FreeLogStd,
     OutputLayers as OutputLayers,
+    ScaledInput as ScaledInput,
     activation as activation,
     dense as dense,
     features_of as features_of,

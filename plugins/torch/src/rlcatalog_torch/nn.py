@@ -14,7 +14,8 @@ from torch.nn import functional as F
 
 from rlcatalog.config import INITIALIZERS, activation_name, fan_in, initializer_name, initializing
 from rlcatalog.models import DenseSpec, OutputPlan, check_features, check_values, output_spec
-from rlcatalog_torch.dtypes import HALF, to_float32_at_least
+from rlcatalog.observations import Scaling
+from rlcatalog_torch.dtypes import HALF, dtype_of, to_float32_at_least
 from rlcatalog_torch.private_api import parameters_of
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor] | None] = {
@@ -200,6 +201,34 @@ class DenseStack(nn.Module):
             if activate is not None:
                 x = activate(x)
         return x
+
+
+class ScaledInput(nn.Module):
+    """First step of a net that reads integers, which it scales as `scaling_of` says.
+
+    Args:
+        scaling: The affine map, with arrays in the shape of one observation.
+    """
+
+    def __init__(self, scaling: Scaling) -> None:
+        super().__init__()
+        self.offset: float | Tensor
+        self.factor: float | Tensor
+        for name in ("offset", "factor"):
+            value = getattr(scaling, name)
+            if isinstance(value, float):
+                setattr(self, name, value)
+            else:
+                # Not persistent: the config gives it, and it is not a weight.
+                self.register_buffer(name, torch.from_numpy(value), persistent=False)
+
+    def forward(self, x: Tensor, like: nn.Module) -> Tensor:
+        """Return observations `[B, ...]` scaled, in the dtype of a module's weights."""
+        scaled = x.to(dtype_of(like))
+        if scaled is x or not isinstance(self.offset, float) or self.offset:
+            scaled = scaled - self.offset
+        # `scaled` is a new tensor here, so it can be changed.
+        return scaled.mul_(self.factor)
 
 
 class FreeLogStd(nn.Module):

@@ -1,0 +1,134 @@
+"""The rule for which integers in observations a net scales, and how."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rlcatalog.config import KernelConfig, read_config
+from rlcatalog.observations.preprocessor import Array
+from rlcatalog.observations.structure import preprocessor_of
+from rlcatalog.spaces.info import Space, SpaceInfo
+
+#: Largest difference between the bounds of an integer that is scaled: 8 bits in scalars and
+#: vectors, 16 bits in images and other arrays. Wider integers are counters or identifiers, whose
+#: typical values are far smaller than their bounds.
+VECTOR_RANGE = 2**8 - 1
+ARRAY_RANGE = 2**16 - 1
+
+
+@dataclass(frozen=True, eq=False)
+class Scaling:
+    """Affine map `(x - offset) * factor` from an observation's numbers to those that a net reads.
+
+    Attributes:
+        offset: A number, or an array float32 in the shape of the observation.
+        factor: The same.
+    """
+
+    offset: float | Array
+    factor: float | Array
+
+    def flat(self) -> Scaling:
+        """Return the map for flattened observations."""
+        return Scaling(_ravel(self.offset), _ravel(self.factor))
+
+
+def scaling_of(space: Space, config: Mapping[str, Any]) -> Scaling | None:
+    """Return how a net scales encoded observations; None if it reads them as they are.
+
+    Integers of a Box are mapped by their own bounds to [0, 1], or to [-1, 1] if their lower bound
+    is negative. Integers within [-1, 1], such as one-hot boards, stay as they are, and so do
+    integers without bounds or with a wide range, all floats, and everything that a filter has
+    changed.
+
+    Args:
+        space: The space of encoded observations that the net is built with.
+        config: The model config; `scale_integers=False` disables the rule.
+    """
+    if not read_config(config, KernelConfig).scale_integers:
+        return None
+    low, high = (bound.astype(np.float64) for bound in bounds_of(space))
+    offset, factor = scale_between(low, high, _integer_ranges(space))
+    if not offset.any() and (factor == 1).all():
+        return None
+    shape = space.shape or ()
+    return Scaling(_shorten(offset, shape), _shorten(factor, shape))
+
+
+def scale_between(low: Array, high: Array, ranges: Array) -> tuple[Array, Array]:
+    """Return the offset and the factor for each of several numbers.
+
+    Args:
+        low: Their lower bounds, float64 `[n]`.
+        high: Their upper bounds.
+        ranges: The largest difference between the bounds of an integer that is scaled; 0 for other
+            numbers.
+    """
+    is_bounded = np.isfinite(low) & np.isfinite(high)
+    width = np.subtract(high, low, out=np.full(low.shape, np.inf), where=is_bounded)
+    is_scaled = (ranges > 0) & (width <= ranges) & ((low < -1) | (high > 1))
+    is_signed = low < 0
+    offset = np.where(is_signed, low + width / 2, low)
+    # A constant becomes 0, whatever the factor.
+    factor = np.where(is_signed, 2.0, 1.0) / np.where(width > 0, width, 1.0)
+    return np.where(is_scaled, offset, 0.0), np.where(is_scaled, factor, 1.0)
+
+
+def describe_scaling(low: Array, high: Array, ranges: Array) -> str:
+    """Return what is done to some of an observation's numbers, for `explain`; empty if nothing is.
+
+    Args:
+        low: The numbers' lower bounds, `[n]`.
+        high: Their upper bounds.
+        ranges: See `scale_between`.
+    """
+    low = low[ranges > 0].astype(np.float64)
+    high = high[ranges > 0].astype(np.float64)
+    beyond = (low < -1) | (high > 1)
+    if not beyond.any():
+        return ""
+    offset, factor = scale_between(low, high, ranges[ranges > 0])
+    is_scaled = (offset != 0) | (factor != 1)
+    if is_scaled.any():
+        return "scaled to [-1, 1]" if low[is_scaled].min() < 0 else "scaled to [0, 1]"
+    return f"integers from {low.min():,.0f} to {high.max():,.0f}, not scaled"
+
+
+def largest_range(info: SpaceInfo) -> int:
+    """Return the largest range of integers that nets scale in a space; 0 for other numbers."""
+    if not info.is_integer_box or info.dtype == "bool":
+        return 0
+    return VECTOR_RANGE if len(info.shape or ()) < 2 else ARRAY_RANGE
+
+
+def bounds_of(space: Space) -> tuple[Array, Array]:
+    """Return the lowest and the highest numbers of an encoded space, `[size]`."""
+    box: Any = space
+    return np.ravel(box.low), np.ravel(box.high)
+
+
+def _integer_ranges(space: Space) -> Array:
+    """Return `Preprocessor.integer_ranges` for an encoded space, without what a filter changes."""
+    codec = preprocessor_of(space)
+    if codec is None or not codec.structured:
+        # A filter, or a preprocessor that computes other numbers, returns floats.
+        return np.full(math.prod(space.shape or ()), largest_range(SpaceInfo.read(space)))
+    pairs = zip(bounds_of(space), codec.bounds(), strict=True)
+    is_filtered = np.any([ours != own for ours, own in pairs], axis=0)
+    return np.where(is_filtered, 0, codec.integer_ranges())
+
+
+def _shorten(values: Array, shape: tuple[int, ...]) -> float | Array:
+    """Return one number if all values are equal, otherwise an array."""
+    if (values == values[0]).all():
+        return float(values[0])
+    return values.astype(np.float32).reshape(shape)
+
+
+def _ravel(values: float | Array) -> float | Array:
+    return values if isinstance(values, float) else values.ravel()
