@@ -101,6 +101,12 @@ class Bench:
         return config.build_learner(env=runner.env, spaces=runner.get_spaces())
 
     @staticmethod
+    def close(learner):
+        """Stop a learner's threads."""
+        if hasattr(learner, "shutdown"):  # not in Ray 2.54, whose learners have none here
+            learner.shutdown()
+
+    @staticmethod
     def update(learner, episodes):
         """Train on episodes, at once: IMPALA's own update would wait for a thread of its."""
         from ray.rllib.core.learner.learner import Learner

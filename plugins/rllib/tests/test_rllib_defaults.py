@@ -194,6 +194,8 @@ def test_what_no_net_here_has_is_refused():
         ("fusionnet_hiddens", [3], "Remove it"),
         ("log_std_clip_param", 2.0, "clip in your own distribution"),
     ):
+        if field not in DefaultModelConfig.__dataclass_fields__:
+            continue  # Ray 2.54 does not have all of them
         with pytest.raises(ConfigError, match=f"{field}.*{way_out}"):
             module(PPOConfig().rl_module(model_config=DefaultModelConfig(**{field: value})))
     with pytest.raises(

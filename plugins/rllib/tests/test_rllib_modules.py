@@ -248,7 +248,7 @@ def test_one_update_of_each_learner_moves_every_weight(bench, algo, model):
         for _ in range(3):
             bench.update(learner, runner.sample())
     finally:
-        learner.shutdown()
+        bench.close(learner)
     still = [name for name, p in module.model.named_parameters() if torch.equal(p, before[name])]
     assert still == []
     assert all(bool(p.isfinite().all()) for p in module.parameters())
@@ -275,7 +275,7 @@ def test_the_target_network_is_a_copy_that_stays_behind(bench):
         assert not any(p.requires_grad for p in module.target.parameters())
         assert not torch.allclose(module.forward_train(batch)["action_dist_inputs"], then)
     finally:
-        learner.shutdown()
+        bench.close(learner)
 
 
 # --- autoregressive actions -----------------------------------------------------------------------
@@ -439,4 +439,4 @@ def test_a_module_can_be_pickled(bench, algo):
     torch.testing.assert_close(copy.forward_train(batch), module.forward_train(batch))
     assert (copy.target is None) == (module.target is None)
     assert type(copy.policy.model) is type(module.policy.model)
-    learner.shutdown()
+    bench.close(learner)

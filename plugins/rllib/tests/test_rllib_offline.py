@@ -2,6 +2,8 @@
 would have stored.
 """
 
+import inspect
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -88,10 +90,15 @@ def recorded(case, steps=7):
 
 def read(config, episode):
     """Return the batch that Ray's reader makes of an episode for the learner, and the module."""
+    spec = config.get_multi_rl_module_spec(env=Shown(config.env_config))
+    options = {}
+    if "module_spec" in inspect.signature(OfflinePreLearner.__init__).parameters:
+        # Later versions of Ray read both from the config.
+        options = {"module_spec": spec, "module_state": {}}
     reader = OfflinePreLearner(
-        config=config, spaces=(episode.observation_space, episode.action_space)
+        config=config, spaces=(episode.observation_space, episode.action_space), **options
     )
-    modules = config.get_multi_rl_module_spec(env=Shown(config.env_config)).build()
+    modules = spec.build()
     batch = reader._learner_connector(
         rl_module=modules, batch={}, episodes=[episode], shared_data={}, metrics=None
     )

@@ -50,8 +50,8 @@ def scaling_of(space: Space, config: Mapping[str, Any]) -> Scaling | None:
         space: The space of encoded observations that the net is built with.
         config: The model config; `scale_integers=False` disables the rule.
     """
-    if not read_config(config, KernelConfig).scale_integers:
-        return None
+    if not (read_config(config, KernelConfig).scale_integers and hasattr(space, "low")):
+        return None  # without bounds, the numbers stand for categories
     low, high = (bound.astype(np.float64) for bound in bounds_of(space))
     offset, factor = scale_between(low, high, _integer_ranges(space))
     if not offset.any() and (factor == 1).all():
@@ -69,14 +69,18 @@ def scale_between(low: Array, high: Array, ranges: Array) -> tuple[Array, Array]
         ranges: The largest difference between the bounds of an integer that is scaled; 0 for other
             numbers.
     """
-    is_bounded = np.isfinite(low) & np.isfinite(high)
-    width = np.subtract(high, low, out=np.full(low.shape, np.inf), where=is_bounded)
-    is_scaled = (ranges > 0) & (width <= ranges) & ((low < -1) | (high > 1))
-    is_signed = low < 0
-    offset = np.where(is_signed, low + width / 2, low)
+    is_candidate = (ranges > 0) & np.isfinite(low) & np.isfinite(high)
+    width = np.subtract(high, low, out=np.full(low.shape, np.inf), where=is_candidate)
+    is_scaled = (width <= ranges) & ((low < -1) | (high > 1))
+    lowest = low[is_scaled]
+    width = width[is_scaled]
+    is_signed = lowest < 0
+    offset = np.zeros(low.shape)
+    factor = np.ones(low.shape)
+    offset[is_scaled] = np.where(is_signed, lowest + width / 2, lowest)
     # A constant becomes 0, whatever the factor.
-    factor = np.where(is_signed, 2.0, 1.0) / np.where(width > 0, width, 1.0)
-    return np.where(is_scaled, offset, 0.0), np.where(is_scaled, factor, 1.0)
+    factor[is_scaled] = np.where(is_signed, 2.0, 1.0) / np.where(width > 0, width, 1.0)
+    return offset, factor
 
 
 def describe_scaling(low: Array, high: Array, ranges: Array) -> str:
