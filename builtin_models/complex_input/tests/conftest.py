@@ -175,7 +175,27 @@ class ByHand:
         encoded = (
             Case(space, self.options, path).make("never").transform(obs).astype(np.float64).ravel()
         )
+        if isinstance(space, spaces.Box):
+            encoded = _scale_box(space, encoded)
+        if isinstance(space, spaces.Graph):
+            encoded = self._scale_graph(space, encoded, path)
         return self.stack(f"{nets}.{self.paths.index(path)}.hidden", encoded, np.tanh)
+
+    def _scale_graph(self, space, encoded, path):
+        """Scale nodes and edges; 0 is their padding, so their bounds include it."""
+        count = limit_of(self.options, "graph_max_nodes", path)
+        size = int(np.prod(space.node_space.shape))
+        parts = [(space.node_space, 0, count, size)]
+        if space.edge_space is not None:
+            begin = count * (size + 1)  # after the nodes and their mask
+            edges = limit_of(self.options, "graph_max_edges", path)
+            parts.append((space.edge_space, begin, edges, int(np.prod(space.edge_space.shape))))
+        for item, begin, count, size in parts:
+            for start in range(begin, begin + count * size, size or 1):
+                if isinstance(item, spaces.Box):
+                    place = slice(start, start + size)
+                    encoded[place] = _scale_box(item, encoded[place], padding=0)
+        return encoded
 
     def _joined(self, children, nets):
         return np.concatenate([np.zeros(0), *(self._features(*child, nets) for child in children)])
@@ -201,6 +221,25 @@ class ByHand:
         return len(
             self.weights[max(key for key in self.weights if key.startswith(f"nets.{index}.hidden"))]
         )
+
+
+def _scale_box(space, values, padding=None):
+    """Map each integer to [0, 1] or [-1, 1] by its bounds."""
+    if space.dtype.kind not in "iu":
+        return values
+    most = 255 if len(space.shape) < 2 else 65_535
+    scaled = []
+    for value, low, high in zip(values, space.low.ravel(), space.high.ravel(), strict=True):
+        bounds = [float(low), float(high)] + ([] if padding is None else [padding])
+        low, high = min(bounds), max(bounds)
+        if high - low > most or (low >= -1 and high <= 1):
+            scaled.append(value)
+        elif high == low:
+            scaled.append(0.0)
+        else:
+            share = (value - low) / (high - low)
+            scaled.append(share if low >= 0 else 2 * share - 1)
+    return np.array(scaled)
 
 
 @pytest.fixture

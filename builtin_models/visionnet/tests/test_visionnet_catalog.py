@@ -242,8 +242,8 @@ REFUSED = {
     ),
     "a scale that says nothing": (
         {"image_scale": True},
-        "config key 'image_scale': expected a positive factor, False for no scaling, or None for"
-        " 1/255 on uint8 images; found True.",
+        "config key 'image_scale': expected a positive factor, False for no scaling, or None to"
+        " scale integers by their bounds; found True.",
     ),
     "a scale of zero": ({"image_scale": 0}, "found 0"),
     "a scale without end": ({"image_scale": float("inf")}, "found inf"),

@@ -28,7 +28,7 @@ FOUR = spaces.Discrete(4)
 @pytest.mark.parametrize(
     ("dtype", "scale", "factor"),
     [
-        (np.uint8, None, 1 / 255),
+        (np.uint8, None, 1 / 100),
         (np.uint8, False, 1),
         (np.uint8, 1, 1),
         (np.uint8, 1.0, 1),
@@ -36,11 +36,11 @@ FOUR = spaces.Discrete(4)
         (np.float32, None, 1),
         (np.float32, 0.1, 0.1),
         (np.float64, None, 1),
-        (np.int16, None, 1),
+        (np.int16, None, 1 / 100),
         (np.int8, 2, 2),
     ],
 )
-def test_pixels_are_scaled_by_the_dtype_of_the_space(
+def test_pixels_are_scaled_by_their_bounds_or_a_factor(
     cls, dtype, scale, factor, build, assert_close
 ):
     shape, config = (5, 4, 2), {"conv_filters": [[3, [5, 4], 1]], "conv_activation": None}
@@ -156,7 +156,7 @@ def test_behind_a_filter_images_are_floats_and_not_scaled_again(framework, space
     x = images((13, 9, 2), rows=40)
     policy.preprocess(x, update=True)
     assert policy.encoded_space.dtype == np.float32
-    assert policy.model._Vision__pixel_factor is None
+    assert policy.model.scaled is None
     weights = policy.model.get_weights()
     encoded = policy.preprocess(x[:3])
     assert 0.5 < encoded.std() < 2

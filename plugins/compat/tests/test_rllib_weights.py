@@ -30,6 +30,7 @@ pytestmark = pytest.mark.twins
 
 VECTOR = gym.spaces.Box(-1, 1, (3,), np.float32)
 IMAGE = gym.spaces.Box(0, 255, (42, 42, 3), np.uint8)
+BYTES = gym.spaces.Box(0, 255, (3,), np.uint8)
 MIXED = gym.spaces.Dict({"a": VECTOR, "d": gym.spaces.Discrete(3), "img": IMAGE})
 FOUR = gym.spaces.Discrete(4)
 SMALL = {"fcnet_hiddens": [6, 5]}
@@ -405,6 +406,7 @@ def test_weights_of_another_net_are_refused_with_names_of_both_sides_and_nothing
             "does not name its variables",
         ),
         (IMAGE, {}, {}, ConfigError, "Build the policy with image_scale=False"),
+        (BYTES, SMALL, {}, ConfigError, "scales the Box.* Build the policy with scale_integers=False"),
         (
             IMAGE,
             {**FREE, "post_fcnet_hiddens": [4]},

@@ -77,6 +77,7 @@ EXPORTED = {
             "Gumbel",
             "Gamma",
             "Kumaraswamy",
+            "Beta",
             "Categorical",
             "Bernoulli",
         ]
@@ -85,7 +86,6 @@ EXPORTED = {
     "VonMises": (NotServedError, "the number of random numbers per row must not depend"),
     "Poisson": (NotServedError, "poisson"),
     "MixtureSameFamily": (NoClosedFormError, "has no mode"),
-    "Beta": (SavedPolicyError, "cannot run"),  # the mode of torch's Beta is of no fixed shape
 }
 OBSERVATIONS = np.array([[0.5, -0.5], [-1.0, 1.0]], np.float32)
 

@@ -177,7 +177,8 @@ class _Finder:
         (child,) = codec.children
         block = next(leaf for leaf in codec.leaves() if leaf.path == child.info.path)
         places = slice(block.start, block.stop)
-        if not np.array_equal(np.delete(bounds, places, 1), np.delete(codec.bounds(), places, 1)):
+        unfiltered = np.stack(codec.bounds())
+        if not np.array_equal(np.delete(bounds, places, 1), np.delete(unfiltered, places, 1)):
             raise errors.ConfigError(
                 f"{codec.info.path}: a filter changes the lists' lengths, which hides where"
                 " padding starts. Exclude them from the filter"
@@ -185,6 +186,8 @@ class _Finder:
             )
         low, high = bounds[:, places].reshape(2, values.max_len, child.size)
         own = np.stack([low.min(0), high.max(0)])
+        if np.array_equal(bounds, unfiltered):
+            own = np.stack(child.bounds())  # without the padding, which no net sees
         index, self._lists = self._lists, self._lists + 1
         parts = tuple(self.visit(child, values.values, (), depth + 1, 0, own))
         from_columns = any(part.columns is not None for part in parts)

@@ -62,6 +62,13 @@ def describe(request: Request) -> list[Stage]:
     return found
 
 
+def ignores(request: Request) -> dict[str, str]:
+    """Return the keys without effect: a given factor replaces the scaling by bounds."""
+    if request.config["image_scale"] is None:
+        return {}
+    return {"scale_integers": "image_scale=None"}
+
+
 @hookimpl
 def rlcatalog_models() -> list[ModelSpec]:
     return [
@@ -75,6 +82,7 @@ def rlcatalog_models() -> list[ModelSpec]:
             " other sizes",
             match=match,
             describe=describe,
+            ignores=ignores,
             config="rlcatalog_visionnet.config:VisionnetConfig",
             examples="rlcatalog_visionnet.examples:examples",
             reads=("image_layout", "scale_integers", *OUTPUT_KEYS),

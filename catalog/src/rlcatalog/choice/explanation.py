@@ -70,6 +70,7 @@ class Explanation:
         All other formats are generated from it.
         """
         resolution, steps = self.resolution, self.resolution.mask_steps
+        leaves = resolution.preprocessor.leaves()
         return {
             "env": self.env or None,
             "observation_space": resolution.request.obs.describe(),
@@ -91,8 +92,9 @@ class Explanation:
                     "kind": leaf.kind,
                     "slice": [leaf.start, leaf.stop],
                     "shape": list(leaf.shape),
+                    "scaling": scaling,
                 }
-                for leaf in resolution.preprocessor.leaves()
+                for leaf, scaling in zip(leaves, resolution.leaf_scalings(leaves), strict=True)
             ],
             "model_sees": [
                 {"name": name, "shape": list(shape), "dtype": dtype}
@@ -172,10 +174,7 @@ def outline(
         whole: Whether to show long lists in full.
         keys: Whether the notes include the config keys that each component reads.
     """
-    plan = [
-        (leaf["path"], _shape(leaf["shape"]), "{}, {}:{}".format(leaf["kind"], *leaf["slice"]))
-        for leaf in data["plan"]
-    ]
+    plan = [(leaf["path"], _shape(leaf["shape"]), _leaf_note(leaf)) for leaf in data["plan"]]
     seen = [
         (f"sees {view['name']}", _shape(["B", *view["shape"]]), view["dtype"])
         for view in data["model_sees"]
@@ -253,6 +252,15 @@ def explanation_sheet(data: Mapping[str, Any], *, all: bool = False) -> Sheet:
             )
         )
     return Sheet(title, tables={"": [(), *rows]}, notes=notes, most=sys.maxsize)
+
+
+def _leaf_note(leaf: Mapping[str, Any]) -> str:
+    """Return the note on a leaf of the observation: its kind, its slice, and what a net does to
+    it.
+    """
+    start, stop = leaf["slice"]
+    note = f"{leaf['kind']}, {start}:{stop}"
+    return f"{note}, {leaf['scaling']}" if leaf["scaling"] else note
 
 
 def _rows(section: Section, all: bool) -> Iterator[Row]:

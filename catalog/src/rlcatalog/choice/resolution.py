@@ -22,8 +22,9 @@ from rlcatalog.config.kernel_keys import (
     READ_WITH_MEMORY,
 )
 from rlcatalog.models import output_plan
-from rlcatalog.observations import Preprocessor
+from rlcatalog.observations import Leaf, Preprocessor
 from rlcatalog.observations.filter import make_filter
+from rlcatalog.observations.scaling import describe_scalings
 from rlcatalog.observations.structure import model_views
 from rlcatalog.observations.trunk_observation import TrunkObservation
 from rlcatalog.plugins import Component, Request, Stage
@@ -193,9 +194,7 @@ class Resolution:
         for component in (*self.parts(), *self.beside) if given else ():
             if component.undeclared:
                 return {}
-            ignored: Mapping[str, str] = {}
-            if component.declaration.ignores is not None:
-                ignored = component.ask("ignores", self.request, returns=_config_keys)
+            ignored = self._ignored_by(component)
             for key in left.keys() & set(self.config_keys(component)):
                 if key in ignored:
                     left[key] = ignored[key]
@@ -225,20 +224,38 @@ class Resolution:
                 keys |= component.ask("pinned_keys", request, returns=_config_keys)
         return keys
 
+    @cached_property
+    def encoded_space(self) -> Any:
+        """The space of encoded and filtered observations, which models are built with."""
+        made = make_filter(
+            self.choices["filter"].component, self.preprocessor, self.config, self.unclaimed
+        )
+        if made is None:
+            return self.preprocessor.observation_space
+        return made.processed_space(self.preprocessor)
+
     @property
     def model_views(self) -> list[tuple[str, tuple[int, ...], str]]:
         """Return the entries of a model's input, each with its name, shape (without the batch axis)
         and dtype.
         """
-        made = make_filter(
-            self.choices["filter"].component, self.preprocessor, self.config, self.unclaimed
-        )
-        space = (
-            self.preprocessor.observation_space
-            if made is None
-            else made.processed_space(self.preprocessor)
-        )
-        return model_views(self.preprocessor, space.dtype)
+        return model_views(self.preprocessor, self.encoded_space.dtype)
+
+    def leaf_scalings(self, leaves: Sequence[Leaf]) -> list[str]:
+        """Return what the net does to the integers in each leaf; empty texts if it reads the
+        leaves as they are.
+        """
+        trunk = self.component("trunk")
+        is_idle = not self.config["scale_integers"] or "scale_integers" in self._ignored_by(trunk)
+        if is_idle or "scale_integers" not in self.config_keys(trunk):
+            return ["" for _ in leaves]
+        return describe_scalings(self.encoded_space, leaves)
+
+    def _ignored_by(self, component: Component) -> Mapping[str, str]:
+        """Return the keys that have no effect on a component here → what they need."""
+        if component.declaration.ignores is None:
+            return {}
+        return component.ask("ignores", self.request, returns=_config_keys)
 
 
 def model_stages(

@@ -7,7 +7,12 @@ from .preprocessor import (
     Preprocessor as Preprocessor,
     Writer as Writer,
 )
-from .scaling import Scaling as Scaling, largest_range as largest_range, scaling_of as scaling_of
+from .scaling import (
+    Scaling as Scaling,
+    describe_scalings as describe_scalings,
+    largest_range as largest_range,
+    scaling_of as scaling_of,
+)
 from .structure import (
     is_structure as is_structure,
     preprocessor_of as preprocessor_of,

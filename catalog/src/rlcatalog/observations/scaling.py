@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from rlcatalog.config import KernelConfig, read_config
-from rlcatalog.observations.preprocessor import Array
+from rlcatalog.observations.preprocessor import Array, Leaf
 from rlcatalog.observations.structure import preprocessor_of
 from rlcatalog.spaces.info import Space, SpaceInfo
 
@@ -83,24 +83,39 @@ def scale_between(low: Array, high: Array, ranges: Array) -> tuple[Array, Array]
     return offset, factor
 
 
-def describe_scaling(low: Array, high: Array, ranges: Array) -> str:
-    """Return what is done to some of an observation's numbers, for `explain`; empty if nothing is.
+def describe_scalings(space: Space, leaves: Sequence[Leaf]) -> list[str]:
+    """Return what a net does to the integers in each leaf of a preprocessor's plan, for `explain`.
 
     Args:
-        low: The numbers' lower bounds, `[n]`.
-        high: Their upper bounds.
-        ranges: See `scale_between`.
+        space: The space of encoded observations that the net is built with.
+        leaves: The leaves.
+
+    Returns:
+        For each leaf a text such as `"scaled to [0, 1]"`; empty if the leaf has no integers beyond
+        [-1, 1].
     """
-    low = low[ranges > 0].astype(np.float64)
-    high = high[ranges > 0].astype(np.float64)
-    beyond = (low < -1) | (high > 1)
-    if not beyond.any():
+    if not hasattr(space, "low"):
+        return ["" for _ in leaves]
+    low, high = (bound.astype(np.float64) for bound in bounds_of(space))
+    ranges = _integer_ranges(space)
+    texts = []
+    for leaf in leaves:
+        columns = slice(leaf.start, leaf.stop)
+        texts.append(_describe_scaling(low[columns], high[columns], ranges[columns]))
+    return texts
+
+
+def _describe_scaling(low: Array, high: Array, ranges: Array) -> str:
+    is_beyond = (ranges > 0) & ((low < -1) | (high > 1))
+    if not is_beyond.any():
         return ""
-    offset, factor = scale_between(low, high, ranges[ranges > 0])
-    is_scaled = (offset != 0) | (factor != 1)
+    low = low[is_beyond]
+    high = high[is_beyond]
+    _, factor = scale_between(low, high, ranges[is_beyond])
+    is_scaled = factor != 1
     if is_scaled.any():
         return "scaled to [-1, 1]" if low[is_scaled].min() < 0 else "scaled to [0, 1]"
-    return f"integers from {low.min():,.0f} to {high.max():,.0f}, not scaled"
+    return f"not scaled: integers from {low.min():,.0f} to {high.max():,.0f}"
 
 
 def largest_range(info: SpaceInfo) -> int:

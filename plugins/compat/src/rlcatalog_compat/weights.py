@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from gymnasium.spaces import Box
 
-from rlcatalog import MODEL_DEFAULTS, ModelV2
+from rlcatalog import MODEL_DEFAULTS, ModelV2, SpaceInfo
 from rlcatalog.config import activation_name
 from rlcatalog.errors import CatalogWarning, ConfigError, ModelContractError, NotServedError
+from rlcatalog.observations import scaling_of
 from rlcatalog.reporting import warn_caller
 from rlcatalog_compat.arrays import Array, convert_to_numpy
 from rlcatalog_compat.spaces import flatten_space, get_original_space
@@ -257,13 +259,34 @@ def _check_config(model: ModelV2, config: Mapping[str, Any], given: _Given) -> N
                 f" fcnet_activation={first!r} in those layers too. Build the policy with"
                 f" post_fcnet_activation={first!r}."
             )
-    leaves = flatten_space(get_original_space(model.obs_space))
-    images = any(len(leaf.shape or ()) == 3 and leaf.dtype == np.uint8 for leaf in leaves)
-    if "convs" in parts and config.get("image_scale") is None and images:
-        raise ConfigError(
-            "load_rllib_weights: RLlib's nets do not scale pixels, but this net divides uint8"
-            " pixels by 255. Build the policy with image_scale=False."
-        )
+    if own_hidden or parts & {"convs", "nets"}:
+        _refuse_scaling(model, config, has_convolutions="convs" in parts)
+
+
+def _refuse_scaling(model: ModelV2, config: Mapping[str, Any], has_convolutions: bool) -> None:
+    """Raise an error if the model scales integers of its observations, which RLlib's nets do not.
+
+    Args:
+        model: The model.
+        config: Its config.
+        has_convolutions: Whether images go through convolutions.
+    """
+    for leaf in flatten_space(get_original_space(model.obs_space)):
+        if not isinstance(leaf, Box):
+            continue
+        key = "scale_integers"
+        is_scaled = scaling_of(leaf, config) is not None
+        if has_convolutions and len(leaf.shape) == 3:
+            key = "image_scale"
+            if config.get(key) is not None:
+                continue  # the caller's own factor
+            if not config.get("scale_integers", True):
+                is_scaled = leaf.dtype == np.uint8
+        if is_scaled:
+            raise ConfigError(
+                "load_rllib_weights: RLlib's nets do not scale integers, but this net scales the"
+                f" {SpaceInfo.read(leaf).describe()}. Build the policy with {key}=False."
+            )
 
 
 def _warn_of_empty_slots(config: Mapping[str, Any], given: _Given) -> None:
