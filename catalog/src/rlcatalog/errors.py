@@ -46,6 +46,10 @@ class UnreadKeysWarning(CatalogWarning):
     """
 
 
+class ImageLayoutWarning(CatalogWarning):
+    """The axes of an image can be read in two ways."""
+
+
 class UnusedMaskWarning(CatalogWarning):
     """A possible action mask is not used: either an observation entry or an environment's
     `action_masks()`.

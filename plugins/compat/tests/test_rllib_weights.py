@@ -406,7 +406,13 @@ def test_weights_of_another_net_are_refused_with_names_of_both_sides_and_nothing
             "does not name its variables",
         ),
         (IMAGE, {}, {}, ConfigError, "Build the policy with image_scale=False"),
-        (BYTES, SMALL, {}, ConfigError, "scales the Box.* Build the policy with scale_integers=False"),
+        (
+            BYTES,
+            SMALL,
+            {},
+            ConfigError,
+            "scales the Box.* Build the policy with scale_integers=False",
+        ),
         (
             IMAGE,
             {**FREE, "post_fcnet_hiddens": [4]},

@@ -24,11 +24,14 @@ def match(request: Request) -> Match:
             "takes the parts of an observation; the preprocessor makes one array of"
             f" {request.obs.path}",
         )
-    if (image := next((node.path for node in request.obs.walk() if node.is_image), None)) is None:
+    images = request.images
+    if not images:
         return Match(
             None, "no part of the observation is an image, so one net for all parts is enough"
         )
-    return Match(Rank.GENERIC, f"gives the image {image} and each other part a separate net")
+    return Match(
+        Rank.GENERIC, f"gives the image {images[0].path} and each other part a separate net"
+    )
 
 
 def describe(request: Request) -> list[Stage]:

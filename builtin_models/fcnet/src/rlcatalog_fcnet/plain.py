@@ -32,6 +32,7 @@ from rlcatalog.models import (
     post_fcnet,
 )
 from rlcatalog.observations import preprocessor_of
+from rlcatalog.spaces import ImageLayout, is_image, read_layout
 
 #: Keys without effect on a module that takes `num_outputs`.
 _IDLE_ALONE = ("post_fcnet_hiddens", "free_log_std", "no_final_linear")
@@ -178,7 +179,7 @@ class Plain(ModelV2):
         info = SpaceInfo.read(self.obs_space) if codec is None else codec.info
         channels_first = None if config.get("module_images") == "as_is" else self.channels_first
         shown = rows if codec is None else codec.restore(rows, tensor_ops("numpy"))
-        return _inputs_of(shown, info, channels_first, config.get("image_layout") == "chw")
+        return _inputs_of(shown, info, channels_first, config.get("image_layout"))
 
     def _check_config(self) -> None:
         """Raise an error if the config requests features that this module does not support."""
@@ -314,12 +315,15 @@ class Leaf:
 
     Attributes:
         axes: An image's axes in the order in which the module expects them, or None.
+        shape: Shape of the image after its axes are moved, if it differs because the channels of
+            all frames become those of one image; otherwise None.
         low: Offset to subtract after the axes are moved: a number, or an array in the shape that
             the module sees.
         span: Divisor to apply after the offset, or None to apply neither.
     """
 
     axes: tuple[int, ...] | None = None
+    shape: tuple[int, ...] | None = None
     low: Any = 0.0
     span: Any = None
 
@@ -348,7 +352,7 @@ def _seen(plan: Any, value: Any, model: Plain) -> Any:
 
 
 def _inputs_of(
-    value: Any, info: SpaceInfo | None, channels_first: bool | None, is_chw: bool
+    value: Any, info: SpaceInfo | None, channels_first: bool | None, image_layout: str | None
 ) -> tuple[Any, Any]:
     """Return the space for a module's input from a part of the observation, and the conversion
     plan.
@@ -359,12 +363,12 @@ def _inputs_of(
         info: The part's space, or None inside lists, texts and graphs, which are passed as dicts.
         channels_first: Whether the framework expects images with channels first; None disables the
             conversion.
-        is_chw: Whether the environment's images have channels first.
+        image_layout: The config's `image_layout`.
     """
     from gymnasium.spaces import Dict, Tuple
 
     if hasattr(value, "shape"):
-        return _leaf_of(value, info, channels_first, is_chw)
+        return _leaf_of(value, info, channels_first, image_layout)
     is_known = info is not None and isinstance(value, dict | tuple)
     named = (
         dict(enumerate(value))
@@ -378,7 +382,7 @@ def _inputs_of(
     }
     infos = info.children if is_known and info is not None else [None] * len(fields)
     found = [
-        _inputs_of(part, one, channels_first, is_chw)
+        _inputs_of(part, one, channels_first, image_layout)
         for part, one in zip(fields.values(), infos, strict=True)
     ]
     spaces, plans = [space for space, _ in found], [plan for _, plan in found]
@@ -391,7 +395,7 @@ def _inputs_of(
 
 
 def _leaf_of(
-    rows: Array, info: SpaceInfo | None, channels_first: bool | None, is_chw: bool
+    rows: Array, info: SpaceInfo | None, channels_first: bool | None, image_layout: str | None
 ) -> tuple[Any, Any]:
     from gymnasium.spaces import Box
 
@@ -401,18 +405,20 @@ def _leaf_of(
         low, high = np.full_like(low, limits.min), np.full_like(low, limits.max)
     if info is None or info.kind != "box" or channels_first is None:
         return Box(low, high, low.shape, rows.dtype.type), None
-    axes, start, span = None, np.float32(0), None
+    axes = shape = span = None
+    start = np.float32(0)
     is_bytes = (
         info.dtype == "uint8"
         and np.array_equal(low, info.space.low)
         and np.array_equal(high, info.space.high)
     )
     low, high = low.astype(np.float32), high.astype(np.float32)
-    if low.ndim == 3:
-        # A frame stack has its few channels first, regardless of the layout of single images.
-        if (is_chw or low.shape[0] < min(low.shape[1:])) != channels_first:
-            axes = (2, 0, 1) if channels_first else (1, 2, 0)
+    if is_image(info, image_layout):
+        axes, shape = _axes_of(low.shape, read_layout(low.shape, image_layout), channels_first)
+        if axes is not None:
             low, high = low.transpose(axes), high.transpose(axes)
+        if shape is not None:
+            low, high = low.reshape(shape), high.reshape(shape)
         if is_bytes:  # a filter changes the values, so the bounds no longer hold
             start, span = low, np.where(high > low, high - low, np.float32(1))
             low, high = np.zeros_like(low), (high > low).astype(np.float32)
@@ -423,4 +429,26 @@ def _leaf_of(
         None if a is None else float(a.flat[0]) if (a == a.flat[0]).all() else a
         for a in (start, span)
     )
-    return space, Leaf(axes, *numbers)
+    return space, Leaf(axes, shape, *numbers)
+
+
+def _axes_of(
+    shape: tuple[int, ...], layout: ImageLayout, channels_first: bool
+) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]:
+    """Return `Leaf.axes` and `Leaf.shape` for an image.
+
+    Args:
+        shape: The image's shape.
+        layout: Meaning of its axes.
+        channels_first: Whether the module expects the channels first.
+    """
+    height, width, channels = layout.size(shape)
+    if layout.has_frames and channels_first:
+        axes = (0, 1, 2, 3) if layout.channels_first else (0, 3, 1, 2)
+        return axes, (channels, height, width)
+    if layout.has_frames:
+        axes = (2, 3, 0, 1) if layout.channels_first else (1, 2, 0, 3)
+        return axes, (height, width, channels)
+    if layout.channels_first == channels_first:
+        return None, None
+    return ((2, 0, 1) if channels_first else (1, 2, 0)), None

@@ -18,7 +18,7 @@ def match(request: Request) -> Match:
         )
     images = [request.obs.path] if request.is_image else []
     if request.sees_parts:
-        images = [node.path for node in request.obs.walk() if node.is_image]
+        images = [node.path for node in request.images]
     if images:
         return Match(
             Rank.FALLBACK,

@@ -22,6 +22,7 @@ class Vision(ModelV2):
     network ends with the hidden layers or, without them, with the features.
 
     Attributes:
+        layout: Meaning of an image's axes.
         convs_class: The framework's `ConvStack`.
         stack_class: The framework's `DenseStack`.
         outputs_class: The framework's `OutputLayers`.
@@ -47,7 +48,7 @@ class Vision(ModelV2):
         layers = plan(self.model_config, obs_space.shape, num_outputs)
         end = layers.output
         self.num_outputs = end.outputs
-        self.__channels_first = layers.channels_first
+        self.layout = layers.layout
         scaling = pixel_scaling(self.model_config, obs_space)
         self.scaled = None if scaling is None else self.scaled_class(scaling)
         self.convs = self.convs_class(layers)
@@ -69,7 +70,7 @@ class Vision(ModelV2):
         images = input_dict["obs"]
         if self.scaled is not None:
             images = self.scaled(images, like=self)
-        images = self._ordered(images, self.__channels_first)
+        images = self._ordered(images)
         features = self.hidden(self.convs(images))
         if self.outputs is None:
             return features, state
@@ -82,6 +83,8 @@ class Vision(ModelV2):
         """Return the value estimates `[B]` of the last forward pass."""
         return last_values(self, self._features)
 
-    def _ordered(self, images: Any, channels_first: bool) -> Any:
-        """Return images as floats, in the layout that the framework's convolutions expect."""
+    def _ordered(self, images: Any) -> Any:
+        """Return images as floats in the layout that the framework's convolutions expect, with the
+        channels of all frames as one image's.
+        """
         raise NotImplementedError

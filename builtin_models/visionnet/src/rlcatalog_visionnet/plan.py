@@ -10,6 +10,7 @@ from typing import Any
 from rlcatalog.config import KernelConfig, activation_name, read_config, read_initializers
 from rlcatalog.errors import ConfigError, UnsupportedSpaceError
 from rlcatalog.models import DenseSpec, OutputPlan, output_plan, post_fcnet
+from rlcatalog.spaces import ImageLayout, read_layout
 from rlcatalog_visionnet import convolutions
 from rlcatalog_visionnet.config import Filter, Pair, VisionnetConfig, read_filters
 from rlcatalog_visionnet.convolutions import ConvSpec, LayerSpec, PoolSpec, ResidualSpec, by
@@ -20,7 +21,7 @@ class ImagePlan:
     """Plan of a network.
 
     Attributes:
-        channels_first: Whether the channels are the image's first axis.
+        layout: Meaning of the image's axes.
         layers: Convolutions, pooling layers and residual blocks, in order.
         activation: The activation after the last layer; `"linear"` if the last layer includes one.
         output: The dense layers, the logits and the value, which read height x width x channels
@@ -28,7 +29,7 @@ class ImagePlan:
         logits: The convolution that replaces the logits layer (`no_final_linear`), or None.
     """
 
-    channels_first: bool
+    layout: ImageLayout
     layers: list[LayerSpec]
     activation: Any
     output: OutputPlan
@@ -42,7 +43,7 @@ def plan(
 
     Args:
         config: The flat model config; missing keys take their defaults.
-        shape: Shape of one image.
+        shape: Shape of one image, or of a stack of images.
         num_outputs: Width of the output, or None for a trunk.
 
     Raises:
@@ -50,15 +51,16 @@ def plan(
             `no_final_linear` finds no layer to resize.
         UnsupportedSpaceError: The shape does not belong to an image.
     """
-    if shape is None or len(shape) != 3 or min(shape) < 1:
+    if shape is None or len(shape) not in (3, 4) or min(shape) < 1:
         raise UnsupportedSpaceError(
             "visionnet needs images, that is, encoded observations of rank 3 (height, width,"
-            f" channels); found {'no Box' if shape is None else f'shape {tuple(shape)}'}. Use"
-            " fcnet, or reshape the observation in an environment wrapper."
+            " channels), or stacks of images of rank 4; found"
+            f" {'no Box' if shape is None else f'shape {tuple(shape)}'}. Use fcnet, or reshape the"
+            " observation in an environment wrapper."
         )
     own = read_config(config, VisionnetConfig)
-    channels_first = read_config(config, KernelConfig).image_layout == "chw"
-    height, width, channels = (*shape[1:], shape[0]) if channels_first else shape
+    layout = read_layout(shape, read_config(config, KernelConfig).image_layout)
+    height, width, channels = layout.size(shape)
     layers, activation, dense = _layers(own, (height, width), channels)
     dense += post_fcnet(config)
     last, logits = layers[-1], None
@@ -76,7 +78,7 @@ def plan(
     output = output_plan(config, rows * columns * maps, dense, num_outputs)
     if logits is not None and num_outputs is not None:
         logits = replace(logits, channels=num_outputs - output.free_log_std)
-    return ImagePlan(channels_first, layers, activation, output, logits)
+    return ImagePlan(layout, layers, activation, output, logits)
 
 
 def _layers(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rlcatalog import Match, ModelSpec, Rank, Request, Stage, hookimpl
 from rlcatalog.plugins import OUTPUT_KEYS
+from rlcatalog.spaces import read_layout
 
 
 def match(request: Request) -> Match:
@@ -15,21 +16,16 @@ def match(request: Request) -> Match:
         )
         return Match(None, why)
     if not request.is_image:
-        if request.obs.is_image:
-            why = (
-                f"takes images of rank 3; the preprocessor encodes {request.obs.path} with shape"
-                f" {shape}"
-            )
+        if request.images and not request.obs.is_composite:
+            why = f"takes images; the preprocessor encodes {request.obs.path} with shape {shape}"
             return Match(None, why)
         return Match(
-            None, f"takes images, Boxes of rank 3; {request.obs.path} is {request.obs.describe()}"
+            None,
+            "takes images, Boxes of rank 3, and stacks of images, uint8 Boxes of rank 4;"
+            f" {request.obs.path} is {request.obs.describe()}",
         )
-    axes = (
-        "channels, height, width"
-        if request.config.get("image_layout") == "chw"
-        else "height, width, channels"
-    )
-    return Match(Rank.GENERIC, f"the encoded observation is an image {shape}, read as {axes}")
+    layout = read_layout(shape, request.config.get("image_layout"))
+    return Match(Rank.GENERIC, f"the encoded observation is an image {shape}, read as {layout}")
 
 
 def describe(request: Request) -> list[Stage]:
@@ -51,7 +47,7 @@ def describe(request: Request) -> list[Stage]:
             name = f"residual: conv {convs - 1}, conv {convs} ({layer.second.label})"
         shape = (
             (layer.channels, *layer.size)
-            if layers.channels_first
+            if layers.layout.channels_first
             else (*layer.size, layer.channels)
         )
         stages.append(Stage(name, shape, layer.weight_count))
@@ -78,8 +74,8 @@ def rlcatalog_models() -> list[ModelSpec]:
                 "torch": "rlcatalog_visionnet.torch:VisionNetwork",
                 "tf": "rlcatalog_visionnet.tf:VisionNetwork",
             },
-            summary="convolutions for images: nature, impala, RLlib's lists, or a derived list for"
-            " other sizes",
+            summary="convolutions for images and stacks of images: nature, impala, RLlib's lists,"
+            " or a derived list for other sizes",
             match=match,
             describe=describe,
             ignores=ignores,

@@ -147,8 +147,12 @@ class VisionNetwork(Vision, TFModelV2):
     logits_class = ConvLogits
     scaled_class = ScaledInput
 
-    def _ordered(self, images: Any, channels_first: bool) -> Any:
+    def _ordered(self, images: Any) -> Any:
         """Return images as float32 `[B, H, W, C]`."""
-        if channels_first:
+        if self.layout.has_frames:
+            height, width, channels = self.layout.size(images.shape[1:])
+            axes = [0, 3, 4, 1, 2] if self.layout.channels_first else [0, 2, 3, 1, 4]
+            images = tf.reshape(tf.transpose(images, axes), [-1, height, width, channels])
+        elif self.layout.channels_first:
             images = tf.transpose(images, [0, 2, 3, 1])
         return tf.cast(images, tf.float32)

@@ -158,10 +158,14 @@ class VisionNetwork(Vision, TorchModelV2):
     logits_class = ConvLogits
     scaled_class = ScaledInput
 
-    def _ordered(self, images: Tensor, channels_first: bool) -> Tensor:
+    def _ordered(self, images: Tensor) -> Tensor:
         """Return images `[B, C, H, W]` in the weights' dtype, as a view if channels are last in
         memory.
         """
-        if not channels_first:
+        if self.layout.has_frames and self.layout.channels_first:
+            images = images.flatten(1, 2)
+        elif self.layout.has_frames:
+            images = images.permute(0, 2, 3, 1, 4).flatten(3)
+        if not self.layout.channels_first:
             images = images.permute(0, 3, 1, 2)
         return images.to(dtype_of(self))

@@ -12,7 +12,7 @@ from rlcatalog import choice
 from rlcatalog.catalog import parts, registrations
 from rlcatalog.catalog.lookups import answer_of, find_resolution, recall, remember, warn_of
 from rlcatalog.choice import Pins, Resolution
-from rlcatalog.choice.environments import check_wrapped, make_env as make_env, wrap
+from rlcatalog.choice.environments import EnvSpaces, check_wrapped, make_env as make_env, wrap
 from rlcatalog.choice.selection import Verdict
 from rlcatalog.choice.slots import Slots
 from rlcatalog.config import keys_of
@@ -26,6 +26,7 @@ from rlcatalog.plugins.discovery import PluginRecord, normalize, scan
 from rlcatalog.plugins.loader import load_plugins
 from rlcatalog.plugins.registry import Registry
 from rlcatalog.reporting import tell
+from rlcatalog.spaces import env_layout
 from rlcatalog.spaces.info import Space
 
 if TYPE_CHECKING:
@@ -269,13 +270,15 @@ class Catalog:
         Raises:
             CatalogError: See `resolve`.
         """
-        name, wrappers = "", list[Verdict]()
+        name, wrappers, defaults = "", list[Verdict](), {}
         if env is not None:
             if obs_space is not None or action_space is not None:
                 raise UnsupportedSpaceError(
                     "explain() needs two spaces or env=, but both were given. Remove one."
                 )
-            obs_space, action_space, name, wrappers = self.spaces_of(env, config)
+            found = self.spaces_of(env, config)
+            obs_space, action_space, name, wrappers, _ = found
+            defaults = found.defaults
         if obs_space is None or action_space is None:
             raise UnsupportedSpaceError(
                 "explain() needs an observation space and an action space, or env=."
@@ -286,8 +289,8 @@ class Catalog:
             self.slots,
             ("explanation", framework),
             spaces,
-            config,
-            lambda: find_resolution(self, *spaces, config, framework),
+            (config, defaults),
+            lambda: find_resolution(self, *spaces, config, framework, defaults=defaults),
         )
         return choice.Explanation(resolution, env=name, wrappers=tuple(wrappers))
 
@@ -362,19 +365,13 @@ class Catalog:
 
     # --- environments -----------------------------------------------------------------------------
 
-    def spaces_of(
-        self, env: AnyEnv, config: Mapping[str, Any] | None = None
-    ) -> tuple[Any, Any, str, list[Verdict]]:
+    def spaces_of(self, env: AnyEnv, config: Mapping[str, Any] | None = None) -> EnvSpaces:
         """Return an environment's observation space and action space after `wrap_env`.
 
         Args:
             env: An environment, or anything that `rlcatalog.catalog.make_env` accepts; an
                 environment created here is closed again.
             config: The model config.
-
-        Returns:
-            The two spaces, the environment's name, and each candidate wrapper's answer; a vector
-            environment has no such answers.
 
         Raises:
             CatalogError: `env` is neither an environment nor an id or callable that creates one.
@@ -387,9 +384,14 @@ class Catalog:
             if hasattr(made, "single_observation_space"):
                 values = self.parse_config(config)
                 check_wrapped(self.slots.env_wrappers(values), made, values)
-                return made.single_observation_space, made.single_action_space, name, []
+                layout = env_layout(next(iter(getattr(made, "envs", ())), None))
+                spaces = made.single_observation_space, made.single_action_space
+                return EnvSpaces(*spaces, name, [], layout)
             wrapped, verdicts = self.explain_wrapping(made, config)
-            return wrapped.observation_space, wrapped.action_space, name, verdicts
+            layout = env_layout(wrapped)
+            return EnvSpaces(
+                wrapped.observation_space, wrapped.action_space, name, verdicts, layout
+            )
         finally:
             if made is not env and hasattr(made, "close"):
                 made.close()

@@ -12,11 +12,17 @@ from rlcatalog.choice import Pins, Resolution, model_stages
 from rlcatalog.choice.dist_plan import named_dists, plan_dists
 from rlcatalog.choice.slots import Slots, collect_trunks
 from rlcatalog.config import plain, same
-from rlcatalog.errors import UnreadKeysWarning, UnsupportedSpaceError, UnusedMaskWarning
+from rlcatalog.errors import (
+    ImageLayoutWarning,
+    UnreadKeysWarning,
+    UnsupportedSpaceError,
+    UnusedMaskWarning,
+)
 from rlcatalog.frameworks import default_framework, framework_name
 from rlcatalog.observations import Preprocessor, preprocessor_of
 from rlcatalog.plugins import Component, Request
 from rlcatalog.reporting import warn_caller
+from rlcatalog.spaces import ImageLayout
 from rlcatalog.spaces.info import Space, SpaceInfo
 
 if TYPE_CHECKING:
@@ -124,7 +130,9 @@ def _seen_by_models(preprocessor: Preprocessor) -> Preprocessor:
 
 
 def warn_of(catalog: Catalog, resolution: Resolution) -> None:
-    """Warn once about all keys that no chosen component reads, and about unused action masks."""
+    """Warn once about all keys that no chosen component reads, about images that can be read in
+    two ways, and about unused action masks.
+    """
     if resolution.unread:
         notes = []
         for key, condition in resolution.unread.items():
@@ -144,6 +152,17 @@ def warn_of(catalog: Catalog, resolution: Resolution) -> None:
             " or choose a part that reads them; explain() lists the parts and their keys.",
             UnreadKeysWarning,
         )
+    for path, layout in resolution.image_layouts.items():
+        if not layout.is_certain:
+            other = ImageLayout(layout.has_frames, not layout.channels_first)
+            key = "chw" if layout.channels_first else "hwc"
+            other_key = "hwc" if layout.channels_first else "chw"
+            warn_caller(
+                f"{path}: the image's axes can be read in two ways; the net reads them as"
+                f" {layout}. If this is right, set image_layout={key!r}; if they are {other}, set"
+                f" image_layout={other_key!r}.",
+                ImageLayoutWarning,
+            )
     if resolution.unused_masks:
         key, action = resolution.config["action_mask_key"], resolution.action
         way = f"If it is one, set its path in the model config: action_mask_key='part.{key}'."

@@ -7,7 +7,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rlcatalog.choice.selection import Verdict, verdict
 from rlcatalog.errors import ConfigError, ModelContractError, UnknownNameError, reason, shown
@@ -24,6 +24,29 @@ if TYPE_CHECKING:
 #: Attribute in which an environment stores the component that wrapped it, so that no wrapper is
 #: applied twice.
 _MARK = "_rlcatalog_wrapper"
+
+
+class EnvSpaces(NamedTuple):
+    """What a lookup needs to know about an environment.
+
+    Attributes:
+        observation: The observation space, after `wrap_env`.
+        action: The action space.
+        name: The environment's name.
+        verdicts: Each candidate wrapper's answer; a vector environment has no such answers.
+        image_layout: Layout of its images, if its wrappers say it; see `env_layout`.
+    """
+
+    observation: Any
+    action: Any
+    name: str
+    verdicts: list[Verdict]
+    image_layout: str | None
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """Defaults for the model config that the environment's wrappers imply."""
+        return {} if self.image_layout is None else {"image_layout": self.image_layout}
 
 
 def look_here(module: str) -> None:

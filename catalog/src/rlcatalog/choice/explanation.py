@@ -15,6 +15,7 @@ from rlcatalog.choice.resolution import Resolution
 from rlcatalog.choice.selection import Choice, Verdict
 from rlcatalog.choice.sheet import ROWS, Row, Sheet
 from rlcatalog.errors import MissingExtraError, MissingPluginError
+from rlcatalog.spaces import ImageLayout
 
 #: The slots of an explanation in display order; the trunk is called model.
 _SLOTS = ("preprocessor", "filter", "model", "memory", "head", "action_dist")
@@ -93,6 +94,7 @@ class Explanation:
                     "slice": [leaf.start, leaf.stop],
                     "shape": list(leaf.shape),
                     "scaling": scaling,
+                    "image": _describe_image(resolution.image_layouts.get(leaf.path)),
                 }
                 for leaf, scaling in zip(leaves, resolution.leaf_scalings(leaves), strict=True)
             ],
@@ -259,8 +261,16 @@ def _leaf_note(leaf: Mapping[str, Any]) -> str:
     it.
     """
     start, stop = leaf["slice"]
-    note = f"{leaf['kind']}, {start}:{stop}"
-    return f"{note}, {leaf['scaling']}" if leaf["scaling"] else note
+    notes = [leaf["kind"], f"{start}:{stop}", leaf["image"], leaf["scaling"]]
+    return ", ".join(note for note in notes if note)
+
+
+def _describe_image(layout: ImageLayout | None) -> str:
+    """Return how a net reads an image's axes; empty for other leaves."""
+    if layout is None:
+        return ""
+    doubt = "" if layout.is_certain else " (or otherwise: set image_layout)"
+    return f"image of {layout}{doubt}"
 
 
 def _rows(section: Section, all: bool) -> Iterator[Row]:

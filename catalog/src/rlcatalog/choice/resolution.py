@@ -29,7 +29,7 @@ from rlcatalog.observations.structure import model_views
 from rlcatalog.observations.trunk_observation import TrunkObservation
 from rlcatalog.plugins import Component, Request, Stage
 from rlcatalog.plugins.registry import Registry
-from rlcatalog.spaces import SpaceInfo
+from rlcatalog.spaces import ImageLayout, SpaceInfo, read_layout
 
 
 @dataclass(frozen=True)
@@ -250,6 +250,17 @@ class Resolution:
         if is_idle or "scale_integers" not in self.config_keys(trunk):
             return ["" for _ in leaves]
         return describe_scalings(self.encoded_space, leaves)
+
+    @cached_property
+    def image_layouts(self) -> dict[str, ImageLayout]:
+        """Path → layout of each image that a net reads by its layout."""
+        trunk = self.component("trunk")
+        readers = [trunk, *self.beside, *(part for part in self.parts() if part is not trunk)]
+        if not any("image_layout" in self.config_keys(part) for part in readers):
+            return {}
+        given = self.config["image_layout"]
+        inner = self.request if self.unclaimed is None else self.unclaimed.request(self.request)
+        return {info.path: read_layout(info.shape or (), given) for info in inner.images}
 
     def _ignored_by(self, component: Component) -> Mapping[str, str]:
         """Return the keys that have no effect on a component here → what they need."""

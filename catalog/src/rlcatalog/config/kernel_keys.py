@@ -61,9 +61,12 @@ class KernelConfig(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = True
     image_layout: Annotated[
-        Literal["hwc", "chw"],
-        Meta(description="whether an image's channels are its last axis or its first"),
-    ] = "hwc"
+        Literal["hwc", "chw"] | None,
+        Meta(
+            description="whether an image's channels are its last axis or its first; None: by its"
+            " shape and by the environment's wrappers"
+        ),
+    ] = None
     module_images: Annotated[
         Literal["framework", "as_is"],
         Meta(

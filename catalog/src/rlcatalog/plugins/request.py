@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from rlcatalog.spaces import SpaceInfo
+from rlcatalog.spaces import SpaceInfo, is_image
 
 if TYPE_CHECKING:
     import gymnasium
@@ -65,14 +65,20 @@ class Request(msgspec.Struct, frozen=True, repr_omit_defaults=True):
 
     @property
     def is_image(self) -> bool:
-        """Whether a model sees one array of rank 3, which is RLlib's rule for convolutions.
+        """Whether a model sees one image, or one stack of images; see `rlcatalog.spaces.is_image`.
 
         Integers that stand for categories (`_disable_preprocessor_api`) do not form an image.
         """
-        space = None if self.preprocessor is None else self.preprocessor.observation_space
-        return len(self.encoded_shape or ()) == 3 and (
-            space is None or SpaceInfo.read(space).kind == "box"
-        )
+        if self.preprocessor is None:
+            return len(self.encoded_shape or ()) == 3
+        encoded = SpaceInfo.read(self.preprocessor.observation_space)
+        return is_image(encoded, self.config.get("image_layout"))
+
+    @property
+    def images(self) -> list[SpaceInfo]:
+        """The images among the leaves of the observation."""
+        given = self.config.get("image_layout")
+        return [node for node in self.obs.walk() if is_image(node, given)]
 
     @property
     def sees_parts(self) -> bool:

@@ -1,4 +1,10 @@
 from .extra import Repeated as Repeated, Simplex as Simplex
+from .images import (
+    ImageLayout as ImageLayout,
+    env_layout as env_layout,
+    is_image as is_image,
+    read_layout as read_layout,
+)
 from .info import SpaceInfo as SpaceInfo
 from .values import (
     OneOfValues as OneOfValues,

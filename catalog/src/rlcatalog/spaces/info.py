@@ -120,11 +120,6 @@ class SpaceInfo(msgspec.Struct, frozen=True, eq=False):
         )
 
     @property
-    def is_image(self) -> bool:
-        """Whether this is a Box of rank 3, which is RLlib's rule for convolutions."""
-        return self.kind == "box" and self.rank == 3
-
-    @property
     def is_composite(self) -> bool:
         """Whether this is a Tuple or a Dict."""
         return self.kind in ("tuple", "dict")

@@ -61,7 +61,9 @@ def build(
             raise UnsupportedSpaceError(
                 "build() needs two spaces or env=, but both were given. Remove one."
             )
-        obs_space, action_space, *_ = catalog.spaces_of(env, config)
+        found = catalog.spaces_of(env, config)
+        obs_space, action_space = found.observation, found.action
+        defaults = {**found.defaults, **(defaults or {})}
     if obs_space is None or action_space is None:
         raise UnsupportedSpaceError(
             "build() needs an observation space and an action space, or env=."

@@ -21,7 +21,7 @@ FORMAT_VERSION = 3
 #: Version of the layout → values of config keys that files of this version leave out, because they
 #: were the defaults. The layout itself has not changed since.
 EARLIER_DEFAULTS: dict[int, dict[str, Any]] = {
-    2: {"scale_integers": False},
+    2: {"scale_integers": False, "image_layout": "hwc"},
     FORMAT_VERSION: {},
 }
 MANIFEST, WEIGHTS, FILTER = "policy.json", "weights", "filter"
@@ -136,9 +136,18 @@ def decode(file: RegularFile) -> Manifest:
         if data["checksum"] != checksum_of(data):
             raise SavedPolicyError(f"{path}: changed since it was saved (its checksum differs).")
         manifest = msgspec.convert(data, Manifest)
-        manifest.config = EARLIER_DEFAULTS[version] | config_from_plain(manifest.config)
+        manifest.config = _earlier_defaults(manifest) | config_from_plain(manifest.config)
     _check_files(manifest, path)
     return manifest
+
+
+def _earlier_defaults(manifest: Manifest) -> dict[str, Any]:
+    """Return the defaults of the version that wrote a manifest, where they differ from today's."""
+    defaults = dict(EARLIER_DEFAULTS[manifest.format_version])
+    if "/" not in manifest.parts["trunk"]:
+        # A plain module's images have always been read by their shape.
+        defaults.pop("image_layout", None)
+    return defaults
 
 
 def _check_files(manifest: Manifest, path: Path) -> None:

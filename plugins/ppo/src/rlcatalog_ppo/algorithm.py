@@ -489,10 +489,20 @@ class OnPolicy:
         return self._collector.policy
 
     def _build(self, catalog: Catalog, spaces: tuple[Any, Any]) -> Policy:
-        framework = catalog.resolve(*spaces, self.config.model, self.config.framework).framework
+        layout = self._envs.call("image_layout")[0]
+        defaults = {} if layout is None else {"image_layout": layout}
+        framework = catalog.resolve(
+            *spaces, self.config.model, self.config.framework, defaults=defaults
+        ).framework
         if self.config.seed is not None:
             learner_of(framework).seed(self.config.seed)
-        return build(*spaces, self.config.model, self.config.framework, catalog=catalog)
+        return build(
+            *spaces,
+            self.config.model,
+            self.config.framework,
+            catalog=catalog,
+            defaults=defaults,
+        )
 
     def _batch(self, rollout: Rollout) -> dict[str, Any]:
         """Return a rollout's training data as rows."""

@@ -24,6 +24,7 @@ import numpy as np
 
 from rlcatalog.config import plain
 from rlcatalog.errors import EnvironmentFaultError, reason
+from rlcatalog.spaces import env_layout
 from rlcatalog_ppo.env_errors import call_env
 from rlcatalog_ppo.env_returns import FLAGS, NUMBERS, RESET, STEP, ReturnChecker
 from rlcatalog_ppo.private_api import changing_attributes
@@ -178,6 +179,10 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
         return self.has_wrapper_attr("action_masks") and callable(
             self.get_wrapper_attr("action_masks")
         )
+
+    def image_layout(self) -> str | None:
+        """Return the layout of the environment's images, if its wrappers say it."""
+        return env_layout(self.env)
 
     def where(self) -> dict[str, Any]:
         """Return the environment's state as a structure for `trees.take_apart`."""

@@ -9,6 +9,7 @@ import numpy as np
 from gymnasium.vector import VectorEnv, VectorWrapper
 
 from rlcatalog.errors import EnvironmentFaultError, shown
+from rlcatalog.spaces import env_layout
 from rlcatalog_policy import autoreset_of
 from rlcatalog_ppo.env_errors import call_env
 
@@ -82,6 +83,8 @@ class ExternalVectorEnv(VectorWrapper):
             with suppress(Exception):
                 return tuple(members.call("has_wrapper_attr", "action_masks"))
             return (callable(getattr(self.env, "action_masks", None)),)
+        if name == "image_layout":
+            return (env_layout(next(iter(getattr(self.env, "envs", ())), None)),)
         why = "it belongs to a passed vector environment, which does not report its state"
         return ({"generator": {}, "why": why} if name == "where" else why,) * self.num_envs
 

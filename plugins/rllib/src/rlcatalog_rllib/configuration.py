@@ -14,6 +14,7 @@ from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 import rlcatalog_rllib
 from rlcatalog import Catalog, Policy, default_catalog
 from rlcatalog.errors import ConfigError, UnreadKeysWarning, shown
+from rlcatalog.spaces import env_layout
 from rlcatalog_rllib import ray_config
 from rlcatalog_rllib.agents import AdaptAgents, EncodeAgents, spaces_of_agents, spaces_of_modules
 from rlcatalog_rllib.connectors import (
@@ -114,7 +115,10 @@ def configure(
         wrapped = (default_catalog() if catalog is None else catalog).wrap_env(made, first)
         obs_space, action_space = wrapped.observation_space, wrapped.action_space
         seen = behind(own[0], wrapped, obs_space, action_space)
+        layout = env_layout(wrapped)
     defaults = ray_config.engine_defaults(config, action_space)
+    if layout is not None:
+        defaults["image_layout"] = layout
     with warnings.catch_warnings():
         if options:  # a key may be unused with one value but read with another
             warnings.simplefilter("ignore", UnreadKeysWarning)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from stable_baselines3.common.vec_env import VecEnvWrapper, VecTransposeImage
 from torch import Tensor, nn
 
 import rlcatalog
@@ -18,6 +19,7 @@ from rlcatalog.models import set_weights_of, weights_of
 from rlcatalog_sb3.features import CatalogExtractor
 from rlcatalog_sb3.policies import CatalogBasePolicy
 from rlcatalog_sb3.policy_kwargs import ACTIVATIONS
+from rlcatalog_sb3.spaces import origin_of, untransposed
 
 #: SAC clips log standard deviations to this range. TD3 has no standard deviations, and explores
 #: with separate noise.
@@ -54,7 +56,7 @@ def to_policy(model: Any) -> Policy:
         )
     policy = model.policy
     if isinstance(policy, CatalogBasePolicy):
-        return policy.catalog_policy
+        return _in_layout_of_env(policy.catalog_policy, model)
     if not any(isinstance(module, CatalogExtractor) for module in policy.modules()):
         raise NotServedError(
             f"{type(policy).__name__} has no catalog parts; train with CatalogPolicy, or with"
@@ -69,7 +71,43 @@ def to_policy(model: Any) -> Policy:
     )
     _set_weights(found, extractor, hidden, last)
     _check(found, extractor, head)
-    return found
+    return _in_layout_of_env(found, model)
+
+
+def _in_layout_of_env(policy: Policy, model: Any) -> Policy:
+    """Return a policy that takes images as the algorithm's environment returns them.
+
+    Stable-Baselines3 moves channels that come last to the front (`VecTransposeImage`), so that all
+    images which an algorithm sees have them first, and the policy expects them at the end. An
+    environment whose images already have their channels first is known only by its wrappers; its
+    policy is built again, with the same weights.
+
+    Raises:
+        NotServedError: The model does not read images by their layout.
+    """
+    envs = model.get_env()
+    own_space = policy.observation_space
+    if envs is None or origin_of(model.observation_space, model.action_space) is not None:
+        return policy
+    while isinstance(envs, VecEnvWrapper):
+        if isinstance(envs, VecTransposeImage):
+            return policy
+        envs = envs.venv
+    layout = policy.config["image_layout"]
+    if untransposed(model.observation_space, layout) is model.observation_space:
+        return policy
+    if not policy.resolution.image_layouts:
+        raise NotServedError(
+            f"{model.observation_space}: the environment's images have their channels first, but"
+            f" {type(policy.model).__name__} was trained on {own_space}. Set"
+            " image_layout='chw' in model_config before training."
+        )
+    config = {**policy.config.given, "image_layout": "chw"}
+    converted = rlcatalog.build(
+        model.observation_space, policy.action_space, config, "torch", catalog=policy.catalog
+    )
+    converted.model.set_weights(policy.model.get_weights())
+    return converted.to(policy.device)
 
 
 Layer = tuple[nn.Linear, nn.Module | None]

@@ -31,7 +31,7 @@ class Observer:
 
     def __init__(self, policy: Policy, space: Any, origin: Origin | None) -> None:
         self.policy, self.flat = policy, origin is not None
-        layout = policy.config.get("image_layout", "hwc")
+        layout = policy.config.get("image_layout")
         self._numpy = structure(space, layout)
         self.encode = encoder(policy.preprocessor, space, layout, self.flat, policy.preprocess)
         self._mask_key = MASK if self.flat and isinstance(space, spaces.Dict) else policy.masks.key
@@ -75,7 +75,7 @@ class Observer:
 def encoder(
     preprocessor: Preprocessor,
     space: Any,
-    layout: str,
+    layout: str | None,
     flat: bool,
     preprocess: Callable[[Any], Array],
 ) -> Callable[[Any], Tensor]:
@@ -106,7 +106,7 @@ def encoder(
     return lambda obs: _tensor(preprocess(numpy(obs)), obs)
 
 
-def structure(space: Any, layout: str) -> Callable[[Any], Any]:
+def structure(space: Any, layout: str | None) -> Callable[[Any], Any]:
     """Return a function that converts tensors to a batch of the environment's observations, as
     NumPy arrays.
     """

@@ -10,6 +10,7 @@ import numpy as np
 from gymnasium import spaces
 
 from rlcatalog import Catalog, SpaceInfo, default_catalog
+from rlcatalog.spaces import is_image
 
 #: Keys in the Dict observations of a flattened environment with action masks.
 OBS, MASK = "obs", "action_mask"
@@ -97,7 +98,7 @@ class Lookup(NamedTuple):
     catalog: Catalog
     config: Mapping[str, Any] | None
     values: Mapping[str, Any]
-    layout: str
+    layout: str | None
     observation_space: Any
     action_space: Any
 
@@ -114,7 +115,7 @@ class Lookup(NamedTuple):
             catalog, config = catalog or origin.catalog, origin.config if config is None else config
         catalog = catalog or default_catalog()
         values = catalog.parse_config(config)
-        layout = values.get("image_layout", "hwc")
+        layout = values.get("image_layout")
         own = untransposed(observation_space, layout), action_space
         if origin is not None:
             own = origin.observation_space, origin.action_space
@@ -135,11 +136,11 @@ def engine_defaults(observation_space: Any, action_space: Any) -> dict[str, Any]
 
 
 def has_images(info: SpaceInfo) -> bool:
-    """Return whether a space contains a Box with three axes."""
-    return any(leaf.kind == "box" and len(leaf.shape or ()) == 3 for leaf in info.walk())
+    """Return whether a space contains an image."""
+    return any(is_image(leaf) for leaf in info.walk())
 
 
-def is_transposed(space: Any, layout: str) -> bool:
+def is_transposed(space: Any, layout: str | None) -> bool:
     """Return whether a space contains images whose channels have been moved to the front.
 
     Stable-Baselines3 moves the channels (`VecTransposeImage`) of uint8 images whose channels come
@@ -151,10 +152,10 @@ def is_transposed(space: Any, layout: str) -> bool:
     """
     from stable_baselines3.common.preprocessing import is_image_space, is_image_space_channels_first
 
-    return layout == "hwc" and is_image_space(space) and is_image_space_channels_first(space)
+    return layout != "chw" and is_image_space(space) and is_image_space_channels_first(space)
 
 
-def untransposed(space: Any, layout: str) -> Any:
+def untransposed(space: Any, layout: str | None) -> Any:
     """Return an observation space with its images' channels moved back to the end; see
     `is_transposed`.
     """

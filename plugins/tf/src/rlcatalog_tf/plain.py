@@ -84,6 +84,8 @@ class KerasModules:
         """Return a leaf of the observation in the form that the layer expects."""
         x = x if x.dtype.is_floating else tf.cast(x, tf.float32)
         x = x if leaf.axes is None else tf.transpose(x, [0, *(axis + 1 for axis in leaf.axes)])
+        if leaf.shape is not None:
+            x = tf.reshape(x, [-1, *leaf.shape])
         return (
             x
             if leaf.span is None

@@ -79,6 +79,8 @@ class TorchModules:
         is_fresh, x = x.dtype is not dtype, x.to(dtype)
         if leaf.axes is not None:
             x = x.permute(0, *(axis + 1 for axis in leaf.axes))
+        if leaf.shape is not None:
+            x = x.reshape(-1, *leaf.shape)
         if leaf.span is not None:
             if not (isinstance(leaf.low, float) and leaf.low == 0.0):
                 is_fresh, x = True, x - torch.as_tensor(leaf.low, dtype=dtype, device=x.device)
