@@ -84,6 +84,7 @@ lint: $(VENV)/.dev  ## style, types, spelling, plain words, allowed imports, and
 	$(BIN)/python tools/porting_table.py --check
 	$(BIN)/python tools/plugins_page.py --check
 	$(BIN)/python tools/engines_page.py --check
+	$(BIN)/python tools/seeds_page.py --check
 	$(BIN)/python tools/results_page.py --check
 	$(BIN)/python tools/reference_pages.py --check
 	$(BIN)/python tools/gallery.py --check
@@ -138,6 +139,7 @@ generate: $(VENV)/.dev  ## write what is generated: install hints, tables, pages
 	$(BIN)/python tools/porting_table.py
 	$(BIN)/python tools/plugins_page.py
 	$(BIN)/python tools/engines_page.py
+	$(BIN)/python tools/seeds_page.py
 	$(BIN)/python tools/results_page.py
 	$(BIN)/python tools/reference_pages.py
 	$(BIN)/python tools/gallery.py

@@ -227,7 +227,7 @@ def test_an_evaluation_plays_likely_actions_in_new_environments(monkeypatch):
     envs = gym.vector.SyncVectorEnv([Short] * 4, autoreset_mode=gym.vector.AutoresetMode.SAME_STEP)
     algo.evaluate(2, env=envs)
     algo.evaluate(2, env=Short())
-    usual = {"seed": None, "explore": False}
+    usual = {"seed": QUICK["seed"], "explore": False}
     assert asked == [
         (True, 10, 10, usual),
         (True, 3, 3, {"seed": 4, "explore": True}),
@@ -244,3 +244,18 @@ def test_a_saved_policy_acts_as_the_trained_one(tmp_path):
     algo = PPO(Short, QUICK)
     algo.save(tmp_path / "policy")
     assert same(weights_of(algo), rlcatalog.load(tmp_path / "policy").model.get_weights())
+
+
+# --- restore, called on an algorithm --------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("env", "line"), [("CartPole-v1", ""), (Short, ", env")])
+def test_restore_on_an_algorithm_is_refused(env, line, tmp_path):
+    """In RLlib, `algo.restore(folder)` changes the algorithm; here it would be lost."""
+    PPO(env, QUICK).save_checkpoint(tmp_path / "checkpoint")
+    algo = PPO(env, {**QUICK, "seed": 1})
+    folder = repr(str(tmp_path / "checkpoint"))
+    with pytest.raises(ConfigError, match="returns a new algorithm") as caught:
+        algo.restore(tmp_path / "checkpoint", config={"lr": 0.1})
+    assert str(caught.value).endswith(f"on the class: algo = PPO.restore({folder}{line})")
+    assert PPO.restore(tmp_path / "checkpoint", env).config.seed == QUICK.get("seed")

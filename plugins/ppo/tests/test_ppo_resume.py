@@ -248,6 +248,10 @@ class Level(gym.Wrapper):
 
     steps = 0
 
+    def reset(self, **options):
+        obs, info = self.env.reset(**options)
+        return obs, {**info, "place": {"level": self.steps}}
+
     def step(self, action):
         *rest, info = self.env.step(action)
         self.steps += 1
@@ -469,7 +473,7 @@ def test_callbacks_are_told_in_order():
 def test_a_run_stops_at_its_target():
     config = {
         "num_envs": 4,
-        "rollout_length": 600,
+        "rollout_length": 1000,  # more than 100 episodes of about 22 steps in 4 environments
         "num_epochs": 1,
         "seed": 0,
         "model": NET,
@@ -477,7 +481,7 @@ def test_a_run_stops_at_its_target():
     }
     by_training = PPO("CartPole-v1", config, callbacks=[callbacks.StopAt(5, False)])
     by_training.learn(100_000)
-    assert by_training.steps == 2400
+    assert by_training.steps == 4000
     assert "the mean return of 100 episodes" in by_training.stopping
     found = [callbacks.Evaluation(30, 1), callbacks.StopAt(-1e9, True)]
     by_evaluation = PPO(Drift, {**SMALL, "model": NET, "framework": "torch"}, callbacks=found)

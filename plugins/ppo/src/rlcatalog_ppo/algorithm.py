@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from functools import partial
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NoReturn, Self
 
 import numpy as np
 from msgspec.structs import replace
@@ -39,6 +39,7 @@ from rlcatalog_ppo.training_state import (
 from rlcatalog_runs import refuse_imports
 from rlcatalog_runs.evaluation import SIDE_BY_SIDE, get_state, kept, play, set_state
 from rlcatalog_runs.folders import unwritten_spaces
+from rlcatalog_runs.seeds import Stream, derive_seed
 
 
 class OnPolicy:
@@ -118,11 +119,11 @@ class OnPolicy:
         self._make_env = EnvMaker(env, self.config.env_config, self.config.model, catalog)
         for callback in callbacks:
             callback.check_env(self._make_env)
-        self._rng = np.random.default_rng(self.config.seed)
+        self._rng = np.random.default_rng(derive_seed(self.config.seed, Stream.SHUFFLING))
         self._envs = self._make_env.vector(self.config.num_envs, self.config.vector)
         try:
             spaces = self._envs.single_observation_space, self._envs.single_action_space
-            self.policy: Policy = self._build(catalog, spaces) if policy is None else policy
+            self.policy: Policy = self._build(catalog, spaces, policy)
             check_policy(self.policy, spaces, self.config.algorithm, self.uses_values)
             warn_of_masks(self._envs, self.policy.resolution, self.config.algorithm)
             device = self.policy.backend.device_of(self.config.device)
@@ -151,6 +152,9 @@ class OnPolicy:
         self._seconds = 0.0
         #: Why environments could not resume their episodes, by index.
         self.begun_anew: dict[int, str] = {}
+        # A class method can be called on an instance, which it would leave as it is, without a
+        # word. RLlib's `restore` changes the instance, so users try this.
+        self.restore = partial(_refuse_restore, type(self).__name__, self._env_id)  # type: ignore[method-assign]
 
     def train(self) -> dict[str, Any]:
         """Collect one rollout, improve the policy on it, and return the results.
@@ -288,13 +292,15 @@ class OnPolicy:
         Args:
             episodes: Number of episodes.
             env: The environment to play in. If None, new copies of the training environment.
-            seed: Seed of the environments.
+            seed: Seed from which those of the environments are derived. If None, the config's
+                seed, so that each call plays the same episodes.
             explore: Whether to sample actions instead of taking the most likely ones.
 
         Raises:
             ConfigError: The training environment was passed, and Gymnasium cannot create another
                 one.
         """
+        seed = self.config.seed if seed is None else seed
         make = self._make_env.beside(env)
         n = make.passed or min(episodes, SIDE_BY_SIDE)
         with kept(self.policy), closing(make.vector(n)) as envs:
@@ -409,9 +415,11 @@ class OnPolicy:
         callbacks: Sequence[Callback] = (),
         model: Any = None,
     ) -> Self:
-        """Return an algorithm that resumes from a checkpoint.
+        """Return a new algorithm that resumes from a checkpoint; call it on the class.
 
-        On the CPU, the run continues bit for bit, if its environments can be restored.
+        On the CPU, the run continues bit for bit, if its environments can be restored. Unlike
+        RLlib's `restore`, it does not change an algorithm that exists, so `algo.restore(folder)`
+        raises an error.
 
         Args:
             directory: Folder of a checkpoint, or of a run whose last checkpoint is used.
@@ -429,7 +437,7 @@ class OnPolicy:
         Raises:
             SavedPolicyError: The checkpoint is missing or damaged, belongs to a different
                 algorithm, or contains import paths.
-            ConfigError: The environment is unknown.
+            ConfigError: The environment is unknown, or `restore` was called on an instance.
 
         Warns:
             ResumeWarning: Environments that cannot resume their episodes begin new ones.
@@ -488,21 +496,21 @@ class OnPolicy:
         """The policy that collects rollouts: `policy`, or its frozen form."""
         return self._collector.policy
 
-    def _build(self, catalog: Catalog, spaces: tuple[Any, Any]) -> Policy:
+    def _build(self, catalog: Catalog, spaces: tuple[Any, Any], policy: Policy | None) -> Policy:
+        """Seed the framework; return the passed policy, or build one."""
+        model, wanted = self.config.model, self.config.framework
         layout = self._envs.call("image_layout")[0]
         defaults = {} if layout is None else {"image_layout": layout}
-        framework = catalog.resolve(
-            *spaces, self.config.model, self.config.framework, defaults=defaults
-        ).framework
-        if self.config.seed is not None:
-            learner_of(framework).seed(self.config.seed)
-        return build(
-            *spaces,
-            self.config.model,
-            self.config.framework,
-            catalog=catalog,
-            defaults=defaults,
-        )
+        if policy is None:
+            framework = catalog.resolve(*spaces, model, wanted, defaults=defaults).framework
+        else:
+            framework = policy.framework
+        seed = derive_seed(self.config.seed, Stream.FRAMEWORK)
+        if seed is not None:
+            learner_of(framework).seed(seed)
+        if policy is not None:
+            return policy
+        return build(*spaces, model, wanted, catalog=catalog, defaults=defaults)
 
     def _batch(self, rollout: Rollout) -> dict[str, Any]:
         """Return a rollout's training data as rows."""
@@ -512,3 +520,19 @@ class OnPolicy:
             getattr(self.config, "kl_coeff", 0.0),
         )
         return rollout.batch(self.config.gamma, lambda_, kl_coeff > 0)
+
+
+def _refuse_restore(
+    algorithm: str,
+    env_id: str | None,
+    directory: str | os.PathLike[str] = "folder",
+    *_: Any,
+    **__: Any,
+) -> NoReturn:
+    """Raise the error for `restore` on an instance; the other arguments do not matter."""
+    env = "" if env_id is not None else ", env"
+    raise ConfigError(
+        f"restore was called on an existing {algorithm}, which it cannot change: it returns a new"
+        " algorithm, with the checkpoint's config. Call it on the class: algo ="
+        f" {algorithm}.restore({str(directory)!r}{env})"
+    )

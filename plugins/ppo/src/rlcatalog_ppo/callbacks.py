@@ -104,7 +104,8 @@ class Evaluation(Callback):
         every: Environment steps between two evaluations.
         episodes: Number of episodes with most likely actions, and with sampled ones.
         folder: Folder for the best policy. If None, the policy is not saved.
-        seed: Seed of the environments, which is the same for every evaluation.
+        seed: Seed for `OnPolicy.evaluate`. If None, the algorithm's. Each evaluation plays the
+            same episodes, so that its results differ because of the policy alone.
         env: The environment to play in; see `OnPolicy.evaluate`.
     """
 
@@ -113,7 +114,7 @@ class Evaluation(Callback):
         every: int,
         episodes: int = 10,
         folder: Path | None = None,
-        seed: int = 10_000,
+        seed: int | None = None,
         env: AnyEnv | None = None,
     ) -> None:
         self.every, self.episodes, self.folder, self.seed, self.env = (

@@ -40,7 +40,7 @@ def evaluate(
     ] = None,
     modules: Modules = None,
     seed: Annotated[
-        int, typer.Option(metavar="N", min=0, max=2**32 - 1, help="Seed of the environments.")
+        int, typer.Option(metavar="N", min=0, max=2**32 - 1, help="Seed of the episodes.")
     ] = 10_000,
     explore: Annotated[
         bool, typer.Option(help="Sample actions instead of taking the most likely ones.")

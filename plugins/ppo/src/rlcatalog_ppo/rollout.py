@@ -22,6 +22,7 @@ from rlcatalog_ppo.loss import IN_EVERY_BATCH
 from rlcatalog_ppo.reward_scale import RewardScale
 from rlcatalog_ppo.rollout_columns import Ahead, Postprocess, Sequences, added_columns
 from rlcatalog_ppo.trees import stack_steps
+from rlcatalog_runs.seeds import Stream, derive_env_seeds, derive_seed
 
 #: If the squares of rewards sum to less than this, all are finite as float32; with NaN, the
 #: comparison is false.
@@ -168,7 +169,8 @@ class Collector:
     Args:
         policy: Policy that chooses the actions, either directly or in its frozen form.
         envs: The environments, in any of Gymnasium's autoreset modes.
-        seed: Seed of the environments, and of a frozen policy.
+        seed: The run's seed, from which those of the environments and of a frozen policy are
+            derived.
         gamma: Discount factor for the value of a truncated episode's last observation.
         postprocess: Function that adds columns, which the model may request as training views, to
             each trajectory; or None.
@@ -197,13 +199,13 @@ class Collector:
         self._postprocess = postprocess
         self._has_custom_loss = policy.overrides("custom_loss")
         self._ahead = Ahead(policy, everything=postprocess is not None or self._has_custom_loss)
-        obs, _ = envs.reset(seed=seed)
+        obs, _ = envs.reset(seed=derive_env_seeds(seed, Stream.ENVIRONMENTS, envs))
         self._encoded = self._env_errors.encode(policy, obs, update=True)
         self._mask = policy.action_mask(obs)
         self._state, self._rewards = policy.initial_state(n), np.zeros(n, np.float32)
         #: Environments whose next step only begins an episode.
         self._idle = np.zeros(n, bool)
-        self._trained, self._seed = policy, seed
+        self._trained, self._frozen_seed = policy, derive_seed(seed, Stream.FROZEN)
         #: Whether a frozen policy acts; None until this is decided, before the first steps.
         self.frozen: bool | None = None
 
@@ -223,7 +225,9 @@ class Collector:
         """Act with a frozen form of the policy, or with the policy itself."""
         self.frozen, policy = frozen, self._trained
         # A policy that cannot be frozen acts itself.
-        self.policy = policy.freeze(self.envs.num_envs, seed=self._seed) if frozen else policy
+        if frozen:
+            policy = policy.freeze(self.envs.num_envs, seed=self._frozen_seed)
+        self.policy = policy
 
     def take_over(self) -> None:
         """Copy the current weights to the frozen policy, if there is one."""

@@ -62,6 +62,7 @@ class RLlibEngine(Engine):
         super().__init__(plan)
         self._steps, options = plan.steps, plan.options
         from rlcatalog_rllib import configure
+        from rlcatalog_runs.seeds import Stream, derive_seed
 
         name = plan.algorithm
         config = getattr(
@@ -79,7 +80,8 @@ class RLlibEngine(Engine):
         config.learners(num_gpus_per_learner=_count_gpus(options.device))
         # A resumed run has a different seed, so that its environments do not repeat their first
         # episodes.
-        config.debugging(seed=(plan.seed + plan.steps) % 2**32, log_level="ERROR")
+        seed = derive_seed(plan.seed, Stream.ENGINE, plan.steps)
+        config.debugging(seed=seed, log_level="ERROR")
         config.reporting(min_time_s_per_iteration=0)
         self._config = configure(config, plan.env_id, model=options.model)
 

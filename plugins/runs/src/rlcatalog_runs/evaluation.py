@@ -12,6 +12,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from rlcatalog import Policy
+from rlcatalog_runs.seeds import Stream, derive_env_seeds
 
 #: Maximum number of environments that are stepped together.
 SIDE_BY_SIDE = 20
@@ -36,7 +37,8 @@ def play(
         env: Function that creates one environment, or a vector environment, which is reset and left
             open.
         episodes: Number of episodes.
-        seed: Seed of the environments.
+        seed: Seed from which those of the environments are derived, in the stream for evaluations.
+            None for random episodes.
         explore: Whether to sample actions instead of taking the most likely ones.
         on_episode: Function that is called with each finished episode's return.
     """
@@ -51,7 +53,7 @@ def play(
     share = np.full(n, episodes // n) + (np.arange(n) < episodes % n)
     returns: list[float] = []
     running = np.zeros(n)
-    obs, _ = env.reset(seed=seed)
+    obs, _ = env.reset(seed=derive_env_seeds(seed, Stream.EVALUATION, env))
     done = reward = None
     while len(returns) < episodes:
         step = stepper.step(obs, done=done, prev_reward=reward, explore=explore)

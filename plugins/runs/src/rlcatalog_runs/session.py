@@ -28,8 +28,8 @@ from rlcatalog_runs.logs import Writer, writers
 from rlcatalog_runs.records import recorded
 from rlcatalog_runs.summaries import best_evaluation, read_rows
 
-#: Seed of the evaluation environments, and number of training episodes that `--stop-at` needs.
-_SEED, _EPISODES = 10_000, 100
+#: Number of training episodes that `--stop-at` needs.
+_EPISODES = 100
 
 
 class Session:
@@ -130,7 +130,7 @@ class Session:
         with kept(policy):
             figures = summarize(
                 *(
-                    play(policy, make, episodes, seed=_SEED, explore=draws)
+                    play(policy, make, episodes, seed=self.plan.seed, explore=draws)
                     for draws in (False, True)
                 )
             )

@@ -45,12 +45,14 @@ class SB3Engine(Engine):
         from stable_baselines3.common.env_util import make_vec_env
         from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
 
+        from rlcatalog_runs.seeds import Stream, derive_seed
         from rlcatalog_sb3.checkpoints import policy_of, restore
         from rlcatalog_sb3.flat_spaces import for_sb3
 
         env_id, options = plan.env_id, plan.options
-        # Environments of a resumed run must not repeat the first episodes.
-        seed = (plan.seed + plan.steps) % 2**32
+        # A resumed run has a different seed, so that its environments do not repeat their first
+        # episodes.
+        seed = derive_seed(plan.seed, Stream.ENGINE, plan.steps)
         torch.set_num_threads(options.threads)
         kind = SubprocVecEnv if options.vector == "async" else DummyVecEnv
         env = make_vec_env(
