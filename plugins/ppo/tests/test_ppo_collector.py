@@ -15,7 +15,7 @@ from rlcatalog.errors import NonFiniteError
 from rlcatalog_policy import Frozen, History, State
 from rlcatalog_ppo.reward_scale import RewardScale
 from rlcatalog_ppo.rollout import Collector
-from rlcatalog_runs.seeds import Stream, derive_seed
+from rlcatalog_runs.seeds import SeedStream, derive_seed
 
 N, SHAPE = 3, (2, 4)  # neither axis of an observation is as long as the batch
 MODES = {mode.name.lower(): mode for mode in AutoresetMode}
@@ -135,7 +135,7 @@ def test_rewards_ends_and_values_of_cut_episodes_are_those_of_the_script(mode):
     assert policy.rewards == [[0, 0, 0], *rollout.reward[:3].tolist()]
     masks = [options["reset_mask"].tolist() for _, options in envs.resets[1:]]
     assert masks == ([[True, True, False], [False, False, True]] if mode == "disabled" else [])
-    assert envs.resets[0] == (derive_seed(7, Stream.ENVIRONMENTS), None)
+    assert envs.resets[0] == (derive_seed(7, SeedStream.ENVIRONMENTS), None)
 
 
 def test_idle_steps_count_for_no_episode_and_no_filter():
@@ -460,6 +460,6 @@ def test_whether_it_is_frozen_is_decided_once_for_the_whole_run(total, given, ex
     collector.take_over()
     assert policy.updates == ["update"] * frozen
     if frozen:
-        assert policy.frozen_with == (N, derive_seed(7, Stream.FROZEN))
+        assert policy.frozen_with == (N, derive_seed(7, SeedStream.FROZEN))
         collector.freeze(False)
         assert collector.policy is policy

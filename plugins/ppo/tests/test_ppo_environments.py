@@ -22,7 +22,7 @@ from rlcatalog.errors import (
 )
 from rlcatalog_ppo import A2C, PG, PPO
 from rlcatalog_ppo.callbacks import Evaluation
-from rlcatalog_runs.seeds import Stream, derive_seed
+from rlcatalog_runs.seeds import SeedStream, derive_seed
 
 pytestmark = pytest.mark.twins
 
@@ -99,7 +99,7 @@ def test_what_is_passed_learns_what_is_made(framework, n, size):
     one.stop()
     envs = getattr(passed, "envs", [passed])
     assert not any(env.closed for env in envs)  # the caller closes them
-    seeds = [derive_seed(0, Stream.ENVIRONMENTS, i) for i in range(n)]
+    seeds = [derive_seed(0, SeedStream.ENVIRONMENTS, i) for i in range(n)]
     assert [env.seeds[0] for env in envs] == seeds
     assert [env.steps for env in envs] == [60] * n
     other.stop()
@@ -266,7 +266,7 @@ def test_an_evaluation_takes_an_environment_in_every_form():
     wanted = algo.evaluate(3, env=other, seed=5)
     assert len(wanted) == 3
     assert not other.closed
-    assert other.seeds[0] == derive_seed(5, Stream.EVALUATION)
+    assert other.seeds[0] == derive_seed(5, SeedStream.EVALUATION)
     assert (
         algo.evaluate(3, env=Walk, seed=5)[0]
         == algo.evaluate(3, env=vector(n=3), seed=5)[0]

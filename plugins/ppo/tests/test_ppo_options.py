@@ -15,7 +15,7 @@ from rlcatalog_ppo.config import parse
 from rlcatalog_ppo.offline import Reader
 from rlcatalog_ppo.reward_scale import RewardScale
 from rlcatalog_ppo.rollout import Collector
-from rlcatalog_runs.seeds import Stream, derive_seed
+from rlcatalog_runs.seeds import SeedStream, derive_seed
 
 pytestmark = pytest.mark.twins
 
@@ -63,7 +63,7 @@ def test_scaled_rewards_are_those_of_gymnasium_while_no_episode_ends():
     )
     rollouts = [algo._collector.collect(20) for _ in range(2)]
     envs = NormalizeReward(SyncVectorEnv([lambda: Paying({"ends": False})] * 3), gamma=0.9)
-    envs.reset(seed=[derive_seed(0, Stream.ENVIRONMENTS, i) for i in range(3)])
+    envs.reset(seed=[derive_seed(0, SeedStream.ENVIRONMENTS, i) for i in range(3)])
     for rollout in rollouts:
         for t in range(20):
             _, reward, *_ = envs.step(rollout.raw_action[t].reshape(3).astype(int))

@@ -9,7 +9,7 @@ import pytest
 from rlcatalog.errors import ConfigError
 from rlcatalog_ppo import A2C, PG, PPO
 from rlcatalog_ppo.callbacks import Evaluation
-from rlcatalog_runs.seeds import Stream, derive_seed
+from rlcatalog_runs.seeds import SeedStream, derive_seed
 
 SMALL = {"rollout_length": 16, "model": {"fcnet_hiddens": [8]}}
 QUICK = {**SMALL, "minibatch_size": 16}
@@ -85,19 +85,19 @@ def test_two_seeds_share_no_episode_start():
 @pytest.mark.parametrize("algorithm", [PPO, A2C, PG])
 def test_each_environment_has_its_own_seed(algorithm):
     algorithm(Start, {**(QUICK if algorithm is PPO else SMALL), "seed": 7, "num_envs": 3})
-    assert Start.seeds == derived(7, Stream.ENVIRONMENTS, 3)
+    assert Start.seeds == derived(7, SeedStream.ENVIRONMENTS, 3)
 
 
 def test_passed_vector_environment_gets_a_seed_each():
     envs = gym.vector.SyncVectorEnv([Start] * 2, autoreset_mode=gym.vector.AutoresetMode.NEXT_STEP)
     PPO(envs, {**QUICK, "seed": 7})
-    assert Start.seeds == derived(7, Stream.ENVIRONMENTS, 2)
+    assert Start.seeds == derived(7, SeedStream.ENVIRONMENTS, 2)
 
 
 def test_vectorized_environment_gets_one_seed():
     envs = gym.make_vec("CartPole-v1", num_envs=2, vectorization_mode="vector_entry_point")
     PPO(envs, {**QUICK, "seed": 7})
-    assert envs.unwrapped.np_random_seed == derive_seed(7, Stream.ENVIRONMENTS)
+    assert envs.unwrapped.np_random_seed == derive_seed(7, SeedStream.ENVIRONMENTS)
 
 
 # --- the same seed --------------------------------------------------------------------------------
@@ -135,7 +135,7 @@ def test_evaluate_follows_the_configs_seed():
     algo = train_ppo(7, num_envs=2)
     take_notes(), Start.seeds.clear()
     assert algo.evaluate(3) == algo.evaluate(3) == algo.evaluate(3, seed=7)
-    assert Start.seeds == 3 * derived(7, Stream.EVALUATION, 3)
+    assert Start.seeds == 3 * derived(7, SeedStream.EVALUATION, 3)
     assert algo.evaluate(3, seed=8) != algo.evaluate(3)
 
 
@@ -155,7 +155,7 @@ def test_evaluation_callback_follows_the_seed(own, seed):
     Start.seeds.clear()
     algo.train()
     # Most likely actions, then sampled ones, in the same episodes.
-    assert Start.seeds == 2 * derived(seed, Stream.EVALUATION, 3)
+    assert Start.seeds == 2 * derived(seed, SeedStream.EVALUATION, 3)
 
 
 def test_evaluation_with_an_impossible_seed_is_refused():

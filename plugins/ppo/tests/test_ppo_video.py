@@ -18,7 +18,7 @@ from rlcatalog_ppo import video
 from rlcatalog_ppo.commands import evaluate
 from rlcatalog_ppo.environments import EnvMaker, vector
 from rlcatalog_runs.evaluation import play
-from rlcatalog_runs.seeds import Stream, derive_seed
+from rlcatalog_runs.seeds import SeedStream, derive_seed
 
 
 class Screen(gym.Env):
@@ -90,7 +90,7 @@ def by_hand(policy, episodes, seed):
     """Return the frames of episodes of CartPole, with Gymnasium alone: one for each observation."""
     env, found = gym.make("CartPole-v1", render_mode="rgb_array"), []
     for episode in range(episodes):
-        begin = derive_seed(seed, Stream.EVALUATION) if episode == 0 else None
+        begin = derive_seed(seed, SeedStream.EVALUATION) if episode == 0 else None
         obs, _ = env.reset(seed=begin)
         found.append(env.render())
         done = False

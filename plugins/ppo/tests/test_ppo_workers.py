@@ -19,7 +19,7 @@ import pytest
 from rlcatalog.errors import ConfigError, EnvironmentFaultError, NotServedError, WorkerError
 from rlcatalog_ppo import PG, PPO
 from rlcatalog_ppo.workers import Workers
-from rlcatalog_runs.seeds import Stream, derive_seed
+from rlcatalog_runs.seeds import SeedStream, derive_seed
 
 SMALL = {
     "num_envs": 2,
@@ -133,7 +133,7 @@ def test_a_run_goes_on_from_a_checkpoint(tmp_path):
 
 
 def test_what_a_worker_raises_is_named_with_its_environment_and_step():
-    second = derive_seed(SMALL["seed"], Stream.ENVIRONMENTS, 1)
+    second = derive_seed(SMALL["seed"], SeedStream.ENVIRONMENTS, 1)
     algo = PPO(Errand, {**SMALL, "vector": "async", "env_config": {"fails": second}})
     message = (
         r"environment 1 of 2: step 2 of its episode raised Unpicklable: the wheel came off,"

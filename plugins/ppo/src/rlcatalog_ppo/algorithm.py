@@ -39,7 +39,7 @@ from rlcatalog_ppo.training_state import (
 from rlcatalog_runs import refuse_imports
 from rlcatalog_runs.evaluation import SIDE_BY_SIDE, get_state, kept, play, set_state
 from rlcatalog_runs.folders import unwritten_spaces
-from rlcatalog_runs.seeds import Stream, derive_seed
+from rlcatalog_runs.seeds import SeedStream, derive_seed
 
 
 class OnPolicy:
@@ -119,7 +119,7 @@ class OnPolicy:
         self._make_env = EnvMaker(env, self.config.env_config, self.config.model, catalog)
         for callback in callbacks:
             callback.check_env(self._make_env)
-        self._rng = np.random.default_rng(derive_seed(self.config.seed, Stream.SHUFFLING))
+        self._rng = np.random.default_rng(derive_seed(self.config.seed, SeedStream.SHUFFLING))
         self._envs = self._make_env.vector(self.config.num_envs, self.config.vector)
         try:
             spaces = self._envs.single_observation_space, self._envs.single_action_space
@@ -505,7 +505,7 @@ class OnPolicy:
             framework = catalog.resolve(*spaces, model, wanted, defaults=defaults).framework
         else:
             framework = policy.framework
-        seed = derive_seed(self.config.seed, Stream.FRAMEWORK)
+        seed = derive_seed(self.config.seed, SeedStream.FRAMEWORK)
         if seed is not None:
             learner_of(framework).seed(seed)
         if policy is not None:

@@ -66,7 +66,7 @@ class OnPolicyConfig(msgspec.Struct, frozen=True, kw_only=True):
         dict[str, Any], Meta(description="keyword arguments for the environment")
     ] = {}
     seed: Annotated[
-        _Seed | None, Meta(description="seed of environments, weights and sampling")
+        _Seed | None, Meta(description="the seed from which all seeds of the run are derived")
     ] = None
     num_envs: Annotated[_PerUpdate, Meta(description="environments stepped in parallel")] = 8
     vector: Annotated[

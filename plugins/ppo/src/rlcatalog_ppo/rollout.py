@@ -22,7 +22,7 @@ from rlcatalog_ppo.loss import IN_EVERY_BATCH
 from rlcatalog_ppo.reward_scale import RewardScale
 from rlcatalog_ppo.rollout_columns import Ahead, Postprocess, Sequences, added_columns
 from rlcatalog_ppo.trees import stack_steps
-from rlcatalog_runs.seeds import Stream, derive_env_seeds, derive_seed
+from rlcatalog_runs.seeds import SeedStream, derive_env_seeds, derive_seed
 
 #: If the squares of rewards sum to less than this, all are finite as float32; with NaN, the
 #: comparison is false.
@@ -199,13 +199,15 @@ class Collector:
         self._postprocess = postprocess
         self._has_custom_loss = policy.overrides("custom_loss")
         self._ahead = Ahead(policy, everything=postprocess is not None or self._has_custom_loss)
-        obs, _ = envs.reset(seed=derive_env_seeds(seed, Stream.ENVIRONMENTS, envs))
+        # Gymnasium declares an integer only.
+        seeds: Any = derive_env_seeds(seed, SeedStream.ENVIRONMENTS, envs)
+        obs, _ = envs.reset(seed=seeds)
         self._encoded = self._env_errors.encode(policy, obs, update=True)
         self._mask = policy.action_mask(obs)
         self._state, self._rewards = policy.initial_state(n), np.zeros(n, np.float32)
         #: Environments whose next step only begins an episode.
         self._idle = np.zeros(n, bool)
-        self._trained, self._frozen_seed = policy, derive_seed(seed, Stream.FROZEN)
+        self._trained, self._frozen_seed = policy, derive_seed(seed, SeedStream.FROZEN)
         #: Whether a frozen policy acts; None until this is decided, before the first steps.
         self.frozen: bool | None = None
 

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Meta
 
 from rlcatalog.errors import ConfigError, SavedPolicyError, raised_as
-from rlcatalog_runs import Engine, RunOptions, RunPlan, Session
+from rlcatalog_runs import Engine, RunOptions, RunPlan, SeedStream, Session, derive_seed
 
 #: Folder for Ray's checkpoint in each checkpoint of a run.
 ALGORITHM = "algorithm"
@@ -62,7 +62,6 @@ class RLlibEngine(Engine):
         super().__init__(plan)
         self._steps, options = plan.steps, plan.options
         from rlcatalog_rllib import configure
-        from rlcatalog_runs.seeds import Stream, derive_seed
 
         name = plan.algorithm
         config = getattr(
@@ -80,7 +79,7 @@ class RLlibEngine(Engine):
         config.learners(num_gpus_per_learner=_count_gpus(options.device))
         # A resumed run has a different seed, so that its environments do not repeat their first
         # episodes.
-        seed = derive_seed(plan.seed, Stream.ENGINE, plan.steps)
+        seed = derive_seed(plan.seed, SeedStream.ENGINE, plan.steps)
         config.debugging(seed=seed, log_level="ERROR")
         config.reporting(min_time_s_per_iteration=0)
         self._config = configure(config, plan.env_id, model=options.model)

@@ -28,5 +28,10 @@ from .interrupts import (
     interruptible as interruptible,
 )
 from .records import json_line as json_line, recorded as recorded
+from .seeds import (
+    SeedStream as SeedStream,
+    derive_env_seeds as derive_env_seeds,
+    derive_seed as derive_seed,
+)
 from .session import Session as Session
 from .summaries import read_rows as read_rows

@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from rlcatalog import Policy
-from rlcatalog_runs.seeds import Stream, derive_env_seeds
+from rlcatalog_runs.seeds import SeedStream, derive_env_seeds
 
 #: Maximum number of environments that are stepped together.
 SIDE_BY_SIDE = 20
@@ -53,7 +53,9 @@ def play(
     share = np.full(n, episodes // n) + (np.arange(n) < episodes % n)
     returns: list[float] = []
     running = np.zeros(n)
-    obs, _ = env.reset(seed=derive_env_seeds(seed, Stream.EVALUATION, env))
+    # Gymnasium declares an integer only.
+    seeds: Any = derive_env_seeds(seed, SeedStream.EVALUATION, env)
+    obs, _ = env.reset(seed=seeds)
     done = reward = None
     while len(returns) < episodes:
         step = stepper.step(obs, done=done, prev_reward=reward, explore=explore)

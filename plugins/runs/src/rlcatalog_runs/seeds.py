@@ -16,7 +16,7 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
 from rlcatalog.errors import ConfigError, shown
 
 
-class Stream(IntEnum):
+class SeedStream(IntEnum):
     """Streams of seeds, in the order in which `SeedSequence` spawns them.
 
     A stream's place decides all of its seeds, so a new stream goes to the end.
@@ -36,7 +36,7 @@ class Stream(IntEnum):
     ENGINE = 5
 
 
-def derive_seed(seed: int | None, stream: Stream, child: int = 0) -> int | None:
+def derive_seed(seed: int | None, stream: SeedStream, child: int = 0) -> int | None:
     """Return a seed below 2**31, or None for a run without a seed.
 
     The seed is `SeedSequence(seed).spawn(stream + 1)[stream].spawn(child + 1)[child]`, reduced to
@@ -51,16 +51,16 @@ def derive_seed(seed: int | None, stream: Stream, child: int = 0) -> int | None:
         ConfigError: The run's seed is not a nonnegative integer.
 
     Example:
-        >>> derive_seed(0, Stream.ENVIRONMENTS), derive_seed(1, Stream.ENVIRONMENTS)
+        >>> derive_seed(0, SeedStream.ENVIRONMENTS), derive_seed(1, SeedStream.ENVIRONMENTS)
         (2044266242, 1511999270)
-        >>> derive_seed(None, Stream.ENVIRONMENTS) is None
+        >>> derive_seed(None, SeedStream.ENVIRONMENTS) is None
         True
     """
     return None if seed is None else _child_seed(seed, stream, child)
 
 
 def derive_env_seeds(
-    seed: int | None, stream: Stream, envs: VectorEnv[Any, Any, Any]
+    seed: int | None, stream: SeedStream, envs: VectorEnv[Any, Any, Any]
 ) -> list[int] | int | None:
     """Return what to pass to a vector environment as `reset(seed=)`.
 
@@ -84,7 +84,7 @@ def derive_env_seeds(
     return [_child_seed(seed, stream, i) for i in range(envs.num_envs)]
 
 
-def _child_seed(seed: int, stream: Stream, child: int) -> int:
+def _child_seed(seed: int, stream: SeedStream, child: int) -> int:
     if not isinstance(seed, int | np.integer) or seed < 0:
         raise ConfigError(
             f"seed: expected an integer of at least 0, or None; found {shown(seed)}. Pass another"

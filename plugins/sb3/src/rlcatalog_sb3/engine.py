@@ -8,7 +8,15 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from rlcatalog_runs import Engine, RunOptions, RunPlan, Session, describe_policy
+from rlcatalog_runs import (
+    Engine,
+    RunOptions,
+    RunPlan,
+    SeedStream,
+    Session,
+    derive_seed,
+    describe_policy,
+)
 from rlcatalog_sb3.algorithms import ALGORITHMS, make
 
 
@@ -45,14 +53,13 @@ class SB3Engine(Engine):
         from stable_baselines3.common.env_util import make_vec_env
         from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
 
-        from rlcatalog_runs.seeds import Stream, derive_seed
         from rlcatalog_sb3.checkpoints import policy_of, restore
         from rlcatalog_sb3.flat_spaces import for_sb3
 
         env_id, options = plan.env_id, plan.options
         # A resumed run has a different seed, so that its environments do not repeat their first
         # episodes.
-        seed = derive_seed(plan.seed, Stream.ENGINE, plan.steps)
+        seed = derive_seed(plan.seed, SeedStream.ENGINE, plan.steps)
         torch.set_num_threads(options.threads)
         kind = SubprocVecEnv if options.vector == "async" else DummyVecEnv
         env = make_vec_env(

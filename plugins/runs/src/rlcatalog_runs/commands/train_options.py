@@ -96,7 +96,7 @@ COMMON = {
             "seed",
             int,
             "N",
-            "Seed for environments, weights and sampling.",
+            "Seed that all seeds of the run are derived from.",
             0,
             bounds=(0, 2**32 - 1),
         ),
