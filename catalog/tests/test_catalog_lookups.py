@@ -22,6 +22,7 @@ from rlcatalog.choice import Pins
 from rlcatalog.choice.slots import Slots
 from rlcatalog.errors import (
     DuplicateNameError,
+    OneHotWarning,
     PluginWarning,
     UnreadKeysWarning,
     UnsupportedSpaceError,
@@ -399,3 +400,16 @@ def test_a_build_looks_each_space_up_once(monkeypatch):
     leaves = {"a": Discrete(3), "b": Box(-1, 1, (2,))}
     rlcatalog.build(Dict(leaves), Discrete(2), {"fcnet_hiddens": [2]}, "torch")
     assert len(asked) == 1 + len(leaves)
+
+
+@pytest.mark.parametrize(
+    ("space", "count"),
+    [
+        (gym.spaces.Discrete(10_001), "10,001"),
+        (gym.spaces.MultiDiscrete([6_000, 6_000]), "12,000"),
+    ],
+    ids=["Discrete", "MultiDiscrete"],
+)
+def test_very_many_one_hots_are_a_warning(space, count):
+    with pytest.warns(OneHotWarning, match=f"obs becomes {count} one-hot inputs.*embeds them"):
+        rlcatalog.default_catalog().resolve(space, gym.spaces.Discrete(2))

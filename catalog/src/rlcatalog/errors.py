@@ -50,6 +50,10 @@ class ImageLayoutWarning(CatalogWarning):
     """The axes of an image can be read in two ways."""
 
 
+class OneHotWarning(CatalogWarning):
+    """A part of the observation becomes very many one-hot inputs."""
+
+
 class UnusedMaskWarning(CatalogWarning):
     """A possible action mask is not used: either an observation entry or an environment's
     `action_masks()`.

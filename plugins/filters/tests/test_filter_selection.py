@@ -175,8 +175,7 @@ def test_config_values_are_checked(options):
 def test_images_become_float32():
     """A uint8 image of its own is no flat vector: it keeps its shape, in floats."""
     space = spaces.Box(0, 255, (4, 5, 3), np.uint8)
-    check(space, {"obs"})
-    f, preprocessor = make(space)
+    f, preprocessor = make(space, filter_include=["obs"])
     assert encoded(preprocessor, space).dtype == np.uint8
     processed = f.processed_space(preprocessor)
     assert (processed.dtype, processed.shape, processed.low.min(), processed.high.max()) == (
@@ -208,6 +207,9 @@ def test_boxes_of_any_shape_and_dtype_are_filtered(space):
         (spaces.Discrete(5), {"_disable_preprocessor_api": True}),
         (spaces.Tuple((spaces.Discrete(2), spaces.MultiBinary(2))), {}),
         (spaces.Box(0, 1, (2,)), {"filter_exclude": ["obs"]}),
+        (spaces.Box(0, 255, (4, 5, 3), np.uint8), {}),
+        (spaces.Box(0, 1, (4, 5, 3), np.float32), {}),
+        (spaces.Box(0, 1, (6,), np.int8), {}),
         (spaces.Box(0, 255, (2, 2), np.uint8), {"filter_include": []}),
     ],
     ids=str,

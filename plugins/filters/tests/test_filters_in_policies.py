@@ -203,3 +203,21 @@ def test_ppo_trains_with_the_filter_and_evaluation_leaves_it_unchanged(tmp_path)
             np.testing.assert_array_equal(found, expected)
     finally:
         algo.stop()
+
+
+def test_camera_is_left_to_the_net_and_speed_is_filtered():
+    space = spaces.Dict(
+        camera=spaces.Box(0, 255, (12, 10, 3), np.uint8),
+        speed=spaces.Box(-np.inf, np.inf, (2,), np.float32),
+    )
+    config = {"observation_filter": "MeanStdFilter", "conv_flatten": True}
+    policy = rlcatalog.build(space, spaces.Discrete(2), config)
+    dark = {"camera": np.zeros((8, 12, 10, 3), np.uint8), "speed": np.ones((8, 2), np.float32)}
+    policy.preprocess(dark, update=True)
+
+    bright = {**dark, "camera": np.full((8, 12, 10, 3), 200, np.uint8)}
+    encoded = policy.preprocess(bright)
+
+    np.testing.assert_array_equal(encoded[:, :360], 200)  # the camera, which the net divides by 255
+    np.testing.assert_array_equal(encoded[:, 360:], 0)  # the mean of the speed
+    assert policy.explain().as_dict()["filtered"] == ["obs['speed']"]

@@ -14,6 +14,7 @@ from rlcatalog.choice.slots import Slots, collect_trunks
 from rlcatalog.config import plain, same
 from rlcatalog.errors import (
     ImageLayoutWarning,
+    OneHotWarning,
     UnreadKeysWarning,
     UnsupportedSpaceError,
     UnusedMaskWarning,
@@ -33,6 +34,10 @@ T = TypeVar("T")
 #: The caller's config, alone or with the other arguments of a lookup.
 Config = Mapping[str, Any] | tuple[Any, ...] | None
 
+#: Kinds of leaves that are encoded as one-hot vectors.
+ONE_HOT_KINDS = ("discrete", "multi_discrete", "text")
+#: Number of one-hot inputs of a leaf above which a lookup warns.
+MOST_ONE_HOTS = 10_000
 #: Number of cached lookups.
 _MOST_LOOKUPS = 64
 
@@ -131,7 +136,7 @@ def _seen_by_models(preprocessor: Preprocessor) -> Preprocessor:
 
 def warn_of(catalog: Catalog, resolution: Resolution) -> None:
     """Warn once about all keys that no chosen component reads, about images that can be read in
-    two ways, and about unused action masks.
+    two ways, about very many one-hot inputs, and about unused action masks.
     """
     if resolution.unread:
         notes = []
@@ -162,6 +167,16 @@ def warn_of(catalog: Catalog, resolution: Resolution) -> None:
                 f" {layout}. If this is right, set image_layout={key!r}; if they are {other}, set"
                 f" image_layout={other_key!r}.",
                 ImageLayoutWarning,
+            )
+    for leaf in resolution.preprocessor.leaves():
+        count = leaf.stop - leaf.start
+        if leaf.kind in ONE_HOT_KINDS and count > MOST_ONE_HOTS:
+            warn_caller(
+                f"{leaf.path} becomes {count:,} one-hot inputs, so that a dense layer of 256 units"
+                f" has {256 * count:,} weights for it. Set _disable_preprocessor_api=True to pass"
+                " its integers to a model of your own that embeds them (for a Text,"
+                " text_encoding='index'), or map them to fewer in an environment wrapper.",
+                OneHotWarning,
             )
     if resolution.unused_masks:
         key, action = resolution.config["action_mask_key"], resolution.action

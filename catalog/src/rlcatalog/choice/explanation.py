@@ -98,6 +98,11 @@ class Explanation:
                 }
                 for leaf, scaling in zip(leaves, resolution.leaf_scalings(leaves), strict=True)
             ],
+            "filtered": (
+                []
+                if resolution.new_filter is None
+                else [leaf.path for leaf in resolution.new_filter.leaves]
+            ),
             "model_sees": [
                 {"name": name, "shape": list(shape), "dtype": dtype}
                 for name, shape, dtype in resolution.model_views
@@ -190,7 +195,13 @@ def outline(
         )
         for node in data["action_parts"]
     ]
-    first: dict[str, Sequence[Row]] = {"preprocessor": plan, "model": seen, "action_dist": parts}
+    filtered = [(f"filters {path}", "", "") for path in data["filtered"]]
+    first: dict[str, Sequence[Row]] = {
+        "preprocessor": plan,
+        "filter": filtered,
+        "model": seen,
+        "action_dist": parts,
+    }
     note = "kept out of the model's input"
     if data["model_sees_mask"]:
         note = (

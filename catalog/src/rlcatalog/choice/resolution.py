@@ -22,7 +22,7 @@ from rlcatalog.config.kernel_keys import (
     READ_WITH_MEMORY,
 )
 from rlcatalog.models import output_plan
-from rlcatalog.observations import Leaf, Preprocessor
+from rlcatalog.observations import Filter, Leaf, Preprocessor
 from rlcatalog.observations.filter import make_filter
 from rlcatalog.observations.scaling import describe_scalings
 from rlcatalog.observations.structure import model_views
@@ -225,14 +225,17 @@ class Resolution:
         return keys
 
     @cached_property
+    def new_filter(self) -> Filter | None:
+        """A filter without statistics, which shows what the policy's filter changes."""
+        part = self.choices["filter"].component
+        return make_filter(part, self.preprocessor, self.config, self.unclaimed)
+
+    @cached_property
     def encoded_space(self) -> Any:
         """The space of encoded and filtered observations, which models are built with."""
-        made = make_filter(
-            self.choices["filter"].component, self.preprocessor, self.config, self.unclaimed
-        )
-        if made is None:
+        if self.new_filter is None:
             return self.preprocessor.observation_space
-        return made.processed_space(self.preprocessor)
+        return self.new_filter.processed_space(self.preprocessor)
 
     @property
     def model_views(self) -> list[tuple[str, tuple[int, ...], str]]:

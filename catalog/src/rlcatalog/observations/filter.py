@@ -4,14 +4,14 @@ preprocessor and model.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from rlcatalog.errors import CatalogError, ModelContractError, raised_as, shown
 from rlcatalog.frameworks import TensorOps
-from rlcatalog.observations.preprocessor import Array, Preprocessor
+from rlcatalog.observations.preprocessor import Array, Leaf, Preprocessor
 from rlcatalog.observations.trunk_observation import TrunkObservation
 from rlcatalog.plugins import Component
 from rlcatalog.plugins.component import blame_part, call_target
@@ -28,6 +28,8 @@ class Filter:
         options: The model config.
     """
 
+    #: The leaves that it changes, which `explain` lists.
+    leaves: Sequence[Leaf] = ()
     #: The component from which the catalog created it; None for a filter that your code created.
     component: Component | None = None
     #: Shape of one filtered observation, set by the catalog.

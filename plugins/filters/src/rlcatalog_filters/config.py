@@ -15,7 +15,7 @@ class FiltersConfig(msgspec.Struct, frozen=True, kw_only=True):
         list[str] | None,
         Meta(
             description="paths of the leaves to filter, or path prefixes; by default, all"
-            " quantities"
+            " quantities except images and integers between 0 and 1"
         ),
     ] = None
     filter_exclude: Annotated[

@@ -7,20 +7,24 @@ from typing import Any
 
 import numpy as np
 
-from rlcatalog import Filter
+from rlcatalog import Filter, SpaceInfo
 from rlcatalog.config import read_config
 from rlcatalog.errors import CatalogWarning, ConfigError, ObservationError, SavedPolicyError
 from rlcatalog.frameworks import TensorOps
 from rlcatalog.observations import Array, Leaf, Preprocessor
 from rlcatalog.reporting import warn_caller
+from rlcatalog.spaces import is_image
 from rlcatalog_filters.config import FiltersConfig
 from rlcatalog_filters.mean_std import MeanStdFilter, scale, scaling
 from rlcatalog_filters.running_stat import RunningStat, worst_place
 
 
 class EncodedMeanStdFilter(Filter):
-    """Filter that normalises quantities in encoded observations, except one-hot vectors, masks,
-    indices and padding.
+    """Filter that normalises quantities in encoded observations.
+
+    It leaves images, one-hot vectors and flags, masks, indices and padding alone, unless the config
+    names them. Pixel by pixel, a camera's image would lose its contrasts, and a pixel that was dark
+    at first would be amplified to the limit.
 
     The filter learns only when it is called with `update=True`, which `Policy.act` never does.
 
@@ -29,7 +33,6 @@ class EncodedMeanStdFilter(Filter):
         options: The model config; see `FiltersConfig`.
 
     Attributes:
-        leaves: The leaves that are filtered.
         statistics: A `MeanStdFilter` over the leaves' concatenated values. Workers that collect
             experience separately use it to combine their statistics:
             `here.statistics.apply_changes(there.statistics)`.
@@ -43,9 +46,9 @@ class EncodedMeanStdFilter(Filter):
         config = read_config(options, FiltersConfig)
         plan = preprocessor.leaves()
         claimed = options.get("claimed", ())
-        self.leaves = leaves_to_filter(
-            plan, config, options.get("action_mask_key", "action_mask"), claimed
-        )
+        mask_key = options.get("action_mask_key", "action_mask")
+        left_alone = [*claimed, *_images_and_flags(preprocessor, options.get("image_layout"))]
+        self.leaves = leaves_to_filter(plan, config, mask_key, left_alone)
         if not self.leaves:
             warn_caller(
                 "observation_filter='MeanStdFilter' has nothing to filter in the leaves "
@@ -196,8 +199,21 @@ class EncodedMeanStdFilter(Filter):
 # --- which leaves ---------------------------------------------------------------------------------
 
 
+def _images_and_flags(preprocessor: Preprocessor, image_layout: str | None) -> list[str]:
+    """Return the paths of images, and of integers between 0 and 1."""
+    infos = [codec.info for codec in preprocessor.codecs()]
+    return [info.path for info in infos if is_image(info, image_layout) or _is_flags(info)]
+
+
+def _is_flags(info: SpaceInfo) -> bool:
+    return info.is_integer_box and bool((info.low >= 0).all() and (info.high <= 1).all())
+
+
 def leaves_to_filter(
-    leaves: Sequence[Leaf], config: FiltersConfig, action_mask_key: str, claimed: Sequence[str] = ()
+    leaves: Sequence[Leaf],
+    config: FiltersConfig,
+    action_mask_key: str,
+    left_alone: Sequence[str] = (),
 ) -> list[Leaf]:
     """Return the leaves that contain quantities, or the leaves that the config names; never an
     action mask.
@@ -207,8 +223,8 @@ def leaves_to_filter(
         config: The model config, which names leaves to include and exclude.
         action_mask_key: Key of the action mask in Dict observations, at any depth; or a path such
             as `"a.b"`.
-        claimed: Paths of the leaves that a head reads itself. They describe actions, so only
-            `filter_include` can add them.
+        left_alone: Paths of leaves that only `filter_include` can add: images, flags, and what a
+            head reads itself, which describes actions.
 
     Raises:
         ConfigError: A path in the config does not match any leaf, or matches only an action mask.
@@ -223,7 +239,7 @@ def leaves_to_filter(
         chosen = [
             leaf
             for leaf in leaves
-            if leaf.numeric and not any(_below(path, leaf.path) for path in claimed)
+            if leaf.numeric and not any(_below(path, leaf.path) for path in left_alone)
         ]
     else:
         chosen = _matching(leaves, config.filter_include, "filter_include")

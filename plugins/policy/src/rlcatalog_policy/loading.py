@@ -124,6 +124,12 @@ def load_for(
             pins.check(catalog.registry)  # a missing plugin is named before its config keys are
             wanted = manifest.framework if framework is None else framework
             resolution = catalog.resolve(obs_space, action_space, config, wanted, pins=pins)
+            if manifest.format_version == 2 and FILTER in tensors:
+                digest = manifest.files[tensors[FILTER].file.path.name]
+                with _damage(tensors[FILTER]):
+                    filtered = tensors[FILTER].read(digest).get("filtered")
+                config = config | _filter_paths(resolution, filtered)
+                resolution = catalog.resolve(obs_space, action_space, config, wanted, pins=pins)
             _check_announced(resolution, tensors[WEIGHTS])
             policy = Policy(catalog, resolution, obs_space, action_space)
         arrays = {}
@@ -140,6 +146,25 @@ def load_for(
             with _damage(tensors[FILTER]), blame_part(policy.filter.component, "set_state"):
                 policy.filter.set_state(arrays[FILTER])
     return policy
+
+
+def _filter_paths(resolution: Resolution, filtered: Array | None) -> dict[str, list[str]]:
+    """Return config keys that name the leaves which a filter's statistics are about.
+
+    Earlier versions filtered images as well, without being asked.
+
+    Args:
+        resolution: A lookup with today's default.
+        filtered: Which encoded values are filtered, `[size]`, as `MeanStdFilter` saves it; None for
+            other filters.
+    """
+    preprocessor = resolution.preprocessor
+    if filtered is None or filtered.shape != (preprocessor.size,):
+        return {}
+    leaves = preprocessor.leaves()
+    return {
+        "filter_include": [leaf.path for leaf in leaves if filtered[leaf.start : leaf.stop].any()]
+    }
 
 
 def read_manifest(source: Path) -> Manifest:
