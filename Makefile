@@ -85,6 +85,7 @@ lint: $(VENV)/.dev  ## style, types, spelling, plain words, allowed imports, and
 	$(BIN)/python tools/plugins_page.py --check
 	$(BIN)/python tools/engines_page.py --check
 	$(BIN)/python tools/seeds_page.py --check
+	$(BIN)/python tools/observation_page.py --check
 	$(BIN)/python tools/results_page.py --check
 	$(BIN)/python tools/reference_pages.py --check
 	$(BIN)/python tools/gallery.py --check
@@ -140,6 +141,7 @@ generate: $(VENV)/.dev  ## write what is generated: install hints, tables, pages
 	$(BIN)/python tools/plugins_page.py
 	$(BIN)/python tools/engines_page.py
 	$(BIN)/python tools/seeds_page.py
+	$(BIN)/python tools/observation_page.py
 	$(BIN)/python tools/results_page.py
 	$(BIN)/python tools/reference_pages.py
 	$(BIN)/python tools/gallery.py

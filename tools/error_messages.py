@@ -62,6 +62,16 @@ isolated_catalog("rlcatalog-fcnet", broken).registry
 """,
     "UnreadKeysWarning": """rlcatalog.build(env="CartPole-v1", config={"conv_filters":"""
     """ "nature"})""",
+    "ImageLayoutWarning": """
+image = spaces.Box(0, 255, (4, 10, 12), np.uint8)
+---
+rlcatalog.build(image, spaces.Discrete(2), {"conv_flatten": True})
+""",
+    "OneHotWarning": """
+rlcatalog.explain(spaces.Discrete(20_000), spaces.Discrete(2))
+---
+rlcatalog.build(spaces.Discrete(20_000), spaces.Discrete(2))
+""",
     "UnusedMaskWarning": """
 unit = spaces.Dict({"action_mask": spaces.MultiBinary(2), "speed": spaces.Box(-1, 1, (1,))})
 ---

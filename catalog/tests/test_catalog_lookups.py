@@ -147,7 +147,7 @@ def test_both_spaces_or_an_environment_must_be_given(shared, spaces):
 def test_an_object_with_the_spaces_of_a_vector_stands_for_an_environment(shared):
     closed = []
     vector = SimpleNamespace(single_observation_space=BOX, single_action_space=TWO)
-    assert shared.spaces_of(vector) == (BOX, TWO, "SimpleNamespace", [])
+    assert shared.spaces_of(vector) == (BOX, TWO, "SimpleNamespace", [], None)
     # It cannot be closed, and need not be.
     assert shared.spaces_of(lambda: vector)[:2] == (BOX, TWO)
     vector.close = lambda: closed.append(True)
