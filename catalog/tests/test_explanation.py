@@ -63,7 +63,16 @@ def test_the_data_of_a_lookup_are_plain_and_complete(catalog):
         {"stage": "categorical: inputs", "shape": [2]},
         {"stage": "action", "shape": []},
     ]
-    assert data["plan"] == [{"path": "obs", "kind": "box", "slice": [0, 3], "shape": [3]}]
+    assert data["plan"] == [
+        {
+            "path": "obs",
+            "kind": "box",
+            "slice": [0, 3],
+            "shape": [3],
+            "scaling": "",
+            "image": "",
+        }
+    ]
     assert (data["env"], data["action_mask"], data["env_wrappers"], data["action_parts"]) == (
         None,
         None,
@@ -174,6 +183,18 @@ def empty(*candidates):
     }
 
 
+def plan_row(path, start, stop):
+    """Return the data of a leaf that a net reads as it is."""
+    return {
+        "path": path,
+        "kind": "box",
+        "slice": [start, stop],
+        "shape": [stop - start],
+        "scaling": "",
+        "image": "",
+    }
+
+
 def explained(**changes):
     """The data of an explanation, written by hand."""
     names = {
@@ -213,7 +234,8 @@ def explained(**changes):
         "unused_masks": [],
         "action_mask": None,
         "model_sees_mask": False,
-        "plan": [{"path": "obs", "kind": "box", "slice": [0, 3], "shape": [3]}],
+        "plan": [plan_row("obs", 0, 3)],
+        "filtered": [],
         "model_sees": [{"name": "obs", "shape": [3], "dtype": "float32"}],
         "shapes": [{"stage": stage, "shape": shape} for stage, shape in shapes.items()],
         "env_wrappers": [],
@@ -286,9 +308,7 @@ def test_a_composite_has_no_shape_of_its_own():
 
 @pytest.mark.parametrize("count", [23, 24, 25, 30])
 def test_long_lists_are_cut_to_24_lines_unless_all_are_wanted(count):
-    plan = [
-        {"path": f"obs[{i}]", "kind": "box", "slice": [i, i + 1], "shape": []} for i in range(count)
-    ]
+    plan = [{**plan_row(f"obs[{i}]", i, i + 1), "shape": []} for i in range(count)]
     stages = [{"stage": f"net: hidden {i}", "shape": [i]} for i in range(count)]
     data = explained(
         plan=plan,

@@ -138,7 +138,7 @@ def test_a_float_image_is_not_scaled():
 
 
 @pytest.mark.parametrize(
-    ("shape", "config"), [((4, 9, 8), {}), ((5, 7, 3), {"image_layout": "chw"})]
+    ("shape", "config"), [((4, 18, 20), {}), ((5, 7, 3), {"image_layout": "chw"})]
 )
 def test_channels_that_come_first_stay_there(shape, config):
     space, shown, observations = watch(Box(0, 255, shape, np.uint8), config)
@@ -148,9 +148,9 @@ def test_channels_that_come_first_stay_there(shape, config):
 
 def test_frames_that_gymnasium_stacks_are_seen_as_channels():
     env = gymnasium.Env()
-    env.observation_space, env.action_space = Box(0, 255, (9, 8), np.uint8), Discrete(3)
+    env.observation_space, env.action_space = Box(0, 255, (18, 20), np.uint8), Discrete(3)
     stacked = gymnasium.wrappers.FrameStackObservation(env, 4)
-    assert watch(stacked.observation_space)[0].shape == (4, 9, 8)
+    assert watch(stacked.observation_space)[0].shape == (4, 18, 20)
 
 
 def test_module_images_as_is_shows_what_the_environment_emits():
@@ -184,7 +184,8 @@ def test_a_dict_arrives_without_its_mask_and_a_tuple_as_one():
 
 
 def test_a_filtered_image_is_not_scaled_again():
-    space, shown, _ = watch(Dict(a=IMAGE, b=VECTOR), {"observation_filter": "MeanStdFilter"})
+    config = {"observation_filter": "MeanStdFilter", "filter_include": ["obs['a']"]}
+    space, shown, _ = watch(Dict(a=IMAGE, b=VECTOR), config)
     assert space["a"].shape == (3, 5, 7)
     assert space["a"].low.min() < 0
     assert float(shown["a"].max()) > 1

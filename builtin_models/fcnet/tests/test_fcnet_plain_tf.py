@@ -250,7 +250,7 @@ def watch(space, observations, config=None):
 
 
 @pytest.mark.parametrize(
-    ("shape", "config"), [((4, 9, 8), {}), ((5, 7, 3), {"image_layout": "chw"})]
+    ("shape", "config"), [((4, 18, 20), {}), ((5, 7, 3), {"image_layout": "chw"})]
 )
 def test_channels_that_come_first_are_put_last(shape, config):
     box = Box(0, 255, shape, np.uint8)

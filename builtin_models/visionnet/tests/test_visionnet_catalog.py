@@ -45,13 +45,13 @@ def test_images_match(layout, why):
     ("space", "shape", "why"),
     [
         (SCREEN, None, "takes encoded images; pass ModelCatalog.get_preprocessor_for_space"),
-        (spaces.Box(-1, 1, (4,)), (4,), r"takes images, Boxes of rank 3; obs is Box\(4,\) float32"),
-        (spaces.Box(-1, 1, (4, 5)), (4, 5), r"takes images, Boxes of rank 3; obs is Box\(4, 5\)"),
-        (spaces.Discrete(3), (3,), r"takes images, Boxes of rank 3; obs is Discrete\(3\)"),
+        (spaces.Box(-1, 1, (4,)), (4,), r"takes images, .*; obs is Box\(4,\) float32"),
+        (spaces.Box(-1, 1, (4, 5)), (4, 5), r"takes images, .*; obs is Box\(4, 5\)"),
+        (spaces.Discrete(3), (3,), r"takes images, .*; obs is Discrete\(3\)"),
         (
             spaces.Dict({"a": SCREEN}),
             (28224,),
-            r"takes images, Boxes of rank 3; obs is Dict\(a: Box",
+            r"takes images, .*; obs is Dict\(a: Box",
         ),
         (SCREEN, (28224,), r"the preprocessor encodes obs with shape \(28224,\)"),
     ],

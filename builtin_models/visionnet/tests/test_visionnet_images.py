@@ -151,7 +151,11 @@ def test_a_policy_acts_on_the_screens_of_atari(framework, shape, space, images):
 
 @FRAMEWORKS
 def test_behind_a_filter_images_are_floats_and_not_scaled_again(framework, space, images):
-    config = {"observation_filter": "MeanStdFilter", "conv_filters": [[4, [13, 9], 1]]}
+    config = {
+        "observation_filter": "MeanStdFilter",
+        "filter_include": ["obs"],
+        "conv_filters": [[4, [13, 9], 1]],
+    }
     policy = rlcatalog.build(space((13, 9, 2)), FOUR, config, framework)
     x = images((13, 9, 2), rows=40)
     policy.preprocess(x, update=True)

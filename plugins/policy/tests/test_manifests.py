@@ -12,7 +12,7 @@ from gymnasium import Space, spaces
 
 from rlcatalog.errors import SavedPolicyError
 from rlcatalog_policy import Manifest, RegularFile, checksum_of, config_from_plain, plain_config
-from rlcatalog_policy.manifest import decode, encode, file_name
+from rlcatalog_policy.manifest import EARLIER_DEFAULTS, decode, encode, file_name
 
 DIGEST = "ab" * 32
 WEIGHTS = f"weights-{DIGEST[:16]}.safetensors"
@@ -22,7 +22,7 @@ FILTER = f"filter-{DIGEST[:16]}.safetensors"
 def manifest_of(config=None, parts=None, files=None):
     return Manifest(
         format="rlcatalog-policy",
-        format_version=2,
+        format_version=3,
         rlcatalog="0.1",
         framework="torch",
         config=config or {},
@@ -66,7 +66,7 @@ def test_a_manifest_is_indented_text_that_ends_with_a_line(read):
     data = json.loads(content)
     assert content == json.dumps(data, indent=2).encode() + b"\n"
     assert list(data)[:3] == ["format", "format_version", "rlcatalog"]
-    assert (data["format"], data["format_version"]) == ("rlcatalog-policy", 2)
+    assert (data["format"], data["format_version"]) == ("rlcatalog-policy", 3)
     back = read(content)
     assert back.config == {"b": 1, "a": [1.5, None, True, "x"]}
     assert back.checksum == data["checksum"] == checksum_of(data)
@@ -215,9 +215,19 @@ def test_what_is_no_strict_json_is_refused(read, content):
         read(content)
 
 
-@pytest.mark.parametrize("version", [1, 3, 2.0, True, "2", None])
+def test_version_2_is_read_with_its_defaults(read):
+    listed = manifest_of({"fcnet_hiddens": [4]}, parts={"trunk": "rlcatalog-fcnet/fcnet"})
+    listed.format_version = 2
+
+    config = read(encode(listed)).config
+
+    assert config == {"fcnet_hiddens": [4], **EARLIER_DEFAULTS[2]}
+    assert config["scale_integers"] is False
+
+
+@pytest.mark.parametrize("version", [1, 4, 2.0, True, "2", None])
 def test_other_versions_are_refused(read, version):
-    with pytest.raises(SavedPolicyError, match=r"reads version 2\. It was written by rlcatalog 9"):
+    with pytest.raises(SavedPolicyError, match=r"versions 2 and 3\. It was written by rlcatalog 9"):
         read(signed(format_version=version, rlcatalog="9"))
 
 

@@ -13,6 +13,7 @@ from gymnasium import spaces
 
 import rlcatalog
 from rlcatalog import Filter, FilterSpec, Match, ModelSpec, Rank
+from rlcatalog.config import RULES
 from rlcatalog.errors import (
     ConfigError,
     MissingPluginError,
@@ -197,7 +198,8 @@ def test_the_code_of_a_model_is_saved_by_its_name(catalog, directory):
     policy = policy_of(catalog, custom_model=Trunk)
     policy.save(directory)
     config = json.loads((directory / "policy.json").read_text())["config"]
-    assert config == {"fcnet_hiddens": [2], "custom_model": "Trunk"}
+    rules = {key: policy.config[key] for key in RULES}
+    assert config == {"fcnet_hiddens": [2], "custom_model": "Trunk", **rules}
     catalog.register_model("mine", Trunk)
     policy_of(catalog, custom_model="mine").save(directory)
     assert json.loads((directory / "policy.json").read_text())["config"]["custom_model"] == "mine"
@@ -231,8 +233,9 @@ def test_models_for_parts_of_an_observation_are_saved_with_the_config(directory)
     policy = rlcatalog.build(space, THREE, {"post_fcnet_hiddens": [2]}, "torch")
     policy.save(directory)
     config = json.loads((directory / "policy.json").read_text())["config"]
-    assert config == {"post_fcnet_hiddens": [2], **policy.resolution.pinned_keys()}
-    assert len(config) > 1
+    rules = {key: policy.config[key] for key in RULES}
+    assert config == {"post_fcnet_hiddens": [2], **policy.resolution.pinned_keys(), **rules}
+    assert "input_nets" in config
 
 
 # --- loading --------------------------------------------------------------------------------------

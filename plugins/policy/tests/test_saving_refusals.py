@@ -69,13 +69,13 @@ def test_a_manifest_that_is_no_text(written, refused):
     refused(written, r"policy\.json: truncated or not JSON")
 
 
-@pytest.mark.parametrize("version", [1, 3, 2.0, "2", True, None])
+@pytest.mark.parametrize("version", [1, 4, 2.0, "2", True, None])
 def test_another_format_version(written, edit, refused, version):
     edit(written, format_version=version, rlcatalog="9.9")
     refused(
         written,
-        rf"format version {version!r}; this rlcatalog \([\d.]+\) reads version 2. It was written"
-        r" by rlcatalog 9\.9",
+        rf"format version {version!r}; this rlcatalog \([\d.]+\) reads versions 2 and 3. It was"
+        r" written by rlcatalog 9\.9",
     )
 
 

@@ -17,6 +17,7 @@ from safetensors.numpy import load_file
 
 import rlcatalog
 from rlcatalog import Catalog, ModelSpec, Preprocessor
+from rlcatalog.config import RULES
 from rlcatalog.errors import ConfigError, SavedPolicyError, UnknownNameError
 from rlcatalog.plugins.discovery import scan
 from rlcatalog_policy import loading
@@ -236,7 +237,7 @@ def test_names_and_numbers_alone(directory, arrays):
     assert set(header) - {"__metadata__"} == set(policy.model.get_weights())
 
 
-def test_only_the_config_that_was_given_is_written(directory):
+def test_given_config_and_rules_are_written(directory):
     catalog = catalog_of()
     filled = {
         **catalog.schema.defaults(),
@@ -245,7 +246,8 @@ def test_only_the_config_that_was_given_is_written(directory):
     }
     rlcatalog.build(spaces.Discrete(3), spaces.Discrete(2), filled, catalog=catalog).save(directory)
     manifest = json.loads((directory / "policy.json").read_text())
-    assert manifest["config"] == {"fcnet_hiddens": [4], "vf_share_layers": False}
+    rules = {key: catalog.schema.defaults()[key] for key in RULES}
+    assert manifest["config"] == {"fcnet_hiddens": [4], "vf_share_layers": False, **rules}
 
 
 @pytest.mark.parametrize(
