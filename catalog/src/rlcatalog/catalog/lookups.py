@@ -174,7 +174,7 @@ def warn_of(catalog: Catalog, resolution: Resolution) -> None:
             warn_caller(
                 f"{leaf.path} becomes {count:,} one-hot inputs, so that a dense layer of 256 units"
                 f" has {256 * count:,} weights for it. Set _disable_preprocessor_api=True to pass"
-                " its integers to a model of your own that embeds them (for a Text,"
+                " its integers to a custom model that embeds them (for a Text,"
                 " text_encoding='index'), or map them to fewer in an environment wrapper.",
                 OneHotWarning,
             )
