@@ -14,5 +14,11 @@ from .distribution import (
     sized_by as sized_by,
     unbind as unbind,
 )
-from .masks import ActionMasks as ActionMasks, mask_key as mask_key
+from .masks import (
+    NOT_GIVEN as NOT_GIVEN,
+    ActionMasks as ActionMasks,
+    NotGiven as NotGiven,
+    info_mask as info_mask,
+    mask_key as mask_key,
+)
 from .tensor_actions import LoweredActions as LoweredActions

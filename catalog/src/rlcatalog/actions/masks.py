@@ -9,7 +9,8 @@ Gymnasium's other spaces have no columns.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from enum import Enum
 from functools import reduce
 from operator import getitem
 from typing import Any
@@ -22,6 +23,22 @@ from rlcatalog.frameworks.ops import Tensor
 from rlcatalog.spaces import SpaceInfo
 
 
+class NotGiven(Enum):
+    """Type of `NOT_GIVEN`, the default of `mask` arguments.
+
+    It differs from None, which allows every action on purpose.
+    """
+
+    NOT_GIVEN = "no mask was given"
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+#: Default of the `mask` arguments of `act` and `act_encoded`.
+NOT_GIVEN = NotGiven.NOT_GIVEN
+
+
 class ActionMasks:
     """Reader for the masks of one action space.
 
@@ -30,8 +47,11 @@ class ActionMasks:
         key: Key of the mask in Dict observations, or None if observations have no mask.
         steps: The keys that lead to the mask if `key` is a path; see `mask_steps`.
         codec: The codec of the action space, if it already exists.
+        info_key: See the attribute.
 
     Attributes:
+        info_key: Key of masks in an environment's info, the model config's `action_mask_key`; None
+            if masks outside the observation are not read.
         size: Number of columns.
         choices: Path and number of columns of every choice.
         single: Whether there is only one choice.
@@ -43,8 +63,9 @@ class ActionMasks:
         key: str | None = None,
         steps: Sequence[str] = (),
         codec: ActionCodec | None = None,
+        info_key: str | None = None,
     ) -> None:
-        self.action, self.key = action, key
+        self.action, self.key, self.info_key = action, key, info_key
         self.steps = tuple(steps) if steps or key is None else (key,)
         self._codec = codec or action_codec(action)
         self.choices = tuple(self._codec.choices)
@@ -134,6 +155,33 @@ class ActionMasks:
             )
         return matrix
 
+    def joint(self, masks: Sequence[Mask], batch_size: int) -> Array:
+        """Return the columns `[B, size]` that each of several batches of masks allows.
+
+        Args:
+            masks: One batch of masks or several; see `matrix`.
+            batch_size: B.
+
+        Raises:
+            ActionMaskError: A mask has the wrong format, or together they allow nothing in some
+                row.
+        """
+        matrices = [self.matrix(mask, batch_size) for mask in masks]
+        if len(matrices) == 1:
+            return matrices[0]
+        return self.matrix(np.logical_and.reduce(matrices), batch_size)
+
+
+def info_mask(info: Mapping[Any, Any], key: str | None) -> Mask:
+    """Return the action mask in the info of one environment, or None if there is none.
+
+    Args:
+        info: The info that `reset` or `step` returned.
+        key: The model config's `action_mask_key`; None if no masks are read. Unlike in
+            observations, it is never a path.
+    """
+    return None if key is None else info.get(key)
+
 
 def mask_steps(obs: SpaceInfo, key: str) -> tuple[str, ...]:
     """Return the keys that lead to an action mask: `("part", "mask")` for the path `"part.mask"`.
@@ -146,10 +194,12 @@ def mask_steps(obs: SpaceInfo, key: str) -> tuple[str, ...]:
     return (key,) if key in obs.keys else tuple(key.split("."))
 
 
-def mask_entry(obs: SpaceInfo, key: str) -> SpaceInfo | None:
+def mask_entry(obs: SpaceInfo, key: str | None) -> SpaceInfo | None:
     """Return the entry at a key, or a path of keys, in an observation space; None if
-    there is none.
+    there is none, or no key.
     """
+    if key is None:
+        return None
     entry = obs
     for step in mask_steps(obs, key):
         if entry.kind != "dict" or step not in entry.keys:
@@ -158,13 +208,13 @@ def mask_entry(obs: SpaceInfo, key: str) -> SpaceInfo | None:
     return entry
 
 
-def mask_key(obs: SpaceInfo, action: SpaceInfo, key: str) -> str | None:
+def mask_key(obs: SpaceInfo, action: SpaceInfo, key: str | None) -> str | None:
     """Return the key of the action mask in an observation space, or None if there is none.
 
     Args:
         obs: The observation space.
         action: The action space.
-        key: The key, or a path of keys such as `"part.mask"`.
+        key: The key, or a path of keys such as `"part.mask"`; None if no masks are used.
 
     Raises:
         ConfigError: The key exists, but its entry does not have the format of a mask for the action
@@ -187,12 +237,15 @@ def mask_key(obs: SpaceInfo, action: SpaceInfo, key: str) -> str | None:
     return key
 
 
-def unused_masks(obs: SpaceInfo, action: SpaceInfo, key: str) -> tuple[str, ...]:
-    """Return the paths of entries that are named like an action mask, if none is used as one.
+def unused_masks(obs: SpaceInfo, action: SpaceInfo, key: str | None) -> tuple[str, ...]:
+    """Return the paths of entries that are named like an action mask, if none is used as one; no
+    entries if the key is None, because masks are then left unused on purpose.
 
     Raises:
         ConfigError: The key is a path without an entry.
     """
+    if key is None:
+        return ()
     if "." in key and ActionMasks(action).size and mask_entry(obs, key) is None:
         raise ConfigError(
             f"model config key 'action_mask_key': {key!r} is not in {obs.path}, {obs.describe()}."

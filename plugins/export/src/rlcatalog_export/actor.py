@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlcatalog import Catalog, SpaceInfo, provided
-from rlcatalog.actions import ActionCodec, ActionMasks, action_codec
+from rlcatalog.actions import NOT_GIVEN, ActionCodec, ActionMasks, action_codec
 from rlcatalog.errors import (
     ActionMaskError,
     CatalogError,
@@ -118,7 +118,8 @@ class Actor:
         self.action_codec = action_codec(action, interface.action_bounds, interface.raw_kinds)
         observed = SpaceInfo.read(self.observation_space)
         steps = () if interface.mask_key is None else mask_steps(observed, interface.mask_key)
-        self.masks = ActionMasks(action, interface.mask_key, steps)
+        info_key = interface.config.get("action_mask_key", "action_mask")
+        self.masks = ActionMasks(action, interface.mask_key, steps, info_key=info_key)
         self._observations = Observations(catalog, interface, observed, self.masks)
         self._masked = interface.input("mask") is not None
         self._rewarded = interface.input("prev_reward") is not None
@@ -191,7 +192,7 @@ class Actor:
         state: Any = None,
         *,
         prev_reward: Any = None,
-        mask: Any = None,
+        mask: Any = NOT_GIVEN,
         explore: bool = True,
     ) -> Step:
         """Choose actions for a batch of observations; see `Policy.act`.
@@ -202,8 +203,8 @@ class Actor:
                 result of the policy's `preprocess`.
             state: The state that the last `act` returned; None if all episodes are starting.
             prev_reward: Rewards `[B]` of the last step, for models that request them.
-            mask: Batch of action masks in Gymnasium's format. If None, the mask in the observations
-                is used, if any.
+            mask: Batch of action masks in Gymnasium's format. By default, the mask in the
+                observations is used, if the space has one. None allows every action.
             explore: Whether to sample actions; otherwise the most likely action is chosen.
 
         Raises:
@@ -213,7 +214,7 @@ class Actor:
                 parameter is NaN or infinite.
         """
         own = None
-        if self.masks.key is not None and mask is None:
+        if self.masks.key is not None and mask is NOT_GIVEN:
             try:
                 own = self.masks.of(obs)
             except ActionMaskError as error:
@@ -222,10 +223,12 @@ class Actor:
                     error, observations.preprocessor, observations.seen(obs)
                 ) from error.__cause__
         feeds, rows = self.feeds(obs)
-        if mask is not None or (own is not None and len(own) != rows):
-            own = self.masks.matrix(own if mask is None else mask, rows)
+        if mask is NOT_GIVEN:
+            mask = own
+        if mask is not None and (mask is not own or len(mask) != rows):
+            mask = self.masks.matrix(mask, rows)
         noise = self.draw(rows) if explore and self._noise else None
-        return self.act_on(feeds, rows, state, prev_reward, own, explore, noise)
+        return self.act_on(feeds, rows, state, prev_reward, mask, explore, noise)
 
     def feeds(self, obs: Any) -> tuple[dict[str, Array], int]:
         """Return the file's observation inputs by name, and the number of rows.
@@ -406,11 +409,10 @@ class ActorStepper(Stepper):
         """
         actor: Any = self.policy
         if idle.any() and actor.masks.size:
-            mask = (
-                actor.masks.of(obs, idle)
-                if mask is None
-                else actor.masks.matrix(mask, self.n, idle)
-            )
+            if mask is NOT_GIVEN:
+                mask = actor.masks.of(obs, idle)
+            elif mask is not None:
+                mask = actor.masks.matrix(mask, self.n, idle)
         return actor.act(obs, self.state, prev_reward=prev_reward, mask=mask, explore=explore)  # type: ignore[no-any-return]
 
 

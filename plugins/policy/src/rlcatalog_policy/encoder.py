@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rlcatalog.actions import ActionCodec, ActionMasks
+from rlcatalog.actions import NOT_GIVEN, ActionCodec, ActionMasks
 from rlcatalog.catalog import Catalog
 from rlcatalog.choice import Resolution
 from rlcatalog.errors import ActionMaskError, ObservationError
@@ -127,7 +127,11 @@ class Encoder:
             obs, values, pins=resolution.pins, chosen=chosen
         )
         self.masks = ActionMasks(
-            resolution.action, resolution.mask_key, resolution.mask_steps, codec
+            resolution.action,
+            resolution.mask_key,
+            resolution.mask_steps,
+            codec,
+            info_key=values["action_mask_key"],
         )
         self.mask_apart = resolution.mask_key is not None and not resolution.shows_mask
         self.filter: Filter | None = None
@@ -155,9 +159,13 @@ class Encoder:
         check_observations(encoded[None], self.preprocessor)
         return encoded
 
-    def encode_batch(self, obs: Any, mask: Any = None) -> tuple[Array, Array | None]:
-        """Return a batch of observations, encoded and filtered, and its action masks `[B, m]`,
-        unless `mask` is given.
+    def encode_batch(self, obs: Any, mask: Any = NOT_GIVEN) -> tuple[Array, Array | None]:
+        """Return a batch of observations, encoded and filtered, and its action masks `[B, m]`, or
+        None without masks.
+
+        Args:
+            obs: The batch.
+            mask: Masks that replace those in the observations; None allows every action.
 
         Raises:
             ObservationError: An observation is not in the space.
@@ -168,7 +176,7 @@ class Encoder:
         own = None
         try:
             if self.masks.key is not None:
-                own = self.masks.of(obs) if mask is None else None
+                own = self.masks.of(obs) if mask is NOT_GIVEN else None
                 if self.mask_apart:
                     obs = self.masks.without(obs)
             encoded = self.preprocessor.encode_batch(obs)
@@ -177,18 +185,33 @@ class Encoder:
         if self.filter is not None:
             check_observations(encoded, self.preprocessor)  # the filter may clip them to its bounds
             encoded = self.filter.filtered(encoded)
-        if mask is not None or (own is not None and len(own) != len(encoded)):
-            own = self.masks.matrix(own if mask is None else mask, len(encoded))
-        return encoded, own
+        if mask is NOT_GIVEN:
+            if own is None or len(own) == len(encoded):
+                return encoded, own
+            mask = own
+        if mask is None:
+            return encoded, None
+        return encoded, self.masks.matrix(mask, len(encoded))
 
-    def resolve_mask(self, encoded: Any, mask: Any = None) -> Any:
+    def resolve_mask(self, encoded: Any, mask: Any = NOT_GIVEN) -> Any:
         """Return the action masks `[B, m]` of encoded observations; raise an error if the latter
         have the wrong shape.
 
         A tensor of masks stays a tensor.
+
+        Raises:
+            ObservationError: The observations have the wrong shape.
+            ActionMaskError: The observation space has a mask, but none is given; or the mask has
+                the wrong shape, or a row allows no action.
         """
         check_encoded(encoded.shape, self.preprocessor.shape, "encoded")
-        if mask is None:
+        if mask is NOT_GIVEN and self.masks.key is not None:
+            raise ActionMaskError(
+                f"mask: the observation space has an action mask under {self.masks.key!r}, but"
+                " encoded observations do not contain it, and none is given. Pass"
+                " mask=policy.action_mask(observations), or mask=None to allow every action."
+            )
+        if mask is NOT_GIVEN or mask is None:
             return None
         if isinstance(mask, np.ndarray) or ops_of(mask).framework == "numpy":
             return self.masks.matrix(mask, len(encoded))

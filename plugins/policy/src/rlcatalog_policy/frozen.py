@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from rlcatalog.actions import NOT_GIVEN
 from rlcatalog.choice import Explanation
 from rlcatalog.errors import CatalogError, MissingPluginError, NotServedError, reason
 from rlcatalog.frameworks import Array, Step
@@ -89,7 +90,7 @@ class Frozen(Policy):
         state: Any = None,
         *,
         prev_reward: Any = None,
-        mask: Any = None,
+        mask: Any = NOT_GIVEN,
         explore: bool = True,
     ) -> Step:
         """Choose actions for a batch of observations; see `Policy.act`."""
@@ -103,7 +104,7 @@ class Frozen(Policy):
         state: Any = None,
         *,
         prev_reward: Any = None,
-        mask: Any = None,
+        mask: Any = NOT_GIVEN,
         explore: bool = True,
     ) -> Step:
         """Choose actions for encoded observations; see `Policy.act_encoded`.

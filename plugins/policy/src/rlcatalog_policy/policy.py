@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import rlcatalog_policy  # for `Frozen`, a subclass of `Policy`
-from rlcatalog.actions import action_codec, unbind
+from rlcatalog.actions import NOT_GIVEN, action_codec, unbind
 from rlcatalog.choice import Explanation, Resolution
 from rlcatalog.errors import MissingPluginError, NotServedError
 from rlcatalog.frameworks import Array, Evaluation, Step, frameworks, require_framework
@@ -18,7 +18,7 @@ from rlcatalog.plugins import install_hint
 from rlcatalog_policy.acting import take_step
 from rlcatalog_policy.contract_checker import ContractChecker, check_dists, model_chain
 from rlcatalog_policy.copies import copy_policy, new_model, pickle_policy, unpickle_policy
-from rlcatalog_policy.encoder import Encoder, host_values, to_array
+from rlcatalog_policy.encoder import Encoder, check_encoded, host_values, to_array
 from rlcatalog_policy.history import Views
 from rlcatalog_policy.non_finite import check_rows
 from rlcatalog_policy.raw_actions import raw_actions
@@ -143,7 +143,7 @@ class Policy:
         state: Any = None,
         *,
         prev_reward: Any = None,
-        mask: Any = None,
+        mask: Any = NOT_GIVEN,
         explore: bool = True,
     ) -> Step:
         """Choose actions for a batch of observations.
@@ -153,7 +153,8 @@ class Policy:
             state: The state that the last `act` returned; None if all episodes are starting.
             prev_reward: Rewards `[B]` of the last step, for models that request them.
             mask: Batched action mask in Gymnasium's format, such as `[B, n]` for Discrete (see
-                `ActionMasks.matrix`). If None, the mask in the observations is used.
+                `ActionMasks.matrix`). By default, the mask in the observations is used, if the
+                space has one. None allows every action.
             explore: Whether to sample instead of taking the most likely action.
 
         Raises:
@@ -177,16 +178,23 @@ class Policy:
         state: Any = None,
         *,
         prev_reward: Any = None,
-        mask: Any = None,
+        mask: Any = NOT_GIVEN,
         explore: bool = True,
     ) -> Step:
         """Choose actions as `act` does, from encoded observations (see `preprocess`), which a
         training loop stores.
 
+        Encoded observations contain no mask. If the observation space has one, pass it
+        (`mask=policy.action_mask(obs)`), or pass `mask=None` to allow every action.
+
         Observations can also be tensors; `mask` is then a boolean tensor `[B, m]`. In this case,
         the step's `raw_action`, `logp`, `value` and `dist_inputs` are tensors on the policy's
         device, without gradients; `action` and `state` still contain NumPy arrays. On devices other
         than the CPU there is no NaN check, because the check would have to wait for the device.
+
+        Raises:
+            ActionMaskError: The observation space has a mask, but none is given; or the mask has
+                the wrong shape, or a row allows no action.
         """
         mask = self.encoder.resolve_mask(encoded, mask)
         return take_step(self, self.backend, encoded, state, prev_reward, mask, explore)
@@ -226,7 +234,7 @@ class Policy:
         """
         if not self.has_value:
             raise NotServedError(f"values: {self.model_name} has no value_function().")
-        self.encoder.resolve_mask(encoded)
+        check_encoded(encoded.shape, self.preprocessor.shape, "encoded")
         given = self.backend_inputs(encoded, state, prev_reward)
         with self._passing, self.contract.blaming():
             value = self.backend.values(encoded, given["views"], given["memory"])
@@ -307,11 +315,12 @@ class Policy:
         Args:
             batch: Arrays or tensors. `"obs"`: encoded observations `[B, ...]` from `preprocess`.
                 `"raw_action"`: `[B, width]`, from `act`, or from `raw_action` for an environment's
-                actions. `"mask"`, for masked actions: from `action_mask`. `"views"`, for models
-                that request views: `step.state.seen` from acting, row by row. Models with a memory
-                read unpadded sequences: `"seq_lens"` `[S]`, the lengths of consecutive sequences of
-                rows, and `"state"`, the memory `[S, ...]` at the start of each (none: new
-                episodes). `"dist_inputs"`, from `act`: if present, the divergence is also computed.
+                actions. `"mask"`, for masked actions: from `action_mask`; if the observation space
+                has a mask, None allows every action. `"views"`, for models that request views:
+                `step.state.seen` from acting, row by row. Models with a memory read unpadded
+                sequences: `"seq_lens"` `[S]`, the lengths of consecutive sequences of rows, and
+                `"state"`, the memory `[S, ...]` at the start of each (none: new episodes).
+                `"dist_inputs"`, from `act`: if present, the divergence is also computed.
             check: Whether to check the batch first; rows that a learner reads repeatedly need only
                 one check.
             entropy: Whether to compute the entropy; skipping it saves time if the loss does not use
@@ -415,8 +424,11 @@ class Policy:
     def wrap_env(self, env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
         """Apply the environment wrappers that match, with this policy's config; see
         `Catalog.wrap_env`.
+
+        Action masks are moved into the observations if the policy's observation space has a mask.
         """
-        return self.catalog.wrap_env(env, self.resolution.config.given)
+        given = self.resolution.config.given
+        return self.catalog.wrap_env(env, given, move_masks=self.masks.key is not None)
 
     def to(self, device: str) -> Policy:
         """Move the policy to a device (`"cpu"`, `"cuda"`, …; `"auto"`: a GPU if there is one) and

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rlcatalog.actions import NOT_GIVEN
 from rlcatalog.errors import ConfigError, ModelContractError
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ class Stepper:
         *,
         done: Any = None,
         prev_reward: Any = None,
-        mask: Any = None,
+        mask: Any = NOT_GIVEN,
         explore: bool = True,
     ) -> Step:
         """Start new episodes where `done`, then act.
@@ -115,7 +116,7 @@ class Stepper:
             obs: Observations of all environments.
             done: Booleans `[n]`: whether the last step ended the episode; see the class.
             prev_reward: Rewards `[n]` of the last step.
-            mask: Action masks.
+            mask: Action masks; see `Policy.act`.
             explore: Whether to sample instead of taking the most likely action.
 
         Raises:
@@ -143,11 +144,10 @@ class Stepper:
             raise ModelContractError(
                 f"obs: expected the observations of {self.n} environments, found {len(encoded)}."
             )
-        mask = (
-            policy.action_mask(obs, idle=idle)
-            if mask is None
-            else policy.masks.matrix(mask, self.n, idle)
-        )
+        if mask is NOT_GIVEN:
+            mask = policy.action_mask(obs, idle=idle)
+        elif mask is not None:
+            mask = policy.masks.matrix(mask, self.n, idle)
         if not idle.any() or self._encoded is None:
             self._encoded = encoded
             return policy.act_encoded(

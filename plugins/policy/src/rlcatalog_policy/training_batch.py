@@ -26,7 +26,8 @@ def check_batch(policy: rlcatalog_policy.Policy, batch: Mapping[str, Any]) -> No
         batch: The argument of `Policy.evaluate`.
 
     Raises:
-        MissingColumnError: A column is missing.
+        MissingColumnError: A column is missing; `"mask"` is only required if the observation space
+            has a mask.
         ObservationError: Observations do not have the encoded shape.
         ActionError: Actions have the wrong number of rows or columns, or are not in the space.
         ActionMaskError: Masks have the wrong shape, contain numbers other than 0 and 1, or allow no
@@ -35,6 +36,12 @@ def check_batch(policy: rlcatalog_policy.Policy, batch: Mapping[str, Any]) -> No
     """
     if "obs" not in batch or "raw_action" not in batch:
         raise _missing(batch)
+    if "mask" not in batch and policy.masks.key is not None:
+        raise MissingColumnError(
+            "batch lacks 'mask', but the observation space has an action mask under"
+            f" {policy.masks.key!r}. Here: batch['mask'] = policy.action_mask(observations), or"
+            " batch['mask'] = None if every action was allowed when the policy acted."
+        )
     obs = _shaped(batch["obs"])
     check_encoded(obs.shape, policy.preprocessor.shape, "obs", "batch['obs']: ")
     rows, codec = obs.shape[0], policy.action_codec
