@@ -397,20 +397,41 @@ class Catalog:
                 made.close()
 
     def wrap_env(
-        self, env: gymnasium.Env[Any, Any], config: Mapping[str, Any] | None = None
+        self,
+        env: gymnasium.Env[Any, Any],
+        config: Mapping[str, Any] | None = None,
+        *,
+        move_masks: bool = True,
     ) -> gymnasium.Env[Any, Any]:
-        """Apply the environment wrappers that match, in the order of their names.
+        """Apply the environment wrappers that match, in the order of their names, and move the
+        environment's action masks into its observations.
 
         A wrapper that is already applied is not applied again.
+
+        Masks in `info[action_mask_key]` or from `action_masks()`, as in sb3-contrib, become an
+        entry of a Dict observation, which every engine reads; another observation than a Dict
+        stands under `"obs"` beside it. Whether there are masks in the info only a reset shows, so
+        an environment without `action_masks()`, whose actions could be forbidden, is reset once.
 
         Args:
             env: A single environment.
             config: The model config; each wrapper reads its own keys.
+            move_masks: Whether to move action masks into the observations.
 
         Raises:
             ModelContractError: `env` is not a single environment.
+
+        Example:
+            >>> env = rlcatalog.wrap_env(gym.make("Taxi-v4"))
+            >>> env.observation_space
+            Dict('action_mask': MultiBinary(6), 'obs': Discrete(500))
         """
-        return self.explain_wrapping(env, config)[0]
+        wrapped = self.explain_wrapping(env, config)[0]
+        if not move_masks:
+            return wrapped
+        from rlcatalog.choice.mask_wrapper import move_masks as moved
+
+        return moved(wrapped, self.parse_config(config)["action_mask_key"])
 
     def explain_wrapping(
         self, env: gymnasium.Env[Any, Any], config: Mapping[str, Any] | None = None

@@ -33,9 +33,10 @@ class KernelConfig(msgspec.Struct, frozen=True, kw_only=True):
         str, Meta(description="name of the filter between preprocessor and model")
     ] = "NoFilter"
     action_mask_key: Annotated[
-        str,
+        str | None,
         Meta(
-            description='key of the action mask in Dict observations; "part.mask" for nested ones'
+            description='key of the action mask in Dict observations, "part.mask" for nested ones,'
+            " or else in the environment's info. None: use no masks, whatever the environment gives"
         ),
     ] = "action_mask"
     _disable_preprocessor_api: Annotated[

@@ -212,7 +212,7 @@ def _is_flags(info: SpaceInfo) -> bool:
 def leaves_to_filter(
     leaves: Sequence[Leaf],
     config: FiltersConfig,
-    action_mask_key: str,
+    action_mask_key: str | None,
     left_alone: Sequence[str] = (),
 ) -> list[Leaf]:
     """Return the leaves that contain quantities, or the leaves that the config names; never an
@@ -222,19 +222,21 @@ def leaves_to_filter(
         leaves: The leaves of a preprocessor's plan.
         config: The model config, which names leaves to include and exclude.
         action_mask_key: Key of the action mask in Dict observations, at any depth; or a path such
-            as `"a.b"`.
+            as `"a.b"`; or None.
         left_alone: Paths of leaves that only `filter_include` can add: images, flags, and what a
             head reads itself, which describes actions.
 
     Raises:
         ConfigError: A path in the config does not match any leaf, or matches only an action mask.
     """
-    path = "".join(f"[{step!r}]" for step in action_mask_key.split("."))
-    masks = [
-        leaf
-        for leaf in leaves
-        if _holds(f"[{action_mask_key!r}]", leaf.path) or _holds(path, leaf.path)
-    ]
+    masks: list[Leaf] = []
+    if action_mask_key is not None:
+        path = "".join(f"[{step!r}]" for step in action_mask_key.split("."))
+        masks = [
+            leaf
+            for leaf in leaves
+            if _holds(f"[{action_mask_key!r}]", leaf.path) or _holds(path, leaf.path)
+        ]
     if config.filter_include is None:
         chosen = [
             leaf

@@ -1,5 +1,6 @@
 from .building import build as build, config_with_model as config_with_model
 from .encoder import Encoder as Encoder, with_batch_hint as with_batch_hint
+from .env_masks import EnvMasks as EnvMasks
 from .files import (
     MOST_JSON as MOST_JSON,
     TEMPORARY as TEMPORARY,

@@ -18,12 +18,12 @@ from msgspec.structs import replace
 from rlcatalog import Catalog, Policy, build, default_catalog
 from rlcatalog.errors import CatalogWarning, ConfigError, SavedPolicyError
 from rlcatalog.reporting import warn_caller
-from rlcatalog_policy import config_with_model, read_manifest
+from rlcatalog_policy import EnvMasks, config_with_model, read_manifest
 from rlcatalog_policy.loading import load_for
 from rlcatalog_ppo import checkpoints
 from rlcatalog_ppo.callbacks import Callback
 from rlcatalog_ppo.config import OnPolicyConfig, parse
-from rlcatalog_ppo.environments import AnyEnv, EnvMaker, count_passed, registered_id, warn_of_masks
+from rlcatalog_ppo.environments import AnyEnv, EnvMaker, count_passed, registered_id
 from rlcatalog_ppo.learner import Learner, check_policy, learner_of, optimizer_of
 from rlcatalog_ppo.loss import Objective
 from rlcatalog_ppo.offline import Recorder
@@ -125,7 +125,6 @@ class OnPolicy:
             spaces = self._envs.single_observation_space, self._envs.single_action_space
             self.policy: Policy = self._build(catalog, spaces, policy)
             check_policy(self.policy, spaces, self.config.algorithm, self.uses_values)
-            warn_of_masks(self._envs, self.policy.resolution, self.config.algorithm)
             device = self.policy.backend.device_of(self.config.device)
             if device != self.policy.device:
                 self.policy.to(device)
@@ -137,6 +136,7 @@ class OnPolicy:
                 postprocess_fn,
                 values=self.uses_values,
                 scale=scale_of(self.config),
+                masks=EnvMasks(self.policy.masks, self._envs),
             )
             optimizer = optimizer_of(self.policy.framework)(
                 self.policy, self.config, self.objective

@@ -83,11 +83,14 @@ def evaluate(
         config = env_config if mode is None else {**env_config, "render_mode": mode}
         return EnvMaker(env, config, about.config, rlcatalog.default_catalog())()
 
+    mask_key = about.config.get("action_mask_key", "action_mask")
     film = None if video is None else Film(video)
     if film is not None:
-        envs = filmed(make, env, film, episodes)
+        envs = filmed(make, env, film, episodes, mask_key)
+    elif render:
+        envs = windowed(make, env, mask_key)
     else:
-        envs = windowed(make, env) if render else vector(make, min(episodes, SIDE_BY_SIDE))
+        envs = vector(make, min(episodes, SIDE_BY_SIDE), mask_key=mask_key)
     returns: list[float] = []
     with closing(envs):
         if policy is None:

@@ -22,6 +22,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from rlcatalog.actions import info_mask
 from rlcatalog.config import plain
 from rlcatalog.errors import EnvironmentFaultError, reason
 from rlcatalog.spaces import env_layout
@@ -79,24 +80,31 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Outermost wrapper, which reports an environment's errors and saves and restores its state.
 
     It returns a copy of an episode's last observation, because a reset may overwrite it before it
-    is read. It drops infos, because this package does not read them and Gymnasium may be unable to
-    stack them.
+    is read. It drops infos except for their action masks, because this package reads nothing else
+    and Gymnasium may be unable to stack them.
 
     Args:
         env: The environment.
         index: The environment's index in the vector environment.
         count: Number of environments in the vector environment.
         closes: Whether closing the wrapper closes the environment.
+        mask_key: Key of action masks in infos, or None if they are not read.
 
     Attributes:
         obs: The last observation, or None.
     """
 
     def __init__(
-        self, env: gymnasium.Env[Any, Any], index: int = 0, count: int = 1, *, closes: bool = True
+        self,
+        env: gymnasium.Env[Any, Any],
+        index: int = 0,
+        count: int = 1,
+        *,
+        closes: bool = True,
+        mask_key: str | None = "action_mask",
     ) -> None:
         super().__init__(env)
-        self._closes = closes
+        self._closes, self._mask_key = closes, mask_key
         self.metadata = dict(env.metadata)  # vector environments write their mode into the metadata
         self.index, self.count = index, count
         self._levels = _levels(env)
@@ -125,7 +133,7 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
         returned = call_env(self._fault, self.env.reset, seed=seed, options=options)
         self._check(returned, RESET)
         self.obs, self._info = returned
-        return self.obs, {}
+        return self.obs, self._mask_alone()
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Take a step.
@@ -159,12 +167,17 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
                 episode.ended = bool(terminated), bool(truncated)
             elif self._steps > _LONGEST:
                 self._episode = None
-        return obs, reward, terminated, truncated, {}
+        return obs, reward, terminated, truncated, self._mask_alone()
 
     def close(self) -> None:
         """Close the environment, unless it belongs to the caller."""
         if self._closes:
             super().close()
+
+    def _mask_alone(self) -> dict[str, Any]:
+        """Return the last info without anything but its action mask."""
+        mask = info_mask(self._info, self._mask_key)
+        return {} if mask is None else {str(self._mask_key): mask}
 
     def _check(self, returned: Any, names: tuple[str, ...]) -> None:
         if (fault := self._returns.fault(returned, names)) is not None:
@@ -173,12 +186,6 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
     def _fault(self, what: str) -> EnvironmentFaultError:
         where = f"step {self._steps} of its episode" if self._steps else "reset"
         return EnvironmentFaultError(f"environment {self.index} of {self.count}: {where} {what}")
-
-    def has_action_masks(self) -> bool:
-        """Return whether the environment has a method `action_masks()`."""
-        return self.has_wrapper_attr("action_masks") and callable(
-            self.get_wrapper_attr("action_masks")
-        )
 
     def image_layout(self) -> str | None:
         """Return the layout of the environment's images, if its wrappers say it."""

@@ -13,9 +13,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 
 from rlcatalog import Catalog, default_catalog
 from rlcatalog.catalog import make_env
-from rlcatalog.choice import Resolution
-from rlcatalog.errors import ConfigError, UnusedMaskWarning
-from rlcatalog.reporting import warn_caller
+from rlcatalog.errors import ConfigError
 from rlcatalog_policy import describe_env
 from rlcatalog_ppo.env_state import Resumable
 from rlcatalog_ppo.external_env import ExternalVectorEnv
@@ -53,6 +51,7 @@ class EnvMaker:
     Attributes:
         passed: Number of environments that were passed (see `count_passed`); the caller closes
             them.
+        mask_key: Key of action masks in infos, or None if they are not read.
     """
 
     def __init__(
@@ -60,11 +59,13 @@ class EnvMaker:
     ) -> None:
         self._env, self._config, self._model, self._catalog = env, env_config, model, catalog
         self.passed = count_passed(env)
+        self.mask_key = catalog.parse_config(model)["action_mask_key"]
 
     def __call__(self, index: int = 0) -> Any:
         """Return the environment with the given index in the vector environment."""
+        # Masks are read where they are, so that the policy keeps the environment's spaces.
         return self._catalog.wrap_env(
-            make_env(self._env, EnvConfig(self._config, index)), self._model
+            make_env(self._env, EnvConfig(self._config, index)), self._model, move_masks=False
         )
 
     def vector(
@@ -78,7 +79,7 @@ class EnvMaker:
             ModelContractError: The environments in the vector environment lack a required wrapper.
         """
         if self.passed is None:
-            return vector(self, n, how=how)
+            return vector(self, n, how=how, mask_key=self.mask_key)
         usual = {"env_config": {}, "vector": "sync", "num_envs": self.passed}
         for key, value in {"env_config": self._config, "vector": how, "num_envs": n}.items():
             if value != usual[key]:
@@ -88,7 +89,7 @@ class EnvMaker:
                     f" Remove {key}, or {way}"
                 )
         if not isinstance(self._env, VectorEnv):
-            return vector(self, 1)
+            return vector(self, 1, mask_key=self.mask_key)
         self._catalog.spaces_of(self._env, self._model)  # rejects environments that lack a wrapper
         return ExternalVectorEnv(self._env)
 
@@ -159,7 +160,12 @@ def _make_again(env: Any) -> Callable[[], Any] | None:
 
 
 def vector(
-    make: Callable[[], Any], n: int, first: Callable[[], Any] | None = None, *, how: str = "sync"
+    make: Callable[[], Any],
+    n: int,
+    first: Callable[[], Any] | None = None,
+    *,
+    how: str = "sync",
+    mask_key: str | None = "action_mask",
 ) -> SyncVectorEnv | AsyncVectorEnv:
     """Return `n` environments that are stepped together.
 
@@ -172,11 +178,13 @@ def vector(
         first: Function that creates the first environment, if it differs from the others.
         how: `"sync"` steps them in turn in this process; `"async"` steps them in parallel, each in
             its own process.
+        mask_key: Key of action masks in infos, or None if they are not read.
     """
     # Observations are encoded immediately, so the environments may overwrite them with the next
     # ones.
     makes = [
-        partial(_resumable, one, i, n) for i, one in enumerate((first or make, *[make] * (n - 1)))
+        partial(_resumable, one, i, n, mask_key)
+        for i, one in enumerate((first or make, *[make] * (n - 1)))
     ]
     if how == "async":
         from rlcatalog_ppo.workers import Workers
@@ -185,34 +193,11 @@ def vector(
     return SyncVectorEnv(makes, copy=False, autoreset_mode=AutoresetMode.SAME_STEP)
 
 
-def _resumable(make: Callable[[], Any], index: int, count: int) -> Resumable:
+def _resumable(make: Callable[[], Any], index: int, count: int, mask_key: str | None) -> Resumable:
     if not isinstance(make, EnvMaker):
-        return Resumable(make(), index, count)
-    return Resumable(make(index), index, count, closes=make.passed is None)
-
-
-def warn_of_masks(
-    envs: SyncVectorEnv | AsyncVectorEnv | ExternalVectorEnv, resolution: Resolution, algorithm: str
-) -> None:
-    """Warn if environments have a method `action_masks()`, which is never called, but no mask in
-    the observations.
-
-    Warns:
-        UnusedMaskWarning: The environments have an `action_masks` method.
-    """
-    if (
-        resolution.mask_key is None
-        and not resolution.unused_masks
-        and any(envs.call("has_action_masks"))
-    ):
-        key = resolution.config["action_mask_key"]
-        warn_caller(
-            f"{algorithm} does not call the environment's action_masks(), so the policy may choose"
-            " forbidden actions. Add the mask to the observation in a wrapper, under the key"
-            f" {key!r} of a Dict: {{{key!r}: env.action_masks(), 'obs':"
-            " obs}.",
-            UnusedMaskWarning,
-        )
+        return Resumable(make(), index, count, mask_key=mask_key)
+    closes = make.passed is None
+    return Resumable(make(index), index, count, closes=closes, mask_key=mask_key)
 
 
 def registered_id(folder: Path, env: str | None) -> str:

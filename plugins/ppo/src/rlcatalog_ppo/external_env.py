@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -77,12 +76,6 @@ class ExternalVectorEnv(VectorWrapper):
         """Answer `where` and `go_to`, as `Resumable` does, for environments whose
         state is unknown.
         """
-        if name == "has_action_masks":
-            members: Any = self.env
-            # It may have no single environments, or a different form of `call`.
-            with suppress(Exception):
-                return tuple(members.call("has_wrapper_attr", "action_masks"))
-            return (callable(getattr(self.env, "action_masks", None)),)
         if name == "image_layout":
             return (env_layout(next(iter(getattr(self.env, "envs", ())), None)),)
         why = "it belongs to a passed vector environment, which does not report its state"

@@ -14,7 +14,7 @@ from gymnasium.vector import VectorEnv
 from rlcatalog import Policy
 from rlcatalog.errors import NonFiniteError
 from rlcatalog.spaces import map_tensors
-from rlcatalog_policy import Frozen, State, autoreset_of
+from rlcatalog_policy import EnvMasks, Frozen, State, autoreset_of
 from rlcatalog_ppo.advantages import Array, estimate_advantages, refuse_infinite
 from rlcatalog_ppo.config import OnPolicyConfig
 from rlcatalog_ppo.env_errors import EnvErrors
@@ -177,6 +177,7 @@ class Collector:
         values: Whether the algorithm learns from value estimates. If False, values are 0,
             and rewards after the rollout's end or a truncation count as 0.
         scale: Scaling for training rewards, or None.
+        masks: Reader for masks that the environments give beside their observations, or None.
     """
 
     def __init__(
@@ -189,6 +190,7 @@ class Collector:
         *,
         values: bool = True,
         scale: RewardScale | None = None,
+        masks: EnvMasks | None = None,
     ) -> None:
         self.policy, self.envs, self.gamma, self.autoreset = policy, envs, gamma, autoreset_of(envs)
         self._values, self.scale = values, scale
@@ -199,11 +201,14 @@ class Collector:
         self._postprocess = postprocess
         self._has_custom_loss = policy.overrides("custom_loss")
         self._ahead = Ahead(policy, everything=postprocess is not None or self._has_custom_loss)
+        self._env_masks = masks
         # Gymnasium declares an integer only.
         seeds: Any = derive_env_seeds(seed, SeedStream.ENVIRONMENTS, envs)
-        obs, _ = envs.reset(seed=seeds)
+        obs, infos = envs.reset(seed=seeds)
+        if masks is not None:
+            masks.begin(infos)
         self._encoded = self._env_errors.encode(policy, obs, update=True)
-        self._mask = policy.action_mask(obs)
+        self._mask = self._mask_of(obs)
         self._state, self._rewards = policy.initial_state(n), np.zeros(n, np.float32)
         #: Environments whose next step only begins an episode.
         self._idle = np.zeros(n, bool)
@@ -312,6 +317,11 @@ class Collector:
         self._returns[:], self._lengths[:] = found["returns"], found["lengths"]
         self._encoded, self._rewards, self._idle = found["encoded"], found["rewards"], found["idle"]
         self._mask, state = found["mask"], found["state"]
+        if self._env_masks is not None and self._env_masks.columns is not None:
+            # Checkpoints of 0.1.0 have no masks from infos: the first step allows everything.
+            if self._mask is None:
+                self._mask = np.ones_like(self._env_masks.columns)
+            self._env_masks.columns = self._mask
         if self.scale is not None and found.get("scale") is not None:
             self.scale.set_state(found["scale"])
         if state is not None:
@@ -324,12 +334,14 @@ class Collector:
         Args:
             rows: Booleans `[N]`.
         """
-        observed, _ = self.envs.reset(options=None if rows.all() else {"reset_mask": rows})
+        observed, infos = self.envs.reset(options=None if rows.all() else {"reset_mask": rows})
+        if self._env_masks is not None:
+            self._env_masks.after_reset(infos, rows)
         encoded = self._env_errors.encode(self.policy, observed, update=rows)
         self._encoded = np.where(
             rows.reshape(-1, *[1] * (encoded.ndim - 1)), encoded, self._encoded
         )
-        mask = self.policy.action_mask(observed, idle=~rows)
+        mask = self._mask_of(observed, idle=~rows)
         if mask is not None and self._mask is not None:
             self._mask = np.where(rows[:, None], mask, self._mask)
         self._state = self.policy.restart(self._state, rows)
@@ -358,6 +370,8 @@ class Collector:
         observed, reward, terminated, truncated, info = self.envs.step(step.action)
         ended = terminated | truncated
         over = bool(ended.any())
+        if self._env_masks is not None:
+            self._env_masks.after_step(info, ended)
         self._rewards = self._rewarded(reward)
         row |= {
             "reward": self._rewards,
@@ -429,8 +443,17 @@ class Collector:
             self.episodes.add(float(self._returns[i]), int(self._lengths[i]))
         self._returns[ended], self._lengths[ended] = 0.0, 0
         if self.autoreset == "disabled":
-            observed, _ = self.envs.reset(options={"reset_mask": ended})
+            observed, infos = self.envs.reset(options={"reset_mask": ended})
+            if self._env_masks is not None:
+                self._env_masks.after_reset(infos, ended)
         return observed
+
+    def _mask_of(self, observed: Any, idle: Array | None = None) -> Array | None:
+        """Return the masks in the observations; if there are none, those beside them."""
+        mask: Array | None = self.policy.action_mask(observed, idle=idle)
+        if mask is None and self._env_masks is not None:
+            return self._env_masks.columns
+        return mask
 
     def _see(self, observed: Any, ended: Array) -> None:
         """Encode the next observations, and update the filter with them."""
@@ -442,4 +465,4 @@ class Collector:
         # Actions have no effect after an episode's end; they belong to the previous observations.
         if idle is not None:
             self._encoded[idle] = before[idle]
-        self._mask = self.policy.action_mask(observed, idle=idle)
+        self._mask = self._mask_of(observed, idle)

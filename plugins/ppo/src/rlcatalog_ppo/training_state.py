@@ -164,7 +164,10 @@ def check_fits(state: Mapping[str, Any], now: Mapping[str, Any]) -> None:
             f"learner/optimizer/{name}",
         )
     collected, new = state["collector"], now["collector"]
-    for name in new.keys() & collected.keys() - {"episodes", "scale", "state"}:
+    arrays = new.keys() & collected.keys() - {"episodes", "scale", "state"}
+    if collected.get("mask") is None and new["mask"] is not None:
+        arrays -= {"mask"}  # written before masks in infos were read
+    for name in arrays:
         check_like(collected[name], new[name], f"collector/{name}")
     if collected.get("scale") is not None and new["scale"] is not None:
         check_like(collected["scale"], new["scale"], "collector/scale")

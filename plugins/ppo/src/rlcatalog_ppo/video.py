@@ -157,7 +157,9 @@ def _picture(frame: _Frame, pixels: str) -> Any:
     return VideoFrame.from_ndarray(indexed, format="pal8")
 
 
-def filmed(make: Maker, name: str, film: Film, episodes: int) -> VectorEnv[Any, Any, Any]:
+def filmed(
+    make: Maker, name: str, film: Film, episodes: int, mask_key: str | None = "action_mask"
+) -> VectorEnv[Any, Any, Any]:
     """Return a vector environment that films the first episodes of its first environment.
 
     The number of environments is chosen so that the first one plays 5 episodes, or all episodes if
@@ -168,6 +170,7 @@ def filmed(make: Maker, name: str, film: Film, episodes: int) -> VectorEnv[Any, 
         name: The environment's name, for messages.
         film: The film.
         episodes: Total number of episodes that will be played.
+        mask_key: See `environments.vector`.
 
     Raises:
         NotServedError: The environment does not render frames.
@@ -182,15 +185,23 @@ def filmed(make: Maker, name: str, film: Film, episodes: int) -> VectorEnv[Any, 
     if isinstance(fps, int | float) and 0 < fps <= 1000:
         film.fps = float(fps)
     count = min(SIDE_BY_SIDE, episodes // wanted)
-    return vector(lambda: make(None), count, lambda: Filmed(make("rgb_array"), film, wanted))
+    return vector(
+        lambda: make(None),
+        count,
+        lambda: Filmed(make("rgb_array"), film, wanted),
+        mask_key=mask_key,
+    )
 
 
-def windowed(make: Maker, name: str) -> VectorEnv[Any, Any, Any]:
+def windowed(
+    make: Maker, name: str, mask_key: str | None = "action_mask"
+) -> VectorEnv[Any, Any, Any]:
     """Return a vector environment with a single environment, which is shown in a window.
 
     Args:
         make: Function that creates an environment with a given render mode.
         name: The environment's name, for messages.
+        mask_key: See `environments.vector`.
 
     Raises:
         NotServedError: The environment has no such render mode, or there is no display.
@@ -205,7 +216,7 @@ def windowed(make: Maker, name: str) -> VectorEnv[Any, Any, Any]:
             "--render: there is no display for a window: neither DISPLAY nor WAYLAND_DISPLAY is"
             " set. Use --video FILE.mp4, which needs no display."
         )
-    return vector(lambda: Windowed(make("human")), 1)
+    return vector(lambda: Windowed(make("human")), 1, mask_key=mask_key)
 
 
 def _metadata(make: Maker, name: str, wanted: tuple[str, ...], option: str) -> Mapping[str, Any]:

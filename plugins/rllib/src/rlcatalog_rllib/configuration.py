@@ -112,7 +112,9 @@ def configure(
     options = search_options(asked)  # sampled once only
     first = {**asked, **{key: values[0] for key, values in options.items()}}
     with closing(create_env(env, env_config)) as made:
-        wrapped = (default_catalog() if catalog is None else catalog).wrap_env(made, first)
+        wrapped = (default_catalog() if catalog is None else catalog).wrap_env(
+            made, first, move_masks=False
+        )
         obs_space, action_space = wrapped.observation_space, wrapped.action_space
         seen = behind(own[0], wrapped, obs_space, action_space)
         layout = env_layout(wrapped)

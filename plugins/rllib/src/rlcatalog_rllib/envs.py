@@ -43,7 +43,9 @@ class CatalogEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         with prefix_errors(this_machine):
             model = unpacked(config["model"])
             env = catalog.wrap_env(
-                create_env(config["env"], config.get("env_config"), config), model
+                create_env(config["env"], config.get("env_config"), config),
+                model,
+                move_masks=False,
             )
             if not batches_as_arrays(env.observation_space):
                 env = EncodedInside(env, model, catalog)

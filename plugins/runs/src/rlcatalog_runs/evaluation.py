@@ -12,6 +12,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from rlcatalog import Policy
+from rlcatalog_policy import EnvMasks
 from rlcatalog_runs.seeds import SeedStream, derive_env_seeds
 
 #: Maximum number of environments that are stepped together.
@@ -31,6 +32,9 @@ def play(
 
     Each environment plays a fixed share of the episodes, because counting the first episodes to
     finish would favor short ones.
+
+    Action masks are read from the observations, the infos and `action_masks()`; see
+    `rlcatalog_policy.EnvMasks`.
 
     Args:
         policy: The policy.
@@ -53,15 +57,20 @@ def play(
     share = np.full(n, episodes // n) + (np.arange(n) < episodes % n)
     returns: list[float] = []
     running = np.zeros(n)
+    masks = EnvMasks(policy.masks, env)
     # Gymnasium declares an integer only.
     seeds: Any = derive_env_seeds(seed, SeedStream.EVALUATION, env)
-    obs, _ = env.reset(seed=seeds)
+    obs, infos = env.reset(seed=seeds)
+    masks.begin(infos)
     done = reward = None
     while len(returns) < episodes:
-        step = stepper.step(obs, done=done, prev_reward=reward, explore=explore)
-        obs, reward, terminated, truncated, _ = env.step(step.action)
+        step = stepper.step(
+            obs, done=done, prev_reward=reward, mask=masks.argument, explore=explore
+        )
+        obs, reward, terminated, truncated, infos = env.step(step.action)
         running += reward
         done = terminated | truncated
+        masks.after_step(infos, done)
         for i in np.flatnonzero(done):
             if share[i] > 0:
                 share[i] -= 1
@@ -70,7 +79,8 @@ def play(
                     on_episode(returns[-1])
             running[i] = 0.0
         if stepper.autoreset == "disabled" and done.any():
-            obs, _ = env.reset(options={"reset_mask": done})
+            obs, infos = env.reset(options={"reset_mask": done})
+            masks.after_reset(infos, done)
     return returns
 
 

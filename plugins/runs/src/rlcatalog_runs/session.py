@@ -125,7 +125,8 @@ class Session:
         catalog, episodes = default_catalog(), self.options.eval_episodes
 
         def make() -> Any:
-            return catalog.wrap_env(make_env(self.plan.env_id), policy.config)
+            env = make_env(self.plan.env_id)
+            return catalog.wrap_env(env, policy.config, move_masks=False)
 
         with kept(policy):
             figures = summarize(

@@ -123,7 +123,7 @@ def for_sb3(
             " wrapped members: make_vec_env(MyEnv, n, wrapper_class=for_sb3)."
         )
     wrapped = (default_catalog() if catalog is None else catalog).wrap_env(
-        make_env(env), model_config
+        make_env(env), model_config, move_masks=False
     )
     return FlattenSpaces(wrapped, model_config, catalog)
 

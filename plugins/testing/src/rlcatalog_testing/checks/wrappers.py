@@ -77,14 +77,14 @@ def applied_twice_is_once(part: Part, env: Any, config: Mapping[str, Any]) -> No
     environment.
     """
     before = env.observation_space, env.action_space
-    once = part.catalog.wrap_env(env, config)
+    once = part.catalog.wrap_env(env, config, move_masks=False)
     spaces = once.observation_space, once.action_space
     require(once is not env, f"{env}: it returns the given environment itself")
     require(
         (env.observation_space, env.action_space) == before,
         f"{env}: it changes the wrapped environment's spaces",
     )
-    twice = part.catalog.wrap_env(once, config)
+    twice = part.catalog.wrap_env(once, config, move_masks=False)
     require(twice is once, f"{env}: wrapped a second time, it became {twice}")
     same = (twice.observation_space, twice.action_space) == spaces
     require(same, f"{env}: a second wrapping changed its spaces")
@@ -95,7 +95,11 @@ def wrapped_environments_conform(part: Part, env: Any, config: Mapping[str, Any]
     """The wrapped environment passes Gymnasium's environment checker."""
     # Advice, such as to check the innermost environment.
     with warnings.catch_warnings(action="ignore"):
-        check_env(part.catalog.wrap_env(env, config), skip_render_check=True, skip_close_check=True)
+        check_env(
+            part.catalog.wrap_env(env, config, move_masks=False),
+            skip_render_check=True,
+            skip_close_check=True,
+        )
 
 
 @check(

@@ -1,0 +1,225 @@
+"""Action masks that environments give beside their observations: in infos, or from a method."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from rlcatalog.actions import NOT_GIVEN, ActionMasks
+from rlcatalog.errors import (
+    ActionMaskError,
+    CatalogError,
+    EnvironmentFaultError,
+    UnusedMaskWarning,
+    reason,
+)
+from rlcatalog.frameworks import Array
+from rlcatalog.reporting import warn_caller
+from rlcatalog_policy.stepper import autoreset_of
+
+#: How to train without masks, for messages.
+_WAY_OUT = "To use no masks, set the model config key 'action_mask_key' to None."
+
+
+class EnvMasks:
+    """Reader for the action masks that a vector environment gives beside its observations.
+
+    A mask is in the infos, under the model config's `action_mask_key`, or the environments have a
+    method `action_masks()`, as in sb3-contrib. With both, an action must be allowed by both. If the
+    observation space has a mask, that one alone counts, and nothing is read here.
+
+    The first reset decides whether masks are in the infos. If they are, every later info must have
+    one if an action follows it, so the info of an episode's last step need not.
+
+    Args:
+        masks: The policy's reader of masks, `policy.masks`.
+        envs: The vector environment, in any of Gymnasium's autoreset modes.
+
+    Attributes:
+        columns: The masks of the next actions, boolean `[N, m]`; None if there are none, or before
+            `begin`.
+
+    Example:
+        >>> envs = gym.make_vec("Taxi-v4", 2)
+        >>> policy = rlcatalog.build(env=envs)
+        >>> masks = EnvMasks(policy.masks, envs)
+        >>> obs, infos = envs.reset(seed=0)
+        >>> masks.begin(infos)
+        >>> step = policy.act(obs, mask=masks.argument)
+        >>> obs, _, terminated, truncated, infos = envs.step(step.action)
+        >>> masks.after_step(infos, terminated | truncated)
+    """
+
+    def __init__(self, masks: ActionMasks, envs: Any) -> None:
+        self._masks, self._n = masks, int(envs.num_envs)
+        self._resets_at_once = autoreset_of(envs) == "same_step"
+        self._reads = masks.key is None and masks.info_key is not None
+        self._method = _method_of(envs) if self._reads else None
+        self._in_infos = False
+        self.columns: Array | None = None
+
+    @property
+    def argument(self) -> Any:
+        """The argument `mask` for `act`: the masks, or `NOT_GIVEN` if there are none."""
+        return NOT_GIVEN if self.columns is None else self.columns
+
+    def begin(self, infos: Mapping[str, Any]) -> None:
+        """Read the masks after a reset of all environments, which decides where masks are.
+
+        Warns:
+            UnusedMaskWarning: There are masks, but the action space has nothing to forbid.
+        """
+        if not self._reads:
+            return
+        self._in_infos = any(mask is not None for mask in self._from_infos(infos))
+        if self._method is not None and all(mask is None for mask in self._from_method()):
+            self._method = None
+        if not self._masks.size:
+            self._warn_of_use()
+            return
+        self.columns = None
+        if self._in_infos or self._method is not None:
+            self.columns = np.ones((self._n, self._masks.size), np.bool_)
+        self._update(infos, np.ones(self._n, np.bool_))
+
+    def after_step(self, infos: Mapping[str, Any], ended: Array) -> None:
+        """Read the masks after a step.
+
+        Args:
+            infos: The step's infos.
+            ended: Booleans `[N]`: whether the step ended the episode. Unless the autoreset mode is
+                SAME_STEP, these environments keep their masks until they have been reset.
+        """
+        rows = np.ones(self._n, np.bool_) if self._resets_at_once else ~ended
+        self._update(infos, rows)
+
+    def after_reset(self, infos: Mapping[str, Any], rows: Array) -> None:
+        """Read the masks after a reset of some environments.
+
+        Args:
+            infos: The reset's infos.
+            rows: Booleans `[N]`: which environments were reset.
+        """
+        self._update(infos, rows)
+
+    def _update(self, infos: Mapping[str, Any], rows: Array) -> None:
+        """Read the masks of the environments in `rows`, booleans `[N]`."""
+        if not self._reads or not self._masks.size or not rows.any():
+            return
+        if not self._in_infos:
+            self._refuse_late(infos, rows)
+        if self.columns is None:
+            return
+        given = []
+        if self._in_infos:
+            given.append(self._complete(self._from_infos(infos), rows))
+        if self._method is not None:
+            given.append(self._complete(self._from_method(), rows))
+        try:
+            columns = self._masks.joint(given, self._n)
+        except ActionMaskError as error:
+            raise ActionMaskError(
+                f"{self._where()}: {error} Rows are environments. {_WAY_OUT}"
+            ) from error
+        self.columns = np.where(rows[:, None], columns, self.columns)
+
+    def _from_infos(self, infos: Mapping[str, Any]) -> list[Any]:
+        """Return each environment's mask in a vector environment's infos, or None without one."""
+        assert self._masks.info_key is not None
+        return masks_in_infos(infos, self._masks.info_key, self._n)
+
+    def _from_method(self) -> list[Any]:
+        """Return what each environment's `action_masks()` returns."""
+        assert self._method is not None
+        try:
+            return list(self._method())
+        except CatalogError:  # it explains itself
+            raise
+        except Exception as error:
+            raise EnvironmentFaultError(f"action_masks() raised {reason(error)}") from error
+
+    def _complete(self, found: Sequence[Any], rows: Array) -> list[Any]:
+        """Return the masks of the environments in `rows`, in a batch of all environments.
+
+        The other environments take the mask of the first one, which is not used.
+        """
+        for i in np.flatnonzero(rows):
+            if found[i] is None:
+                raise EnvironmentFaultError(
+                    f"environment {i} of {self._n} gave an action mask before, but not now"
+                    f" ({self._where()}). Give one after every reset and step that an action"
+                    f" follows. {_WAY_OUT}"
+                )
+        unused = found[int(np.flatnonzero(rows)[0])]
+        return [mask if row else unused for mask, row in zip(found, rows, strict=True)]
+
+    def _refuse_late(self, infos: Mapping[str, Any], rows: Array) -> None:
+        key = str(self._masks.info_key)
+        if key not in infos:
+            return
+        for i, mask in enumerate(self._from_infos(infos)):
+            if rows[i] and mask is not None:
+                raise EnvironmentFaultError(
+                    f"environment {i} of {self._n} has an action mask in info[{key!r}], but the"
+                    f" first reset's info had none. Return it from reset() too. {_WAY_OUT}"
+                )
+
+    def _warn_of_use(self) -> None:
+        if self._in_infos or self._method is not None:
+            warn_caller(
+                f"the environment gives an action mask ({self._where()}), which is not used:"
+                f" {self._masks.action.describe()} has no values that a mask could forbid. To"
+                " silence this warning, set the model config key 'action_mask_key' to None.",
+                UnusedMaskWarning,
+            )
+
+    def _where(self) -> str:
+        places = []
+        if self._in_infos:
+            places.append(f"info[{self._masks.info_key!r}]")
+        if self._method is not None:
+            places.append("action_masks()")
+        return " and ".join(places)
+
+
+def masks_in_infos(infos: Mapping[str, Any], key: str, n: int) -> list[Any]:
+    """Return each environment's action mask in a vector environment's infos, or None without one.
+
+    Gymnasium batches the entry `key` of the single infos, and writes under `_key` which of the
+    environments have it.
+
+    Args:
+        infos: The infos of a vector environment.
+        key: The model config's `action_mask_key`.
+        n: Number of environments.
+    """
+    if key not in infos:
+        return [None] * n
+    present = infos.get(f"_{key}", np.ones(n, np.bool_))
+    return [_row(infos[key], i) if present[i] else None for i in range(n)]
+
+
+def _row(entry: Any, i: int) -> Any:
+    """Return one environment's part of a batched entry."""
+    if isinstance(entry, Mapping):
+        names = [name for name in entry if not (name[:1] == "_" and name[1:] in entry)]
+        return {name: _row(entry[name], i) for name in names}
+    return entry[i]
+
+
+def _method_of(envs: Any) -> Callable[[], Sequence[Any]] | None:
+    """Return a function that returns the masks of all environments by calling `action_masks()`, or
+    None if there is no such method.
+    """
+    base = getattr(envs, "unwrapped", envs)
+    # A vector environment may have no single environments, or a different form of `call`.
+    with suppress(Exception):
+        if any(base.call("has_wrapper_attr", "action_masks")):
+            return partial(base.call, "action_masks")
+        return None
+    method = getattr(base, "action_masks", None)
+    return method if callable(method) else None
