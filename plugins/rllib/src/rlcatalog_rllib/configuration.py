@@ -13,7 +13,8 @@ from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 
 import rlcatalog_rllib
 from rlcatalog import Catalog, Policy, default_catalog
-from rlcatalog.errors import ConfigError, UnreadKeysWarning, shown
+from rlcatalog.errors import ConfigError, UnreadKeysWarning, UnusedMaskWarning, shown
+from rlcatalog.reporting import warn_caller
 from rlcatalog.spaces import env_layout
 from rlcatalog_rllib import ray_config
 from rlcatalog_rllib.agents import AdaptAgents, EncodeAgents, spaces_of_agents, spaces_of_modules
@@ -118,6 +119,7 @@ def configure(
         obs_space, action_space = wrapped.observation_space, wrapped.action_space
         seen = behind(own[0], wrapped, obs_space, action_space)
         layout = env_layout(wrapped)
+        _warn_of_masks(wrapped, first, catalog)
     defaults = ray_config.engine_defaults(config, action_space)
     if layout is not None:
         defaults["image_layout"] = layout
@@ -152,6 +154,22 @@ def configure(
     )
     theirs |= {key: asked[key] for key in options}
     return _set_up(config, env, env_config, theirs, [recipe], spec, connectors, CatalogEnvRunner)
+
+
+def _warn_of_masks(env: Any, model: Mapping[str, Any], catalog: Catalog | None) -> None:
+    """Warn if an environment gives action masks that are not in its observations.
+
+    The check is made here, with an environment that is closed again, because a warning in one of
+    Ray's processes may not be seen.
+    """
+    catalog = default_catalog() if catalog is None else catalog
+    if catalog.wrap_env(env, model) is not env:
+        warn_caller(
+            "the environment gives an action mask, in its info or from action_masks(), but RLlib"
+            " reads only observations, so the policy may choose forbidden actions. Move the mask"
+            " into the observation: pass a function that returns rlcatalog.wrap_env(env).",
+            UnusedMaskWarning,
+        )
 
 
 def _as_config(model: Any) -> Mapping[str, Any]:

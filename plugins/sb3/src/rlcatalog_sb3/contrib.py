@@ -69,6 +69,7 @@ class CatalogRecurrentPolicy(CatalogBasePolicy, RecurrentActorCriticPolicy):
         """Return raw actions `[B, ...]`, value estimates `[B, 1]`, log densities `[B]` and the new
         states.
         """
+        self.warn_of_masks()
         actor_critic = self.actor_critic
         encoded, mask = actor_critic.observer.encode(obs), actor_critic.observer.mask(obs, None)
         memory = self._packer.unpack(lstm_states.pi, episode_starts)

@@ -18,6 +18,7 @@ from rlcatalog.errors import ConfigError, ModelContractError
 from rlcatalog_policy import Encoder
 from rlcatalog_sb3.refusals import refuse_filter
 from rlcatalog_sb3.spaces import MASK, OBS, ORIGIN, EncodedBox, Origin
+from rlcatalog_sb3.unread_masks import warn_of_info
 
 Array = np.ndarray[Any, Any]
 
@@ -41,6 +42,10 @@ class FlattenSpaces(gym.Wrapper[Any, Any, Any, Any]):
         catalog: The catalog for the parts, which policies in this environment also use. If None,
             the process's.
 
+    Warns:
+        UnusedMaskWarning: At the first reset, if there are masks in the info, which cannot be
+            flattened. Wrap the environment with `rlcatalog.wrap_env` first.
+
     Raises:
         NotServedError: The config sets an observation filter.
         UnsupportedSpaceError: No installed part supports one of the spaces.
@@ -62,11 +67,15 @@ class FlattenSpaces(gym.Wrapper[Any, Any, Any, Any]):
         self.observation_space = self.flattening.observation_space
         self.action_space = self.flattening.action_space
         self._mask: Any = None
+        self._has_reset = False
         if self.flattening.masked:  # only with masks, because MaskablePPO looks for this method
             self.action_masks = self._last_mask
 
     def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
         obs, info = self.env.reset(**options)
+        if not (self.flattening.masked or self._has_reset):
+            warn_of_info(info, self.flattening.masks)
+        self._has_reset = True
         return self._observed(obs, False), info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
@@ -162,7 +171,8 @@ class Flattening:
         self.preprocessor, self.masks = self.encoder.preprocessor, self.encoder.masks
         raw_kinds = resolution.dists.raw_kinds("torch")
         self.action_codec = action_codec(resolution.action, values["action_bounds"], raw_kinds)
-        self.masked = resolution.mask_key is not None or (masked and self.masks.size > 0)
+        passed = masked and self.masks.size > 0 and self.masks.info_key is not None
+        self.masked = resolution.mask_key is not None or passed
         encoding = encoding_of(resolution, self.preprocessor)
         origin = Origin(
             observation_space, action_space, resolution.config.explicit, encoding, given

@@ -27,6 +27,7 @@ class Observer:
     Attributes:
         encode: Function that maps observations, a tensor or a dict of tensors `[B, ...]`, to
             encoded observations `[B, *encoded shape]`.
+        has_masks: Whether the observations contain action masks.
     """
 
     def __init__(self, policy: Policy, space: Any, origin: Origin | None) -> None:
@@ -35,6 +36,7 @@ class Observer:
         self._numpy = structure(space, layout)
         self.encode = encoder(policy.preprocessor, space, layout, self.flat, policy.preprocess)
         self._mask_key = MASK if self.flat and isinstance(space, spaces.Dict) else policy.masks.key
+        self.has_masks = self._mask_key is not None
         # Mask columns in the observation only need a cast.
         leaf = space[self._mask_key] if self._mask_key is not None else None
         bits = policy.resolution.action.kind == "multi_binary"

@@ -15,8 +15,14 @@ from rlcatalog.errors import ConfigError, NotServedError
 from rlcatalog_policy import config_with_model
 from rlcatalog_sb3.actor_critic import ActorCritic, CatalogDistribution
 from rlcatalog_sb3.private_api import SavablePolicy
-from rlcatalog_sb3.refusals import algorithm_name, builder_of, refuse_algorithm
+from rlcatalog_sb3.refusals import (
+    algorithm_name,
+    builder_of,
+    calls_action_masks,
+    refuse_algorithm,
+)
 from rlcatalog_sb3.spaces import origin_of
+from rlcatalog_sb3.unread_masks import UnreadMasks
 from rlcatalog_torch import before_torch_optimizers
 from rlcatalog_torch.private_api import Movable
 
@@ -69,7 +75,8 @@ class CatalogBasePolicy(Movable, SavablePolicy):
         optimizer_kwargs: dict[str, Any] | None = None,
         **keywords: Any,
     ) -> None:
-        builder = builder_of(self)
+        algorithm = builder_of(self)
+        builder = type(algorithm)
         refuse_algorithm(self, builder, observation_space)
         if use_sde:
             raise ConfigError(
@@ -97,6 +104,13 @@ class CatalogBasePolicy(Movable, SavablePolicy):
             self, model_config, catalog, keywords, algorithm_name(builder, self), frozen
         )
         self.model = self.actor_critic.model
+        self._unread_masks: UnreadMasks | None = None
+        if not self.actor_critic.observer.has_masks:
+            self._unread_masks = UnreadMasks(
+                getattr(algorithm, "env", None),
+                self.catalog_policy.masks,
+                calls_method=calls_action_masks(builder),
+            )
         before_torch_optimizers()
         self.optimizer = optimizer_class(self.parameters(), lr=lr_schedule(1), **optimizer_kwargs)  # type: ignore[call-arg]
         for operation in self.actor_critic.model.update_ops():
@@ -148,6 +162,12 @@ class CatalogBasePolicy(Movable, SavablePolicy):
             return {key: _cast(part, space[key]) for key, part in tensors.items()}, batched
         return _cast(tensors, space), batched
 
+    def warn_of_masks(self) -> None:
+        """Warn, at the first step, about the environment's action masks that are not read."""
+        if self._unread_masks is not None:
+            self._unread_masks.warn()
+            self._unread_masks = None
+
     def on_move(self) -> None:
         """Move the parts to the policy's new device."""
         self.actor_critic.moved(self.device)
@@ -185,6 +205,7 @@ class WithoutMemory(CatalogBasePolicy):
         self, obs: Any, deterministic: bool = False, action_masks: Any = None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return raw actions `[B, ...]`, value estimates `[B, 1]` and log densities `[B]`."""
+        self.warn_of_masks()
         return self.actor_critic.act(obs, action_masks, deterministic)
 
     def evaluate_actions(

@@ -16,17 +16,17 @@ from rlcatalog_sb3.algorithms import OWN_NETS
 from rlcatalog_sb3.memories import refuse_memory
 
 
-def builder_of(policy: Any) -> type:
-    """Return the class of the object that builds a policy; call this function in the policy's
-    constructor.
+def builder_of(policy: Any) -> Any:
+    """Return the object that builds a policy, an algorithm or None; call this function in the
+    policy's constructor.
 
-    Stable-Baselines3 does not pass this class to a policy, so this function inspects the
+    Stable-Baselines3 does not pass this object to a policy, so this function inspects the
     constructor's caller.
     """
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_locals.get("self") is policy:
         frame = frame.f_back
-    return type(frame.f_locals.get("self"))
+    return frame.f_locals.get("self")
 
 
 def algorithm_name(builder: type, policy: Any) -> str:
@@ -40,6 +40,11 @@ def _engine_classes(builder: type) -> set[str]:
     """Return the names of a class's bases that belong to Stable-Baselines3 or sb3-contrib."""
     packages = ("stable_baselines3.", "sb3_contrib.")
     return {cls.__name__ for cls in builder.__mro__ if cls.__module__.startswith(packages)}
+
+
+def calls_action_masks(builder: type) -> bool:
+    """Return whether a class is MaskablePPO, which calls an environment's `action_masks()`."""
+    return "MaskablePPO" in _engine_classes(builder)
 
 
 def refuse_algorithm(policy: Any, builder: type, observation_space: Any) -> None:

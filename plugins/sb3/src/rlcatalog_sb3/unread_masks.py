@@ -1,0 +1,61 @@
+"""Warnings about action masks that Stable-Baselines3 does not read."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping
+from typing import Any
+
+from rlcatalog.actions import ActionMasks, info_mask
+from rlcatalog.errors import UnusedMaskWarning
+from rlcatalog.reporting import warn_caller
+
+
+def warn_of_info(info: Mapping[str, Any], masks: ActionMasks) -> None:
+    """Warn if an environment's info has an action mask; Stable-Baselines3 does not read infos.
+
+    Args:
+        info: The info that `reset` returned.
+        masks: The reader of the policy's masks.
+    """
+    if masks.size and info_mask(info, masks.info_key) is not None:
+        _warn(f"info[{masks.info_key!r}]", "infos")
+
+
+class UnreadMasks:
+    """Check, made once at the first step, whether the environment has masks that are not read.
+
+    Args:
+        env: The algorithm's vector environment, or None.
+        masks: The reader of the policy's masks.
+        calls_method: Whether the algorithm calls the environment's `action_masks()`.
+    """
+
+    def __init__(self, env: Any, masks: ActionMasks, *, calls_method: bool) -> None:
+        self._masks, self._calls_method = masks, calls_method
+        # A policy must not keep its environment alive.
+        self._env = None if env is None else weakref.ref(env)
+
+    def warn(self) -> None:
+        """Warn about the masks, if there are any.
+
+        Warns:
+            UnusedMaskWarning: The environment has masks that the policy never sees.
+        """
+        env = None if self._env is None else self._env()
+        self._env = None
+        if env is None or not self._masks.size or self._masks.info_key is None:
+            return
+        if not self._calls_method and env.has_attr("action_masks"):
+            _warn("action_masks()", "this method")
+        for info in env.reset_infos[:1]:
+            warn_of_info(info, self._masks)
+
+
+def _warn(place: str, what: str) -> None:
+    warn_caller(
+        f"the environment gives an action mask, {place}, but Stable-Baselines3 does not read"
+        f" {what}, so the policy may choose forbidden actions. Move the mask into the observation:"
+        " wrap each environment with rlcatalog.wrap_env(env).",
+        UnusedMaskWarning,
+    )
