@@ -7,7 +7,7 @@ import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
 from masked_env import PAIR, Masked, allowed, random_mask
 
-#: Steps of an episode; every other one ends by itself, the others are cut.
+#: Steps of an episode; about half of the episodes end by themselves, the others are cut.
 LENGTH = 4
 
 
@@ -20,7 +20,7 @@ class Placed(gym.Env):
     action_space = Discrete(3)
 
     def __init__(self, case):
-        self.case, self.episode = case, 0
+        self.case = case
         self.taken = np.zeros(3, int)
         self.observation_space = Dict({"x": PAIR})
         if "observation" in case:
@@ -31,7 +31,7 @@ class Placed(gym.Env):
     def reset(self, *, seed=None, options=None):
         """Begin an episode."""
         super().reset(seed=seed)
-        self.t, self.episode = 0, self.episode + 1
+        self.t = 0
         return self._observe(), self._info()
 
     def step(self, action):
@@ -39,7 +39,7 @@ class Placed(gym.Env):
         self.t += 1
         self.taken[action] += 1
         over = self.t == LENGTH
-        terminated = over and self.episode % 2 == 0
+        terminated = over and self.np_random.random() < 0.5
         return self._observe(), 0.0, terminated, over and not terminated, self._info()
 
     def _mask(self, place):

@@ -15,8 +15,8 @@ from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv
 
 import rlcatalog
-from rlcatalog.errors import ConfigError, ModelContractError, UnusedMaskWarning
-from rlcatalog_ppo.environments import EnvMaker, count_passed, registered_id, vector, warn_of_masks
+from rlcatalog.errors import ConfigError, ModelContractError
+from rlcatalog_ppo.environments import EnvMaker, count_passed, registered_id, vector
 from rlcatalog_ppo.external_env import ExternalVectorEnv
 from rlcatalog_ppo.workers import Workers
 
@@ -225,26 +225,3 @@ def test_a_checkpoint_names_an_environment_but_imports_no_module():
         registered_id(folder, "no_such:NoSuch-v0")
     with pytest.raises(ConfigError, match="run: the environment was not a Gymnasium id; pass it"):
         registered_id(folder, None)
-
-
-@pytest.mark.parametrize(
-    ("masks", "mask_key", "unused", "warns"),
-    [
-        ((True, True), None, (), True),
-        ((False, True), None, (), True),
-        ((False, False), None, (), False),
-        ((True, True), "mask", (), False),
-        ((True, True), None, ("mask",), False),
-    ],
-)
-def test_masks_outside_the_observation_are_warned_of(masks, mask_key, unused, warns, recwarn):
-    asked = []
-    envs = SimpleNamespace(call=lambda name: asked.append(name) or masks)
-    config = {"action_mask_key": "allowed"}
-    warn_of_masks(
-        envs, SimpleNamespace(mask_key=mask_key, unused_masks=unused, config=config), "PPO"
-    )
-    assert [warning.category for warning in recwarn] == [UnusedMaskWarning] * warns
-    if warns:
-        assert asked == ["has_action_masks"]
-        assert "{'allowed': env.action_masks(), 'obs': obs}" in str(recwarn[0].message)

@@ -144,20 +144,21 @@ def test_closing_is_left_to_the_owner():
     assert (mine.closed, theirs.closed) == (1, 0)
 
 
-class Masked(Road):
-    """Has the method that sb3-contrib calls."""
+class Informing(Road):
+    """Puts a mask into its info, among other things."""
 
-    def action_masks(self):
-        return np.ones(3, bool)
+    def reset(self, **options):
+        return super().reset(**options)[0], self._tell()
+
+    def step(self, action):
+        return *super().step(action)[:4], self._tell()
+
+    def _tell(self):
+        return {"action_mask": np.array([1, 0]), "other": object()}
 
 
-class Attribute(Road):
-    action_masks = None
-
-
-@pytest.mark.parametrize(
-    ("env", "masks"),
-    [(Masked(), True), (gym.Wrapper(Masked()), True), (Road(), False), (Attribute(), False)],
-)
-def test_only_a_method_counts_as_a_mask(env, masks):
-    assert Resumable(env).has_action_masks() is masks
+@pytest.mark.parametrize(("key", "shown"), [("action_mask", True), ("free", False), (None, False)])
+def test_an_info_keeps_its_mask_alone(key, shown):
+    env = Resumable(Informing(), mask_key=key)
+    infos = [env.reset()[1], env.step(env.action_space.sample())[-1]]
+    assert [list(info) for info in infos] == [["action_mask"] * shown] * 2

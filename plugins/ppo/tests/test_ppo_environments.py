@@ -12,13 +12,13 @@ import pytest
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import ClipReward, TransformObservation
+from gymnasium.wrappers.vector import ClipReward as ClipVectorReward
 
 from rlcatalog.errors import (
     ConfigError,
     EnvironmentFaultError,
     ModelContractError,
     ResumeWarning,
-    UnusedMaskWarning,
 )
 from rlcatalog_ppo import A2C, PG, PPO
 from rlcatalog_ppo.callbacks import Evaluation
@@ -412,11 +412,11 @@ class Batched(CartPoleVectorEnv):
     """A vector environment without members, which returns the masks of all at once."""
 
     def action_masks(self):
-        return np.ones((self.num_envs, 2), bool)
+        return np.array([[True, False]] * self.num_envs)
 
 
 class Showing(gym.ObservationWrapper):
-    """Puts the mask into the observation, as the warning says."""
+    """Puts the mask into the observation."""
 
     def __init__(self, env):
         super().__init__(env)
@@ -429,29 +429,25 @@ class Showing(gym.ObservationWrapper):
         return {"action_mask": self.unwrapped.action_masks().astype(np.int8), "obs": obs}
 
 
+FORMS = {
+    "class": (Forbidding, SMALL),
+    "wrapped": (lambda: ClipReward(Forbidding(), -1, 1), SMALL),
+    "vector": (lambda: SyncVectorEnv([Forbidding] * 2), SMALL),
+    "wrapped vector": (lambda: ClipVectorReward(SyncVectorEnv([Forbidding] * 2), -1, 1), SMALL),
+    "batched": (lambda: Batched(2), SMALL),
+    "async": (Forbidding, {**SMALL, "num_envs": 2, "vector": "async"}),
+    "in the observation": (lambda: Showing(Forbidding()), SMALL),
+}
+
+
 @pytest.mark.grid
 @pytest.mark.parametrize("algorithm", [PPO, A2C, PG])
-@pytest.mark.parametrize("form", ["class", "wrapped", "vector", "batched", "async"])
-def test_a_mask_that_is_not_in_the_observation_is_said_once(algorithm, form):
-    long = {**SMALL, "rollout_length": 128}  # PPO's minibatches fit
-    env, config = {
-        "class": (Forbidding, long),
-        "wrapped": (lambda: ClipReward(Forbidding(), -1, 1), long),
-        "vector": (SyncVectorEnv([Forbidding] * 2), long),
-        "batched": (Batched(2), long),
-        "async": (Forbidding, {**long, "num_envs": 2, "vector": "async"}),
-    }[form]
-    with pytest.warns(
-        UnusedMaskWarning, match=r"action_masks\(\).*under the key 'action_mask' of a Dict"
-    ) as caught:
-        algo = algorithm(env, config)
-    assert len(caught) == 1
-    algo.stop()
-
-
-def test_a_mask_in_the_observation_is_used_without_a_warning():
-    """Nothing but the first action is then drawn; pytest makes any warning an error."""
-    algo = PPO(lambda: Showing(Forbidding()), {**QUICK, "num_envs": 2})
+@pytest.mark.parametrize("form", FORMS)
+def test_action_masks_is_called_in_every_form(algorithm, form):
+    """The method allows the first action alone; pytest makes any warning an error."""
+    make, config = FORMS[form]
+    env = make() if "vector" in form or form == "batched" else make
+    algo = algorithm(env, {**config, "rollout_length": 128})  # PPO's minibatches fit
     assert not np.any(algo._collector.collect(30).raw_action)
     algo.stop()
 

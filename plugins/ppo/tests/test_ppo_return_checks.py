@@ -6,11 +6,10 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
-from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.vector import AutoresetMode, VectorEnv
 
 from rlcatalog.errors import EnvironmentFaultError, ObservationError
 from rlcatalog_ppo.env_errors import EnvErrors, call_env
@@ -278,18 +277,3 @@ def test_a_passed_vector_environment_says_that_it_cannot_report_its_state():
     assert [place["generator"] for place in places] == [{}, {}]
     assert {place["why"] for place in places} == set(reasons)
     assert "belongs to a passed vector environment" in reasons[0]
-
-
-def test_masks_are_asked_of_the_members_or_of_the_vector_environment():
-    class Masked(gym.Env):
-        observation_space, action_space = THREE, FOUR
-
-        def action_masks(self):
-            return np.ones(4, bool)
-
-    members = SyncVectorEnv([Masked, Masked], autoreset_mode=AutoresetMode.SAME_STEP)
-    assert ExternalVectorEnv(members).call("has_action_masks") == (True, True)
-    canned = Canned(None)
-    assert ExternalVectorEnv(canned).call("has_action_masks") == (False,)
-    canned.action_masks = lambda: None
-    assert ExternalVectorEnv(canned).call("has_action_masks") == (True,)

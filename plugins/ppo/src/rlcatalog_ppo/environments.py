@@ -59,7 +59,7 @@ class EnvMaker:
     ) -> None:
         self._env, self._config, self._model, self._catalog = env, env_config, model, catalog
         self.passed = count_passed(env)
-        self.mask_key = catalog.parse_config(model)["action_mask_key"]
+        self.mask_key = model.get("action_mask_key", "action_mask")
 
     def __call__(self, index: int = 0) -> Any:
         """Return the environment with the given index in the vector environment."""
