@@ -81,6 +81,7 @@ lint: $(VENV)/.dev  ## style, types, spelling, plain words, allowed imports, and
 	PYTHONPATH=plugins/example/src $(BIN)/lint-imports --no-logo --no-cache
 	$(BIN)/python tools/public_index.py --check
 	$(BIN)/python tools/config_table.py --check
+	$(BIN)/python tools/mask_table.py --check
 	$(BIN)/python tools/porting_table.py --check
 	$(BIN)/python tools/plugins_page.py --check
 	$(BIN)/python tools/engines_page.py --check
@@ -137,6 +138,7 @@ engines: $(ENGINES)/.done  ## the examples of engines that need other packages t
 generate: $(VENV)/.dev  ## write what is generated: install hints, tables, pages and pictures of the docs
 	$(BIN)/python tools/public_index.py
 	$(BIN)/python tools/config_table.py
+	$(BIN)/python tools/mask_table.py
 	$(BIN)/python tools/porting_table.py
 	$(BIN)/python tools/plugins_page.py
 	$(BIN)/python tools/engines_page.py

@@ -55,8 +55,8 @@ class OneHotWarning(CatalogWarning):
 
 
 class UnusedMaskWarning(CatalogWarning):
-    """A possible action mask is not used: either an observation entry or an environment's
-    `action_masks()`.
+    """A possible action mask is not used: an observation entry, or one that the environment gives
+    beside its observations, in its info or from `action_masks()`.
     """
 
 

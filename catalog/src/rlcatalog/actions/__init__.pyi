@@ -17,7 +17,6 @@ from .distribution import (
 from .masks import (
     NOT_GIVEN as NOT_GIVEN,
     ActionMasks as ActionMasks,
-    NotGiven as NotGiven,
     info_mask as info_mask,
     mask_key as mask_key,
 )

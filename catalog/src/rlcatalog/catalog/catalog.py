@@ -409,9 +409,9 @@ class Catalog:
         A wrapper that is already applied is not applied again.
 
         Masks in `info[action_mask_key]` or from `action_masks()`, as in sb3-contrib, become an
-        entry of a Dict observation, which every engine reads; another observation than a Dict
-        stands under `"obs"` beside it. Whether there are masks in the info only a reset shows, so
-        an environment without `action_masks()`, whose actions could be forbidden, is reset once.
+        entry of a Dict observation, which every engine reads. An observation that is not a Dict
+        becomes the entry `"obs"` beside it. Only a reset shows whether there are masks in the info,
+        so an environment without `action_masks()` is reset once if its actions can be masked.
 
         Args:
             env: A single environment.

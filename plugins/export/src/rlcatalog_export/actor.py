@@ -223,9 +223,11 @@ class Actor:
                     error, observations.preprocessor, observations.seen(obs)
                 ) from error.__cause__
         feeds, rows = self.feeds(obs)
-        if mask is NOT_GIVEN:
-            mask = own
-        if mask is not None and (mask is not own or len(mask) != rows):
+        if mask is NOT_GIVEN and own is not None and len(own) == rows:
+            mask = own  # it is already checked
+        elif mask is NOT_GIVEN:
+            mask = None if own is None else self.masks.matrix(own, rows)
+        elif mask is not None:
             mask = self.masks.matrix(mask, rows)
         noise = self.draw(rows) if explore and self._noise else None
         return self.act_on(feeds, rows, state, prev_reward, mask, explore, noise)

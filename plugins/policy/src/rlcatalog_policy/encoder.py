@@ -185,9 +185,9 @@ class Encoder:
         if self.filter is not None:
             check_observations(encoded, self.preprocessor)  # the filter may clip them to its bounds
             encoded = self.filter.filtered(encoded)
+        if mask is NOT_GIVEN and own is not None and len(own) == len(encoded):
+            return encoded, own  # it is already checked
         if mask is NOT_GIVEN:
-            if own is None or len(own) == len(encoded):
-                return encoded, own
             mask = own
         if mask is None:
             return encoded, None

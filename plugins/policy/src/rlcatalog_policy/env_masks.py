@@ -147,14 +147,15 @@ class EnvMasks:
 
         The other environments take the mask of the first one, which is not used.
         """
-        for i in np.flatnonzero(rows):
+        chosen: list[int] = np.flatnonzero(rows).tolist()
+        for i in chosen:
             if found[i] is None:
                 raise EnvironmentFaultError(
                     f"environment {i} of {self._n} gave an action mask before, but not now"
                     f" ({self._where()}). Give one after every reset and step that an action"
                     f" follows. {_WAY_OUT}"
                 )
-        unused = found[int(np.flatnonzero(rows)[0])]
+        unused = found[chosen[0]]
         return [mask if row else unused for mask, row in zip(found, rows, strict=True)]
 
     def _refuse_late(self, infos: Mapping[str, Any], rows: Array) -> None:
