@@ -82,6 +82,7 @@ lint: $(VENV)/.dev  ## style, types, spelling, plain words, allowed imports, and
 	$(BIN)/python tools/public_index.py --check
 	$(BIN)/python tools/config_table.py --check
 	$(BIN)/python tools/mask_table.py --check
+	$(BIN)/python tools/action_bounds_page.py --check
 	$(BIN)/python tools/porting_table.py --check
 	$(BIN)/python tools/plugins_page.py --check
 	$(BIN)/python tools/engines_page.py --check
@@ -139,6 +140,7 @@ generate: $(VENV)/.dev  ## write what is generated: install hints, tables, pages
 	$(BIN)/python tools/public_index.py
 	$(BIN)/python tools/config_table.py
 	$(BIN)/python tools/mask_table.py
+	$(BIN)/python tools/action_bounds_page.py
 	$(BIN)/python tools/porting_table.py
 	$(BIN)/python tools/plugins_page.py
 	$(BIN)/python tools/engines_page.py

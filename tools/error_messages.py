@@ -77,6 +77,11 @@ unit = spaces.Dict({"action_mask": spaces.MultiBinary(2), "speed": spaces.Box(-1
 ---
 rlcatalog.build(spaces.Dict({"unit": unit}), spaces.Discrete(2))
 """,
+    "ActionRangeWarning": """
+thermostat = spaces.Box(15, 30, (1,))
+---
+rlcatalog.build(spaces.Box(-1, 1, (3,)), thermostat, {"action_bounds": "clip"})
+""",
     "LoadOrderWarning": """
 import importlib.machinery, sys, types
 from rlcatalog_torch import load_order

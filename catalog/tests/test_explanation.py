@@ -230,6 +230,9 @@ def explained(**changes):
                 ),
             },
         ],
+        "action_ranges": [
+            {"path": "action[1]", "mapping": "clipped to the bounds", "problems": []}
+        ],
         "unread": [],
         "unused_masks": [],
         "action_mask": None,
@@ -266,7 +269,9 @@ def test_the_sections_follow_the_way_from_observation_to_action():
 def test_each_section_has_its_shape_its_reason_its_lines_and_the_others():
     sections = sections_of(explained())
     assert sections["observation"] == Section("observation", "(3,)", "Box(3,) float32", [])
-    assert sections["action"] == Section("action", "(2, 8)", "Tuple(Discrete(2))")
+    assert sections["action"] == Section(
+        "action", "(2, 8)", "Tuple(Discrete(2))", [("action[1]", "", "clipped to the bounds")]
+    )
     assert sections["preprocessor: none"] == Section(
         "preprocessor: none",
         "(4,)",
@@ -349,6 +354,12 @@ def test_notes_name_the_keys_that_parts_read_and_the_keys_that_none_reads():
     assert [text for _, text in notes] == ["width, depth", "heat", "dim, grayscale", "obs['mask']"]
     assert [name.partition(" ")[0] for name, _ in notes[:2]] == ["model", "action[0]"]
     assert outline(explained())[2] == []
+
+
+def test_notes_name_actions_that_are_hard_to_reach():
+    box = {"path": "action[1]", "mapping": "clipped to the bounds", "problems": ["far", "wide"]}
+    notes = outline(explained(action_ranges=[box]))[2]
+    assert notes == [("hard to reach", "far"), ("hard to reach", "wide")]
 
 
 def test_the_wrappers_come_first_and_the_first_section_lists_those_that_do_not_match():

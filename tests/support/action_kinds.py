@@ -11,7 +11,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tu
 from rlcatalog.spaces import Simplex
 
 PAIR = Box(-1, 1, (2,), np.float32)
-LOW, HIGH = np.array([-2.0, 0.5], np.float32), np.array([3.0, 40.0], np.float32)
+LOW, HIGH = np.array([-2.0, 0.5], np.float32), np.array([3.0, 20.0], np.float32)
 NESTED = Dict(
     {
         "go": Discrete(4, start=-2),

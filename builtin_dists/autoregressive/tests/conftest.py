@@ -159,10 +159,8 @@ class Reference:
             return np.eye(part.size)[value[:, 0].astype(int)]
         if part.kind == "bits":
             return value
-        low, high = part.kind
-        bounded = np.isfinite(low) & np.isfinite(high)
-        low, high = np.where(bounded, low, -1.0), np.where(bounded, high, 1.0)
-        return (value - (low + high) / 2) / ((high - low) / 2)
+        # Raw values of a bounded Box are in [-1, 1] already, before they are scaled to its bounds.
+        return value
 
     def params(self, obs, raw, rank):
         """The parameters [B, n] of the part drawn as number `rank`, given the values of those drawn

@@ -52,7 +52,8 @@ def test_the_conditionals_see_just_that(ar, framework):
     policy = ar.build(space, framework)
     layout = unbind(policy.dist_class)[1]["layout"]
     assert layout.encoding[0].tolist() == [0, 0, 1, 1, 1, 2, 3, 4, 5]
-    raw = np.array([[1, 2, 6.0, 0.0, 1, 0], [0, 0, 2.0, -2.0, 0, 1]], np.float32)
+    # Raw values of the Box are scaled from [-1, 1] to its bounds, so they are shown as they are.
+    raw = np.array([[1, 2, 1.0, -0.5, 1, 0], [0, 0, 0.0, -1.0, 0, 1]], np.float32)
     expected = [[0, 1, 0, 0, 1, 1, -0.5, 1, 0], [1, 0, 1, 0, 0, 0, -1, 0, 1]]
     conditionals = next(m for m in _parts(policy.model) if hasattr(m, "encoded"))
     np.testing.assert_allclose(

@@ -12,7 +12,7 @@ from gymnasium import spaces
 from scipy import stats
 
 from rlcatalog import ModelCatalog, build
-from rlcatalog.errors import ConfigError, NotServedError
+from rlcatalog.errors import ActionRangeWarning, ConfigError, NotServedError
 from rlcatalog_tf import DiagGaussian as TFGaussian
 from rlcatalog_torch import DiagGaussian as TorchGaussian
 
@@ -63,7 +63,8 @@ def test_limits_in_the_wrong_order_are_refused(cls):
 @frameworks
 def test_a_policy_acts_within_its_limits(cls):
     config = {"gaussian_log_std_max": -8.0, "fcnet_hiddens": [4]}
-    policy = build(BOX, BOX, config, cls.framework_of_class)
+    with pytest.warns(ActionRangeWarning, match="standard deviation 0.000335"):  # exp(-8)
+        policy = build(BOX, BOX, config, cls.framework_of_class)
     step = policy.act(np.zeros((50, 2), np.float32))
     assert np.abs(step.raw_action - step.dist_inputs[:, :2]).max() < 6 * np.exp(-8)
     expected = stats.norm.logpdf(step.raw_action, step.dist_inputs[:, :2], np.exp(-8.0)).sum(axis=1)

@@ -60,6 +60,12 @@ class UnusedMaskWarning(CatalogWarning):
     """
 
 
+class ActionRangeWarning(CatalogWarning):
+    """Before training, a policy hardly reaches the actions within some bounds, or bounds are so
+    large that they count as infinite.
+    """
+
+
 class LoadOrderWarning(CatalogWarning, RuntimeWarning):
     """TensorFlow was imported before triton, which must be imported first."""
 

@@ -143,7 +143,7 @@ def test_keys_without_effect_are_named():
         ("multiagent", {"policies": {"a": None}}, "rlcatalog-rllib"),
         ("optimizer", {"type": "sgd"}, "Adam"),
         ("exploration_config", {"type": "Curiosity"}, "drawn"),
-        ("normalize_actions", True, "action_bounds"),
+        ("normalize_actions", False, "action_bounds"),
     ],
 )
 def test_keys_that_are_not_served_say_why(key, value, why):
@@ -155,6 +155,7 @@ def test_keys_that_are_not_served_say_why(key, value, why):
             key: None,
             "multiagent": {},
             "exploration_config": {"type": "StochasticSampling"},
+            "normalize_actions": True,
         },
         Guess,
     )

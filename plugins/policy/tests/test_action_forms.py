@@ -26,7 +26,9 @@ def policy_of(space, codec=None, catalog=None):
     """Return what raw_actions reads of a policy."""
     if catalog is None:
         catalog = Catalog([point for point in scan() if point.name == "preprocessors"], environ={})
-    codec = action_codec(SpaceInfo.read(space, "action")) if codec is None else codec
+    if codec is None:
+        # With "clip", the raw values of a Box are the environment's.
+        codec = action_codec(SpaceInfo.read(space, "action"), "clip")
     return SimpleNamespace(action_codec=codec, catalog=catalog)
 
 

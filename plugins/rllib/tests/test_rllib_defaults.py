@@ -20,7 +20,9 @@ from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 
 import rlcatalog_rllib
+from rlcatalog.config import RULES
 from rlcatalog.errors import ConfigError, NotServedError, UnknownConfigKeyError
+from rlcatalog_rllib.recipe import Recipe, build_policy, choose_parts
 from rlcatalog_torch import FullyConnectedNetwork
 
 CONFIGS = [PPOConfig, APPOConfig, IMPALAConfig, DQNConfig]
@@ -88,6 +90,7 @@ def test_a_spec_by_itself_leaves_it_to_the_algorithm():
 def test_a_config_as_ray_makes_it_gives_nothing(make):
     made = module(make())
     known = {
+        *RULES,
         "max_seq_len",
         "vf_share_layers",
         "fcnet_weights_initializer",
@@ -213,3 +216,15 @@ def test_a_module_of_the_users_own_is_not_put_aside_in_silence():
     config = PPOConfig().rl_module(rl_module_spec=RLModuleSpec(module_class=TinyAtariCNN))
     with pytest.raises(NotServedError, match=r"would replace TinyAtariCNN .*custom_model"):
         module(config)
+
+
+def test_recipe_of_an_earlier_version_keeps_its_rules():
+    box = gym.spaces.Box(-2, 2, (1,), np.float32)
+    recipe, _ = choose_parts(box, box, {"fcnet_hiddens": [4]}, None, {})
+    assert build_policy(recipe, box, box).config["action_bounds"] == "affine"
+    # Recipes of earlier versions did not name rules that had their defaults.
+    earlier = {key: value for key, value in recipe.model.items() if key not in RULES}
+    old = Recipe.of(Recipe(earlier, recipe.pins).model_config())
+    policy = build_policy(old, box, box)
+    assert policy.config["action_bounds"] == "clip"
+    assert policy.config["scale_integers"] is False

@@ -108,7 +108,7 @@ def test_features_equal_those_of_the_same_trunk_in_rlcatalog(name, wrapped, norm
 
 
 @pytest.mark.parametrize("algorithm", [SAC, TD3])
-@pytest.mark.parametrize("config", [{}, {"action_bounds": "affine"}])
+@pytest.mark.parametrize("config", [{}, {"action_bounds": "clip"}])
 def test_continuous_actions_arrive_in_their_bounds(algorithm, config):
     env = Emits(
         Dict({"a": Tuple([Box(-1, 1, (2,))])}),

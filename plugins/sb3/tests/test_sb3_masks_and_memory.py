@@ -232,7 +232,7 @@ LSTM = {"fcnet_hiddens": [8], "use_lstm": True, "lstm_cell_size": 6}
 #: One memory for policy and value, so that the two tensors of the loop's state are the LSTM's.
 SHARED = {**LSTM, "vf_share_layers": True}
 RECURRENT = {
-    "Box": ("Pendulum-v1", {}),
+    "Box": ("Pendulum-v1", {"action_bounds": "clip"}),
     "bounded": ("Pendulum-v1", {"custom_action_dist": "squashed_gaussian"}),
     "affine, wrapped": (
         lambda: for_sb3("Pendulum-v1", {**LSTM, "action_bounds": "affine"}),

@@ -71,10 +71,10 @@ MASKED = Dict({"x": Box(-1, 1, (3,)), "action_mask": Box(0, 1, (4,), np.int8)})
 DIRECT = {
     "vector, choice": (Box(-1, 1, (3,)), Discrete(4), SMALL),
     "doubles, Box": (Box(-1, 1, (3,), np.float64), Box(-2, 1, (2,)), SMALL),
-    "doubles, affine Box": (
+    "doubles, clipped Box": (
         Box(-1, 1, (3,), np.float64),
         Box(-2, 1, (2,)),
-        {**SMALL, "action_bounds": "affine"},
+        {**SMALL, "action_bounds": "clip"},
     ),
     "squashed": (
         Box(-1, 1, (3,)),

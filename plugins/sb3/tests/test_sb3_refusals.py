@@ -153,8 +153,8 @@ def test_a_policy_of_the_other_kind_is_refused():
 
 
 def test_spaces_flattened_otherwise_are_told_apart_in_messages():
-    model = PPO(CatalogPolicy, for_sb3("Pendulum-v1", {"action_bounds": "affine"}))
-    with pytest.raises(ValueError, match=r"action_bounds='affine'.* != .*action_bounds='clip'"):
+    model = PPO(CatalogPolicy, for_sb3("Pendulum-v1", {"action_bounds": "clip"}))
+    with pytest.raises(ValueError, match=r"action_bounds='clip'.* != .*action_bounds='affine'"):
         model.set_env(for_sb3("Pendulum-v1"))
 
 
@@ -292,7 +292,7 @@ def test_choices_that_a_codec_gives_names_are_refused_unless_the_environment_tak
 @pytest.mark.parametrize(
     ("flattened", "asked", "key"),
     [
-        ({}, {"action_bounds": "affine"}, "action_bounds='clip'"),
+        ({}, {"action_bounds": "clip"}, "action_bounds='affine'"),
         ({"custom_action_dist": "squashed_gaussian"}, {}, "raw_kinds="),
     ],
 )

@@ -13,7 +13,7 @@ import numpy as np
 
 from rlcatalog import SpaceInfo
 from rlcatalog.actions import ActionCodec, ActionMasks, action_codec, unbind
-from rlcatalog.config import read_config
+from rlcatalog.config import KernelConfig, read_config
 from rlcatalog_autoregressive.config import AutoregressiveConfig, hidden_widths, ordered
 
 Array = np.ndarray[Any, Any]
@@ -115,10 +115,11 @@ class PartColumns:
         ends = [
             [width * rank // len(dists) for rank in range(len(dists) + 1)] for width in self.hiddens
         ]
+        rule = read_config(config, KernelConfig).action_bounds
         params = raw = 0
         for (info, dist, inputs), rank in zip(dists, ranks, strict=True):
             kind = getattr(unbind(dist)[0], "raw_kind", "values")
-            codec = action_codec(info, config.get("action_bounds", "clip"), {info.path: kind})
+            codec = action_codec(info, rule, {info.path: kind})
             start = len(self.columns)
             self.columns += _columns(codec, raw)
             self.in_space.append(

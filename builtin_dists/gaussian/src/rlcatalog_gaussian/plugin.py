@@ -47,6 +47,17 @@ def size(action: SpaceInfo, config: Mapping[str, Any]) -> int:
     return 2 * math.prod(action.shape or ())
 
 
+def initial_std(action: SpaceInfo, config: Mapping[str, Any]) -> float:
+    """Return 1, or the nearest number within the config's limits, because a new model's outputs are
+    close to 0.
+    """
+    from rlcatalog_gaussian.config import clipping, limits
+
+    own = limits(config)
+    low, high = clipping(own.get("log_std_min"), own.get("log_std_max"), -MAX_LOG_STD, MAX_LOG_STD)
+    return math.exp(min(max(0.0, low), high))
+
+
 def squashed_size(action: SpaceInfo, config: Mapping[str, Any]) -> int:
     """Return twice the number of values, which must all be bounded."""
     from rlcatalog.actions import read_bounds
@@ -69,6 +80,7 @@ def rlcatalog_action_dists() -> list[ActionDistSpec]:
             size=size,
             config=_CONFIG,
             reads=("free_log_std", "action_bounds"),
+            initial_std=initial_std,
         ),
         ActionDistSpec(
             name="squashed_gaussian",

@@ -3,6 +3,7 @@ from .bounds import (
     hashable_bound as hashable_bound,
     interval as interval,
     read_bounds as read_bounds,
+    scaled_values as scaled_values,
 )
 from .codec import ActionCodec as ActionCodec, action_codec as action_codec, first_row as first_row
 from .distribution import (

@@ -14,6 +14,31 @@ from rlcatalog.spaces import SpaceInfo
 Array = np.ndarray[Any, Any]
 
 
+#: With `action_bounds="affine"`, larger bounds count as infinite. Such bounds usually stand for
+#: "no bound", and an initial policy would hardly ever act where rewards are.
+LARGEST_SCALED_BOUND = 1e6
+
+
+def scaled_values(low: Array, high: Array, rule: str) -> Array:
+    """Return which values of a Box action are scaled from [-1, 1] to their bounds, as booleans.
+
+    The others are only clipped.
+
+    Args:
+        low: Lower bounds.
+        high: Upper bounds.
+        rule: The model config's `action_bounds`.
+    """
+    scaled: Array = np.isfinite(low) & np.isfinite(high)
+    if rule == "clip":
+        return np.zeros_like(scaled)
+    if rule == "affine":
+        # In float16, the comparison would overflow.
+        low, high = low.astype(np.float64), high.astype(np.float64)
+        scaled &= (low >= -LARGEST_SCALED_BOUND) & (high <= LARGEST_SCALED_BOUND)
+    return scaled
+
+
 class Interval(NamedTuple):
     """Bounds `[d]` of raw actions, and quantities derived from them.
 

@@ -37,8 +37,7 @@ class ActionCodec:
     Args:
         info: The action space, or a subspace of it.
         raw_kind: Form of the raw values: the `raw_kind` of the distribution that draws them.
-        bounds: How floats are mapped into their bounds: `"clip"`, or `"affine"`, which maps [-1, 1]
-            onto [low, high] and clips, in dimensions with two finite bounds.
+        bounds: How floats are mapped into their bounds: the model config's `action_bounds`.
         children: The codecs of the space's children.
 
     Attributes:
@@ -70,7 +69,7 @@ class ActionCodec:
         self,
         info: SpaceInfo,
         raw_kind: str = "values",
-        bounds: str = "clip",
+        bounds: str = "affine",
         children: Sequence[ActionCodec] = (),
     ) -> None:
         self.info, self.raw_kind, self.bounds, self.children = (
@@ -367,7 +366,7 @@ def first_row(actions: Actions) -> Any:
 
 
 def action_codec(
-    info: SpaceInfo, bounds: str = "clip", raw_kinds: Mapping[str, str] | None = None
+    info: SpaceInfo, bounds: str = "affine", raw_kinds: Mapping[str, str] | None = None
 ) -> ActionCodec:
     """Return the codec for an action space.
 

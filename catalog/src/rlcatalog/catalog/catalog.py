@@ -235,6 +235,8 @@ class Catalog:
                 them. One warning lists all of them; a cached result does not repeat the warning.
             UnusedMaskWarning: An observation entry is named like an action mask, but is not used as
                 one.
+            ActionRangeWarning: Before training, the policy hardly reaches the actions within some
+                bounds; or bounds count as infinite.
         """
         return self.build_from_lookup(
             lambda resolution: resolution,

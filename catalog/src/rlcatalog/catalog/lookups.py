@@ -13,6 +13,7 @@ from rlcatalog.choice.dist_plan import named_dists, plan_dists
 from rlcatalog.choice.slots import Slots, collect_trunks
 from rlcatalog.config import plain, same
 from rlcatalog.errors import (
+    ActionRangeWarning,
     ImageLayoutWarning,
     OneHotWarning,
     UnreadKeysWarning,
@@ -136,8 +137,12 @@ def _seen_by_models(preprocessor: Preprocessor) -> Preprocessor:
 
 def warn_of(catalog: Catalog, resolution: Resolution) -> None:
     """Warn once about all keys that no chosen component reads, about images that can be read in
-    two ways, about very many one-hot inputs, and about unused action masks.
+    two ways, about very many one-hot inputs, about unused action masks, and about actions that are
+    hard to reach.
     """
+    for box in resolution.action_ranges:
+        for problem in box.problems:
+            warn_caller(problem, ActionRangeWarning)
     if resolution.unread:
         notes = []
         for key, condition in resolution.unread.items():

@@ -7,7 +7,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from rlcatalog import provided
@@ -83,6 +83,7 @@ class Explanation:
                 for child in resolution.dists.children
                 for node in child.walk()
             ],
+            "action_ranges": [asdict(box) for box in resolution.action_ranges],
             "unread": list(resolution.unread),
             "action_mask": "".join(["obs", *(f"[{step!r}]" for step in steps)]) if steps else None,
             "model_sees_mask": resolution.shows_mask,
@@ -209,6 +210,7 @@ def outline(
             " not undo the mask"
         )
     mask = [("action mask", "", f"{data['action_mask']}, {note}")] if data["action_mask"] else []
+    ranges = [(box["path"], "", box["mapping"]) for box in data["action_ranges"]]
     sections = [
         *_wrapper_sections(data["env_wrappers"]),
         Section(
@@ -219,7 +221,9 @@ def outline(
             for slot in _SLOTS
         ),
         *([Section("frozen", "", data["frozen"])] if "frozen" in data else []),
-        Section("action", _shape(data["shapes"][-1]["shape"], ""), str(data["action_space"])),
+        Section(
+            "action", _shape(data["shapes"][-1]["shape"], ""), str(data["action_space"]), ranges
+        ),
     ]
     readers = {slot: data[slot] for slot in _SLOTS} | {
         node["path"]: node for node in data["action_parts"]
@@ -233,7 +237,10 @@ def outline(
     return (
         f"{title}framework: {data['framework']}",
         sections,
-        [(name, ", ".join(texts)) for name, texts in notes.items() if texts],
+        [
+            *((name, ", ".join(texts)) for name, texts in notes.items() if texts),
+            *(("hard to reach", text) for box in data["action_ranges"] for text in box["problems"]),
+        ],
     )
 
 

@@ -11,6 +11,7 @@ from numbers import Integral
 from typing import Any
 
 from rlcatalog.actions.masks import mask_entry
+from rlcatalog.choice.action_ranges import ActionRange, action_ranges
 from rlcatalog.choice.dist_plan import DistPlan
 from rlcatalog.choice.selection import Choice
 from rlcatalog.choice.slots import MODEL_SLOTS, slot_of
@@ -205,6 +206,11 @@ class Resolution:
                 left[key] = " or ".join(others)
         left |= {key: idle[key] for key in given if key in idle}
         return {key: left[key] for key in given if key in left}
+
+    @cached_property
+    def action_ranges(self) -> tuple[ActionRange, ...]:
+        """How the values of each Box action are reached from raw values."""
+        return tuple(action_ranges(self.dists, self.config.read_only()))
 
     def parts(self) -> Iterator[Component]:
         """Yield all chosen components, including the ones for subspaces."""

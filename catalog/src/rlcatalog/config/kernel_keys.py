@@ -80,12 +80,13 @@ class KernelConfig(msgspec.Struct, frozen=True, kw_only=True):
         Meta(description="when to check observations against their space"),
     ] = "first"
     action_bounds: Annotated[
-        Literal["clip", "affine"],
+        Literal["clip", "affine", "affine_all"],
         Meta(
-            description="how raw Box actions are mapped into their bounds: clipped, or scaled from"
-            " [-1, 1]"
+            description="how raw Box actions are mapped into their bounds: `affine` scales them"
+            " from [-1, 1] where both bounds are within ±1e6 and clips others, `affine_all` scales"
+            " to all finite bounds, `clip` only clips"
         ),
-    ] = "clip"
+    ] = "affine"
     vf_share_layers: Annotated[
         bool, Meta(description="share the trunk between policy and value")
     ] = True

@@ -359,6 +359,10 @@ class ActionDistSpec(Declaration):
             Tuple or Dict. Its size is the sum of their sizes.
         wraps_default: Whether it wraps the distribution that the catalog would otherwise choose.
             `size` then gets that distribution's size as a third argument.
+        initial_std: A function of the action space and the model config that returns the standard
+            deviation of raw actions before training, if their mean is then 0. rlcatalog warns if
+            they hardly reach the actions within the bounds. If None, it does not check this, as for
+            distributions that draw within the bounds.
 
     Example:
         >>> def size(action, config):
@@ -369,11 +373,12 @@ class ActionDistSpec(Declaration):
     """
 
     kind: ClassVar[str] = "action_dist"
-    forms: ClassVar[Forms] = {"size": _FUNCTION}
+    forms: ClassVar[Forms] = {"size": _FUNCTION, "initial_std": _FUNCTION}
 
     composite: bool = False
     wraps_default: bool = False
     size: Callable[..., int] | None = None
+    initial_std: Callable[..., float] | None = None
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()

@@ -117,7 +117,7 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     mask_apart: bool
     mask_columns: tuple[tuple[Text, int], ...]
     raw_kinds: Names
-    action_bounds: Literal["clip", "affine"]
+    action_bounds: Literal["clip", "affine", "affine_all"]
     encoding: dict[str, Any]
     config: dict[str, Any]
     parts: Names

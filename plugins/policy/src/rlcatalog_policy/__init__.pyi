@@ -16,6 +16,7 @@ from .frozen import Frozen as Frozen, FrozenBackend as FrozenBackend
 from .history import History as History, checked_reward as checked_reward
 from .loading import load as load, read_manifest as read_manifest
 from .manifest import (
+    UNSAVED_RULES as UNSAVED_RULES,
     Manifest as Manifest,
     checksum_of as checksum_of,
     config_from_plain as config_from_plain,

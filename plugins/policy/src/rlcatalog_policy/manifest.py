@@ -21,9 +21,11 @@ FORMAT_VERSION = 3
 #: Version of the layout → values of config keys that files of this version leave out, because they
 #: were the defaults. The layout itself has not changed since.
 EARLIER_DEFAULTS: dict[int, dict[str, Any]] = {
-    2: {"scale_integers": False, "image_layout": "hwc"},
+    2: {"action_bounds": "clip", "image_layout": "hwc", "scale_integers": False},
     FORMAT_VERSION: {},
 }
+#: Values of `rlcatalog.config.RULES` in files from before rules were saved.
+UNSAVED_RULES = EARLIER_DEFAULTS[2]
 MANIFEST, WEIGHTS, FILTER = "policy.json", "weights", "filter"
 
 _Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
@@ -137,6 +139,9 @@ def decode(file: RegularFile) -> Manifest:
             raise SavedPolicyError(f"{path}: changed since it was saved (its checksum differs).")
         manifest = msgspec.convert(data, Manifest)
         manifest.config = _earlier_defaults(manifest) | config_from_plain(manifest.config)
+        # Format version 2 scaled to all finite bounds.
+        if version == 2 and manifest.config["action_bounds"] == "affine":
+            manifest.config["action_bounds"] = "affine_all"
     _check_files(manifest, path)
     return manifest
 

@@ -52,9 +52,9 @@ def configure(
     """Set up a Ray RLlib algorithm with a preprocessor, model and action distribution from the
     catalog.
 
-    This call chooses the parts once, and every worker builds the same ones. Ray's
-    `normalize_actions` sets the default of `action_bounds`, which selects how actions are mapped to
-    their bounds; `clip_actions` has no effect. Connectors in the config are kept. They run before
+    This call chooses the parts once, and every worker builds the same ones. `action_bounds` selects
+    how actions are mapped to their bounds; with Ray's `normalize_actions=False`, its default is
+    `"clip"`. Ray's `clip_actions` has no effect. Connectors in the config are kept. They run before
     the catalog's connectors, both on the way to the module and on the way to the environment.
 
     Args:
@@ -293,7 +293,7 @@ def spec(
         CatalogError: The parts cannot be built.
     """
     module = "CatalogQModule" if q_values else "CatalogRLModule"
-    defaults = ray_config.modules_defaults(action_space)
+    defaults = ray_config.modules_defaults()
     return _spec(*choose_parts(obs_space, action_space, model, catalog, defaults), module)
 
 

@@ -15,7 +15,6 @@ from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 
 from rlcatalog.config import same
 from rlcatalog.errors import ConfigError, NotServedError
-from rlcatalog.spaces import SpaceInfo
 from rlcatalog_rllib.private_api import (
     default_model_config,
     given_model_config,
@@ -34,12 +33,13 @@ def engine_defaults(config: Any, action_space: Any = None) -> dict[str, Any]:
 
     Args:
         config: Ray's AlgorithmConfig.
-        action_space: The action space, which determines the default of `action_bounds` and SAC's
-            distribution.
+        action_space: The action space, which determines SAC's distribution.
     """
     own = default_model_config(config)
     found = {key: own[key] for key in sorted(RAYS_DEFAULTS & own.keys())}
-    found |= modules_defaults(action_space if config.normalize_actions else None)
+    found |= modules_defaults()
+    if not config.normalize_actions:
+        found["action_bounds"] = "clip"
     if any(cls.__name__ == "SACConfig" for cls in type(config).__mro__) and isinstance(
         action_space, Box
     ):
@@ -47,19 +47,9 @@ def engine_defaults(config: Any, action_space: Any = None) -> dict[str, Any]:
     return found
 
 
-def modules_defaults(normalized: Any = None) -> dict[str, Any]:
-    """Return the defaults for all algorithms: PyTorch's initialisers, and actions scaled from [-1,
-    1] to the bounds.
-
-    Args:
-        normalized: The action space if Ray's `normalize_actions` is on, otherwise None.
-    """
-    found = dict.fromkeys(("fcnet_weights_initializer", "fcnet_bias_initializer"), "fan_in_uniform")
-    if normalized is not None and any(
-        leaf.kind == "box" for leaf in SpaceInfo.read(normalized).walk()
-    ):
-        found["action_bounds"] = "affine"
-    return found
+def modules_defaults() -> dict[str, Any]:
+    """Return the defaults for all algorithms: PyTorch's initialisers."""
+    return dict.fromkeys(("fcnet_weights_initializer", "fcnet_bias_initializer"), "fan_in_uniform")
 
 
 def given_to_ray(config: Any) -> dict[str, Any]:

@@ -14,7 +14,9 @@ from typing import Any
 import rlcatalog
 from rlcatalog import Catalog, Policy, default_catalog
 from rlcatalog.choice import Pins
+from rlcatalog.config import RULES
 from rlcatalog.errors import CatalogError, UnreadKeysWarning
+from rlcatalog_policy import UNSAVED_RULES
 from rlcatalog_rllib.parcels import Parcel, content_of, packed, unpacked
 
 #: Key in a module's `model_config` for the names of the chosen parts.
@@ -61,6 +63,8 @@ class Recipe:
             keys = [key for key in given if key not in RAYS_OWN | RAYS_DEFAULTS]
         model = unpacked({key: given[key] for key in keys})
         defaults = {key: given[key] for key in RAYS_DEFAULTS if key in given and key not in model}
+        if not by_hand:  # only recipes of earlier versions lack rules
+            defaults |= {key: value for key, value in UNSAVED_RULES.items() if key not in keys}
         return cls(model, None if pins is None else Pins(**pins), catalog, defaults, not by_hand)
 
     def model_config(self, searched: Collection[str] = ()) -> dict[str, Any]:
@@ -108,7 +112,7 @@ def choose_parts(
     )
     resolution = policy.resolution
     # Ray's connectors read max_seq_len.
-    decided = {"max_seq_len", *defaults}
+    decided = {"max_seq_len", *RULES, *defaults}
     explicit = {**resolution.config.explicit, **{key: resolution.config[key] for key in decided}}
     # Registered parts are sent with the catalog; classes in the config are sent separately.
     own = [component for component in resolution.parts() if component.in_process]

@@ -4,7 +4,8 @@ create.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -17,8 +18,9 @@ from torch import Tensor
 
 import rlcatalog
 from rlcatalog import Catalog, Policy, Step
-from rlcatalog.actions import ActionCodec, entropy_of
-from rlcatalog.errors import ModelContractError, NotServedError
+from rlcatalog.actions import ActionCodec, action_codec, entropy_of
+from rlcatalog.errors import ActionRangeWarning, ModelContractError, NotServedError
+from rlcatalog.reporting import warn_caller
 from rlcatalog_sb3.flat_spaces import Array, check_encoding
 from rlcatalog_sb3.frozen_collector import FrozenCollector
 from rlcatalog_sb3.observations import Observer
@@ -40,6 +42,7 @@ class ActorCritic:
         keywords: Keyword arguments of Stable-Baselines3's own policies; see `translated`.
         algorithm: Name of the algorithm that builds the policy, for error messages.
         frozen: Whether a frozen policy collects rollouts; see `FrozenCollector`.
+        rules: The rules that a loaded policy was built with, for keys that the config leaves open.
 
     Attributes:
         policy: The rlcatalog policy, built for the environment's spaces.
@@ -61,6 +64,7 @@ class ActorCritic:
         keywords: Mapping[str, Any],
         algorithm: str,
         frozen: str,
+        rules: Mapping[str, Any],
     ) -> None:
         observation_space, action_space = owner.observation_space, owner.action_space
         recurrent, adapts, name = owner.recurrent, owner.adapts, type(owner).__name__
@@ -70,6 +74,10 @@ class ActorCritic:
         observations, actions = lookup.observation_space, lookup.action_space
         self.action_shape = tuple(action_space.shape or ())
         defaults = engine_defaults(observations, actions)
+        is_clipped = origin is None and not adapts
+        if is_clipped:
+            defaults["action_bounds"] = "clip"
+        defaults |= rules
         if keywords:
             resolve = partial(
                 catalog.resolve, observations, actions, framework="torch", defaults=defaults
@@ -77,9 +85,19 @@ class ActorCritic:
             config = self.given = translated(
                 keywords, config, resolve, policy=name, recurrent=recurrent
             )
-        self.policy = rlcatalog.build(
-            observations, actions, config, "torch", defaults=defaults, catalog=catalog
+        build = partial(
+            rlcatalog.build,
+            observations,
+            actions,
+            config,
+            "torch",
+            defaults=defaults,
+            catalog=catalog,
         )
+        if is_clipped and "action_bounds" not in {**catalog.parse_config(config).explicit, **rules}:
+            self.policy = _build_clipped(build, algorithm)
+        else:
+            self.policy = build()
         refuse_model(self.policy, recurrent=recurrent, algorithm=algorithm)
         if origin is not None:
             check_encoding(origin, self.policy.resolution, self.policy.preprocessor)
@@ -195,6 +213,29 @@ class ActorCritic:
         """Keep track of the device that the model was moved to."""
         self.policy.to(str(device))
         self.collector.begin()
+
+
+def _build_clipped(build: Callable[[], Policy], algorithm: str) -> Policy:
+    """Build a policy whose actions the algorithm clips, and warn if they would otherwise be scaled.
+
+    Warns:
+        ActionRangeWarning: The default of `action_bounds` has no effect on some actions.
+    """
+    with warnings.catch_warnings():
+        # Its advice is to scale the actions, which the algorithm does not do.
+        warnings.simplefilter("ignore", ActionRangeWarning)
+        policy = build()
+    codec = policy.action_codec
+    scaled = action_codec(codec.info, raw_kinds={codec.info.path: codec.raw_kind})
+    if not np.array_equal(scaled.limits, codec.limits):
+        warn_caller(
+            f"{codec.info.path}: {algorithm} clips actions, so action_bounds is 'clip' instead of"
+            " 'affine', and the policy may act at the bounds only. Wrap the environment so that"
+            " actions are scaled from [-1, 1] to the bounds: for_sb3(env, model_config). To clip"
+            " without this warning, set action_bounds='clip' in model_config.",
+            ActionRangeWarning,
+        )
+    return policy
 
 
 def _refuse_actions(policy: Policy, space: Any, adapts: bool) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rlcatalog import Catalog, Policy
 from rlcatalog.errors import ConfigError, NotServedError
-from rlcatalog_policy import config_with_model
+from rlcatalog_policy import UNSAVED_RULES, config_with_model
 from rlcatalog_sb3.actor_critic import ActorCritic, CatalogDistribution
 from rlcatalog_sb3.private_api import SavablePolicy
 from rlcatalog_sb3.refusals import (
@@ -21,6 +21,7 @@ from rlcatalog_sb3.refusals import (
     calls_action_masks,
     refuse_algorithm,
 )
+from rlcatalog_sb3.saved_rules import find_rules, keep_rules, rules_of
 from rlcatalog_sb3.spaces import origin_of
 from rlcatalog_sb3.unread_masks import UnreadMasks
 from rlcatalog_torch import before_torch_optimizers
@@ -46,6 +47,7 @@ class CatalogBasePolicy(Movable, SavablePolicy):
         optimizer_class: Class of the optimiser.
         optimizer_kwargs: The optimiser's keyword arguments, except the learning rate. If None,
             `eps=1e-5` for Adam, as in Stable-Baselines3's own policies.
+        rules: For a loaded policy, the values of `rlcatalog.config.RULES` that it was built with.
         keywords: Keyword arguments of Stable-Baselines3's own policies: `net_arch`, `activation_fn`
             and `log_std_init` are translated to model config keys with the same meaning; other
             arguments raise an error.
@@ -73,11 +75,11 @@ class CatalogBasePolicy(Movable, SavablePolicy):
         use_sde: bool = False,
         optimizer_class: type[torch.optim.Optimizer] = torch.optim.Adam,
         optimizer_kwargs: dict[str, Any] | None = None,
+        rules: Mapping[str, Any] | None = None,
         **keywords: Any,
     ) -> None:
-        algorithm = builder_of(self)
-        builder = type(algorithm)
-        refuse_algorithm(self, builder, observation_space)
+        builder = builder_of(self)
+        refuse_algorithm(self, type(builder), observation_space)
         if use_sde:
             raise ConfigError(
                 "use_sde=True: state-dependent exploration requires Stable-Baselines3's own"
@@ -100,16 +102,28 @@ class CatalogBasePolicy(Movable, SavablePolicy):
             origin = origin_of(observation_space, action_space)
             config = origin.config if model_config is None and origin is not None else model_config
             model_config = config_with_model(config, model, "policy_kwargs={{'model_config': {}}}")
+        if rules is None:
+            # Only a policy that is loaded without its algorithm has this learning rate.
+            rules = UNSAVED_RULES if lr_schedule is no_learning else {}
+        origin = origin_of(observation_space, action_space)
+        rules = {**rules, **find_rules(builder, origin)}
         self.actor_critic = ActorCritic(
-            self, model_config, catalog, keywords, algorithm_name(builder, self), frozen
+            self,
+            model_config,
+            catalog,
+            keywords,
+            algorithm_name(type(builder), self),
+            frozen,
+            rules,
         )
+        keep_rules(builder, self.catalog_policy)
         self.model = self.actor_critic.model
         self._unread_masks: UnreadMasks | None = None
         if not self.actor_critic.observer.has_masks:
             self._unread_masks = UnreadMasks(
-                getattr(algorithm, "env", None),
+                getattr(builder, "env", None),
                 self.catalog_policy.masks,
-                calls_method=calls_action_masks(builder),
+                calls_method=calls_action_masks(type(builder)),
             )
         before_torch_optimizers()
         self.optimizer = optimizer_class(self.parameters(), lr=lr_schedule(1), **optimizer_kwargs)  # type: ignore[call-arg]
@@ -183,6 +197,7 @@ class CatalogBasePolicy(Movable, SavablePolicy):
             "frozen": self.actor_critic.collector.mode,
             "optimizer_class": self.optimizer_class,
             "optimizer_kwargs": self.optimizer_kwargs,
+            "rules": rules_of(self.catalog_policy),
         }
 
 

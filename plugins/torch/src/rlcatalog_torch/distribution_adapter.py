@@ -19,6 +19,7 @@ from torch.distributions import Distribution, Independent, constraints, kl_diver
 
 from rlcatalog import SpaceInfo
 from rlcatalog.actions import ActionCodec, action_codec, hashable_bound, read_bounds, same_kind
+from rlcatalog.config import KernelConfig, read_config
 from rlcatalog.errors import ModelContractError, NoClosedFormError, UnsupportedSpaceError, shown
 from rlcatalog.spaces import Simplex
 from rlcatalog_torch.distribution_views import TorchDistribution
@@ -275,7 +276,8 @@ def _served(
         raise UnsupportedSpaceError(
             f"{action.path}: {cls.__name__} is for single parts, found {action.describe()}."
         )
-    codec = action_codec(action, config.get("action_bounds", "clip"), {action.path: cls.raw_kind})
+    rule = read_config(config, KernelConfig).action_bounds
+    codec = action_codec(action, rule, {action.path: cls.raw_kind})
     raw, shapes = () if codec.scalar else (codec.width,), []
     for size, make in _ways(cls, action, codec, raw):
         # Two different rows show a support that depends on the arguments.

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rlcatalog import SpaceInfo, one_hot
-from rlcatalog.actions import ActionCodec, LoweredActions
+from rlcatalog.actions import ActionCodec, LoweredActions, scaled_values
 from rlcatalog.errors import shown
 from rlcatalog_preprocessors.actions import lowering
 
@@ -224,7 +224,13 @@ class MultiBinaryCodec(_EntryByEntry):
 
 
 class BoxCodec(_EntryByEntry):
-    """Codec for numbers between bounds; `bounds` selects how values are brought within them."""
+    """Codec for numbers between bounds; `bounds` selects how values are brought within them.
+
+    Attributes:
+        affine: Whether raw values are scaled before they are clipped.
+        scale: Factors of the scaling, in the space's shape; 1 for values that are only clipped.
+        middle: What is added then; 0 for values that are only clipped.
+    """
 
     clips = True
     lowered = lowering.LoweredBox
@@ -232,13 +238,14 @@ class BoxCodec(_EntryByEntry):
     def __init__(self, info: SpaceInfo, *others: Any) -> None:
         super().__init__(info, *others)
         self._dtype = np.dtype(info.dtype or "float32")
-        # Values within the bounds are unchanged.
-        self.affine = self.bounds == "affine" and self.raw_kind != "bounded"
-        finite = np.isfinite(info.low) & np.isfinite(info.high)
-        low = np.where(finite, info.low, -1).astype(np.float64)
-        high = np.where(finite, info.high, 1).astype(np.float64)
+        # A bounded distribution draws values within the bounds already.
+        rule = "clip" if self.raw_kind == "bounded" else self.bounds
+        self._scaled = scaled_values(info.low, info.high, rule)
+        low = np.where(self._scaled, info.low, -1).astype(np.float64)
+        high = np.where(self._scaled, info.high, 1).astype(np.float64)
         self.scale, self.middle = high / 2 - low / 2, high / 2 + low / 2
-        self._finite = finite
+        # Scaling from [-1, 1] to [-1, 1] changes nothing.
+        self.affine = bool((self.scale != 1).any() or self.middle.any())
         # Without bounds, the dtype's range bounds the value; clip before casting.
         limits = np.finfo(self._dtype)
         self.lowest, self.highest = (
@@ -281,8 +288,8 @@ class BoxCodec(_EntryByEntry):
             bound.reshape(-1).astype(np.float64) for bound in (self.info.low, self.info.high)
         )
         if self.affine:
-            finite = self._finite.reshape(-1)
-            low, high = np.where(finite, -1.0, low), np.where(finite, 1.0, high)
+            scaled = self._scaled.reshape(-1)
+            low, high = np.where(scaled, -1.0, low), np.where(scaled, 1.0, high)
         return low, high
 
     @property

@@ -1,0 +1,153 @@
+"""What becomes of raw values in each Box action, and which actions a new policy hardly reaches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rlcatalog.actions import ActionCodec, action_codec, scaled_values
+from rlcatalog.actions.bounds import LARGEST_SCALED_BOUND
+from rlcatalog.actions.reach import LEAST_SHARE, covered_shares, inside_shares
+from rlcatalog.choice.dist_plan import DistPlan
+from rlcatalog.errors import MissingPluginError
+from rlcatalog.plugins import Component
+from rlcatalog.spaces import SpaceInfo
+
+Array = np.ndarray[Any, Any]
+
+_RESCALE = "rescale the actions in an environment wrapper (gymnasium.wrappers.TransformAction)"
+
+
+@dataclass(frozen=True)
+class ActionRange:
+    """How one Box of an action space is reached from raw values.
+
+    Attributes:
+        path: Its path in the action space.
+        mapping: What becomes of raw values, such as `"scaled from [-1, 1] to the bounds"`.
+        problems: Why some actions are hard to reach before training, each with what to do.
+    """
+
+    path: str
+    mapping: str
+    problems: tuple[str, ...] = ()
+
+
+def action_ranges(dists: DistPlan, config: Mapping[str, Any]) -> Iterator[ActionRange]:
+    """Yield an entry for each Box of floats whose raw values `action_bounds` maps.
+
+    Args:
+        dists: The distributions that were chosen for an action space.
+        config: The model config.
+    """
+    rule = config["action_bounds"]
+    for node in dists.walk():
+        info = node.info
+        is_float_box = info.kind == "box" and not info.is_integer_box
+        if node.children or not is_float_box or not _draws_raw_values(node.component):
+            continue
+        problems = [*_ignored_bounds(info, rule), *_unreached_bounds(node, config)]
+        yield ActionRange(info.path, _mapping(info, rule), tuple(problems))
+
+
+def _draws_raw_values(component: Component) -> bool:
+    """Return whether the action codec maps a distribution's values into their bounds, which a
+    distribution that draws within the bounds does not need.
+    """
+    if component.in_process:
+        classes = component.objects.values()
+        return all(getattr(cls, "raw_kind", "values") == "values" for cls in classes)
+    return "action_bounds" in component.declaration.reads
+
+
+def _mapping(info: SpaceInfo, rule: str) -> str:
+    scaled = scaled_values(info.low, info.high, rule)
+    if scaled.all():
+        return "scaled from [-1, 1] to the bounds"
+    if scaled.any():
+        return f"{scaled.sum()} of {scaled.size} values scaled from [-1, 1], others clipped"
+    if np.isfinite(info.low).any() or np.isfinite(info.high).any():
+        return "clipped to the bounds"
+    return "as drawn, because there are no bounds"
+
+
+def _count_as_infinite(info: SpaceInfo, rule: str) -> Array:
+    """Return which values have finite bounds that are too large to scale to, as booleans."""
+    if rule != "affine":
+        return np.zeros(info.shape or (), np.bool_)
+    finite = scaled_values(info.low, info.high, "affine_all")
+    return finite & ~scaled_values(info.low, info.high, rule)
+
+
+def _ignored_bounds(info: SpaceInfo, rule: str) -> Iterator[str]:
+    """Yield a description of bounds that are too large to scale to."""
+    ignored = _count_as_infinite(info, rule)
+    if ignored.any():
+        yield (
+            f"{_first_bounds(info, ignored)}: bounds beyond ±{LARGEST_SCALED_BOUND:,.0f} count as"
+            " infinite, so raw actions are clipped to them, not scaled from [-1, 1]. If such"
+            f" actions are meant, {_RESCALE}, or scale to all finite bounds with"
+            " action_bounds='affine_all' in the model config."
+        )
+
+
+def _unreached_bounds(node: DistPlan, config: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a description of bounds that the distribution hardly reaches before training."""
+    component, info, rule = node.component, node.info, config["action_bounds"]
+    if component.declaration.initial_std is None:  # type: ignore[attr-defined]
+        return
+    codec = _codec(info, rule)
+    if codec is None:
+        return
+    std = component.ask("initial_std", info, config, returns=_positive)
+    begins = f"{component.name} begins with mean 0 and standard deviation {std:.3g}"
+    shape = info.shape or ()
+    outside = inside_shares(codec, std).reshape(shape) < LEAST_SHARE
+    if outside.any():
+        where, way = _first_bounds(info, outside), _way_out(info, rule, outside)
+        yield f"{where}: {begins}, so nearly all actions are at a bound. {way}"
+    covered = covered_shares(codec, std).reshape(shape)
+    narrow = (covered < LEAST_SHARE) & ~outside & ~_count_as_infinite(info, rule)
+    if narrow.any():
+        percent = 100 * covered[narrow][0]
+        where, way = _first_bounds(info, narrow), _way_out(info, rule, narrow)
+        yield f"{where}: {begins}, so it covers {percent:.2g} % of it. {way}"
+
+
+def _way_out(info: SpaceInfo, rule: str, wrong: Array) -> str:
+    rescale = f"{_RESCALE[0].upper()}{_RESCALE[1:]}"
+    if rule == "clip" and scaled_values(info.low, info.high, "affine")[wrong].all():
+        return (
+            "Set action_bounds='affine' in the model config, which scales [-1, 1] to the bounds,"
+            f" or {_RESCALE}."
+        )
+    return f"{rescale}, or choose another distribution (custom_action_dist)."
+
+
+def _first_bounds(info: SpaceInfo, chosen: Array) -> str:
+    """Return the path and the bounds of the first chosen value, and the number of the others."""
+    place = tuple(int(index) for index in np.argwhere(chosen)[0])
+    path = info.path + (f"[{', '.join(map(str, place))}]" if chosen.size > 1 else "")
+    others = int(chosen.sum()) - 1
+    more = f" and {others} more" if others else ""
+    return f"{path} in [{info.low[place]:g}, {info.high[place]:g}]{more}"
+
+
+def _codec(info: SpaceInfo, rule: str) -> ActionCodec | None:
+    """Return the codec of a Box, or None if its package is missing: then nothing can be built, and
+    that error says what to install.
+    """
+    try:
+        return action_codec(info, rule)
+    except MissingPluginError:
+        return None
+
+
+def _positive(std: Any) -> float:
+    number = float(std)
+    if not 0 < number < float("inf"):
+        raise ValueError("a positive standard deviation was expected")
+    return number

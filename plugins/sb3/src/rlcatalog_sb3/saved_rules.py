@@ -1,0 +1,48 @@
+"""Rules of the model config in Stable-Baselines3's own files, so that a loaded algorithm acts as it
+did even if a later version of rlcatalog has other defaults.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from stable_baselines3.common.base_class import BaseAlgorithm
+
+from rlcatalog import Policy
+from rlcatalog.config import RULES
+from rlcatalog_policy import UNSAVED_RULES
+from rlcatalog_sb3.spaces import Origin
+
+#: The algorithm's attribute with the rules. Stable-Baselines3 saves all attributes, and restores
+#: them before it builds the policy.
+_ATTRIBUTE = "rlcatalog_rules"
+
+
+def find_rules(builder: Any, origin: Origin | None) -> dict[str, Any]:
+    """Return the rules that a loaded policy was built with; empty for a new policy.
+
+    Args:
+        builder: The object that builds the policy.
+        origin: Origin of flat spaces, or None. Its environment reads raw actions by rules of its
+            own, which the policy shares.
+    """
+    rules: dict[str, Any] = {}
+    if isinstance(builder, BaseAlgorithm):
+        # A file of an earlier version has no such attribute. A new algorithm has made no step.
+        default = UNSAVED_RULES if builder.num_timesteps else {}
+        rules |= getattr(builder, _ATTRIBUTE, default)
+    if origin is not None:
+        rules |= {key: origin.encoding[key] for key in RULES if key in origin.encoding}
+    return rules
+
+
+def keep_rules(builder: Any, policy: Policy) -> None:
+    """Store a policy's rules where Stable-Baselines3 saves them."""
+    if isinstance(builder, BaseAlgorithm):
+        setattr(builder, _ATTRIBUTE, rules_of(policy))
+
+
+def rules_of(policy: Policy) -> Mapping[str, Any]:
+    """Return the values of a policy's rules."""
+    return {key: policy.config[key] for key in RULES}
