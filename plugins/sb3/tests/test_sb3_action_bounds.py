@@ -66,6 +66,12 @@ def test_ppo_scales_actions_to_the_bounds(wrapped):
     assert np.std(env.actions) > 2
 
 
+def test_policy_in_a_wrapped_environment_warns_once():
+    with pytest.warns(ActionRangeWarning) as caught:
+        train(Heating(), model={**SMALL, "action_bounds": "clip"}, wrapped=True)
+    assert len(caught) == 1
+
+
 def test_recurrent_ppo_clips_and_names_for_sb3():
     env = Heating(-2, 2)
     with pytest.warns(ActionRangeWarning) as caught:

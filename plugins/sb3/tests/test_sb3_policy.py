@@ -225,7 +225,7 @@ def test_actions_that_reach_the_environment_are_the_adapters(name, wrapped):
 
 def test_ratios_are_one_before_the_first_update():
     """What is stored while acting is what training computes, masks and raw actions included."""
-    for name in ("hybrid, masked", "doubles, affine Box", "image"):
+    for name in ("hybrid, masked", "doubles, Box", "image"):
         model, _ = trained(WRAPPED[name], name == "hybrid, masked", learning_rate=0.0)
         for data in model.rollout_buffer.get(16):
             actions = (

@@ -201,7 +201,7 @@ UNFIT = {
     "positive numbers for a Box that is scaled from [-1, 1]": (
         td.LogNormal,
         Box(0, 5, (2,), np.float32),
-        {"action_bounds": "affine"},
+        {},
     ),
     "counts without end for a Discrete": (td.Poisson, Discrete(4), {}),
     "counts for floats": (td.Poisson, POSITIVE, {}),
@@ -229,6 +229,15 @@ def test_a_support_that_does_not_fit_is_refused_before_a_model_is_built(catalog,
         rlcatalog.build(
             env=Anything(space), config=config | {"custom_action_dist": source}, catalog=catalog
         )
+
+
+def test_positive_numbers_for_a_bounded_box_need_clip(catalog):
+    space = Box(0, 5, (2,), np.float32)
+    config = {"custom_action_dist": td.LogNormal}
+    with pytest.raises(UnsupportedSpaceError, match="set action_bounds='clip'"):
+        catalog.action_dist(space, config, framework="torch")
+    cls, size = catalog.action_dist(space, config | {"action_bounds": "clip"}, framework="torch")
+    assert cls(torch.zeros(1, size)).sample().min() > 0
 
 
 @pytest.mark.parametrize(

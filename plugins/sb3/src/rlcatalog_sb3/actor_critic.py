@@ -4,7 +4,6 @@ create.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -26,7 +25,7 @@ from rlcatalog_sb3.frozen_collector import FrozenCollector
 from rlcatalog_sb3.observations import Observer
 from rlcatalog_sb3.policy_kwargs import translated
 from rlcatalog_sb3.refusals import refuse_model
-from rlcatalog_sb3.spaces import Lookup, engine_defaults
+from rlcatalog_sb3.spaces import Lookup, engine_defaults, ignore_action_ranges
 from rlcatalog_torch import flat_sample, values_of
 
 
@@ -221,9 +220,8 @@ def _build_clipped(build: Callable[[], Policy], algorithm: str) -> Policy:
     Warns:
         ActionRangeWarning: The default of `action_bounds` has no effect on some actions.
     """
-    with warnings.catch_warnings():
-        # Its advice is to scale the actions, which the algorithm does not do.
-        warnings.simplefilter("ignore", ActionRangeWarning)
+    # The advice is to scale the actions, which the algorithm does not do.
+    with ignore_action_ranges():
         policy = build()
     codec = policy.action_codec
     scaled = action_codec(codec.info, raw_kinds={codec.info.path: codec.raw_kind})

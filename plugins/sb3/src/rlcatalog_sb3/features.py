@@ -19,7 +19,7 @@ from rlcatalog.errors import ConfigError, NotServedError
 from rlcatalog_sb3.flat_spaces import check_encoding, is_float_box
 from rlcatalog_sb3.observations import encoder
 from rlcatalog_sb3.refusals import asking, refuse_filter
-from rlcatalog_sb3.spaces import MASK, Lookup, Origin
+from rlcatalog_sb3.spaces import MASK, Lookup, Origin, ignore_action_ranges
 from rlcatalog_torch import before_torch_optimizers
 
 #: Initialisers of Stable-Baselines3's own nets for DQN, SAC and TD3, which are PyTorch's.
@@ -85,14 +85,15 @@ class CatalogExtractor(CombinedExtractor):
                 "custom_action_dist: Stable-Baselines3's DQN, SAC and TD3 choose actions without a"
                 " catalog distribution. Remove this key."
             )
-        resolution, preprocessor, trunk = catalog.build_from_lookup(
-            partial(_built, catalog, origin),
-            lookup.observation_space,
-            lookup.action_space,
-            lookup.config,
-            "torch",
-            defaults=_DEFAULTS,
-        )
+        with ignore_action_ranges():  # SAC and TD3 squash actions into any bounds
+            resolution, preprocessor, trunk = catalog.build_from_lookup(
+                partial(_built, catalog, origin),
+                lookup.observation_space,
+                lookup.action_space,
+                lookup.config,
+                "torch",
+                defaults=_DEFAULTS,
+            )
         if not isinstance(trunk.num_outputs, int):
             raise NotServedError(
                 f"{type(trunk).__name__} did not set its width in self.num_outputs, so it cannot"

@@ -17,7 +17,7 @@ from rlcatalog.config import same
 from rlcatalog.errors import ConfigError, ModelContractError
 from rlcatalog_policy import Encoder
 from rlcatalog_sb3.refusals import refuse_filter
-from rlcatalog_sb3.spaces import MASK, OBS, ORIGIN, EncodedBox, Origin
+from rlcatalog_sb3.spaces import MASK, OBS, ORIGIN, EncodedBox, Origin, ignore_action_ranges
 from rlcatalog_sb3.unread_masks import warn_of_info
 
 Array = np.ndarray[Any, Any]
@@ -164,7 +164,9 @@ class Flattening:
         catalog: Catalog | None = None,
     ) -> None:
         given, catalog = catalog, default_catalog() if catalog is None else catalog
-        resolution = catalog.resolve(observation_space, action_space, model_config, "torch")
+        # SAC and TD3 squash actions into any bounds; a policy that does not warns itself.
+        with ignore_action_ranges():
+            resolution = catalog.resolve(observation_space, action_space, model_config, "torch")
         refuse_filter(resolution)
         values = resolution.config
         self.encoder = Encoder(catalog, resolution)

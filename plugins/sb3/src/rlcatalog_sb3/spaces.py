@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -10,6 +12,7 @@ import numpy as np
 from gymnasium import spaces
 
 from rlcatalog import Catalog, SpaceInfo, default_catalog
+from rlcatalog.errors import ActionRangeWarning
 from rlcatalog.spaces import is_image
 
 #: Keys in the Dict observations of a flattened environment with action masks.
@@ -120,6 +123,14 @@ class Lookup(NamedTuple):
         if origin is not None:
             own = origin.observation_space, origin.action_space
         return cls(origin, catalog, config, values, layout, *own)
+
+
+@contextmanager
+def ignore_action_ranges() -> Iterator[None]:
+    """Context manager that hides the warning about actions that a new policy hardly reaches."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ActionRangeWarning)
+        yield
 
 
 def engine_defaults(observation_space: Any, action_space: Any) -> dict[str, Any]:

@@ -376,10 +376,16 @@ def _check_support(name: str, probe: Distribution, codec: ActionCodec) -> float 
                 support.check(x.reshape(len(x), 1, *like[1:]).expand(len(x), *like)) == expected
             ).all()
     if not fits:
+        units = ""
+        if codec.info.kind == "box" and codec.bounds != "clip":
+            units = (
+                " Samples are scaled from [-1, 1] to finite bounds; if they are in the"
+                " environment's units, set action_bounds='clip' in the model config."
+            )
         raise UnsupportedSpaceError(
             f"{codec.info.path}: {name} samples from {shown(support, 80)}, which does not fit"
-            f" {codec.info.describe()}. Choose a different distribution, or register a function,"
-            " with num_inputs=, that returns it transformed into the space"
+            f" {codec.info.describe()}.{units} Choose a different distribution, or register a"
+            " function, with num_inputs=, that returns it transformed into the space"
             " (torch.distributions.TransformedDistribution)."
         )
     support = getattr(support, "base_constraint", support)
