@@ -24,8 +24,8 @@ def find_rules(builder: Any, origin: Origin | None) -> dict[str, Any]:
 
     Args:
         builder: The object that builds the policy.
-        origin: Origin of flat spaces, or None. Its environment reads raw actions by rules of its
-            own, which the policy shares.
+        origin: Origin of flat spaces, or None. Its environment reads raw actions by its rules,
+            which the policy shares.
     """
     rules: dict[str, Any] = {}
     if isinstance(builder, BaseAlgorithm):
