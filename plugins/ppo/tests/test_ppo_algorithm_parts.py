@@ -53,7 +53,7 @@ def test_the_catalog_that_is_passed_is_the_one_that_is_asked(monkeypatch, tmp_pa
     )
     wrapped, wrap_env = [], own.wrap_env
     monkeypatch.setattr(
-        own, "wrap_env", lambda env, model: wrapped.append(1) or wrap_env(env, model)
+        own, "wrap_env", lambda *given, **named: wrapped.append(1) or wrap_env(*given, **named)
     )
     PPO(Short, QUICK).save_checkpoint(tmp_path)
     assert (asked, wrapped) == ([], [])

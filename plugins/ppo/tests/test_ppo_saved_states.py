@@ -227,6 +227,8 @@ SUMS = {"moments": np.zeros(3), "sums": np.zeros(2)}
         (parts(returns=np.zeros(2, np.float32)), parts()),
         (parts(state=memory(seen={"x": np.zeros((2, 9, 9))})), parts(state=memory())),
         (parts(("a", "b")), parts(("b", "a"))),
+        # Written before masks in infos were read.
+        (parts(mask=None), parts(mask=np.ones((2, 3), bool))),
     ],
 )
 def test_states_of_the_same_arrays_fit(saved, now):

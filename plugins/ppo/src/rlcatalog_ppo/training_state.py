@@ -165,7 +165,7 @@ def check_fits(state: Mapping[str, Any], now: Mapping[str, Any]) -> None:
         )
     collected, new = state["collector"], now["collector"]
     arrays = new.keys() & collected.keys() - {"episodes", "scale", "state"}
-    if collected.get("mask") is None and new["mask"] is not None:
+    if collected.get("mask") is None and new.get("mask") is not None:
         arrays -= {"mask"}  # written before masks in infos were read
     for name in arrays:
         check_like(collected[name], new[name], f"collector/{name}")
