@@ -380,7 +380,8 @@ def test_the_pages_parametric_actions(catalog):
     mask = np.stack([row["action_mask"] for row in obs])
     assert mask[np.arange(500), step.action].all()
     assert np.isfinite(step.logp).all()
-    found = policy.evaluate({"obs": policy.preprocess(obs), "raw_action": step.raw_action})
+    batch = {"obs": policy.preprocess(obs), "raw_action": step.raw_action}
+    found = policy.evaluate({**batch, "mask": policy.action_mask(obs)})
     assert np.isfinite(found.entropy).all()
     np.testing.assert_allclose(found.logp, step.logp, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(found.value, step.value, rtol=1e-5, atol=1e-6)

@@ -207,8 +207,8 @@ class Encoder:
         check_encoded(encoded.shape, self.preprocessor.shape, "encoded")
         if mask is NOT_GIVEN and self.masks.key is not None:
             raise ActionMaskError(
-                f"mask: the observation space has an action mask under {self.masks.key!r}, but"
-                " encoded observations do not contain it, and none is given. Pass"
+                f"mask: the observation space has an action mask under {self.masks.key!r}, which is"
+                " not read from encoded observations, and none is given. Pass"
                 " mask=policy.action_mask(observations), or mask=None to allow every action."
             )
         if mask is NOT_GIVEN or mask is None:

@@ -184,7 +184,7 @@ class Policy:
         """Choose actions as `act` does, from encoded observations (see `preprocess`), which a
         training loop stores.
 
-        Encoded observations contain no mask. If the observation space has one, pass it
+        Masks are not read from encoded observations. If the observation space has one, pass it
         (`mask=policy.action_mask(obs)`), or pass `mask=None` to allow every action.
 
         Observations can also be tensors; `mask` is then a boolean tensor `[B, m]`. In this case,
