@@ -80,18 +80,25 @@ def play(env: Any, act: Act, seed: int, explore: bool) -> float:
     return float(np.mean(returns))
 
 
+#: Model config keys whose defaults have changed since the first results were kept. All runs name
+#: the values of that time, so that new ones can be compared with kept ones.
+KEPT_RULES = {"image_layout": "hwc", "scale_integers": False}
+#: The same for nets whose engine does not scale actions itself, as RLlib does.
+KEPT_BOUNDS = {"action_bounds": "clip"}
+
+
 def model_config(task: Task, net: str, space: spaces.Space[Any], width: int = 64) -> dict[str, Any]:
     """Return the catalog's model config: the task's, or layers as wide as those of the engine's own
     nets.
     """
     given = task.given
     if "model" in given:
-        return dict(given["model" if net == "catalog" else net])
-    return (
-        {"conv_filters": "nature"}
-        if len(space.shape or ()) == 3
-        else {"fcnet_hiddens": [width, width]}
-    )
+        own = dict(given["model" if net == "catalog" else net])
+    elif len(space.shape or ()) == 3:
+        own = {"conv_filters": "nature"}
+    else:
+        own = {"fcnet_hiddens": [width, width]}
+    return {**KEPT_RULES, **own}
 
 
 def set_log_std(model: Any, value: float) -> None:

@@ -12,7 +12,16 @@ import numpy as np
 from gymnasium import spaces
 
 from benchmarks.learning import sb3_engine
-from benchmarks.learning.engine import CLIP, Trained, model_config, note, play, set_log_std, timed
+from benchmarks.learning.engine import (
+    CLIP,
+    KEPT_BOUNDS,
+    Trained,
+    model_config,
+    note,
+    play,
+    set_log_std,
+    timed,
+)
 from benchmarks.learning.environments import scaled
 from benchmarks.learning.task import Task
 from benchmarks.learning.tasks import TASKS
@@ -98,7 +107,12 @@ def _ours_model(task: Task, net: str, env: Any) -> dict[str, Any]:
         len(part.shape or ()) == 3
         for part in (space.values() if isinstance(space, spaces.Dict) else [space])
     )
-    model = {"vf_share_layers": images, "free_log_std": numbers, **model_config(task, net, space)}
+    model = {
+        "vf_share_layers": images,
+        "free_log_std": numbers,
+        **KEPT_BOUNDS,
+        **model_config(task, net, space),
+    }
     # sb3-contrib cuts a rollout's sequences only where episodes end.
     if task.algorithm == "RecurrentPPO":
         model["max_seq_len"] = task.given["length"]

@@ -8,7 +8,15 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from benchmarks.learning.engine import CLIP, Trained, model_config, note, set_log_std, timed
+from benchmarks.learning.engine import (
+    CLIP,
+    KEPT_BOUNDS,
+    Trained,
+    model_config,
+    note,
+    set_log_std,
+    timed,
+)
 from benchmarks.learning.task import OFF_POLICY, Task
 
 #: A setting of a task → the keyword argument.
@@ -67,7 +75,9 @@ def _on_policy(task: Task, envs: Any, net: str, seed: int) -> Any:
         own = "CnnPolicy" if len(space.shape or ()) == 3 and "own" not in given else own
     named = {_NAMES[key]: value for key, value in given.items() if key in _NAMES}
     named |= {_NAMES[key]: _falling(given[key]) for key in given.get("decay", ())}
-    kwargs = {"model_config": model_config(task, net, space)} if net == "catalog" else _own(given)
+    kwargs = _own(given)
+    if net == "catalog":
+        kwargs = {"model_config": {**KEPT_BOUNDS, **model_config(task, net, space)}}
     algo = getattr(module, task.algorithm)(
         ours if net == "catalog" else own,
         envs,
