@@ -80,10 +80,11 @@ def play(env: Any, act: Act, seed: int, explore: bool) -> float:
     return float(np.mean(returns))
 
 
-#: Model config keys whose defaults have changed since the first results were kept. All runs name
-#: the values of that time, so that new ones can be compared with kept ones.
-KEPT_RULES = {"image_layout": "hwc", "scale_integers": False}
-#: The same for nets whose engine does not scale actions itself, as RLlib does.
+#: Defaults of the model config that have changed since the first results were kept: for all nets,
+#: for nets that see images, and for nets whose engine does not scale actions itself, as RLlib does.
+#: All runs name the values of that time, so that new ones can be compared with kept ones.
+KEPT_NUMBERS = {"scale_integers": False}
+KEPT_LAYOUT = {"image_layout": "hwc"}
 KEPT_BOUNDS = {"action_bounds": "clip"}
 
 
@@ -92,13 +93,17 @@ def model_config(task: Task, net: str, space: spaces.Space[Any], width: int = 64
     nets.
     """
     given = task.given
+    leaves = space.values() if isinstance(space, spaces.Dict) else [space]
+    kept = dict(KEPT_NUMBERS)
+    if any(len(leaf.shape or ()) == 3 for leaf in leaves):
+        kept |= KEPT_LAYOUT
     if "model" in given:
         own = dict(given["model" if net == "catalog" else net])
     elif len(space.shape or ()) == 3:
         own = {"conv_filters": "nature"}
     else:
         own = {"fcnet_hiddens": [width, width]}
-    return {**KEPT_RULES, **own}
+    return {**kept, **own}
 
 
 def set_log_std(model: Any, value: float) -> None:

@@ -8,10 +8,13 @@ DIFFERS = (
     "Value loss. Stable-Baselines3 weights the mean squared error, and rlcatalog-ppo half of it,"
     " so rlcatalog-ppo gets twice the weight. In the easy tasks, both weights are 0.5, so"
     " rlcatalog-ppo's value loss counts half.",
-    "Defaults. rlcatalog's nets are trained with `image_layout=\"hwc\"` and"
-    " `scale_integers=False` and, except under RLlib, with `action_bounds=\"clip\"`. These were"
+    'Defaults. rlcatalog\'s nets are trained with `image_layout="hwc"` and'
+    ' `scale_integers=False` and, except under RLlib, with `action_bounds="clip"`. These were'
     " the defaults when the first of the results were kept, and Stable-Baselines3's own nets do"
     " the same.",
+    "Seeds. When the results were kept, equal seeds gave rlcatalog-ppo and Stable-Baselines3 the"
+    " same environments and first weights. Since then, rlcatalog-ppo derives its seeds with"
+    " `SeedSequence`, so runs that are added now differ from the start.",
     "Normalisation. Stable-Baselines3 uses `VecNormalize`. rlcatalog-ppo uses `MeanStdFilter` for"
     " observations and `reward_scale` for rewards. Both clip at 10, and all evaluations use the"
     " statistics from training.",

@@ -106,26 +106,6 @@ def test_each_kind_of_run_trains_and_plays(name, settings, engine, net, monkeypa
         assert result["curve"][-1][0] == TASKS[name].steps_of(engine)
 
 
-@pytest.mark.parametrize(
-    ("name", "settings"),
-    [
-        pytest.param(
-            *kind, marks=[] if kind[0] == "RepeatPreviousEasy" else pytest.mark.attack, id=kind[0]
-        )
-        for kind in KINDS[:4]
-    ],
-)
-def test_both_engines_collect_the_same_first_rollout_with_the_catalogs_net(
-    name, settings, monkeypatch
-):
-    """Equal seeds give equal first weights, environments and draws, so only learning can differ."""
-    first = [
-        trained(name, engine, "catalog", monkeypatch, 1, **settings)["curve"]
-        for engine in ("sb3", "ours")
-    ]
-    np.testing.assert_allclose(first[0], first[1], rtol=1e-6)
-
-
 def test_nets_with_a_memory_have_equally_many_weights(monkeypatch):
     counts = {
         side: trained("RepeatPreviousEasy", *side, monkeypatch, 1, epochs=1)["parameters"]
