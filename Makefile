@@ -10,6 +10,7 @@ BIN := $(VENV)/bin
 LOWEST := .venv-lowest
 NEWEST := .venv-newest
 ENGINES := .venv-engines
+ENVIRONMENTS := .venv-environments
 # What an example needs and nothing else may see: requirements/skrl.txt and requirements/timm.txt say why.
 BESIDE := $(VENV)/.skrl $(VENV)/.timm
 # Code on pages has 88 columns. The guide to plugins shows files that `rlcatalog new` writes, which have 100.
@@ -39,9 +40,9 @@ unexport PYTHONDONTWRITEBYTECODE
 # TensorFlow's start-up notices are of no use here.
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 # Small nets: more threads wait for one another, and tests run side by side.
-test test-one quick lowest newest engines learn attack sweep compare peers docs: export OMP_NUM_THREADS ?= 1
+test test-one quick lowest newest engines environments learn attack sweep compare peers docs: export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo help test quick test-one learn attack sweep lint fix bench bench-check gpu peers compare mutate lowest newest update engines generate dist version docs docs-serve clean
+.PHONY: demo help test quick test-one learn attack sweep lint fix bench bench-check gpu peers compare mutate lowest newest update engines environments generate dist version docs docs-serve clean
 
 demo: $(VENV)/.demo  ## explain, train and evaluate CartPole with parts found through entry points
 	$(BIN)/rlcatalog explain CartPole-v1
@@ -89,6 +90,7 @@ lint: $(VENV)/.dev  ## style, types, spelling, plain words, allowed imports, and
 	$(BIN)/python tools/seeds_page.py --check
 	$(BIN)/python tools/observation_page.py --check
 	$(BIN)/python tools/results_page.py --check
+	$(BIN)/python tools/environments_page.py --check
 	$(BIN)/python tools/reference_pages.py --check
 	$(BIN)/python tools/gallery.py --check
 	$(BIN)/python tools/pictures.py --check
@@ -136,6 +138,9 @@ update: $(VENV)/.build  ## raise the versions in requirements/ to the newest, an
 engines: $(ENGINES)/.done  ## the examples of engines that need other packages than the rest: tianshou
 	$(ENGINES)/bin/python -m pytest tests/docs/test_examples.py -k tianshou $(PYTEST_ARGS)
 
+environments: $(VENV)/.build  ## environments of other packages, from their spaces to an exported policy; ENVIRONMENTS_ARGS=--help
+	$(BIN)/python tools/environments.py --python $(PYTHON) $(ENVIRONMENTS_ARGS)
+
 generate: $(VENV)/.dev  ## write what is generated: install hints, tables, pages and pictures of the docs
 	$(BIN)/python tools/public_index.py
 	$(BIN)/python tools/config_table.py
@@ -147,6 +152,7 @@ generate: $(VENV)/.dev  ## write what is generated: install hints, tables, pages
 	$(BIN)/python tools/seeds_page.py
 	$(BIN)/python tools/observation_page.py
 	$(BIN)/python tools/results_page.py
+	$(BIN)/python tools/environments_page.py
 	$(BIN)/python tools/reference_pages.py
 	$(BIN)/python tools/gallery.py
 	$(BIN)/python tools/pictures.py
@@ -169,7 +175,7 @@ docs-serve: docs  ## show the site to this machine's browsers, at http://127.0.0
 	$(BIN)/python -m http.server $(PORT) --bind 127.0.0.1 --directory docs/_build/html
 
 clean:  ## remove the environments, the runs, the site and the tools' caches
-	rm -rf $(VENV) $(LOWEST) $(NEWEST) $(ENGINES) runs dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(LOWEST) $(NEWEST) $(ENGINES) $(ENVIRONMENTS) runs dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(BIN)/pip:
 	@test -n "$(PYTHON)" || { echo "No Python 3.11 to 3.14 that runs and has venv was found on the path." \

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from generated import ROOT, fill, write
+from generated import ROOT, fill, table, write
 from public_index import packages
 
 from rlcatalog import Catalog
@@ -131,12 +131,6 @@ def public_index_catalog() -> Catalog:
 def code(value: Any) -> str:
     """Return a value as it stands in Python, in backticks."""
     return "—" if value is UNKNOWN else f"`{value!r}`".replace("'", '"')
-
-
-def table(*rows: tuple[str, ...]) -> str:
-    """Return a Markdown table; the first row is its head."""
-    head, *body = ([cell.replace("|", "\\|") for cell in row] for row in rows)
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in [head, ["---"] * len(head), *body])
 
 
 def key_table(catalog: Catalog) -> str:

@@ -34,6 +34,12 @@ def fill(page: Path, text: str, tables: Mapping[str, str]) -> str:
     return text
 
 
+def table(*rows: tuple[str, ...]) -> str:
+    """Return a Markdown table; the first row is its head."""
+    head, *body = ([cell.replace("|", "\\|") for cell in row] for row in rows)
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in [head, ["---"] * len(head), *body])
+
+
 def write(files: Mapping[Path, str], arguments: list[str]) -> int:
     """Write the files that differ from what is on disk, or with `--check` name them.
 

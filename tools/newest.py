@@ -96,9 +96,8 @@ def resolutions(python: Path) -> dict[str, dict[str, str] | None]:
     return versions
 
 
-def make_environment(name: str, interpreter: str) -> Path:
+def make_environment(folder: Path, interpreter: str) -> Path:
     """Make an empty environment with what builds the packages, and return its Python."""
-    folder = FOLDER / name
     subprocess.run([interpreter, "-m", "venv", "--clear", folder], check=True)
     python = folder / "bin/python"
     # Older versions of pip take very long to find versions that fit one another.
@@ -192,7 +191,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--python", default=sys.executable, help="the Python of the environments")
     options = parser.parse_args(arguments)
 
-    newest = make_environment("newest", options.python)
+    newest = make_environment(FOLDER / "newest", options.python)
     versions = resolutions(newest)
     print("\n".join(version_table(versions)), flush=True)
     install_extras(newest, [extra for extra in extras() if extra not in WITH_RAY])
@@ -200,7 +199,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ignored = [f"--ignore={path}" for path in OF_REPOSITORY]
     suites = [run_tests("all packages, Ray with the newest gymnasium", newest, ignored)]
 
-    with_ray = make_environment("rllib", options.python)
+    with_ray = make_environment(FOLDER / "rllib", options.python)
     install_extras(with_ray, ["rllib", "testing"])
     suites.append(run_tests("rlcatalog-rllib as pip resolves it", with_ray, ["plugins/rllib"]))
     text = "\n".join([*summary(suites, version_of(newest)), "", *version_table(versions)])

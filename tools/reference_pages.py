@@ -19,8 +19,8 @@ from typing import Any
 import api_pages
 import error_messages
 import typer
-from config_table import public_index_catalog, table
-from generated import ROOT, write
+from config_table import public_index_catalog
+from generated import ROOT, table, write
 
 from rlcatalog import errors
 from rlcatalog.choice import MODEL_SLOTS

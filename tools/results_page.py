@@ -13,8 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from config_table import table
-from generated import ROOT, fill, write
+from generated import ROOT, fill, table, write
 
 TARGET = ROOT / "docs/results.md"
 _NAMES = {

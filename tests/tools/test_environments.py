@@ -1,0 +1,163 @@
+"""`tools/environments.py`: what it installs and tries, and the page that it writes. The run itself
+is `make environments`.
+"""
+
+from __future__ import annotations
+
+import json
+
+import environments
+import environments_page as page
+import pytest
+
+#: What pip prints when packages ask for different versions.
+CONFLICT = """\
+Collecting nle==1.3.0
+ERROR: Cannot install nle==1.3.0 and rlcatalog==0.1.0 because these package versions conflict.
+
+The conflict is caused by:
+    rlcatalog 0.1.0 depends on gymnasium<2 and >=1.2.2
+    nle 1.3.0 depends on gymnasium==1.2.0
+
+ERROR: ResolutionImpossible: for help visit https://pip.pypa.io
+"""
+#: What pip prints when there is no wheel for this Python.
+NO_WHEEL = """\
+ERROR: Could not find a version that satisfies the requirement procgen==0.10.7 (from versions: none)
+ERROR: No matching distribution found for procgen==0.10.7
+"""
+#: What pip prints when a source cannot be built.
+NO_BUILD = """\
+  error: subprocess-exited-with-error
+      error in gym setup command: 'extras_require' must be a dictionary
+note: This is an issue with the package mentioned above, not pip.
+"""
+
+
+def make_row(**changes):
+    """Return the result of an environment that works, with changes."""
+    row = {
+        "name": "Game-v0",
+        "id": "Game-v0",
+        "package": "games",
+        "version": "1.0",
+        "group": "grids",
+        "python": "3.11.7",
+        "date": "2026-11-29",
+        "gymnasium": "1.3.0",
+        "numpy": "2.4.6",
+        "torch": "2.13.0",
+        "model": "fcnet",
+        "distribution": "categorical",
+        "failed": None,
+    }
+    return row | changes
+
+
+@pytest.mark.parametrize(
+    ("output", "reason"),
+    [
+        pytest.param(CONFLICT, "nle 1.3.0 depends on gymnasium==1.2.0", id="conflict"),
+        pytest.param(NO_WHEEL, "No matching distribution found for procgen==0.10.7", id="no wheel"),
+        pytest.param(
+            NO_BUILD,
+            "error in gym setup command: 'extras_require' must be a dictionary",
+            id="no build",
+        ),
+    ],
+)
+def test_install_reason_is_one_line_of_pips_output(output, reason):
+    assert environments.install_reason(output) == reason
+
+
+@pytest.mark.parametrize(
+    ("failed", "error", "result"),
+    [
+        (None, "", "works"),
+        ("install", "No matching distribution found for procgen", "uninstalled"),
+        ("make", "DependencyNotInstalled: box2d", "unmade"),
+        ("train", "AttributeError: 'RandomState' has no attribute 'bit_generator'", "known"),
+        ("load", "UnknownNameError: its kind comes from a plugin", "known"),
+        ("build", "ObservationError: obs: expected Box(39,): values within [0.0, 0.0]", "known"),
+        ("export", "ValueError: something new", "fails"),
+    ],
+)
+def test_result_follows_the_failed_step(failed, error, result):
+    assert page.result(make_row(failed=failed, error=error)) == result
+
+
+def test_words_name_the_step_and_the_error():
+    row = make_row(failed="export", error="ValueError: a b")
+    assert page.words(row) == "fails at export: `ValueError: a b`"
+
+
+def test_error_with_marks_of_markdown_stays_in_its_cell():
+    row = make_row(failed="export", error="ValueError: `a` | b")
+    assert r"| fails at export: `ValueError: 'a' \| b` |" in page.result_table([row])
+
+
+def test_words_cut_a_long_error():
+    row = make_row(failed="build", error="x" * 1000)
+    assert len(page.words(row)) == len("fails at build: ``") + page.LONGEST
+
+
+def test_summary_counts_results_and_packages():
+    rows = [make_row(), make_row(package="other"), make_row(failed="build", error="ValueError")]
+    assert page.summary(rows) == (
+        "3 environments of 2 packages, tried 2026-11-29 with Python 3.11.7: 2 work, 1 fail."
+    )
+
+
+def test_result_table_has_a_row_for_each_environment():
+    rows = [make_row(), make_row(name="Game-v0 with a key", failed="make", error="KeyError")]
+    table = page.result_table(rows)
+    assert "| games 1.0 | `Game-v0` | grids | fcnet, categorical | works |" in table
+    assert "| Game-v0 with a key |" in table
+
+
+def test_version_table_leaves_out_groups_that_were_not_installed():
+    uninstalled = {key: value for key, value in make_row(group="nle").items() if key != "torch"}
+    table = page.version_table([make_row(), uninstalled])
+    assert "| grids | 1.3.0 | 2.4.6 | 2.13.0 |" in table
+    assert "nle" not in table
+
+
+def test_list_names_each_environment_once():
+    groups, entries = environments.read_list()
+    names = [entry["name"] for entry in entries]
+    assert None not in names
+    assert len(names) == len(set(names))
+    assert {entry["group"] for entry in entries} == set(groups)
+
+
+def test_list_pins_every_requirement_and_package():
+    groups, entries = environments.read_list()
+    assert all("==" in requirement for group in groups.values() for requirement in group)
+    for entry in entries:
+        assert environments.pinned_version(entry["package"], groups[entry["group"]])
+
+
+def test_kept_results_are_those_of_listed_environments():
+    _, entries = environments.read_list()
+    rows = json.loads(page.DATA.read_text(encoding="utf-8"))
+    assert {row["name"] for row in rows} <= {entry["name"] for entry in entries}
+
+
+def test_results_are_kept_in_the_lists_order(tmp_path, monkeypatch):
+    monkeypatch.setattr(page, "DATA", tmp_path / "results.json")
+    entries = [{"name": "one"}, {"name": "two"}]
+    environments.write_results(
+        entries, {"two": {"name": "two"}, "gone": {}, "one": {"name": "one"}}
+    )
+    assert list(environments.read_results()) == ["one", "two"]
+
+
+def test_environment_with_a_result_is_not_tried_again(tmp_path, monkeypatch, capsys):
+    kept = [make_row(name=entry["name"]) for entry in environments.read_list()[1]]
+    monkeypatch.setattr(page, "DATA", tmp_path / "results.json")
+    page.DATA.write_text(json.dumps(kept), encoding="utf-8")
+    monkeypatch.setattr(page, "main", lambda arguments: 0)
+    # Fails if an environment is tried, because its group has to be made first.
+    monkeypatch.setattr(environments, "make_group", None)
+    assert environments.main([]) == 0
+    assert capsys.readouterr().out == ""

@@ -1,0 +1,140 @@
+"""Environments that `gymnasium.make` cannot create by id alone, for `make environments`.
+
+`tools/environments.toml` names the functions. Third-party packages are imported where they are
+needed, because each is installed in one group only.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+Env = gymnasium.Env[Any, Any]
+
+
+class OnePlayer(gymnasium.Env[Any, Any]):
+    """Game of PettingZoo as its first player sees it; the other players move at random.
+
+    Observations and action masks stay as PettingZoo has them.
+
+    Args:
+        game: The game, in PettingZoo's form for players that take turns (`AECEnv`).
+    """
+
+    def __init__(self, game: Any) -> None:
+        self._game = game
+        self._player = game.possible_agents[0]
+        self.observation_space = game.observation_space(self._player)
+        self.action_space = game.action_space(self._player)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Begin a game, and play until it is the player's turn."""
+        super().reset(seed=seed)
+        self._game.reset(seed=seed, options=options)
+        obs, _, _, _, info = self._play_others()
+        return obs, info
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Move, and play until it is the player's turn again or the game is over."""
+        self._game.step(int(action))
+        return self._play_others()
+
+    def close(self) -> None:
+        """Close the game."""
+        self._game.close()
+
+    def _play_others(self) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Move for the other players, and return what the player sees then."""
+        while self._game.agent_selection != self._player:
+            obs, _, terminated, truncated, info = self._game.last()
+            over = terminated or truncated
+            self._game.step(None if over else self._random_move(obs, info))
+        obs, reward, terminated, truncated, info = self._game.last()
+        return obs, float(reward), terminated, truncated, info
+
+    def _random_move(self, obs: Any, info: dict[str, Any]) -> int:
+        """Return a random move that is allowed."""
+        mask = obs["action_mask"] if "action_mask" in obs else info["action_mask"]
+        return int(self.np_random.choice(np.flatnonzero(mask)))
+
+
+def make_board_game(game: str) -> Env:
+    """Make a classic game of PettingZoo for one player."""
+    return OnePlayer(importlib.import_module(f"pettingzoo.classic.{game}").env())
+
+
+def make_stacked_atari(game: str) -> Env:
+    """Make an Atari game with Gymnasium's preprocessing and four frames stacked."""
+    import ale_py
+    from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
+
+    gymnasium.register_envs(ale_py)
+    env = gymnasium.make(f"ALE/{game}-v5", frameskip=1)
+    return FrameStackObservation(AtariPreprocessing(env), 4)
+
+
+def make_minigrid_image(id: str) -> Env:
+    """Make a grid world of MiniGrid that shows its image alone, without the mission."""
+    import minigrid
+    from minigrid.wrappers import ImgObsWrapper
+
+    gymnasium.register_envs(minigrid)
+    return ImgObsWrapper(gymnasium.make(id))
+
+
+def make_crafter() -> Env:
+    """Make Crafter, which has the interface of gym 0.21."""
+    import crafter
+    from shimmy.openai_gym_compatibility import GymV21CompatibilityV0
+
+    return GymV21CompatibilityV0(env=crafter.Env())
+
+
+def make_single_objective(id: str) -> Env:
+    """Make an environment of MO-Gymnasium whose reward is the sum of its objectives."""
+    import mo_gymnasium
+    from mo_gymnasium.wrappers import LinearReward
+
+    env = mo_gymnasium.make(id)
+    weights = np.ones(env.unwrapped.reward_space.shape)
+    return LinearReward(env, weights)
+
+
+def make_trading() -> Env:
+    """Make gym-trading-env's environment on 500 prices of a random walk."""
+    import gym_trading_env  # noqa: F401  (registers the environment)
+    import pandas as pd
+
+    walk = np.random.default_rng(0).normal(size=500).cumsum()
+    prices = 100 * np.exp(walk / 100)
+    table = pd.DataFrame({"open": prices, "high": prices, "low": prices, "close": prices})
+    table["feature_change"] = table["close"].pct_change().fillna(0.0)
+    table.index = pd.date_range("2026-01-01", periods=len(table), freq="h")
+    return gymnasium.make("TradingEnv", df=table, positions=[-1, 0, 1], verbose=0)
+
+
+def make_bluesky(id: str) -> Env:
+    """Make an environment of BlueSky-Gym."""
+    import bluesky_gym
+
+    bluesky_gym.register_envs()
+    return gymnasium.make(id)
+
+
+def make_motor(id: str) -> Env:
+    """Make a motor of gym-electric-motor without its dashboard."""
+    import gym_electric_motor
+
+    return gym_electric_motor.make(id)
+
+
+def make_retro(game: str) -> Env:
+    """Make a game whose ROM stable-retro ships."""
+    import stable_retro
+
+    return stable_retro.make(game)
