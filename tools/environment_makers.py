@@ -33,10 +33,17 @@ class OnePlayer(gymnasium.Env[Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Begin a game, and play until it is the player's turn."""
+        """Begin a game, and play until it is the player's turn.
+
+        A game that is over before that is not shown.
+        """
         super().reset(seed=seed)
-        self._game.reset(seed=seed, options=options)
-        obs, _, _, _, info = self._play_others()
+        over = True
+        while over:
+            self._game.reset(seed=seed, options=options)
+            obs, _, terminated, truncated, info = self._play_others()
+            over = terminated or truncated
+            seed = None  # the same seed could begin the same game for ever
         return obs, info
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:

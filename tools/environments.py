@@ -156,7 +156,7 @@ def try_environment(python: Path, entry: Row, seconds: float) -> Row:
     """
     file = FOLDER / "row.json"
     file.unlink(missing_ok=True)
-    home = FOLDER / "home"  # some packages write settings and caches there
+    home = FOLDER / "home"  # some packages write settings and caches
     home.mkdir(exist_ok=True)
     variables = os.environ | NO_SCREEN | {"OMP_NUM_THREADS": "1", "HOME": str(home)}
     command = [python, CHILD, json.dumps(entry), file]
@@ -164,7 +164,7 @@ def try_environment(python: Path, entry: Row, seconds: float) -> Row:
     try:
         run = subprocess.run(
             command,
-            cwd=FOLDER,
+            cwd=home,
             env=variables,
             check=False,
             capture_output=True,

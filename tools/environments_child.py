@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import resource
 import sys
 import tempfile
 import time
@@ -27,10 +28,12 @@ from rlcatalog.errors import CatalogWarning
 from rlcatalog_ppo import PPO
 
 #: What is tried with each environment, in this order: methods of `Trial`.
-STEPS = ("make", "build", "explain", "train", "save", "load", "export")
+STEPS = ("play", "build", "explain", "train", "save", "load", "export")
 TRAINING_STEPS = 2000
 #: Number of observations on which policies are compared.
 OBSERVATIONS = 4
+#: Largest memory of the process, in bytes; asking for more is a MemoryError.
+MEMORY = 8 * 2**30
 #: Distributions whose versions are recorded beside the environment's own.
 VERSIONS = ("gymnasium", "numpy", "torch")
 
@@ -57,10 +60,12 @@ class Trial:
         self.row: dict[str, Any] = {name: importlib.metadata.version(name) for name in VERSIONS}
         self.row["version"] = importlib.metadata.version(entry["package"])
 
-    def make(self) -> None:
-        """Make the environment, and reset it."""
+    def play(self) -> None:
+        """Make the environment and take a random step, to see whether it runs by itself."""
         env = make_env(self._env, self._config)
         env.reset(seed=0)
+        env.action_space.seed(0)
+        env.step(env.action_space.sample())
         env.close()
 
     def build(self) -> None:
@@ -142,6 +147,7 @@ def main(arguments: list[str]) -> None:
     """Go through the steps, and write what came of them."""
     entry = json.loads(arguments[0])
     file = Path(arguments[1])
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
     started = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

@@ -20,7 +20,7 @@ COUNTED = {
     "works": "work",
     "known": "stop at a known fault",
     "fails": "fail",
-    "unmade": "cannot be made",
+    "unplayed": "do not run without rlcatalog either",
     "uninstalled": "cannot be installed",
 }
 #: Known faults of rlcatalog: a phrase of the error → what is wrong.
@@ -45,8 +45,8 @@ def result(row: dict[str, Any]) -> str:
         return "works"
     if row["failed"] == "install":
         return "uninstalled"
-    if row["failed"] == "make":
-        return "unmade"
+    if row["failed"] == "play":
+        return "unplayed"
     if known_fault(row["error"]) is not None:
         return "known"
     return "fails"
@@ -70,8 +70,8 @@ def words(row: dict[str, Any]) -> str:
     error = cell(row["error"])
     if outcome == "uninstalled":
         return f"cannot be installed: {error}"
-    if outcome == "unmade":
-        return f"cannot be made: {error}"
+    if outcome == "unplayed":
+        return f"does not run without rlcatalog either: {error}"
     return f"fails at {row['failed']}: {error}"
 
 

@@ -8,8 +8,12 @@ import json
 
 import environments
 import environments_page as page
+import numpy as np
 import pytest
+from environment_makers import OnePlayer
+from gymnasium import spaces
 
+MASK = spaces.Box(0, 1, (9,), np.int8)
 #: What pip prints when packages ask for different versions.
 CONFLICT = """\
 Collecting nle==1.3.0
@@ -75,7 +79,7 @@ def test_install_reason_is_one_line_of_pips_output(output, reason):
     [
         (None, "", "works"),
         ("install", "No matching distribution found for procgen", "uninstalled"),
-        ("make", "DependencyNotInstalled: box2d", "unmade"),
+        ("play", "DependencyNotInstalled: box2d", "unplayed"),
         ("train", "AttributeError: 'RandomState' has no attribute 'bit_generator'", "known"),
         ("load", "UnknownNameError: its kind comes from a plugin", "known"),
         ("build", "ObservationError: obs: expected Box(39,): values within [0.0, 0.0]", "known"),
@@ -109,7 +113,7 @@ def test_summary_counts_results_and_packages():
 
 
 def test_result_table_has_a_row_for_each_environment():
-    rows = [make_row(), make_row(name="Game-v0 with a key", failed="make", error="KeyError")]
+    rows = [make_row(), make_row(name="Game-v0 with a key", failed="play", error="KeyError")]
     table = page.result_table(rows)
     assert "| games 1.0 | `Game-v0` | grids | fcnet, categorical | works |" in table
     assert "| Game-v0 with a key |" in table
@@ -161,3 +165,84 @@ def test_environment_with_a_result_is_not_tried_again(tmp_path, monkeypatch, cap
     monkeypatch.setattr(environments, "make_group", None)
     assert environments.main([]) == 0
     assert capsys.readouterr().out == ""
+
+
+class TakeTurns:
+    """Game in PettingZoo's form: two players add 1 to 9 to a sum, and who reaches 5 wins.
+
+    The second player may only add 2.
+    """
+
+    possible_agents = ("first", "second")
+
+    def observation_space(self, player):
+        return spaces.Dict({"observation": spaces.Box(0, 9, (1,)), "action_mask": MASK})
+
+    def action_space(self, player):
+        return spaces.Discrete(9)
+
+    def reset(self, seed=None, options=None):
+        self.sum = 0
+        self.over = False
+        self.agent_selection = "first"
+        self.rewards = {"first": 0, "second": 0}
+
+    def last(self):
+        player = self.agent_selection
+        mask = np.ones(9, np.int8)
+        if player == "second":
+            mask = (np.arange(9) == 1).astype(np.int8)
+        obs = {"observation": [self.sum], "action_mask": mask}
+        return obs, self.rewards[player], self.over, False, {}
+
+    def step(self, action):
+        player = self.agent_selection
+        other = {"first": "second", "second": "first"}[player]
+        if self.over:
+            assert action is None
+        else:
+            self.sum += action + 1
+            self.over = self.sum >= 5
+            if self.over:
+                self.rewards = {player: 1, other: -1}
+        self.agent_selection = other
+
+
+def play(game, actions):
+    """Play a game as one player, and return each step's sum, reward and end."""
+    env = OnePlayer(game)
+    env.reset(seed=0)
+    steps = [env.step(action) for action in actions]
+    return [(obs["observation"][0], reward, over) for obs, reward, over, _, _ in steps]
+
+
+def test_one_player_sees_the_game_at_its_turns():
+    # 1, then the other player adds 2.
+    assert play(TakeTurns(), actions=[0]) == [(3, 0.0, False)]
+
+
+def test_one_player_is_rewarded_for_a_win():
+    # 1 and 2 are 3, and 2 more are 5.
+    assert play(TakeTurns(), actions=[0, 1])[-1] == (5, 1.0, True)
+
+
+def test_one_player_is_punished_for_the_others_win():
+    # 1 and 2 are 3, 1 more is 4, and the other player reaches 6.
+    assert play(TakeTurns(), actions=[0, 0])[-1] == (6, -1.0, True)
+
+
+class OverAtOnce(TakeTurns):
+    """The same game; the first one is over before anybody moves."""
+
+    games = 0
+
+    def reset(self, seed=None, options=None):
+        super().reset(seed, options)
+        self.games += 1
+        self.over = self.games == 1
+
+
+def test_one_player_begins_in_a_game_that_is_not_over():
+    game = OverAtOnce()
+    OnePlayer(game).reset(seed=0)
+    assert not game.over
