@@ -70,6 +70,37 @@ class OnePlayer(gymnasium.Env[Any, Any]):
         return int(self.np_random.choice(np.flatnonzero(mask)))
 
 
+class Crafter(gymnasium.Env[Any, Any]):
+    """The game Crafter, which has the interface of gym before 0.26, in Gymnasium's form."""
+
+    def __init__(self) -> None:
+        self._game = self._make(seed=None)
+        shape = self._game.observation_space.shape
+        self.observation_space = gymnasium.spaces.Box(0, 255, shape, np.uint8)
+        self.action_space = gymnasium.spaces.Discrete(int(self._game.action_space.n))
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode; with a seed, in a new game."""
+        super().reset(seed=seed)
+        if seed is not None:
+            self._game = self._make(seed)
+        return self._game.reset(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Take a step."""
+        obs, reward, done, info = self._game.step(action)
+        dead = info["discount"] == 0
+        return obs, float(reward), dead, done and not dead, info
+
+    def _make(self, seed: int | None) -> Any:
+        """Make a game."""
+        import crafter
+
+        return crafter.Env(seed=seed)
+
+
 def make_board_game(game: str) -> Env:
     """Make a classic game of PettingZoo for one player."""
     return OnePlayer(importlib.import_module(f"pettingzoo.classic.{game}").env())
@@ -94,12 +125,23 @@ def make_minigrid_image(id: str) -> Env:
     return ImgObsWrapper(gymnasium.make(id))
 
 
-def make_crafter() -> Env:
-    """Make Crafter, which has the interface of gym 0.21."""
-    import crafter
-    from shimmy.openai_gym_compatibility import GymV21CompatibilityV0
+def make_gray_highway(id: str) -> Env:
+    """Make an environment of highway-env that shows four stacked gray images, as its guide does."""
+    import highway_env
 
-    return GymV21CompatibilityV0(env=crafter.Env())
+    gymnasium.register_envs(highway_env)
+    observation = {
+        "type": "GrayscaleObservation",
+        "observation_shape": (128, 64),
+        "stack_size": 4,
+        "weights": [0.2989, 0.5870, 0.1140],  # red, green and blue
+    }
+    return gymnasium.make(id, config={"observation": observation})
+
+
+def make_crafter() -> Env:
+    """Make Crafter."""
+    return Crafter()
 
 
 def make_single_objective(id: str) -> Env:
@@ -125,11 +167,9 @@ def make_trading() -> Env:
     return gymnasium.make("TradingEnv", df=table, positions=[-1, 0, 1], verbose=0)
 
 
-def make_bluesky(id: str) -> Env:
-    """Make an environment of BlueSky-Gym."""
-    import bluesky_gym
-
-    bluesky_gym.register_envs()
+def make_registered(module: str, id: str) -> Env:
+    """Make an environment whose package registers it in a function `register_envs`."""
+    importlib.import_module(module).register_envs()
     return gymnasium.make(id)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import re
 import resource
 import sys
 import tempfile
@@ -137,8 +138,8 @@ class Trial:
 
 
 def first_line(error: BaseException) -> str:
-    """Return an error's type and the first line of its message."""
-    lines = str(error).strip().splitlines()
+    """Return an error's type and the first line of its message, without addresses in memory."""
+    lines = re.sub(r" at 0x[0-9a-f]+", "", str(error)).strip().splitlines()
     name = type(error).__name__
     return f"{name}: {lines[0]}" if lines else name
 
@@ -158,7 +159,7 @@ def main(arguments: list[str]) -> None:
             try:
                 getattr(trial, step)()
             except (Exception, SystemExit) as error:
-                trial.row["error"] = first_line(error)
+                trial.row["error"] = first_line(error).replace(f"{folder}/", "")
                 break
         else:
             trial.row["failed"] = None

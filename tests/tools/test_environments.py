@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 
 import environments
+import environments_child as child
 import environments_page as page
 import numpy as np
 import pytest
@@ -124,6 +125,11 @@ def test_version_table_leaves_out_groups_that_were_not_installed():
     table = page.version_table([make_row(), uninstalled])
     assert "| grids | 1.3.0 | 2.4.6 | 2.13.0 |" in table
     assert "nle" not in table
+
+
+def test_first_line_leaves_out_what_changes_from_run_to_run():
+    error = ValueError("<function f at 0x7f659e1a5440> is wrong.\nMore.")
+    assert child.first_line(error) == "ValueError: <function f> is wrong."
 
 
 def test_list_names_each_environment_once():
