@@ -106,20 +106,20 @@ ACTION_SPACES = [
     (Discrete(3), {}),
     (Discrete(3, start=-4), {}),
     (Discrete(4, start=10, dtype=np.int32), {}),
+    (spaces.Box(-0.5, 0.5, (2,), np.float32), {"action_bounds": "clip"}),
     (spaces.Box(-0.5, 0.5, (2,), np.float32), {}),
-    (spaces.Box(-0.5, 0.5, (2,), np.float32), {"action_bounds": "affine"}),
-    (spaces.Box(np.float32([-1, 5, -np.inf]), np.float32([3, 6, 0.5])), {}),
     (
-        spaces.Box(np.float32([-1, 5, -np.inf]), np.float32([3, 6, 0.5])),
-        {"action_bounds": "affine"},
+        spaces.Box(np.float32([-1, 0.5, -np.inf]), np.float32([3, 6, 0.5])),
+        {"action_bounds": "clip"},
     ),
-    (spaces.Box(-np.inf, np.inf, (2,), np.float32), {"action_bounds": "affine"}),
+    (spaces.Box(np.float32([-1, 5, -np.inf]), np.float32([3, 6, 0.5])), {}),
+    (spaces.Box(-np.inf, np.inf, (2,), np.float32), {}),
+    (spaces.Box(0, 0.5, (2,), np.float64), {"action_bounds": "clip"}),
     (spaces.Box(0, 0.1, (2,), np.float64), {}),
-    (spaces.Box(0, 0.1, (2,), np.float64), {"action_bounds": "affine"}),
-    (spaces.Box(-0.1, 0.1, (2,), np.float16), {"action_bounds": "affine"}),
+    (spaces.Box(-0.1, 0.1, (2,), np.float16), {}),
     (spaces.Box(-1, 1, (), np.float32), {}),
-    (spaces.Box(-1, 1, (2, 2), np.float32), {"action_bounds": "affine"}),
-    (spaces.Box(-HUGE, HUGE, (2,), np.float32), {"action_bounds": "affine"}),
+    (spaces.Box(-1, 1, (2, 2), np.float32), {}),
+    (spaces.Box(-HUGE, HUGE, (2,), np.float32), {"action_bounds": "affine_all"}),
 ]
 
 
@@ -128,7 +128,7 @@ def by_hand(space, raw, bounds):
         return raw[:, 0] + space.start
     low, high = space.low.astype(np.float64), space.high.astype(np.float64)
     value = raw.reshape(-1, *space.shape).astype(np.float64)
-    if bounds == "affine":
+    if bounds != "clip":
         both = np.isfinite(low) & np.isfinite(high)
         value = np.where(
             both, low + (value + 1) / 2 * (np.where(both, high, 0) - np.where(both, low, 0)), value

@@ -143,7 +143,7 @@ def test_warning_is_that_of_the_table(case):
         warnings.simplefilter("error")
         explanation = rlcatalog.explain(OBS, space, {**SMALL, **config})
     (box,) = explanation.as_dict()["action_ranges"]
-    assert list(box["problems"]) == warned
+    assert box["problems"] == warned
     assert all(f"hard to reach: {text}" in explanation.text() for text in warned)
 
 

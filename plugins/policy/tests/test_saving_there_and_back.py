@@ -20,7 +20,7 @@ from rlcatalog import Catalog, ModelSpec, Preprocessor
 from rlcatalog.config import RULES
 from rlcatalog.errors import ConfigError, SavedPolicyError, UnknownNameError
 from rlcatalog.plugins.discovery import scan
-from rlcatalog_policy import loading
+from rlcatalog_policy import checksum_of, loading
 from rlcatalog_torch import Categorical, FullyConnectedNetwork, TorchModelV2
 
 BOX, TWO = spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(2)
@@ -387,3 +387,22 @@ def test_a_config_that_json_would_change_is_refused_or_comes_back(directory):
     assert loading.load(directory, catalog=catalog_of()).config["custom_model_config"] == {
         "table": {1: 2}
     }
+
+
+@pytest.mark.parametrize(("rule", "bound"), [("affine", 2e7), ("clip", 2.0)])
+def test_rule_for_actions_of_an_earlier_format_stays(tmp_path, rule, bound):
+    """Format version 2 left the default out, which was "clip", and scaled to all finite bounds."""
+    space = spaces.Box(-bound, bound, (1,), np.float32)
+    kept = {"affine": "affine_all", "clip": "clip"}[rule]
+    policy = rlcatalog.build(space, space, {"action_bounds": kept, "fcnet_hiddens": [4]})
+    policy.save(tmp_path)
+    path = tmp_path / "policy.json"
+    data = json.loads(path.read_text()) | {"format_version": 2}
+    data["config"] = {"fcnet_hiddens": [4]}
+    if rule == "affine":
+        data["config"]["action_bounds"] = rule
+    path.write_text(json.dumps(data | {"checksum": checksum_of(data)}))
+    loaded = rlcatalog.load(tmp_path)
+    assert loaded.config["action_bounds"] == kept
+    raw = np.array([[-0.5], [0.25], [3]], np.float32)
+    np.testing.assert_array_equal(loaded.adapt(raw), policy.adapt(raw))

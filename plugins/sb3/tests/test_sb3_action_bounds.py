@@ -23,6 +23,8 @@ from rlcatalog_sb3 import (
     for_sb3,
     to_policy,
 )
+from rlcatalog_sb3.policies import no_learning
+from rlcatalog_sb3.private_api import EARLIER_LEARNING_RATE
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 
@@ -178,10 +180,12 @@ def test_algorithm_keeps_its_rules(tmp_path):
     np.testing.assert_array_equal(predict(loaded), predict(algorithm))
 
 
-def test_policy_of_an_earlier_version_clips(tmp_path, monkeypatch):
+@pytest.mark.parametrize("learning_rate", [EARLIER_LEARNING_RATE, no_learning])
+def test_policy_of_an_earlier_version_clips(tmp_path, monkeypatch, learning_rate):
     config = {**SMALL, "action_bounds": "clip"}
     policy = train(Heating(-2, 2), model=config).policy
     arguments = policy.constructor_arguments()
+    arguments["lr_schedule"] = learning_rate
     del arguments["rules"]
     del arguments["model_config"]["action_bounds"]
     monkeypatch.setattr(policy, "constructor_arguments", lambda: arguments)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rlcatalog import provided
@@ -83,7 +83,10 @@ class Explanation:
                 for child in resolution.dists.children
                 for node in child.walk()
             ],
-            "action_ranges": [asdict(box) for box in resolution.action_ranges],
+            "action_ranges": [
+                {"path": box.path, "mapping": box.mapping, "problems": list(box.problems)}
+                for box in resolution.action_ranges
+            ],
             "unread": list(resolution.unread),
             "action_mask": "".join(["obs", *(f"[{step!r}]" for step in steps)]) if steps else None,
             "model_sees_mask": resolution.shows_mask,

@@ -14,7 +14,7 @@ from rlcatalog import Catalog, Policy
 from rlcatalog.errors import ConfigError, NotServedError
 from rlcatalog_policy import UNSAVED_RULES, config_with_model
 from rlcatalog_sb3.actor_critic import ActorCritic, CatalogDistribution
-from rlcatalog_sb3.private_api import SavablePolicy
+from rlcatalog_sb3.private_api import EARLIER_LEARNING_RATE, SavablePolicy
 from rlcatalog_sb3.refusals import (
     algorithm_name,
     builder_of,
@@ -103,8 +103,8 @@ class CatalogBasePolicy(Movable, SavablePolicy):
             config = origin.config if model_config is None and origin is not None else model_config
             model_config = config_with_model(config, model, "policy_kwargs={{'model_config': {}}}")
         if rules is None:
-            # Only a policy that is loaded without its algorithm has this learning rate.
-            rules = UNSAVED_RULES if lr_schedule is no_learning else {}
+            is_from_file = lr_schedule is EARLIER_LEARNING_RATE or lr_schedule is no_learning
+            rules = UNSAVED_RULES if is_from_file else {}
         origin = origin_of(observation_space, action_space)
         rules = {**rules, **find_rules(builder, origin)}
         self.actor_critic = ActorCritic(

@@ -15,6 +15,9 @@ from typing import Any
 
 from stable_baselines3.common.policies import BasePolicy
 
+#: The learning rate in policies that earlier versions of rlcatalog saved without their algorithm.
+EARLIER_LEARNING_RATE: Any = BasePolicy._dummy_schedule
+
 
 class SavablePolicy(BasePolicy):
     """Policy whose `save` stores the arguments that create it again.
