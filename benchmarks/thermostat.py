@@ -6,7 +6,8 @@ Each engine trains with its defaults in both tasks. The script prints the mean r
 without exploration, and the share of the gain over random actions that the thermostat reaches. The
 engine `ppo-clip` is our PPO with `action_bounds="clip"`, which cannot leave the lower bound.
 
-The task, its sizes and the seeds were fixed before the first run.
+The task, its sizes and the seeds were fixed before the first run. tests/learning/test_thermostat.py
+holds what must come out.
 """
 
 from __future__ import annotations
