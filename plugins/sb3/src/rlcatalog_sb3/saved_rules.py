@@ -22,10 +22,10 @@ _ATTRIBUTE = "rlcatalog_rules"
 def find_rules(builder: Any, origin: Origin | None) -> dict[str, Any]:
     """Return the rules that a loaded policy was built with; empty for a new policy.
 
-        Args:
-            builder: The object that builds the policy.
-            origin: Origin of flat spaces, or None. The policy reads raw actions by the same rules as
-                their environment.
+    Args:
+        builder: The object that builds the policy.
+        origin: Origin of flat spaces, or None. The policy reads raw actions by the same rules as
+            their environment.
     """
     rules: dict[str, Any] = {}
     if isinstance(builder, BaseAlgorithm):
