@@ -14,7 +14,7 @@ from stable_baselines3 import DQN, SAC, TD3
 
 import rlcatalog
 from rlcatalog.errors import NotServedError
-from rlcatalog_sb3 import CatalogExtractor, for_sb3
+from rlcatalog_sb3 import CatalogExtractor, for_sb3, to_policy
 
 IMAGE = Box(0, 255, (12, 10, 3), np.uint8)
 CONVS = {"conv_filters": [[4, 3, 2], [8, 4, 1]], "conv_flatten": True}
@@ -183,3 +183,31 @@ def test_the_extractors_weights_are_trained_and_saved(tmp_path):
     for name, value in loaded.policy.actor.features_extractor.trunk.get_weights().items():
         np.testing.assert_array_equal(value, after[name])
     loaded.learn(10)
+
+
+class Bytes(gym.Env):
+    """Shows random bytes."""
+
+    observation_space = Box(0, 255, (6,), np.uint8)
+    action_space = Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.observation_space.sample(), {}
+
+    def step(self, action):
+        return self.observation_space.sample(), 0.0, False, True, {}
+
+
+@pytest.mark.parametrize("is_earlier", [False, True], ids=["today's file", "an earlier file"])
+def test_loaded_extractor_scales_as_it_did(tmp_path, is_earlier):
+    kwargs = {"features_extractor_class": CatalogExtractor}
+    model = DQN("MlpPolicy", Bytes(), policy_kwargs=kwargs, learning_starts=2).learn(4)
+    if is_earlier:
+        del model.rlcatalog_rules  # files of earlier versions, which did not scale, lack it
+    model.save(tmp_path / "model")
+
+    loaded = DQN.load(tmp_path / "model")
+
+    assert (loaded.q_net.features_extractor.trunk.scaled is None) == is_earlier
+    assert (to_policy(loaded).model.scaled is None) == is_earlier

@@ -67,7 +67,12 @@ def to_policy(model: Any) -> Policy:
     actions = extractor.own_actions if extractor.own_actions is not None else model.action_space
     config = _config(extractor.config, hidden, box=not hasattr(policy, "q_net"))
     found = rlcatalog.build(
-        extractor.own_space, actions, config, "torch", catalog=extractor.catalog
+        extractor.own_space,
+        actions,
+        config,
+        "torch",
+        catalog=extractor.catalog,
+        defaults=extractor.rules,
     )
     _set_weights(found, extractor, hidden, last)
     _check(found, extractor, head)

@@ -18,7 +18,8 @@ from rlcatalog.choice import Resolution
 from rlcatalog.errors import ConfigError, NotServedError
 from rlcatalog_sb3.flat_spaces import check_encoding, is_float_box
 from rlcatalog_sb3.observations import encoder
-from rlcatalog_sb3.refusals import asking, refuse_filter
+from rlcatalog_sb3.refusals import algorithm_around, asking, refuse_filter
+from rlcatalog_sb3.saved_rules import find_rules, keep_rules
 from rlcatalog_sb3.spaces import MASK, Lookup, Origin, ignore_action_ranges
 from rlcatalog_torch import before_torch_optimizers
 
@@ -85,6 +86,8 @@ class CatalogExtractor(CombinedExtractor):
                 "custom_action_dist: Stable-Baselines3's DQN, SAC and TD3 choose actions without a"
                 " catalog distribution. Remove this key."
             )
+        algorithm = algorithm_around()
+        rules = find_rules(algorithm, origin)
         with ignore_action_ranges():  # SAC and TD3 squash actions into any bounds
             resolution, preprocessor, trunk = catalog.build_from_lookup(
                 partial(_built, catalog, origin),
@@ -92,8 +95,9 @@ class CatalogExtractor(CombinedExtractor):
                 lookup.action_space,
                 lookup.config,
                 "torch",
-                defaults=_DEFAULTS,
+                defaults={**_DEFAULTS, **rules},
             )
+        keep_rules(algorithm, resolution.config)
         if not isinstance(trunk.num_outputs, int):
             raise NotServedError(
                 f"{type(trunk).__name__} did not set its width in self.num_outputs, so it cannot"
@@ -110,6 +114,8 @@ class CatalogExtractor(CombinedExtractor):
         self.own_space = lookup.observation_space
         self.own_actions = origin.action_space if origin is not None else None
         self.config = resolution.config.explicit
+        #: The rules that a loaded extractor was built with; empty for a new one.
+        self.rules = rules
         self.preprocessor = preprocessor
         self._undo = _undo(observation_space, scaled=not normalized_image)
         self._encode = encoder(

@@ -116,7 +116,7 @@ class CatalogBasePolicy(Movable, SavablePolicy):
             frozen,
             rules,
         )
-        keep_rules(builder, self.catalog_policy)
+        keep_rules(builder, self.catalog_policy.config)
         self.model = self.actor_critic.model
         self._unread_masks: UnreadMasks | None = None
         if not self.actor_critic.observer.has_masks:
@@ -197,7 +197,7 @@ class CatalogBasePolicy(Movable, SavablePolicy):
             "frozen": self.actor_critic.collector.mode,
             "optimizer_class": self.optimizer_class,
             "optimizer_kwargs": self.optimizer_kwargs,
-            "rules": rules_of(self.catalog_policy),
+            "rules": rules_of(self.catalog_policy.config),
         }
 
 

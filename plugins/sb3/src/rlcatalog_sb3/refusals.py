@@ -5,9 +5,11 @@ config key.
 from __future__ import annotations
 
 import sys
+from types import FrameType
 from typing import Any
 
 from gymnasium import spaces
+from stable_baselines3.common.base_class import BaseAlgorithm
 
 from rlcatalog import Policy
 from rlcatalog.choice import Resolution
@@ -27,6 +29,19 @@ def builder_of(policy: Any) -> Any:
     while frame.f_back is not None and frame.f_locals.get("self") is policy:
         frame = frame.f_back
     return frame.f_locals.get("self")
+
+
+def algorithm_around() -> Any:
+    """Return the algorithm in whose constructor, or while whose file is loaded, the calling code
+    runs; None if there is none.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        owner = frame.f_locals.get("self")
+        if isinstance(owner, BaseAlgorithm):
+            return owner
+        frame = frame.f_back
+    return None
 
 
 def algorithm_name(builder: type, policy: Any) -> str:

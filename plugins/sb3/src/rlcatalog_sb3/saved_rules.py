@@ -9,7 +9,6 @@ from typing import Any
 
 from stable_baselines3.common.base_class import BaseAlgorithm
 
-from rlcatalog import Policy
 from rlcatalog.config import RULES
 from rlcatalog_policy import UNSAVED_RULES
 from rlcatalog_sb3.spaces import Origin
@@ -37,12 +36,12 @@ def find_rules(builder: Any, origin: Origin | None) -> dict[str, Any]:
     return rules
 
 
-def keep_rules(builder: Any, policy: Policy) -> None:
-    """Store a policy's rules where Stable-Baselines3 saves them."""
+def keep_rules(builder: Any, config: Mapping[str, Any]) -> None:
+    """Store the rules of a model config where Stable-Baselines3 saves them."""
     if isinstance(builder, BaseAlgorithm):
-        setattr(builder, _ATTRIBUTE, rules_of(policy))
+        setattr(builder, _ATTRIBUTE, rules_of(config))
 
 
-def rules_of(policy: Policy) -> Mapping[str, Any]:
-    """Return the values of a policy's rules."""
-    return {key: policy.config[key] for key in RULES}
+def rules_of(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the rules of a model config."""
+    return {key: config[key] for key in RULES}
