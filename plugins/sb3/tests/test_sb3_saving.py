@@ -21,6 +21,7 @@ from typer.testing import CliRunner
 
 import rlcatalog
 from rlcatalog.errors import NotServedError
+from rlcatalog_runs import SeedStream, derive_seed
 from rlcatalog_sb3 import CatalogExtractor, CatalogPolicy, for_sb3, to_policy
 
 NESTED = Dict(
@@ -352,9 +353,10 @@ def test_without_a_folder_a_run_gets_a_new_one_and_nothing_written_before_it_cha
     (folder,) = (tmp_path / "runs/Pendulum-v1").iterdir()
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d-SAC-seed0", folder.name)
     config = {"fcnet_hiddens": [4]}
-    env = make_vec_env(lambda: for_sb3("Pendulum-v1", config), n_envs=1, seed=0)
+    seed = derive_seed(0, SeedStream.ENGINE)  # what the command passes on for --seed 0
+    env = make_vec_env(lambda: for_sb3("Pendulum-v1", config), n_envs=1, seed=seed)
     alone = make(
-        "SAC", env, config, device="cpu", learning_starts=20, buffer_size=100, seed=0
+        "SAC", env, config, device="cpu", learning_starts=20, buffer_size=100, seed=seed
     ).learn(40)
     *_, saved = sorted(folder.glob("checkpoints/*/algorithm.zip"))
     found, expected = (one.policy.state_dict() for one in (SAC.load(saved), alone))
