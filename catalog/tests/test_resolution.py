@@ -138,9 +138,10 @@ def test_the_model_sees_the_mask_only_if_the_observation_keeps_it(catalog):
 def test_the_entries_of_a_models_input_have_the_dtype_behind_the_filter(catalog):
     image = Box(0, 255, (4, 4, 3), np.uint8)
     for filter_name, dtype in (("NoFilter", "uint8"), ("MeanStdFilter", "float32")):
-        views = resolved(
-            catalog, image, config={"observation_filter": filter_name, "fcnet_hiddens": [4]}
-        ).model_views
+        config = {"observation_filter": filter_name, "fcnet_hiddens": [4]}
+        if filter_name != "NoFilter":
+            config["filter_include"] = ["obs"]
+        views = resolved(catalog, image, config=config).model_views
         assert views == [("obs", (4, 4, 3), dtype), ("obs_flat", (48,), dtype)]
 
 

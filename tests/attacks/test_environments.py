@@ -15,8 +15,11 @@ from gymnasium import spaces
 from rlcatalog.errors import EnvironmentFaultError, NonFiniteError, ObservationError
 from rlcatalog_ppo import PPO
 from rlcatalog_ppo.environments import vector
+from rlcatalog_runs import SeedStream, derive_seed
 
-SEED = 7  # the second environment's is one more
+SEED = 7
+#: The seed of the second environment in a run with `SEED`.
+SECOND_SEED = derive_seed(SEED, SeedStream.ENVIRONMENTS, 1)
 SMALL = {
     "num_envs": 2,
     "rollout_length": 8,
@@ -340,7 +343,7 @@ class Numbers(gym.Env):
     def step(self, action):
         self.t += 1
         found = {"n": 1, "x": 0.0, "reward": 1.0} | (
-            self.config if self.np_random_seed == SEED + 1 and self.t == 3 else {}
+            self.config if self.np_random_seed == SECOND_SEED and self.t == 3 else {}
         )
         return (
             {"n": found["n"], "x": np.full(3, found["x"], np.float32)},
@@ -380,7 +383,7 @@ def test_training_ends_at_a_fault_and_leaves_the_weights(how):
     class Falls(Numbers):
         def step(self, action):
             obs, *rest = super().step(action)
-            return (obs, *rest) if self.t < 3 or self.np_random_seed != SEED + 1 else obs
+            return (obs, *rest) if self.t < 3 or self.np_random_seed != SECOND_SEED else obs
 
     algo = PPO(Falls, {**SMALL, "vector": how, "env_config": {"n": 1}})
     before = {name: weight.copy() for name, weight in algo.policy.model.get_weights().items()}

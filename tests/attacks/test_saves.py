@@ -119,7 +119,7 @@ def test_a_save_without_its_checksum_is_refused_under_any_version(saved):
     with pytest.raises(SavedPolicyError, match=r"missing: \['checksum'\]"):
         read_manifest(saved)
     (saved / "policy.json").write_text(json.dumps({**data, "format_version": 1}))
-    with pytest.raises(SavedPolicyError, match=r"format version 1; .* reads version 2"):
+    with pytest.raises(SavedPolicyError, match=r"format version 1; .* reads versions 2 and 3"):
         read_manifest(saved)
 
 

@@ -109,7 +109,9 @@ def test_explain_json():
         ("categorical: inputs", [2]),
         ("action", []),
     ]
-    assert found["plan"] == [{"path": "obs", "kind": "box", "slice": [0, 4], "shape": [4]}]
+    assert found["plan"] == [
+        {"path": "obs", "kind": "box", "slice": [0, 4], "shape": [4], "scaling": "", "image": ""}
+    ]
 
 
 def test_another_space_another_choice():

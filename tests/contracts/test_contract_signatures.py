@@ -34,7 +34,7 @@ def signature(function):
     [
         (
             Policy.act,
-            ["self", "obs", "state=None", "*prev_reward=None", "*mask=None", "*explore=True"],
+            ["self", "obs", "state=None", "*prev_reward=None", "*mask=NOT_GIVEN", "*explore=True"],
         ),
         (Policy.evaluate, ["self", "batch", "*check=True", "*entropy=True"]),
         (Policy.values, ["self", "encoded", "state=None", "*prev_reward=None"]),
@@ -43,7 +43,7 @@ def signature(function):
         (Policy.save, ["self", "directory"]),
         (
             Stepper.step,
-            ["self", "obs", "*done=None", "*prev_reward=None", "*mask=None", "*explore=True"],
+            ["self", "obs", "*done=None", "*prev_reward=None", "*mask=NOT_GIVEN", "*explore=True"],
         ),
         (
             rlcatalog.build,

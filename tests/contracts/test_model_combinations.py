@@ -112,6 +112,8 @@ REFUSED = [
 
 def config_of(case):
     options = {key: case[key] for key in list(FACTORS)[3:]}
+    if case["obs"] == "image" and case["observation_filter"] != "NoFilter":
+        options["filter_include"] = ["obs"]
     return {**SMALL, **options, **MEMORIES[case["memory"]], **ACTIONS[case["action"]][1]}
 
 

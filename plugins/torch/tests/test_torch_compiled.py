@@ -85,10 +85,12 @@ def tensors(value):
 
 def given(policy, name, rows):
     """What a model is called with while acting, in the middle of an episode."""
-    encoded = policy.preprocess(observations_of(EXAMPLES[name], rows))
+    observations = observations_of(EXAMPLES[name], rows)
+    encoded, mask = policy.preprocess(observations), policy.action_mask(observations)
     state = policy.initial_state(rows)
     for _ in range(2):
-        state = policy.act_encoded(encoded, state, prev_reward=np.zeros(rows, np.float32)).state
+        rewards = np.zeros(rows, np.float32)
+        state = policy.act_encoded(encoded, state, prev_reward=rewards, mask=mask).state
     inputs = {"obs": encoded}
     if state is None:
         return (tensors(inputs),)
