@@ -67,6 +67,7 @@ def test_what_the_bridge_refuses_is_skipped_in_its_words(catalog):
 
 def test_check_turns_eager_execution_on_again(catalog, monkeypatch):
     """Where RLlib is the first to import TensorFlow, it turns eager execution off."""
+    pytest.importorskip("rlcatalog_tf", reason="rlcatalog-tf is not installed")
     prepared = []
     monkeypatch.setattr(FrameworkSpec, "prepare", lambda self: prepared.append(self.name))
     rllib_moves_every_weight(part(catalog, "sound", FullyConnectedNetwork))

@@ -172,6 +172,7 @@ def test_an_episode_that_goes_on_must_allow_something(bench, says):
 def test_wrappers_of_the_installed_plugins_are_applied(bench):
     """Atari's: grayscale, shrunk, four frames."""
     pytest.importorskip("ale_py", reason="ale-py is not installed")
+    pytest.importorskip("rlcatalog_atari", reason="rlcatalog-atari is not installed")
     config = bench.config("ale_py:ALE/Pong-v5", {"dim": 42}, envs=1)
     (episode,) = bench.runner(config).sample(num_timesteps=6)
     assert observations(episode).shape == (7, 42, 42, 4)
