@@ -121,7 +121,9 @@ class Trial:
 
     def _wrapped_env(self) -> Any:
         """Return the environment with the wrappers of installed plugins, as PPO uses it."""
-        return rlcatalog.wrap_env(make_env(self._env, self._config), self._model)
+        env = make_env(self._env, self._config)
+        # PPO reads masks where they are, and the policy keeps the environment's space.
+        return rlcatalog.wrap_env(env, self._model, move_masks=False)
 
     def _compare(self, other: Any) -> None:
         """Check that another policy acts like the trained one.
