@@ -42,7 +42,7 @@ def shown(obs):
     return obs["action_mask"].tolist()
 
 
-def test_a_vector_stands_beside_its_mask():
+def test_vector_observation_stands_beside_its_mask():
     wrapped = rlcatalog.wrap_env(Infos([1, 0, 1], [0, 1, 1]))
     assert wrapped.observation_space == Dict({"action_mask": MultiBinary(3), "obs": BOX})
     assert shown(wrapped.reset()[0]) == [1, 0, 1]
@@ -52,7 +52,7 @@ def test_a_vector_stands_beside_its_mask():
     assert wrapped.action_masks().tolist() == [False, True, True]  # for MaskablePPO
 
 
-def test_a_dict_gains_the_mask():
+def test_dict_observation_gains_the_mask():
     wrapped = rlcatalog.wrap_env(Infos([1, 0, 1], space=Dict({"x": BOX})))
     assert wrapped.observation_space == Dict({"action_mask": MultiBinary(3), "x": BOX})
     assert set(wrapped.reset()[0]) == {"action_mask", "x"}
@@ -65,7 +65,7 @@ def test_gymnasium_accepts_the_wrapped_environment():
     check_env(wrapped, skip_render_check=True, skip_close_check=True)
 
 
-def test_the_key_names_the_info_and_the_entry():
+def test_action_mask_key_names_info_and_entry():
     env = Infos([1, 0, 1])
     env._info = lambda: {"free": np.array([0, 0, 1], np.int8)}
     wrapped = rlcatalog.wrap_env(env, {"action_mask_key": "free"})
@@ -73,20 +73,20 @@ def test_the_key_names_the_info_and_the_entry():
 
 
 @pytest.mark.parametrize("last", [None, [0, 0, 0]])
-def test_the_last_mask_may_be_missing_or_forbid_everything(last):
+def test_last_mask_may_be_missing_or_forbid_everything(last):
     wrapped = rlcatalog.wrap_env(Infos([1, 0, 1], last, ends_after=1))
     wrapped.reset()
     assert shown(wrapped.step(0)[0]) == [1, 1, 1]
 
 
-def test_a_missing_mask_is_an_error():
+def test_missing_mask_is_an_error():
     wrapped = rlcatalog.wrap_env(Infos([1, 0, 1], None))
     wrapped.reset()
     with pytest.raises(EnvironmentFaultError, match="info has no 'action_mask', but the info of"):
         wrapped.step(0)
 
 
-def test_a_mask_that_allows_nothing_is_an_error():
+def test_mask_that_allows_nothing_is_an_error():
     wrapped = rlcatalog.wrap_env(Infos([1, 0, 1], [0, 0, 0]))
     wrapped.reset()
     with pytest.raises(ActionMaskError, match="row 0 allows no action"):
@@ -131,27 +131,27 @@ def test_actions_without_choices_are_never_asked_for_masks(space):
     assert env.resets == 0
 
 
-def test_an_environment_with_the_method_is_not_reset():
+def test_environment_with_the_method_is_not_reset():
     env = Method([1, 0, 1])
     assert rlcatalog.wrap_env(env) is not env
     assert env.resets == 0
 
 
-def test_a_reset_that_fails_is_left_to_the_caller():
+def test_failing_reset_is_left_to_the_caller():
     env = Infos()  # without an info to return
     assert rlcatalog.wrap_env(env) is env
     with pytest.raises(IndexError):
         env.reset()
 
 
-def test_the_state_can_be_restored():
+def test_state_of_the_wrapper_can_be_restored():
     wrapped, other = (rlcatalog.wrap_env(Infos([1, 0, 1])) for _ in range(2))
     wrapped.reset()
     other.set_state(wrapped.get_state())
     assert other.action_masks().tolist() == [True, False, True]
 
 
-def test_a_policy_wraps_for_its_own_space():
+def test_policy_wraps_for_its_space():
     env = Infos([1, 0, 1])
     plain, masked = (rlcatalog.build(env=one) for one in (env, rlcatalog.wrap_env(env)))
     assert plain.wrap_env(env) is env

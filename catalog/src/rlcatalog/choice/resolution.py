@@ -263,8 +263,7 @@ class Resolution:
     @cached_property
     def image_layouts(self) -> dict[str, ImageLayout]:
         """Path → layout of each image that a net reads by its layout."""
-        trunk = self.component("trunk")
-        readers = [trunk, *self.beside, *(part for part in self.parts() if part is not trunk)]
+        readers = (*self.parts(), *self.beside)
         if not any("image_layout" in self.config_keys(part) for part in readers):
             return {}
         given = self.config["image_layout"]

@@ -23,7 +23,7 @@ ARRAY_RANGE = 2**16 - 1
 
 @dataclass(frozen=True, eq=False)
 class Scaling:
-    """Affine map `(x - offset) * factor` from an observation's numbers to those that a net reads.
+    """How a net scales the numbers of an observation: it reads `(x - offset) * factor`.
 
     Attributes:
         offset: A number, or an array float32 in the shape of the observation.
