@@ -32,7 +32,7 @@ def chosen(envs):
     return (sum(env.unwrapped.taken for env in envs.envs) > 0).astype(int).tolist()
 
 
-def test_the_page_has_the_table():
+def test_page_has_the_table():
     page = mask_table.TARGET.read_text(encoding="utf-8")
     assert mask_table.filled(page) == page, "run `make generate`"
 
@@ -123,7 +123,7 @@ def test_training_scores_actions_under_their_masks(framework):
     algo.stop()
 
 
-def test_a_trained_policy_saves_and_exports(tmp_path):
+def test_trained_policy_saves_and_exports(tmp_path):
     """The saved policy has the environment's space, and takes the mask in the call."""
     algo = PPO(lambda: Elsewhere("discrete"), QUICK)
     algo.train()
@@ -137,7 +137,7 @@ def test_a_trained_policy_saves_and_exports(tmp_path):
 
 
 @pytest.mark.parametrize("wrapped", [False, True])
-def test_a_resumed_run_keeps_the_masks(wrapped, tmp_path):
+def test_resumed_run_keeps_the_masks(wrapped, tmp_path):
     """The environment raises at a forbidden action, also at the first one after the checkpoint."""
 
     def make():

@@ -92,14 +92,14 @@ def test_masks_of_parts_are_joined():
     assert columns(read) == [[1, 0, 1, 1], [0, 1, 0, 1], [1, 1, 1, 0]]
 
 
-def test_a_missing_mask_is_named():
+def test_missing_mask_is_named():
     with pytest.raises(
         EnvironmentFaultError, match=r"^environment 1 of 3 gave .*but not now \(info"
     ):
         begun().after_step(infos([1, 0], None, [1, 0]), NONE)
 
 
-def test_a_late_mask_is_named():
+def test_late_mask_is_named():
     read = EnvMasks(reader(), vector())
     read.begin({})
     assert read.argument is NOT_GIVEN
@@ -109,7 +109,7 @@ def test_a_late_mask_is_named():
         read.after_step(infos(None, [1, 0], None), NONE)
 
 
-def test_a_mask_that_allows_nothing_is_named():
+def test_mask_that_allows_nothing_is_named():
     with pytest.raises(
         ActionMaskError, match=r"^info\['action_mask'\]: mask: row 2 allows no action"
     ):
@@ -123,13 +123,13 @@ def test_info_and_method_forbid_together():
         read.after_step(infos([1, 1], [0, 1], [1, 1]), NONE)
 
 
-def test_a_method_that_returns_none_is_no_source():
+def test_method_that_returns_none_is_no_source():
     read = EnvMasks(reader(), vector(method=lambda: [None] * N))
     read.begin({})
     assert read.columns is None
 
 
-def test_a_method_that_raises_is_named():
+def test_method_that_raises_is_named():
     def raises():
         raise KeyError("piece")
 

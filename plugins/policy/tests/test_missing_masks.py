@@ -49,7 +49,7 @@ def test_act_reads_the_observation_unless_mask_is_none(acting):
 
 
 @pytest.mark.parametrize("autoreset", ["same_step", "next_step"])
-def test_a_stepper_passes_none_on(policy, autoreset):
+def test_stepper_passes_none_on(policy, autoreset):
     stepper = policy.stepper(ROWS, autoreset)
     assert actions(stepper.step(OBS)) == {0, 1}
     assert actions(stepper.step(OBS, mask=None)) == {0, 1, 2, 3}

@@ -158,7 +158,7 @@ class Informing(Road):
 
 
 @pytest.mark.parametrize(("key", "shown"), [("action_mask", True), ("free", False), (None, False)])
-def test_an_info_keeps_its_mask_alone(key, shown):
+def test_info_keeps_its_mask_alone(key, shown):
     env = Resumable(Informing(), mask_key=key)
     infos = [env.reset()[1], env.step(env.action_space.sample())[-1]]
     assert [list(info) for info in infos] == [["action_mask"] * shown] * 2

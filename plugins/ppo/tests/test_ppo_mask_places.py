@@ -13,7 +13,7 @@ from rlcatalog_ppo import PPO, checkpoints
 QUICK = {"num_envs": 2, "rollout_length": 20, "minibatch_size": 20, "num_epochs": 1, "seed": 0}
 
 
-def test_a_checkpoint_without_masks_goes_on_with_them(tmp_path):
+def test_checkpoint_without_masks_goes_on_with_them(tmp_path):
     """Earlier versions did not read masks in infos, so their checkpoints have none."""
 
     def make():
@@ -34,7 +34,7 @@ def test_a_checkpoint_without_masks_goes_on_with_them(tmp_path):
 
 
 @pytest.mark.parametrize("file", ["policy", "policy.onnx"])
-def test_the_command_evaluate_reads_masks(file, tmp_path, monkeypatch):
+def test_command_evaluate_reads_masks(file, tmp_path, monkeypatch):
     """The environment raises at a forbidden action."""
     spec = gym.envs.registration.EnvSpec("Elsewhere-v0", Elsewhere, kwargs={"name": "dict"})
     monkeypatch.setitem(gym.registry, spec.id, spec)

@@ -25,7 +25,7 @@ def test_wrapped_environments_get_no_forbidden_action(bench, place):
 
 
 @pytest.mark.parametrize("place", ["info", "method"])
-def test_a_mask_that_is_not_read_is_warned_of(bench, place):
+def test_mask_that_is_not_read_is_warned_of(bench, place):
     with pytest.warns(UnusedMaskWarning, match=r"RLlib reads only.*rlcatalog\.wrap_env\(env\)"):
         bench.config(lambda: Elsewhere("discrete", place))
 

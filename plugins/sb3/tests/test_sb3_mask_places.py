@@ -72,14 +72,14 @@ IGNORED = {
 
 
 @pytest.mark.parametrize("what", IGNORED)
-def test_a_mask_that_is_not_read_is_warned_of_once(what):
+def test_mask_that_is_not_read_is_warned_of_once(what):
     algorithm, policy, config, place, named = IGNORED[what]
     with pytest.warns(UnusedMaskWarning, match=rf"{named}.*rlcatalog\.wrap_env\(env\)") as caught:
         train(Lenient(FOUR, place), algorithm, policy, config)
     assert len(caught) == 1
 
 
-def test_a_flat_environment_warns_at_its_first_reset():
+def test_flat_environment_warns_at_its_first_reset():
     env = for_sb3(Lenient(FOUR))
     with pytest.warns(UnusedMaskWarning, match=r"info\['action_mask'\].*wrap_env"):
         env.reset()
