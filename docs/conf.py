@@ -70,8 +70,8 @@ nitpick_ignore_regex = [
     (r"py:(class|data|obj|attr)", r"rlcatalog(_\w+)?\.[a-z]\w*(\.\w+)+"),
     (
         r"py:class",
-        r"AbstractContextManager|Actions|AnyEnv|Array|Choice|DistPlan|FlatConfig|History|Lowered|Mask|Space|T|Tensor"
-        r"|TrunkObservation|Unclaimed|Verdict|bounds|info",
+        r"AbstractContextManager|Actions|AnyEnv|Array|Choice|DistPlan|EnvSpaces|FlatConfig|History|Lowered"
+        r"|Mask|Space|T|Tensor|TrunkObservation|Unclaimed|Verdict|bounds|info",
     ),
     # Written as a generic of some type, in a docstring.
     (r"py:class", r".*\[.*|.*\]"),
