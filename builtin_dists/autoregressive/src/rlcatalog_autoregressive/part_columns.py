@@ -96,6 +96,10 @@ class PartColumns:
         param_widths: Number of parameters of each part, in the space's order.
         encoded_widths: Number of encoded columns of each part, in the space's order.
         unit_widths: Number of units that each part has in each hidden layer, in sampling order.
+        prefixes: All combinations of values of all parts except the last, as raw actions
+            `[P, raw]` with zeros for the last; None if there are too many combinations, or if a
+            part is not discrete.
+        is_exact: Whether entropies are computed as exact sums.
     """
 
     def __init__(self, action: SpaceInfo, config: Mapping[str, Any], plain: Any, size: int) -> None:
@@ -147,7 +151,9 @@ class PartColumns:
         self.unit_widths = [
             [later - earlier for earlier, later in pairwise(layer)] for layer in ends
         ]
-        self._exact = own.autoregressive_exact
+        self.prefixes = self._prefixes(own.autoregressive_exact)
+        kinds = [getattr(unbind(part.dist)[0], "entropy_kind", "exact") for part in self.parts]
+        self.is_exact = self.prefixes is not None and all(kind == "exact" for kind in kinds)
 
     @property
     def size(self) -> int:
@@ -186,26 +192,15 @@ class PartColumns:
         )
         return raw, value >= 0, value, shift.astype(np.float32), scale.astype(np.float32)
 
-    @cached_property
-    def prefixes(self) -> Array | None:
-        """All combinations of values of all parts except the last, as raw actions `[P, raw]`; zeros
-        for the last.
-
-        None if there are too many combinations, or if a part is not discrete.
-        """
+    def _prefixes(self, most: int) -> Array | None:
+        """Return `prefixes`, or None if there are more than `most`."""
         *earlier, _ = self.parts
         counts = [count for part in earlier for count in part.counts]
-        if not all(part.counts for part in earlier) or math.prod(counts) > self._exact:
+        if not all(part.counts for part in earlier) or math.prod(counts) > most:
             return None
         prefixes = np.zeros((math.prod(counts), self.raw), np.float32)
         prefixes[:, np.r_[tuple(part.raw for part in earlier)]] = list(np.ndindex(*counts))
         return prefixes
-
-    @cached_property
-    def is_exact(self) -> bool:
-        """Whether entropies are computed as exact sums."""
-        kinds = [getattr(unbind(part.dist)[0], "entropy_kind", "exact") for part in self.parts]
-        return self.prefixes is not None and all(kind == "exact" for kind in kinds)
 
 
 def _drawing(dist: Any) -> Callable[[Any, Any], Any]:

@@ -6,11 +6,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from functools import cached_property
 from typing import Any, ClassVar
 
 from rlcatalog import SpaceInfo
-from rlcatalog.actions import ActionDistribution, read_bounds, same_kind, sized_by
+from rlcatalog.actions import ActionDistribution, hashable_bound, read_bounds, same_kind, sized_by
 from rlcatalog.errors import ConfigError, ModelContractError
 from rlcatalog.frameworks import TensorOps
 from rlcatalog_bounded.plugin import beta_size, dirichlet_size
@@ -23,21 +22,18 @@ class SharesContract(ActionDistribution):
     Attributes:
         ops: The framework's tensor operations.
         concentration: `[B, 2, d]` (Beta, axis 1) or `[B, rows, n]` (Dirichlet, axis 2), positive.
+        excess: Concentrations minus 1.
         log_norm: Log of the normaliser of the shares' density, `[B]`.
         expected_log: Expected logs of the shares, in the same shape as the concentrations.
     """
 
     maskable = False
-    ops: TensorOps
+    ops: ClassVar[TensorOps]
     axis: ClassVar[int]
     concentration: Any
+    excess: Any
     log_norm: Any
     expected_log: Any
-
-    @cached_property
-    def excess(self) -> Any:
-        """Concentrations minus 1."""
-        return self.concentration - 1
 
     def sample(self) -> Any:
         """Sample in the same way as `rsample`, but without gradients."""
@@ -78,8 +74,8 @@ class BetaContract(SharesContract):
         inputs: `[B, 2d]`: the inputs for the d first concentrations (towards high), then for the d
             second ones, before the softplus. Half-precision inputs are widened to float32.
         model: The model that computed the inputs, or None.
-        low: Lower bounds: a number or an array `[d]`.
-        high: Upper bounds: a number or an array `[d]`.
+        low: Lower bounds: a number, an array `[d]` or a `hashable_bound`.
+        high: Upper bounds, in the same form.
     """
 
     raw_kind = "bounded"
@@ -90,8 +86,8 @@ class BetaContract(SharesContract):
 
     @classmethod
     def options_for(cls, action: SpaceInfo, config: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the bounds as float32 `[d]`."""
-        low, high = read_bounds(action, cls.__name__)
+        """Return the bounds, each as a `hashable_bound`."""
+        low, high = map(hashable_bound, read_bounds(action, cls.__name__))
         return {"low": low, "high": high}
 
     def entropy(self) -> Any:

@@ -24,6 +24,10 @@ class _Shares(SharesContract):
     framework_of_class, ops = "tf", OPS
 
     @cached_property
+    def excess(self) -> Any:
+        return self.concentration - 1
+
+    @cached_property
     def total(self) -> Any:
         """Sum of the concentrations of each distribution."""
         return tf.reduce_sum(self.concentration, axis=self.axis, keepdims=True)

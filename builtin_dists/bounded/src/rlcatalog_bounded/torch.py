@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -28,15 +27,18 @@ class _Shares(TorchDistribution, SharesContract):
     #: Sum of the concentrations of each distribution.
     total: Tensor
     log_norm: Tensor
+    _expected_log: Tensor | None = None
 
-    def _set(self, concentration: Tensor) -> None:
-        self.concentration = concentration
+    def _set(self, concentration: Tensor, excess: Tensor) -> None:
+        self.concentration, self.excess = concentration, excess
         self.total = concentration.sum(self.axis, keepdim=True)
         self.log_norm = self.total.lgamma().sum((1, 2)) - concentration.lgamma().sum((1, 2))
 
-    @cached_property
+    @property
     def expected_log(self) -> Tensor:
-        return self.concentration.digamma() - self.total.digamma()
+        if self._expected_log is None:
+            self._expected_log = self.concentration.digamma() - self.total.digamma()
+        return self._expected_log
 
 
 class Beta(BetaContract, _Shares):
@@ -47,8 +49,8 @@ class Beta(BetaContract, _Shares):
         parameters = to_float32_at_least(self.inputs)
         size = parameters.shape[-1] // 2
         clipped = parameters.clamp(-MAX_BETA_INPUT, MAX_BETA_INPUT)
-        self.excess = softplus(clipped).reshape(-1, 2, size)
-        self._set(self.excess + 1)
+        excess = softplus(clipped).reshape(-1, 2, size)
+        self._set(excess + 1, excess)
         ends = hashable_bound(low), hashable_bound(high)
         self.bounds = tensor_interval(*ends, size, parameters.dtype, parameters.device)
 
@@ -99,7 +101,8 @@ class Dirichlet(DirichletContract, _Shares):
         if size % components:
             raise wrong_components(components, size)
         concentration = parameters.clamp(*DIRICHLET_INPUTS).exp() + LEAST_CONCENTRATION
-        self._set(concentration.reshape(-1, size // components, components))
+        concentration = concentration.reshape(-1, size // components, components)
+        self._set(concentration, concentration - 1)
 
     def rsample(self) -> Tensor:
         """Draw `[B, rows * n]`, with gradients."""

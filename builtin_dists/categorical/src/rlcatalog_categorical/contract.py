@@ -80,7 +80,7 @@ class MultiCategoricalContract(ActionDistribution):
 
     #: The framework's Categorical: the distribution of one choice.
     choice: ClassVar[Any]
-    ops: TensorOps
+    ops: ClassVar[TensorOps]
     layout: ChoiceColumns
 
     @property
@@ -143,7 +143,7 @@ class BernoulliContract(ActionDistribution):
         model: The model that computed the inputs, or None.
     """
 
-    ops: TensorOps
+    ops: ClassVar[TensorOps]
 
     def entropy(self) -> Any:
         """Return the sum of the bits' entropies, `[B]`."""

@@ -5,7 +5,6 @@ slates.
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 from typing import Any
 
 import torch
@@ -14,9 +13,10 @@ from torch.nn import functional
 
 from rlcatalog.actions import same_kind
 from rlcatalog_categorical import contract
-from rlcatalog_categorical.choice_columns import ChoiceColumns, layout_of, lens_of
+from rlcatalog_categorical.choice_columns import layout_of, lens_of
 from rlcatalog_categorical.slates import Slates
 from rlcatalog_torch import HALF, HIGHEST, LOWEST, TorchDistribution, to_float32_at_least
+from rlcatalog_torch.private_api import cached_constant
 
 
 def tempered(logits: Tensor, temperature: float) -> Tensor:
@@ -129,11 +129,16 @@ class Categorical(_Choices, contract.CategoricalContract):
         return distributions.Categorical(logits=self.log_probs, validate_args=False)
 
 
-@lru_cache(maxsize=256)
+#: `layout_of`, whose result is a constant for `torch.compile`.
+_layout_of = cached_constant(layout_of)
+
+
+@cached_constant
 def _padding(
-    layout: ChoiceColumns, dtype: torch.dtype, device: torch.device
+    lens: tuple[int, ...], dtype: torch.dtype, device: torch.device
 ) -> tuple[Tensor, Tensor]:
     """Return each place's column and the number to add there: -inf for padding, otherwise 0."""
+    layout = layout_of(lens)
     # Outside inference mode, so that cached tensors can be used in training.
     with torch.inference_mode(False):
         index = torch.as_tensor(layout.index, device=device)
@@ -152,7 +157,7 @@ class MultiCategorical(_Choices, contract.MultiCategoricalContract):
     def __init__(
         self, inputs: Any, model: Any = None, input_lens: Any = None, action_space: Any = None
     ) -> None:
-        self.layout = layout_of(
+        self.layout = _layout_of(
             input_lens if type(input_lens) is tuple else lens_of(input_lens, action_space)
         )
         if not isinstance(inputs, Tensor):
@@ -164,7 +169,7 @@ class MultiCategorical(_Choices, contract.MultiCategoricalContract):
         if layout.index is None:
             logits = inputs.view(shape[0], len(layout.lens), layout.longest)
         else:
-            index, bias = _padding(layout, inputs.dtype, inputs.device)
+            index, bias = _padding(layout.lens, inputs.dtype, inputs.device)
             logits = (
                 inputs.index_select(1, index)
                 .add_(bias)
@@ -417,7 +422,7 @@ class GumbelSoftmax(TorchDistribution, contract.GumbelSoftmaxContract):
         return (density + of_face).clamp(lowest, -lowest).to(self.inputs.dtype)
 
 
-@lru_cache(maxsize=64)
+@cached_constant
 def _tensors(slates: Slates, device: torch.device) -> tuple[Tensor, ...]:
     """Return the table, the weights, the codes and the order as tensors on a device."""
     # Outside inference mode, so that cached tensors can be used in training.

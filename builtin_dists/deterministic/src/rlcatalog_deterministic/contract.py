@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from rlcatalog.actions import ActionDistribution, sized_by
 from rlcatalog.frameworks import TensorOps
@@ -23,7 +23,7 @@ class DeterministicContract(ActionDistribution):
 
     has_density = False
     maskable = False
-    ops: TensorOps
+    ops: ClassVar[TensorOps]
 
     required_model_output_shape = staticmethod(sized_by(size))
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from rlcatalog import SpaceInfo
 from rlcatalog.actions import (
     ActionDistribution,
     BoundDistribution,
+    hashable_bound,
     read_bounds,
     same_kind,
     sized_by,
@@ -28,7 +29,7 @@ class NormalsContract(ActionDistribution):
     """
 
     maskable = False
-    ops: TensorOps
+    ops: ClassVar[TensorOps]
     mean: Any
 
     def divergence(self, other: Any) -> Any:
@@ -109,8 +110,8 @@ class SquashedGaussianContract(NormalsContract):
         inputs: `[B, 2d]`: means, then log standard deviations. Half-precision inputs are widened to
             float32.
         model: The model that computed the inputs, or None.
-        low: Lower bounds: a number or an array `[d]`.
-        high: Upper bounds: a number or an array `[d]`.
+        low: Lower bounds: a number, an array `[d]` or a `hashable_bound`.
+        high: Upper bounds, in the same form.
         log_std_min: Lower limit for the log standard deviations. If None, -5, as in RLlib.
         log_std_max: Upper limit for the log standard deviations. If None, 2, as in RLlib.
     """
@@ -124,10 +125,10 @@ class SquashedGaussianContract(NormalsContract):
 
     @classmethod
     def options_for(cls, action: SpaceInfo, config: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the bounds, float32 `[d]`, and the config's limits on the log
+        """Return the bounds, each as a `hashable_bound`, and the config's limits on the log
         standard deviations.
         """
-        low, high = read_bounds(action, cls.__name__)
+        low, high = map(hashable_bound, read_bounds(action, cls.__name__))
         return {"low": low, "high": high, **limits(config)}
 
     def kl(self, other: Any) -> Any:

@@ -98,11 +98,13 @@ def read_bounds(action: SpaceInfo, name: str) -> tuple[Array, Array]:
     return low, high
 
 
-def hashable_bound(bound: float | Array) -> bytes | float:
+def hashable_bound(bound: float | bytes | Array) -> bytes | float:
     """Return a bound in hashable form, for the cache of `interval`: a number, or the bytes of a
     float32 array.
     """
-    return bound if isinstance(bound, float | int) else np.asarray(bound, np.float32).tobytes()
+    if isinstance(bound, float | int | bytes):
+        return bound
+    return np.asarray(bound, np.float32).tobytes()
 
 
 @lru_cache(maxsize=256)

@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rlcatalog.errors import ModelContractError, NoClosedFormError, NotServedError, StaleOutputError
-from rlcatalog.frameworks.ops import Tensor, ops_of
+from rlcatalog.frameworks.ops import Tensor, TensorOps, ops_of
 from rlcatalog.spaces.info import Space, SpaceInfo
 
 if TYPE_CHECKING:
@@ -44,6 +44,8 @@ class ActionDistribution:
     has_density: ClassVar[bool] = True
     #: Whether a mask can forbid values; False for distributions over numbers.
     maskable: ClassVar[bool] = True
+    #: The tensor operations of the class's framework; None means those of each tensor.
+    ops: ClassVar[TensorOps | None] = None
     #: The last result of `sample` or `deterministic_sample`.
     last_sample: Any = None
 
@@ -173,7 +175,8 @@ class ActionDistribution:
                 f" {mask.shape[-1]} columns; to use it, the class must define masked(inputs,"
                 " mask)."
             )
-        return ops_of(inputs).fill_forbidden(inputs, mask)
+        ops = ops_of(inputs) if cls.ops is None else cls.ops
+        return ops.fill_forbidden(inputs, mask)
 
     @classmethod
     def draw(cls, inputs: Any, model: Any = None, **options: Any) -> Any:

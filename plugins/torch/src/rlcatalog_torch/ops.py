@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from functools import lru_cache, reduce
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from rlcatalog.actions import Interval, interval
 from rlcatalog.frameworks import TensorOps
 from rlcatalog.spaces import parts_of
 from rlcatalog_torch.dtypes import HALF, HIGHEST, LOWEST
+from rlcatalog_torch.private_api import cached_constant
 
 #: Highest finite numbers by dtype, because `torch.finfo` takes longer than an operation on one row.
 _HIGHEST = {dtype: highest.item() for dtype, highest in HIGHEST.items()}
@@ -60,18 +61,18 @@ def _columns(values: list[Tensor]) -> Tensor:
 
 def _cut(x: Tensor, how: Any) -> tuple[Tensor, ...]:
     if how.order is not None:
-        x = x.index_select(1, _order(how, x.device))
+        x = x.index_select(1, _order(how.order, x.device))
     return x.split_with_sizes(how.widths, 1)
 
 
-@lru_cache(maxsize=256)
-def _order(how: Any, device: torch.device) -> Tensor:
+@cached_constant
+def _order(order: tuple[int, ...], device: torch.device) -> Tensor:
     # Cached, so it must not be an inference tensor, which training cannot use.
     with torch.inference_mode(False):
-        return torch.tensor(how.order, dtype=torch.int64, device=device)
+        return torch.tensor(order, dtype=torch.int64, device=device)
 
 
-@lru_cache(maxsize=256)
+@cached_constant
 def tensor_interval(
     low: Any, high: Any, size: int, dtype: torch.dtype, device: torch.device
 ) -> Interval:

@@ -13,12 +13,15 @@ relied on.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import lru_cache, wraps
+from typing import Any, ParamSpec, TypeVar
 
 from torch import Tensor, nn
 
 from rlcatalog.private_names import PrivateNames
 
+P = ParamSpec("P")
+T = TypeVar("T")
 TORCH = PrivateNames("torch", tried="2.13.0")
 _MODULE = nn.Module()
 
@@ -169,6 +172,31 @@ class Movable(nn.Module):
         result = super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         self.on_move()
         return result
+
+
+# --- compiling --------------------------------------------------------------------------------
+
+
+def constant_in_graphs(function: Callable[P, T]) -> Callable[P, T]:
+    """Mark a function of constants: `torch.compile` calls it while it compiles, and takes the
+    result as a constant.
+
+    `torch.compiler.assume_constant_result` sets the same attribute, but imports the compiler,
+    which takes seconds. Without it, compiled policies are slower, and some cannot be compiled.
+    """
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
+
+
+def cached_constant(function: Callable[P, T]) -> Callable[P, T]:
+    """Cache the results of a function of hashable constants; see `constant_in_graphs`."""
+    cached = lru_cache(maxsize=256)(function)
+
+    @wraps(function)
+    def constant(*args: P.args, **kwargs: P.kwargs) -> T:
+        return cached(*args, **kwargs)  # type: ignore[arg-type]
+
+    return constant_in_graphs(constant)
 
 
 # --- recording ------------------------------------------------------------------------------------
