@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import nn
+from torch.compiler import is_compiling
 
 from rlcatalog.models import (
     ModelV2,
@@ -98,8 +99,9 @@ class TorchModelV2(ModelV2, nn.Module, metaclass=_ModelMeta):
 
     def __setattr__(self, name: str, value: Any) -> None:
         # A tensor stays a plain attribute if its name already is one: forward() stores its features
-        # this way at every step, and nn.Module.__setattr__ costs two microseconds.
-        if type(value) is torch.Tensor and name in self.__dict__:
+        # this way at every step, and nn.Module.__setattr__ costs two microseconds. Compiled code
+        # must not look: it would take the old features for an input.
+        if type(value) is torch.Tensor and not is_compiling() and name in self.__dict__:
             self.__dict__[name] = value
         else:
             super().__setattr__(name, value)
