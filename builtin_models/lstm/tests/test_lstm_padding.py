@@ -86,9 +86,9 @@ def test_zeros_come_out_of_padding_and_the_states_are_those_at_the_ends(
 
 
 @pytest.mark.parametrize("time_major", [False, True])
-def test_real_steps_do_not_read_the_padding_if_only_outputs_count(framework, lstm, time_major):
+def test_real_steps_do_not_read_padding_that_counts_as_steps(framework, lstm, time_major):
     spoilt = np.where(REAL[..., None], X, np.float32(1e4))
-    y, _, _ = run(framework, spoilt, time_major=time_major, outputs_only=True)
+    y, _, _ = run(framework, spoilt, time_major=time_major, like_steps=True)
     lstm.close(y.reshape(S, T, C)[REAL], by_hand()[0][REAL])
 
 

@@ -5,21 +5,23 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tensorflow as tf
+import torch
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
 from scipy.special import log_softmax
 
 import rlcatalog
-from rlcatalog.errors import ActionMaskError, NotServedError, ObservationError
+from rlcatalog.errors import ActionMaskError, ModelContractError, NotServedError, ObservationError
 from rlcatalog_tf import TFModelV2
 
 pytestmark = pytest.mark.usefixtures("seeded")
 
+SMALL = {"fcnet_hiddens": [8]}
 OBS = Box(-1, 1, (3,), np.float32)
 MASKED = Dict({"obs": OBS, "action_mask": MultiBinary(4)})
 
 
 def policy_of(config=None, obs=OBS):
-    return rlcatalog.build(obs, Discrete(4), {"fcnet_hiddens": [8], **(config or {})}, "tf")
+    return rlcatalog.build(obs, Discrete(4), SMALL | (config or {}), "tf")
 
 
 def observations(rows):
@@ -128,5 +130,72 @@ def test_what_it_cannot_do_is_refused():
         policy_of().as_module()(observations(1)[0])
     with pytest.raises(ActionMaskError, match="row 1 allows no action"):
         policy_of(obs=MASKED).as_module()(observations(2), tf.constant([[True] * 4, [False] * 4]))
-    with pytest.raises(NotServedError, match="has a memory or reads past steps"):
-        policy_of({"use_lstm": True}).as_module()
+    with pytest.raises(ActionMaskError, match="none is given"):
+        policy_of(obs=MASKED).as_module()(observations(2))
+    with pytest.raises(NotServedError, match="has no memory"):
+        policy_of().as_module()(observations(2), state=())
+    with pytest.raises(NotServedError, match="reads past steps"):
+        policy_of({"use_lstm": True, "lstm_use_prev_action": True}).as_module()
+
+
+# --- models with a memory -------------------------------------------------------------------------
+
+LSTM = {"use_lstm": True, "lstm_cell_size": 5}
+ATTENTION = {"use_attention": True, "attention_dim": 8, "attention_memory_inference": 4}
+memories = pytest.mark.parametrize("config", [LSTM, ATTENTION], ids=["lstm", "attention"])
+
+
+@memories
+@pytest.mark.parametrize("traced", [False, True], ids=["eager", "traced"])
+def test_memory_module_computes_what_pytorch_computes(config, traced):
+    policy, other = policy_of(config), rlcatalog.build(OBS, Discrete(4), SMALL | config, "torch")
+    other.model.set_weights(policy.model.get_weights())
+    obs, module = observations(6), policy.as_module()
+
+    def figures(obs, state):
+        dist, value, new_state = module(obs, state=state, seq_lens=tf.constant([1, 3, 2]))
+        return dist.inputs, value, new_state
+
+    run = tf.function(figures) if traced else figures
+    found = run(obs, module.initial_state(3))
+
+    dist, value, state = other.as_module()(torch.from_numpy(obs.numpy()), seq_lens=[1, 3, 2])
+    close = {"rtol": 1e-4, "atol": 1e-5}
+    np.testing.assert_allclose(found[0], dist.inputs.detach(), **close)
+    np.testing.assert_allclose(found[1], value.detach(), **close)
+    for part, expected in zip(found[2], state, strict=True):
+        np.testing.assert_allclose(part, expected.detach(), **close)
+
+
+@memories
+def test_memory_steps_are_one_sequence(config):
+    module, obs = policy_of(config).as_module(), observations(6)
+    steps, state = [], None
+    for t in range(6):
+        dist, _, state = module(obs[t : t + 1], state=state)
+        steps.append(dist.inputs)
+    dist, _, end = module(obs, seq_lens=[6])
+    np.testing.assert_allclose(dist.inputs, tf.concat(steps, 0), rtol=1e-4, atol=1e-5)
+    for part, expected in zip(end, state, strict=True):
+        np.testing.assert_allclose(part, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_memory_trains_through_the_module():
+    module, obs = policy_of(LSTM).as_module(), observations(6)
+    optimizer = tf.keras.optimizers.Adam(0.05)
+    for _ in range(60):
+        with tf.GradientTape() as tape:
+            _, value, _ = module(obs, training=True, seq_lens=[3, 3])
+            loss = tf.reduce_mean((value - tf.constant([0.0, 1, 2, 0, 1, 2])) ** 2)
+        weights = module.trainable_variables
+        pairs = zip(tape.gradient(loss, weights), weights, strict=True)
+        optimizer.apply_gradients(pair for pair in pairs if pair[0] is not None)
+    assert loss < 0.05
+
+
+def test_memory_that_does_not_fit_is_refused():
+    module, obs = policy_of(LSTM).as_module(), observations(4)
+    with pytest.raises(ModelContractError, match="add up to 4 rows"):
+        module(obs, seq_lens=[2, 3])
+    with pytest.raises(ModelContractError, match="a row for each of 2 sequences"):
+        module(obs, state=module.initial_state(4), seq_lens=[2, 2])

@@ -157,9 +157,14 @@ def test_what_it_cannot_do_is_refused():
         masked(observations(2), torch.ones(2, 3))
     with pytest.raises(ActionMaskError, match="row 1 allows no action"):
         masked(observations(2), torch.tensor([[True] * 4, [False] * 4]))
-    for build in (lambda policy: policy.as_module(), actor_critic):
-        with pytest.raises(NotServedError, match="has a memory or reads past steps"):
-            build(policy_of(config={"use_lstm": True}))
+    with pytest.raises(ActionMaskError, match="none is given"):
+        masked(observations(2))
+    with pytest.raises(NotServedError, match="has no memory"):
+        module(observations(2), state=())
+    with pytest.raises(NotServedError, match="reads past steps"):
+        policy_of(config={"use_lstm": True, "lstm_use_prev_action": True}).as_module()
+    with pytest.raises(NotServedError, match="has a memory"):
+        actor_critic(policy_of(config={"use_lstm": True}))
 
 
 class Valueless(TorchModelV2):

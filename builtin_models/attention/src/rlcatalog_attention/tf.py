@@ -264,12 +264,9 @@ class _Model(TransformerModel, TFModelV2):
     def _padding(self, x: Any, input_dict: Mapping[str, Any], seq_lens: Any) -> tuple[Any, Any]:
         if seq_lens is None or input_dict.get("single_steps"):
             return None, None
-        real = (
-            None
-            if input_dict.get("outputs_only")
-            else sequence_mask(seq_lens, steps_of(x, seq_lens))
-        )
-        return seq_lens, real
+        if input_dict.get("outputs_only") or input_dict.get("no_padding"):
+            return seq_lens, None
+        return seq_lens, sequence_mask(seq_lens, steps_of(x, seq_lens))
 
 
 class AttentionWrapper(AroundTrunk, _Model):

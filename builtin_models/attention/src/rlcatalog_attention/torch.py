@@ -314,7 +314,9 @@ class _Model(TransformerModel, TorchModelV2):
     def _padding(
         self, x: Tensor, input_dict: Mapping[str, Any], seq_lens: Any
     ) -> tuple[Any, Tensor | None]:
-        if seq_lens is None or seq_lens.shape[0] == x.shape[0] or input_dict.get("outputs_only"):
+        if seq_lens is None or seq_lens.shape[0] == x.shape[0]:
+            return seq_lens, None
+        if input_dict.get("outputs_only") or input_dict.get("no_padding"):
             return seq_lens, None
         return seq_lens, sequence_mask(seq_lens, x.shape[0] // seq_lens.shape[0])
 

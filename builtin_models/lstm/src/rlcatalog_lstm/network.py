@@ -50,7 +50,10 @@ class AroundTrunk(ModelV2):
         """Compute the logits for sequences; see `ModelV2.forward`."""
         x, (h, c), lengths = self._inputs(input_dict, state, seq_lens)
         outputs_only = lengths is not None and bool(input_dict.get("outputs_only"))
-        features, h, c = self.cell(x, h, c, lengths, self.time_major, outputs_only)
+        no_padding = lengths is not None and bool(input_dict.get("no_padding"))
+        # Padding that is ignored, or that does not exist, may be processed like steps.
+        like_steps = outputs_only or no_padding
+        features, h, c = self.cell(x, h, c, lengths, self.time_major, like_steps)
         new_state, outputs = [] if outputs_only else [h, c], self.outputs
         if outputs is None:
             return features, new_state

@@ -41,7 +41,7 @@ class LSTMCell:
         self.bias = tf.Variable(_gates(cell.biases, (cell.size,)), name="bias")
 
     def __call__(
-        self, x: Any, h: Any, c: Any, seq_lens: Any, time_major: bool, outputs_only: bool = False
+        self, x: Any, h: Any, c: Any, seq_lens: Any, time_major: bool, like_steps: bool = False
     ) -> tuple[Any, Any, Any]:
         """Process sequences.
 
@@ -51,17 +51,17 @@ class LSTMCell:
             c: Cell states `[S, size]` before the first step.
             seq_lens: Lengths `[S]`, or None for single steps.
             time_major: Whether the inputs are projected as `[T, S, inputs]`.
-            outputs_only: Whether only the outputs are needed.
+            like_steps: Whether to process padding like steps.
 
         Returns:
             Outputs `[S * T, size]`, with zeros at padded places, and both states at the end of each
-            sequence. With `outputs_only`, the padding is processed like steps.
+            sequence.
 
         Raises:
             ModelContractError: A length is not between 1 and T (checked only in eager mode).
         """
         # Running through the padding is faster than stopping at each sequence's end.
-        if outputs_only:
+        if like_steps:
             return self._sequences(x, h, c, seq_lens, time_major, stops=False)
 
         def step() -> tuple[Any, Any, Any]:
@@ -77,6 +77,9 @@ class LSTMCell:
 
         if seq_lens is None:
             return step()
+        rows, sequences_given = x.shape[0], seq_lens.shape[0]
+        if rows is not None and sequences_given is not None:
+            return step() if rows == sequences_given else sequences()
         return tf.cond(tf.equal(tf.shape(x)[0], tf.shape(seq_lens)[0]), step, sequences)  # type: ignore[no-any-return]
 
     def canonical(self) -> Iterator[tuple[str, Any, tuple[int, ...] | None]]:

@@ -52,7 +52,7 @@ class LSTMCell(nn.Module):
         c: Tensor,
         seq_lens: Tensor | None,
         time_major: bool,
-        outputs_only: bool = False,
+        like_steps: bool = False,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Process sequences in the weights' dtype.
 
@@ -62,11 +62,11 @@ class LSTMCell(nn.Module):
             c: Cell states `[S, size]` before the first step.
             seq_lens: Lengths `[S]`, or None for single steps.
             time_major: Whether PyTorch receives sequences as `[T, S, inputs]`.
-            outputs_only: Whether only the outputs are needed.
+            like_steps: Whether to process padding like steps.
 
         Returns:
             Outputs `[S * T, size]`, with zeros at padded places, and both states at the end of each
-            sequence. With `outputs_only`, the padding is processed like steps.
+            sequence.
 
         Raises:
             ModelContractError: A length is not between 1 and T.
@@ -79,9 +79,9 @@ class LSTMCell(nn.Module):
         if seq_lens is None or seq_lens.shape[0] == rows:
             h, c = torch.lstm_cell(x, (h, c), *self._weights())
             return h, h, c
-        # If only the outputs count, PyTorch also processes the padding: on CPUs, that is faster
-        # than selecting the real rows; on GPUs, it avoids a synchronisation.
-        if not outputs_only:
+        # To process the padding too is faster on CPUs than to select the real rows; on GPUs, it
+        # avoids a synchronisation.
+        if not like_steps:
             lengths, steps = seq_lens.tolist(), rows // seq_lens.shape[0]
             check_lengths(lengths, steps)
             if min(lengths) < steps:

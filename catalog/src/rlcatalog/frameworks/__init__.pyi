@@ -9,6 +9,7 @@ from .contract import (
 from .load_order import load_first as load_first
 from .ops import TensorOps as TensorOps, ops_of as ops_of, tensor_ops as tensor_ops
 from .sequences import (
+    lengths_list as lengths_list,
     lengths_of as lengths_of,
     memory_of as memory_of,
     padded_length as padded_length,

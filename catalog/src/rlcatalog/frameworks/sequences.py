@@ -17,16 +17,26 @@ def lengths_of(batch: Mapping[str, Any], rows: int) -> Array:
     """
     if (lengths := batch.get("seq_lens")) is None:
         return np.ones(rows, np.int32)
-    array = np.asarray(lengths.detach().cpu() if hasattr(lengths, "detach") else lengths).astype(
-        np.int32
-    )
-    numbers = array.tolist()  # for a few numbers, Python is faster than NumPy
+    return np.asarray(lengths_list(lengths, rows), np.int32)
+
+
+def lengths_list(lengths: Any, rows: int) -> list[int]:
+    """Return the lengths of sequences as integers.
+
+    Args:
+        lengths: The lengths `[S]`: integers, an array or a tensor.
+        rows: Their sum.
+
+    Raises:
+        ModelContractError: A length is less than 1, or they do not add up to the rows.
+    """
+    numbers = lengths.tolist() if hasattr(lengths, "tolist") else [int(n) for n in lengths]
     if sum(numbers) != rows or min(numbers, default=1) < 1:
         raise ModelContractError(
             f"seq_lens: expected lengths of at least 1 that add up to {rows} rows, found"
             f" {numbers[:20]}."
         )
-    return array
+    return numbers
 
 
 def memory_of(policy: PolicyParts, batch: Mapping[str, Any], sequences: int) -> Sequence[Any]:
@@ -38,7 +48,8 @@ def memory_of(policy: PolicyParts, batch: Mapping[str, Any], sequences: int) -> 
     if (state := batch.get("state")) is None:
         return list(policy.memory.start(sequences))
     memory = list(getattr(state, "memory", state))
-    if len(memory) != len(policy.memory.initial) or any(len(part) != sequences for part in memory):
+    rows = {part.shape[0] for part in memory}
+    if len(memory) != len(policy.memory.initial) or not rows <= {sequences, None}:
         raise ModelContractError(
             f"batch['state']: expected {len(policy.memory.initial)} parts with a row for each of"
             f" {sequences} sequences, found shapes {[tuple(part.shape) for part in memory]}."

@@ -83,7 +83,9 @@ class ModelV2:
                 means that each row is a sequence of one step. `Policy.values` adds `"values_only"`:
                 no action is chosen, so a mask need not allow any. For sequences, `Policy.evaluate`
                 adds `"outputs_only"`: it ignores the returned state, which can be an empty list,
-                and pads each sequence with copies of its last step. All three are True.
+                and pads each sequence with copies of its last step. `"no_padding"` says that all
+                sequences are equally long, so that every row is real. These four are True or
+                missing.
             state: State tensors `[B, ...]`, one for each array that `get_initial_state()` returns.
             seq_lens: Sequence lengths `[B]`, int32, or None.
 
@@ -174,7 +176,11 @@ class ModelV2:
         if (
             own.is_trunk
             and seq_lens is not None
-            and not (inputs.get("single_steps") or list(self.get_initial_state()))
+            and not (
+                inputs.get("single_steps")
+                or inputs.get("no_padding")
+                or list(self.get_initial_state())
+            )
         ):
             padding = own.padding(seq_lens, first_tensor(inputs["obs"]))
             if padding is not None:

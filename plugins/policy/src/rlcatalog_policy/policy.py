@@ -284,26 +284,34 @@ class Policy:
         """Return the model and the action distribution as one module of the framework, which shares
         the weights.
 
-        `dist, value = module(obs, mask=None)` takes encoded observations `[B, ...]` and boolean
-        masks `[B, m]` as tensors, on the model's device. `dist` is the distribution of raw actions,
-        and `value` contains the value estimates `[B]`, or is None; gradients from both reach the
-        weights. In PyTorch it is an `nn.Module`, in TensorFlow a `tf.Module` with
-        `trainable_variables`.
+        `dist, value = module(obs, mask)` takes encoded observations `[B, ...]` and boolean masks
+        `[B, m]` as tensors, on the model's device; without masks, `module(obs)` is enough. `dist`
+        is the distribution of raw actions, and `value` contains the value estimates `[B]`, or is
+        None; gradients from both reach the weights. In PyTorch it is an `nn.Module`, in TensorFlow
+        a `tf.Module` with `trainable_variables`.
+
+        For a model with a memory, `dist, value, state = module(obs, mask, state=state)` runs one
+        step of B episodes, and `module(obs, mask, state=state, seq_lens=lengths)` runs S sequences
+        of steps, whose rows follow one another. States are tuples of tensors `[S, ...]`; None, or
+        `module.initial_state(S)`, stands for the start of episodes.
 
         Raises:
-            NotServedError: The model has a memory, or reads past steps.
+            NotServedError: The model reads past steps, other than through its memory.
 
         Example:
             >>> module = rlcatalog.build(env="CartPole-v1").as_module()
             >>> dist, value = module(torch.zeros(8, 4))
             >>> dist.logp(dist.sample()).shape, value.shape
             (torch.Size([8]), torch.Size([8]))
+            >>> module = rlcatalog.build(env="CartPole-v1", config={"use_lstm": True}).as_module()
+            >>> dist, value, state = module(torch.zeros(8, 4))
+            >>> dist, value, state = module(torch.zeros(8, 4), state=state)
         """
-        if self._states.carries:
+        if self._states.looks_back or self.memory.looks_back:
             raise NotServedError(
-                f"as_module: {self.model_name} has a memory or reads past steps, but a module sees"
-                " one step. Act with Policy.act_encoded(encoded, state), and train with"
-                " Policy.evaluate(batch)."
+                f"as_module: {self.model_name} reads past steps (view_requirements), but a module"
+                " gets observations and a state. Act with Policy.act_encoded(encoded, state), and"
+                " train with Policy.evaluate(batch)."
             )
         return load_extension(self.framework, "policy_module")(self)
 

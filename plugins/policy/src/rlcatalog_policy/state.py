@@ -149,6 +149,7 @@ class Memory:
 
     Attributes:
         initial: The parts' values at the start of an episode, without a batch axis.
+        looks_back: Whether a part contains the states of several steps, or of an earlier one.
         skips: Whether a part contains steps other than the last consecutive ones, so that `past`
             must be kept.
 
@@ -189,6 +190,7 @@ class Memory:
             for part, window in pairs
             if window and window.skips
         ]
+        self.looks_back = any(window is not None for window in self._windows)
         self.skips = bool(self.before)
 
     def __bool__(self) -> bool:

@@ -8,10 +8,14 @@ from typing import Any
 
 import tensorflow as tf
 
-from rlcatalog.frameworks import PolicyParts
+from rlcatalog.actions import NOT_GIVEN
+from rlcatalog.errors import NotServedError
+from rlcatalog.frameworks import PolicyParts, lengths_of, memory_of
 from rlcatalog_tf.dtypes import to_float32_at_least
 from rlcatalog_tf.nn import values_of
+from rlcatalog_tf.ops import OPS
 from rlcatalog_tf.random import drawing_from
+from rlcatalog_tf.sequences import Padding
 
 
 class PolicyModule(tf.Module):  # type: ignore[misc]
@@ -21,12 +25,13 @@ class PolicyModule(tf.Module):  # type: ignore[misc]
     module returns a distribution. Pass the module's `trainable_variables` to Keras optimisers.
 
     Args:
-        policy: The policy, without memory.
+        policy: The policy, whose model sees no past steps except through its memory.
     """
 
     def __init__(self, policy: PolicyParts) -> None:
         super().__init__(name="policy")
         self.policy = policy
+        self.has_memory = bool(policy.memory)
 
     @property
     def variables(self) -> tuple[Any, ...]:
@@ -44,27 +49,98 @@ class PolicyModule(tf.Module):  # type: ignore[misc]
         trained = {id(variable) for variable in self.trainable_variables}
         return tuple(variable for variable in self.variables if id(variable) not in trained)
 
-    def __call__(self, obs: Any, mask: Any = None, training: bool = False) -> tuple[Any, Any]:
-        """Return the distribution of raw actions, which samples from `tf.random`, and value
-        estimates `[B]` or None.
+    def __call__(
+        self,
+        obs: Any,
+        mask: Any = NOT_GIVEN,
+        training: bool = False,
+        *,
+        state: Any = None,
+        seq_lens: Any = None,
+    ) -> tuple[Any, ...]:
+        """Return the distribution of raw actions and the value estimates, and for a model with a
+        memory also its new state.
 
         Args:
-            obs: Encoded observations `[B, ...]`.
-            mask: Action masks: booleans `[B, m]`.
+            obs: Encoded observations `[B, ...]`. For a memory, either one step of B episodes, or
+                the steps of S sequences one after the other.
+            mask: Action masks, booleans `[B, m]`, which observations with a mask need; None allows
+                every action.
             training: Whether layers such as dropout behave as in training.
+            state: The memory before the first step, tensors `[S, ...]`; None at the start of
+                episodes.
+            seq_lens: Lengths `[S]` of the sequences, which add up to B; None if each row is one
+                step.
+
+        Returns:
+            `(distribution, values)`, or `(distribution, values, new_state)` for a memory. The
+            distribution samples from `tf.random`. The values have the shape `[B]`, or are None if
+            the model estimates none. The new state is the memory after each sequence, a tuple of
+            tensors `[S, ...]`.
 
         Raises:
             ObservationError: The observations do not have the encoded shape.
-            ActionMaskError: The masks have the wrong shape, or a mask allows no action.
+            ActionMaskError: The masks have the wrong shape, a mask allows no action, or the
+                observation space has a mask and none is given.
+            ModelContractError: The state or the lengths do not fit the observations.
+            NotServedError: The model has no memory, and a state or lengths are given.
         """
         policy, backend = self.policy, self.policy.backend
         obs = backend.tensor(obs, backend.floats)
         mask = policy.encoder.resolve_mask(obs, mask)
         with tf.device(backend.device), drawing_from(backend.generator):
-            outputs, _ = policy.model({"obs": obs, "is_training": training}, [], None)
-            policy.contract.check_outputs(outputs, obs.shape[0])
+            if self.has_memory:
+                outputs, value, new_state = self._remember(obs, state, seq_lens, training)
+            elif state is not None or seq_lens is not None:
+                raise NotServedError(
+                    f"{policy.model_name} has no memory, so its module takes neither state nor"
+                    " seq_lens."
+                )
+            else:
+                outputs, value, _ = self._pass(obs, [], None, is_training=training)
+                new_state = ()
             inputs = to_float32_at_least(outputs)
             if mask is not None:
                 inputs = policy.dist_class.masked(inputs, tf.cast(mask, tf.bool))
-            value = values_of(policy.model, obs.shape[0]) if policy.has_value else None
-        return policy.dist_class(inputs, policy.model), value
+        dist = policy.dist_class(inputs, policy.model)
+        return (dist, value, new_state) if self.has_memory else (dist, value)
+
+    def initial_state(self, sequences: Any) -> tuple[Any, ...]:
+        """Return the memory at the start of episodes, tensors `[sequences, ...]`; empty for a model
+        without memory.
+        """
+        parts = map(tf.convert_to_tensor, self.policy.model.get_initial_state())
+        return tuple(tf.repeat(part[None], sequences, axis=0) for part in parts)
+
+    def _remember(self, obs: Any, state: Any, seq_lens: Any, training: bool) -> tuple[Any, ...]:
+        """Run a model with a memory on single steps or on sequences without padding."""
+        policy = self.policy
+        lengths, padding = tf.ones([tf.shape(obs)[0]], tf.int32), None
+        if seq_lens is not None:
+            if not tf.is_tensor(seq_lens) or tf.executing_eagerly():
+                seq_lens = lengths_of({"seq_lens": seq_lens}, obs.shape[0])
+            lengths = tf.cast(seq_lens, tf.int32)
+            padding = Padding(lengths)
+            obs = padding.fill(obs)
+        if state is None:
+            state = self.initial_state(tf.shape(lengths)[0])
+        elif lengths.shape[0] is not None:
+            state = memory_of(policy, {"state": state}, lengths.shape[0])
+        memory = [tf.convert_to_tensor(part) for part in state]
+        outputs, value, returned = self._pass(
+            obs, memory, lengths, is_training=training, single_steps=padding is None
+        )
+        if padding is not None:
+            outputs, value = padding.take((outputs, value))
+        if not tf.executing_eagerly():  # a trace loses the number of rows
+            pairs = zip(returned, memory, strict=True)
+            returned = [tf.ensure_shape(new, old.shape) for new, old in pairs]
+        new_state, _ = policy.memory.after(memory, returned, (), OPS)
+        return outputs, value, new_state
+
+    def _pass(self, obs: Any, memory: list[Any], seq_lens: Any, **flags: bool) -> tuple[Any, ...]:
+        """Return the model's outputs, its value estimates and the state that it returned."""
+        policy, rows = self.policy, obs.shape[0]
+        outputs, returned = policy.model({"obs": obs, **flags}, memory, seq_lens)
+        policy.contract.check_outputs(outputs, rows)
+        return outputs, values_of(policy.model, rows) if policy.has_value else None, returned

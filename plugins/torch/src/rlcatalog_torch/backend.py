@@ -365,7 +365,7 @@ class TorchBackend:
         self.on_cpu = self.device.type == "cpu"
         self.numpy = torch.Tensor.numpy if self.on_cpu else _copied
         self.model.to(self.device)
-        self._lengths = self._lengths.to(self.device)
+        self._lengths = torch.ones(0, dtype=torch.int32, device=self.device)
 
     def random_state(self) -> dict[str, Array]:
         """Return the states of PyTorch's global generators for the CPU and for the

@@ -10,18 +10,52 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rlcatalog.actions import entropy_of
+from rlcatalog.actions import NOT_GIVEN, entropy_of, unbind
 from rlcatalog.errors import NotServedError
-from rlcatalog.frameworks import PolicyParts
+from rlcatalog.frameworks import PolicyParts, lengths_list, memory_of, ops_of
 from rlcatalog_torch.dtypes import dtype_of, floats_as, to_float32_at_least
 from rlcatalog_torch.nn import values_of
-from rlcatalog_torch.ops import flat_sample
-from rlcatalog_torch.private_api import MODULES, Movable, modules_of
+from rlcatalog_torch.ops import OPS, flat_sample
+from rlcatalog_torch.private_api import (
+    MODULES,
+    Movable,
+    are_transforms_active,
+    constant_in_graphs,
+    modules_of,
+)
+from rlcatalog_torch.sequences import Padding
+
+
+class _Traits(NamedTuple):
+    """What a module's calls read of a policy."""
+
+    dtype: torch.dtype
+    obs_shape: tuple[int, ...]
+    needs_mask: bool
+    mask_columns: int
+    outputs: int
+    has_value: bool
+
+
+@constant_in_graphs
+def _traits(policy: PolicyParts, model: nn.Module) -> _Traits:
+    """Read a policy. Compiled code takes the result as a constant: whatever else it reads, it
+    checks at each call.
+    """
+    return _Traits(
+        dtype_of(model),
+        tuple(policy.preprocessor.shape),
+        policy.masks.key is not None,
+        policy.masks.size,
+        policy.contract.outputs,
+        policy.has_value,
+    )
 
 
 class PolicyModule(Movable):
@@ -31,51 +65,167 @@ class PolicyModule(Movable):
     networks need.
 
     Args:
-        policy: The policy, without memory.
+        policy: The policy, whose model sees no past steps except through its memory.
     """
 
     def __init__(self, policy: PolicyParts) -> None:
         super().__init__()
         self.policy, self.model = policy, policy.model
+        self.has_memory = bool(policy.memory)
+        ops_of(torch.empty(0))  # imported now, because compiled code cannot import
+        self._place = policy.device
+        saved = self.model.state_dict()
+        self._constants = {
+            name: buffer for name, buffer in self.model.named_buffers() if name not in saved
+        }
+        self.dist_class, self.dist_options = unbind(policy.dist_class)
 
-    def forward(self, obs: Tensor, mask: Tensor | None = None) -> Any:
-        """Return the distribution of raw actions, and the value estimates `[B]` or None.
+    def forward(
+        self, obs: Tensor, mask: Any = NOT_GIVEN, *, state: Any = None, seq_lens: Any = None
+    ) -> Any:
+        """Return the distribution of raw actions and the value estimates, and for a model with a
+        memory also its new state.
 
         Args:
-            obs: Encoded observations `[B, ...]`.
-            mask: Action masks: booleans `[B, m]`.
+            obs: Encoded observations `[B, ...]`. For a memory, either one step of B episodes, or
+                the steps of S sequences one after the other.
+            mask: Action masks, booleans `[B, m]`, which observations with a mask need; None allows
+                every action.
+            state: The memory before the first step, tensors `[S, ...]`; None at the start of
+                episodes.
+            seq_lens: Lengths `[S]` of the sequences, which add up to B; None if each row is one
+                step. In `torch.compile`, a list of equal integers.
+
+        Returns:
+            `(distribution, values)`, or `(distribution, values, new_state)` for a memory. The
+            values have the shape `[B]`, or are None if the model estimates none. The new state is
+            the memory after each sequence, a tuple of tensors `[S, ...]`.
 
         Raises:
             ObservationError: The observations do not have the encoded shape.
-            ActionMaskError: The masks have the wrong shape, or a mask allows no action.
+            ActionMaskError: The masks have the wrong shape, a mask allows no action, or the
+                observation space has a mask and none is given.
+            ModelContractError: The state or the lengths do not fit the observations.
+            NotServedError: The model has no memory, and a state or lengths are given.
         """
-        inputs, value = self._run(obs, mask)
-        return self.policy.dist_class(inputs, self.model), value
+        inputs, value, new_state = self._run(obs, mask, state, seq_lens)
+        dist = self.dist_class(inputs, self.model, **self.dist_options)
+        return (dist, value, new_state) if self.has_memory else (dist, value)
 
-    def _run(self, obs: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """Return the distribution's parameters `[B, n]`, which include masks, and the value
-        estimates.
+    def initial_state(self, sequences: int) -> tuple[Tensor, ...]:
+        """Return the memory at the start of episodes, tensors `[sequences, ...]` on the model's
+        device; empty for a model without memory.
         """
-        policy, model = self.policy, self.model
+        weight = next(self.model.parameters())
+        parts = (
+            floats_as(torch.as_tensor(part, device=weight.device), dtype_of(self.model))
+            for part in self.model.get_initial_state()
+        )
+        return tuple(part.expand(sequences, *part.shape) for part in parts)
+
+    def _run(
+        self, obs: Tensor, mask: Any, state: Any = None, seq_lens: Any = None
+    ) -> tuple[Tensor, Tensor | None, tuple[Tensor, ...]]:
+        """Return the distribution's parameters `[B, n]`, which include masks, the value estimates,
+        and the new state.
+        """
+        model = self.model
         if model.training is not self.training:  # acting and scoring set the model's own mode
             model.train(self.training)
-        mask = policy.encoder.resolve_mask(obs, mask)
-        outputs, _ = model(
-            {"obs": floats_as(obs, dtype_of(model)), "is_training": self.training}, [], None
-        )
-        policy.contract.check_outputs(outputs, len(obs))
+        mask = self._checked(obs, mask)
+        if self.has_memory:
+            outputs, value, new_state = self._remember(obs, state, seq_lens)
+        elif state is not None or seq_lens is not None:
+            raise NotServedError(
+                f"{self.policy.model_name} has no memory, so its module takes neither state nor"
+                " seq_lens."
+            )
+        else:
+            outputs, value, _ = self._pass(obs, [], None)
+            new_state = ()
         inputs = to_float32_at_least(outputs)
         if mask is not None:
-            inputs = policy.dist_class.masked(
-                inputs, torch.as_tensor(mask, device=inputs.device).bool()
-            )
-        return inputs, values_of(model, len(obs)) if policy.has_value else None
+            allowed = torch.as_tensor(mask, device=inputs.device).bool()
+            inputs = self.dist_class.masked(inputs, allowed, **self.dist_options)
+        return inputs, value, new_state
+
+    def _checked(self, obs: Tensor, mask: Any) -> Any:
+        """Return the mask, or None; see `Encoder.resolve_mask`.
+
+        Compiled and transformed code only knows shapes, so it does not notice a mask that allows
+        no action.
+        """
+        if not (torch.compiler.is_compiling() or are_transforms_active()):
+            return self.policy.encoder.resolve_mask(obs, mask)
+        traits = _traits(self.policy, self.model)
+        if mask is NOT_GIVEN and not traits.needs_mask:
+            mask = None
+        fits = obs.shape[1:] == traits.obs_shape
+        if mask is not None and fits:
+            fits = mask is not NOT_GIVEN and mask.shape == (obs.shape[0], traits.mask_columns)
+        return mask if fits else self.policy.encoder.resolve_mask(obs, mask)
+
+    def _remember(
+        self, obs: Tensor, state: Any, seq_lens: Any
+    ) -> tuple[Tensor, Tensor | None, tuple[Tensor, ...]]:
+        """Run a model with a memory on single steps or on sequences without padding."""
+        rows = obs.shape[0]
+        lengths = [1] * rows if seq_lens is None else lengths_list(seq_lens, rows)
+        memory = self._memory_before(state, len(lengths))
+        longest = max(lengths)
+        padding = None
+        if min(lengths) < longest:
+            padding = Padding(np.asarray(lengths, np.int32), longest, obs.device)
+            obs = padding.fill(obs)
+        flags = {"single_steps": longest == 1, "no_padding": padding is None}
+        given = torch.tensor(lengths, dtype=torch.int32, device=obs.device)
+        outputs, value, returned = self._pass(obs, memory, given, **flags)
+        if padding is not None:
+            outputs, value = padding.take((outputs, value))
+        new_state, _ = self.policy.memory.after(memory, returned, (), OPS)
+        return outputs, value, new_state
+
+    def _memory_before(self, state: Any, sequences: int) -> list[Tensor]:
+        """Return a state as the model takes it.
+
+        Raises:
+            ModelContractError: The number of tensors or of rows is wrong.
+        """
+        if state is None:
+            return list(self.initial_state(sequences))
+        memory = memory_of(self.policy, {"state": state}, sequences)
+        dtype = dtype_of(self.model)
+        return [floats_as(part, dtype) for part in memory]
+
+    def _pass(
+        self, obs: Tensor, memory: list[Tensor], seq_lens: Tensor | None, **flags: bool
+    ) -> tuple[Tensor, Tensor | None, Any]:
+        """Return the model's outputs, its value estimates and the state that it returned."""
+        model, rows = self.model, obs.shape[0]
+        traits = _traits(self.policy, model)
+        input_dict = {"obs": floats_as(obs, traits.dtype), "is_training": self.training, **flags}
+        outputs, returned = model(input_dict, memory, seq_lens)
+        if type(outputs) is not Tensor or outputs.shape != (rows, traits.outputs):
+            self.policy.contract.check_outputs(outputs, rows)
+        return outputs, values_of(model, rows) if traits.has_value else None, returned
 
     def on_move(self) -> None:
         """Move the policy to the model's new device."""
         place = next((str(weight.device) for weight in self.model.parameters()), "cpu")
+        if self._place == "meta" and place != "meta":
+            self._restore_constants()
+        self._place = place
         if self.policy.model is self.model and place != self.policy.device:
             self.policy.to(place)
+
+    def _restore_constants(self) -> None:
+        """Set the buffers that no state dict contains: on the device "meta", they lost their
+        numbers.
+        """
+        buffers = dict(self.model.named_buffers())
+        with torch.no_grad():
+            for name, value in self._constants.items():
+                buffers[name].copy_(value)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         twin = copy.copy(self)
@@ -90,10 +240,10 @@ class _Part(PolicyModule):
         super().__init__(policy)
         self.index = index
 
-    def forward(self, obs: Tensor, mask: Tensor | None = None) -> Tensor:
+    def forward(self, obs: Tensor, mask: Any = NOT_GIVEN) -> Tensor:  # type: ignore[override]
         """Run the model on the rows of a batch with any axes."""
         axes = obs.shape[: obs.ndim - len(self.policy.preprocessor.shape)]
-        masks = None if mask is None else mask.reshape(-1, mask.shape[-1])
+        masks = mask.reshape(-1, mask.shape[-1]) if isinstance(mask, Tensor) else mask
         outputs: Any = self._run(obs.reshape(-1, *obs.shape[len(axes) :]), masks)[self.index]
         return outputs.reshape(*axes, -1)  # type: ignore[no-any-return]
 
@@ -172,7 +322,12 @@ def actor_critic(
     Raises:
         NotServedError: The model has a memory, looks at past steps, or has no value branch.
     """
-    policy.as_module()  # raises for features that a module cannot have
+    policy.as_module()  # raises for models that see past steps
+    if policy.memory:
+        raise NotServedError(
+            f"actor_critic: {policy.model_name} has a memory, for which a critic and an actor apart"
+            " have no state. Use policy.as_module()."
+        )
     if not policy.has_value:
         raise NotServedError(f"actor_critic: {policy.model_name} has no value_function().")
     return (
