@@ -17,9 +17,11 @@ import numpy as np
 
 from rlcatalog.actions.tensor_actions import LoweredActions
 from rlcatalog.errors import ActionError, ActionMaskError, MissingPluginError, UnsupportedSpaceError
+from rlcatalog.frameworks.ops import ops_of
 from rlcatalog.plugins import install_hints, public_index
 from rlcatalog.spaces.action_codecs import codec_class
 from rlcatalog.spaces.info import Space, SpaceInfo
+from rlcatalog.spaces.values import parts_of
 
 Array = np.ndarray[Any, Any]
 #: A batch of the environment's actions: an array, or a structure of arrays.
@@ -108,6 +110,75 @@ class ActionCodec:
         yield self
 
     # --- raw actions and environment actions ------------------------------------------------------
+
+    def flatten(self, raw: Any) -> Array:
+        """Return raw actions as `[B, width]`, from any form in which a distribution's `sample`
+        returns them.
+
+        Args:
+            raw: An array or tensor `[B, width]` or `[B, *shape]`; also `[B]` if `width` is 1.
+                Without the batch axis, it is one raw action, which gives one row. A list or tuple
+                of arrays contains neighbouring columns. A Tuple or Dict also takes the structure
+                of its children's raw actions, with dicts in any order.
+
+        Raises:
+            ActionError: The values are not numbers, or a row does not contain `width` of them.
+        """
+        columns = parts_of(raw)
+        if columns and all(hasattr(part, "shape") and len(part.shape) for part in columns):
+            rows = self._side_by_side([self._rows(part, 1) for part in columns])
+        else:
+            rows = self._rows(raw, self.width)
+        if rows.shape[1] != self.width:
+            raise self._no_raw_actions(f"{rows.shape[1]} values in each of {len(rows)} rows")
+        return rows
+
+    def _rows(self, raw: Any, width: int) -> Array:
+        """Return an array or tensor of raw actions as rows of numbers, at least float32 if they are
+        floats.
+
+        Args:
+            raw: The raw actions; a single axis counts rows if `width` is 1, and values otherwise.
+            width: Expected number of values in each row.
+        """
+        try:
+            array: Array | None = ops_of(raw).array(raw)
+        except (TypeError, ValueError):  # lists of different lengths
+            raise self._no_raw_actions("something that is not an array") from None
+        if array is None:
+            raise self._no_raw_actions("a tensor without values, from a trace")
+        if array.dtype.kind in "fV" and array.dtype.itemsize < 4:  # TensorFlow's bfloat16 is "V"
+            array = array.astype(np.float32)
+        if array.dtype.kind not in "biuf":
+            raise self._no_raw_actions(f"dtype {array.dtype}")
+        if array.ndim >= 2:
+            return array.reshape(len(array), math.prod(array.shape[1:]))
+        if width == 1:
+            return array.reshape(-1, 1)
+        return array.reshape(1, -1)
+
+    def _side_by_side(self, raws: Sequence[Array]) -> Array:
+        """Concatenate raw actions along their columns.
+
+        If any of them are floats, integers become floats too.
+
+        Raises:
+            ActionError: They have different numbers of rows.
+        """
+        if len({len(raw) for raw in raws}) > 1:
+            raise self._no_raw_actions(f"{' and '.join(str(len(raw)) for raw in raws)} rows")
+        floats = [raw.dtype for raw in raws if raw.dtype.kind == "f"]
+        if floats:
+            dtype = np.result_type(
+                *floats
+            )  # represents all integers that are allowed next to floats
+        else:
+            wide = any(raw.dtype == np.uint64 for raw in raws)
+            dtype = np.dtype(np.uint64 if wide else np.int64)
+        return np.concatenate([raw.astype(dtype, copy=False) for raw in raws], axis=1)
+
+    def _no_raw_actions(self, found: str) -> ActionError:
+        return self._no_action(f"raw actions of shape [B, {self.width}]", found)
 
     def adapt(self, raw: Array) -> Any:
         """Convert raw actions `[B, width]` into environment actions: an array `[B, ...]`, or a

@@ -199,8 +199,30 @@ class Policy:
         mask = self.encoder.resolve_mask(encoded, mask)
         return take_step(self, self.backend, encoded, state, prev_reward, mask, explore)
 
-    def adapt(self, raw: Array) -> Any:
-        """Return the environment's actions for raw actions `[B, width]` that a backend drew."""
+    def adapt(self, raw: Any) -> Any:
+        """Return the environment's actions `[B, ...]` for raw actions, such as a distribution's
+        sample.
+
+        Args:
+            raw: What `sample`, `rsample` or `deterministic_sample` of the policy's distribution
+                returned, or `step.raw_action`, as arrays or tensors on any device: `[B]` for a
+                single Discrete, otherwise `[B, width]`. For a Tuple or Dict, either the structure
+                of its children's raw actions, or all columns `[B, width]`. One raw action without
+                the batch axis gives a batch of one row.
+
+        Returns:
+            Arrays in the form that a vector environment takes; every action is in the space.
+
+        Raises:
+            ActionError: These are not raw actions of the space; the message names the path.
+
+        Example:
+            >>> policy = rlcatalog.build(env="Pendulum-v1")  # its torque is within [-2, 2]
+            >>> policy.adapt(torch.tensor([[0.5], [3.0]]))
+            array([[1.],
+                   [2.]], dtype=float32)
+        """
+        raw = self.action_codec.flatten(raw)
         if self.contract.checks_actions:
             self.contract.check_actions(raw, None)
         return self.action_codec.adapt(raw)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from rlcatalog.actions import ActionCodec
-from rlcatalog.spaces import SpaceInfo
+from rlcatalog.spaces import SpaceInfo, TupleActions
 from rlcatalog_preprocessors.actions.kinds import Array, DiscreteCodec
 from rlcatalog_preprocessors.actions.lowering import LoweredComposite
 
@@ -37,15 +37,34 @@ class CompositeCodec(ActionCodec):
         for child in self.children:
             yield from child.leaves
 
+    def flatten(self, raw: Any) -> Array:
+        parts = raw.batches if isinstance(raw, TupleActions) else raw
+        if isinstance(parts, Mapping):
+            return self._concatenate(
+                [child.flatten(part) for child, part in self._with(self._split(parts))]
+            )
+        if isinstance(parts, tuple | list) and len(parts) == len(self.children):
+            return self._concatenate([child.flatten(part) for child, part in self._with(parts)])
+        return super().flatten(parts)  # all columns in one array, or one array for each leaf
+
     def adapt(self, raw: Array) -> Any:
         return self.info.join([child.adapt(raw[:, span]) for child, span in self.parts])
 
     def invert(self, action: Any) -> Array:
-        raws = [child.invert(part) for child, part in self._with(self._split(action))]
+        return self._concatenate(
+            [child.invert(part) for child, part in self._with(self._split(action))]
+        )
+
+    def _concatenate(self, raws: Sequence[Array]) -> Array:
+        """Concatenate the children's raw actions along their columns.
+
+        Raises:
+            ActionError: They have different numbers of rows.
+        """
         if len({len(raw) for raw in raws}) > 1:
             found = ", ".join(f"{len(raw)} in {child.info.path}" for child, raw in self._with(raws))
             raise self._no_action("as many rows in each part", found)
-        return _side_by_side(raws)
+        return self._side_by_side(raws)
 
     def leaf_actions(self, action: Any) -> Iterator[tuple[ActionCodec, Any]]:
         for child, part in self._with(self._split(action)):
@@ -153,20 +172,6 @@ class CompositeCodec(ActionCodec):
 
 def _names(info: SpaceInfo) -> Sequence[Any]:
     return info.keys or range(len(info.children))
-
-
-def _side_by_side(raws: Sequence[Array]) -> Array:
-    """Concatenate raw actions along their columns.
-
-    If any of them are floats, integers become floats too.
-    """
-    floats = [raw.dtype for raw in raws if raw.dtype.kind == "f"]
-    if floats:
-        dtype = np.result_type(*floats)  # represents all integers that are allowed next to floats
-    else:
-        wide = any(raw.dtype == np.uint64 for raw in raws)
-        dtype = np.dtype(np.uint64 if wide else np.int64)
-    return np.concatenate([raw.astype(dtype, copy=False) for raw in raws], axis=1)
 
 
 def _arrays(parts: Any) -> Iterator[Any]:
