@@ -115,9 +115,10 @@ class MemberColumns:
     def __init__(self, info: SpaceInfo, parts: Sequence[Member]) -> None:
         self.info, self.parts = info, parts
         self.leaves = [leaf for part in parts for leaf in part.leaves]
-        self.counts = [
-            sum(part.info in set(child.walk()) for part in parts) for child in info.children
-        ]
+        child_of = {node: i for i, child in enumerate(info.children) for node in child.walk()}
+        self.counts = [0] * len(info.children)
+        for part in parts:
+            self.counts[child_of[part.info]] += 1
         self.runs = [list(run) for _, run in groupby(parts, key=lambda part: part.fills or part)]
         self.groups, input_order = _group(parts)
         self.several_masked = sum(group.mask_width > 0 for group in self.groups) > 1
