@@ -83,18 +83,22 @@ thermostat = spaces.Box(15, 30, (1,))
 rlcatalog.build(spaces.Box(-1, 1, (3,)), thermostat, {"action_bounds": "clip"})
 """,
     "LoadOrderWarning": """
-import importlib.machinery, sys, types
+import importlib, importlib.machinery, sys, types
 from rlcatalog_torch import load_order
 load_order._warn.cache_clear()
 sys.modules.pop("triton", None)
-sys.modules["tensorflow"] = types.ModuleType("tensorflow")
+for name in ("tensorflow", "tensorflow.python"):
+    sys.modules[name] = types.ModuleType(name)
 class Triton:
+    create_module = staticmethod(lambda spec: None)
+    exec_module = staticmethod(lambda module: None)
     def find_spec(name, path=None, target=None):
-        return importlib.machinery.ModuleSpec(name, None) if name == "triton" else None
+        return importlib.machinery.ModuleSpec(name, Triton()) if name == "triton" else None
 sys.meta_path.insert(0, Triton)
-before_torch_optimizers = load_order.before_torch_optimizers
+sys.meta_path.insert(0, load_order._IsolateTriton("triton"))
 ---
-before_torch_optimizers()
+import tensorflow
+import triton
 """,
     "ResumeWarning": """
 from rlcatalog_ppo import PPO
@@ -354,7 +358,7 @@ def _restored() -> Iterator[str]:
     sys.meta_path[:] = [
         finder for finder in sys.meta_path if getattr(finder, "__module__", "") != NAMES["__name__"]
     ]
-    for name in ("tensorflow", "triton", "drawsvg"):
+    for name in ("tensorflow", "tensorflow.python", "triton", "drawsvg"):
         sys.modules.pop(name, None)
         if name in modules:
             sys.modules[name] = modules[name]

@@ -20,9 +20,6 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from rlcatalog.errors import LoadOrderWarning
-from rlcatalog_torch import load_order
-
 ROOT = Path(__file__).resolve().parents[2]
 
 #: Where requirements/dev.txt installs triton, its absence is a fault of the environment and no
@@ -81,68 +78,90 @@ for program in json.loads(sys.argv[1]):
         print(json.dumps([code, out.read(), err.read()]))
 """
 
-#: What each program prints is the categories of the warnings about the order, and whether all else
-#: is as it was.
-TOO_LATE = {
-    "triton": "import triton; print('alive')",
-    "ppo": """
-import sys, warnings
+#: The paths on which PyTorch may import triton. With `policy` below, each acts for itself.
+PATHS = {
+    "act": "policy.act([[0.0] * 3])",
+    "load": "policy.save('saved'); rlcatalog.load('saved').act([[0.0] * 3])",
+    "freeze": "policy.freeze(1).act([[0.0] * 3])",
+    "export to ONNX": "policy.export('policy.onnx')",
+    "export to torch.export": "policy.export('policy.pt2')",
+    "evaluate": "policy.evaluate({'obs': obs, 'raw_action': policy.act(obs).raw_action})",
+    "own optimizer": "torch.optim.Adam(policy.model.parameters()).step()",
+    "torch.compile": "torch.compile(policy.as_module(), backend='eager')(torch.zeros(1, 3))",
+    "train": "from rlcatalog_ppo import PPO; PPO('CartPole-v1', SMALL).train()",
+    "Stable-Baselines3": """
+import stable_baselines3
+from rlcatalog_sb3 import CatalogPolicy
+stable_baselines3.PPO(CatalogPolicy, "CartPole-v1", n_steps=8, batch_size=8).learn(8)
+""",
+    "determinism": "torch.use_deterministic_algorithms(True)  # as Ray does, where there is a seed",
+}
+#: What each of them prints: the categories of the warnings about the order, whether triton was
+#: imported, and whether the flags for libraries are as they were.
+ON_A_PATH = f"""
+import os, sys, tempfile, warnings
 
 flags = sys.getdlopenflags()
-from rlcatalog_ppo import PPO
-
 with warnings.catch_warnings(record=True) as seen:
     warnings.simplefilter("always")
-    for seed in range(2):
-        PPO(
-            "CartPole-v1", {"num_envs": 2, "rollout_length": 8, "minibatch_size": 8, "seed": seed}
-        ).train()
-print(
-    [w.category.__name__ for w in seen if "Order" in w.category.__name__],
-    sys.getdlopenflags() == flags,
-)
-""",
-    "rllib": f"""
-import warnings
-import rlcatalog_rllib
-with warnings.catch_warnings(record=True) as seen:
-    warnings.simplefilter("always")
-    rlcatalog_rllib.spec
-{ADAM}
-torch.use_deterministic_algorithms(True)  # as Ray does, where there is a seed
-print([w.category.__name__ for w in seen if "Order" in w.category.__name__])
-""",
-}
+    {BUILD.replace(chr(10), chr(10) + "    ")}
+    import numpy, torch
+    os.chdir(tempfile.mkdtemp())
+    policy = rlcatalog.build(*spaces, {{"fcnet_hiddens": [8]}}, framework="torch")
+    obs = numpy.zeros((2, 3), numpy.float32)
+    SMALL = {{"num_envs": 2, "rollout_length": 8, "minibatch_size": 8}}
+    exec(CODE)
+order = [w.category.__name__ for w in seen if "Order" in w.category.__name__]
+print(order, "triton" in sys.modules, sys.getdlopenflags() == flags)
+"""
+#: The paths that are known to import triton with the tested PyTorch.
+IMPORT_TRITON = ["export to ONNX", "export to torch.export", "own optimizer", "torch.compile"]
 
 
 def ends_after(module: str, *programs: str) -> list[tuple[int, str, str]]:
     """Return the exit code, output and errors of programs that a module with TensorFlow came
     before.
     """
-    done = run(
-        TENSORFLOW_FIRST, arguments=[json.dumps([TOO_LATE[name] for name in programs]), module]
-    )
+    done = run(TENSORFLOW_FIRST, arguments=[json.dumps(programs), module])
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
+@pytest.fixture(scope="module")
+def ends() -> dict[str, tuple[int, str, str]]:
+    """How each path ends after `import tensorflow`."""
+    programs = [f"CODE = {code!r}\n{ON_A_PATH}" for code in PATHS.values()]
+    return dict(zip(PATHS, ends_after("tensorflow", *programs), strict=True))
+
+
 @pytest.mark.attack  # who warns is seen below
 @needs_triton
-def test_tensorflow_first_ends_the_process_or_is_warned_of_once():
+def test_tensorflow_first_ends_a_process_without_rlcatalog():
     # What all of this is about. When it stops failing, so may we.
-    (code, out, err), ppo = ends_after("tensorflow", "triton", "ppo")
+    [(code, out, err)] = ends_after("tensorflow", "import triton; print('alive')")
     assert code < 0, err
     assert "alive" not in out
-    code, out, err = ppo
-    assert (code, out) == (0, "['LoadOrderWarning'] True\n"), err
 
 
-@pytest.mark.attack  # who warns is seen below
+@pytest.mark.attack
+@needs_triton
+@pytest.mark.parametrize("path", PATHS)
+def test_path_works_after_tensorflow_and_warns_of_triton(path, ends):
+    code, out, err = ends[path]
+    assert code == 0, err
+    # One warning where triton was imported, none elsewhere.
+    assert out in ("['LoadOrderWarning'] True True\n", "[] False True\n"), err
+    if path in IMPORT_TRITON:
+        assert out.startswith("['LoadOrderWarning']")
+
+
+@pytest.mark.attack
 @needs_triton
 def test_rllib_imported_first_is_warned_of_and_goes_on():
     pytest.importorskip("ray", reason="Ray is not installed")
-    [(code, out, err)] = ends_after("ray.rllib.algorithms.ppo", "rllib")
-    assert (code, out) == (0, "['LoadOrderWarning']\n"), err
+    program = f"CODE = 'import rlcatalog_rllib; rlcatalog_rllib.spec; {ADAM}'\n{ON_A_PATH}"
+    [(code, out, err)] = ends_after("ray.rllib.algorithms.ppo", program)
+    assert (code, out) == (0, "['LoadOrderWarning'] True True\n"), err
 
 
 @pytest.mark.attack  # which of the two each module asks for first is seen below
@@ -375,67 +394,66 @@ def test_a_triton_that_cannot_be_imported_does_no_harm(tmp_path):
 
 
 @pytest.fixture
-def too_late(monkeypatch):
-    """TensorFlow came first, as far as PyTorch's package sees; what is imported stays as it is."""
-    monkeypatch.setattr(load_order, "came_first", lambda early, late: True)
-    monkeypatch.setattr(load_order, "_import", lambda module: None)
-    load_order._warn.cache_clear()
-    yield
-    load_order._warn.cache_clear()
-
-
-def make_sb3(algorithm, policy, **kwargs):
-    import stable_baselines3
-
-    return getattr(stable_baselines3, algorithm)(
-        policy, "CartPole-v1", device="cpu", policy_kwargs=kwargs
+def libraries_of_both(tmp_path):
+    """A folder with a triton that notes how its libraries are loaded, and an empty TensorFlow."""
+    tensorflow = tmp_path / "tensorflow"
+    tensorflow.mkdir()
+    (tensorflow / "__init__.py").write_text("import tensorflow.python\n", encoding="utf-8")
+    (tensorflow / "python.py").write_text("", encoding="utf-8")
+    (tmp_path / "triton.py").write_text(
+        "import os, sys\nprint('isolated', bool(sys.getdlopenflags() & os.RTLD_DEEPBIND))\n",
+        encoding="utf-8",
     )
+    return tmp_path
 
 
-def sb3_policy():
-    from rlcatalog_sb3 import CatalogPolicy
-
-    make_sb3("PPO", CatalogPolicy)
-
-
-def sb3_features():
-    from rlcatalog_sb3 import CatalogExtractor
-
-    make_sb3("DQN", "MlpPolicy", features_extractor_class=CatalogExtractor)
+WARNINGS = """
+import sys, warnings
+warnings.simplefilter("always")
+warnings.showwarning = lambda message, category, *_: print(category.__name__)
+flags = sys.getdlopenflags()
+"""
 
 
-def ppo():
-    from rlcatalog_ppo import PPO
-
-    PPO("CartPole-v1")
-
-
-@pytest.mark.parametrize("make", [ppo, sb3_policy, sb3_features])
-def test_a_warning_comes_before_the_optimizer(make, too_late):
-    with pytest.warns(LoadOrderWarning, match="put `import triton` before `import tensorflow`"):
-        make()
-
-
-def test_no_warning_where_all_is_well():
-    ppo()
-
-
+@pytest.mark.skipif(sys.platform != "linux", reason="RTLD_DEEPBIND is Linux's")
 @pytest.mark.parametrize(
-    ("triton", "tensorflow", "late"),
-    [(True, True, False), (False, True, True), (False, False, False)],
+    ("code", "printed"),
+    [
+        ("import tensorflow, rlcatalog_torch, triton", "LoadOrderWarning\nisolated True\n"),
+        ("import rlcatalog_torch, tensorflow, triton", "isolated False\n"),
+        ("import rlcatalog_torch, triton, tensorflow", "isolated False\n"),
+        ("import rlcatalog_torch, triton", "isolated False\n"),
+        ("import tensorflow, rlcatalog_torch", ""),
+        ("import importlib.util as u, tensorflow, rlcatalog_torch; u.find_spec('triton')", ""),
+        (
+            "import importlib, tensorflow, rlcatalog_torch, triton; importlib.reload(triton)",
+            "LoadOrderWarning\nisolated True\nisolated True\n",
+        ),
+    ],
 )
-def test_it_is_too_late_when_tensorflow_is_there_and_triton_is_not(
-    triton, tensorflow, late, monkeypatch
-):
-    for name, there in (("triton", triton), ("tensorflow", tensorflow)):
-        if there:
-            monkeypatch.setitem(sys.modules, name, sys)
-        else:
-            monkeypatch.delitem(sys.modules, name, raising=False)
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
-    assert load_order.came_first("tensorflow", "triton") is late
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert load_order.came_first("tensorflow", "triton") is False
+def test_triton_after_tensorflow_is_isolated_with_a_warning(code, printed, libraries_of_both):
+    done = run(f"{WARNINGS}{code}\nassert sys.getdlopenflags() == flags", libraries_of_both)
+    assert (done.returncode, done.stdout) == (0, printed), done.stderr
+
+
+def test_triton_that_fails_after_tensorflow_restores_flags(libraries_of_both):
+    (libraries_of_both / "triton.py").write_text("raise RuntimeError('broken')\n", "utf-8")
+    code = (
+        "try:\n    import tensorflow, rlcatalog_torch, triton\nexcept RuntimeError as e: print(e)"
+    )
+    done = run(f"{WARNINGS}{code}\nassert sys.getdlopenflags() == flags", libraries_of_both)
+    assert (done.returncode, done.stdout) == (0, "LoadOrderWarning\nbroken\n"), done.stderr
+
+
+def test_no_other_place_guards_triton():
+    # One place guards every path; a call per path was forgotten for exports.
+    guards = [
+        dotted(path)
+        for path in sources()
+        if "RTLD_DEEPBIND" in path.read_text(encoding="utf-8")
+        or "guard_triton()" in path.read_text(encoding="utf-8")
+    ]
+    assert sorted(guards) == ["rlcatalog_torch", "rlcatalog_torch.load_order"]
 
 
 # --- what the page says ---------------------------------------------------------------------------

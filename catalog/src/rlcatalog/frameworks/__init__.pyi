@@ -6,7 +6,7 @@ from .contract import (
     PolicyParts as PolicyParts,
     Step as Step,
 )
-from .load_order import load_first as load_first
+from .load_order import ImportGuard as ImportGuard, load_first as load_first
 from .ops import TensorOps as TensorOps, ops_of as ops_of, tensor_ops as tensor_ops
 from .sequences import (
     lengths_list as lengths_list,

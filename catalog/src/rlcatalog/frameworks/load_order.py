@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import NamedTuple
 
 
 def load_first(module: str, *, before: str) -> None:
@@ -24,23 +25,34 @@ def load_first(module: str, *, before: str) -> None:
     Example:
         >>> load_first("this", before="antigravity")
     """
-    if (finder := _LoadFirst(module, before)) not in sys.meta_path:
-        sys.meta_path.insert(0, finder)
+    _LoadFirst(before, module).install()
 
 
-class _LoadFirst(NamedTuple):
-    """Finder that makes the loader of one module import another module first; Python's own finders
-    find both.
+@dataclass(frozen=True)
+class ImportGuard:
+    """Finder that makes this process execute one module inside a context manager, whoever imports
+    it; Python's own finders find the module.
+
+    Attributes:
+        guarded: The module's name.
     """
 
-    module: str
-    before: str
+    guarded: str
+
+    def context(self) -> AbstractContextManager[None]:
+        """Return the context in which the module is executed."""
+        raise NotImplementedError(f"{type(self).__name__} must implement context().")
+
+    def install(self) -> None:
+        """Guard the module from now on; installing an equal guard again has no effect."""
+        if self not in sys.meta_path:
+            sys.meta_path.insert(0, self)
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return the spec for `before`; None for any other module."""
-        if fullname != self.before:
+        """Return the spec of the guarded module; None for any other module."""
+        if fullname != self.guarded:
             return None
         others = [finder for finder in sys.meta_path if finder is not self]
         specs = (finder.find_spec(fullname, path, target) for finder in others)
@@ -48,11 +60,23 @@ class _LoadFirst(NamedTuple):
         if spec is not None and (loader := spec.loader) is not None:
             execute = loader.exec_module
 
-            # a search for the spec alone imports nothing.
+            # A search for the spec alone does not enter the context.
             def exec_module(module: ModuleType) -> None:
-                with contextlib.suppress(Exception):  # code that needs it raises
-                    importlib.import_module(self.module)
-                execute(module)
+                with self.context():
+                    execute(module)
 
             loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
+
+
+@dataclass(frozen=True)
+class _LoadFirst(ImportGuard):
+    """Guard that imports another module first."""
+
+    module: str
+
+    @contextlib.contextmanager
+    def context(self) -> Iterator[None]:
+        with contextlib.suppress(Exception):  # code that needs it raises
+            importlib.import_module(self.module)
+        yield

@@ -8,7 +8,6 @@ import contextlib
 import io
 import logging
 import os
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ import onnxruntime
 
 from rlcatalog.errors import SavedPolicyError, raised_as
 from rlcatalog_export import Interface, read_sealed, sealed
+from rlcatalog_export.library_warnings import only_own_warnings
 
 Array = np.ndarray[Any, Any]
 
@@ -47,13 +47,13 @@ def write_sealed(content: bytes, path: Path) -> None:
 
 @contextlib.contextmanager
 def quiet_converters(*names: str) -> Iterator[None]:
-    """Silence converters: warnings, prints, and the given loggers."""
+    """Silence converters: their warnings, prints, and the given loggers."""
     loggers = [logging.getLogger(name) for name in names]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
         logger.setLevel(logging.ERROR)
     try:
-        with warnings.catch_warnings(action="ignore"), contextlib.redirect_stdout(io.StringIO()):
+        with only_own_warnings(), contextlib.redirect_stdout(io.StringIO()):
             yield
     finally:
         for logger, level in zip(loggers, levels, strict=True):

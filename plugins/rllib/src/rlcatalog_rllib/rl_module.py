@@ -24,11 +24,7 @@ from rlcatalog_rllib.distribution import CatalogDistribution
 from rlcatalog_rllib.recipe import Recipe, build_policy
 from rlcatalog_rllib.refusals import check_served
 from rlcatalog_rllib.spaces import MASK, OBS, VIEWS, original_space
-from rlcatalog_torch import Padding, before_torch_optimizers, values_of
-
-# The process of a learner or trial imports RLlib and TensorFlow before it reads a config, which
-# imports this module. The first code to need triton after that is Ray's seeding of PyTorch.
-before_torch_optimizers()
+from rlcatalog_torch import Padding, values_of
 
 
 @dataclass

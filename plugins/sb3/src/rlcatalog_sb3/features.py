@@ -21,7 +21,6 @@ from rlcatalog_sb3.observations import encoder
 from rlcatalog_sb3.refusals import algorithm_around, asking, refuse_filter
 from rlcatalog_sb3.saved_rules import find_rules, keep_rules
 from rlcatalog_sb3.spaces import MASK, Lookup, Origin, ignore_action_ranges
-from rlcatalog_torch import before_torch_optimizers
 
 #: Initialisers of Stable-Baselines3's own nets for DQN, SAC and TD3, which are PyTorch's.
 _DEFAULTS = dict.fromkeys(
@@ -68,8 +67,6 @@ class CatalogExtractor(CombinedExtractor):
         normalized_image: bool = False,
         catalog: Catalog | None = None,
     ) -> None:
-        # The algorithm creates one for the net that it builds around this extractor.
-        before_torch_optimizers()
         # A trunk does not depend on the action space, which Stable-Baselines3 does not pass to an
         # extractor.
         any_action: Any = spaces.Discrete(2)

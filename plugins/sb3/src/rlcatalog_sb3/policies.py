@@ -24,7 +24,6 @@ from rlcatalog_sb3.refusals import (
 from rlcatalog_sb3.saved_rules import find_rules, keep_rules, rules_of
 from rlcatalog_sb3.spaces import origin_of
 from rlcatalog_sb3.unread_masks import UnreadMasks
-from rlcatalog_torch import before_torch_optimizers
 from rlcatalog_torch.private_api import Movable
 
 
@@ -125,7 +124,6 @@ class CatalogBasePolicy(Movable, SavablePolicy):
                 self.catalog_policy.masks,
                 calls_method=calls_action_masks(type(builder)),
             )
-        before_torch_optimizers()
         self.optimizer = optimizer_class(self.parameters(), lr=lr_schedule(1), **optimizer_kwargs)  # type: ignore[call-arg]
         for operation in self.actor_critic.model.update_ops():
             self.optimizer.register_step_post_hook(lambda *_, run=operation: run())

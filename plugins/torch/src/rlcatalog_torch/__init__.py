@@ -9,10 +9,11 @@ from typing import Any
 
 import lazy_loader
 
-from rlcatalog.frameworks import load_first, require_framework
+from rlcatalog.frameworks import require_framework
 from rlcatalog.plugins import part_class, part_classes
+from rlcatalog_torch.load_order import guard_triton
 
-load_first("triton", before="tensorflow")  # see rlcatalog_tf.load_order
+guard_triton()
 
 _own, _, __all__ = lazy_loader.attach_stub(__name__, __file__)
 

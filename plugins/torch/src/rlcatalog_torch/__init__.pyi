@@ -10,7 +10,6 @@ from .dtypes import (
 )
 from .distribution_views import TorchDistribution as TorchDistribution, as_torch as as_torch
 from .learner import TorchLearner as TorchLearner
-from .load_order import before_torch_optimizers as before_torch_optimizers
 from .model import RecurrentNetwork as RecurrentNetwork, TorchModelV2 as TorchModelV2
 from .nn import (
     DenseStack as DenseStack,

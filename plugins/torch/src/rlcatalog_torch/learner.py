@@ -12,7 +12,6 @@ from rlcatalog.errors import NotServedError
 from rlcatalog.frameworks import PolicyParts
 from rlcatalog.spaces import map_tensors
 from rlcatalog_torch.dtypes import to_array
-from rlcatalog_torch.load_order import before_torch_optimizers
 from rlcatalog_torch.private_api import foreach_add_, foreach_mul_, foreach_norm, fused_adam_
 
 
@@ -206,8 +205,6 @@ class TorchLearner:
         self.policy = policy
         self.model: Any = policy.model
         self.parameters: list[Tensor] = list(self.model.trainable_variables())
-        # Ours does not need triton, but one in the user's model or program may.
-        before_torch_optimizers()
         self.optimizer = Adam(self.parameters, eps=eps)
 
     @staticmethod

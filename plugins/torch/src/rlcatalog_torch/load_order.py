@@ -1,55 +1,57 @@
-"""Import order of triton, which PyTorch's optimisers import, and TensorFlow: triton can crash if it
-comes second.
+"""Import order of triton and TensorFlow: triton can crash if it comes second.
 
-See `rlcatalog_tf.load_order` for the reason.
+PyTorch imports triton where it first needs it: in optimisers, `torch.compile`, `torch.export` and
+others. See `rlcatalog_tf.load_order` for the reason of the crash.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import importlib
-import importlib.util
 import os
 import sys
 import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 from rlcatalog.errors import LoadOrderWarning
+from rlcatalog.frameworks import ImportGuard, load_first
+
+#: TensorFlow has loaded its libraries if this module is imported. The top-level module is there
+#: before that, when `load_first` imports triton.
+_TENSORFLOW_LIBRARIES = "tensorflow.python"
 
 
-def before_torch_optimizers() -> None:
-    """Warn if TensorFlow was imported before triton.
+def guard_triton() -> None:
+    """Make sure that triton can be imported, by any code and at any time, beside TensorFlow.
 
-    Call this function before you use PyTorch's optimisers.
-
-    In this case, it imports triton in a mode in which triton's shared libraries look up their own
-    symbols before TensorFlow's symbols. This needs a C library that supports the mode, such as
-    glibc; with other libraries, the function does not import triton.
+    If TensorFlow is imported later, triton is imported before it. If TensorFlow came first, triton
+    is isolated from it, with a warning, when something imports triton.
     """
-    if not came_first("tensorflow", "triton"):
-        return
-    _warn()
-    if (deep := getattr(os, "RTLD_DEEPBIND", None)) is not None:
+    load_first("triton", before="tensorflow")
+    _IsolateTriton("triton").install()
+
+
+@dataclass(frozen=True)
+class _IsolateTriton(ImportGuard):
+    """Guard for triton after TensorFlow: its shared libraries look up their own symbols before
+    TensorFlow's symbols.
+
+    This needs a C library that supports such lookups, such as glibc. Others do nothing but warn.
+    """
+
+    @contextlib.contextmanager
+    def context(self) -> Iterator[None]:
+        if _TENSORFLOW_LIBRARIES not in sys.modules:
+            yield
+            return
+        _warn()
         flags = sys.getdlopenflags()
-        sys.setdlopenflags(os.RTLD_NOW | deep)
+        sys.setdlopenflags(os.RTLD_NOW | getattr(os, "RTLD_DEEPBIND", 0))
         try:
-            _import("triton")
+            yield
         finally:
             sys.setdlopenflags(flags)
-
-
-def came_first(early: str, late: str) -> bool:
-    """Return whether `early` is imported, and `late` is installed but not imported."""
-    return (
-        early in sys.modules
-        and late not in sys.modules
-        and importlib.util.find_spec(late) is not None
-    )
-
-
-def _import(module: str) -> None:
-    with contextlib.suppress(Exception):  # PyTorch works without triton
-        importlib.import_module(module)
 
 
 @functools.cache
@@ -59,5 +61,5 @@ def _warn() -> None:
         " segmentation fault. rlcatalog isolates triton's libraries if the system allows it, which"
         " usually helps. To be safe, put `import triton` before `import tensorflow`.",
         LoadOrderWarning,
-        stacklevel=3,
+        stacklevel=2,
     )

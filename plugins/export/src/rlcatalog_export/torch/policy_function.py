@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +13,7 @@ from torch import Tensor, nn
 import rlcatalog_torch
 from rlcatalog.errors import CatalogError
 from rlcatalog_export.export_error import explain_stop
+from rlcatalog_export.library_warnings import only_own_warnings
 from rlcatalog_export.policy_function import PolicyFunction
 from rlcatalog_export.torch.noise import TorchNoise
 from rlcatalog_policy import Policy
@@ -87,7 +87,7 @@ def export_program(function: TorchPolicyFunction) -> Any:
     try:
         # PyTorch warns about tensors that models store from their last pass; they belong to the
         # copy.
-        with torch.no_grad(), warnings.catch_warnings(action="ignore"):
+        with torch.no_grad(), only_own_warnings():
             return torch.export.export(function, examples, dynamic_shapes=(shapes,), strict=False)
     except CatalogError:
         raise
