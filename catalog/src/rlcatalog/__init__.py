@@ -63,6 +63,9 @@ provided.framework_names = lambda: importlib.import_module(
 provided.install_hint = lambda *requirements: importlib.import_module(
     "rlcatalog.plugins.install_hints"
 ).install_hint(*requirements)
+provided.condition_of = lambda distribution: importlib.import_module(
+    "rlcatalog.plugins.loader"
+).condition_of(distribution)
 provided.index_declarations = lambda kind: importlib.import_module(
     "rlcatalog.plugins.loader"
 ).load_indexed(kind)

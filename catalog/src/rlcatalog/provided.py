@@ -28,6 +28,9 @@ default_catalog: Callable[[], Catalog]
 framework_names: Callable[[], Sequence[str]]
 #: Returns the sentence that says how to install packages; see `rlcatalog.plugins.install_hint`.
 install_hint: Callable[..., str]
+#: Returns what keeps this process from using an installed distribution, as a predicate, or None;
+#: see `rlcatalog.plugins.loader.condition_of`.
+condition_of: Callable[[str], str | None]
 #: Returns the declarations of the installed packages in the public index: `"framework"` or
 #: `"action_codec"`.
 index_declarations: Callable[[str], Iterable[Declaration]] = lambda kind: ()  # noqa: E731  (it is set)

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
+from rlcatalog import provided
 from rlcatalog.actions.tensor_actions import LoweredActions
 from rlcatalog.errors import ActionError, ActionMaskError, MissingPluginError, UnsupportedSpaceError
 from rlcatalog.frameworks.ops import ops_of
@@ -473,8 +474,7 @@ def _codec(info: SpaceInfo, bounds: str, raw_kinds: Mapping[str, str]) -> Action
     )
     cls: type[ActionCodec] | None = codec_class(info)
     if cls is None and (owner := public_index.provider_of("action_codec", info.kind)) is not None:
-        raise MissingPluginError(
-            f"{info.path}: the codec of {info.describe()} {install_hints.how_to_get(owner)}"
-        )
+        hint = install_hints.how_to_get(owner, provided.condition_of(owner))
+        raise MissingPluginError(f"{info.path}: the codec of {info.describe()} {hint}")
     cls = cls or ActionCodec
     return cls.of(info, raw_kinds.get(info.path, "values"), bounds, children)

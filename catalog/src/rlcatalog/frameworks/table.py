@@ -77,10 +77,14 @@ def require_framework(framework: str) -> None:
     spec = frameworks().get(framework)
     if spec is not None and spec.is_installed:
         return
-    if spec is None:
-        problem = f"the package 'rlcatalog-{framework}', which is not installed, or disabled"
-    else:
+    if spec is not None:
         problem = f"the package {spec.module!r}, which is not installed"
+    elif (condition := provided.condition_of(f"rlcatalog-{framework}")) is not None:
+        raise MissingFrameworkError(
+            f"framework={framework!r} needs the package 'rlcatalog-{framework}', which {condition}"
+        )
+    else:
+        problem = f"the package 'rlcatalog-{framework}', which is not installed"
     hint = "Install it as its authors describe."
     if framework in provided.framework_names():
         hint = provided.install_hint(f"rlcatalog[{framework}]")

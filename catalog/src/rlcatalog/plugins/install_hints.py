@@ -49,8 +49,16 @@ def install_hint(*requirements: str) -> str:
     return f"In a clone of rlcatalog, run: pip install {_quoted(dict.fromkeys(paths))}"
 
 
-def how_to_get(distribution: str) -> str:
-    """Return the end of a sentence about something that a missing distribution provides."""
+def how_to_get(distribution: str, condition: str | None = None) -> str:
+    """Return the end of a sentence about something that an unusable distribution provides.
+
+    Args:
+        distribution: The distribution.
+        condition: What keeps it from being used, from `loader.condition_of`; None if it is not
+            installed.
+    """
+    if condition is not None:
+        return f"is provided by {distribution}, which {condition}"
     return f"is provided by {distribution}, which is not installed. {install_hint(distribution)}"
 
 

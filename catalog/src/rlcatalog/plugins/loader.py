@@ -96,6 +96,15 @@ def load_indexed(kind: str) -> list[Any]:
     )
 
 
+def condition_of(distribution: str) -> str | None:
+    """Return what keeps this process from using an installed distribution, as a predicate such as
+    `"is disabled: …"`; None if it is not installed, or can be used.
+    """
+    points = (point for point in scan() if name_of(point.dist) == distribution)
+    records = _load_all(points, os.environ, lambda cls: cls())
+    return next((record.condition for record in records if record.status != "loaded"), None)
+
+
 def refuse_while_loading() -> None:
     """Check that no plugin is being loaded.
 

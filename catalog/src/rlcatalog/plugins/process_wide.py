@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 from rlcatalog import provided
 from rlcatalog.errors import DuplicateNameError, NotServedError, nearest
 from rlcatalog.frameworks import frameworks
+from rlcatalog.plugins import public_index
 from rlcatalog.plugins.declarations import TEXTS, Declaration, Forms, are_texts, text_like
 
 #: The targets of a framework's declaration.
@@ -154,11 +155,20 @@ class FrameworkSpec(Declaration):
             NotServedError: No package declares this target.
         """
         if (target := self.targets.get(what) or self.target(what)) is None:
-            raise NotServedError(
-                f"{user} has no code for framework={self.name!r}: no installed package declares"
-                f" its {what!r}."
-            )
+            unusable = self.unusable_provider(what)
+            cause = f"no installed package declares its {what!r}."
+            if unusable is not None:
+                cause = f"its {what!r} {unusable}"
+            raise NotServedError(f"{user} has no code for framework={self.name!r}: {cause}")
         return _load(target)
+
+    def unusable_provider(self, what: str) -> str | None:
+        """Return which installed package of the public index provides a missing target, and what
+        keeps it from being used, as the end of a sentence; None if no such package is installed.
+        """
+        owner = public_index.provider_of("framework", self._entry(what))
+        condition = None if owner is None else provided.condition_of(owner)
+        return None if condition is None else f"is provided by {owner}, which {condition}"
 
     @property
     def is_installed(self) -> bool:

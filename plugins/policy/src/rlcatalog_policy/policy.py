@@ -590,7 +590,9 @@ def load_extension(framework: str, what: str) -> Any:
     if frameworks()[framework].target(what) is None:
         owner = public_index.provider_of("framework", f"{framework}: {what}")
         hint = ""
-        if owner is not None:
+        if (unusable := frameworks()[framework].unusable_provider(what)) is not None:
+            hint = f": it {unusable}"
+        elif owner is not None:
             hint = f". {install_hint(f'{owner}[{framework}]')}"
         raise MissingPluginError(
             f"no installed package supports this for framework={framework!r}{hint}"
