@@ -11,11 +11,11 @@ from gymnasium.vector.utils import batch_space, iterate
 from hypothesis import HealthCheck, given, settings, strategies as st
 from masked_env import allowed, random_mask
 from properties import share
+from random_actions import contains, flat, nested
 
 import rlcatalog
 from rlcatalog import SpaceInfo
 from rlcatalog.actions import ActionMasks, action_codec
-from rlcatalog.spaces import Simplex, parts_of
 
 CATALOG = rlcatalog.default_catalog()
 ROWS = 40
@@ -27,49 +27,6 @@ few = settings(
 )
 
 
-@st.composite
-def boxes(draw):
-    shape = tuple(draw(st.lists(st.integers(1, 3), max_size=3)))
-    rng = np.random.default_rng(draw(st.integers(0, 2**16)))
-    if draw(st.booleans()):
-        dtype = np.dtype(draw(st.sampled_from(["int8", "int32", "int64", "uint8", "uint16"])))
-        low = rng.integers(0 if dtype.kind == "u" else -20, 20, shape).astype(dtype)
-        return spaces.Box(low, low + rng.integers(0, 6, shape).astype(dtype), dtype=dtype.type)
-    dtype = np.dtype(draw(st.sampled_from(["float16", "float32", "float64"])))
-    low = rng.uniform(-50, 50, shape).astype(dtype)
-    high = low + rng.uniform(0.5, 30, shape).astype(dtype)
-    if draw(st.booleans()):
-        low = np.where(rng.random(shape) < 0.5, -np.inf, low).astype(dtype)
-    return spaces.Box(low, high, shape, dtype.type)
-
-
-@st.composite
-def multi_discretes(draw):
-    shape = tuple(draw(st.lists(st.integers(1, 3), min_size=1, max_size=3)))
-    rng = np.random.default_rng(draw(st.integers(0, 2**16)))
-    return spaces.MultiDiscrete(rng.integers(1, 5, shape), start=rng.integers(-9, 9, shape))
-
-
-leaves = st.one_of(
-    st.builds(
-        lambda n, start: spaces.Discrete(n, start=start), st.integers(1, 6), st.integers(-5, 5)
-    ),
-    multi_discretes(),
-    st.lists(st.integers(1, 3), min_size=1, max_size=2).map(spaces.MultiBinary),
-    boxes(),
-    st.lists(st.integers(1, 3), min_size=1, max_size=2).map(lambda shape: Simplex((*shape, 3))),
-)
-keys = st.sampled_from(["z", "a", "it's", "m"])
-nested = st.recursive(
-    leaves,
-    lambda inner: st.one_of(
-        st.lists(inner, min_size=1, max_size=3).map(spaces.Tuple),
-        st.lists(st.tuples(keys, inner), min_size=1, max_size=3, unique_by=lambda p: p[0]).map(
-            spaces.Dict
-        ),
-    ),
-    max_leaves=6,
-)
 names = st.sampled_from(
     [{}, {"custom_action_dist": "squashed_gaussian"}, {"custom_action_dist": "beta"}]
 )
@@ -77,12 +34,6 @@ names = st.sampled_from(
 
 def tensor(values, framework):
     return torch.as_tensor(values) if framework == "torch" else tf.constant(values)
-
-
-def flat(sample):
-    parts = parts_of(sample)
-    rows = [np.asarray(part) for part in ([sample] if parts is None else parts)]
-    return np.concatenate([row.reshape(len(row), -1).astype(np.float64) for row in rows], axis=1)
 
 
 def chosen(space, config, framework):
@@ -112,7 +63,7 @@ def test_samples_lie_in_the_space_and_score_the_same_when_stored(framework, spac
         assert raw.shape == (ROWS, codec.width)
         for action in iterate(batch_space(space, ROWS), codec.adapt(raw.astype(np.float32))):
             boxed = np.asarray(action, space.dtype) if isinstance(space, spaces.Box) else action
-            assert _contains(space, boxed), boxed
+            assert contains(space, boxed), boxed
         logp = np.asarray(dist.sampled_action_logp())
         assert logp.shape == (ROWS,)
         assert np.isfinite(logp).all()
@@ -131,14 +82,6 @@ def _raw_kinds(dist_class, info):
     for child, dist in zip(info.children, bounded, strict=True):
         found |= _raw_kinds(dist, child)
     return found
-
-
-def _contains(space, action):
-    if isinstance(space, spaces.Tuple):
-        return len(action) == len(space.spaces) and all(map(_contains, space.spaces, action))
-    if isinstance(space, spaces.Dict):
-        return all(_contains(child, action[key]) for key, child in space.spaces.items())
-    return space.contains(np.asarray(action) if isinstance(space, spaces.Box) else action)
 
 
 @pytest.mark.parametrize("framework", ["torch", "tf"])

@@ -1,0 +1,187 @@
+"""Loops of one's own over random spaces, with masks and memories: preprocess, module, sample,
+adapt, step, evaluate, backward.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import tensorflow as tf
+import torch
+from gymnasium import spaces
+from gymnasium.vector.utils import batch_space, iterate
+from hypothesis import given, strategies as st
+from masked_env import allowed, random_mask
+from random_actions import contains, flat, nested
+from random_spaces import bounded
+
+import rlcatalog
+from rlcatalog.actions import ActionMasks
+
+EPISODES, STEPS = 3, 2
+SMALL = {"fcnet_hiddens": [8]}
+MEMORIES: dict[str, dict[str, Any]] = {
+    "none": {},
+    "lstm": {"use_lstm": True, "lstm_cell_size": 4},
+    "attention": {
+        "use_attention": True,
+        "attention_dim": 4,
+        "attention_head_dim": 4,
+        "attention_memory_inference": 3,
+        "attention_memory_training": 3,
+    },
+}
+pytestmark = [
+    pytest.mark.usefixtures("one_thread", "seeded"),
+    # A random space may lack what an option is for, or hardly reach its bounds.
+    pytest.mark.filterwarnings("ignore::rlcatalog.errors.CatalogWarning"),
+]
+
+
+leaves = st.sampled_from(
+    [
+        spaces.Box(-1, 1, (3,), np.float32),
+        spaces.Box(-np.inf, np.inf, (2, 2), np.float64),
+        spaces.Box(0, 255, (12, 12, 3), np.uint8),
+        spaces.Box(0, 9, (2,), np.int64),
+        spaces.Discrete(4, start=2),
+        spaces.MultiDiscrete([3, 2]),
+        spaces.MultiBinary(3),
+        spaces.Text(4, charset="abc"),
+    ]
+)
+observation_spaces = st.recursive(
+    leaves,
+    lambda inner: (
+        st.lists(inner, min_size=1, max_size=3).map(spaces.Tuple)
+        | st.dictionaries(st.sampled_from("xyz"), inner, min_size=1).map(spaces.Dict)
+    ),
+    max_leaves=5,
+)
+
+
+class Checking(gym.Env[Any, Any]):
+    """Environment that checks each action against its space and the mask that it showed."""
+
+    def __init__(self, observation_space: Any, action_space: Any) -> None:
+        self.observation_space, self.action_space = observation_space, action_space
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, Any]:
+        super().reset(seed=seed)
+        self.observation_space.seed(seed)
+        return self._look()
+
+    def step(self, action: Any) -> Any:
+        assert contains(self.action_space, action), action
+        assert allowed(self.action_space, action, self.mask), (action, self.mask)
+        observation, info = self._look()
+        return observation, 1.0, False, False, info
+
+    def _look(self) -> tuple[Any, Any]:
+        self.mask = random_mask(self.action_space, self.np_random)
+        return self.observation_space.sample(), {"action_mask": self.mask}
+
+
+@dataclass
+class Rollout:
+    """What a loop stored, `[episodes, steps, ...]`."""
+
+    obs: Any
+    raw_action: Any
+    logp: Any
+    mask: Any
+
+
+def tensor(policy: Any, value: Any) -> Any:
+    return torch.from_numpy(value) if policy.framework == "torch" else tf.constant(value)
+
+
+def collect(policy: Any, module: Any, seed: int) -> Rollout:
+    """Act with the module, as a user's loop does."""
+    masks = ActionMasks(policy.resolution.action)
+    action_space = policy.action_space
+    environments = [Checking(policy.observation_space, action_space) for _ in range(EPISODES)]
+    begins = [env.reset(seed=seed + row) for row, env in enumerate(environments)]
+    observations, infos = zip(*begins, strict=True)
+    state, stored = None, []
+    for _ in range(STEPS):
+        encoded = policy.preprocess(list(observations))
+        mask = None
+        if masks.size:
+            mask = masks.matrix([info["action_mask"] for info in infos], EPISODES)
+        given = (tensor(policy, encoded), None if mask is None else tensor(policy, mask))
+        if state is None and not policy.memory:
+            dist, _ = module(*given)
+        else:
+            dist, _, state = module(*given, state=state)
+        raw = dist.sample()
+        actions = iterate(batch_space(action_space, EPISODES), policy.adapt(raw))
+        results = [env.step(action) for env, action in zip(environments, actions, strict=True)]
+        observations, infos = [r[0] for r in results], [r[4] for r in results]
+        stored.append((encoded, flat(raw).astype(np.float32), np.asarray(dist.logp(raw)), mask))
+    columns = [
+        None if column[0] is None else np.stack(column, axis=1)
+        for column in zip(*stored, strict=True)
+    ]
+    return Rollout(*columns)
+
+
+def evaluate(policy: Any, rollout: Rollout) -> Any:
+    """Score the stored steps, each episode as one sequence."""
+    rows = {name: value for name, value in vars(rollout).items() if name != "logp"}
+    batch = {
+        name: None if value is None else tensor(policy, value.reshape(-1, *value.shape[2:]))
+        for name, value in rows.items()
+    }
+    if policy.memory:
+        batch["seq_lens"] = np.full(EPISODES, STEPS, np.int32)
+    return policy.evaluate(batch)
+
+
+def gradients(policy: Any, rollout: Rollout) -> tuple[Any, list[Any]]:
+    """Return the new log probabilities, and the gradients of a loss."""
+    if policy.framework == "torch":
+        evaluation = evaluate(policy, rollout)
+        (evaluation.value.mean() - evaluation.logp.mean()).backward()
+        found = [weight.grad for weight in policy.model.parameters()]
+        return evaluation.logp.detach().numpy(), found
+    with tf.GradientTape() as tape:
+        evaluation = evaluate(policy, rollout)
+        loss = tf.reduce_mean(evaluation.value) - tf.reduce_mean(evaluation.logp)
+    return evaluation.logp.numpy(), tape.gradient(loss, policy.model.trainable_variables())
+
+
+@pytest.mark.parametrize("memory", MEMORIES)
+@pytest.mark.parametrize("framework", ["torch", "tf"])
+@bounded(200)
+@given(observation_spaces, nested, st.integers(0, 2**16))
+def test_own_loop_serves_any_spaces(framework, memory, observation_space, action_space, seed):
+    config = SMALL | MEMORIES[memory]
+    policy = rlcatalog.build(observation_space, action_space, config, framework)
+    with torch.no_grad():
+        rollout = collect(policy, policy.as_module(), seed)
+    logp, found = gradients(policy, rollout)
+    old = rollout.logp.reshape(-1)
+    # The sum over an action's parts rounds in proportion to its size.
+    np.testing.assert_allclose(np.exp(logp - old), 1, atol=1e-5 * max(1, np.abs(old).max()))
+    assert found
+    assert all(np.isfinite(np.asarray(one)).all() for one in found if one is not None)
+
+
+@pytest.mark.parametrize("memory", MEMORIES)
+@bounded(20)
+@given(observation_spaces, nested, st.integers(0, 2**16))
+def test_own_loop_compiles_for_any_spaces(memory, observation_space, action_space, seed):
+    config = SMALL | MEMORIES[memory]
+    policy = rlcatalog.build(observation_space, action_space, config, "torch")
+    torch.compiler.reset()
+    module = torch.compile(policy.as_module(), fullgraph=True, backend="eager")
+    with torch.no_grad():
+        rollout = collect(policy, module, seed)
+    logp, _ = gradients(policy, rollout)
+    old = rollout.logp.reshape(-1)
+    np.testing.assert_allclose(np.exp(logp - old), 1, atol=1e-5 * max(1, np.abs(old).max()))
