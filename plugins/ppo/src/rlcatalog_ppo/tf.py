@@ -67,11 +67,12 @@ class Optimizer(TFLearner):
                 lambda x: tf.TensorSpec([None, *x.shape[1:]], x.dtype), tensors
             )
             step = partial(self._step, scheduled=scheduled)
-            self._traced = (
-                scheduled,
-                tf.function(step, input_signature=[signature], autograph=False),
-            )
-        loss, figures, traced = self._traced[1](tensors)
+            traced_step = tf.function(step, input_signature=[signature], autograph=False)
+            self._traced = (scheduled, traced_step, signature)
+        _, traced_step, signature = self._traced
+        # A checkpoint may hold a memory of another precision than the model returns.
+        tensors = tf.nest.map_structure(lambda x, spec: tf.cast(x, spec.dtype), tensors, signature)
+        loss, figures, traced = traced_step(tensors)
         metrics = self.model.metrics()
         return self._checked(loss, figures), {
             name: traced.get(name, value) for name, value in metrics.items()

@@ -178,8 +178,8 @@ def bounds_the_kernel(part: Part) -> None:
     where=_is_asked,
 )
 def answers_every_request(part: Part) -> None:
-    """`match`, `claims`, `describe`, `size` and `pinned_keys` only raise rlcatalog's errors, for
-    any request.
+    """`match`, `claims`, `describe`, `size`, `initial_std` and `pinned_keys` only raise rlcatalog's
+    errors, for any request.
     """
     for name, request, answer in answers(part.component, part.catalog):
         what = (
@@ -206,9 +206,10 @@ def answers(component: Component, catalog: Catalog) -> Iterator[tuple[str, Reque
         matches = "match" not in names
         for name in names:
             arguments: tuple[Any, ...] = (request,)
-            if name == "size":
+            if name in ("size", "initial_std"):
                 arguments = (request.action, request.config)
-                arguments += (3,) if getattr(declaration, "wraps_default", False) else ()
+            if name == "size" and getattr(declaration, "wraps_default", False):
+                arguments += (3,)
             if (name != "match" and not matches) or arguments[0] is None:
                 continue  # the kernel does not ask it: it does not match, and no config names it
             try:
