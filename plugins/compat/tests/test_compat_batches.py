@@ -117,3 +117,32 @@ def test_shuffling_keeps_rows_together():
     batch = SampleBatch(obs=np.arange(50), actions=np.arange(50) * 2).shuffle()
     assert (batch["actions"] == 2 * batch["obs"]).all()
     assert batch["obs"].tolist() != list(range(50))
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "rows", "states"),
+    [
+        # The sequences are rows 0 to 2 and rows 3 to 6; row 7 is the end.
+        (0, 5, [0, 1, 2], [100]),
+        (2, 5, [0, 1, 2], [100]),
+        (1, 3, [0, 1, 2], [100]),
+        (4, 7, [3, 4, 5, 6], [200]),
+        (1, 2, [], []),
+        (0, None, [0, 1, 2, 3, 4, 5, 6], [100, 200]),
+    ],
+)
+def test_batch_slice_returns_whole_sequences(start, end, rows, states):
+    columns = {"obs": np.arange(7), "seq_lens": np.array([3, 4]), "state_in_0": [100, 200]}
+    part = SampleBatch(columns)[start:end]
+    assert part["obs"].tolist() == rows
+    assert part["state_in_0"].tolist() == states
+    assert part["seq_lens"].sum() == len(rows)
+
+
+def test_padded_batch_slice_returns_whole_sequences():
+    batch = SampleBatch(
+        {"obs": np.arange(7), "seq_lens": np.array([3, 4]), "state_in_0": np.array([100, 200])}
+    ).right_zero_pad(5)
+    part = batch[6:10]  # row 6 is the second row of the second sequence, which begins at row 5
+    assert part["obs"].tolist() == [3, 4, 5, 6, 0]
+    assert part["state_in_0"].tolist() == [200]

@@ -46,6 +46,10 @@ class SampleBatch(dict[str, Any]):
     `"state_in_0"` and so on have one row per sequence and do not count as rows. If there is no
     column `"dones"`, reading it returns `"terminateds"`.
 
+    `batch[start:end]` returns whole sequences, as in RLlib: in a batch with `"seq_lens"`, both
+    indices are moved back to the first row of their sequence, so that each state belongs to the
+    first row that follows it. `batch.slice(start, end)` returns exactly these rows.
+
     Attributes:
         accessed_keys: Names of the columns that were read.
         added_keys: Names of columns that were added after construction.
@@ -94,7 +98,8 @@ class SampleBatch(dict[str, Any]):
 
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, slice):
-            return self.slice(key.start or 0, len(self) if key.stop is None else key.stop)
+            start, end, _ = key.indices(len(self))
+            return self.slice(*self._whole_sequences(start, end))
         if key == "is_training":  # models of older layouts read it as a column
             return (
                 self.is_training if "is_training" not in self.keys() else super().__getitem__(key)
@@ -204,7 +209,7 @@ class SampleBatch(dict[str, Any]):
         }
         if (lengths := super().get(self.SEQ_LENS)) is not None and len(lengths):
             real = np.asarray([int(length) for length in lengths])
-            held = np.full(len(real), self.max_seq_len) if self.zero_padded else real
+            held = self._held_rows()
             starts = np.cumsum(held) - held
             kept = np.flatnonzero((starts + held > start) & (starts < end))
             first, last = (int(kept[0]), int(kept[-1]) + 1) if len(kept) else (0, 0)
@@ -214,6 +219,24 @@ class SampleBatch(dict[str, Any]):
             left = np.minimum(starts + real, end) - np.maximum(starts, start)
             columns[self.SEQ_LENS] = np.maximum(left[first:last], 0).astype(np.int32)
         return self._like(columns)
+
+    def _held_rows(self) -> Any:
+        """Return the number of rows of each sequence, padding included, `[sequences]`."""
+        lengths = super().get(self.SEQ_LENS, ())
+        if self.zero_padded:
+            return np.full(len(lengths), self.max_seq_len)
+        return np.asarray([int(length) for length in lengths], np.int64)
+
+    def _whole_sequences(self, start: int, end: int) -> tuple[int, int]:
+        """Return two rows, each moved back to the first row of its sequence; unchanged without
+        sequences.
+        """
+        held = self._held_rows()
+        if not len(held):
+            return start, end
+        edges = np.concatenate([[0], np.cumsum(held)])  # the last edge is the end of the batch
+        first, last = np.searchsorted(edges, [start, end], side="right") - 1
+        return int(edges[first]), int(edges[last])
 
     def split_by_episode(self, key: str | None = None) -> list[SampleBatch]:
         """Return one batch per episode.
