@@ -238,11 +238,11 @@ def test_actions_that_take_too_much_room_are_left_out(run, monkeypatch, tmp_path
     algo.save_checkpoint(tmp_path / "whole")
     most = (tmp_path / "whole" / "training.json").stat().st_size - 1
     monkeypatch.setattr(checkpoints, "_LONGEST", most)
-    algo.save_checkpoint(tmp_path / "checkpoint")
+    reason = "the actions of its episode need too much space to be saved"
+    with pytest.warns(ResumeWarning, match=reason):
+        algo.save_checkpoint(tmp_path / "checkpoint")
     algo.stop()
-    with pytest.warns(
-        ResumeWarning, match="the actions of its episode need too much space to be saved"
-    ):
+    with pytest.warns(ResumeWarning, match=reason):
         PPO.restore(tmp_path / "checkpoint").stop()
 
 

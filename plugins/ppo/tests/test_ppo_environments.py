@@ -304,7 +304,8 @@ class WithoutOptions(SyncVectorEnv):
 def test_a_vector_environment_begins_other_episodes(tmp_path):
     first = PPO(vector(), QUICK)
     first.train()
-    first.save_checkpoint(tmp_path / "checkpoint")
+    with pytest.warns(ResumeWarning, match="2 of 2 environments will begin new episodes"):
+        first.save_checkpoint(tmp_path / "checkpoint")
     envs = WithoutOptions([Walk] * 2)
     for env in (envs, Walk):
         with pytest.warns(

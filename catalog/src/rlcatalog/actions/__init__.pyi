@@ -20,5 +20,6 @@ from .masks import (
     ActionMasks as ActionMasks,
     info_mask as info_mask,
     mask_key as mask_key,
+    mask_method as mask_method,
 )
 from .tensor_actions import LoweredActions as LoweredActions

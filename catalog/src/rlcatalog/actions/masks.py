@@ -9,7 +9,7 @@ Gymnasium's other spaces have no columns.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
 from functools import reduce
 from operator import getitem
@@ -181,6 +181,19 @@ def info_mask(info: Mapping[Any, Any], key: str | None) -> Mask:
             observations, it is never a path.
     """
     return None if key is None else info.get(key)
+
+
+def mask_method(env: Any) -> Callable[[], Any] | None:
+    """Return the method `action_masks` of a single environment or of a wrapper around it, or None.
+
+    Args:
+        env: The environment. One whose attributes raise errors has no such method.
+    """
+    try:
+        method = env.get_wrapper_attr("action_masks")
+    except Exception:  # missing, or raised by the environment's code
+        return None
+    return method if callable(method) else None
 
 
 def mask_steps(obs: SpaceInfo, key: str) -> tuple[str, ...]:

@@ -1,2 +1,2 @@
-from .catalog import Catalog as Catalog, make_env as make_env
+from .catalog import Catalog as Catalog, close_env as close_env, make_env as make_env
 from .default import default_catalog as default_catalog

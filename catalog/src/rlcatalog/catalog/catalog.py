@@ -12,7 +12,13 @@ from rlcatalog import choice
 from rlcatalog.catalog import parts, registrations
 from rlcatalog.catalog.lookups import answer_of, find_resolution, recall, remember, warn_of
 from rlcatalog.choice import Pins, Resolution
-from rlcatalog.choice.environments import EnvSpaces, check_wrapped, make_env as make_env, wrap
+from rlcatalog.choice.environments import (
+    EnvSpaces,
+    check_wrapped,
+    close_env as close_env,
+    make_env as make_env,
+    wrap,
+)
 from rlcatalog.choice.selection import Verdict
 from rlcatalog.choice.slots import Slots
 from rlcatalog.config import keys_of
@@ -26,7 +32,7 @@ from rlcatalog.plugins.discovery import PluginRecord, normalize, scan
 from rlcatalog.plugins.loader import load_plugins
 from rlcatalog.plugins.registry import Registry
 from rlcatalog.reporting import tell
-from rlcatalog.spaces import env_layout
+from rlcatalog.spaces import env_layout, read_attribute
 from rlcatalog.spaces.info import Space
 
 if TYPE_CHECKING:
@@ -380,13 +386,15 @@ class Catalog:
         """
         made = make_env(env)
         try:
-            spec = getattr(made, "spec", None)
-            name = type(getattr(made, "unwrapped", made)).__name__ if spec is None else spec.id
+            spec = read_attribute(made, "spec")
+            name = type(read_attribute(made, "unwrapped", made)).__name__
+            if spec is not None:
+                name = spec.id
             # a vector environment, or an object with the spaces of one.
-            if hasattr(made, "single_observation_space"):
+            if read_attribute(made, "single_observation_space") is not None:
                 values = self.parse_config(config)
                 check_wrapped(self.slots.env_wrappers(values), made, values)
-                layout = env_layout(next(iter(getattr(made, "envs", ())), None))
+                layout = env_layout(next(iter(read_attribute(made, "envs", ())), None))
                 spaces = made.single_observation_space, made.single_action_space
                 return EnvSpaces(*spaces, name, [], layout)
             wrapped, verdicts = self.explain_wrapping(made, config)
@@ -395,8 +403,8 @@ class Catalog:
                 wrapped.observation_space, wrapped.action_space, name, verdicts, layout
             )
         finally:
-            if made is not env and hasattr(made, "close"):
-                made.close()
+            if made is not env:
+                close_env(made)
 
     def wrap_env(
         self,

@@ -10,10 +10,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rlcatalog.choice.selection import Verdict, verdict
-from rlcatalog.errors import ConfigError, ModelContractError, UnknownNameError, reason, shown
+from rlcatalog.errors import (
+    CatalogWarning,
+    ConfigError,
+    ModelContractError,
+    UnknownNameError,
+    reason,
+    shown,
+)
 from rlcatalog.plugins import Component, Match, Request
 from rlcatalog.plugins.component import blame_part, call_target
-from rlcatalog.spaces import SpaceInfo
+from rlcatalog.reporting import warn_caller
+from rlcatalog.spaces import SpaceInfo, read_attribute
 
 if TYPE_CHECKING:
     import gymnasium
@@ -80,7 +88,7 @@ def make_env(env: AnyEnv, config: Mapping[str, Any] | None = None) -> Any:
 
     config = {} if config is None else config
     if isinstance(env, gymnasium.Env) or (
-        hasattr(env, "single_action_space") and not isinstance(env, type)
+        not isinstance(env, type) and read_attribute(env, "single_action_space") is not None
     ):
         return env
     if callable(env):
@@ -118,6 +126,29 @@ def _call(make: Callable[..., Any], config: Mapping[str, Any]) -> Any:
     )
 
 
+def close_env(env: Any) -> None:
+    """Close an environment; an error of its `close` becomes a warning, because the work is done.
+
+    Args:
+        env: A single environment, a vector environment, or an object with the spaces of one.
+
+    Warns:
+        CatalogWarning: `close` raised an error.
+    """
+    close = read_attribute(env, "close")
+    if close is None:
+        return
+    try:
+        close()
+    except Exception as error:  # raised by the environment's code
+        name = type(read_attribute(env, "unwrapped", env)).__name__
+        warn_caller(
+            f"{name}.close() raised {reason(error)}. Its results are kept, but it may not have"
+            " released its resources, such as a window or a simulator. Correct close().",
+            CatalogWarning,
+        )
+
+
 def wrap(
     components: Iterable[Component], env: gymnasium.Env[Any, Any], config: Mapping[str, Any]
 ) -> tuple[Any, list[Verdict]]:
@@ -140,7 +171,7 @@ def wrap(
     if not isinstance(env, gymnasium.Env):
         single = (
             " Wrap the single environments: gymnasium.make_vec(id, wrappers=[rlcatalog.wrap_env])."
-            * hasattr(env, "single_observation_space")
+            * (read_attribute(env, "single_observation_space") is not None)
         )
         raise ModelContractError(f"wrap_env: expected a gymnasium.Env, found {shown(env)}.{single}")
     verdicts: list[Verdict] = []
@@ -197,7 +228,7 @@ def check_wrapped(
     Raises:
         ModelContractError: A wrapper is missing. The message shows how to add it.
     """
-    for env in getattr(envs, "envs", ())[:1]:
+    for env in read_attribute(envs, "envs", ())[:1]:
         for component in components:
             answer = ask_wrapper(component, env, config)
             if answer.rank is not None:

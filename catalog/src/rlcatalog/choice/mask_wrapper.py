@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from rlcatalog.actions import ActionMasks, info_mask, mask_key
+from rlcatalog.actions import ActionMasks, info_mask, mask_key, mask_method
 from rlcatalog.errors import ActionMaskError, EnvironmentFaultError, UnsupportedSpaceError
 from rlcatalog.spaces import SpaceInfo
 
@@ -35,17 +35,9 @@ def move_masks(env: gymnasium.Env[Any, Any], key: str | None) -> gymnasium.Env[A
         return env
     if mask_key(SpaceInfo.read(env.observation_space), action, key) is not None:
         return env
-    if method_of(env) is None and not _has_info_mask(env, key):
+    if mask_method(env) is None and not _has_info_mask(env, key):
         return env
     return MasksInObservations(env, masks, key)
-
-
-def method_of(env: Any) -> Callable[[], Any] | None:
-    """Return an environment's method `action_masks`, or None."""
-    if not env.has_wrapper_attr("action_masks"):
-        return None
-    method = env.get_wrapper_attr("action_masks")
-    return method if callable(method) else None
 
 
 def _has_info_mask(env: gymnasium.Env[Any, Any], key: str) -> bool:
@@ -73,7 +65,7 @@ class MasksInObservations(gymnasium.Wrapper[Any, Any, Any, Any]):
     def __init__(self, env: gymnasium.Env[Any, Any], masks: ActionMasks, key: str) -> None:
         super().__init__(env)
         self._masks, self._key = masks, key
-        self._method = method_of(env)
+        self._method = mask_method(env)
         self._in_info: bool | None = None
         self._columns = np.ones(masks.size, np.bool_)
         inner = env.observation_space

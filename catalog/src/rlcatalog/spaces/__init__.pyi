@@ -1,3 +1,4 @@
+from .attributes import read_attribute as read_attribute
 from .extra import Repeated as Repeated, Simplex as Simplex
 from .images import (
     ImageLayout as ImageLayout,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rlcatalog.spaces.attributes import read_attribute
 from rlcatalog.spaces.info import SpaceInfo
 
 #: Largest number of channels that an image is expected to have.
@@ -86,8 +87,9 @@ def env_layout(env: Any) -> str | None:
     Returns:
         `"hwc"` or `"chw"`, as for the config key `image_layout`.
     """
-    while hasattr(env, "env"):
-        inner = env.env
+    while (inner := read_attribute(env, "env")) is not None:
+        if read_attribute(inner, "observation_space") is None:
+            return None  # not a wrapper, but an environment that keeps something else there
         name = f"{type(env).__module__}.{type(env).__qualname__}"
         rank = len(env.observation_space.shape or ())
         if name in _GRAY_SCALE and rank == 3:

@@ -13,7 +13,7 @@ import typer
 from rich.markup import escape
 
 from rlcatalog import __version__
-from rlcatalog.catalog import Catalog, default_catalog, make_env
+from rlcatalog.catalog import Catalog, close_env, default_catalog, make_env
 from rlcatalog.errors import (
     CatalogError,
     CatalogWarning,
@@ -141,7 +141,7 @@ def open_env(env_id: str, model: list[str]) -> Iterator[tuple[Catalog, dict[str,
     try:
         yield catalog, config, env
     finally:
-        env.close()
+        close_env(env)
 
 
 def _print_version(wanted: bool) -> None:

@@ -19,6 +19,7 @@ from rlcatalog.errors import (
 )
 from rlcatalog.frameworks import Array
 from rlcatalog.reporting import warn_caller
+from rlcatalog.spaces import read_attribute
 from rlcatalog_policy.stepper import autoreset_of
 
 #: How to train without masks, for messages.
@@ -216,11 +217,11 @@ def _method_of(envs: Any) -> Callable[[], Sequence[Any]] | None:
     """Return a function that returns the masks of all environments by calling `action_masks()`, or
     None if there is no such method.
     """
-    base = getattr(envs, "unwrapped", envs)
+    base = read_attribute(envs, "unwrapped", envs)
     # A vector environment may have no single environments, or a different form of `call`.
     with suppress(Exception):
         if any(base.call("has_wrapper_attr", "action_masks")):
             return partial(base.call, "action_masks")
         return None
-    method = getattr(base, "action_masks", None)
+    method = read_attribute(base, "action_masks")
     return method if callable(method) else None

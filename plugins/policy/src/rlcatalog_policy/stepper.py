@@ -8,6 +8,7 @@ import numpy as np
 
 from rlcatalog.actions import NOT_GIVEN
 from rlcatalog.errors import ConfigError, ModelContractError
+from rlcatalog.spaces import read_attribute
 
 if TYPE_CHECKING:
     from rlcatalog.frameworks import Array, Step
@@ -27,8 +28,9 @@ def autoreset_of(envs: Any) -> str:
     """
     # Gymnasium writes the mode into the metadata of the environment's class, where the next vector
     # environment of that class overwrites it. The attribute belongs to the vector environment.
-    if (mode := getattr(getattr(envs, "unwrapped", envs), "autoreset_mode", None)) is None:
-        mode = (getattr(envs, "metadata", None) or {}).get("autoreset_mode")
+    mode = read_attribute(read_attribute(envs, "unwrapped", envs), "autoreset_mode")
+    if mode is None:
+        mode = (read_attribute(envs, "metadata") or {}).get("autoreset_mode")
     if mode is None:
         raise ConfigError(
             f"{type(envs).__name__} does not declare when it resets its environments"
@@ -44,8 +46,9 @@ def describe_env(env: Any) -> tuple[str, str]:
     Args:
         env: A single environment or a vector environment.
     """
-    name, spec = type(env.unwrapped).__name__, getattr(env, "spec", None)
-    if hasattr(env, "num_envs"):
+    name = type(read_attribute(env, "unwrapped", env)).__name__
+    spec = read_attribute(env, "spec")
+    if read_attribute(env, "num_envs") is not None:
         what, source = f"a vector environment of {env.num_envs} ({name})", "MyEnv"
     else:
         what, source = f"one environment ({name})", name if spec is None else repr(spec.id)

@@ -27,7 +27,7 @@ from rlcatalog_policy import (
     to_bytes,
     write_file,
 )
-from rlcatalog_ppo.training_state import check_state
+from rlcatalog_ppo.training_state import check_state, warn_of_unsaved_episodes
 from rlcatalog_ppo.trees import put_together, take_apart
 from rlcatalog_runs import new_checkpoint, newest_checkpoint
 
@@ -50,6 +50,9 @@ def write(directory: str | os.PathLike[str], policy: Policy, state: Mapping[str,
     Raises:
         SavedPolicyError: The state or the model config contains values that are not plain data, or
             the files cannot be written. Other checkpoints are unchanged.
+
+    Warns:
+        ResumeWarning: Environments whose episodes cannot be resumed will begin new ones.
     """
     folder = Path(directory)
     arrays: dict[str, Any] = {}
@@ -79,6 +82,7 @@ def write(directory: str | os.PathLike[str], policy: Policy, state: Mapping[str,
         policy.save(temporary / POLICY)
         write_file(temporary, name, content)
         write_file(temporary, TRAINING, text)
+    warn_of_unsaved_episodes(written["environments"])
 
 
 def _signed(about: dict[str, Any]) -> bytes:

@@ -7,7 +7,8 @@ The first of these three methods that the environment supports is used:
 2. Replay the last complete episode and the one in progress with the recorded actions, from the
    generator's state at the first reset. Rewards, episode ends, the last observation, the last info
    and the generator must match.
-3. Begin a new episode, with a warning.
+3. Begin a new episode, with a warning, when the checkpoint is written and when it is read. This is
+   also what happens if the generator cannot be read, because it is no `numpy.random.Generator`.
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ import gymnasium
 import numpy as np
 
 from rlcatalog.actions import info_mask
+from rlcatalog.catalog import close_env
 from rlcatalog.config import plain
 from rlcatalog.errors import EnvironmentFaultError, reason
-from rlcatalog.spaces import env_layout
+from rlcatalog.spaces import env_layout, read_attribute
 from rlcatalog_ppo.env_errors import call_env
 from rlcatalog_ppo.env_returns import FLAGS, NUMBERS, RESET, STEP, ReturnChecker
 from rlcatalog_ppo.private_api import changing_attributes
@@ -42,7 +44,7 @@ class _Episode:
     """Record of an episode, from which the episode can be replayed.
 
     Args:
-        env: The environment, before the reset.
+        generator: State of the environment's generator before the reset.
         seed: The reset's `seed`.
         options: The reset's `options`.
 
@@ -54,10 +56,12 @@ class _Episode:
     """
 
     def __init__(
-        self, env: gymnasium.Env[Any, Any], seed: int | None, options: Mapping[str, Any] | None
+        self,
+        generator: Mapping[str, Any],
+        seed: int | None,
+        options: Mapping[str, Any] | None,
     ) -> None:
-        state = env.unwrapped.np_random.bit_generator.state
-        self.begun = {"generator": state, "seed": seed, "options": deepcopy(options)}
+        self.begun = {"generator": generator, "seed": seed, "options": deepcopy(options)}
         self.actions: list[Any] = []
         self.rewards: list[Any] = []
         self.ended = (False, False)
@@ -105,13 +109,14 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
     ) -> None:
         super().__init__(env)
         self._closes, self._mask_key = closes, mask_key
-        self.metadata = dict(env.metadata)  # vector environments write their mode into the metadata
+        # A copy, because vector environments write their mode into the metadata.
+        self.metadata = dict(read_attribute(env, "metadata") or {})
         self.index, self.count = index, count
         self._levels = _levels(env)
         self._returns = ReturnChecker(env.observation_space)
         self._fits = self._returns.fits
         #: The episode in progress and the one before it. None if the environment reports its state,
-        #: or if an episode is too long.
+        #: if its generator cannot be read, or if an episode is too long.
         self._episode: _Episode | None = None
         self._former: _Episode | None = None
         self._steps = 0
@@ -128,7 +133,11 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
                 invalid.
         """
         if self._levels is None:
-            self._former, self._episode = self._episode, _Episode(self.env, seed, options)
+            generator = _generator_of(self.env)
+            self._former = self._episode
+            self._episode = None
+            if generator is not None:
+                self._episode = _Episode(generator.bit_generator.state, seed, options)
         self._steps = 0
         returned = call_env(self._fault, self.env.reset, seed=seed, options=options)
         self._check(returned, RESET)
@@ -172,7 +181,7 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
     def close(self) -> None:
         """Close the environment, unless it belongs to the caller."""
         if self._closes:
-            super().close()
+            close_env(self.env)
 
     def _mask_alone(self) -> dict[str, Any]:
         """Return the last info without anything but its action mask."""
@@ -193,7 +202,7 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def where(self) -> dict[str, Any]:
         """Return the environment's state as a structure for `trees.take_apart`."""
-        place: dict[str, Any] = {"generator": _generator(self.env)}
+        place: dict[str, Any] = {"generator": _generator_state(self.env)}
         if self._levels is not None:
             try:
                 states = [get() for get, _ in self._levels]
@@ -210,6 +219,8 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
                 **place,
                 "why": "a wrapper around the game has no get_state() and set_state(state)",
             }
+        if not place["generator"]:
+            return {**place, "why": _why_unreadable(self.env)}
         if self._episode is None:
             return {**place, "why": f"its episode is longer than {_LONGEST} steps"}
         try:
@@ -240,8 +251,7 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
             failed = f"{type(error).__name__}: {error}"
         if failed is not None:
             self._episode = self._former = None  # they are not part of the next episode
-            if place["generator"]:  # the generators of a vector environment are not saved
-                _set_generator(self.env, place["generator"])
+            _set_generator(self.env, place["generator"])
         return failed
 
     def _go_to(self, place: Mapping[str, Any]) -> str | None:
@@ -263,12 +273,12 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
         _set_generator(self.env, records[0]["begun"]["generator"])
         for record in records:
             begun = record["begun"]
-            if _generator(self.env) != begun["generator"]:
+            if _generator_state(self.env) != begun["generator"]:
                 return "after a replay of its last episode, its generator is in a different state"
             self.reset(seed=begun["seed"], options=begun["options"])
             if different := self._repeat(record):
                 return f"its replayed episode {different}"
-        if _generator(self.env) != place["generator"]:
+        if _generator_state(self.env) != place["generator"]:
             return "after a replay of its episode, its generator is in a different state"
         infos = _comparable(self._info)
         kept = place.get("infos", infos)  # 0.1.0 saved neither outcomes nor infos
@@ -397,10 +407,38 @@ def _is_game(env: Any) -> bool:
 # --- generators -----------------------------------------------------------------------------------
 
 
-def _generator(env: gymnasium.Env[Any, Any]) -> Any:
-    """Return the state of an environment's random generator as plain data."""
-    return plain(env.unwrapped.np_random.bit_generator.state)
+def _generator_of(env: gymnasium.Env[Any, Any]) -> np.random.Generator | None:
+    """Return an environment's `np_random`, or None if it cannot be read or is something else."""
+    random = _random_of(env)
+    return random if isinstance(random, np.random.Generator) else None
 
 
-def _set_generator(env: gymnasium.Env[Any, Any], state: Any) -> None:
-    env.unwrapped.np_random.bit_generator.state = state
+def _generator_state(env: gymnasium.Env[Any, Any]) -> dict[str, Any]:
+    """Return the state of an environment's generator as plain data; empty without a generator."""
+    generator = _generator_of(env)
+    return {} if generator is None else dict(plain(generator.bit_generator.state))
+
+
+def _set_generator(env: gymnasium.Env[Any, Any], state: Mapping[str, Any]) -> None:
+    """Set the state of an environment's generator; do nothing if none was saved, or if the
+    environment has none.
+    """
+    generator = _generator_of(env)
+    if state and generator is not None:
+        generator.bit_generator.state = state
+
+
+def _why_unreadable(env: gymnasium.Env[Any, Any]) -> str:
+    """Return why an environment's generator cannot be saved."""
+    random = _random_of(env)
+    if random is None:
+        return "its generator np_random cannot be read, so its episode cannot be replayed"
+    return (
+        f"its generator np_random is a {type(random).__name__}, not a numpy.random.Generator, so"
+        " its episode cannot be replayed"
+    )
+
+
+def _random_of(env: gymnasium.Env[Any, Any]) -> Any:
+    """Return an environment's `np_random`, whatever it is; None if it cannot be read."""
+    return read_attribute(read_attribute(env, "unwrapped", env), "np_random")

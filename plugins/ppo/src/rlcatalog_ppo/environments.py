@@ -14,6 +14,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 from rlcatalog import Catalog, default_catalog
 from rlcatalog.catalog import make_env
 from rlcatalog.errors import ConfigError
+from rlcatalog.spaces import read_attribute
 from rlcatalog_policy import describe_env
 from rlcatalog_ppo.env_state import Resumable
 from rlcatalog_ppo.external_env import ExternalVectorEnv
@@ -107,7 +108,7 @@ class EnvMaker:
         if self.passed is None and (env is None or env is own):
             return self
         make = _make_again(own) if env is None else env
-        if make is None or (self.passed and getattr(make, "unwrapped", None) is own.unwrapped):
+        if make is None or (self.passed and read_attribute(make, "unwrapped") is own.unwrapped):
             what, way = describe_env(own)
             raise ConfigError(
                 f"evaluation: expected environments other than the training ones; found {what}."
@@ -151,8 +152,10 @@ def _make_again(env: Any) -> Callable[[], Any] | None:
     For a vector environment, the function creates one of its environments; wrappers around the
     whole vector are ignored.
     """
-    single = next(iter(getattr(env, "envs", ())), None) if isinstance(env, VectorEnv) else env
-    spec = deepcopy(getattr(single, "spec", None))
+    single = (
+        next(iter(read_attribute(env, "envs", ())), None) if isinstance(env, VectorEnv) else env
+    )
+    spec = deepcopy(read_attribute(single, "spec"))
     if spec is None or any(wrapper.kwargs is None for wrapper in spec.additional_wrappers):
         return None
     spec.kwargs.pop("render_mode", None)

@@ -8,7 +8,7 @@ import numpy as np
 from gymnasium.vector import VectorEnv, VectorWrapper
 
 from rlcatalog.errors import EnvironmentFaultError, shown
-from rlcatalog.spaces import env_layout
+from rlcatalog.spaces import env_layout, read_attribute
 from rlcatalog_policy import autoreset_of
 from rlcatalog_ppo.env_errors import call_env
 
@@ -77,7 +77,7 @@ class ExternalVectorEnv(VectorWrapper):
         state is unknown.
         """
         if name == "image_layout":
-            return (env_layout(next(iter(getattr(self.env, "envs", ())), None)),)
+            return (env_layout(next(iter(read_attribute(self.env, "envs", ())), None)),)
         why = "it belongs to a passed vector environment, which does not report its state"
         return ({"generator": {}, "why": why} if name == "where" else why,) * self.num_envs
 

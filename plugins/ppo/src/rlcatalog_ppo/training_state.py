@@ -7,7 +7,7 @@ resumes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Annotated, Any, Literal
 
@@ -211,6 +211,24 @@ def warn_of_new_episodes(reasons: Mapping[int, str], count: int) -> None:
         f"{len(reasons)} of {count} environments cannot resume their episodes and begin new ones."
         f" The run differs from an uninterrupted one. Environment {place}: {why}. Give the"
         " environment get_state() and set_state(state) to resume exactly.",
+        ResumeWarning,
+    )
+
+
+def warn_of_unsaved_episodes(places: Sequence[Mapping[str, Any]]) -> None:
+    """Warn about environments whose episodes a run cannot resume from a checkpoint.
+
+    Args:
+        places: The state of each environment (see `Resumable.where`), by index.
+    """
+    reasons = {i: place["why"] for i, place in enumerate(places) if "why" in place}
+    if not reasons:
+        return
+    first, why = next(iter(reasons.items()))
+    warn_caller(
+        f"{len(reasons)} of {len(places)} environments will begin new episodes when a run resumes"
+        f" from this checkpoint. Environment {first}: {why}. Give the environment get_state() and"
+        " set_state(state) to resume exactly.",
         ResumeWarning,
     )
 

@@ -6,7 +6,7 @@ import io
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from fractions import Fraction
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,8 +16,10 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import VectorEnv
 
+from rlcatalog.catalog import close_env
 from rlcatalog.errors import ConfigError, MissingExtraError, NotServedError, reason, shown
 from rlcatalog.plugins import install_hint
+from rlcatalog.spaces import read_attribute
 from rlcatalog_policy import write_file
 from rlcatalog_ppo.environments import vector
 from rlcatalog_runs.evaluation import SIDE_BY_SIDE
@@ -223,8 +225,9 @@ def _metadata(make: Maker, name: str, wanted: tuple[str, ...], option: str) -> M
     """Return an environment's metadata; raise an error if it does not support any of the render
     modes.
     """
-    with closing(make(None)) as env:
-        metadata = dict(env.metadata)
+    env = make(None)
+    metadata = dict(read_attribute(env, "metadata") or {})
+    close_env(env)
     modes = [mode for mode in metadata.get("render_modes") or () if mode is not None]
     if not set(wanted) & set(modes):
         raise NotServedError(
@@ -237,7 +240,9 @@ def _metadata(make: Maker, name: str, wanted: tuple[str, ...], option: str) -> M
 @contextmanager
 def _rendering(env: _Env, mode: str) -> Iterator[None]:
     """Context manager that adds the environment and the render mode to errors in rendering."""
-    name = type(env.unwrapped).__name__ if env.spec is None else env.spec.id
+    name = type(env.unwrapped).__name__
+    if (spec := read_attribute(env, "spec")) is not None:
+        name = spec.id
     try:
         yield
     except gymnasium.error.DependencyNotInstalled as error:

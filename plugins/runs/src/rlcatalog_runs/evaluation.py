@@ -12,6 +12,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from rlcatalog import Policy
+from rlcatalog.catalog import close_env
 from rlcatalog_policy import EnvMasks
 from rlcatalog_runs.seeds import SeedStream, derive_env_seeds
 
@@ -52,7 +53,7 @@ def play(
         try:
             return play(policy, envs, episodes, seed=seed, explore=explore, on_episode=on_episode)
         finally:
-            envs.close()
+            close_env(envs)
     n, stepper = env.num_envs, policy.stepper(env)
     share = np.full(n, episodes // n) + (np.arange(n) < episodes % n)
     returns: list[float] = []

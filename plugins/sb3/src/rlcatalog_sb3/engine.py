@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from rlcatalog.catalog import close_env
 from rlcatalog_runs import (
     Engine,
     RunOptions,
@@ -111,4 +112,4 @@ class SB3Engine(Engine):
         callback.save()
 
     def close(self) -> None:
-        self.algorithm.get_env().close()
+        close_env(self.algorithm.get_env())

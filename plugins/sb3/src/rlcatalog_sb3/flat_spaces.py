@@ -10,11 +10,12 @@ import numpy as np
 from gymnasium import spaces
 
 from rlcatalog import Catalog, Preprocessor, SpaceInfo, default_catalog
-from rlcatalog.actions import ActionCodec, action_codec, first_row
+from rlcatalog.actions import ActionCodec, action_codec, first_row, mask_method
 from rlcatalog.catalog import make_env
 from rlcatalog.choice import Resolution
 from rlcatalog.config import same
 from rlcatalog.errors import ConfigError, ModelContractError
+from rlcatalog.spaces import read_attribute
 from rlcatalog_policy import Encoder
 from rlcatalog_sb3.refusals import refuse_filter
 from rlcatalog_sb3.spaces import MASK, OBS, ORIGIN, EncodedBox, Origin, ignore_action_ranges
@@ -58,7 +59,7 @@ class FlattenSpaces(gym.Wrapper[Any, Any, Any, Any]):
         catalog: Catalog | None = None,
     ) -> None:
         super().__init__(env)
-        masked = env.has_wrapper_attr("action_masks")
+        masked = mask_method(env) is not None
         self.flattening = Flattening(
             env.observation_space, env.action_space, model_config, masked, catalog
         )
@@ -125,7 +126,7 @@ def for_sb3(
         >>> for_sb3(Hybrid).observation_space.shape
         (5,)
     """
-    if hasattr(env, "num_envs"):
+    if read_attribute(env, "num_envs") is not None:
         raise ModelContractError(
             f"for_sb3: expected a single environment, found a {type(env).__name__} with"
             f" {env.num_envs}. Stable-Baselines3 needs its own kind of vector environment, with"

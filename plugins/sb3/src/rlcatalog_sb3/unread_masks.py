@@ -46,10 +46,18 @@ class UnreadMasks:
         self._env = None
         if env is None or not self._masks.size or self._masks.info_key is None:
             return
-        if not self._calls_method and env.has_attr("action_masks"):
+        if not self._calls_method and _has_mask_method(env):
             _warn("action_masks()", "this method")
         for info in env.reset_infos[:1]:
             warn_of_info(info, self._masks)
+
+
+def _has_mask_method(env: Any) -> bool:
+    """Return whether the environments of SB3's vector environment have a method `action_masks`."""
+    try:
+        return bool(env.has_attr("action_masks"))
+    except Exception:  # raised by an environment's code, in place of AttributeError
+        return False
 
 
 def _warn(place: str, what: str) -> None:
