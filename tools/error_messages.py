@@ -72,6 +72,11 @@ rlcatalog.explain(spaces.Discrete(20_000), spaces.Discrete(2))
 ---
 rlcatalog.build(spaces.Discrete(20_000), spaces.Discrete(2))
 """,
+    "ObservationWarning": """
+policy = rlcatalog.build(spaces.Box(-1, 1, (2,)), spaces.Discrete(2))
+---
+policy.act([[0.0, 2.0]])
+""",
     "UnusedMaskWarning": """
 unit = spaces.Dict({"action_mask": spaces.MultiBinary(2), "speed": spaces.Box(-1, 1, (1,))})
 ---
@@ -103,9 +108,8 @@ import triton
     "ResumeWarning": """
 from rlcatalog_ppo import PPO
 envs = gym.make_vec("CartPole-v1", 2)
-PPO(envs).save_checkpoint("run")
 ---
-PPO.restore("run", envs)
+PPO(envs).save_checkpoint("run")
 """,
     "SavedPolicyWarning": """
 policy = rlcatalog.build(env="CartPole-v1", config={"fcnet_hiddens": [4]})
@@ -210,6 +214,12 @@ class Net(torch.nn.Module):
 rlcatalog.build(env="CartPole-v1", model=Net)
 """,
     "ObservationError": f"{_POLICY}policy.act([[0.0, 0.0, 0.0]])",
+    "OutOfBoundsError": """
+config = {"check_observations": "always"}
+policy = rlcatalog.build(spaces.Box(-1, 1, (2,)), spaces.Discrete(2), config)
+---
+policy.act([[0.0, 2.0]])
+""",
     "ActionError": f"""{_POLICY}
 policy.evaluate({{"obs": np.zeros((1, 4), np.float32), "raw_action": [2]}})
 """,

@@ -54,6 +54,10 @@ class OneHotWarning(CatalogWarning):
     """A part of the observation becomes very many one-hot inputs."""
 
 
+class ObservationWarning(CatalogWarning):
+    """A value of the first observation is outside the bounds of its space."""
+
+
 class UnusedMaskWarning(CatalogWarning):
     """A possible action mask is not used: an observation entry, or one that the environment gives
     beside its observations, in its info or from `action_masks()`.
@@ -71,7 +75,7 @@ class LoadOrderWarning(CatalogWarning, RuntimeWarning):
 
 
 class ResumeWarning(CatalogWarning):
-    """A resumed run differs in some state from an uninterrupted one."""
+    """A resumed run differs, or will differ, in some state from an uninterrupted one."""
 
 
 class SavedPolicyWarning(CatalogWarning):
@@ -166,6 +170,10 @@ class ModelContractError(CatalogError, TypeError):
 
 class ObservationError(CatalogError, ValueError):
     """An observation is not in its space."""
+
+
+class OutOfBoundsError(ObservationError):
+    """A value of an observation is outside the bounds of its space."""
 
 
 class ActionError(CatalogError, ValueError):

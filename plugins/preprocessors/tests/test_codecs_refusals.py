@@ -9,7 +9,7 @@ import pytest
 from gymnasium import spaces
 
 from rlcatalog import Catalog, ModelCatalog
-from rlcatalog.errors import ObservationError, UnsupportedSpaceError
+from rlcatalog.errors import ObservationError, ObservationWarning, UnsupportedSpaceError
 from rlcatalog.plugins.discovery import scan
 from rlcatalog.spaces import Repeated
 
@@ -213,9 +213,71 @@ def test_check_first_checks_until_one_has_passed(form):
 
     for _ in range(2):
         with pytest.raises(ObservationError, match=r"obs\['a'\]"):
-            encode(OUTSIDE)
+            encode({"a": np.zeros(3, np.float32)})
     encode(INSIDE)
     np.testing.assert_array_equal(encode(OUTSIDE), [0, 5])
+
+
+def test_check_first_warns_once_of_values_out_of_bounds():
+    preprocessor = make(ONE_LEAF, check="first")
+    with pytest.warns(ObservationWarning, match=r"obs\['a'\].*found 5.0.*check_observations"):
+        preprocessor.transform(OUTSIDE)
+    np.testing.assert_array_equal(preprocessor.transform(OUTSIDE), [0, 5])
+
+
+def test_wrong_shape_is_named_before_values_out_of_bounds():
+    space = spaces.Tuple([POS, POS])
+    wrong_shape = np.zeros(3, np.float32)
+    with pytest.raises(ObservationError, match=r"obs\[1\].*shape"):
+        make(space, check="first").transform((OUTSIDE["a"], wrong_shape))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_first_value_that_is_not_finite_is_refused(value):
+    with pytest.raises(ObservationError, match=r"obs\['a'\].*found"):
+        make(ONE_LEAF, check="first").transform({"a": np.array([0, value], np.float32)})
+
+
+def test_integer_beyond_its_dtype_is_refused():
+    # 300 is 44 as a byte, so that it cannot be used as it is.
+    preprocessor = make(spaces.Box(0, 200, (1,), np.uint8), check="first")
+    with pytest.raises(ObservationError, match="found 300"):
+        preprocessor.transform(np.array([300]))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "dtype", "value"),
+    [
+        (-1, 1, np.float32, 1.0000001),
+        (-1, 1, np.float32, -1.0000001),
+        (0, 1, np.float32, -1e-7),  # a rounding step of 1, the larger bound
+        (
+            0,
+            1,
+            np.float64,
+            1.0000001,
+        ),  # as float32, in which it is encoded, it is one step beyond 1
+        (0, 100, np.float16, 100.125),  # two of float16's steps of 1/16
+    ],
+)
+def test_rounding_beyond_a_bound_is_allowed(low, high, dtype, value):
+    preprocessor = make(spaces.Box(low, high, (1,), dtype), check="always")
+    preprocessor.transform(np.array([value], dtype))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "dtype", "value"),
+    [
+        (-1, 1, np.float32, 1.00001),
+        (0, 1, np.float32, -1e-5),
+        (0, 0, np.float32, 1e-7),  # bounds of 0 have no rounding
+        (0, 9, np.int64, 10),
+    ],
+)
+def test_more_than_rounding_beyond_a_bound_is_refused(low, high, dtype, value):
+    preprocessor = make(spaces.Box(low, high, (1,), dtype), check="always")
+    with pytest.raises(ObservationError, match="values within"):
+        preprocessor.transform(np.array([value], dtype))
 
 
 def test_check_always_and_never():

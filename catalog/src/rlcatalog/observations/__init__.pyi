@@ -1,5 +1,6 @@
 from .batches import batch_size as batch_size, rows as rows
 from .filter import Filter as Filter
+from .limits import check_parts as check_parts, check_values as check_values
 from .preprocessor import (
     ENCODING_ERRORS as ENCODING_ERRORS,
     Array as Array,

@@ -20,7 +20,15 @@ import numpy as np
 from numpy import zeros
 
 from rlcatalog import provided
-from rlcatalog.errors import CatalogError, ModelContractError, ObservationError, reason, shown
+from rlcatalog.errors import (
+    CatalogError,
+    ModelContractError,
+    ObservationError,
+    ObservationWarning,
+    OutOfBoundsError,
+    reason,
+    shown,
+)
 from rlcatalog.frameworks.ops import Tensor, TensorOps
 from rlcatalog.observations.batches import (
     copy_batch,
@@ -30,7 +38,9 @@ from rlcatalog.observations.batches import (
     stack,
     summary,
 )
+from rlcatalog.observations.limits import check_values
 from rlcatalog.observations.watch import check_bounds, check_slice
+from rlcatalog.reporting import warn_caller
 from rlcatalog.spaces.info import Space, SpaceInfo
 
 if TYPE_CHECKING:
@@ -80,8 +90,8 @@ class Preprocessor:
     Args:
         obs_space: The space to encode.
         options: The model config.
-        check: `"first"` checks the first observation against the space, `"always"` checks each,
-            `"never"` checks none.
+        check: `"first"` checks the first observation against the space, and only warns of values
+            outside their bounds; `"always"` checks each; `"never"` checks none.
         info: The space as a tree, with its path; None reads `obs_space`.
         find_child: A function `find_child(info, options)` that returns a child's preprocessor; None
             uses the default catalog.
@@ -207,17 +217,20 @@ class Preprocessor:
 
         Raises:
             ObservationError: The observation is outside; the message gives the leaf's path, the
-                expected value and the actual value.
+                expected value and the actual value. For a value outside the bounds of its space,
+                which can be encoded, an OutOfBoundsError.
         """
         fits = self._obs_space.contains(obs)
         # Values count, not whether they came as a list or as float64.
+        expected = f"a value of {self.info.describe()}"
         if not fits and self.info.kind == "box":
             array = np.asarray(obs)
-            fits = array.dtype.kind in "biuf" and self._obs_space.contains(
-                array.astype(self.info.dtype)
-            )
+            if array.dtype.kind in "biuf" and array.shape == self.info.shape:
+                space: Any = self._obs_space
+                check_values(self, array.astype(space.dtype), expected, space.low, space.high)
+                return
         if not fits:
-            self.refuse(f"a value of {self.info.describe()}", obs)
+            self.refuse(expected, obs)
 
     # Both are only used if the class that defines the writer, or a subclass of it, defines them.
 
@@ -291,7 +304,10 @@ class Preprocessor:
     def check_shape(self, observation: Any) -> None:
         """Check one observation if the check mode requires it ("first": until one has passed)."""
         if self._unchecked:
-            self.check(observation)
+            try:
+                self.check(observation)
+            except OutOfBoundsError as error:
+                self._report_bounds(error)
             self._unchecked = False  # a codec in RLlib's form may call this from its transform
             check_slice(self, observation)
             self._unchecked = self.check_mode == "always"
@@ -354,6 +370,32 @@ class Preprocessor:
     def refuse(self, expected: str, value: Any) -> NoReturn:
         """Raise an ObservationError with this space's path."""
         raise ObservationError(f"{self.info.path}: expected {expected}; found {summary(value)}.")
+
+    def refuse_value(self, expected: str, value: Any) -> NoReturn:
+        """Raise an OutOfBoundsError with this space's path, for a value that can be encoded."""
+        raise OutOfBoundsError(f"{self.info.path}: expected {expected}; found {summary(value)}.")
+
+    def _report_bounds(self, error: OutOfBoundsError) -> None:
+        """Raise the error for a value outside its bounds if every observation is checked; otherwise
+        warn, because later observations with such a value pass as well.
+
+        Raises:
+            OutOfBoundsError: The check mode is `"always"`.
+
+        Warns:
+            ObservationWarning: In any other mode.
+        """
+        cure = "Correct the environment's observation_space, or its observations"
+        if self.check_mode == "always":
+            raise OutOfBoundsError(
+                f"{error} {cure}; or set check_observations='first', which only warns."
+            ) from None
+        warn_caller(
+            f"{error} The observation is used as it is, and the bounds of later ones are not"
+            f" checked. {cure}; check_observations='always' makes this an error, and 'never'"
+            " switches the check off.",
+            ObservationWarning,
+        )
 
     # Compiled at first use, because children's writers depend on their position in the whole array.
 

@@ -13,6 +13,7 @@ from rlcatalog.observations import (
     Array,
     Preprocessor,
     Writer,
+    check_values,
     largest_range,
 )
 
@@ -112,14 +113,7 @@ class ArrayPreprocessor(Preprocessor):
         """Raise an error unless the values are in the space; the shape and the kind have already
         been checked.
         """
-        low, high = self.limits()
-        inside = (array >= low) & (array <= high)  # false for NaN
-        if np.count_nonzero(inside) != inside.size:  # faster than all()
-            index = tuple(int(i) for i in np.argwhere(~inside)[0])
-            at = f" at [{', '.join(map(str, index))}]" if index else ""
-            self.refuse(
-                f"{expected}: values within [{low[index]}, {high[index]}]{at}", array[index]
-            )
+        check_values(self, array, expected, *self.limits())
 
     def limits(self) -> tuple[Array, Array]:
         """Return the space's lowest and highest values, as arrays of shape `shape`."""
@@ -153,7 +147,9 @@ class SimplexPreprocessor(ArrayPreprocessor):
     def check_values(self, array: Array, expected: str) -> None:
         super().check_values(array, expected)
         if not self._obs_space.contains(array):
-            self.refuse(f"{expected}: values that sum to 1 along the last axis", array.sum(-1))
+            self.refuse_value(
+                f"{expected}: values that sum to 1 along the last axis", array.sum(-1)
+            )
 
 
 class NoPreprocessor(ArrayPreprocessor):

@@ -5,14 +5,14 @@ from __future__ import annotations
 import builtins
 import itertools
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from types import CodeType, FunctionType
 from typing import Any, NoReturn
 
 import numpy as np
 
 from rlcatalog.frameworks import TensorOps
-from rlcatalog.observations import Array, Leaf, Preprocessor, Writer
+from rlcatalog.observations import Array, Leaf, Preprocessor, Writer, check_parts
 from rlcatalog.spaces import OneOfValues
 from rlcatalog_preprocessors.arrays import as_array
 
@@ -85,8 +85,10 @@ class DictFlatteningPreprocessor(Flattening):
             self.refuse(
                 f"a dict with the keys {list(self.info.keys)}", f"one {' and '.join(wrong)}"
             )
-        for key, child in zip(self.info.keys, self.children, strict=True):
-            child.check(obs[key])
+        check_parts(
+            partial(child.check, obs[key])
+            for key, child in zip(self.info.keys, self.children, strict=True)
+        )
 
 
 class TupleFlatteningPreprocessor(Flattening):
@@ -104,8 +106,9 @@ class TupleFlatteningPreprocessor(Flattening):
     def check(self, obs: Any) -> None:
         if not isinstance(obs, tuple | list) or len(obs) != len(self.children):
             self.refuse(f"a tuple of {len(self.children)} values", obs)
-        for value, child in zip(obs, self.children, strict=True):
-            child.check(value)
+        check_parts(
+            partial(child.check, value) for value, child in zip(obs, self.children, strict=True)
+        )
 
 
 class OneOfPreprocessor(Preprocessor):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from rlcatalog.frameworks import TensorOps
-from rlcatalog.observations import Array, Leaf, Preprocessor, Writer
+from rlcatalog.observations import Array, Leaf, Preprocessor, Writer, check_parts
 from rlcatalog.spaces import SpaceInfo
 from rlcatalog_preprocessors.arrays import as_array
 from rlcatalog_preprocessors.config import needed_limit
@@ -137,19 +139,23 @@ class GraphPreprocessor(Preprocessor):
     def check(self, obs: Any) -> None:
         if not all(hasattr(obs, name) for name in ("nodes", "edges", "edge_links")):
             self.refuse("a gymnasium.spaces.GraphInstance(nodes, edges, edge_links)", obs)
-        nodes = self._check_items(obs.nodes, self._node, "nodes", self.max_nodes)
+        nodes = self._check_count(obs.nodes, "nodes", self.max_nodes)
+        items = self._item_checks(obs.nodes, self._node, "nodes")
         if obs.edges is None and obs.edge_links is None:
+            check_parts(items)
             return
         if self._edge is None:
             self.refuse("no edges: the space has no edge_space", obs.edges)
-        edges = self._check_items(obs.edges, self._edge, "edges", self.max_edges)
+        edges = self._check_count(obs.edges, "edges", self.max_edges)
         links = as_array(self, obs.edge_links, f"edge_links as integers of shape {(edges, 2)}")
         if links.dtype.kind not in "iu" or links.shape != (edges, 2):
             self.refuse(f"edge_links as integers of shape {(edges, 2)}", obs.edge_links)
         if edges and not (links.min() >= 0 and links.max() < nodes):
             self.refuse(f"edge_links from 0 to {nodes - 1}, for {nodes} nodes", links)
+        check_parts([*items, *self._item_checks(obs.edges, self._edge, "edges")])
 
-    def _check_items(self, items: Any, child: Preprocessor, name: str, most: int) -> int:
+    def _check_count(self, items: Any, name: str, most: int) -> int:
+        """Return the number of nodes or edges; raise an error if they are too many or no array."""
         if not isinstance(items, np.ndarray) or items.ndim == 0:
             self.refuse(f"{name} as an array", items)
         if len(items) > most:
@@ -157,6 +163,11 @@ class GraphPreprocessor(Preprocessor):
                 f"at most {most} {name} (the model config key 'graph_max_{name}')",
                 f"{len(items)} {name}",
             )
-        for i, item in enumerate(items):
-            check_item(child, item, f"{self.info.path}.{name}[{i}]")
         return len(items)
+
+    def _item_checks(self, items: Any, child: Preprocessor, name: str) -> list[Callable[[], None]]:
+        """Return a check for each node or edge."""
+        return [
+            partial(check_item, child, item, f"{self.info.path}.{name}[{i}]")
+            for i, item in enumerate(items)
+        ]

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from rlcatalog.errors import ObservationError
 from rlcatalog.frameworks import TensorOps
-from rlcatalog.observations import Array, Leaf, Preprocessor, Writer, batch_size, rows
+from rlcatalog.observations import (
+    Array,
+    Leaf,
+    Preprocessor,
+    Writer,
+    batch_size,
+    check_parts,
+    rows,
+)
 from rlcatalog.spaces import RepeatedValues
 from rlcatalog_preprocessors.config import needed_limit
 
@@ -22,7 +31,8 @@ def check_item(child: Preprocessor, item: Any, path: str) -> None:
     try:
         child.check(item)
     except ObservationError as error:
-        raise ObservationError(str(error).replace(child.info.path, path, 1)) from None
+        # The same class, because values outside bounds may only be a warning.
+        raise type(error)(str(error).replace(child.info.path, path, 1)) from None
 
 
 class RepeatedValuesPreprocessor(Preprocessor):
@@ -116,5 +126,7 @@ class RepeatedValuesPreprocessor(Preprocessor):
                 else ""
             )
             self.refuse(f"{expected}{key}", f"{len(items)} items")
-        for i, item in enumerate(items):
-            check_item(child, item, f"{self.info.path}[{i}]")
+        check_parts(
+            partial(check_item, child, item, f"{self.info.path}[{i}]")
+            for i, item in enumerate(items)
+        )

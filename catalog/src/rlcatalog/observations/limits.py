@@ -1,0 +1,94 @@
+"""The check that the values of an observation are within the bounds of its space."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlcatalog.errors import OutOfBoundsError
+
+if TYPE_CHECKING:
+    from rlcatalog.observations.preprocessor import Array, Preprocessor
+
+#: Rounding that is allowed beyond a bound, in units in the last place: some environments compute
+#: their observations with a few operations, and end one or two units beyond the bound.
+_ROUNDING = 4
+
+
+def check_values(codec: Preprocessor, array: Array, expected: str, low: Array, high: Array) -> None:
+    """Check that the values of an observation are within bounds, except for rounding.
+
+    Args:
+        codec: The codec of the observation's space.
+        array: The observation, with the space's shape and dtype.
+        expected: Description of the space, for the error.
+        low: The lowest values, of the same shape and dtype.
+        high: The highest values.
+
+    Raises:
+        ObservationError: A value outside is not finite, or too large for the space's dtype.
+        OutOfBoundsError: A value is outside; the message gives its place.
+    """
+    inside = (array >= low) & (array <= high)  # false for NaN
+    if np.count_nonzero(inside) == inside.size:  # faster than all()
+        return
+    lowest, highest = widen(low, high)
+    inside = (array >= lowest) & (array <= highest)
+    wrong = np.argwhere(~inside)
+    if not len(wrong):
+        return
+    index = tuple(int(i) for i in wrong[0])
+    at = f" at [{', '.join(map(str, index))}]" if index else ""
+    values = f"{expected}: values within [{low[index]}, {high[index]}]{at}"
+    if not _can_encode(array[~inside], low.dtype):
+        codec.refuse(values, array[index])
+    codec.refuse_value(values, array[index])
+
+
+def _can_encode(values: Array, dtype: np.dtype[Any]) -> bool:
+    """Return whether the space's dtype holds the values, and whether a net can read them."""
+    if dtype.kind == "f":
+        return bool(np.isfinite(values).all())
+    if dtype.kind not in "iu":
+        return True
+    range_ = np.iinfo(dtype)
+    return int(values.min()) >= range_.min and int(values.max()) <= range_.max
+
+
+def widen(low: Array, high: Array) -> tuple[Array, Array]:
+    """Return bounds that allow for rounding: a few units in the last place of the larger bound.
+
+    Args:
+        low: The lowest values.
+        high: The highest values, with the same shape and dtype. Bounds of integers stay.
+    """
+    if low.dtype.kind != "f":
+        return low, high
+    # Observations are encoded as float32, so no finer difference matters.
+    unit = max(np.finfo(low.dtype).eps, np.finfo(np.float32).eps)
+    sizes = [np.where(np.isfinite(bound), np.abs(bound), 0) for bound in (low, high)]
+    slack = (_ROUNDING * unit * np.maximum(*sizes)).astype(low.dtype)
+    with np.errstate(over="ignore"):  # a bound may be the largest number
+        return low - slack, high + slack
+
+
+def check_parts(checks: Iterable[Callable[[], None]]) -> None:
+    """Check the parts of an observation; a value outside its bounds is reported only if every part
+    can be encoded.
+
+    Args:
+        checks: A function for each part that raises an ObservationError.
+
+    Raises:
+        ObservationError: The first error that is not about bounds; otherwise the first error.
+    """
+    first: OutOfBoundsError | None = None
+    for check in checks:
+        try:
+            check()
+        except OutOfBoundsError as error:
+            first = first or error
+    if first is not None:
+        raise first
