@@ -525,6 +525,15 @@ def _counting(self, flat):
 
 #: Further faults that one check is to find.
 MORE = {
+    # None of the five random actions differ in these two choices alone.
+    "choices that share an input": (
+        "models_can_tell_actions_apart",
+        Fault(
+            "pair",
+            "5 different actions become 4 model inputs",  # the first one, and two in each column
+            {"inputs": lambda self, raw: sound.PairCodec.inputs(self, np.minimum(raw, [2, 1]))},
+        ),
+    ),
     "a state without all that it learns from": (
         "state_is_saved_and_restored",
         Fault("largest", "further learning", {"learn": _counting}),

@@ -230,3 +230,45 @@ def test_keys_are_never_read_as_code():
         np.testing.assert_array_equal(
             preprocessor.transform_batch(batch), expected[None].astype(np.float32)
         )
+
+
+# --- writers that return -------------------------------------------------------------------------
+
+
+class ReturnsRow(Preprocessor):
+    """Returns the values, as a transform does, instead of writing them."""
+
+    def _init_shape(self, obs_space, options):
+        return obs_space.shape
+
+    def writer(self, start):
+        return lambda obs, out: obs
+
+    def batch_writer(self, start):
+        return lambda batch, out: batch
+
+
+class WritesAndReturns(ReturnsRow):
+    """Returns its array as well, as NumPy's functions with an argument `out` do."""
+
+    def writer(self, start):
+        return lambda obs, out: np.copyto(out[start : start + 2], obs) or out
+
+    def batch_writer(self, start):
+        return lambda batch, out: np.copyto(out[:, start : start + 2], batch) or out
+
+
+@pytest.mark.parametrize("value", [0.5, 0.0])
+def test_writer_that_returns_instead_of_writing_is_refused(value):
+    obs = np.full(2, value, np.float32)
+    expected = r"ReturnsRow: its writer\(start\) returns .* instead of writing into `out`"
+    with pytest.raises(ModelContractError, match=expected):
+        ReturnsRow(BOX).transform(obs)
+    with pytest.raises(ModelContractError, match=expected):
+        ReturnsRow(BOX).transform_batch([obs])
+
+
+def test_writer_that_writes_and_returns_is_accepted():
+    obs = np.array([0.5, -0.5], np.float32)
+    assert WritesAndReturns(BOX).transform(obs).tolist() == [0.5, -0.5]
+    assert WritesAndReturns(BOX).transform_batch([obs]).tolist() == [[0.5, -0.5]]

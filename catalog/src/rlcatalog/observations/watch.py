@@ -4,12 +4,14 @@ and bounds.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rlcatalog.errors import CatalogError, ModelContractError, raised_as, shown
 from rlcatalog.observations.batches import stack
+from rlcatalog.observations.limits import widen
 
 if TYPE_CHECKING:
     from rlcatalog.observations.preprocessor import Array, Preprocessor
@@ -58,7 +60,7 @@ def check_answers(codec: Preprocessor) -> None:
 
 
 def check_slice(codec: Preprocessor, obs: Any) -> None:
-    """Check that a codec and its children write only into their own slices; see
+    """Check that a codec and its children write, and only into their own slices; see
     `Preprocessor.is_watched`.
 
     Args:
@@ -66,7 +68,8 @@ def check_slice(codec: Preprocessor, obs: Any) -> None:
         obs: An observation of its space.
 
     Raises:
-        ModelContractError: A codec writes outside its slice.
+        ModelContractError: A codec writes outside its slice, or returns values instead of writing
+            them.
     """
     if not any(part.is_watched for part in codec.codecs()):
         return
@@ -85,17 +88,39 @@ def check_slice(codec: Preprocessor, obs: Any) -> None:
         is_batch = name == "batch_writer"
         out = np.full((*([1] * is_batch), codec.size + 2 * first), _CANARY, np.float32)
         out[..., first : first + codec.size] = 0.0
+        given = stack(codec.info, [obs]) if is_batch else obs
         try:
-            write(stack(codec.info, [obs]) if is_batch else obs, out)
+            returned = write(given, out)
         except (Exception, SystemExit):  # encoding it raises the error
             return
-        out[..., first : first + codec.size] = _CANARY
+        own = out[..., first : first + codec.size]
+        if returned is not None and own.size and not _writes(write, given, out, own):
+            raise ModelContractError(
+                f"{codec.who}: its {name}(start) returns {shown(returned)} instead of writing into"
+                " `out`, so every observation would be encoded as zeros. Write the values:"
+                f" out[..., start : start + {codec.size}] = values."
+            )
+        own[...] = _CANARY
         if (out != _CANARY).any():
             at = int(np.argwhere(out != _CANARY)[0, -1]) - first
             raise ModelContractError(
                 f"{codec.who}: its {name}(start) writes to position start{at:+d}; its slice is the"
                 f" {codec.size} positions from start on."
             )
+
+
+def _writes(write: Callable[[Any, Array], Any], given: Any, out: Array, own: Array) -> bool:
+    """Return whether a writer changes anything in its slice.
+
+    Args:
+        write: The writer.
+        given: An observation, or a batch of one.
+        out: The array that it writes to.
+        own: Its slice of the array.
+    """
+    own[...] = _CANARY
+    write(given, out)
+    return bool((own != _CANARY).any())
 
 
 def check_bounds(codec: Preprocessor, encoded: Array) -> None:
@@ -110,7 +135,7 @@ def check_bounds(codec: Preprocessor, encoded: Array) -> None:
     """
     if not any(part.is_watched for part in codec.codecs()):
         return
-    low, high = codec.bounds()
+    low, high = widen(*codec.bounds())
     wrong = (encoded < low) | (encoded > high)
     if wrong.any():
         at = int(np.argwhere(wrong)[0, -1])

@@ -23,6 +23,9 @@ from rlcatalog_testing.examples import ACTIONS
 from rlcatalog_testing.passes import Array, alike
 from rlcatalog_testing.trials import contains
 
+#: Most values of one choice that are compared with each other.
+_VALUES = 64
+
 
 class ActionTrial:
     """Codec for one of its action spaces, with actions from this space.
@@ -65,6 +68,31 @@ class ActionTrial:
                 else rng.integers(0, leaf.counts, size)
             )
         return np.concatenate(pieces, axis=1).astype(np.float32)
+
+    def varied_raws(self) -> Array:
+        """Return raw actions that differ from the first one in a single value, for each of its
+        values or up to `_VALUES` of them.
+        """
+        first = self.raws()[:1]
+        found = [first]
+        columns = [(leaf, position) for leaf in self.codec.leaves for position in range(leaf.width)]
+        for column, (leaf, position) in enumerate(columns):
+            for value in _values_of(leaf, position):
+                row = first.copy()
+                row[0, column] = value
+                found.append(row)
+        return np.concatenate(found)
+
+
+def _values_of(leaf: ActionCodec, position: int) -> Array:
+    """Return values that one raw value of a leaf may have, spread over its range."""
+    if leaf.counts is not None:
+        count = leaf.counts[position]
+        return np.unique(np.linspace(0, count - 1, min(count, _VALUES)).astype(np.int64))
+    low, high = (float(limit[position]) for limit in leaf.limits)
+    if not np.isfinite([low, high]).all():
+        low, high = -1.0, 1.0
+    return np.linspace(low, high, 5)
 
 
 def action_trials(part: Part) -> Iterator[ActionTrial]:
@@ -168,11 +196,12 @@ def sizes_are_those_of_arrays(trial: ActionTrial) -> None:
 @check_action_codecs(hint="include each raw value in inputs(), with a choice as a one-hot")
 def models_can_tell_actions_apart(trial: ActionTrial) -> None:
     """Different raw actions become different model inputs, all of which are finite."""
-    raw = trial.raws()
-    inputs = trial.codec.inputs(raw)
-    require(bool(np.isfinite(inputs).all()), f"{trial}: inputs() are not finite")
-    given, shown = (len(np.unique(array, axis=0)) for array in (raw, inputs))
-    require(given == shown, f"{trial}: {given} different actions become {shown} model inputs")
+    # Random actions alone may miss two choices that become the same input.
+    for raw in (trial.raws(), trial.varied_raws()):
+        inputs = trial.codec.inputs(raw)
+        require(bool(np.isfinite(inputs).all()), f"{trial}: inputs() are not finite")
+        given, shown = (len(np.unique(array, axis=0)) for array in (raw, inputs))
+        require(given == shown, f"{trial}: {given} different actions become {shown} model inputs")
 
 
 @check_action_codecs(
