@@ -220,6 +220,33 @@ def test_an_asynchronous_algorithm_runs(by_value):
         made.stop()
 
 
+# --- Ray's check of environments ------------------------------------------------------------------
+
+
+def checked_config(agents):
+    """Return a config for which Ray checks the environment, which refuses forbidden actions."""
+    config = PPOConfig().env_runners(num_env_runners=0, rollout_fragment_length=20)
+    config.multi_agent(
+        policies={MODULE_OF[agent] for agent in agents},
+        policy_mapping_fn=lambda agent, episode, **_: MODULE_OF[agent],
+    )
+    return rlcatalog_rllib.configure(config, Agents, model=MODEL, env_config={"agents": agents})
+
+
+def test_configure_skips_the_check_with_masks_and_says_so(capsys):
+    config = checked_config(["picker", "left"])
+    message = capsys.readouterr().err
+    assert config.disable_env_checking
+    assert "configure() sets disable_env_checking=True" in message
+    assert "policies with masks: picks" in message
+    MultiAgentEnvRunner(config=config).sample()  # which asserts that no forbidden action is taken
+
+
+def test_configure_keeps_the_check_without_masks(capsys):
+    assert not checked_config(["left", "right"]).disable_env_checking
+    assert "disable_env_checking" not in capsys.readouterr().err
+
+
 # --- whose module, and which spaces ---------------------------------------------------------------
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
-from collections.abc import Collection, Mapping
-from contextlib import closing
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -13,6 +13,7 @@ from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 
 import rlcatalog_rllib
 from rlcatalog import Catalog, Policy, default_catalog
+from rlcatalog.catalog import close_env
 from rlcatalog.errors import ConfigError, UnreadKeysWarning, UnusedMaskWarning, shown
 from rlcatalog.reporting import warn_caller
 from rlcatalog.spaces import env_layout
@@ -38,6 +39,8 @@ from rlcatalog_rllib.recipe import Recipe, choose_parts, prefix_errors
 from rlcatalog_rllib.refusals import check_config, learns_offline
 from rlcatalog_rllib.spaces import encoded_space
 from rlcatalog_rllib.tune_search import check_encoding, search_options
+
+_LOG = logging.getLogger(__name__)
 
 
 def configure(
@@ -112,7 +115,8 @@ def configure(
         )
     options = search_options(asked)  # sampled once only
     first = {**asked, **{key: values[0] for key, values in options.items()}}
-    with closing(create_env(env, env_config)) as made:
+    made = create_env(env, env_config)
+    try:
         wrapped = (default_catalog() if catalog is None else catalog).wrap_env(
             made, first, move_masks=False
         )
@@ -120,6 +124,8 @@ def configure(
         seen = behind(own[0], wrapped, obs_space, action_space)
         layout = env_layout(wrapped)
         _warn_of_masks(wrapped, first, catalog)
+    finally:
+        close_env(made)
     defaults = ray_config.engine_defaults(config, action_space)
     if layout is not None:
         defaults["image_layout"] = layout
@@ -193,11 +199,15 @@ def _configure_agents(
             "env: expected an environment class whose first argument is its config, found"
             f" {shown(env)}."
         )
-    with closing(create_env(env, env_config)) as made:
+    made = create_env(env, env_config)
+    try:
         observations, actions = spaces_of_agents(made)
         observations = behind(own[0], made, observations, actions)
+    finally:
+        close_env(made)
     module_spaces = spaces_of_modules(config, observations, actions)
     recipes, specs = dict[str, Recipe](), dict[str, RLModuleSpec]()
+    masked: list[str] = []
     for name, (obs_space, action_space) in module_spaces.items():
         given = ray_config.spec_of(config, name)
         if ray_config.is_the_users(given):  # a different kind of module, such as a random one
@@ -212,7 +222,11 @@ def _configure_agents(
                 catalog,
                 ray_config.engine_defaults(config, action_space),
             )
+        if policy.masks.key is not None:
+            masked.append(name)
         specs[name] = _spec(recipes[name], policy, module)
+    if masked:
+        _skip_env_check(config, masked)
     encode = partial(EncodeAgents, recipes=recipes, module_spaces=module_spaces)
     adapt = partial(
         AdaptAgents, normalize_actions=config.normalize_actions, clip_actions=config.clip_actions
@@ -228,6 +242,27 @@ def _configure_agents(
         spec,
         connectors,
         CatalogAgentsEnvRunner,
+    )
+
+
+def _skip_env_check(config: Any, masked: Sequence[str]) -> None:
+    """Switch off Ray's check of multi-agent environments, and say so.
+
+    The check takes random actions, which ignore the masks, and blames the environment if it refuses
+    one.
+
+    Args:
+        config: Ray's config, which is modified.
+        masked: The policies whose actions are masked.
+    """
+    if config.disable_env_checking:
+        return
+    config.environment(disable_env_checking=True)
+    _LOG.warning(
+        "configure() sets disable_env_checking=True, because Ray's check of environments takes"
+        " random actions without their masks (policies with masks: %s). To check the environment"
+        " nevertheless, call config.environment(disable_env_checking=False) after configure().",
+        ", ".join(masked),
     )
 
 
