@@ -87,6 +87,22 @@ def test_a_text_in_place_of_a_tuple_is_refused():
         spec(reads="vf_share_layers")
 
 
+@pytest.mark.parametrize("name", [["acme_net"], None, 3])
+def test_name_that_is_no_text_is_refused(name):
+    expected = r"Spec\(.*\): name must be a word of letters"
+    with pytest.raises(DeclarationError, match=expected):
+        spec(name)
+
+
+def test_name_that_became_a_list_leaves_the_catalog_alone(acme):
+    wrong = spec("acme_net")
+    object.__setattr__(wrong, "name", ["acme_net"])  # the fields of a declaration are frozen
+    expected = r"acme 1.0 has failed: ModelSpec\(\['acme_net'\]\): name must be a word"
+    with pytest.warns(PluginWarning, match=expected):
+        catalog = acme(wrong)
+    assert "fcnet" in catalog.registry.names(["model"])
+
+
 def test_a_switch_exists(acme):
     with pytest.warns(
         PluginWarning, match=r"switch names the config key 'use_acme', which no package declares"

@@ -1,5 +1,6 @@
 """What compat has of its own beside the installed Ray's: the same calls, the same results."""
 
+import abc
 import pickle
 
 import gymnasium as gym
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import torch
+from gymnasium import spaces
 
 from rlcatalog.errors import ConfigError, NotServedError, ObservationError, UnsupportedSpaceError
 from rlcatalog_compat.rllib.models.tf.recurrent_tf_modelv2 import add_time_dimension as older
@@ -14,6 +16,7 @@ from rlcatalog_compat.rllib.models.torch.modules.convtranspose2d_stack import Co
 from rlcatalog_compat.rllib.policy import rnn_sequencing
 from rlcatalog_compat.rllib.policy.sample_batch import SampleBatch
 from rlcatalog_compat.rllib.policy.view_requirement import ViewRequirement
+from rlcatalog_compat.rllib.utils import numpy as numpy_utils
 from rlcatalog_compat.rllib.utils.from_config import from_config
 from rlcatalog_compat.rllib.utils.spaces.flexdict import FlexDict
 from rlcatalog_compat.rllib.utils.spaces.simplex import Simplex
@@ -23,7 +26,7 @@ pytest.importorskip("ray.rllib")
 from ray.rllib.policy import rnn_sequencing as ray_sequencing
 from ray.rllib.policy.sample_batch import SampleBatch as RaysBatch
 from ray.rllib.policy.view_requirement import ViewRequirement as RaysView
-from ray.rllib.utils import from_config as ray_from_config
+from ray.rllib.utils import from_config as ray_from_config, numpy as ray_numpy
 from ray.rllib.utils.spaces import simplex as ray_simplex, space_utils as ray_spaces
 
 
@@ -270,6 +273,13 @@ def test_compressed_columns_come_back(bulk):
     agree(batch.decompress_if_needed()["actions"], [0, 1, 2])
 
 
+@pytest.mark.parametrize("infos", [[{"a": 1}, {}], np.array([{"a": 1}, {}], object)])
+def test_infos_stay_as_they_are_on_a_device(infos):
+    batch = SampleBatch(obs=np.zeros(2), infos=infos).to_device("cpu")
+    assert torch.is_tensor(batch["obs"])
+    assert list(batch["infos"]) == [{"a": 1}, {}]
+
+
 def test_batches_go_to_a_device_and_through_pickle():
     batch = SampleBatch(obs=np.arange(3.0), actions=(np.arange(3),)).to_device("cpu")
     assert batch["obs"].dtype is torch.float32
@@ -357,6 +367,73 @@ def test_objects_are_their_own_config():
     assert isinstance(from_config({"type": f"{__name__}.Other"}), Other)
     with pytest.raises(ConfigError, match=r"one of \['other'\], found 'nowhere'"):
         from_config(Made, "nowhere")
+
+
+class Abstract(abc.ABC):
+    @abc.abstractmethod
+    def act(self): ...
+
+
+def test_abstract_class_is_made_into_none_as_in_ray():
+    assert ray_from_config.from_config(Abstract, {}) is None
+    assert from_config(Abstract, {}) is None
+
+
+def test_dotted_name_is_taken_beside_its_arguments_as_in_ray():
+    for make in (from_config, ray_from_config.from_config):
+        made = make(f"{__name__}.Other", {"a": 1})
+        assert type(made) is Other
+        assert made.kwargs == {"a": 1}
+
+
+def test_config_without_a_class_is_refused():
+    with pytest.raises(ConfigError, match="expected a class or its name, found None"):
+        from_config({"a": 1})
+
+
+@pytest.mark.parametrize("time_axis", [False, True])
+def test_structure_is_flattened_to_an_array_as_in_ray(time_axis):
+    rows = (2, 3) if time_axis else (2,)
+    structure = {
+        "a": spaces.Discrete(4),
+        "b": (spaces.MultiDiscrete([2, 5]), spaces.Box(-1, 1, (2, 3))),
+    }
+    values = {
+        "a": np.full(rows, 3),
+        "b": (np.full((*rows, 2), 1), np.random.default_rng(0).random((*rows, 2, 3))),
+    }
+    ours, theirs = (
+        flatten(values, structure, time_axis=time_axis)
+        for flatten in (
+            numpy_utils.flatten_inputs_to_1d_tensor,
+            ray_numpy.flatten_inputs_to_1d_tensor,
+        )
+    )
+    assert ours.shape == (*rows, 4 + 7 + 6)
+    assert ours.dtype == theirs.dtype
+    np.testing.assert_array_equal(ours, theirs)
+
+
+def test_single_structure_is_flattened_to_an_array_as_in_ray():
+    structure = (spaces.Discrete(3), spaces.MultiDiscrete([2, 2]), spaces.Box(-1, 1, (2, 2)))
+    values = (2, np.array([1, 0]), np.ones((2, 2)))
+    ours = numpy_utils.flatten_inputs_to_1d_tensor(values, structure, batch_axis=False)
+    theirs = ray_numpy.flatten_inputs_to_1d_tensor(
+        (np.array(2), *values[1:]), structure, batch_axis=False
+    )
+    np.testing.assert_array_equal(ours, np.ravel(theirs))
+    with pytest.raises(ConfigError, match="batch_axis=True with time_axis=True"):
+        numpy_utils.flatten_inputs_to_1d_tensor(values, structure, True, batch_axis=False)
+
+
+@pytest.mark.parametrize("module", ["ours", "rays"])
+def test_immutable_action_cannot_be_changed(module):
+    make = {"ours": numpy_utils, "rays": ray_numpy}[module].make_action_immutable
+    with pytest.raises(ValueError, match="read-only"):
+        make(np.zeros(2))[0] = 1
+    with pytest.raises(TypeError, match="does not support item assignment"):
+        make({"a": 1})["a"] = 2
+    assert make(3) == 3
 
 
 def test_images_are_made_of_vectors():

@@ -159,6 +159,14 @@ class Declaration:
         cls.forms = {**Declaration.forms, **cls.forms}
 
     def __post_init__(self) -> None:
+        self.check_fields()
+
+    def check_fields(self) -> None:
+        """Check the fields, and normalise them.
+
+        Raises:
+            DeclarationError: A field has the wrong form; the message names the declaration.
+        """
         for problem in self.problems():
             raise DeclarationError(f"{type(self).__name__}({shown(self.name)}): {problem}.")
 

@@ -177,7 +177,8 @@ def _read_declarations(
     record.
 
     Raises:
-        DeclarationError: A hook did not return a list of its kind of declaration.
+        DeclarationError: A hook did not return a list of its kind of declaration, or a field of a
+            declaration has the wrong form.
     """
     name, declarations = record.name, list[Declaration]()
     for hook_name, hook in hooks.items():
@@ -188,6 +189,8 @@ def _read_declarations(
                 f"plugin {name!r}: {hook_name}() must return a list of {expected.__name__}, found"
                 f" {shown(returned)}."
             )
+        for declaration in items:
+            declaration.check_fields()  # a plugin may have changed it since it was created
         declarations += items
     for path in dict.fromkeys(d.config for d in declarations if d.config is not None):
         module, _, attribute = path.partition(":")

@@ -4,11 +4,15 @@ convolutions.
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+from gymnasium.spaces import Discrete, MultiDiscrete
 
 from rlcatalog import one_hot
+from rlcatalog.errors import ConfigError
+from rlcatalog_compat.spaces import leaves_in
 
 Array = np.ndarray[Any, Any]
 
@@ -60,6 +64,48 @@ def one_hot_multidiscrete(x: Any, depths: Any) -> Array:
     """Convert choices `[..., k]` to concatenated one-hots `[..., sum(depths)]`."""
     x = np.asarray(x)
     return np.concatenate([one_hot(x[..., i], int(n)) for i, n in enumerate(depths)], axis=-1)
+
+
+def flatten_inputs_to_1d_tensor(
+    inputs: Any, spaces_struct: Any = None, time_axis: bool = False, batch_axis: bool = True
+) -> Array:
+    """Return a structure of values as one float32 array `[B, n]`: flattened leaves, with discrete
+    leaves as one-hots.
+
+    Args:
+        inputs: The values, each `[B, ...]`.
+        spaces_struct: The spaces of the leaves, in the same structure; None if no leaf is discrete.
+        time_axis: Whether the values are `[B, T, ...]`, and the result `[B, T, n]`.
+        batch_axis: Whether there are these axes; if not, the result is `[n]`.
+
+    Raises:
+        ConfigError: There is a time axis, but no batch axis.
+    """
+    if time_axis and not batch_axis:
+        raise ConfigError(
+            "flatten_inputs_to_1d_tensor: expected batch_axis=True with time_axis=True, found"
+            " batch_axis=False."
+        )
+    leading = int(batch_axis) + int(time_axis)
+    columns = []
+    for leaf, space in leaves_in(inputs, spaces_struct):
+        value = np.asarray(leaf)
+        if isinstance(space, MultiDiscrete):
+            value = one_hot_multidiscrete(value, space.nvec)
+        elif isinstance(space, Discrete):
+            value = one_hot(value, int(space.n))
+        columns.append(value.reshape(*value.shape[:leading], -1).astype(np.float32))
+    return np.concatenate(columns, axis=-1)
+
+
+def make_action_immutable(obj: Any) -> Any:
+    """Return an action that raises an error when it is changed: the array itself, now read-only, or
+    a read-only view of a dict; anything else is unchanged.
+    """
+    if isinstance(obj, np.ndarray):
+        obj.setflags(write=False)
+        return obj
+    return MappingProxyType(obj) if isinstance(obj, dict) else obj
 
 
 def convert_to_numpy(x: Any, reduce_type: bool = True, reduce_floats: Any = None) -> Any:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import importlib
+import inspect
 import json
 from collections.abc import Mapping
 from functools import partial
@@ -140,8 +141,9 @@ def from_config(cls: Any, config: Any = None, **kwargs: Any) -> Any:
     """Return the object that a config describes.
 
     Args:
-        cls: The class to create if the config does not name a class; a dict or string is treated as
-            the config.
+        cls: The class to create if the config does not name a class, or its `"module.Class"`. A
+            dict or string without a config is the config. For an abstract class, the result is
+            None.
         config: An object of the class, which is returned; or a description of the object, directly
             or under `"type"` next to its arguments: a key of the class's `__type_registry__`, a
             callable, `"module.Class"`, or a name in the class's module.
@@ -149,10 +151,12 @@ def from_config(cls: Any, config: Any = None, **kwargs: Any) -> Any:
             positional arguments.
 
     Raises:
-        ConfigError: The name is unknown.
+        ConfigError: The name is unknown, or there is none.
     """
     if config is None and isinstance(cls, dict | str):
         cls, config = None, cls
+    if isinstance(cls, str):  # the class's name, beside its arguments
+        cls, config = None, {"type": cls, **dict(config or {})}
     if isinstance(cls, type) and isinstance(config, cls):
         return config
     given = {**config, **kwargs} if isinstance(config, Mapping) else {"type": config, **kwargs}
@@ -170,4 +174,9 @@ def from_config(cls: Any, config: Any = None, **kwargs: Any) -> Any:
             raise ConfigError(
                 f"from_config: expected 'module.Class' or one of {known}, found {wanted!r}."
             ) from None
-    return (wanted if made is None else made)(*force_list(given.pop("_args", None)), **given)
+    constructor = wanted if made is None else made
+    if not callable(constructor):
+        raise ConfigError(f"from_config: expected a class or its name, found {constructor!r}.")
+    if inspect.isabstract(constructor):
+        return None  # as in RLlib
+    return constructor(*force_list(given.pop("_args", None)), **given)

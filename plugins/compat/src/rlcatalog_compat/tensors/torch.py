@@ -21,15 +21,20 @@ def convert_to_torch_tensor(x: Any, device: Any = None, pin_memory: bool = False
     """Convert arrays and numbers, or a structure of them, to tensors; float64 becomes float32.
 
     Args:
-        x: Any value; None and arrays of objects or strings are unchanged.
+        x: Any value; None, and arrays and lists of objects or strings, are unchanged, such as a
+            batch's infos.
         device: Device of the tensors.
         pin_memory: Whether to pin the tensors' memory if there is a GPU.
     """
 
     def convert(leaf: Any) -> Any:
-        if leaf is None or (isinstance(leaf, np.ndarray) and leaf.dtype.kind in "OSU"):
-            return leaf
-        tensor = leaf if isinstance(leaf, Tensor) else torch.as_tensor(np.array(leaf))
+        if isinstance(leaf, Tensor):
+            tensor = leaf
+        else:
+            array = np.array(leaf)
+            if array.dtype.kind in "OSU":
+                return leaf
+            tensor = torch.as_tensor(array)
         tensor = tensor.float() if tensor.dtype is torch.float64 else tensor
         return (tensor.pin_memory() if pin_memory and torch.cuda.is_available() else tensor).to(
             device
