@@ -190,6 +190,35 @@ def test_the_older_valid_padding_is_todays_same_padding():
     assert ported(old + uses) == (new.format("valid_padding") + uses, [])
 
 
+def test_tensorflow_functions_in_lists_of_layers_are_lifted():
+    code = """
+import tensorflow as tf
+x = tf.keras.layers.Input((3,))
+for layer in [tf.keras.layers.Dense(8), tf.nn.relu]:
+    x = layer(x)
+"""
+    ported = port(code.encode()).content.decode()
+    assert "[tf.keras.layers.Dense(8), rlcatalog_compat.operations.lift(tf.nn.relu)]" in ported
+
+
+def test_lists_of_dtypes_and_models_without_inputs_stay():
+    code = """
+import tensorflow as tf
+x = tf.keras.layers.Input((3,))
+kinds = [tf.float32, tf.int32]
+"""
+    functions = "import tensorflow as tf\nfunctions = [tf.nn.relu]\n"
+    assert "lift" not in port(code.encode()).content.decode()
+    assert port(functions.encode()).content.decode() == functions
+
+
+def test_time_distributed_layers_take_any_number_of_steps():
+    code = "import tensorflow as tf\nlayer = tf.keras.layers.TimeDistributed(net, name='a')\n"
+    ported = port(code.encode()).content.decode()
+    assert "layer = rlcatalog_compat.operations.time_distributed(net, name='a')" in ported
+    assert "import rlcatalog_compat.operations" in ported
+
+
 def test_operations_of_keras_backend_become_layers_too():
     build = (
         "def build():\n    x = tf.keras.layers.Input((3,))\n    return"

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from rlcatalog.errors import ConfigError, one_line
+from rlcatalog.errors import ConfigError, one_line, output_errors
 
 #: Seconds between two progress lines.
 SECONDS = 2.0
@@ -48,7 +48,8 @@ def port(
         if found.content != old:
             changed += 1
             if write:
-                path.write_bytes(found.content)
+                with output_errors(path):
+                    path.write_bytes(found.content)
             else:
                 print(difference(path, old, found.content), end="")
         for note in found.notes:

@@ -34,6 +34,10 @@ from rlcatalog_compat.codemod.symbolic import (
 _TRAINING = "Keras 3 requires training to be True or False; call the layer in forward() instead"
 _UNWRAPPED = "an operation on Keras inputs that cannot become a layer; call it in forward() instead"
 _APPLY, _MODULE = "rlcatalog_compat.operations.apply", "rlcatalog_compat.operations"
+_LIFT = "rlcatalog_compat.operations.lift"
+_TIME_DISTRIBUTED = "rlcatalog_compat.operations.time_distributed"
+#: Where TensorFlow has functions of one tensor that models list among their layers.
+_FUNCTIONS = ("nn.", "math.")
 _EQUALITY = (
     "TensorFlow 1 compared the tensors as objects here, TensorFlow 2 compares their"
     " values; write tf.equal"
@@ -83,7 +87,26 @@ class Lifter(Rewriter):
             self._known.pop()
         if original_node in self._lifted:
             return self._layer(original_node)
+        if isinstance(original_node, cst.Element | cst.DictElement):
+            return self._lift_function(original_node, updated_node)
+        if isinstance(original_node, cst.Call) and self._is_time_distributed(original_node):
+            self.context.helpers.add(_MODULE)
+            return updated_node.with_changes(func=cst.parse_expression(_TIME_DISTRIBUTED))
         return updated_node
+
+    def _lift_function(self, element: Any, updated: Any) -> Any:
+        """Return an element of a list, tuple or dict; if it is a TensorFlow function, one that
+        takes symbolic tensors, because loops over lists of layers call it on them.
+        """
+        module, name = self.context.stands_for(element.value)
+        if module != TENSORFLOW or not name.startswith(_FUNCTIONS) or not any(self._known):
+            return updated
+        self.context.helpers.add(_MODULE)
+        lifted = cst.parse_expression(f"{_LIFT}({code(element.value)})")
+        return updated.with_changes(value=lifted)
+
+    def _is_time_distributed(self, call: cst.Call) -> bool:
+        return self.context.stands_for(call.func) == (TENSORFLOW, "keras.layers.TimeDistributed")
 
     def _check(self, node: cst.Call) -> None:
         """Record calls that cannot become layers, and the sequences that each layer call's mask
