@@ -42,8 +42,8 @@ def apply(function: Callable[..., Any], inputs: Any) -> Any:
 
 
 def lift(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that takes symbolic tensors as well, for a TensorFlow function that stands
-    in a list of layers.
+    """Return a function that takes symbolic tensors as well, for a TensorFlow function in a list
+    of layers.
 
     Args:
         function: Function of a tensor, or of a list or dict of tensors, and of further arguments.

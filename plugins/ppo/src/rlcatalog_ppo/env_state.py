@@ -8,7 +8,7 @@ The first of these three methods that the environment supports is used:
    generator's state at the first reset. Rewards, episode ends, the last observation, the last info
    and the generator must match.
 3. Begin a new episode, with a warning, when the checkpoint is written and when it is read. This is
-   also what happens if the generator cannot be read, because it is no `numpy.random.Generator`.
+   also what happens if the generator is not a `numpy.random.Generator`, whose state can be read.
 """
 
 from __future__ import annotations
@@ -440,5 +440,5 @@ def _why_unreadable(env: gymnasium.Env[Any, Any]) -> str:
 
 
 def _random_of(env: gymnasium.Env[Any, Any]) -> Any:
-    """Return an environment's `np_random`, whatever it is; None if it cannot be read."""
+    """Return an environment's `np_random` of any type; None if it cannot be read."""
     return read_attribute(read_attribute(env, "unwrapped", env), "np_random")

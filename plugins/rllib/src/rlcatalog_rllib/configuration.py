@@ -246,7 +246,7 @@ def _configure_agents(
 
 
 def _skip_env_check(config: Any, masked: Sequence[str]) -> None:
-    """Switch off Ray's check of multi-agent environments, and say so.
+    """Switch off Ray's check of multi-agent environments, and log that.
 
     The check takes random actions, which ignore the masks, and blames the environment if it refuses
     one.

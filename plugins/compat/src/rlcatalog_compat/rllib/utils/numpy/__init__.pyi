@@ -1,8 +1,10 @@
 from rlcatalog import one_hot as one_hot
 from rlcatalog_compat.arrays import convert_to_numpy as convert_to_numpy
 from rlcatalog_compat.arrays import fc as fc
+from rlcatalog_compat.arrays import flatten_inputs_to_1d_tensor as flatten_inputs_to_1d_tensor
 from rlcatalog_compat.arrays import huber_loss as huber_loss
 from rlcatalog_compat.arrays import l2_loss as l2_loss
+from rlcatalog_compat.arrays import make_action_immutable as make_action_immutable
 from rlcatalog_compat.arrays import one_hot_multidiscrete as one_hot_multidiscrete
 from rlcatalog_compat.arrays import relu as relu
 from rlcatalog_compat.arrays import sigmoid as sigmoid
