@@ -214,6 +214,14 @@ class Net(torch.nn.Module):
 rlcatalog.build(env="CartPole-v1", model=Net)
 """,
     "ObservationError": f"{_POLICY}policy.act([[0.0, 0.0, 0.0]])",
+    "OutputError": """
+from pathlib import Path
+from rlcatalog_ppo.offline import Recorder
+Path("rollouts").write_text("a file")
+policy = rlcatalog.build(env="CartPole-v1")
+---
+Recorder("rollouts", policy)
+""",
     "OutOfBoundsError": """
 config = {"check_observations": "always"}
 policy = rlcatalog.build(spaces.Box(-1, 1, (2,)), spaces.Discrete(2), config)

@@ -8,9 +8,10 @@ and found, and what to do.
 from __future__ import annotations
 
 import difflib
+import os
 import reprlib
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -229,6 +230,10 @@ class SavedPolicyError(CatalogError, ValueError):
     """A saved file is damaged, was not written by rlcatalog, or cannot be read or written."""
 
 
+class OutputError(CatalogError, OSError):
+    """A file or folder that a command writes cannot be written."""
+
+
 class FolderTakenError(CatalogError, FileExistsError):
     """The folder to create already exists."""
 
@@ -288,6 +293,28 @@ def shown(value: Any, length: int = _LONGEST) -> str:
         _read(lambda: _BRIEF.repr(value), f"<{type(value).__qualname__} that cannot be shown>"),
         length,
     )
+
+
+@contextmanager
+def output_errors(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Context manager that names the path that cannot be written.
+
+    Args:
+        path: The file or folder that the user asked for, as written.
+
+    Raises:
+        OutputError: Writing raised an OSError.
+    """
+    try:
+        yield
+    except CatalogError:
+        raise
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise OutputError(
+            f"{os.fspath(path)}: cannot be written: {why}. Pass a path in a folder in which you"
+            " may write."
+        ) from error
 
 
 def reason(error: BaseException) -> str:

@@ -20,6 +20,7 @@ from rlcatalog.errors import (
     UnknownNameError,
     nearest,
     one_line,
+    output_errors,
     shown,
 )
 from rlcatalog.internals import PluginRecord, Sheet, how_to_start
@@ -122,7 +123,9 @@ def explain(
         explanation = catalog.explain(config=config, framework=framework, env=env)
         found, text = explanation.as_dict(), explanation.text(all=everything)
         if svg is not None:
-            svg.write_text(explanation.svg(), encoding="utf-8")
+            picture = explanation.svg()
+            with output_errors(svg):
+                svg.write_text(picture, encoding="utf-8")
     if as_json:
         print_json(found)
         return

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rlcatalog import Policy
-from rlcatalog.errors import SavedPolicyError
+from rlcatalog.errors import SavedPolicyError, output_errors
 from rlcatalog.frameworks import Array, frameworks
 from rlcatalog_ppo.loss import as_drawn
 from rlcatalog_ppo.rollout import Rollout
@@ -29,7 +29,8 @@ class Recorder:
 
     def __init__(self, folder: str | os.PathLike[str], policy: Policy) -> None:
         self.folder, self.policy = Path(folder), policy
-        self.folder.mkdir(parents=True, exist_ok=True)
+        with output_errors(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
         self.number = len(list(self.folder.glob("rollout-*.npz")))
 
     def write(self, rollout: Rollout) -> None:
@@ -43,7 +44,10 @@ class Recorder:
         }
         if rollout.mask is not None:
             columns["action_mask"] = rollout.mask
-        np.savez_compressed(self.folder / f"rollout-{self.number:05d}.npz", **rollout.rows(columns))
+        with output_errors(self.folder):
+            np.savez_compressed(
+                self.folder / f"rollout-{self.number:05d}.npz", **rollout.rows(columns)
+            )
         self.number += 1
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlcatalog.errors import ConfigError, nearest, one_line
+from rlcatalog.errors import ConfigError, nearest, one_line, output_errors
 from rlcatalog_policy import write_file
 from rlcatalog_runs.summaries import Row, Run, read_rows, table_in
 
@@ -175,8 +175,9 @@ def draw_groups(path: Path, groups: Sequence[Group], title: str) -> None:
             "lines: interquartile mean over runs; bands: its 95% interval",
             FontProperties(size="small"),
         )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    _write_picture(path, figure)
+    with output_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _write_picture(path, figure)
 
 
 def _figure(height: float, title: str, returns: str) -> tuple[Any, Any]:

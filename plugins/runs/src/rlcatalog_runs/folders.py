@@ -19,7 +19,13 @@ import msgspec
 from msgspec import Meta
 
 from rlcatalog import Catalog, default_catalog
-from rlcatalog.errors import RunFolderError, SavedPolicyError, UnknownNameError, shown
+from rlcatalog.errors import (
+    RunFolderError,
+    SavedPolicyError,
+    UnknownNameError,
+    output_errors,
+    shown,
+)
 from rlcatalog.internals import look_here
 from rlcatalog_policy import Manifest, forget, read_json, write_file
 from rlcatalog_runs.checkpoints import CHECKPOINTS, checkpoints_of, prune_checkpoints
@@ -69,13 +75,14 @@ def default_folder(
         seed: The seed, or the seeds of several runs in one folder.
     """
     parent = RUNS / (re.sub(r"[^\w.-]", "_", env_id).strip(".") or "_")
-    parent.mkdir(parents=True, exist_ok=True)
+    with output_errors(parent):
+        parent.mkdir(parents=True, exist_ok=True)
     seeds = f"seed{seed}" if isinstance(seed, int) else f"{len(seed)}seeds"
     begun = datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%S")
     name = "-".join([begun, *([algorithm] if algorithm else []), seeds])
     folder, number = parent / name, 1
     while True:
-        with suppress(FileExistsError):
+        with output_errors(folder), suppress(FileExistsError):
             folder.mkdir()
             return folder
         number += 1
@@ -124,9 +131,11 @@ def run_folder(folder: Path, overwrite: bool = False, *, resume: bool = False) -
         if not any(os.path.lexists(folder / name) for name in _RUN):
             raise SavedPolicyError(f"{folder}: contains no run to resume.")
     else:
-        folder.mkdir(parents=True, exist_ok=True)
+        with output_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
     lock = FolderLock(folder)
-    lock.acquire()
+    with output_errors(folder):
+        lock.acquire()
     try:
         if not resume:
             _refuse_run(folder, overwrite)

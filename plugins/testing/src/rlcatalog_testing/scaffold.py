@@ -23,6 +23,7 @@ from rlcatalog.errors import (
     MissingExtraError,
     UnknownNameError,
     nearest,
+    output_errors,
     shown,
 )
 from rlcatalog.internals import (
@@ -146,17 +147,19 @@ def write_package(folder: Path, files: Mapping[str, str]) -> None:
 
     Raises:
         FolderTakenError: The folder exists.
+        OutputError: The files cannot be written.
     """
-    try:
-        folder.mkdir(parents=True)
-    except FileExistsError:
-        raise FolderTakenError(
-            f"{folder} already exists, so nothing was written; see --out."
-        ) from None
-    for path, text in files.items():
-        target = folder / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(text, encoding="utf-8")
+    with output_errors(folder):
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            raise FolderTakenError(
+                f"{folder} already exists, so nothing was written; see --out."
+            ) from None
+        for path, text in files.items():
+            target = folder / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(text, encoding="utf-8")
 
 
 def import_name(name: str) -> str:

@@ -1,0 +1,48 @@
+"""A command that cannot write its output says so in one line, with the path."""
+
+import command_line
+import pytest
+
+SMALL = ("--steps", "32", "--set=num_envs=2", "--set=rollout_length=16", "--set=minibatch_size=32")
+
+COMMANDS = {
+    "train": ("train", "CartPole-v1", *SMALL, "--out"),
+    "train --record": ("train", "CartPole-v1", *SMALL, "--out", "run", "--record"),
+    "new": ("new", "model", "acme-net", "--out"),
+    "explain": ("explain", "CartPole-v1", "--svg"),
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_unwritable_output_is_named(command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "taken").write_text("a file, so that it cannot contain anything")
+    run = command_line.rlcatalog(*COMMANDS[command], "taken/inside/out.svg")
+    assert run.returncode == 1
+    assert "Traceback" not in run.stderr
+    assert "taken/inside" in run.stderr
+    assert "cannot be written: Not a directory. Pass a path" in run.stderr.replace("\n", " ")
+
+
+def test_train_names_its_folder_of_runs_that_is_a_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").write_text("a file")
+    run = command_line.rlcatalog("train", "CartPole-v1", *SMALL)
+    assert run.returncode == 1
+    assert "runs/CartPole-v1: cannot be written: Not a directory" in run.stderr
+
+
+def test_export_and_compare_name_an_unwritable_output(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "taken").write_text("a file")
+    trained = command_line.rlcatalog("train", "CartPole-v1", *SMALL, "--out", "run")
+    assert trained.returncode == 0, trained.stderr
+    for arguments in (
+        ("export", "run", "--out", "taken/policy.onnx"),
+        ("compare", "run", "--out", "taken/curve.png"),
+    ):
+        run = command_line.rlcatalog(*arguments)
+        assert run.returncode == 1
+        assert "Traceback" not in run.stderr
+        assert f"{arguments[-1]}" in run.stderr
+        assert "cannot be written" in run.stderr
