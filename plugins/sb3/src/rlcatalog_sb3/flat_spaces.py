@@ -126,10 +126,11 @@ def for_sb3(
         >>> for_sb3(Hybrid).observation_space.shape
         (5,)
     """
-    if read_attribute(env, "num_envs") is not None:
+    count = read_attribute(env, "num_envs")
+    if count is not None:
         raise ModelContractError(
             f"for_sb3: expected a single environment, found a {type(env).__name__} with"
-            f" {env.num_envs}. Stable-Baselines3 needs its own kind of vector environment, with"
+            f" {count}. Stable-Baselines3 needs its own kind of vector environment, with"
             " wrapped members: make_vec_env(MyEnv, n, wrapper_class=for_sb3)."
         )
     wrapped = (default_catalog() if catalog is None else catalog).wrap_env(
