@@ -61,6 +61,30 @@ def test_keys_given_to_ray_may_be_searched_as_well():
     assert widths == [[7], [6]]
 
 
+def test_search_inside_custom_model_config_reaches_each_trial():
+    from torch import nn
+
+    class Net(nn.Module):
+        def __init__(self, space, hidden=8, *, inner):
+            super().__init__()
+            self.layer = nn.Linear(space.shape[0], hidden + inner["more"])
+
+        def forward(self, x):
+            return self.layer(x)
+
+    searches = {
+        "hidden": tune.grid_search([8, 16]),
+        "inner": {"more": tune.grid_search([1, 2]), "note": "kept"},
+    }
+    config = configured({"custom_model": Net, "custom_model_config": searches})
+    env = gym.make("CartPole-v1")
+    widths = [
+        trial.get_rl_module_spec(env=env).build().policy.model.module.layer.out_features
+        for trial in trials(config)
+    ]
+    assert sorted(widths) == [9, 10, 17, 18]  # hidden + more
+
+
 @pytest.mark.parametrize(
     ("model", "message"),
     [
@@ -78,8 +102,12 @@ def test_keys_given_to_ray_may_be_searched_as_well():
             "fcnet_hiddens is a tune.sample_from",
         ),
         ({"fcnet_hiddens": tune.grid_search([[8], "wide"])}, "fcnet_hiddens"),
+        (
+            {"custom_model_config": {"hidden": {"grid_search": []}}},
+            r"custom_model_config\['hidden'\] is an empty tune.grid_search",
+        ),
     ],
-    ids=["filter", "views", "nothing", "sample_from", "wrong value"],
+    ids=["filter", "views", "nothing", "sample_from", "wrong value", "nothing inside"],
 )
 def test_what_cannot_be_searched_is_said_beforehand(model, message, monkeypatch):
     draws = iter([True, False] * 4)

@@ -20,26 +20,42 @@ def search_options(model: Mapping[str, Any]) -> dict[str, list[Any]]:
 
     Args:
         model: The model config; values may be `tune.grid_search([...])` or a distribution such as
-            `tune.choice([...])`.
+            `tune.choice([...])`, also inside a dict such as `custom_model_config`.
 
     Raises:
         ConfigError: A value depends on other values (`tune.sample_from`), or a grid search is
             empty.
     """
-    found = {}
-    for key, value in model.items():
-        if isinstance(value, Function):
-            raise ConfigError(
-                f"model: {key} is a tune.sample_from, whose values are not known in advance. Pass"
-                " Tune a function that calls rlcatalog_rllib.configure with the trial's values."
-            )
-        if isinstance(value, Domain):
-            found[key] = [value.sample() for _ in range(_DRAWN)]
-        elif isinstance(value, Mapping) and set(value) == {"grid_search"}:
-            found[key] = list(value["grid_search"])
-            if not found[key]:
-                raise ConfigError(f"model: {key} is an empty tune.grid_search.")
-    return found
+    options = {key: _possible_values(key, value) for key, value in model.items()}
+    return {key: values for key, values in options.items() if values}
+
+
+def _possible_values(name: str, value: Any) -> list[Any]:
+    """Return the possible values of a config entry; nothing if it contains no search.
+
+    For a dict with searches inside, the values are dicts. Each differs from the first one in at
+    most one entry.
+    """
+    if isinstance(value, Function):
+        raise ConfigError(
+            f"model: {name} is a tune.sample_from, whose values are not known in advance. Pass Tune"
+            " a function that calls rlcatalog_rllib.configure with the trial's values."
+        )
+    if isinstance(value, Domain):
+        return [value.sample() for _ in range(_DRAWN)]
+    if not isinstance(value, Mapping):
+        return []
+    if set(value) == {"grid_search"}:
+        if not value["grid_search"]:
+            raise ConfigError(f"model: {name} is an empty tune.grid_search.")
+        return list(value["grid_search"])
+    inner = {key: _possible_values(f"{name}[{key!r}]", entry) for key, entry in value.items()}
+    searched = {key: values for key, values in inner.items() if values}
+    if not searched:
+        return []
+    first = {**value, **{key: values[0] for key, values in searched.items()}}
+    others = [{**first, key: other} for key, values in searched.items() for other in values[1:]]
+    return [first, *others]
 
 
 def check_encoding(
