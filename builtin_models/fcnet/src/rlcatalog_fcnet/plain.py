@@ -22,7 +22,7 @@ from rlcatalog.errors import (
     nearest,
     raised_as,
 )
-from rlcatalog.frameworks import Array, tensor_ops
+from rlcatalog.frameworks import Array, ops_of, tensor_ops
 from rlcatalog.models import (
     ModelV2,
     code_of,
@@ -270,6 +270,7 @@ class Plain(ModelV2):
         is_batch = (
             len(shapes[0]) == 2
             and shapes[0][0] == 2
+            and ops_of(parts[0]).framework == self.framework
             and tensor_ops(self.framework).is_float(parts[0])
         )
         width = int(shapes[0][1]) if is_batch else 0
@@ -278,7 +279,7 @@ class Plain(ModelV2):
         if not self._alone and width and parts[0] is output:
             return width
         wanted, way = (
-            "only floating-point features [B, F]",
+            f"only floating-point features [B, F], a tensor of {self.framework!r}",
             "" if parts[0] is output else f" {_WAY_TO_MEMORY}",
         )
         if self._alone:

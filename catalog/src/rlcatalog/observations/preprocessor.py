@@ -41,7 +41,7 @@ from rlcatalog.observations.batches import (
 from rlcatalog.observations.limits import check_values
 from rlcatalog.observations.watch import check_bounds, check_slice
 from rlcatalog.reporting import warn_caller
-from rlcatalog.spaces.info import Space, SpaceInfo
+from rlcatalog.spaces.info import KINDS, Space, SpaceInfo
 
 if TYPE_CHECKING:
     from rlcatalog.catalog import Catalog
@@ -54,7 +54,15 @@ _FLOAT32 = np.dtype(np.float32)
 
 #: Errors that a writer may raise on an observation that does not fit; the full check then reports
 #: the problem.
-ENCODING_ERRORS = (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError)
+ENCODING_ERRORS = (
+    KeyError,
+    IndexError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    OverflowError,
+    RuntimeError,  # of PyTorch, for a tensor that requires a gradient
+)
 
 
 @dataclass(frozen=True)
@@ -233,6 +241,16 @@ class Preprocessor:
             self.refuse(expected, obs)
 
     # Both are only used if the class that defines the writer, or a subclass of it, defines them.
+
+    def standard_space(self) -> SpaceInfo | None:
+        """Return a space of a kind that saved files can contain, and that this codec encodes like
+        its own; None if there is none.
+
+        By default, it is the space itself if it, or a base of its class, has a known kind. Saved
+        policies contain this space, because a subclass need not be importable where they are
+        loaded.
+        """
+        return self.info if self.info.kind in KINDS.values() else None
 
     def lowered(self) -> Callable[[Any, TensorOps], Any] | None:
         """Return `encode(x, ops)`, which encodes a tensor `[B, *shape]` like `encode_batch`.
@@ -454,6 +472,8 @@ class Preprocessor:
     def _explain(self, obs: Any, error: BaseException, *, is_batch: bool = False) -> NoReturn:
         """Raise the error for an observation, or a batch, that could not be encoded."""
         try:
+            if is_batch:
+                self._check_structure(self.info, obs)
             for one in rows(self.info, obs) if is_batch else (obs,):
                 self.check(one)
         except CatalogError:
@@ -471,6 +491,21 @@ class Preprocessor:
             what = f"expected a batch of {self.info.describe()}; found {summary(obs)}"
         raise ObservationError(f"{self.info.path}: {what}: {who} raised {reason(error)}") from error
 
+    @classmethod
+    def _check_structure(cls, info: SpaceInfo, batch: Any) -> None:
+        """Raise an error unless a batch for a Dict or Tuple has its structure."""
+        if info.kind == "dict":
+            if not isinstance(batch, Mapping) or set(batch) != set(info.keys):
+                keys = f"a dict with the keys {list(info.keys)}"
+                raise _wrong_structure(info, keys, batch)
+        elif info.kind == "tuple":
+            if not isinstance(batch, tuple | list) or len(batch) != len(info.children):
+                raise _wrong_structure(info, f"a tuple of {len(info.children)} parts", batch)
+        else:
+            return
+        for child, part in zip(info.children, info.split(batch), strict=True):
+            cls._check_structure(child, part)
+
     def __getstate__(self) -> dict[str, Any]:
         compiled = (
             "_write",
@@ -484,3 +519,10 @@ class Preprocessor:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _find_child=None)
+
+
+def _wrong_structure(info: SpaceInfo, expected: str, found: Any) -> ObservationError:
+    return ObservationError(
+        f"{info.path}: expected {expected}, for a batch of {info.describe()}; found"
+        f" {summary(found)}."
+    )

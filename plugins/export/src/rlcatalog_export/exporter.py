@@ -7,11 +7,11 @@ from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from rlcatalog.errors import FolderTakenError, SavedPolicyError
+from rlcatalog.errors import FolderTakenError, NotServedError, SavedPolicyError
 from rlcatalog.plugins import Component
 from rlcatalog_export.actor import Actor
 from rlcatalog_export.file_check import compare
-from rlcatalog_export.formats import Exported, exporter_for
+from rlcatalog_export.formats import Exported, Runner, exporter_for
 from rlcatalog_export.interface import Interface
 from rlcatalog_policy import TEMPORARY, Policy, sync_folder
 
@@ -30,7 +30,7 @@ def export(policy: Policy, path: str | os.PathLike[str], format: str | None = No
             temporary = Path(holder, f"policy{component.declaration.suffix}")  # type: ignore[attr-defined]
             written: Exported = component.load(policy.framework)(policy, temporary)
             actor = Actor(
-                runner=component.load("runner")(temporary),
+                runner=_runner_of(component, temporary, target),
                 catalog=catalog,
                 observation_space=policy.observation_space,
                 action_space=policy.action_space,
@@ -48,6 +48,24 @@ def export(policy: Policy, path: str | os.PathLike[str], format: str | None = No
     except OSError as error:
         raise SavedPolicyError(f"{target} cannot be written: {error}.") from error
     return written.interface
+
+
+def _runner_of(component: Component, temporary: Path, target: Path) -> Runner:
+    """Return the runner of a file that has just been written.
+
+    Raises:
+        NotServedError: The format's own library cannot run what was written.
+    """
+    try:
+        runner: Runner = component.load("runner")(temporary)
+    except SavedPolicyError as error:
+        why = str(error).removeprefix(f"{temporary} cannot be read: ")
+        raise NotServedError(
+            f"export: {target} was not written, because the library that runs {component.name!r}"
+            f" files cannot run this policy: {why} If the model computes in bfloat16, which this"
+            " library supports in few operations, convert it to float32, or use another format."
+        ) from error
+    return runner
 
 
 def _check_free(component: Component, target: Path) -> None:

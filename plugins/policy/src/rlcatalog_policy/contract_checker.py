@@ -63,7 +63,9 @@ class ContractChecker:
     # --- return values of models ------------------------------------------------------------------
 
     def check_outputs(self, outputs: Any, rows: int | None) -> None:
-        """Raise an error unless a model's outputs have the shape `[rows, outputs]`."""
+        """Raise an error unless a model's outputs are a tensor of the policy's framework, of shape
+        `[rows, outputs]`.
+        """
         expected = (rows, self.outputs)
         if not fits(outputs, expected):
             raise ModelContractError(
@@ -72,6 +74,7 @@ class ContractChecker:
                 f" {self.outputs} inputs that {self._dist()} takes for"
                 f" {self._policy.action_space}; found {_describe(outputs)}."
             )
+        self._check_framework(outputs, name_method(self._policy.model, "forward"))
 
     def refuse_written_input(self, name: str) -> NoReturn:
         """Raise the error for a model that has written into one of its inputs."""
@@ -104,20 +107,24 @@ class ContractChecker:
         """Raise an error unless a distribution returned the framework's tensors, as a single tensor
         or a structure.
         """
-        framework = self._policy.framework
         for part in parts_of(value) or [value]:
-            if (other := ops_of(part).framework) != framework:
-                others = (
-                    [other]
-                    if other in frameworks()
-                    else [name for name in frameworks() if name != framework]
-                )
-                raise ModelContractError(
-                    f"{self._dist(method)} must return tensors of the policy's framework,"
-                    f" {framework!r}; found {type(part).__name__} {shown(part, 80)}. Return such"
-                    " tensors, or name the framework that the class is written for:"
-                    f" {' or '.join(f'framework={name!r}' for name in others)}."
-                )
+            self._check_framework(part, self._dist(method))
+
+    def _check_framework(self, value: Any, who: str) -> None:
+        framework = self._policy.framework
+        if (other := ops_of(value).framework) == framework:
+            return
+        others = (
+            [other]
+            if other in frameworks()
+            else [name for name in frameworks() if name != framework]
+        )
+        raise ModelContractError(
+            f"{who} must return tensors of the policy's framework, {framework!r};"
+            f" found {type(value).__name__} {shown(value, 80)}. Return such tensors, or"
+            " name the framework that the class is written for:"
+            f" {' or '.join(f'framework={name!r}' for name in others)}."
+        )
 
     def check_actions(self, raw: Array, mask: Array | None) -> None:
         """Raise an error unless drawn actions are in the action space and allowed by their masks.

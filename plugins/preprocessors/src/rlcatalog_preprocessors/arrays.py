@@ -133,6 +133,8 @@ def as_array(codec: Preprocessor, obs: Any, expected: str) -> Array:
     """
     try:
         return np.asarray(obs)
+    except RuntimeError:  # a PyTorch tensor that requires a gradient
+        codec.refuse(f"{expected}, without gradient (tensor.detach())", obs)
     except (TypeError, ValueError):
         codec.refuse(expected, obs)
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlcatalog.config import INITIALIZERS, activation_name, fan_in, initializer_name, initializing
+from rlcatalog.errors import ModelContractError
 from rlcatalog.models import DenseSpec, OutputPlan, check_features, check_values, output_spec
 from rlcatalog.observations import Scaling
 from rlcatalog_torch.dtypes import HALF, dtype_of, to_float32_at_least
@@ -138,6 +139,11 @@ def values_of(model: Any, rows: int | None = None) -> Tensor:
     value: Tensor = model.value_function()
     if type(value) is not Tensor or value.shape != (rows,):
         check_values(model, value, rows)
+        if not isinstance(value, Tensor):
+            raise ModelContractError(
+                f"{type(model).__name__}.value_function() must return a torch.Tensor; found"
+                f" {type(value).__name__}, through which no gradient flows."
+            )
         if value.ndim == 2:
             value = value[:, 0]
     return value.float() if value.dtype in HALF else value

@@ -43,7 +43,7 @@ class TorchModules:
         if (inner := original_of(module)) is None:
             return module
         # Not as an attribute, because a module's weights would be registered.
-        vars(inner)["_rlcatalog_compiled"] = module
+        vars(inner)["_rlcatalog_compiled"] = _CompiledForm(module)
         return inner
 
     def copied(self, module: nn.Module) -> nn.Module:
@@ -52,7 +52,10 @@ class TorchModules:
 
     def run_module(self, module: nn.Module, x: Any, inputs: Mapping[str, Any]) -> Any:
         """Return the module's outputs."""
-        return module.__dict__.get("_rlcatalog_compiled", module)(x)
+        compiled = module.__dict__.get("_rlcatalog_compiled")
+        if compiled is None:
+            return module(x)
+        return compiled.of(module)(x)
 
     def try_module(self, module: nn.Module, rows: np.ndarray[Any, Any]) -> Any:
         """Run a module in eval mode, and then restore its mode, its buffers and the
@@ -115,3 +118,26 @@ def _as_before(module: nn.Module, device: torch.device) -> Iterator[None]:
                 setattr(part, name, buffer)
     for part, mode in modes:
         part.training = mode
+
+
+class _CompiledForm:
+    """The result of `torch.compile` that runs a module.
+
+    A copy of the module is compiled anew, with the same options, when it first runs: the compiled
+    form refers to the module, so that it cannot be copied before the module's copy is complete.
+    """
+
+    def __init__(self, compiled: Any) -> None:
+        self._compiled = compiled
+        self._class, self._options = type(compiled), compiled.dynamo_ctx
+
+    def of(self, module: nn.Module) -> Any:
+        """Return the compiled form of the module that holds this object."""
+        if self._compiled is None:
+            self._compiled = self._class(module, self._options)
+        return self._compiled
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _CompiledForm:
+        twin = copy.copy(self)
+        twin._compiled = None
+        return twin
