@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 
+import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
 
 import rlcatalog
 from rlcatalog import Catalog, ViewRequirement
-from rlcatalog.errors import SavedPolicyError
+from rlcatalog.errors import SavedPolicyError, SavedPolicyWarning
+from rlcatalog.observations import Preprocessor
 from rlcatalog.plugins.discovery import scan
 from rlcatalog.spaces import Repeated, Simplex
 from rlcatalog_policy import load, loading, same_space, space_from_json, space_to_json
@@ -34,29 +36,95 @@ class Angle(spaces.Box):
     """A Box that means more than its base says."""
 
 
-def test_a_space_of_a_plugins_own_must_be_given_again(directory, refused, same_policy):
+class Turns(Preprocessor):
+    """A program's own preprocessor, which needs an Angle."""
+
+    def _init_shape(self, obs_space, options):
+        assert type(obs_space) is Angle
+        return obs_space.shape
+
+    def transform(self, observation):
+        return observation / np.pi
+
+
+def test_saved_space_of_an_own_preprocessor_must_be_given_again(directory, refused, same_policy):
+    catalog = catalog_of()
+    catalog.register_preprocessor("turns", Turns)
     angle = Angle(-np.pi, np.pi, (2,), np.float32)
-    policy = rlcatalog.build(
-        spaces.Dict({"angle": angle}), TWO, {"fcnet_hiddens": [4]}, catalog=catalog_of()
-    )
-    policy.save(directory)
-    refused(
-        directory, r"its observation_space cannot be read: .*pass it to load\(observation_space="
-    )
-    back = loading.load(directory, observation_space=policy.observation_space, catalog=catalog_of())
-    assert back.observation_space is policy.observation_space
-    same_policy(policy, back, observations(policy.observation_space))
+    config = {"fcnet_hiddens": [4], "custom_preprocessor": "turns"}
+    policy = rlcatalog.build(angle, TWO, config, catalog=catalog)
+    with pytest.warns(SavedPolicyWarning, match="observation_space=env.observation_space"):
+        policy.save(directory)
+    with pytest.raises(SavedPolicyError, match="its observation_space cannot be read"):
+        loading.load(directory, catalog=catalog)
+    back = loading.load(directory, observation_space=angle, catalog=catalog)
+    assert back.observation_space is angle
+    same_policy(policy, back, observations(angle))
 
 
-def test_the_top_level_function_takes_the_spaces_too(directory, same_policy):
-    policy = rlcatalog.build(
-        spaces.Discrete(3), Angle(-1, 1, (2,), np.float32), {"fcnet_hiddens": [4]}
-    )
+def test_saved_subclass_of_a_space_comes_back_as_its_base(directory, same_policy):
+    class Goals(spaces.Dict):
+        """As RLlib's FlexDict."""
+
+    class Choice(spaces.Discrete):
+        """A Discrete of a package that may be missing where the policy is loaded."""
+
+    space = Goals({"angle": Angle(-np.pi, np.pi, (2,), np.float32), "more": spaces.Tuple([BOX])})
+    policy = rlcatalog.build(space, Choice(3), {"fcnet_hiddens": [4]}, catalog=catalog_of())
     policy.save(directory)
-    with pytest.raises(SavedPolicyError, match="its action_space cannot be read"):
-        rlcatalog.load(directory)
-    back = rlcatalog.load(directory, action_space=policy.action_space)
-    same_policy(policy, back, observations(policy.observation_space))
+
+    back = loading.load(directory, catalog=catalog_of())
+
+    assert type(back.observation_space) is spaces.Dict
+    assert type(back.observation_space["angle"]) is spaces.Box
+    assert type(back.action_space) is spaces.Discrete
+    same_policy(policy, back, observations(space))
+    # The environment's own spaces may still be given, but no others.
+    back = loading.load(directory, observation_space=space, catalog=catalog_of())
+    assert back.observation_space is space
+    wider = Goals({"angle": Angle(-4, 4, (2,), np.float32), "more": spaces.Tuple([BOX])})
+    with pytest.raises(SavedPolicyError, match="its observation_space is Dict"):
+        loading.load(directory, observation_space=wider, catalog=catalog_of())
+
+
+class Missions(gymnasium.Space):
+    """Texts, which are no Text: MiniGrid's MissionSpace is such a space."""
+
+    def __init__(self):
+        super().__init__(dtype=str)
+
+    def sample(self, mask=None, probability=None):
+        return "get the red ball"
+
+    def contains(self, x):
+        return isinstance(x, str)
+
+
+def test_saved_space_of_strings_comes_back_as_a_text(directory, same_policy):
+    space = spaces.Dict({"mission": Missions(), "view": BOX})
+    config = {"fcnet_hiddens": [4], "text_max_length": 20}
+    policy = rlcatalog.build(space, TWO, config, catalog=catalog_of())
+    policy.save(directory)
+    back = loading.load(directory, catalog=catalog_of())
+    mission = back.observation_space["mission"]
+    assert (type(mission), mission.min_length, mission.max_length) == (spaces.Text, 0, 20)
+    same_policy(policy, back, observations(space))
+    given = loading.load(directory, observation_space=space, catalog=catalog_of())
+    same_policy(policy, given, observations(space))
+
+
+def test_saved_minigrid_policy_loads_without_minigrid_spaces(directory, tmp_path):
+    pytest.importorskip("minigrid", reason="minigrid is not installed")
+    pytest.importorskip("onnxruntime", reason="needs rlcatalog-export")
+    env = gymnasium.make("MiniGrid-DoorKey-5x5-v0")
+    obs = [env.reset(seed=0)[0]]
+    policy = rlcatalog.build(env=env, config={"fcnet_hiddens": [4], "text_max_length": 60})
+    expected = policy.act(obs, explore=False).dist_inputs
+    policy.save(directory)
+    policy.export(tmp_path / "policy.onnx")
+    for other in (load(directory), rlcatalog.Actor(tmp_path / "policy.onnx")):
+        found = other.act(obs, explore=False).dist_inputs
+        np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 def test_a_space_that_was_written_down_must_be_the_same(directory, same_policy):

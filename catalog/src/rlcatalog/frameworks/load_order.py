@@ -30,8 +30,8 @@ def load_first(module: str, *, before: str) -> None:
 
 @dataclass(frozen=True)
 class ImportGuard:
-    """Finder that makes this process execute one module inside a context manager, whoever imports
-    it; Python's own finders find the module.
+    """Finder that makes this process execute one module inside a context manager, on every path on
+    which it is imported; Python's own finders find the module.
 
     Attributes:
         guarded: The module's name.

@@ -17,7 +17,13 @@ from rlcatalog_export.codecs import encode_inputs, lowered_actions, observation_
 from rlcatalog_export.formats import Exported
 from rlcatalog_export.interface import Interface, Port
 from rlcatalog_export.noise import Noise
-from rlcatalog_policy import History, Policy, plain_config, space_to_json
+from rlcatalog_policy import (
+    History,
+    Policy,
+    action_space_to_json,
+    observation_space_to_json,
+    plain_config,
+)
 
 #: Batch sizes that are tried before the export.
 _TRIED = (2, 3)
@@ -257,8 +263,8 @@ class PolicyFunction:
             observation="filtered" if self._filtered_outside else "leaves",
             framework=self._ops.framework,
             model=policy.model_name,
-            observation_space=space_to_json(policy.observation_space),
-            action_space=space_to_json(policy.action_space),
+            observation_space=observation_space_to_json(policy),
+            action_space=action_space_to_json(policy),
             mask_key=policy.masks.key,
             mask_apart=policy.encoder.mask_apart,
             mask_columns=policy.masks.choices if self.masked else (),

@@ -32,6 +32,8 @@ from .sequences import (
     unpad_sequences as unpad_sequences,
 )
 from .space_json import (
+    action_space_to_json as action_space_to_json,
+    observation_space_to_json as observation_space_to_json,
     same_space as same_space,
     space_from_json as space_from_json,
     space_to_json as space_to_json,

@@ -43,7 +43,13 @@ from rlcatalog.reporting import warn_caller
 from rlcatalog_policy.files import MOST_JSON, RegularFile
 from rlcatalog_policy.manifest import FILTER, MANIFEST, WEIGHTS, LeftOut, Manifest, decode
 from rlcatalog_policy.policy import Policy
-from rlcatalog_policy.space_json import MOST_ENTRIES, same_space, space_from_json, space_to_json
+from rlcatalog_policy.space_json import (
+    MOST_ENTRIES,
+    of_known_kind,
+    same_space,
+    space_from_json,
+    space_to_json,
+)
 from rlcatalog_policy.tensors import Array, TensorFile, describe_other_dtypes
 
 #: Up to this number of weights, a model is always built, so that an error can name the weights that
@@ -400,6 +406,8 @@ def _space(manifest: Manifest, key: str, source: Path, given: Any) -> Any:
                 f"{source / MANIFEST}: its {key} cannot be read: {error}"
             ) from error
         space = written
-    if given is not None and written is not None and not same_space(space_to_json(given), written):
+    # A space of another class may be written as a standard one, with which it cannot be compared.
+    known = None if given is None else space_to_json(given, of_known_kind)
+    if known is not None and written is not None and not same_space(known, written):
         raise SavedPolicyError(f"{source / MANIFEST}: its {key} is {space}, not {given}.")
     return space if given is None else given

@@ -507,7 +507,9 @@ class Policy:
         """Write the components' names and versions, the non-default config, weights and filter
         statistics; no pickles.
 
-        A policy saved there earlier stays intact until this one is complete.
+        A policy saved there earlier stays intact until this one is complete. Spaces of other
+        packages' classes are written as standard spaces that are encoded alike; if there is none, a
+        SavedPolicyWarning says what `load` will need.
 
         Raises:
             SavedPolicyError: The config contains a class, a callable or another value that cannot

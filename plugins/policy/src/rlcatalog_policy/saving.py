@@ -17,9 +17,10 @@ from typing import Any
 import rlcatalog_policy
 from rlcatalog.choice import MODEL_SLOTS, Pins, Resolution
 from rlcatalog.config import RULES
-from rlcatalog.errors import SavedPolicyError
+from rlcatalog.errors import SavedPolicyError, SavedPolicyWarning
 from rlcatalog.internals import __version__
 from rlcatalog.models import weights_of
+from rlcatalog.reporting import warn_caller
 from rlcatalog_policy.files import TEMPORARY, locked, sync_folder, write_file
 from rlcatalog_policy.manifest import (
     FILTER,
@@ -31,7 +32,7 @@ from rlcatalog_policy.manifest import (
     encode,
     file_name,
 )
-from rlcatalog_policy.space_json import space_to_json
+from rlcatalog_policy.space_json import action_space_to_json, observation_space_to_json
 from rlcatalog_policy.tensors import to_bytes
 
 #: Files of earlier saves, of both formats and of unfinished ones.
@@ -57,12 +58,28 @@ def save(policy: rlcatalog_policy.Policy, directory: str | os.PathLike[str]) -> 
         framework=policy.framework,
         config=_named(resolution),
         **pins,
-        observation_space=space_to_json(policy.observation_space),
-        action_space=space_to_json(policy.action_space),
+        observation_space=observation_space_to_json(policy),
+        action_space=action_space_to_json(policy),
         files={names[role]: digests[role] for role in contents},
     )
+    _warn_of_spaces(manifest, directory)
     text = encode(manifest)
     _write(Path(directory), {names[role]: content for role, content in contents.items()}, text)
+
+
+def _warn_of_spaces(manifest: Manifest, directory: str | os.PathLike[str]) -> None:
+    """Warn if the folder cannot contain a space, which `load` then needs."""
+    missing = [
+        key for key in ("observation_space", "action_space") if getattr(manifest, key) is None
+    ]
+    if missing:
+        arguments = ", ".join(f"{key}=env.{key}" for key in missing)
+        warn_caller(
+            f"{directory}: the saved policy does not contain its {' and '.join(missing)}, which has"
+            " a class that only a plugin or the running program knows. Load it with"
+            f" rlcatalog.load({str(directory)!r}, {arguments}).",
+            SavedPolicyWarning,
+        )
 
 
 def _named(resolution: Resolution) -> dict[str, Any]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from gymnasium import spaces
 
+import rlcatalog_policy
 from rlcatalog.internals import KINDS, codec_of_class
 from rlcatalog.spaces import Repeated, Simplex, SpaceInfo
 
@@ -18,15 +19,58 @@ from rlcatalog.spaces import Repeated, Simplex, SpaceInfo
 MOST_ENTRIES = 1 << 25
 
 
-def space_to_json(space: Any) -> Any:
+#: Returns the node to write in place of one whose class is not known, or None if there is none.
+StandIn: TypeAlias = Callable[[SpaceInfo], SpaceInfo | None]
+
+
+def space_to_json(space: Any, stand_in: StandIn = lambda info: None) -> Any:
     """Return a space as plain data; None if it contains a plugin's kind of space that no action
     codec can save.
 
     As in RLlib, `"space"` contains the kind, and `"original_space"` the space that it was created
     from.
+
+    Args:
+        space: The space.
+        stand_in: What to write for a space of another class; by default nothing, because a subclass
+            may have more content than its base.
     """
-    data = _to_json(SpaceInfo.read(space))
-    original = getattr(space, "original_space", None)
+    return _node_to_json(SpaceInfo.read(space), stand_in)
+
+
+def observation_space_to_json(policy: rlcatalog_policy.Policy) -> Any:
+    """Return a policy's observation space as plain data.
+
+    A space that a listed preprocessor encodes is written as a standard space that is encoded alike.
+    """
+    codecs = {codec.info.path: codec for codec in policy.preprocessor.codecs()}
+
+    def stand_in(info: SpaceInfo) -> SpaceInfo | None:
+        codec = codecs.get(info.path)
+        if codec is None:  # an action mask, which is not encoded
+            return of_known_kind(info)
+        if codec.component is None or not codec.component.is_indexed:
+            return None
+        return codec.standard_space()
+
+    return space_to_json(policy.observation_space, stand_in)
+
+
+def action_space_to_json(policy: rlcatalog_policy.Policy) -> Any:
+    """Return a policy's action space as plain data; subclasses that a listed codec serves are
+    written as their base.
+    """
+    return space_to_json(policy.action_space, of_known_kind)
+
+
+def of_known_kind(info: SpaceInfo) -> SpaceInfo | None:
+    """Return the node if the nearest base of its class has a known kind, otherwise None."""
+    return info if info.kind in _BUILDERS else None
+
+
+def _node_to_json(info: SpaceInfo, stand_in: StandIn) -> Any:
+    data = _to_json(info, stand_in)
+    original = getattr(info.space, "original_space", None)
     if data is not None and isinstance(original, spaces.Space):
         written = space_to_json(original)
         return data if written is None else {**data, "original_space": written}
@@ -105,15 +149,18 @@ def _entries(data: Any) -> int:
     return own + sum(map(_entries, [*inside, data.get("original_space")]))
 
 
-def _to_json(info: SpaceInfo) -> dict[str, Any] | None:
-    if info.classes[0] not in KINDS:  # a subclass may have more content than its base
-        codec = codec_of_class(info.classes[0])
-        own = None if codec is None else codec.space_to_json(info.space)
-        return None if own is None else {**own, "space": info.classes[0]}
-    children = [space_to_json(child.space) for child in info.children]
+def _to_json(info: SpaceInfo, stand_in: StandIn) -> dict[str, Any] | None:
+    if info.classes[0] not in KINDS:
+        if (codec := codec_of_class(info.classes[0])) is not None:
+            own = codec.space_to_json(info.space)
+            return None if own is None else {**own, "space": info.classes[0]}
+        if (standard := stand_in(info)) is None:
+            return None
+        info = standard
+    children = [_node_to_json(child, stand_in) for child in info.children]
     if info.kind == "graph":
         ends = (info.space.node_space, info.space.edge_space)
-        children = [space_to_json(end) for end in ends if end is not None]
+        children = [space_to_json(end, stand_in) for end in ends if end is not None]
     if any(child is None for child in children):
         return None
     data: dict[str, Any] = {"space": info.kind}

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from gymnasium.spaces import Text
 
+from rlcatalog import SpaceInfo
 from rlcatalog.errors import UnsupportedSpaceError
 from rlcatalog.frameworks import TensorOps
 from rlcatalog.observations import Array, Leaf, Preprocessor, Writer
@@ -101,6 +103,12 @@ class TextPreprocessor(Preprocessor):
         if not self._onehot:
             high[: self.max_length] = len(self.characters)
         return np.zeros(self.size, np.float32), high
+
+    def standard_space(self) -> SpaceInfo:
+        if self.info.kind == "text":
+            return self.info
+        space = Text(self.max_length, min_length=0, charset=self.characters)
+        return SpaceInfo.read(space, self.info.path)
 
     def check(self, obs: Any) -> None:
         if not isinstance(obs, str):

@@ -37,7 +37,8 @@ class _IsolateTriton(ImportGuard):
     """Guard for triton after TensorFlow: its shared libraries look up their own symbols before
     TensorFlow's symbols.
 
-    This needs a C library that supports such lookups, such as glibc. Others do nothing but warn.
+    This needs a C library that supports such lookups, such as glibc. With other libraries, there is
+    only the warning.
     """
 
     @contextlib.contextmanager

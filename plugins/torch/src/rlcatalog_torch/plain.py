@@ -123,7 +123,7 @@ def _as_before(module: nn.Module, device: torch.device) -> Iterator[None]:
 class _CompiledForm:
     """The result of `torch.compile` that runs a module.
 
-    A copy of the module is compiled anew, with the same options, when it first runs: the compiled
+    A copy of the module is compiled again, with the same options, when it first runs: the compiled
     form refers to the module, so that it cannot be copied before the module's copy is complete.
     """
 
