@@ -95,7 +95,7 @@ def test_plain_torch_module_that_returns_numpy_is_refused():
         def forward(self, x):
             return to_numpy(self.layer(x))
 
-    with pytest.raises(ModelContractError, match="a tensor of 'torch', found ndarray"):
+    with pytest.raises(ModelContractError, match=r"found ndarray .* tensors of 'torch'"):
         build(Net, "torch")
 
 
@@ -109,5 +109,5 @@ def test_plain_keras_layer_that_returns_numpy_is_refused():
         def call(self, x):
             return np.zeros((2, 4), np.float32)
 
-    with pytest.raises(ModelContractError, match="a tensor of 'tf', found ndarray"):
+    with pytest.raises(ModelContractError, match=r"found ndarray .* tensors of 'tf'"):
         build(Net, "tf")

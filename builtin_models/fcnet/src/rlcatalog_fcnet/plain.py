@@ -279,7 +279,7 @@ class Plain(ModelV2):
         if not self._alone and width and parts[0] is output:
             return width
         wanted, way = (
-            f"only floating-point features [B, F], a tensor of {self.framework!r}",
+            "only floating-point features [B, F]",
             "" if parts[0] is output else f" {_WAY_TO_MEMORY}",
         )
         if self._alone:
@@ -287,6 +287,8 @@ class Plain(ModelV2):
                 f"([B, {self.num_outputs}], [B] or [B, 1]), because it takes num_outputs",
                 "",
             )
+        if any(ops_of(part).framework != self.framework for part in parts):
+            way = f" Return tensors of {self.framework!r}, which carry gradients."
         seen = " and ".join(
             f"{type(part).__name__} of shape {shape}"
             for part, shape in zip(parts, shapes, strict=True)

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from rlcatalog import TupleActions
 from rlcatalog.actions import ActionCodec
-from rlcatalog.spaces import SpaceInfo, TupleActions
+from rlcatalog.spaces import SpaceInfo
 from rlcatalog_preprocessors.actions.kinds import Array, DiscreteCodec
 from rlcatalog_preprocessors.actions.lowering import LoweredComposite
 
