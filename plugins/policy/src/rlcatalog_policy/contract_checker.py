@@ -67,6 +67,8 @@ class ContractChecker:
         `[rows, outputs]`.
         """
         expected = (rows, self.outputs)
+        if hasattr(outputs, "shape"):  # what is no tensor at all is described below
+            self._check_framework(outputs, name_method(self._policy.model, "forward"))
         if not fits(outputs, expected):
             raise ModelContractError(
                 f"{name_method(self._policy.model, 'forward')} must return outputs of shape"
@@ -74,7 +76,6 @@ class ContractChecker:
                 f" {self.outputs} inputs that {self._dist()} takes for"
                 f" {self._policy.action_space}; found {_describe(outputs)}."
             )
-        self._check_framework(outputs, name_method(self._policy.model, "forward"))
 
     def refuse_written_input(self, name: str) -> NoReturn:
         """Raise the error for a model that has written into one of its inputs."""
