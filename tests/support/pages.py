@@ -85,8 +85,14 @@ def check(
     for long, short in SHORTER.get(page, ()):
         assert long in text, f"{page} has no {long}: tests/support/pages.py"
         text = text.replace(long, short)
-    # PyTorch's CUDA build warns where there is no GPU, see filterwarnings in pyproject.toml.
-    options = ("-W", "error", "-W", "ignore:CUDA initialization:UserWarning")
+    options = ["-W", "error"]
+    for warning in (
+        # PyTorch's CUDA build warns where there is no GPU, see filterwarnings in pyproject.toml.
+        "CUDA initialization:UserWarning",
+        # PyTorch's compiler still uses TorchScript.
+        "`torch.jit.script_method` is deprecated:DeprecationWarning",
+    ):
+        options += ["-W", f"ignore:{warning}"]
     for said, (line, _, expected) in zip(
         printed(text, page, cwd, run, *options), blocks(text), strict=True
     ):
