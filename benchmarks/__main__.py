@@ -18,7 +18,7 @@ from benchmarks import page, table
 #: Each in a process of its own: the frameworks' thread settings and imports must not meet.
 PARTS = (
     "kernel", "preprocessors", "torch", "tf", "models", "models_tf", "frozen", "dists", "dists_tf",
-    "autoregressive", "autoregressive_tf", "ppo", "sb3", "rllib",
+    "compiled", "autoregressive", "autoregressive_tf", "ppo", "sb3", "rllib",
 )  # fmt: skip
 
 
