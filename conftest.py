@@ -1,7 +1,9 @@
 """Settings for all tests."""
 
+import importlib
 import os
 import sys
+from contextlib import suppress
 
 import pytest
 from hypothesis import settings
@@ -33,9 +35,16 @@ pytest_plugins = ["frameworks", "grids", "learning", "overheads", "scheduling", 
 
 
 def pytest_collection_finish():
-    """Turn TensorFlow's eager execution on again: RLlib, which test files import, turns it off."""
-    if "tf" in frameworks():
-        frameworks()["tf"].prepare()
+    """Keep TensorFlow's eager execution on: RLlib turns it off if it imports TensorFlow first.
+
+    Test files import RLlib, whose parts import TensorFlow there or in the middle of a test.
+    """
+    if "tf" not in frameworks():
+        return
+    if "ray" in sys.modules:
+        with suppress(ImportError):
+            importlib.import_module("tensorflow")
+    frameworks()["tf"].prepare()
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -58,9 +58,7 @@ def compiled(module: nn.Module) -> Any:
 
 def module_of(config: dict[str, Any]) -> Any:
     """Return the compiled module of a policy."""
-    return compiled(
-        rlcatalog.build(OBS, gym.spaces.Discrete(ACTIONS), config, "torch").as_module()
-    )
+    return compiled(rlcatalog.build(OBS, gym.spaces.Discrete(ACTIONS), config, "torch").as_module())
 
 
 def cases() -> Iterator[Case]:

@@ -37,6 +37,7 @@ def before_tensorflow() -> None:
     except ValueError as error:
         raise NotServedError(
             "framework='tf' needs eager execution, but it is turned off, and TensorFlow was"
-            " already used without it. Import rlcatalog_tf before the code that turns eager"
-            " execution off (tf.compat.v1.disable_v2_behavior)."
+            " already used without it. Import tensorflow before Ray RLlib, which turns eager"
+            " execution off if it imports TensorFlow first, or before other code that calls"
+            " tf.compat.v1.disable_v2_behavior()."
         ) from error
