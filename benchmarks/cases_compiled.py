@@ -51,14 +51,27 @@ class BareLSTM(nn.Module):
         return self.logits(h).log_softmax(-1), self.value(h).squeeze(-1), (h, c)
 
 
+class BareModel(nn.Module):
+    """A policy's model with the same distribution, without the rest of the policy."""
+
+    def __init__(self, policy: Any) -> None:
+        super().__init__()
+        self.model, self.dist_class = policy.model, policy.dist_class
+
+    def forward(self, obs: Tensor) -> tuple[Any, Tensor]:
+        """Map `[B, 8]` to a distribution and values `[B]`."""
+        outputs, _ = self.model({"obs": obs, "is_training": self.training}, [], None)
+        return self.dist_class(outputs, self.model), self.model.value_function()
+
+
 def compiled(module: nn.Module) -> Any:
     """Return a module as one graph."""
     return torch.compile(module, fullgraph=True, dynamic=False)
 
 
-def module_of(config: dict[str, Any]) -> Any:
-    """Return the compiled module of a policy."""
-    return compiled(rlcatalog.build(OBS, gym.spaces.Discrete(ACTIONS), config, "torch").as_module())
+def policy_of(config: dict[str, Any]) -> Any:
+    """Return a policy with five actions."""
+    return rlcatalog.build(OBS, gym.spaces.Discrete(ACTIONS), config, "torch")
 
 
 def cases() -> Iterator[Case]:
@@ -66,7 +79,16 @@ def cases() -> Iterator[Case]:
     for batch in BATCHES:
         obs = torch.rand(batch, 8)
         mask = torch.ones(batch, ACTIONS, dtype=torch.bool)
-        ours, bare = module_of({"fcnet_hiddens": HIDDENS}), compiled(BareNet())
+        policy = policy_of({"fcnet_hiddens": HIDDENS})
+        ours, bare = compiled(policy.as_module()), compiled(BareModel(policy))
+        yield Case(
+            "compiled, fcnet, to its model",
+            lambda ours=ours, obs=obs: ours(obs),
+            lambda bare=bare, obs=obs: bare(obs),
+            BUDGET,
+            str(batch),
+        )
+        bare = compiled(BareNet())
         yield Case(
             "compiled, fcnet",
             lambda ours=ours, obs=obs: ours(obs),
@@ -74,7 +96,6 @@ def cases() -> Iterator[Case]:
             BUDGET,
             str(batch),
         )
-        ours, bare = module_of({"fcnet_hiddens": HIDDENS}), compiled(BareNet())
         yield Case(
             "compiled, masked",
             lambda ours=ours, obs=obs, mask=mask: ours(obs, mask),
@@ -82,8 +103,8 @@ def cases() -> Iterator[Case]:
             BUDGET,
             str(batch),
         )
-        ours = module_of({"fcnet_hiddens": [], "use_lstm": True, "lstm_cell_size": CELL})
-        bare = compiled(BareLSTM())
+        policy = policy_of({"fcnet_hiddens": [], "use_lstm": True, "lstm_cell_size": CELL})
+        ours, bare = compiled(policy.as_module()), compiled(BareLSTM())
         state = (torch.zeros(batch, CELL), torch.zeros(batch, CELL))
         yield Case(
             "compiled, LSTM",

@@ -170,9 +170,8 @@ class ActionCodec:
             raise self._no_raw_actions(f"{' and '.join(str(len(raw)) for raw in raws)} rows")
         floats = [raw.dtype for raw in raws if raw.dtype.kind == "f"]
         if floats:
-            dtype = np.result_type(
-                *floats
-            )  # represents all integers that are allowed next to floats
+            # It represents all integers that are allowed next to floats.
+            dtype = np.result_type(*floats)
         else:
             wide = any(raw.dtype == np.uint64 for raw in raws)
             dtype = np.dtype(np.uint64 if wide else np.int64)
