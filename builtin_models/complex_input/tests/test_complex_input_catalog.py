@@ -114,6 +114,22 @@ def test_explain_lists_each_part_with_its_net(catalog):
     ]
 
 
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({}, ["scaled to [0, 1]", "scaled to [0, 1]"]),
+        ({"image_scale": 0.5}, ["", "scaled to [0, 1]"]),
+    ],
+    ids=["by bounds", "image_scale is given"],
+)
+def test_explain_says_what_scales_each_part(config, said):
+    """A factor for images replaces the scaling by their bounds, and leaves the other parts."""
+    camera = spaces.Box(0, 255, (84, 84, 3), np.uint8)
+    space = spaces.Dict({"camera": camera, "items": spaces.Box(0, 9, (3,), np.int64)})
+    explanation = rlcatalog.build(space, spaces.Discrete(2), config, "torch").explain()
+    assert [leaf["scaling"] for leaf in explanation.as_dict()["plan"]] == said
+
+
 def test_a_net_that_does_not_tell_its_shapes(fresh_catalog):
     catalog = fresh_catalog()
     catalog.register(ModelSpec("silent", {"torch": "nowhere:Silent"}, "says nothing"))

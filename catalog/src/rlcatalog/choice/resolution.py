@@ -258,7 +258,13 @@ class Resolution:
         is_idle = not self.config["scale_integers"] or "scale_integers" in self._ignored_by(trunk)
         if is_idle or "scale_integers" not in self.config_keys(trunk):
             return ["" for _ in leaves]
-        return describe_scalings(self.encoded_space, leaves)
+        texts = describe_scalings(self.encoded_space, leaves)
+        # Nets for parts of the observation: one for images may have a factor of its own.
+        readers = [part for part in self.beside if "image_layout" in self.config_keys(part)]
+        if any("scale_integers" in self._ignored_by(part) for part in readers):
+            pairs = zip(leaves, texts, strict=True)
+            texts = ["" if leaf.path in self.image_layouts else text for leaf, text in pairs]
+        return texts
 
     @cached_property
     def image_layouts(self) -> dict[str, ImageLayout]:
