@@ -20,6 +20,8 @@ ROOT = Path(__file__).resolve().parents[2]
 ALLOWED = {
     "catalog/src/rlcatalog/plugins/discovery.py _normalized_name": "Python's importlib.metadata"
     " finds plugins without reading the headers of all packages; without the name, it reads them",
+    "plugins/torch/src/rlcatalog_torch/load_order.py tensorflow.python": "private_api.py imports"
+    " PyTorch, before which the file is read; without the name, triton is not isolated",
 }
 #: Methods that a library documents for subclasses to override → where its classes are defined.
 EXTENSION_POINTS = {

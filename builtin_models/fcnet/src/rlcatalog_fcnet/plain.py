@@ -287,7 +287,8 @@ class Plain(ModelV2):
                 f"([B, {self.num_outputs}], [B] or [B, 1]), because it takes num_outputs",
                 "",
             )
-        if any(ops_of(part).framework != self.framework for part in parts):
+        arrays = [part for part in parts if hasattr(part, "shape")]
+        if any(ops_of(array).framework != self.framework for array in arrays):
             way = f" Return tensors of {self.framework!r}, which carry gradients."
         seen = " and ".join(
             f"{type(part).__name__} of shape {shape}"

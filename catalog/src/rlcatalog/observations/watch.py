@@ -135,8 +135,9 @@ def check_bounds(codec: Preprocessor, encoded: Array) -> None:
     """
     if not any(part.is_watched for part in codec.codecs()):
         return
-    low, high = widen(*codec.bounds())
-    wrong = (encoded < low) | (encoded > high)
+    low, high = codec.bounds()
+    lowest, highest = widen(low, high)
+    wrong = (encoded < lowest) | (encoded > highest)
     if wrong.any():
         at = int(np.argwhere(wrong)[0, -1])
         path = next(

@@ -6,6 +6,7 @@ Keras' `Lambda` treats all inputs as floats, so operations such as `tf.one_hot` 
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from functools import cache, wraps
 from typing import Any
@@ -81,10 +82,10 @@ def _time_distributed_class() -> type:
                 return super().call(inputs, training=training, mask=mask)
             steps = keras.ops.shape(inputs)[:2]
             arguments = {}
-            # Keras' own class asks its layer in the same way.
-            if self.layer._call_has_training_arg:
+            taken = inspect.signature(self.layer.call).parameters
+            if "training" in taken:
                 arguments["training"] = training
-            if self.layer._call_has_mask_arg and mask is not None:
+            if "mask" in taken and mask is not None:
                 arguments["mask"] = keras.ops.reshape(mask, (-1, *mask.shape[2:]))
             rows = keras.ops.reshape(inputs, (-1, *inputs.shape[2:]))
             outputs = self.layer.call(rows, **arguments)
