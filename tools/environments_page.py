@@ -18,18 +18,9 @@ TARGET = ROOT / "docs/environments.md"
 #: The results of an environment, with the words that the summary counts them by.
 COUNTED = {
     "works": "work",
-    "known": "stop at a known fault",
     "fails": "fail",
     "unplayed": "do not run without rlcatalog either",
     "uninstalled": "cannot be installed",
-}
-#: Known faults of rlcatalog: a phrase of the error → what is wrong.
-KNOWN = {
-    "bit_generator": "rlcatalog expects every environment to have a NumPy `Generator`",
-    "its kind comes from a plugin": (
-        "rlcatalog cannot load a policy whose spaces are classes of another package"
-    ),
-    "values within": "the environment leaves the bounds of its own space, which rlcatalog refuses",
 }
 #: Longest error that the table shows.
 LONGEST = 160
@@ -47,17 +38,7 @@ def result(row: dict[str, Any]) -> str:
         return "uninstalled"
     if row["failed"] == "play":
         return "unplayed"
-    if known_fault(row["error"]) is not None:
-        return "known"
     return "fails"
-
-
-def known_fault(error: str) -> str | None:
-    """Return what is wrong, if an error shows a known fault."""
-    for phrase, words in KNOWN.items():
-        if phrase in error:
-            return words
-    return None
 
 
 def words(row: dict[str, Any]) -> str:
@@ -65,8 +46,6 @@ def words(row: dict[str, Any]) -> str:
     outcome = result(row)
     if outcome == "works":
         return "works"
-    if outcome == "known":
-        return f"stops at {row['failed']}: {known_fault(row['error'])}"
     error = cell(row["error"])
     if outcome == "uninstalled":
         return f"cannot be installed: {error}"
