@@ -29,7 +29,7 @@ from benchmarks.cases_sb3 import Frames
 
 #: Where models meet a device: in each, what needs a GPU is skipped where there is none.
 TESTS = (
-    "tests/contracts/test_contract_devices.py",
+    "plugins/policy/tests/test_devices.py",
     "plugins/ppo/tests/test_ppo_devices.py",
     "plugins/ppo/tests/test_ppo_adam.py",
 )
