@@ -224,8 +224,8 @@ def test_the_release_runs_the_demo_from_a_bare_clone(repository, tmp_path, monke
         ),
         (["plugins/gone/src/x.py", "tests/test_gone.py", "LICENSE", "conftest.py"], []),
         (
-            ["tests/contracts/test_views.py", "tests/learning/test_learn_models.json"],
-            ["tests/contracts/test_views.py", "tests/learning/test_learn_models.py"],
+            ["tests/memory/test_views.py", "tests/learning/test_learn_models.json"],
+            ["tests/learning/test_learn_models.py", "tests/memory/test_views.py"],
         ),
         (
             ["docs/config.md", "README.md"],
