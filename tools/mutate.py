@@ -58,7 +58,7 @@ PRELOADED = (
 ELSEWHERE = {
     "catalog": ("contracts", "frameworks", "seeds", "spaces"),
     "plugins/export": ("export",),
-    "plugins/policy": ("contracts", "saved", "spaces"),
+    "plugins/policy": ("contracts", "saving", "spaces"),
 }
 #: Files that declare what there is and what it is called; mutated when named one by one.
 DECLARING = ("__init__.py", "plugin.py", "config.py", "cli.py")

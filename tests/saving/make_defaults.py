@@ -1,6 +1,6 @@
 """Write the saves in `saved_defaults`, which `test_saved_defaults.py` loads.
 
-    PYTHONPATH=tests/support python tests/saved/make_defaults.py FOLDER
+    PYTHONPATH=tests/support python tests/saving/make_defaults.py FOLDER
 
 The script ran once, at commit ba7aa046, with PyTorch 2.13 and TensorFlow 2.21. Do not write the
 saves anew: later versions have other defaults, and the tests show that a save keeps the defaults
