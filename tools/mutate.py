@@ -56,9 +56,9 @@ PRELOADED = (
 )
 #: Package → folders of `tests/` that test it through the other packages.
 ELSEWHERE = {
-    "catalog": ("contracts", "frameworks", "seeds", "spaces"),
+    "catalog": ("frameworks", "masks", "memory", "models", "plugins", "seeds", "spaces"),
     "plugins/export": ("export",),
-    "plugins/policy": ("contracts", "saving", "spaces"),
+    "plugins/policy": ("masks", "memory", "models", "saving", "spaces"),
 }
 #: Files that declare what there is and what it is called; mutated when named one by one.
 DECLARING = ("__init__.py", "plugin.py", "config.py", "cli.py")

@@ -309,14 +309,14 @@ def test_some_packages_are_judged_by_the_tests_of_the_whole_house_as_well(monkey
 
     for name in ("catalog", "plugins/ppo"):
         (tmp_path / name / "src").mkdir(parents=True)
-    folders = ("catalog/tests", "plugins/ppo/tests", "tests/contracts", "tests/docs")
+    folders = ("catalog/tests", "plugins/ppo/tests", "tests/models", "tests/docs")
     files = [f"{folder}/test_x.py" for folder in folders]
     for file in files:
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file).touch()
     subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
     tree = Tree(tmp_path, tmp_path / "copies", 1)
-    assert tree.tests(Path("catalog")) == ["catalog/tests/test_x.py", "tests/contracts/test_x.py"]
+    assert tree.tests(Path("catalog")) == ["catalog/tests/test_x.py", "tests/models/test_x.py"]
     assert tree.tests(Path("plugins/ppo")) == ["plugins/ppo/tests/test_x.py"]
     for package, names in ELSEWHERE.items():
         assert all(
