@@ -73,7 +73,7 @@ sweep: N = 10
 sweep: $(VENV)/.dev  ## run N seeds of learning tests and write the records their marks come from: T=FILE [K=PART OF A NAME]
 	SEED=$(SEED) $(BIN)/python -m pytest -m learn --sweep $(N) $(T) $(if $(K),-k "$(K)") $(PYTEST_ARGS)
 
-lint: $(VENV)/.dev  ## style, types, spelling, plain words, allowed imports, and whether the generated files are fresh
+lint: $(VENV)/.dev  ## style, types, spelling, plain words, allowed imports, homes of tests, and whether the generated files are fresh
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(FORMAT_PAGES) --check .
@@ -96,6 +96,7 @@ lint: $(VENV)/.dev  ## style, types, spelling, plain words, allowed imports, and
 	$(BIN)/python tools/pictures.py --check
 	$(BIN)/codespell
 	$(BIN)/python tools/words.py
+	$(BIN)/python tools/test_homes.py
 
 fix: $(VENV)/.torch  ## mend what ruff can: imports, simple faults, layout
 	$(BIN)/ruff check --fix .

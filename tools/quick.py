@@ -25,6 +25,7 @@ ENGINES = ("tensorflow", "ray", "stable_baselines3")
 ELSEWHERE = {
     "tools/mut": "tests/tools/test_mutate.py",
     "tools/equivalent_mutants": "tests/tools/test_mutate.py",
+    "tools/test_homes": "tests/tools/test_test_homes.py",
     "tools/": "tests/tools/test_makefile.py",
     "benchmarks/peers": "tests/tools/test_peers.py",
     "benchmarks/": "tests/tools/test_bench_check.py",

@@ -1,6 +1,8 @@
 """Configs that nobody means to write: each builds, or is refused with a message that names its key.
 
 Nothing here imports a framework: a lookup needs none.
+
+Crosses: all packages.
 """
 
 import ast

@@ -1,5 +1,7 @@
 """The command line: what a stranger types and what it prints; most lines in this process, one of
 each in its own.
+
+Crosses: cli, ppo, runs.
 """
 
 import json

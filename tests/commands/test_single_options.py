@@ -1,4 +1,7 @@
-"""An option that takes one value is given once, in every command that is installed."""
+"""An option that takes one value is given once, in every command that is installed.
+
+Crosses: all packages.
+"""
 
 from __future__ import annotations
 

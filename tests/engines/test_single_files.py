@@ -1,4 +1,7 @@
-"""The PPO scripts of one file: one algorithm in two frameworks, and what is read before a reset."""
+"""The PPO scripts of one file: one algorithm in two frameworks, and what is read before a reset.
+
+Crosses: policy, torch, tf.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Frozen policies of models that do whatever PyTorch can do."""
+"""Frozen policies of models that do whatever PyTorch can do.
+
+Crosses: policy, export, torch.
+"""
 
 import pytest
 

@@ -1,5 +1,7 @@
 """Without TensorFlow its tests are skipped and say why, and those of PyTorch run
 (`tests/support/frameworks.py`).
+
+Crosses: torch, tf.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
 """A custom preprocessor over a Dict with an action mask: it sees the whole observation, and
 rlcatalog masks.
+
+Crosses: policy, preprocessors, categorical.
 """
 
 from __future__ import annotations

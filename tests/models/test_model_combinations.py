@@ -1,5 +1,7 @@
 """Models, memories, spaces and options: every pair that may meet, in both frameworks, weights
 copied over.
+
+Crosses: policy, fcnet, visionnet, complex_input, lstm, attention.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
 """The contract on paper: what a model is built around is known, whatever its
 constructor calls it.
+
+Crosses: policy, torch, tf.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
 """A kind of action space from a plugin: permutations, drawn by Plackett and Luce's model, alone and
 inside others.
+
+Crosses: policy, preprocessors, multi_action.
 """
 
 from __future__ import annotations

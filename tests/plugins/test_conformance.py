@@ -1,5 +1,7 @@
 """The packages of this repository pass the conformance kit as any stranger's, in
 every framework.
+
+Crosses: all packages.
 """
 
 from __future__ import annotations

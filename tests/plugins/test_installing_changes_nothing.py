@@ -1,5 +1,7 @@
 """Installing packages never changes what a config builds: lookups with random mixes of plugins
 beside the built-ins.
+
+Crosses: all packages.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
 """Broken and greedy plugins, alone and in mixes: each is named, and every lookup is what it is
 without them.
+
+Crosses: all packages.
 """
 
 from __future__ import annotations

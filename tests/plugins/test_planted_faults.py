@@ -1,5 +1,7 @@
 """Every line of a contract, broken once: each part is refused by an error that names it and its
 plugin.
+
+Crosses: policy, torch, tf.
 """
 
 from __future__ import annotations

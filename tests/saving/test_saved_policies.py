@@ -2,6 +2,8 @@
 
 `saved_policies` beside this file holds policies of both frameworks, as rlcatalog 0.1.0 saves them,
 and what each did, deterministically, at five steps of two episodes.
+
+Crosses: policy, torch, tf.
 """
 
 from __future__ import annotations

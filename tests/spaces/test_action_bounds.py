@@ -1,5 +1,7 @@
 """What raw actions become between the bounds of a Box, and the warning about actions that a new
 policy hardly reaches.
+
+Crosses: policy, gaussian, bounded.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
 """Random action spaces, nested at random: samples lie in them, what is stored scores the same,
 masks are kept.
+
+Crosses: preprocessors, categorical, gaussian, multi_action.
 """
 
 import numpy as np

@@ -1,5 +1,7 @@
 """Loops of one's own over random spaces, with masks and memories: preprocess, module, sample,
 adapt, step, evaluate, backward.
+
+Crosses: policy, preprocessors, torch, tf.
 """
 
 from __future__ import annotations

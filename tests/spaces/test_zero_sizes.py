@@ -1,5 +1,7 @@
 """Parts of spaces without a single value: seen as nothing, or refused by name before anything is
 built.
+
+Crosses: policy, preprocessors, deterministic.
 """
 
 from __future__ import annotations
