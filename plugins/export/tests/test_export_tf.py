@@ -78,6 +78,7 @@ def test_what_draws_by_itself_is_refused_by_its_line(format, tmp_path):
 
 
 def test_a_folder_that_is_no_export_and_a_damaged_one_are_refused(tmp_path):
+    pytest.importorskip("tensorflow")  # SavedModels are read by it
     with pytest.raises(SavedPolicyError, match="not a policy exported by rlcatalog"):
         rlcatalog.Actor(tmp_path)
     policy = rlcatalog.build(VECTOR, Discrete(3), {"fcnet_hiddens": [4]}, "tf")

@@ -714,6 +714,8 @@ def found(catalog, names):
     ],
 )
 def test_a_fault_is_found_and_its_plugin_named(plugged, name, fault):
+    if name == "frameworks_agree":
+        pytest.importorskip("tensorflow")
     [case] = found(plugged(fault.part, fault), [name])
     with pytest.raises(ConformanceError, match=fault.says) as error:
         case()
