@@ -1,6 +1,4 @@
-"""Which distribution serves an action space: precedence of names, children of composites, sizes,
-refusals.
-"""
+"""Which action distribution a catalog chooses for an action space, and with how many inputs."""
 
 from __future__ import annotations
 
@@ -21,141 +19,168 @@ from rlcatalog.errors import (
 from rlcatalog.plugins.discovery import scan
 from rlcatalog.spaces import Repeated, Simplex
 
-DISTS = ("categorical", "gaussian", "bounded", "deterministic", "multi_action")
-BOX, TWO = spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(2)
+DISTRIBUTION_PLUGINS = ("categorical", "gaussian", "bounded", "deterministic", "multi_action")
+BOX = spaces.Box(-1, 1, (3,), np.float32)
+TWO = spaces.Discrete(2)
 PAIR = spaces.Tuple([TWO, BOX])
 NESTED = spaces.Dict({"a": PAIR, "b": spaces.MultiDiscrete([2, 3])})
 
 
-def catalog_of(*names):
-    return Catalog(
-        [point for point in scan() if point.name in ("fcnet", "preprocessors", *names)], environ={}
-    )
+def make_catalog(*plugins):
+    """Return a catalog of fcnet, the preprocessors and the named distribution plugins."""
+    names = ("fcnet", "preprocessors", *plugins)
+    return Catalog([point for point in scan() if point.name in names], environ={})
 
 
 @pytest.fixture(scope="module")
 def shared():
-    return catalog_of(*DISTS)
+    return make_catalog(*DISTRIBUTION_PLUGINS)
 
 
-class Seven(ActionDistribution):
-    """The seeds' custom distribution: seven outputs, whatever the space."""
+class SevenInputs(ActionDistribution):
+    """A custom distribution that needs seven inputs for any action space."""
 
     @staticmethod
     def required_model_output_shape(action_space, model_config=None):
         return 7
 
 
-class Shaped(Seven):
+class TwoByThreeInputs(ActionDistribution):
+    """A custom distribution whose inputs have the shape (2, 3)."""
+
     @staticmethod
     def required_model_output_shape(action_space, model_config=None):
         return (2, 3)
 
 
-def chosen(catalog, space, config=None, dist_type=None, framework="torch"):
-    cls, size = catalog.action_dist(space, config or {}, dist_type, framework)
-    return getattr(cls, "cls", cls).__name__, size
+def choose_distribution(catalog, space, config=None, *, dist_type=None, framework="torch"):
+    """Return the name of the chosen class and the number of its inputs."""
+    dist_class, size = catalog.action_dist(space, config or {}, dist_type, framework)
+    # A distribution that is bound to its space holds the class as `cls`.
+    return getattr(dist_class, "cls", dist_class).__name__, size
 
 
-@pytest.mark.parametrize(
-    ("space", "name", "size"),
-    [
-        (TWO, "Categorical", 2),
-        (spaces.Discrete(5, start=3), "Categorical", 5),
-        (BOX, "DiagGaussian", 6),
-        (spaces.Box(-1, 1, (), np.float32), "DiagGaussian", 2),
-        (spaces.Box(-1, 1, (2, 3), np.float64), "DiagGaussian", 12),
-        (spaces.Box(0, 2, (2,), np.int64), "MultiCategorical", 6),
-        (spaces.Box(np.array([0, 5]), np.array([1, 9]), dtype=np.int16), "MultiCategorical", 7),
-        (spaces.Box(0, 3, (2,), np.uint8), "MultiCategorical", 8),
-        (spaces.MultiDiscrete([2, 3, 4]), "MultiCategorical", 9),
-        (spaces.MultiDiscrete([[2, 3], [4, 5]]), "MultiCategorical", 14),
-        (spaces.MultiBinary(4), "Bernoulli", 4),
-        (spaces.MultiBinary((2, 3)), "Bernoulli", 6),
-        (Simplex((4,)), "Dirichlet", 4),
-        (PAIR, "MultiActionDistribution", 8),
-        (NESTED, "MultiActionDistribution", 13),
-    ],
-    ids=str,
-)
+# --- by space -------------------------------------------------------------------------------------
+
+
+#: Space, the name of its default distribution, the number of inputs.
+DEFAULTS = [
+    # A categorical has one logit for each choice.
+    (TWO, "Categorical", 2),
+    (spaces.Discrete(5, start=3), "Categorical", 5),
+    # A Gaussian has a mean and a log standard deviation for each dimension.
+    (BOX, "DiagGaussian", 2 * 3),
+    (spaces.Box(-1, 1, (), np.float32), "DiagGaussian", 2),
+    (spaces.Box(-1, 1, (2, 3), np.float64), "DiagGaussian", 2 * 6),
+    # An integer box has one logit for each value of each dimension.
+    (spaces.Box(0, 2, (2,), np.int64), "MultiCategorical", 3 + 3),
+    (spaces.Box(np.array([0, 5]), np.array([1, 9]), dtype=np.int16), "MultiCategorical", 2 + 5),
+    (spaces.Box(0, 3, (2,), np.uint8), "MultiCategorical", 4 + 4),
+    (spaces.MultiDiscrete([2, 3, 4]), "MultiCategorical", 2 + 3 + 4),
+    (spaces.MultiDiscrete([[2, 3], [4, 5]]), "MultiCategorical", 2 + 3 + 4 + 5),
+    (spaces.MultiBinary(4), "Bernoulli", 4),
+    (spaces.MultiBinary((2, 3)), "Bernoulli", 6),
+    (Simplex((4,)), "Dirichlet", 4),
+    # A composite has the inputs of its parts.
+    (PAIR, "MultiActionDistribution", 2 + 6),
+    (NESTED, "MultiActionDistribution", (2 + 6) + (2 + 3)),
+]
+
+
+@pytest.mark.parametrize(("space", "name", "size"), DEFAULTS, ids=str)
 @pytest.mark.parametrize("framework", ["torch", "tf", "tf2"])
-def test_what_a_space_gets_by_itself(shared, space, name, size, framework):
-    assert chosen(shared, space, framework=framework) == (name, size)
-    cls, found = ModelCatalog.get_action_dist(space, {}, framework=framework)
-    assert isinstance(found, int)
-    assert found == size
-    assert cls.framework_of_class == ("torch" if framework == "torch" else "tf")
+def test_default_distribution_of_a_space(shared, space, name, size, framework):
+    assert choose_distribution(shared, space, framework=framework) == (name, size)
+
+
+@pytest.mark.parametrize(("space", "name", "size"), DEFAULTS, ids=str)
+@pytest.mark.parametrize("framework", ["torch", "tf", "tf2"])
+def test_model_catalog_returns_class_of_the_framework(space, name, size, framework):
+    dist_class, found_size = ModelCatalog.get_action_dist(space, {}, framework=framework)
+
+    assert isinstance(found_size, int)
+    assert found_size == size
+    assert getattr(dist_class, "cls", dist_class).__name__ == name
+    expected_framework = "torch" if framework == "torch" else "tf"
+    assert dist_class.framework_of_class == expected_framework
 
 
 @pytest.mark.parametrize(
-    ("space", "leaf"),
+    ("space", "path"),
     [
-        (spaces.Text(3), "action"),
-        (spaces.Graph(BOX, None), "action"),
-        (spaces.Sequence(BOX), "action"),
-        (Repeated(BOX, 2), "action"),
-        (spaces.Tuple([TWO, spaces.Dict({"t": spaces.Text(3)})]), r"action\[1\]\['t'\]"),
-        (spaces.Dict({"a": spaces.Sequence(TWO)}), r"action\['a'\]"),
+        pytest.param(spaces.Text(3), "action", id="text"),
+        pytest.param(spaces.Graph(BOX, None), "action", id="graph"),
+        pytest.param(spaces.Sequence(BOX), "action", id="sequence"),
+        pytest.param(Repeated(BOX, 2), "action", id="repeated"),
+        pytest.param(
+            spaces.Tuple([TWO, spaces.Dict({"t": spaces.Text(3)})]),
+            r"action\[1\]\['t'\]",
+            id="text-in-a-dict-in-a-tuple",
+        ),
+        pytest.param(
+            spaces.Dict({"a": spaces.Sequence(TWO)}), r"action\['a'\]", id="sequence-in-a-dict"
+        ),
     ],
-    ids=str,
 )
-def test_what_has_no_distribution_is_refused_by_its_leaf(shared, space, leaf):
-    with pytest.raises(
-        UnsupportedSpaceError, match=f"^{leaf}: no installed distribution supports "
-    ):
+def test_space_without_distribution_is_rejected_by_path(shared, space, path):
+    with pytest.raises(UnsupportedSpaceError, match=f"^{path}: no installed distribution"):
         shared.action_dist(space)
 
 
-# --- names ----------------------------------------------------------------------------------------
+# --- by name --------------------------------------------------------------------------------------
+
+NAMED_DISTRIBUTIONS = [
+    (BOX, "deterministic", "Deterministic", 3),
+    (BOX, "squashed_gaussian", "SquashedGaussian", 6),
+    (BOX, "beta", "Beta", 6),
+    (BOX, SevenInputs, "SevenInputs", 7),
+    (TWO, SevenInputs, "SevenInputs", 7),
+    # A class serves a composite as a whole …
+    (PAIR, SevenInputs, "SevenInputs", 7),
+    (PAIR, TwoByThreeInputs, "TwoByThreeInputs", 2 * 3),
+    # … and a name serves the parts that it fits: here the Box; the others get their default.
+    (PAIR, "deterministic", "MultiActionDistribution", 2 + 3),
+    (NESTED, "beta", "MultiActionDistribution", (2 + 6) + (2 + 3)),
+]
 
 
-@pytest.mark.parametrize("key", ["custom", "dist_type"])
-@pytest.mark.parametrize(
-    ("space", "name", "expected"),
-    [
-        (BOX, "deterministic", ("Deterministic", 3)),
-        (BOX, "squashed_gaussian", ("SquashedGaussian", 6)),
-        (BOX, "beta", ("Beta", 6)),
-        (BOX, Seven, ("Seven", 7)),
-        (TWO, Seven, ("Seven", 7)),
-        (PAIR, Seven, ("Seven", 7)),
-        (PAIR, Shaped, ("Shaped", 6)),
-        (PAIR, "deterministic", ("MultiActionDistribution", 2 + 3)),
-        (NESTED, "beta", ("MultiActionDistribution", 13)),
-    ],
-    ids=str,
-)
-def test_a_name_or_a_class_is_used_where_it_fits(shared, key, space, name, expected):
-    found = (
-        chosen(shared, space, {"custom_action_dist": name})
-        if key == "custom"
-        else chosen(shared, space, {}, name)
-    )
-    assert found == expected
+@pytest.mark.parametrize(("space", "dist", "name", "size"), NAMED_DISTRIBUTIONS, ids=str)
+def test_custom_action_dist_key_chooses_distribution(shared, space, dist, name, size):
+    chosen = choose_distribution(shared, space, {"custom_action_dist": dist})
+
+    assert chosen == (name, size)
 
 
-def test_the_config_wins_over_the_argument(shared):
-    assert chosen(shared, BOX, {"custom_action_dist": "beta"}, "deterministic")[0] == "Beta"
+@pytest.mark.parametrize(("space", "dist", "name", "size"), NAMED_DISTRIBUTIONS, ids=str)
+def test_dist_type_argument_chooses_distribution(shared, space, dist, name, size):
+    chosen = choose_distribution(shared, space, dist_type=dist)
+
+    assert chosen == (name, size)
 
 
-def test_a_registered_name_and_its_shape():
-    catalog = catalog_of(*DISTS)
-    catalog.register_action_dist("seven", Seven)
-    assert chosen(catalog, PAIR, {"custom_action_dist": "seven"}) == ("Seven", 7)
-    assert catalog.resolve(BOX, PAIR, {"custom_action_dist": "seven"}).num_outputs == 7
+def test_custom_action_dist_key_overrides_dist_type_argument(shared):
+    config = {"custom_action_dist": "beta"}
+
+    name, _ = choose_distribution(shared, BOX, config, dist_type="deterministic")
+
+    assert name == "Beta"
 
 
-def test_parts_are_named_by_path(shared):
-    config = {
-        "custom_action_dist": {"action['a'][1]": "beta", "action['b']": "slate_multi_categorical"}
-    }
-    # Its entries have different numbers of values.
-    with pytest.raises(UnsupportedSpaceError, match=r"action\['b'\]"):
-        shared.action_dist(NESTED, config)
-    found = shared.explain(
-        BOX, NESTED, {"custom_action_dist": {"action['a'][1]": "beta"}}
-    ).as_dict()
-    assert {part["path"]: part["chosen"] for part in found["action_parts"]} == {
+def test_registered_distribution_is_chosen_by_name():
+    catalog = make_catalog(*DISTRIBUTION_PLUGINS)
+    catalog.register_action_dist("seven", SevenInputs)
+    config = {"custom_action_dist": "seven"}
+
+    assert choose_distribution(catalog, PAIR, config) == ("SevenInputs", 7)
+    assert catalog.resolve(BOX, PAIR, config).num_outputs == 7
+
+
+def test_custom_action_dist_by_path_changes_only_that_part(shared):
+    config = {"custom_action_dist": {"action['a'][1]": "beta"}}
+
+    parts = shared.explain(BOX, NESTED, config).as_dict()["action_parts"]
+
+    assert {part["path"]: part["chosen"] for part in parts} == {
         "action['a']": "multi_action",
         "action['a'][0]": "categorical",
         "action['a'][1]": "beta",
@@ -163,87 +188,120 @@ def test_parts_are_named_by_path(shared):
     }
 
 
+def test_custom_action_dist_error_names_the_part(shared):
+    # A slate needs dimensions of equal size; action['b'] has 2 and 3 choices.
+    config = {
+        "custom_action_dist": {"action['a'][1]": "beta", "action['b']": "slate_multi_categorical"}
+    }
+
+    with pytest.raises(UnsupportedSpaceError, match=r"action\['b'\]"):
+        shared.action_dist(NESTED, config)
+
+
+HALF_BOUNDED = spaces.Box(-1, np.inf, (2,))
+EVERY_INT32 = spaces.Box(-(2**31), 2**31 - 1, (2,), np.int32)
+
+
 @pytest.mark.parametrize(
-    ("space", "config", "error", "said"),
+    ("space", "config", "error", "cause"),
     [
-        (
+        pytest.param(
             TWO,
             {"custom_action_dist": "beta"},
             UnsupportedSpaceError,
             "action: Beta needs .* found Discrete",
+            id="beta-for-discrete",
         ),
-        (
+        pytest.param(
             TWO,
             {"custom_action_dist": "multi_action"},
             UnsupportedSpaceError,
             "only supports a Tuple or Dict, found",
+            id="multi-action-for-discrete",
         ),
-        (
+        pytest.param(
             spaces.Tuple([TWO, TWO]),
             {"custom_action_dist": "beta"},
             UnsupportedSpaceError,
             "Beta|does not fit any part",
+            id="beta-fits-no-part",
         ),
-        (
+        pytest.param(
             BOX,
             {"custom_action_dist": "betta"},
             UnknownNameError,
-            "Unknown action dist 'betta'. Did you mean 'beta'",
+            "'betta'. Did you mean 'beta'",
+            id="misspelt-name",
         ),
-        (
+        pytest.param(
             PAIR,
             {"custom_action_dist": {"action[2]": "beta"}},
             ConfigError,
             r"no part 'action\[2\]'; parts:",
+            id="path-beyond-the-last-part",
         ),
-        (
+        pytest.param(
             PAIR,
             {"custom_action_dist": {"b": "beta", "a": "beta"}},
             ConfigError,
             r"no part 'a'; parts: action, ",
+            id="unknown-paths",
         ),
-        (
+        pytest.param(
             TWO,
             {"free_log_std": True},
             ConfigError,
-            "free_log_std trains .* categorical, for Discrete.* diag_gaussian",
+            "categorical, for Discrete.* diag_gaussian",
+            id="free-log-std-for-discrete",
         ),
-        (PAIR, {"free_log_std": True}, ConfigError, "free_log_std trains .* multi_action"),
-        (
-            spaces.Box(-1, np.inf, (2,)),
+        pytest.param(
+            PAIR,
+            {"free_log_std": True},
+            ConfigError,
+            "free_log_std trains .* multi_action",
+            id="free-log-std-for-tuple",
+        ),
+        pytest.param(
+            HALF_BOUNDED,
             {"custom_action_dist": "beta"},
             UnsupportedSpaceError,
             "action: .*bound",
+            id="beta-without-upper-bound",
         ),
-        (
-            spaces.Box(-1, np.inf, (2,)),
+        pytest.param(
+            HALF_BOUNDED,
             {"custom_action_dist": "squashed_gaussian"},
             UnsupportedSpaceError,
             "action: ",
+            id="squashed-gaussian-without-upper-bound",
         ),
-        (spaces.Box(-(2**31), 2**31 - 1, (2,), np.int32), {}, UnsupportedSpaceError, "action: "),
+        pytest.param(EVERY_INT32, {}, UnsupportedSpaceError, "action: ", id="too-many-integers"),
     ],
-    ids=str,
 )
-def test_what_does_not_fit_says_so_before_anything_is_built(shared, space, config, error, said):
-    with pytest.raises(error, match=said):
+def test_distribution_that_does_not_fit_is_rejected(shared, space, config, error, cause):
+    with pytest.raises(error, match=cause):
         shared.resolve(BOX, space, config)
 
 
-def test_a_missing_package_is_named():
-    with pytest.raises(
-        MissingPluginError, match=r"action distribution for Tuple.*rlcatalog-multi-action"
-    ):
-        catalog_of("categorical", "gaussian").resolve(BOX, PAIR)
-    with pytest.raises(
-        MissingPluginError,
-        match=r"action\[1\]: the action distribution for Box.*rlcatalog-gaussian",
-    ):
-        catalog_of("categorical", "multi_action").resolve(BOX, PAIR)
-    with pytest.raises(
-        MissingPluginError, match=r"action distribution for Simplex.*rlcatalog-bounded"
-    ):
-        catalog_of("categorical").resolve(BOX, Simplex((3,)))
+@pytest.mark.parametrize(
+    ("plugins", "space", "path", "package"),
+    [
+        pytest.param(
+            ("categorical", "gaussian"), PAIR, "action", "rlcatalog-multi-action", id="tuple"
+        ),
+        pytest.param(
+            ("categorical", "multi_action"),
+            PAIR,
+            r"action\[1\]",
+            "rlcatalog-gaussian",
+            id="box-in-a-tuple",
+        ),
+        pytest.param(("categorical",), Simplex((3,)), "action", "rlcatalog-bounded", id="simplex"),
+    ],
+)
+def test_missing_distribution_error_names_package(plugins, space, path, package):
+    with pytest.raises(MissingPluginError, match=f"{path}.* distribution for .*{package}"):
+        make_catalog(*plugins).resolve(BOX, space)
 
 
 # --- shapes of stored actions ---------------------------------------------------------------------
@@ -259,24 +317,35 @@ def test_a_missing_package_is_named():
         (spaces.MultiDiscrete([2, 3]), np.int64, (None, 2)),
         (spaces.MultiBinary(3), np.int8, (None, 3)),
         (Simplex((4,)), np.float32, (None, 4)),
+        # Nested actions are stored flat, in one dtype.
         (spaces.Tuple([TWO, TWO]), np.int32, (None, 2)),
-        (NESTED, np.float32, (None, 6)),
+        (NESTED, np.float32, (None, 1 + 3 + 2)),
     ],
     ids=str,
 )
-def test_action_shapes(space, dtype, shape):
+def test_action_shape_has_batch_dimension_and_dtype(space, dtype, shape):
     assert ModelCatalog.get_action_shape(space) == (np.dtype(dtype), shape)
 
 
-def test_an_action_without_a_size_has_no_shape():
-    with pytest.raises(UnsupportedSpaceError, match=r"action: Text.* cannot be an action space"):
+def test_action_shape_of_text_is_rejected():
+    with pytest.raises(UnsupportedSpaceError, match=r"Text.* cannot be an action space"):
         ModelCatalog.get_action_shape(spaces.Text(3))
 
 
+# --- copies ---------------------------------------------------------------------------------------
+
+
+def copy_by_pickle(value):
+    return pickle.loads(pickle.dumps(value))
+
+
+@pytest.mark.parametrize("make_copy", [copy.deepcopy, copy_by_pickle])
 @pytest.mark.parametrize("framework", ["torch", "tf"])
-def test_a_bound_distribution_can_be_copied_and_pickled(framework):
+def test_bound_distribution_survives_copy_and_pickle(framework, make_copy):
     dist_class, size = ModelCatalog.get_action_dist(PAIR, {}, framework=framework)
     inputs = np.zeros((2, size), np.float32)
-    for again in (copy.deepcopy(dist_class), pickle.loads(pickle.dumps(dist_class))):
-        assert again.cls is dist_class.cls
-        assert again(inputs).logp(dist_class(inputs).sample()).shape == (2,)
+
+    copied = make_copy(dist_class)
+
+    assert copied.cls is dist_class.cls
+    assert copied(inputs).logp(dist_class(inputs).sample()).shape == (2,)
