@@ -1,6 +1,4 @@
-"""Plugins broken in every way we could think of: the others work, and each broken one is reported
-with its cause.
-"""
+"""Broken plugins: each one is reported with its cause, and the other plugins still work."""
 
 from __future__ import annotations
 
@@ -31,7 +29,8 @@ from rlcatalog import (
 )
 from rlcatalog.errors import CatalogError, PartError, PluginError, PluginWarning
 
-GOOD = """
+#: A working plugin with a model, a config key and a preprocessor for boxes of shape (number, 2).
+WORKING_PLUGIN = """
 from rlcatalog import Match, ModelSpec, PreprocessorSpec, Rank, hookimpl
 from rlcatalog.observations import Preprocessor
 
@@ -64,7 +63,7 @@ def rlcatalog_models():
     ]
 """
 
-CONFIG = """
+CONFIG_MODULE = """
 import msgspec
 
 
@@ -72,27 +71,31 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     {key}: int = 3
 """
 
-HOOK = (
+PLUGIN_WITH_ONE_HOOK = (
     "from rlcatalog import ActionDistSpec, ModelSpec, hookimpl\n\n@hookimpl\ndef {signature}:\n"
     "    {body}\n"
 )
-SPEC = 'ModelSpec("broken_net", {{"torch": "m:C"}}, ""{more})'
+MODEL_SPEC = """ModelSpec("broken_net", {"torch": "m:C"}, "")"""
 
 
-def hook(body: str, signature: str = "rlcatalog_models()") -> str:
-    return HOOK.format(signature=signature, body=body)
+def write_hook(body: str, *, signature: str = "rlcatalog_models()") -> str:
+    """Return the source of a plugin with one hook."""
+    return PLUGIN_WITH_ONE_HOOK.format(signature=signature, body=body)
 
 
-def models(more: str = "") -> str:
-    return hook(f"return [{SPEC.format(more=more)}]")
+def write_model_with_config(config: str) -> str:
+    """Return the source of a plugin with one model, whose config struct stands at `config`."""
+    return write_hook(
+        f'return [ModelSpec("broken_net", {{"torch": "m:C"}}, "", config={config!r})]'
+    )
 
 
 @dataclass(frozen=True)
 class Case:
-    """One way to be broken: the plugin's source and what its record must say."""
+    """One way to be broken: the plugin's source, and phrases of the error in its record."""
 
     source: str
-    says: tuple[str, ...]
+    phrases: tuple[str, ...]
     status: str = "failed"
     requires: tuple[str, ...] = ("rlcatalog>=0.1",)
     config: str | None = field(default=None, repr=False)
@@ -109,10 +112,10 @@ BROKEN = {
     ),
     "system-exit": Case("raise SystemExit('no licence')\n", ("SystemExit: no licence",)),
     "system-exit-without-words": Case("import sys; sys.exit()\n", ("SystemExit",)),
-    "exit-in-hook": Case(hook("raise SystemExit(3)"), ("SystemExit: 3",)),
-    "error-in-hook": Case(hook("return [1 / 0]"), ("ZeroDivisionError: division by zero",)),
+    "exit-in-hook": Case(write_hook("raise SystemExit(3)"), ("SystemExit: 3",)),
+    "error-in-hook": Case(write_hook("return [1 / 0]"), ("ZeroDivisionError: division by zero",)),
     "argument": Case(
-        hook("return []", "rlcatalog_models(config)"),
+        write_hook("return []", signature="rlcatalog_models(config)"),
         (
             "'broken_argument'",
             "rlcatalog_models",
@@ -121,7 +124,7 @@ BROKEN = {
         ),
     ),
     "misspelt": Case(
-        hook("return []", "rlcatalog_model()"),
+        write_hook("return []", signature="rlcatalog_model()"),
         (
             "'broken_misspelt'",
             "'rlcatalog_model' is not one of rlcatalog's hooks",
@@ -129,7 +132,7 @@ BROKEN = {
         ),
     ),
     "invented": Case(
-        hook("return []", "rlcatalog_something_else()"),
+        write_hook("return []", signature="rlcatalog_something_else()"),
         (
             "'rlcatalog_something_else' is not one of rlcatalog's hooks",
             "rlcatalog_preprocessors, rlcatalog_filters",
@@ -147,29 +150,30 @@ BROKEN = {
         ),
     ),
     "returns-text": Case(
-        hook("return 'fcnet'"),
+        write_hook("return 'fcnet'"),
         ("rlcatalog_models() must return a list of ModelSpec, found 'fcnet'",),
     ),
     "returns-none": Case(
-        hook("return None"), ("rlcatalog_models() must return a list of ModelSpec, found None",)
+        write_hook("return None"),
+        ("rlcatalog_models() must return a list of ModelSpec, found None",),
     ),
     "returns-classes": Case(
-        hook("return [dict]"), ("must return a list of ModelSpec, found [<class 'dict'>]",)
+        write_hook("return [dict]"), ("must return a list of ModelSpec, found [<class 'dict'>]",)
     ),
     "returns-one": Case(
-        hook(f"return {SPEC.format(more='')}"),
+        write_hook(f"return {MODEL_SPEC}"),
         ("must return a list of ModelSpec, found ModelSpec(",),
     ),
     "yields": Case(
-        hook(f"yield {SPEC.format(more='')}"),
+        write_hook(f"yield {MODEL_SPEC}"),
         ("must return a list of ModelSpec, found <generator object",),
     ),
     "returns-other-kind": Case(
-        hook("return [ActionDistSpec('d', {'torch': 'm:C'}, '', size=len)]"),
+        write_hook("return [ActionDistSpec('d', {'torch': 'm:C'}, '', size=len)]"),
         ("rlcatalog_models() must return a list of ModelSpec, found [ActionDistSpec(",),
     ),
     "bad-declaration": Case(
-        hook("return [ModelSpec('net', {'jax': 'm:C'}, '')]"),
+        write_hook("return [ModelSpec('net', {'jax': 'm:C'}, '')]"),
         ("unknown framework 'jax'", "known: ['tf', 'torch']"),
     ),
     "too-new": Case(
@@ -189,23 +193,23 @@ BROKEN = {
         requires=("rlcatalog >=> 1",),
     ),
     "same-name-twice": Case(
-        hook(
+        write_hook(
             'return [ModelSpec("net", {"torch": "m:C"}, ""), ModelSpec("net", {"tf": "m:C"}, "")]'
         ),
         ("DuplicateNameError: broken-same-name-twice declares model 'net' twice",),
     ),
     "config-syntax": Case(
-        models(', config="broken_config_syntax_config:Config"'),
+        write_model_with_config("broken_config_syntax_config:Config"),
         ("SyntaxError",),
         config="class Config(:\n",
     ),
     "config-missing": Case(
-        models(', config="broken_config_missing_config:Konfig"'),
+        write_model_with_config("broken_config_missing_config:Konfig"),
         ("config='broken_config_missing_config:Konfig' must name a msgspec.Struct, found None",),
-        config=CONFIG.format(key="x"),
+        config=CONFIG_MODULE.format(key="x"),
     ),
     "config-no-struct": Case(
-        models(', config="broken_config_no_struct_config:Config"'),
+        write_model_with_config("broken_config_no_struct_config:Config"),
         ("must name a msgspec.Struct, found <class 'broken_config_no_struct_config.Config'>",),
         config="class Config:\n    x: int = 1\n",
     ),
@@ -213,109 +217,126 @@ BROKEN = {
 
 
 @pytest.fixture
-def write(tmp_path, install):
-    """Write the two good plugins and some broken ones; return the folder."""
+def write_plugins(tmp_path, install):
+    """Write the two working plugins and the broken ones with these names; return the folder."""
 
-    def make(names, folder=tmp_path):
-        for number, name in enumerate(["alpha", "omega"], 3):
-            module = name
-            extra = {f"{module}_config": CONFIG.format(key=f"{name}_size")}
-            source = GOOD.format(name=name, module=module, number=number)
-            install(folder, module.replace("_", "-"), source, extra=extra)
+    def write(names, folder=tmp_path):
+        for name, number in (("alpha", 3), ("omega", 4)):
+            source = WORKING_PLUGIN.format(name=name, module=name, number=number)
+            config = CONFIG_MODULE.format(key=f"{name}_size")
+            install(folder, name, source, extra={f"{name}_config": config})
         for name in names:
-            case, module = BROKEN[name], f"broken_{name.replace('-', '_')}"
-            extra = {f"{module}_config": case.config} if case.config is not None else {}
+            case = BROKEN[name]
+            extra = {}
+            if case.config is not None:
+                module = f"broken_{name.replace('-', '_')}"
+                extra[f"{module}_config"] = case.config
             install(folder, f"broken-{name}", case.source, requires=case.requires, extra=extra)
         return folder
 
-    return make
+    return write
 
 
-def load(entry_points, count, **environ):
-    """Load plugins of which `count` are broken; each gives one warning."""
+def load_with_warnings(entry_points, *, expected_warnings, **environ):
+    """Return a catalog of plugins of which some are broken, and the texts of its warnings."""
     with pytest.warns(PluginWarning) as caught:
         catalog = Catalog(entry_points, environ=environ)
-    messages = [str(w.message) for w in caught]
-    assert len(messages) == count, messages
+    messages = [str(warning.message) for warning in caught]
+    assert len(messages) == expected_warnings, messages
     return catalog, messages
 
 
-def check_report(name, record, messages):
+def check_broken_plugin(name, *, record, messages):
+    """The record names the cause; one warning says how to disable and uninstall the plugin."""
     case = BROKEN[name]
     assert record.status == case.status
-    for part in case.says:
-        assert part in record.error
-    (message,) = [m for m in messages if f"of broken-{name} 1.0 {record.condition}" in m]
+    for phrase in case.phrases:
+        assert phrase in record.error
+    heading = f"of broken-{name} 1.0 {record.condition}"
+    (message,) = [text for text in messages if heading in text]
     assert f"RLCATALOG_DISABLE_PLUGINS=broken-{name}" in message
     assert f"pip uninstall broken-{name}" in message
 
 
-def check_good(catalog):
-    """Everything the good plugins provide is there and works, and nothing else is."""
-    assert [c.name for c in catalog.components()] == [
-        "alpha",
-        "omega",
-        "alpha_codec",
-        "omega_codec",
-    ]
+def check_working_plugins(catalog):
+    """The catalog has what the two working plugins declare, and nothing else."""
+    names = [component.name for component in catalog.components()]
+    assert names == ["alpha", "omega", "alpha_codec", "omega_codec"]
     assert catalog.parse_config({"alpha_size": 7})["omega_size"] == 3
     for number in (3, 4):
-        space = gym.spaces.Box(-1, 1, (number, 2), np.float32)
-        encoded = catalog.preprocessor_for(space).transform(np.ones((number, 2), np.float32))
-        assert list(encoded) == [2 * number, number]
+        observation = np.ones((number, 2), np.float32)
+        space = gym.spaces.Box(-1, 1, observation.shape, np.float32)
+        encoded = catalog.preprocessor_for(space).transform(observation)
+        assert list(encoded) == [2 * number, number]  # the sum of the ones, and the plugin's number
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_one_broken_plugin_leaves_the_others_working(write, installed, name):
-    catalog, messages = load(installed(write([name])), 1)
-    records = {r.distribution: r for r in catalog.plugins}
+def test_broken_plugin_leaves_the_others_working(write_plugins, installed, name):
+    catalog, messages = load_with_warnings(installed(write_plugins([name])), expected_warnings=1)
+
+    records = {record.distribution: record for record in catalog.plugins}
     assert list(records) == ["alpha", f"broken-{name}", "omega"]
-    assert records["alpha"].status == records["omega"].status == "loaded"
-    check_report(name, records[f"broken-{name}"], messages)
-    check_good(catalog)
+    assert records["alpha"].status == "loaded"
+    assert records["omega"].status == "loaded"
+    check_broken_plugin(name, record=records[f"broken-{name}"], messages=messages)
+    check_working_plugins(catalog)
 
 
-def test_all_broken_at_once(write, installed):
-    catalog, messages = load(installed(write(BROKEN)), len(BROKEN))
-    records = {r.distribution: r for r in catalog.plugins}
+def test_all_broken_plugins_at_once_are_reported(write_plugins, installed):
+    points = installed(write_plugins(BROKEN))
+
+    catalog, messages = load_with_warnings(points, expected_warnings=len(BROKEN))
+
+    records = {record.distribution: record for record in catalog.plugins}
+    loaded = [name for name, record in records.items() if record.status == "loaded"]
     assert len(records) == len(BROKEN) + 2
-    assert [name for name, record in records.items() if record.status == "loaded"] == [
-        "alpha",
-        "omega",
-    ]
+    assert loaded == ["alpha", "omega"]
     for name in BROKEN:
-        check_report(name, records[f"broken-{name}"], messages)
-    check_good(catalog)
+        check_broken_plugin(name, record=records[f"broken-{name}"], messages=messages)
+    check_working_plugins(catalog)
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_strict_raises_the_first_failure(write, installed, name):
-    points = installed(write([name]))
-    with pytest.raises(CatalogError) as raised:
+def test_strict_mode_raises_the_first_failure(write_plugins, installed, name):
+    case = BROKEN[name]
+    points = installed(write_plugins([name]))
+
+    with pytest.raises(CatalogError) as caught:
         Catalog(points, environ={"RLCATALOG_STRICT_PLUGINS": "1"})
-    state = (
-        f"broken-{name} 1.0 {'has' if BROKEN[name].status == 'failed' else 'is'}"
-        f" {BROKEN[name].status}: "
-    )
-    assert all(part in str(raised.value) for part in (state, *BROKEN[name].says))
-    assert isinstance(raised.value.__cause__, BaseException)
+
+    verb = "has" if case.status == "failed" else "is"
+    message = str(caught.value)
+    assert f"broken-{name} 1.0 {verb} {case.status}: " in message
+    for phrase in case.phrases:
+        assert phrase in message
+    assert isinstance(caught.value.__cause__, BaseException)
 
 
-@pytest.mark.parametrize("value", ["", "0"])
-def test_strict_can_be_switched_off(write, installed, value):
-    load(installed(write(["argument"])), 1, RLCATALOG_STRICT_PLUGINS=value)
+@pytest.mark.parametrize("value", ["", "0"], ids=["empty", "zero"])
+def test_strict_mode_can_be_switched_off(write_plugins, installed, value):
+    points = installed(write_plugins(["argument"]))
+    load_with_warnings(points, expected_warnings=1, RLCATALOG_STRICT_PLUGINS=value)
 
 
-def test_strict_is_content_with_healthy_and_disabled_plugins(write, installed):
+def test_strict_mode_accepts_disabled_broken_plugin(write_plugins, installed):
+    points = installed(write_plugins(["import-error"]))
     environ = {"RLCATALOG_STRICT_PLUGINS": "1", "RLCATALOG_DISABLE_PLUGINS": "broken-import-error"}
-    check_good(Catalog(installed(write(["import-error"])), environ=environ))
+
+    catalog = Catalog(points, environ=environ)
+
+    check_working_plugins(catalog)
 
 
-def test_a_plugin_that_fails_halfway_leaves_nothing_behind(install, installed, tmp_path):
-    second = '\n@hookimpl\ndef rlcatalog_models():\n    raise RuntimeError("halfway")\n'
-    first = 'return [ActionDistSpec("half_dist", {"torch": "m:C"}, "", size=len)]'
-    install(tmp_path, "half", hook(first, "rlcatalog_action_dists()") + second)
-    catalog, (message,) = load(installed(tmp_path), 1)
+def test_plugin_whose_second_hook_fails_adds_no_parts(install, installed, tmp_path):
+    first_hook = write_hook(
+        'return [ActionDistSpec("half_dist", {"torch": "m:C"}, "", size=len)]',
+        signature="rlcatalog_action_dists()",
+    )
+    second_hook = '\n@hookimpl\ndef rlcatalog_models():\n    raise RuntimeError("halfway")\n'
+    install(tmp_path, "half", first_hook + second_hook)
+
+    catalog, [message] = load_with_warnings(installed(tmp_path), expected_warnings=1)
+
     assert "RuntimeError: halfway" in message
     assert catalog.components() == []
 
@@ -330,16 +351,20 @@ def test_a_plugin_that_fails_halfway_leaves_nothing_behind(install, installed, t
         {"RLCATALOG_DISABLE_PLUGINS": " Broken.Import.Error , BROKEN-SYSTEM-EXIT "},
         {"RLCATALOG_LOAD_PLUGINS": "alpha, omega"},
     ],
+    ids=["disabled", "disabled-by-another-spelling", "not-in-the-list-to-load"],
 )
-def test_plugins_left_out_are_never_imported(write, installed, environ):
-    catalog = Catalog(installed(write(["import-error", "system-exit"])), environ=environ)
-    check_good(catalog)
+def test_excluded_broken_plugins_are_never_imported(write_plugins, installed, environ):
+    points = installed(write_plugins(["import-error", "system-exit"]))
+
+    catalog = Catalog(points, environ=environ)
+
+    check_working_plugins(catalog)
     assert "alpha" in sys.modules
-    variable, value = next(iter(environ.items()))
+    [(variable, value)] = environ.items()
+    records = {record.distribution: record for record in catalog.plugins}
     for name in ("broken-import-error", "broken-system-exit"):
-        (record,) = [r for r in catalog.plugins if r.distribution == name]
-        assert record.status == "disabled"
-        assert f"{variable}={value!r}" in record.error
+        assert records[name].status == "disabled"
+        assert f"{variable}={value!r}" in records[name].error
 
 
 @pytest.mark.parametrize(
@@ -347,150 +372,192 @@ def test_plugins_left_out_are_never_imported(write, installed, environ):
     [
         {"RLCATALOG_DISABLE_PLUGINS": "*"},
         {"RLCATALOG_LOAD_PLUGINS": ""},
-        {"RLCATALOG_DISABLE_PLUGINS": "alpha,omega"},  # a distribution and an entry point
+        {"RLCATALOG_DISABLE_PLUGINS": "alpha,omega"},
     ],
+    ids=["all-disabled", "none-to-load", "disabled-by-name"],
 )
-def test_healthy_plugins_left_out_are_never_imported_either(write, installed, environ):
-    catalog = Catalog(installed(write([])), environ=environ)
-    assert [r.status for r in catalog.plugins] == ["disabled", "disabled"]
+def test_excluded_working_plugins_are_never_imported(write_plugins, installed, environ):
+    catalog = Catalog(installed(write_plugins([])), environ=environ)
+
+    assert [record.status for record in catalog.plugins] == ["disabled", "disabled"]
     assert catalog.components() == []
     assert not {"alpha", "alpha_config", "omega"} & set(sys.modules)
 
 
-def test_the_lists_take_entry_point_names_too(tmp_path, install, installed):
-    install(tmp_path, "some-dist", "raise AssertionError('imported')\n", entry_point="nets")
-    for environ in ({"RLCATALOG_DISABLE_PLUGINS": "nets"}, {"RLCATALOG_LOAD_PLUGINS": "others"}):
-        assert [r.status for r in Catalog(installed(tmp_path), environ=environ).plugins] == [
-            "disabled"
-        ]
-    _, (message,) = load(installed(tmp_path), 1, RLCATALOG_LOAD_PLUGINS="Nets")
+#: A plugin of the distribution some-dist with the entry point "nets", which must not be imported.
+RAISES_WHEN_IMPORTED = "raise AssertionError('imported')\n"
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [{"RLCATALOG_DISABLE_PLUGINS": "nets"}, {"RLCATALOG_LOAD_PLUGINS": "others"}],
+    ids=["disable", "load"],
+)
+def test_entry_point_name_excludes_plugin(tmp_path, install, installed, environ):
+    install(tmp_path, "some-dist", RAISES_WHEN_IMPORTED, entry_point="nets")
+
+    catalog = Catalog(installed(tmp_path), environ=environ)
+
+    assert [record.status for record in catalog.plugins] == ["disabled"]
+
+
+def test_entry_point_name_in_load_list_loads_plugin(tmp_path, install, installed):
+    install(tmp_path, "some-dist", RAISES_WHEN_IMPORTED, entry_point="nets")
+
+    _, [message] = load_with_warnings(
+        installed(tmp_path), expected_warnings=1, RLCATALOG_LOAD_PLUGINS="Nets"
+    )
+
     assert "AssertionError: imported" in message
 
 
-def test_an_incompatible_plugin_is_not_imported(write, installed):
-    _, (message,) = load(installed(write(["too-new"])), 1)
+def test_incompatible_plugin_is_not_imported(write_plugins, installed):
+    points = installed(write_plugins(["too-new"]))
+
+    _, [message] = load_with_warnings(points, expected_warnings=1)
+
     assert "imported" not in message
     assert "broken_too_new" not in sys.modules
 
 
 # --- broken at the lookup -------------------------------------------------------------------------
 
-MATCHERS = {
-    "raises": ("return 1 / 0", "its match function raised ZeroDivisionError: division by zero"),
-    "exits": ("raise SystemExit('bye')", "its match function raised SystemExit: bye"),
-    "returns_true": ("return True", "its match function returned True instead of a Match"),
-    "ranks_wrong": (
+#: The body of a broken match function, and the cause that the error names.
+BROKEN_MATCH_BODIES = [
+    pytest.param(
+        "return 1 / 0",
+        "its match function raised ZeroDivisionError: division by zero",
+        id="raises",
+    ),
+    pytest.param(
+        "raise SystemExit('bye')", "its match function raised SystemExit: bye", id="exits"
+    ),
+    pytest.param(
+        "return True",
+        "its match function returned True instead of a Match",
+        id="returns-true",
+    ),
+    pytest.param(
         "return Match('best', 'x')",
         "its match function returned Match(rank='best', why='x')",
+        id="returns-unknown-rank",
     ),
-}
+]
 
 
-@pytest.mark.parametrize("name", MATCHERS)
-def test_a_match_function_that_fails_is_an_error_that_names_its_plugin(
-    write, install, installed, name
-):
-    body, reason = MATCHERS[name]
+@pytest.mark.parametrize(("body", "cause"), BROKEN_MATCH_BODIES)
+def test_broken_match_function_error_names_plugin(write_plugins, install, installed, body, cause):
     source = (
         "from rlcatalog import Match, PreprocessorSpec, hookimpl\n\ndef match(request):\n"
         "    {}\n\n@hookimpl\n"
         'def rlcatalog_preprocessors():\n    return [PreprocessorSpec("bad", {{"numpy": "m:C"}},'
         ' "", match=match)]\n'
     )
-    folder = write([])
+    folder = write_plugins([])
     install(folder, "broken-match", source.format(body))
     catalog = Catalog(installed(folder), environ={})
     info = SpaceInfo.read(gym.spaces.Box(-1, 1, (3, 2), np.float32))
-    with pytest.raises(PartError) as raised:
+
+    with pytest.raises(PartError) as caught:
         catalog.slots.preprocessor(Request(info), None)
-    assert str(raised.value).startswith(f"preprocessor 'bad' (broken-match 1.0): {reason}")
+
+    assert str(caught.value).startswith(f"preprocessor 'bad' (broken-match 1.0): {cause}")
 
 
-FUNCTIONS = {
-    "describe raises": (
-        {"describe": lambda request: 1 / 0},
-        {},
-        "ZeroDivisionError: division by zero",
-    ),
-    "describe exits": ({"describe": lambda request: sys.exit(4)}, {}, "SystemExit: 4"),
-    "describe returns nonsense": (
-        {"describe": lambda request: [("hidden", 3)]},
-        {},
-        "('hidden', 3)",
-    ),
-    "size raises": (
-        {},
-        {"size": lambda action, config: 1 / 0},
-        "ZeroDivisionError: division by zero",
-    ),
-    "size returns nonsense": ({}, {"size": lambda action, config: None}, "None"),
-}
+class ThreeNumbers(Preprocessor):
+    """Stands for a preprocessor with three outputs."""
+
+    def _init_shape(self, obs_space, options):
+        return (3,)
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_a_function_of_the_chosen_part_that_fails_names_the_part_and_its_plugin(
-    entry_point, plugin, module, name
-):
-    of_model, of_dist, says = FUNCTIONS[name]
-    module(Codec=type("Codec", (Preprocessor,), {"_init_shape": lambda self, space, options: (3,)}))
+def match_everything(request):
+    return Match(Rank.GENERIC, "fits")
 
-    def fits(request):
-        return Match(Rank.GENERIC, "fits")
 
-    made = plugin(
-        rlcatalog_preprocessors=[
-            PreprocessorSpec("codec", {"numpy": "made_up_parts:Codec"}, "", match=fits)
-        ],
-        rlcatalog_models=[ModelSpec("net", {"torch": "m:C"}, "", match=fits, **of_model)],
-        rlcatalog_action_dists=[
-            ActionDistSpec(
-                "dist",
-                {"torch": "m:C"},
-                "",
-                match=fits,
-                **{"size": lambda action, config: 2, **of_dist},
-            )
-        ],
-    )
-    catalog = Catalog([entry_point("some-dist", made)], environ={})
-    with pytest.raises(PluginError) as raised:
+@pytest.fixture
+def explain_with(entry_point, plugin, module):
+    """Explain a lookup with a plugin whose parts have these functions."""
+    module(Codec=ThreeNumbers)
+
+    def explain(*, describe=None, size=lambda action, config: 2):
+        codec = PreprocessorSpec(
+            "codec", {"numpy": "made_up_parts:Codec"}, "", match=match_everything
+        )
+        net = ModelSpec("net", {"torch": "m:C"}, "", match=match_everything, describe=describe)
+        dist = ActionDistSpec("dist", {"torch": "m:C"}, "", match=match_everything, size=size)
+        module = plugin(
+            rlcatalog_preprocessors=[codec],
+            rlcatalog_models=[net],
+            rlcatalog_action_dists=[dist],
+        )
+        catalog = Catalog([entry_point("some-dist", module)], environ={})
         catalog.explain(gym.spaces.Box(-1, 1, (3,), np.float32), gym.spaces.Discrete(2))
-    what = "model 'net'" if of_model else "action_dist 'dist'"
-    assert f"{what} (some-dist 1.0)" in str(raised.value)
-    assert says in str(raised.value)
+
+    return explain
 
 
-@pytest.mark.parametrize("name", MATCHERS)
-def test_a_wrappers_match_function_that_fails_is_an_error_where_it_is_asked(
-    entry_point, plugin, name
-):
+@pytest.mark.parametrize(
+    ("describe", "cause"),
+    [
+        pytest.param(lambda request: 1 / 0, "ZeroDivisionError: division by zero", id="raises"),
+        pytest.param(lambda request: sys.exit(4), "SystemExit: 4", id="exits"),
+        pytest.param(lambda request: [("hidden", 3)], "('hidden', 3)", id="returns-no-stage"),
+    ],
+)
+def test_broken_describe_function_error_names_model(explain_with, describe, cause):
+    with pytest.raises(PluginError) as caught:
+        explain_with(describe=describe)
+
+    assert "model 'net' (some-dist 1.0)" in str(caught.value)
+    assert cause in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("size", "cause"),
+    [
+        pytest.param(
+            lambda action, config: 1 / 0, "ZeroDivisionError: division by zero", id="raises"
+        ),
+        pytest.param(lambda action, config: None, "None", id="returns-none"),
+    ],
+)
+def test_broken_size_function_error_names_distribution(explain_with, size, cause):
+    with pytest.raises(PluginError) as caught:
+        explain_with(size=size)
+
+    assert "action_dist 'dist' (some-dist 1.0)" in str(caught.value)
+    assert cause in str(caught.value)
+
+
+@pytest.mark.parametrize(("body", "cause"), BROKEN_MATCH_BODIES)
+def test_broken_wrapper_match_fails_only_if_plugin_is_preferred(entry_point, plugin, body, cause):
     namespace = {"Match": Match}
-    exec(f"def match(request):\n    {MATCHERS[name][0]}", namespace)
+    exec(f"def match(request):\n    {body}", namespace)
     spec = EnvWrapperSpec(
         "wrapper", {"numpy": "a_module_nobody_has:wrap"}, "", match=namespace["match"]
     )
-    point, env = (
-        entry_point("some-dist", plugin(rlcatalog_env_wrappers=[spec])),
-        gym.make("CartPole-v1"),
-    )
+    point = entry_point("some-dist", plugin(rlcatalog_env_wrappers=[spec]))
+    env = gym.make("CartPole-v1")
+
+    # The wrapper of a plugin that is not preferred is not asked.
     assert Catalog([point], environ={}).wrap_env(env) is env
-    with pytest.raises(
-        PartError, match=r"env_wrapper 'wrapper' \(some-dist 1\.0\): its match function"
-    ):
-        Catalog([point], environ={}, prefer=["some-dist"]).wrap_env(env)
+    preferring = Catalog([point], environ={}, prefer=["some-dist"])
+    with pytest.raises(PartError) as caught:
+        preferring.wrap_env(env)
+    assert str(caught.value).startswith(f"env_wrapper 'wrapper' (some-dist 1.0): {cause}")
 
 
 # --- real processes -------------------------------------------------------------------------------
 
-#: How a real command line ends up with a plugin: these are worth a process, the others behave the
-#: same.
-REAL = [
+#: The broken plugins that are also tried with the command line, in processes of their own.
+TRIED_ON_COMMAND_LINE = [
     "syntax-error", "import-error", "system-exit", "argument", "misspelt", "unmarked",
     "returns-text", "returns-none", "too-new", "config-syntax",
 ]  # fmt: skip
 
 
-def command(*arguments, folders, **environ):
+def run_command(*arguments, folders, **environ):
     """Run `python -m rlcatalog_cli` with the plugins of some folders beside the installed ones."""
     clean = {
         key: value
@@ -512,18 +579,18 @@ def command(*arguments, folders, **environ):
     )
 
 
-def imported(process):
+def read_imports(process):
     """Return the top-level packages that a process run with `-X importtime` imported."""
     lines = [line for line in process.stderr.splitlines() if line.startswith("import time:")]
     return {line.rpartition("|")[2].strip().partition(".")[0] for line in lines}
 
 
 @pytest.fixture
-def two_layouts(tmp_path, write, install):
+def two_layouts(tmp_path, write_plugins, install):
     """Write the same plugins twice, split over two folders that are installed and searched in
     opposite orders.
     """
-    write(REAL, tmp_path / "all")
+    write_plugins(TRIED_ON_COMMAND_LINE, tmp_path / "all")
     layouts = []
     for name, direction in (("forwards", 1), ("backwards", -1)):
         infos = sorted((tmp_path / "all").glob("*.dist-info"))
@@ -541,40 +608,25 @@ def two_layouts(tmp_path, write, install):
     return layouts
 
 
-@pytest.mark.parametrize("seeds", [2, pytest.param(5, marks=pytest.mark.attack)])
-def test_the_command_line_with_broken_plugins(two_layouts, seeds):
-    orders = [
-        [dist.name for dist in importlib_metadata.distributions(path=list(map(str, folders)))]
-        for folders in two_layouts
-    ]
-    assert orders[0] != orders[1]  # else the two layouts would show nothing
-    with ThreadPoolExecutor(2) as pool:
-        listings = [
-            pool.submit(
-                command, "list", "--json", folders=two_layouts[seed % 2], PYTHONHASHSEED=str(seed)
-            )
-            for seed in range(seeds)
-        ]
-        explained = pool.submit(command, "explain", "CartPole-v1", "--json", folders=two_layouts[0])
-        strict = pool.submit(command, "list", folders=two_layouts[0], RLCATALOG_STRICT_PLUGINS="1")
-    first, *others = [listing.result() for listing in listings]
-    assert first.returncode == 0, first.stderr
-    for other in others:
-        assert other.stdout == first.stdout
-    listing = json.loads(first.stdout)
+def check_listing(process):
+    """`rlcatalog list --json` reports each broken plugin, and lists parts of working ones only."""
+    assert process.returncode == 0, process.stderr
+    listing = json.loads(process.stdout)
     plugins = {plugin["distribution"]: plugin for plugin in listing["plugins"]}
-    assert plugins["alpha"]["status"] == plugins["omega"]["status"] == "loaded"
-    for name in REAL:
-        case, plugin = BROKEN[name], plugins[f"broken-{name}"]
+    assert plugins["alpha"]["status"] == "loaded"
+    assert plugins["omega"]["status"] == "loaded"
+    for name in TRIED_ON_COMMAND_LINE:
+        plugin = plugins[f"broken-{name}"]
         assert set(plugin) == {"name", "distribution", "version", "status", "error"}
-        assert (plugin["name"], plugin["version"]) == (f"broken_{name.replace('-', '_')}", "1.0")
-        assert plugin["status"] == case.status
-        assert all(part in plugin["error"] for part in case.says)
-    names = {part["name"] for part in listing["components"]}
-    assert {"alpha", "omega", "alpha_codec", "omega_codec"} <= names
+        assert plugin["name"] == f"broken_{name.replace('-', '_')}"
+        assert plugin["version"] == "1.0"
+        assert plugin["status"] == BROKEN[name].status
+        for phrase in BROKEN[name].phrases:
+            assert phrase in plugin["error"]
+    parts = {part["name"]: part for part in listing["components"]}
+    assert {"alpha", "omega", "alpha_codec", "omega_codec"} <= set(parts)
     assert not any(part["distribution"].startswith("broken-") for part in listing["components"])
-    entry = next(part for part in listing["components"] if part["name"] == "alpha")
-    assert entry == {
+    assert parts["alpha"] == {
         "kind": "model",
         "name": "alpha",
         "distribution": "alpha",
@@ -583,17 +635,60 @@ def test_the_command_line_with_broken_plugins(two_layouts, seeds):
         "summary": "a model",
     }
 
-    answer = explained.result()
-    assert answer.returncode == 0, answer.stderr
-    choices = json.loads(answer.stdout)
+
+def check_explanation(process):
+    """`rlcatalog explain --json` names the chosen parts."""
+    assert process.returncode == 0, process.stderr
+    choices = json.loads(process.stdout)
     for slot in ("preprocessor", "model", "action_dist"):
         assert choices[slot]["chosen"]
         assert choices[slot]["distribution"]
-    assert "gymnasium" in imported(answer)  # the list of imports can be trusted
-    for process in (first, answer):
-        assert "rlcatalog" in imported(process)
-        assert not imported(process) & {"torch", "tensorflow", "keras"}
-        assert "broken-system-exit" in process.stderr
 
-    assert strict.result().returncode != 0
-    assert any(part in strict.result().stderr for name in REAL for part in BROKEN[name].says)
+
+def check_imports(process):
+    """A command reports a plugin that exits, and imports no framework."""
+    imports = read_imports(process)
+    assert "rlcatalog" in imports
+    assert not imports & {"torch", "tensorflow", "keras"}
+    assert "broken-system-exit" in process.stderr
+
+
+@pytest.mark.parametrize("seeds", [2, pytest.param(5, marks=pytest.mark.attack)])
+def test_command_line_works_beside_broken_plugins(two_layouts, seeds):
+    orders = [
+        [dist.name for dist in importlib_metadata.distributions(path=list(map(str, folders)))]
+        for folders in two_layouts
+    ]
+    assert orders[0] != orders[1]  # otherwise equal listings would prove nothing
+
+    with ThreadPoolExecutor(2) as pool:
+        list_runs = [
+            pool.submit(
+                run_command,
+                "list",
+                "--json",
+                folders=two_layouts[seed % 2],
+                PYTHONHASHSEED=str(seed),
+            )
+            for seed in range(seeds)
+        ]
+        explain_run = pool.submit(
+            run_command, "explain", "CartPole-v1", "--json", folders=two_layouts[0]
+        )
+        strict_run = pool.submit(
+            run_command, "list", folders=two_layouts[0], RLCATALOG_STRICT_PLUGINS="1"
+        )
+    listing, *other_listings = [run.result() for run in list_runs]
+    explanation = explain_run.result()
+    strict = strict_run.result()
+
+    check_listing(listing)
+    for other in other_listings:  # neither the order of plugins nor of hashes matters
+        assert other.stdout == listing.stdout
+    check_explanation(explanation)
+    assert "gymnasium" in read_imports(explanation)  # `read_imports` sees imports at all
+    check_imports(listing)
+    check_imports(explanation)
+    assert strict.returncode != 0
+    phrases = [phrase for name in TRIED_ON_COMMAND_LINE for phrase in BROKEN[name].phrases]
+    assert any(phrase in strict.stderr for phrase in phrases)
