@@ -1,5 +1,5 @@
-"""A catalog's lookups: its plugins and keys, its memory, engine defaults, pins, action masks, and
-what it warns of.
+"""A catalog's lookups: plugins, config keys, engine defaults, pins, cached answers, action masks,
+warnings.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ from rlcatalog.plugins import Component
 from rlcatalog.plugins.discovery import scan
 from rlcatalog_testing import PluginEntryPoint, isolated_catalog, plugin_of
 
-BOX, TWO = Box(-1, 1, (3,), np.float32), Discrete(2)
+BOX = Box(-1, 1, (3,), np.float32)
+TWO = Discrete(2)
 PARTS = (
     "rlcatalog-preprocessors",
     "rlcatalog-fcnet",
@@ -45,9 +46,9 @@ NET = {"torch": "acme_parts:Net"}
 @pytest.fixture(scope="module")
 def shared():
     """A catalog for tests that only read it."""
-    return isolated_catalog(
-        *PARTS, acme(ModelSpec("acme_plain", NET, "", plain=True), ModelSpec("acme_net", NET, ""))
-    )
+    plain_model = ModelSpec("acme_plain", NET, "", plain=True)
+    model = ModelSpec("acme_net", NET, "")
+    return isolated_catalog(*PARTS, make_plugin(plain_model, model))
 
 
 @pytest.fixture
@@ -55,179 +56,289 @@ def catalog():
     return isolated_catalog(*PARTS)
 
 
-def acme(*models):
+def make_plugin(*models):
+    """Return the entry point of a plugin of the distribution acme that declares these models."""
     return PluginEntryPoint(plugin_of(rlcatalog_models=list(models)), "acme")
 
 
 # --- the catalog ----------------------------------------------------------------------------------
 
 
-def test_a_catalog_loads_the_given_plugins_in_the_given_environment(monkeypatch):
-    monkeypatch.setenv("RLCATALOG_PREFER_PLUGINS", "Emca, ")
-    point = acme(ModelSpec("acme_net", NET, ""))
-    assert Catalog([], environ={}, prefer=["Zeta_nets"]).prefer == ("zeta-nets",)
-    assert Catalog([], prefer=["zeta"]).prefer == ("zeta", "emca")
-    given = Catalog(iter([point]), environ={})
-    assert given.entry_points == (point,)
+def test_catalog_loads_only_the_given_plugins():
+    point = make_plugin(ModelSpec("acme_net", NET, ""))
+
+    catalog = Catalog(iter([point]), environ={})
+
+    assert catalog.entry_points == (point,)
+    assert [component.name for component in catalog.components()] == ["acme_net"]
+    assert [component.name for component in catalog.components("model")] == ["acme_net"]
+    assert catalog.components("filter") == []
+
+
+def test_catalog_of_an_empty_list_has_no_plugins():
     assert Catalog([], environ={}).entry_points == ()
-    assert (
-        [c.name for c in given.components("model")]
-        == [c.name for c in given.components()]
-        == ["acme_net"]
-    )
-    assert given.components("filter") == []
+
+
+def test_catalog_without_a_list_scans_installed_plugins(monkeypatch):
+    point = make_plugin(ModelSpec("acme_net", NET, ""))
     monkeypatch.setattr(module, "scan", lambda: [point])
+
     assert Catalog(environ={}).entry_points == (point,)
 
 
-def test_a_refresh_looks_for_packages_that_were_installed_since(monkeypatch):
-    done = []
-    everything = Catalog(environ={})
-    monkeypatch.setattr(module.importlib, "invalidate_caches", lambda: done.append("folders"))
-    monkeypatch.setattr(scan, "cache_clear", lambda: done.append("packages"))
-    assert everything.refresh() == []
-    assert done == ["folders", "packages"]
-    assert Catalog([], environ={}).refresh() == []  # it has the plugins that it was given
-    assert done == ["folders", "packages"]
+def test_preferred_plugins_come_from_argument_and_environment(monkeypatch):
+    monkeypatch.setenv("RLCATALOG_PREFER_PLUGINS", "Emca, ")
+
+    assert Catalog([], environ={}, prefer=["Zeta_nets"]).prefer == ("zeta-nets",)
+    assert Catalog([], prefer=["zeta"]).prefer == ("zeta", "emca")
 
 
-def test_a_registered_part_whose_key_a_plugin_has_taken_is_left_out_with_a_warning(
-    catalog, monkeypatch
-):
+@pytest.fixture
+def cleared_caches(monkeypatch):
+    """A list of the caches that a refresh clears: "folders" are Python's, "packages" ours."""
+    cleared = []
+    monkeypatch.setattr(module.importlib, "invalidate_caches", lambda: cleared.append("folders"))
+    monkeypatch.setattr(scan, "cache_clear", lambda: cleared.append("packages"))
+    return cleared
+
+
+def test_refresh_looks_for_newly_installed_packages(cleared_caches):
+    assert Catalog(environ={}).refresh() == []
+
+    assert cleared_caches == ["folders", "packages"]
+
+
+def test_refresh_of_given_plugins_does_not_scan_again(cleared_caches):
+    assert Catalog([], environ={}).refresh() == []
+
+    assert cleared_caches == []
+
+
+def test_refresh_drops_registered_part_whose_key_is_taken(catalog, monkeypatch):
     struct = msgspec.defstruct("Keys", [("mine_width", int, 3)], frozen=True, kw_only=True)
-    catalog.register_model(
-        "mine", type("Mine", (ModelV2,), {"framework_of_class": "torch"}), config=struct
-    )
+    model = type("Mine", (ModelV2,), {"framework_of_class": "torch"})
+    catalog.register_model("mine", model, config=struct)
 
-    def taken(self, component, struct=None):
+    def raise_duplicate(self, component, struct=None):
         raise DuplicateNameError("'mine_width' is taken")
 
-    monkeypatch.setattr(type(catalog.registry), "add_in_process", taken)
+    monkeypatch.setattr(type(catalog.registry), "add_in_process", raise_duplicate)
+
     with pytest.warns(PluginWarning, match=r"'mine'.*'mine_width' is taken"):
         catalog.refresh()
+
     assert "mine" not in catalog.registry.names(["model"])
 
 
-def test_a_part_reads_the_keys_of_its_package_and_those_it_names(monkeypatch):
+@pytest.fixture
+def catalog_with_keys(monkeypatch):
+    """A catalog of acme_net, which has a config key of its own, and acme_bare, which has none."""
     keys = ModuleType("acme_keys")
     keys.Keys = msgspec.defstruct("Keys", [("acme_width", int, 3)], frozen=True, kw_only=True)
     monkeypatch.setitem(sys.modules, "acme_keys", keys)
-    own = ModelSpec(
+    net = ModelSpec(
         "acme_net", NET, "", config="acme_keys:Keys", reads=("max_seq_len", "acme_width")
     )
-    bare = ModelSpec("acme_bare", NET, "")
-    catalog = isolated_catalog(acme(own, bare))
-    net, without = (catalog.registry.get("model", name) for name in ("acme_net", "acme_bare"))
-    assert catalog.config_keys(net) == ["acme_width", "max_seq_len"]
-    assert catalog.config_keys(without) == []
-    silent, speaking = (
-        Component(ModelSpec("acme_net", {"tf": "m:C"}, "", reads=reads), "emca", "1.0")
-        for reads in ((), ("vf_share_layers",))
-    )
-    net.extensions["tf"] = [silent]  # its code reads what the part reads
-    assert catalog.config_keys(net, "tf") == ["acme_width", "max_seq_len"]
-    net.extensions["tf"] = [speaking]
-    assert catalog.config_keys(net, "tf") == ["vf_share_layers"]
-    assert (
-        catalog.config_keys(net, "torch")
-        == catalog.config_keys(net)
-        == ["acme_width", "max_seq_len"]
-    )
+    return isolated_catalog(make_plugin(net, ModelSpec("acme_bare", NET, "")))
+
+
+def make_tf_extension(*, reads):
+    """Return the TensorFlow code that another package adds to acme_net."""
+    return Component(ModelSpec("acme_net", {"tf": "m:C"}, "", reads=reads), "emca", "1.0")
+
+
+def test_config_keys_are_those_of_the_package_and_of_reads(catalog_with_keys):
+    net = catalog_with_keys.registry.get("model", "acme_net")
+    bare = catalog_with_keys.registry.get("model", "acme_bare")
+
+    assert catalog_with_keys.config_keys(net) == ["acme_width", "max_seq_len"]
+    assert catalog_with_keys.config_keys(bare) == []
+
+
+def test_config_keys_of_extension_default_to_those_of_the_part(catalog_with_keys):
+    net = catalog_with_keys.registry.get("model", "acme_net")
+    net.extensions["tf"] = [make_tf_extension(reads=())]
+
+    assert catalog_with_keys.config_keys(net, "tf") == ["acme_width", "max_seq_len"]
+
+
+def test_config_keys_of_extension_count_for_its_framework_only(catalog_with_keys):
+    net = catalog_with_keys.registry.get("model", "acme_net")
+    net.extensions["tf"] = [make_tf_extension(reads=("vf_share_layers",))]
+
+    assert catalog_with_keys.config_keys(net, "tf") == ["vf_share_layers"]
+    assert catalog_with_keys.config_keys(net, "torch") == ["acme_width", "max_seq_len"]
+    assert catalog_with_keys.config_keys(net) == ["acme_width", "max_seq_len"]
 
 
 # --- explaining -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("spaces", [(), (BOX,), (None, TWO)])
-def test_both_spaces_or_an_environment_must_be_given(shared, spaces):
+@pytest.mark.parametrize(
+    "spaces",
+    [
+        pytest.param((), id="no-space"),
+        pytest.param((BOX,), id="observation-space-only"),
+        pytest.param((None, TWO), id="action-space-only"),
+    ],
+)
+def test_explain_needs_both_spaces_or_an_environment(shared, spaces):
     with pytest.raises(UnsupportedSpaceError, match="env="):
         shared.explain(*spaces)
 
 
-def test_an_object_with_the_spaces_of_a_vector_stands_for_an_environment(shared):
+def make_vector_env(**attributes):
+    """Return an object that offers a vector environment's spaces and nothing else."""
+    return SimpleNamespace(single_observation_space=BOX, single_action_space=TWO, **attributes)
+
+
+def test_spaces_of_vector_like_object_are_its_single_spaces(shared):
+    obs_space, action_space, name, wrappers, layout = shared.spaces_of(make_vector_env())
+
+    assert obs_space is BOX
+    assert action_space is TWO
+    assert name == "SimpleNamespace"
+    assert wrappers == []
+    assert layout is None
+
+
+def test_spaces_of_function_do_not_need_a_close_method(shared):
+    obs_space, action_space, *_ = shared.spaces_of(make_vector_env)
+
+    assert obs_space is BOX
+    assert action_space is TWO
+
+
+def test_spaces_of_given_environment_leave_it_open(shared):
     closed = []
-    vector = SimpleNamespace(single_observation_space=BOX, single_action_space=TWO)
-    assert shared.spaces_of(vector) == (BOX, TWO, "SimpleNamespace", [], None)
-    # It cannot be closed, and need not be.
-    assert shared.spaces_of(lambda: vector)[:2] == (BOX, TWO)
-    vector.close = lambda: closed.append(True)
-    shared.spaces_of(vector)
-    assert closed == []  # the caller goes on with it
-    shared.spaces_of(lambda: vector)
+    shared.spaces_of(make_vector_env(close=lambda: closed.append(True)))
+
+    assert closed == []
+
+
+def test_spaces_of_function_close_the_environment_it_makes(shared):
+    closed = []
+    shared.spaces_of(lambda: make_vector_env(close=lambda: closed.append(True)))
+
     assert closed == [True]
-    named = SimpleNamespace(
-        single_observation_space=BOX, single_action_space=TWO, spec=SimpleNamespace(id="Made-v0")
-    )
-    assert shared.spaces_of(named)[2] == "Made-v0"
 
 
-def test_wrapping_returns_the_environment(shared):
+def test_spaces_of_environment_name_its_id(shared):
+    env = make_vector_env(spec=SimpleNamespace(id="Made-v0"))
+
+    name = shared.spaces_of(env)[2]
+
+    assert name == "Made-v0"
+
+
+def test_wrap_env_returns_env_that_needs_no_wrapper(shared):
     env = gym.make("CartPole-v1")
+
     assert shared.wrap_env(env) is env
     assert shared.explain_wrapping(env) == (env, [])
 
 
 # --- engine defaults and pins ---------------------------------------------------------------------
 
-THREE = {"vf_share_layers": False, "fcnet_hiddens": [7], "max_seq_len": 5}
+ENGINE_DEFAULTS = {"vf_share_layers": False, "fcnet_hiddens": [7], "max_seq_len": 5}
 
 
-def given(resolution):
-    return dict(resolution.config.given)
+def without(defaults, key):
+    """Return the defaults except the one with this key."""
+    return {name: value for name, value in defaults.items() if name != key}
+
+
+def make_builder(*, rejected_keys):
+    """Return a function that fails on these keys, and otherwise returns the keys that are set."""
+
+    def build(resolution):
+        config = dict(resolution.config.given)
+        if any(key in config for key in rejected_keys):
+            raise LookupError("refused")
+        return config
+
+    return build
 
 
 @pytest.mark.parametrize(
-    "refused", [(), *[(key,) for key in THREE], ("vf_share_layers", "max_seq_len"), tuple(THREE)]
+    ("rejected_keys", "kept_defaults"),
+    [
+        pytest.param((), ENGINE_DEFAULTS, id="none-rejected"),
+        *[
+            pytest.param((key,), without(ENGINE_DEFAULTS, key), id=f"only-{key}-rejected")
+            for key in ENGINE_DEFAULTS
+        ],
+        # Each default is left out alone, then all of them together.
+        pytest.param(("vf_share_layers", "max_seq_len"), {}, id="two-rejected"),
+        pytest.param(tuple(ENGINE_DEFAULTS), {}, id="all-rejected"),
+    ],
 )
-def test_only_the_default_that_is_refused_gives_way_and_all_if_there_are_several(catalog, refused):
-    def build(resolution):
-        if any(key in resolution.config.given for key in refused):
-            raise LookupError("refused")
-        return given(resolution)
+def test_engine_defaults_that_are_rejected_are_left_out(catalog, rejected_keys, kept_defaults):
+    build = make_builder(rejected_keys=rejected_keys)
 
-    left = (
-        {key: value for key, value in THREE.items() if key not in refused}
-        if len(refused) < 2
-        else {}
-    )
-    assert catalog.build_from_lookup(build, BOX, TWO, {}, "torch", defaults=THREE) == left
+    used = catalog.build_from_lookup(build, BOX, TWO, {}, "torch", defaults=ENGINE_DEFAULTS)
+
+    assert used == kept_defaults
 
 
-def test_an_error_without_any_default_is_raised(catalog):
-    tried = []
+@pytest.fixture
+def failing_builder():
+    """A function that always fails; `tried_configs` lists the keys it was called with."""
 
     def fail(resolution):
-        tried.append(given(resolution))
+        fail.tried_configs.append(dict(resolution.config.given))
         raise LookupError("always")
 
-    with pytest.raises(LookupError, match="always"):
-        catalog.build_from_lookup(fail, BOX, TWO, {}, "torch", defaults=THREE)
-    fewer = [{key: value for key, value in THREE.items() if key != without} for without in THREE]
-    assert tried == [THREE, *fewer, {}]
-    tried.clear()
-    with pytest.raises(LookupError, match="always"):
-        catalog.build_from_lookup(fail, BOX, TWO, {}, "torch")
-    assert tried == [{}]
+    fail.tried_configs = []
+    return fail
 
 
-def test_pinned_choices_are_neither_taken_from_the_memory_nor_kept_in_it(catalog):
+def test_error_that_defaults_did_not_cause_is_raised(catalog, failing_builder):
+    with pytest.raises(LookupError, match="always"):
+        catalog.build_from_lookup(failing_builder, BOX, TWO, {}, "torch", defaults=ENGINE_DEFAULTS)
+
+    one_left_out = [without(ENGINE_DEFAULTS, key) for key in ENGINE_DEFAULTS]
+    assert failing_builder.tried_configs == [ENGINE_DEFAULTS, *one_left_out, {}]
+
+
+def test_error_without_defaults_is_raised_after_one_try(catalog, failing_builder):
+    with pytest.raises(LookupError, match="always"):
+        catalog.build_from_lookup(failing_builder, BOX, TWO, {}, "torch")
+
+    assert failing_builder.tried_configs == [{}]
+
+
+def pin_trunk(resolution, name):
+    """Return the choices of a lookup with another trunk."""
+    pins = Pins.of(resolution)
+    return Pins(pins.parts | {"trunk": name}, pins.preprocessors, pins.action_dists)
+
+
+def test_pinned_lookup_is_not_answered_from_the_cache(catalog):
     catalog.register(ModelSpec("mine", NET, ""))
-    free = catalog.resolve(BOX, TWO, {}, "torch")
-    pins = Pins.of(free)
-    pinned = Pins(pins.parts | {"trunk": "mine"}, pins.preprocessors, pins.action_dists)
+    unpinned = catalog.resolve(BOX, TWO, {}, "torch")
+    pins = pin_trunk(unpinned, "mine")
+
     for _ in range(2):
-        found = catalog.resolve(BOX, TWO, {}, "torch", pins=pinned)
-        assert (found.component("trunk").name, found.pins) == ("mine", pinned)
-        assert catalog.resolve(BOX, TWO, {}, "torch") is free
-    first = catalog.resolve(BOX, TWO, {"fcnet_hiddens": [4]}, "torch", pins=pinned)
-    assert first.component("trunk").name == "mine"
-    assert (
-        catalog.resolve(BOX, TWO, {"fcnet_hiddens": [4]}, "torch").component("trunk").name
-        == "fcnet"
-    )
+        pinned = catalog.resolve(BOX, TWO, {}, "torch", pins=pins)
+        assert pinned.component("trunk").name == "mine"
+        assert pinned.pins == pins
+        assert catalog.resolve(BOX, TWO, {}, "torch") is unpinned
 
 
-def test_a_pinned_lookup_warns_of_nothing(catalog):
+def test_pinned_lookup_is_not_cached(catalog):
+    catalog.register(ModelSpec("mine", NET, ""))
+    pins = pin_trunk(catalog.resolve(BOX, TWO, {}, "torch"), "mine")
+    config = {"fcnet_hiddens": [4]}
+
+    pinned = catalog.resolve(BOX, TWO, config, "torch", pins=pins)
+    unpinned = catalog.resolve(BOX, TWO, config, "torch")
+
+    assert pinned.component("trunk").name == "mine"
+    assert unpinned.component("trunk").name == "fcnet"
+
+
+def test_pinned_lookup_does_not_warn_of_unread_keys(catalog):
     pins = Pins.of(catalog.explain(BOX, TWO, {}, "torch").resolution)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -236,95 +347,172 @@ def test_a_pinned_lookup_warns_of_nothing(catalog):
         catalog.resolve(BOX, TWO, {"max_seq_len": 3}, "torch")
 
 
-# --- the memory -----------------------------------------------------------------------------------
+# --- cached answers -------------------------------------------------------------------------------
+
+#: How many answers are kept.
+CACHE_SIZE = 64
 
 
-def test_64_lookups_are_remembered_latest_first():
-    slots = SimpleNamespace(answers=())
-    for i in range(64):
-        assert remember(slots, ("what", i), (), {"a": i}, f"answer {i}") == f"answer {i}"
-    assert [recall(slots, ("what", i), (), {"a": i}) for i in (0, 1, 63)] == [
-        "answer 0",
-        "answer 1",
-        "answer 63",
-    ]
-    remember(slots, ("what", 64), (), {}, "answer 64")
-    assert recall(slots, ("what", 0), (), {"a": 0}) is None
-    assert recall(slots, ("what", 1), (), {"a": 1}) == "answer 1"
+def make_cache():
+    """Return an empty cache: `remember` and `recall` use only the attribute `answers`."""
+    return SimpleNamespace(answers=())
 
 
-def test_an_answer_is_remembered_for_what_was_asked_the_same_spaces_and_an_equal_config():
-    slots, a, b = SimpleNamespace(answers=()), [1], [1]
-    remember(slots, ("x",), (a, b), ({"k": [1]}, (2,)), "answer")
-    assert recall(slots, ("x",), (a, b), ({"k": [1]}, (2,))) == "answer"
-    for what, spaces, config in (
-        (("y",), (a, b), ({"k": [1]}, (2,))),
-        (("x",), (a, a), ({"k": [1]}, (2,))),
-        (("x",), (b, b), ({"k": [1]}, (2,))),
-        (("x",), (a, b), ({"k": [2]}, (2,))),
-        (("x",), (a, b), ({"k": [1]}, [2])),
-    ):
-        assert recall(slots, what, spaces, config) is None
+def test_cache_drops_the_oldest_answer_when_it_is_full():
+    cache = make_cache()
+    for i in range(CACHE_SIZE):
+        assert remember(cache, ("lookup", i), (), {"a": i}, f"answer {i}") == f"answer {i}"
+    assert recall(cache, ("lookup", 0), (), {"a": 0}) == "answer 0"
+    assert recall(cache, ("lookup", 1), (), {"a": 1}) == "answer 1"
+    assert recall(cache, ("lookup", 63), (), {"a": 63}) == "answer 63"
+
+    remember(cache, ("lookup", CACHE_SIZE), (), {}, "one too many")
+
+    assert recall(cache, ("lookup", 0), (), {"a": 0}) is None
+    assert recall(cache, ("lookup", 1), (), {"a": 1}) == "answer 1"
 
 
-def test_an_answer_is_found_once():
-    slots, found = SimpleNamespace(answers=()), []
-    for _ in range(2):
-        assert answer_of(slots, ("x",), (), None, lambda: found.append(1) or "answer") == "answer"
-    assert found == [1]
+#: Spaces are told apart by identity, so that two equal ones are needed.
+FIRST_SPACE = [1]
+SECOND_SPACE = [1]
+CACHED = {
+    "lookup": ("x",),
+    "spaces": (FIRST_SPACE, SECOND_SPACE),
+    "config": ({"k": [1]}, (2,)),
+}
+
+
+def recall_cached(**changes):
+    """Remember an answer for `CACHED`, and recall it with these changes."""
+    cache = make_cache()
+    remember(cache, CACHED["lookup"], CACHED["spaces"], CACHED["config"], "answer")
+    asked = CACHED | changes
+    return recall(cache, asked["lookup"], asked["spaces"], asked["config"])
+
+
+def test_cache_answers_equal_config_for_the_same_spaces():
+    assert recall_cached(config=({"k": [1]}, (2,))) == "answer"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({"lookup": ("y",)}, id="another-lookup"),
+        pytest.param({"spaces": (FIRST_SPACE, FIRST_SPACE)}, id="equal-second-space"),
+        pytest.param({"spaces": (SECOND_SPACE, SECOND_SPACE)}, id="equal-first-space"),
+        pytest.param({"config": ({"k": [2]}, (2,))}, id="another-value"),
+        pytest.param({"config": ({"k": [1]}, [2])}, id="list-instead-of-tuple"),
+    ],
+)
+def test_cache_does_not_answer_a_different_lookup(changes):
+    assert recall_cached(**changes) is None
+
+
+def test_answer_of_calls_its_function_once():
+    cache = make_cache()
+    calls = []
+
+    def find():
+        calls.append("called")
+        return "answer"
+
+    answers = [answer_of(cache, ("x",), (), None, find) for _ in range(2)]
+
+    assert answers == ["answer", "answer"]
+    assert calls == ["called"]
 
 
 # --- frameworks -----------------------------------------------------------------------------------
 
 
-def test_a_registered_class_of_one_framework_decides_which_is_used():
-    def component(distribution, **targets):
-        return Component(ModelSpec("m", targets, ""), distribution, "")
+def make_component(distribution, *, frameworks):
+    targets = dict.fromkeys(frameworks, "m:C")
+    return Component(ModelSpec("m", targets, ""), distribution, "")
 
-    mine, plugins, both = (
-        component("", tf="m:C"),
-        component("acme", tf="m:C"),
-        component("", torch="m:C", tf="m:C"),
-    )
-    assert framework_for(None, None, plugins, both, mine) == "tf"
-    assert framework_for("torch", mine) == "torch"
-    for others in ((), (None,), (plugins,), (both,)):
-        assert framework_for(None, *others) == "torch"  # the first that is installed
+
+#: A component without a distribution is a class that the program registered.
+REGISTERED_TF = make_component("", frameworks=["tf"])
+REGISTERED_BOTH = make_component("", frameworks=["torch", "tf"])
+PLUGIN_TF = make_component("acme", frameworks=["tf"])
+FIRST_INSTALLED = "torch"
+
+
+def test_framework_is_that_of_a_registered_class():
+    assert framework_for(None, None, PLUGIN_TF, REGISTERED_BOTH, REGISTERED_TF) == "tf"
+
+
+def test_framework_argument_overrides_registered_class():
+    assert framework_for("torch", REGISTERED_TF) == "torch"
+
+
+@pytest.mark.parametrize(
+    "components",
+    [
+        pytest.param((), id="no-components"),
+        pytest.param((None,), id="empty-slot"),
+        pytest.param((PLUGIN_TF,), id="class-of-a-plugin"),
+        pytest.param((REGISTERED_BOTH,), id="class-of-both-frameworks"),
+    ],
+)
+def test_framework_is_otherwise_the_first_installed(components):
+    assert framework_for(None, *components) == FIRST_INSTALLED
 
 
 # --- action masks ---------------------------------------------------------------------------------
 
 MASKED = Dict({"part": Dict({"action_mask": MultiBinary(2), "x": BOX}), "y": BOX})
-MASK = {"action_mask_key": "part.action_mask"}
+MASK_CONFIG = {"action_mask_key": "part.action_mask"}
 
 
-def seen(catalog, config):
-    found = catalog.resolve(MASKED, TWO, config, "torch")
-    assert found.mask_steps == (("part", "action_mask") if "action_mask_key" in config else ())
-    return [node.path for node in found.request.obs.walk() if not node.children]
+def read_visible_paths(catalog, config):
+    """Return the paths of the observation's leaves that models see."""
+    resolution = catalog.resolve(MASKED, TWO, config, "torch")
+    assert resolution.mask_steps == ("part", "action_mask")
+    return [node.path for node in resolution.request.obs.walk() if not node.children]
 
 
-def test_a_mask_is_kept_from_models_unless_a_custom_class_or_preprocessor_sees_everything(shared):
-    hidden, shown = (
-        ["obs['part']['x']", "obs['y']"],
-        ["obs['part']['action_mask']", "obs['part']['x']", "obs['y']"],
-    )
-    assert seen(shared, MASK) == hidden
-    assert seen(shared, {**MASK, "custom_model": "acme_plain"}) == hidden  # it knows of no masks
-    assert seen(shared, {**MASK, "custom_model": "acme_net"}) == shown
-    assert seen(shared, {**MASK, "custom_preprocessor": "dict"}) == shown
+@pytest.mark.parametrize(
+    "config",
+    [
+        pytest.param({}, id="default-model"),
+        pytest.param({"custom_model": "acme_plain"}, id="plain-module"),  # it knows no masks
+    ],
+)
+def test_action_mask_is_hidden_from_models(shared, config):
+    paths = read_visible_paths(shared, MASK_CONFIG | config)
+
+    assert paths == ["obs['part']['x']", "obs['y']"]
 
 
-def test_an_entry_that_is_only_named_like_a_mask_is_warned_of(shared):
+@pytest.mark.parametrize(
+    "config",
+    [
+        pytest.param({"custom_model": "acme_net"}, id="custom-model"),
+        pytest.param({"custom_preprocessor": "dict"}, id="custom-preprocessor"),
+    ],
+)
+def test_action_mask_is_visible_to_custom_classes(shared, config):
+    paths = read_visible_paths(shared, MASK_CONFIG | config)
+
+    assert paths == ["obs['part']['action_mask']", "obs['part']['x']", "obs['y']"]
+
+
+def test_action_mask_that_is_used_does_not_warn(shared):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert shared.explain(MASKED, TWO, MASK, "torch").as_dict()["unused_masks"] == []
-        shared.resolve(MASKED, TWO, MASK, "torch")
-    with pytest.warns(
-        UnusedMaskWarning, match=r"obs\['part'\]\['action_mask'\] .*'part\.action_mask'"
-    ):
+        explanation = shared.explain(MASKED, TWO, MASK_CONFIG, "torch")
+        shared.resolve(MASKED, TWO, MASK_CONFIG, "torch")
+
+    assert explanation.as_dict()["unused_masks"] == []
+
+
+def test_action_mask_without_its_key_warns(shared):
+    with pytest.warns(UnusedMaskWarning, match=r"\['action_mask'\] .*'part\.action_mask'"):
         shared.resolve(MASKED, TWO, {}, "torch")
-    # Which no mask could forbid anything of.
+
+
+def test_action_mask_for_a_box_warns(shared):
+    # A mask forbids choices, and a Box has none.
     with pytest.warns(UnusedMaskWarning, match=r"Box\(3,\) float32"):
         shared.resolve(MASKED, BOX, {}, "torch")
 
@@ -332,74 +520,109 @@ def test_an_entry_that_is_only_named_like_a_mask_is_warned_of(shared):
 # --- what models see ------------------------------------------------------------------------------
 
 
-def test_models_restore_the_structure_that_the_observation_space_names(shared):
-    plain = shared.preprocessor_for(Dict({"a": BOX, "b": BOX}))
-    assert _seen_by_models(plain) is plain
+def make_flat_preprocessor(**space_attributes):
+    """Return a preprocessor with six outputs whose observation space has these attributes."""
+    space = Box(-1, 1, (6,), np.float32)
+    for name, value in space_attributes.items():
+        setattr(space, name, value)
 
-    def own(**fields):
-        space = Box(-1, 1, (6,), np.float32)
-        for name, value in fields.items():
-            setattr(space, name, value)
-        return type(
-            "Own",
-            (Preprocessor,),
-            {"observation_space": space, "_init_shape": lambda self, space, o: (6,)},
-        )
+    class FlatPreprocessor(Preprocessor):
+        observation_space = space
 
-    other = own(original_space=plain.observation_space.original_space)(BOX)
-    restored = _seen_by_models(other)
-    assert (restored.info.kind, restored.info.keys, restored.shape) == ("dict", ("a", "b"), (6,))
-    unnamed = own()(BOX)
-    assert _seen_by_models(unnamed) is unnamed
-    larger = own(original_space=Dict({"a": BOX}))(BOX)  # which has another size
-    assert _seen_by_models(larger) is larger
+        def _init_shape(self, obs_space, options):
+            return (6,)
+
+    return FlatPreprocessor(BOX)
+
+
+def test_models_see_built_in_preprocessor_unchanged(shared):
+    preprocessor = shared.preprocessor_for(Dict({"a": BOX, "b": BOX}))
+
+    assert _seen_by_models(preprocessor) is preprocessor
+
+
+def test_models_see_the_structure_of_original_space():
+    preprocessor = make_flat_preprocessor(original_space=Dict({"a": BOX, "b": BOX}))
+
+    seen = _seen_by_models(preprocessor)
+
+    assert seen.info.kind == "dict"
+    assert seen.info.keys == ("a", "b")
+    assert seen.shape == (6,)
+
+
+def test_models_see_flat_numbers_without_original_space():
+    preprocessor = make_flat_preprocessor()
+
+    assert _seen_by_models(preprocessor) is preprocessor
+
+
+def test_models_see_flat_numbers_if_original_space_has_another_size():
+    three_numbers = Dict({"a": BOX})  # but the preprocessor returns six
+    preprocessor = make_flat_preprocessor(original_space=three_numbers)
+
+    assert _seen_by_models(preprocessor) is preprocessor
 
 
 # --- warnings -------------------------------------------------------------------------------------
 
 
-def test_keys_without_an_effect_are_listed_with_the_parts_that_would_read_them():
+def test_unread_keys_warning_lists_parts_that_read_them():
     models = [
         ModelSpec(name, NET, "", reads=("max_seq_len", "vf_memory"))
         for name in ("acme_a", "acme_b")
     ]
-    catalog = isolated_catalog(*PARTS, acme(*models))
+    catalog = isolated_catalog(*PARTS, make_plugin(*models))
     config = {"max_seq_len": 3, "image_layout": "chw", "post_fcnet_activation": "tanh"}
+
     with pytest.warns(UnreadKeysWarning) as caught:
         catalog.resolve(BOX, TWO, config, "torch")
-    (text,) = [str(warning.message) for warning in caught]
-    assert "max_seq_len (read by acme_a and acme_b), image_layout, post_fcnet_activation (" in text
-    assert "post_fcnet_hiddens)" in text
+
+    [message] = [str(warning.message) for warning in caught]
+    assert "max_seq_len (read by acme_a and acme_b), image_layout, " in message
+    # The activation follows the layers of another key, which is empty.
+    assert "post_fcnet_activation (" in message
+    assert "post_fcnet_hiddens)" in message
+
+
+def test_keys_that_are_read_do_not_warn(catalog):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         catalog.resolve(BOX, TWO, {"fcnet_hiddens": [3]}, "torch")
 
 
-def test_a_match_that_a_lookup_needs_is_asked_for_with_the_framework():
-    asked = []
+def test_match_function_gets_a_complete_request():
+    requests = []
 
     def match(request):
-        asked.append(
-            (request.framework, request.encoded_shape, request.num_outputs, request.mask_key)
-        )
+        requests.append(request)
         return Match(Rank.SPECIFIC, "fits")
 
-    catalog = isolated_catalog(
-        *PARTS, acme(ModelSpec("acme_net", NET, "", match=match)), prefer=["acme"]
-    )
+    plugin = make_plugin(ModelSpec("acme_net", NET, "", match=match))
+    catalog = isolated_catalog(*PARTS, plugin, prefer=["acme"])
     catalog.resolve(BOX, Discrete(5), {}, "torch")
-    assert asked == [("torch", (3,), 5, None)]
+
+    [request] = requests
+    assert request.framework == "torch"
+    assert request.encoded_shape == BOX.shape
+    assert request.num_outputs == 5  # a logit for each action
+    assert request.mask_key is None
 
 
-def test_a_build_looks_each_space_up_once(monkeypatch):
-    asked = []
-    look_up = Slots.preprocessor
-    monkeypatch.setattr(
-        Slots, "preprocessor", lambda *args, **rest: asked.append(args[1]) or look_up(*args, **rest)
-    )
+def test_build_looks_up_each_space_once(monkeypatch):
+    lookups = []
+    find_preprocessor = Slots.preprocessor
+
+    def record_lookup(slots, request, *args, **kwargs):
+        lookups.append(request)
+        return find_preprocessor(slots, request, *args, **kwargs)
+
+    monkeypatch.setattr(Slots, "preprocessor", record_lookup)
     leaves = {"a": Discrete(3), "b": Box(-1, 1, (2,))}
+
     rlcatalog.build(Dict(leaves), Discrete(2), {"fcnet_hiddens": [2]}, "torch")
-    assert len(asked) == 1 + len(leaves)
+
+    assert len(lookups) == len(leaves) + 1  # the Dict itself is a space too
 
 
 @pytest.mark.parametrize(
@@ -408,8 +631,8 @@ def test_a_build_looks_each_space_up_once(monkeypatch):
         (gym.spaces.Discrete(10_001), "10,001"),
         (gym.spaces.MultiDiscrete([6_000, 6_000]), "12,000"),
     ],
-    ids=["Discrete", "MultiDiscrete"],
+    ids=["discrete", "multi-discrete"],
 )
-def test_very_many_one_hots_are_a_warning(space, count):
-    with pytest.warns(OneHotWarning, match=f"obs becomes {count} one-hot inputs.*embeds them"):
+def test_one_hot_of_more_than_10_000_inputs_warns(space, count):
+    with pytest.warns(OneHotWarning, match=f"{count} one-hot inputs.*embeds them"):
         rlcatalog.default_catalog().resolve(space, gym.spaces.Discrete(2))
