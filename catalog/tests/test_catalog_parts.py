@@ -1,4 +1,4 @@
-"""Single parts of a catalog: preprocessors, distributions, models from their parts."""
+"""A catalog builds single parts: preprocessors, action distributions, and models from parts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ from rlcatalog.errors import (
 from rlcatalog.spaces import Simplex
 from rlcatalog_testing import PluginEntryPoint, isolated_catalog, plugin_of
 
-BOX, TWO = Box(-1, 1, (3,), np.float32), Discrete(2)
+BOX = Box(-1, 1, (3,), np.float32)
+TWO = Discrete(2)
 PARTS = (
     "rlcatalog-preprocessors",
     "rlcatalog-fcnet",
@@ -53,8 +54,8 @@ def catalog():
 # --- preprocessors --------------------------------------------------------------------------------
 
 
-class Own(Preprocessor):
-    """A codec of the program, in RLlib's form."""
+class CustomPreprocessor(Preprocessor):
+    """Returns observations as they are."""
 
     def _init_shape(self, obs_space, options):
         return obs_space.shape
@@ -63,97 +64,154 @@ class Own(Preprocessor):
         return observation
 
 
-class Constructed(Own):
+class OptionsPreprocessor(CustomPreprocessor):
+    """Keeps the options that its constructor gets."""
+
     def __init__(self, obs_space, options):
-        self.given = options
+        self.received_options = options
         super().__init__(obs_space, options)
 
 
-class Unfinished(Own):
+class WithoutSuperInit(CustomPreprocessor):
+    """Forgets to call the constructor of its base class."""
+
     def __init__(self, obs_space, options):
         self.shape = obs_space.shape
 
 
-class Refusing(Own):
+class RejectsItsSpace(CustomPreprocessor):
+    """Raises an error with the option "text"."""
+
     def _init_shape(self, obs_space, options):
         raise ModelContractError(options.get("text", "no such space"))
 
 
-class Wrong(Own):
+class WithoutBounds(CustomPreprocessor):
+    """Returns no bounds, although the method has to."""
+
     def bounds(self):
         return None
 
 
-def test_a_preprocessor_is_made_for_a_space_or_its_tree(shared):
-    info = SpaceInfo.read(Dict({"a": BOX})).children[0]
-    assert shared.preprocessor_for(info).info is info
+def test_preprocessor_of_a_space_starts_at_obs(shared):
     assert shared.preprocessor_for(BOX).info.path == "obs"
-    made = shared.preprocessor_for(Discrete(4))
-    assert (made.component.name, made.made_by, made.shape) == ("onehot", shared, (4,))
-    assert not made.is_watched  # listed codecs were tested
 
 
-@pytest.mark.parametrize("cls", [Own, Constructed])
-def test_observations_are_checked_as_the_argument_or_else_the_options_say(catalog, cls):
+def test_preprocessor_of_a_part_keeps_its_place(shared):
+    part = SpaceInfo.read(Dict({"a": BOX})).children[0]
+
+    assert shared.preprocessor_for(part).info is part
+
+
+def test_preprocessor_of_discrete_is_onehot(shared):
+    preprocessor = shared.preprocessor_for(Discrete(4))
+
+    assert preprocessor.component.name == "onehot"
+    assert preprocessor.made_by is shared
+    assert preprocessor.shape == (4,)
+
+
+def test_built_in_preprocessor_is_not_watched(shared):
+    assert not shared.preprocessor_for(Discrete(4)).is_watched
+
+
+@pytest.mark.parametrize("cls", [CustomPreprocessor, OptionsPreprocessor])
+@pytest.mark.parametrize(
+    ("check", "options", "mode"),
+    [
+        pytest.param(None, {}, "first", id="default"),
+        pytest.param(None, {"check_observations": "never"}, "never", id="config"),
+        pytest.param(
+            "always", {"check_observations": "never"}, "always", id="argument-overrides-config"
+        ),
+    ],
+)
+def test_check_mode_comes_from_argument_or_config(catalog, cls, check, options, mode):
     catalog.register_preprocessor("own", cls)
-    chosen = catalog.registry.get("preprocessor", "own")
-    for check, options, mode in (
-        (None, {}, "first"),
-        (None, {"check_observations": "never"}, "never"),
-        ("always", {"check_observations": "never"}, "always"),
-    ):
-        made = catalog.preprocessor_for(BOX, options, check=check, chosen={"obs": chosen})
-        assert (made.check_mode, made.component, made.is_watched) == (mode, chosen, True)
-        assert made._unchecked == (mode != "never")
+    own = catalog.registry.get("preprocessor", "own")
+
+    preprocessor = catalog.preprocessor_for(BOX, options, check=check, chosen={"obs": own})
+
+    assert preprocessor.check_mode == mode
+    assert preprocessor.component is own
+    assert preprocessor.is_watched
+    assert preprocessor._unchecked == (mode != "never")
 
 
-def test_the_component_may_be_chosen_before(catalog):
-    catalog.register_preprocessor("own", Constructed)
-    chosen = catalog.registry.get("preprocessor", "own")
+def test_chosen_component_replaces_the_default(catalog):
+    catalog.register_preprocessor("own", CustomPreprocessor)
+    own = catalog.registry.get("preprocessor", "own")
+
+    assert catalog.preprocessor_for(BOX).component.name == "none"
+    assert type(catalog.preprocessor_for(BOX, chosen={"obs": own})) is CustomPreprocessor
+
+
+def test_preprocessor_gets_a_copy_of_its_options(catalog):
+    catalog.register_preprocessor("own", OptionsPreprocessor)
+    own = catalog.registry.get("preprocessor", "own")
     options = {"custom_model_config": {"k": [1]}}
-    assert catalog.preprocessor_for(BOX, options).component.name == "none"
-    made = catalog.preprocessor_for(BOX, options, chosen={"obs": chosen})
-    assert type(made) is Constructed
-    assert made.given == {**options, "custom_options": {"k": [1]}}
-    made.given["custom_options"]["k"].append(2)
+
+    preprocessor = catalog.preprocessor_for(BOX, options, chosen={"obs": own})
+
+    # RLlib's old name of the key is offered too.
+    assert preprocessor.received_options == {**options, "custom_options": {"k": [1]}}
+    preprocessor.received_options["custom_options"]["k"].append(2)
     assert options == {"custom_model_config": {"k": [1]}}
 
 
-def codec_of(target, distribution="acme"):
+def make_catalog_of_plugin(target):
+    """Return a catalog whose plugin names `target`, an object of this module, as preprocessor."""
     spec = PreprocessorSpec("acme_codec", {"numpy": f"{__name__}:{target}"}, "", kinds=("text",))
-    return isolated_catalog(
-        PluginEntryPoint(plugin_of(rlcatalog_preprocessors=[spec]), distribution)
-    )
+    return isolated_catalog(PluginEntryPoint(plugin_of(rlcatalog_preprocessors=[spec]), "acme"))
 
 
 def not_a_class(space, options):
     raise AssertionError
 
 
-@pytest.mark.parametrize("target", ["not_a_class", "SimpleNamespace", "Unfinished"])
-def test_a_target_that_is_no_preprocessor_is_the_plugins_fault(target):
-    with pytest.raises(
-        PartError, match=r"preprocessor 'acme_codec' \(acme 1\.0\): .*(Preprocessor|__init__)"
-    ):
-        codec_of(target).preprocessor_for(Text(3))
+@pytest.mark.parametrize(
+    ("target", "cause"),
+    [
+        pytest.param("not_a_class", "Preprocessor", id="function"),
+        pytest.param("SimpleNamespace", "Preprocessor", id="another-class"),
+        pytest.param("WithoutSuperInit", "__init__", id="constructor-without-super"),
+    ],
+)
+def test_target_that_is_no_preprocessor_names_the_plugin(target, cause):
+    with pytest.raises(PartError) as caught:
+        make_catalog_of_plugin(target).preprocessor_for(Text(3))
+
+    owner, _, reason = str(caught.value).partition(": ")
+    assert owner == "preprocessor 'acme_codec' (acme 1.0)"
+    assert cause in reason
 
 
-def test_an_error_of_a_codec_names_its_plugin_once(catalog):
-    with pytest.raises(
-        ModelContractError, match=r"^preprocessor 'acme_codec' \(acme 1\.0\): no such space$"
-    ):
-        codec_of("Refusing").preprocessor_for(Text(3))
-    text = "acme 1.0 takes no texts"
-    with pytest.raises(ModelContractError, match=f"^{text}$"):
-        codec_of("Refusing").preprocessor_for(Text(3), {"text": text})
-    catalog.register_preprocessor("own", Refusing)
-    # a class of the program has no plugin.
+def test_preprocessor_error_names_its_plugin():
+    with pytest.raises(ModelContractError) as caught:
+        make_catalog_of_plugin("RejectsItsSpace").preprocessor_for(Text(3))
+
+    assert str(caught.value) == "preprocessor 'acme_codec' (acme 1.0): no such space"
+
+
+def test_preprocessor_error_names_its_plugin_only_once():
+    message = "acme 1.0 takes no texts"
+
+    with pytest.raises(ModelContractError) as caught:
+        make_catalog_of_plugin("RejectsItsSpace").preprocessor_for(Text(3), {"text": message})
+
+    assert str(caught.value) == message
+
+
+def test_error_of_registered_preprocessor_names_no_plugin(catalog):
+    catalog.register_preprocessor("own", RejectsItsSpace)
+
     with pytest.raises(ModelContractError, match=r"^no such space$"):
         catalog.preprocessor_for(BOX, {"custom_preprocessor": "own"})
 
 
-def test_the_answers_of_a_codec_that_is_not_listed_are_checked_when_it_is_made(catalog):
-    catalog.register_preprocessor("own", Wrong)
+def test_bounds_of_registered_preprocessor_are_checked(catalog):
+    catalog.register_preprocessor("own", WithoutBounds)
+
     with pytest.raises(ModelContractError, match="bounds"):
         catalog.preprocessor_for(BOX, {"custom_preprocessor": "own"})
 
@@ -161,49 +219,72 @@ def test_the_answers_of_a_codec_that_is_not_listed_are_checked_when_it_is_made(c
 # --- distributions --------------------------------------------------------------------------------
 
 
-class Net(ModelV2):
+class TFModel(ModelV2):
     framework_of_class = "tf"
 
 
-class Dist(ActionDistribution):
-    framework_of_class = "tf"
+class SevenInputs(ActionDistribution):
+    """A distribution of any framework that needs seven inputs."""
 
     @staticmethod
     def required_model_output_shape(action_space, model_config):
         return 7
 
 
-def test_a_distribution_is_of_the_framework_of_the_custom_classes(catalog):
-    asked = []
+class TFSevenInputs(SevenInputs):
+    framework_of_class = "tf"
+
+
+@pytest.fixture
+def record_framework(catalog):
+    """Register a distribution; return the list of frameworks that its match is asked for."""
+    frameworks = []
 
     def match(request):
-        asked.append(request.framework)
+        frameworks.append(request.framework)
         return Match(Rank.GENERIC, "any")
 
-    catalog.register_model("mine", Net)
-    catalog.register_action_dist(
-        "any", type("Any", (Dist,), {"framework_of_class": None}), match=match
-    )
-    catalog.register_action_dist("dist", Dist)
-    for config, framework in (({}, "torch"), ({"custom_model": "mine"}, "tf")):
-        assert catalog.action_dist(TWO, config)[1] == 7
-        assert asked.pop() == framework
-    assert catalog.action_dist(TWO, {"custom_action_dist": "dist"}) == (Dist, 7)
-    for model in ("mine", "not installed"):  # the framework is given, so the model does not matter
-        catalog.action_dist(TWO, {"custom_model": model}, framework="torch")
-        assert asked.pop() == "torch"
+    catalog.register_model("mine", TFModel)
+    catalog.register_action_dist("any", SevenInputs, match=match)
+    catalog.register_action_dist("dist", TFSevenInputs)
+    return frameworks
+
+
+@pytest.mark.parametrize(
+    ("config", "framework"),
+    [
+        pytest.param({}, "torch", id="default-model"),
+        pytest.param({"custom_model": "mine"}, "tf", id="custom-tf-model"),
+    ],
+)
+def test_distribution_has_framework_of_the_model(catalog, record_framework, config, framework):
+    _, size = catalog.action_dist(TWO, config)
+
+    assert size == 7
+    assert record_framework[-1] == framework
+
+
+def test_distribution_class_decides_its_framework(catalog, record_framework):
+    assert catalog.action_dist(TWO, {"custom_action_dist": "dist"}) == (TFSevenInputs, 7)
+
+
+@pytest.mark.parametrize("model", ["mine", "not installed"])
+def test_framework_argument_makes_the_model_irrelevant(catalog, record_framework, model):
+    catalog.action_dist(TWO, {"custom_model": model}, framework="torch")
+
+    assert record_framework[-1] == "torch"
 
 
 # --- models ---------------------------------------------------------------------------------------
 
 
-class Torch(ModelV2):
+class TorchModel(ModelV2):
     framework_of_class = "torch"
 
 
 @pytest.fixture
 def assembled(monkeypatch):
-    """What a model would be assembled from, in place of the model."""
+    """Return what a model would be assembled from, in place of the model."""
     names = (
         "parts",
         "obs_space",
@@ -223,196 +304,271 @@ def assembled(monkeypatch):
 
 
 @pytest.fixture
-def parts(catalog, assembled):
-    """A catalog whose only parts of models are registered: they take anything and write down the
-    request.
+def model_catalog(catalog, assembled):
+    """A catalog with registered models that fit every space; `requests` lists what they were asked.
+
+    "net" is a trunk, "gru" a memory, "mask" a head, "rllib" a class in RLlib's form, which declares
+    no keys, and "plain" a plain module.
     """
-    asked = []
+    catalog.requests = []
 
     def describe(request):
-        asked.append(request)
+        catalog.requests.append(request)
         if request.config["custom_model_config"].get("refused"):
             raise ConfigError("refused")
         return [Stage("all", (request.num_outputs or 5,))]
 
-    def any_space(request):
+    def match_any_space(request):
         return Match(Rank.GENERIC, "any")
 
-    for name, slot in (("net", "trunk"), ("gru", "memory"), ("mask", "head")):
-        cls = type(name.title(), (Torch,), {"slot_of_class": slot})
-        catalog.register_model(
-            name,
-            cls,
-            describe=describe,
-            reads=("max_seq_len",),
-            match=any_space if slot == "trunk" else None,
-        )
-    # It declares no keys.
-    catalog.register_model("rllib", type("Rllib", (Torch,), {}), describe=describe)
-    catalog.register(
-        ModelSpec("plain", {"torch": f"{__name__}:Torch"}, "", plain=True, describe=describe)
-    )
-    catalog.asked = asked
+    def register(name, slot, match=None):
+        cls = type(name.title(), (TorchModel,), {"slot_of_class": slot})
+        catalog.register_model(name, cls, describe=describe, reads=("max_seq_len",), match=match)
+
+    register("net", "trunk", match_any_space)
+    register("gru", "memory")
+    register("mask", "head")
+    catalog.register_model("rllib", type("Rllib", (TorchModel,), {}), describe=describe)
+    target = f"{__name__}:TorchModel"
+    catalog.register(ModelSpec("plain", {"torch": target}, "", plain=True, describe=describe))
     return catalog
 
 
-def asked_of(catalog, obs, config=None, action=TWO, **more):
-    made = catalog.model_v2(obs, action, 2, config or {}, "torch", **more)
-    return made, catalog.asked[-1]
+def make_model(catalog, obs_space, config=None, *, action_space=TWO, **options):
+    """Return what a PyTorch model with two outputs would be assembled from."""
+    return catalog.model_v2(obs_space, action_space, 2, config or {}, "torch", **options)
 
 
-def test_a_model_is_asked_with_the_encoded_shape_and_gets_the_space_as_it_is(parts):
-    made, request = asked_of(parts, BOX)
-    assert (request.encoded_shape, request.num_outputs, request.framework) == ((3,), 2, "torch")
-    assert (request.obs.path, request.action.path, request.catalog, request.mask_key) == (
-        "obs",
-        "action",
-        parts,
-        None,
-    )
-    assert (made.obs_space, made.action_space, made.num_outputs) == (BOX, TWO, 2)
-    assert [(part.slot, part.component.name) for part in made.parts] == [("trunk", "net")]
-    assert (made.name, made.interface, made.unclaimed, made.action_dist) == (
-        "default_model",
-        None,
-        None,
-        None,
-    )
+def test_model_describes_itself_for_a_complete_request(model_catalog):
+    make_model(model_catalog, BOX)
+
+    request = model_catalog.requests[-1]
+    assert request.encoded_shape == BOX.shape
+    assert request.num_outputs == 2
+    assert request.framework == "torch"
+    assert request.obs.path == "obs"
+    assert request.action.path == "action"
+    assert request.catalog is model_catalog
+    assert request.mask_key is None
+
+
+def test_model_of_a_box_is_one_trunk(model_catalog):
+    model = make_model(model_catalog, BOX)
+
+    [trunk] = model.parts
+    assert trunk.slot == "trunk"
+    assert trunk.component.name == "net"
+    assert model.obs_space == BOX
+    assert model.action_space == TWO
+    assert model.num_outputs == 2
+    assert model.name == "default_model"
+    assert model.interface is None
+    assert model.unclaimed is None
+    assert model.action_dist is None
+
+
+DICT = Dict({"a": BOX, "b": TWO})
+each_model_and_space = pytest.mark.parametrize(
+    ("model", "space", "is_encoded"),
+    [
+        # Models of the catalog read numbers.
+        pytest.param(None, DICT, True, id="default-dict"),
+        pytest.param("net", DICT, True, id="custom-dict"),
+        pytest.param("plain", DICT, True, id="plain-dict"),
+        # A class in RLlib's form reads the structure.
+        pytest.param("rllib", DICT, False, id="rllib-dict"),
+        pytest.param(None, TWO, False, id="default-discrete"),
+        pytest.param("net", TWO, False, id="custom-discrete"),
+        pytest.param("rllib", TWO, False, id="rllib-discrete"),
+        # A plain module cannot read an index.
+        pytest.param("plain", TWO, True, id="plain-discrete"),
+        pytest.param("plain", BOX, False, id="plain-box"),
+        pytest.param("rllib", BOX, False, id="rllib-box"),
+    ],
+)
+
+
+@each_model_and_space
+def test_space_is_encoded_for_models_that_need_it(model_catalog, model, space, is_encoded):
+    built = make_model(model_catalog, space, {"custom_model": model})
+
+    request = model_catalog.requests[-1]
+    assert (built.obs_space is not space) == is_encoded
+    assert (request.preprocessor is not None) == is_encoded
+    # The model is told what the numbers mean.
+    assert request.obs.describe() == SpaceInfo.read(space).describe()
+    expected_shape = built.obs_space.shape if isinstance(built.obs_space, Box) else None
+    assert request.encoded_shape == expected_shape
+
+
+@each_model_and_space
+def test_encoded_space_is_not_encoded_again(model_catalog, model, space, is_encoded):
+    encoded_space = model_catalog.preprocessor_for(space).observation_space
+
+    built = make_model(model_catalog, encoded_space, {"custom_model": model})
+
+    assert built.obs_space is encoded_space
+    assert model_catalog.requests[-1].encoded_shape == encoded_space.shape
+
+
+class SixOutputs(CustomPreprocessor):
+    def _init_shape(self, obs_space, options):
+        return (6,)
 
 
 @pytest.mark.parametrize(
-    ("model", "space", "encoded"),
+    ("space", "encoded_shape"),
     [
-        (None, Dict({"a": BOX, "b": TWO}), True),  # a model of the catalog sees it encoded
-        ("net", Dict({"a": BOX, "b": TWO}), True),
-        ("plain", Dict({"a": BOX, "b": TWO}), True),
-        ("rllib", Dict({"a": BOX, "b": TWO}), False),  # a class in RLlib's form sees the structure
-        (None, TWO, False),
-        ("net", TWO, False),
-        ("rllib", TWO, False),
-        ("plain", TWO, True),  # a plain module needs numbers
-        ("plain", BOX, False),
-        ("rllib", BOX, False),
+        pytest.param(TWO, (6,), id="discrete-is-encoded"),
+        pytest.param(BOX, BOX.shape, id="box-is-not-encoded"),
     ],
 )
-def test_a_space_is_encoded_for_the_models_that_need_it(parts, model, space, encoded):
-    made, request = asked_of(parts, space, {"custom_model": model})
-    assert (made.obs_space is not space) == encoded
-    # The part knows what is behind the numbers.
-    assert request.obs.describe() == SpaceInfo.read(space).describe()
-    assert request.encoded_shape == (
-        made.obs_space.shape if isinstance(made.obs_space, Box) else None
-    )
-    assert (request.preprocessor is not None) == encoded
-    inner = parts.preprocessor_for(space).observation_space
-    again, request = asked_of(parts, inner, {"custom_model": model})
-    assert again.obs_space is inner  # an encoded space is not encoded again
-    assert request.encoded_shape == inner.shape
+def test_custom_preprocessor_leaves_numbers_alone(model_catalog, space, encoded_shape):
+    make_model(model_catalog, space, {"custom_model": "plain", "custom_preprocessor": SixOutputs})
+
+    assert model_catalog.requests[-1].encoded_shape == encoded_shape
 
 
-def test_numbers_are_not_encoded_for_a_plain_module_whatever_the_config_says(parts):
-    twice = type("Twice", (Own,), {"_init_shape": lambda self, space, options: (6,)})
-    config = {"custom_model": "plain", "custom_preprocessor": twice}
-    assert asked_of(parts, TWO, config)[1].encoded_shape == (6,)
-    assert asked_of(parts, BOX, config)[1].encoded_shape == (3,)
+def test_discrete_space_that_a_preprocessor_returned_is_kept(model_catalog):
     index = Discrete(4)
-    index.original_space, index.preprocessor = TWO, parts.preprocessor_for(TWO)
-    # a preprocessor made it.
-    assert asked_of(parts, index, {"custom_model": "plain"})[0].obs_space is index
+    # A preprocessor leaves these two attributes on the space that it returns.
+    index.original_space = TWO
+    index.preprocessor = model_catalog.preprocessor_for(TWO)
+
+    model = make_model(model_catalog, index, {"custom_model": "plain"})
+
+    assert model.obs_space is index
 
 
-def test_a_default_model_is_used_unless_the_config_names_one(parts):
-    default_model = type("Default", (Torch,), {})
-    assert asked_of(parts, BOX)[0].parts[0].component.name == "net"
-    assert (
-        parts.model_v2(BOX, TWO, 2, {}, "torch", default_model=default_model)
-        .parts[0]
-        .component.name
-        == "Default"
-    )
-    named = parts.model_v2(
-        BOX, TWO, 2, {"custom_model": "rllib"}, "torch", default_model=default_model
-    )
-    assert named.parts[0].component.name == "rllib"
+class DefaultModel(TorchModel):
+    pass
 
 
-def test_a_head_gets_the_action_distribution(parts):
-    made, _ = asked_of(parts, BOX, {"custom_model": "mask"})
-    assert [part.slot for part in made.parts] == ["trunk", "head"]
-    assert made.action_dist is parts.action_dist(TWO, framework="torch")[0]
+@pytest.mark.parametrize(
+    ("config", "default_model", "name"),
+    [
+        pytest.param({}, None, "net", id="neither"),
+        pytest.param({}, DefaultModel, "DefaultModel", id="argument"),
+        pytest.param({"custom_model": "rllib"}, DefaultModel, "rllib", id="config"),
+    ],
+)
+def test_default_model_is_used_if_config_names_none(model_catalog, config, default_model, name):
+    model = make_model(model_catalog, BOX, config, default_model=default_model)
+
+    assert model.parts[0].component.name == name
 
 
-def test_a_model_without_a_head_needs_no_distribution(parts):
+def test_head_gets_the_action_distribution(model_catalog):
+    model = make_model(model_catalog, BOX, {"custom_model": "mask"})
+
+    assert [part.slot for part in model.parts] == ["trunk", "head"]
+    assert model.action_dist is model_catalog.action_dist(TWO, framework="torch")[0]
+
+
+def test_model_without_head_needs_no_distribution(model_catalog):
+    simplex = Simplex((3,))
     with pytest.raises(MissingPluginError, match="rlcatalog-bounded"):
-        parts.action_dist(Simplex((3,)))
-    assert asked_of(parts, BOX, action=Simplex((3,)))[0].action_dist is None
+        model_catalog.action_dist(simplex)
+
+    assert make_model(model_catalog, BOX, action_space=simplex).action_dist is None
 
 
-def test_keyword_arguments_go_to_the_trunk_and_the_configs_to_the_part_it_names(parts):
-    config = {"custom_model_config": {"a": 1, "b": 2}}
+@pytest.mark.parametrize(
+    ("custom_model", "arguments"),
+    [
+        # Without a custom model, `custom_model_config` applies to nothing.
+        pytest.param(None, {"trunk": {"b": 3, "c": 4}}, id="no-custom-model"),
+        pytest.param("net", {"trunk": {"a": 1, "b": 2, "c": 4}}, id="trunk"),
+        pytest.param("gru", {"trunk": {"b": 3, "c": 4}, "memory": {"a": 1, "b": 2}}, id="memory"),
+    ],
+)
+def test_custom_model_config_goes_to_the_custom_part(model_catalog, custom_model, arguments):
+    config = {"custom_model": custom_model, "custom_model_config": {"a": 1, "b": 2}}
 
-    def arguments(**config):
-        made = parts.model_v2(BOX, TWO, 2, config, "torch", kwargs={"b": 3, "c": 4})
-        return {part.slot: part.kwargs for part in made.parts}
+    model = make_model(model_catalog, BOX, config, kwargs={"b": 3, "c": 4})
 
-    assert arguments(**config) == {"trunk": {"b": 3, "c": 4}}  # the config's are for a custom model
-    assert arguments(**config, custom_model="net") == {"trunk": {"a": 1, "b": 2, "c": 4}}
-    assert arguments(**config, custom_model="gru") == {
-        "trunk": {"b": 3, "c": 4},
-        "memory": {"a": 1, "b": 2},
-    }
+    assert {part.slot: part.kwargs for part in model.parts} == arguments
 
 
-def test_a_config_that_cannot_be_built_is_refused_before_anything_is_imported(parts):
+def test_config_error_of_describe_is_raised_before_assembly(model_catalog):
+    config = {"custom_model": "rllib", "custom_model_config": {"refused": True}}
+
     with pytest.raises(ConfigError, match=r"^refused$"):
-        parts.model_v2(
-            BOX,
-            TWO,
-            2,
-            {"custom_model": "rllib", "custom_model_config": {"refused": True}},
-            "torch",
-        )
+        make_model(model_catalog, BOX, config)
 
 
-def test_each_model_has_a_config_of_its_own_that_names_a_plain_module(parts):
-    made, _ = asked_of(parts, BOX, {"custom_model": "plain", "custom_model_config": {"a": [1]}})
-    first, second = made.fresh(), made.fresh()
+def test_models_do_not_share_their_config(model_catalog):
+    config = {"custom_model": "plain", "custom_model_config": {"a": [1]}}
+    model = make_model(model_catalog, BOX, config)
+    first = model.fresh()
+    second = model.fresh()
+
     first["custom_model_config"]["a"].append(2)
+
     assert second["custom_model_config"] == {"a": [1]}
-    cls = type("Given", (Torch,), {})
-    made, _ = asked_of(parts, BOX, {"custom_model": "net"})
-    assert made.fresh()["custom_model"] == "net"
-    made = parts.model_v2(BOX, TWO, 2, {"custom_model": cls}, "torch")
-    assert made.fresh()["custom_model"] is cls
-    values, config = made.fresh(), parts.parse_config({"custom_model": cls})
-    plain = parts.registry.get("model", "plain")
-    made = parts.model({"trunk": plain}, BOX, TWO, 2, config, "torch")
-    # An instance would be one of the model's weights.
-    assert made.fresh()["custom_model"] == "plain"
-    empty = parts.model({}, BOX, TWO, 2, config, "torch")
-    assert (empty.parts, empty.fresh()) == ([], values)
 
 
-def test_a_plugins_target_is_a_model_class_of_the_framework(assembled):
-    for target, fits in (("Torch", True), ("Net", False), ("SimpleNamespace", False)):
-        spec = ModelSpec("acme_net", {"torch": f"{__name__}:{target}"}, "")
-        catalog = isolated_catalog(
-            *PARTS, PluginEntryPoint(plugin_of(rlcatalog_models=[spec]), "acme")
-        )
-        component, config = catalog.registry.get("model", "acme_net"), catalog.parse_config({})
-        if fits:
-            assert (
-                catalog.model({"trunk": component}, BOX, TWO, 2, config, "torch").parts[0].cls
-                is Torch
-            )
-        else:
-            with pytest.raises(PartError, match=r"model 'acme_net' \(acme 1\.0\): .*'torch'"):
-                catalog.model({"trunk": component}, BOX, TWO, 2, config, "torch")
-    # a class of the program may be.
+@pytest.mark.parametrize("custom_model", ["net", pytest.param(DefaultModel, id="class")])
+def test_config_of_a_model_keeps_custom_model(model_catalog, custom_model):
+    model = make_model(model_catalog, BOX, {"custom_model": custom_model})
+
+    assert model.fresh()["custom_model"] == custom_model
+
+
+def test_config_of_plain_module_has_its_name(model_catalog):
+    config = model_catalog.parse_config({"custom_model": DefaultModel})
+    plain = model_catalog.registry.get("model", "plain")
+
+    model = model_catalog.model({"trunk": plain}, BOX, TWO, 2, config, "torch")
+
+    # A module instance in the config would become one of the model's weights.
+    assert model.fresh()["custom_model"] == "plain"
+
+
+def test_config_of_model_without_parts_is_unchanged(model_catalog):
+    config = {"custom_model": DefaultModel}
+    with_parts = make_model(model_catalog, BOX, config)
+
+    model = model_catalog.model({}, BOX, TWO, 2, model_catalog.parse_config(config), "torch")
+
+    assert model.parts == []
+    assert model.fresh() == with_parts.fresh()
+
+
+def make_model_of_plugin(target):
+    """Return a model whose trunk is `target`, an object of this module, from a plugin."""
+    spec = ModelSpec("acme_net", {"torch": f"{__name__}:{target}"}, "")
+    plugin = PluginEntryPoint(plugin_of(rlcatalog_models=[spec]), "acme")
+    catalog = isolated_catalog(*PARTS, plugin)
+    trunk = catalog.registry.get("model", "acme_net")
+    return catalog.model({"trunk": trunk}, BOX, TWO, 2, catalog.parse_config({}), "torch")
+
+
+def test_plugin_target_may_be_a_model_class(assembled):
+    assert make_model_of_plugin("TorchModel").parts[0].cls is TorchModel
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        pytest.param("TFModel", id="model-of-another-framework"),
+        pytest.param("SimpleNamespace", id="not-a-model"),
+    ],
+)
+def test_plugin_target_of_another_kind_is_rejected(assembled, target):
+    with pytest.raises(PartError, match=r"'acme_net' \(acme 1\.0\): .*'torch'"):
+        make_model_of_plugin(target)
+
+
+def test_registered_target_may_be_any_class(catalog, assembled):
     catalog.register(ModelSpec("mine", {"torch": f"{__name__}:SimpleNamespace"}, ""))
-    made = catalog.model(
-        {"trunk": catalog.registry.get("model", "mine")}, BOX, TWO, 2, config, "torch"
-    )
-    assert made.parts[0].cls is SimpleNamespace
+    mine = catalog.registry.get("model", "mine")
+
+    model = catalog.model({"trunk": mine}, BOX, TWO, 2, catalog.parse_config({}), "torch")
+
+    assert model.parts[0].cls is SimpleNamespace
+
+
+def test_model_of_unknown_framework_is_rejected(catalog):
     with pytest.raises(MissingFrameworkError, match="'no such framework'"):
-        catalog.model({}, BOX, TWO, 2, config, "no such framework")
+        catalog.model({}, BOX, TWO, 2, catalog.parse_config({}), "no such framework")
