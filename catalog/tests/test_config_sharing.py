@@ -1,5 +1,5 @@
-"""The model config belongs to its caller: nothing is shared, memory holds copies, and a changed
-config is a new one.
+"""A model config belongs to its caller: policies get copies of it, cached lookups notice changes,
+and config structs are converted once.
 """
 
 from __future__ import annotations
@@ -28,190 +28,212 @@ VECTOR = gym.spaces.Box(-1, 1, (3,), np.float32)
 TWO = gym.spaces.Discrete(2)
 
 
-def catalog_of(*names, environ=None):
-    """A catalog of the installed plugins with these entry-point names."""
-    return Catalog([point for point in scan() if point.name in names], environ=environ or {})
+def make_catalog(*names):
+    """Return a catalog of the installed plugins with these entry-point names."""
+    return Catalog([point for point in scan() if point.name in names], environ={})
 
 
 # --- nothing is shared ----------------------------------------------------------------------------
 
 
-def test_the_callers_config_is_never_changed():
-    given_config = {
+def test_config_of_the_caller_is_never_changed():
+    config = {
         "fcnet_hiddens": [4, 4],
         "fcnet_activation": "relu",
         "custom_model_config": {"a": {"b": [1, (2, 3)]}},
         "fcnet_weights_initializer": "normc",
         "fcnet_weights_initializer_config": {"std": np.float32(2)},
     }
-    before = copy.deepcopy(given_config)
-    catalog = catalog_of("fcnet", "categorical", "preprocessors")
-    catalog.explain(VECTOR, TWO, given_config).as_dict()
-    policy = rlcatalog.build(VECTOR, TWO, given_config, catalog=catalog)
+    before = copy.deepcopy(config)
+    catalog = make_catalog("fcnet", "categorical", "preprocessors")
+
+    catalog.explain(VECTOR, TWO, config).as_dict()
+    policy = rlcatalog.build(VECTOR, TWO, config, catalog=catalog)
     policy.act(np.zeros((1, 3), np.float32))
     policy.model.model_config["fcnet_hiddens"].append(7)
     policy.model.model_config["custom_model_config"]["a"]["b"].clear()
     policy.config["custom_model_config"]["a"]["b"].append(5)
     policy.config["fcnet_hiddens"].clear()
-    assert given_config == before
-    assert type(given_config["custom_model_config"]["a"]["b"][1]) is tuple
+
+    assert config == before
+    assert type(config["custom_model_config"]["a"]["b"][1]) is tuple
 
 
-def test_a_config_that_cannot_be_written_to_is_enough(shared):
-    frozen = MappingProxyType(
+def test_read_only_config_is_accepted(shared):
+    config = MappingProxyType(
         {"fcnet_hiddens": (4,), "custom_model_config": MappingProxyType({"a": 1})}
     )
-    parsed = shared.parse_config(frozen)
+
+    parsed = shared.parse_config(config)
+
     assert parsed.given == {"fcnet_hiddens": [4], "custom_model_config": {"a": 1}}
 
 
-def test_two_models_share_nothing(catalog):
+def check_config_is_unchanged(policy):
+    for config in (policy.model.model_config, policy.config):
+        assert config["fcnet_hiddens"] == [4]
+        assert config["custom_model_config"] == {"a": [1]}
+        assert config["vf_share_layers"] is True
+
+
+def test_policies_do_not_share_their_config(catalog):
     config = {"fcnet_hiddens": [4], "custom_model_config": {"a": [1]}}
-    first, second = (
-        rlcatalog.build(VECTOR, TWO, config, catalog=catalog),
-        rlcatalog.build(VECTOR, TWO, config, catalog=catalog),
-    )
-    for values in (first.model.model_config, first.config):
-        values["fcnet_hiddens"].append(9)
-        values["custom_model_config"]["a"].append(9)
-        values["vf_share_layers"] = False
-    third = rlcatalog.build(VECTOR, TWO, config, catalog=catalog)
-    for policy in (second, third):
-        for values in (policy.model.model_config, policy.config):
-            assert values["fcnet_hiddens"] == [4]
-            assert values["custom_model_config"] == {"a": [1]}
-            assert values["vf_share_layers"] is True
+    first = rlcatalog.build(VECTOR, TWO, config, catalog=catalog)
+    built_before = rlcatalog.build(VECTOR, TWO, config, catalog=catalog)
+
+    for first_config in (first.model.model_config, first.config):
+        first_config["fcnet_hiddens"].append(9)
+        first_config["custom_model_config"]["a"].append(9)
+        first_config["vf_share_layers"] = False
+    built_after = rlcatalog.build(VECTOR, TWO, config, catalog=catalog)
+
+    check_config_is_unchanged(built_before)
+    check_config_is_unchanged(built_after)
 
 
-def test_keyword_arguments_of_a_custom_model_are_its_own(catalog):
+def test_custom_model_gets_a_copy_of_its_arguments(catalog):
     from rlcatalog.models import output_spec
     from rlcatalog_torch import TorchModelV2, dense
 
-    class Greedy(TorchModelV2):
+    class ChangesItsArgument(TorchModelV2):
         def __init__(self, obs_space, action_space, num_outputs, model_config, name, sizes=()):
             super().__init__(obs_space, action_space, num_outputs, model_config, name)
-            self.seen = list(sizes)
+            self.received_sizes = list(sizes)
             self.layer = dense(3, output_spec(num_outputs))
             sizes.append(99)
 
         def forward(self, input_dict, state, seq_lens):
             return self.layer(input_dict["obs_flat"]), state
 
-    config = {"custom_model": Greedy, "custom_model_config": {"sizes": [1, 2]}}
-    assert rlcatalog.build(VECTOR, TWO, config, catalog=catalog).model.seen == [1, 2]
-    assert rlcatalog.build(VECTOR, TWO, config, catalog=catalog).model.seen == [1, 2]
+    config = {"custom_model": ChangesItsArgument, "custom_model_config": {"sizes": [1, 2]}}
+
+    first = rlcatalog.build(VECTOR, TWO, config, catalog=catalog)
+    second = rlcatalog.build(VECTOR, TWO, config, catalog=catalog)
+
+    assert first.model.received_sizes == [1, 2]
+    assert second.model.received_sizes == [1, 2]
     assert config["custom_model_config"] == {"sizes": [1, 2]}
 
 
-def test_options_of_a_custom_preprocessor_are_its_own(catalog):
-    seen = []
+def test_custom_preprocessor_gets_a_copy_of_its_options(catalog):
+    received_sizes = []
 
-    class Greedy(Preprocessor):
+    class ChangesItsOption(Preprocessor):
         def _init_shape(self, obs_space, options):
-            seen.append(list(options["custom_options"]["sizes"]))
+            received_sizes.append(tuple(options["custom_options"]["sizes"]))
             options["custom_options"]["sizes"].append(99)
             return obs_space.shape
 
         def transform(self, observation):
             return observation
 
-    config = {"custom_preprocessor": Greedy, "custom_model_config": {"sizes": [1]}}
+    config = {"custom_preprocessor": ChangesItsOption, "custom_model_config": {"sizes": [1]}}
+
     policy = rlcatalog.build(VECTOR, TWO, config, catalog=catalog)
-    assert {tuple(sizes) for sizes in seen} == {(1,)}
+
+    assert set(received_sizes) == {(1,)}
     assert policy.config["custom_model_config"] == {"sizes": [1]}
 
 
-# --- lookups from memory --------------------------------------------------------------------------
+# --- cached lookups -------------------------------------------------------------------------------
 
 
-def test_an_equal_config_is_answered_from_memory(catalog):
+def test_lookup_of_equal_config_is_cached(catalog):
     first = catalog.resolve(VECTOR, TWO, {"fcnet_hiddens": [4]})
+
     assert catalog.resolve(VECTOR, TWO, {"fcnet_hiddens": [4]}) is first
     assert catalog.resolve(VECTOR, TWO, {"fcnet_hiddens": [5]}) is not first
 
 
-@pytest.mark.parametrize("order", [1, -1])
-def test_the_memory_does_not_take_1_for_true(catalog, order):
-    good, bad = {"vf_share_layers": True}, {"vf_share_layers": 1}
-    for config in [good, bad, good, bad][::order]:
-        if config is good:
-            catalog.resolve(VECTOR, TWO, config)
-        else:
-            with pytest.raises(ConfigTypeError, match="expected 'bool', got 'int'"):
-                catalog.resolve(VECTOR, TWO, config)
+def test_cache_does_not_accept_1_after_true(catalog):
+    for _ in range(2):
+        catalog.resolve(VECTOR, TWO, {"vf_share_layers": True})
+        with pytest.raises(ConfigTypeError, match="expected 'bool', got 'int'"):
+            catalog.resolve(VECTOR, TWO, {"vf_share_layers": 1})
 
 
-def test_the_memory_looks_at_types_deep_inside(catalog):
-    def inner(value):
-        return catalog.resolve(VECTOR, TWO, {"custom_model_config": {"a": [value]}}).config[
-            "custom_model_config"
-        ]["a"][0]
-
-    assert [type(inner(value)) for value in (True, 1, 1.0, True, 1.0, 1)] == [
-        bool,
-        int,
-        float,
-        bool,
-        float,
-        int,
-    ]
+def test_cache_does_not_reject_true_after_1(catalog):
+    for _ in range(2):
+        with pytest.raises(ConfigTypeError, match="expected 'bool', got 'int'"):
+            catalog.resolve(VECTOR, TWO, {"vf_share_layers": 1})
+        catalog.resolve(VECTOR, TWO, {"vf_share_layers": True})
 
 
-def test_a_config_changed_in_place_is_looked_up_anew(catalog):
+def test_cache_compares_types_of_nested_values(catalog):
+    for value in (True, 1, 1.0, True, 1.0, 1):  # equal for Python's ==
+        config = {"custom_model_config": {"a": [value]}}
+
+        resolution = catalog.resolve(VECTOR, TWO, config)
+
+        [cached_value] = resolution.config["custom_model_config"]["a"]
+        assert type(cached_value) is type(value)
+
+
+def test_config_changed_in_place_is_looked_up_again(catalog):
     config = {"fcnet_hiddens": [4], "custom_model_config": {"a": [1]}}
     catalog.resolve(VECTOR, TWO, config)
+
     config["fcnet_hiddens"].append(5)
     assert catalog.resolve(VECTOR, TWO, config).config["fcnet_hiddens"] == [4, 5]
+
     config["custom_model_config"]["a"].append(2)
     assert catalog.resolve(VECTOR, TWO, config).config["custom_model_config"] == {"a": [1, 2]}
 
 
-def test_a_numpy_array_changed_in_place_is_looked_up_anew(catalog):
+def test_numpy_array_changed_in_place_is_looked_up_again(catalog):
     config = {"fcnet_hiddens": np.array([4, 4])}
     catalog.resolve(VECTOR, TWO, config)
+
     config["fcnet_hiddens"][:] = 8
+
     assert catalog.resolve(VECTOR, TWO, config).config["fcnet_hiddens"] == [8, 8]
 
 
-def test_registering_forgets_remembered_lookups(catalog):
+def test_registering_a_part_clears_the_cache(catalog):
     first = catalog.resolve(VECTOR, TWO, {})
+
     catalog.register_action_dist("another", type("Another", (rlcatalog.ActionDistribution,), {}))
+
     assert catalog.resolve(VECTOR, TWO, {}) is not first
 
 
-def test_what_a_lookup_finds_while_a_part_is_registered_is_not_remembered(catalog):
-    """The lookup that is under way goes on with the parts there were; the next one asks the new
-    part.
-    """
+def test_lookup_during_which_a_part_is_registered_is_not_cached(catalog):
+    class Early(rlcatalog.ModelV2):
+        framework_of_class = "torch"
 
     class Late(rlcatalog.ModelV2):
         framework_of_class = "torch"
 
-    def register_another(request):
+    def register_late(request):
         catalog.register_model("late", Late, match=lambda request: Match(Rank.SPECIFIC, "late"))
         return Match(None, "never")
 
-    catalog.register_model("early", type("Early", (Late,), {}), match=register_another)
-    assert catalog.resolve(VECTOR, TWO, {}).component("trunk").name == "fcnet"
-    assert catalog.resolve(VECTOR, TWO, {}).component("trunk").name == "late"
+    catalog.register_model("early", Early, match=register_late)
+
+    during = catalog.resolve(VECTOR, TWO, {})
+    after = catalog.resolve(VECTOR, TWO, {})
+
+    assert during.component("trunk").name == "fcnet"
+    assert after.component("trunk").name == "late"
 
 
-def test_the_memory_forgets_the_oldest_of_many_lookups(catalog):
-    first, *_, last = (
-        catalog.resolve(VECTOR, TWO, {"fcnet_hiddens": [size]}) for size in range(1, 101)
-    )
-    assert catalog.resolve(VECTOR, TWO, {"fcnet_hiddens": [100]}) is last
-    again = catalog.resolve(VECTOR, TWO, {"fcnet_hiddens": [1]})
-    assert again is not first
-    assert again.config.given == first.config.given
+def test_cache_drops_the_oldest_lookup(catalog):
+    sizes = range(1, 101)  # more than the 64 lookups that are kept
+    lookups = [catalog.resolve(VECTOR, TWO, {"fcnet_hiddens": [size]}) for size in sizes]
+
+    latest = catalog.resolve(VECTOR, TWO, {"fcnet_hiddens": [100]})
+    oldest = catalog.resolve(VECTOR, TWO, {"fcnet_hiddens": [1]})
+
+    assert latest is lookups[-1]
+    assert oldest is not lookups[0]
+    assert oldest.config.given == lookups[0].config.given
 
 
-def test_spaces_that_are_equal_but_not_the_same_object_get_their_own_lookup(catalog):
-    def space():
-        return gym.spaces.Box(-1, 1, (3,), np.float32)
+def test_equal_spaces_are_looked_up_separately(catalog):
+    spaces = [gym.spaces.Box(-1, 1, (3,), np.float32) for _ in range(200)]
 
-    found = [catalog.resolve(space(), TWO, {}).request.obs.space for _ in range(200)]
-    assert len({id(one) for one in found}) == 200
+    for space in spaces:
+        assert catalog.resolve(space, TWO, {}).request.obs.space is space
 
 
 # --- copies ---------------------------------------------------------------------------------------
@@ -225,106 +247,146 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("ab", max_size=1), inner),
     max_leaves=6,
 )
+#: Pairs of JSON values, of which many are equal.
+PAIRS = JSON.flatmap(lambda a: st.tuples(st.just(a), st.just(copy.deepcopy(a)) | JSON))
 quick = settings(max_examples=share(60), deadline=None)
+
+
+def list_containers(value):
+    """Return the ids of all lists and dicts in a JSON value."""
+    ids = set()
+    if isinstance(value, dict):
+        ids.add(id(value))
+        for item in value.values():
+            ids |= list_containers(item)
+    elif isinstance(value, list):
+        ids.add(id(value))
+        for item in value:
+            ids |= list_containers(item)
+    return ids
 
 
 @quick
 @given(JSON)
-def test_a_copy_is_equal_and_shares_no_container(value):
+def test_plain_copy_is_equal_and_shares_no_container(value):
     copied = plain(value)
+
     assert copied == json.loads(json.dumps(value))
     assert same(copied, value)
-    assert not _containers(value) & _containers(copied)
+    assert not list_containers(value) & list_containers(copied)
 
 
 @quick
-@given(JSON.flatmap(lambda a: st.tuples(st.just(a), st.just(copy.deepcopy(a)) | JSON)))
-def test_same_is_equality_of_value_and_type(pair):
-    # JSON tells True, 1 and 1.0 apart, which == does not.
-    first, second = (json.dumps(value, sort_keys=True) for value in pair)
-    assert same(*pair) == (first == second)
+@given(PAIRS)
+def test_same_compares_value_and_type(pair):
+    first, second = pair
+
+    # JSON writes True, 1 and 1.0 differently, although they are equal for ==.
+    expected = json.dumps(first, sort_keys=True) == json.dumps(second, sort_keys=True)
+    assert same(first, second) == expected
 
 
 @given(SCALARS, SCALARS)
-def test_same_tells_scalars_apart_by_type(a, b):
-    assert same(a, b) == (repr(a) == repr(b))
+def test_same_compares_types_of_scalars(first, second):
+    assert same(first, second) == (repr(first) == repr(second))
 
 
-def _containers(value):
-    found = set()
-    if isinstance(value, dict | list):
-        found.add(id(value))
-        for item in value.values() if isinstance(value, dict) else value:
-            found |= _containers(item)
-    return found
-
-
-def test_same_copes_with_values_that_have_no_truth():
+def test_same_accepts_values_without_a_truth_value():
+    # `bool(array == array)` raises an error, so that arrays are never the same.
     assert not same([np.arange(3)], [np.arange(3)])
     assert same([len], [len])
 
 
-# --- structs are made once ------------------------------------------------------------------------
+# --- config structs -------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def converted(monkeypatch):
-    """The keys whose values are converted to their types, as it happens."""
+def converted_keys(monkeypatch):
+    """The list of keys whose values were converted to their types."""
     from rlcatalog.config import flat, key_table, schema
 
-    seen = []
+    keys = []
 
     def convert(value, row, *rest):
-        seen.append(row.name)
+        keys.append(row.name)
         return key_table.convert(value, row, *rest)
 
     for module in (flat, schema):
         monkeypatch.setattr(module, "convert", convert)
-    return seen
+    return keys
 
 
-def test_a_lookup_converts_what_it_is_given_and_nothing_more(converted):
-    catalog = catalog_of("fcnet", "lstm", "categorical", "preprocessors")
-    rlcatalog.build(
-        VECTOR, TWO, {"use_lstm": True, "lstm_cell_size": 4, "fcnet_hiddens": [3]}, catalog=catalog
-    )
-    assert sorted(converted) == ["fcnet_hiddens", "lstm_cell_size", "use_lstm"]
+def test_build_converts_only_the_given_keys(converted_keys):
+    catalog = make_catalog("fcnet", "lstm", "categorical", "preprocessors")
+    config = {"use_lstm": True, "lstm_cell_size": 4, "fcnet_hiddens": [3]}
+
+    rlcatalog.build(VECTOR, TWO, config, catalog=catalog)
+
+    assert sorted(converted_keys) == ["fcnet_hiddens", "lstm_cell_size", "use_lstm"]
 
 
-def test_a_struct_is_handed_on_and_made_anew_where_a_value_has_changed(converted):
-    config = catalog_of("fcnet").parse_config({"post_fcnet_hiddens": [4]})
-    converted.clear()
-    first = read_config(config, KernelConfig)
-    assert first.post_fcnet_hiddens == [4]
-    assert read_config(config.fresh(), KernelConfig) is first
-    assert converted == []
-    for change in (
-        lambda own: own.update(post_fcnet_hiddens=[5]),
-        lambda own: own["post_fcnet_hiddens"].append(6),
-        lambda own: own.pop("post_fcnet_hiddens"),
-        lambda own: own.update(vf_share_layers=False),
-    ):
-        own = config.fresh()
-        change(own)
-        changed = read_config(own, KernelConfig)
-        assert (changed.post_fcnet_hiddens, changed.vf_share_layers) == (
-            own.get("post_fcnet_hiddens", []),
-            own["vf_share_layers"],
-        )
-        assert read_config(own, KernelConfig) is changed or "post_fcnet_hiddens" not in own
-    assert read_config(config, KernelConfig) is first
-    assert first.post_fcnet_hiddens == [4]
+def test_struct_of_unchanged_config_is_reused(converted_keys):
+    config = make_catalog("fcnet").parse_config({"post_fcnet_hiddens": [4]})
+    converted_keys.clear()
+
+    struct = read_config(config, KernelConfig)
+
+    assert struct.post_fcnet_hiddens == [4]
+    assert read_config(config.fresh(), KernelConfig) is struct
+    assert converted_keys == []
 
 
-def test_a_changed_value_of_the_wrong_type_is_still_refused():
-    config = catalog_of("fcnet").parse_config({})
+@pytest.mark.parametrize(
+    ("change", "post_fcnet_hiddens", "vf_share_layers"),
+    [
+        pytest.param(
+            lambda config: config.update(post_fcnet_hiddens=[5]), [5], True, id="key-replaced"
+        ),
+        pytest.param(
+            lambda config: config["post_fcnet_hiddens"].append(6), [4, 6], True, id="list-extended"
+        ),
+        pytest.param(
+            lambda config: config.update(vf_share_layers=False), [4], False, id="other-key-replaced"
+        ),
+    ],
+)
+def test_struct_of_changed_config_is_new(change, post_fcnet_hiddens, vf_share_layers):
+    config = make_catalog("fcnet").parse_config({"post_fcnet_hiddens": [4]})
+    struct = read_config(config, KernelConfig)
+    changed_config = config.fresh()
+    change(changed_config)
+
+    changed_struct = read_config(changed_config, KernelConfig)
+
+    assert changed_struct.post_fcnet_hiddens == post_fcnet_hiddens
+    assert changed_struct.vf_share_layers == vf_share_layers
+    assert read_config(changed_config, KernelConfig) is changed_struct
+    # The config that it was copied from keeps its struct.
+    assert read_config(config, KernelConfig) is struct
+    assert struct.post_fcnet_hiddens == [4]
+
+
+def test_struct_of_config_without_a_key_has_its_default():
+    config = make_catalog("fcnet").parse_config({"post_fcnet_hiddens": [4]})
+    changed_config = config.fresh()
+    changed_config.pop("post_fcnet_hiddens")
+
+    struct = read_config(changed_config, KernelConfig)
+
+    assert struct.post_fcnet_hiddens == []
+    assert struct.vf_share_layers is True
+    assert read_config(config, KernelConfig).post_fcnet_hiddens == [4]
+
+
+def test_changed_value_of_wrong_type_is_rejected():
+    config = make_catalog("fcnet").parse_config({})
     config["vf_share_layers"] = 0
+
     with pytest.raises(ConfigTypeError, match="'vf_share_layers'"):
         read_config(config, KernelConfig)
 
 
-def test_a_model_finds_its_config_changed_as_it_left_it():
-    """A model may fill its config in before its layers read it."""
+def test_model_may_change_its_config_before_it_builds_layers():
     from rlcatalog_fcnet.torch import FullyConnectedNetwork
 
     class Narrow(FullyConnectedNetwork):
@@ -332,70 +394,122 @@ def test_a_model_finds_its_config_changed_as_it_left_it():
             model_config["fcnet_hiddens"] = [2]
             super().__init__(obs_space, action_space, num_outputs, model_config, name)
 
-    policy = rlcatalog.build(
-        VECTOR,
-        TWO,
-        {"custom_model": Narrow},
-        "torch",
-        catalog=catalog_of("fcnet", "categorical", "preprocessors"),
-    )
-    assert {w.shape[0] for name, w in policy.model.get_weights().items() if "bias" in name} == {
-        2,
-        1,
-    }
+    catalog = make_catalog("fcnet", "categorical", "preprocessors")
+    policy = rlcatalog.build(VECTOR, TWO, {"custom_model": Narrow}, "torch", catalog=catalog)
+
+    weights = policy.model.get_weights()
+    bias_sizes = {array.shape[0] for name, array in weights.items() if "bias" in name}
+    assert bias_sizes == {2, 1}  # two hidden units, two logits, one value
 
 
-@pytest.mark.parametrize(
-    "copied", [copy.deepcopy, lambda config: pickle.loads(pickle.dumps(config))]
-)
-def test_a_config_is_copied_like_any_dictionary(copied):
-    config = catalog_of("fcnet").parse_config({"fcnet_hiddens": [3]})
-    again = copied(config)
-    assert again == config == dict(config)
-    again["fcnet_hiddens"].append(4)
+def copy_by_pickle(value):
+    return pickle.loads(pickle.dumps(value))
+
+
+@pytest.mark.parametrize("make_copy", [copy.deepcopy, copy_by_pickle])
+def test_parsed_config_is_copied_like_a_dict(make_copy):
+    config = make_catalog("fcnet").parse_config({"fcnet_hiddens": [3]})
+
+    copied = make_copy(config)
+
+    assert copied == config
+    assert copied == dict(config)
+    copied["fcnet_hiddens"].append(4)
     assert config["fcnet_hiddens"] == [3]
+
+
+def test_parsed_config_is_written_as_json():
+    config = make_catalog("fcnet").parse_config({"fcnet_hiddens": [3]})
+
     assert json.loads(json.dumps(config))["fcnet_hiddens"] == [3]
 
 
-# --- memory of the single lookups -----------------------------------------------------------------
+# --- cached parts ---------------------------------------------------------------------------------
 
 
-def test_a_distribution_is_found_again_for_the_same_space_and_an_equal_config(monkeypatch):
-    catalog, parsed = catalog_of("categorical", "gaussian"), []
+def record_parsed_configs(catalog, monkeypatch):
+    """Return the list of configs that the catalog parses: a cached answer adds none."""
+    configs = []
     parse = catalog.parse_config
-    monkeypatch.setattr(
-        catalog, "parse_config", lambda config: parsed.append(config) or parse(config)
-    )
+
+    def parse_and_record(config):
+        configs.append(config)
+        return parse(config)
+
+    monkeypatch.setattr(catalog, "parse_config", parse_and_record)
+    return configs
+
+
+def test_distribution_of_equal_config_is_cached(monkeypatch):
+    catalog = make_catalog("categorical", "gaussian")
+    parsed_configs = record_parsed_configs(catalog, monkeypatch)
+
     first = catalog.action_dist(TWO, {}, framework="torch")
-    assert catalog.action_dist(TWO, {}, framework="torch") is first
-    assert len(parsed) == 1
-    for space, config, dist_type, framework in (
-        (gym.spaces.Discrete(2), {}, None, "torch"),  # an equal space is another one
-        (TWO, {"vf_share_layers": False}, None, "torch"),
-        (TWO, {}, "categorical", "torch"),
-        (TWO, {}, None, "tf"),
-    ):
-        assert catalog.action_dist(space, config, dist_type, framework)[1] == 2
-    assert len(parsed) == 5
-    catalog.register_action_dist("mine", catalog.action_dist(TWO, {}, framework="torch")[0])
+    second = catalog.action_dist(TWO, {}, framework="torch")
+
+    assert second is first
+    assert len(parsed_configs) == 1
+
+
+@pytest.mark.parametrize(
+    ("space", "config", "dist_type", "framework"),
+    [
+        pytest.param(gym.spaces.Discrete(2), {}, None, "torch", id="equal-space"),
+        pytest.param(TWO, {"vf_share_layers": False}, None, "torch", id="other-config"),
+        pytest.param(TWO, {}, "categorical", "torch", id="other-type"),
+        pytest.param(TWO, {}, None, "tf", id="other-framework"),
+    ],
+)
+def test_distribution_of_another_lookup_is_not_cached(
+    monkeypatch, space, config, dist_type, framework
+):
+    catalog = make_catalog("categorical", "gaussian")
     catalog.action_dist(TWO, {}, framework="torch")
-    assert len(parsed) == 6
+    parsed_configs = record_parsed_configs(catalog, monkeypatch)
+
+    _, size = catalog.action_dist(space, config, dist_type, framework)
+
+    assert size == 2
+    assert len(parsed_configs) == 1
 
 
-def test_a_model_is_built_anew_from_parts_that_are_found_again(monkeypatch):
-    catalog, parsed = catalog_of("fcnet", "categorical", "preprocessors"), []
-    parse = catalog.parse_config
-    monkeypatch.setattr(
-        catalog, "parse_config", lambda config: parsed.append(config) or parse(config)
-    )
+def test_distribution_is_not_cached_across_registrations(monkeypatch):
+    catalog = make_catalog("categorical", "gaussian")
+    dist_class, _ = catalog.action_dist(TWO, {}, framework="torch")
+    parsed_configs = record_parsed_configs(catalog, monkeypatch)
+
+    catalog.register_action_dist("mine", dist_class)
+    catalog.action_dist(TWO, {}, framework="torch")
+
+    assert len(parsed_configs) == 1
+
+
+def test_models_of_a_cached_lookup_are_separate(monkeypatch):
+    catalog = make_catalog("fcnet", "categorical", "preprocessors")
+    parsed_configs = record_parsed_configs(catalog, monkeypatch)
     config = {"fcnet_hiddens": [3]}
-    one, other = (catalog.model_v2(VECTOR, TWO, 2, config, "torch") for _ in range(2))
-    assert len(parsed) == 1
-    assert one is not other
-    assert one.model_config is not other.model_config
-    one.model_config["fcnet_hiddens"].append(4)
-    assert catalog.model_v2(VECTOR, TWO, 2, config, "torch").model_config["fcnet_hiddens"] == [3]
+
+    first = catalog.model_v2(VECTOR, TWO, 2, config, "torch")
+    second = catalog.model_v2(VECTOR, TWO, 2, config, "torch")
+    first.model_config["fcnet_hiddens"].append(4)
+    third = catalog.model_v2(VECTOR, TWO, 2, config, "torch")
+
+    assert len(parsed_configs) == 1
+    assert first is not second
+    assert first.model_config is not second.model_config
+    assert third.model_config["fcnet_hiddens"] == [3]
+
+
+def test_model_of_changed_config_is_looked_up_again(monkeypatch):
+    catalog = make_catalog("fcnet", "categorical", "preprocessors")
+    config = {"fcnet_hiddens": [3]}
+    catalog.model_v2(VECTOR, TWO, 2, config, "torch")
+    parsed_configs = record_parsed_configs(catalog, monkeypatch)
+
     config["fcnet_hiddens"] = [5]
-    assert catalog.model_v2(VECTOR, TWO, 2, config, "torch").model_config["fcnet_hiddens"] == [5]
-    assert catalog.model_v2(VECTOR, TWO, None, config, "torch").num_outputs == 5
-    assert len(parsed) == 3
+    with_outputs = catalog.model_v2(VECTOR, TWO, 2, config, "torch")
+    without_outputs = catalog.model_v2(VECTOR, TWO, None, config, "torch")
+
+    assert with_outputs.model_config["fcnet_hiddens"] == [5]
+    assert without_outputs.num_outputs == 5  # the width of the last hidden layer
+    assert len(parsed_configs) == 2
