@@ -1,5 +1,5 @@
-"""Whole model dictionaries as RLlib made them: accepted in silence, and only what was asked for
-counts.
+"""RLlib's complete model dictionaries: they are accepted without a warning, and only values that
+differ from RLlib's defaults count.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TWO = gym.spaces.Discrete(2)
 DEPRECATED = -1
 
 #: The model config of RLlib 0.8.0 (December 2019), read in that version's catalog.py.
-FIRST = {
+DEFAULTS_OF_0_8_0 = {
     "conv_filters": None, "conv_activation": "relu", "fcnet_activation": "tanh",
     "fcnet_hiddens": [256, 256], "free_log_std": False, "no_final_linear": False,
     "vf_share_layers": True, "use_lstm": False, "max_seq_len": 20, "lstm_cell_size": 256,
@@ -88,113 +88,161 @@ CHANGES = {
 }
 
 
-def model_dict(version, algorithm=True):
-    """RLlib's dictionary of a version: that of its PPO, which separates the value's layers, or
-    `MODEL_DEFAULTS`.
-    """
-    found = dict(FIRST)
-    for name, (new, gone) in CHANGES.items():
-        found = {key: value for key, value in {**found, **new}.items() if key not in gone}
+#: What PPO sets in RLlib's dictionary: a separate value net.
+SET_BY_PPO = {"vf_share_layers": False}
+
+
+def make_model_defaults(version):
+    """Return RLlib's `MODEL_DEFAULTS` in a version."""
+    defaults = dict(DEFAULTS_OF_0_8_0)
+    for name, (added, removed) in CHANGES.items():
+        defaults |= added
+        for key in removed:
+            del defaults[key]
         if name == version:
             break
-    return {**found, "vf_share_layers": not algorithm}
+    return defaults
+
+
+def make_ppo_model_config(version):
+    """Return the model dictionary of RLlib's PPO in a version."""
+    return make_model_defaults(version) | SET_BY_PPO
 
 
 @pytest.fixture(scope="module")
-def full():
+def catalog_of_all():
     """A catalog of all installed packages."""
     return Catalog(scan(), environ={})
 
 
-def shapes(model):
-    return {name: array.shape for name, array in model.get_weights().items()}
-
-
 @pytest.fixture(autouse=True)
-def silent():
+def raise_warnings():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         yield
 
 
-@pytest.mark.parametrize("algorithm", [True, False], ids=["ppo", "defaults"])
 @pytest.mark.parametrize("version", CHANGES)
-def test_a_whole_dictionary_asks_for_what_is_not_the_default_and_says_nothing(
-    full, version, algorithm
-):
-    given = model_dict(version, algorithm)
-    assert full.parse_config(given).given == ({"vf_share_layers": False} if algorithm else {})
+def test_rllib_model_defaults_count_as_empty_config(catalog_of_all, version):
+    assert catalog_of_all.parse_config(make_model_defaults(version)).given == {}
 
 
-@pytest.mark.parametrize("version", ["0.8.0", "0.8.6", "1.4.0", "2.60.0"])
-def test_what_stands_in_a_whole_dictionary_counts(version):
-    asked = {"fcnet_hiddens": [5], "fcnet_activation": "relu", "vf_share_layers": False}
-    found = ModelCatalog.get_model_v2(VECTOR, TWO, 2, {**model_dict(version), **asked}, "torch")
-    alone = ModelCatalog.get_model_v2(VECTOR, TWO, 2, asked, "torch")
-    assert shapes(found) == shapes(alone)
-    dist, size = ModelCatalog.get_action_dist(
-        TWO, {**model_dict(version), **asked}, framework="torch"
-    )
-    assert (dist, size) == ModelCatalog.get_action_dist(TWO, asked, framework="torch")
-    preprocessor = ModelCatalog.get_preprocessor_for_space(TWO, model_dict(version))
+@pytest.mark.parametrize("version", CHANGES)
+def test_rllib_ppo_config_counts_only_what_ppo_sets(catalog_of_all, version):
+    assert catalog_of_all.parse_config(make_ppo_model_config(version)).given == SET_BY_PPO
+
+
+CHANGED_KEYS = {"fcnet_hiddens": [5], "fcnet_activation": "relu", "vf_share_layers": False}
+
+
+def read_shapes(model):
+    return {name: array.shape for name, array in model.get_weights().items()}
+
+
+each_major_change = pytest.mark.parametrize("version", ["0.8.0", "0.8.6", "1.4.0", "2.60.0"])
+
+
+@each_major_change
+def test_rllib_config_with_changed_keys_builds_their_model(version):
+    config = make_ppo_model_config(version) | CHANGED_KEYS
+
+    model = ModelCatalog.get_model_v2(VECTOR, TWO, 2, config, "torch")
+
+    expected = ModelCatalog.get_model_v2(VECTOR, TWO, 2, CHANGED_KEYS, "torch")
+    assert read_shapes(model) == read_shapes(expected)
+
+
+@each_major_change
+def test_rllib_config_with_changed_keys_chooses_distribution(version):
+    config = make_ppo_model_config(version) | CHANGED_KEYS
+
+    dist_and_size = ModelCatalog.get_action_dist(TWO, config, framework="torch")
+
+    assert dist_and_size == ModelCatalog.get_action_dist(TWO, CHANGED_KEYS, framework="torch")
+
+
+@each_major_change
+def test_rllib_config_chooses_onehot_preprocessor(version):
+    config = make_ppo_model_config(version)
+
+    preprocessor = ModelCatalog.get_preprocessor_for_space(TWO, config)
+
     assert preprocessor.transform(1).tolist() == [0, 1]
-    policy = build(VECTOR, TWO, config={**model_dict(version), **asked}, framework="torch")
-    assert policy.model.get_weights().keys() == found.get_weights().keys()
+
+
+@each_major_change
+def test_rllib_config_with_changed_keys_builds_a_policy(version):
+    config = make_ppo_model_config(version) | CHANGED_KEYS
+
+    policy = build(VECTOR, TWO, config=config, framework="torch")
+
+    expected = ModelCatalog.get_model_v2(VECTOR, TWO, 2, CHANGED_KEYS, "torch")
+    assert policy.model.get_weights().keys() == expected.get_weights().keys()
     assert policy.act(np.zeros((1, 3), np.float32)).action.shape == (1,)
 
 
-def test_the_installed_versions_dictionary():
+def test_installed_rllib_has_the_defaults_of_2_60_0():
     pytest.importorskip("ray.rllib", reason="Ray is not installed")
     from ray.rllib.algorithms.ppo import PPOConfig
     from ray.rllib.models.catalog import MODEL_DEFAULTS
 
-    assert PPOConfig().to_dict()["model"] == model_dict("2.60.0")
-    assert model_dict("2.60.0", algorithm=False) == MODEL_DEFAULTS
+    assert PPOConfig().to_dict()["model"] == make_ppo_model_config("2.60.0")
+    assert make_model_defaults("2.60.0") == MODEL_DEFAULTS
 
 
-def test_the_table_holds_every_key_and_default():
-    for version in CHANGES:
-        for key, value in model_dict(version, algorithm=False).items():
-            assert value in (RLLIB_DEFAULTS[key], DEPRECATED), (version, key)
+@pytest.mark.parametrize("version", CHANGES)
+def test_table_of_rllib_defaults_has_every_key(version):
+    for key, value in make_model_defaults(version).items():
+        assert value in (RLLIB_DEFAULTS[key], DEPRECATED), key
 
 
-def test_a_dictionary_passes_where_its_packages_are_not_installed():
-    bare = Catalog(
-        [point for point in scan() if point.name in ("fcnet", "categorical")], environ={}
-    )
-    for version in CHANGES:
-        assert bare.parse_config(model_dict(version)).given == {"vf_share_layers": False}
-    with pytest.raises(
-        UnknownConfigKeyError, match="'use_lstm' is provided by rlcatalog-lstm, which is not"
-    ):
-        bare.parse_config({**model_dict("2.60.0"), "use_lstm": True})
-    with pytest.raises(UnknownConfigKeyError, match="'lstm_cell_size' is provided by"):
-        bare.parse_config({"lstm_cell_size": None})  # not what RLlib has there
+@pytest.fixture(scope="module")
+def catalog_without_lstm():
+    names = ("fcnet", "categorical")
+    return Catalog([point for point in scan() if point.name in names], environ={})
+
+
+@pytest.mark.parametrize("version", CHANGES)
+def test_rllib_config_is_accepted_without_its_packages(catalog_without_lstm, version):
+    assert catalog_without_lstm.parse_config(make_ppo_model_config(version)).given == SET_BY_PPO
+
+
+@pytest.mark.parametrize(
+    ("config", "key"),
+    [
+        pytest.param(make_ppo_model_config("2.60.0") | {"use_lstm": True}, "use_lstm", id="switch"),
+        # RLlib's default is 256.
+        pytest.param({"lstm_cell_size": None}, "lstm_cell_size", id="not-the-default"),
+    ],
+)
+def test_changed_key_of_missing_package_is_rejected(catalog_without_lstm, config, key):
+    with pytest.raises(UnknownConfigKeyError, match=f"'{key}' is provided by") as caught:
+        catalog_without_lstm.parse_config(config)
+
+    assert "rlcatalog-lstm, which is not" in str(caught.value)
 
 
 @pytest.mark.parametrize("value", [None, DEPRECATED], ids=str)
 @pytest.mark.parametrize(
     "key", [*REFUSED, "custom_options", "lstm_use_prev_action_reward", "state_shape"]
 )
-def test_what_stands_for_not_given_says_nothing(shared, key, value):
+def test_old_key_that_is_not_set_does_not_warn(shared, key, value):
     assert shared.parse_config({key: value}).given == {}
 
 
-def test_a_key_and_its_alias_at_rllibs_default_are_no_conflict(full):
-    given = {
+def test_old_key_at_its_default_leaves_the_new_key(catalog_of_all):
+    old_keys = {
         "custom_options": {},
-        "custom_model_config": {"a": 1},
         "lstm_use_prev_action_reward": False,
-        "lstm_use_prev_action": True,
         "always_check_shapes": False,
-        "check_observations": "never",
     }
-    asked = {
+    new_keys = {
         "custom_model_config": {"a": 1},
         "lstm_use_prev_action": True,
         "check_observations": "never",
     }
-    assert full.parse_config(given).given == asked
+
+    assert catalog_of_all.parse_config(old_keys | new_keys).given == new_keys
 
 
 @pytest.mark.parametrize(
@@ -209,21 +257,23 @@ def test_a_key_and_its_alias_at_rllibs_default_are_no_conflict(full):
         ("downscale_factor", False),
     ],
 )
-def test_other_values_of_refused_keys_stay_errors(shared, key, value):
+def test_unsupported_key_that_is_set_is_rejected(shared, key, value):
     with pytest.raises(ConfigError, match=f"{key!r} is not supported: "):
-        shared.parse_config({**model_dict("1.4.0"), key: value})
+        shared.parse_config({**make_ppo_model_config("1.4.0"), key: value})
 
 
-def test_other_values_of_old_keys_still_warn(full):
+def test_old_key_that_was_split_warns_and_applies(catalog_of_all):
     with pytest.warns(DeprecationWarning, match="now split"):
-        assert (
-            full.parse_config({"lstm_use_prev_action_reward": True}).given["lstm_use_prev_action"]
-            is True
-        )
+        parsed = catalog_of_all.parse_config({"lstm_use_prev_action_reward": True})
+
+    assert parsed.given["lstm_use_prev_action"] is True
+
+
+def test_old_key_without_effect_warns(catalog_of_all):
     with pytest.warns(DeprecationWarning, match="no effect"):
-        full.parse_config({"_use_default_native_models": True})
+        catalog_of_all.parse_config({"_use_default_native_models": True})
 
 
-def test_minus_one_is_no_default_of_a_key_of_ours(shared):
+def test_mark_of_deprecated_keys_is_rejected_for_current_keys(shared):
     with pytest.raises(ConfigError, match="'max_seq_len'"):
         shared.parse_config({"max_seq_len": DEPRECATED})

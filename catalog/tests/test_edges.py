@@ -1,4 +1,4 @@
-"""The kernel's functions at their edges: what is left out, empty, of another kind, or alone."""
+"""Small functions of the kernel on unusual input."""
 
 from __future__ import annotations
 
@@ -17,67 +17,118 @@ from rlcatalog.errors import ConfigError, ModelContractError, UnsupportedSpaceEr
 from rlcatalog.frameworks import tensor_ops
 from rlcatalog.spaces import Repeated, Simplex, SpaceInfo
 
-
-@pytest.mark.parametrize("value", [[], [0, 2], (1,), np.array([2, 2])], ids=str)
-def test_a_repeated_space_holds_short_lists_of_its_items(value):
-    assert value in Repeated(gym.spaces.Discrete(3), 2)
+#: Lists of at most two items, each 0, 1 or 2.
+SHORT_LISTS = Repeated(gym.spaces.Discrete(3), 2)
 
 
-@pytest.mark.parametrize("value", [[0, 1, 2], [3], [0, 3], "", "01", {0}, 1, None], ids=str)
-def test_a_repeated_space_holds_nothing_else(value):
-    assert value not in Repeated(gym.spaces.Discrete(3), 2)
+@pytest.mark.parametrize(
+    "value",
+    [
+        pytest.param([], id="empty"),
+        pytest.param([0, 2], id="list"),
+        pytest.param((1,), id="tuple"),
+        pytest.param(np.array([2, 2]), id="array"),
+    ],
+)
+def test_repeated_space_contains_short_lists_of_its_items(value):
+    assert value in SHORT_LISTS
 
 
-def test_a_space_of_floats_that_is_no_box_has_no_bounds_to_read():
+@pytest.mark.parametrize(
+    "value",
+    [
+        pytest.param([0, 1, 2], id="too-long"),
+        pytest.param([3], id="item-out-of-range"),
+        pytest.param([0, 3], id="second-item-out-of-range"),
+        pytest.param("", id="empty-text"),
+        pytest.param("01", id="text"),
+        pytest.param({0}, id="set"),
+        pytest.param(1, id="item-without-list"),
+        pytest.param(None, id="none"),
+    ],
+)
+def test_repeated_space_contains_nothing_else(value):
+    assert value not in SHORT_LISTS
+
+
+def test_bounds_of_a_simplex_are_rejected():
     with pytest.raises(UnsupportedSpaceError, match="Beta needs a Box of floats, found "):
         read_bounds(SpaceInfo.read(Simplex((3,))), "Beta")
 
 
-def test_exported_actions_of_a_space_without_a_dtype_are_float32():
+def test_exported_actions_of_space_without_dtype_are_float32():
     codec = SimpleNamespace(info=SpaceInfo.read(gym.Space((2,))))
     assert codec.info.dtype is None
-    assert LoweredActions(codec, tensor_ops("numpy")).typed(np.arange(2)).dtype == np.float32
+
+    actions = LoweredActions(codec, tensor_ops("numpy")).typed(np.arange(2))
+
+    assert actions.dtype == np.float32
 
 
-def test_a_key_is_read_under_its_old_name_unless_the_config_has_that():
+def test_flat_config_offers_a_key_under_its_old_name():
     config = FlatConfig({"custom_model_config": {"now": 1}})
-    assert config.get("custom_options") == config["custom_options"] == {"now": 1}
+
+    assert config["custom_options"] == {"now": 1}
+    assert config.get("custom_options") == {"now": 1}
+
+
+def test_flat_config_prefers_an_old_name_that_was_set():
+    config = FlatConfig({"custom_model_config": {"now": 1}})
     config["custom_options"] = "kept"
-    assert config.get("custom_options") == config["custom_options"] == "kept"
+
+    assert config["custom_options"] == "kept"
+    assert config.get("custom_options") == "kept"
 
 
-def test_tuples_become_lists_unless_they_are_to_stay_alike():
+def test_plain_turns_tuples_into_lists():
     assert plain({"a": ((1, 2), [3])}, "it") == {"a": [[1, 2], [3]]}
+
+
+def test_plain_alike_keeps_tuples():
     assert plain({"a": ((1, 2), [3])}, "it", alike=True) == {"a": ((1, 2), [3])}
 
 
-def test_the_fan_in_of_weights_is_in_their_shape_and_that_of_a_bias_is_given():
-    assert fan_in((5, 3, 2, 2), None) == 12
+def test_fan_in_of_a_kernel_is_channels_times_its_size():
+    assert fan_in((5, 3, 2, 2), None) == 3 * 2 * 2  # the first axis counts the outputs
+
+
+def test_fan_in_of_a_bias_is_the_given_number():
     assert fan_in((5,), 7) == 7
+
+
+def test_fan_in_of_a_bias_without_a_number_is_rejected():
     with pytest.raises(ConfigError, match="needs the number of inputs"):
         fan_in((5,), None)
 
 
-def test_a_name_that_no_package_provides_is_no_attribute():
-    with pytest.raises(
-        AttributeError,
-        match=r"no attribute 'NoSuchPreprocessor'; `dir\(rlcatalog\.preprocessors\)`",
-    ):
+def test_unknown_preprocessor_attribute_error_names_dir():
+    with pytest.raises(AttributeError, match="no attribute 'NoSuchPreprocessor'") as caught:
         _ = preprocessors.NoSuchPreprocessor
+
+    assert "`dir(rlcatalog.preprocessors)`" in str(caught.value)
 
 
 class Doubling(Filter):
-    """Twice the observations; in place where the options say so."""
+    """Doubles observations; with the option "in place" in the array that it gets."""
 
     def __call__(self, encoded, *, update=False):
-        return np.multiply(encoded, 2, out=encoded if self.options["in place"] else None)
+        if self.options["in place"]:
+            return np.multiply(encoded, 2, out=encoded)
+        return encoded * 2
 
 
-def test_a_filter_that_no_catalog_made_is_checked_as_well():
-    before = preprocessors.get_preprocessor(gym.spaces.Box(-1, 1, (2,)))(
-        gym.spaces.Box(-1, 1, (2,))
-    )
-    found = Doubling(before, {"in place": False}).filtered(np.ones((3, 2)))
-    np.testing.assert_array_equal(found, np.full((3, 2), 2.0))
+@pytest.fixture
+def preprocessor():
+    space = gym.spaces.Box(-1, 1, (2,))
+    return preprocessors.get_preprocessor(space)(space)
+
+
+def test_filter_without_catalog_returns_filtered_numbers(preprocessor):
+    filtered = Doubling(preprocessor, {"in place": False}).filtered(np.ones((3, 2)))
+
+    np.testing.assert_array_equal(filtered, np.full((3, 2), 2.0))
+
+
+def test_filter_without_catalog_may_not_change_its_input(preprocessor):
     with pytest.raises(ModelContractError, match="modifies its observations"):
-        Doubling(before, {"in place": True}).filtered(np.ones((3, 2)))
+        Doubling(preprocessor, {"in place": True}).filtered(np.ones((3, 2)))

@@ -1,5 +1,5 @@
-"""Defaults that an engine gives to a lookup: they hold where the config is silent, and never stand
-in the way.
+"""Defaults of an engine (`defaults=`): they apply where the config sets nothing, and give way to a
+model that does not support them.
 """
 
 import warnings
@@ -14,8 +14,9 @@ from rlcatalog.errors import UnreadKeysWarning
 from rlcatalog.plugins.discovery import scan
 from rlcatalog_torch import FullyConnectedNetwork
 
-OBS, ACTIONS = Box(-1, 1, (3,), np.float32), Discrete(2)
-APART = {"vf_share_layers": False}
+OBS = Box(-1, 1, (3,), np.float32)
+ACTIONS = Discrete(2)
+SEPARATE_VALUE = {"vf_share_layers": False}
 SMALL = {"fcnet_hiddens": [4]}
 
 
@@ -25,89 +26,128 @@ def catalog():
     return Catalog(scan(), environ={})
 
 
-class Refusing(FullyConnectedNetwork):
-    """Has no place for a value net of its own, and says so as it likes."""
+class SharesAllLayers(FullyConnectedNetwork):
+    """A model that does not support a separate value net."""
 
     def __init__(self, obs_space, action_space, num_outputs, model_config, name):
         assert model_config["vf_share_layers"], "shares all layers"
         super().__init__(obs_space, action_space, num_outputs, model_config, name)
 
 
-def shares(policy):
+class WithoutValueKey(FullyConnectedNetwork):
+    """A model that is registered as reading only `free_log_std`."""
+
+
+def has_shared_layers(policy):
     return not any(name.startswith("value_hidden") for name in policy.model.get_weights())
 
 
-def test_it_holds_where_the_config_is_silent(catalog):
-    policy = rlcatalog.build(OBS, ACTIONS, SMALL, "torch", defaults=APART, catalog=catalog)
-    assert not shares(policy)
-    assert shares(rlcatalog.build(OBS, ACTIONS, SMALL, "torch", catalog=catalog))
-    found = catalog.resolve(OBS, ACTIONS, SMALL, "torch", defaults=APART)
-    assert found.config.given == {**SMALL, **APART}
-    assert found.config.explicit == SMALL
-
-
-@pytest.mark.parametrize("asked", [True, False])
-def test_a_given_key_wins_also_where_it_is_the_catalogs_default(catalog, asked):
-    for own in (True, False):
-        policy = rlcatalog.build(
-            OBS,
-            ACTIONS,
-            {**SMALL, "vf_share_layers": asked},
-            "torch",
-            defaults={"vf_share_layers": own},
-            catalog=catalog,
-        )
-        assert shares(policy) == asked
-
-
-def test_nobody_is_warned_of_it(catalog):
-    catalog.register_model(
-        "deaf", type("Deaf", (FullyConnectedNetwork,), {}), reads=("free_log_std",)
+def test_default_applies_if_config_does_not_set_the_key(catalog):
+    with_default = rlcatalog.build(
+        OBS, ACTIONS, SMALL, "torch", defaults=SEPARATE_VALUE, catalog=catalog
     )
+    without_default = rlcatalog.build(OBS, ACTIONS, SMALL, "torch", catalog=catalog)
+
+    assert not has_shared_layers(with_default)
+    assert has_shared_layers(without_default)
+
+
+def test_default_is_given_but_not_explicit(catalog):
+    resolution = catalog.resolve(OBS, ACTIONS, SMALL, "torch", defaults=SEPARATE_VALUE)
+
+    assert resolution.config.given == SMALL | SEPARATE_VALUE
+    assert resolution.config.explicit == SMALL
+
+
+@pytest.mark.parametrize("in_config", [True, False])
+@pytest.mark.parametrize("in_defaults", [True, False])
+def test_config_overrides_default(catalog, in_config, in_defaults):
+    policy = rlcatalog.build(
+        OBS,
+        ACTIONS,
+        {**SMALL, "vf_share_layers": in_config},
+        "torch",
+        defaults={"vf_share_layers": in_defaults},
+        catalog=catalog,
+    )
+
+    assert has_shared_layers(policy) == in_config
+
+
+def test_default_that_no_part_reads_does_not_warn(catalog):
+    catalog.register_model("no_value_key", WithoutValueKey, reads=("free_log_std",))
+    config = {"custom_model": "no_value_key"}
+
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found = catalog.resolve(OBS, ACTIONS, {"custom_model": "deaf"}, "torch", defaults=APART)
-    assert not found.unread
+        resolution = catalog.resolve(OBS, ACTIONS, config, "torch", defaults=SEPARATE_VALUE)
+
+    assert not resolution.unread
+
+
+def test_config_key_that_no_part_reads_warns(catalog):
+    catalog.register_model("no_value_key", WithoutValueKey, reads=("free_log_std",))
+    config = {"custom_model": "no_value_key", **SEPARATE_VALUE}
+
     with pytest.warns(UnreadKeysWarning, match="vf_share_layers"):
-        catalog.resolve(OBS, ACTIONS, {"custom_model": "deaf", **APART}, "torch")
+        catalog.resolve(OBS, ACTIONS, config, "torch")
 
 
-def test_it_gives_way_where_a_part_refuses_it(catalog):
-    config = {**SMALL, "custom_model": Refusing}
-    assert shares(rlcatalog.build(OBS, ACTIONS, config, "torch", defaults=APART, catalog=catalog))
+def test_default_that_the_model_rejects_is_left_out(catalog):
+    config = {**SMALL, "custom_model": SharesAllLayers}
+
+    policy = rlcatalog.build(
+        OBS, ACTIONS, config, "torch", defaults=SEPARATE_VALUE, catalog=catalog
+    )
+
+    assert has_shared_layers(policy)
+
+
+def test_config_key_that_the_model_rejects_is_an_error(catalog):
+    config = {**SMALL, "custom_model": SharesAllLayers, **SEPARATE_VALUE}
+
     with pytest.raises(AssertionError, match="shares all layers"):
-        rlcatalog.build(OBS, ACTIONS, {**config, **APART}, "torch", catalog=catalog)
+        rlcatalog.build(OBS, ACTIONS, config, "torch", catalog=catalog)
 
 
-def test_only_the_one_that_is_refused_gives_way(catalog):
-    """A distribution over choices has no log standard deviations."""
-    both = {**APART, "free_log_std": True}
-    for defaults in (both, dict(reversed(both.items()))):
-        policy = rlcatalog.build(OBS, ACTIONS, SMALL, "torch", defaults=defaults, catalog=catalog)
-        assert not shares(policy)
-        found = catalog.resolve(OBS, ACTIONS, SMALL, "torch", defaults=defaults)
-        assert found.config.given == policy.resolution.config.given == {**SMALL, **APART}
+@pytest.mark.parametrize(
+    "defaults",
+    [
+        # A categorical distribution has no log standard deviation.
+        pytest.param({"vf_share_layers": False, "free_log_std": True}, id="rejected-last"),
+        pytest.param({"free_log_std": True, "vf_share_layers": False}, id="rejected-first"),
+    ],
+)
+def test_default_that_fits_stays_beside_a_rejected_one(catalog, defaults):
+    policy = rlcatalog.build(OBS, ACTIONS, SMALL, "torch", defaults=defaults, catalog=catalog)
+    resolution = catalog.resolve(OBS, ACTIONS, SMALL, "torch", defaults=defaults)
+
+    assert not has_shared_layers(policy)
+    assert policy.resolution.config.given == SMALL | SEPARATE_VALUE
+    assert resolution.config.given == SMALL | SEPARATE_VALUE
 
 
-def test_what_is_wrong_without_it_is_said(catalog):
+def test_config_error_is_raised_beside_defaults(catalog):
     with pytest.raises(rlcatalog.errors.UnknownConfigKeyError, match="fcnet_hidens"):
-        catalog.resolve(OBS, ACTIONS, {"fcnet_hidens": [4]}, "torch", defaults=APART)
+        catalog.resolve(OBS, ACTIONS, {"fcnet_hidens": [4]}, "torch", defaults=SEPARATE_VALUE)
 
 
-def test_a_policy_is_saved_with_it(catalog, tmp_path):
-    policy = rlcatalog.build(OBS, ACTIONS, SMALL, "torch", defaults=APART, catalog=catalog)
+def test_saved_policy_keeps_defaults(catalog, tmp_path):
+    policy = rlcatalog.build(OBS, ACTIONS, SMALL, "torch", defaults=SEPARATE_VALUE, catalog=catalog)
     policy.save(tmp_path)
+
     loaded = rlcatalog.load(tmp_path)
+
     obs = np.ones((2, 3), np.float32)
-    ours, theirs = policy.act(obs, explore=False), loaded.act(obs, explore=False)
-    np.testing.assert_array_equal(ours.value, theirs.value)
-    assert not shares(loaded)
+    value = policy.act(obs, explore=False).value
+    np.testing.assert_array_equal(loaded.act(obs, explore=False).value, value)
+    assert not has_shared_layers(loaded)
 
 
-def test_lookups_with_and_without_it_are_remembered_apart(catalog):
-    def lookup(**more):
-        return catalog.resolve(OBS, ACTIONS, SMALL, "torch", **more)
+def test_lookups_with_and_without_defaults_are_cached_apart(catalog):
+    def look_up(**options):
+        return catalog.resolve(OBS, ACTIONS, SMALL, "torch", **options)
 
-    assert lookup() is lookup()
-    assert lookup(defaults=APART) is lookup(defaults=APART)
-    assert lookup() is not lookup(defaults=APART)
+    assert look_up() is look_up()
+    assert look_up(defaults=SEPARATE_VALUE) is look_up(defaults=SEPARATE_VALUE)
+    assert look_up() is not look_up(defaults=SEPARATE_VALUE)
