@@ -1,5 +1,5 @@
-"""Plans of made-up distributions: names by path or for all parts, sizes, wrapped ones, and what is
-refused.
+"""Plans of action distributions: which part of an action space gets which of the made-up
+distributions below, and with how many inputs.
 """
 
 from __future__ import annotations
@@ -19,90 +19,126 @@ from rlcatalog.plugins import Component
 from rlcatalog.plugins.registry import Registry
 
 OBS = SpaceInfo.read(Box(-1, 1, (3,)))
-TWO, BOX = Discrete(2), Box(-1, 1, (3,))
+TWO = Discrete(2)
+BOX = Box(-1, 1, (3,))
 PAIR = Tuple([TWO, BOX])
 NESTED = Dict({"a": PAIR, "b": TWO})
 
 
-def on(*kinds):
-    return lambda request: Match(
-        Rank.GENERIC if request.action.kind in kinds else None, "by its kind"
-    )
+def match_kinds(*kinds):
+    """Return a match function for action spaces of these kinds."""
+
+    def match(request):
+        if request.action.kind in kinds:
+            return Match(Rank.GENERIC, "by its kind")
+        return Match(None, "by its kind")
+
+    return match
 
 
-def only_boxes(action, config, *inner):
+def size_of_box(action, config):
+    """Return two inputs for each dimension of a Box; reject every other space."""
     if action.kind != "box":
         raise UnsupportedSpaceError(f"{action.path}: only boxes")
-    return 2 * action.shape[0] + config.get("more", 0)
+    return 2 * action.shape[0]
 
 
-def part(name, match=None, distribution="acme", target="acme_dists:Dist", objects=None, **fields):
+def size_one(action, config):
+    return 1
+
+
+def make_dist(
+    name, *, match=None, distribution="acme", target="acme_dists:Dist", objects=None, **fields
+):
+    """Return a distribution of a plugin, or of the program if `distribution` is empty."""
     spec = ActionDistSpec(name, {"torch": target}, "", match=match, **fields)
-    return Component(spec, distribution, "1.0" if distribution else "", objects=objects or {})
+    version = "1.0" if distribution else ""
+    return Component(spec, distribution, version, objects=objects or {})
 
 
-PARTS = {
-    component.name: component
-    for component in (
-        part("box", on("box"), size=only_boxes, reads=("free_log_std",)),
-        part("cat", on("discrete"), size=lambda action, config: action.n),
-        part("joint", on("tuple", "dict"), composite=True),
-        part("narrow", size=only_boxes),
-        part("joint2", composite=True),
-        part("around", size=lambda action, config, inner: 10 + inner, wraps_default=True),
-    )
-}
-SLOTS = Slots(Registry([], PARTS.values(), {}, {}), ())
+DISTS = [
+    # The defaults: they match a kind of space.
+    make_dist("box", match=match_kinds("box"), size=size_of_box, reads=("free_log_std",)),
+    make_dist("cat", match=match_kinds("discrete"), size=lambda action, config: action.n),
+    make_dist("joint", match=match_kinds("tuple", "dict"), composite=True),
+    # These have to be named.
+    make_dist("named_box", size=size_of_box),
+    make_dist("named_joint", composite=True),
+    make_dist("wrapper", size=lambda action, config, inner: 10 + inner, wraps_default=True),
+]
+DIST_OF_NAME = {dist.name: dist for dist in DISTS}
+SLOTS = Slots(Registry([], DISTS, {}, {}), ())
 
 
-def planned(space, names=None, config=None, pins=None, slots=SLOTS):
-    components = {
-        path: PARTS[name] if isinstance(name, str) else name for path, name in (names or {}).items()
-    }
+def plan(space, names=None, *, config=None, pins=None):
+    """Plan the distributions of `space`.
+
+    `names` maps the path of a part, or None for all parts, to the name of a distribution above or
+    to a distribution.
+    """
+    named = {}
+    for path, dist in (names or {}).items():
+        named[path] = DIST_OF_NAME[dist] if isinstance(dist, str) else dist
     request = Request(OBS, SpaceInfo.read(space, "action"), config or {}, "torch")
-    return plan_dists(slots, request, components, pins)
+    return plan_dists(SLOTS, request, named, pins)
 
 
-def tree(plan):
-    """Return path or place → name and size."""
-    return {node.place: (node.component.name, node.size) for node in plan.walk()}
+def read_plan(planned):
+    """Return place → name and number of inputs."""
+    return {node.place: (node.component.name, node.size) for node in planned.walk()}
 
 
-# --- names ----------------------------------------------------------------------------------------
+def read_names(planned):
+    """Return place → name."""
+    return {node.place: node.component.name for node in planned.walk()}
 
 
-def test_names_come_from_the_config_or_from_the_argument():
-    for custom, dist_type, expected in (
-        ("acme/box", None, {None: "box"}),
-        ("acme/box", "acme/cat", {None: "box"}),
-        (None, "acme/cat", {None: "cat"}),
-        (None, None, {}),
-        ({"action[1]": "acme/box"}, None, {"action[1]": "box"}),
-        (
+# --- names in the config --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("custom_action_dist", "dist_type", "expected"),
+    [
+        pytest.param("acme/box", None, {None: "box"}, id="config"),
+        pytest.param(None, "acme/cat", {None: "cat"}, id="argument"),
+        pytest.param("acme/box", "acme/cat", {None: "box"}, id="config-overrides-argument"),
+        pytest.param(None, None, {}, id="neither"),
+        pytest.param({"action[1]": "acme/box"}, None, {"action[1]": "box"}, id="path"),
+        pytest.param(
             {"action[1]": "acme/box", "action[0]": None},
             "acme/cat",
             {"action[1]": "box", None: "cat"},
+            id="path-beside-argument",
         ),
-        ({None: "acme/box"}, "acme/cat", {None: "box"}),
-    ):
-        found = named_dists(SLOTS, custom, dist_type)
-        assert {path: component.name for path, component in found.items()} == expected
+        pytest.param(
+            {None: "acme/box"}, "acme/cat", {None: "box"}, id="all-parts-override-argument"
+        ),
+    ],
+)
+def test_named_dists_come_from_config_or_argument(custom_action_dist, dist_type, expected):
+    named = named_dists(SLOTS, custom_action_dist, dist_type)
+
+    assert {path: dist.name for path, dist in named.items()} == expected
 
 
-def test_a_name_for_all_parts_applies_where_it_fits():
-    assert tree(planned(PAIR, {None: "narrow"})) == {
+# --- planning -------------------------------------------------------------------------------------
+
+
+def test_name_for_all_parts_applies_to_a_single_space():
+    assert read_plan(plan(BOX, {None: "named_box"})) == {"action": ("named_box", 6)}
+
+
+def test_name_for_all_parts_applies_to_parts_that_it_fits():
+    assert read_plan(plan(PAIR, {None: "named_box"})) == {
         "action": ("joint", 2 + 6),
         "action[0]": ("cat", 2),
-        "action[1]": ("narrow", 6),
+        "action[1]": ("named_box", 6),
     }
-    assert tree(planned(BOX, {None: "narrow"})) == {"action": ("narrow", 6)}
 
 
-def test_a_name_for_all_parts_that_joins_parts_applies_to_the_whole_space_only():
-    assert {
-        place: name for place, (name, _) in tree(planned(NESTED, {None: "joint2"})).items()
-    } == {
-        "action": "joint2",
+def test_composite_named_for_all_parts_applies_to_the_whole():
+    assert read_names(plan(NESTED, {None: "named_joint"})) == {
+        "action": "named_joint",
         "action['a']": "joint",
         "action['a'][0]": "cat",
         "action['a'][1]": "box",
@@ -110,11 +146,16 @@ def test_a_name_for_all_parts_that_joins_parts_applies_to_the_whole_space_only()
     }
 
 
-def test_a_name_for_all_parts_that_fits_every_space_is_not_used_inside_the_whole_space():
-    anything = part("anything", size=lambda action, config: 1)
-    assert tree(planned(NESTED, {None: anything})) == {"action": ("anything", 1)}
-    with_path = tree(planned(NESTED, {None: anything, "action": "joint"}))
-    assert {place: name for place, (name, _) in with_path.items()} == {
+def test_dist_that_fits_the_whole_space_is_not_used_for_parts():
+    anything = make_dist("anything", size=size_one)
+
+    assert read_plan(plan(NESTED, {None: anything})) == {"action": ("anything", 1)}
+
+
+def test_dist_that_fits_all_is_used_for_parts_of_a_named_whole():
+    anything = make_dist("anything", size=size_one)
+
+    assert read_names(plan(NESTED, {None: anything, "action": "joint"})) == {
         "action": "joint",
         "action['a']": "joint",
         "action['a'][0]": "anything",
@@ -123,50 +164,80 @@ def test_a_name_for_all_parts_that_fits_every_space_is_not_used_inside_the_whole
     }
 
 
-def test_a_name_by_path_comes_before_the_name_for_all_parts():
-    space = Tuple([BOX, BOX])
-    other = part("other", size=lambda action, config: 1)
-    assert tree(planned(space, {None: "narrow", "action[1]": other})) == {
-        "action": ("joint", 7),
-        "action[0]": ("narrow", 6),
+def test_name_by_path_overrides_name_for_all_parts():
+    other = make_dist("other", size=size_one)
+
+    assert read_plan(plan(Tuple([BOX, BOX]), {None: "named_box", "action[1]": other})) == {
+        "action": ("joint", 6 + 1),
+        "action[0]": ("named_box", 6),
         "action[1]": ("other", 1),
     }
 
 
-def test_a_wrapping_distribution_has_the_default_one_inside():
-    assert tree(planned(PAIR, {None: "around"})) == {
-        "action": ("around", 10 + 8),
-        "action inside around": ("joint", 8),
-        "action[0]": ("cat", 2),
-        "action[1]": ("box", 6),
-    }
-    assert tree(planned(PAIR, {"action": "around", None: "narrow"})) == {
-        "action": ("around", 10 + 8),
-        "action inside around": ("joint", 8),
-        "action[0]": ("cat", 2),
-        "action[1]": ("narrow", 6),
-    }
-    assert tree(planned(PAIR, {"action[0]": "around"})) == {
-        "action": ("joint", 12 + 6),
-        "action[0]": ("around", 12),
-        "action[0] inside around": ("cat", 2),
-        "action[1]": ("box", 6),
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        pytest.param(
+            {None: "wrapper"},
+            {
+                "action": ("wrapper", 10 + 8),
+                "action inside wrapper": ("joint", 8),
+                "action[0]": ("cat", 2),
+                "action[1]": ("box", 6),
+            },
+            id="around-the-whole",
+        ),
+        pytest.param(
+            {"action": "wrapper", None: "named_box"},
+            {
+                "action": ("wrapper", 10 + 8),
+                "action inside wrapper": ("joint", 8),
+                "action[0]": ("cat", 2),
+                "action[1]": ("named_box", 6),
+            },
+            id="around-the-whole-with-named-parts",
+        ),
+        pytest.param(
+            {"action[0]": "wrapper"},
+            {
+                "action": ("joint", 12 + 6),
+                "action[0]": ("wrapper", 10 + 2),
+                "action[0] inside wrapper": ("cat", 2),
+                "action[1]": ("box", 6),
+            },
+            id="around-a-part",
+        ),
+    ],
+)
+def test_wrapping_dist_has_the_default_inside(names, expected):
+    assert read_plan(plan(PAIR, names)) == expected
+
+
+# --- pins -----------------------------------------------------------------------------------------
+
+
+def test_pins_choose_each_distribution_by_its_place():
+    pins = Pins(action_dists={"action": "acme/wrapper", "action inside wrapper": "acme/named_box"})
+
+    assert read_plan(plan(BOX, pins=pins)) == {
+        "action": ("wrapper", 10 + 6),
+        "action inside wrapper": ("named_box", 6),
     }
 
 
-# --- repeated choices -----------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param({}, id="no-name"),
+        pytest.param({None: "box"}, id="another-name"),
+        # An unknown path is an error only when a choice is made.
+        pytest.param({"elsewhere": "box"}, id="unknown-path"),
+    ],
+)
+def test_pins_override_names(names):
+    pins = Pins(action_dists={"action": "acme/named_box"})
 
-
-def test_pins_repeat_each_choice_by_its_place():
-    pins = Pins(action_dists={"action": "acme/around", "action inside around": "acme/narrow"})
-    assert tree(planned(BOX, pins=pins)) == {
-        "action": ("around", 16),
-        "action inside around": ("narrow", 6),
-    }
-    plain = Pins(action_dists={"action": "acme/narrow"})
-    # names were read when the choice was made.
-    for names in ({}, {None: "box"}, {"elsewhere": "box"}):
-        assert tree(planned(BOX, names, pins=plain)) == {"action": ("narrow", 6)}
+    assert read_plan(plan(BOX, names, pins=pins)) == {"action": ("named_box", 6)}
 
 
 # --- sizes ----------------------------------------------------------------------------------------
@@ -175,128 +246,213 @@ def test_pins_repeat_each_choice_by_its_place():
 @pytest.mark.parametrize(
     ("answer", "size"),
     [
-        (3, 3),
-        (0, 0),
-        (3.0, 3),
-        ((2, 3), 6),
-        ([2, [3, 4]], 24),
-        ((), 1),
-        (-1, None),
-        (2.5, None),
-        ("many", None),
-        ((2, -3), None),
-        (None, None),
+        pytest.param(3, 3, id="integer"),
+        pytest.param(0, 0, id="zero"),
+        pytest.param(3.0, 3, id="integral-float"),
+        pytest.param((2, 3), 2 * 3, id="shape"),
+        pytest.param([2, [3, 4]], 2 * 3 * 4, id="nested-shape"),
+        pytest.param((), 1, id="empty-shape"),
     ],
-    ids=repr,
 )
-def test_a_size_is_a_number_or_a_shape_of_whole_numbers_from_0(answer, size):
-    given = part("given", size=lambda action, config: answer)
-    if size is not None:
-        assert planned(BOX, {None: given}).size == size
-    else:
-        with pytest.raises(
-            PartError, match=r"action_dist 'given' \(acme 1\.0\): its size function returned"
-        ):
-            planned(BOX, {None: given})
+def test_size_may_be_a_number_or_a_shape(answer, size):
+    dist = make_dist("mine", size=lambda action, config: answer)
+
+    assert plan(BOX, {None: dist}).size == size
 
 
-def test_a_joint_class_of_the_program_may_need_more_outputs_than_its_parts():
-    class Joint(ActionDistribution):
-        composite = True
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(-1, id="negative"),
+        pytest.param(2.5, id="fraction"),
+        pytest.param("many", id="text"),
+        pytest.param((2, -3), id="shape-with-negative-axis"),
+        pytest.param(None, id="none"),
+    ],
+)
+def test_invalid_size_error_names_the_plugin(answer):
+    dist = make_dist("mine", size=lambda action, config: answer)
 
-    class Larger(Joint):
-        @staticmethod
-        def required_model_output_shape(action_space, model_config):
-            return 50
+    with pytest.raises(PartError, match="its size function returned") as caught:
+        plan(BOX, {None: dist})
 
-    for cls, size in ((Joint, 8), (Larger, 50)):
-        joint = part(
-            "mine",
-            composite=True,
-            distribution="",
-            objects={"torch": cls},
-            size=lambda action, config: 50,
-        )
-        plan = planned(PAIR, {None: joint})
-        assert (plan.component, plan.size) == (joint, size)
-        assert [child.size for child in plan.children] == [2, 6]
+    assert str(caught.value).startswith("action_dist 'mine' (acme 1.0): ")
+
+
+class Joint(ActionDistribution):
+    composite = True
+
+
+class JointOf50Inputs(Joint):
+    @staticmethod
+    def required_model_output_shape(action_space, model_config):
+        return 50
+
+
+@pytest.mark.parametrize(
+    ("cls", "size"),
+    [
+        pytest.param(Joint, 2 + 6, id="size-of-its-parts"),
+        pytest.param(JointOf50Inputs, 50, id="its-own-size"),
+    ],
+)
+def test_registered_composite_may_need_more_than_its_parts(cls, size):
+    joint = make_dist(
+        "mine",
+        composite=True,
+        distribution="",
+        objects={"torch": cls},
+        size=lambda action, config: 50,
+    )
+
+    planned = plan(PAIR, {None: joint})
+
+    assert planned.component is joint
+    assert planned.size == size
+    assert [child.size for child in planned.children] == [2, 6]
 
 
 # --- classes --------------------------------------------------------------------------------------
 
 
-class Bare:
-    """Has no logp."""
+class WithoutLogp:
+    """Lacks a distribution's method `logp`."""
 
 
-class Whole:
-    logp, raw_kind = None, "indices"
+class WithRawKind:
+    logp = None
+    raw_kind = "indices"
+
+
+class WithoutRawKind:
+    logp = None
 
 
 @pytest.fixture
-def classes(monkeypatch):
+def dist_classes(monkeypatch):
+    """Make the three classes above importable from `acme_dists`, without a framework."""
     module = ModuleType("acme_dists")
-    module.Bare, module.Whole, module.Unmarked = Bare, Whole, type("Unmarked", (), {"logp": None})
+    for cls in (WithoutLogp, WithRawKind, WithoutRawKind):
+        setattr(module, cls.__name__, cls)
     monkeypatch.setitem(sys.modules, "acme_dists", module)
     monkeypatch.setattr(Component, "check_framework", lambda self, framework: None)
     monkeypatch.setattr("rlcatalog.plugins.component.frameworks", dict)
 
 
+@pytest.mark.usefixtures("dist_classes")
 @pytest.mark.parametrize(
-    ("target", "distribution", "loads"),
-    [("Whole", "acme", True), ("Bare", "acme", False), ("Whole", "", True), ("Bare", "", True)],
+    ("target", "distribution"),
+    [
+        pytest.param("WithRawKind", "acme", id="distribution-of-a-plugin"),
+        pytest.param("WithRawKind", "", id="distribution-of-the-program"),
+        pytest.param("WithoutLogp", "", id="another-class-of-the-program"),
+    ],
 )
-def test_a_plugins_class_must_be_a_distribution(classes, target, distribution, loads):
-    given = part("given", size=only_boxes, target=f"acme_dists:{target}", distribution=distribution)
-    plan = planned(BOX, {None: given})
-    if loads:
-        assert plan.load("torch", {}).__name__ == target
-    else:
-        with pytest.raises(PartError, match=r"action_dist 'given' \(acme 1\.0\): .*Bare"):
-            plan.load("torch", {})
-
-
-def test_the_raw_kind_of_each_leaf_is_its_classs(classes):
-    first = part("first", size=lambda action, config: 1, target="acme_dists:Whole")
-    second = part("second", size=lambda action, config: 1, target="acme_dists:Unmarked")
-    plan = planned(PAIR, {"action[0]": first, "action[1]": second})
-    assert plan.raw_kinds("torch") == {"action[0]": "indices", "action[1]": "values"}
-
-
-# --- what is refused ------------------------------------------------------------------------------
-
-
-def test_a_name_that_no_part_uses_is_refused():
-    with pytest.raises(ConfigError, match=r"'action\[2\]'; .*action, action\[0\], action\[1\]"):
-        planned(PAIR, {"action[2]": "box", "action[1]": "box", "elsewhere": "box"})
-    with pytest.raises(ConfigError, match=r"'elsewhere'"):
-        planned(BOX, {None: "narrow", "elsewhere": "narrow"})
-    with pytest.raises(UnsupportedSpaceError, match="action: only boxes"):
-        planned(TWO, {None: "narrow"})
-    with pytest.raises(UnsupportedSpaceError, match=r"action: joint2 .*Discrete\(2\)"):
-        planned(TWO, {None: "joint2"})
-    some = part(
-        "some", size=lambda action, config: only_boxes(action, config) if not action.children else 1
+def test_plan_loads_the_class(target, distribution):
+    dist = make_dist(
+        "mine", size=size_of_box, target=f"acme_dists:{target}", distribution=distribution
     )
-    with pytest.raises(
-        UnsupportedSpaceError, match=r"some .*Tuple\(Discrete\(2\), Discrete\(2\)\)"
-    ):
-        planned(Tuple([TWO, TWO]), {None: some, "action": "joint"})  # it would fit the whole space
+
+    assert plan(BOX, {None: dist}).load("torch", {}).__name__ == target
 
 
-def test_a_name_that_is_used_elsewhere_is_still_refused_for_a_path_that_does_not_exist():
-    with pytest.raises(ConfigError, match=r"'action\[1\]'"):
-        planned(BOX, {"action": "narrow", "action[1]": "narrow"})
+@pytest.mark.usefixtures("dist_classes")
+def test_plan_rejects_plugin_class_that_is_no_distribution():
+    dist = make_dist("mine", size=size_of_box, target="acme_dists:WithoutLogp")
+
+    with pytest.raises(PartError, match=r"'mine' \(acme 1\.0\): .*WithoutLogp"):
+        plan(BOX, {None: dist}).load("torch", {})
 
 
-def test_free_log_std_needs_a_distribution_that_reads_it():
-    config = {"free_log_std": True}
-    assert planned(BOX, config=config).component.name == "box"
-    mine = part("mine", size=only_boxes, distribution="")
-    # a class of the program may read any key.
-    assert planned(BOX, {None: mine}, config).component is mine
-    with pytest.raises(ConfigError, match=r"free_log_std .*narrow, for Box.* box\."):
-        planned(BOX, {None: "narrow"}, config)
+@pytest.mark.usefixtures("dist_classes")
+def test_raw_kinds_come_from_the_class_of_each_part():
+    first = make_dist("first", size=size_one, target="acme_dists:WithRawKind")
+    second = make_dist("second", size=size_one, target="acme_dists:WithoutRawKind")
+
+    planned = plan(PAIR, {"action[0]": first, "action[1]": second})
+
+    assert planned.raw_kinds("torch") == {"action[0]": "indices", "action[1]": "values"}
+
+
+# --- names that are rejected ----------------------------------------------------------------------
+
+
+def test_unknown_path_error_lists_the_parts():
+    names = {"action[2]": "box", "action[1]": "box", "elsewhere": "box"}
+
+    with pytest.raises(ConfigError, match=r"'action\[2\]'; ") as caught:
+        plan(PAIR, names)
+
+    assert "action, action[0], action[1]" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("names", "unknown_path"),
+    [
+        pytest.param(
+            {None: "named_box", "elsewhere": "named_box"}, "elsewhere", id="same-name-for-all-parts"
+        ),
+        pytest.param(
+            {"action": "named_box", "action[1]": "named_box"}, "action[1]", id="same-name-by-path"
+        ),
+    ],
+)
+def test_unknown_path_is_rejected_beside_a_valid_one(names, unknown_path):
+    with pytest.raises(ConfigError) as caught:
+        plan(BOX, names)
+
+    assert repr(unknown_path) in str(caught.value)
+
+
+def test_named_dist_that_fits_no_part_is_rejected():
+    with pytest.raises(UnsupportedSpaceError, match="action: only boxes"):
+        plan(TWO, {None: "named_box"})
+
+
+def test_named_composite_is_rejected_for_a_single_space():
+    with pytest.raises(UnsupportedSpaceError, match=r"action: named_joint .*Discrete\(2\)"):
+        plan(TWO, {None: "named_joint"})
+
+
+def test_named_dist_that_fits_only_the_whole_is_rejected():
+    def size_of_composite_or_box(action, config):
+        return 1 if action.children else size_of_box(action, config)
+
+    dist = make_dist("mine", size=size_of_composite_or_box)
+    names = {None: dist, "action": "joint"}  # the whole space is taken
+
+    with pytest.raises(UnsupportedSpaceError, match=r"Tuple\(Discrete\(2\), ") as caught:
+        plan(Tuple([TWO, TWO]), names)
+
+    assert "mine " in str(caught.value)
+
+
+# --- free_log_std ---------------------------------------------------------------------------------
+
+FREE_LOG_STD = {"free_log_std": True}
+
+
+def test_free_log_std_is_accepted_by_dist_that_reads_it():
+    assert plan(BOX, config=FREE_LOG_STD).component.name == "box"
+
+
+def test_free_log_std_is_accepted_by_registered_dist():
+    registered = make_dist("mine", size=size_of_box, distribution="")  # it may read any key
+
+    assert plan(BOX, {None: registered}, config=FREE_LOG_STD).component is registered
+
+
+def test_free_log_std_is_rejected_by_named_dist():
+    with pytest.raises(ConfigError, match=r"named_box, for Box.* box\.") as caught:
+        plan(BOX, {None: "named_box"}, config=FREE_LOG_STD)
+
+    assert "free_log_std" in str(caught.value)
+
+
+def test_free_log_std_is_rejected_by_default_dist():
     with pytest.raises(ConfigError, match=r"cat, for Discrete\(2\)"):
-        planned(TWO, config=config)
-    assert planned(TWO, config={"free_log_std": False}).component.name == "cat"
+        plan(TWO, config=FREE_LOG_STD)
+
+
+def test_free_log_std_false_is_accepted_by_every_dist():
+    assert plan(TWO, config={"free_log_std": False}).component.name == "cat"
