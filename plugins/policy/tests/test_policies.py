@@ -1,10 +1,9 @@
-"""Policies: what they pass on, to whom, and how they are copied and built."""
+"""A policy: its actions and values, its state, and how it is built, copied and pickled."""
 
 from __future__ import annotations
 
 import copy
 import pickle
-import re
 
 import numpy as np
 import pytest
@@ -31,8 +30,11 @@ from rlcatalog_policy import Frozen, config_with_model
 from rlcatalog_policy.policy import load_extension
 from rlcatalog_torch import FullyConnectedNetwork, TorchModelV2
 
-OBS, THREE = spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(3)
+OBS = spaces.Box(-1, 1, (2,), np.float32)
+THREE = spaces.Discrete(3)
 SMALL = {"fcnet_hiddens": [2]}
+SMALL_LSTM = {"fcnet_hiddens": [2], "use_lstm": True, "lstm_cell_size": 2}
+#: Two observations.
 ROWS = np.float32([[0.5, -0.5], [1, 0]])
 
 
@@ -41,8 +43,13 @@ def policy():
     return rlcatalog.build(OBS, THREE, SMALL, "torch")
 
 
-class Valueless(TorchModelV2):
-    """Even odds, without a value, and a weight in an inner model that has its own loss."""
+@pytest.fixture
+def lstm_policy():
+    return rlcatalog.build(OBS, THREE, SMALL_LSTM, "torch")
+
+
+class UniformWithoutValue(TorchModelV2):
+    """Gives all actions the same probability, and has no value function."""
 
     def __init__(self, *arguments):
         super().__init__(*arguments)
@@ -52,289 +59,454 @@ class Valueless(TorchModelV2):
         return torch.zeros(len(input_dict["obs_flat"]), self.num_outputs) * self.scale, state
 
 
-# --- what a policy is -----------------------------------------------------------------------------
+@pytest.fixture
+def uniform_policy():
+    return rlcatalog.build(OBS, THREE, {"custom_model": UniformWithoutValue}, "torch")
 
 
-def test_actions_are_drawn_unless_told_otherwise():
-    policy = rlcatalog.build(OBS, THREE, {"custom_model": Valueless}, "torch")
-    frozen, many = Frozen(policy, None), np.zeros((200, 2), np.float32)
-    for call in (policy.act, policy.act_encoded, frozen.act, frozen.act_encoded):
-        assert set(call(many).raw_action[:, 0]) == {0, 1, 2}
-        assert len(set(call(many, explore=False).raw_action[:, 0])) == 1
-
-
-def test_a_model_without_a_value_has_none(policy):
-    without = rlcatalog.build(OBS, THREE, {"custom_model": Valueless}, "torch")
-    assert policy.has_value
-    assert not without.has_value
-    with pytest.raises(NotServedError, match=r"^values: Valueless has no value_function\(\)\.$"):
-        without.values(ROWS)
-    assert without.act(ROWS).value is None
-
-
-def test_values_are_checked(policy):
-    np.testing.assert_array_equal(policy.values(ROWS), policy.act(ROWS).value)
-    with pytest.raises(ObservationError, match=r"expected encoded observations of shape \[B, 2\]"):
-        policy.values(ROWS[0])
-    policy.model.set_weights(
-        {name: array + np.nan for name, array in policy.model.get_weights().items()}
-    )
-    with pytest.raises(
-        NonFiniteError,
-        match="row 0 of 2: its value estimate is NaN: look at its observation, and at",
-    ):
-        policy.values(ROWS)
-
-
-class Losing(FullyConnectedNetwork):
-    """A model with a loss of its own."""
+class WithCustomLoss(FullyConnectedNetwork):
+    """A model that overrides `custom_loss`."""
 
     def custom_loss(self, policy_loss, loss_inputs):
         return policy_loss
 
 
-def test_methods_that_a_model_or_an_inner_one_overrides_are_found(policy):
-    assert not policy.overrides("custom_loss")
-    assert policy.overrides("forward")
-    config = {**SMALL, "custom_model": Losing, "use_lstm": True, "lstm_cell_size": 2}
-    around = rlcatalog.build(OBS, THREE, config, "torch")
-    assert type(around.model).custom_loss is not Losing.custom_loss
-    assert around.overrides("custom_loss")
+# --- actions and values ---------------------------------------------------------------------------
 
 
-def test_a_separate_value_chain_does_not_give_a_model_its_name(policy):
-    assert policy.model_name == "FullyConnectedNetwork"
-    config = {**SMALL, "use_lstm": True, "lstm_cell_size": 2, "vf_share_layers": False}
-    separate = rlcatalog.build(OBS, THREE, config, "torch")
-    assert isinstance(separate.model, SeparateValue)
-    assert (
-        separate.model_name == type(separate.model.trunk).__name__ != type(separate.model).__name__
-    )
+@pytest.mark.parametrize("is_frozen", [False, True], ids=["policy", "frozen"])
+@pytest.mark.parametrize("method", ["act", "act_encoded"])
+def test_act_samples_actions_only_if_it_explores(uniform_policy, is_frozen, method):
+    actor = Frozen(uniform_policy, None) if is_frozen else uniform_policy
+    act = getattr(actor, method)
+    many_rows = np.zeros((200, 2), np.float32)
+
+    sampled = act(many_rows).raw_action[:, 0]
+    greedy = act(many_rows, explore=False).raw_action[:, 0]
+
+    assert set(sampled) == {0, 1, 2}
+    assert len(set(greedy)) == 1
 
 
-def test_only_policies_with_a_memory_or_views_have_a_state(policy):
-    assert policy.initial_state(2) is None
-    assert policy.restart(None, [0]) is None
-    carrying = rlcatalog.build(
-        OBS, THREE, {**SMALL, "use_lstm": True, "lstm_cell_size": 2}, "torch"
-    )
-    state = carrying.act(ROWS).state
-    assert all(part.any() for part in state.memory)
-    assert not any(part.any() for part in carrying.initial_state(2).memory)
-    again = carrying.restart(state, [1])
-    for before, after in zip(state.memory, again.memory, strict=True):
-        assert not after[1].any()
-        np.testing.assert_array_equal(after[0], before[0])
-    assert len(policy.as_module()(torch.zeros(2, 2))) == 2
-    assert len(carrying.as_module()(torch.zeros(2, 2))) == 3
+def test_values_are_those_of_act(policy):
+    assert policy.has_value
+    np.testing.assert_array_equal(policy.values(ROWS), policy.act(ROWS).value)
 
 
-class Looking(TorchModelV2):
-    """Reads this observation and the one before."""
-
-    def __init__(self, *arguments):
-        super().__init__(*arguments)
-        self.layer = torch.nn.Linear(2, self.num_outputs)
-        self.view_requirements["before"] = ViewRequirement("obs", shift="-1:0", space=OBS)
-
-    def forward(self, input_dict, state, seq_lens):
-        return self.layer(input_dict["before"][:, 0]), state
+def test_values_without_value_function_are_an_error(uniform_policy):
+    assert not uniform_policy.has_value
+    assert uniform_policy.act(ROWS).value is None
+    with pytest.raises(NotServedError, match=r"^values: .* has no value_function\(\)\.$") as caught:
+        uniform_policy.values(ROWS)
+    assert "UniformWithoutValue" in str(caught.value)
 
 
-def test_the_inputs_of_a_backend_are_those_of_a_step(policy):
-    given = policy.backend_inputs(ROWS, mask=np.array([[1, 0, 1], [0, 1, 0]]))
-    assert given["obs"] is ROWS
-    assert given["mask"].tolist() == [[True, False, True], [False, True, False]]
-    assert (given["views"], given["memory"]) == ({}, ())
-    assert policy.backend_inputs(ROWS)["mask"] is None
-    with pytest.raises(ActionMaskError, match=r"expected shape \(2, 3\)"):
-        policy.backend_inputs(ROWS, mask=np.ones((1, 3)))
-    tensor = torch.from_numpy(ROWS)
-    assert policy.backend_inputs(tensor)["obs"] is tensor
-    looking = rlcatalog.build(OBS, THREE, {"custom_model": Looking}, "torch")
-    state = looking.act(ROWS).state
-    given = looking.backend_inputs((tensor + 1).requires_grad_(), state)
-    np.testing.assert_array_equal(given["views"]["before"], np.stack([ROWS, ROWS + 1], 1))
-    assert isinstance(given["obs"], torch.Tensor)
-    assert not policy.memory
-    unchanged = policy.backend_inputs(tensor.clone().requires_grad_())
-    assert unchanged["obs"].requires_grad  # nothing is read of it
+def test_values_of_wrong_shape_are_rejected(policy):
+    with pytest.raises(ObservationError, match=r"encoded observations of shape \[B, 2\]"):
+        policy.values(ROWS[0])
 
 
-def test_batches_are_checked_unless_told_otherwise(policy):
-    step = policy.act(ROWS)
-    batch = {"obs": ROWS, "raw_action": step.raw_action}
+def test_values_that_are_nan_are_rejected(policy):
+    weights = policy.model.get_weights()
+    policy.model.set_weights({name: array + np.nan for name, array in weights.items()})
+
+    with pytest.raises(NonFiniteError, match="row 0 of 2: its value estimate is NaN"):
+        policy.values(ROWS)
+
+
+def test_random_state_restores_sampled_actions(policy):
+    rows = np.zeros((64, 2))
+    state = policy.random_state()
+    first = policy.act(rows).raw_action
+    second = policy.act(rows).raw_action
+
+    policy.set_random_state(state)
+
+    assert (first != second).any()
+    np.testing.assert_array_equal(policy.act(rows).raw_action, first)
+
+
+# --- evaluating batches ---------------------------------------------------------------------------
+
+
+def make_batch(policy, *, obs=ROWS):
+    return {"obs": obs, "raw_action": policy.act(ROWS).raw_action}
+
+
+def test_evaluate_computes_entropy_unless_told_not_to(policy):
+    batch = make_batch(policy)
+
     assert policy.evaluate(batch).entropy is not None
-    with pytest.raises(MissingColumnError):
-        policy.evaluate({"obs": ROWS})
-    wrong = {"obs": ROWS * np.nan, "raw_action": step.raw_action}
-    with pytest.raises(NonFiniteError):
-        policy.evaluate(wrong)
-    policy.evaluate(wrong, check=False)
     assert policy.evaluate(batch, entropy=False).entropy is None
 
 
-def test_distributions_are_rebuilt_by_the_class_that_stores_them(policy):
-    assert policy.stored_dist is policy.dist_class
-    pair = spaces.Tuple([THREE, spaces.Discrete(2)])
-    joint = rlcatalog.build(OBS, pair, {**SMALL, "use_autoregressive": True}, "torch")
-    assert joint.stored_dist is not joint.dist_class
-    step = joint.act(ROWS)
-    dist = joint.stored_dist(torch.from_numpy(np.array(step.dist_inputs)), joint.model)
-    logp = dist.logp(torch.from_numpy(np.array(step.raw_action)))
-    np.testing.assert_allclose(logp.detach().numpy(), step.logp, rtol=1e-4, atol=1e-5)
+def test_evaluate_needs_actions(policy):
+    with pytest.raises(MissingColumnError):
+        policy.evaluate({"obs": ROWS})
 
 
-def test_random_states_are_restored(policy):
-    state = policy.random_state()
-    first, second = (policy.act(np.zeros((64, 2))).raw_action for _ in range(2))
-    assert (first != second).any()
-    policy.set_random_state(state)
-    np.testing.assert_array_equal(policy.act(np.zeros((64, 2))).raw_action, first)
+def test_evaluate_rejects_nan_unless_told_not_to_check(policy):
+    batch = make_batch(policy, obs=ROWS * np.nan)
+
+    with pytest.raises(NonFiniteError):
+        policy.evaluate(batch)
+    policy.evaluate(batch, check=False)
 
 
-def test_a_policy_moves_with_its_weights(policy):
+# --- the model ------------------------------------------------------------------------------------
+
+
+def test_overrides_finds_methods_of_the_model(policy):
+    assert policy.overrides("forward")
+    assert not policy.overrides("custom_loss")
+
+
+def test_overrides_finds_methods_of_an_inner_model():
+    config = {**SMALL_LSTM, "custom_model": WithCustomLoss}
+
+    policy = rlcatalog.build(OBS, THREE, config, "torch")
+
+    # The LSTM is the outer model, and the custom model lies inside it.
+    assert type(policy.model).custom_loss is not WithCustomLoss.custom_loss
+    assert policy.overrides("custom_loss")
+
+
+def test_model_name_is_that_of_the_class(policy):
+    assert policy.model_name == "FullyConnectedNetwork"
+
+
+def test_model_name_with_separate_value_is_that_of_the_trunk():
+    policy = rlcatalog.build(OBS, THREE, {**SMALL_LSTM, "vf_share_layers": False}, "torch")
+
+    assert isinstance(policy.model, SeparateValue)
+    assert policy.model_name == type(policy.model.trunk).__name__
+    assert policy.model_name != "SeparateValue"
+
+
+def test_device_follows_the_weights(policy):
     assert policy.device == "cpu"
+
     assert policy.to("meta") is policy
+
     assert policy.device == "meta"
     assert {weight.device.type for weight in policy.model.parameters()} == {"meta"}
 
 
-def test_a_framework_that_is_not_installed_is_named(policy, monkeypatch):
+def test_stored_dist_is_the_distribution_class(policy):
+    assert policy.stored_dist is policy.dist_class
+
+
+def test_stored_dist_of_autoregressive_policy_scores_actions():
+    pair = spaces.Tuple([THREE, spaces.Discrete(2)])
+    policy = rlcatalog.build(OBS, pair, {**SMALL, "use_autoregressive": True}, "torch")
+    step = policy.act(ROWS)
+
+    dist = policy.stored_dist(torch.from_numpy(np.array(step.dist_inputs)), policy.model)
+    logp = dist.logp(torch.from_numpy(np.array(step.raw_action)))
+
+    assert policy.stored_dist is not policy.dist_class
+    np.testing.assert_allclose(logp.detach().numpy(), step.logp, rtol=1e-4, atol=1e-5)
+
+
+# --- states ---------------------------------------------------------------------------------------
+
+
+def test_policy_without_memory_has_no_state(policy):
+    assert policy.initial_state(2) is None
+    assert policy.restart(None, [0]) is None
+    assert len(policy.as_module()(torch.zeros(2, 2))) == 2  # outputs and value
+
+
+def test_policy_with_memory_returns_its_state(lstm_policy):
+    initial = lstm_policy.initial_state(2)
+    after_a_step = lstm_policy.act(ROWS).state
+
+    assert not any(part.any() for part in initial.memory)
+    assert all(part.any() for part in after_a_step.memory)
+    assert len(lstm_policy.as_module()(torch.zeros(2, 2))) == 3  # outputs, value and state
+
+
+def test_restart_clears_the_memory_of_the_given_rows(lstm_policy):
+    state = lstm_policy.act(ROWS).state
+
+    restarted = lstm_policy.restart(state, [1])
+
+    for before, after in zip(state.memory, restarted.memory, strict=True):
+        np.testing.assert_array_equal(after[0], before[0])
+        assert not after[1].any()
+
+
+# --- inputs of the backend ------------------------------------------------------------------------
+
+
+class ReadsPreviousObservation(TorchModelV2):
+    """Reads a window of this observation and the one before."""
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.layer = torch.nn.Linear(2, self.num_outputs)
+        self.view_requirements["window"] = ViewRequirement("obs", shift="-1:0", space=OBS)
+
+    def forward(self, input_dict, state, seq_lens):
+        return self.layer(input_dict["window"][:, 0]), state
+
+
+def test_backend_inputs_have_observations_and_mask(policy):
+    inputs = policy.backend_inputs(ROWS, mask=np.array([[1, 0, 1], [0, 1, 0]]))
+
+    assert inputs["obs"] is ROWS
+    assert inputs["mask"].tolist() == [[True, False, True], [False, True, False]]
+    assert inputs["views"] == {}
+    assert inputs["memory"] == ()
+
+
+def test_backend_inputs_without_mask_have_none(policy):
+    assert policy.backend_inputs(ROWS)["mask"] is None
+
+
+def test_backend_inputs_reject_mask_with_too_few_rows(policy):
+    with pytest.raises(ActionMaskError, match=r"expected shape \(2, 3\)"):
+        policy.backend_inputs(ROWS, mask=np.ones((1, 3)))
+
+
+def test_backend_inputs_keep_tensors_and_their_gradients(policy):
+    tensor = torch.from_numpy(ROWS)
+
+    assert policy.backend_inputs(tensor)["obs"] is tensor
+    assert policy.backend_inputs(tensor.clone().requires_grad_())["obs"].requires_grad
+
+
+def test_backend_inputs_have_views_of_the_past():
+    policy = rlcatalog.build(OBS, THREE, {"custom_model": ReadsPreviousObservation}, "torch")
+    state = policy.act(ROWS).state
+    next_rows = (torch.from_numpy(ROWS) + 1).requires_grad_()
+
+    inputs = policy.backend_inputs(next_rows, state)
+
+    np.testing.assert_array_equal(inputs["views"]["window"], np.stack([ROWS, ROWS + 1], 1))
+    assert isinstance(inputs["obs"], torch.Tensor)
+
+
+# --- missing packages -----------------------------------------------------------------------------
+
+
+def test_policy_of_missing_framework_error_names_extra(policy, monkeypatch):
     from rlcatalog.frameworks import frameworks
 
     monkeypatch.setattr(type(frameworks()["torch"]), "is_installed", property(lambda spec: False))
-    with pytest.raises(MissingFrameworkError, match=re.escape(install_hint("rlcatalog[torch]"))):
+
+    with pytest.raises(MissingFrameworkError) as caught:
         Policy(policy.catalog, policy.resolution, OBS, THREE, policy.model)
 
+    assert install_hint("rlcatalog[torch]") in str(caught.value)
 
-def test_an_extension_that_no_package_adds_is_missing():
-    with pytest.raises(MissingPluginError) as caught:
-        load_extension("torch", "nonesuch")
-    assert str(caught.value) == "no installed package supports this for framework='torch'"
+
+def test_load_extension_returns_the_code_of_a_framework():
     assert callable(load_extension("torch", "policy_module"))
 
 
-def test_a_missing_extension_says_what_to_install(monkeypatch):
+def test_load_extension_of_unknown_name_is_an_error():
+    with pytest.raises(MissingPluginError, match="no installed package supports this") as caught:
+        load_extension("torch", "nonesuch")
+
+    assert str(caught.value).endswith("for framework='torch'")
+
+
+def test_load_extension_error_says_what_to_install(monkeypatch):
     from rlcatalog.frameworks import frameworks
 
     assert frameworks()["torch"].target("freeze") is not None
     monkeypatch.setattr(type(frameworks()["torch"]), "target", lambda spec, what: None)
-    with pytest.raises(MissingPluginError) as caught:
+
+    with pytest.raises(MissingPluginError, match="no installed package supports this") as caught:
         load_extension("torch", "freeze")
-    assert str(caught.value) == (
-        "no installed package supports this for framework='torch'."
-        f" {install_hint('rlcatalog-export[torch]')}"
-    )
+
+    assert str(caught.value).endswith(install_hint("rlcatalog-export[torch]"))
 
 
 # --- copies ---------------------------------------------------------------------------------------
 
 
+def copy_by_pickle(policy):
+    return pickle.loads(pickle.dumps(policy))
+
+
+@pytest.mark.parametrize("make_copy", [copy.deepcopy, copy_by_pickle])
 @pytest.mark.parametrize(
-    "config", [{}, {"observation_filter": "MeanStdFilter"}], ids=["plain", "filtered"]
+    "config", [{}, {"observation_filter": "MeanStdFilter"}], ids=["no-filter", "filter"]
 )
-def test_copies_have_the_same_numbers_and_statistics(config):
+def test_copy_has_the_same_weights_and_filter_statistics(config, make_copy):
     policy = rlcatalog.build(OBS, THREE, {**SMALL, **config}, "torch")
     policy.preprocess(np.float32([[0.5, 1], [0.1, -1], [0.2, 0.9]]), update=True)
+
+    copied = make_copy(policy)
+
+    np.testing.assert_array_equal(copied.act(ROWS).dist_inputs, policy.act(ROWS).dist_inputs)
+    np.testing.assert_array_equal(copied.preprocess(ROWS), policy.preprocess(ROWS))
+    assert copied.config == policy.config
+    assert copied.model is not policy.model
+    has_filter = bool(config)
+    assert (copied.filter is not None) == has_filter
+
+
+def test_deepcopy_enters_the_model_into_the_memo(policy):
     memo = {}
-    for other in (copy.deepcopy(policy, memo), pickle.loads(pickle.dumps(policy))):
-        np.testing.assert_array_equal(other.act(ROWS).dist_inputs, policy.act(ROWS).dist_inputs)
-        np.testing.assert_array_equal(other.preprocess(ROWS), policy.preprocess(ROWS))
-        assert other.config == policy.config
-        assert other.model is not policy.model
-        assert (other.filter is None) == (not config)
-    assert memo[id(policy.model)] is not policy.model
+
+    copied = copy.deepcopy(policy, memo)
+
+    assert memo[id(policy.model)] is copied.model
 
 
-def test_a_class_is_pickled_where_it_can_be_found_again(catalog):
+def test_pickle_of_registered_model_is_loaded(catalog):
+    catalog.register_model("mine", WithCustomLoss)
+    policy = rlcatalog.build(
+        OBS, THREE, {**SMALL, "custom_model": "mine"}, "torch", catalog=catalog
+    )
+
+    copied = copy_by_pickle(policy)
+
+    assert type(copied.model) is WithCustomLoss
+    np.testing.assert_array_equal(copied.act(ROWS).dist_inputs, policy.act(ROWS).dist_inputs)
+
+
+def test_pickle_of_model_inside_a_function_is_an_error(catalog):
     class Local(FullyConnectedNetwork):
-        """A model inside a function."""
+        """A model that cannot be imported."""
 
-    catalog.register_model("losing", Losing)
     catalog.register_model("local", Local)
-    policies = [
-        rlcatalog.build(OBS, THREE, {**SMALL, "custom_model": name}, "torch", catalog=catalog)
-        for name in ("losing", "local", Losing)
-    ]
-    other = pickle.loads(pickle.dumps(policies[0]))
-    np.testing.assert_array_equal(other.act(ROWS).dist_inputs, policies[0].act(ROWS).dist_inputs)
-    assert type(other.model) is Losing
-    with pytest.raises(
-        SavedPolicyError,
-        match=r"^model 'local': the class .*Local cannot be imported from .*Define it at",
-    ):
-        pickle.dumps(policies[1])
-    with pytest.raises(
-        SavedPolicyError,
-        match=r"the class Losing is in the config itself, so a policy with it cannot be",
-    ):
-        pickle.dumps(policies[2])
+    policy = rlcatalog.build(
+        OBS, THREE, {**SMALL, "custom_model": "local"}, "torch", catalog=catalog
+    )
+
+    with pytest.raises(SavedPolicyError, match=r"Local cannot be imported from") as caught:
+        pickle.dumps(policy)
+
+    assert str(caught.value).startswith("model 'local': the class ")
+    assert "Define it at" in str(caught.value)
 
 
-def test_a_pickle_keeps_the_models_that_were_chosen_for_parts_of_an_observation():
+def test_pickle_of_model_class_in_the_config_is_an_error(catalog):
+    policy = rlcatalog.build(
+        OBS, THREE, {**SMALL, "custom_model": WithCustomLoss}, "torch", catalog=catalog
+    )
+
+    with pytest.raises(SavedPolicyError, match="is in the config itself") as caught:
+        pickle.dumps(policy)
+
+    assert "the class WithCustomLoss" in str(caught.value)
+
+
+def test_pickle_pins_models_of_parts_of_an_observation():
     space = spaces.Dict(a=OBS, b=spaces.Box(0, 255, (10, 10, 3), np.uint8))
     policy = rlcatalog.build(space, THREE, {"post_fcnet_hiddens": [2]}, "torch")
     pinned = policy.resolution.pinned_keys()
+
+    copied = copy_by_pickle(policy)
+
     assert pinned
-    other = pickle.loads(pickle.dumps(policy))
-    assert dict(other.resolution.config.given) == {**policy.resolution.config.given, **pinned}
+    assert dict(copied.resolution.config.given) == {**policy.resolution.config.given, **pinned}
 
 
-def test_a_missing_plugin_is_named_before_its_config_keys(policy):
-    state = policy.__reduce__()[1][1]
-    state = {**state, "config": {**state["config"], "no_such_key": 1}}
+@pytest.fixture
+def unpickle_changed(policy):
+    """Unpickle the policy as if these entries of its state were different."""
+    restore, (cls, state) = policy.__reduce__()[:2]
+
+    def unpickle(**changes):
+        return restore(cls, {**state, **changes})
+
+    unpickle.state = state
+    return unpickle
+
+
+def test_pickle_with_unknown_config_key_is_an_error(unpickle_changed):
+    config = {**unpickle_changed.state["config"], "no_such_key": 1}
+
     with pytest.raises(ConfigError, match="no_such_key"):
-        policy.__reduce__()[0](Policy, state)
-    pins = {**state["pins"], "parts": {"trunk": "absent/net"}}
+        unpickle_changed(config=config)
+
+
+def test_pickle_of_missing_plugin_names_it_before_its_keys(unpickle_changed):
+    config = {**unpickle_changed.state["config"], "no_such_key": 1}
+    pins = {**unpickle_changed.state["pins"], "parts": {"trunk": "absent/net"}}
+
     with pytest.raises(MissingPluginError, match="absent"):
-        policy.__reduce__()[0](Policy, {**state, "pins": pins})
-    weights = {
-        name: array.astype(np.float64) for name, array in state["numbers"]["weights"].items()
-    }
-    numbers = {**state["numbers"], "weights": weights}
-    config = policy.resolution.config.given
-    with pytest.raises(
-        SavedPolicyError,
-        match=r"weights with a different dtype than the model is built with: .*float64 in",
-    ):
-        policy.__reduce__()[0](Policy, {**state, "config": config, "numbers": numbers})
+        unpickle_changed(config=config, pins=pins)
+
+
+def test_pickle_with_weights_of_another_dtype_is_an_error(unpickle_changed):
+    numbers = unpickle_changed.state["numbers"]
+    weights = {name: array.astype(np.float64) for name, array in numbers["weights"].items()}
+
+    with pytest.raises(SavedPolicyError, match="weights with a different dtype") as caught:
+        unpickle_changed(numbers={**numbers, "weights": weights})
+
+    assert "float64 in" in str(caught.value)
 
 
 # --- building -------------------------------------------------------------------------------------
 
 
-def test_a_policy_needs_both_spaces():
-    for spaces_given in ((None, None), (OBS, None), (None, THREE)):
-        with pytest.raises(
-            UnsupportedSpaceError, match="needs an observation space and an action space, or env="
-        ):
-            rlcatalog.build(*spaces_given, SMALL, "torch")
-    other = rlcatalog.build(env="CartPole-v1", config=SMALL, framework="torch")
-    assert other.observation_space.shape == (4,)
-    assert other.catalog is rlcatalog.default_catalog()
+@pytest.mark.parametrize(
+    ("observation_space", "action_space"),
+    [
+        pytest.param(None, None, id="no-space"),
+        pytest.param(OBS, None, id="no-action-space"),
+        pytest.param(None, THREE, id="no-observation-space"),
+    ],
+)
+def test_build_without_a_space_is_an_error(observation_space, action_space):
+    with pytest.raises(UnsupportedSpaceError, match="an action space, or env="):
+        rlcatalog.build(observation_space, action_space, SMALL, "torch")
 
 
-def test_a_catalog_is_used_that_is_given(catalog):
-    assert rlcatalog.build(OBS, THREE, SMALL, "torch", catalog=catalog).catalog is catalog
+def test_build_takes_the_spaces_of_an_environment():
+    policy = rlcatalog.build(env="CartPole-v1", config=SMALL, framework="torch")
+
+    assert policy.observation_space.shape == (4,)
+    assert policy.catalog is rlcatalog.default_catalog()
 
 
-def test_a_model_is_named_once():
+def test_build_uses_the_given_catalog(catalog):
+    policy = rlcatalog.build(OBS, THREE, SMALL, "torch", catalog=catalog)
+
+    assert policy.catalog is catalog
+
+
+def test_config_with_model_without_a_model_returns_the_config():
     assert config_with_model(SMALL, None) is SMALL
     assert config_with_model(None, None) is None
-    assert (
-        config_with_model(None, "fcnet")
-        == config_with_model({}, "fcnet")
-        == {"custom_model": "fcnet"}
-    )
-    assert config_with_model(SMALL, Losing) == {**SMALL, "custom_model": Losing}
-    assert config_with_model({"custom_model": None}, Losing) == {"custom_model": Losing}
-    assert config_with_model({"custom_model": "fcnet"}, "fcnet") == {"custom_model": "fcnet"}
-    with pytest.raises(
-        ConfigError, match=r"model='lstm' and custom_model='fcnet' are both given. Give one of them"
-    ):
+
+
+@pytest.mark.parametrize(
+    ("config", "model", "expected"),
+    [
+        pytest.param(None, "fcnet", {"custom_model": "fcnet"}, id="no-config"),
+        pytest.param({}, "fcnet", {"custom_model": "fcnet"}, id="empty-config"),
+        pytest.param(
+            SMALL, WithCustomLoss, {**SMALL, "custom_model": WithCustomLoss}, id="other-keys"
+        ),
+        pytest.param(
+            {"custom_model": None}, WithCustomLoss, {"custom_model": WithCustomLoss}, id="key-none"
+        ),
+        pytest.param(
+            {"custom_model": "fcnet"}, "fcnet", {"custom_model": "fcnet"}, id="same-model"
+        ),
+    ],
+)
+def test_config_with_model_sets_custom_model(config, model, expected):
+    assert config_with_model(config, model) == expected
+
+
+def test_config_with_model_rejects_two_models():
+    with pytest.raises(ConfigError, match="are both given") as caught:
         config_with_model({"custom_model": "fcnet"}, "lstm")
-    with pytest.raises(
-        ConfigError, match=r"found a dictionary\. Pass keys of the model config as cfg\({'a': 1}\)"
-    ):
+
+    assert "model='lstm' and custom_model='fcnet' " in str(caught.value)
+
+
+def test_config_with_model_rejects_a_dict_as_model():
+    with pytest.raises(ConfigError, match="found a dictionary") as caught:
         config_with_model(None, {"a": 1}, "cfg({})")
+
+    assert "Pass keys of the model config as cfg({'a': 1})" in str(caught.value)
