@@ -1,5 +1,6 @@
-"""Steppers: which observation each row acts on, with which memory, and what its value
-belongs to.
+"""A stepper acts in several environments at once and restarts the memory where an episode ends.
+
+A model with a counter shows which observation and which memory each row used.
 """
 
 from __future__ import annotations
@@ -18,13 +19,16 @@ from rlcatalog.errors import ActionMaskError, ConfigError, ModelContractError
 from rlcatalog_policy import autoreset_of, describe_env
 from rlcatalog_torch import TorchModelV2
 
-OBS, TWO = spaces.Box(-1e4, 1e4, (1,), np.float32), spaces.Discrete(2)
+OBS = spaces.Box(-1e4, 1e4, (1,), np.float32)
+TWO = spaces.Discrete(2)
 MASKED = spaces.Dict({"action_mask": spaces.MultiBinary(2), "x": OBS})
 
 
 class Counter(TorchModelV2):
-    """Its outputs are the age of the episode and the observation; its value has also the last
-    reward.
+    """Returns the steps since the episode began and the observation as its outputs.
+
+    The value is 10,000 · last reward + 100 · steps + observation, so that its digits show all three
+    (see `value_of`).
     """
 
     def __init__(self, *arguments):
@@ -44,8 +48,8 @@ class Counter(TorchModelV2):
         return self.value
 
 
-class Valueless(TorchModelV2):
-    """The same without a memory or a value."""
+class WithoutMemoryOrValue(TorchModelV2):
+    """Returns 0 and the observation as its outputs."""
 
     def __init__(self, *arguments):
         super().__init__(*arguments)
@@ -56,232 +60,431 @@ class Valueless(TorchModelV2):
         return torch.stack([0 * obs, obs], 1) * self.scale, state
 
 
-def policy_of(model=Counter, space=OBS):
+def build_policy(model, *, space=OBS):
     return rlcatalog.build(space, TWO, {"custom_model": model}, "torch")
 
 
 @pytest.fixture(scope="module")
 def policy():
-    return policy_of()
+    """A policy that counts the steps of each episode."""
+    return build_policy(Counter)
+
+
+@pytest.fixture(scope="module")
+def memoryless_policy():
+    return build_policy(WithoutMemoryOrValue)
 
 
 def obs_of(*numbers):
+    """Return observations, one number for each row."""
     return np.float32(numbers)[:, None]
 
 
-def seen(step):
-    """Return for each row the age and the observation it acted on, and its value."""
-    return [tuple(map(int, row)) for row in np.column_stack([step.dist_inputs, step.value])]
+def value_of(*, obs, steps, reward):
+    """Return the value that `Counter` computes."""
+    return 10_000 * reward + 100 * steps + obs
+
+
+def check_step(step, *, steps, acts_on, values):
+    """Compare, row by row, the counter, the observation that was acted on, and the value."""
+    assert step.dist_inputs[:, 0].tolist() == steps
+    assert step.dist_inputs[:, 1].tolist() == acts_on
+    assert step.value.tolist() == values
+
+
+# --- ends of episodes -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mode", ["same_step", "disabled"])
-def test_a_done_row_begins_with_the_observation_it_is_given(policy, mode):
+def test_same_step_mode_restarts_at_the_given_observation(policy, mode):
     stepper = policy.stepper(2, mode)
-    assert seen(stepper.step(obs_of(1, 2))) == [(0, 1, 1), (0, 2, 2)]
-    assert seen(stepper.step(obs_of(3, 4), prev_reward=[5, 6])) == [(1, 3, 50103), (1, 4, 60104)]
-    assert seen(stepper.step(obs_of(5, 6), done=[True, False], prev_reward=[5, 6])) == [
-        (0, 5, 5),
-        (2, 6, 60206),
-    ]
-    assert seen(stepper.step(obs_of(7, 8), done=np.array([0, 0]), prev_reward=[1, 2])) == [
-        (1, 7, 10107),
-        (3, 8, 20308),
-    ]
+    check_step(stepper.step(obs_of(1, 2)), steps=[0, 0], acts_on=[1, 2], values=[1, 2])
+
+    step = stepper.step(obs_of(3, 4), prev_reward=[5, 6])
+    check_step(
+        step,
+        steps=[1, 1],
+        acts_on=[3, 4],
+        values=[value_of(obs=3, steps=1, reward=5), value_of(obs=4, steps=1, reward=6)],
+    )
+
+    # The first episode is over, and 5 is the first observation of the next one.
+    step = stepper.step(obs_of(5, 6), done=[True, False], prev_reward=[5, 6])
+    check_step(step, steps=[0, 2], acts_on=[5, 6], values=[5, value_of(obs=6, steps=2, reward=6)])
+
+    step = stepper.step(obs_of(7, 8), done=np.array([0, 0]), prev_reward=[1, 2])
+    check_step(
+        step,
+        steps=[1, 3],
+        acts_on=[7, 8],
+        values=[value_of(obs=7, steps=1, reward=1), value_of(obs=8, steps=3, reward=2)],
+    )
 
 
-def test_a_done_row_waits_for_its_next_episode_in_the_next_step_mode(policy):
+def test_next_step_mode_restarts_one_step_after_the_end(policy):
     stepper = policy.stepper(2, "next_step")
-    assert seen(stepper.step(obs_of(1, 2))) == [(0, 1, 1), (0, 2, 2)]
-    # The first row acts on the observation before, for nothing; its value is that of the last
-    # observation.
+    check_step(stepper.step(obs_of(1, 2)), steps=[0, 0], acts_on=[1, 2], values=[1, 2])
+
+    # The first episode ends with the observation 3. Its row acts once more on 1, in vain, but its
+    # value belongs to 3.
     step = stepper.step(obs_of(3, 4), done=[True, False], prev_reward=[5, 6])
-    assert seen(step) == [(1, 1, 50103), (1, 4, 60104)]
+    check_step(
+        step,
+        steps=[1, 1],
+        acts_on=[1, 4],
+        values=[value_of(obs=3, steps=1, reward=5), value_of(obs=4, steps=1, reward=6)],
+    )
+
+    # The environment has reset: 5 is the first observation of the next episode.
     step = stepper.step(obs_of(5, 6), done=[False, False], prev_reward=[7, 8])
-    assert seen(step) == [(0, 5, 5), (2, 6, 80206)]
-    step = stepper.step(obs_of(7, 8), prev_reward=[1, 1], done=[True, True])
-    assert seen(step) == [(1, 5, 10107), (3, 6, 10308)]
+    check_step(step, steps=[0, 2], acts_on=[5, 6], values=[5, value_of(obs=6, steps=2, reward=8)])
+
+
+def test_next_step_mode_restarts_all_rows(policy):
+    stepper = policy.stepper(2, "next_step")
+    stepper.step(obs_of(5, 6))
+
+    step = stepper.step(obs_of(7, 8), done=[True, True], prev_reward=[1, 1])
+    check_step(
+        step,
+        steps=[1, 1],
+        acts_on=[5, 6],
+        values=[value_of(obs=7, steps=1, reward=1), value_of(obs=8, steps=1, reward=1)],
+    )
+
     step = stepper.step(obs_of(9, 10), prev_reward=[1, 1])
-    assert seen(step) == [(0, 9, 9), (0, 10, 10)]
+    check_step(step, steps=[0, 0], acts_on=[9, 10], values=[9, 10])
 
 
-def test_rows_that_wait_twice_act_on_what_they_acted_on_before(policy):
+def test_next_step_mode_with_two_ends_in_a_row_keeps_observation(policy):
     stepper = policy.stepper(1, "next_step")
     stepper.step(obs_of(1))
-    assert seen(stepper.step(obs_of(2), done=[True], prev_reward=[0])) == [(1, 1, 102)]
-    assert seen(stepper.step(obs_of(3), done=[True], prev_reward=[0])) == [(0, 1, 3)]
-    assert seen(stepper.step(obs_of(4), prev_reward=[0])) == [(0, 4, 4)]
+
+    step = stepper.step(obs_of(2), done=[True], prev_reward=[0])
+    check_step(step, steps=[1], acts_on=[1], values=[value_of(obs=2, steps=1, reward=0)])
+
+    step = stepper.step(obs_of(3), done=[True], prev_reward=[0])
+    check_step(step, steps=[0], acts_on=[1], values=[3])
+
+    step = stepper.step(obs_of(4), prev_reward=[0])
+    check_step(step, steps=[0], acts_on=[4], values=[4])
 
 
-def test_a_first_step_that_is_done_acts_on_its_observation(policy):
+def test_next_step_mode_acts_on_a_first_observation_that_is_done(policy):
     stepper = policy.stepper(2, "next_step")
-    assert seen(stepper.step(obs_of(1, 2), done=[True, False])) == [(0, 1, 1), (0, 2, 2)]
-    assert seen(stepper.step(obs_of(3, 4), prev_reward=[0, 0])) == [(0, 3, 3), (1, 4, 104)]
+
+    step = stepper.step(obs_of(1, 2), done=[True, False])
+    check_step(step, steps=[0, 0], acts_on=[1, 2], values=[1, 2])
+
+    step = stepper.step(obs_of(3, 4), prev_reward=[0, 0])
+    check_step(step, steps=[0, 1], acts_on=[3, 4], values=[3, value_of(obs=4, steps=1, reward=0)])
 
 
-def test_a_row_can_be_restarted(policy):
+# --- resetting and states -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rows", "steps"),
+    [
+        pytest.param([1], [2, 0], id="indices"),
+        pytest.param(np.array([True, False]), [0, 2], id="booleans"),
+    ],
+)
+def test_reset_restarts_the_given_rows(policy, rows, steps):
     stepper = policy.stepper(2)
     for _ in range(2):
         stepper.step(obs_of(1, 2), prev_reward=[0, 0])
-    stepper.reset([1])
-    assert seen(stepper.step(obs_of(3, 4), prev_reward=[0, 0])) == [(2, 3, 203), (0, 4, 4)]
-    stepper.reset(np.array([True, False]))
-    assert seen(stepper.step(obs_of(3, 4), prev_reward=[0, 0])) == [(0, 3, 3), (1, 4, 104)]
+
+    stepper.reset(rows)
+
+    step = stepper.step(obs_of(3, 4), prev_reward=[0, 0])
+    values = [
+        value_of(obs=3, steps=steps[0], reward=0),
+        value_of(obs=4, steps=steps[1], reward=0),
+    ]
+    check_step(step, steps=steps, acts_on=[3, 4], values=values)
+
+
+def test_reset_without_rows_restarts_all(policy):
+    stepper = policy.stepper(2)
+    stepper.step(obs_of(1, 2), prev_reward=[0, 0])
+
     stepper.reset()
-    assert seen(stepper.step(obs_of(3, 4))) == [(0, 3, 3), (0, 4, 4)]
+
+    check_step(stepper.step(obs_of(3, 4)), steps=[0, 0], acts_on=[3, 4], values=[3, 4])
 
 
-def test_a_state_that_is_put_back_goes_on(policy):
+@pytest.fixture(scope="module")
+def state_after_three_steps(policy):
     stepper = policy.stepper(2, "next_step")
     for _ in range(3):
         stepper.step(obs_of(1, 2), prev_reward=[0, 0])
-    state = stepper.state
-    assert seen(policy.act(obs_of(5, 6), state, prev_reward=[0, 0])) == [(3, 5, 305), (3, 6, 306)]
+    return stepper.state
 
-    def goes_on(stepper):
-        stepper.state = state
-        return seen(stepper.step(obs_of(5, 6), prev_reward=[0, 0])) == [(3, 5, 305), (3, 6, 306)]
 
-    assert goes_on(policy.stepper(2, "next_step"))
-    for rows in (None, [0, 1], [0]):
-        stepper.step(obs_of(1, 2), done=[True, False], prev_reward=[0, 0])
-        stepper.reset(rows)  # nothing that was over is restarted once more
-        assert goes_on(stepper)
+def check_continues_after_three_steps(step):
+    """The step acted on the observations 5 and 6 in the fourth step of both episodes."""
+    values = [value_of(obs=5, steps=3, reward=0), value_of(obs=6, steps=3, reward=0)]
+    check_step(step, steps=[3, 3], acts_on=[5, 6], values=values)
+
+
+def test_state_of_a_stepper_is_a_state_of_act(policy, state_after_three_steps):
+    step = policy.act(obs_of(5, 6), state_after_three_steps, prev_reward=[0, 0])
+
+    check_continues_after_three_steps(step)
+
+
+def test_state_can_be_set_on_a_new_stepper(policy, state_after_three_steps):
+    stepper = policy.stepper(2, "next_step")
+
+    stepper.state = state_after_three_steps
+
+    check_continues_after_three_steps(stepper.step(obs_of(5, 6), prev_reward=[0, 0]))
+
+
+@pytest.mark.parametrize("rows", [None, [0, 1], [0]], ids=["all", "both", "ended-row"])
+def test_state_set_after_reset_is_not_restarted_again(policy, state_after_three_steps, rows):
+    stepper = policy.stepper(2, "next_step")
+    stepper.step(obs_of(1, 2), prev_reward=[0, 0])
     stepper.step(obs_of(1, 2), done=[True, False], prev_reward=[0, 0])
-    stepper.state = state
-    assert seen(stepper.step(obs_of(5, 6), prev_reward=[0, 0])) == [(0, 5, 5), (3, 6, 306)]
+    stepper.reset(rows)
+
+    stepper.state = state_after_three_steps
+
+    check_continues_after_three_steps(stepper.step(obs_of(5, 6), prev_reward=[0, 0]))
 
 
-def test_a_model_without_memory_or_value_steps_too():
-    policy = policy_of(Valueless)
-    for mode in ("next_step", "same_step"):
-        stepper = policy.stepper(2, mode)
-        assert stepper.state is None
-        assert stepper.step(obs_of(1, 2)).dist_inputs.tolist() == [[0, 1], [0, 2]]
-        step = stepper.step(obs_of(3, 4), done=[True, False])
-        assert step.dist_inputs.tolist() == [[0, 1 if mode == "next_step" else 3], [0, 4]]
-        assert step.value is None
-        assert step.state is stepper.state is None
-        stepper.reset()
-        stepper.reset([0])
+def test_state_set_after_an_end_is_restarted_in_that_row(policy, state_after_three_steps):
+    stepper = policy.stepper(2, "next_step")
+    stepper.step(obs_of(1, 2), prev_reward=[0, 0])
+    stepper.step(obs_of(1, 2), done=[True, False], prev_reward=[0, 0])
+
+    stepper.state = state_after_three_steps
+
+    step = stepper.step(obs_of(5, 6), prev_reward=[0, 0])
+    check_step(step, steps=[0, 3], acts_on=[5, 6], values=[5, value_of(obs=6, steps=3, reward=0)])
 
 
-def test_no_reward_is_needed_where_no_view_reads_one():
+# --- models without a memory ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("mode", "acts_on"), [("next_step", [1, 4]), ("same_step", [3, 4])])
+def test_stepper_of_a_memoryless_model_has_no_state(memoryless_policy, mode, acts_on):
+    stepper = memoryless_policy.stepper(2, mode)
+    assert stepper.state is None
+    assert stepper.step(obs_of(1, 2)).dist_inputs[:, 1].tolist() == [1, 2]
+
+    step = stepper.step(obs_of(3, 4), done=[True, False])
+
+    assert step.dist_inputs[:, 0].tolist() == [0, 0]
+    assert step.dist_inputs[:, 1].tolist() == acts_on
+    assert step.value is None
+    assert step.state is None
+    assert stepper.state is None
+    stepper.reset()
+    stepper.reset([0])
+
+
+def test_step_needs_no_reward_if_the_model_reads_none():
     policy = rlcatalog.build(OBS, TWO, {"fcnet_hiddens": [2]}, "torch")
     stepper = policy.stepper(2, "next_step")
     stepper.step(obs_of(1, 2))
+
     step = stepper.step(obs_of(3, 4), done=[True, False])
-    np.testing.assert_allclose(
-        step.value, policy.values(policy.preprocess(obs_of(3, 4))), rtol=1e-6
-    )
-    np.testing.assert_allclose(step.dist_inputs, policy.act(obs_of(1, 4)).dist_inputs, rtol=1e-6)
 
-
-def masked(mask, *numbers):
-    return {"action_mask": np.array(mask, np.int8), "x": obs_of(*numbers)}
-
-
-def test_a_last_observation_may_forbid_everything():
-    policy = policy_of(Valueless, MASKED)
-    stepper = policy.stepper(2, "next_step")
-    stepper.step(masked([[1, 0], [0, 1]], 1, 2))
-    step = stepper.step(masked([[0, 0], [0, 1]], 3, 4), done=[True, False], explore=False)
-    assert step.raw_action[1, 0] == 1
-    step = stepper.step(masked([[1, 0], [0, 1]], 3, 4), explore=False)
-    assert step.raw_action[:, 0].tolist() == [0, 1]
-    with pytest.raises(ActionMaskError, match="row 0 allows no action"):
-        stepper.step(masked([[0, 0], [0, 1]], 3, 4))
-    plain = policy_of(Valueless).stepper(2, "next_step")
-    plain.step(obs_of(1, 2), mask=np.array([[1, 0], [0, 1]]))
-    step = plain.step(
-        obs_of(1, 2), mask=np.array([[0, 0], [1, 0]]), done=[True, False], explore=False
-    )
-    assert step.raw_action[1, 0] == 0
-    with pytest.raises(ActionMaskError, match="row 0 allows no action"):
-        plain.step(obs_of(1, 2), mask=np.array([[0, 0], [1, 0]]))
+    # The first row acts on 1 again; its value is that of the last observation, 3.
+    values = policy.values(policy.preprocess(obs_of(3, 4)))
+    dist_inputs = policy.act(obs_of(1, 4)).dist_inputs
+    np.testing.assert_allclose(step.value, values, rtol=1e-6)
+    np.testing.assert_allclose(step.dist_inputs, dist_inputs, rtol=1e-6)
 
 
 @pytest.mark.parametrize("mode", ["same_step", "next_step"])
-def test_a_step_explores_unless_it_is_told_not_to(mode):
-    # The odds are 1 to exp(0.5).
-    policy, obs = policy_of(Valueless), np.full((300, 1), 0.5, np.float32)
-    stepper = policy.stepper(300, mode)
+def test_step_explores_unless_told_not_to(memoryless_policy, mode):
+    # The logits are 0 and 0.5, so that sampling takes both actions, and the second is the best.
+    obs = np.full((300, 1), 0.5, np.float32)
+    stepper = memoryless_policy.stepper(300, mode)
+
     for _ in range(2):
         assert set(stepper.step(obs).raw_action[:, 0]) == {0, 1}
         assert set(stepper.step(obs, explore=False).raw_action[:, 0]) == {1}
+
+
+# --- masks ----------------------------------------------------------------------------------------
+
+
+def masked_obs(mask, *numbers):
+    return {"action_mask": np.array(mask, np.int8), "x": obs_of(*numbers)}
+
+
+def test_observed_mask_of_an_ended_episode_may_forbid_everything():
+    stepper = build_policy(WithoutMemoryOrValue, space=MASKED).stepper(2, "next_step")
+    stepper.step(masked_obs([[1, 0], [0, 1]], 1, 2))
+
+    step = stepper.step(masked_obs([[0, 0], [0, 1]], 3, 4), done=[True, False], explore=False)
+    assert step.raw_action[1, 0] == 1
+
+    # The next episode of the first row allows action 0 only.
+    step = stepper.step(masked_obs([[1, 0], [0, 1]], 3, 4), explore=False)
+    assert step.raw_action[:, 0].tolist() == [0, 1]
+
+
+def test_observed_mask_of_a_running_episode_has_to_allow_an_action():
+    stepper = build_policy(WithoutMemoryOrValue, space=MASKED).stepper(2, "next_step")
+    stepper.step(masked_obs([[1, 0], [0, 1]], 1, 2))
+
+    with pytest.raises(ActionMaskError, match="row 0 allows no action"):
+        stepper.step(masked_obs([[0, 0], [0, 1]], 3, 4))
+
+
+def test_passed_mask_of_an_ended_episode_may_forbid_everything(memoryless_policy):
+    stepper = memoryless_policy.stepper(2, "next_step")
+    stepper.step(obs_of(1, 2), mask=np.array([[1, 0], [0, 1]]))
+
+    mask = np.array([[0, 0], [1, 0]])
+    step = stepper.step(obs_of(1, 2), mask=mask, done=[True, False], explore=False)
+
+    assert step.raw_action[1, 0] == 0
+
+
+def test_passed_mask_of_a_running_episode_has_to_allow_an_action(memoryless_policy):
+    stepper = memoryless_policy.stepper(2, "next_step")
+    stepper.step(obs_of(1, 2), mask=np.array([[1, 0], [0, 1]]))
+
+    with pytest.raises(ActionMaskError, match="row 0 allows no action"):
+        stepper.step(obs_of(1, 2), mask=np.array([[0, 0], [1, 0]]))
 
 
 # --- arguments ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("n", [0, -1, True, 2.0, None, "two"], ids=repr)
-def test_a_stepper_needs_a_number_of_environments(policy, n):
-    with pytest.raises(
-        ConfigError, match=r"stepper: expected a number of environments, 1 or more, .*; found"
-    ):
+def test_stepper_rejects_an_invalid_number_of_environments(policy, n):
+    with pytest.raises(ConfigError, match="stepper: expected a number of env"):
         policy.stepper(n)
 
 
-def test_numbers_and_modes_are_read(policy):
-    assert (policy.stepper(1).n, policy.stepper(np.int64(3)).n) == (1, 3)
-    assert type(policy.stepper(np.int64(3)).n) is int
+@pytest.mark.parametrize("n", [1, np.int64(3)], ids=["python", "numpy"])
+def test_stepper_stores_its_number_as_python_int(policy, n):
+    stepper = policy.stepper(n)
+
+    assert stepper.n == n
+    assert type(stepper.n) is int
+
+
+def test_autoreset_mode_is_same_step_by_default(policy):
     assert policy.stepper(1).autoreset == "same_step"
-    for name in ("next_step", "NextStep", "NEXT_STEP", gym.vector.AutoresetMode.NEXT_STEP):
-        assert policy.stepper(1, name).autoreset == "next_step"
-    for mode in ("later", "", 3):
-        with pytest.raises(
-            ConfigError,
-            match=f"autoreset: expected one of same_step, next_step, disabled, found {mode!r}",
-        ):
-            policy.stepper(1, mode)
 
 
-def test_a_vector_environment_says_its_mode(policy):
-    modes = gym.vector.AutoresetMode
-    own = SimpleNamespace(
-        num_envs=2, autoreset_mode=modes.DISABLED, metadata={"autoreset_mode": modes.NEXT_STEP}
-    )
-    wrapped = SimpleNamespace(
-        num_envs=2, unwrapped=own, metadata={"autoreset_mode": modes.NEXT_STEP}
-    )
-    of_class = SimpleNamespace(num_envs=2, metadata={"autoreset_mode": "SameStep"})
-    for envs, mode in ((own, "disabled"), (wrapped, "disabled"), (of_class, "same_step")):
-        assert autoreset_of(envs) == policy.stepper(envs).autoreset == mode
-        assert policy.stepper(envs, "next_step").autoreset == "next_step"
-        assert policy.stepper(envs).n == 2
-    for silent in (SimpleNamespace(num_envs=2), SimpleNamespace(num_envs=2, metadata=None)):
-        with pytest.raises(
-            ConfigError, match="SimpleNamespace does not declare when it resets its environments"
-        ):
-            autoreset_of(silent)
-        with pytest.raises(
-            ConfigError, match="pass autoreset=, one of same_step, next_step, disabled"
-        ):
-            policy.stepper(silent)
+@pytest.mark.parametrize(
+    "mode", ["next_step", "NextStep", "NEXT_STEP", gym.vector.AutoresetMode.NEXT_STEP]
+)
+def test_autoreset_mode_is_read_in_each_spelling(policy, mode):
+    assert policy.stepper(1, mode).autoreset == "next_step"
+
+
+@pytest.mark.parametrize("mode", ["later", "", 3])
+def test_unknown_autoreset_mode_error_lists_the_modes(policy, mode):
+    with pytest.raises(
+        ConfigError, match=f"autoreset: expected one of .* found {mode!r}"
+    ) as caught:
+        policy.stepper(1, mode)
+
+    assert "same_step, next_step, disabled" in str(caught.value)
+
+
+MODES = gym.vector.AutoresetMode
+NEXT_STEP_METADATA = {"autoreset_mode": MODES.NEXT_STEP}
+INNER_ENVS = SimpleNamespace(num_envs=2, autoreset_mode=MODES.DISABLED, metadata=NEXT_STEP_METADATA)
+
+
+@pytest.mark.parametrize(
+    ("envs", "mode"),
+    [
+        pytest.param(INNER_ENVS, "disabled", id="attribute-overrides-metadata"),
+        pytest.param(
+            SimpleNamespace(num_envs=2, unwrapped=INNER_ENVS, metadata=NEXT_STEP_METADATA),
+            "disabled",
+            id="attribute-of-the-wrapped-environment",
+        ),
+        pytest.param(
+            SimpleNamespace(num_envs=2, metadata={"autoreset_mode": "SameStep"}),
+            "same_step",
+            id="metadata",
+        ),
+    ],
+)
+def test_stepper_takes_mode_and_number_of_a_vector_environment(policy, envs, mode):
+    assert autoreset_of(envs) == mode
+    assert policy.stepper(envs).autoreset == mode
+    assert policy.stepper(envs).n == 2
+    assert policy.stepper(envs, "next_step").autoreset == "next_step"
+
+
+@pytest.mark.parametrize(
+    "envs",
+    [
+        pytest.param(SimpleNamespace(num_envs=2), id="no-metadata"),
+        pytest.param(SimpleNamespace(num_envs=2, metadata=None), id="metadata-none"),
+    ],
+)
+def test_vector_environment_without_a_mode_is_an_error(policy, envs):
+    with pytest.raises(ConfigError, match="does not declare when it resets"):
+        autoreset_of(envs)
+    with pytest.raises(ConfigError, match="pass autoreset=, one of ") as caught:
+        policy.stepper(envs)
+    assert "same_step, next_step, disabled" in str(caught.value)
 
 
 @pytest.mark.parametrize("mode", ["same_step", "next_step"])
-def test_done_has_one_boolean_for_each_environment(policy, mode):
-    stepper = policy.stepper(2, mode)
-    for done, problem in (
-        ([True], r"shape \(1,\)"),
-        ([[True, False]], r"shape \(1, 2\)"),
-        (True, "True"),
-    ):
-        with pytest.raises(
-            ModelContractError, match=f"done: expected 2 booleans, .*, found {problem}"
-        ):
-            stepper.step(obs_of(1, 2), done=done)
+@pytest.mark.parametrize(
+    ("done", "found"),
+    [
+        pytest.param([True], r"shape \(1,\)", id="too-few"),
+        pytest.param([[True, False]], r"shape \(1, 2\)", id="too-many-axes"),
+        pytest.param(True, "True", id="a-single-value"),
+    ],
+)
+def test_done_of_wrong_shape_is_rejected(policy, mode, done, found):
+    with pytest.raises(ModelContractError, match=f"expected 2 booleans, .*, found {found}"):
+        policy.stepper(2, mode).step(obs_of(1, 2), done=done)
+
+
+@pytest.mark.parametrize("mode", ["same_step", "next_step"])
+def test_observations_of_wrong_number_are_rejected(policy, mode):
     with pytest.raises(ModelContractError, match="2"):
-        stepper.step(obs_of(1, 2, 3))
+        policy.stepper(2, mode).step(obs_of(1, 2, 3))
 
 
-def test_an_environment_is_described_for_messages():
-    class Walk(gym.Env):
-        observation_space, action_space = OBS, TWO
+# --- messages -------------------------------------------------------------------------------------
 
-    single = "pass the id, the class or a function that makes a single environment: env="
-    assert describe_env(Walk()) == ("one environment (Walk)", f"{single}Walk.")
-    registered = SimpleNamespace(unwrapped=Walk(), spec=SimpleNamespace(id="Walk-v0"))
-    assert describe_env(registered) == ("one environment (Walk)", f"{single}'Walk-v0'.")
-    envs = SimpleNamespace(unwrapped=Walk(), num_envs=3, spec=SimpleNamespace(id="Walk-v0"))
-    assert describe_env(envs) == ("a vector environment of 3 (Walk)", f"{single}MyEnv.")
+
+class Walk(gym.Env):
+    observation_space = OBS
+    action_space = TWO
+
+
+@pytest.mark.parametrize(
+    ("env", "description", "argument"),
+    [
+        pytest.param(Walk(), "one environment (Walk)", "env=Walk.", id="class"),
+        pytest.param(
+            SimpleNamespace(unwrapped=Walk(), spec=SimpleNamespace(id="Walk-v0")),
+            "one environment (Walk)",
+            "env='Walk-v0'.",
+            id="registered",
+        ),
+        pytest.param(
+            SimpleNamespace(unwrapped=Walk(), num_envs=3, spec=SimpleNamespace(id="Walk-v0")),
+            "a vector environment of 3 (Walk)",
+            "env=MyEnv.",
+            id="vector",
+        ),
+    ],
+)
+def test_describe_env_says_what_to_pass_instead(env, description, argument):
+    found_description, advice = describe_env(env)
+
+    assert found_description == description
+    assert advice.startswith("pass the id, the class or a function that makes a single ")
+    assert advice.endswith(argument)
