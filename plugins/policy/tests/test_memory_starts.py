@@ -1,5 +1,5 @@
-"""Where a model's memory begins: at what `get_initial_state` says, which need not be zeros, in
-every new episode.
+"""A memory begins each episode with what the model's `get_initial_state` returns, which need not be
+zeros.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ from rlcatalog.errors import ModelContractError
 from rlcatalog_tf import TFModelV2
 from rlcatalog_torch import TorchModelV2
 
-BOX, TWO = spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(2)
-FIRST = ([5.0, -7.0], [[0.5], [3.0]])
+BOX = spaces.Box(-1, 1, (2,), np.float32)
+TWO = spaces.Discrete(2)
+#: The two parts of the initial memory. A step adds 1 to the first and 10 to the second.
+INITIAL = ([5.0, -7.0], [[0.5], [3.0]])
 
 
 class TorchCounter(TorchModelV2, nn.Module):
-    """Counts the steps of an episode, from unusual numbers on; its logits show them."""
+    """Counts the steps of an episode in its memory; its outputs are the first part of it."""
 
     def __init__(self, *args):
         TorchModelV2.__init__(self, *args)
@@ -39,7 +41,7 @@ class TorchCounter(TorchModelV2, nn.Module):
         return self._values
 
     def get_initial_state(self):
-        return [torch.tensor(part) for part in FIRST]
+        return [torch.tensor(part) for part in INITIAL]
 
 
 class TFCounter(TFModelV2):
@@ -62,7 +64,7 @@ class TFCounter(TFModelV2):
         return self._values
 
     def get_initial_state(self):
-        return [tf.constant(part) for part in FIRST]
+        return [tf.constant(part) for part in INITIAL]
 
 
 @pytest.fixture(params=[TorchCounter, TFCounter])
@@ -71,81 +73,104 @@ def policy(request):
 
 
 def memory_after(steps):
-    """The memory of rows that many steps into their episodes."""
-    ages = np.asarray(steps, np.float32)
-    return [ages[:, None] + np.float32(FIRST[0]), 10 * ages[:, None, None] + np.float32(FIRST[1])]
+    """Return the memory of rows that have made `steps[row]` steps of their episode."""
+    steps = np.asarray(steps, np.float32)
+    first = steps[:, None] + np.float32(INITIAL[0])
+    second = 10 * steps[:, None, None] + np.float32(INITIAL[1])
+    return [first, second]
 
 
-def check(state, steps):
-    for found, expected in zip(state.memory, memory_after(steps), strict=True):
-        np.testing.assert_array_equal(np.asarray(found), expected)
+def check_memory(state, *, steps):
+    for part, expected in zip(state.memory, memory_after(steps), strict=True):
+        np.testing.assert_array_equal(np.asarray(part), expected)
 
 
-def test_it_begins_where_the_model_says_and_new_episodes_begin_there_again(policy):
+def test_initial_state_is_that_of_the_model(policy):
+    check_memory(policy.initial_state(3), steps=[0, 0, 0])
+
+
+def test_act_without_a_state_uses_the_initial_one(policy):
+    step = policy.act(np.zeros((2, 2), np.float32))
+
+    np.testing.assert_array_equal(step.dist_inputs, [INITIAL[0], INITIAL[0]])
+    check_memory(step.state, steps=[1, 1])
+    check_memory(step.state.rows([1]), steps=[1])
+
+
+def test_restart_sets_rows_to_the_initial_state(policy):
     obs = np.zeros((3, 2), np.float32)
-    state = policy.initial_state(3)
-    check(state, [0, 0, 0])
-    for rows, ages in (
-        ([], [1, 1, 1]),
-        ([1], [2, 1, 2]),
-        (np.array([True, False, True]), [1, 2, 1]),
-    ):
-        state = policy.restart(state, rows)
-        step = policy.act(obs, state)
-        np.testing.assert_array_equal(step.value, memory_after(ages)[0][:, 1] - 1)
-        state = step.state
-        check(state, ages)
+    state = policy.act(obs, policy.restart(policy.initial_state(3), [])).state
+    check_memory(state, steps=[1, 1, 1])
+
+    state = policy.act(obs, policy.restart(state, [1])).state
+    check_memory(state, steps=[2, 1, 2])
+
+    state = policy.act(obs, policy.restart(state, np.array([True, False, True]))).state
+    check_memory(state, steps=[1, 2, 1])
 
 
-def test_an_act_without_a_state_begins_there_too(policy):
+def test_value_uses_the_memory_before_the_step(policy):
+    obs = np.zeros((3, 2), np.float32)
+    state = policy.act(obs).state
+    state = policy.restart(state, [1])
+
+    step = policy.act(obs, state)
+
+    first_part = memory_after([1, 0, 1])[0]
+    np.testing.assert_array_equal(step.value, first_part[:, 1])
+
+
+def test_stepper_starts_new_episodes_with_the_initial_state(policy):
+    stepper = policy.stepper(2)
     obs = np.zeros((2, 2), np.float32)
-    step = policy.act(obs)
-    np.testing.assert_array_equal(step.dist_inputs, [FIRST[0]] * 2)
-    check(step.state, [1, 1])
-    check(step.state.rows([1]), [1])
+
+    first = stepper.step(obs)
+    second = stepper.step(obs, done=[False, False])
+    third = stepper.step(obs, done=[True, False])
+    fourth = stepper.step(obs, done=[False, True])
+
+    np.testing.assert_array_equal(first.dist_inputs, memory_after([0, 0])[0])
+    np.testing.assert_array_equal(second.dist_inputs, memory_after([1, 1])[0])
+    np.testing.assert_array_equal(third.dist_inputs, memory_after([0, 2])[0])
+    np.testing.assert_array_equal(fourth.dist_inputs, memory_after([1, 0])[0])
 
 
-def test_so_do_the_rows_of_a_stepper_that_are_done(policy):
-    stepper, obs = policy.stepper(2), np.zeros((2, 2), np.float32)
-    for done, ages in (
-        (None, [0, 0]),
-        ([False, False], [1, 1]),
-        ([True, False], [0, 2]),
-        ([False, True], [1, 0]),
-    ):
-        step = stepper.step(obs, done=done)
-        np.testing.assert_array_equal(step.dist_inputs, memory_after(ages)[0])
+#: A sequence of two steps and one of one step.
+BATCH = {
+    "obs": np.zeros((3, 2), np.float32),
+    "raw_action": np.zeros((3, 1), np.int64),
+    "seq_lens": np.array([2, 1], np.int32),
+}
 
 
-def test_sequences_scored_without_a_state_begin_there(policy):
-    lengths = np.array([2, 1], np.int32)
+@pytest.mark.parametrize("has_state", [False, True], ids=["without-state", "with-initial-state"])
+def test_evaluate_starts_sequences_with_the_initial_state(policy, has_state):
+    batch = dict(BATCH)
+    if has_state:
+        batch["state"] = policy.initial_state(2)
 
-    batch = {
-        "obs": np.zeros((3, 2), np.float32),
-        "raw_action": np.zeros((3, 1), np.int64),
-        "seq_lens": lengths,
-    }
-    for start in ({}, {"state": policy.initial_state(2)}):
-        value = policy.evaluate({**batch, **start}).value
-        found = value.detach() if isinstance(value, torch.Tensor) else value
-        np.testing.assert_array_equal(np.asarray(found), [FIRST[0][1]] * 3)
+    value = policy.evaluate(batch).value
+
+    if isinstance(value, torch.Tensor):
+        value = value.detach()
+    np.testing.assert_array_equal(np.asarray(value), [INITIAL[0][1]] * 3)
 
 
-def test_a_memory_of_other_parts_or_rows_is_refused(policy):
-    batch = {
-        "obs": np.zeros((3, 2), np.float32),
-        "raw_action": np.zeros((3, 1), np.int64),
-        "seq_lens": [2, 1],
-    }
+@pytest.mark.parametrize(
+    "make_state",
+    [
+        pytest.param(lambda first, second: [first], id="too-few-parts"),
+        pytest.param(lambda first, second: [first, second, second], id="too-many-parts"),
+        pytest.param(lambda first, second: [first[:1], second], id="too-few-rows"),
+        pytest.param(
+            lambda first, second: [first, np.concatenate([second, second])], id="too-many-rows"
+        ),
+    ],
+)
+def test_evaluate_rejects_a_state_of_another_shape(policy, make_state):
     first, second = (np.asarray(part) for part in policy.initial_state(2).memory)
-    for state in (
-        [first],
-        [first, second, second],
-        [first[:1], second],
-        [first, np.concatenate([second, second])],
-    ):
-        with pytest.raises(
-            ModelContractError,
-            match=r"batch\['state'\]: expected 2 parts with a row for each of 2 seq",
-        ):
-            policy.evaluate({**batch, "state": state})
+
+    with pytest.raises(ModelContractError, match="2 parts with a row for each of 2 seq") as caught:
+        policy.evaluate({**BATCH, "state": make_state(first, second)})
+
+    assert str(caught.value).startswith("batch['state']: ")

@@ -1,4 +1,6 @@
-"""Saved policies: names are pinned, so loading never chooses anew."""
+"""Loading a policy uses the parts that it was saved with, even if a lookup would choose others
+today.
+"""
 
 from __future__ import annotations
 
@@ -13,137 +15,160 @@ from rlcatalog_policy import loading
 from rlcatalog_preprocessors.arrays import NoPreprocessor
 from rlcatalog_torch import Categorical, FullyConnectedNetwork
 
-
-def catalog_of(*more, names=("fcnet", "categorical", "gaussian", "preprocessors"), **options):
-    return Catalog(
-        [*(point for point in scan() if point.name in names), *more], environ={}, **options
-    )
+BOX = spaces.Box(-1, 1, (3,), np.float32)
+TWO = spaces.Discrete(2)
 
 
-def observations(space, n=5, seed=0):
-    space.seed(seed)
-    return [space.sample() for _ in range(n)]
+def make_catalog(*more_points, prefer=()):
+    """Return a catalog of four installed plugins and these entry points."""
+    names = ("fcnet", "categorical", "gaussian", "preprocessors")
+    points = [point for point in scan() if point.name in names]
+    return Catalog([*points, *more_points], environ={}, prefer=prefer)
 
 
-def anything(request):
+def sample_observations(space):
+    space.seed(0)
+    return [space.sample() for _ in range(5)]
+
+
+def match_everything(request):
     return Match(Rank.SPECIFIC, "takes anything")
 
 
-class Impostor(FullyConnectedNetwork):
-    """What a lookup made today would choose."""
+class RivalModel(FullyConnectedNetwork):
+    """The model that a lookup chooses when the policy is loaded."""
 
 
-class ImpostorDist(Categorical):
-    """The same, for actions."""
+class RivalDist(Categorical):
+    """The distribution that a lookup chooses when the policy is loaded."""
 
 
-class ImpostorCodec(NoPreprocessor):
-    """The same, for observations."""
+class RivalPreprocessor(NoPreprocessor):
+    """The preprocessor that a lookup chooses when the policy is loaded."""
 
 
-MODEL = {"torch": "made_up_parts:Impostor"}
-DIST = {"torch": "made_up_parts:ImpostorDist"}
-CODEC = {"numpy": "made_up_parts:ImpostorCodec"}
-
-
-@pytest.fixture
-def impostors(module, entry_point, plugin):
-    """Make a catalog with parts that win every lookup of today: preferred ones, or the program's
-    under their names.
-    """
-    module(Impostor=Impostor, ImpostorDist=ImpostorDist, ImpostorCodec=ImpostorCodec)
-
-    def make(of):
-        names = (
-            ("fcnet", "categorical", "none") if of == "program" else ("better", "better", "better")
-        )
-        model = ModelSpec(names[0], MODEL, "", match=anything)
-        dist = ActionDistSpec(
-            names[1], DIST, "", match=anything, size=lambda action, config: action.n
-        )
-        codec = PreprocessorSpec(names[2], CODEC, "", match=anything, kinds=("box",))
-        if of == "program":
-            catalog = catalog_of()
-            for spec in (model, dist, codec):
-                catalog.register(spec)
-            return catalog
-        hooks = {"models": [model], "action_dists": [dist], "preprocessors": [codec]}
-        point = entry_point(
-            "impostors", plugin(**{f"rlcatalog_{name}": specs for name, specs in hooks.items()})
-        )
-        return catalog_of(point, prefer=["impostors"])
-
-    return make
-
-
-BOX, TWO = spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(2)
-
-
-@pytest.mark.parametrize("of", ["plugin", "program"])
-def test_loading_never_chooses_anew(directory, impostors, of, same_policy):
-    policy = rlcatalog.build(BOX, TWO, {"fcnet_hiddens": [4]}, catalog=catalog_of())
-    policy.save(directory)
-    today = impostors(of)
-    chosen = rlcatalog.build(BOX, TWO, catalog=today)
-    assert (type(chosen.model), chosen.dist_class, type(chosen.preprocessor)) == (
-        Impostor,
-        ImpostorDist,
-        ImpostorCodec,
-    )
-    back = loading.load(directory, catalog=today)
-    assert type(back.model) is FullyConnectedNetwork
-    assert back.dist_class is Categorical
-    assert type(back.preprocessor) is NoPreprocessor
-    same_policy(policy, back, observations(BOX))
-
-
-@pytest.mark.parametrize("of", ["plugin", "program"])
-def test_codecs_of_children_are_pinned(directory, impostors, of, same_policy):
-    nested = spaces.Tuple([spaces.Dict({"a": BOX}), BOX])
-    policy = rlcatalog.build(nested, TWO, {"fcnet_hiddens": [4]}, catalog=catalog_of())
-    policy.save(directory)
-    back = loading.load(directory, catalog=impostors(of))
-    assert type(back.preprocessor.children[1]) is NoPreprocessor
-    assert type(back.preprocessor.children[0].children[0]) is NoPreprocessor
-    same_policy(policy, back, observations(nested))
-
-
-@pytest.mark.parametrize(
-    ("config", "found"),
-    [
-        ({"custom_model": "fcnet"}, lambda policy: type(policy.model) is FullyConnectedNetwork),
-        ({"custom_action_dist": "categorical"}, lambda policy: policy.dist_class is Categorical),
-        (
-            {"custom_preprocessor": "none"},
-            lambda policy: type(policy.preprocessor) is NoPreprocessor,
+def declare_rivals(*, model, dist, preprocessor):
+    """Declare the three classes above under these names."""
+    return [
+        ModelSpec(model, {"torch": "made_up_parts:RivalModel"}, "", match=match_everything),
+        ActionDistSpec(
+            dist,
+            {"torch": "made_up_parts:RivalDist"},
+            "",
+            match=match_everything,
+            size=lambda action, config: action.n,
         ),
-    ],
-    ids=["model", "distribution", "preprocessor"],
-)
-def test_a_name_in_the_config_means_what_it_meant(directory, impostors, config, found):
-    policy = rlcatalog.build(BOX, TWO, config, catalog=catalog_of())
-    assert found(policy)
+        PreprocessorSpec(
+            preprocessor,
+            {"numpy": "made_up_parts:RivalPreprocessor"},
+            "",
+            match=match_everything,
+            kinds=("box",),
+        ),
+    ]
+
+
+@pytest.fixture(params=["preferred-plugin", "registered-under-the-same-names"])
+def catalog_of_rivals(request, module, entry_point, plugin):
+    """A catalog whose lookups choose the three classes above."""
+    module(RivalModel=RivalModel, RivalDist=RivalDist, RivalPreprocessor=RivalPreprocessor)
+    if request.param == "preferred-plugin":
+        model, dist, preprocessor = declare_rivals(
+            model="better", dist="better", preprocessor="better"
+        )
+        hooks = plugin(
+            rlcatalog_models=[model],
+            rlcatalog_action_dists=[dist],
+            rlcatalog_preprocessors=[preprocessor],
+        )
+        return make_catalog(entry_point("rivals", hooks), prefer=["rivals"])
+    catalog = make_catalog()
+    for spec in declare_rivals(model="fcnet", dist="categorical", preprocessor="none"):
+        catalog.register(spec)
+    return catalog
+
+
+def test_build_chooses_the_rivals(catalog_of_rivals):
+    # Otherwise the tests below would prove nothing.
+    policy = rlcatalog.build(BOX, TWO, catalog=catalog_of_rivals)
+
+    assert type(policy.model) is RivalModel
+    assert policy.dist_class is RivalDist
+    assert type(policy.preprocessor) is RivalPreprocessor
+
+
+def test_load_uses_the_saved_choices(directory, catalog_of_rivals, same_policy):
+    policy = rlcatalog.build(BOX, TWO, {"fcnet_hiddens": [4]}, catalog=make_catalog())
     policy.save(directory)
-    for of in ("plugin", "program"):
-        assert found(loading.load(directory, catalog=impostors(of)))
+
+    loaded = loading.load(directory, catalog=catalog_of_rivals)
+
+    assert type(loaded.model) is FullyConnectedNetwork
+    assert loaded.dist_class is Categorical
+    assert type(loaded.preprocessor) is NoPreprocessor
+    same_policy(policy, loaded, sample_observations(BOX))
 
 
-def test_a_class_registered_under_a_plugins_name_does_not_slip_in(directory):
-    policy = rlcatalog.build(BOX, TWO, {}, catalog=catalog_of())
+def test_load_uses_the_saved_choices_for_nested_spaces(directory, catalog_of_rivals, same_policy):
+    nested = spaces.Tuple([spaces.Dict({"a": BOX}), BOX])
+    policy = rlcatalog.build(nested, TWO, {"fcnet_hiddens": [4]}, catalog=make_catalog())
     policy.save(directory)
-    today = catalog_of()
-    today.register_model("fcnet", Impostor)
-    assert type(loading.load(directory, catalog=today).model) is FullyConnectedNetwork
+
+    loaded = loading.load(directory, catalog=catalog_of_rivals)
+
+    of_dict, of_box = loaded.preprocessor.children
+    assert type(of_dict.children[0]) is NoPreprocessor
+    assert type(of_box) is NoPreprocessor
+    same_policy(policy, loaded, sample_observations(nested))
 
 
-def test_a_slot_that_was_empty_stays_empty(directory, module, entry_point, plugin):
-    rlcatalog.build(BOX, TWO, {}, catalog=catalog_of()).save(directory)
-    module(Memory=Impostor)
+def test_custom_model_name_keeps_its_meaning(directory, catalog_of_rivals):
+    config = {"custom_model": "fcnet"}
+    rlcatalog.build(BOX, TWO, config, catalog=make_catalog()).save(directory)
+
+    loaded = loading.load(directory, catalog=catalog_of_rivals)
+
+    assert type(loaded.model) is FullyConnectedNetwork
+
+
+def test_custom_action_dist_name_keeps_its_meaning(directory, catalog_of_rivals):
+    config = {"custom_action_dist": "categorical"}
+    rlcatalog.build(BOX, TWO, config, catalog=make_catalog()).save(directory)
+
+    loaded = loading.load(directory, catalog=catalog_of_rivals)
+
+    assert loaded.dist_class is Categorical
+
+
+def test_custom_preprocessor_name_keeps_its_meaning(directory, catalog_of_rivals):
+    config = {"custom_preprocessor": "none"}
+    rlcatalog.build(BOX, TWO, config, catalog=make_catalog()).save(directory)
+
+    loaded = loading.load(directory, catalog=catalog_of_rivals)
+
+    assert type(loaded.preprocessor) is NoPreprocessor
+
+
+def test_registered_class_does_not_replace_a_saved_class(directory):
+    rlcatalog.build(BOX, TWO, {}, catalog=make_catalog()).save(directory)
+    catalog = make_catalog()
+    catalog.register_model("fcnet", RivalModel)
+
+    loaded = loading.load(directory, catalog=catalog)
+
+    assert type(loaded.model) is FullyConnectedNetwork
+
+
+def test_slot_that_was_empty_stays_empty(directory, module, entry_point, plugin):
+    rlcatalog.build(BOX, TWO, {}, catalog=make_catalog()).save(directory)
+    module(Memory=RivalModel)
     memory = ModelSpec(
-        "memory", {"torch": "made_up_parts:Memory"}, "", match=anything, slot="memory"
+        "memory", {"torch": "made_up_parts:Memory"}, "", match=match_everything, slot="memory"
     )
-    today = catalog_of(
-        entry_point("memories", plugin(rlcatalog_models=[memory])), prefer=["memories"]
-    )
-    assert today.resolve(BOX, TWO).choices["memory"].component is not None
-    assert loading.load(directory, catalog=today).resolution.choices["memory"].component is None
+    point = entry_point("memories", plugin(rlcatalog_models=[memory]))
+    catalog = make_catalog(point, prefer=["memories"])
+    assert catalog.resolve(BOX, TWO).choices["memory"].component is not None
+
+    loaded = loading.load(directory, catalog=catalog)
+
+    assert loaded.resolution.choices["memory"].component is None
