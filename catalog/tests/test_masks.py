@@ -1,5 +1,7 @@
-"""Action masks as one matrix: Gymnasium's format of every kind of action space, and what is
-refused.
+"""Action masks as one boolean matrix, with a column for each choice that may be forbidden.
+
+`MASKED` has an action space of every kind; the columns of its masks are computed here a second
+time, value by value.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ def read(space):
 
 
 def columns(space, mask):
-    """The columns of one mask, value by value."""
+    """Return the columns of one mask, value by value."""
     if isinstance(space, spaces.Discrete):
         return [bool(v) for v in mask]
     if isinstance(space, spaces.MultiDiscrete):
@@ -54,57 +56,118 @@ def batched(masks):
     return np.stack(masks)
 
 
+def columns_of_action(space, action, start=0):
+    """Return the columns of the values that an action has, counted from `start`."""
+    if isinstance(space, spaces.Discrete):
+        return [start + int(action) - int(space.start)]
+    if isinstance(space, spaces.MultiDiscrete):
+        counts = space.nvec.ravel()
+        return list(start + np.cumsum(counts) - counts + (action - space.start).ravel())
+    if isinstance(space, spaces.MultiBinary):
+        # Each bit has a column for 0 and a column for 1.
+        return [start + 2 * i + int(bit) for i, bit in enumerate(np.ravel(action))]
+    if isinstance(space, spaces.Tuple):
+        children = list(enumerate(space.spaces))
+    elif isinstance(space, spaces.Dict):
+        children = list(space.spaces.items())
+    else:
+        children = []
+    found = []
+    for key, child in children:
+        found += columns_of_action(child, action[key], start)
+        start += ActionMasks(read(child)).size
+    return found
+
+
+# --- the matrix -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", ["batched", "list-of-rows", "booleans", "int8"])
 @pytest.mark.parametrize("name", MASKED)
-def test_gymnasiums_format_as_a_matrix(name):
-    space, rng = MASKED[name][0], np.random.default_rng(0)
-    rows = [random_mask(space, rng) for _ in range(20)]
-    masks, expected = ActionMasks(read(space)), np.array([columns(space, row) for row in rows])
+def test_matrix_equals_gymnasium_masks_value_by_value(name, form):
+    action_space, _ = MASKED[name]
+    rng = np.random.default_rng(0)
+    rows = [random_mask(action_space, rng) for _ in range(20)]
+    expected = np.array([columns(action_space, row) for row in rows])
+    masks = ActionMasks(read(action_space))
+    mask = {
+        "batched": batched(rows),
+        "list-of-rows": rows,
+        "booleans": expected,
+        "int8": expected.astype(np.int8),
+    }[form]
+
     assert masks.size == expected.shape[1]
-    for form in (batched(rows), rows, expected, expected.astype(np.int8)):
-        np.testing.assert_array_equal(masks.matrix(form, 20), expected)
-        np.testing.assert_array_equal(masks.matrix(form), expected)
+    np.testing.assert_array_equal(masks.matrix(mask, 20), expected)
+    np.testing.assert_array_equal(masks.matrix(mask), expected)
 
 
 @pytest.mark.parametrize("name", MASKED)
-def test_gymnasium_draws_what_the_matrix_allows(name):
-    """The other way round: what Gymnasium's own sample(mask=...) draws is allowed by
-    the columns.
-    """
-    space, rng = MASKED[name][0], np.random.default_rng(1)
-    space.seed(0)
+def test_matrix_allows_what_gymnasium_samples(name):
+    action_space, _ = MASKED[name]
+    action_space.seed(0)
+    rng = np.random.default_rng(1)
+    masks = ActionMasks(read(action_space))
+
     for _ in range(50):
-        mask = random_mask(space, rng)
-        matrix = ActionMasks(read(space)).matrix(batched([mask]), 1)[0]
-        drawn = space.sample(mask=mask)
-        assert matrix[_places(space, drawn)].all()
+        mask = random_mask(action_space, rng)
+        action = action_space.sample(mask=mask)
+
+        [row] = masks.matrix(batched([mask]), 1)
+
+        assert row[columns_of_action(action_space, action)].all()
+
+
+DICT_OF_TWO = spaces.Dict({"a": spaces.Discrete(2), "b": spaces.Discrete(3)})
+
+
+@pytest.mark.parametrize(
+    ("mask", "expected"),
+    [
+        # Two columns for "a", three for "b".
+        pytest.param({"a": np.array([[1, 0]])}, [[1, 0, 1, 1, 1]], id="absent"),
+        pytest.param({"a": None, "b": np.array([[0, 0, 1]])}, [[1, 1, 0, 0, 1]], id="none"),
+    ],
+)
+def test_matrix_allows_everything_for_parts_without_a_mask(mask, expected):
+    np.testing.assert_array_equal(ActionMasks(read(DICT_OF_TWO)).matrix(mask), expected)
+
+
+# --- columns of actions ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", MASKED)
-def test_a_codec_names_the_columns_that_actions_take(name):
-    space = MASKED[name][0]
-    space.seed(2)
-    drawn = [space.sample() for _ in range(20)]
-    codec = action_codec(read(space))
-    taken = codec.mask_taken(codec.invert(batched(drawn)))
-    assert [sorted(row) for row in taken.tolist()] == [
-        sorted(map(int, _places(space, action))) for action in drawn
-    ]
+def test_codec_names_the_columns_of_actions(name):
+    action_space, _ = MASKED[name]
+    action_space.seed(2)
+    actions = [action_space.sample() for _ in range(20)]
+    codec = action_codec(read(action_space))
+
+    taken = codec.mask_taken(codec.invert(batched(actions)))
+
+    for row, action in zip(taken.tolist(), actions, strict=True):
+        assert sorted(row) == sorted(columns_of_action(action_space, action))
 
 
-def test_columns_of_a_one_hot_and_of_what_has_none():
-    kinds = {"action[0]": "onehot"}
-    codec = action_codec(
-        read(spaces.Tuple([spaces.Discrete(3), spaces.Box(-1, 1, (2,)), spaces.Discrete(2)])),
-        "clip",
-        kinds,
-    )
+def test_codec_names_the_columns_of_one_hots():
+    action_space = spaces.Tuple([spaces.Discrete(3), spaces.Box(-1, 1, (2,)), spaces.Discrete(2)])
+    codec = action_codec(read(action_space), "clip", {"action[0]": "onehot"})
+
+    # Three numbers of the one-hot, two of the Box, one index.
     raw = np.array([[0.1, 0.2, 0.7, 5.0, 5.0, 1.0], [0.8, 0.1, 0.1, 5.0, 5.0, 0.0]])
+
+    # The one-hot has the columns 0 to 2, the Box has none, the index has 3 and 4.
     np.testing.assert_array_equal(codec.mask_taken(raw), [[2, 4], [0, 3]])
-    assert action_codec(read(spaces.Box(-1, 1, (2,)))).mask_taken(np.zeros((4, 2))).shape == (4, 0)
+
+
+def test_codec_of_a_box_has_no_columns():
+    codec = action_codec(read(spaces.Box(-1, 1, (2,))))
+
+    assert codec.mask_taken(np.zeros((4, 2))).shape == (4, 0)
 
 
 class PairsCodec(ActionCodec):
-    """A mask forbids pairs of values, which `counts` does not show."""
+    """Has a mask of 4 columns, one for each pair of values, which `counts` does not show."""
 
     counts = (2, 2)
 
@@ -113,123 +176,139 @@ class PairsCodec(ActionCodec):
         self.choices = [(info.path, 4)]
 
 
-def test_columns_that_only_a_codec_of_its_own_could_name():
-    pair = PairsCodec(read(spaces.MultiBinary(2)))
-    assert pair.mask_taken(np.zeros((1, 2), np.int64)) is None
-    beside = CompositeCodec(
-        read(spaces.Tuple([spaces.MultiBinary(2), spaces.Discrete(2)])),
-        "values",
-        "clip",
-        [pair, action_codec(read(spaces.Discrete(2)))],
-    )
-    assert beside.mask_taken(np.zeros((1, 3), np.int64)) is None
+def test_codec_with_a_mask_of_its_own_names_no_columns():
+    codec = PairsCodec(read(spaces.MultiBinary(2)))
+
+    assert codec.mask_taken(np.zeros((1, 2), np.int64)) is None
 
 
-def _places(space, action, start=0):
-    """The columns of the values an action takes."""
-    if isinstance(space, spaces.Discrete):
-        return [start + int(action) - int(space.start)]
-    if isinstance(space, spaces.MultiDiscrete):
-        counts = space.nvec.ravel()
-        return list(start + np.cumsum(counts) - counts + (action - space.start).ravel())
-    if isinstance(space, spaces.MultiBinary):
-        return [start + 2 * i + int(bit) for i, bit in enumerate(np.ravel(action))]
-    found = []
-    if isinstance(space, spaces.Tuple | spaces.Dict):
-        keyed = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
-        for key, child in keyed:
-            found += _places(child, action[key], start)
-            start += ActionMasks(read(child)).size
-    return found
+def test_composite_of_a_codec_that_names_no_columns_names_none():
+    action_space = spaces.Tuple([spaces.MultiBinary(2), spaces.Discrete(2)])
+    children = [
+        PairsCodec(read(spaces.MultiBinary(2))),
+        action_codec(read(spaces.Discrete(2))),
+    ]
+    codec = CompositeCodec(read(action_space), "values", "clip", children)
+
+    assert codec.mask_taken(np.zeros((1, 3), np.int64)) is None
 
 
-def test_parts_without_a_mask_are_free():
-    space = spaces.Dict({"a": spaces.Discrete(2), "b": spaces.Discrete(3)})
-    masks = ActionMasks(read(space))
-    np.testing.assert_array_equal(
-        masks.matrix({"a": np.array([[1, 0]])}), [[True, False, True, True, True]]
-    )
-    np.testing.assert_array_equal(
-        masks.matrix({"b": np.array([[0, 0, 1]]), "a": None}), [[1, 1, 0, 0, 1]]
-    )
+# --- invalid masks --------------------------------------------------------------------------------
 
-
-TWO = spaces.Tuple([spaces.Discrete(2), spaces.MultiDiscrete([2, 3])])
+NESTED = spaces.Tuple([spaces.Discrete(2), spaces.MultiDiscrete([2, 3])])
 
 
 @pytest.mark.parametrize(
-    ("space", "mask", "said"),
+    ("space", "mask", "rows", "cause"),
     [
-        (spaces.Discrete(3), [[1, 0, 0], [0, 0, 0]], "row 1 allows no action"),
-        (
+        pytest.param(
+            spaces.Discrete(3),
+            [[1, 0, 0], [0, 0, 0]],
+            2,
+            "row 1 allows no action",
+            id="nothing-allowed",
+        ),
+        pytest.param(
             spaces.MultiDiscrete([2, 2]),
             [[1, 0, 1, 1], [1, 1, 0, 0]],
+            2,
             r"row 1 allows nothing for action\[1\]",
+            id="nothing-allowed-in-a-dimension",
         ),
-        (
-            TWO,
+        pytest.param(
+            NESTED,
             (np.ones((1, 2)), (np.ones((1, 2)), np.zeros((1, 3)))),
-            r"row 0 allows nothing for action\[1\]\[1\]",
+            1,
+            r"row 0 allows nothing .* action\[1\]\[1\]",
+            id="nothing-allowed-in-a-nested-dimension",
         ),
-        (
+        pytest.param(
             spaces.Discrete(3),
             np.ones((2, 4)),
-            r"action: expected shape \(2, 3\); found shape \(2, 4\)",
+            2,
+            r"action: expected shape \(2, 3\); found",
+            id="too-many-columns",
         ),
-        (spaces.Discrete(3), [[1, 1], [1]], r"action: expected shape \(2, 3\)"),
-        (TWO, (np.ones((2, 2)),), r"action: expected a tuple of 2 masks"),
-        (
-            TWO,
+        pytest.param(
+            spaces.Discrete(3),
+            [[1, 1], [1]],
+            2,
+            r"action: expected shape \(2, 3\)",
+            id="ragged-rows",
+        ),
+        pytest.param(
+            NESTED, (np.ones((2, 2)),), 2, "action: expected a tuple of 2 masks", id="too-few-masks"
+        ),
+        pytest.param(
+            NESTED,
             (np.ones((2, 2)), (np.ones((2, 2)), np.ones((2, 2)))),
-            r"action\[1\]: expected arrays .* n = \[2, 3\]",
+            2,
+            r"action\[1\]: .* arrays .* n = \[2, 3\]",
+            id="too-few-columns-in-a-dimension",
         ),
-        (
+        pytest.param(
             spaces.Dict({"a": spaces.Discrete(2)}),
             {"b": np.ones((2, 2))},
-            r"action: expected a dict with keys of",
+            2,
+            "action: expected a dict with keys of",
+            id="unknown-key",
         ),
     ],
 )
-def test_what_is_no_mask_is_refused(space, mask, said):
-    rows = 1 if "row 0" in said else 2
-    with pytest.raises(ActionMaskError, match=f"mask: {said}"):
+def test_invalid_mask_error_names_the_place(space, mask, rows, cause):
+    with pytest.raises(ActionMaskError, match=f"mask: {cause}"):
         ActionMasks(read(space)).matrix(mask, rows)
 
 
-def test_a_box_has_nothing_to_forbid():
-    with pytest.raises(
-        NotServedError, match=r"action: Box\(2,\) float32 has no values that a mask could forbid"
-    ):
+def test_mask_of_a_box_is_rejected():
+    with pytest.raises(NotServedError, match="no values that a mask could forbid") as caught:
         ActionMasks(read(spaces.Box(-1, 1, (2,)))).matrix(np.ones((1, 2)))
 
+    assert "action: Box(2,) float32 has" in str(caught.value)
 
-# --- in observations ------------------------------------------------------------------------------
+
+# --- masks in observations ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", MASKED)
-def test_a_mask_is_found_in_the_observation(name):
-    action, mask = MASKED[name]
-    obs = SpaceInfo.read(spaces.Dict({"x": spaces.Box(0, 1, (2,)), "action_mask": mask}))
-    assert mask_key(obs, read(action), "action_mask") == "action_mask"
-    assert mask_key(obs, read(action), "mask") is None
-    assert mask_key(obs.without("action_mask"), read(action), "action_mask") is None
-    assert mask_key(obs, read(spaces.Box(-1, 1, (2,))), "action_mask") is None
+def test_mask_key_finds_the_mask_in_the_observation(name):
+    action_space, mask_space = MASKED[name]
+    obs = SpaceInfo.read(spaces.Dict({"x": spaces.Box(0, 1, (2,)), "action_mask": mask_space}))
+
+    assert mask_key(obs, read(action_space), "action_mask") == "action_mask"
 
 
-def test_something_else_under_the_key_is_an_error_that_names_the_way_out():
+@pytest.mark.parametrize("name", MASKED)
+def test_mask_key_is_none_without_a_mask(name):
+    action_space, mask_space = MASKED[name]
+    obs = SpaceInfo.read(spaces.Dict({"x": spaces.Box(0, 1, (2,)), "action_mask": mask_space}))
+    box = spaces.Box(-1, 1, (2,))
+
+    assert mask_key(obs, read(action_space), "another_key") is None
+    assert mask_key(obs.without("action_mask"), read(action_space), "action_mask") is None
+    assert mask_key(obs, read(box), "action_mask") is None  # a Box has no choices
+
+
+def test_mask_key_of_an_entry_that_is_no_mask_is_an_error():
     obs = SpaceInfo.read(spaces.Dict({"action_mask": spaces.MultiBinary(4)}))
-    with pytest.raises(
-        ConfigError,
-        match=r"obs\['action_mask'\]: .* is not an action mask for"
-        r" Discrete\(3\).*'action_mask_key'",
-    ):
+
+    with pytest.raises(ConfigError, match=r"not an action mask for Discrete\(3\)") as caught:
         mask_key(obs, read(spaces.Discrete(3)), "action_mask")
 
+    assert str(caught.value).startswith("obs['action_mask']: ")
+    assert "'action_mask_key'" in str(caught.value)
 
-def test_a_missing_mask_is_an_error_of_the_observation():
+
+@pytest.mark.parametrize(
+    "obs",
+    [
+        pytest.param({"x": np.ones((3, 2))}, id="dict"),
+        pytest.param([{"x": np.ones(2)}], id="list-of-dicts"),
+        pytest.param(np.ones((3, 2)), id="array"),
+    ],
+)
+def test_observation_without_its_mask_is_an_error(obs):
     masks = ActionMasks(read(spaces.Discrete(2)), "action_mask")
-    for obs in ({"x": np.ones((3, 2))}, [{"x": np.ones(2)}], np.ones((3, 2))):
-        with pytest.raises(
-            ObservationError, match="expected a dict with the action mask under 'action_mask'"
-        ):
-            masks.of(obs)
+
+    with pytest.raises(ObservationError, match="the action mask under 'action_mask'"):
+        masks.of(obs)
