@@ -1,6 +1,4 @@
-"""Environment wrappers of plugins: applied once, in order, by `wrap_env`, `build(env=...)` and a
-policy.
-"""
+"""Environment wrappers of plugins: `wrap_env`, `build(env=...)` and a policy apply them once."""
 
 from __future__ import annotations
 
@@ -17,18 +15,22 @@ from rlcatalog.errors import ModelContractError, ObservationError, PluginError
 from rlcatalog.plugins.discovery import scan
 from rlcatalog_policy import loading
 
-OWN = ("fcnet", "categorical", "gaussian", "preprocessors")
+BUILT_IN_PLUGINS = ("fcnet", "categorical", "gaussian", "preprocessors")
+SMALL = {"fcnet_hiddens": [4]}
+
+
+# --- wrappers of a plugin -------------------------------------------------------------------------
 
 
 class Doubled(gym.ObservationWrapper):
-    """Shows the observation twice."""
+    """Returns each observation twice, side by side."""
 
     def __init__(self, env):
         super().__init__(env)
-        low, high = (
-            np.tile(bound, 2) for bound in (env.observation_space.low, env.observation_space.high)
+        space = env.observation_space
+        self.observation_space = gym.spaces.Box(
+            np.tile(space.low, 2), np.tile(space.high, 2), dtype=np.float32
         )
-        self.observation_space = gym.spaces.Box(low, high, dtype=np.float32)
 
     def observation(self, observation):
         return np.tile(observation, 2)
@@ -38,54 +40,68 @@ def double(env, config):
     return Doubled(env)
 
 
-def limit(env, config):
+def limit_steps(env, config):
     return gym.wrappers.TimeLimit(env, config["max_seq_len"])
 
 
-def leave(env, config):
+def return_unchanged(env, config):
     return env
 
 
-def fail(env, config):
+def raise_error(env, config):
     raise RuntimeError("no such screen")
 
 
-def nothing(env, config):
+def return_none(env, config):
     return None
 
 
-def spaceless(env, config):
+def return_invalid_action_space(env, config):
     env = gym.Wrapper(env)
     env.action_space = "left or right"
     return env
 
 
-def only_cartpole(request):
+def match_cartpole(request):
     if request.env.spec is not None and request.env.spec.id.startswith("CartPole"):
         return Match(Rank.GENERIC, "a cart with a pole")
     return Match(None, "for carts with poles")
 
 
 @pytest.fixture
-def catalog(module, entry_point, plugin):
-    """Make a catalog with the given wrapper functions."""
+def make_catalog(module, entry_point, plugin):
+    """Make a catalog with these wrapper functions of a preferred plugin, for CartPole only."""
 
     def make(*functions):
         module(**{function.__name__: function for function in functions})
-        specs = [
-            EnvWrapperSpec(
-                f.__name__, {"numpy": f"made_up_parts:{f.__name__}"}, "", match=only_cartpole
-            )
-            for f in functions
-        ]
-        points = [point for point in scan() if point.name in OWN]
+        specs = []
+        for function in functions:
+            name = function.__name__
+            target = {"numpy": f"made_up_parts:{name}"}
+            specs.append(EnvWrapperSpec(name, target, "", match=match_cartpole))
+        points = [point for point in scan() if point.name in BUILT_IN_PLUGINS]
         points.append(entry_point("acme", plugin(rlcatalog_env_wrappers=specs)))
         return Catalog(points, environ={}, prefer=["acme"])
 
     return make
 
 
-def chain(env):
+@pytest.fixture
+def catalog(make_catalog):
+    """A catalog whose only wrapper is `double`."""
+    return make_catalog(double)
+
+
+def make_cartpole():
+    return gym.make("CartPole-v1")
+
+
+def make_vector(env_id, **options):
+    return gym.make_vec(env_id, num_envs=2, vectorization_mode="sync", **options)
+
+
+def list_wrappers(env):
+    """Return the names of the wrappers, the outermost first."""
     names = []
     while isinstance(env, gym.Wrapper):
         names.append(type(env).__name__)
@@ -93,143 +109,207 @@ def chain(env):
     return names
 
 
-def test_wrapping_twice_is_wrapping_once(catalog):
-    catalog = catalog(double, limit)
-    env = catalog.wrap_env(gym.make("CartPole-v1"))
-    assert chain(env)[:2] == ["TimeLimit", "Doubled"]
+# --- wrap_env -------------------------------------------------------------------------------------
+
+
+def test_wrap_env_applies_wrappers_in_order(make_catalog):
+    env = make_catalog(double, limit_steps).wrap_env(make_cartpole())
+
+    assert list_wrappers(env)[:2] == ["TimeLimit", "Doubled"]
+
+
+def test_wrap_env_does_not_wrap_twice(make_catalog):
+    catalog = make_catalog(double, limit_steps)
+    env = catalog.wrap_env(make_cartpole())
+
     assert catalog.wrap_env(env) is env
-    # Also beneath a wrapper of the user's own.
-    mine = gym.wrappers.TransformReward(env, lambda reward: reward)
-    assert catalog.wrap_env(mine) is mine
 
 
-def test_a_wrapper_that_returns_the_environment_may_be_asked_again(catalog):
-    env = gym.make("CartPole-v1")
-    assert catalog(leave).wrap_env(env) is env
+def test_wrap_env_finds_its_wrappers_below_another_one(make_catalog):
+    catalog = make_catalog(double, limit_steps)
+    env = gym.wrappers.TransformReward(catalog.wrap_env(make_cartpole()), lambda reward: reward)
+
+    assert catalog.wrap_env(env) is env
 
 
-def test_a_wrapper_is_asked_with_both_spaces_of_the_environment(entry_point, plugin):
-    seen = []
-    spec = EnvWrapperSpec(
-        "watcher",
-        {"numpy": "made_up_parts:watcher"},
-        "",
-        match=lambda r: seen.append(r) or Match(None, "no"),
-    )
-    catalog = Catalog(
-        [entry_point("acme", plugin(rlcatalog_env_wrappers=[spec]))], environ={}, prefer=["acme"]
-    )
-    for name in ("CartPole-v1", "Pendulum-v1"):
-        catalog.wrap_env(gym.make(name))
-    assert [(r.obs.shape, r.action.kind, r.action.shape) for r in seen] == [
-        ((4,), "discrete", ()),
-        ((3,), "box", (1,)),
-    ]
+def test_wrap_env_accepts_a_function_that_returns_the_environment(make_catalog):
+    env = make_cartpole()
+
+    assert make_catalog(return_unchanged).wrap_env(env) is env
 
 
-class Native:
-    """Stands for an object of an extension, which has no `__dict__`."""
+class WithoutDict:
+    """Stands for an object of a C extension, which has no `__dict__`."""
 
     __slots__ = ()
 
 
-def test_an_attribute_called_env_need_not_be_an_environment(catalog):
-    env = gym.make("CartPole-v1").unwrapped
-    env.env = Native()
-    assert catalog(double).wrap_env(env).env is env
+def test_wrap_env_ignores_an_attribute_env_that_is_no_environment(catalog):
+    env = make_cartpole().unwrapped
+    env.env = WithoutDict()
 
-
-def test_what_each_wrapper_said(catalog):
-    catalog = catalog(double)
-    env, said = catalog.explain_wrapping(gym.make("CartPole-v1"))
-    assert [(c.name, answer) for c, answer in said] == [
-        ("double", Match(Rank.GENERIC, "a cart with a pole"))
-    ]
-    _, said = catalog.explain_wrapping(env)
-    assert [answer for _, answer in said] == [Match(None, "is already applied")]
-    _, said = catalog.explain_wrapping(gym.make("Pendulum-v1"))
-    assert [answer for _, answer in said] == [Match(None, "for carts with poles")]
+    assert catalog.wrap_env(env).env is env
 
 
 @pytest.mark.parametrize(
-    ("function", "error", "said"),
+    ("env_id", "obs_shape", "action_kind", "action_shape"),
+    [("CartPole-v1", (4,), "discrete", ()), ("Pendulum-v1", (3,), "box", (1,))],
+)
+def test_match_of_a_wrapper_gets_both_spaces(
+    entry_point, plugin, env_id, obs_shape, action_kind, action_shape
+):
+    requests = []
+
+    def match(request):
+        requests.append(request)
+        return Match(None, "no")
+
+    spec = EnvWrapperSpec("watcher", {"numpy": "made_up_parts:watcher"}, "", match=match)
+    point = entry_point("acme", plugin(rlcatalog_env_wrappers=[spec]))
+
+    Catalog([point], environ={}, prefer=["acme"]).wrap_env(gym.make(env_id))
+
+    [request] = requests
+    assert request.obs.shape == obs_shape
+    assert request.action.kind == action_kind
+    assert request.action.shape == action_shape
+
+
+@pytest.mark.parametrize(
+    ("function", "error", "cause"),
     [
-        (
-            fail,
-            PluginError,
-            r"env_wrapper 'fail' \(acme 1\.0\) raised RuntimeError: no such screen",
-        ),
-        (
-            nothing,
+        pytest.param(raise_error, PluginError, "raised RuntimeError: no such screen", id="raises"),
+        pytest.param(
+            return_none,
             ModelContractError,
-            r"env_wrapper 'nothing' \(acme 1\.0\) must return an environment, found None",
+            "must return an environment, found None",
+            id="returns-none",
         ),
-        (
-            spaceless,
+        pytest.param(
+            return_invalid_action_space,
             ModelContractError,
-            r"env_wrapper 'spaceless' \(acme 1\.0\) .* found 'left or right'",
+            "found 'left or right'",
+            id="returns-env-with-invalid-space",
         ),
     ],
 )
-def test_a_wrapper_that_fails_is_named(catalog, function, error, said):
-    with pytest.raises(error, match=said):
-        catalog(function).wrap_env(gym.make("CartPole-v1"))
+def test_broken_wrapper_error_names_plugin_and_cause(make_catalog, function, error, cause):
+    with pytest.raises(error, match=cause) as caught:
+        make_catalog(function).wrap_env(make_cartpole())
+
+    assert f"env_wrapper '{function.__name__}' (acme 1.0) " in str(caught.value)
 
 
-def test_what_is_no_single_environment_is_refused(catalog):
-    catalog = catalog(double)
-    with pytest.raises(
-        ModelContractError, match=r"wrap_env: expected a gymnasium\.Env, found 'CartPole-v1'"
-    ):
+def test_wrap_env_rejects_an_id(catalog):
+    with pytest.raises(ModelContractError, match=r"expected a gymnasium\.Env, found ") as caught:
         catalog.wrap_env("CartPole-v1")
-    with pytest.raises(
-        ModelContractError, match=r"gymnasium\.make_vec\(id, wrappers=\[rlcatalog\.wrap_env\]\)"
-    ):
-        catalog.wrap_env(gym.make_vec("CartPole-v1", num_envs=2, vectorization_mode="sync"))
+
+    assert str(caught.value).startswith("wrap_env: ")
+    assert "found 'CartPole-v1'" in str(caught.value)
 
 
-def test_build_takes_the_spaces_of_the_wrapped_environment(catalog, tmp_path):
-    catalog, raw = catalog(double), gym.make("CartPole-v1")
-    policy = rlcatalog.build(env=raw, config={"fcnet_hiddens": [4]}, catalog=catalog)
-    assert policy.observation_space.shape == (8,)
-    env = policy.wrap_env(raw)
-    obs, _ = env.reset(seed=0)
-    assert policy.act([obs]).action.shape == (1,)
+def test_wrap_env_of_a_vector_says_how_to_wrap_its_environments(catalog):
+    with pytest.raises(ModelContractError) as caught:
+        catalog.wrap_env(make_vector("CartPole-v1"))
+
+    assert "gymnasium.make_vec(id, wrappers=[rlcatalog.wrap_env])" in str(caught.value)
+
+
+# --- explaining -----------------------------------------------------------------------------------
+
+
+def test_explain_wrapping_says_why_a_wrapper_is_applied(catalog):
+    _, [(wrapper, answer)] = catalog.explain_wrapping(make_cartpole())
+
+    assert wrapper.name == "double"
+    assert answer == Match(Rank.GENERIC, "a cart with a pole")
+
+
+def test_explain_wrapping_says_that_a_wrapper_is_already_applied(catalog):
+    wrapped = catalog.wrap_env(make_cartpole())
+
+    _, [(_, answer)] = catalog.explain_wrapping(wrapped)
+
+    assert answer == Match(None, "is already applied")
+
+
+def test_explain_wrapping_says_why_a_wrapper_does_not_match(catalog):
+    _, [(_, answer)] = catalog.explain_wrapping(gym.make("Pendulum-v1"))
+
+    assert answer == Match(None, "for carts with poles")
+
+
+# --- policies -------------------------------------------------------------------------------------
+
+
+def test_build_takes_the_spaces_of_the_wrapped_environment(catalog):
+    policy = rlcatalog.build(env=make_cartpole(), config=SMALL, catalog=catalog)
+
+    assert policy.observation_space.shape == (2 * 4,)
+
+
+def test_policy_acts_in_the_wrapped_environment_only(catalog):
+    env = make_cartpole()
+    policy = rlcatalog.build(env=env, config=SMALL, catalog=catalog)
+
+    wrapped_obs, _ = policy.wrap_env(env).reset(seed=0)
+    raw_obs, _ = env.reset(seed=0)
+
+    assert policy.act([wrapped_obs]).action.shape == (1,)
     with pytest.raises(ObservationError, match=r"obs: expected Box\(8,\) float32"):
-        policy.act([raw.reset(seed=0)[0]])
-    policy.save(tmp_path)
-    again = loading.load(tmp_path, catalog=catalog)
-    assert chain(again.wrap_env(gym.make("CartPole-v1")))[0] == "Doubled"
+        policy.act([raw_obs])
 
 
-def test_build_reads_a_vector_environment_that_is_wrapped_already(catalog):
-    catalog = catalog(double)
-    envs = gym.make_vec(
-        "CartPole-v1", num_envs=2, vectorization_mode="sync", wrappers=[catalog.wrap_env]
-    )
-    assert rlcatalog.build(
-        env=envs, config={"fcnet_hiddens": [4]}, catalog=catalog
-    ).observation_space.shape == (8,)
+def test_loaded_policy_wraps_environments(catalog, tmp_path):
+    rlcatalog.build(env=make_cartpole(), config=SMALL, catalog=catalog).save(tmp_path)
+
+    loaded = loading.load(tmp_path, catalog=catalog)
+
+    assert list_wrappers(loaded.wrap_env(make_cartpole()))[0] == "Doubled"
 
 
-def test_a_vector_environment_without_its_wrappers_is_refused(catalog):
-    catalog = catalog(double)
-    envs = gym.make_vec("CartPole-v1", num_envs=2, vectorization_mode="sync")
-    with pytest.raises(
-        ModelContractError, match=r"lack the wrapper 'double' \(acme 1\.0: a cart with a pole\)"
-    ):
-        rlcatalog.build(env=envs, catalog=catalog)
-    other = gym.make_vec("MountainCar-v0", num_envs=2, vectorization_mode="sync")
-    assert rlcatalog.build(
-        env=other, config={"fcnet_hiddens": [4]}, catalog=catalog
-    ).observation_space.shape == (2,)
+# --- vector environments --------------------------------------------------------------------------
 
 
-def test_the_first_member_of_a_vector_environment_stands_for_all(catalog):
-    catalog = catalog(double)
-    wrappers, config = catalog.slots.env_wrappers({}), catalog.parse_config({})
-    raw = gym.make("CartPole-v1")
-    check_wrapped(wrappers, SimpleNamespace(envs=[catalog.wrap_env(raw), raw]), config)
-    check_wrapped(wrappers, SimpleNamespace(), config)  # its members are in other processes
+def test_build_takes_a_vector_of_wrapped_environments(catalog):
+    envs = make_vector("CartPole-v1", wrappers=[catalog.wrap_env])
+
+    policy = rlcatalog.build(env=envs, config=SMALL, catalog=catalog)
+
+    assert policy.observation_space.shape == (2 * 4,)
+
+
+def test_build_rejects_a_vector_of_environments_to_wrap(catalog):
+    with pytest.raises(ModelContractError, match="lack the wrapper 'double'") as caught:
+        rlcatalog.build(env=make_vector("CartPole-v1"), catalog=catalog)
+
+    assert "(acme 1.0: a cart with a pole)" in str(caught.value)
+
+
+def test_build_takes_a_vector_that_no_wrapper_matches(catalog):
+    policy = rlcatalog.build(env=make_vector("MountainCar-v0"), config=SMALL, catalog=catalog)
+
+    assert policy.observation_space.shape == (2,)
+
+
+@pytest.fixture
+def check_vector(catalog):
+    """Check whether a vector environment has its wrappers."""
+
+    def check(envs):
+        check_wrapped(catalog.slots.env_wrappers({}), envs, catalog.parse_config({}))
+
+    return check
+
+
+def test_only_the_first_environment_of_a_vector_is_checked(catalog, check_vector):
+    raw = make_cartpole()
+    wrapped = catalog.wrap_env(raw)
+
+    check_vector(SimpleNamespace(envs=[wrapped, raw]))
     with pytest.raises(ModelContractError, match="'double'"):
-        check_wrapped(wrappers, SimpleNamespace(envs=[raw, catalog.wrap_env(raw)]), config)
+        check_vector(SimpleNamespace(envs=[raw, wrapped]))
+
+
+def test_vector_in_other_processes_is_not_checked(check_vector):
+    check_vector(SimpleNamespace())  # without `envs`
