@@ -557,7 +557,7 @@ def test_models_see_flat_numbers_without_original_space():
     assert _seen_by_models(preprocessor) is preprocessor
 
 
-def test_models_see_flat_numbers_if_original_space_has_another_size():
+def test_models_see_flat_numbers_if_original_space_differs():
     three_numbers = Dict({"a": BOX})  # but the preprocessor returns six
     preprocessor = make_flat_preprocessor(original_space=three_numbers)
 
@@ -633,6 +633,6 @@ def test_build_looks_up_each_space_once(monkeypatch):
     ],
     ids=["discrete", "multi-discrete"],
 )
-def test_one_hot_of_more_than_10_000_inputs_warns(space, count):
+def test_onehot_of_more_than_10_000_inputs_warns(space, count):
     with pytest.warns(OneHotWarning, match=f"{count} one-hot inputs.*embeds them"):
         rlcatalog.default_catalog().resolve(space, gym.spaces.Discrete(2))

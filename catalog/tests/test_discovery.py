@@ -21,11 +21,11 @@ from rlcatalog.plugins.discovery import GROUP, incompatible_reason, normalize, s
 @pytest.mark.parametrize(
     "spelling", ["some-dist", "Some_Dist", "some.dist", "SOME--DIST", " some-_.dist "]
 )
-def test_names_of_distributions_have_one_spelling(spelling):
+def test_distribution_name_has_one_spelling(spelling):
     assert normalize(spelling) == "some-dist"
 
 
-def test_a_record_says_what_the_metadata_says(entry_point):
+def test_record_has_the_fields_of_the_metadata(entry_point):
     (found,) = find_plugins(
         [entry_point("Some_Dist", name="some", version="2.3", requires=["rlcatalog>=0.1", "numpy"])]
     )
@@ -38,28 +38,28 @@ def test_a_record_says_what_the_metadata_says(entry_point):
     assert found.requires == ("rlcatalog>=0.1", "numpy")
 
 
-def test_a_distribution_without_requirements(entry_point):
+def test_record_of_distribution_without_requirements(entry_point):
     (found,) = find_plugins([entry_point("alone")])
     assert found.requires == ()
 
 
-def test_an_entry_point_without_distribution(entry_point):
+def test_entry_point_without_distribution_is_its_own_package(entry_point):
     (found,) = find_plugins([replace(entry_point("x"), dist=None)])
     # Or it would be the program's own.
     assert (found.distribution, found.version, found.requires) == ("x", "", ())
 
 
-def test_an_entry_point_that_knows_no_distribution():
+def test_entry_point_without_dist_attribute_is_its_own_package():
     (found,) = find_plugins([SimpleNamespace(name="x", value="x.plugin")])
     assert (found.distribution, found.version, found.requires) == ("x", "", ())
 
 
-def test_one_plugin_seen_twice_is_one_plugin(entry_point):
+def test_plugin_seen_twice_is_listed_once(entry_point):
     twice = [entry_point("Some.Dist", name="some"), entry_point("some_dist", name="some")]
     assert [c.distribution for c in find_plugins(twice)] == ["some-dist"]
 
 
-def test_of_two_installations_the_first_on_the_path_counts(entry_point):
+def test_plugin_installed_twice_is_the_first_on_the_path(entry_point):
     # The one that would be imported.
     twice = [entry_point("a", version="2.0"), entry_point("a", version="1.0")]
     assert [c.version for c in find_plugins(twice)] == ["2.0"]
@@ -76,7 +76,7 @@ def test_plugins_that_differ_in_anything_are_all_kept(entry_point):
     assert found == [("a", "x", "m"), ("a", "x", "n"), ("a", "y", "m"), ("b", "x", "m")]
 
 
-def test_the_order_depends_on_names_alone(entry_point):
+def test_plugins_are_sorted_by_name(entry_point):
     points = [entry_point(name) for name in ("Beta", "alpha", "gamma-2", "gamma-10")]
     orders = {
         tuple(c.distribution for c in find_plugins(permutation))
@@ -85,7 +85,7 @@ def test_the_order_depends_on_names_alone(entry_point):
     assert orders == {("alpha", "beta", "gamma-10", "gamma-2")}
 
 
-def test_the_metadata_is_read_once_per_plugin(entry_point):
+def test_metadata_is_read_once_per_plugin(entry_point):
     reads = []
 
     class Counting:
@@ -165,7 +165,7 @@ def test_headers_of_an_egg_are_read(tmp_path, file):
     assert (record.distribution, record.version) == ("acme", "2")
 
 
-def test_a_missing_version_keeps_the_requirements(tmp_path, install, installed):
+def test_requirements_are_read_without_a_version(tmp_path, install, installed):
     info = install(tmp_path, "acme", "")
     (info / "METADATA").write_text("Name: acme\nRequires-Dist: rlcatalog>=99\n")
     (record,) = find_plugins(installed(tmp_path))
@@ -173,7 +173,7 @@ def test_a_missing_version_keeps_the_requirements(tmp_path, install, installed):
     assert "needs rlcatalog>=99" in incompatible_reason(record, "0.1.0")
 
 
-def test_a_requirement_on_two_lines_is_understood(tmp_path, install, installed):
+def test_requirement_on_two_lines_is_read(tmp_path, install, installed):
     install(tmp_path, "acme", "", requires=["rlcatalog\n  >=99"])
     (record,) = find_plugins(installed(tmp_path))
     assert "needs rlcatalog>=99" in incompatible_reason(record, "0.1.0")
@@ -232,7 +232,7 @@ def record(entry_point):
         "other, *",
     ],
 )
-def test_the_disable_list_takes_distributions_and_entry_points(record, names):
+def test_disable_list_takes_distributions_and_entry_points(record, names):
     reason = disabled_reason(record, {"RLCATALOG_DISABLE_PLUGINS": names})
     assert reason == f"disabled by RLCATALOG_DISABLE_PLUGINS={names!r}"
 
@@ -240,26 +240,26 @@ def test_the_disable_list_takes_distributions_and_entry_points(record, names):
 @pytest.mark.parametrize(
     "names", ["", " ", ",", "some", "some-dist-2", "dist", "plugin", "some-dist*", "some dist"]
 )
-def test_the_disable_list_leaves_other_names_alone(record, names):
+def test_disable_list_leaves_other_names_alone(record, names):
     assert disabled_reason(record, {"RLCATALOG_DISABLE_PLUGINS": names}) is None
 
 
 @pytest.mark.parametrize("names", ["some-dist", "Some_Dist", "the-plugin", " other , THE_PLUGIN "])
-def test_the_allow_list_takes_distributions_and_entry_points(record, names):
+def test_allow_list_takes_distributions_and_entry_points(record, names):
     assert disabled_reason(record, {"RLCATALOG_LOAD_PLUGINS": names}) is None
 
 
 @pytest.mark.parametrize("names", ["", " ", ",", "other", "some"])
-def test_the_allow_list_leaves_everything_else_out(record, names):
+def test_allow_list_excludes_all_other_plugins(record, names):
     reason = disabled_reason(record, {"RLCATALOG_LOAD_PLUGINS": names})
     assert reason == f"not in RLCATALOG_LOAD_PLUGINS={names!r}"
 
 
-def test_without_lists_everything_is_loaded(record):
+def test_plugins_are_loaded_without_lists(record):
     assert disabled_reason(record, {}) is None
 
 
-def test_the_disable_list_wins_over_the_allow_list(record):
+def test_disable_list_overrides_allow_list(record):
     both = {"RLCATALOG_DISABLE_PLUGINS": "the_plugin", "RLCATALOG_LOAD_PLUGINS": "some-dist"}
     assert "RLCATALOG_DISABLE_PLUGINS" in str(disabled_reason(record, both))
 
@@ -272,7 +272,7 @@ def bound(entry_point, *requires: str, kernel: str = "0.1.0") -> str | None:
     return incompatible_reason(found, kernel)
 
 
-def test_ranges_mean_what_packaging_says(entry_point):
+def test_version_ranges_agree_with_packaging(entry_point):
     bounds = ["0", "0.1", "0.1.0", "0.1.10", "0.2", "0.2.0", "1", "10.0"]
     kernels = [*bounds, "0.1.5", "0.2rc1", "0.1.0.dev3"]
     for end, start, kernel in itertools.product(bounds, bounds, kernels):
@@ -292,7 +292,7 @@ def test_ranges_mean_what_packaging_says(entry_point):
         'rlcatalog>=1; python_version >= "3"',
     ],
 )
-def test_a_bound_that_rules_this_kernel_out(entry_point, line):
+def test_requirement_that_excludes_this_kernel_is_a_reason(entry_point, line):
     assert (
         bound(entry_point, "numpy>=99", line)
         == "it needs rlcatalog>=1, but this is rlcatalog 0.1.0"
@@ -316,21 +316,21 @@ def test_a_bound_that_rules_this_kernel_out(entry_point, line):
         "numpy>=99",
     ],
 )
-def test_a_requirement_that_does_not(entry_point, line):
+def test_requirement_that_allows_this_kernel_is_no_reason(entry_point, line):
     assert bound(entry_point, line) is None
 
 
-def test_every_line_counts(entry_point):
+def test_requirements_count_on_each_line(entry_point):
     assert bound(entry_point, "rlcatalog>=0.1", "rlcatalog<0.1") is not None
 
 
-def test_a_development_version_of_the_kernel_counts_as_its_release_line(entry_point):
+def test_development_version_counts_as_its_release(entry_point):
     assert bound(entry_point, "rlcatalog>=0.1,<0.2", kernel="0.1.1.dev3") is None
     assert bound(entry_point, "rlcatalog>=0.2", kernel="0.2.0rc1") is not None
 
 
 @pytest.mark.parametrize("line", ["rlcatalog >=> 1", "rlcatalog==", "rlcatalog; extra ="])
-def test_an_unreadable_requirement_is_a_reason(entry_point, line):
+def test_unreadable_requirement_is_a_reason(entry_point, line):
     reason = bound(entry_point, line)
     assert reason is not None
     assert f"unreadable requirement {line!r}" in reason
@@ -347,7 +347,7 @@ def fresh_scan():
 
 
 @pytest.mark.usefixtures("fresh_scan")
-def test_the_installed_packages_are_walked_once_per_process(entry_point, plugin, monkeypatch):
+def test_installed_packages_are_scanned_once_per_process(entry_point, plugin, monkeypatch):
     calls, point = [], entry_point("found", plugin=plugin(rlcatalog_models=[]))
     found = SimpleNamespace(
         name="found",
@@ -365,7 +365,7 @@ def test_the_installed_packages_are_walked_once_per_process(entry_point, plugin,
 
 
 @pytest.mark.usefixtures("fresh_scan")
-def test_entry_points_given_by_the_caller_are_not_looked_for(monkeypatch):
+def test_given_entry_points_are_not_scanned_for(monkeypatch):
     monkeypatch.setattr(
         importlib_metadata, "distributions", lambda **selection: pytest.fail("scanned")
     )
@@ -373,7 +373,7 @@ def test_entry_points_given_by_the_caller_are_not_looked_for(monkeypatch):
 
 
 @pytest.mark.usefixtures("fresh_scan")
-def test_headers_are_read_for_plugins_alone(tmp_path, install, installed, monkeypatch):
+def test_headers_are_read_of_plugins_only(tmp_path, install, installed, monkeypatch):
     install(tmp_path, "acme-net", "")
     other = install(tmp_path, "other", "")
     (other / "entry_points.txt").write_text("[console_scripts]\nother = other:main\n")
@@ -436,7 +436,7 @@ def an_entry_point_that_names_no_module(folder):
     ids=lambda damage: damage.__name__,
 )
 @pytest.mark.filterwarnings("ignore::rlcatalog.errors.PluginWarning")
-def test_a_damaged_installation_does_not_hide_the_others(
+def test_damaged_installation_does_not_hide_other_plugins(
     tmp_path, install, installed, monkeypatch, damage
 ):
     install(tmp_path, "healthy", "")
@@ -454,9 +454,7 @@ def test_a_damaged_installation_does_not_hide_the_others(
 
 
 @pytest.mark.filterwarnings("ignore::rlcatalog.errors.PluginWarning")
-def test_a_plugin_without_readable_metadata_is_not_taken_for_the_programs_own(
-    tmp_path, install, installed
-):
+def test_plugin_without_metadata_is_not_a_registered_part(tmp_path, install, installed):
     source = (
         "from rlcatalog import ModelSpec, hookimpl\n\n\n@hookimpl\ndef rlcatalog_models():\n"
         '    return [ModelSpec("net", {"torch": "m:C"}, "")]\n'

@@ -34,7 +34,7 @@ def catalog():
 # --- data -----------------------------------------------------------------------------------------
 
 
-def test_the_data_of_a_lookup_are_plain_and_complete(catalog):
+def test_explanation_data_is_complete(catalog):
     data = catalog.explain(BOX, TWO, {"fcnet_hiddens": [5, 4]}, "torch").as_dict()
     version = catalog.registry.get("model", "fcnet").version
     model = data["model"]
@@ -82,7 +82,7 @@ def test_the_data_of_a_lookup_are_plain_and_complete(catalog):
     assert "frozen" not in data
 
 
-def test_a_named_part_is_explained_by_its_name_and_unknown_shapes_are_none(catalog):
+def test_explanation_of_named_part_has_its_reason_and_shapes(catalog):
     data = catalog.explain(BOX, TWO, {"custom_model": "acme_net"}, "torch").as_dict()
     first = data["model"]["candidates"][0]
     assert (first["name"], first["rank"], first["reason"]) == (
@@ -101,13 +101,13 @@ def test_a_named_part_is_explained_by_its_name_and_unknown_shapes_are_none(catal
     ]
 
 
-def test_the_action_mask_is_shown_as_its_path(catalog):
+def test_explanation_shows_the_path_of_the_action_mask(catalog):
     obs = gym.spaces.Dict({"part": gym.spaces.Dict({"mask": gym.spaces.MultiBinary(2)}), "x": BOX})
     data = catalog.explain(obs, TWO, {"action_mask_key": "part.mask"}, "torch").as_dict()
     assert (data["action_mask"], data["model_sees_mask"]) == ("obs['part']['mask']", False)
 
 
-def test_wrappers_and_the_state_of_a_frozen_policy_are_part_of_the_data(catalog):
+def test_explanation_data_has_wrappers_and_frozen_state(catalog):
     resolution = catalog.explain(BOX, TWO, {}, "torch").resolution
     wrappers = tuple(
         (
@@ -137,7 +137,7 @@ def test_html_begins_with_the_picture_if_it_can_be_drawn(catalog, monkeypatch):
     assert found._repr_html_() == page
 
 
-def test_text_leaves_out_the_parts_that_were_not_chosen(catalog):
+def test_text_leaves_out_parts_that_were_not_chosen(catalog):
     found = catalog.explain(BOX, TWO, {}, "torch")
     assert found.text() == repr(found) == found.text(all=False)
     assert "acme_net" not in found.text()
@@ -250,7 +250,7 @@ def sections_of(data, **options):
     return {section.title: section for section in outline(data, **options)[1]}
 
 
-def test_the_sections_follow_the_way_from_observation_to_action():
+def test_sections_go_from_observation_to_action():
     titles = [
         "observation",
         "preprocessor: none",
@@ -266,7 +266,7 @@ def test_the_sections_follow_the_way_from_observation_to_action():
     assert sections_of(explained(frozen="yes"))["frozen"] == Section("frozen", "", "yes")
 
 
-def test_each_section_has_its_shape_its_reason_its_lines_and_the_others():
+def test_section_has_shape_reason_lines_and_other_parts():
     sections = sections_of(explained())
     assert sections["observation"] == Section("observation", "(3,)", "Box(3,) float32", [])
     assert sections["action"] == Section(
@@ -303,7 +303,7 @@ def test_each_section_has_its_shape_its_reason_its_lines_and_the_others():
     assert dist.lines[1:] == [("joint: inputs", "(7,)", "")]
 
 
-def test_a_composite_has_no_shape_of_its_own():
+def test_section_of_composite_space_has_no_shape():
     data = explained(
         shapes=[{"stage": "observation", "shape": None}, {"stage": "action", "shape": []}]
     )
@@ -330,7 +330,7 @@ def test_long_lists_are_cut_to_24_lines_unless_all_are_wanted(count):
         )
 
 
-def test_the_mask_is_shown_with_the_observation():
+def test_mask_is_shown_with_the_observation():
     unseen = sections_of(explained(action_mask="obs['mask']"))["observation"].lines
     seen = sections_of(explained(action_mask="obs['mask']", model_sees_mask=True))[
         "observation"
@@ -340,14 +340,14 @@ def test_the_mask_is_shown_with_the_observation():
     assert unseen != seen
 
 
-def test_the_title_names_the_environment():
+def test_title_names_the_environment():
     assert "CartPole-v1, " in outline(explained(env="CartPole-v1"))[0]
     title = outline(explained())[0]
     assert "torch" in title
     assert "," not in title
 
 
-def test_notes_name_the_keys_that_parts_read_and_the_keys_that_none_reads():
+def test_notes_name_keys_that_are_read_and_unread():
     data = explained(unread=["dim", "grayscale"], unused_masks=["obs['mask']"])
     assert [text for _, text in outline(data)[2]] == ["dim, grayscale", "obs['mask']"]
     notes = outline(data, keys=True)[2]
@@ -362,7 +362,7 @@ def test_notes_name_actions_that_are_hard_to_reach():
     assert notes == [("hard to reach", "far"), ("hard to reach", "wide")]
 
 
-def test_the_wrappers_come_first_and_the_first_section_lists_those_that_do_not_match():
+def test_wrapper_sections_come_first_and_list_unmatched_ones():
     on = [
         {"name": name, "provider": "acme 1.0", "applied": True, "reason": "fits"}
         for name in ("x", "y")
@@ -385,7 +385,7 @@ def test_the_wrappers_come_first_and_the_first_section_lists_those_that_do_not_m
     assert (none.title, none.others, none.owner) == ("env_wrapper: -", others, "")
 
 
-def test_the_sheet_shows_the_sections_as_rows():
+def test_sheet_shows_the_sections_as_rows():
     short, whole = (explanation_sheet(explained(), all=all) for all in (False, True))
     ((_, *rows),) = short.tables.values()
     assert rows[:3] == [

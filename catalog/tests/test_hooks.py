@@ -71,20 +71,20 @@ def specified():
     }
 
 
-def test_the_hooks_are_these():
+def test_hooks_are_complete():
     assert set(specified()) == set(HOOKS)
     assert {name: spec.__name__ for name, spec in HOOK_RETURNS.items()} == HOOKS
 
 
 @pytest.mark.parametrize("name", HOOKS)
-def test_a_hook_takes_nothing_returns_a_list_of_declarations_and_is_documented(name):
+def test_hook_takes_nothing_and_returns_a_list(name):
     signature = inspect.signature(specified()[name])
     assert list(signature.parameters) == []
     assert signature.return_annotation == f"list[{HOOKS[name]}]"
     assert specified()[name].__doc__
 
 
-def test_the_page_of_the_hooks_gives_every_signature_and_no_other():
+def test_hooks_page_has_every_signature():
     text = PAGE.read_text(encoding="utf-8")
     found = re.findall(
         r"^\s*def (rlcatalog_\w+)\((.*?)\) -> (.+?):?(?: \.\.\.)?$", text, re.MULTILINE
@@ -228,13 +228,13 @@ def catalog_with(entry_point, plugin, targets):
     return make
 
 
-def test_every_hook_is_tried_below():
+def test_hooks_below_are_complete():
     assert set(DECLARATIONS) == set(HOOKS)
     assert {hook: type(spec).__name__ for hook, spec in DECLARATIONS.items()} == HOOKS
 
 
 @pytest.mark.parametrize("hook", HOOKS)
-def test_a_plugin_may_implement_one_hook_only(catalog_with, hook):
+def test_plugin_may_implement_one_hook_only(catalog_with, hook):
     catalog = catalog_with(hook)
     declared = DECLARATIONS[hook]
     (component,) = catalog.components()
@@ -249,13 +249,13 @@ def test_a_plugin_may_implement_one_hook_only(catalog_with, hook):
     assert [r.status for r in catalog.plugins] == ["loaded"]
 
 
-def test_a_hook_may_return_a_tuple_or_nothing(entry_point, plugin):
+def test_hook_may_return_a_tuple_or_an_empty_list(entry_point, plugin):
     module = plugin(rlcatalog_models=(DECLARATIONS["rlcatalog_models"],), rlcatalog_filters=[])
     catalog = Catalog([entry_point("some", module)], environ={"RLCATALOG_STRICT_PLUGINS": "1"})
     assert [c.name for c in catalog.components()] == ["net"]
 
 
-def test_a_declared_preprocessor_encodes(catalog_with):
+def test_declared_preprocessor_encodes(catalog_with):
     encoded = (
         catalog_with("rlcatalog_preprocessors")
         .preprocessor_for(BOX)
@@ -267,7 +267,7 @@ def test_a_declared_preprocessor_encodes(catalog_with):
 PARTS = ("rlcatalog_preprocessors", "rlcatalog_models", "rlcatalog_action_dists")
 
 
-def test_a_declared_model_and_distribution_are_chosen(catalog_with):
+def test_declared_model_and_distribution_are_chosen(catalog_with):
     found = catalog_with(*PARTS).explain(BOX, DISCRETE).as_dict()
     assert (found["model"]["chosen"], found["model"]["reason"]) == ("net", "fits everything")
     assert found["model"]["distribution"] == "net"
@@ -281,7 +281,7 @@ def test_a_declared_model_and_distribution_are_chosen(catalog_with):
     ]
 
 
-def test_their_classes_are_handed_out(catalog_with, monkeypatch):
+def test_declared_classes_are_loaded(catalog_with, monkeypatch):
     # Whether installed or not.
     monkeypatch.setattr("importlib.util.find_spec", lambda name, *args: object())
     catalog = catalog_with(*PARTS)
@@ -289,7 +289,7 @@ def test_their_classes_are_handed_out(catalog_with, monkeypatch):
     assert catalog.action_dist(DISCRETE, framework="torch") == (Dist, 2)
 
 
-def test_a_declared_filter_is_chosen_by_name(catalog_with):
+def test_declared_filter_is_chosen_by_name(catalog_with):
     catalog = catalog_with(*PARTS, "rlcatalog_filters")
     assert catalog.explain(BOX, DISCRETE).as_dict()["filter"]["chosen"] is None
     resolution = catalog.resolve(BOX, DISCRETE, {"observation_filter": "halve"})
@@ -300,7 +300,7 @@ def test_a_declared_filter_is_chosen_by_name(catalog_with):
     assert made(np.array([4.0])).tolist() == [2.0]
 
 
-def test_a_declared_wrapper_wraps_the_environments_it_matches(catalog_with):
+def test_declared_wrapper_wraps_environments_it_matches(catalog_with):
     catalog = catalog_with("rlcatalog_env_wrappers", prefer=["clip"])
     env = gym.make("CartPole-v1")
     wrapped = catalog.wrap_env(env, {"max_seq_len": 5})
@@ -314,19 +314,19 @@ def test_a_declared_wrapper_wraps_the_environments_it_matches(catalog_with):
         assert others.wrap_env(env) is env
 
 
-def test_a_declared_command_is_listed_and_loaded(catalog_with):
+def test_declared_command_is_listed_and_loaded(catalog_with):
     catalog = catalog_with("rlcatalog_commands")
     assert catalog.registry.names(["command"]) == ["greet"]
     assert catalog.registry.get("command", "greet").load("cli") is greet
 
 
-def test_a_declared_engine_is_listed_and_loaded(catalog_with):
+def test_declared_engine_is_listed_and_loaded(catalog_with):
     catalog = catalog_with("rlcatalog_engines")
     assert catalog.registry.names(["engine"]) == ["steam"]
     assert catalog.registry.get("engine", "steam").load("engine") is Steam
 
 
-def test_a_declared_command_runs(tmp_path, install):
+def test_declared_command_runs(tmp_path, install):
     source = (
         "from rlcatalog import CommandSpec, hookimpl\n\n\ndef greet(name: str, loud: bool = False)"
         " -> None:\n"

@@ -119,7 +119,7 @@ def table(monkeypatch):
 # --- models ---------------------------------------------------------------------------------------
 
 
-def test_a_model_class_brings_its_framework_and_its_slot():
+def test_model_class_has_its_framework_and_slot():
     for cls, framework, slot in ((Net, "first", "trunk"), (Memory, "second", "memory")):
         made = in_process("model", cls)
         assert (made.objects, made.declaration.slot, made.name) == (
@@ -132,7 +132,7 @@ def test_a_model_class_brings_its_framework_and_its_slot():
         assert made.in_process
 
 
-def test_a_plain_module_is_a_trunk_of_the_frameworks_that_can_hold_it():
+def test_plain_module_is_a_trunk_of_its_framework():
     made = in_process("model", factory)
     assert (made.objects, made.declaration.plain, made.declaration.slot) == (
         {"first": factory},
@@ -141,7 +141,7 @@ def test_a_plain_module_is_a_trunk_of_the_frameworks_that_can_hold_it():
     )
 
 
-def test_a_name_and_fields_are_taken_over_and_none_means_the_default():
+def test_name_and_fields_override_those_of_the_class():
     made = in_process("model", Net, "mine", slot=None, switch="on", reads=("max_seq_len",))
     assert (made.name, made.declaration.slot, made.switch) == ("mine", "trunk", "on")
     assert made.declaration.reads == ("max_seq_len",)
@@ -149,18 +149,18 @@ def test_a_name_and_fields_are_taken_over_and_none_means_the_default():
     assert in_process("filter", Half, kinds=None).declaration.kinds == ()
 
 
-def test_the_summary_is_the_first_line_of_the_docstring_or_names_the_class():
+def test_summary_is_the_docstring_or_names_the_class():
     assert in_process("model", Net).declaration.summary == "A net."
     assert in_process("model", factory).declaration.summary == "Make a net."
     assert in_process("model", Memory).declaration.summary.startswith("Memory")
     assert in_process("action_dist", lambda x: x, num_inputs=1, name="mine").name == "mine"
 
 
-def test_the_path_of_a_class_is_one_that_can_be_written_down():
+def test_path_of_class_is_a_valid_target():
     class Inner:
         pass
 
-    own = "test_the_path_of_a_class_is_one_that_can_be_written_down"
+    own = "test_path_of_class_is_a_valid_target"
     assert path_of(Inner) == f"{__name__}:{own}.Inner"
     assert path_of(lambda: None) == f"{__name__}:{own}.lambda_"
     assert path_of(Net) == f"{__name__}:Net"
@@ -169,7 +169,7 @@ def test_the_path_of_a_class_is_one_that_can_be_written_down():
 # --- distributions --------------------------------------------------------------------------------
 
 
-def test_a_distribution_class_serves_its_framework_or_all():
+def test_distribution_class_serves_its_framework_or_all():
     made = in_process("action_dist", Dist)
     # It is not adapted.
     assert made.objects == dict.fromkeys(("bare", "gone", "first", "second"), Dist)
@@ -190,7 +190,7 @@ def test_a_distribution_class_serves_its_framework_or_all():
         (type("Other", (), {}), 4, "first"),
     ],
 )
-def test_a_frameworks_class_or_a_function_is_adapted(source, num_inputs, by):
+def test_distribution_of_a_framework_is_adapted(source, num_inputs, by):
     made = in_process("action_dist", source, num_inputs=num_inputs)
     assert (made.declaration.composite, made.declaration.wraps_default) == (False, False)
     (framework, cls), *more = made.objects.items()
@@ -220,7 +220,7 @@ def test_a_frameworks_class_or_a_function_is_adapted(source, num_inputs, by):
         ("filter", Codec, {}),
     ],
 )
-def test_a_class_of_another_kind_is_refused(kind, source, fields):
+def test_class_of_another_kind_is_rejected(kind, source, fields):
     with pytest.raises(ModelContractError) as raised:
         in_process(kind, source, **fields)
     # a filter has only its registered name.

@@ -29,7 +29,7 @@ def rounded_up(count=200):
     return low[beyond][:count], high[beyond][:count]
 
 
-def test_from_the_lower_bound_the_width_leads_to_the_upper_one_and_never_beyond():
+def test_low_plus_width_reaches_high_and_never_exceeds_it():
     low, high = rounded_up()
     assert len(low) == 200
     found = of(low, high)
@@ -41,7 +41,7 @@ def test_from_the_lower_bound_the_width_leads_to_the_upper_one_and_never_beyond(
 
 @settings(max_examples=300, deadline=None, derandomize=True)
 @given(bound, bound)
-def test_bounds_of_any_size_contain_all_that_is_derived_from_them(one, two):
+def test_interval_of_any_size_stays_within_its_bounds(one, two):
     low, high = F(min(one, two)), F(max(one, two))
     try:
         found = of(low, high)

@@ -36,7 +36,7 @@ def of(low, high, dtype="float32"):
     return interval(hashable_bound(low), hashable_bound(high), len(low), dtype)
 
 
-def test_low_and_the_width_never_lie_above_high_and_no_wider_interval_does():
+def test_width_is_the_largest_that_stays_below_high():
     found = of(LOW, HIGH)
     plain = HIGH - LOW
     assert (LOW + plain > HIGH).sum() > 10, "the control: without care some do"
@@ -77,7 +77,7 @@ def test_logs_are_those_of_the_exact_widths(dtype):
     assert found.log_volume == pytest.approx(math.fsum(exact), abs=1e-9)
 
 
-def test_one_number_stands_for_all_dimensions():
+def test_single_bound_applies_to_all_dimensions():
     one, all_of_them = interval(-1.0, 2.0, 3, "float32"), of([-1] * 3, [2] * 3)
     for a, b in zip(one, all_of_them, strict=True):
         np.testing.assert_array_equal(a, b)
@@ -88,7 +88,7 @@ def test_one_number_stands_for_all_dimensions():
     assert interval(hashable_bound([0.5] * 2), 1.0, 2, "float32").low.tolist() == [0.5, 0.5]
 
 
-def test_bounds_of_another_size_are_refused():
+def test_bounds_of_another_size_are_rejected():
     for low, high in ((hashable_bound([0, 0]), 1.0), (-1.0, hashable_bound([1, 1]))):
         with pytest.raises(
             ConfigError, match=r"low and high must be numbers or have 3 values; found \["
@@ -113,7 +113,7 @@ NARROW = [
 
 
 @pytest.mark.parametrize(("low", "high", "fine"), NARROW)
-def test_bounds_with_numbers_in_between_are_taken_and_no_others(low, high, fine):
+def test_bounds_need_a_number_in_between(low, high, fine):
     if fine:
         found = of(low, high)
         assert low < found.lowest[0] <= found.highest[0] < high
@@ -122,13 +122,13 @@ def test_bounds_with_numbers_in_between_are_taken_and_no_others(low, high, fine)
             of(low, high)
 
 
-def test_one_dimension_without_room_is_enough_to_refuse_the_bounds():
+def test_bounds_are_rejected_for_one_invalid_dimension():
     for low, high in (([0, 1], [1, 1]), ([1, 0], [1, 1]), ([0, 0], [np.inf, 1])):
         with pytest.raises(ConfigError, match="low must be below high and both finite; found low="):
             of(low, high)
 
 
-def test_the_bounds_of_a_space_are_read_row_by_row():
+def test_bounds_of_a_space_are_read_row_by_row():
     low, high = (
         np.array([[0, 1, 2], [3, 4, 5]], np.float64),
         np.array([[1, 2, 3], [4, 5, 6]], np.float64),
@@ -139,7 +139,7 @@ def test_the_bounds_of_a_space_are_read_row_by_row():
     assert found[0].dtype == found[1].dtype == np.float32
 
 
-def test_bounds_of_a_space_that_cannot_be_are_refused_by_their_place():
+def test_invalid_bounds_of_a_space_error_names_the_place():
     high = np.array([[1, 2, 3], [4, np.inf, 6]], np.float32)
     space = SpaceInfo.read(spaces.Box(np.zeros((2, 3), np.float32), high))
     with pytest.raises(

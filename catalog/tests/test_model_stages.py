@@ -59,13 +59,13 @@ def made(*names, asked=None):
 
 
 @pytest.mark.parametrize("share", [True, False])
-def test_a_trunk_alone_describes_its_value_itself(share):
+def test_trunk_alone_describes_its_value(share):
     asked = []
     assert lines(made("trunk", asked=asked), share=share) == TRUNK
     assert asked == [("trunk", "obs", 4, None)]
 
 
-def test_parts_are_asked_from_the_inside_out_with_the_width_before_them():
+def test_parts_are_described_with_the_width_before_them():
     asked = []
     assert lines(made("trunk", "memory", "head", asked=asked)) == TRUNK + MEMORY + HEAD
     assert asked == [
@@ -78,7 +78,7 @@ def test_parts_are_asked_from_the_inside_out_with_the_width_before_them():
     assert asked == [("trunk", "obs", None, None), ("memory", "obs", 4, 6)]
 
 
-def test_a_separate_value_has_a_copy_of_trunk_and_memory():
+def test_separate_value_has_a_copy_of_trunk_and_memory():
     asked = []
     found = lines(made("trunk", "memory", asked=asked), share=False)
     copies = value_of(*TRUNK, *MEMORY)
@@ -96,7 +96,7 @@ def test_a_separate_value_has_a_copy_of_trunk_and_memory():
     assert lines(made("trunk", "head"), share=False) == TRUNK + value_of(*TRUNK) + HEAD
 
 
-def test_a_separate_value_may_do_without_the_memory():
+def test_separate_value_may_do_without_the_memory():
     found = lines(made("trunk", "memory"), share=False, memory="none")
     assert found[:-2] == TRUNK + MEMORY + value_of(*TRUNK)
     assert found[-2] == ("value", (), 6 + 1, True)  # the trunk's width
@@ -108,14 +108,14 @@ def test_a_separate_value_may_do_without_the_memory():
 
 
 @pytest.mark.parametrize("share", [True, False])
-def test_a_trunk_without_outputs_has_no_value(share):
+def test_trunk_without_outputs_has_no_value(share):
     asked = []
     assert lines(made("trunk", "memory", asked=asked), None, share=share) == TRUNK + MEMORY
     assert asked == [("trunk", "obs", None, None), ("memory", "obs", None, 6)]
 
 
 @pytest.mark.parametrize("last", [None, Stage("late", None), Stage("scalar", ())])
-def test_a_width_that_is_only_known_later_makes_the_weights_a_lower_bound(last):
+def test_unknown_width_makes_weights_a_lower_bound(last):
     asked = []
     parts = [part("trunk", *HIDDEN), part("memory", *([last] if last else []), asked=asked)]
     found = lines(parts, share=False)
@@ -124,7 +124,7 @@ def test_a_width_that_is_only_known_later_makes_the_weights_a_lower_bound(last):
     assert asked == [("memory", "obs", None, 6)]
 
 
-def test_a_part_without_a_description_has_one_stage():
+def test_part_without_describe_has_one_stage():
     assert lines([part("trunk", None)]) == [("t: output", (4,), None, True)]
     assert lines([part("trunk", None)], None) == [("t: output", None, None, True)]
     trunk, memory = part("trunk", *HIDDEN), part("memory", None)
@@ -132,7 +132,7 @@ def test_a_part_without_a_description_has_one_stage():
     assert lines([trunk, memory], share=False)[2] == ("m: output", None, None, True)
 
 
-def test_trunk_and_memory_are_described_for_what_the_head_leaves():
+def test_trunk_and_memory_are_described_for_unclaimed_entries():
     space, asked = Dict({"a": Box(-1, 1, (3,), np.float32), "mask": MultiBinary(2)}), []
     preprocessor = isolated_catalog("rlcatalog-preprocessors").preprocessor_for(space)
     config = {"vf_share_layers": True, "vf_memory": "own"}
@@ -170,13 +170,13 @@ def test_trunk_and_memory_are_described_for_what_the_head_leaves():
     ],
     ids=repr,
 )
-def test_a_description_that_is_no_list_of_stages_is_the_parts_fault(stages):
+def test_describe_without_a_list_of_stages_names_the_part(stages):
     spec = ModelSpec("t", {"torch": "m:C"}, "", describe=lambda request: stages)
     with pytest.raises(PartError, match=r"model 't' \(acme 1\.0\): its describe function returned"):
         model_stages([Component(spec, "acme", "1.0")], request_of(), 4)
 
 
-def test_stages_are_taken_over_as_plain_numbers():
+def test_stages_become_python_numbers():
     given = (
         Stage("a", (np.int64(2), 0), np.int32(3), whole=1),
         Stage("b", None),

@@ -37,7 +37,7 @@ def catalog():
 # --- registered classes ---------------------------------------------------------------------------
 
 
-def test_a_class_is_registered_with_its_struct_or_by_a_decorator(catalog):
+def test_model_is_registered_with_struct_or_by_decorator(catalog):
     struct = msgspec.defstruct(
         "Keys", [("mine_width", int, 3)], frozen=True, kw_only=True, module="cells"
     )
@@ -48,7 +48,7 @@ def test_a_class_is_registered_with_its_struct_or_by_a_decorator(catalog):
     assert catalog.registry.get("model", "other").objects == {"tf": Net}
 
 
-def test_a_pickled_catalog_has_its_arguments_and_the_registered_parts_in_use():
+def test_pickled_catalog_has_arguments_and_registered_parts():
     given = Catalog([], environ={"A": "b"}, prefer=["acme"])
     for name in ("one", "two"):
         given.register_model(name, Torch)
@@ -68,7 +68,7 @@ def test_a_pickled_catalog_has_its_arguments_and_the_registered_parts_in_use():
     assert arguments(everything) == (None, None, (), ["one"])
 
 
-def test_a_catalog_is_restored_once_with_the_parts_that_it_lacks(monkeypatch):
+def test_unpickled_catalog_exists_once_and_gains_parts(monkeypatch):
     monkeypatch.setattr(registrations, "_ALIVE", {})
     given = Catalog([], environ={"A": "b"}, prefer=["acme"])
     given.register_model("one", Torch)
@@ -92,7 +92,7 @@ def test_a_catalog_is_restored_once_with_the_parts_that_it_lacks(monkeypatch):
 # --- RLlib's interface and the default catalog ----------------------------------------------------
 
 
-def test_rllibs_signatures_register_classes_and_ignore_multi_binary(catalog, monkeypatch):
+def test_model_catalog_has_rllib_signatures(catalog, monkeypatch):
     monkeypatch.setattr(model_catalog, "default_catalog", lambda: catalog)
     for kind, cls in (("model", Torch), ("action_dist", Dist), ("preprocessor", Preprocessor)):
         getattr(ModelCatalog, f"register_custom_{kind}")("mine", cls)
@@ -101,7 +101,7 @@ def test_rllibs_signatures_register_classes_and_ignore_multi_binary(catalog, mon
         assert inspect.signature(method).parameters["include_multi_binary"].default is False
 
 
-def test_the_default_catalog_is_not_made_while_a_plugin_is_loaded(monkeypatch):
+def test_default_catalog_is_rejected_while_loading_a_plugin(monkeypatch):
     def refuse():
         raise CatalogError("a plugin is being loaded")
 

@@ -43,7 +43,7 @@ def resolved(catalog, obs=BOX, action=TWO, config=None):
 # --- pins -----------------------------------------------------------------------------------------
 
 
-def test_pins_are_the_addresses_of_all_parts_by_their_place(catalog):
+def test_pins_are_addresses_of_parts_by_place(catalog):
     config = {"use_lstm": True, "observation_filter": "MeanStdFilter"}
     pins = Pins.of(resolved(catalog, Tuple([BOX, TWO]), Tuple([TWO, BOX]), config)).as_dict()
     assert pins["parts"] == {
@@ -100,7 +100,7 @@ def test_pins_are_checked_slot_by_slot(catalog, pins, missing):
 # --- parts and shapes -----------------------------------------------------------------------------
 
 
-def test_components_are_those_of_the_slots_asked_for_or_of_all(catalog):
+def test_components_are_those_of_the_given_slots_or_all(catalog):
     resolution = resolved(catalog)
     every = {slot: part.name for slot, part in resolution.components().items()}
     assert every == {"preprocessor": "none", "trunk": "fcnet", "action_dist": "categorical"}
@@ -108,7 +108,7 @@ def test_components_are_those_of_the_slots_asked_for_or_of_all(catalog):
     assert resolution.components("memory") == {}
 
 
-def test_only_the_models_stages_have_weights(catalog):
+def test_weights_belong_to_stages_of_the_model_only(catalog):
     resolution = resolved(
         catalog, config={"fcnet_hiddens": [5], "observation_filter": "MeanStdFilter"}
     )
@@ -124,7 +124,7 @@ def test_only_the_models_stages_have_weights(catalog):
     assert (resolution.action.path, resolution.num_outputs) == ("action", 2)
 
 
-def test_the_model_sees_the_mask_only_if_the_observation_keeps_it(catalog):
+def test_mask_is_visible_if_the_observation_keeps_it(catalog):
     masked = {"action_mask_key": "mask"}
     hidden = resolved(catalog, MASKED, config=masked)
     assert hidden.mask_key == "mask"
@@ -135,7 +135,7 @@ def test_the_model_sees_the_mask_only_if_the_observation_keeps_it(catalog):
     assert not replace(seen, mask_key=None).shows_mask
 
 
-def test_the_entries_of_a_models_input_have_the_dtype_behind_the_filter(catalog):
+def test_model_views_have_the_dtype_after_the_filter(catalog):
     image = Box(0, 255, (4, 4, 3), np.uint8)
     for filter_name, dtype in (("NoFilter", "uint8"), ("MeanStdFilter", "float32")):
         config = {"observation_filter": filter_name, "fcnet_hiddens": [4]}
@@ -166,7 +166,7 @@ def with_parts(resolution, *parts, **fields):
     return replace(resolution, choices={**resolution.choices, **chosen}, **fields)
 
 
-def test_each_part_pins_keys_for_the_observation_that_it_sees(catalog):
+def test_pinned_keys_are_for_the_observation_a_part_sees(catalog):
     resolution = resolved(catalog, Dict({"a": BOX, "b": BOX}))
     parts = [pinning(slot, None) for slot in ("trunk", "memory", "head")]
     assert with_parts(resolution, *parts).pinned_keys() == dict.fromkeys(
@@ -183,7 +183,7 @@ def test_each_part_pins_keys_for_the_observation_that_it_sees(catalog):
 
 
 @pytest.mark.parametrize("answer", ["a", ["ab"], {1: 2}, {"a": 1, 2: 3}], ids=repr)
-def test_keys_that_are_no_dict_of_texts_are_the_parts_fault(catalog, answer):
+def test_pinned_keys_without_a_dict_of_text_name_the_part(catalog, answer):
     resolution = with_parts(resolved(catalog), pinning("trunk", answer))
     with pytest.raises(
         PartError, match=r"model 'trunk' \(acme 1\.0\): its pinned_keys function returned"
@@ -195,7 +195,7 @@ def unread(catalog, config, *parts, **fields):
     return with_parts(resolved(catalog, config=config), *parts, **fields).unread
 
 
-def test_keys_that_the_lookup_itself_set_are_not_reported(catalog):
+def test_unread_engine_defaults_are_not_reported(catalog):
     resolution = catalog.resolve(
         BOX, TWO, {"fcnet_hiddens": [4]}, "torch", defaults={"lstm_cell_size": 7}
     )
@@ -203,13 +203,13 @@ def test_keys_that_the_lookup_itself_set_are_not_reported(catalog):
     assert resolved(catalog, config={"lstm_cell_size": 7}).unread == {"lstm_cell_size": ""}
 
 
-def test_a_switch_that_is_off_is_read_and_one_that_is_on_must_have_an_effect(catalog):
+def test_unread_switch_is_reported_only_if_it_is_on(catalog):
     assert unread(catalog, {"use_lstm": False}) == {}
     other = component("other", "memory", reads=("max_seq_len",))
     assert unread(catalog, {"use_lstm": True}, other) == {"use_lstm": ""}
 
 
-def test_a_memory_reads_its_keys_and_makes_some_of_the_trunks_idle(catalog):
+def test_unread_keys_depend_on_the_memory(catalog):
     config = {
         "max_seq_len": 5,
         "no_final_linear": True,
@@ -229,7 +229,7 @@ def test_a_memory_reads_its_keys_and_makes_some_of_the_trunks_idle(catalog):
     ]
 
 
-def test_a_registered_part_without_declared_keys_reads_all_of_them(catalog):
+def test_registered_part_without_reads_reads_all_keys(catalog):
     config = {"lstm_cell_size": 7, "post_fcnet_activation": "tanh"}
     for mine, left in (
         (component("mine", distribution=""), set()),
@@ -242,7 +242,7 @@ def test_a_registered_part_without_declared_keys_reads_all_of_them(catalog):
     }
 
 
-def test_keys_that_a_part_ignores_are_reported_with_their_condition(catalog):
+def test_ignored_keys_are_reported_with_their_condition(catalog):
     ignoring = component(
         "mine",
         reads=("lstm_cell_size", "lstm_use_prev_action"),
@@ -254,7 +254,7 @@ def test_keys_that_a_part_ignores_are_reported_with_their_condition(catalog):
     assert unread(catalog, config, ignoring, reading) == {}
 
 
-def test_a_key_beside_another_one_is_read_if_that_one_is_set(catalog):
+def test_dependent_key_is_read_if_the_other_key_is_set(catalog):
     for post, left in (([4], {}), ([], {"post_fcnet_activation": "post_fcnet_hiddens"})):
         assert (
             unread(catalog, {"post_fcnet_hiddens": post, "post_fcnet_activation": "tanh"}) == left
@@ -265,7 +265,7 @@ def test_a_key_beside_another_one_is_read_if_that_one_is_set(catalog):
     assert unread(catalog, {**custom, "custom_preprocessor": "none"}) == {}
 
 
-def test_a_filter_reads_its_own_keys(catalog):
+def test_filter_reads_its_own_keys(catalog):
     given = Component(
         FilterSpec("half", {"numpy": "m:C"}, "", reads=("lstm_cell_size",)), "acme", "1.0"
     )

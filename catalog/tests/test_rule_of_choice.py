@@ -81,7 +81,7 @@ def switch(monkeypatch):
 # --- what is installed beside the listed parts ----------------------------------------------------
 
 
-def test_a_part_that_takes_anything_is_not_asked_where_a_listed_one_fits():
+def test_built_in_part_wins_over_a_plugin_that_takes_anything():
     greedy = plugin(
         "acme",
         models=[
@@ -99,7 +99,7 @@ def test_a_part_that_takes_anything_is_not_asked_where_a_listed_one_fits():
             assert chosen(full, obs, slot=slot) == chosen(bare, obs, slot=slot)
 
 
-def test_what_was_not_asked_is_explained_with_the_way_to_it():
+def test_explanation_says_how_to_choose_an_unasked_part():
     catalog = catalog_with(plugin("acme", models=[ModelSpec("acme_net", NET, "", match=raises)]))
     candidates = catalog.explain(VECTOR, CHOICE, {}, "torch").as_dict()["model"]["candidates"]
     (mine,) = [part for part in candidates if part["name"] == "acme_net"]
@@ -110,7 +110,7 @@ def test_what_was_not_asked_is_explained_with_the_way_to_it():
     )
 
 
-def test_a_part_fills_a_gap():
+def test_plugin_part_is_chosen_if_no_built_in_part_fits():
     video = Box(0, 1, (4, 8, 8, 3), np.float32)
     assert chosen(catalog_with(), video) == "rlcatalog-fcnet/fcnet"
     greedy = plugin("acme", models=[ModelSpec("acme_net", NET, "", match=takes_all)])
@@ -120,7 +120,7 @@ def test_a_part_fills_a_gap():
     assert chosen(catalog_with(greedy, environ=without)) == "acme/acme_net"
 
 
-def test_a_part_that_raises_in_a_gap_is_an_error_that_names_its_plugin():
+def test_failing_match_without_alternative_names_plugin():
     bad = plugin("acme", models=[ModelSpec("acme_net", NET, "", match=raises)])
     without = {
         "RLCATALOG_DISABLE_PLUGINS": "rlcatalog-fcnet,rlcatalog-visionnet,rlcatalog-complex-input"
@@ -133,7 +133,7 @@ def test_a_part_that_raises_in_a_gap_is_an_error_that_names_its_plugin():
         chosen(catalog_with(bad), config={"custom_model": "acme_net"})
 
 
-def test_strangers_that_match_alike_in_a_gap_are_an_error():
+def test_plugins_that_match_equally_well_are_ambiguous():
     two = [
         plugin(name, models=[ModelSpec(f"{name}_net", NET, "", match=takes_all)])
         for name in ("acme", "emca")
@@ -149,7 +149,7 @@ def test_strangers_that_match_alike_in_a_gap_are_an_error():
 # --- preferred packages ---------------------------------------------------------------------------
 
 
-def test_a_preferred_part_counts_as_listed_and_wins_ties():
+def test_preferred_part_wins_ties_with_built_in_parts():
     generic = plugin(
         "acme",
         models=[
@@ -166,7 +166,7 @@ def test_a_preferred_part_counts_as_listed_and_wins_ties():
 # --- switches -------------------------------------------------------------------------------------
 
 
-def test_a_switch_counts_as_a_name_in_every_slot(switch):
+def test_switch_chooses_its_part_in_every_slot(switch):
     acme = plugin(
         "acme",
         models=[
@@ -200,14 +200,14 @@ def test_a_switch_counts_as_a_name_in_every_slot(switch):
     assert catalog.explain_wrapping(env)[1] == catalog_with().explain_wrapping(env)[1]
 
 
-def test_a_switch_of_zero_is_on(switch):
+def test_switch_of_zero_is_on(switch):
     catalog = catalog_with(
         plugin("acme", models=[ModelSpec("acme_head", NET, "", slot="head", **switch)])
     )
     assert chosen(catalog, config={"acme_on": 0.0}, slot="head") == "acme/acme_head"
 
 
-def test_a_switch_that_cannot_be_served_is_an_error(switch):
+def test_switch_of_a_part_that_does_not_fit_is_an_error(switch):
     acme = plugin("acme", models=[ModelSpec("acme_head", NET, "", slot="head", **switch)])
     with pytest.raises(
         NoMatchError, match=r"acme_on=True selects 'acme_head' .* has no code for framework 'tf'"
@@ -225,7 +225,7 @@ def test_a_switch_that_cannot_be_served_is_an_error(switch):
 
 
 @pytest.mark.parametrize("rank", Rank)
-def test_what_the_program_registered_with_a_match_comes_first_at_any_rank(rank):
+def test_registered_part_wins_at_any_rank(rank):
     catalog = catalog_with()
     catalog.register(ModelSpec("mine", NET, "", match=lambda request: Match(rank, "the program's")))
     assert chosen(catalog) == "/mine"
@@ -233,7 +233,7 @@ def test_what_the_program_registered_with_a_match_comes_first_at_any_rank(rank):
     assert chosen(catalog) == "rlcatalog-fcnet/fcnet"
 
 
-def test_a_registered_part_has_its_name_before_a_plugins():
+def test_registered_name_wins_over_a_plugin():
     catalog = catalog_with()
     catalog.register(ModelSpec("fcnet", NET, ""))
     assert chosen(catalog, config={"custom_model": "fcnet"}) == "/fcnet"
@@ -245,7 +245,7 @@ def test_a_registered_part_has_its_name_before_a_plugins():
 # --- classes of spaces ----------------------------------------------------------------------------
 
 
-def test_only_the_package_that_defines_a_class_brings_a_nearer_codec(monkeypatch):
+def test_preprocessor_of_a_space_class_is_from_its_package(monkeypatch):
     module = types.ModuleType("acme_spaces")
     module.Angle = type("Angle", (Box,), {"__module__": "acme_spaces"})
     module.Codec = type("Codec", (), {})
@@ -265,7 +265,7 @@ def test_only_the_package_that_defines_a_class_brings_a_nearer_codec(monkeypatch
     assert codec(plugin("acme", preprocessors=[home])) == "acme/acme_angle"
 
 
-def test_what_is_said_of_a_stranger_with_kinds_that_was_not_asked():
+def test_explanation_of_unasked_preprocessor_with_kinds():
     spec = PreprocessorSpec(
         "acme_box", {"numpy": "rlcatalog_preprocessors.arrays:NoPreprocessor"}, "", kinds=("box",)
     )
@@ -280,7 +280,7 @@ def test_what_is_said_of_a_stranger_with_kinds_that_was_not_asked():
     )
 
 
-def test_only_the_package_that_defines_a_class_brings_a_nearer_action_codec(monkeypatch):
+def test_action_codec_of_a_space_class_is_from_its_package(monkeypatch):
     module = types.ModuleType("acme_spaces")
     module.Angle = type("Angle", (Box,), {"__module__": "acme_spaces"})
     module.Dial = type("Dial", (gym.Space,), {"__module__": "acme_spaces"})
@@ -308,7 +308,7 @@ def test_only_the_package_that_defines_a_class_brings_a_nearer_action_codec(monk
     assert codecs("acme", "acme_spaces:Codec") == ["Codec", "Codec"]
 
 
-def test_a_distribution_is_for_a_class_of_its_package(monkeypatch):
+def test_distribution_may_be_for_a_space_class_of_its_package(monkeypatch):
     module = types.ModuleType("acme_spaces")
     module.Angle = type("Angle", (Box,), {"__module__": "acme_spaces"})
     monkeypatch.setitem(sys.modules, "acme_spaces", module)
@@ -342,7 +342,7 @@ def broken(distribution):
     )
 
 
-def test_a_listed_package_that_fails_is_an_error_where_it_could_have_been_chosen():
+def test_failed_built_in_package_is_an_error_if_it_would_fit():
     with pytest.warns(match="no_such_module_at_all"):
         vision = broken("rlcatalog-visionnet")
     assert chosen(vision) == "rlcatalog-fcnet/fcnet"
@@ -356,7 +356,7 @@ def test_a_listed_package_that_fails_is_an_error_where_it_could_have_been_chosen
         chosen(lstm, config={"use_lstm": True})
 
 
-def test_composites_choose_their_parts_by_the_same_rule():
+def test_composites_choose_parts_by_the_same_rule():
     greedy = plugin(
         "acme",
         action_dists=[

@@ -53,7 +53,7 @@ def tie(slot, *candidates, request=REQUEST, **options):
 # --- who is asked, and in which order -------------------------------------------------------------
 
 
-def test_a_choice_lists_the_answer_of_each_candidate():
+def test_choice_lists_the_answer_of_each_candidate():
     choice = Choice(
         None, "", ((part("a"), Match(None, "too small")), (part("b"), Match(None, "no image")))
     )
@@ -61,7 +61,7 @@ def test_a_choice_lists_the_answer_of_each_candidate():
     assert Choice(None, "").reasons("nothing here") == "nothing here"
 
 
-def test_verdicts_list_the_chosen_part_then_ranks_then_not_asked():
+def test_verdicts_are_sorted_by_rank_with_unasked_parts_last():
     candidates = [
         part("waits"),
         part("mine", None, ""),
@@ -76,7 +76,7 @@ def test_verdicts_list_the_chosen_part_then_ranks_then_not_asked():
     assert reason_of(choice, "mine") == "mine says"  # it was asked before the plugins
 
 
-def test_the_chosen_part_comes_first_even_with_a_lower_rank():
+def test_verdicts_begin_with_the_chosen_part():
     kinds = ("gymnasium.spaces.space.Space",)
     candidates = [
         codec("any", Rank.SPECIFIC, kinds=kinds),
@@ -86,7 +86,7 @@ def test_the_chosen_part_comes_first_even_with_a_lower_rank():
     assert order(choose("preprocessor", candidates, REQUEST)) == ["box", "any"]
 
 
-def test_a_later_step_is_only_asked_if_the_earlier_ones_find_nothing():
+def test_program_comes_before_built_in_before_other_parts():
     program, other = part("mine", Rank.FALLBACK, ""), part("other", Rank.SPECIFIC)
     listed = part("fcnet", Rank.GENERIC, "rlcatalog-fcnet")
     assert choose("trunk", [other, listed, program], REQUEST).component is program
@@ -97,7 +97,7 @@ def test_a_later_step_is_only_asked_if_the_earlier_ones_find_nothing():
         assert choose(slot, [other], REQUEST, prefer=["acme"]).component is other
 
 
-def test_a_part_without_match_and_kinds_waits_for_its_name():
+def test_part_without_match_and_kinds_is_chosen_by_name_only():
     by_kind, by_match, by_name = (
         codec("kind", kinds=("box",)),
         codec("match", Rank.GENERIC),
@@ -111,7 +111,7 @@ def test_a_part_without_match_and_kinds_waits_for_its_name():
     assert order(choice) == ["name", "kind", "match"]
 
 
-def test_a_switch_selects_its_part_before_any_rank():
+def test_switch_selects_its_part_before_any_rank():
     switched, best = part("gru", switch="acme_on"), part("best", Rank.SPECIFIC)
     for value, chosen in ((True, switched), (0, switched), (False, best), (None, best)):
         request = Request(OBS, ACTION, {"acme_on": value, "b_on": True}, "torch")
@@ -126,7 +126,7 @@ def test_a_switch_selects_its_part_before_any_rank():
 # --- who wins -------------------------------------------------------------------------------------
 
 
-def test_the_nearest_space_class_wins_then_the_rank_then_the_preference():
+def test_nearest_space_class_wins_then_rank_then_preference():
     class Angle(gym.spaces.Box):
         pass
 
@@ -150,7 +150,7 @@ def test_the_nearest_space_class_wins_then_the_rank_then_the_preference():
     assert choose("preprocessor", [high, same], REQUEST, prefer=["b", "c"]).component is high
 
 
-def test_a_package_is_at_home_in_its_own_space_classes_only(monkeypatch):
+def test_part_wins_only_for_space_classes_of_its_package(monkeypatch):
     class Angle(gym.spaces.Box):
         __module__ = "acme.spaces"
 
@@ -174,7 +174,7 @@ def test_a_package_is_at_home_in_its_own_space_classes_only(monkeypatch):
 # --- reasons of the candidates that were not chosen -----------------------------------------------
 
 
-def test_the_reasons_of_parts_that_were_not_asked_show_how_to_choose_them():
+def test_reasons_of_unasked_parts_show_how_to_choose_them():
     listed = part("fcnet", Rank.GENERIC, "rlcatalog-fcnet")
     asked, named = part("rank", Rank.GENERIC), part("name")
     switched = part("switch", Rank.GENERIC, switch="acme_on")
@@ -197,7 +197,7 @@ def test_the_reasons_of_parts_that_were_not_asked_show_how_to_choose_them():
     assert "name" in reason_of(choice, "name").partition(";")[0]
 
 
-def test_a_slot_that_may_stay_empty_does_not_say_that_another_part_comes_first():
+def test_reason_in_an_empty_slot_names_no_other_part():
     loose = part("loose", Rank.GENERIC, slot="memory")
     lstm = part("lstm", slot="memory", switch="use_lstm", distribution="rlcatalog-lstm")
     for named in (None, lstm):
@@ -216,7 +216,7 @@ def test_a_slot_that_may_stay_empty_does_not_say_that_another_part_comes_first()
 # --- one candidate's answer -----------------------------------------------------------------------
 
 
-def test_a_part_without_code_for_the_framework_does_not_match():
+def test_part_without_code_for_the_framework_does_not_match():
     torch_only, numpy = part("net", Rank.GENERIC), codec("codec", Rank.GENERIC)
     fits = Match(Rank.GENERIC, "net says")
     assert verdict(torch_only, Request(OBS, framework="torch")) == fits
@@ -244,7 +244,7 @@ def test_a_part_without_code_for_the_framework_does_not_match():
     ],
     ids=repr,
 )
-def test_an_answer_that_is_no_match_is_the_parts_fault(answer):
+def test_match_function_without_a_match_names_the_part(answer):
     wrong = Component(
         ModelSpec("net", {"torch": "m:C"}, "", match=lambda request: answer), "acme", "1.0"
     )
@@ -252,7 +252,7 @@ def test_an_answer_that_is_no_match_is_the_parts_fault(answer):
         verdict(wrong, REQUEST)
 
 
-def test_a_rank_may_be_its_number():
+def test_rank_may_be_given_as_number():
     right = Component(
         ModelSpec("net", {"torch": "m:C"}, "", match=lambda request: Match(2, "fits")),
         "acme",
@@ -264,7 +264,7 @@ def test_a_rank_may_be_its_number():
 # --- errors ---------------------------------------------------------------------------------------
 
 
-def test_two_switches_are_named_with_what_to_turn_off():
+def test_two_switches_error_says_what_to_turn_off():
     gru, s4 = part("gru", switch="gru_on"), part("s4", switch="s4_on", distribution="zeta")
     request = Request(OBS, ACTION, {"gru_on": True, "s4_on": True}, "torch")
     assert "Remove one of gru_on and s4_on from the config" in tie(
@@ -282,7 +282,7 @@ def test_two_switches_are_named_with_what_to_turn_off():
     assert "switch" in text.rpartition(". ")[2]
 
 
-def test_a_tie_names_the_parts_their_rank_and_the_ways_out():
+def test_tie_error_names_parts_rank_and_options():
     a, b, c = (part(name, Rank.SPECIFIC, name) for name in "abc")
     text = tie("trunk", a, b)
     for piece in (
@@ -338,7 +338,7 @@ def test_a_tie_names_the_parts_their_rank_and_the_ways_out():
         ("action_dist", dist, "obs", None, {}, "custom_action_dist={'obs': 'acme/x'}"),
     ],
 )
-def test_a_tie_names_the_config_key_where_there_is_one(slot, make, obs, action, config, way):
+def test_tie_error_names_the_config_key_if_there_is_one(slot, make, obs, action, config, way):
     request = Request(
         SpaceInfo.read(BOX, obs),
         action and SpaceInfo.read(gym.spaces.Discrete(2), action),

@@ -32,14 +32,14 @@ def test_text_aligns_columns_and_indents_tables_with_a_title():
     ]
 
 
-def test_a_table_without_title_or_names_is_only_its_rows():
+def test_table_without_title_or_names_is_only_its_rows():
     assert (
         Sheet("Net", tables={"": [(), ("x", "10"), ("longer", "2")]}).text()
         == "Net\nx       10\nlonger  2"
     )
 
 
-def test_tables_without_rows_are_left_out_and_the_others_follow_each_other():
+def test_tables_without_rows_are_left_out():
     sheet = Sheet("Net", tables={"Empty": PARTS[:1], "One": PARTS[:2], "Two": [("a",), ("b",)]})
     assert sheet.text().split("\n") == [
         "Net",
@@ -80,7 +80,7 @@ def test_html_has_the_same_parts_and_escapes_them():
         (ROWS, 26, 25, "... 2 more"),
     ],
 )
-def test_a_long_table_is_cut_to_its_first_rows(most, rows, shown, last):
+def test_long_table_is_cut_to_its_first_rows(most, rows, shown, last):
     lines = (
         Sheet("Net", tables={"": [(), *((f"row {i}", "x") for i in range(rows))]}, most=most)
         .text()
@@ -90,7 +90,7 @@ def test_a_long_table_is_cut_to_its_first_rows(most, rows, shown, last):
     assert lines[-1].removesuffix("x").strip() == last
 
 
-def test_long_texts_are_cut_to_120_characters_in_a_cell_and_600_at_the_end_of_a_row():
+def test_long_texts_are_cut_in_cells_and_at_the_end_of_a_row():
     cells = Sheet("Net", tables={"": [(), ("a" * 121, "b" * 601)]}).text().split("\n")[1].split()
     assert [len(cell) for cell in cells] == [120, 600]
     uncut = Sheet("Net", tables={"": [(), ("a" * 120, "b" * 600)]}).text().split("\n")[1].split()

@@ -66,7 +66,7 @@ def name_of(choice):
 # --- candidates and names -------------------------------------------------------------------------
 
 
-def test_a_wrapper_is_a_candidate_if_it_is_registered_listed_preferred_or_switched_on():
+def test_wrapper_candidates_are_trusted_or_switched_on():
     wrappers = [
         part("mine", spec=EnvWrapperSpec, distribution=""),
         part("atari", spec=EnvWrapperSpec, distribution="rlcatalog-atari"),
@@ -84,7 +84,7 @@ def test_a_wrapper_is_a_candidate_if_it_is_registered_listed_preferred_or_switch
     }
 
 
-def test_a_value_of_the_config_names_a_part_or_is_a_class():
+def test_named_takes_a_name_or_a_class():
     class Half(Filter):
         pass
 
@@ -95,7 +95,7 @@ def test_a_value_of_the_config_names_a_part_or_is_a_class():
     assert slots.named("filter", Half).objects == {"numpy": Half}
 
 
-def test_a_choice_is_repeated_by_its_address_without_asking_anyone():
+def test_repeat_finds_a_part_by_address_without_its_match():
     net, half = part("net", None), part("half", None, FilterSpec)
     slots = slots_of(net, half)
     for slot, component in (("trunk", net), ("memory", net), ("filter", half)):
@@ -104,7 +104,7 @@ def test_a_choice_is_repeated_by_its_address_without_asking_anyone():
         assert [(c, answer.rank) for c, answer in again.verdicts] == [(component, None)]
 
 
-def test_the_slot_of_a_model_is_its_own_and_of_other_parts_their_kind():
+def test_slot_of_a_part_is_its_slot_or_kind():
     assert [slot_of(part("m", slot=slot)) for slot in ("trunk", "memory", "head")] == [
         "trunk",
         "memory",
@@ -122,7 +122,7 @@ BOXES, ANY = (
 DICTS = part("dicts", Rank.GENERIC, PreprocessorSpec, kinds=("dict",))
 
 
-def test_parts_of_an_observation_are_offered_only_to_codecs_of_their_class():
+def test_nested_spaces_ask_only_preprocessors_of_their_class():
     slots = slots_of(BOXES, ANY, DICTS)
     root, inner = (slots.preprocessor(request_for(BOX, path), None) for path in ("obs", "obs['a']"))
     assert name_of(root) == name_of(inner) == "boxes"
@@ -132,13 +132,13 @@ def test_parts_of_an_observation_are_offered_only_to_codecs_of_their_class():
     assert name_of(slots.preprocessor(request_for(BOX, "obs['c']"), None)) == "boxes"
 
 
-def test_a_custom_preprocessor_is_for_the_whole_observation():
+def test_custom_preprocessor_is_for_the_whole_observation():
     slots, config = slots_of(BOXES, ANY), {"custom_preprocessor": "acme/any"}
     assert name_of(slots.preprocessor(request_for(BOX, config=config), None)) == "any"
     assert name_of(slots.preprocessor(request_for(BOX, "obs['a']", config=config), None)) == "boxes"
 
 
-def test_pinned_preprocessors_and_filters_are_repeated_and_others_chosen():
+def test_pins_apply_to_preprocessors_and_filters():
     half, double = part("half", spec=FilterSpec), part("double", spec=FilterSpec)
     slots, config = slots_of(BOXES, ANY, half, double), {"observation_filter": "acme/half"}
     pins = Pins({"filter": "acme/double"}, {"obs['a']": "acme/any"})
@@ -156,7 +156,7 @@ def test_pinned_preprocessors_and_filters_are_repeated_and_others_chosen():
     )
 
 
-def test_a_space_without_a_codec_is_refused_by_its_first_leaf_without_one():
+def test_space_without_preprocessor_error_names_first_leaf():
     listed = {"rlcatalog_preprocessors": "loaded"}
     deep = Dict({"a": BOX, "b": Dict({"t": Text(3)})})
     with pytest.raises(UnsupportedSpaceError, match=r"^obs\['b'\]\['t'\]: .*Installed: boxes"):
@@ -170,7 +170,7 @@ def test_a_space_without_a_codec_is_refused_by_its_first_leaf_without_one():
         slots_of(BOXES).preprocessor(request_for(Dict({"t": Text(3)})), None)
 
 
-def test_a_codec_for_a_class_of_the_same_name_is_hinted_at():
+def test_missing_preprocessor_error_hints_at_a_similar_class():
     class Angle(gym.Space):
         pass
 
@@ -191,7 +191,7 @@ def test_a_codec_for_a_class_of_the_same_name_is_hinted_at():
 # --- distributions --------------------------------------------------------------------------------
 
 
-def test_a_distribution_does_not_wrap_itself():
+def test_distribution_does_not_wrap_itself():
     outer, inner = (
         part("outer", Rank.SPECIFIC, ActionDistSpec),
         part("inner", Rank.GENERIC, ActionDistSpec),
@@ -201,7 +201,7 @@ def test_a_distribution_does_not_wrap_itself():
     assert name_of(slots.action_dist(request_for(BOX), None, outer)) == "inner"
 
 
-def test_an_action_without_a_distribution_is_refused_with_every_answer():
+def test_missing_distribution_error_lists_every_answer():
     refuses = part("refuses", None, ActionDistSpec)
     with pytest.raises(
         UnsupportedSpaceError, match=r"^action: .*Discrete\(2\) \(refuses: refuses says\)"
@@ -216,7 +216,7 @@ def test_an_action_without_a_distribution_is_refused_with_every_answer():
 # --- models ---------------------------------------------------------------------------------------
 
 
-def test_the_parts_of_a_model_are_chosen_slot_by_slot():
+def test_model_parts_are_chosen_slot_by_slot():
     net, deep = part("net", Rank.GENERIC), part("deep")
     gru, mask = (
         part("gru", slot="memory"),
@@ -240,7 +240,7 @@ def test_the_parts_of_a_model_are_chosen_slot_by_slot():
     assert chosen(gru, pins) == {"trunk": "deep", "memory": "gru", "head": None}
 
 
-def test_an_observation_without_a_trunk_is_refused():
+def test_observation_without_a_trunk_is_rejected():
     refuses = part("refuses", None)
     for slots, error in (
         (slots_of(refuses, rlcatalog_fcnet="loaded"), NoMatchError),
@@ -252,7 +252,7 @@ def test_an_observation_without_a_trunk_is_refused():
         slots_of(refuses).trunk(request_for(BOX, "obs['a']"), None)
 
 
-def test_the_trunks_that_models_ask_for_are_collected_in_the_innermost_context():
+def test_collect_trunks_uses_the_innermost_context():
     net, deep = part("net", Rank.GENERIC), part("deep")
     slots, request = slots_of(net, deep), request_for(BOX)
     with collect_trunks() as outer:
@@ -266,7 +266,7 @@ def test_the_trunks_that_models_ask_for_are_collected_in_the_innermost_context()
 # --- packages that cannot be used -----------------------------------------------------------------
 
 
-def test_a_listed_package_that_failed_is_an_error_where_it_would_have_been_asked():
+def test_failed_package_is_an_error_if_it_would_be_asked():
     net, request = part("net", Rank.GENERIC), request_for(BOX, encoded_shape=(3,))
     image = request_for(Box(0, 255, (8, 8, 3), np.uint8), encoded_shape=(8, 8, 3))
     for status in ("failed", "incompatible"):
@@ -283,7 +283,7 @@ def test_a_listed_package_that_failed_is_an_error_where_it_would_have_been_asked
         slots_of(net, rlcatalog_fcnet="failed").trunk(inner, None)
 
 
-def test_a_failed_package_for_observations_with_parts_is_an_error_for_those_only():
+def test_failed_complex_input_is_an_error_for_nested_spaces_only():
     net, flat = part("net", Rank.GENERIC), request_for(BOX, encoded_shape=(3,))
     parts = request_for(Dict({"a": BOX}), encoded_shape=(3,))
     slots = slots_of(net, rlcatalog_complex_input="failed")
@@ -314,7 +314,7 @@ def encoded(codecs, space, **fields):
     return request_for(space, preprocessor=preprocessor, encoded_shape=preprocessor.shape, **fields)
 
 
-def test_a_head_leaves_the_entries_that_it_does_not_claim(codecs):
+def test_head_leaves_the_entries_it_does_not_claim(codecs):
     request = encoded(codecs, THREE)
     assert unclaimed_by(None, request) is None
     assert unclaimed_by(part("mask", slot="head"), request) is None  # it claims nothing at any time
@@ -325,7 +325,7 @@ def test_a_head_leaves_the_entries_that_it_does_not_claim(codecs):
     assert (alone.obs.path, alone.encoded_shape) == ("obs['a']", (3,))
 
 
-def test_trunk_and_memory_are_chosen_for_what_the_head_leaves(codecs):
+def test_trunk_and_memory_are_chosen_for_unclaimed_entries(codecs):
     seen = []
 
     def match(request):
@@ -345,7 +345,7 @@ def test_trunk_and_memory_are_chosen_for_what_the_head_leaves(codecs):
     assert seen == [("a", "b", "mask"), ("a", "b")]
 
 
-def test_a_single_entry_beside_a_hidden_mask_is_passed_on_without_the_dict(codecs):
+def test_single_entry_beside_a_mask_is_passed_without_its_dict(codecs):
     head = claiming()
     one, two = Dict({"a": BOX}), Dict({"a": BOX, "b": TWO})
     assert (

@@ -41,7 +41,7 @@ def fail(*arguments):
     raise SystemExit("no licence")
 
 
-def test_a_part_that_is_broken_is_an_error_where_it_is_chosen_and_nowhere_else(plugin):
+def test_broken_part_is_an_error_only_if_it_is_chosen(plugin):
     spec = net("acme_net", Rank.SPECIFIC, describe=fail)
     point = PluginEntryPoint(plugin(rlcatalog_models=[spec]), "acme")
     text = r"model 'acme_net' \(acme 1\.0\): its describe function raised SystemExit: no licence"
@@ -52,7 +52,7 @@ def test_a_part_that_is_broken_is_an_error_where_it_is_chosen_and_nowhere_else(p
         chosen(isolated_catalog(*HEALTHY, point, prefer=["acme"]))
 
 
-def test_a_broken_part_is_raised_where_nothing_else_fits(plugin):
+def test_broken_part_is_an_error_if_nothing_else_fits(plugin):
     spec = ActionDistSpec(
         "mine", {"torch": "m:C"}, "", match=lambda request: Match(Rank.GENERIC, "fits"), size=fail
     )
@@ -65,7 +65,7 @@ def test_a_broken_part_is_raised_where_nothing_else_fits(plugin):
         chosen(catalog)
 
 
-def test_a_model_that_cannot_be_built_ends_the_build(plugin, module):
+def test_model_that_cannot_be_built_is_an_error(plugin, module):
     pytest.importorskip("torch")
     from rlcatalog_torch import TorchModelV2
 
@@ -92,7 +92,7 @@ def test_a_model_that_cannot_be_built_ends_the_build(plugin, module):
 # --- requests -------------------------------------------------------------------------------------
 
 
-def test_a_request_cannot_be_changed_by_those_who_are_asked(plugin):
+def test_request_cannot_be_changed_by_match_functions(plugin):
     from rlcatalog_fcnet.config import FcnetConfig
 
     seen = []
@@ -148,7 +148,7 @@ def two_sizes(plugin, module):
     return isolated_catalog(*HEALTHY, *points)
 
 
-def test_a_key_that_does_not_begin_with_its_plugins_name_is_said_with_it(two_sizes):
+def test_config_key_without_prefix_needs_its_distribution(two_sizes):
     with pytest.raises(
         ConfigError,
         match=r"'size' needs its distribution's name\. Use 'first/size' or 'second/size'",
@@ -164,7 +164,7 @@ def test_a_key_that_does_not_begin_with_its_plugins_name_is_said_with_it(two_siz
     assert two_sizes.config_keys(two_sizes.registry.get("model", "first_net")) == ["first/size"]
 
 
-def test_a_key_of_the_kernels_is_the_kernels(two_sizes):
+def test_kernel_key_stays_the_kernel_key(two_sizes):
     values = two_sizes.parse_config({"max_seq_len": 7, "second/max_seq_len": 8})
     assert (values["max_seq_len"], read_config(values, Second).max_seq_len) == (7, 8)
 
@@ -172,7 +172,7 @@ def test_a_key_of_the_kernels_is_the_kernels(two_sizes):
 # --- mistakes in a plugin's module ----------------------------------------------------------------
 
 
-def test_a_star_import_is_named(tmp_path, install, installed):
+def test_star_import_error_names_the_import(tmp_path, install, installed):
     install(tmp_path, "starry", "from rlcatalog import *\n")
     with pytest.warns(
         PluginWarning, match="`from rlcatalog import \\*` needs a catalog for MODEL_DEFAULTS"
@@ -183,7 +183,7 @@ def test_a_star_import_is_named(tmp_path, install, installed):
 # --- classes by name ------------------------------------------------------------------------------
 
 
-def test_a_class_shown_at_a_door_is_its_owners(plugin, module, monkeypatch):
+def test_class_of_preprocessors_module_is_the_built_in_one(plugin, module, monkeypatch):
     import rlcatalog.preprocessors as door
     from rlcatalog_preprocessors.integers import OneHotPreprocessor
 
@@ -237,7 +237,7 @@ def run(folder, *arguments, flags=(), **environ):
     )
 
 
-def test_plugins_that_print_warn_and_are_damaged_in_real_processes(tmp_path, install):
+def test_command_line_reports_noisy_and_damaged_plugins(tmp_path, install):
     noisy = 'import os\nprint("hello")\nos.system("echo from a shell")\nos.write(1, b"raw\\n")\n'
     install(tmp_path, "aa-noisy", noisy)
     install(

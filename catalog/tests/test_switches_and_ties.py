@@ -70,7 +70,7 @@ def slot(catalog, config, name="memory", obs=BOX, action=TWO):
 # --- switches -------------------------------------------------------------------------------------
 
 
-def test_a_part_with_a_switch_fits_where_it_is_on(catalog_of):
+def test_part_with_a_switch_is_chosen_if_it_is_on(catalog_of):
     catalog = catalog_of({"acme": ([memory("acme", "acme_gru", "acme_on")], "acme_on")})
     off, on = slot(catalog, {}), slot(catalog, {"acme_on": True})
     assert (off["chosen"], on["chosen"]) == (None, "acme_gru")
@@ -89,7 +89,7 @@ def test_a_part_with_a_switch_fits_where_it_is_on(catalog_of):
     assert "acme_on" in on["config_keys"]
 
 
-def test_a_part_that_is_switched_on_and_cannot_be_built_is_not_left_out(catalog_of):
+def test_part_that_is_switched_on_and_fails_is_an_error(catalog_of):
     for fields in ({}, {"match": lambda request: Match(Rank.SPECIFIC, "always")}):
         catalog = catalog_of(
             {"acme": ([memory("acme", "acme_gru", "acme_on", **fields)], "acme_on")}
@@ -101,7 +101,7 @@ def test_a_part_that_is_switched_on_and_cannot_be_built_is_not_left_out(catalog_
         assert not rlcatalog.build(BOX, TWO, {}, "torch", catalog=catalog).memory
 
 
-def test_a_match_function_decides_beside_a_switch():
+def test_match_function_decides_beside_a_switch():
     def match(request):
         return Match(Rank.GENERIC, "even so")
 
@@ -109,7 +109,7 @@ def test_a_match_function_decides_beside_a_switch():
     assert part.judge(Request(SpaceInfo.read(BOX))) == Match(Rank.GENERIC, "even so")
 
 
-def test_a_model_may_be_for_kinds_of_observation():
+def test_model_may_be_for_kinds_of_observation():
     part = ModelSpec("net", {"torch": "m:C"}, "", kinds=("discrete", "multi_binary"))
     assert part.judge(Request(SpaceInfo.read(TWO))) == Match(
         Rank.GENERIC, "the space is a discrete"
@@ -119,7 +119,7 @@ def test_a_model_may_be_for_kinds_of_observation():
     )
 
 
-def test_a_declaration_is_copied_and_pickled_like_any_value():
+def test_declaration_survives_copy_and_pickle():
     part = ModelSpec("net", {"torch": "m:C"}, "a net", reads=("max_seq_len",))
     assert copy.deepcopy(part) == pickle.loads(pickle.dumps(part)) == part
 
@@ -133,7 +133,7 @@ def test_a_declaration_is_copied_and_pickled_like_any_value():
         ("autoregressive", "use_autoregressive"),
     ],
 )
-def test_the_built_in_opt_in_parts_say_their_switch(name, switch):
+def test_built_in_parts_have_their_switch(name, switch):
     assert rlcatalog.default_catalog().registry.get("model", name).declaration.switch == switch
 
 
@@ -156,7 +156,7 @@ MEMORIES = {
     ],
 )
 @pytest.mark.parametrize("prefer", [[], ["acme"]], ids=["", "preferred"])
-def test_two_memories_switched_on_at_once_name_both_switches(catalog_of, first, second, prefer):
+def test_memories_switched_on_together_error_names_switches(catalog_of, first, second, prefer):
     """Listed or not, preferred or not, of one rank or of two: both were asked for."""
     plugins = {name: MEMORIES[name] for name in MEMORIES if f"{name}_on" in (first, second)}
     catalog = catalog_of(plugins, prefer=prefer)
@@ -171,7 +171,7 @@ def test_two_memories_switched_on_at_once_name_both_switches(catalog_of, first, 
         catalog.explain(BOX, TWO, {first: True, second: True, off: False}, "torch")
 
 
-def test_two_heads_switched_on_at_once_are_an_error_too(catalog_of):
+def test_heads_switched_on_together_are_an_error(catalog_of):
     catalog, action = catalog_of({}), gym.spaces.MultiDiscrete([2, 2])
     masked = gym.spaces.Dict({"action_mask": gym.spaces.MultiBinary(4), "x": BOX})
     with pytest.raises(
@@ -182,14 +182,14 @@ def test_two_heads_switched_on_at_once_are_an_error_too(catalog_of):
         )
 
 
-def test_two_memories_of_one_switch_need_a_switch_each(catalog_of):
+def test_memories_with_one_switch_need_a_switch_each(catalog_of):
     both = [memory("acme", name, "acme_on") for name in ("acme_one", "acme_two")]
     catalog = catalog_of({"acme": (both, "acme_on")})
     with pytest.raises(AmbiguousChoiceError, match=r"one memory\. Give each a separate switch\.$"):
         catalog.explain(BOX, TWO, {"acme_on": True}, "torch")
 
 
-def test_two_packages_of_one_switch_are_told_apart_by_disabling_one(catalog_of):
+def test_packages_with_one_switch_error_says_to_disable_one(catalog_of):
     """Preferring one would not help: both are switched on."""
     acme = {"acme": ([memory("acme", "acme_gru", "use_lstm")], "acme_on")}
     for prefer in ([], ["acme"]):
@@ -202,7 +202,7 @@ def test_two_packages_of_one_switch_are_told_apart_by_disabling_one(catalog_of):
     assert slot(catalog, {"use_lstm": True})["chosen"] == "lstm"
 
 
-def test_one_that_is_named_leaves_the_other_its_switch_for_nothing(catalog_of):
+def test_named_memory_overrides_the_switch_of_another(catalog_of):
     found = slot(catalog_of({}), {"custom_model": "lstm", "use_attention": True})
     assert (found["chosen"], found["reason"]) == ("lstm", "named in the config")
 
@@ -232,7 +232,7 @@ def on_boxes(request):
     return Match(None, "no Box")
 
 
-def test_a_tie_of_distributions_names_the_action_and_the_ways_out_work(catalog_of):
+def test_tie_of_distributions_names_action_and_options(catalog_of):
     plugins = {
         name: ({"rlcatalog_action_dists": [dist(f"{name}_dist")]},) for name in ("one", "two")
     }
@@ -267,7 +267,7 @@ def test_a_tie_of_distributions_names_the_action_and_the_ways_out_work(catalog_o
     assert slot(catalog, named, "action_dist", BOX, push)["chosen"] == "one_dist"
 
 
-def test_a_tie_for_a_part_of_the_action_names_the_part(catalog_of):
+def test_tie_for_a_part_of_the_action_names_the_part(catalog_of):
     plugins = {
         name: ({"rlcatalog_action_dists": [dist(f"{name}_dist")]},) for name in ("one", "two")
     }
@@ -288,7 +288,7 @@ def trunk(distribution, name=None):
     return ModelSpec(name, {"torch": f"made_up_{distribution}:Net"}, "made up", match=always)
 
 
-def test_two_of_one_plugin_are_not_told_apart_by_preferring_it(catalog_of):
+def test_tie_within_one_plugin_offers_no_preference(catalog_of):
     catalog = catalog_of(
         {"acme": ([trunk("acme", "acme_a"), trunk("acme", "acme_b")],)}, parts=NO_FCNET
     )
@@ -300,7 +300,7 @@ def test_two_of_one_plugin_are_not_told_apart_by_preferring_it(catalog_of):
     assert slot(catalog, {"custom_model": "acme/acme_a"}, "model")["chosen"] == "acme_a"
 
 
-def test_what_is_named_already_is_no_way_out(catalog_of):
+def test_tie_error_does_not_offer_a_key_that_is_taken(catalog_of):
     """Where `custom_model` names the trunk, it cannot name the memory as well."""
     loose = [
         memory("acme", f"acme_{name}", None, match=always, config=None) for name in ("one", "two")
@@ -315,7 +315,7 @@ def test_what_is_named_already_is_no_way_out(catalog_of):
     assert slot(catalog, {"custom_model": "acme/acme_one"})["chosen"] == "acme_one"
 
 
-def test_a_tie_of_codecs_inside_a_space_cannot_be_named(catalog_of):
+def test_tie_of_nested_preprocessors_offers_no_key(catalog_of):
     codecs = [
         PreprocessorSpec(
             n,

@@ -72,7 +72,7 @@ def test_values_become_tensors(lib):
     same(lib, ops.cast(lib(WHOLE), lib.dtype("float64")), WHOLE, np.float64)
 
 
-def test_whole_numbers_are_rounded_and_infinity_becomes_finite(lib):
+def test_whole_rounds_and_finite_replaces_infinity(lib):
     same(lib, lib.ops.whole(lib(np.float32([1.9999, -3.0001]))), [2, -3], np.int64)
     same(lib, lib.ops.whole(lib(np.int32([4]))), [4], np.int32)
     for dtype in (np.float16, np.float32, np.float64):
@@ -137,7 +137,7 @@ def test_columns_are_cut_in_an_order(lib):
             same(lib, found, expected)
 
 
-def test_places_that_are_not_taken_count_for_nothing(lib):
+def test_only_ignores_places_that_are_not_taken(lib):
     taken = np.arange(4) < np.array([0, 2, 4])[:, None]
     for lengths in (np.array([0, 2, 4]), np.float32([0, 2, 4])):
         same(lib, lib.ops.taken(lib(lengths), 4), taken, bool)
@@ -146,7 +146,7 @@ def test_places_that_are_not_taken_count_for_nothing(lib):
     same(lib, lib.ops.only(lib(taken[:, 1]), lib(X)), np.where(taken[:, 1:2], X, 0))
 
 
-def test_arithmetic(lib):
+def test_arithmetic_equals_numpy(lib):
     ops, x = lib.ops, lib(X)
     same(lib, ops.total([x, x, lib(X.astype(np.float64))]), 3 * X.astype(np.float64), np.float64)
     same(lib, ops.total([x, x]), 2 * X, np.float32)
@@ -159,7 +159,7 @@ def test_arithmetic(lib):
     same(lib, ops.clip(x, -0.5, 0.25), X.clip(-0.5, 0.25))
 
 
-def test_a_constant_has_no_gradient():
+def test_without_gradient_stops_gradients():
     x = torch.ones(2, requires_grad=True)
     assert not tensor_ops("torch").without_gradient(x).requires_grad
     with tf.GradientTape() as tape:
@@ -169,13 +169,13 @@ def test_a_constant_has_no_gradient():
 
 
 @pytest.mark.parametrize("name", ["numpy", "torch", "tf"])
-def test_a_table_is_pickled_and_copied_by_its_name(name):
+def test_tensor_ops_are_pickled_and_copied_by_name(name):
     ops = tensor_ops(name)
     assert ops.framework == name
     assert pickle.loads(pickle.dumps(ops)) is copy.deepcopy(ops) is ops
 
 
-def test_what_is_left_out_is_refused_by_name():
+def test_missing_tensor_operation_error_names_it():
     with pytest.raises(NotServedError, match="framework 'numpy' has no tensor operation 'cut'"):
         tensor_ops("numpy").cut(X, None)
     with pytest.raises(ModelContractError, match="tensorlib must be"):

@@ -66,7 +66,7 @@ def unread(catalog, obs, config, action=TWO):
 # --- what declarations name -----------------------------------------------------------------------
 
 
-def test_a_key_that_nobody_has_is_refused_with_the_nearest(acme):
+def test_unknown_key_in_reads_error_suggests_the_nearest(acme):
     text = (
         r"is loaded, but DeclarationError: model 'acme_typo': reads names the config key"
         r" 'vf_share_layer', which no package declares\. Did you mean 'vf_share_layers'\?"
@@ -80,7 +80,7 @@ def test_a_key_that_nobody_has_is_refused_with_the_nearest(acme):
     assert "acme_typo" not in catalog.registry.names(["model"])
 
 
-def test_a_text_in_place_of_a_tuple_is_refused():
+def test_reads_given_as_text_is_rejected():
     with pytest.raises(
         DeclarationError, match=r"reads must be a tuple of text, found 'vf_share_layers'"
     ):
@@ -88,7 +88,7 @@ def test_a_text_in_place_of_a_tuple_is_refused():
 
 
 @pytest.mark.parametrize("name", [["acme_net"], None, 3])
-def test_name_that_is_no_text_is_refused(name):
+def test_name_that_is_not_text_is_rejected(name):
     expected = r"Spec\(.*\): name must be a word of letters"
     with pytest.raises(DeclarationError, match=expected):
         spec(name)
@@ -103,7 +103,7 @@ def test_name_that_became_a_list_leaves_the_catalog_alone(acme):
     assert "fcnet" in catalog.registry.names(["model"])
 
 
-def test_a_switch_exists(acme):
+def test_switch_has_to_be_a_declared_key(acme):
     with pytest.warns(
         PluginWarning, match=r"switch names the config key 'use_acme', which no package declares"
     ):
@@ -115,7 +115,7 @@ def test_a_switch_exists(acme):
 
 
 @pytest.mark.parametrize("key", ["fcnet_hiddens", "acme_width", "free_log_std"])
-def test_keys_of_the_kernel_ones_own_and_anothers_exist(acme, key):
+def test_reads_accepts_keys_of_kernel_plugin_and_others(acme, key):
     catalog = acme(spec(reads=(key,)))
     assert "acme" in catalog.registry.names(["model"])
 
@@ -125,12 +125,12 @@ def test_keys_of_the_kernel_ones_own_and_anothers_exist(acme, key):
     [(("rlcatalog-preprocessors",), {}), (PARTS, {"RLCATALOG_DISABLE_PLUGINS": "rlcatalog-fcnet"})],
     ids=["not installed", "disabled"],
 )
-def test_a_key_of_a_package_that_is_absent_is_no_fault(acme, parts, environ):
+def test_reads_accepts_keys_of_absent_packages(acme, parts, environ):
     catalog = acme(spec(reads=("fcnet_hiddens",)), parts=parts, environ=environ)
     assert "acme" in catalog.registry.names(["model"])
 
 
-def test_what_the_program_registers_is_held_to_it():
+def test_registered_part_with_unknown_key_is_rejected():
     catalog = Catalog([], environ={})
     with pytest.raises(DeclarationError, match="Did you mean 'max_seq_len'"):
         catalog.register(ModelSpec("mine", {"torch": "m:C"}, "mine", reads=("max_seq_length",)))
@@ -282,19 +282,19 @@ CASES = {
 
 
 @pytest.mark.parametrize(("obs", "config", "expected"), CASES.values(), ids=CASES)
-def test_the_keys_that_nothing_reads(catalog, obs, config, expected):
+def test_unread_keys_are_listed(catalog, obs, config, expected):
     action = gym.spaces.MultiDiscrete([2, 2]) if "use_autoregressive" in config else TWO
     assert unread(catalog, obs, config, action) == expected
 
 
-def test_a_distribution_of_a_part_of_the_action_reads_too(catalog):
+def test_distribution_of_a_part_of_the_action_reads_keys(catalog):
     action = gym.spaces.Dict({"aim": BOX, "go": TWO})
     config = {"gaussian_log_std_min": -2.0, "categorical_temperature": 2.0}
     assert unread(catalog, BOX, config, action) == []
     assert unread(catalog, BOX, config, TWO) == ["gaussian_log_std_min"]
 
 
-def test_a_key_of_an_environment_wrapper_was_read_before(acme):
+def test_key_of_an_environment_wrapper_counts_as_read(acme):
     wrapper = EnvWrapperSpec(
         "acme_wrapper",
         {"numpy": "m:f"},
@@ -308,7 +308,7 @@ def test_a_key_of_an_environment_wrapper_was_read_before(acme):
         assert unread(catalog, BOX, {"acme_width": 4}) == ["acme_width"]
 
 
-def test_a_custom_class_of_rllibs_form_reads_everything():
+def test_custom_class_in_rllib_form_reads_all_keys():
     class Mine(rlcatalog.ModelV2):
         framework_of_class = "torch"
 
@@ -322,7 +322,7 @@ def test_a_custom_class_of_rllibs_form_reads_everything():
     assert unread(catalog, BOX, {**config, "custom_model": "mine"}) == ["conv_filters"]
 
 
-def test_one_warning_says_all_of_them_where_the_user_stands(catalog):
+def test_warning_lists_unread_keys_at_the_line_of_the_caller(catalog):
     config = {"conv_filters": "nature", "lstm_cell_size": 4, "fcnet_hiddens": [5]}
     with pytest.warns(UnreadKeysWarning) as caught:
         catalog.resolve(BOX, TWO, config, "torch")
@@ -334,7 +334,7 @@ def test_one_warning_says_all_of_them_where_the_user_stands(catalog):
     assert caught[0].filename == __file__
 
 
-def test_the_warning_says_what_a_key_needs(catalog):
+def test_warning_says_what_an_unread_key_needs(catalog):
     config = {
         "zero_mean": False,
         "post_fcnet_activation": "tanh",
@@ -350,7 +350,7 @@ def test_the_warning_says_what_a_key_needs(catalog):
     )
 
 
-def test_a_function_that_says_which_keys_it_ignores(acme):
+def test_ignores_function_makes_keys_unread(acme):
     fits = Match(Rank.SPECIFIC, "fits")
     environ = {"RLCATALOG_PREFER_PLUGINS": "acme"}
     ignoring = spec(
@@ -367,12 +367,12 @@ def test_a_function_that_says_which_keys_it_ignores(acme):
         unread(catalog, BOX, {"acme_width": 4})
 
 
-def test_a_trunk_of_another_package_may_read_sequences(acme):
+def test_trunk_of_a_plugin_may_read_max_seq_len(acme):
     catalog = acme(spec(reads=("fcnet_hiddens",)))
     assert unread(catalog, BOX, {"custom_model": "acme", "max_seq_len": 3}) == []
 
 
-def test_building_warns_and_a_remembered_lookup_does_not():
+def test_build_warns_once_for_equal_configs():
     catalog, config = isolated_catalog(*PARTS), {"conv_filters": "nature", "fcnet_hiddens": [6]}
     catalog.explain(BOX, TWO, config, "torch")  # is no reason to be silent later
     with pytest.warns(UnreadKeysWarning) as caught:
@@ -384,7 +384,7 @@ def test_building_warns_and_a_remembered_lookup_does_not():
     assert policy.explain().as_dict()["unread"] == ["conv_filters"]
 
 
-def test_a_lookup_that_fails_says_nothing(catalog):
+def test_failing_lookup_does_not_warn(catalog):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with pytest.raises(
@@ -398,7 +398,7 @@ def test_a_lookup_that_fails_says_nothing(catalog):
             )
 
 
-def test_a_lookup_whose_build_fails_warns_of_nothing(acme):
+def test_failing_build_does_not_warn(acme):
     catalog = acme(spec("acme_broken"))  # its module has no such class
     config = {"conv_filters": "nature", "custom_model": "acme_broken"}
     with warnings.catch_warnings():
@@ -413,7 +413,7 @@ def test_a_lookup_whose_build_fails_warns_of_nothing(acme):
         rlcatalog.build(BOX, TWO, config, "torch", catalog=catalog)
 
 
-def test_what_the_parts_of_an_observation_were_found_for_is_told_by_whoever_asks(acme):
+def test_keys_of_an_inner_trunk_count_as_read(acme):
     """A stranger's model that holds others is looked after as the built-in one: by what it asks the
     catalog for.
     """
@@ -430,7 +430,7 @@ def test_what_the_parts_of_an_observation_were_found_for_is_told_by_whoever_asks
     assert unread(catalog, BOX, config) == ["conv_filters"]
 
 
-def test_every_key_of_the_kernels_is_read_by_the_kernel_by_a_built_in_part_or_for_a_plain_module():
+def test_kernel_keys_are_all_read_somewhere():
     """None can be set without an effect anywhere: a key that nobody reads is none."""
     from rlcatalog.config.kernel_keys import READ_BESIDE, READ_BY_KERNEL, READ_WITH_MEMORY
 

@@ -132,7 +132,7 @@ def test_wrap_env_finds_its_wrappers_below_another_one(make_catalog):
     assert catalog.wrap_env(env) is env
 
 
-def test_wrap_env_accepts_a_function_that_returns_the_environment(make_catalog):
+def test_wrap_env_accepts_a_function_that_changes_nothing(make_catalog):
     env = make_cartpole()
 
     assert make_catalog(return_unchanged).wrap_env(env) is env
@@ -144,7 +144,7 @@ class WithoutDict:
     __slots__ = ()
 
 
-def test_wrap_env_ignores_an_attribute_env_that_is_no_environment(catalog):
+def test_wrap_env_ignores_an_env_attribute_that_is_no_env(catalog):
     env = make_cartpole().unwrapped
     env.env = WithoutDict()
 
@@ -302,7 +302,7 @@ def check_vector(catalog):
     return check
 
 
-def test_only_the_first_environment_of_a_vector_is_checked(catalog, check_vector):
+def test_vector_is_checked_by_its_first_environment(catalog, check_vector):
     raw = make_cartpole()
     wrapped = catalog.wrap_env(raw)
 

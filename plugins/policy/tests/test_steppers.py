@@ -329,7 +329,7 @@ def test_observed_mask_of_an_ended_episode_may_forbid_everything():
     assert step.raw_action[:, 0].tolist() == [0, 1]
 
 
-def test_observed_mask_of_a_running_episode_has_to_allow_an_action():
+def test_observed_mask_of_a_running_episode_allows_an_action():
     stepper = build_policy(WithoutMemoryOrValue, space=MASKED).stepper(2, "next_step")
     stepper.step(masked_obs([[1, 0], [0, 1]], 1, 2))
 
@@ -347,7 +347,7 @@ def test_passed_mask_of_an_ended_episode_may_forbid_everything(memoryless_policy
     assert step.raw_action[1, 0] == 0
 
 
-def test_passed_mask_of_a_running_episode_has_to_allow_an_action(memoryless_policy):
+def test_passed_mask_of_a_running_episode_allows_an_action(memoryless_policy):
     stepper = memoryless_policy.stepper(2, "next_step")
     stepper.step(obs_of(1, 2), mask=np.array([[1, 0], [0, 1]]))
 
