@@ -71,7 +71,7 @@ def test_a_wrong_observation_is_named_with_the_steps_that_were_counted(form, con
 
 
 @FORMS
-def test_a_step_passes_its_state_on(form):
+def test_step_passes_its_state_on(form):
     counting = policy_of(custom_model=Counting)
     step = counting.act_encoded(form(ROWS))
     assert step.state.memory[0].tolist() == [[1], [1]]

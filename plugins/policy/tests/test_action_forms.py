@@ -210,7 +210,7 @@ def point(module):
 ACTIONS = np.float32([[1, 2], [-3, 4]])
 
 
-def test_a_plugins_codec_may_be_wrong_by_rounding(point):
+def test_plugins_codec_may_be_wrong_by_rounding(point):
     for error in (0.0, 9e-6, -9e-6):
         np.testing.assert_allclose(
             raw_actions(point(Scaled, error=error), 0 * ACTIONS), 0 * ACTIONS
@@ -239,7 +239,7 @@ def test_actions_outside_a_plugins_space_are_named(point):
         raw_actions(policy, np.float32([[1, 2], [30, 0]]))
 
 
-def test_a_codec_that_defines_only_one_way_has_no_inverse(point):
+def test_codec_that_defines_only_one_way_has_no_inverse(point):
     with pytest.raises(
         NotServedError,
         match=r"NoInverse of .*action_codec 'point'\) has no inverse: it defines adapt\(\)",

@@ -57,7 +57,7 @@ def acme():
 @pytest.mark.parametrize(
     "error", [ValueError("broken"), SystemExit("stop"), TypeError("wrong")], ids=repr
 )
-def test_an_error_inside_a_plugins_part_names_it(acme, error):
+def test_error_inside_a_plugins_part_names_it(acme, error):
     acme.model.fails = error
     with pytest.raises(
         PartError,
@@ -78,7 +78,7 @@ def test_interrupts_and_typed_errors_stay_as_they_are(acme, error):
     assert caught.value is error
 
 
-def test_an_error_outside_names_the_part_that_returned_the_value(acme, policy):
+def test_error_outside_names_the_part_that_returned_the_value(acme, policy):
     with pytest.raises(
         PartError,
         match=r"acme-nets 1\.0.*: the policy failed on this part or its return value: ValueE",
@@ -99,7 +99,7 @@ def test_an_error_outside_names_the_part_that_returned_the_value(acme, policy):
         ("value_function", 0, lambda self, features: None),
     ],
 )
-def test_a_models_method_with_other_arguments_is_named(method, count, function):
+def test_models_method_with_other_arguments_is_named(method, count, function):
     cls = type("Odd", (FullyConnectedNetwork,), {})
     policy = rlcatalog.build(OBS, THREE, {**SMALL, "custom_model": cls}, "torch")
     policy.contract.blame(TypeError("missing"))
@@ -114,7 +114,7 @@ def test_a_models_method_with_other_arguments_is_named(method, count, function):
     assert message.endswith("TypeError: missing")
 
 
-def test_an_inner_model_may_have_values_of_another_kind():
+def test_inner_model_may_have_values_of_another_kind():
     cls = type("Odd", (FullyConnectedNetwork,), {})
     config = {**SMALL, "custom_model": cls, "use_lstm": True, "lstm_cell_size": 2}
     policy = rlcatalog.build(OBS, THREE, config, "torch")
@@ -135,7 +135,7 @@ def test_an_inner_model_may_have_values_of_another_kind():
         ("kl", 2, lambda self, a, b: None),
     ],
 )
-def test_a_distributions_method_with_other_arguments_is_named(method, count, function):
+def test_distributions_method_with_other_arguments_is_named(method, count, function):
     cls = type("Odd", (Categorical,), {})
     policy = rlcatalog.build(OBS, THREE, {**SMALL, "custom_action_dist": cls}, "torch")
     policy.contract.blame(TypeError("missing"))
@@ -182,7 +182,7 @@ def test_models_inside_a_model_are_found():
         ({}, None),
     ],
 )
-def test_a_plugins_distribution_matches_its_declaration(module, members, match):
+def test_plugins_distribution_matches_its_declaration(module, members, match):
     module(Odd=type("Odd", (Categorical,), members))
     spec = ActionDistSpec(
         "odd",

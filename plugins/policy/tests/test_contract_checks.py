@@ -91,7 +91,7 @@ def test_shapes_are_read_as_far_as_they_are_known():
         ((3, 4), (4, 3), False),
     ],
 )
-def test_an_array_fits_by_its_number_of_axes_and_their_lengths(shape, expected, right):
+def test_array_fits_by_its_number_of_axes_and_their_lengths(shape, expected, right):
     for array in (np.zeros(shape), torch.zeros(shape)):
         assert fits(array, expected) is right
 
@@ -368,7 +368,7 @@ def test_each_part_is_checked_that_a_plugin_draws(parts):
     parts.contract.check_actions(listed, None)  # a listed distribution drew it
 
 
-def test_the_plugins_of_a_distribution_are_named(parts, policy):
+def test_plugins_of_a_distribution_are_named(parts, policy):
     message = refused(
         "must return one number per row", parts.contract.check_rows, torch.zeros(2, 1), 2, "entropy"
     )
@@ -424,7 +424,7 @@ class Everything(Preprocessor):
         return np.concatenate([observation["action_mask"], observation["x"]]).astype(np.float32)
 
 
-def test_a_model_that_sees_the_mask_is_checked_and_named_too(catalog):
+def test_model_that_sees_the_mask_is_checked_and_named_too(catalog):
     catalog.register_preprocessor("everything", Everything)
     config = {**SMALL, "custom_preprocessor": "everything"}
     contract = rlcatalog.build(MASKED, THREE, config, "torch", catalog=catalog).contract

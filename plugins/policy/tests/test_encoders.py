@@ -61,7 +61,7 @@ def observations(mask):
 # --- filters --------------------------------------------------------------------------------------
 
 
-def test_a_filter_is_made_on_request(encoder_of, filtering):
+def test_filter_is_made_on_request(encoder_of, filtering):
     assert encoder_of(TWO, {"observation_filter": "doubling"}).filter is None
     assert encoder_of(TWO, filters=True).filter is None
     assert encoder_of(TWO, filters=True).space == encoder_of(TWO).space == TWO
@@ -87,12 +87,12 @@ def test_a_filter_is_made_on_request(encoder_of, filtering):
     ],
     ids=str,
 )
-def test_a_filter_learns_from_the_rows_it_is_told(filtering, update, learned):
+def test_filter_learns_from_the_rows_it_is_told(filtering, update, learned):
     np.testing.assert_array_equal(filtering.filter_batch(ROWS, update), 2 * ROWS)
     assert filtering.filter.learned == learned
 
 
-def test_a_filter_does_not_hide_what_is_not_finite(encoder_of, filtering):
+def test_filter_does_not_hide_what_is_not_finite(encoder_of, filtering):
     wrong = np.float32([[0, 0], [np.nan, 0]])
     with pytest.raises(NonFiniteError, match=r"row 1 of 2: its observation .* NaN at obs\[0\]"):
         filtering.encode_batch(wrong)
@@ -108,7 +108,7 @@ def test_a_filter_does_not_hide_what_is_not_finite(encoder_of, filtering):
 # --- masks ----------------------------------------------------------------------------------------
 
 
-def test_a_mask_is_taken_from_observations_or_from_elsewhere(encoder_of):
+def test_mask_is_taken_from_observations_or_from_elsewhere(encoder_of):
     encoder = encoder_of(MASKED)
     assert encoder.mask_apart
     assert set(encoder.seen(observations([[1, 0, 1]] * 2))) == {"x"}
@@ -137,7 +137,7 @@ def test_a_mask_is_taken_from_observations_or_from_elsewhere(encoder_of):
         encoder.encode_batch(observations([[1, 0, 1]]))
 
 
-def test_an_observation_without_a_mask_takes_one(encoder_of):
+def test_observation_without_a_mask_takes_one(encoder_of):
     encoder = encoder_of(TWO)
     assert not encoder.mask_apart
     assert encoder.seen(ROWS) is ROWS
@@ -159,7 +159,7 @@ class X(Preprocessor):
         return np.asarray(observation["x"], np.float32)
 
 
-def test_a_preprocessor_that_sees_the_mask_is_given_it(catalog):
+def test_preprocessor_that_sees_the_mask_is_given_it(catalog):
     catalog.register_preprocessor("x", X)
     config = {"custom_preprocessor": "x"}
     encoder = Encoder(catalog, catalog.resolve(MASKED, THREE, config, "torch"))
@@ -171,7 +171,7 @@ def test_a_preprocessor_that_sees_the_mask_is_given_it(catalog):
     assert encoder.seen(one) is one
 
 
-def test_the_mask_of_one_observation(encoder_of):
+def test_mask_of_one_observation(encoder_of):
     encoder = encoder_of(MASKED)
     one, nothing = (
         {"action_mask": np.array(mask, np.int8), "x": ROWS[0]} for mask in ([1, 0, 1], [0, 0, 0])
@@ -218,7 +218,7 @@ def test_masks_of_encoded_observations_stay_what_they_are(encoder_of):
 # --- hints ----------------------------------------------------------------------------------------
 
 
-def test_a_single_observation_gets_a_hint_and_others_get_none(encoder_of):
+def test_single_observation_gets_a_hint_and_others_get_none(encoder_of):
     preprocessor = encoder_of(TWO).preprocessor
     hint = " This is a single observation: pass a batch of one, [obs]."
     for kind in (ObservationError, ActionMaskError):
@@ -247,6 +247,6 @@ class Exits(Preprocessor):
         raise SystemExit
 
 
-def test_a_check_that_fails_in_any_way_gives_no_hint():
+def test_check_that_fails_in_any_way_gives_no_hint():
     error = ObservationError("wrong.")
     assert str(with_batch_hint(error, Exits(TWO, {}), ROWS[0])) == "wrong."

@@ -33,7 +33,7 @@ def descriptors():
 
 
 @pytest.mark.parametrize("wait", [True, False])
-def test_a_lock_excludes_others_until_it_ends(tmp_path, descriptors, wait):
+def test_lock_excludes_others_until_it_ends(tmp_path, descriptors, wait):
     before = descriptors()
     for _ in range(2):  # once released, the folder can be locked again
         with locked(tmp_path, wait=wait):
@@ -44,7 +44,7 @@ def test_a_lock_excludes_others_until_it_ends(tmp_path, descriptors, wait):
     assert not os.listdir(tmp_path)
 
 
-def test_a_lock_waits_for_its_holder(tmp_path):
+def test_lock_waits_for_its_holder(tmp_path):
     entered = threading.Event()
 
     def enter():
@@ -66,7 +66,7 @@ def test_only_folders_are_locked(tmp_path):
 
 
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOTSUP, errno.EINVAL])
-def test_a_file_system_without_locks_is_used_without_one(tmp_path, monkeypatch, number):
+def test_file_system_without_locks_is_used_without_one(tmp_path, monkeypatch, number):
     def flock(handle, operation):
         raise OSError(number, "no locks here")
 
@@ -88,7 +88,7 @@ def test_other_errors_of_the_lock_are_raised(tmp_path, monkeypatch):
 # --- writing --------------------------------------------------------------------------------------
 
 
-def test_a_file_is_replaced_and_nothing_else_is_left(tmp_path, descriptors):
+def test_file_is_replaced_and_nothing_else_is_left(tmp_path, descriptors):
     before = descriptors()
     for content in (b"first", b"", b"the third, which is longer"):
         write_file(tmp_path, "file", content)
@@ -97,7 +97,7 @@ def test_a_file_is_replaced_and_nothing_else_is_left(tmp_path, descriptors):
     assert descriptors() == before
 
 
-def test_a_new_file_has_the_usual_permissions(tmp_path):
+def test_new_file_has_the_usual_permissions(tmp_path):
     kept = os.umask(0)
     try:
         write_file(tmp_path, "file", b"x")
@@ -106,7 +106,7 @@ def test_a_new_file_has_the_usual_permissions(tmp_path):
     assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o666
 
 
-def test_a_write_that_takes_a_part_is_continued(tmp_path, monkeypatch):
+def test_write_that_takes_a_part_is_continued(tmp_path, monkeypatch):
     real, sizes = os.write, []
 
     def write(handle, data):
@@ -153,7 +153,7 @@ def test_content_is_on_the_disk_before_its_name_is(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("fails", ["write", "fsync", "replace"])
-def test_a_failed_write_leaves_the_old_file_alone(tmp_path, monkeypatch, descriptors, fails):
+def test_failed_write_leaves_the_old_file_alone(tmp_path, monkeypatch, descriptors, fails):
     write_file(tmp_path, "file", b"old")
     before = descriptors()
 
@@ -168,7 +168,7 @@ def test_a_failed_write_leaves_the_old_file_alone(tmp_path, monkeypatch, descrip
     assert descriptors() == before
 
 
-def test_a_file_that_another_has_put_there_is_not_written_into(tmp_path, monkeypatch):
+def test_file_that_another_has_put_there_is_not_written_into(tmp_path, monkeypatch):
     monkeypatch.setattr("secrets.token_hex", lambda count: "0" * 2 * count)
     planted = tmp_path / f".file-{'0' * 16}{TEMPORARY}"
     planted.write_bytes(b"theirs")
@@ -178,7 +178,7 @@ def test_a_file_that_another_has_put_there_is_not_written_into(tmp_path, monkeyp
     assert not (tmp_path / "file").exists()
 
 
-def test_a_link_is_replaced_and_its_target_stays(tmp_path):
+def test_link_is_replaced_and_its_target_stays(tmp_path):
     (tmp_path / "target").write_bytes(b"theirs")
     (tmp_path / "file").symlink_to(tmp_path / "target")
     write_file(tmp_path, "file", b"ours")
@@ -186,7 +186,7 @@ def test_a_link_is_replaced_and_its_target_stays(tmp_path):
     assert (tmp_path / "target").read_bytes() == b"theirs"
 
 
-def test_a_folder_is_synced_where_the_system_can(tmp_path, monkeypatch, descriptors):
+def test_folder_is_synced_where_the_system_can(tmp_path, monkeypatch, descriptors):
     before, synced = descriptors(), []
     monkeypatch.setattr(
         os, "fsync", lambda handle: synced.append(stat.S_ISDIR(os.fstat(handle).st_mode))
@@ -200,7 +200,7 @@ def test_a_folder_is_synced_where_the_system_can(tmp_path, monkeypatch, descript
 # --- reading --------------------------------------------------------------------------------------
 
 
-def test_a_regular_file_is_read_from_its_beginning_each_time(tmp_path, descriptors):
+def test_regular_file_is_read_from_its_beginning_each_time(tmp_path, descriptors):
     (tmp_path / "file").write_bytes(b"0123456789")
     before, file = descriptors(), RegularFile(tmp_path / "file")
     assert (file.path, file.size) == (tmp_path / "file", 10)
@@ -219,7 +219,7 @@ def test_a_regular_file_is_read_from_its_beginning_each_time(tmp_path, descripto
     assert descriptors() == before
 
 
-def test_a_file_that_became_shorter_is_noticed(tmp_path):
+def test_file_that_became_shorter_is_noticed(tmp_path):
     (tmp_path / "file").write_bytes(b"0123456789")
     file = RegularFile(tmp_path / "file", 10)
     (tmp_path / "file").write_bytes(b"01234")
@@ -229,7 +229,7 @@ def test_a_file_that_became_shorter_is_noticed(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["folder", "FIFO", "too large"])
-def test_a_refused_file_is_closed(tmp_path, descriptors, kind):
+def test_refused_file_is_closed(tmp_path, descriptors, kind):
     path = tmp_path / "file"
     {
         "folder": path.mkdir,
@@ -264,7 +264,7 @@ def test_why_a_file_cannot_be_opened_is_named(tmp_path):
         RegularFile(tmp_path / "missing")
 
 
-def test_a_reader_closes_the_file(tmp_path, descriptors):
+def test_reader_closes_the_file(tmp_path, descriptors):
     (tmp_path / "file").write_bytes(b"xyz")
     before = descriptors()
     assert read_file(tmp_path / "file", 3) == b"xyz"

@@ -71,7 +71,7 @@ def test_finite_numbers_cost_one_sum_of_products_each(preprocessor, sums, monkey
     assert len(calls) == 6
 
 
-def test_the_logit_of_a_forbidden_action_is_finite_at_little_cost(preprocessor, sums, monkeypatch):
+def test_logit_of_a_forbidden_action_is_finite_at_little_cost(preprocessor, sums, monkeypatch):
     calls, never = sums
     monkeypatch.setattr(np, "argwhere", never)
     check_step(*step(inputs=((np.finfo(np.float32).min, 2), (3, 4))), preprocessor)
@@ -113,7 +113,7 @@ FINE = "its observation is finite: look at the model's weights"
         ),
     ],
 )
-def test_the_first_wrong_number_is_named(preprocessor, changes, problem):
+def test_first_wrong_number_is_named(preprocessor, changes, problem):
     message = refused(
         f"^row 1 of 2: {problem}; the parameters of its distribution are",
         *step(**changes),
@@ -123,7 +123,7 @@ def test_the_first_wrong_number_is_named(preprocessor, changes, problem):
     assert message.endswith("set its logit to the lowest finite number.")
 
 
-def test_the_first_wrong_row_is_named_with_its_steps(preprocessor):
+def test_first_wrong_row_is_named_with_its_steps(preprocessor):
     logp, value, inputs, encoded = step()
     inputs[0, 1] = inputs[1, 0] = NAN
     message = refused(
@@ -166,7 +166,7 @@ def test_at_most_eight_parameters_are_shown(preprocessor):
         (10, r"obs['c'][1]"),
     ],
 )
-def test_the_place_in_an_observation_is_named(preprocessor, place, where):
+def test_place_in_an_observation_is_named(preprocessor, place, where):
     logp, value, inputs, encoded = step(place=place, number=-INF)
     assert place_of(preprocessor, encoded[1]) == f"-inf at {where}"
     assert place_of(preprocessor, encoded[0]) is None
@@ -189,7 +189,7 @@ def test_the_place_in_an_observation_is_named(preprocessor, place, where):
     assert caught.value.row == 1
 
 
-def test_a_number_without_axes_has_no_index():
+def test_number_without_axes_has_no_index():
     preprocessor = default_catalog().preprocessor_for(
         spaces.Tuple([spaces.Box(-1, 1, ()), spaces.Box(-1, 1, (1,))])
     )

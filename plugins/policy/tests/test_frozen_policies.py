@@ -66,14 +66,14 @@ def frozen(policy, backends):
     return policy.freeze()
 
 
-def test_a_policy_is_frozen_for_one_row_unless_told_otherwise(frozen, policy, backends):
+def test_policy_is_frozen_for_one_row_unless_told_otherwise(frozen, policy, backends):
     policy.freeze(3, seed=5)
     frozen.freeze(4, seed=6)
     frozen.freeze()
     assert [backend.arguments for backend in backends] == [(1, None), (3, 5), (4, 6), (1, None)]
 
 
-def test_a_frozen_policy_acts_by_its_backend(frozen, policy, backends):
+def test_frozen_policy_acts_by_its_backend(frozen, policy, backends):
     (backend,) = backends
     for call in (frozen.act, frozen.act_encoded):
         np.testing.assert_array_equal(
@@ -96,7 +96,7 @@ def test_a_frozen_policy_acts_by_its_backend(frozen, policy, backends):
     np.testing.assert_array_equal(frozen.act(np.zeros((64, 2))).raw_action, drawn)
 
 
-def test_a_frozen_policy_says_whether_it_is_faster(frozen, policy, backends):
+def test_frozen_policy_says_whether_it_is_faster(frozen, policy, backends):
     assert frozen.reason is None
     assert repr(frozen) == f"Frozen: acts from a recorded graph\n{policy!r}"
     assert "acts from a recorded graph" in str(frozen.explain())
@@ -105,7 +105,7 @@ def test_a_frozen_policy_says_whether_it_is_faster(frozen, policy, backends):
     assert repr(frozen).startswith("Frozen: no faster: its results differ\n")
 
 
-def test_a_frozen_policy_stays_where_it_is(frozen, policy):
+def test_frozen_policy_stays_where_it_is(frozen, policy):
     assert frozen.to("cpu") is frozen
     with pytest.raises(
         NotServedError,
@@ -125,7 +125,7 @@ def test_a_frozen_policy_stays_where_it_is(frozen, policy):
         (NotServedError("not this"), "NotServedError: not this"),
     ],
 )
-def test_a_policy_that_cannot_be_frozen_acts_as_it_is(policy, monkeypatch, error, reason):
+def test_policy_that_cannot_be_frozen_acts_as_it_is(policy, monkeypatch, error, reason):
     def fail(*arguments):
         raise error
 

@@ -73,7 +73,7 @@ def after(served, steps, actions=ACTIONS):
         ("added_by_a_loop", 0, True),
     ],
 )
-def test_a_view_is_ahead_where_acting_does_not_know_its_values(column, shift, future):
+def test_view_is_ahead_where_acting_does_not_know_its_values(column, shift, future):
     served = views(x=ahead(column, shift))
     assert [one.name for one in served.ahead] == (["x"] if future else [])
     assert served.acting == ()  # it was not requested for acting
@@ -93,7 +93,7 @@ def test_a_view_is_ahead_where_acting_does_not_know_its_values(column, shift, fu
     ("column", "shift"),
     [("obs", [-1, 1]), ("actions", "-1:0"), ("rewards", [-3, 0]), ("new_obs", -1)],
 )
-def test_a_view_looks_back_or_ahead(column, shift):
+def test_view_looks_back_or_ahead(column, shift):
     with pytest.raises(
         NotServedError, match=r"a view looks either back or ahead. Request two views"
     ):
@@ -152,7 +152,7 @@ def test_unknown_columns_are_only_for_training():
         ("x", "t", (-2, 0), "t", (-2, 0), False),
     ],
 )
-def test_a_requirement_is_read_as_rllib_reads_it(name, data_col, shift, column, shifts, single):
+def test_requirement_is_read_as_rllib_reads_it(name, data_col, shift, column, shifts, single):
     (one,) = views(**{name: view(data_col, shift)}).all
     assert (one.name, one.column, one.shifts, one.single) == (name, column, shifts, single)
 
@@ -202,7 +202,7 @@ def test_actions_are_kept_in_the_dtype_of_their_space():
         }
 
 
-def test_a_step_is_added_at_the_end_and_its_reward_with_the_next():
+def test_step_is_added_at_the_end_and_its_reward_with_the_next():
     served = views(
         a=view("obs", "-2:-1"),
         b=view("actions", "-2:-1"),
@@ -230,7 +230,7 @@ def test_a_step_is_added_at_the_end_and_its_reward_with_the_next():
 
 
 @pytest.mark.parametrize("rows", [[1], np.array([False, True])], ids=["indices", "booleans"])
-def test_a_restarted_row_has_no_past(rows):
+def test_restarted_row_has_no_past(rows):
     served = views(a=view("obs", -2), c=view("rewards", -1))
     history = after(served, 3)
     again = served.restart(history, rows)

@@ -60,7 +60,7 @@ def test_sizes_have_readable_units(weights, size):
     assert f"weights: {weights:,} numbers, {size} as float32\n" in f"{summary!r}\n"
 
 
-def test_a_summary_shows_outputs_or_arrays():
+def test_summary_shows_outputs_or_arrays():
     layers = Layer("a", (2, 3), 1_000), Layer("b", None, 20), Layer("c", (), 0)
     lines = repr(summary_of(*layers)).splitlines()
     assert lines[0] == "lstm around fcnet"
@@ -89,7 +89,7 @@ def test_at_most_200_layers_are_shown():
     assert "... 1 more" in repr(summary_of(*layers))
 
 
-def test_a_summary_as_data_has_its_sum():
+def test_summary_as_data_has_its_sum():
     data = summary_of(Layer("a", (2,), 5), Layer("b", None, 6, {"w": (2, 3)}), built=True).as_dict()
     layers = [
         {"name": "a", "shape": [2], "weights": 5, "arrays": {}},
@@ -120,7 +120,7 @@ def test_only_stages_that_declare_all_their_weights_are_layers():
         assert of(stage("a", 3), other) is None
 
 
-def test_the_layers_of_a_policy_are_counted_by_hand():
+def test_layers_of_a_policy_are_counted_by_hand():
     policy = rlcatalog.build(OBS, TWO, {"fcnet_hiddens": [3]}, "torch")
     summary = policy.summary()
     assert not summary.built
@@ -138,7 +138,7 @@ def test_the_layers_of_a_policy_are_counted_by_hand():
     assert "<table>" in policy._repr_html_()
 
 
-def test_the_weights_of_a_model_are_grouped_by_their_layers():
+def test_weights_of_a_model_are_grouped_by_their_layers():
     policy = rlcatalog.build(OBS, TWO, {"custom_model": Plain}, "torch")
     summary = policy.summary()
     assert summary.built
@@ -183,7 +183,7 @@ def command(*arguments):
     return CliRunner().invoke(make_app(arguments), arguments, env={"COLUMNS": "100"})
 
 
-def test_the_command_prints_text_or_json():
+def test_command_prints_text_or_json():
     small = ("summary", "CartPole-v1", "--model", "fcnet_hiddens=[3]")
     text = command(*small)
     assert text.exit_code == 0, text.output
@@ -194,7 +194,7 @@ def test_the_command_prints_text_or_json():
     assert [layer["weights"] for layer in data["layers"]] == [15, 4, 8]
 
 
-def test_the_command_builds_a_model_that_declares_nothing():
+def test_command_builds_a_model_that_declares_nothing():
     rlcatalog.ModelCatalog.register_custom_model("plain", Plain)
     data = json.loads(
         command("summary", "CartPole-v1", "--model", "custom_model=plain", "--json").stdout

@@ -61,7 +61,7 @@ def signed(**changes):
     return json.dumps({**data, "checksum": hashlib.sha256(text.encode()).hexdigest()}).encode()
 
 
-def test_a_manifest_is_indented_text_that_ends_with_a_line(read):
+def test_manifest_is_indented_text_that_ends_with_a_line(read):
     content = encode(manifest_of({"b": 1, "a": [1.5, None, True, "x"]}))
     data = json.loads(content)
     assert content == json.dumps(data, indent=2).encode() + b"\n"
@@ -72,7 +72,7 @@ def test_a_manifest_is_indented_text_that_ends_with_a_line(read):
     assert back.checksum == data["checksum"] == checksum_of(data)
 
 
-def test_a_checksum_covers_everything_but_itself_in_any_order():
+def test_checksum_covers_everything_but_itself_in_any_order():
     data = {"b": [1, 2], "a": "\u00e9", "checksum": "x"}
     text = '{"a":"\\u00e9","b":[1,2]}'
     assert checksum_of(data) == hashlib.sha256(text.encode()).hexdigest()
@@ -187,7 +187,7 @@ def test_encoded_values_of_other_kinds_are_refused(value, why, read):
         read(signed(config={"a": value}))
 
 
-def test_a_table_with_more_than_an_encoded_value_is_a_table():
+def test_table_with_more_than_an_encoded_value_is_a_table():
     table = {"$float": "x", "b": 1}
     assert config_from_plain({"a": table, "b": {"$space": 1, "c": 2}}) == {
         "a": table,
@@ -231,7 +231,7 @@ def test_other_versions_are_refused(read, version):
         read(signed(format_version=version, rlcatalog="9"))
 
 
-def test_a_changed_manifest_is_refused(read):
+def test_changed_manifest_is_refused(read):
     content = encode(manifest_of({"seed": 1}))
     assert read(content).config == {"seed": 1}
     with pytest.raises(SavedPolicyError, match="changed since it was saved"):
@@ -249,7 +249,7 @@ def test_a_changed_manifest_is_refused(read):
             read(signed(**changes))
 
 
-def test_the_files_of_the_format_are_named(read):
+def test_files_of_the_format_are_named(read):
     back = read(
         encode(manifest_of(parts={"filter": "f/g"}, files={WEIGHTS: DIGEST, FILTER: DIGEST}))
     )
@@ -270,7 +270,7 @@ def test_the_files_of_the_format_are_named(read):
             read(encode(manifest_of(files={WEIGHTS: DIGEST, name: DIGEST})))
 
 
-def test_a_manifest_may_have_4_mib():
+def test_manifest_may_have_4_mib():
     rest = len(encode(manifest_of({"text": ""})))
     assert len(encode(manifest_of({"text": "x" * ((1 << 22) - rest)}))) == 1 << 22
     with pytest.raises(

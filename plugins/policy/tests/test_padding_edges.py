@@ -24,7 +24,7 @@ def test_no_sequences_have_no_padding():
     assert TFPadding.of(tf.constant(NO_LENGTHS), tf.constant(NO_ROWS)) is None
 
 
-def test_a_trace_for_any_number_of_sequences_takes_none():
+def test_trace_for_any_number_of_sequences_takes_none():
     @tf.function(input_signature=[tf.TensorSpec([None, 2]), tf.TensorSpec([None], tf.int32)])
     def real_rows(padded, lengths):
         return TFPadding.of(lengths, padded).take(padded)

@@ -63,7 +63,7 @@ def test_pins_name_everything_that_was_chosen(catalog):
     assert Pins(**json.loads(json.dumps(pins.as_dict()))) == pins
 
 
-def test_a_lookup_is_repeated_by_its_pins_without_asking_anyone(catalog, monkeypatch):
+def test_lookup_is_repeated_by_its_pins_without_asking_anyone(catalog, monkeypatch):
     first = catalog.resolve(MASKED, THREE, CONFIG, "torch")
     asked = []
     judge = selection.verdict
@@ -82,7 +82,7 @@ def test_a_lookup_is_repeated_by_its_pins_without_asking_anyone(catalog, monkeyp
     assert asked
 
 
-def test_a_saved_policy_is_loaded_without_asking_anyone(catalog, monkeypatch, tmp_path):
+def test_saved_policy_is_loaded_without_asking_anyone(catalog, monkeypatch, tmp_path):
     rlcatalog.build(MASKED, THREE, CONFIG, "torch", catalog=catalog).save(tmp_path / "saved")
     asked = []
     monkeypatch.setattr(
@@ -108,7 +108,7 @@ def test_pins_of_what_is_not_here_are_refused(catalog, pins, error):
 # --- the encoder ----------------------------------------------------------------------------------
 
 
-def test_an_encoder_gives_what_a_policy_gives(catalog):
+def test_encoder_gives_what_a_policy_gives(catalog):
     config = {"fcnet_hiddens": [3]}
     policy = rlcatalog.build(MASKED, THREE, config, "torch", catalog=catalog)
     encoder = Encoder(catalog, catalog.resolve(MASKED, THREE, config, "torch"))

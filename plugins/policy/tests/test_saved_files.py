@@ -64,7 +64,7 @@ def test_what_is_no_regular_file_is_not_read(folder, put):
 
 @pytest.mark.parametrize("place", ["file", "inside/other"])
 @pytest.mark.parametrize("put", KINDS.values(), ids=KINDS)
-def test_a_folder_that_holds_another_kind_of_file_is_refused(folder, put, place):
+def test_folder_that_holds_another_kind_of_file_is_refused(folder, put, place):
     check_files(folder)
     put(folder / place)
     with pytest.raises(
@@ -73,7 +73,7 @@ def test_a_folder_that_holds_another_kind_of_file_is_refused(folder, put, place)
         check_files(folder)
 
 
-def test_a_folder_that_is_skipped_is_a_folder_of_its_own(folder):
+def test_folder_that_is_skipped_is_a_folder_of_its_own(folder):
     put_link(folder / "inside" / "link")
     check_files(folder, skip=["inside"])
     (folder / "inside").rename(folder.parent / "elsewhere")
@@ -82,7 +82,7 @@ def test_a_folder_that_is_skipped_is_a_folder_of_its_own(folder):
         check_files(folder, skip=["inside"])
 
 
-def test_a_file_is_read_up_to_its_limit(folder):
+def test_file_is_read_up_to_its_limit(folder):
     path = folder / "file"
     path.write_bytes(b"x" * 10)
     assert read_file(path, 10) == b"x" * 10

@@ -49,7 +49,7 @@ def saved(catalog, directory):
 # --- saving ---------------------------------------------------------------------------------------
 
 
-def test_a_folder_is_made_with_its_parents(catalog, tmp_path):
+def test_folder_is_made_with_its_parents(catalog, tmp_path):
     folder = tmp_path / "a" / "b"
     policy_of(catalog).save(folder)
     assert [name.partition("-")[0] for name in names(folder)] == ["policy.json", "weights"]
@@ -57,7 +57,7 @@ def test_a_folder_is_made_with_its_parents(catalog, tmp_path):
     assert len(names(folder)) == 2
 
 
-def test_a_save_removes_earlier_files_of_saves_and_no_others(catalog, saved):
+def test_save_removes_earlier_files_of_saves_and_no_others(catalog, saved):
     (before,) = (name for name in names(saved) if name.startswith("weights"))
     ours = [
         "weights.safetensors",
@@ -84,7 +84,7 @@ def test_a_save_removes_earlier_files_of_saves_and_no_others(catalog, saved):
     )
 
 
-def test_a_damaged_file_is_written_again(catalog, saved):
+def test_damaged_file_is_written_again(catalog, saved):
     policy = load(saved, catalog=catalog)
     (name,) = read_manifest(saved).files
     (saved / name).write_bytes(b"damaged")
@@ -95,7 +95,7 @@ def test_a_damaged_file_is_written_again(catalog, saved):
 
 
 @pytest.mark.parametrize("fails", ["weights", "policy.json"])
-def test_a_failed_save_leaves_the_earlier_one(catalog, saved, monkeypatch, fails):
+def test_failed_save_leaves_the_earlier_one(catalog, saved, monkeypatch, fails):
     earlier, before = load(saved, catalog=catalog), names(saved)
     real = os.replace
 
@@ -119,7 +119,7 @@ def test_a_failed_save_leaves_the_earlier_one(catalog, saved, monkeypatch, fails
     )
 
 
-def test_a_folder_that_cannot_be_one_is_refused(catalog, tmp_path):
+def test_folder_that_cannot_be_one_is_refused(catalog, tmp_path):
     (tmp_path / "file").touch()
     for folder in (tmp_path / "file", tmp_path / "file" / "inside"):
         with pytest.raises(
@@ -129,7 +129,7 @@ def test_a_folder_that_cannot_be_one_is_refused(catalog, tmp_path):
             policy_of(catalog).save(folder)
 
 
-def test_a_save_waits_for_the_lock(catalog, saved, monkeypatch):
+def test_save_waits_for_the_lock(catalog, saved, monkeypatch):
     held = []
 
     def listing(folder, real=os.listdir):
@@ -144,7 +144,7 @@ def test_a_save_waits_for_the_lock(catalog, saved, monkeypatch):
     assert len(held) == 2
 
 
-def test_a_file_that_cannot_be_removed_stays(catalog, saved):
+def test_file_that_cannot_be_removed_stays(catalog, saved):
     (saved / "weights.safetensors").mkdir()
     policy_of(catalog).save(saved)
     assert "weights.safetensors" in names(saved)
@@ -162,12 +162,12 @@ def test_removed_names_are_flushed_to_the_disk(catalog, saved, monkeypatch):
 # --- forgetting -----------------------------------------------------------------------------------
 
 
-def test_a_forgotten_policy_leaves_no_folder(catalog, saved):
+def test_forgotten_policy_leaves_no_folder(catalog, saved):
     forget(saved)
     assert not saved.exists()
 
 
-def test_a_folder_with_other_files_stays(catalog, saved):
+def test_folder_with_other_files_stays(catalog, saved):
     (saved / "notes.txt").touch()
     (saved / f".weights-1{TEMPORARY}").touch()
     forget(str(saved))
@@ -194,7 +194,7 @@ class Trunk(FullyConnectedNetwork):
     """A model of the program."""
 
 
-def test_the_code_of_a_model_is_saved_by_its_name(catalog, directory):
+def test_code_of_a_model_is_saved_by_its_name(catalog, directory):
     policy = policy_of(catalog, custom_model=Trunk)
     policy.save(directory)
     config = json.loads((directory / "policy.json").read_text())["config"]
@@ -241,7 +241,7 @@ def test_models_for_parts_of_an_observation_are_saved_with_the_config(directory)
 # --- loading --------------------------------------------------------------------------------------
 
 
-def test_a_policy_loads_in_its_framework_or_in_another(catalog, saved):
+def test_policy_loads_in_its_framework_or_in_another(catalog, saved):
     assert load(saved, catalog=catalog).framework == "torch"
     assert load(saved, catalog=catalog, framework="torch").framework == "torch"
     other = load(saved, catalog=catalog, framework="tf")
@@ -271,7 +271,7 @@ def test_where_a_folder_holds_no_policy_one_beside_it_is_named(catalog, saved, t
         load(tmp_path / "other")
 
 
-def test_a_reader_gives_up_after_ten_attempts(catalog, saved, monkeypatch):
+def test_reader_gives_up_after_ten_attempts(catalog, saved, monkeypatch):
     real, manifests = loading.read_manifest, []
 
     def always_new(source):
@@ -291,7 +291,7 @@ def test_a_reader_gives_up_after_ten_attempts(catalog, saved, monkeypatch):
     assert len(manifests) == 10
 
 
-def test_a_missing_file_is_looked_for_twice(catalog, saved, monkeypatch):
+def test_missing_file_is_looked_for_twice(catalog, saved, monkeypatch):
     real, read = loading.read_manifest, []
     monkeypatch.setattr(loading, "read_manifest", lambda source: read.append(1) or real(source))
     (name,) = real(saved).files
@@ -301,7 +301,7 @@ def test_a_missing_file_is_looked_for_twice(catalog, saved, monkeypatch):
     assert len(read) == 2
 
 
-def test_a_space_is_given_as_it_was(catalog, saved):
+def test_space_is_given_as_it_was(catalog, saved):
     assert load(saved, catalog=catalog, action_space=spaces.Discrete(3)).action_space == THREE
     space = spaces.Box(-1, 1, (2,), np.float32)
     assert load(saved, catalog=catalog, observation_space=space).observation_space is space
@@ -317,7 +317,7 @@ def test_a_space_is_given_as_it_was(catalog, saved):
         )
 
 
-def test_a_policy_without_its_plugin_says_how_it_was_saved(catalog, saved):
+def test_policy_without_its_plugin_says_how_it_was_saved(catalog, saved):
     version = next(record.version for record in catalog.plugins if record.name == "fcnet")
     without = rlcatalog.Catalog([], environ={})
     with pytest.raises(MissingPluginError) as caught:
@@ -329,7 +329,7 @@ def test_a_policy_without_its_plugin_says_how_it_was_saved(catalog, saved):
     assert "is not from a package" not in message
 
 
-def test_a_model_of_the_program_is_asked_for_as_a_line_to_paste(catalog, directory):
+def test_model_of_the_program_is_asked_for_as_a_line_to_paste(catalog, directory):
     policy = policy_of(catalog, custom_model=Trunk)
     policy.save(directory)
     with pytest.raises(UnknownNameError) as caught:
@@ -364,7 +364,7 @@ def test_only_unknown_names_of_the_program_are_explained(catalog, saved, edit, d
     assert "is not from a package" not in str(caught.value)
 
 
-def test_a_filter_of_the_program_is_imported_again(catalog, directory, module):
+def test_filter_of_the_program_is_imported_again(catalog, directory, module):
     class Same(Filter):
         def __call__(self, encoded, *, update=False):
             return encoded.copy()
@@ -392,7 +392,7 @@ def test_a_filter_of_the_program_is_imported_again(catalog, directory, module):
     )
 
 
-def test_an_error_of_a_filter_names_the_file_of_its_statistics(catalog, directory, module):
+def test_error_of_a_filter_names_the_file_of_its_statistics(catalog, directory, module):
     class Failing(Filter):
         text = ""
 
@@ -429,13 +429,13 @@ def test_values_that_are_not_finite_are_warned_of_by_their_arrays(catalog, direc
         load(directory, catalog=catalog)
 
 
-def test_a_model_for_one_framework_is_refused_in_the_other(catalog, directory):
+def test_model_for_one_framework_is_refused_in_the_other(catalog, directory):
     policy_of(catalog, custom_model=Trunk).save(directory)
     with pytest.raises(NotServedError, match="has no code for framework='tf'"):
         load(directory, catalog=catalog, model=Trunk, framework="tf")
 
 
-def test_a_model_from_a_package_needs_no_code(catalog, saved):
+def test_model_from_a_package_needs_no_code(catalog, saved):
     with pytest.raises(
         ConfigError,
         match=r"this model comes from packages: rlcatalog-fcnet/fcnet\. Remove the argument",

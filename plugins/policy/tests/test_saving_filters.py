@@ -78,7 +78,7 @@ def test_statistics_of_a_filter_come_back(directory, filters, arrays, same_polic
     same_policy(policy, back, observations(BOX))
 
 
-def test_a_filter_is_pinned(directory, filters):
+def test_filter_is_pinned(directory, filters):
     rlcatalog.build(BOX, TWO, COUNTING, catalog=catalog_of(filters.own)).save(directory)
     today = catalog_of(filters.own)
     today.register(filters.other)
@@ -94,7 +94,7 @@ def test_statistics_of_a_filter_are_not_forgotten_silently(directory, filters, a
         loading.load(directory, catalog=catalog_of(filters.own))
 
 
-def test_a_missing_outsiders_plugin_is_named_with_its_version(directory, filters, refused):
+def test_missing_outsiders_plugin_is_named_with_its_version(directory, filters, refused):
     rlcatalog.build(BOX, TWO, COUNTING, catalog=catalog_of(filters.own)).save(directory)
     said = refused(directory, "acme-filters", CatalogError)
     assert "acme-filters 7.8" in said

@@ -127,7 +127,7 @@ def test_saved_minigrid_policy_loads_without_minigrid_spaces(directory, tmp_path
         np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-def test_a_space_that_was_written_down_must_be_the_same(directory, same_policy):
+def test_space_that_was_written_down_must_be_the_same(directory, same_policy):
     space = spaces.Dict({"a": BOX, "t": spaces.Text(3, charset=frozenset("xyz"))})
     policy = rlcatalog.build(space, TWO, {"fcnet_hiddens": [4]}, catalog=catalog_of())
     policy.save(directory)
@@ -192,7 +192,7 @@ SPACES = [
 
 
 @pytest.mark.parametrize("space", SPACES, ids=lambda space: str(space)[:40])
-def test_a_space_comes_back_through_json(space):
+def test_space_comes_back_through_json(space):
     text = json.dumps(space_to_json(space), allow_nan=False)  # strict JSON: no Infinity, no NaN
     back = space_from_json(json.loads(text))
     assert type(back) is type(space)
@@ -226,13 +226,13 @@ def test_a_space_comes_back_through_json(space):
     ],
     ids=lambda space: type(space).__name__,
 )
-def test_a_space_of_a_plugins_own_is_not_written_as_its_base(space):
+def test_space_of_a_plugins_own_is_not_written_as_its_base(space):
     assert space_to_json(space) is None
     with pytest.raises(ValueError, match="its kind comes from a plugin"):
         space_from_json(None)
 
 
-def test_the_kind_stands_where_rllib_writes_it():
+def test_kind_stands_where_rllib_writes_it():
     written = space_to_json(
         spaces.Tuple([spaces.Discrete(2), spaces.Dict({"kind": spaces.Box(0, 1, (2,))})])
     )
@@ -272,7 +272,7 @@ def test_what_a_space_was_made_from_comes_back_with_it():
 @pytest.mark.parametrize(
     "kept", [spaces.Discrete(3), spaces.Dict({"a": spaces.Box(-np.inf, np.inf, (2,))})]
 )
-def test_a_space_among_the_arguments_of_a_model_is_saved(kept, tmp_path):
+def test_space_among_the_arguments_of_a_model_is_saved(kept, tmp_path):
     from rlcatalog_torch import FullyConnectedNetwork
 
     class Keeps(FullyConnectedNetwork):

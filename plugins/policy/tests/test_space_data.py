@@ -89,7 +89,7 @@ def test_how_many_entries_there_are_is_named():
     ],
     ids=repr,
 )
-def test_a_shape_of_other_things_is_no_large_shape(shape):
+def test_shape_of_other_things_is_no_large_shape(shape):
     with pytest.raises((ValueError, TypeError)) as caught:
         space_from_json(box(shape))
     assert "entries" not in str(caught.value)
@@ -103,7 +103,7 @@ def test_children_that_are_no_list_are_refused():
 
 
 @pytest.mark.parametrize("kind", ["sequence", "graph", "repeated"])
-def test_a_kind_with_inner_spaces_needs_them(kind):
+def test_kind_with_inner_spaces_needs_them(kind):
     for data in (
         {"space": kind, "stack": False, "n": 3},
         {"space": kind, "stack": False, "n": 3, "children": []},
@@ -136,7 +136,7 @@ class Outsider(gym.Space):
         super().__init__((2,), np.float32)
 
 
-def test_an_origin_that_cannot_be_saved_is_left_out():
+def test_origin_that_cannot_be_saved_is_left_out():
     space = spaces.Box(0, 1, (2,))
     space.original_space = Outsider()
     assert space_to_json(space) == box([2])

@@ -61,7 +61,7 @@ def view(i=0, shift=-1, shape=(2,)):
     ],
     ids=repr,
 )
-def test_an_initial_state_becomes_arrays(part, dtype):
+def test_initial_state_becomes_arrays(part, dtype):
     for state in ([part], (part,)):
         memory = memory_of(state)
         (array,) = memory.initial
@@ -83,7 +83,7 @@ def test_other_initial_states_are_refused(state):
         memory_of(state)
 
 
-def test_a_model_without_a_state_has_no_memory():
+def test_model_without_a_state_has_no_memory():
     memory = memory_of()
     assert not memory
     assert memory.start(3) == memory.begin(3) == ()
@@ -108,7 +108,7 @@ SHIFTS = [
 
 
 @pytest.mark.parametrize(("shift", "steps", "axis"), SHIFTS, ids=str)
-def test_a_memory_is_what_its_shift_names(shift, steps, axis):
+def test_memory_is_what_its_shift_names(shift, steps, axis):
     memory = memory_of([np.float32([5, 7])], state_in_0=view(0, shift))
     rows, returned = 3, [np.tile(np.float32([5, 7]), (3, 1))] * 4
     seen, past = memory.start(rows), memory.begin(rows)
@@ -147,7 +147,7 @@ def test_parts_with_and_without_views_are_kept_apart():
     assert [part[0].tolist() for part in past] == [[[2, 4], [3, 6], [4, 8]], [12, 16]]
 
 
-def test_a_model_returns_as_many_states_as_it_was_given():
+def test_model_returns_as_many_states_as_it_was_given():
     memory = memory_of([np.zeros(2), np.zeros(3)])
     seen = memory.start(2)
     for returned in (
@@ -162,7 +162,7 @@ def test_a_model_returns_as_many_states_as_it_was_given():
             memory.after(seen, returned)
 
 
-def test_a_model_returns_states_of_the_same_shapes():
+def test_model_returns_states_of_the_same_shapes():
     memory = memory_of([np.zeros(2)])
     for shape in ((2, 3), (1, 2), (2,), (2, 2, 1)):
         with pytest.raises(
@@ -185,7 +185,7 @@ def test_a_model_returns_states_of_the_same_shapes():
 
 
 @pytest.mark.parametrize("shift", [0, 1, [-1, 0], "-2:0", [-3, 2]], ids=str)
-def test_a_state_of_the_present_is_refused(shift):
+def test_state_of_the_present_is_refused(shift):
     with pytest.raises(
         NotServedError,
         match=r"requests the view 'state_in_0': state_out_0 at .* must be -1 or less",
@@ -193,7 +193,7 @@ def test_a_state_of_the_present_is_refused(shift):
         memory_of([np.zeros(2)], state_in_0=view(0, shift))
 
 
-def test_a_state_reads_its_own_column_only():
+def test_state_reads_its_own_column_only():
     for column in ("state_out_1", "obs"):
         with pytest.raises(
             NotServedError,
@@ -205,7 +205,7 @@ def test_a_state_reads_its_own_column_only():
     ].shape == (1, 2)
 
 
-def test_an_earlier_state_needs_a_view_or_a_beginning():
+def test_earlier_state_needs_a_view_or_a_beginning():
     match = (
         r"Model requests the views state_in_1, state_in_2, but has neither a view 'state_in_0'"
         r" nor an initial state"
@@ -253,7 +253,7 @@ def test_what_there_is_to_carry(states, looks_back, carries):
     assert states.shown(resumed) == resumed.seen
 
 
-def test_a_state_goes_on_where_it_stopped():
+def test_state_goes_on_where_it_stopped():
     states, obs = states_of(ONES, [-3, -1], x_obs=-1, x_rewards=-1), np.float32([[1, 2], [3, 4]])
     before = states.resume(obs, None, None)
     assert before.seen["x_obs"].tolist() == [[0, 0], [0, 0]]
@@ -298,7 +298,7 @@ def test_what_is_no_state_is_refused_by_its_class(state):
         states_of(ONES).resume(np.zeros((2, 2), np.float32), state, None)
 
 
-def test_a_state_of_other_rows_is_refused_by_their_number():
+def test_state_of_other_rows_is_refused_by_their_number():
     states = states_of(ONES)
     for rows in (1, 3):
         state = states.start(rows)

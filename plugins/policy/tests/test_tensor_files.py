@@ -64,14 +64,14 @@ def test_bytes_that_safetensors_refuses_are_named(opened):
 
 
 @pytest.mark.parametrize("data", [7, 9, 4, 0])
-def test_a_header_describes_the_whole_file(opened, data):
+def test_header_describes_the_whole_file(opened, data):
     with pytest.raises(
         SavedPolicyError, match=f"its header describes 8 bytes, but {data} follow it"
     ):
         opened({"a": entry([1, 2], "F16", (0, 4)), "b": entry([], "F32", (4, 8))}, bytes(data))
 
 
-def test_a_file_may_have_no_arrays(opened):
+def test_file_may_have_no_arrays(opened):
     file = opened({})
     assert file.tensors == {}
     assert file.elements == 0
@@ -79,7 +79,7 @@ def test_a_file_may_have_no_arrays(opened):
 
 
 @pytest.mark.parametrize("size", [0, 7])
-def test_a_file_shorter_than_a_length_is_refused(tmp_path, size):
+def test_file_shorter_than_a_length_is_refused(tmp_path, size):
     (tmp_path / "file").write_bytes(bytes(size))
     file = RegularFile(tmp_path / "file")
     with pytest.raises(SavedPolicyError, match=f"not a safetensors file, .*: it has {size} bytes"):
@@ -92,7 +92,7 @@ def test_eight_bytes_have_an_empty_header(opened):
         opened(b"")
 
 
-def test_a_header_does_not_go_beyond_the_file(opened):
+def test_header_does_not_go_beyond_the_file(opened):
     with pytest.raises(
         SavedPolicyError, match="its header would have 3 of 10 bytes; at most 16777216 are allowed"
     ):
@@ -103,13 +103,13 @@ def test_a_header_does_not_go_beyond_the_file(opened):
         opened({}, length=(1 << 63) - 1)
 
 
-def test_a_header_may_have_16_mib(opened):
+def test_header_may_have_16_mib(opened):
     assert opened(b"{}".ljust(LONGEST)).tensors == {}
     with pytest.raises(SavedPolicyError, match="its header would have 16777217 of 16777225 bytes"):
         opened(b"{}".ljust(LONGEST + 1))
 
 
-def test_a_header_that_can_be_written_can_be_read(opened):
+def test_header_that_can_be_written_can_be_read(opened):
     rest = int.from_bytes(to_bytes({"": np.zeros((), np.float32)})[:8], "little")  # a multiple of 8
     content = to_bytes({"x" * (LONGEST - rest): np.float32(3)})
     length = int.from_bytes(content[:8], "little")
@@ -161,7 +161,7 @@ LARGEST = (1 << 63) - 1
         ([7, 0, 7], "F64"),
     ],
 )
-def test_the_largest_shapes_are_read(opened, shape, dtype):
+def test_largest_shapes_are_read(opened, shape, dtype):
     assert opened({"a": entry(shape, dtype)}).tensors["a"].shape == tuple(shape)
 
 

@@ -51,7 +51,7 @@ def assert_same(step, expected, framework):
 @pytest.mark.parametrize(
     "action", [Discrete(4, start=2), Tuple([Discrete(3), Box(-1, 1, (2,))])], ids=str
 )
-def test_a_step_from_a_tensor_is_that_from_an_array(framework, action, rows):
+def test_step_from_a_tensor_is_that_from_an_array(framework, action, rows):
     policy, obs = policy_of(framework, action), observations(rows)
     step = policy.act_encoded(TENSORS[framework](obs), explore=False)
     assert_same(step, policy.act_encoded(obs, explore=False), framework)
@@ -74,7 +74,7 @@ def test_a_step_from_a_tensor_is_that_from_an_array(framework, action, rows):
     ],
     ids=lambda config: "-".join(config),
 )
-def test_a_state_is_carried_on(framework, config):
+def test_state_is_carried_on(framework, config):
     policy, states = policy_of(framework, config=config), {"array": None, "tensor": None}
     for t in range(3):
         obs = observations(2, t)
@@ -179,7 +179,7 @@ def test_what_arrays_are_checked_for_tensors_are_too(framework):
 
 
 @FRAMEWORKS
-def test_a_frozen_policy_takes_tensors_and_returns_arrays(framework):
+def test_frozen_policy_takes_tensors_and_returns_arrays(framework):
     policy, obs = policy_of(framework), observations(2)
     step = policy.freeze(2).act_encoded(TENSORS[framework](obs), explore=False)
     expected = policy.act_encoded(obs, explore=False)
@@ -214,7 +214,7 @@ class Writing(TorchModelV2):
         return self.outputs[:, 0]
 
 
-def test_a_model_that_writes_into_the_callers_tensor_is_refused():
+def test_model_that_writes_into_the_callers_tensor_is_refused():
     policy = policy_of("torch", config={"custom_model": Writing})
     for call in (policy.act_encoded, policy.values):
         obs = torch.zeros(2, 3)

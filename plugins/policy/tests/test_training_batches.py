@@ -108,7 +108,7 @@ def test_observations_have_the_encoded_shape(discrete, shape):
     )
 
 
-def test_an_encoded_shape_may_have_more_axes_or_none():
+def test_encoded_shape_may_have_more_axes_or_none():
     check_encoded((5, 2, 3), (2, 3), "x")
     check_encoded((5,), (), "x")
     with pytest.raises(

@@ -34,7 +34,7 @@ def ahead(column, shift):
 
 @pytest.mark.parametrize("column", list(COLUMNS))
 @pytest.mark.parametrize("shift", [1, 2, [1, 3], "1:3", STEPS - 1, STEPS, STEPS + 3, "0:8:4"])
-def test_a_look_ahead_ends_with_the_episode_and_the_rollout(column, shift):
+def test_look_ahead_ends_with_the_episode_and_the_rollout(column, shift):
     found = views(seen=ahead(column, shift)).look_ahead(COLUMNS, ENDED)["seen"]
     shifts = {"1:3": [1, 2, 3], "0:8:4": [0, 4, 8]}.get(
         str(shift), shift if isinstance(shift, list) else [shift]
@@ -51,7 +51,7 @@ def test_a_look_ahead_ends_with_the_episode_and_the_rollout(column, shift):
     assert found.dtype == values.dtype
 
 
-def test_a_column_the_rollout_lacks_is_named():
+def test_column_the_rollout_lacks_is_named():
     with pytest.raises(
         NotServedError, match=r"the view 'seen' into 'rewards', .*The rollout has actions, obs"
     ):
@@ -64,7 +64,7 @@ def _past(values, t, env, age):
     return (zeros + [values[step, env] for step in range(t - age, t)])[-3:]
 
 
-def test_the_past_is_what_happened_in_the_same_episode():
+def test_past_is_what_happened_in_the_same_episode():
     asked = {"obs": [-3, -1, 0], "actions": "-2:-1", "rewards": -1, "t": [-1, 0]}
     served = views(
         **{f"past_{name}": ViewRequirement(name, shift=shift) for name, shift in asked.items()}

@@ -148,7 +148,7 @@ def test_losses_equal_numpy(framework, normalized):
 
 
 @frameworks
-def test_a_step_follows_the_gradient_worked_out_by_hand(framework):
+def test_step_follows_the_gradient_worked_out_by_hand(framework):
     """Of a linear policy, with the first moment of Adam after one step as a witness of the
     gradient.
     """
@@ -226,7 +226,7 @@ def test_a2c_bootstraps_where_an_episode_is_cut_or_goes_on():
 @algorithms
 @frameworks
 @pytest.mark.parametrize("memory", [False, True])
-def test_a_rollout_is_one_step(algorithm, framework, memory):
+def test_rollout_is_one_step(algorithm, framework, memory):
     model = {
         "fcnet_hiddens": [8],
         **({"use_lstm": True, "lstm_cell_size": 4, "max_seq_len": 5} if memory else {}),
@@ -249,7 +249,7 @@ def test_a_rollout_is_one_step(algorithm, framework, memory):
     algo.stop()
 
 
-def test_a_model_without_a_value_trains_with_pg_alone(tmp_path):
+def test_model_without_a_value_trains_with_pg_alone(tmp_path):
     config = {**SMALL, "model": {"custom_model": Valueless}, "env_config": {"cut": True}}
     algo = PG(Clock, config, record=tmp_path)
     before = algo.policy.model.get_weights()
@@ -294,7 +294,7 @@ def test_actions_without_a_density_are_refused_before_training(algorithm, framew
         algorithm(Steered, config)
 
 
-def test_a_point_mass_of_the_program_says_so_too():
+def test_point_mass_of_the_program_says_so_too():
     from rlcatalog_gaussian.torch import DiagGaussian
 
     class Mean(DiagGaussian):
@@ -440,7 +440,7 @@ def test_bad_configs(algorithm, config, error, message):
         algorithm(Clock, config)
 
 
-def test_an_algorithm_of_ones_own_is_a_config_an_objective_and_rows():
+def test_algorithm_of_ones_own_is_a_config_an_objective_and_rows():
     """What the three share is there for a fourth."""
     objective = importlib.import_module("rlcatalog_ppo.loss").PG_OBJECTIVE
 

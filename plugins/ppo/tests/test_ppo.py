@@ -253,7 +253,7 @@ def test_names_of_stable_baselines_mean_the_same_keys():
     assert (config.lr, config.rollout_length, config.minibatch_size) == (3e-4, 2048, 64)
 
 
-def test_a_minibatch_beyond_the_rollout_is_the_rollout():
+def test_minibatch_beyond_the_rollout_is_the_rollout():
     """SB3 and users of RLlib keep their minibatch size when they shorten the rollout."""
     with pytest.warns(
         CatalogWarning,

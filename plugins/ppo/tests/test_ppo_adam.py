@@ -88,7 +88,7 @@ def test_every_step_is_that_of_fused_adam(dtypes, device):
     assert {int(mine.state[weight].step) for weight in ours} == {15, 60}
 
 
-def test_a_weight_that_never_had_a_gradient_has_no_state():
+def test_weight_that_never_had_a_gradient_has_no_state():
     kept, moved = (torch.nn.Parameter(torch.ones(3)) for _ in range(2))
     mine = Adam([kept, moved, moved], eps=EPS)
     moved.grad = torch.ones(3)
@@ -223,7 +223,7 @@ def give_gradients(optimizer, seed):
     ],
     ids=["vector", "picture", "float64", "bfloat16"],
 )
-def test_an_optimiser_that_was_given_the_state_takes_the_same_steps(shape, convert):
+def test_optimiser_that_was_given_the_state_takes_the_same_steps(shape, convert):
     optimizer = optimizer_of(shape, convert)
     for seed in range(3):
         give_gradients(optimizer, seed)
@@ -279,7 +279,7 @@ print(json.dumps(found))
 
 
 @pytest.mark.attack
-def test_a_run_and_its_evaluation_import_none_of_the_compiler(tmp_path):
+def test_run_and_its_evaluation_import_none_of_the_compiler(tmp_path):
     folder = str(tmp_path / "run")
     train = ["train", "CartPole-v1", "--framework", "torch", "--steps", "64", "--out", folder]
     train += ["--model", "use_lstm=true"]

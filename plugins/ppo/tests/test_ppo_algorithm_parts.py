@@ -45,7 +45,7 @@ def test_a_wrong_model_config_and_a_callback_that_refuses_come_before_environmen
         PPO(Short, QUICK, callbacks=[Refuses()])
 
 
-def test_the_catalog_that_is_passed_is_the_one_that_is_asked(monkeypatch, tmp_path):
+def test_catalog_that_is_passed_is_the_one_that_is_asked(monkeypatch, tmp_path):
     own = rlcatalog.Catalog()
     asked, resolve = [], own.resolve
     monkeypatch.setattr(
@@ -79,7 +79,7 @@ def test_environments_are_closed_where_building_fails_and_by_stop_alone():
     assert Short.closed == before + 2
 
 
-def test_a_policy_or_a_model_but_not_both():
+def test_policy_or_a_model_but_not_both():
     policy = PPO(Short, QUICK).policy
     assert PPO(Short, {**QUICK, "model": {}, "framework": None}, policy=policy).policy is policy
     with pytest.raises(ConfigError, match=r"model= and policy= are both given.*Pass only one"):
@@ -87,7 +87,7 @@ def test_a_policy_or_a_model_but_not_both():
 
 
 @pytest.mark.parametrize("device", ["cpu", "elsewhere"])
-def test_a_policy_is_moved_only_to_another_device(device, monkeypatch):
+def test_policy_is_moved_only_to_another_device(device, monkeypatch):
     moved = []
     monkeypatch.setattr(
         "rlcatalog_torch.backend.TorchBackend.device_of", lambda backend, asked: device
@@ -107,7 +107,7 @@ def test_weights_follow_the_seed():
 # --- iterations -----------------------------------------------------------------------------------
 
 
-def test_a_result_counts_iterations_steps_and_seconds(monkeypatch):
+def test_result_counts_iterations_steps_and_seconds(monkeypatch):
     clock = iter(np.arange(0, 9, 0.25))
     monkeypatch.setattr(algorithm, "time", SimpleNamespace(perf_counter=lambda: float(next(clock))))
     algo = PPO(Short, QUICK)
@@ -163,7 +163,7 @@ def test_callbacks_see_the_rollout_before_and_the_result_after_learning():
         (PG, SMALL, (False, 0.99, 1.0, False)),
     ],
 )
-def test_a_batch_is_made_as_the_config_says(kind, config, expected, monkeypatch):
+def test_batch_is_made_as_the_config_says(kind, config, expected, monkeypatch):
     asked, batch = [], Rollout.batch
 
     def noted(rollout, *given):
@@ -213,7 +213,7 @@ def test_each_callback_hears_how_a_run_ended():
     assert ends == [error, error]
 
 
-def test_an_evaluation_plays_likely_actions_in_new_environments(monkeypatch):
+def test_evaluation_plays_likely_actions_in_new_environments(monkeypatch):
     algo, asked, play = PPO(Short, QUICK), [], algorithm.play
 
     def noted(policy, envs, episodes, **options):
@@ -240,7 +240,7 @@ def test_an_evaluation_plays_likely_actions_in_new_environments(monkeypatch):
     assert Short.closed == 3
 
 
-def test_a_saved_policy_acts_as_the_trained_one(tmp_path):
+def test_saved_policy_acts_as_the_trained_one(tmp_path):
     algo = PPO(Short, QUICK)
     algo.save(tmp_path / "policy")
     assert same(weights_of(algo), rlcatalog.load(tmp_path / "policy").model.get_weights())

@@ -38,7 +38,7 @@ class KeepsToo(Keeps):
 
 
 @pytest.mark.parametrize("observation_filter", ["NoFilter", "MeanStdFilter"])
-def test_a_state_brings_back_weights_filter_optimiser_and_counts(observation_filter):
+def test_state_brings_back_weights_filter_optimiser_and_counts(observation_filter):
     config = {
         **QUICK,
         "kl_coeff": 0.5,
@@ -81,7 +81,7 @@ def test_states_of_callbacks_wait_for_their_callbacks(tmp_path):
         PPO.restore(tmp_path, Short).add_callbacks([Keeps()])
 
 
-def test_a_recording_goes_on_where_the_checkpoint_was(tmp_path):
+def test_recording_goes_on_where_the_checkpoint_was(tmp_path):
     algo = PPO(Short, QUICK, record=tmp_path / "data")
     assert PPO(Short, QUICK).state()["recorded"] is None
     algo.train()
@@ -99,7 +99,7 @@ def test_a_recording_goes_on_where_the_checkpoint_was(tmp_path):
     )
 
 
-def test_a_resumed_run_draws_what_the_run_would_have_drawn(tmp_path):
+def test_resumed_run_draws_what_the_run_would_have_drawn(tmp_path):
     algo = PPO(Short, QUICK)
     algo.train()
     algo.save_checkpoint(tmp_path)
@@ -112,7 +112,7 @@ def test_a_resumed_run_draws_what_the_run_would_have_drawn(tmp_path):
     assert algo.state()["generator"] == again.state()["generator"]
 
 
-def test_a_checkpoint_that_does_not_fit_closes_its_environments(tmp_path):
+def test_checkpoint_that_does_not_fit_closes_its_environments(tmp_path):
     algo = PPO(Short, QUICK)
     algo.save_checkpoint(tmp_path)
     state = algo.state()
@@ -153,7 +153,7 @@ def test_what_restore_reads_is_named_by_its_file(tmp_path):
         )
 
 
-def test_an_id_is_kept_and_restored(tmp_path):
+def test_id_is_kept_and_restored(tmp_path):
     PPO("CartPole-v1", QUICK).save_checkpoint(tmp_path / "id")
     assert PPO.restore(tmp_path / "id").state()["env"] == "CartPole-v1"
     assert PPO(Short, QUICK).state()["env"] is None
@@ -169,7 +169,7 @@ def test_an_id_is_kept_and_restored(tmp_path):
         (False, "always", "auto", True),
     ],
 )
-def test_a_frozen_run_stays_frozen_if_the_config_does_not_change(saved, own, kept, expected):
+def test_frozen_run_stays_frozen_if_the_config_does_not_change(saved, own, kept, expected):
     """A state that was saved before this was decided, or under another config, changes nothing."""
     algo = PPO(Short, {**QUICK, "frozen": own})
     algo.train()

@@ -59,7 +59,7 @@ def test_an_evaluation_plays_likely_and_sampled_actions_from_one_seed():
     assert own.asked[0] == (3, {"env": "Env-v0", "seed": 4})
 
 
-def test_the_best_policy_alone_is_saved(tmp_path):
+def test_best_policy_alone_is_saved(tmp_path):
     means = [-5.0, -5.0, -7.0, -1.0, -2.0]
     algo = Noting([[mean] for mean in means for _ in range(2)])
     evaluation, saves = Evaluation(10, 1, tmp_path / "best"), []
@@ -75,21 +75,21 @@ def test_the_best_policy_alone_is_saved(tmp_path):
     assert nowhere.saves() == []
 
 
-def test_an_evaluation_waits_until_it_is_due():
+def test_evaluation_waits_until_it_is_due():
     algo, result = Noting(), {"timesteps_total": 9}
     Evaluation(10).on_update(algo, result)
     assert (algo.asked, result) == ([], {"timesteps_total": 9})
 
 
 @pytest.mark.parametrize("state", [[3, None], [3, 1.5]])
-def test_an_evaluation_goes_on_from_its_state(state):
+def test_evaluation_goes_on_from_its_state(state):
     evaluation = Evaluation(10)
     evaluation.set_state(state)
     assert evaluation.get_state() == state
     evaluation.on_update(Noting(), {"timesteps_total": 39})  # nothing is due
 
 
-def test_an_evaluation_checks_its_environment_first():
+def test_evaluation_checks_its_environment_first():
     asked = []
     Evaluation(10, env="Env-v0").check_env(SimpleNamespace(beside=asked.append))
     assert asked == ["Env-v0"]
@@ -116,7 +116,7 @@ def test_an_evaluation_checks_its_environment_first():
         (False, {"episode_return_mean": None, "episodes_total": 0}, None),
     ],
 )
-def test_a_target_counts_evaluations_or_a_hundred_episodes(evaluated, result, stops):
+def test_target_counts_evaluations_or_a_hundred_episodes(evaluated, result, stops):
     algo = Noting()
     StopAt(5.0, evaluated).on_update(algo, result)
     assert algo.asked == (
@@ -124,7 +124,7 @@ def test_a_target_counts_evaluations_or_a_hundred_episodes(evaluated, result, st
     )
 
 
-def test_a_log_passes_each_result_on():
+def test_log_passes_each_result_on():
     rows = []
     Log(rows.append).on_update(Noting(), {"a": 1})
     assert rows == [{"a": 1}]
@@ -186,7 +186,7 @@ def test_checkpoints_are_written_first_regularly_and_last(written, tmp_path):
     assert algo.saves() == [tmp_path / "policy"] * 5
 
 
-def test_a_resumed_run_writes_at_the_same_steps(written, tmp_path):
+def test_resumed_run_writes_at_the_same_steps(written, tmp_path):
     algo, kept = Noting(), Checkpoints(tmp_path, 20, keep=5)
     algo.steps = 45
     kept.on_start(algo)
@@ -196,7 +196,7 @@ def test_a_resumed_run_writes_at_the_same_steps(written, tmp_path):
     assert len(list((tmp_path / "checkpoints").iterdir())) == 2
 
 
-def test_an_error_brings_the_last_copy_back(written, tmp_path):
+def test_error_brings_the_last_copy_back(written, tmp_path):
     algo, kept = Noting(), Checkpoints(tmp_path, 0)
     kept.on_start(algo)
     algo.steps = 10
@@ -208,7 +208,7 @@ def test_an_error_brings_the_last_copy_back(written, tmp_path):
 
 
 @pytest.mark.parametrize("error", [None, RuntimeError()])
-def test_a_run_that_never_began_leaves_nothing(error, written, tmp_path):
+def test_run_that_never_began_leaves_nothing(error, written, tmp_path):
     algo = Noting()
     Checkpoints(tmp_path, 10).on_end(algo, error)
     assert (algo.asked, written) == ([], {})

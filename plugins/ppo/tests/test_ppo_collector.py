@@ -191,7 +191,7 @@ def test_without_values_none_is_computed(mode):
 
 
 @pytest.mark.parametrize("ends", [([0], []), ([0, 1, 2], [])])
-def test_an_episode_that_ended_by_itself_has_no_value_afterwards(ends):
+def test_episode_that_ended_by_itself_has_no_value_afterwards(ends):
     for options in ({}, {"postprocess": lambda policy, batch, others, episode: batch}):
         policy = Noting()
         policy.views.look_ahead, policy.action_codec = (
@@ -258,7 +258,7 @@ def test_watchers_are_shown_each_step():
     [(dtype, wrong) for dtype in (np.float64, object) for wrong in (np.nan, np.inf, -np.inf, 1e300)]
     + [(np.float32, np.nan), (np.float32, np.inf)],
 )
-def test_a_reward_that_is_not_a_finite_float32_is_named(dtype, wrong):
+def test_reward_that_is_not_a_finite_float32_is_named(dtype, wrong):
     steps = [GO, ([1.0, 2.0, 3.0], [1], []), (np.array([1.0, wrong, wrong], dtype), [], [])]
     with pytest.raises(NonFiniteError) as caught:
         collected("same_step", steps=steps)
@@ -280,7 +280,7 @@ def test_finite_rewards_become_float32(rewards):
 # --- states ---------------------------------------------------------------------------------------
 
 
-def test_a_state_is_a_copy_and_restores_the_collector():
+def test_state_is_a_copy_and_restores_the_collector():
     collector, *_ = collected("same_step", Noting(masked=True), scale=RewardScale(N, 0.5))
     collector.episodes.returns.extend(range(98))
     state = collector.get_state()
@@ -404,7 +404,7 @@ def test_sequences_and_values_have_the_memory_of_their_episodes(mode):
     assert rollout.views["count"][:2, :, 0].tolist() == [[0] * 3, [1] * 3]
 
 
-def test_the_memory_is_a_part_of_the_state():
+def test_memory_is_a_part_of_the_state():
     collector, *_ = collected("same_step", Remembering())
     state = collector.get_state()
     found = state["state"]

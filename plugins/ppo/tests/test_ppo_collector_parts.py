@@ -119,7 +119,7 @@ def test_steps_that_only_begin_an_episode_are_left_out():
     )
 
 
-def test_a_rollout_that_is_not_finite_is_refused():
+def test_rollout_that_is_not_finite_is_refused():
     reward = np.zeros((T, N), np.float32)
     reward[2, 1] = np.inf
     with pytest.raises(
@@ -131,7 +131,7 @@ def test_a_rollout_that_is_not_finite_is_refused():
 @pytest.mark.parametrize(
     ("advantage", "value"), [(np.inf, 0.0), (0.0, np.nan), (3e38, 3e38), (-np.inf, np.inf)]
 )
-def test_the_first_number_that_is_not_finite_is_named(advantage, value):
+def test_first_number_that_is_not_finite_is_named(advantage, value):
     advantages, values, rewards = (
         np.zeros((3, 2), np.float32),
         np.zeros((3, 2), np.float32),
@@ -172,7 +172,7 @@ def test_episodes_are_counted_and_averaged():
 # --- scaled rewards -------------------------------------------------------------------------------
 
 
-def test_the_scale_is_the_deviation_of_all_sums_beside_a_small_prior():
+def test_scale_is_the_deviation_of_all_sums_beside_a_small_prior():
     """In truth: mean and variance of all sums at once, with a prior of mean 0, variance 1 and
     weight 1e-4.
     """
@@ -262,7 +262,7 @@ def test_sequences_begin_with_episodes_and_after_their_longest_length():
     np.testing.assert_array_equal(found["memory"][1], -found["memory"][0])
 
 
-def test_a_sequence_is_cut_in_the_middle_of_an_episode_alone():
+def test_sequence_is_cut_in_the_middle_of_an_episode_alone():
     sequences, starts = Sequences(SimpleNamespace(config={"max_seq_len": 3}), 1), []
     for t in range(8):
         sequences.note(SimpleNamespace(memory=(np.zeros((1, 1)),)), np.zeros(1, bool))

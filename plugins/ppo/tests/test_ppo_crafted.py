@@ -123,7 +123,7 @@ def test_a_checkpoint_imports_nothing(run, craft, imported, capsys):
     assert not imported()
 
 
-def test_a_module_that_a_config_notes_is_not_imported(run, imported):
+def test_module_that_a_config_notes_is_not_imported(run, imported):
     config = json.loads((run / "config.json").read_text())
     (run / "config.json").write_text(json.dumps({**config, "env_module": "evil_module"}))
     assert not command("train", "--resume", run, "--steps", 96, "--quiet")
@@ -132,7 +132,7 @@ def test_a_module_that_a_config_notes_is_not_imported(run, imported):
 
 
 @pytest.mark.parametrize("position", [10**9, -1, 625, None, 0.5, True])
-def test_a_generators_position_beside_its_numbers_is_refused(run, craft, position):
+def test_generators_position_beside_its_numbers_is_refused(run, craft, position):
     """NumPy takes it, and reads beside its memory at the next number that is drawn."""
 
     def change(state):
@@ -171,7 +171,7 @@ def test_positions_are_checked_wherever_they_stand(kind):
     ],
     ids=str,
 )
-def test_a_wrong_position_is_found_wherever_it_stands(state):
+def test_wrong_position_is_found_wherever_it_stands(state):
     with pytest.raises(ValueError, match="the position of a generator"):
         check_generators({"environments": [{"levels": [{"own": state}]}]})
 
@@ -201,7 +201,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_a_crafted_state_ends_in_a_typed_error(run, craft, change):
+def test_crafted_state_ends_in_a_typed_error(run, craft, change):
     craft(change)
     with pytest.raises(rlcatalog.errors.CatalogError) as caught:
         PPO.restore(run)
@@ -225,7 +225,7 @@ def test_what_a_crafted_state_says_was_seen_is_arrays_of_a_row_for_each_environm
         check_fits(state, now)
 
 
-def test_a_callback_that_cannot_go_on_says_so(run, craft):
+def test_callback_that_cannot_go_on_says_so(run, craft):
     craft(lambda state: state["callbacks"].update(Evaluation={"periods": "x"}))
     algo = PPO.restore(run)
     with pytest.raises(SavedPolicyError, match="Evaluation: the saved state does not fit"):
@@ -246,7 +246,7 @@ def test_actions_that_take_too_much_room_are_left_out(run, monkeypatch, tmp_path
         PPO.restore(tmp_path / "checkpoint").stop()
 
 
-def test_a_long_checkpoint_is_not_read(run, monkeypatch):
+def test_long_checkpoint_is_not_read(run, monkeypatch):
     monkeypatch.setattr(checkpoints, "_LONGEST", 1_000)
     with pytest.raises(
         SavedPolicyError, match=r"training\.json: is too large: it has \d+ bytes; at most 1000"

@@ -97,7 +97,7 @@ def test_rows_are_the_same_however_they_travel(framework):
 
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.skipif(not GPUS, reason="there is no GPU that PyTorch can use")
-def test_a_gpu_learns_what_the_cpu_learns(model):
+def test_gpu_learns_what_the_cpu_learns(model):
     config = {**SMALL, "framework": "torch", "model": MODELS[model]}
     here, there = PPO(Drift, config), PPO(Drift, {**config, "device": GPUS[0]})
     there.policy.model.set_weights(here.policy.model.get_weights())

@@ -64,7 +64,7 @@ def plan_of(settings=None, typed=(), checkpoint=None, config=None, **options):
     )
 
 
-def test_a_new_run_takes_its_model_seed_steps_and_typed_options(threads):
+def test_new_run_takes_its_model_seed_steps_and_typed_options(threads):
     PPOEngine(
         plan_of(
             {"lr": 0.1},
@@ -94,7 +94,7 @@ def test_a_new_run_takes_its_model_seed_steps_and_typed_options(threads):
     assert Built.made[2] == {"record": None}
 
 
-def test_a_setting_and_an_option_for_one_key_clash(threads):
+def test_setting_and_an_option_for_one_key_clash(threads):
     with pytest.raises(ConfigError, match=r"--set: 'num_envs' is also set by an option\. Set it"):
         PPOEngine(plan_of({"num_envs": 3, "lr": 1}, ("envs", "device"), envs=4, device="cpu"))
 
@@ -110,7 +110,7 @@ def test_a_setting_and_an_option_for_one_key_clash(threads):
         ({"env_config": {"y": 1}}, 300, 100, {"env_config": {"y": 1}}),
     ],
 )
-def test_a_resumed_run_keeps_its_config(settings, saved, steps, expected, threads):
+def test_resumed_run_keeps_its_config(settings, saved, steps, expected, threads):
     config = {
         "env": "Other-v0",
         "steps": steps,
@@ -123,7 +123,7 @@ def test_a_resumed_run_keeps_its_config(settings, saved, steps, expected, thread
     assert threads == [(folder / "policy", 3)]
 
 
-def test_a_config_is_checked_before_anything_is_built():
+def test_config_is_checked_before_anything_is_built():
     PPOEngine.check(plan_of({"lr": 0.1}))
     with pytest.raises(ConfigError, match="lr"):
         PPOEngine.check(plan_of({"lr": "fast"}))
@@ -138,7 +138,7 @@ def test_a_config_is_checked_before_anything_is_built():
         ({"eval_every": 20}, [Evaluation, Log, Checkpoints], None),
     ],
 )
-def test_a_run_logs_before_it_keeps_its_state(options, kinds, evaluated, threads, tmp_path):
+def test_run_logs_before_it_keeps_its_state(options, kinds, evaluated, threads, tmp_path):
     plan = plan_of(steps=70, checkpoint_every=30, keep_checkpoints=4, **options)
     algo_engine, added, learned = PPOEngine(plan), [], []
     algo = algo_engine.algorithm
@@ -168,7 +168,7 @@ def test_a_run_logs_before_it_keeps_its_state(options, kinds, evaluated, threads
     assert learned == [70, "stopped"]
 
 
-def test_a_number_that_is_not_finite_names_the_last_good_policy(threads, tmp_path):
+def test_number_that_is_not_finite_names_the_last_good_policy(threads, tmp_path):
     plan = plan_of()
     algo_engine = PPOEngine(plan)
 
@@ -184,7 +184,7 @@ def test_a_number_that_is_not_finite_names_the_last_good_policy(threads, tmp_pat
     )
 
 
-def test_a_run_that_is_done_ends_at_once():
+def test_run_that_is_done_ends_at_once():
     assert PPOEngine.ends_at_once is True
     assert PPOEngine.algorithms == ("PPO", "A2C", "PG")
 
@@ -256,7 +256,7 @@ def command(monkeypatch):
     return calls
 
 
-def test_a_run_is_evaluated_in_its_environment(command, capsys):
+def test_run_is_evaluated_in_its_environment(command, capsys):
     commands.evaluate(Path("run"))
     assert command["progress"] == [("playing Run-v0", 100, "episodes", False), (1, 1.0), (2, 1.5)]
     assert command["play"] == (100, {"seed": 10_000, "explore": False})
@@ -290,7 +290,7 @@ def test_options_of_an_evaluation_are_passed_on(command, capsys):
     capsys.readouterr()
 
 
-def test_a_film_is_written_at_the_end(command, capsys):
+def test_film_is_written_at_the_end(command, capsys):
     commands.evaluate(Path("run"), 7, video=Path("film.mp4"), quiet=True)
     assert (command["filmed"][0][1], command["filmed"][0][3], command["write"]) == (
         "Run-v0",
@@ -312,7 +312,7 @@ def test_a_film_is_written_at_the_end(command, capsys):
 @pytest.mark.parametrize(
     ("moves", "message"), [(True, None), (False, "does not change these weights: w")]
 )
-def test_the_check_trains_once_compares_and_closes(moves, message, monkeypatch):
+def test_check_trains_once_compares_and_closes(moves, message, monkeypatch):
     notes, weights = [], {"w": np.zeros(2)}
 
     class Checked:
@@ -342,7 +342,7 @@ def test_the_check_trains_once_compares_and_closes(moves, message, monkeypatch):
     assert notes == [("catalog", "tf", {"fcnet_hiddens": [3]}, 1), "stopped"]
 
 
-def test_the_check_is_skipped_where_ppo_serves_no_such_part(monkeypatch):
+def test_check_is_skipped_where_ppo_serves_no_such_part(monkeypatch):
     def refuse(*arguments, **named):
         raise NotServedError("no density")
 

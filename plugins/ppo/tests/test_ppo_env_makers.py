@@ -62,7 +62,7 @@ def test_a_class_is_given_its_config_and_the_index_of_its_environment():
     ]
 
 
-def test_a_vector_steps_as_many_as_asked_in_one_memory():
+def test_vector_steps_as_many_as_asked_in_one_memory():
     made = []
     envs = vector(lambda: made.append("other") or Line(), 3, lambda: made.append("first") or Line())
     assert made == ["first", "other", "other"]
@@ -161,7 +161,7 @@ class Unrecorded(gym.Wrapper):
         lambda env: Unrecorded(gym.wrappers.ClipReward(env, 0, 1)),
     ],
 )
-def test_a_spec_that_lacks_a_wrapper_is_not_made_again(wrap):
+def test_spec_that_lacks_a_wrapper_is_not_made_again(wrap):
     with pytest.raises(ConfigError, match="evaluation: expected environments other"):
         maker(wrap(gym.make("CartPole-v1"))).beside()
 
@@ -178,7 +178,7 @@ def test_members_of_a_vector_environment_are_made_again():
 # --- another process ------------------------------------------------------------------------------
 
 
-def test_an_id_brings_its_registration_along():
+def test_id_brings_its_registration_along():
     gym.register("Along-v0", Line)
     try:
         pickled = pickle.dumps(maker("Along-v0", {"config": {"size": 2}}))
@@ -214,7 +214,7 @@ def test_any_callable_that_can_be_pickled_travels():
 # --- names in checkpoints, masks ------------------------------------------------------------------
 
 
-def test_a_checkpoint_names_an_environment_but_imports_no_module():
+def test_checkpoint_names_an_environment_but_imports_no_module():
     folder = Path("run")
     assert registered_id(folder, "CartPole-v1") == "CartPole-v1"
     assert registered_id(folder, "NoSuch-v0") == "NoSuch-v0"  # Gymnasium says that it is unknown

@@ -79,7 +79,7 @@ def stored(place):
 # --- replays --------------------------------------------------------------------------------------
 
 
-def test_a_replay_needs_neither_the_callers_arrays_nor_options():
+def test_replay_needs_neither_the_callers_arrays_nor_options():
     """They may be overwritten after the call."""
 
     class Vectors(Road):
@@ -103,7 +103,7 @@ def test_a_replay_needs_neither_the_callers_arrays_nor_options():
 
 
 @pytest.mark.parametrize("cut", [False, True])
-def test_the_former_episode_is_replayed_to_its_end(cut):
+def test_former_episode_is_replayed_to_its_end(cut):
     env, other = Resumable(Road(3, cut)), Resumable(Road(3, cut))
     walked(env, [1, 2, 0])
     env.reset()
@@ -193,7 +193,7 @@ def test_long_episodes_are_replayed_without_the_former_one(longest, kept, before
     assert ("before" in env.where()) is before
 
 
-def test_an_episode_that_is_too_long_is_not_replayed(monkeypatch):
+def test_episode_that_is_too_long_is_not_replayed(monkeypatch):
     monkeypatch.setattr(env_state, "_LONGEST", 3)
     env = walked(Resumable(Road(9)), [1, 1, 1])
     assert len(env.where()["actions"]) == 3
@@ -245,7 +245,7 @@ def test_a_state_that_is_reported_is_copied_and_set_with_the_generator():
         ({"no_such": 3}, "AttributeError: "),
     ],
 )
-def test_a_wrapper_takes_only_what_it_would_have_itself(level, message):
+def test_wrapper_takes_only_what_it_would_have_itself(level, message):
     env = walked(Resumable(TimeLimit(Told(), 7)), [1])
     place = env.where()
     assert env.go_to([{**place, "levels": [level, place["levels"][1]]}]).startswith(message)
@@ -273,7 +273,7 @@ def test_stacked_frames_keep_their_length():
     np.testing.assert_array_equal(other.step(1)[0], env.step(1)[0])
 
 
-def test_a_reported_state_must_be_plain_data():
+def test_reported_state_must_be_plain_data():
     class Odd(Told):
         def get_state(self):
             return {"lock": object()}
@@ -319,7 +319,7 @@ class Game(gym.Env):
         return b"state"
 
 
-def test_a_game_reports_its_state_unless_a_wrapper_hides_it():
+def test_game_reports_its_state_unless_a_wrapper_hides_it():
     env = Resumable(Game())
     env.reset()
     assert env.where()["levels"] == [b"state"]
@@ -343,7 +343,7 @@ def lacking(*names):
 
 
 @pytest.mark.parametrize("names", [["ale"], ["restore_state"], ["clone_state", "restore_state"]])
-def test_an_environment_that_lacks_a_part_of_a_game_is_replayed(names):
+def test_environment_that_lacks_a_part_of_a_game_is_replayed(names):
     env = Resumable(Around(lacking(*names)()))
     env.reset()
     assert env.where()["actions"] == []

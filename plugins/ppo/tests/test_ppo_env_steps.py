@@ -65,7 +65,7 @@ OBS = np.zeros(1, np.float32)
         (None, "returned None; expected"),
     ],
 )
-def test_an_invalid_step_is_named_with_its_number(returned, message):
+def test_invalid_step_is_named_with_its_number(returned, message):
     canned = Canned()
     env = Resumable(canned, 2, 5)
     env.reset()
@@ -86,7 +86,7 @@ def test_an_invalid_step_is_named_with_its_number(returned, message):
         ((OBS,), "returned 1 val"),
     ],
 )
-def test_an_invalid_reset_is_named_in_each_episode(returned, message):
+def test_invalid_reset_is_named_in_each_episode(returned, message):
     canned = Canned()
     env = Resumable(canned)
     env.reset()
@@ -106,7 +106,7 @@ def test_steps_are_counted_from_one_even_without_a_reset():
         env.step(0)
 
 
-def test_a_catalog_error_of_a_wrapper_passes_unchanged():
+def test_catalog_error_of_a_wrapper_passes_unchanged():
     class Explains(gym.Wrapper):
         def reset(self, **options):
             raise ObservationError("it explains itself")

@@ -126,7 +126,7 @@ def test_every_algorithm_takes_every_form(algorithm):
 
 @pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.name.lower())
 @pytest.mark.parametrize("size", SIZES)
-def test_a_vector_environment_resets_in_its_own_way(mode, size):
+def test_vector_environment_resets_in_its_own_way(mode, size):
     """Against what the environments wrote down: a step that only begins an episode is none of
     theirs.
     """
@@ -140,7 +140,7 @@ def test_a_vector_environment_resets_in_its_own_way(mode, size):
     assert result["episodes_total"] == begun - in_progress
 
 
-def test_a_vector_environment_written_as_one_is_taken():
+def test_vector_environment_written_as_one_is_taken():
     """Gymnasium's CartPole in NumPy, whose observations are of a batch and whose
     infos are empty.
     """
@@ -184,7 +184,7 @@ TWO = (
 @pytest.mark.parametrize(
     ("env", "n", "message"), [(Walk, 1, ONE), (vector, 2, TWO)], ids=["one", "vector"]
 )
-def test_a_passed_environment_is_not_several(env, n, message, key, value, expected, monkeypatch):
+def test_passed_environment_is_not_several(env, n, message, key, value, expected, monkeypatch):
     monkeypatch.setattr(PPO, "_build", lambda *_: pytest.fail("a policy was built"))
     found = message.format(repr(value).replace("{", r"\{"), key)
     with pytest.raises(ConfigError, match=f"^{key}: expected {expected.format(n=n)}, {found}"):
@@ -217,7 +217,7 @@ def test_errors_name_what_to_pass(monkeypatch):
 # --- evaluation beside training -------------------------------------------------------------------
 
 
-def test_an_evaluation_makes_what_gymnasium_made():
+def test_evaluation_makes_what_gymnasium_made():
     """From its spec, wrappers included; training goes on as if nothing had been played."""
     env = TransformObservation(
         gym.make("CartPole-v1", max_episode_steps=7), lambda obs: obs * 2, None
@@ -244,7 +244,7 @@ class Unrecorded(gym.Wrapper):
     """A wrapper whose arguments no spec holds."""
 
 
-def test_an_evaluation_shows_no_window_and_leaves_no_wrapper_out():
+def test_evaluation_shows_no_window_and_leaves_no_wrapper_out():
     algo = PPO(gym.make("CartPole-v1", render_mode="rgb_array"), QUICK)
     assert algo._make_env.beside()().render_mode is None
     algo = PPO(Unrecorded(gym.make("CartPole-v1")), QUICK)
@@ -255,7 +255,7 @@ def test_an_evaluation_shows_no_window_and_leaves_no_wrapper_out():
         PPO(gym.wrappers.vector.RecordEpisodeStatistics(envs), QUICK).evaluate(2)
 
 
-def test_an_evaluation_takes_an_environment_in_every_form():
+def test_evaluation_takes_an_environment_in_every_form():
     algo = PPO(Walk(), QUICK)
     other = Walk()
     with pytest.raises(
@@ -279,7 +279,7 @@ def test_an_evaluation_takes_an_environment_in_every_form():
 # --- resuming -------------------------------------------------------------------------------------
 
 
-def test_a_passed_environment_goes_on_where_it_was(tmp_path):
+def test_passed_environment_goes_on_where_it_was(tmp_path):
     whole, _ = trained(Walk(), QUICK)
     first, _ = trained(Walk(), QUICK, iterations=1)
     first.save_checkpoint(tmp_path / "checkpoint")
@@ -301,7 +301,7 @@ class WithoutOptions(SyncVectorEnv):
         return super().reset(seed=seed)
 
 
-def test_a_vector_environment_begins_other_episodes(tmp_path):
+def test_vector_environment_begins_other_episodes(tmp_path):
     first = PPO(vector(), QUICK)
     first.train()
     with pytest.warns(ResumeWarning, match="2 of 2 environments will begin new episodes"):
@@ -385,13 +385,13 @@ def broken(*_):
         ),
     ],
 )
-def test_a_fault_of_a_vector_environment_is_named(change, message):
+def test_fault_of_a_vector_environment_is_named(change, message):
     algo = PPO(Faulty(change), QUICK)
     with pytest.raises(EnvironmentFaultError, match=f"^the vector environment .*{message}"):
         algo.train()
 
 
-def test_a_last_observation_that_is_missing_is_named():
+def test_last_observation_that_is_missing_is_named():
     algo = PPO(Faulty(lambda *parts: (*parts[:4], {}), AutoresetMode.SAME_STEP), QUICK)
     with pytest.raises(
         EnvironmentFaultError,
@@ -454,7 +454,7 @@ def test_action_masks_is_called_in_every_form(algorithm, form):
     algo.stop()
 
 
-def test_an_attribute_of_that_name_is_no_mask():
+def test_attribute_of_that_name_is_no_mask():
     class Noting(Walk):
         action_masks = None
 

@@ -85,7 +85,7 @@ def test_frames_are_padded_to_what_the_codec_takes(name, shape, size, tmp_path):
 
 
 @pytest.mark.parametrize("rate", [Fraction(1, 8), Fraction(30000, 1001)])
-def test_a_film_has_the_rate_of_its_environment(rate, tmp_path):
+def test_film_has_the_rate_of_its_environment(rate, tmp_path):
     film = Film(tmp_path / "film.mp4")
     film.fps = float(rate)
     film.add(np.zeros((16, 16, 3), np.uint8))
@@ -105,7 +105,7 @@ def test_a_film_has_the_rate_of_its_environment(rate, tmp_path):
     ],
     ids=lambda frame: f"{frame.dtype}{frame.shape}",
 )
-def test_an_array_that_is_not_an_image_is_named_by_its_form(frame, tmp_path):
+def test_array_that_is_not_an_image_is_named_by_its_form(frame, tmp_path):
     film = Film(tmp_path / "film.gif")
     message = (
         f"--video: frame 1: expected uint8 [height, width, 3], found {frame.dtype}"
@@ -125,7 +125,7 @@ def test_an_array_that_is_not_an_image_is_named_by_its_form(frame, tmp_path):
     assert film.frames == 1
 
 
-def test_a_gif_keeps_the_colours_of_its_frames(tmp_path):
+def test_gif_keeps_the_colours_of_its_frames(tmp_path):
     film, colours = (
         Film(tmp_path / "film.gif"),
         np.random.default_rng(0).integers(0, 256, (2, 4, 6, 3)).astype(np.uint8),
@@ -143,7 +143,7 @@ def test_a_gif_keeps_the_colours_of_its_frames(tmp_path):
 
 @pytest.mark.parametrize("cut", [False, True])
 @pytest.mark.parametrize("episodes", [1, 2])
-def test_the_first_episodes_are_filmed_from_reset_to_end(cut, episodes):
+def test_first_episodes_are_filmed_from_reset_to_end(cut, episodes):
     taken = []
     film = SimpleNamespace(episodes=0, add=taken.append)
     env = Filmed(Screen("rgb_array", cut=cut), film, episodes)
@@ -175,7 +175,7 @@ def test_the_first_episodes_are_filmed_from_reset_to_end(cut, episodes):
         ("fast", 30.0),
     ],
 )
-def test_the_speed_is_the_environments_if_it_has_one(fps, expected, tmp_path, monkeypatch):
+def test_speed_is_the_environments_if_it_has_one(fps, expected, tmp_path, monkeypatch):
     monkeypatch.setattr(Screen, "metadata", {"render_modes": ["rgb_array"], "render_fps": fps})
     film = Film(tmp_path / "film.gif")
     filmed(Screen, "Screen", film, 1)
@@ -186,7 +186,7 @@ def test_the_speed_is_the_environments_if_it_has_one(fps, expected, tmp_path, mo
     ("episodes", "count", "wanted"),
     [(1, 1, 1), (4, 1, 4), (5, 1, 5), (9, 1, 5), (14, 2, 5), (1000, 20, 5)],
 )
-def test_the_first_environment_alone_is_filmed(episodes, count, wanted):
+def test_first_environment_alone_is_filmed(episodes, count, wanted):
     made, film = [], SimpleNamespace(episodes=0, add=lambda frame: None, fps=30.0)
     envs = filmed(lambda mode: made.append(mode) or Screen(mode), "Screen", film, episodes)
     assert made == [None, "rgb_array", *[None] * (count - 1)]  # the first was made for its metadata
@@ -200,7 +200,7 @@ def test_the_first_environment_alone_is_filmed(episodes, count, wanted):
     assert (os.environ["SDL_VIDEODRIVER"], os.environ["SDL_AUDIODRIVER"]) == ("dummy", "dummy")
 
 
-def test_a_display_that_is_chosen_stays(monkeypatch):
+def test_display_that_is_chosen_stays(monkeypatch):
     monkeypatch.setenv("SDL_VIDEODRIVER", "x11")
     filmed(Screen, "Screen", SimpleNamespace(episodes=0, fps=1.0), 1)
     assert os.environ["SDL_VIDEODRIVER"] == "x11"
@@ -240,7 +240,7 @@ def test_a_render_mode_that_is_missing_is_named_and_the_environment_closed(
 @pytest.mark.parametrize("variable", ["DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER", None])
 @pytest.mark.parametrize("platform", ["linux", "darwin"])
 @pytest.mark.parametrize("modes", [["human"], ["rgb_array"]])
-def test_a_window_needs_a_display_on_linux(variable, platform, modes, monkeypatch):
+def test_window_needs_a_display_on_linux(variable, platform, modes, monkeypatch):
     monkeypatch.setattr(video.sys, "platform", platform)
     monkeypatch.setattr(Screen, "metadata", {"render_modes": modes})
     if variable is not None:
@@ -265,7 +265,7 @@ def test_a_window_needs_a_display_on_linux(variable, platform, modes, monkeypatc
         (None, None, True),
     ],
 )
-def test_a_window_that_pygame_draws_nowhere_is_an_error(initialised, driver, opens, monkeypatch):
+def test_window_that_pygame_draws_nowhere_is_an_error(initialised, driver, opens, monkeypatch):
     monkeypatch.setenv("DISPLAY", ":7")
     display = SimpleNamespace(get_init=lambda: initialised, get_driver=lambda: driver)
     monkeypatch.setitem(sys.modules, "pygame", SimpleNamespace(display=display))
@@ -298,7 +298,7 @@ def test_only_the_reset_that_opens_the_window_is_blamed_on_it(monkeypatch):
         env.reset()
 
 
-def test_an_environment_is_named_by_its_id_if_it_has_one():
+def test_environment_is_named_by_its_id_if_it_has_one():
     class Broken(gym.Wrapper):
         def render(self):
             raise RuntimeError("no paint")

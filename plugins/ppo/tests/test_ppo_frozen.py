@@ -58,7 +58,7 @@ def timeless(result):
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_the_rest_of_a_frozen_run_is_what_it_would_have_been(model, tmp_path):
+def test_rest_of_a_frozen_run_is_what_it_would_have_been(model, tmp_path):
     config = {**SMALL, "model": MODELS[model], "frozen": "always"}
     whole = PPO(Drift, config)
     for _ in range(2):
@@ -118,7 +118,7 @@ def test_when_it_is_frozen(given, total, device, expected):
     assert config.collects_frozen(total, device) is expected
 
 
-def test_a_run_stays_what_it_was_decided_to_be(tmp_path):
+def test_run_stays_what_it_was_decided_to_be(tmp_path):
     config = {
         **SMALL,
         "num_envs": 1,
@@ -142,7 +142,7 @@ def test_a_run_stays_what_it_was_decided_to_be(tmp_path):
     assert steps.acting is steps.policy
 
 
-def test_a_frozen_run_that_goes_on_where_nothing_freezes_says_so(tmp_path):
+def test_frozen_run_that_goes_on_where_nothing_freezes_says_so(tmp_path):
     algo = PPO(Drift, {**SMALL, "model": NET, "frozen": "always"})
     algo.train()
     algo.save_checkpoint(tmp_path / "checkpoint")

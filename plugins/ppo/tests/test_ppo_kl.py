@@ -59,7 +59,7 @@ def test_the_divergence_is_that_of_the_stored_from_the_present_distribution(fram
 
 
 @pytest.mark.parametrize("framework", ["torch", pytest.param("tf", marks=pytest.mark.attack)])
-def test_a_heavy_penalty_keeps_the_policy_near(framework):
+def test_heavy_penalty_keeps_the_policy_near(framework):
     divergence = {}
     for coeff in (1e-6, 20.0):
         algo = PPO(
@@ -71,7 +71,7 @@ def test_a_heavy_penalty_keeps_the_policy_near(framework):
 
 
 @pytest.mark.parametrize(("target", "change"), [(1e-7, 2.0), (10.0, 0.5)])
-def test_the_weight_follows_the_divergence(target, change):
+def test_weight_follows_the_divergence(target, change):
     algo = PPO("CartPole-v1", {**SMALL, "kl_coeff": 0.2, "kl_target": target})
     weights = [algo.train()["info"]["learner"]["kl_coeff"] for _ in range(3)]
     assert weights == [0.2, 0.2 * change, 0.2 * change**2]
@@ -115,7 +115,7 @@ def test_parts_that_depend_on_one_another_are_compared_under_the_stored_parts(fr
     assert abs(array(same.kl).mean() - exact) > 10 * error
 
 
-def test_a_distribution_without_a_divergence_is_refused_by_name():
+def test_distribution_without_a_divergence_is_refused_by_name():
     class NoKl(Categorical):
         def kl(self, other):
             raise NoClosedFormError("NoKl has no closed form for its kl")

@@ -71,7 +71,7 @@ def moved(policy, before):
 
 
 @both
-def test_a_step_measures_and_moves_every_weight_by_default(framework):
+def test_step_measures_and_moves_every_weight_by_default(framework):
     policy, optimizer = made(framework)
     before = weights_of(policy)
     figures, metrics = optimizer.step(batch_of(), Rates(0.01))
@@ -117,7 +117,7 @@ def test_torch_checks_and_computes_only_what_is_needed(monkeypatch):
 @both
 @pytest.mark.parametrize("what", ["loss", "gradient"])
 @pytest.mark.parametrize("check", [True, False])
-def test_a_loss_or_gradient_that_is_not_finite_moves_nothing(framework, what, check):
+def test_loss_or_gradient_that_is_not_finite_moves_nothing(framework, what, check):
     policy, optimizer = made(framework)
 
     def root_of_zero(weight):  # it is finite, but its slope is not
@@ -203,7 +203,7 @@ def test_tensorflow_traces_once_for_all_sizes_and_again_for_a_scheduled_clip():
 
 
 @both
-def test_the_divergence_counts_with_the_weight_of_the_step(framework):
+def test_divergence_counts_with_the_weight_of_the_step(framework):
     """Without an advantage and a value loss, the gradient is that of the divergence alone."""
     _, optimizer = made(
         framework, PPOConfig(eager_tracing=False, vf_loss_coeff=0.0, grad_clip=None)
@@ -342,7 +342,7 @@ def test_threads_are_set_for_the_framework_asked_for_or_the_default(monkeypatch)
     assert asked == [default_framework(), 3, "tf", 3, "torch", 3, "tf", 3]
 
 
-def test_a_loss_that_is_not_finite_is_described():
+def test_loss_that_is_not_finite_is_described():
     text = str(not_finite("A2C", A2C_OBJECTIVE, float("nan"), [1.0, 2.0, 3.0, 4.5]))
     assert text.startswith("A2C: a minibatch has the loss nan and the gradient norm 4.5;")
     assert "This minibatch: policy_loss 1, vf_loss 2, entropy 3, grad_norm 4.5." in text
@@ -399,7 +399,7 @@ def stub(obs=OBS, action=TWO, has_value=True, densities=(True,)):
         ),
     ],
 )
-def test_a_policy_must_fit_the_environment_and_the_algorithm(policy, needs_values, error, message):
+def test_policy_must_fit_the_environment_and_the_algorithm(policy, needs_values, error, message):
     if error is None:
         check_policy(policy, (OBS, TWO), "PPO", needs_values)
     else:

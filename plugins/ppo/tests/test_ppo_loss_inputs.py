@@ -20,7 +20,7 @@ VECTOR = SimpleNamespace(
 )
 
 
-def test_a_loss_is_given_the_columns_under_both_names():
+def test_loss_is_given_the_columns_under_both_names():
     columns = {
         name: np.arange(2.0) + i for i, name in enumerate(("reward", "advantage", "logp", "target"))
     }
@@ -53,7 +53,7 @@ def test_raw_actions_have_the_shape_of_rllib():
     assert as_drawn(VECTOR, raw) is raw
 
 
-def test_a_loss_is_one_tensor_or_a_list_of_them():
+def test_loss_is_one_tensor_or_a_list_of_them():
     def is_number(term):
         return type(term) is float
 
@@ -137,7 +137,7 @@ def test_batches_are_drawn_from_all_files_by_the_seed(tmp_path):
     assert set(drawn()) == {0, 1}
 
 
-def test_a_damaged_file_is_named_and_nothing_in_it_is_executed(tmp_path):
+def test_damaged_file_is_named_and_nothing_in_it_is_executed(tmp_path):
     with pytest.raises(SavedPolicyError, match="no recorded rollouts"):
         Reader(tmp_path)
     path = tmp_path / "rollout-00000.npz"

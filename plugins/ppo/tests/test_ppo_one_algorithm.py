@@ -148,7 +148,7 @@ def assert_same_moments(ours, theirs):
 
 
 @pytest.mark.parametrize(("model", "config"), CASES)
-def test_a_step_is_the_same_in_both_frameworks(model, config):
+def test_step_is_the_same_in_both_frameworks(model, config):
     """The first, and the thirtieth from the same weights and state of the optimiser; the learning
     rate falls.
     """
@@ -168,7 +168,7 @@ def test_a_step_is_the_same_in_both_frameworks(model, config):
 
 
 @pytest.mark.parametrize("framework", ["torch", "tf"])
-def test_the_state_of_the_optimiser_is_all_there_is(framework):
+def test_state_of_the_optimiser_is_all_there_is(framework):
     """Read, and set in a fresh optimiser, it goes on as if nothing had been between; it starts with
     nothing.
     """

@@ -120,7 +120,7 @@ def test_learning_sees_scaled_rewards_and_everybody_else_those_of_the_environmen
     algo.stop()
 
 
-def test_a_clip_alone_scales_nothing():
+def test_clip_alone_scales_nothing():
     algo = A2C(Paying, {**SMALL, "reward_clip": 60})
     rollout = algo._collector.collect(20)
     np.testing.assert_array_equal(rollout.scaled, np.clip(rollout.reward, -60, 60))
@@ -128,7 +128,7 @@ def test_a_clip_alone_scales_nothing():
     assert A2C(Paying, SMALL)._collector.collect(3).scaled is None
 
 
-def test_a_run_that_goes_on_scales_as_it_would_have():
+def test_run_that_goes_on_scales_as_it_would_have():
     algo = A2C(Paying, {**SMALL, "reward_scale": True})
     algo.train()
     scale = algo._collector.scale
@@ -146,7 +146,7 @@ def test_a_run_that_goes_on_scales_as_it_would_have():
     algo.stop()
 
 
-def test_a_run_that_goes_on_may_begin_to_scale(tmp_path):
+def test_run_that_goes_on_may_begin_to_scale(tmp_path):
     algo = A2C(Paying, SMALL)
     algo.train()
     algo.save_checkpoint(tmp_path / "checkpoint")
@@ -158,7 +158,7 @@ def test_a_run_that_goes_on_may_begin_to_scale(tmp_path):
 
 
 @frameworks
-def test_the_learning_rate_goes_along_its_schedule(framework):
+def test_learning_rate_goes_along_its_schedule(framework):
     """Whatever lr, anneal_lr and total_steps say; the optimiser is given it."""
     schedule = [[60, 0.1], [180, 0.04], [240, 0.0]]
     algo = A2C(
@@ -188,7 +188,7 @@ def test_the_learning_rate_goes_along_its_schedule(framework):
 
 
 @frameworks
-def test_the_clip_goes_along_its_schedule(framework):
+def test_clip_goes_along_its_schedule(framework):
     """With a limit of 0 no ratio but 1 counts: from the second minibatch on almost
     all are cut off.
     """
@@ -210,7 +210,7 @@ def test_the_clip_goes_along_its_schedule(framework):
 
 
 @frameworks
-def test_a_scheduled_clip_learns_as_a_fixed_one(framework):
+def test_scheduled_clip_learns_as_a_fixed_one(framework):
     config = {**SMALL, "framework": framework, "minibatch_size": 30, "num_epochs": 2}
     found = []
     for own in ({"clip_param": 0.05}, {"clip_schedule": [[0, 0.05]]}):

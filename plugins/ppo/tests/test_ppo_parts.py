@@ -170,7 +170,7 @@ def test_figures_are_means_over_steps(framework):
     )
 
 
-def test_a_ratio_at_the_limit_is_not_clipped():
+def test_ratio_at_the_limit_is_not_clipped():
     _, ops, tensor = parts_of("torch")
     log_ratio = torch.log(torch.tensor([2.0, 2.5, 1.0, 0.5]))
     assert (log_ratio.exp() - 1)[0] == 1.0
@@ -240,7 +240,7 @@ def test_threads_are_set_in_the_framework(monkeypatch):
     assert asked == [3, 2]
 
 
-def test_a_framework_without_code_here_is_refused_by_name():
+def test_framework_without_code_here_is_refused_by_name():
     FrameworkSpec("jax", {"backend": "acme:B", "ops": "acme:O"}, "", module="numpy").enter()
     with pytest.raises(
         NotServedError, match="no code for framework='jax': no installed package declares"
@@ -271,7 +271,7 @@ def test_a_target_that_overflows_is_refused_though_advantage_and_value_are_finit
 
 
 @pytest.mark.parametrize(("rows", "row", "env"), [(None, 2, 2), (np.array([1, 4]), 1, 4)])
-def test_an_error_about_a_row_names_the_rows_environment(rows, row, env):
+def test_error_about_a_row_names_the_rows_environment(rows, row, env):
     lengths = np.array([3, 1, 4, 1, 5])
     message = f"environment {env} of 5, after {lengths[env]} steps of its episode: bad"
     with pytest.raises(NonFiniteError, match=message) as raised, EnvErrors(lengths, rows):
@@ -280,7 +280,7 @@ def test_an_error_about_a_row_names_the_rows_environment(rows, row, env):
 
 
 @pytest.mark.parametrize("error", [NonFiniteError("of no row", None), KeyError("another")])
-def test_an_error_about_no_row_stays_as_it_is(error):
+def test_error_about_no_row_stays_as_it_is(error):
     with pytest.raises(type(error)) as raised, EnvErrors(np.zeros(2, int)):
         raise error
     assert raised.value is error
@@ -295,7 +295,7 @@ def test_an_error_about_no_row_stays_as_it_is(error):
         (RESET, (0, 0.0, True, {}), False),
     ],
 )
-def test_the_older_interface_is_named_where_it_is_one(names, returned, hint):
+def test_older_interface_is_named_where_it_is_one(names, returned, hint):
     fault = ReturnChecker(TWO).fault(returned, names)
     assert fault.startswith(f"returned {len(returned)} values")
     assert ("older interface" in fault) == hint
@@ -322,7 +322,7 @@ class Number(float):
         (None, False),
     ],
 )
-def test_a_reward_is_one_number(reward, taken):
+def test_reward_is_one_number(reward, taken):
     fault = ReturnChecker(TWO).fault((0, reward, False, False, {}), STEP)
     assert fault is None if taken else fault.endswith("expected a number")
 
@@ -340,12 +340,12 @@ def test_a_reward_is_one_number(reward, taken):
         (None, False),
     ],
 )
-def test_a_flag_is_one_boolean(flag, taken):
+def test_flag_is_one_boolean(flag, taken):
     fault = ReturnChecker(TWO).fault((0, 0.0, flag, False, {}), STEP)
     assert fault is None if taken else fault.endswith("expected True or False")
 
 
-def test_an_observation_that_is_none_is_named_by_its_environment():
+def test_observation_that_is_none_is_named_by_its_environment():
     def preprocess(observed, update=False):
         if any(obs is None for obs in observed):
             raise ObservationError("none")

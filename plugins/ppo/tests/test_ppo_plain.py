@@ -40,7 +40,7 @@ MAKERS = {
 
 @pytest.mark.parametrize("form", MAKERS)
 @pytest.mark.parametrize("frozen", ["never", "always"])
-def test_a_run_goes_on_from_its_checkpoint(tmp_path, form, frozen):
+def test_run_goes_on_from_its_checkpoint(tmp_path, form, frozen):
     model, config = MAKERS[form](), {**CONFIG, "frozen": frozen}
     algo = PPO("CartPole-v1", config, model=model)
     before = {name: weight.copy() for name, weight in algo.policy.model.get_weights().items()}
@@ -77,7 +77,7 @@ def test_frozen_weights_stay_as_they_are():
 
 
 @pytest.mark.parametrize("framework", ["torch", "tf"])
-def test_a_frozen_module_is_unfrozen_for_a_second_phase(framework, tmp_path):
+def test_frozen_module_is_unfrozen_for_a_second_phase(framework, tmp_path):
     def made(frozen):
         if framework == "torch":
             return instance().requires_grad_(not frozen)
@@ -117,7 +117,7 @@ def test_a_frozen_module_is_unfrozen_for_a_second_phase(framework, tmp_path):
         algo.stop()
 
 
-def test_a_model_beside_a_policy_is_an_error():
+def test_model_beside_a_policy_is_an_error():
     policy = rlcatalog.build(env=gymnasium.make("CartPole-v1"))
     with pytest.raises(ConfigError, match="model= and policy= are both given"):
         PPO("CartPole-v1", CONFIG, model=Net, policy=policy)

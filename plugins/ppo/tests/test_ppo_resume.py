@@ -172,7 +172,7 @@ def test_environments_say_their_state_or_play_again(env, tmp_path):
     same(gone_on, whole)
 
 
-def test_the_environment_that_tells_nothing_begins_its_next_episode(tmp_path):
+def test_environment_that_tells_nothing_begins_its_next_episode(tmp_path):
     algo = PPO(Mute, {**SMALL, "model": MODELS["lstm"], "framework": "torch"})
     for _ in range(6):
         algo.train()
@@ -327,7 +327,7 @@ class Greeting(gym.Wrapper):
 
 
 @pytest.mark.parametrize("polite", [True, False])
-def test_an_info_that_is_missing_or_new_is_a_difference(polite):
+def test_info_that_is_missing_or_new_is_a_difference(polite):
     env, other = Resumable(Greeting(drift_env.Drift())), Resumable(Greeting(drift_env.Drift()))
     env.env.polite, other.env.polite = polite, not polite
     env.reset(seed=5)
@@ -335,7 +335,7 @@ def test_an_info_that_is_missing_or_new_is_a_difference(polite):
     assert other.go_to([env.where()]) == "its replayed episode has different infos: greeting"
 
 
-def test_the_episode_before_is_played_again_too():
+def test_episode_before_is_played_again_too():
     """At an episode's start nothing was paid yet: only the one before shows what was lost."""
     env, other = Resumable(Paid(drift_env.Drift())), Resumable(Paid(drift_env.Drift()))
     env.reset(seed=5)
@@ -390,7 +390,7 @@ def test_checkpoints_and_evaluation_change_nothing(framework, tmp_path):
         rlcatalog.load(tmp_path / folder)
 
 
-def test_the_best_so_far_outlives_the_run(tmp_path):
+def test_best_so_far_outlives_the_run(tmp_path):
     def watching():
         return [callbacks.Evaluation(30, 2, tmp_path / "best"), callbacks.Checkpoints(tmp_path, 30)]
 
@@ -470,7 +470,7 @@ def test_callbacks_are_told_in_order():
     assert algo.steps == 60
 
 
-def test_a_run_stops_at_its_target():
+def test_run_stops_at_its_target():
     config = {
         "num_envs": 4,
         "rollout_length": 1000,  # more than 100 episodes of about 22 steps in 4 environments
@@ -519,7 +519,7 @@ def test_damage_is_said(case, tmp_path):
         PPO.restore(tmp_path / "checkpoint", Drift)
 
 
-def test_a_second_call_of_learn_says_that_the_total_is_reached(tmp_path):
+def test_second_call_of_learn_says_that_the_total_is_reached(tmp_path):
     algo = PPO(Drift, SMALL)
     last = algo.learn(50)
     assert (algo.steps, last["timesteps_total"]) == (60, 60)
@@ -548,7 +548,7 @@ def test_a_second_call_of_learn_says_that_the_total_is_reached(tmp_path):
 @pytest.mark.parametrize(
     "save", [lambda algo: algo.save, lambda algo: algo.policy.save], ids=["algo", "policy"]
 )
-def test_a_saved_policy_is_no_checkpoint_and_says_what_is(save, tmp_path):
+def test_saved_policy_is_no_checkpoint_and_says_what_is(save, tmp_path):
     algo = PPO(Drift, SMALL)
     save(algo)(tmp_path)
     with pytest.raises(
@@ -580,7 +580,7 @@ def test_what_restore_refuses(tmp_path):
     assert PPO.restore(tmp_path / "checkpoint", Drift, config={"lr": 0.5}).config.lr == 0.5
 
 
-def test_an_unwritable_config_is_refused_before_anything_is_lost(tmp_path):
+def test_unwritable_config_is_refused_before_anything_is_lost(tmp_path):
     config = {**SMALL, "model": NET, "framework": "torch"}
     PPO(Drift, config).save_checkpoint(tmp_path / "checkpoint")
     algo = PPO(lambda config: Drift(), {**config, "env_config": {"map": object()}})
@@ -641,7 +641,7 @@ def test_nested_observations(tmp_path):
 @pytest.mark.parametrize(
     "preprocessing", ["deepmind", pytest.param("rllib", marks=pytest.mark.attack)]
 )
-def test_a_game_with_sticky_actions_goes_on_where_it_was(preprocessing, tmp_path):
+def test_game_with_sticky_actions_goes_on_where_it_was(preprocessing, tmp_path):
     pytest.importorskip("ale_py", reason="ale-py is not installed")
     config = {
         "num_envs": 2,

@@ -95,7 +95,7 @@ def test_valid_observations_pass_and_only_the_usual_format_passes_quickly(space,
 
 
 @pytest.mark.parametrize(("space", "obs", "message"), INVALID)
-def test_an_invalid_observation_is_described(space, obs, message):
+def test_invalid_observation_is_described(space, obs, message):
     checker = ReturnChecker(space)
     assert checker.fits(obs) is False
     for returned, names in (((obs, {}), RESET), ((obs, 1.0, True, False, {}), STEP)):
@@ -142,7 +142,7 @@ def outer(kind):
 
 
 @pytest.mark.parametrize("kind", [RuntimeError, SystemExit])
-def test_an_exception_is_placed_where_it_was_raised(kind):
+def test_exception_is_placed_where_it_was_raised(kind):
     """Not where the environment was called, nor anywhere between."""
     with pytest.raises(EnvironmentFaultError) as caught:
         call_env(EnvironmentFaultError, outer, kind)
@@ -153,7 +153,7 @@ def test_an_exception_is_placed_where_it_was_raised(kind):
     assert isinstance(caught.value.__cause__, kind)
 
 
-def test_a_wrappers_own_error_stays_as_it_is():
+def test_wrappers_own_error_stays_as_it_is():
     error = ObservationError("it explains itself")
 
     def method():
@@ -165,7 +165,7 @@ def test_a_wrappers_own_error_stays_as_it_is():
     assert call_env(EnvironmentFaultError, max, 1, 2, key=lambda x: -x) == 1
 
 
-def test_an_encoding_updates_the_filter_only_if_asked():
+def test_encoding_updates_the_filter_only_if_asked():
     asked = []
     policy = SimpleNamespace(preprocess=lambda observed, update: asked.append(update) or observed)
     errors = EnvErrors(np.zeros(2, int))

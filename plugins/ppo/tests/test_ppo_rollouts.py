@@ -151,7 +151,7 @@ def test_episodes_are_counted_as_they_were(mode):
 
 
 @modes
-def test_the_filter_learns_from_what_is_acted_on_and_once(mode):
+def test_filter_learns_from_what_is_acted_on_and_once(mode):
     """Not from last observations, on which nobody acts."""
     envs, written = vectorised(mode)
     policy = rlcatalog.build(
@@ -365,7 +365,7 @@ def test_nor_need_one_be_where_a_vector_environment_resets_later(mode):
         ),
     ],
 )
-def test_an_episode_may_be_cut_where_no_action_is_available(framework, memory):
+def test_episode_may_be_cut_where_no_action_is_available(framework, memory):
     algo = PPO(
         RunsOut, {**SHORT, "framework": framework, "model": {"fcnet_hiddens": [8], **memory}}
     )
@@ -395,7 +395,7 @@ def test_episodes_are_played_in_any_vector_environment(mode):
 # --- minibatches, learning rates, configs ---------------------------------------------------------
 
 
-def test_a_minibatch_of_one_row_is_left_out():
+def test_minibatch_of_one_row_is_left_out():
     """Its advantage has no deviation; normalised by it, all weights would be no numbers."""
     rng, rows = np.random.default_rng(0), {"logp": np.zeros(33), "obs": np.zeros((33, 2))}
     assert [len(part["logp"]) for part in minibatches(rows, 16, rng)] == [16, 16]
@@ -410,13 +410,13 @@ def test_a_minibatch_of_one_row_is_left_out():
     assert alone > 1
 
 
-def test_a_last_row_alone_does_no_harm():
+def test_last_row_alone_does_no_harm():
     algo = PPO(Pays, {**SHORT, "rollout_length": 13, "minibatch_size": 25})
     assert np.isfinite(algo.train()["info"]["learner"]["policy_loss"])
     assert all(np.isfinite(weight).all() for weight in algo.policy.model.get_weights().values())
 
 
-def test_the_learning_rate_falls_to_zero_over_all_steps():
+def test_learning_rate_falls_to_zero_over_all_steps():
     config = {**SHORT, "lr": 0.5, "total_steps": 96}
     algo = PPO(Pays, config)
     assert [algo.train()["info"]["learner"]["lr"] for _ in range(5)] == [
@@ -432,7 +432,7 @@ def test_the_learning_rate_falls_to_zero_over_all_steps():
 
 
 @both
-def test_the_learning_rate_is_that_of_the_optimiser(framework):
+def test_learning_rate_is_that_of_the_optimiser(framework):
     algo = PPO(
         Pays,
         {
@@ -467,7 +467,7 @@ def test_the_learning_rate_is_that_of_the_optimiser(framework):
         ),
     ],
 )
-def test_a_single_step_is_refused_before_anything_is_made(config, message):
+def test_single_step_is_refused_before_anything_is_made(config, message):
     with pytest.raises(ConfigError, match=message):
         PPO("Nowhere-v0", config)
 

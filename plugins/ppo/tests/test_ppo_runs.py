@@ -92,7 +92,7 @@ def contents(folder):
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_a_run_goes_on_from_its_end_and_from_a_checkpoint(tmp_path, capsys):
+def test_run_goes_on_from_its_end_and_from_a_checkpoint(tmp_path, capsys):
     whole, half = tmp_path / "whole", tmp_path / "half"
     often = [
         "--checkpoint-every",
@@ -172,7 +172,7 @@ def test_there_is_nothing_to_go_on_with(folder, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_leaves_a_policy_and_a_run_to_go_on_with(number, tmp_path, capsys):
+def test_signal_leaves_a_policy_and_a_run_to_go_on_with(number, tmp_path, capsys):
     folder = tmp_path / "run"
     ended, written = threading.Event(), folder / "checkpoints" / "step-000000200"
 
@@ -215,7 +215,7 @@ class Full:
         monkeypatch.setattr(os, "write", limited)
 
 
-def test_a_full_disk_leaves_the_checkpoint_before(tmp_path, monkeypatch, capsys):
+def test_full_disk_leaves_the_checkpoint_before(tmp_path, monkeypatch, capsys):
     folder, disk = tmp_path / "run", Full(monkeypatch)
     check = checkpoints.write
 
@@ -268,7 +268,7 @@ class Breaks(gym.Env):
         )
 
 
-def test_an_error_leaves_the_run_as_it_was_before_the_iteration(tmp_path, capsys, monkeypatch):
+def test_error_leaves_the_run_as_it_was_before_the_iteration(tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(
         gym.registry, "Breaks-v0", gym.envs.registration.EnvSpec("Breaks-v0", Breaks)
     )
@@ -324,7 +324,7 @@ def test_signals_are_given_back():
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_a_checkpoint_that_is_damaged_is_said(folder, capsys):
+def test_checkpoint_that_is_damaged_is_said(folder, capsys):
     last = newest_checkpoint(folder)
     (last / "training.json").write_text("{")
     assert train("--resume", folder, "--steps", 200) == 1
@@ -374,7 +374,7 @@ def test_wrong_values_are_said_before_there_is_a_folder(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_run_of_a_module_goes_on_twice(tmp_path, capsys):
+def test_run_of_a_module_goes_on_twice(tmp_path, capsys):
     folder = tmp_path / "run"
     assert not train("drift_env:Drift-v0", "--steps", 50, *SMALL, "--out", folder)
     for steps in (100, 150):
@@ -395,7 +395,7 @@ def test_fewer_steps_than_are_done_change_nothing(folder, capsys):
     assert contents(folder) == before
 
 
-def test_a_run_notes_the_module_that_was_typed_with_import(tmp_path, capsys, monkeypatch):
+def test_run_notes_the_module_that_was_typed_with_import(tmp_path, capsys, monkeypatch):
     (tmp_path / "corr_env.py").write_text(
         "import gymnasium\ngymnasium.register('Corr-v0',"
         " 'gymnasium.envs.classic_control:CartPoleEnv', max_episode_steps=20)\n"
@@ -453,7 +453,7 @@ def test_a_run_that_was_killed_after_its_last_step_is_brought_to_its_end(folder)
     assert train("--resume", folder) == 1
 
 
-def test_the_engine_refuses_a_setting_before_there_is_a_folder():
+def test_engine_refuses_a_setting_before_there_is_a_folder():
     plan = RunPlan("CartPole-v1", PPOOptions(engine="ppo"), "PPO", settings={"gamma": "high"})
     with pytest.raises(ConfigError, match="gamma"):
         PPOEngine.check(plan)

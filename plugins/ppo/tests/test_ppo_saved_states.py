@@ -107,7 +107,7 @@ def test_states_beyond_their_bounds_are_refused(changes):
         check_state(state_of(**changes))
 
 
-def test_a_state_holds_as_many_environments_as_its_config_says():
+def test_state_holds_as_many_environments_as_its_config_says():
     check_state(
         state_of(config={"num_envs": 2, "env_config": {}}, environments=[{"generator": {}}] * 2)
     )
@@ -117,7 +117,7 @@ def test_a_state_holds_as_many_environments_as_its_config_says():
         check_state(state_of(config={"num_envs": 3, "env_config": {}}))
 
 
-def test_the_generators_of_a_state_are_checked_too():
+def test_generators_of_a_state_are_checked_too():
     with pytest.raises(
         ValueError, match="the position of a generator MT19937 is 625; expected 0 to 624"
     ):
@@ -235,7 +235,7 @@ def test_states_of_the_same_arrays_fit(saved, now):
     check_fits(saved, now)
 
 
-def test_a_state_of_a_version_without_scaling_fits():
+def test_state_of_a_version_without_scaling_fits():
     saved = parts()
     del saved["collector"]["scale"]
     check_fits(saved, parts(scale=SUMS))
@@ -510,7 +510,7 @@ def folder(policy, tmp_path):
     return tmp_path / "checkpoint"
 
 
-def test_a_checkpoint_is_a_policy_a_text_and_arrays(folder, policy):
+def test_checkpoint_is_a_policy_a_text_and_arrays(folder, policy):
     text = (folder / "training.json").read_text()
     about = json.loads(text)
     assert text.endswith("}\n")
@@ -540,7 +540,7 @@ def test_a_checkpoint_is_a_policy_a_text_and_arrays(folder, policy):
         (lambda about: {**about, "state": {**about["state"], "steps": -7}}, "steps"),
     ],
 )
-def test_a_changed_text_is_refused(change, message, folder):
+def test_changed_text_is_refused(change, message, folder):
     about = change(json.loads((folder / "training.json").read_text()))
     if "checksum" not in message and isinstance(about, dict):
         about["checksum"] = checksum_of(about)
@@ -562,7 +562,7 @@ def test_links_and_long_texts_are_not_read(folder, tmp_path):
         checkpoints.read(folder)
 
 
-def test_a_folder_without_a_checkpoint_differs_from_a_saved_policy(policy, tmp_path):
+def test_folder_without_a_checkpoint_differs_from_a_saved_policy(policy, tmp_path):
     with pytest.raises(
         SavedPolicyError, match=r"contains no checkpoint to resume from \(no training\.json\)"
     ):

@@ -176,7 +176,7 @@ def test_the_value_of_a_truncated_episode_is_read_with_its_own_memory():
 
 
 @both
-def test_a_batch_of_mixed_lengths_equals_its_sequences_one_by_one(framework):
+def test_batch_of_mixed_lengths_equals_its_sequences_one_by_one(framework):
     """Padding enters no loss, no statistic and no gradient."""
     algo = PPO(
         Walk, {**SMALL, "num_envs": 1, "framework": framework, "model": MEMORIES["lstm_past"]}
@@ -243,7 +243,7 @@ def test_training_changes_every_weight(framework, memory):
     assert len(algo.evaluate(4, seed=1)) == 4
 
 
-def test_a_memory_of_another_form_is_refused():
+def test_memory_of_another_form_is_refused():
     policy = rlcatalog.build(env=Walk(), config=MEMORIES["lstm"])
     rows = {"obs": np.zeros((4, 2), np.float32), "raw_action": np.zeros((4, 1), np.int64)}
     with pytest.raises(
@@ -483,7 +483,7 @@ def test_update_ops_run_once_per_optimiser_step(framework):
 
 
 @both
-def test_a_memory_passes_on_what_its_trunk_adds(framework):
+def test_memory_passes_on_what_its_trunk_adds(framework):
     base = {"torch": TorchModelV2, "tf": TFModelV2}[framework]
 
     class Trunk(base):
@@ -553,7 +553,7 @@ def test_a_traced_loss_and_its_metrics(framework):
     assert found[0]["steps"] == 3.0
 
 
-def test_an_eager_loss_runs_any_python():
+def test_eager_loss_runs_any_python():
     calls = []
 
     class Eager(TFModelV2):
@@ -601,7 +601,7 @@ def with_custom_loss(framework, custom_loss):
 
 
 @both
-def test_a_custom_loss_sees_the_columns_of_rllib_s_batches(framework):
+def test_custom_loss_sees_the_columns_of_rllib_s_batches(framework):
     seen = []
 
     def custom_loss(self, policy_loss, loss_inputs):
@@ -657,7 +657,7 @@ def test_a_custom_loss_sees_the_columns_of_rllib_s_batches(framework):
         (np.float32(1), r"found (np\.float32\()?1\.0"),
     ],
 )
-def test_a_custom_loss_that_returns_no_tensor_is_named(framework, returned, named):
+def test_custom_loss_that_returns_no_tensor_is_named(framework, returned, named):
     model = {
         "custom_model": with_custom_loss(framework, lambda self, policy_loss, loss_inputs: returned)
     }
@@ -669,7 +669,7 @@ def test_a_custom_loss_that_returns_no_tensor_is_named(framework, returned, name
 
 
 @both
-def test_a_custom_loss_without_a_gradient_is_named(framework):
+def test_custom_loss_without_a_gradient_is_named(framework):
     def cut_off(self, policy_loss, loss_inputs):
         return policy_loss.detach() if framework == "torch" else tf.stop_gradient(policy_loss)
 

@@ -231,7 +231,7 @@ def test_without_the_render_mode_nothing_is_played(
         ),
     ],
 )
-def test_a_film_that_fails_leaves_the_former_file(fault, error, message, saved, tmp_path):
+def test_film_that_fails_leaves_the_former_file(fault, error, message, saved, tmp_path):
     path = tmp_path / "film.mp4"
     path.write_text("the former one")
     film = video.Film(path)
@@ -271,7 +271,7 @@ def test_without_its_extra_it_is_named(monkeypatch):
         video.Film(Path("film.mp4"))
 
 
-def test_a_film_and_a_window_at_once_are_refused(tmp_path):
+def test_film_and_a_window_at_once_are_refused(tmp_path):
     with pytest.raises(ConfigError, match="--video and --render"):
         evaluate(tmp_path, video=tmp_path / "film.mp4", render=True)
 
@@ -280,7 +280,7 @@ def test_a_film_and_a_window_at_once_are_refused(tmp_path):
 
 
 @pytest.mark.attack
-def test_a_window_shows_one_environment(saved, monkeypatch, capsys):
+def test_window_shows_one_environment(saved, monkeypatch, capsys):
     import pygame
 
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")  # draws into nothing
@@ -314,7 +314,7 @@ def mesa():
 @pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="windows are opened without X elsewhere"
 )
-def test_a_display_that_is_not_there_is_refused(saved, monkeypatch):
+def test_display_that_is_not_there_is_refused(saved, monkeypatch):
     """SDL draws nowhere then, and says nothing."""
     import pygame
 
@@ -331,7 +331,7 @@ def test_a_display_that_is_not_there_is_refused(saved, monkeypatch):
 @pytest.mark.parametrize(
     ("fault", "error"), [("broken", NotServedError), ("missing", MissingExtraError)]
 )
-def test_a_window_that_does_not_open_says_so(fault, error, saved, monkeypatch):
+def test_window_that_does_not_open_says_so(fault, error, saved, monkeypatch):
     monkeypatch.setenv("DISPLAY", ":0")
     envs = video.windowed(lambda mode: Screen(mode, fault, ["human"]), "Screen")
     with pytest.raises(error, match="Environment Screen"):

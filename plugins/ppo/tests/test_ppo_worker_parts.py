@@ -115,7 +115,7 @@ def test_what_cannot_be_sent_is_refused_before_anything_begins(begun):
 
 
 @pytest.mark.parametrize("error", [EOFError(), BrokenPipeError()])
-def test_an_environment_whose_process_ended_while_it_began_is_named(begun, error):
+def test_environment_whose_process_ended_while_it_began_is_named(begun, error):
     begun.errors, begun.processes = (
         [error],
         [Process(), Process(-9, ends=True), Process(3, ends=True)],
@@ -135,7 +135,7 @@ def test_another_error_ends_the_processes_and_stays_as_it_is(begun):
 
 
 @pytest.mark.parametrize("error", [RuntimeError("no paint"), EOFError("no paint")])
-def test_an_error_before_there_are_processes_stays_as_it_is(begun, error):
+def test_error_before_there_are_processes_stays_as_it_is(begun, error):
     begun.errors = [error]
     with pytest.raises(type(error), match=r"^no paint$"):
         Workers([make])
@@ -171,7 +171,7 @@ def test_the_parent_reads_spaces_and_a_worker_leaves_the_interrupt_to_it(inside)
     assert (obs.tolist(), rest) == ([2.75, 2.75], [1.5, False, True, {}])
 
 
-def test_a_worker_reports_faults_in_its_infos(inside):
+def test_worker_reports_faults_in_its_infos(inside):
     reports, _ = inside(1)
     Walk.fails = "reset"
     obs, info = reports.reset()
@@ -216,7 +216,7 @@ def test_answers_are_passed_on(workers, monkeypatch):
 
 
 @pytest.mark.parametrize("first", [0, 1, 2])
-def test_the_first_fault_is_raised(workers, inside, monkeypatch, first):
+def test_first_fault_is_raised(workers, inside, monkeypatch, first):
     reports, _ = inside(1)
     Walk.fails = "reset"
     [key] = reports.reset()[1]
@@ -249,7 +249,7 @@ def test_processes_that_ended_are_named_and_the_others_ended(
     assert begun.closed == [(None, True)]
 
 
-def test_a_process_that_ended_without_a_code_is_named(workers, monkeypatch):
+def test_process_that_ended_without_a_code_is_named(workers, monkeypatch):
     workers.processes = [Process(None, ends=True)]
     monkeypatch.setattr(
         AsyncVectorEnv, "call", lambda *given, **named: (_ for _ in ()).throw(OSError())

@@ -118,7 +118,7 @@ def test_experience_equals_that_of_environments_in_turn(env, limit):
     assert left() == []
 
 
-def test_a_run_goes_on_from_a_checkpoint(tmp_path):
+def test_run_goes_on_from_a_checkpoint(tmp_path):
     """The workers say where they stand, and go there; so does what scales rewards."""
     config = {**SMALL, "vector": "async", "reward_scale": True}
     whole = PPO(Errand, config)
@@ -145,7 +145,7 @@ def test_what_a_worker_raises_is_named_with_its_environment_and_step():
     assert left() == []
 
 
-def test_a_worker_that_dies_is_named_and_the_others_end():
+def test_worker_that_dies_is_named_and_the_others_end():
     algo = PPO(Errand, {**SMALL, "vector": "async", "env_config": {"dies_at": 4}})
     with pytest.raises(
         WorkerError, match=r"environment processes ended: environment \d \(killed by SIGKILL\)"
@@ -169,7 +169,7 @@ def test_workers_close_their_environments(tmp_path):
     assert {int(path.name.partition("-")[2]) for path in tmp_path.iterdir()} >= workers
 
 
-def test_an_algorithm_that_is_refused_leaves_no_process():
+def test_algorithm_that_is_refused_leaves_no_process():
     import torch  # not above: the workers import this file
 
     from rlcatalog_torch import TorchModelV2
@@ -202,7 +202,7 @@ def test_what_cannot_travel_is_refused_before_a_process_is_made():
         PPO(Errand, {**SMALL, "vector": "threads"})
 
 
-def test_an_id_that_a_script_registered_is_known_in_the_workers():
+def test_id_that_a_script_registered_is_known_in_the_workers():
     keys = {
         name: value for name, value in SMALL.items() if name not in ("minibatch_size", "num_epochs")
     }
@@ -247,7 +247,7 @@ def alive(pid):
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc"), reason="looks processes up under /proc")
-def test_a_program_that_is_ended_leaves_no_worker(tmp_path):
+def test_program_that_is_ended_leaves_no_worker(tmp_path):
     """Ctrl-C reaches the whole group: the workers leave it to the program, which may still finish
     what it does.
     """
