@@ -63,7 +63,7 @@ napoleon_use_ivar = True
 nitpick_ignore_regex = [
     (
         r"py:.*",
-        r"(_io|argparse|collections|contextlib|gymnasium|importlib|keras|msgspec|np|numpy|os|pathlib|ray|sb3_contrib"
+        r"(_frozen_importlib|_io|argparse|collections|contextlib|gymnasium|importlib|keras|msgspec|np|numpy|os|pathlib|ray|sb3_contrib"
         r"|stable_baselines3|subprocess|tensorflow|threading|torch|typer|types|typing)\..*",
     ),
     # Types that signatures show and no door exports: what they are for, the text beside them says.
