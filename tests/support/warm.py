@@ -126,7 +126,6 @@ def _become(job: dict) -> None:
     import warnings
     from types import ModuleType
 
-    os.chdir(job["cwd"])
     os.environ.clear()
     os.environ.update(job["environ"])
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -139,6 +138,7 @@ def _become(job: dict) -> None:
         _, what, *arguments = arguments
     code = 0
     try:
+        os.chdir(job["cwd"])
         if what == "-c":
             sys.argv, sys.path[0] = ["-c", *arguments[1:]], ""
             sys.modules["__main__"] = main = ModuleType("__main__")

@@ -25,7 +25,7 @@ from rlcatalog_policy import read_manifest
 # One config serves parts of every kind here.
 pytestmark = pytest.mark.filterwarnings("ignore::rlcatalog.errors.UnreadKeysWarning")
 
-SUPPORT = Path(__file__).parent.parent / "support"
+SUPPORT = Path(__file__).resolve().parents[3] / "tests/support"
 full = pytest.mark.attack
 
 
