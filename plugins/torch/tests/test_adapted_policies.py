@@ -18,6 +18,14 @@ from rlcatalog.errors import NoClosedFormError, NotServedError, SavedPolicyError
 from rlcatalog_ppo import PPO
 
 
+@pytest.fixture(autouse=True)
+def validated():
+    """Let PyTorch check the arguments of distributions, as it does by default: TorchRL and skrl,
+    which other tests import, switch the checks off for the whole process.
+    """
+    td.Distribution.set_default_validate_args(True)
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_one_is_built_acts_is_evaluated_and_learns(catalog, case):
     space, config = CASES[case][1], register(catalog, case)
