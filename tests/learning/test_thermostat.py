@@ -8,6 +8,8 @@ import pytest
 from benchmarks.thermostat import ENGINES, evaluate, evaluate_random
 
 pytestmark = [
+    # RLlib registers its environment runner's environment anew for each run.
+    pytest.mark.filterwarnings("ignore:.*Overriding environment rllib-single-agent-env-v0"),
     pytest.mark.learn,
     pytest.mark.xdist_group("ray"),  # one Ray serves all
     pytest.mark.usefixtures("one_thread"),
