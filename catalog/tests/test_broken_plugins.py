@@ -550,7 +550,7 @@ def test_broken_wrapper_match_fails_only_if_plugin_is_preferred(entry_point, plu
 
 # --- real processes -------------------------------------------------------------------------------
 
-#: The broken plugins that are also tried with the command line, in processes of their own.
+#: The broken plugins that the command line is also tried with, each in a new process.
 TRIED_ON_COMMAND_LINE = [
     "syntax-error", "import-error", "system-exit", "argument", "misspelt", "unmarked",
     "returns-text", "returns-none", "too-new", "config-syntax",

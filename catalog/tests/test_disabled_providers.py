@@ -1,4 +1,4 @@
-"""What a disabled package provides is said to be disabled, wherever it is missed."""
+"""Messages say that a package is disabled, wherever one of its parts is needed."""
 
 from __future__ import annotations
 

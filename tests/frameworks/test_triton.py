@@ -445,7 +445,7 @@ def test_triton_that_fails_after_tensorflow_restores_flags(libraries_of_both):
     assert (done.returncode, done.stdout) == (0, "LoadOrderWarning\nbroken\n"), done.stderr
 
 
-def test_no_other_place_guards_triton():
+def test_triton_is_guarded_in_one_place():
     # One place guards every path; a call per path was forgotten for exports.
     guards = [
         dotted(path)

@@ -1,4 +1,4 @@
-"""Loops of one's own over random spaces, with masks and memories: preprocess, module, sample,
+"""User-written loops for random spaces, with masks and memories: preprocess, module, sample,
 adapt, step, evaluate, backward.
 
 Crosses: policy, preprocessors, torch, tf.

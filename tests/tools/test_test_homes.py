@@ -63,5 +63,5 @@ def test_crossed_package_without_a_folder_is_named(checkout):
     assert "names gone" in fault
 
 
-def test_no_file_here_belongs_elsewhere():
+def test_every_file_is_in_its_home():
     assert test_homes.main() == 0

@@ -156,7 +156,7 @@ def test_adapt_of_one_structure_is_a_batch_of_one_row():
 
 
 def test_adapt_reads_leaves_of_a_custom_sample_in_order():
-    # A distribution of one's own may return a flat tuple for a nested space, which `act` accepts.
+    # A custom distribution may return a flat tuple for a nested space, which `act` accepts.
     flat = (np.array([1, 2]), np.zeros((2, 2)), np.array([0, 3]))
     action = build(SHOWN, "torch").adapt(flat)
     assert action["left"][0].tolist() == [6, 7]

@@ -6,10 +6,15 @@ from __future__ import annotations
 
 import random
 
-import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium import spaces
+from odd_environments import (
+    FiveSteps,
+    OddUnwrapped,
+    RaisingAttributes,
+    WithoutGenerator,
+    WithoutMetadata,
+)
 
 import rlcatalog
 from rlcatalog.errors import CatalogWarning, ResumeWarning
@@ -17,21 +22,6 @@ from rlcatalog_ppo import A2C, PG, PPO
 
 COLLECTING = {"num_envs": 2, "rollout_length": 16, "seed": 0, "model": {"fcnet_hiddens": [4]}}
 QUICK = {**COLLECTING, "minibatch_size": 16}
-
-
-class FiveSteps(gym.Env):
-    """Ends after five steps; subclasses break one habit each."""
-
-    observation_space = spaces.Box(-1, 1, (2,))
-    action_space = spaces.Discrete(2)
-
-    def reset(self, *, seed=None, options=None):
-        self.t = 0
-        return np.zeros(2, np.float32), {}
-
-    def step(self, action):
-        self.t += 1
-        return np.zeros(2, np.float32), 1.0, False, self.t == 5, {}
 
 
 class WithRandomState(FiveSteps):
@@ -46,27 +36,6 @@ class WithRandom(FiveSteps):
     def reset(self, *, seed=None, options=None):
         self.np_random = random.Random(seed)
         return super().reset()
-
-
-class WithoutGenerator(FiveSteps):
-    @property
-    def np_random(self):
-        raise NotImplementedError("this environment has no generator")
-
-
-class OddUnwrapped(FiveSteps):
-    @property
-    def unwrapped(self):
-        return object()
-
-
-class WithoutMetadata(FiveSteps):
-    metadata = None
-
-
-class RaisingAttributes(FiveSteps):
-    def __getattr__(self, name):
-        raise RuntimeError(f"the simulator has no {name}")
 
 
 class RaisingClose(FiveSteps):

@@ -238,7 +238,7 @@ def _shard(rank, store, config):
     expected = _gradients(copy.deepcopy(module), obs)
     fully_shard(module, mesh=init_device_mesh("cpu", (1,)))
     with warnings.catch_warnings():
-        # It says that the values are a view, which nobody changes in place.
+        # FSDP warns that the values are a view; this test does not change them in place.
         warnings.simplefilter("ignore")
         found = [gradient.full_tensor() for gradient in _gradients(module, obs)]
     assert_same(found, expected)
