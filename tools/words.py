@@ -1,23 +1,19 @@
 """Check of words: `python tools/words.py` finds odd constructions in what people read.
 
-It reads the pages written by hand, the docstrings of packages and examples, and their messages
-(errors, warnings and `--help`). `words_baseline.json` holds how many findings of each kind a file
-still has; the numbers may only shrink.
+It reads the pages written by hand, the docstrings of packages and examples, their messages (errors,
+warnings and `--help`), and the names of test functions.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
-import json
 import re
 import sys
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-BASELINE = Path(__file__).with_name("words_baseline.json")
 _LIBRARY = (
     r"(?:(?:PyTorch|TensorFlow|RLlib|Ray|[Gg]ymnasium|Gym|NumPy|Python|Stable-Baselines3|rlcatalog)"
     r"'s|Keras')"
@@ -68,6 +64,11 @@ ODD = {
         "old word": r"\b(?:[Aa]new|[Ss]eldom|[Uu]pon|for want"
         r" of|[Ll]est|[Tt]hereof|[Tt]herein|[Ww]hence|[Aa]lbeit)\b",
     }.items()
+}
+#: Kind → pattern, for the name of a test function.
+ODD_NAMES = {
+    "begins with no subject": re.compile(r"^test_(?:an?|the|no|what|it|this|that|there)_"),
+    "longer than 60 characters": re.compile(r"^.{61}"),
 }
 #: Written from data or from other sources; legal texts.
 GENERATED = ("docs/reference", "docs/examples", "docs/packages", "docs/_build", "LICENSE")
@@ -187,77 +188,73 @@ def findings(prose: Iterable[str]) -> Iterator[tuple[str, str]]:
                     yield kind, sentence
 
 
-def counts(root: Path = ROOT) -> dict[str, dict[str, int]]:
-    """Return file → kind → number."""
-    numbers = {name: Counter(kind for kind, _ in findings(prose)) for name, prose in sources(root)}
-    return {name: dict(sorted(kinds.items())) for name, kinds in numbers.items() if kinds}
+def test_names(root: Path) -> Iterator[tuple[str, list[str]]]:
+    """Yield each test file's path and the names of its test functions and methods."""
+    files = [*root.glob("tests/**/test_*.py")]
+    files += root.glob("*/tests/**/test_*.py")
+    files += root.glob("*/*/tests/**/test_*.py")
+    for path in sorted(files):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        names = [
+            node.name
+            for node in ast.walk(tree)
+            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+        ]
+        yield path.relative_to(root).as_posix(), names
 
 
-def differences(
-    now: dict[str, dict[str, int]], before: dict[str, dict[str, int]]
-) -> Iterator[tuple[str, int, int]]:
-    """Yield ("file: kind", number now, number before) where the two differ."""
-    for name in sorted({*now, *before}):
-        for kind in sorted({*now.get(name, {}), *before.get(name, {})}):
-            pair = now.get(name, {}).get(kind, 0), before.get(name, {}).get(kind, 0)
-            if pair[0] != pair[1]:
-                yield f"{name}: {kind}", *pair
+def odd_names(names: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield (kind, name) for each name of a test that is odd itself, or odd as a sentence."""
+    for name in names:
+        for kind, pattern in ODD_NAMES.items():
+            if pattern.search(name):
+                yield kind, name
+        sentence = name.removeprefix("test_").replace("_", " ").capitalize()
+        for kind, _ in findings([sentence]):
+            yield kind, name
 
 
-def main(arguments: list[str] | None = None, root: Path = ROOT, baseline: Path = BASELINE) -> int:
-    """Run the command, and return its exit status."""
+def all_findings(root: Path) -> Iterator[str]:
+    """Yield a line for each finding below a folder."""
+    for file, prose in sources(root):
+        for kind, sentence in findings(prose):
+            yield f"{file}: {kind}: {sentence}"
+    for file, names in test_names(root):
+        for kind, name in odd_names(names):
+            yield f"{file}: {kind}: {name}"
+
+
+def print_numbers_of_words(root: Path) -> None:
+    """Print the number of words of each page written by hand."""
+    numbers_of_site = []
+    for path in pages(root):
+        number = len(by_hand(path.read_text(encoding="utf-8")).split())
+        name = path.relative_to(root)
+        print(f"{number:6} {name}")
+        if name.parts[0] == "docs":
+            numbers_of_site.append(number)
+    print(f"docs/: {len(numbers_of_site)} pages, {sum(numbers_of_site):,} words")
+
+
+def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
+    """Run the command, and return its exit status: 1 if it found something."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--update", action="store_true", help="write the baseline again; no number may grow"
-    )
-    parser.add_argument(
-        "--show", metavar="PATH", help="print the findings in the files below PATH, '' for all"
-    )
-    parser.add_argument(
-        "--count", action="store_true", help="print the words of each page written by hand"
+        "--count", action="store_true", help="only print the words of each page written by hand"
     )
     options = parser.parse_args(arguments)
     if options.count:
-        words = {
-            path.relative_to(root): len(by_hand(path.read_text(encoding="utf-8")).split())
-            for path in pages(root)
-        }
-        print(*(f"{number:6} {name}" for name, number in words.items()), sep="\n")
-        site = [number for name, number in words.items() if name.parts[0] == "docs"]
-        print(f"docs/: {len(site)} pages, {sum(site):,} words")
-    elif options.show is not None:
-        for name, prose in sources(root):
-            for kind, sentence in findings(prose) if name.startswith(options.show) else ():
-                print(f"{name}: {kind}: {sentence}")
-    else:
-        return compare(counts(root), baseline, options.update)
+        print_numbers_of_words(root)
+        return 0
+    lines = list(all_findings(root))
+    for line in lines:
+        print(line)
+    if lines:
+        print(f"{len(lines)} findings: rewrite these sentences and names.")
+        return 1
     return 0
-
-
-def compare(now: dict[str, dict[str, int]], baseline: Path, update: bool) -> int:
-    """Print what grew and what is left, write a smaller baseline where asked, and return the exit
-    status.
-    """
-    before = json.loads(baseline.read_text(encoding="utf-8")) if baseline.exists() else now
-    changed = list(differences(now, before))
-    grown = [f"{place}: {new}, {old} in the baseline" for place, new, old in changed if new > old]
-    print(*grown, sep="\n", end="\n" if grown else "")
-    if grown:
-        print("Rewrite these sentences; `python tools/words.py --show FILE` prints them.")
-    elif update:
-        baseline.write_text(json.dumps(now, indent=1) + "\n", encoding="utf-8")
-    elif changed:
-        print("Fewer findings than in the baseline: run `python tools/words.py --update`.")
-    left = Counter(
-        kind for kinds in now.values() for kind, number in kinds.items() for _ in range(number)
-    )
-    print(
-        f"{left.total()} findings left:"
-        f" {', '.join(f'{kind} {number}' for kind, number in left.most_common())}"
-    )
-    return 1 if grown or (changed and not update) else 0
 
 
 if __name__ == "__main__":

@@ -1,11 +1,8 @@
-"""`tools/words.py`: what it marks, what it leaves alone, where it reads, and the baseline that may
-only shrink.
-"""
+"""`tools/words.py`: what it marks, what it leaves alone, where it reads, and what it prints."""
 
 from __future__ import annotations
 
 import ast
-import json
 
 import pytest
 import words
@@ -152,39 +149,55 @@ async def f(a):
     ]
 
 
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("test_a_kl_coefficient_doubles", "begins with no subject"),
+        ("test_what_it_returns", "begins with no subject"),
+        ("test_" + "x" * 56, "longer than 60 characters"),
+        ("test_config_is_no_mapping", "is no"),
+    ],
+)
+def test_odd_test_names_are_marked(name, kind):
+    assert list(words.odd_names([name])) == [(kind, name)]
+
+
+@pytest.mark.parametrize("name", ["test_kl_coeff_doubles_above_target", "test_" + "x" * 55])
+def test_plain_test_names_pass(name):
+    assert list(words.odd_names([name])) == []
+
+
 @pytest.fixture
 def checkout(tmp_path):
-    """Return a page's path, and a function that runs the command in its checkout."""
-    page, baseline = tmp_path / "docs" / "page.md", tmp_path / "baseline.json"
-    page.parent.mkdir()
-    page.write_text("It stands here.\n\nIt stands there.\n", encoding="utf-8")
-    return page, lambda *options: words.main([*options], tmp_path, baseline), baseline
+    """A folder with a page and a test."""
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    (docs / "page.md").write_text("The mask comes first.\n\nA part has a name.\n")
+    tests = tmp_path / "plugins/x/tests"
+    tests.mkdir(parents=True)
+    (tests / "test_x.py").write_text("def test_x():\n    pass\n")
+    return tmp_path
 
 
-def test_the_baseline_may_only_shrink(checkout, capsys):
-    page, run, baseline = checkout
-    assert run("--update") == 0
-    assert json.loads(baseline.read_text(encoding="utf-8")) == {"docs/page.md": {"stands": 2}}
-    assert run() == 0
-
-    page.write_text("It stands here. It stands there. It stands.\n", encoding="utf-8")
-    assert run() == run("--update") == 1
-    assert "docs/page.md: stands: 3, 2 in the baseline" in capsys.readouterr().out
-    page.write_text("It lies here.\n", encoding="utf-8")
-    assert run() == 1
-
-    page.write_text("It stands here.\n", encoding="utf-8")
-    assert run() == 1
-    assert "run `python tools/words.py --update`" in capsys.readouterr().out
-    assert run("--update") == run() == 0
-    assert json.loads(baseline.read_text(encoding="utf-8")) == {"docs/page.md": {"stands": 1}}
-
-
-def test_findings_and_words_are_printed(checkout, capsys):
-    _, run, _ = checkout
-    assert run("--show", "docs/") == 0
-    assert capsys.readouterr().out.splitlines()[0] == "docs/page.md: stands: It stands here."
-    assert run("--show", "src/") == 0
+def test_command_succeeds_without_findings(checkout, capsys):
+    assert words.main([], checkout) == 0
     assert not capsys.readouterr().out
-    assert run("--count") == 0
-    assert capsys.readouterr().out.endswith("docs/: 1 pages, 6 words\n")
+
+
+def test_command_prints_odd_sentences(checkout, capsys):
+    (checkout / "docs/page.md").write_text("It stands here.\n")
+    assert words.main([], checkout) == 1
+    assert "docs/page.md: stands: It stands here.\n" in capsys.readouterr().out
+
+
+def test_command_prints_odd_test_names(checkout, capsys):
+    (checkout / "plugins/x/tests/test_x.py").write_text("def test_the_x():\n    pass\n")
+    assert words.main([], checkout) == 1
+    expected = "plugins/x/tests/test_x.py: begins with no subject: test_the_x\n"
+    assert expected in capsys.readouterr().out
+
+
+def test_count_prints_words_of_pages(checkout, capsys):
+    assert words.main(["--count"], checkout) == 0
+    # "The mask comes first." and "A part has a name.": 4 and 5 words
+    assert capsys.readouterr().out == "     9 docs/page.md\ndocs/: 1 pages, 9 words\n"
