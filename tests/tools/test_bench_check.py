@@ -1,6 +1,4 @@
-"""What `make bench-check` says of a table and of what was measured, and how a case's figure comes
-about.
-"""
+"""`python -m benchmarks`: the check against stored ratios, the tables, how a case is measured."""
 
 from __future__ import annotations
 
@@ -19,253 +17,312 @@ from benchmarks.harness import Case, Figure, Result
 from rlcatalog.errors import nearest
 
 
-def figure(ratio, low, high, better="lower"):
+def make_figure(ratio, *, low, high, better="lower"):
+    """Return a case's entry in a table: its median ratio, and the lowest and highest."""
     return {"ratio": ratio, "spread": [low, high], "better": better}
 
 
-BEFORE = figure(1.0, 0.9, 1.1)
-
-
-@pytest.mark.parametrize(
-    ("now", "expected"),
-    [
-        (figure(1.3, 1.2, 1.4), "worse"),
-        (figure(0.7, 0.6, 0.8), "better"),
-        (figure(1.05, 1.0, 1.2), "same"),
-        (figure(1.3, 0.95, 1.6), "same"),  # its own spread holds the old median
-        (figure(1.1, 1.08, 1.12), "same"),  # the old spread holds it
-        (figure(1.11, 1.05, 1.2), "worse"),
-        (figure(0.89, 0.8, 0.95), "better"),
-    ],
-)
-def test_a_ratio_changed_when_each_median_lies_outside_the_others_spread(now, expected):
-    assert table.verdict(BEFORE, now) == expected
-    turned = {"worse": "better", "better": "worse"}.get(expected, "same")
-    assert table.verdict({**BEFORE, "better": "higher"}, {**now, "better": "higher"}) == turned
-
-
-def test_a_change_below_five_percent_is_none():
-    narrow = figure(1.0, 0.999, 1.001)
-    assert table.verdict(narrow, figure(1.04, 1.039, 1.041)) == "same"
-    assert table.verdict(narrow, figure(1.06, 1.059, 1.061)) == "worse"
-    assert table.verdict(narrow, figure(0.96, 0.959, 0.961)) == "same"
-
-
-def stored(**parts):
+def make_table(**parts):
+    """Return a table of the given parts: part → case → figure."""
     return {
         part: {"date": "2020-01-01", "versions": {"torch": "2.0"}, "cases": cases}
         for part, cases in parts.items()
     }
 
 
-def test_new_and_gone_cases_are_told():
-    before = stored(torch={"kept": BEFORE, "gone": BEFORE}, tf={"not measured": BEFORE})
-    found = table.compare(before, stored(torch={"kept": BEFORE, "new": BEFORE}))
-    assert (found.worse, found.better, found.same) == ({}, [], 1)
-    assert found.new == ["torch: new: 1 (0.9 to 1.1)"]
-    assert found.gone == ["torch: gone"]
-    # Whoever asks for some cases misses none of the others.
-    assert table.compare(before, stored(torch={"kept": BEFORE}), ["kep"]).gone == []
-    assert table.compare(before, stored(torch={"kept": BEFORE}), ["go", "kep"]).gone == [
-        "torch: gone"
-    ]
+#: What was stored, and what was measured later: once slower, once faster, by more than any spread.
+STORED = make_figure(1.0, low=0.9, high=1.1)
+SLOWER = make_figure(1.3, low=1.2, high=1.4)
+FASTER = make_figure(0.7, low=0.6, high=0.8)
+
+
+# --- verdicts -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("now", "expected"),
+    [
+        pytest.param(SLOWER, "worse", id="slower"),
+        pytest.param(FASTER, "better", id="faster"),
+        pytest.param(make_figure(1.11, low=1.05, high=1.2), "worse", id="spreads overlap, slower"),
+        pytest.param(make_figure(0.89, low=0.8, high=0.95), "better", id="spreads overlap, faster"),
+        pytest.param(make_figure(1.05, low=1.0, high=1.2), "same", id="both spreads hold both"),
+        pytest.param(make_figure(1.3, low=0.95, high=1.6), "same", id="new spread holds 1.0"),
+        pytest.param(make_figure(1.1, low=1.08, high=1.12), "same", id="old spread holds 1.1"),
+    ],
+)
+def test_verdict_compares_medians_with_spreads(now, expected):
+    assert table.verdict(STORED, now) == expected
+
+
+@pytest.mark.parametrize(("now", "expected"), [(SLOWER, "better"), (FASTER, "worse")])
+def test_verdict_turns_where_a_higher_ratio_is_better(now, expected):
+    stored = {**STORED, "better": "higher"}
+    assert table.verdict(stored, {**now, "better": "higher"}) == expected
+
+
+@pytest.mark.parametrize(("ratio", "expected"), [(1.04, "same"), (1.06, "worse"), (0.96, "same")])
+def test_verdict_ignores_changes_below_five_percent(ratio, expected):
+    stored = make_figure(1.0, low=0.999, high=1.001)
+    now = make_figure(ratio, low=ratio - 0.001, high=ratio + 0.001)
+    assert table.verdict(stored, now) == expected
+
+
+def test_compare_names_new_and_missing_cases():
+    stored = make_table(torch={"kept": STORED, "missing": STORED})
+    measured = make_table(torch={"kept": STORED, "new": STORED})
+
+    verdicts = table.compare(stored, measured)
+
+    assert verdicts.new == ["torch: new: 1 (0.9 to 1.1)"]
+    assert verdicts.gone == ["torch: missing"]
+    assert verdicts.same == 1
+
+
+def test_compare_misses_no_part_that_was_not_measured():
+    stored = make_table(torch={"act": STORED}, tf={"act": STORED})
+    assert table.compare(stored, make_table(torch={"act": STORED})).gone == []
+
+
+@pytest.mark.parametrize(("names", "missing"), [(["ac"], []), (["bui", "ac"], ["torch: build"])])
+def test_compare_only_misses_cases_of_given_names(names, missing):
+    stored = make_table(torch={"act": STORED, "build": STORED})
+    measured = make_table(torch={"act": STORED})
+    assert table.compare(stored, measured, names).gone == missing
+
+
+# --- the check ------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def write(tmp_path):
-    def make(name, content):
-        (tmp_path / name).write_text(json.dumps(content), encoding="utf-8")
-        return str(tmp_path / name)
+    """Return a function that writes a table to a file, and returns the file's path."""
 
-    return make
+    def write_table(name, content):
+        path = tmp_path / name
+        path.write_text(json.dumps(content), encoding="utf-8")
+        return str(path)
+
+    return write_table
 
 
-def test_the_check_of_an_earlier_run_tells_all_and_fails_for_what_is_worse(write, capsys):
-    before = stored(torch={"act": BEFORE, "build": BEFORE, "sample": BEFORE})
-    now = stored(
-        torch={"act": figure(1.3, 1.2, 1.4), "build": figure(0.7, 0.6, 0.8), "sample": BEFORE}
+def test_check_prints_each_change_and_fails_for_a_slower_case(write, capsys):
+    stored = make_table(torch={"act": STORED, "build": STORED, "sample": STORED})
+    measured = make_table(torch={"act": SLOWER, "build": FASTER, "sample": STORED})
+    measured["torch"]["versions"] = {"torch": "2.1", "numpy": "2.0"}
+
+    code = command.main(
+        ["--check", "--table", write("stored", stored), "--measured", write("measured", measured)]
     )
-    now["torch"]["versions"] = {"torch": "2.1", "numpy": "2.0"}
-    assert (
-        command.main(
-            ["--check", "--table", write("table", before), "--measured", write("now", now)]
-        )
-        == 1
-    )
+
     assert capsys.readouterr().out.strip().splitlines() == [
         "torch: the table was made with torch 2.0",
         "worse: torch: act: 1.3 (1.2 to 1.4), was 1 (0.9 to 1.1)",
         "better: torch: build: 0.7 (0.6 to 0.8), was 1 (0.9 to 1.1)",
         "1 worse, 1 better, 1 as before, 0 new, 0 gone",
     ]
-    del now["torch"]["cases"]["act"]
-    assert (
-        command.main(
-            ["--check", "--table", write("table", before), "--measured", write("now", now)]
-        )
-        == 0
-    )
+    assert code == 1
+
+
+def test_check_succeeds_if_no_case_is_slower(write):
+    stored = write("stored", make_table(torch={"act": STORED, "build": STORED}))
+    measured = write("measured", make_table(torch={"act": STORED, "build": FASTER}))
+    assert command.main(["--check", "--table", stored, "--measured", measured]) == 0
+
+
+class FakeMeasure:
+    """Stands in for `measure`: returns given cases, one dict per call, and keeps the arguments."""
+
+    def __init__(self):
+        self.results = []
+        self.calls = []
+
+    def __call__(self, parts, names, markdown=None):
+        self.calls.append((list(parts), list(names)))
+        if markdown is not None:
+            texts = [f"\n## {part}\n\n| run {len(self.calls)} |\n" for part in parts]
+            markdown.write_text("".join(texts), encoding="utf-8")
+        return {part: table.section(self.results.pop(0)) for part in parts}
 
 
 @pytest.fixture
-def measured(monkeypatch):
-    """Injected figures, one dict of cases for each time a part is measured; what was asked for."""
-    runs, asked = [], []
-
-    def measure(parts, names, markdown=None):
-        asked.append((list(parts), list(names)))
-        if markdown is not None:
-            markdown.write_text(
-                "".join(f"\n## {part}\n\n| run {len(asked)} |\n" for part in parts),
-                encoding="utf-8",
-            )
-        return {part: table.section(runs.pop(0)) for part in parts}
-
-    monkeypatch.setattr(command, "measure", measure)
-    return runs, asked
+def fake_measure(monkeypatch):
+    fake = FakeMeasure()
+    monkeypatch.setattr(command, "measure", fake)
+    return fake
 
 
-@pytest.mark.parametrize(("again", "code"), [(1.0, 0), (1.4, 1)])
-def test_what_is_worse_is_measured_once_more(again, code, measured, write, capsys):
-    runs, asked = measured
-    runs += [
-        {"act": figure(1.3, 1.2, 1.35), "act, fast": BEFORE},
-        {"act": figure(again, again - 0.1, again + 0.1), "act, fast": figure(9, 9, 9)},
-    ]
-    path = write("table", stored(torch={"act": BEFORE, "act, fast": BEFORE}))
-    assert command.main(["--check", "torch", "--table", path]) == code
-    assert asked == [(["torch"], []), (["torch"], ["act"])]
+@pytest.mark.parametrize(
+    ("second_run", "code"), [(STORED, 0), (SLOWER, 1)], ids=["by chance", "slower again"]
+)
+def test_check_measures_slower_cases_a_second_time(second_run, code, fake_measure, write, capsys):
+    fake_measure.results = [{"act": SLOWER, "build": STORED}, {"act": second_run}]
+    stored = write("stored", make_table(torch={"act": STORED, "build": STORED}))
+
+    assert command.main(["--check", "torch", "--table", stored]) == code
+
+    # First all cases of the part, then the slower one.
+    assert fake_measure.calls == [(["torch"], []), (["torch"], ["act"])]
     assert f"{code} worse, 0 better, {2 - code} as before" in capsys.readouterr().out
 
 
-def test_without_a_table_the_check_says_how_one_is_made(tmp_path):
+def test_check_keeps_first_results_of_cases_measured_beside(fake_measure, write, capsys):
+    # A name chooses all cases that contain it, so "act, fast" is measured again beside "act".
+    fake_measure.results = [
+        {"act": SLOWER, "act, fast": STORED},
+        {"act": STORED, "act, fast": SLOWER},
+    ]
+    stored = write("stored", make_table(torch={"act": STORED, "act, fast": STORED}))
+    assert command.main(["--check", "torch", "--table", stored]) == 0
+    assert "0 worse, 0 better, 2 as before" in capsys.readouterr().out
+
+
+def test_check_without_a_table_says_how_to_make_one(tmp_path):
     with pytest.raises(SystemExit, match="make bench BENCH_ARGS=--save"):
         command.main(["--check", "--table", str(tmp_path / "none.json")])
 
 
-def test_save_replaces_the_parts_that_were_measured(measured, tmp_path):
-    runs, _ = measured
-    path, speed = tmp_path / "ratios.json", tmp_path / "speed.md"
-    speed.write_text(f"# Speed\n\n{page.BEGIN}\n{page.END}\nThe end.\n", encoding="utf-8")
-    for part, cases in (
-        ("torch", {"act": BEFORE}),
-        ("kernel", {"old": BEFORE}),
-        ("kernel", {"new": BEFORE}),
-    ):
-        runs.append(cases)
-        assert command.main([part, "--save", "--table", str(path), "--page", str(speed)]) == 0
-    kept = table.read(path)
-    assert {part: entry["cases"] for part, entry in kept.items()} == {
-        "kernel": {"new": BEFORE},
-        "torch": {"act": BEFORE},
-    }
-    assert kept["torch"]["versions"]["rlcatalog"]
-    before, tables, after = re.split(f"{page.BEGIN}|{page.END}", speed.read_text(encoding="utf-8"))
+# --- the stored table and the page ----------------------------------------------------------------
+
+
+@pytest.fixture
+def speed_page(tmp_path):
+    """A page with a place for tables."""
+    path = tmp_path / "speed.md"
+    path.write_text(f"# Speed\n\n{page.BEGIN}\n{page.END}\nThe end.\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def saved(fake_measure, speed_page, tmp_path):
+    """The table after three runs with --save: the parts torch, kernel, and kernel again."""
+    fake_measure.results = [{"act": STORED}, {"old": STORED}, {"new": STORED}]
+    path = tmp_path / "ratios.json"
+    for part in ("torch", "kernel", "kernel"):
+        command.main([part, "--save", "--table", str(path), "--page", str(speed_page)])
+    return table.read(path)
+
+
+def test_save_replaces_the_measured_part_of_the_table(saved):
+    cases = {part: entry["cases"] for part, entry in saved.items()}
+    assert cases == {"kernel": {"new": STORED}, "torch": {"act": STORED}}
+
+
+def test_save_replaces_the_measured_part_of_the_page(saved, speed_page):
+    text = speed_page.read_text(encoding="utf-8")
+    before, tables, after = re.split(f"{page.BEGIN}|{page.END}", text)
     assert (before, after) == ("# Speed\n\n", "\nThe end.\n")
-    assert re.findall(r"^### (\w+)$|^\| run (\d) \|$", tables, re.MULTILINE) == [
-        ("kernel", ""),
-        ("", "3"),
-        ("torch", ""),
-        ("", "1"),
-    ]
-    assert tables.count(f"torch {kept['torch']['versions']['torch']}") == 2
-    assert page.machine() not in ("", " ")
+    headings_and_runs = re.findall(r"^(?:### \w+|\| run \d \|)$", tables, re.MULTILINE)
+    # In the order of the parts, with the output of the third and the first run.
+    assert headings_and_runs == ["### kernel", "| run 3 |", "### torch", "| run 1 |"]
 
 
-def test_a_page_without_a_place_for_tables_is_refused_before_anything_is_measured(
-    measured, tmp_path
-):
+def test_save_notes_versions(saved, speed_page):
+    torch_version = saved["torch"]["versions"]["torch"]
+    text = speed_page.read_text(encoding="utf-8")
+    assert text.count(f"torch {torch_version}") == 2  # below each part
+
+
+def test_save_rejects_a_page_without_place_before_measuring(fake_measure, tmp_path):
     speed = tmp_path / "speed.md"
     speed.write_text("# Speed\n", encoding="utf-8")
+    paths = ["--table", str(tmp_path / "ratios.json"), "--page", str(speed)]
     with pytest.raises(SystemExit, match="between which the tables stand"):
-        command.main(
-            ["torch", "--save", "--table", str(tmp_path / "ratios.json"), "--page", str(speed)]
-        )
-    assert measured[1] == []
+        command.main(["torch", "--save", *paths])
+    assert fake_measure.calls == []
 
 
-def test_the_page_of_the_repository_has_a_place_for_its_tables():
-    shown = page.PAGE.read_text(encoding="utf-8")
-    assert shown.count(page.BEGIN) == 1
-    tables, end, _ = shown.partition(page.BEGIN)[2].partition(page.END)
+def test_page_of_the_repository_has_a_place_for_tables():
+    text = page.PAGE.read_text(encoding="utf-8")
+    assert text.count(page.BEGIN) == 1
+    tables, end, _ = text.partition(page.BEGIN)[2].partition(page.END)
     assert end
     assert set(page.sections(tables)) <= set(command.PARTS)
 
 
 @pytest.mark.parametrize(
-    "wrong", [["nope"], ["--save", "--case", "x"], ["--save", "--check"], ["--measured", "x"]]
+    "options", [["nope"], ["--save", "--case", "x"], ["--save", "--check"], ["--measured", "x"]]
 )
-def test_what_makes_no_sense_is_refused(wrong, capsys):
+def test_unusable_options_are_rejected(options, capsys):
     with pytest.raises(SystemExit):
-        command.main(wrong)
+        command.main(options)
     assert "error:" in capsys.readouterr().err
 
 
+# --- measuring ------------------------------------------------------------------------------------
+
+
 @pytest.mark.attack
-def test_one_part_is_measured_in_a_process_of_its_own(tmp_path, capsys):
-    """The whole way, with one fast case."""
-    markdown, path = tmp_path / "out.md", tmp_path / "out.json"
-    code = command.main(
-        [
-            "kernel",
-            "--case",
-            "repeated lookup, CartPole",
-            "--markdown",
-            str(markdown),
-            "--json",
-            str(path),
-        ]
-    )
-    assert code == 0
-    assert list(table.read(path)["kernel"]["cases"]) == ["repeated lookup, CartPole"]
-    assert markdown.read_text(encoding="utf-8") == capsys.readouterr().out
-    assert "| repeated lookup, CartPole |" in markdown.read_text(encoding="utf-8")
+def test_command_measures_a_part_and_writes_both_files(tmp_path, capsys):
+    markdown = tmp_path / "out.md"
+    json_file = tmp_path / "out.json"
+    case = "repeated lookup, CartPole"  # a fast one
+
+    files = ["--markdown", str(markdown), "--json", str(json_file)]
+    assert command.main(["kernel", "--case", case, *files]) == 0
+
+    assert list(table.read(json_file)["kernel"]["cases"]) == [case]
+    printed = markdown.read_text(encoding="utf-8")
+    assert f"| {case} |" in printed
+    assert printed == capsys.readouterr().out
 
 
-def busy(steps):
-    return lambda: sum(range(steps))
+def sum_numbers(count):
+    """Return a function whose time is proportional to a count."""
+    return lambda: sum(range(count))
 
 
-def test_a_ratio_is_that_of_the_work():
-    """Forty times the work takes about forty times as long; without a floor the yardstick takes its
-    place.
-    """
-    found = harness.measure(Case("a", busy(20_000), busy(500), None), rounds=5, seconds=0.005)
-    assert 10 < found.figure < 160
-    entry = found.kept.entry
-    assert entry["ratio"] == pytest.approx(statistics.median(found.ratios), rel=1e-3)
-    assert entry["spread"] == pytest.approx([min(found.ratios), max(found.ratios)], rel=1e-3)
-    alone = harness.measure(
-        Case("a", harness.yardstick, None, 1000.0, "8"), rounds=5, seconds=0.005
-    )
-    assert alone.kept.name == "a, batch 8"
-    assert 0.3 < alone.kept.entry["ratio"] < 3
-    assert alone.figure == statistics.median(alone.ours)  # printed is the time
+def test_ratio_is_that_of_the_work():
+    case = Case("a", sum_numbers(20_000), sum_numbers(500), None)
+    result = harness.measure(case, rounds=5, seconds=0.005)
+    assert 10 < result.figure < 160  # 40 times the work
+    entry = result.kept.entry
+    assert entry["ratio"] == pytest.approx(statistics.median(result.ratios), rel=1e-3)
+    assert entry["spread"] == pytest.approx([min(result.ratios), max(result.ratios)], rel=1e-3)
 
 
-def test_what_is_kept_has_a_name_of_its_own_and_is_ours():
-    ours = harness.Result(Case("a", busy(1), None, None), [2.0], [1.0], [])
-    peer = harness.Result(Case("b", busy(1), None, None, peer=True), [2.0], [1.0], [])
-    assert [one.name for one in harness.figures([ours, peer, Figure("c", [1.0])])] == ["a", "c"]
+def test_case_without_floor_is_compared_with_the_yardstick():
+    case = Case("a", harness.yardstick, None, 1000.0, "8")
+    result = harness.measure(case, rounds=5, seconds=0.005)
+    assert result.kept.name == "a, batch 8"
+    assert 0.3 < result.kept.entry["ratio"] < 3  # the yardstick beside itself
+    assert result.figure == statistics.median(result.ours)  # the time is printed
+
+
+def make_result(name, *, budget=None, peer=False):
+    """Return the result of a case that took 2 s where its floor took 1 s."""
+    return Result(Case(name, sum_numbers(1), None, budget, peer=peer), [2.0], [1.0], [])
+
+
+def test_figures_leave_out_cases_of_peers():
+    results = [make_result("a"), make_result("b", peer=True), Figure("c", [1.0])]
+    assert [figure.name for figure in harness.figures(results)] == ["a", "c"]
+
+
+def test_figures_of_the_same_name_are_rejected():
     with pytest.raises(ValueError, match="two cases are called a"):
-        harness.figures([ours, Figure("a", [1.0])])
+        harness.figures([make_result("a"), Figure("a", [1.0])])
 
 
-def test_what_is_over_budget_has_a_profile(capsys, monkeypatch):
+@pytest.fixture
+def short_profiles(monkeypatch):
     monkeypatch.setattr(profiles, "SECONDS", 0.02)
-    monkeypatch.setattr(profiles, "LEAST", 0.0)
+    monkeypatch.setattr(profiles, "LEAST", 0.0)  # show functions of any share
+
+
+def test_case_over_budget_has_a_profile(short_profiles, capsys):
     words = [f"word {number}" for number in range(200)]
-    slow = Case("nearest", lambda: nearest("wort 7", words), lambda: None, 1.0, "7")
-    profiles.report(
-        [Result(slow, [3.0], [2.0], []), Result(Case("quick", dict, dict, 2.0), [3.0], [2.0], [])]
-    )
-    lines = capsys.readouterr().out.strip().splitlines()
-    assert len(lines) == 3
-    title, share, largest = re.fullmatch(r"\| (.*) \| (\d+)% \| (.*) \|", lines[2]).groups()
-    assert title == "nearest, batch 7"
+    case = Case("nearest", lambda: nearest("wort 7", words), lambda: None, 1.0, "7")
+
+    profiles.report([Result(case, [3.0], [2.0], [])])  # three times its floor; allowed is once
+
+    row = capsys.readouterr().out.strip().splitlines()[2]  # below the heading and its rule
+    name, share, largest = re.fullmatch(r"\| (.*) \| (\d+)% \| (.*) \|", row).groups()
+    assert name == "nearest, batch 7"
     assert largest.startswith("`errors.nearest` ")
-    assert 0 <= int(share) < 50  # difflib does the work
-    profiles.report(
-        [Result(Case("quick", dict, dict, 2.0), [3.0], [2.0], []), Figure("kept", [9.0])]
-    )
+    assert 0 <= int(share) < 50  # most of the time is spent in difflib
+
+
+def test_cases_within_budget_have_no_profile(short_profiles, capsys):
+    profiles.report([make_result("quick", budget=2.0), Figure("kept", [9.0])])
     assert capsys.readouterr().out == ""

@@ -1,6 +1,4 @@
-"""`make gpu` without an accelerator: what it measures runs on the CPU, and batches lie where their
-policy does.
-"""
+"""`make gpu` without an accelerator: the tables, where batches are placed, and the page."""
 
 from __future__ import annotations
 
@@ -17,79 +15,116 @@ sys.path.append(str(Path(__file__).resolve().parents[2]))
 from benchmarks import gpu
 from benchmarks.cases_models import some_columns, some_obs
 
+ROOT = Path(__file__).resolve().parents[2]
+OLD_PAGE = f"before\n{gpu.BEGIN}\nold\n{gpu.page.END}\nafter"
+
 
 @pytest.fixture
 def two_models(monkeypatch):
-    monkeypatch.setattr(
-        gpu, "MODELS", {name: gpu.MODELS[name] for name in ("fcnet, 2 × 256", "LSTM")}
-    )
-    monkeypatch.setattr(
-        gpu, "RUNS", {"CartPole-v1": ("CartPole-v1", {"rollout_length": 8, "minibatch_size": 64})}
-    )
+    """Measure a dense net, an LSTM and one short run."""
+    models = {name: gpu.MODELS[name] for name in ("fcnet, 2 × 256", "LSTM")}
+    short_run = ("CartPole-v1", {"rollout_length": 8, "minibatch_size": 64})
+    monkeypatch.setattr(gpu, "MODELS", models)
+    monkeypatch.setattr(gpu, "RUNS", {"CartPole-v1": short_run})
 
 
 @pytest.mark.parametrize("framework", ["torch", pytest.param("tf", marks=pytest.mark.attack)])
-def test_every_line_has_two_times_and_their_ratio(framework, two_models):
-    lines = "\n".join(gpu.tables(framework, 0.0, ((1,), (32,)))).splitlines()
-    rows = [line for line in lines if line.startswith(("| act", "| training", "| Cart"))]
-    assert len(rows) == 2 * 2 + 1
+def test_each_row_has_two_figures_and_their_ratio(framework, two_models):
+    text = "\n".join(gpu.tables(framework, 0.0, ((1,), (32,))))
+
+    rows = [line for line in text.splitlines() if line.startswith(("| act", "| train", "| Cart"))]
+    assert len(rows) == 5  # acting and training of two models, and a run
     for row in rows:
-        first, second, ratio = (
-            float(text.replace(",", "")) for text in re.findall(r"\| ([\d.,]+)", row)
-        )
-        found = second / first if row.startswith("| Cart") else first / second
-        assert ratio == pytest.approx(found, rel=0.1, abs=0.01)
+        numbers = [number.replace(",", "") for number in re.findall(r"\| ([\d.,]+)", row)]
+        cpu, device, ratio = map(float, numbers)
+        expected = cpu / device
+        if row.startswith("| Cart"):
+            expected = device / cpu  # steps per second, not times
+        assert ratio == pytest.approx(expected, rel=0.1, abs=0.01)
 
 
 @pytest.mark.parametrize("model", gpu.MODELS)
-def test_a_batch_and_its_losses_are_on_the_policy_s_device(model):
-    policy = gpu.built("torch", model, "meta")  # nothing there can be brought back unnoticed
-    columns = {"obs": some_obs(gpu.MODELS[model][0], 32), **some_columns(32)}
-    if memory := policy.memory.start(2):
-        columns |= {"seq_lens": np.full(2, 16, np.int32), "state": tuple(map(np.array, memory))}
+def test_batch_and_losses_are_on_the_policys_device(model):
+    # A tensor on "meta" has no numbers, so nothing can return to the CPU unnoticed.
+    policy = gpu.built("torch", model, "meta")
+    obs_space = gpu.MODELS[model][0]
+    columns = {"obs": some_obs(obs_space, 32), **some_columns(32)}
+    memory = policy.memory.start(2)
+    if memory:
+        columns["seq_lens"] = np.full(2, 16, np.int32)
+        columns["state"] = tuple(map(np.array, memory))
+
     batch = gpu.placed(columns, policy.device)
-    assert {batch[name].device.type for name in ("obs", "raw_action", "advantage")} == {"meta"}
-    found = policy.evaluate(batch)
-    assert {found.logp.device.type, found.value.device.type} == {"meta"}
+    evaluation = policy.evaluate(batch)
+
+    for name in ("obs", "raw_action", "advantage"):
+        assert batch[name].device.type == "meta"
+    assert evaluation.logp.device.type == "meta"
+    assert evaluation.value.device.type == "meta"
 
 
-def test_it_writes_the_page_and_says_what_is_not_installed(monkeypatch, tmp_path):
-    (tmp_path / "speed.md").write_text(
-        f"before\n{gpu.BEGIN}\nold\n{gpu.page.END}\nafter", encoding="utf-8"
-    )
-    monkeypatch.setattr(gpu.page, "PAGE", tmp_path / "speed.md")
+class FakeRun:
+    """Stands in for `subprocess.run`: prints a text, and keeps the command lines."""
+
+    def __init__(self, output, *, failing=""):
+        self.output = output
+        self.failing = failing
+        self.commands = []
+
+    def __call__(self, command, **options):
+        self.commands.append(command)
+        status = int(bool(self.failing) and self.failing in command)
+        return subprocess.CompletedProcess(command, status, self.output)
+
+
+@pytest.fixture
+def speed_page(tmp_path, monkeypatch):
+    path = tmp_path / "speed.md"
+    path.write_text(OLD_PAGE, encoding="utf-8")
+    monkeypatch.setattr(gpu.page, "PAGE", path)
+    return path
+
+
+def test_save_writes_the_tables_to_the_page(speed_page, monkeypatch, tmp_path):
+    monkeypatch.setattr(subprocess, "run", FakeRun("a table\n"))
+    file = tmp_path / "gpu.md"
+
+    assert gpu.main(["--markdown", str(file), "--save"]) == 0
+
+    text = speed_page.read_text(encoding="utf-8")
+    assert "old" not in text
+    assert file.read_text(encoding="utf-8").strip() in text
+    assert text.count("a table") == 2  # of torch and of tf
+
+
+def test_missing_framework_is_named_on_the_page(speed_page, monkeypatch):
+    monkeypatch.setattr(subprocess, "run", FakeRun("a table\n"))
     monkeypatch.setitem(gpu.FRAMEWORKS, "tf", "no_such_module")
-    monkeypatch.setattr(
-        subprocess, "run", lambda command, **_: subprocess.CompletedProcess(command, 0, "a table\n")
-    )
-    assert gpu.main(["--markdown", str(tmp_path / "gpu.md"), "--save"]) == 0
-    shown = (tmp_path / "speed.md").read_text(encoding="utf-8")
-    assert "old" not in shown
-    assert (tmp_path / "gpu.md").read_text(encoding="utf-8").strip() in shown
-    assert "a table\n\nno_such_module is not installed.\n" in shown
+    assert gpu.main(["--save"]) == 0
+    text = speed_page.read_text(encoding="utf-8")
+    assert "a table\n\nno_such_module is not installed.\n" in text
 
 
-def test_without_an_accelerator_the_page_stays_as_it_is(monkeypatch, tmp_path, capsys):
-    (tmp_path / "speed.md").write_text(f"{gpu.BEGIN}\nold\n{gpu.page.END}\n", encoding="utf-8")
-    monkeypatch.setattr(gpu.page, "PAGE", tmp_path / "speed.md")
-    heading = f"### torch: {gpu._name_of('torch', 'cpu')}\n"
-    monkeypatch.setattr(
-        subprocess, "run", lambda command, **_: subprocess.CompletedProcess(command, 0, heading)
-    )
-    assert gpu.main(["--markdown", str(tmp_path / "gpu.md"), "--save"]) == 1
-    assert "old" in (tmp_path / "speed.md").read_text(encoding="utf-8")
+def test_page_stays_without_an_accelerator(speed_page, monkeypatch, capsys):
+    cpu_heading = f"### torch: {gpu._name_of('torch', 'cpu')}\n"
+    monkeypatch.setattr(subprocess, "run", FakeRun(cpu_heading))
+    assert gpu.main(["--save"]) == 1
+    assert speed_page.read_text(encoding="utf-8") == OLD_PAGE
     assert "no framework found an accelerator" in capsys.readouterr().err
 
 
-def test_a_failure_in_the_tests_of_devices_is_the_command_s(monkeypatch, tmp_path, capsys):
-    asked = []
+def test_command_fails_with_the_tests_of_devices(monkeypatch, tmp_path):
+    fake_run = FakeRun("a table\n", failing="pytest")
+    monkeypatch.setattr(subprocess, "run", fake_run)
+    file = tmp_path / "new/gpu.md"
 
-    def run(command, **options):
-        asked.append(command)
-        return subprocess.CompletedProcess(command, int("pytest" in command), "a table\n")
+    assert gpu.main(["--markdown", str(file)]) == 1
 
-    monkeypatch.setattr(subprocess, "run", run)
-    assert gpu.main(["--markdown", str(tmp_path / "new/gpu.md")]) == 1
-    assert [line[-1] for line in asked[1:]] == ["torch", "tf"]
-    assert (tmp_path / "new/gpu.md").read_text(encoding="utf-8").count("a table") == 2
-    assert all((Path(__file__).resolve().parents[2] / name).is_file() for name in gpu.TESTS)
+    # It still measures both frameworks.
+    assert [command[-1] for command in fake_run.commands[1:]] == ["torch", "tf"]
+    assert file.read_text(encoding="utf-8").count("a table") == 2
+
+
+def test_tests_of_devices_exist():
+    for name in gpu.TESTS:
+        assert (ROOT / name).is_file()

@@ -1,4 +1,4 @@
-"""What `make test` runs of a grid: each value of each parameter, and few combinations."""
+"""What `make test` runs of a grid: each value of each parameter, in few combinations."""
 
 from __future__ import annotations
 
@@ -9,58 +9,77 @@ import pytest
 from grids import covering, in_turn
 
 
+def make_grid(*sizes):
+    """Return all combinations of numbers below the sizes."""
+    return list(itertools.product(*map(range, sizes)))
+
+
 @pytest.mark.parametrize("sizes", [(1,), (5,), (2, 7), (7, 2), (3, 2, 4), (2, 2, 2, 2)])
-def test_every_value_occurs_in_few_combinations(sizes):
-    grid = list(itertools.product(*map(range, sizes)))
-    kept = [grid[place] for place in covering(grid)]
-    for i, size in enumerate(sizes):
-        assert {values[i] for values in kept} == set(range(size))
-    assert len(kept) <= max(sizes) + len(sizes) - 1
-    assert len(kept) == len(set(kept))
+def test_covering_has_every_value_of_every_parameter(sizes):
+    grid = make_grid(*sizes)
+    chosen = [grid[place] for place in covering(grid)]
+    for parameter, size in enumerate(sizes):
+        values = {combination[parameter] for combination in chosen}
+        assert values == set(range(size))
 
 
-def test_two_frameworks_share_the_cases():
+@pytest.mark.parametrize("sizes", [(1,), (5,), (2, 7), (7, 2), (3, 2, 4), (2, 2, 2, 2)])
+def test_covering_has_few_combinations_and_none_twice(sizes):
+    places = covering(make_grid(*sizes))
+    # The largest parameter needs one each; the others may add one each.
+    assert len(places) <= max(sizes) + len(sizes) - 1
+    assert len(places) == len(set(places))
+
+
+def test_covering_of_a_grid_with_gaps_covers_it():
+    grid = [("a", 0), ("a", 1), ("b", 1), ("c", 2)]
+    assert covering(grid) == [0, 2, 3]  # a and 0, b and 1, c and 2
+
+
+def test_covering_of_an_empty_grid_is_empty():
+    assert covering([]) == []
+
+
+@pytest.mark.parametrize(
+    ("slow", "expected"),
+    [((), {"torch": 6, "tf": 6}), (("tf",), {"torch": 9, "tf": 3})],
+    ids=["equal shares", "a quarter for a slow framework"],
+)
+def test_covering_shares_cases_between_frameworks(slow, expected):
     grid = list(itertools.product(range(12), ("torch", "tf")))
-    kept, thinned = ([grid[place] for place in covering(grid, slow)] for slow in ((), ("tf",)))
-    assert Counter(framework for _, framework in kept) == {"torch": 6, "tf": 6}
-    assert Counter(framework for _, framework in thinned) == {"torch": 9, "tf": 3}
+    chosen = [grid[place] for place in covering(grid, slow)]
+    assert Counter(framework for _, framework in chosen) == expected
 
 
-def test_a_list_of_cases_goes_through_the_frameworks_in_turn():
-    turns = [in_turn(place, ("torch", "tf", "toy")) for place in range(8)]
-    assert turns == ["torch", "toy", "torch", "tf"] * 2
+def test_in_turn_goes_through_frameworks():
+    frameworks = [in_turn(place, ("torch", "tf", "toy")) for place in range(8)]
+    assert frameworks == ["torch", "toy", "torch", "tf"] * 2
+
+
+def test_in_turn_stays_with_a_single_framework():
     assert {in_turn(place, ("tf",)) for place in range(8)} == {"tf"}
 
 
-def test_combinations_that_are_missing_are_no_hindrance():
-    grid = [("a", 0), ("a", 1), ("b", 1), ("c", 2)]
-    assert covering(grid) == [0, 2, 3]
-
-
-def test_nothing_is_left_of_nothing():
-    assert covering([]) == []
+def cases_of_this_test(request):
+    """Return all cases of the running test that pytest collected."""
+    name = request.node.originalname
+    return [item for item in request.session.items if item.originalname == name]
 
 
 @pytest.mark.grid
 @pytest.mark.parametrize("framework", ["torch", "tf"])
 @pytest.mark.parametrize("case", range(3))
-def test_the_mark_leaves_the_rest_to_attack(case, framework, request):
-    """Six combinations; whichever run here are three, unless `make attack` or nobody chose."""
-    beside = [
-        item for item in request.session.items if item.originalname == request.node.originalname
-    ]
-    attack = {item for item in beside if item.get_closest_marker("attack")}
-    assert len(set(beside) - attack) in (0, 3)
+def test_grid_mark_leaves_half_of_six_cases_to_attack(case, framework, request):
+    cases = cases_of_this_test(request)
+    of_make_test = [item for item in cases if not item.get_closest_marker("attack")]
+    # None if this is `make attack`, which runs the others.
+    assert len(of_make_test) in (0, 3)
 
 
 @pytest.mark.twins
 @pytest.mark.parametrize("framework", ["torch", "tf"])
-def test_twins_leave_three_of_four_to_attack_in_tensorflow(framework, request):
-    """This is the only one of its module; the fourth would run in both."""
-    beside = [
-        item for item in request.session.items if item.originalname == request.node.originalname
-    ]
-    for item in beside:
-        assert (item.callspec.params["framework"] == "tf") == (
-            item.get_closest_marker("attack") is not None
-        )
+def test_twins_mark_leaves_cases_in_tensorflow_to_attack(framework, request):
+    # Three of four tests of a module do; this is the first of this module with the mark.
+    for item in cases_of_this_test(request):
+        is_for_attack = item.get_closest_marker("attack") is not None
+        assert is_for_attack == (item.callspec.params["framework"] == "tf")
