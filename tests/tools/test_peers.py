@@ -1,8 +1,9 @@
-"""`make peers`: every library does the same work, and the pages show what is stored."""
+"""`make peers`: every library does the same work, and the pages show the stored figures."""
 
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import json
 import sys
 from pathlib import Path
@@ -16,115 +17,132 @@ sys.path.append(str(Path(__file__).resolve().parents[2]))
 from benchmarks import page
 from benchmarks.peers import __main__ as command, report, work
 
-#: Weights of two nets of two layers of 64 on four numbers, one with two outputs and one with one.
-WEIGHTS = sum((4 + 1) * 64 + (64 + 1) * 64 + (64 + 1) * outputs for outputs in (2, 1))
+# --- the work, by each library --------------------------------------------------------------------
 
 
 # Each process takes some seconds.
 @pytest.fixture(
     scope="module", params=[pytest.param(name, marks=pytest.mark.attack) for name in work.LIBRARIES]
 )
-def answers(request):
-    """What a library's process tells of its work."""
+def library(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def answers(library):
+    """The results of a library's work, computed in a process that has it installed."""
     try:
-        with command.workers([request.param], command.BESIDE) as running:
-            if not running:
-                pytest.skip(f"{request.param} is not installed here")
-            assert running[0].memory > 50 * 2**20
-            return {"library": request.param, **running[0].ask("check")}
+        with command.workers([library], command.BESIDE) as workers:
+            if not workers:
+                pytest.skip(f"{library} is not installed here")
+            assert workers[0].memory > 50 * 2**20
+            return workers[0].ask("check")
     except RuntimeError as error:
         pytest.fail(str(error))
 
 
-def test_every_library_builds_nets_of_the_same_size(answers):
-    assert answers["parameters"] == WEIGHTS
+def number_of_weights(*widths):
+    """Return how many weights and biases the dense layers between the widths have."""
+    return sum((inputs + 1) * outputs for inputs, outputs in itertools.pairwise(widths))
 
 
-def test_acting_gives_an_action_its_density_and_a_value_for_each_row(answers):
+def test_library_builds_nets_of_the_same_size(answers):
+    actor = number_of_weights(4, 64, 64, 2)
+    critic = number_of_weights(4, 64, 64, 1)
+    assert answers["parameters"] == actor + critic
+
+
+def test_library_acts_on_each_row(answers):
+    # Actions, log densities and values, for a batch of 1 and one of 64.
     assert answers["act"] == [[1, 1, 1], [64, 64, 64]]
 
 
-def test_every_library_computes_gradients_equally_often(answers):
+def test_library_computes_gradients_equally_often(answers):
     assert answers["train"] == work.MINIBATCHES == 40
-    assert answers.get("ppo", 40) == 40
+    if "ppo" in answers:
+        assert answers["ppo"] == 40
 
 
-def test_densities_and_entropies_are_those_of_scipy(answers):
-    logits, log_std = (array.astype(np.float64) for array in work.some_inputs())
+def test_categorical_agrees_with_scipy(answers):
+    logits, _ = work.some_inputs()
+    log_probabilities = special.log_softmax(logits.astype(np.float64), axis=1)
+
     sample, logp, entropy = map(np.array, answers["categorical"])
-    logps = logits - special.logsumexp(logits, axis=1, keepdims=True)
-    np.testing.assert_allclose(
-        logp, logps[np.arange(len(logps)), sample.astype(int)], rtol=1e-5, atol=1e-5
-    )
-    np.testing.assert_allclose(entropy, stats.entropy(np.exp(logps), axis=1), rtol=1e-5, atol=1e-5)
+
+    rows = np.arange(len(logits))
+    expected_logp = log_probabilities[rows, sample.astype(int)]
+    expected_entropy = stats.entropy(np.exp(log_probabilities), axis=1)
+    np.testing.assert_allclose(logp, expected_logp, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(entropy, expected_entropy, rtol=1e-5, atol=1e-5)
+
+
+def test_gaussian_agrees_with_scipy(answers):
+    mean, log_std = (array.astype(np.float64) for array in work.some_inputs())
+    normal = stats.norm(mean, np.exp(log_std))
+
     sample, logp, entropy = map(np.array, answers["gaussian"])
-    normal = stats.norm(logits, np.exp(log_std))
+
     np.testing.assert_allclose(logp, normal.logpdf(sample).sum(1), rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(entropy, normal.entropy().sum(1), rtol=1e-5, atol=1e-5)
 
 
-def test_preprocessing_gives_the_same_numbers_in_some_order(answers):
-    if answers["library"] in ("tianshou", "cleanrl"):  # they leave it to the user
-        assert "preprocess" not in answers
-        return
-    observed = work.some_observed()
-    expected = np.concatenate(
-        [
-            np.eye(5)[observed["gear"]],
-            *(observed[name] for name in ("lamps", "position", "velocity")),
-        ],
-        1,
-    )
+def test_library_preprocesses_to_the_same_numbers(answers, library):
+    if library in ("tianshou", "cleanrl"):
+        pytest.skip("leaves preprocessing to its user")
+    observations = work.some_observed()
+    parts = [np.eye(5)[observations["gear"]]]  # a Discrete(5), as one-hot
+    parts += [observations[name] for name in ("lamps", "position", "velocity")]
+    expected = np.concatenate(parts, axis=1)
+    # Sorted, because each library has an order of its own.
     np.testing.assert_allclose(np.sort(answers["preprocess"]), np.sort(expected), rtol=1e-6)
 
 
 @pytest.mark.attack
-def test_a_library_that_is_not_installed_is_named_and_left_out(tmp_path, capsys):
+def test_missing_library_is_named_and_left_out(tmp_path, capsys):
     if importlib.util.find_spec("tianshou"):
         pytest.skip("tianshou is installed")
-    with command.workers(["tianshou"], tmp_path) as running:
-        assert running == []
+    with command.workers(["tianshou"], tmp_path) as workers:
+        assert workers == []
     assert "tianshou is left out: No module named 'tianshou'" in capsys.readouterr().err
 
 
 # --- rounds ---------------------------------------------------------------------------------------
 
 
-class Fake:
-    """A library that takes as many seconds as it was measured times, or has no such work."""
+class FakeWorker:
+    """A library whose first measurement takes one second, the second two, and so on."""
 
-    def __init__(self, library, able, asked):
-        self.library, self.able, self.asked, self.times = library, able, asked, 0
+    def __init__(self, library, measured, *, can_do_it=True):
+        self.library = library
+        self.measured = measured
+        self.can_do_it = can_do_it
+        self.count = 0
 
     def prepare(self, name):
-        self.asked.append(name)
-        return self.able
+        return self.can_do_it
 
     def seconds(self):
-        self.asked.append(self.library)
-        self.times += 1
-        return float(self.times)
+        self.measured.append(self.library)
+        self.count += 1
+        return float(self.count)
 
 
 def test_each_round_begins_with_another_library():
-    asked: list[str] = []
-    running = [
-        Fake(library, library != "rllib", asked) for library in ("ours", "sb3", "rllib", "torchrl")
-    ]
-    found = command.timed(running, "preprocess", 3)
-    assert found == {"ours": [1, 2, 3], "sb3": [1, 2, 3], "rllib": None, "torchrl": [1, 2, 3]}
-    assert asked == [
-        *["preprocess"] * 4,
-        "ours",
-        "sb3",
-        "torchrl",
-        "sb3",
-        "torchrl",
-        "ours",
-        "torchrl",
-        "ours",
-        "sb3",
-    ]
+    measured: list[str] = []
+    workers = [FakeWorker(library, measured) for library in ("ours", "sb3", "torchrl")]
+
+    command.timed(workers, "preprocess", 3)
+
+    assert measured[:3] == ["ours", "sb3", "torchrl"]
+    assert measured[3:6] == ["sb3", "torchrl", "ours"]
+    assert measured[6:] == ["torchrl", "ours", "sb3"]
+
+
+def test_library_without_such_work_has_no_times():
+    measured: list[str] = []
+    workers = [FakeWorker("ours", measured), FakeWorker("rllib", measured, can_do_it=False)]
+    seconds = command.timed(workers, "preprocess", 3)
+    assert seconds == {"ours": [1, 2, 3], "rllib": None}
 
 
 # --- the table ------------------------------------------------------------------------------------
@@ -147,13 +165,14 @@ STORED = {
 }
 
 
-def test_a_ratio_is_that_of_a_round():
-    kept = STORED["rows"]["act 1"]["sb3"]
-    assert kept == {"value": [3e-4, 4e-4, 4.8e-4], "ratio": [1.2, 2.0, 3.0]}
-    assert "ratio" not in STORED["rows"]["act 1"]["ours"]
+def test_entry_keeps_ratios_within_a_round():
+    entry = report.entry({"ours": [2.0, 1.0, 4.0], "sb3": [4.0, 3.0, 4.8]})
+    assert entry["sb3"]["value"] == [3.0, 4.0, 4.8]  # lowest, median, highest
+    assert entry["sb3"]["ratio"] == [1.2, 2.0, 3.0]  # of 4/2, 3/1 and 4.8/4
+    assert "ratio" not in entry["ours"]
 
 
-def test_the_table_shows_our_figures_and_the_other_libraries_ratios():
+def test_table_shows_our_figures_and_ratios_of_others():
     assert report.table(STORED).splitlines() == [
         "| | rlcatalog | Stable-Baselines3 | CleanRL-style file |",
         "|---|---:|---:|---:|",
@@ -164,41 +183,52 @@ def test_the_table_shows_our_figures_and_the_other_libraries_ratios():
     ]
 
 
-def test_where_another_library_is_ahead_a_sentence_names_it():
+def test_sentence_names_faster_libraries():
     assert report.faster(STORED) == (
         "Ahead of rlcatalog: CleanRL-style file (act on one observation, 0.50 ×; memory after"
         " acting once, 0.99 ×)."
     )
-    assert (
-        report.faster(STORED, ["ppo 8", "preprocess"])
-        == "No library is ahead of rlcatalog in these rows."
-    )
 
 
-def test_the_pages_hold_the_stored_figures():
+def test_sentence_says_that_no_library_is_faster():
+    sentence = report.faster(STORED, ["ppo 8", "preprocess"])
+    assert sentence == "No library is ahead of rlcatalog in these rows."
+
+
+def test_stored_figures_are_of_all_libraries_and_work():
     stored = json.loads(report.STORED.read_text(encoding="utf-8"))
     assert set(stored["libraries"]) == set(work.LIBRARIES)
     assert list(stored["rows"]) == list(work.WORK)
+
+
+def test_pages_show_the_stored_figures():
+    stored = json.loads(report.STORED.read_text(encoding="utf-8"))
     for path, text in report.texts(stored).items():
         shown = path.read_text(encoding="utf-8")
-        current = page.replaced(shown, report.BEGIN, text)
-        assert current == shown, f"{path.name}: run python -m benchmarks.peers --report"
+        fresh = page.replaced(shown, report.BEGIN, text)
+        assert shown == fresh, f"{path.name}: run python -m benchmarks.peers --report"
 
 
-def test_a_page_keeps_what_surrounds_the_table():
-    shown = f"before\n{report.BEGIN}\nold\n{page.END}\nafter {page.END}"
-    wanted = f"before\n{report.BEGIN}\n\nnew\n\n{page.END}\nafter {page.END}"
-    assert page.replaced(shown, report.BEGIN, "new") == wanted
+def test_replaced_keeps_the_text_around_the_region():
+    text = f"before\n{report.BEGIN}\nold\n{page.END}\nafter {page.END}"
+    expected = f"before\n{report.BEGIN}\n\nnew\n\n{page.END}\nafter {page.END}"
+    assert page.replaced(text, report.BEGIN, "new") == expected
+
+
+def test_replaced_rejects_a_page_without_region():
     with pytest.raises(SystemExit, match="must hold the lines"):
         page.replaced("no region", report.BEGIN, "new")
 
 
 @pytest.mark.parametrize(
-    "given", [["--save", "--work", "act 1"], ["--save", "--report"], ["--rounds", "0"]]
+    ("options", "message"),
+    [
+        (["--save", "--work", "act 1"], "--save stores the whole table"),
+        (["--save", "--report"], "--save stores the whole table"),
+        (["--rounds", "0"], "at least 1"),
+    ],
 )
-def test_a_command_line_that_would_store_a_part_is_refused(given, capsys):
+def test_unusable_options_are_rejected(options, message, capsys):
     with pytest.raises(SystemExit):
-        command.main(given)
-    assert (
-        "--save stores the whole table" in (said := capsys.readouterr().err) or "at least 1" in said
-    )
+        command.main(options)
+    assert message in capsys.readouterr().err
