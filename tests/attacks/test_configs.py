@@ -10,7 +10,7 @@ import random
 import time
 import warnings
 
-import hostile
+import odd_values
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Sequence, Text, Tuple
@@ -51,7 +51,7 @@ def config(rng, keys):
     another time or none.
     """
     if rng.random() < 0.03:
-        return hostile.value(rng)
+        return odd_values.value(rng)
     found = {
         name: SWITCHES[name] for name in rng.sample(sorted(SWITCHES), rng.choice([0, 0, 1, 2, 4]))
     }
@@ -64,8 +64,8 @@ def config(rng, keys):
                 [*RENAMED, *IGNORED, *REFUSED, "model", "fcnet_hidden", "use_lstmm", "resnet_x"]
             )
         else:
-            name = hostile.key(rng)
-        found[name] = hostile.value(rng)
+            name = odd_values.key(rng)
+        found[name] = odd_values.value(rng)
     return found
 
 
@@ -130,7 +130,7 @@ def test_ten_thousand_configs_are_used_or_refused_by_their_keys(catalog, part):
 def test_a_message_shows_any_value_on_one_short_line():
     rng = random.Random("shown")
     for _ in range(300):
-        value = hostile.value(rng)
+        value = odd_values.value(rng)
         text = shown(value)
         assert len(text) <= 300
         assert text.isprintable()
@@ -177,5 +177,5 @@ def test_an_initialiser_of_the_users_that_raises_is_named(catalog, framework):
         match=r"the initialiser <function raises at .* raised ZeroDivisionError: called",
     ):
         rlcatalog.build(
-            *SPACES[0], {"fcnet_weights_initializer": hostile.raises}, framework, catalog=catalog
+            *SPACES[0], {"fcnet_weights_initializer": odd_values.raises}, framework, catalog=catalog
         )
