@@ -7,7 +7,6 @@ import enum
 import fractions
 import functools
 import types
-from collections.abc import Mapping
 
 import numpy as np
 
@@ -15,54 +14,8 @@ Point = collections.namedtuple("Point", "x y")
 Colour = enum.Enum("Colour", "RED BLUE")
 
 
-class Refuses:
-    """Raises at whatever is asked of it: repr, str, comparison, hash, truth, length, iteration."""
-
-    def _no(self, *arguments):
-        raise ZeroDivisionError("asked too much")
-
-    __repr__ = __str__ = __eq__ = __bool__ = __len__ = __iter__ = __getattr__ = __call__ = (
-        __index__
-    ) = _no
-    __float__ = __int__ = __lt__ = __contains__ = __getitem__ = __format__ = _no
-    __hash__ = object.__hash__
-
-
-class RefusingMapping(Mapping):
-    def __getitem__(self, key):
-        raise ZeroDivisionError("no such thing")
-
-    def __iter__(self):
-        return iter(("a", "b"))
-
-    def __len__(self):
-        return 2
-
-
-class Endless(list):
-    def __iter__(self):
-        while True:
-            yield self
-
-
-class LoudName(str):
-    """Text whose repr fails."""
-
-    def __repr__(self):
-        raise ZeroDivisionError("no repr")
-
-
-class BareException(BaseException):
-    def __str__(self):
-        raise RuntimeError("no text either")
-
-
 def raises(*arguments, **options):
     raise ZeroDivisionError("called")
-
-
-def raises_silently(*arguments, **options):
-    raise BareException
 
 
 class RaisingClass:
@@ -70,46 +23,44 @@ class RaisingClass:
         raise ZeroDivisionError("made")
 
 
-class Meta(type):
-    def __repr__(cls):
-        raise ZeroDivisionError("no repr of the class")
-
-
-class UnspeakableClass(metaclass=Meta):
-    pass
-
-
 def cyclic_list():
-    found = [1]
-    found.append(found)
-    return found
+    items = [1]
+    items.append(items)
+    return items
 
 
 def cyclic_dict():
-    found = {"a": 1}
-    found["self"] = {"b": [found]}
-    return found
+    mapping = {"a": 1}
+    mapping["self"] = {"b": [mapping]}
+    return mapping
 
 
 def cyclic_array():
-    found = np.empty(2, object)
-    found[:] = [[found], 1]
-    return found
+    array = np.empty(2, object)
+    array[:] = [[array], 1]
+    return array
 
 
-def laughs(depth=50):
-    """A list of few objects and 2 ** depth leaves."""
-    found = [1]
+def list_of_shared_lists(depth=50):
+    """Return a list of few objects, which has 2 ** depth leaves."""
+    items = [1]
     for _ in range(depth):
-        found = [found, found]
-    return found
+        items = [items, items]
+    return items
 
 
-def deep(depth, mapping=False):
-    found = 1
+def nested_list(depth):
+    value = 1
     for _ in range(depth):
-        found = {"a": found} if mapping else [found]
-    return found
+        value = [value]
+    return value
+
+
+def nested_dict(depth):
+    value = 1
+    for _ in range(depth):
+        value = {"a": value}
+    return value
 
 
 _SCALARS = [
@@ -193,17 +144,9 @@ _SCALARS = [
     print,
     abs,
     raises,
-    raises_silently,
     RaisingClass,
-    UnspeakableClass,
-    UnspeakableClass(),
     lambda: None,
     functools.partial(raises),
-    Refuses(),
-    RefusingMapping(),
-    Endless([1]),
-    LoudName("relu"),
-    LoudName("fcnet"),
     types.MappingProxyType({"a": 1}),
     collections.OrderedDict(a=1),
     collections.ChainMap({"a": 1}),
@@ -217,7 +160,6 @@ _SCALARS = [
     datetime.datetime(2020, 1, 1),
     datetime.timedelta(1),
     Exception("x"),
-    BareException(),
     np.float32(1.5),
     np.float64("nan"),
     np.longdouble(1.5),
@@ -240,38 +182,38 @@ _SCALARS = [
     np,
     iter(()),
 ]
-_MADE = [
+_CONSTRUCTORS = [
     cyclic_list,
     cyclic_dict,
     cyclic_array,
-    laughs,
-    lambda: deep(50),
-    lambda: deep(2_000),
-    lambda: deep(100_000),
-    lambda: deep(50, True),
-    lambda: deep(100_000, True),
+    list_of_shared_lists,
+    lambda: nested_list(50),
+    lambda: nested_list(2_000),
+    lambda: nested_list(100_000),
+    lambda: nested_dict(50),
+    lambda: nested_dict(100_000),
     lambda: (x for x in [1, 2]),
-    lambda: np.array([[1], "a", None, UnspeakableClass], object),
+    lambda: np.array([[1], "a", None, RaisingClass], object),
     lambda: list(range(100_000)),
     lambda: [[1] * 300] * 300,
     lambda: {f"k{i}": i for i in range(20_000)},
 ]
 
 
-def value(rng, depth=0):
+def draw_value(rng, depth=0):
     """Draw a value, nested up to three deep."""
     drawn = rng.random()
     if drawn < 0.62 or depth > 2:
         return rng.choice(_SCALARS)
     if drawn < 0.72:
-        return rng.choice(_MADE)()
-    items = [value(rng, depth + 1) for _ in range(rng.choice([0, 1, 1, 2, 3]))]
+        return rng.choice(_CONSTRUCTORS)()
+    items = [draw_value(rng, depth + 1) for _ in range(rng.choice([0, 1, 1, 2, 3]))]
     if drawn < 0.86:
         return rng.choice([list, tuple])(items)
-    return {key(rng): item for item in items}
+    return {draw_key(rng): item for item in items}
 
 
-def key(rng):
+def draw_key(rng):
     """Draw a key of a nested dictionary."""
     return rng.choice(
         [
@@ -296,8 +238,6 @@ def key(rng):
             (1, 2),
             frozenset(),
             Colour.RED,
-            LoudName("std"),
-            Refuses(),
             float("nan"),
             "x" * 10_000,
         ]
