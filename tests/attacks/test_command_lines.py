@@ -1,5 +1,6 @@
-"""Command lines that nobody means to type: each ends with 0, 1 or 2 and a readable message, never
-with a traceback.
+"""Random command lines: each ends with status 0, 1 or 2 and a readable message.
+
+None ends with a traceback.
 """
 
 import contextlib
@@ -109,8 +110,21 @@ VALUES = [
     "\n",
 ]
 PATHS = ["nowhere", ".", "/", "", "file", "file/below", "x" * 300, "\udcff", "empty", "a\nb"]
-#: What one command line may take, in seconds of this process.
-AT_MOST = 3.0
+COMMANDS_THAT_DO_NOT_EXIST = [
+    "",
+    "-",
+    "--help",
+    "trian",
+    "ünïcödé",
+    "\udcff",
+    "[/]",
+    "x" * 2_000,
+    "list ",
+    "--",
+    "os:system",
+]
+#: The CPU time that one command line may take, in seconds.
+LONGEST = 3.0
 
 
 @pytest.fixture(scope="module")
@@ -119,86 +133,36 @@ def keys():
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
-    """The folder where the lines are typed, with a module in it that ends the process when it is
-    imported.
-    """
+def working_folder(tmp_path, monkeypatch):
+    """The working folder, with a file, an empty folder and a module that exits when imported."""
     (tmp_path / "broken_module_of_the_attack.py").write_text("raise SystemExit('gone')")
     (tmp_path / "file").write_text("no folder")
     (tmp_path / "empty").mkdir()
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    return tmp_path
 
 
-def typed(rng, keys):
-    """Draw a command line."""
+def draw_line(rng, keys):
+    """Draw a command line that ends soon."""
     command = rng.choice(["list", "explain", "explain", "explain", "evaluate", "train", "other"])
     if command == "other":
-        command = rng.choice(
-            [
-                "",
-                "-",
-                "--help",
-                "trian",
-                "ünïcödé",
-                "\udcff",
-                "[/]",
-                "x" * 2_000,
-                "list ",
-                "--",
-                "os:system",
-            ]
-        )
+        command = rng.choice(COMMANDS_THAT_DO_NOT_EXIST)
     line = [command]
     if rng.random() < 0.95:
         line.append(rng.choice(PATHS if command == "evaluate" else ENVIRONMENTS))
-    if command == "train":  # it would train for a while
+    if command == "train":
+        # Each of these is an error, because training would take long.
         line += rng.choice(
             [["--steps", "0"], ["--steps", "many"], ["--set", "gama=1"], ["--set", "seed=1"]]
         )
-        line += rng.choice(
-            [[], [], ["--engine", "sb3"], ["-e", rng.choice(["", "nope", "ppo/ppo", "\udcff"])]]
-        )
+        engine = rng.choice(["", "nope", "ppo/ppo", "\udcff"])
+        line += rng.choice([[], [], ["--engine", "sb3"], ["-e", engine]])
     for _ in range(rng.choice([0, 0, 1, 1, 2, 4])):
-        line += option(rng, keys)
+        line += draw_option(rng, keys)
     return line
 
 
-def tiny_run(rng, keys):
-    """Draw a run of four steps with odd settings; nothing of them is large, which would be a
-    request like any other.
-    """
-    line = [
-        "train",
-        rng.choice(["CartPole-v1", "Pendulum-v1", "FrozenLake-v1"]),
-        "--steps",
-        "4",
-        "--out",
-        rng.choice(PATHS),
-    ]
-    chosen = {"num_envs": "1", "rollout_length": "2", "minibatch_size": "2", "num_epochs": "1"}
-    if rng.random() < 0.8:
-        chosen[rng.choice(rlcatalog_ppo.config.PPOConfig.__struct_fields__)] = rng.choice(VALUES)
-    line += [text for name, value in chosen.items() for text in ("--set", f"{name}={value}")]
-    for _ in range(rng.choice([0, 1, 2])):
-        key = rng.choice([name for name in keys if not name.startswith("_")])
-        line += rng.choice(
-            [
-                ["--model", f"{key}={rng.choice(VALUES)}"],
-                ["--model", f"{key}={rng.choice(VALUES)}"],
-                [
-                    "--seed",
-                    rng.choice(["-1", "0", "4294967295", "4294967296", "99999999999999999999"]),
-                ],
-                ["--threads", rng.choice(["0", "1", "99999999999999999999"])],
-                ["--record", rng.choice(PATHS)],
-            ]
-        )
-    return line
-
-
-def option(rng, keys):
+def draw_option(rng, keys):
     value = rng.choice(VALUES)
     return rng.choice(
         [
@@ -233,79 +197,119 @@ def option(rng, keys):
     )
 
 
-def end_of(line):
-    """Run a command line in this process, with streams as a terminal in UTF-8 has them."""
+def draw_short_run(rng, keys):
+    """Draw a run of four steps with odd settings.
+
+    No setting asks for much: a large net would be a request like any other, and take long.
+    """
+    line = ["train", rng.choice(["CartPole-v1", "Pendulum-v1", "FrozenLake-v1"])]
+    line += ["--steps", "4", "--out", rng.choice(PATHS)]
+    settings = {"num_envs": "1", "rollout_length": "2", "minibatch_size": "2", "num_epochs": "1"}
+    if rng.random() < 0.8:
+        name = rng.choice(rlcatalog_ppo.config.PPOConfig.__struct_fields__)
+        settings[name] = rng.choice(VALUES)
+    for name, value in settings.items():
+        line += ["--set", f"{name}={value}"]
+    public_keys = [name for name in keys if not name.startswith("_")]
+    for _ in range(rng.choice([0, 1, 2])):
+        line += draw_option_of_a_run(rng, public_keys)
+    return line
+
+
+def draw_option_of_a_run(rng, keys):
+    seeds = ["-1", "0", "4294967295", "4294967296", "99999999999999999999"]
+    return rng.choice(
+        [
+            ["--model", f"{rng.choice(keys)}={rng.choice(VALUES)}"],
+            ["--model", f"{rng.choice(keys)}={rng.choice(VALUES)}"],
+            ["--seed", rng.choice(seeds)],
+            ["--threads", rng.choice(["0", "1", "99999999999999999999"])],
+            ["--record", rng.choice(PATHS)],
+        ]
+    )
+
+
+def run_in_process(line):
+    """Run a command line in this process, and return its status, output and error output."""
+    # Streams as those of a terminal in UTF-8.
     out = io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True)
     err = io.TextIOWrapper(io.BytesIO(), "utf-8", "backslashreplace", write_through=True)
-    code = None
-    try:
-        with (
-            contextlib.redirect_stdout(out),
-            contextlib.redirect_stderr(err),
-            warnings.catch_warnings(),
-        ):
-            warnings.simplefilter("always")
+    status = 0
+    with (
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("always")
+        try:
             main(line)
-    except SystemExit as end:
-        code = end.code
-    return code, out.buffer.getvalue().decode(), err.buffer.getvalue().decode()
+        except SystemExit as end:
+            status = end.code or 0
+    return status, out.buffer.getvalue().decode(), err.buffer.getvalue().decode()
 
 
-def fault(keys, seed, line=None):
-    """Try one command line; say what is wrong with how it ended, or None."""
-    line = line or typed(random.Random(f"line {seed}"), keys)
-    short = [text[:60] for text in line]
-    began = time.process_time()
+def find_fault(line):
+    """Run a command line, and return what is wrong with how it ended, or None."""
+    start = time.process_time()
     try:
-        code, out, err = end_of(line)
+        status, out, err = run_in_process(line)
     except BaseException as error:
-        return f"seed {seed}: {short}: {type(error).__name__} is raw"
-    if (took := time.process_time() - began) > AT_MOST:
-        return f"seed {seed}: {short}: took {took:.1f} s"
-    if code not in (0, None, 1, 2) or "Traceback" in err + out:
-        return f"seed {seed}: {short}: ended with {code!r}: {err[:300]}"
-    said = [text for text in err.splitlines() if not text.startswith("warning: ")]
-    if code == 1 and (not said or not said[0].startswith("error: ") or len("".join(said)) > 4_000):
-        return f"seed {seed}: {short}: no readable message: {len(err)} {err[:300]!r}"
-    if code == 2 and "Usage:" not in err + out and "Error" not in err:
-        return f"seed {seed}: {short}: no usage: {err[:300]!r}"
-    if code in (0, None) and "--json" in line and "--help" not in line and "--" not in line:
+        return f"{type(error).__name__} is raised"
+    seconds = time.process_time() - start
+    if seconds > LONGEST:
+        return f"took {seconds:.1f} s"
+    if status not in (0, 1, 2) or "Traceback" in err + out:
+        return f"ended with {status!r}: {err[:300]}"
+    if status == 1 and not is_readable(err):
+        return f"no readable message: {len(err)} {err[:300]!r}"
+    if status == 2 and "Usage:" not in err + out and "Error" not in err:
+        return f"no usage: {err[:300]!r}"
+    if status == 0 and "--json" in line and not {"--help", "--"} & set(line):
         json.loads(out)
     return None
 
 
-def attack(keys, seeds):
-    faults = [found for seed in seeds if (found := fault(keys, seed))]
-    assert not faults, f"{len(faults)} of {len(seeds)}:\n" + "\n".join(faults[:20])
+def is_readable(err):
+    """Return whether an error output is a short message, after any warnings."""
+    lines = [text for text in err.splitlines() if not text.startswith("warning: ")]
+    return bool(lines) and lines[0].startswith("error: ") and len("".join(lines)) <= 4_000
 
 
-@pytest.mark.usefixtures("folder")
-def test_any_command_line_ends_with_a_readable_message(keys):
-    attack(keys, range(100))
+def find_faults(lines):
+    """Run command lines, and return line → fault for those that end badly."""
+    faults = {}
+    for line in lines:
+        fault = find_fault(line)
+        if fault is not None:
+            faults[" ".join(text[:60] for text in line)] = fault
+    return faults
+
+
+@pytest.mark.usefixtures("working_folder")
+def test_random_command_line_ends_with_readable_message(keys):
+    lines = [draw_line(random.Random(f"line {seed}"), keys) for seed in range(100)]
+    assert find_faults(lines) == {}
 
 
 @pytest.mark.attack
-@pytest.mark.usefixtures("folder")
+@pytest.mark.usefixtures("working_folder")
 @pytest.mark.parametrize("part", range(4))
-def test_a_thousand_command_lines_end_with_readable_messages(keys, part):
-    attack(keys, range(part * 250, (part + 1) * 250))
+def test_thousand_command_lines_end_with_readable_messages(keys, part):
+    seeds = range(part * 250, (part + 1) * 250)
+    lines = [draw_line(random.Random(f"line {seed}"), keys) for seed in seeds]
+    assert find_faults(lines) == {}
 
 
 @pytest.mark.attack
-@pytest.mark.usefixtures("folder")
+@pytest.mark.usefixtures("working_folder")
 def test_odd_runs_train_or_end_with_readable_messages(keys):
     pytest.importorskip("torch")
-    lines = [tiny_run(random.Random(f"run {seed}"), keys) for seed in range(200)]
-    faults = [found for seed, line in enumerate(lines) if (found := fault(keys, seed, line))]
-    assert not faults, "\n".join(faults[:20])
+    lines = [draw_short_run(random.Random(f"run {seed}"), keys) for seed in range(200)]
+    assert find_faults(lines) == {}
 
 
 @pytest.mark.attack
-def test_every_environment_gymnasium_knows_is_explained_or_refused(keys):
+def test_explain_ends_readably_for_every_registered_environment():
     logging.getLogger("gymnasium").setLevel(logging.ERROR)
-    faults = [
-        found
-        for name in sorted(gymnasium.registry)
-        if (found := fault(keys, name, ["explain", name, "--json"]))
-    ]
-    assert not faults, "\n".join(faults)
+    lines = [["explain", name, "--json"] for name in sorted(gymnasium.registry)]
+    assert find_faults(lines) == {}

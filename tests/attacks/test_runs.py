@@ -1,7 +1,7 @@
-"""Attacks on the folders of runs: crafted checkpoints, links and pipes under every name, ends at
-any moment.
+"""Folders of runs that were changed: crafted and damaged files, links and pipes, and processes that
+end at any moment.
 
-What forks and kills processes runs in `runs_child.py`.
+The attacks run in `tests/support/runs_child.py`, because they fork and kill processes.
 """
 
 from __future__ import annotations
@@ -13,66 +13,80 @@ import pytest
 import warm
 
 SUPPORT = Path(__file__).parent.parent / "support"
-full = pytest.mark.attack
 
 
-def attack(name, folder, *arguments):
-    """Run an attack in a process of its own and return what it found."""
+def run_attack(name, folder, *arguments):
+    """Run an attack in another process, and return what it reports."""
     command = [str(SUPPORT / "runs_child.py"), name, str(folder), *map(str, arguments)]
-    run = warm.run(
-        command,
-        SUPPORT,
-        {"OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""},
-    )
+    environment = {"OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
+    run = warm.run(command, SUPPORT, environment)
     assert run.returncode == 0, run.stderr
     return json.loads(run.stdout.splitlines()[-1])
 
 
 @pytest.mark.parametrize(
     ("framework", "times"),
-    [("torch", 5), pytest.param("torch", 600, marks=full), pytest.param("tf", 300, marks=full)],
+    [
+        ("torch", 5),
+        pytest.param("torch", 600, marks=pytest.mark.attack),
+        pytest.param("tf", 300, marks=pytest.mark.attack),
+    ],
 )
-def test_a_crafted_checkpoint_goes_on_or_is_refused(tmp_path, framework, times):
-    found = attack("checkpoints", tmp_path, framework, times, 4)
-    assert found["wrong"] == []
-    assert sum(found["kinds"].values()) == times
-    assert found["kinds"]["refused"] > times // 2
-    assert found["kinds"]["accepted"]  # another seed, say, is as good as the true one
+def test_crafted_checkpoint_resumes_or_is_rejected(tmp_path, framework, times):
+    report = run_attack("checkpoints", tmp_path, framework, times, 4)
+    assert report["wrong"] == []
+    assert sum(report["kinds"].values()) == times
+    assert report["kinds"]["refused"] > times // 2
+    # Some changes are valid, such as another seed.
+    assert report["kinds"]["accepted"]
 
 
 @pytest.mark.parametrize(
     ("framework", "times"),
-    [("torch", 5), pytest.param("torch", 600, marks=full), pytest.param("tf", 200, marks=full)],
+    [
+        ("torch", 5),
+        pytest.param("torch", 600, marks=pytest.mark.attack),
+        pytest.param("tf", 200, marks=pytest.mark.attack),
+    ],
 )
-def test_a_flipped_bit_of_a_checkpoint_is_noticed(tmp_path, framework, times):
-    found = attack("flipped", tmp_path, framework, times, 4)
-    assert found["wrong"] == []
-    assert found["kinds"]["refused"] > 0.9 * times  # spaces between words may become other spaces
+def test_flipped_bit_in_a_checkpoint_is_detected(tmp_path, framework, times):
+    report = run_attack("flipped", tmp_path, framework, times, 4)
+    assert report["wrong"] == []
+    # Almost always: a space between two words of JSON may become another space.
+    assert report["kinds"]["refused"] > 0.9 * times
 
 
-@pytest.mark.parametrize("times", [5, pytest.param(500, marks=full)])
-def test_crafted_configs_records_and_metrics_end_no_command_in_a_raw_error(tmp_path, times):
-    found = attack("summaries", tmp_path, times, 6)
-    assert found["wrong"] == []
-    assert found["kinds"] == {"ended": times}
+@pytest.mark.parametrize("times", [5, pytest.param(500, marks=pytest.mark.attack)])
+def test_crafted_records_end_commands_with_typed_errors(tmp_path, times):
+    report = run_attack("summaries", tmp_path, times, 6)
+    assert report["wrong"] == []
+    assert report["kinds"] == {"ended": times}
 
 
-@pytest.mark.parametrize(
-    ("every", "first"), [(300, 7), *(pytest.param(4, first, marks=full) for first in range(4))]
-)
-def test_nothing_is_written_or_waited_for_outside_a_runs_folder(tmp_path, every, first):
-    found = attack("links", tmp_path, every, first)
-    assert found["wrong"] == []
-    assert found["kinds"].keys() <= {"accepted", "refused", "ended"}
-    assert sum(found["kinds"].values()) > 300 // every
+#: Which of the combinations of file, link and command run: each n-th, from a first one on.
+EACH_300TH = (300, 7)
+QUARTERS = [pytest.param(4, first, marks=pytest.mark.attack) for first in range(4)]
 
 
-@pytest.mark.parametrize("every", [9, pytest.param(1, marks=full)])
-def test_a_checkpoint_that_is_replaced_is_never_lost(tmp_path, every):
-    found = attack("replaced", tmp_path, 5, every)["found"]
-    kept = [steps for _, _, steps, _, _ in found]
-    assert kept == sorted(kept)  # the former one, until it is the later one
-    assert set(kept) == {8, 16}
-    assert all(steps == 16 for *_, steps, _ in found)
-    assert all(names == ["checkpoint"] for *_, names in found)
-    assert len(found) > 60 // every
+@pytest.mark.parametrize(("every", "first"), [EACH_300TH, *QUARTERS])
+def test_links_and_pipes_in_a_run_folder_are_not_followed(tmp_path, every, first):
+    report = run_attack("links", tmp_path, every, first)
+    assert report["wrong"] == []
+    assert report["kinds"].keys() <= {"accepted", "refused", "ended"}
+    assert sum(report["kinds"].values()) > 300 // every
+
+
+@pytest.mark.parametrize("every", [9, pytest.param(1, marks=pytest.mark.attack)])
+def test_checkpoint_being_replaced_is_never_lost(tmp_path, every):
+    # A checkpoint of step 8 is replaced by one of step 16, and the process is killed at each n-th
+    # call of the system.
+    ends = run_attack("replaced", tmp_path, 5, every)["found"]
+    steps_found = [steps for _, _, steps, _, _ in ends]
+    steps_after_another_save = [steps for _, _, _, steps, _ in ends]
+    files_left = [names for *_, names in ends]
+
+    assert len(ends) > 60 // every
+    assert steps_found == sorted(steps_found)  # the earlier one, until it is the later one
+    assert set(steps_found) == {8, 16}
+    assert set(steps_after_another_save) == {16}
+    assert all(names == ["checkpoint"] for names in files_left)
