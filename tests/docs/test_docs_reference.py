@@ -1,6 +1,4 @@
-"""The reference of the site: every error, command, part, door and example has its entry, and no
-other.
-"""
+"""The site's reference: it has an entry for every error, command, part, public name and example."""
 
 import ast
 import functools
@@ -35,90 +33,101 @@ def read(path):
     return (ROOT / path).read_text(encoding="utf-8")
 
 
-def headings(page):
+def read_headings(page):
+    """Return the names that are headings of a page: "## `name`"."""
     return re.findall(r"^## `([\w-]+)`$", read(page), re.M)
 
 
+def read_sections(page):
+    """Return heading → text for a page whose headings are names."""
+    _, *parts = re.split(r"^## `([\w-]+)`$", read(page), flags=re.M)
+    return dict(zip(parts[::2], parts[1::2], strict=True))
+
+
 @functools.cache
-def declared_errors():
-    """The classes in our sources that derive from CatalogError or CatalogWarning, by their source
-    alone.
+def find_declared_errors():
+    """Return the names of the classes in our sources that derive from CatalogError or
+    CatalogWarning, without importing them.
     """
     bases = {}
-    for path in (path for source in SOURCES for path in source.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ClassDef):
-                bases[node.name] = {ast.unparse(base).rpartition(".")[2] for base in node.bases}
-    found = {"CatalogError", "CatalogWarning"}
-    while more := {name for name, above in bases.items() if above & found} - found:
-        found |= more
-    return found
+    for source in SOURCES:
+        for path in source.rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.ClassDef):
+                    bases[node.name] = {ast.unparse(base).rpartition(".")[2] for base in node.bases}
+    errors = {"CatalogError", "CatalogWarning"}
+    while True:
+        derived = {name for name, names in bases.items() if names & errors}
+        if derived <= errors:
+            return errors
+        errors |= derived
 
 
-def catalog():
-    names = [
-        tomllib.loads(path.read_text(encoding="utf-8"))["project"]["name"]
-        for path in map(package_file, SOURCES)
-    ]
-    return isolated_catalog(*(name for name in names if name != "rlcatalog"))
+@functools.cache
+def catalog_of_all_packages():
+    names = []
+    for source in SOURCES:
+        project = tomllib.loads((source.parent / "pyproject.toml").read_text(encoding="utf-8"))
+        names.append(project["project"]["name"])
+    names.remove("rlcatalog")  # the kernel is always there
+    return isolated_catalog(*names)
 
 
-def package_file(source):
-    return source.parent / "pyproject.toml"
+# --- entries --------------------------------------------------------------------------------------
 
 
-# --- every one has its entry ----------------------------------------------------------------------
+def test_page_of_errors_has_every_error():
+    assert len(find_declared_errors()) > 35
+    assert set(read_headings("docs/reference/errors.md")) == find_declared_errors()
 
 
-def test_every_error_has_an_entry_with_a_way_out():
-    assert set(headings("docs/reference/errors.md")) == declared_errors()
-    assert set(tomllib.loads(read("docs/reference/ways_out.toml"))) == declared_errors()
-    assert len(declared_errors()) > 35
-    ours = CatalogError | CatalogWarning
-    page = read("docs/reference/errors.md")
-    for part in re.split(r"^## ", page, flags=re.M)[1:]:
-        assert "\n**What to do.** " in part, part
-        name = part.split("`")[1]
-        assert name == "CatalogError" or f"\n{name}: " in part, part  # a real message
-    errors = vars(importlib.import_module("rlcatalog.errors"))
-    public = {
-        name for name, value in errors.items() if inspect.isclass(value) and issubclass(value, ours)
-    }
-    assert public <= declared_errors()
+def test_ways_out_has_every_error():
+    assert set(tomllib.loads(read("docs/reference/ways_out.toml"))) == find_declared_errors()
 
 
-def test_every_command_has_an_entry():
-    named = {component.name for component in catalog().components("command")}
-    assert len(named) > 6
-    assert set(headings("docs/reference/commands.md")) == named | set(OWN_COMMANDS)
+@pytest.mark.parametrize("error", read_headings("docs/reference/errors.md"))
+def test_error_has_a_message_and_a_way_out(error):
+    section = read_sections("docs/reference/errors.md")[error]
+    assert "\n**What to do.** " in section
+    # A real message; the base class is never raised itself.
+    assert error == "CatalogError" or f"\n{error}: " in section
 
 
-@pytest.mark.parametrize("command", headings("docs/reference/commands.md"))
-def test_a_command_s_options_are_those_it_takes(command):
-    """As its own help prints them."""
-    section = (
-        read("docs/reference/commands.md").partition(f"## `{command}`\n")[2].partition("\n## ")[0]
-    )
+def test_public_errors_are_among_the_declared_ones():
+    module = vars(importlib.import_module("rlcatalog.errors"))
+    for name, value in module.items():
+        if inspect.isclass(value) and issubclass(value, CatalogError | CatalogWarning):
+            assert name in find_declared_errors()
+
+
+def test_page_of_commands_has_every_command():
+    commands = {part.name for part in catalog_of_all_packages().components("command")}
+    assert len(commands) > 6
+    assert set(read_headings("docs/reference/commands.md")) == commands | set(OWN_COMMANDS)
+
+
+@pytest.mark.parametrize("command", read_headings("docs/reference/commands.md"))
+def test_page_of_commands_lists_the_options_of_help(command):
+    section = read_sections("docs/reference/commands.md")[command]
     listed = set(re.findall(r"`(--[a-z-]+)`", section))
-    done = command_line.rlcatalog(command, "--help", COLUMNS="300", NO_COLOR="1", TERM="dumb")
+
+    plain = {"COLUMNS": "300", "NO_COLOR": "1", "TERM": "dumb"}
+    done = command_line.rlcatalog(command, "--help", **plain)
     assert done.returncode == 0, done.stderr
-    taken = {
-        name
-        for line in done.stdout.splitlines()
-        for name in re.findall(r"^[│\s*]*(--[a-z-]+)", line)
-    }
-    assert taken
-    assert taken - {"--help"} <= listed
-    assert listed <= set(re.findall(r"--[a-z-]+", done.stdout))
+    # Options at the beginning of a line, which may have a frame.
+    options = set(re.findall(r"^[│\s*]*(--[a-z-]+)", done.stdout, re.M))
+    mentioned = set(re.findall(r"--[a-z-]+", done.stdout))
+
+    assert options
+    assert options - {"--help"} <= listed <= mentioned
 
 
-def test_every_part_has_an_entry():
-    listed = set(
-        re.findall(r"^\| `([\w.-]+)` \| `([\w-]+)` \|", read("docs/reference/parts.md"), re.M)
-    )
-    components = catalog().components()
-    assert len(components) > 40
-    assert listed == {(component.name, component.distribution) for component in components}
+def test_page_of_parts_has_every_part():
+    page = read("docs/reference/parts.md")
+    listed = set(re.findall(r"^\| `([\w.-]+)` \| `([\w-]+)` \|", page, re.M))
+    parts = catalog_of_all_packages().components()
+    assert len(parts) > 40
+    assert listed == {(part.name, part.distribution) for part in parts}
 
 
 @pytest.mark.parametrize("door", sorted(api_pages.listed()))
@@ -131,65 +140,72 @@ def test_signatures_of_public_names_can_be_read(door):
             inspect.signature(value)
 
 
-def test_every_door_has_a_page_with_all_its_names():
-    found = api_pages.doors()
-    assert len(found["rlcatalog"]) > 35
-    assert set(found) >= {
-        "rlcatalog",
-        "rlcatalog_torch",
-        "rlcatalog_tf",
-        "rlcatalog_testing",
-        "rlcatalog_ppo",
-    }
-    for door, names in found.items():
-        page = read(f"docs/reference/api/{door}.md")
-        shown = set(re.findall(rf"^\.\. auto\w+:: {re.escape(door)}\.(\w+)$", page, re.M))
-        shown |= set(re.findall(r"^- `(\w+)`", page, re.M))
-        assert set(names) - shown == set(), door
+def test_doors_include_kernel_and_packages():
+    doors = api_pages.doors()
+    assert len(doors["rlcatalog"]) > 35
+    assert {"rlcatalog_torch", "rlcatalog_tf", "rlcatalog_testing", "rlcatalog_ppo"} <= set(doors)
 
 
-def test_every_example_has_a_page():
-    shown = {path.stem for path in ROOT.glob("docs/examples/*.md")} - {"index"}
-    assert shown == {path.stem for path in ROOT.glob("examples/*.py")}
-    assert set(gallery.records()) == shown
-    for name in shown:
-        assert gallery.shows(ROOT / f"examples/{name}.py")[0], f"{name} does not say what it shows"
+API_PAGES = sorted(path.stem for path in ROOT.glob("docs/reference/api/*.md"))
 
 
-# --- and it is up to date -------------------------------------------------------------------------
+def test_every_door_has_a_page():
+    assert set(api_pages.doors()) == set(API_PAGES) - {"index"}
 
 
-def test_each_tool_that_writes_pages_checks_them_in_lint():
-    """`make lint` says of each page whether it is fresh; here, that it asks."""
-
-    def tools(verb, option):
-        lines = read("Makefile").partition(f"\n{verb}:")[2].partition("\n\n")[0]
-        return re.findall(rf"python tools/(\w+)\.py{option}$", lines, re.M)
-
-    assert {"reference_pages", "results_page", "gallery", "config_table"} <= set(
-        tools("generate", "")
-    )
-    assert tools("generate", "") == tools("lint", " --check")
+@pytest.mark.parametrize("door", [name for name in API_PAGES if name != "index"])
+def test_page_of_a_door_has_all_its_names(door):
+    page = read(f"docs/reference/api/{door}.md")
+    shown = set(re.findall(rf"^\.\. auto\w+:: {re.escape(door)}\.(\w+)$", page, re.M))
+    shown |= set(re.findall(r"^- `(\w+)`", page, re.M))
+    assert set(api_pages.doors()[door]) <= shown
 
 
-def test_a_stale_page_is_found(tmp_path, monkeypatch, capsys):
-    stale = read("docs/results.md").replace("CartPole", "Acrobot", 1)
-    (tmp_path / "results.md").write_text(stale, encoding="utf-8")
-    monkeypatch.setattr(results_page, "TARGET", tmp_path / "results.md")
+def test_every_example_has_a_page_and_a_record():
+    pages = {path.stem for path in ROOT.glob("docs/examples/*.md")} - {"index"}
+    assert pages == {path.stem for path in ROOT.glob("examples/*.py")}
+    assert pages == set(gallery.records())
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob("examples/*.py")), ids=lambda path: path.stem)
+def test_example_says_what_it_shows(path):
+    title, *_ = gallery.shows(path)
+    assert title
+
+
+# --- freshness ------------------------------------------------------------------------------------
+
+
+def tools_of_target(target, *, option):
+    """Return the tools that a target of the Makefile runs with an option."""
+    lines = read("Makefile").partition(f"\n{target}:")[2].partition("\n\n")[0]
+    return re.findall(rf"python tools/(\w+)\.py{option}$", lines, re.M)
+
+
+def test_lint_checks_each_page_that_generate_writes():
+    written = tools_of_target("generate", option="")
+    assert {"reference_pages", "results_page", "gallery", "config_table"} <= set(written)
+    assert tools_of_target("lint", option=" --check") == written
+
+
+def test_check_finds_a_stale_page(tmp_path, monkeypatch, capsys):
+    stale_page = tmp_path / "results.md"
+    text = read("docs/results.md").replace("CartPole", "Acrobot", 1)
+    stale_page.write_text(text, encoding="utf-8")
+    monkeypatch.setattr(results_page, "TARGET", stale_page)
     assert results_page.main(["--check"]) == 1
     assert "make generate" in capsys.readouterr().err
 
 
-def test_an_example_whose_code_was_changed_since_it_was_run_is_found(tmp_path, monkeypatch, capsys):
-    """Comments are not code."""
+def test_check_finds_an_example_that_was_changed(tmp_path, monkeypatch, capsys):
     for path in ROOT.glob("examples/*.py"):
         text = path.read_text(encoding="utf-8")
-        (tmp_path / path.name).write_text(
-            text + "changed = True\n" * (path.stem == "lookup"), encoding="utf-8"
-        )
+        if path.stem == "lookup":
+            text += "changed = True\n"
+        (tmp_path / path.name).write_text(text, encoding="utf-8")
     monkeypatch.setattr(gallery, "EXAMPLES", tmp_path)
+
     assert gallery.main(["--check"]) == 1
-    assert (
-        capsys.readouterr().err.strip()
-        == "examples/lookup.py was changed: python tools/gallery.py --run lookup"
-    )
+
+    expected = "examples/lookup.py was changed: python tools/gallery.py --run lookup"
+    assert capsys.readouterr().err.strip() == expected
