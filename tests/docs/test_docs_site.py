@@ -1,4 +1,4 @@
-"""The pages of the site: their code runs and prints what they say, and each is in the contents."""
+"""The pages of the site: their code runs, their form is right, and each is in the contents."""
 
 import importlib
 import re
@@ -31,113 +31,134 @@ def test_python_in_page_runs(page, tmp_path):
     pages.check(page, ROOT, tmp_path, warm.run)
 
 
-def test_pages_whose_code_runs_are_there():
+def test_many_pages_have_code():
     assert len(RUNNABLE) > 25
     assert set(SITE) >= ELSEWHERE
-    assert (
-        sum(output is not None for page in RUNNABLE for *_, output in pages.blocks(read(page))) > 35
-    )
 
 
-def test_no_block_of_python_is_overlooked():
-    """What looks like one to whoever reads, whatever its indentation or its mark, is
-    one that runs.
-    """
+def test_many_blocks_show_their_output():
+    outputs = []
     for page in RUNNABLE:
-        marks = re.findall(
-            r"^\s*(?:```+|~~~+|:::+)\s*\{?(?:python|py|code-cell|code-block)\b.*$", read(page), re.M
-        )
-        assert len(marks) == len(pages.blocks(read(page))), page
+        outputs += [output for _, _, output in pages.blocks(read(page)) if output is not None]
+    assert len(outputs) > 35
 
 
-def test_containers_are_closed_on_a_line_of_their_own():
-    """Otherwise the colons are text, and the next card lies in this one; Sphinx warns
-    of neither.
-    """
-    for page in SITE:
-        colons = re.findall(
-            r"^.*:::.*$", re.sub(r"^(`{3,}).*?^\1", "", read(page), flags=re.S | re.M), re.M
-        )
-        opened = []
-        for line in colons:
-            mark, opens = re.fullmatch(r"(:{3,})(\{.*)?", line).groups()
-            opened.append(mark) if opens else opened.remove(mark)
-        assert opened == [], page
+@pytest.mark.parametrize("page", RUNNABLE)
+def test_every_block_of_python_in_page_runs(page):
+    # All that a reader may take for one, whatever its indentation or its fence.
+    fence = r"^\s*(?:```+|~~~+|:::+)\s*\{?(?:python|py|code-cell|code-block)\b.*$"
+    assert len(re.findall(fence, read(page), re.M)) == len(pages.blocks(read(page)))
 
 
-def test_titles_have_no_links():
-    """Sphinx ends with a KeyError when it writes the contents of such a page."""
-    for page in SITE:
-        text = re.sub(r"^(`{3,}).*?^\1", "", read(page), flags=re.S | re.M)
-        assert not re.search(r"^#+ .*\]\(", text, re.M), page
+def without_code(page):
+    return re.sub(r"^(`{3,}).*?^\1", "", read(page), flags=re.S | re.M)
 
 
-def test_every_page_of_the_site_is_in_its_contents():
-    """As the site's own build says, which not every machine is set up for."""
+@pytest.mark.parametrize("page", SITE)
+def test_containers_in_page_are_closed(page):
+    # Sphinx takes colons that are not alone on their line for text, without a warning, so the next
+    # card would be inside this one.
+    open_containers = []
+    for line in re.findall(r"^.*:::.*$", without_code(page), re.M):
+        colons, directive = re.fullmatch(r"(:{3,})(\{.*)?", line).groups()
+        if directive:
+            open_containers.append(colons)
+        else:
+            open_containers.remove(colons)
+    assert open_containers == []
+
+
+@pytest.mark.parametrize("page", SITE)
+def test_titles_in_page_have_no_links(page):
+    # Sphinx ends with a KeyError when it writes the contents of such a page.
+    assert not re.search(r"^#+ .*\]\(", without_code(page), re.M)
+
+
+def pages_in_contents_of(page):
+    """Return the pages that the tables of contents of a page list."""
+    listed = set()
+    for tree in re.findall(r"^```\{toctree\}\n(.*?)^```", read(page), re.S | re.M):
+        entries = [line for line in tree.splitlines() if line and not line.startswith(":")]
+        for entry in entries:
+            paths = list((ROOT / page).parent.glob(f"{entry}.md"))  # an entry may be a pattern
+            assert paths, f"{page} lists {entry}"
+            listed |= {path.relative_to(ROOT).as_posix() for path in paths}
+    return listed
+
+
+def test_every_page_is_in_the_contents():
     listed = {"docs/index.md"}
     for page in SITE:
-        for tree in re.findall(r"^```\{toctree\}\n(.*?)^```", read(page), re.S | re.M):
-            for entry in (line for line in tree.splitlines() if line and not line.startswith(":")):
-                found = {
-                    path.relative_to(ROOT).as_posix()
-                    for path in (ROOT / page).parent.glob(f"{entry}.md")
-                }
-                assert found, f"{page} lists {entry}"
-                listed |= found
-    assert set(SITE) == listed
+        listed |= pages_in_contents_of(page)
+    assert listed == set(SITE)
 
 
-class Builder:
-    """What a Sphinx extension is given: it keeps what is to be called when the build has ended."""
+# --- building the site ----------------------------------------------------------------------------
+
+
+class FakeSphinx:
+    """Stands in for the application that Sphinx gives to an extension."""
 
     def __init__(self, folder):
-        self.srcdir, self.ended = folder, []
+        self.srcdir = folder
+        self.callbacks = []
 
-    def connect(self, event, function):
+    def connect(self, event, callback):
         assert event == "build-finished"
-        self.ended.append(function)
+        self.callbacks.append(callback)
 
-    def end(self):
-        for function in self.ended:
-            function(self, None)
+    def finish_build(self):
+        for callback in self.callbacks:
+            callback(self, None)
 
 
-def test_a_build_of_the_site_that_changes_the_repository_fails(tmp_path, monkeypatch):
+def commit_everything(folder):
+    identity = ["-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false"]
+    for command in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "-m", "first"]):
+        subprocess.run(["git", *identity, *command], cwd=folder, check=True)
+
+
+@pytest.fixture
+def docs(tmp_path):
+    """A folder docs with two committed pages, of which one was edited since."""
+    folder = tmp_path / "docs"
+    folder.mkdir()
+    (folder / "page.md").touch()
+    (folder / "edited.md").touch()
+    (folder / ".gitignore").write_text("_build\n", encoding="utf-8")
+    commit_everything(tmp_path)
+    (folder / "edited.md").write_text("by hand, before the build\n", encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def build(docs, monkeypatch):
+    """A build of these pages that has begun, with the extension that looks for changes."""
     monkeypatch.syspath_prepend(ROOT / "docs/_ext")
     clean_tree = importlib.import_module("clean_tree")
-    docs = tmp_path / "docs"
-    docs.mkdir()
-    for name in ("page.md", "edited.md", ".gitignore"):
-        (docs / name).write_text("_build\n", encoding="utf-8")
-    git = [
-        "git",
-        "-c",
-        "user.name=a",
-        "-c",
-        "user.email=a@example.org",
-        "-c",
-        "commit.gpgsign=false",
-    ]
-    for line in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "-m", "first"]):
-        subprocess.run([*git, *line], cwd=tmp_path, check=True)
-    (docs / "edited.md").write_text("by hand, before the build\n", encoding="utf-8")
-    builder = Builder(docs)
-    clean_tree.setup(builder)
+    sphinx = FakeSphinx(docs)
+    clean_tree.setup(sphinx)
+    return sphinx
+
+
+def test_build_may_write_its_output(docs, build):
     (docs / "_build").mkdir()
     (docs / "_build/page.html").touch()
-    builder.end()
+    build.finish_build()
+
+
+def test_build_that_changes_the_repository_fails(docs, build):
     (docs / "vault").mkdir()
     (docs / "vault/policy.json").touch()
     (docs / "page.md").write_text("rewritten\n", encoding="utf-8")
-    with pytest.raises(
-        RuntimeError,
-        match=r"the build changed docs/page\.md, docs/vault/policy\.json\. Let the page",
-    ):
-        builder.end()
+    # And not docs/edited.md, which had been changed before.
+    changed = r"the build changed docs/page\.md, docs/vault/policy\.json\."
+    with pytest.raises(RuntimeError, match=changed):
+        build.finish_build()
 
 
-def test_pages_write_into_a_folder_that_is_removed(monkeypatch):
-    monkeypatch.setattr(sys, "path", list(sys.path))
+def test_code_of_pages_runs_in_a_temporary_folder(monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))  # conf.py extends it
     conf = runpy.run_path(str(ROOT / "docs/conf.py"))
     assert conf["nb_execution_in_temp"]
     assert "clean_tree" in conf["extensions"]
