@@ -1,4 +1,4 @@
-"""The pages for authors of plugins: hooks, doors and the guide say what the code says."""
+"""The pages for authors of plugins: hooks, importable names and the guide agree with the code."""
 
 import ast
 import dataclasses
@@ -9,12 +9,13 @@ import re
 import sys
 import types
 
+import gymnasium as gym
 import msgspec
 import plugins_page
 import pytest
 from page_texts import PACKAGES, ROOT, blocks, quoted, read, rows, run
 
-import rlcatalog
+from rlcatalog import Rank, Request, SpaceInfo, errors
 from rlcatalog.plugins import declarations, hookspecs
 from rlcatalog.plugins.loader import HOOK_RETURNS
 from rlcatalog_testing import (
@@ -25,280 +26,151 @@ from rlcatalog_testing import (
     isolated_catalog,
     plugin_of,
 )
+from rlcatalog_testing.scaffold import KINDS
 
 # --- hooks ----------------------------------------------------------------------------------------
 
 
-def sections():
-    """Return the sections of the hooks page whose title is one name: name → text."""
-    parts = re.split(r"^## `(\w+)`\n", read("docs/hooks.md"), flags=re.M)
-    return {
-        name: re.split(r"^## ", text, flags=re.M)[0]
-        for name, text in zip(parts[1::2], parts[2::2], strict=True)
-    }
+def read_hook_sections():
+    """Return hook → section of the hooks page."""
+    _, *parts = re.split(r"^## `(\w+)`\n", read("docs/hooks.md"), flags=re.M)
+    sections = {}
+    for name, text in zip(parts[::2], parts[1::2], strict=True):
+        sections[name] = re.split(r"^## ", text, flags=re.M)[0]  # up to the next title
+    return sections
 
 
-def specs():
-    return {name: value for name, value in vars(hookspecs).items() if name.startswith("rlcatalog_")}
+def read_section(page, title):
+    """Return the text below a title, up to the next one of the same level."""
+    return read(page).partition(f"## {title}\n")[2].partition("\n## ")[0]
+
+
+def hook_functions():
+    """Return name → function of the hook specifications."""
+    hooks = vars(hookspecs).items()
+    return {name: value for name, value in hooks if name.startswith("rlcatalog_")}
+
+
+def field_names(declaration):
+    return [field.name for field in dataclasses.fields(declaration)]
 
 
 def test_every_hook_has_a_section():
-    assert list(sections()) == list(specs()) == list(HOOK_RETURNS)
+    assert list(read_hook_sections()) == list(hook_functions()) == list(HOOK_RETURNS)
 
 
 @pytest.mark.parametrize("hook", HOOK_RETURNS)
-def test_section_gives_the_signature_and_the_fields(hook):
-    [line] = [
-        line for line in inspect.getsource(specs()[hook]).splitlines() if line.startswith("def ")
-    ]
-    text = sections()[hook]
-    assert blocks(text, "") == [line.partition(":  #")[0] + "\n"]
-    spec = HOOK_RETURNS[hook]
-    common = {field.name for field in dataclasses.fields(declarations.Declaration)}
-    own = {field.name for field in dataclasses.fields(spec)} - common
-    assert {quoted(row[0])[0] for row in rows(text)} == own
-
-
-def test_common_fields_are_documented():
-    text = read("docs/hooks.md").partition("## Declarations")[2].partition("\n## ")[0]
-    fields = [field.name for field in dataclasses.fields(declarations.Declaration)]
-    assert [quoted(row[0])[0] for row in rows(text)] == fields
+def test_section_shows_the_signature_of_the_hook(hook):
+    source = inspect.getsource(hook_functions()[hook])
+    (line,) = re.findall(r"^def .*$", source, re.M)
+    signature = line.partition(":  #")[0]  # without a comment for a linter
+    assert blocks(read_hook_sections()[hook], "") == [f"{signature}\n"]
 
 
 @pytest.mark.parametrize("hook", HOOK_RETURNS)
-def test_example_of_a_hook_loads(hook, monkeypatch):
-    [code] = blocks(sections()[hook], "python")
-    module = types.ModuleType("example_of_a_hook")
+def test_section_lists_the_fields_that_the_hook_adds(hook):
+    common_fields = set(field_names(declarations.Declaration))
+    own_fields = set(field_names(HOOK_RETURNS[hook])) - common_fields
+    table = rows(read_hook_sections()[hook])
+    assert {quoted(cells[0])[0] for cells in table} == own_fields
+
+
+def test_page_lists_the_fields_of_all_declarations():
+    table = rows(read_section("docs/hooks.md", "Declarations"))
+    assert [quoted(cells[0])[0] for cells in table] == field_names(declarations.Declaration)
+
+
+def run_example(hook):
+    """Run the example of a hook, and return the namespace that it fills."""
+    (code,) = blocks(read_hook_sections()[hook], "python")
+    namespace = {}
+    exec(code, namespace)
+    return namespace
+
+
+@pytest.fixture
+def config_of_examples(monkeypatch):
+    """The module that the example of config keys names."""
     keys = msgspec.defstruct(
         "MapConfig", [("my_plugin_north_up", bool, False)], kw_only=True, frozen=True
     )
-    monkeypatch.setitem(sys.modules, "my_plugin.config", types.SimpleNamespace(MapConfig=keys))
-    exec(code, module.__dict__)
-    found = isolated_catalog(PluginEntryPoint(module, "my-plugin"))
-    assert [(record.status, record.error) for record in found.plugins] == [("loaded", None)]
-    assert [type(c.declaration) for c in found.components()] == [HOOK_RETURNS[hook]]
-    for component in found.components():
-        for target in component.declaration.targets.values():
-            assert target.startswith("my_plugin.")
+    module = types.SimpleNamespace(MapConfig=keys)
+    monkeypatch.setitem(sys.modules, "my_plugin.config", module)
 
 
-def test_examples_match_what_they_say():
-    """The match functions of the examples, asked about something that fits and something that does
-    not.
-    """
-    import gymnasium as gym
+@pytest.mark.parametrize("hook", HOOK_RETURNS)
+def test_example_of_a_hook_loads(hook, config_of_examples):
+    module = types.ModuleType("example_of_a_hook")
+    module.__dict__.update(run_example(hook))
 
-    from rlcatalog import Request, SpaceInfo
+    catalog = isolated_catalog(PluginEntryPoint(module, "my-plugin"))
 
-    def asked(hook, **request):
-        namespace = {}
-        exec(blocks(sections()[hook], "python")[0], namespace)
-        [spec] = namespace[hook]()
-        return namespace, spec.judge(Request(**{"obs": box, **request}))
+    (record,) = catalog.plugins
+    assert (record.status, record.error) == ("loaded", None)
+    (part,) = catalog.components()
+    assert type(part.declaration) is HOOK_RETURNS[hook]
+    for target in part.declaration.targets.values():
+        assert target.startswith("my_plugin.")
 
-    box = SpaceInfo.read(gym.spaces.Box(-1, 1, (2,)))
-    switches = SpaceInfo.read(gym.spaces.MultiBinary(3), "action")
-    namespace, answer = asked("rlcatalog_action_dists", action=switches)
-    assert answer.rank is not None
-    assert namespace["size"](switches, {}) == 3
-    namespace, answer = asked("rlcatalog_models", encoded_shape=(4,), num_outputs=2)
-    assert answer.rank is not None
-    assert asked("rlcatalog_models")[1].rank is None
-    assert asked("rlcatalog_preprocessors")[1].rank is None
+
+# --- match functions of the examples --------------------------------------------------------------
+
+
+VECTOR = SpaceInfo.read(gym.spaces.Box(-1, 1, (2,)))
+SWITCHES = SpaceInfo.read(gym.spaces.MultiBinary(3), "action")
+
+
+def judge(hook, **request):
+    """Return what the example's part answers to a request for a vector of observations."""
+    (spec,) = run_example(hook)[hook]()
+    return spec.judge(Request(obs=VECTOR, **request))
+
+
+def test_example_distribution_fits_multibinary_actions():
+    assert judge("rlcatalog_action_dists", action=SWITCHES).rank is not None
+    size = run_example("rlcatalog_action_dists")["size"]
+    assert size(SWITCHES, {}) == 3  # a logit for each bit
+
+
+def test_example_model_fits_encoded_vectors():
+    assert judge("rlcatalog_models", encoded_shape=(4,), num_outputs=2).rank is not None
+
+
+@pytest.mark.parametrize("hook", ["rlcatalog_models", "rlcatalog_preprocessors"])
+def test_example_fits_no_request_without_an_encoded_shape(hook):
+    assert judge(hook).rank is None
+
+
+def test_example_wrapper_does_not_fit_cartpole():
     env = gym.make("CartPole-v1")
-    assert asked("rlcatalog_env_wrappers", env=env)[1].rank is None
+    assert judge("rlcatalog_env_wrappers", env=env).rank is None
 
 
-def test_statuses_and_variables_are_those_of_the_code():
-    text = read("docs/hooks.md")
-    statuses = rows(text.partition("## Plugin statuses")[2].partition("\n## ")[0])
-    folder = ROOT / "catalog/src/rlcatalog/plugins"
-    source = "".join(path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.py")))
-    assert {quoted(row[0])[0] for row in statuses} == {
-        "loaded",
-        "disabled",
-        "incompatible",
-        "failed",
-    }
-    assert all(f'"{quoted(row[0])[0]}"' in source for row in statuses)
-    variables = {quoted(row[0])[0] for row in rows(text.partition("## Environment variables")[2])}
-    sources = (ROOT / "catalog/src/rlcatalog").rglob("*.py")
-    used = {
-        name
-        for path in sources
-        for name in re.findall(r"RLCATALOG_[A-Z]+_PLUGINS", path.read_text("utf-8"))
-    }
-    assert variables == used
+# --- tables of the hooks page ---------------------------------------------------------------------
 
 
-def test_what_a_match_function_sees_is_listed():
-    text = (
-        read("docs/hooks.md")
-        .partition("`match`, `describe` and `size` receive a `Request`")[2]
-        .partition("\n\n")[0]
-    )
-    assert set(rlcatalog.Request.__struct_fields__) <= set(quoted(text))
+def test_page_lists_the_statuses_of_plugins():
+    table = rows(read_section("docs/hooks.md", "Plugin statuses"))
+    statuses = {quoted(cells[0])[0] for cells in table}
+    assert statuses == {"loaded", "disabled", "incompatible", "failed"}
+    sources = (ROOT / "catalog/src/rlcatalog/plugins").glob("*.py")
+    code = "".join(path.read_text(encoding="utf-8") for path in sources)
+    for status in statuses:
+        assert f'"{status}"' in code
 
 
-# --- doors ----------------------------------------------------------------------------------------
+def test_page_lists_the_environment_variables():
+    table = rows(read("docs/hooks.md").partition("## Environment variables")[2])
+    used = set()
+    for path in (ROOT / "catalog/src/rlcatalog").rglob("*.py"):
+        used |= set(re.findall(r"RLCATALOG_[A-Z]+_PLUGINS", path.read_text("utf-8")))
+    assert {quoted(cells[0])[0] for cells in table} == used
 
 
-def listed_doors():
-    """Return door → the names that the page lists for it."""
-    found, door = {}, ""
-    for row in rows(
-        read("docs/hooks.md").partition("## What a plugin may import")[2].partition("\n## ")[0]
-    ):
-        door = quoted(row[0])[0] if row[0] else door
-        found.setdefault(door, set()).update(
-            quoted(row[1]) + (quoted(row[2]) if "installed parts" in row[1] else [])
-        )
-    return found
-
-
-def imported_from_doors():
-    """Return door → the names that packages and examples import from it."""
-    found = {}
-    patterns = ("builtin_*/*/src/**/*.py", "plugins/*/src/**/*.py", "examples/*.py")
-    for path in sorted(path for pattern in patterns for path in ROOT.glob(pattern)):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("rlcatalog."):
-                found.setdefault(node.module, set()).update(alias.name for alias in node.names)
-    return found
-
-
-def test_packages_and_examples_import_what_the_page_lists():
-    listed, imported = listed_doors(), imported_from_doors()
-    assert len(imported) > 8
-    assert set(imported) - set(listed) <= {"rlcatalog.errors", "rlcatalog.internals"}
-    unlisted = {door: names - listed[door] for door, names in imported.items() if door in listed}
-    assert {door: names for door, names in unlisted.items() if names} == {}
-
-
-@pytest.mark.parametrize("door", listed_doors())
-def test_a_listed_name_is_there(door):
-    module = importlib.import_module(door)
-    for name in listed_doors()[door] - {"…"}:
-        assert hasattr(module, name), name
-
-
-# --- the authors' guide ---------------------------------------------------------------------------
-
-
-def test_the_guide_shows_what_the_templates_make():
-    page = read("docs/plugins.md")
-    assert plugins_page.filled(page) == page, "run `make generate`"
-    shown = re.findall(r"^`src/(\w+)/[\w./]+`\n\n```python\n.", page, re.M)
-    assert set(shown) == set(plugins_page.packages(page))
-    assert len(shown) == 15
-    stale = page.replace("class Laplace(", "class Laplacian(")
-    assert plugins_page.filled(stale) == page != stale
-
-
-def test_the_guide_s_own_code_runs(tmp_path):
-    """The blocks without a file's name, with the package installed that the page begins."""
-    page = read("docs/plugins.md")
-    for path, text in plugins_page.packages(page)["acme_resnet"].items():
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_text(text, encoding="utf-8")
-    info = tmp_path / "src/acme_resnet-0.1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Name: acme-resnet\nVersion: 0.1.0\n")
-    (info / "entry_points.txt").write_text(
-        "[rlcatalog.plugins]\nacme_resnet = acme_resnet.plugin\n"
-    )
-    code = "\n".join(
-        blocks(re.sub(r"^`src/.*`\n\n```python\n.*?^```$", "", page, flags=re.S | re.M), "python")
-    )
-    assert "acme_resnet_width" in code
-    (tmp_path / "src/page.py").write_text(code, encoding="utf-8")
-    said = run(
-        "-W",
-        "error",
-        "-W",
-        "ignore:CUDA initialization:UserWarning",
-        str(tmp_path / "src/page.py"),
-        cwd=tmp_path,
-    )
-    assert "named in the config" in said
-
-
-def write_plain_plugin(folder):
-    """Write the guide's plugin of a plain module, with the module of the page that it links, and
-    return its catalog.
-    """
-    (net,) = (
-        code
-        for code in blocks(read("docs/howto/own_model.md"), "python")
-        if "class SmallNet" in code
-    )
-    body = next(node for node in ast.parse(net).body if isinstance(node, ast.ClassDef))
-    guide = blocks(read("docs/plugins.md"), "python")
-    (plugin,) = (code for code in guide if "acme_small.nets" in code)
-    (examples,) = (code for code in guide if "Example(vector" in code)
-    (kit,) = (code for code in guide if "parametrize_with_checks(" in code)
-    files = {
-        "__init__": "",
-        "nets": f"from torch import nn\n\n{ast.unparse(body)}",
-        "plugin": plugin,
-        "examples": examples,
-    }
-    (folder / "acme_small").mkdir()
-    for name, code in files.items():
-        (folder / f"acme_small/{name}.py").write_text(code, encoding="utf-8")
-    namespace = {}
-    exec(
-        kit.partition("@parametrize")[0]
-        .replace("acme_resnet", "acme_small")
-        .replace("-resnet", "-small"),
-        namespace,
-    )
-    return namespace["catalog"]
-
-
-def test_the_guide_s_plain_plugin_passes_the_kit(tmp_path, monkeypatch, one_thread):
-    """Its examples are needed: without them, the kit says so."""
-    monkeypatch.syspath_prepend(str(tmp_path))
-    catalog = write_plain_plugin(tmp_path)
-    outcomes = {
-        outcome.name: outcome.status for outcome in check_plugin("acme-small", catalog=catalog)
-    }
-    for check in (
-        "output_width",
-        "works_inside_memories",
-        "works_under_heads",
-        "works_for_a_part_of_an_observation",
-    ):
-        assert outcomes[f"trunk-acme_small-{check}-torch"] == "passed"
-    (component,) = (part for part in catalog.components("model") if part.name == "acme_small")
-    spec = dataclasses.replace(component.declaration, examples=None)
-    plugin = PluginEntryPoint(plugin_of(rlcatalog_models=[spec]), "acme-small")
-    catalog = isolated_catalog(
-        "rlcatalog-torch", "rlcatalog-preprocessors", "rlcatalog-categorical", plugin
-    )
-    (case,) = (
-        case for case in cases("acme-small", catalog=catalog) if case.check.name == "output_width"
-    )
-    with pytest.raises(
-        ConformanceError, match=r"shapes cannot be multiplied .* Hint: .* declare examples="
-    ) as raised:
-        case()
-    assert str(raised.value).count("model 'acme_small'") == 1
-
-
-def test_the_guide_lists_every_kind_and_command():
-    from rlcatalog_testing.scaffold import KINDS
-
-    page = read("docs/plugins.md")
-    begun = rows(page.partition("## Ten minutes")[2].partition("\n## ")[0])
-    assert [quoted(row[1])[0] for row in begun] == [f"rlcatalog new {kind} NAME" for kind in KINDS]
-    commands = {
-        c.name
-        for c in isolated_catalog(*(n for n in PACKAGES if n != "rlcatalog")).components("command")
-    }
-    named = re.findall(r"^\$ rlcatalog ([\w-]+)", page, re.M)
-    assert set(named) <= commands | {"new", "list", "explain", "check"}
-    assert {name for name in commands if name.startswith("train")} <= set(named)
+def test_page_lists_the_fields_of_a_request():
+    begin = "`match`, `describe` and `size` receive a `Request`"
+    paragraph = read("docs/hooks.md").partition(begin)[2].partition("\n\n")[0]
+    assert set(Request.__struct_fields__) <= set(quoted(paragraph))
 
 
 @pytest.mark.parametrize(
@@ -311,30 +183,214 @@ def test_the_guide_lists_every_kind_and_command():
         ("Filters", "rlcatalog:Filter"),
     ],
 )
-def test_the_reference_has_every_method_and_attribute_of_a_contract(title, contract):
-    section = read("docs/hooks.md").partition(f"\n### {title}\n")[2]
-    section = re.split(r"^##+ ", section, flags=re.M)[0]
-    written = {
-        name for span in quoted(section) for name in re.findall(r"\w+", span.partition("(")[0])
-    }
-    module, _, name = contract.partition(":")
-    cls = getattr(importlib.import_module(module), name)
-    public = {name for name in {*vars(cls), *cls.__annotations__} if not name.startswith("_")}
-    assert public - written == set()
-    methods = {name for row in rows(section) for name in re.findall(r"`(\w+)\(", row[0])}
-    assert {name for name in methods if not hasattr(cls, name)} == set()
+class TestContracts:
+    """The sections of the classes that a plugin's parts derive from."""
+
+    @staticmethod
+    def section(title):
+        text = read("docs/hooks.md").partition(f"\n### {title}\n")[2]
+        return re.split(r"^##+ ", text, flags=re.M)[0]
+
+    @staticmethod
+    def load(contract):
+        module, _, name = contract.partition(":")
+        return getattr(importlib.import_module(module), name)
+
+    def test_section_has_every_public_name(self, title, contract):
+        cls = self.load(contract)
+        public = {name for name in {*vars(cls), *cls.__annotations__} if not name.startswith("_")}
+        written = set()
+        for code in quoted(self.section(title)):
+            written |= set(re.findall(r"\w+", code.partition("(")[0]))
+        assert public - written == set()
+
+    def test_section_has_no_method_that_does_not_exist(self, title, contract):
+        for first_cell, *_ in rows(self.section(title)):
+            for name in re.findall(r"`(\w+)\(", first_cell):
+                assert hasattr(self.load(contract), name), name
 
 
-def test_the_errors_and_ranks_of_the_guide_are_there():
-    from rlcatalog import Rank, errors
+# --- names to import ------------------------------------------------------------------------------
 
+
+def read_importable_names():
+    """Return door → the names that the page lists for it; "…" stands for further ones."""
+    names = {}
+    door = ""
+    table = rows(read_section("docs/hooks.md", "What a plugin may import"))
+    for first_cell, listed, meaning in table:
+        door = quoted(first_cell)[0] if first_cell else door  # an empty cell repeats the one above
+        names.setdefault(door, set()).update(quoted(listed))
+        if "installed parts" in listed:
+            names[door] |= set(quoted(meaning))
+    return names
+
+
+def find_imported_names():
+    """Return door → the names that packages and examples import from it."""
+    names = {}
+    for pattern in ("builtin_*/*/src/**/*.py", "plugins/*/src/**/*.py", "examples/*.py"):
+        for path in ROOT.glob(pattern):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.ImportFrom) and str(node.module).startswith("rlcatalog."):
+                    names.setdefault(node.module, set()).update(alias.name for alias in node.names)
+    return names
+
+
+#: Doors that the page describes elsewhere: errors, and what only packages of ours may use.
+WITHOUT_A_LIST = {"rlcatalog.errors", "rlcatalog.internals"}
+
+
+def test_packages_and_examples_only_import_listed_names():
+    imported = find_imported_names()
+    assert len(imported) > 8
+    for door in set(imported) - WITHOUT_A_LIST:
+        assert imported[door] - read_importable_names()[door] == set(), door
+
+
+@pytest.mark.parametrize("door", read_importable_names())
+def test_listed_names_exist(door):
+    module = importlib.import_module(door)
+    for name in read_importable_names()[door] - {"…"}:
+        assert hasattr(module, name), name
+
+
+# --- the guide ------------------------------------------------------------------------------------
+
+
+def test_guide_shows_the_files_of_the_templates():
     page = read("docs/plugins.md")
-    named = [
-        quoted(row[0])[0]
-        for row in rows(page.partition("## What a part may raise")[2].partition("\n## ")[0])
-    ]
-    assert len(named) > 5
-    for name in named:
+    assert plugins_page.filled(page) == page, "run `make generate`"
+
+
+def test_guide_shows_a_file_of_each_package():
+    page = read("docs/plugins.md")
+    packages = re.findall(r"^`src/(\w+)/[\w./]+`\n\n```python\n.", page, re.M)
+    assert len(packages) == 15
+    assert set(packages) == set(plugins_page.packages(page))
+
+
+def test_filled_restores_a_changed_file_of_the_guide():
+    page = read("docs/plugins.md")
+    changed = page.replace("class Laplace(", "class Laplacian(")
+    assert changed != page
+    assert plugins_page.filled(changed) == page
+
+
+def install_acme_resnet(folder):
+    """Write the package that the guide begins, as if it were installed in `folder/src`."""
+    for path, text in plugins_page.packages(read("docs/plugins.md"))["acme_resnet"].items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text, encoding="utf-8")
+    metadata = folder / "src/acme_resnet-0.1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Name: acme-resnet\nVersion: 0.1.0\n")
+    entry_point = "[rlcatalog.plugins]\nacme_resnet = acme_resnet.plugin\n"
+    (metadata / "entry_points.txt").write_text(entry_point)
+
+
+def test_code_of_the_guide_runs(tmp_path):
+    install_acme_resnet(tmp_path)
+    # The blocks below a file's name are the package; the others use it.
+    files = r"^`src/.*`\n\n```python\n.*?^```$"
+    text = re.sub(files, "", read("docs/plugins.md"), flags=re.S | re.M)
+    code = "\n".join(blocks(text, "python"))
+    assert "acme_resnet_width" in code
+    script = tmp_path / "src/page.py"
+    script.write_text(code, encoding="utf-8")
+
+    options = ["-W", "error", "-W", "ignore:CUDA initialization:UserWarning"]
+    output = run(*options, str(script), cwd=tmp_path)
+
+    assert "named in the config" in output
+
+
+def find_block(page, text):
+    """Return the only block of Python of a page that contains a text."""
+    (code,) = (code for code in blocks(read(page), "python") if text in code)
+    return code
+
+
+def write_plain_plugin(folder):
+    """Write the guide's plugin of a plain module, and return its catalog.
+
+    The module is the one of the page on own models, which the guide links.
+    """
+    net = find_block("docs/howto/own_model.md", "class SmallNet")
+    (module,) = (node for node in ast.parse(net).body if isinstance(node, ast.ClassDef))
+    files = {
+        "__init__.py": "",
+        "nets.py": f"from torch import nn\n\n{ast.unparse(module)}",
+        "plugin.py": find_block("docs/plugins.md", "acme_small.nets"),
+        "examples.py": find_block("docs/plugins.md", "Example(vector"),
+    }
+    (folder / "acme_small").mkdir()
+    for name, code in files.items():
+        (folder / "acme_small" / name).write_text(code, encoding="utf-8")
+    # The guide's test of another plugin, as far as its catalog.
+    kit = find_block("docs/plugins.md", "parametrize_with_checks(").partition("@parametrize")[0]
+    namespace = {}
+    exec(kit.replace("acme_resnet", "acme_small").replace("-resnet", "-small"), namespace)
+    return namespace["catalog"]
+
+
+@pytest.fixture
+def plain_plugin_catalog(tmp_path, monkeypatch, one_thread):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return write_plain_plugin(tmp_path)
+
+
+def test_plain_plugin_of_the_guide_passes_the_kit(plain_plugin_catalog):
+    outcomes = check_plugin("acme-small", catalog=plain_plugin_catalog)
+    statuses = {outcome.name: outcome.status for outcome in outcomes}
+    for check in (
+        "output_width",
+        "works_inside_memories",
+        "works_under_heads",
+        "works_for_a_part_of_an_observation",
+    ):
+        assert statuses[f"trunk-acme_small-{check}-torch"] == "passed"
+
+
+def test_kit_asks_for_the_examples_that_the_guide_declares(plain_plugin_catalog):
+    models = plain_plugin_catalog.components("model")
+    (model,) = (part for part in models if part.name == "acme_small")
+    without_examples = dataclasses.replace(model.declaration, examples=None)
+    plugin = PluginEntryPoint(plugin_of(rlcatalog_models=[without_examples]), "acme-small")
+    packages = ("rlcatalog-torch", "rlcatalog-preprocessors", "rlcatalog-categorical")
+    catalog = isolated_catalog(*packages, plugin)
+    all_cases = cases("acme-small", catalog=catalog)
+    (output_width,) = (case for case in all_cases if case.check.name == "output_width")
+
+    with pytest.raises(ConformanceError, match=r"Hint: .* declare examples=") as caught:
+        output_width()
+
+    assert "shapes cannot be multiplied" in str(caught.value)
+    assert str(caught.value).count("model 'acme_small'") == 1
+
+
+def test_guide_lists_every_kind_of_scaffold():
+    table = rows(read_section("docs/plugins.md", "Ten minutes"))
+    commands = [quoted(cells[1])[0] for cells in table]
+    assert commands == [f"rlcatalog new {kind} NAME" for kind in KINDS]
+
+
+def test_guide_runs_existing_commands():
+    packages = [name for name in PACKAGES if name != "rlcatalog"]
+    commands = {part.name for part in isolated_catalog(*packages).components("command")}
+    used = set(re.findall(r"^\$ rlcatalog ([\w-]+)", read("docs/plugins.md"), re.M))
+    assert used <= commands | {"new", "list", "explain", "check"}
+    assert {name for name in commands if name.startswith("train")} <= used
+
+
+def test_guide_lists_errors_that_a_part_may_raise():
+    table = rows(read_section("docs/plugins.md", "What a part may raise"))
+    names = [quoted(cells[0])[0] for cells in table]
+    assert len(names) > 5
+    for name in names:
         assert issubclass(getattr(errors, name), errors.CatalogError)
-    ranks = [quoted(row[0])[0] for row in rows(page.partition("## Ranks")[2].partition("\n## ")[0])]
-    assert ranks == [rank.name for rank in sorted(Rank, reverse=True)]
+
+
+def test_guide_lists_ranks_from_the_highest():
+    table = rows(read_section("docs/plugins.md", "Ranks"))
+    assert [quoted(cells[0])[0] for cells in table] == [rank.name for rank in sorted(Rank)[::-1]]

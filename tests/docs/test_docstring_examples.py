@@ -1,8 +1,7 @@
-"""The examples in the docstrings of the names that users type most run, and print
-what they show.
-"""
+"""Examples in docstrings: those of the names that users type most run, and print what they show."""
 
 import doctest
+import importlib
 
 import gymnasium as gym
 import numpy as np
@@ -17,7 +16,7 @@ import rlcatalog_sb3
 import rlcatalog_testing
 from rlcatalog.catalog import default_catalog
 
-#: What an example may use without an import: usual modules and the names of the doors.
+#: Packages and modules whose names an example may use without an import.
 DOORS = (rlcatalog, rlcatalog.spaces, rlcatalog_ppo, rlcatalog_sb3, rlcatalog_testing)
 NAMES = {name: getattr(door, name) for door in DOORS for name in door.__all__}
 NAMES |= {"gym": gym, "np": np, "spaces": spaces, "torch": torch, "rlcatalog": rlcatalog}
@@ -60,27 +59,43 @@ EXAMPLES = {
 
 
 @pytest.fixture(autouse=True)
-def fresh(tmp_path, monkeypatch):
-    """An empty folder, and a catalog without the registrations of other examples."""
+def empty_folder_and_new_catalog(tmp_path, monkeypatch):
+    """Examples write files, and register parts in the default catalog."""
     monkeypatch.chdir(tmp_path)
     default_catalog.cache_clear()
     yield
     default_catalog.cache_clear()
 
 
+def load(owner, name):
+    """Return a name of a module, or of a class of a module."""
+    try:
+        value = importlib.import_module(owner)
+    except ModuleNotFoundError:
+        module, _, cls = owner.rpartition(".")
+        value = getattr(importlib.import_module(module), cls)
+    return getattr(value, name)
+
+
 @pytest.mark.parametrize(
-    "name", [f"{owner}.{name}" for owner, names in EXAMPLES.items() for name in names]
+    ("owner", "name"), [(owner, name) for owner, names in EXAMPLES.items() for name in names]
 )
-def test_example_runs(name):
-    owner, _, attribute = name.rpartition(".")
-    module, _, cls = owner.partition(".") if owner != "rlcatalog.spaces" else (owner, "", "")
-    holder = __import__(module, fromlist=["_"])
-    value = getattr(getattr(holder, cls) if cls else holder, attribute)
-    found = doctest.DocTestFinder(recurse=False).find(value, name, globs=dict(NAMES))
-    [test] = [test for test in found if test.examples]
-    assert len([line for example in test.examples for line in example.source.splitlines()]) <= 6
-    report: list[str] = []
-    result = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE).run(
-        test, out=report.append
-    )
-    assert result.failed == 0, "".join(report)
+class TestExample:
+    """The example of a function, class or method."""
+
+    @staticmethod
+    def find(owner, name):
+        finder = doctest.DocTestFinder(recurse=False)
+        tests = finder.find(load(owner, name), name, globs=dict(NAMES))
+        (test,) = (test for test in tests if test.examples)
+        return test
+
+    def test_example_prints_what_it_shows(self, owner, name):
+        report: list[str] = []
+        runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
+        result = runner.run(self.find(owner, name), out=report.append)
+        assert result.failed == 0, "".join(report)
+
+    def test_example_has_few_lines(self, owner, name):
+        examples = self.find(owner, name).examples
+        assert sum(len(example.source.splitlines()) for example in examples) <= 6

@@ -1,7 +1,7 @@
-"""Every example runs, in a process of its own; the list is what lies in the folder.
+"""Every example runs, each in its own process.
 
-`make test` runs each in one framework, `make attack` in the other, and the hand-written scripts
-that some replace. `make engines` runs those of tianshou.
+`make test` runs each in one framework. `make attack` runs them in the other, and the hand-written
+scripts that some replace. `make engines` runs those of tianshou.
 """
 
 import importlib.util
@@ -11,7 +11,9 @@ import pytest
 import warm
 from gallery import BESIDE, HAND_WRITTEN, command, replaced
 
+ONCE = [["--iterations", "1"]]
 BOTH = [["--iterations", "1"], ["--iterations", "1", "--framework", "tf"]]
+SHORT_CLONING = ["--steps", "300", "--updates", "50", "--episodes", "2"]
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 RUNS = {
     "action_masking.py": BOTH,
@@ -19,36 +21,25 @@ RUNS = {
     "autoregressive_action_dist.py": BOTH,
     "batch_norm_model.py": BOTH,
     "behaviour_cloning.py": [
-        [
-            "--steps",
-            "300",
-            "--updates",
-            "50",
-            "--episodes",
-            "2",
-            "--env",
-            env,
-            "--framework",
-            framework,
-        ]
-        for env, framework in (("CartPole-v1", "torch"), ("Pendulum-v1", "tf"))
+        [*SHORT_CLONING, "--env", "CartPole-v1", "--framework", "torch"],
+        [*SHORT_CLONING, "--env", "Pendulum-v1", "--framework", "tf"],
     ],
-    "cleanrl_ppo.py": [["--iterations", "1"]],
+    "cleanrl_ppo.py": ONCE,
     "complex_struct_space.py": [
         ["--framework", "torch"],
         ["--framework", "tf"],
         ["--iterations", "1"],
     ],
-    "custom_action_dist.py": [["--iterations", "1"]],
+    "custom_action_dist.py": ONCE,
     "custom_loss.py": BOTH,
-    "custom_model.py": [["--iterations", "1"]],
+    "custom_model.py": ONCE,
     "custom_model_api.py": [["--framework", "torch"], ["--framework", "tf"]],
     "dqn.py": [
         ["--steps", "1100", "--episodes", "2"],
         ["--steps", "1100", "--episodes", "2", "--framework", "tf"],
     ],
-    "env_wrappers.py": [["--iterations", "1"]],
-    "keras_model.py": [["--iterations", "1"]],
+    "env_wrappers.py": ONCE,
+    "keras_model.py": ONCE,
     "lookup.py": [["--framework", "torch"], ["--env", "Pendulum-v1", "--framework", "tf"]],
     "lstm_auto_wrapping.py": BOTH,
     "parametric_actions_cartpole.py": BOTH,
@@ -66,18 +57,18 @@ RUNS = {
         ["--steps", "1050", "--episodes", "2", "--framework", "tf"],
     ],
     "self_supervised_loss.py": BOTH,
-    "skrl_ppo.py": [["--iterations", "1"]],
-    "tianshou_ppo.py": [["--iterations", "1"]],
-    "torchrl_ppo.py": [["--iterations", "1"]],
+    "skrl_ppo.py": ONCE,
+    "tianshou_ppo.py": ONCE,
+    "torchrl_ppo.py": ONCE,
     "trajectory_views.py": BOTH,
 }
-#: What an example needs beside what the packages bring.
+#: A library that an example needs beside those that the packages install.
 NEEDS = {
     "torchrl_ppo.py": "torchrl", "tianshou_ppo.py": "tianshou", "skrl_ppo.py": "skrl",
     "pretrained_backbone.py": "timm",
 }  # fmt: skip
-#: What an example prints in the end, where it is not one of the two usual lines.
-SAYS = {
+#: What an example prints at the end, unless it is one of the two usual lines.
+LAST_LINES = {
     "behaviour_cloning.py": "mean return over 2 episodes: ",
     "custom_model_api.py": "Q-values of three actions (3, 1)",
     "dqn.py": "mean return over 2 episodes: ",
@@ -88,60 +79,72 @@ SAYS = {
 }
 
 
-def test_every_example_is_run():
+HAND_WRITTEN_NAMES = sorted(path.name for path in HAND_WRITTEN.glob("*.py"))
+#: The scripts without the catalog run too, so that they do not break unnoticed.
+HAND_WRITTEN_RUNS = {
+    f"hand_written/{path.name}": ONCE for path in sorted(HAND_WRITTEN.glob("*.py"))
+}
+#: Examples with a run in each framework run in PyTorch in `make test`, because it starts faster;
+#: these run in TensorFlow.
+IN_TENSORFLOW = ("custom_model_api.py", "lookup.py")
+#: These import or download large libraries, or take long.
+SLOW = ("pretrained_backbone.py", "torchrl_ppo.py", "ppo_single_file_tf.py")
+
+
+def is_for_attack(name, run):
+    """Return whether the n-th run of an example belongs to `make attack`."""
+    if name in SLOW or name in HAND_WRITTEN_RUNS:
+        return True
+    run_of_make_test = 1 if name in IN_TENSORFLOW else 0
+    return len(RUNS[name]) == 2 and run != run_of_make_test
+
+
+def make_cases():
+    cases = []
+    for name, runs in (RUNS | HAND_WRITTEN_RUNS).items():
+        for number, arguments in enumerate(runs):
+            marks = [pytest.mark.attack] if is_for_attack(name, number) else []
+            label = " ".join([name, *arguments])
+            cases.append(pytest.param(name, arguments, id=label, marks=marks))
+    return cases
+
+
+def is_installed(library, script):
+    """Return whether a script finds a library, in the environment or in a folder beside it."""
+    folder = BESIDE.get(script.stem)
+    return importlib.util.find_spec(library) is not None or (
+        folder is not None and (folder / library).exists()
+    )
+
+
+def test_every_example_has_a_run():
     assert sorted(RUNS) == sorted(path.name for path in EXAMPLES.glob("*.py"))
 
 
-CASES = {
-    f"{name} {' '.join(run)}".strip(): (name, run) for name, runs in RUNS.items() for run in runs
-}
-#: The scripts without the catalog, which would rot unseen.
-BESIDES = {
-    f"hand_written/{path.name}": (f"hand_written/{path.name}", ["--iterations", "1"])
-    for path in sorted(HAND_WRITTEN.glob("*.py"))
-}
-#: Of the examples with a run in each framework, these run in TensorFlow in `make test`; PyTorch is
-#: quicker.
-IN_TENSORFLOW = ("custom_model_api.py", "lookup.py")
-#: These import or download large libraries, or take long; what the last one does is in
-#: tests/engines, too.
-SLOW = ("pretrained_backbone.py", "torchrl_ppo.py", "ppo_single_file_tf.py")
-LEFT = {
-    f"{name} {' '.join(runs[0 if name in IN_TENSORFLOW else 1])}"
-    for name, runs in RUNS.items()
-    if len(runs) == 2
-} | {f"{name} {' '.join(run)}" for name in SLOW for run in RUNS[name]}
+@pytest.mark.parametrize(("name", "arguments"), make_cases())
+def test_example_runs_to_its_last_line(name, arguments, tmp_path):
+    script = EXAMPLES / name
+    library = NEEDS.get(script.name)
+    if library and not is_installed(library, script):
+        pytest.skip(f"{library} is not installed")
 
+    done = warm.run([*command(script), *arguments], tmp_path)
 
-@pytest.mark.parametrize(
-    "case",
-    [
-        pytest.param(case, marks=pytest.mark.attack) if case in LEFT or case in BESIDES else case
-        for case in CASES | BESIDES
-    ],
-)
-def test_example(case, tmp_path):
-    name, arguments = (CASES | BESIDES)[case]
-    script, needed = EXAMPLES / name, NEEDS.get(Path(name).name)
-    folder = BESIDE.get(script.stem)
-    if (
-        needed
-        and importlib.util.find_spec(needed) is None
-        and not (folder and (folder / needed).exists())
-    ):
-        pytest.skip(f"{needed} is not installed")
-    run = warm.run([*command(script), *arguments], tmp_path)
-    assert run.returncode == 0, run.stderr
-    usual = (
-        "1024 steps, mean return" if "--iterations" in arguments else "values after ten steps: ["
-    )
-    assert SAYS.get(name, usual) in run.stdout
+    assert done.returncode == 0, done.stderr
+    usual_line = "values after ten steps: ["
+    if "--iterations" in arguments:
+        usual_line = "1024 steps, mean return"
+    assert LAST_LINES.get(name, usual_line) in done.stdout
     if name == "pretrained_backbone.py":
-        assert ("\n0 of the backbone's " in run.stdout) == ("--fine-tune" not in arguments)
+        trains_no_weight_of_it = "\n0 of the backbone's " in done.stdout
+        assert trains_no_weight_of_it == ("--fine-tune" not in arguments)
 
 
-@pytest.mark.parametrize("name", sorted(path.name for path in HAND_WRITTEN.glob("*.py")))
+@pytest.mark.parametrize("name", HAND_WRITTEN_NAMES)
 def test_loop_takes_the_catalogs_net_in_20_lines(name):
-    lines = replaced(EXAMPLES / name)[2:]
-    for sign in "-+":
-        assert 0 < sum(line.startswith(sign) and len(line.strip()) > 1 for line in lines) <= 20
+    _, _, *diff = replaced(EXAMPLES / name)  # after the names of the two files
+    changes = [line for line in diff if len(line.strip()) > 1]
+    removed = [line for line in changes if line.startswith("-")]
+    added = [line for line in changes if line.startswith("+")]
+    assert 0 < len(removed) <= 20
+    assert 0 < len(added) <= 20
