@@ -1,6 +1,4 @@
-"""DQN and SAC of the examples: their losses against fixed points that are known, in both
-frameworks.
-"""
+"""DQN and SAC of the examples: their losses against known fixed points, in both frameworks."""
 
 from __future__ import annotations
 
@@ -21,85 +19,121 @@ import sac
 pytestmark = [pytest.mark.twins, pytest.mark.usefixtures("one_thread", "seeded")]
 
 FRAMEWORKS = ["torch", "tf"]
-OBS, SMALL = Box(-1.0, 1.0, (3,), np.float32), {"fcnet_hiddens": [32], "fcnet_activation": "relu"}
+OBS = Box(-1.0, 1.0, (3,), np.float32)
+SMALL = {"fcnet_hiddens": [32], "fcnet_activation": "relu"}
 
 
-def transitions(n=8, actions=3, seed=0):
-    rng = np.random.default_rng(seed)
-    obs, next_obs = rng.uniform(-1, 1, (2, n, 3)).astype(np.float32)
-    reward = rng.normal(size=n).astype(np.float32)
-    # Every other one is followed by nothing.
-    discount = (0.9 * (np.arange(n) % 2)).astype(np.float32)
-    # One next action is allowed, so what follows is worth what the target network says of it.
-    mask = np.eye(actions, dtype=bool)[rng.integers(actions, size=n)]
-    return dqn.Batch(obs, rng.integers(actions, size=n), reward, discount, next_obs, mask)
+def make_dqn_learner(framework, net, target, lr):
+    """Return two functions: observations → values of the net, and its update on a batch."""
+    if framework == "torch":
+        return dqn.torch_learner(net, target, lr)
+    return dqn.tf_learner(net, target, lr)
+
+
+def make_sac_learner(framework, nets, target_entropy, hyper):
+    """Return two functions: observations → actions, and the update of all nets on a batch."""
+    if framework == "torch":
+        return sac.torch_learner(nets, target_entropy, hyper)
+    return sac.tf_learner(nets, target_entropy, hyper)
+
+
+# --- DQN ------------------------------------------------------------------------------------------
+
+
+def make_transitions():
+    """Return eight transitions with three actions. One next action of each is allowed."""
+    rng = np.random.default_rng(0)
+    obs, next_obs = rng.uniform(-1, 1, (2, 8, 3)).astype(np.float32)
+    reward = rng.normal(size=8).astype(np.float32)
+    is_followed = np.arange(8) % 2  # every other transition ends its episode
+    discount = (0.9 * is_followed).astype(np.float32)
+    next_mask = np.eye(3, dtype=bool)[rng.integers(3, size=8)]
+    return dqn.Batch(obs, rng.integers(3, size=8), reward, discount, next_obs, next_mask)
 
 
 @pytest.mark.parametrize(
     ("framework", "dueling"),
     [
-        pytest.param(name, dueling, marks=pytest.mark.attack if name == "tf" or dueling else ())
-        for name in FRAMEWORKS
-        for dueling in (True, False)
+        ("torch", False),
+        pytest.param("torch", True, marks=pytest.mark.attack),
+        pytest.param("tf", False, marks=pytest.mark.attack),
+        pytest.param("tf", True, marks=pytest.mark.attack),
     ],
 )
-def test_dqn_values_settle_at_reward_plus_what_the_target_network_says(framework, dueling):
+def test_dqn_converges_to_reward_plus_discounted_target_value(framework, dueling):
     net, target = dqn.build(OBS, Discrete(3), framework, SMALL, dueling, seed=0)
-    learner = dqn.torch_learner if framework == "torch" else dqn.tf_learner
-    q_values, update = learner(net, target, 1e-2)
     rng = np.random.default_rng(1)
-    weights = target.get_weights().items()
-    target.set_weights(
-        {
-            name: value + rng.normal(0, 0.3, value.shape).astype(np.float32)
-            for name, value in weights
-        }
-    )
-    target_values, _ = learner(target, net, 1e-2)
-    batch = transitions()
-    following = target_values(batch.next_obs)[batch.next_mask]
-    for i in range(300):
-        update(batch, 1e-2 * (1 - i / 300))
-    goal = batch.reward + batch.discount * following
-    assert np.abs(following).min() > 0.02  # else the goal would not depend on it
-    np.testing.assert_allclose(q_values(batch.obs)[np.arange(8), batch.action], goal, atol=5e-3)
-    np.testing.assert_array_equal(target_values(batch.next_obs)[batch.next_mask], following)
+    target_weights = {}
+    for name, value in target.get_weights().items():
+        target_weights[name] = value + rng.normal(0, 0.3, value.shape).astype(np.float32)
+    target.set_weights(target_weights)
+    values, update = make_dqn_learner(framework, net, target, 1e-2)
+    target_values, _ = make_dqn_learner(framework, target, net, 1e-2)
+    batch = make_transitions()
+    # With one allowed action each, the best next action is known.
+    next_values = target_values(batch.next_obs)[batch.next_mask]
+
+    for step in range(300):
+        update(batch, 1e-2 * (1 - step / 300))  # with a falling learning rate
+
+    expected = batch.reward + batch.discount * next_values
+    assert np.abs(next_values).min() > 0.02  # so that `expected` depends on them
+    np.testing.assert_allclose(values(batch.obs)[np.arange(8), batch.action], expected, atol=5e-3)
+    # The target network itself is not trained.
+    np.testing.assert_array_equal(target_values(batch.next_obs)[batch.next_mask], next_values)
 
 
-@pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_dqn_chooses_with_the_network_and_values_with_the_target(framework):
-    """Two nets that prefer different actions: the target's value of the network's choice is what
-    counts.
-    """
-    net, target = dqn.build(OBS, Discrete(2), framework, SMALL, False, seed=0)
+def set_constant_values(net, values):
+    """Make a net return the same values for every observation."""
     weights = {name: np.zeros_like(value) for name, value in net.get_weights().items()}
-    bias = next(name for name in weights if name.endswith("logits.bias"))
-    net.set_weights({**weights, bias: np.array([9.0, 0.0], np.float32)})
-    target.set_weights({**weights, bias: np.array([3.0, 5.0], np.float32)})
-    q_values, update = (dqn.torch_learner if framework == "torch" else dqn.tf_learner)(
-        net, target, 0.02
-    )
-    zeros, everything = np.zeros((1, 3), np.float32), np.ones((1, 2), bool)
-    nothing, all_of_it = np.zeros(1, np.float32), np.ones(1, np.float32)
-    batch = dqn.Batch(zeros, np.array([1]), nothing, all_of_it, zeros, everything)
-    for i in range(200):
-        update(batch, 0.2 * (1 - i / 200))
-    np.testing.assert_allclose(q_values(zeros), [[9.0, 3.0]], atol=0.05)  # 5 with a plain maximum
+    (bias,) = (name for name in weights if name.endswith("logits.bias"))
+    weights[bias] = np.array(values, np.float32)
+    net.set_weights(weights)
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_dqn_obeys_masks_and_counts_actions_from_their_start(framework):
-    """The environment raises on a forbidden action; its actions begin at 2."""
+def test_dqn_evaluates_the_choice_of_the_net_with_the_target(framework):
+    # Double DQN: the net prefers action 0, to which its target gives 3; the target prefers 1.
+    net, target = dqn.build(OBS, Discrete(2), framework, SMALL, False, seed=0)
+    set_constant_values(net, [9.0, 0.0])
+    set_constant_values(target, [3.0, 5.0])
+    values, update = make_dqn_learner(framework, net, target, 0.02)
+    obs = np.zeros((1, 3), np.float32)
+    batch = dqn.Batch(
+        obs,
+        np.array([1]),  # the action, whose value is learned
+        np.zeros(1, np.float32),  # no reward
+        np.ones(1, np.float32),  # discount 1
+        obs,
+        np.ones((1, 2), bool),  # both next actions are allowed
+    )
+
+    for step in range(200):
+        update(batch, 0.2 * (1 - step / 200))
+
+    # Action 1 is worth 3; with the maximum of the target's values it would be 5.
+    np.testing.assert_allclose(values(obs), [[9.0, 3.0]], atol=0.05)
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_dqn_obeys_masks_of_actions_with_a_start(framework):
+    # The environment raises on a forbidden action, and its actions begin at 2.
     hyper = dqn.Hyper(steps=300, learning_starts=100, epsilon_steps=150)
     returns = dqn.train(lambda: Masked("discrete"), framework, hyper=hyper, model=SMALL, episodes=3)
     assert len(returns) == 3
-    assert all(0 < paid < 10 for paid in returns)
+    for episode_return in returns:
+        assert 0 < episode_return < 10
 
 
-class Counting(gym.Env):
-    """Shows and pays the number of the step: 1, 2, 3, 4; the fourth is the end, or a time limit."""
+class FourSteps(gym.Env):
+    """Shows and pays the number of the step: 1, 2, 3, 4. The fourth step is the last.
 
-    observation_space, action_space = Box(0.0, 9.0, (1,), np.float32), Discrete(2)
+    Args:
+        terminated: Whether the episode is terminated then; otherwise it is truncated.
+    """
+
+    observation_space = Box(0.0, 9.0, (1,), np.float32)
+    action_space = Discrete(2)
 
     def __init__(self, terminated):
         self.terminated = terminated
@@ -111,50 +145,50 @@ class Counting(gym.Env):
 
     def step(self, action):
         self.t += 1
-        last = self.t == 4
-        return (
-            np.full(1, self.t, np.float32),
-            self.t,
-            last and self.terminated,
-            last and not self.terminated,
-            {},
-        )
+        is_last = self.t == 4
+        obs = np.full(1, self.t, np.float32)
+        return obs, self.t, is_last and self.terminated, is_last and not self.terminated, {}
 
 
-@pytest.mark.parametrize("terminated", [True, False])
-def test_dqn_stores_what_a_step_paid_and_whether_anything_follows(terminated, monkeypatch):
+@pytest.mark.parametrize(("terminated", "last_discount"), [(True, 0.0), (False, 0.5)])
+def test_dqn_stores_no_discount_after_termination(terminated, last_discount, monkeypatch):
     stored = []
-    monkeypatch.setattr(dqn.Replay, "add", lambda self, *transition: stored.append(transition))
+
+    def add(self, obs, action, reward, discount, next_obs, next_mask):
+        stored.append((obs[0], reward, discount, next_obs[0]))
+
+    monkeypatch.setattr(dqn.Replay, "add", add)
     hyper = dqn.Hyper(steps=8, gamma=0.5)
-    dqn.train(lambda: Counting(terminated), "torch", hyper=hyper, model=SMALL, episodes=1)
-    last = 0.0 if terminated else 0.5
-    expected = [(0, 1, 0.5, 1), (1, 2, 0.5, 2), (2, 3, 0.5, 3), (3, 4, last, 4)] * 2
-    assert [
-        (obs[0], paid, discount, then[0]) for obs, _, paid, discount, then, _ in stored
-    ] == expected
+    dqn.train(lambda: FourSteps(terminated), "torch", hyper=hyper, model=SMALL, episodes=1)
+
+    episode = [(0, 1, 0.5, 1), (1, 2, 0.5, 2), (2, 3, 0.5, 3), (3, 4, last_discount, 4)]
+    assert stored == episode * 2  # of 8 steps
 
 
-def test_dqn_takes_the_best_of_what_is_allowed():
-    q = np.array([[3.0, 2.0, 1.0], [3.0, 2.0, 1.0]])
-    np.testing.assert_array_equal(dqn.best(q, np.array([[1, 1, 1], [0, 0, 1]], bool)), [0, 2])
+def test_dqn_takes_the_best_allowed_action():
+    values = np.array([[3.0, 2.0, 1.0], [3.0, 2.0, 1.0]])
+    mask = np.array([[1, 1, 1], [0, 0, 1]], bool)
+    np.testing.assert_array_equal(dqn.best(values, mask), [0, 2])
 
 
-@pytest.mark.parametrize("example", [dqn, sac])
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_a_model_with_memory_is_refused(example, framework):
-    name = "CartPole-v1" if example is dqn else "Pendulum-v1"
+@pytest.mark.parametrize(
+    ("example", "env_id"), [(dqn, "CartPole-v1"), (sac, "Pendulum-v1")], ids=["dqn", "sac"]
+)
+def test_model_with_memory_is_rejected(example, env_id, framework):
+    model = {"use_lstm": True, "fcnet_hiddens": [8], "lstm_cell_size": 4}
     with pytest.raises(ValueError, match="a model with memory needs sequences"):
-        example.train(
-            name, framework, model={"use_lstm": True, "fcnet_hiddens": [8], "lstm_cell_size": 4}
-        )
+        example.train(env_id, framework, model=model)
+
+
+# --- SAC ------------------------------------------------------------------------------------------
 
 
 class Bandit(gym.Env):
-    """One step; the reward falls with the distance from 1.5, in bounds of ±2 that are not the usual
-    ones.
-    """
+    """One step, whose reward is -2 * (action - 1.5) ** 2. Actions are between -2 and 2."""
 
-    observation_space, action_space = OBS, Box(-2.0, 2.0, (1,), np.float32)
+    observation_space = OBS
+    action_space = Box(-2.0, 2.0, (1,), np.float32)
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -162,44 +196,72 @@ class Bandit(gym.Env):
 
     def step(self, action):
         assert self.action_space.contains(action)
-        return np.zeros(3, np.float32), -2 * float((action[0] - 1.5) ** 2), True, False, {}
+        reward = -2 * float((action[0] - 1.5) ** 2)
+        return np.zeros(3, np.float32), reward, True, False, {}
 
 
-@pytest.mark.attack  # its critics are seen above
-@pytest.mark.parametrize("framework", ["torch", "tf"])
+@pytest.mark.attack  # `make test` trains its critics below
+@pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_sac_finds_the_best_action_of_a_bandit(framework):
     hyper = sac.Hyper(steps=500, learning_starts=100, lr=1e-2, batch_size=64)
     returns = sac.train(Bandit, framework, model=SMALL, q_model=SMALL, hyper=hyper, episodes=2)
-    assert min(returns) > -0.1  # within 0.22 of it; the middle of the bounds pays -4.5
+    # -0.1 is 0.22 from the best action; the middle of the bounds has -4.5.
+    assert min(returns) > -0.1
 
 
-@pytest.mark.parametrize("framework", ["torch", pytest.param("tf", marks=pytest.mark.attack)])
-def test_sac_critics_settle_at_the_reward_where_nothing_follows(framework):
-    nets = sac.build(OBS, Bandit.action_space, framework, SMALL, SMALL, seed=0)
-    learner = sac.torch_learner if framework == "torch" else sac.tf_learner
-    hyper = sac.Hyper(lr=1e-2, tau=0.1)
-    act, update = learner(nets, -1.0, hyper)
-    rng = np.random.default_rng(0)
-    obs, next_obs = rng.uniform(-1, 1, (2, 6, 3)).astype(np.float32)
-    action, reward = (
-        rng.uniform(-2, 2, (6, 1)).astype(np.float32),
-        rng.normal(size=6).astype(np.float32),
-    )
-    before = [net.get_weights() for net in nets.targets]
-    for _ in range(200):
-        update(sac.Batch(obs, action, reward, np.ones(6, np.float32), next_obs))
-    for net, old in zip([*nets.critics, *nets.targets], [None, None, *before], strict=True):
-        tensors = [
-            __import__("torch").from_numpy(x) if framework == "torch" else x for x in (obs, action)
-        ]
-        q = net.get_single_q_value(net({"obs": tensors[0]})[0], tensors[1])
-        np.testing.assert_allclose(
-            q.detach() if framework == "torch" else q, reward[:, None], atol=0.05
-        )
-        assert old is None or any(
-            not np.array_equal(old[name], w) for name, w in net.get_weights().items()
-        )
-    drawn = act(np.repeat(obs, 50, axis=0), explore=True)
-    assert drawn.shape == (300, 1)
-    assert np.abs(drawn).max() <= 2
-    assert np.unique(drawn).size > 200
+def as_tensor(array, framework):
+    if framework == "torch":
+        import torch
+
+        return torch.from_numpy(array)
+    return array
+
+
+def as_array(tensor, framework):
+    return tensor.detach().numpy() if framework == "torch" else tensor.numpy()
+
+
+class TestSacWithoutNextSteps:
+    """Nets trained on six transitions that end their episodes, so that values are rewards."""
+
+    @pytest.fixture(params=["torch", pytest.param("tf", marks=pytest.mark.attack)])
+    def framework(self, request):
+        return request.param
+
+    @pytest.fixture
+    def batch(self):
+        rng = np.random.default_rng(0)
+        obs, next_obs = rng.uniform(-1, 1, (2, 6, 3)).astype(np.float32)
+        action = rng.uniform(-2, 2, (6, 1)).astype(np.float32)
+        reward = rng.normal(size=6).astype(np.float32)
+        terminated = np.ones(6, np.float32)
+        return sac.Batch(obs, action, reward, terminated, next_obs)
+
+    @pytest.fixture
+    def nets(self, framework):
+        return sac.build(OBS, Bandit.action_space, framework, SMALL, SMALL, seed=0)
+
+    @pytest.fixture
+    def learner(self, framework, nets):
+        hyper = sac.Hyper(lr=1e-2, tau=0.1)
+        return make_sac_learner(framework, nets, -1.0, hyper)
+
+    @pytest.fixture
+    def train(self, learner, batch):
+        _, update = learner
+        for _ in range(200):
+            update(batch)
+
+    def test_critics_and_targets_converge_to_rewards(self, framework, nets, batch, train):
+        for net in [*nets.critics, *nets.targets]:
+            features, _ = net({"obs": as_tensor(batch.obs, framework)})
+            values = net.get_single_q_value(features, as_tensor(batch.action, framework))
+            expected = batch.reward[:, None]
+            np.testing.assert_allclose(as_array(values, framework), expected, atol=0.05)
+
+    def test_actions_are_sampled_within_bounds(self, learner, batch, train):
+        act, _ = learner
+        actions = act(np.repeat(batch.obs, 50, axis=0), explore=True)
+        assert actions.shape == (300, 1)
+        assert np.abs(actions).max() <= 2
+        assert np.unique(actions).size > 200
