@@ -1,5 +1,5 @@
-"""The page in `examples/browser`: its CartPole is Gymnasium's, and it plays as `Actor` does from
-the same file.
+"""The page in `examples/browser`: it has Gymnasium's CartPole, and acts like `Actor` with the same
+file.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ import rlcatalog
 
 PAGE = Path(__file__).resolve().parents[2] / "examples/browser"
 STARTS = [[0.01, 0.02, -0.03, 0.04], [0.6, -0.5, 0.1, 0.2], [-1.4, 0.3, -0.08, -0.4]]
-#: Steps in which the pole does not make much of a last digit: a difference of sines grows tenfold
-#: in half a second.
-SAME = 200
+#: For so many steps both act alike. Later, the difference between two libraries' sines may change
+#: an action, because it grows tenfold in half a second.
+COMPARABLE_STEPS = 200
 
 
 @pytest.fixture(scope="module")
 def env():
     """Gymnasium's CartPole."""
-    made = gym.make("CartPole-v1")
-    made.reset(seed=0)
-    yield made
-    made.close()
+    cartpole = gym.make("CartPole-v1")
+    cartpole.reset(seed=0)
+    yield cartpole
+    cartpole.close()
 
 
-def put(env, state):
-    """Begin at a state; return its observation."""
+def set_state(env, state):
+    """Begin an episode at a state, and return its observation."""
     env.reset(seed=0)
     env.unwrapped.state = np.array(state)
     return np.array(state, np.float32)
@@ -41,65 +41,94 @@ def put(env, state):
 
 # --- the environment ------------------------------------------------------------------------------
 
-STEPS = """
+
+#: Reads pairs of states and actions, and prints what the page's environment makes of them.
+SCRIPT = """
 import * as cartpole from "./cartpole.js";
 import { readFileSync } from "node:fs";
-const given = JSON.parse(readFileSync(0, "utf8"));
+const pairs = JSON.parse(readFileSync(0, "utf8"));
 const random = cartpole.generator(7);
 console.log(JSON.stringify({
-  next: given.map(([state, action]) => cartpole.step(state, action)),
-  failed: given.map(([state]) => cartpole.failed(state)),
-  numbers: Array.from({ length: 4000 }, random),
-  begun: Array.from({ length: 100 }, () => cartpole.begin(random)),
-  steps: cartpole.STEPS, actions: cartpole.ACTIONS,
+  next_states: pairs.map(([state, action]) => cartpole.step(state, action)),
+  failed: pairs.map(([state]) => cartpole.failed(state)),
+  random_numbers: Array.from({ length: 4000 }, random),
+  first_states: Array.from({ length: 100 }, () => cartpole.begin(random)),
+  max_steps: cartpole.STEPS,
+  number_of_actions: cartpole.ACTIONS,
 }));
 """
 
 
-@pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
-def test_its_cartpole_is_gymnasiums(env):
+@pytest.fixture(scope="module")
+def states():
+    # Some of them beyond the limits of 2.4 and 0.21, where an episode ends.
     rng = np.random.default_rng(0)
-    states = rng.uniform([-2.6, -3, -0.25, -3], [2.6, 3, 0.25, 3], (500, 4))
-    actions = rng.integers(2, size=500)
-    given = [[state.tolist(), int(action)] for state, action in zip(states, actions, strict=True)]
+    return rng.uniform([-2.6, -3, -0.25, -3], [2.6, 3, 0.25, 3], (500, 4))
+
+
+@pytest.fixture(scope="module")
+def actions():
+    return np.random.default_rng(1).integers(2, size=500)
+
+
+@pytest.fixture(scope="module")
+def output(states, actions):
+    pairs = [list(pair) for pair in zip(states.tolist(), actions.tolist(), strict=True)]
     done = subprocess.run(
-        ["node", "--input-type=module", "-e", STEPS],
+        ["node", "--input-type=module", "-e", SCRIPT],
         cwd=PAGE,
-        input=json.dumps(given),
+        input=json.dumps(pairs),
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    core = env.unwrapped
-    for (state, action), then in zip(given, found["next"], strict=True):
-        put(env, state)
-        core.step(action)
-        np.testing.assert_allclose(then, core.state, rtol=1e-13, atol=1e-15)
-    limits = [core.x_threshold, core.theta_threshold_radians]
-    expected = (np.abs(states[:, [0, 2]]) > limits).any(1)
-    np.testing.assert_array_equal(found["failed"], expected)
-    assert 100 < expected.sum() < 400
-    assert (found["steps"], found["actions"]) == (env.spec.max_episode_steps, env.action_space.n)
+    return json.loads(done.stdout)
 
-    numbers = np.array(found["numbers"], np.float32)
-    assert 0 < numbers.min() < 0.01
-    assert 0.99 < numbers.max() < 1
-    assert len(np.unique(numbers)) > 3990
-    assert abs(numbers.mean() - 0.5) < 0.02
-    begun = np.array(found["begun"])
-    assert begun.shape == (100, 4)
-    assert -0.05 < begun.min() < -0.04
-    assert 0.04 < begun.max() < 0.05
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
+class TestCartPole:
+    """The page's environment beside Gymnasium's."""
+
+    def test_steps_are_those_of_gymnasium(self, env, states, actions, output):
+        cartpole = env.unwrapped
+        for state, action, next_state in zip(states, actions, output["next_states"], strict=True):
+            set_state(env, state)
+            cartpole.step(action)
+            np.testing.assert_allclose(next_state, cartpole.state, rtol=1e-13, atol=1e-15)
+
+    def test_limits_are_those_of_gymnasium(self, env, states, output):
+        cartpole = env.unwrapped
+        limits = [cartpole.x_threshold, cartpole.theta_threshold_radians]
+        is_beyond = (np.abs(states[:, [0, 2]]) > limits).any(axis=1)
+        assert 100 < is_beyond.sum() < 400
+        np.testing.assert_array_equal(output["failed"], is_beyond)
+
+    def test_constants_are_those_of_gymnasium(self, env, output):
+        assert output["max_steps"] == env.spec.max_episode_steps
+        assert output["number_of_actions"] == env.action_space.n
+
+    def test_random_numbers_are_uniform(self, output):
+        numbers = np.array(output["random_numbers"], np.float32)
+        assert 0 < numbers.min() < 0.01
+        assert 0.99 < numbers.max() < 1
+        assert abs(numbers.mean() - 0.5) < 0.02
+        assert len(np.unique(numbers)) > 3990
+
+    def test_first_states_are_uniform_near_zero(self, output):
+        first_states = np.array(output["first_states"])
+        assert first_states.shape == (100, 4)
+        # Gymnasium's are between -0.05 and 0.05.
+        assert -0.05 < first_states.min() < -0.04
+        assert 0.04 < first_states.max() < 0.05
 
 
 # --- the page -------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
-def exported(tmp_path_factory, one_thread):
-    """A policy that was trained for a little while, as a file."""
+def exported_file(tmp_path_factory, one_thread):
+    """The exported file of a policy that was trained for a moment."""
     pytest.importorskip("onnxruntime", reason="needs rlcatalog-export, which is not installed here")
     pytest.importorskip(
         "onnxscript", reason="needs rlcatalog-export[torch], which is not installed here"
@@ -107,9 +136,8 @@ def exported(tmp_path_factory, one_thread):
     ppo = pytest.importorskip(
         "rlcatalog_ppo", reason="needs rlcatalog-ppo, which is not installed here"
     )
-    algo = ppo.PPO(
-        "CartPole-v1", {"model": {"fcnet_hiddens": [32]}, "framework": "torch", "seed": 0}
-    )
+    config = {"model": {"fcnet_hiddens": [32]}, "framework": "torch", "seed": 0}
+    algo = ppo.PPO("CartPole-v1", config)
     try:
         while algo.steps < 4000:
             algo.train()
@@ -120,106 +148,149 @@ def exported(tmp_path_factory, one_thread):
         algo.stop()
 
 
-@pytest.fixture(scope="module")
-def shown(exported, tmp_path_factory):
-    """What the page showed, and what it loaded."""
-    folder = tmp_path_factory.mktemp("page")
-    for name in ("index.html", "cartpole.js", "node_modules"):
-        (folder / name).symlink_to(PAGE / name)
-    shutil.copy(exported, folder / "policy.onnx")
-    queries = [
-        (f"state={','.join(map(str, start))}&fast&episodes=1", int(i == 0))
-        for i, start in enumerate(STARTS)
-    ]
-    queries += [
-        ("seed=5&drawn&fast&episodes=6", 0),
-        ("seed=5&drawn&fast&episodes=1", 0),
-        ("state=1,2,x,4", 0),
-    ]
-    return browser.opened(folder, queries, tmp_path_factory.mktemp("browser"))
-
-
-in_a_browser = [
-    pytest.mark.skipif(browser.browser() is None, reason="Chromium is not installed"),
-    pytest.mark.skipif(
-        not (PAGE / "node_modules/onnxruntime-web").is_dir(),
-        reason="`npm ci` was not run in examples/browser",
-    ),
+#: Visits of the page: its query, and how often the button is clicked that samples actions.
+GIVEN_STARTS = [f"state={','.join(map(str, start))}&fast&episodes=1" for start in STARTS]
+VISITS = [
+    (GIVEN_STARTS[0], 1),
+    (GIVEN_STARTS[1], 0),
+    (GIVEN_STARTS[2], 0),
+    ("seed=5&drawn&fast&episodes=6", 0),
+    ("seed=5&drawn&fast&episodes=1", 0),
+    ("state=1,2,x,4", 0),
 ]
 
 
-def played(env, actor, start):
-    """Return the most likely actions from a start on, until the episode ends."""
-    obs, actions, ended = put(env, start), [], False
-    while not ended:
-        actions.append(int(actor.act([obs], explore=False).action[0]))
-        obs, _, terminated, truncated, _ = env.step(actions[-1])
-        ended = terminated or truncated
+@pytest.fixture(scope="module")
+def visits_and_files(exported_file, tmp_path_factory):
+    """What the page showed at each visit, and the paths of the files that it loaded."""
+    folder = tmp_path_factory.mktemp("page")
+    for name in ("index.html", "cartpole.js", "node_modules"):
+        (folder / name).symlink_to(PAGE / name)
+    shutil.copy(exported_file, folder / "policy.onnx")
+    return browser.opened(folder, VISITS, tmp_path_factory.mktemp("browser"))
+
+
+def play(env, actor, start):
+    """Return the most likely actions from a start to the end of its episode."""
+    obs = set_state(env, start)
+    actions = []
+    is_over = False
+    while not is_over:
+        action = int(actor.act([obs], explore=False).action[0])
+        actions.append(action)
+        obs, _, terminated, truncated, _ = env.step(action)
+        is_over = terminated or truncated
     return actions
 
 
+@pytest.mark.skipif(browser.browser() is None, reason="Chromium is not installed")
+@pytest.mark.skipif(
+    not (PAGE / "node_modules/onnxruntime-web").is_dir(),
+    reason="`npm ci` was not run in examples/browser",
+)
 @pytest.mark.usefixtures("default")
 class TestPage:
     """The page in a browser."""
 
-    pytestmark = in_a_browser
+    @pytest.fixture
+    def visits(self, visits_and_files):
+        return visits_and_files[0]
 
-    def test_it_plays_as_the_actor_does(self, env, exported, shown):
-        actor, returns = rlcatalog.Actor(exported), set()
-        for start, found in zip(STARTS, shown[0], strict=False):
-            expected, episode = played(env, actor, start), found["episodes"][0]
-            assert episode["start"] == start
-            assert episode["actions"][:SAME] == expected[:SAME]
-            assert found["texts"][0] == ["has played", str(len(episode["actions"]))]
-            if len(expected) < SAME:
-                assert len(episode["actions"]) == len(expected)
-                returns.add(len(expected))
-        assert len(returns) > 1, "nothing would tell one start from another"
-        assert max(returns) > 20, "an untrained policy would do"
+    @pytest.fixture
+    def loaded_files(self, visits_and_files):
+        return visits_and_files[1]
 
-    def test_drawn_actions_are_as_probable_as_the_policy_says(self, env, exported, shown):
-        actor, steps, likely, drawn, spread = rlcatalog.Actor(exported), 0, 0, 0.0, 0.0
-        for episode in shown[0][3]["episodes"]:
-            obs = put(env, episode["start"])
+    @pytest.fixture
+    def actor(self, exported_file):
+        return rlcatalog.Actor(exported_file)
+
+    @pytest.mark.parametrize("visit", range(3))
+    def test_page_acts_like_the_actor(self, visit, env, actor, visits):
+        episode = visits[visit]["episodes"][0]
+        expected = play(env, actor, STARTS[visit])
+        assert episode["start"] == STARTS[visit]
+        assert episode["actions"][:COMPARABLE_STEPS] == expected[:COMPARABLE_STEPS]
+        if len(expected) < COMPARABLE_STEPS:
+            assert len(episode["actions"]) == len(expected)
+
+    def test_starts_give_episodes_of_different_lengths(self, env, actor):
+        lengths = {len(play(env, actor, start)) for start in STARTS}
+        comparable = {length for length in lengths if length < COMPARABLE_STEPS}
+        assert len(comparable) > 1
+        assert max(comparable) > 20  # longer than those of an untrained policy
+
+    @pytest.mark.parametrize("visit", range(3))
+    def test_page_shows_the_length_of_an_episode(self, visit, visits):
+        episode = visits[visit]["episodes"][0]
+        assert visits[visit]["texts"][0] == ["has played", str(len(episode["actions"]))]
+
+    def test_sampled_actions_follow_the_probabilities(self, env, actor, visits):
+        steps = 0
+        most_likely_actions = 0
+        surplus = 0.0  # of actions 1 beyond their expected number
+        variance = 0.0  # of that number
+        for episode in visits[3]["episodes"]:
             assert episode["drawn"]
-            assert np.abs(episode["start"]).max() < 0.05
-            for i, action in enumerate(episode["actions"]):
+            obs = set_state(env, episode["start"])
+            for action in episode["actions"]:
                 logits = actor.act([obs], explore=False).dist_inputs[0]
-                right = 1 / (1 + np.exp(logits[0] - logits[1]))
-                likely += action == (right > 0.5)
-                drawn, spread = drawn + action - right, spread + right * (1 - right)
-                obs, _, terminated, truncated, _ = env.step(action)
-                assert (terminated or truncated) == (i == len(episode["actions"]) - 1)
+                probability_of_1 = 1 / (1 + np.exp(logits[0] - logits[1]))
+                steps += 1
+                most_likely_actions += action == (probability_of_1 > 0.5)
+                surplus += action - probability_of_1
+                variance += probability_of_1 * (1 - probability_of_1)
+                obs, *_ = env.step(action)
+        assert steps / 2 < most_likely_actions < steps
+        assert abs(surplus) < 4 * np.sqrt(variance)  # four standard deviations
+
+    def test_sampled_episodes_end_where_those_of_gymnasium_end(self, env, visits):
+        for episode in visits[3]["episodes"]:
+            set_state(env, episode["start"])
+            ends = []
+            for action in episode["actions"]:
+                _, _, terminated, truncated, _ = env.step(action)
+                ends.append(terminated or truncated)
+            assert ends == [False] * (len(ends) - 1) + [True]
             np.testing.assert_allclose(env.unwrapped.state, episode["end"], rtol=1e-4)
-            steps += len(episode["actions"])
-        assert steps / 2 < likely < steps
-        assert abs(drawn) < 4 * np.sqrt(spread)
 
-    def test_a_seed_repeats_and_the_button_changes_how_it_plays(self, shown):
-        assert shown[0][4]["episodes"] == shown[0][3]["episodes"][:1]
-        first, second = shown[0][0]["episodes"]
-        assert (first["drawn"], second["drawn"]) == (False, True)
-        assert first["start"] == second["start"]
-        assert first["actions"] != second["actions"]
-        assert shown[0][0]["texts"][1] == ["has played", str(len(second["actions"]))]
+    def test_sampled_episodes_start_near_zero(self, visits):
+        for episode in visits[3]["episodes"]:
+            assert np.abs(episode["start"]).max() < 0.05
 
-    def test_it_says_what_is_wrong(self, shown):
-        assert shown[0][5]["texts"][0][0].startswith("failed: state= wants four numbers")
+    def test_same_seed_gives_the_same_episode(self, visits):
+        # Visits 3 and 4 have the seed 5; the second plays only one episode.
+        assert visits[4]["episodes"] == visits[3]["episodes"][:1]
 
-    def test_it_loads_nothing_else(self, shown):
-        ours = {"/probe.html", "/index.html", "/cartpole.js", "/policy.onnx"}
-        theirs = shown[1] - ours
-        assert ours <= shown[1]
-        assert {Path(path).parent.as_posix() for path in theirs} == {
-            "/node_modules/onnxruntime-web/dist"
-        }
-        for name in ("index.html", "cartpole.js"):
-            assert "//" not in (PAGE / name).read_text(encoding="utf-8").replace("// ", "")
+    def test_button_samples_actions_from_the_same_start(self, visits):
+        before, after = visits[0]["episodes"]
+        assert (before["drawn"], after["drawn"]) == (False, True)
+        assert before["start"] == after["start"]
+        assert before["actions"] != after["actions"]
+        assert visits[0]["texts"][1] == ["has played", str(len(after["actions"]))]
+
+    def test_wrong_state_in_the_query_is_an_error(self, visits):
+        text = visits[5]["texts"][0][0]
+        assert text.startswith("failed: state= wants four numbers")
+
+    def test_page_loads_its_files_and_onnxruntime_alone(self, loaded_files):
+        own_files = {"/probe.html", "/index.html", "/cartpole.js", "/policy.onnx"}
+        assert own_files <= loaded_files
+        folders = {Path(path).parent.as_posix() for path in loaded_files - own_files}
+        assert folders == {"/node_modules/onnxruntime-web/dist"}
+
+    @pytest.mark.parametrize("name", ["index.html", "cartpole.js"])
+    def test_files_name_no_other_host(self, name):
+        text = (PAGE / name).read_text(encoding="utf-8")
+        assert "//" not in text.replace("// ", "")  # beside comments
 
 
-def test_what_is_installed_is_pinned():
-    asked = json.loads((PAGE / "package.json").read_text(encoding="utf-8"))["dependencies"]
-    locked = json.loads((PAGE / "package-lock.json").read_text(encoding="utf-8"))["packages"]
-    assert set(asked) == {"onnxruntime-web"}
-    assert locked["node_modules/onnxruntime-web"]["version"] == asked["onnxruntime-web"]
-    assert all(package.get("integrity") for path, package in locked.items() if path)
+def test_packages_of_the_page_are_pinned():
+    package = json.loads((PAGE / "package.json").read_text(encoding="utf-8"))
+    assert set(package["dependencies"]) == {"onnxruntime-web"}
+
+    lock = json.loads((PAGE / "package-lock.json").read_text(encoding="utf-8"))["packages"]
+    version = package["dependencies"]["onnxruntime-web"]
+    assert lock["node_modules/onnxruntime-web"]["version"] == version
+    for path, entry in lock.items():
+        is_the_page_itself = not path
+        assert is_the_page_itself or entry["integrity"]
