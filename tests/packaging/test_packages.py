@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+import rlcatalog
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -51,104 +53,129 @@ PACKAGES = find_packages()
 PLUGINS = [package for package in PACKAGES if not package.is_kernel]
 
 
-def by_name(packages):
+def for_each(packages):
     return pytest.mark.parametrize("package", packages, ids=lambda package: package.distribution)
 
 
-def test_the_packages_are_found():
+def requirement_names(lines):
+    return {Requirement(line).name for line in lines}
+
+
+def test_kernel_is_the_first_package():
     assert PACKAGES[0].is_kernel
-    assert {
-        "rlcatalog-preprocessors",
-        "rlcatalog-fcnet",
-        "rlcatalog-categorical",
-        "rlcatalog-gaussian",
-    } <= {package.distribution for package in PACKAGES}
 
 
-def test_names_are_unique():
-    for names in (
-        [package.distribution for package in PACKAGES],
-        [
-            name
-            for package in PLUGINS
-            for name in package.project["entry-points"]["rlcatalog.plugins"]
-        ],
-    ):
-        assert len(set(names)) == len(names)
+def test_packages_include_the_smallest_set_for_cartpole():
+    names = {package.distribution for package in PACKAGES}
+    assert {"rlcatalog-preprocessors", "rlcatalog-fcnet", "rlcatalog-categorical"} <= names
 
 
-@by_name(PACKAGES)
-def test_every_package_folder_looks_the_same(package):
+def test_distribution_names_are_unique():
+    names = [package.distribution for package in PACKAGES]
+    assert len(set(names)) == len(names)
+
+
+def test_entry_point_names_are_unique():
+    names = []
+    for package in PLUGINS:
+        names += package.project["entry-points"]["rlcatalog.plugins"]
+    assert len(set(names)) == len(names)
+
+
+# --- folders --------------------------------------------------------------------------------------
+
+
+@for_each(PACKAGES)
+def test_package_has_a_readme(package):
     readme = (package.folder / "README.md").read_text(encoding="utf-8")
     assert readme.startswith(f"# {package.distribution}\n\n")
     assert len(readme.splitlines()) > 5
-    assert [
-        path.name for path in (package.folder / "src").iterdir() if path.name != "__pycache__"
-    ] == [package.module]
-    assert (package.source / "__init__.py").read_text(encoding="utf-8").startswith('"""')
+
+
+@for_each(PACKAGES)
+def test_package_has_one_typed_module_with_a_docstring(package):
+    modules = [path for path in (package.folder / "src").iterdir() if path.name != "__pycache__"]
+    assert [path.name for path in modules] == [package.module]
     assert (package.source / "py.typed").is_file()
+    assert (package.source / "__init__.py").read_text(encoding="utf-8").startswith('"""')
+
+
+@for_each(PLUGINS)
+def test_plugin_module_has_a_docstring(package):
+    assert (package.source / "plugin.py").read_text(encoding="utf-8").startswith('"""')
+
+
+@for_each(PACKAGES)
+def test_package_has_tests(package):
     assert list((package.folder / "tests").glob("test_*.py"))
+    # With one, two packages' tests would be modules of the same name.
     assert not (package.folder / "tests" / "__init__.py").exists()
-    if not package.is_kernel:
-        assert (package.source / "plugin.py").read_text(encoding="utf-8").startswith('"""')
 
 
-@by_name(PACKAGES)
-def test_every_pyproject_says_the_same(package):
+# --- pyproject.toml -------------------------------------------------------------------------------
+
+
+@for_each(PACKAGES)
+def test_package_is_built_by_hatch_from_its_module(package):
     settings = tomllib.loads((package.folder / "pyproject.toml").read_text(encoding="utf-8"))
-    assert settings["build-system"] == {
-        "requires": ["hatchling"],
-        "build-backend": "hatchling.build",
-    }
-    assert settings["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"] == [
-        f"src/{package.module}"
-    ]
+    build_system = {"requires": ["hatchling"], "build-backend": "hatchling.build"}
+    assert settings["build-system"] == build_system
+    wheel = settings["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert wheel["packages"] == [f"src/{package.module}"]
+
+
+@for_each(PACKAGES)
+def test_package_has_the_metadata_of_all(package):
     assert package.project["readme"] == "README.md"
     assert package.project["license"] == "Apache-2.0"
     assert package.project["requires-python"] == PACKAGES[0].project["requires-python"]
     assert package.project["description"].endswith(".")
 
 
-@by_name(PACKAGES)
-def test_the_frameworks_are_extras_and_nothing_more(package):
-    required = {Requirement(line).name for line in package.project["dependencies"]}
-    own = {"rlcatalog-torch": "torch", "rlcatalog-tf": "tensorflow"}.get(package.project["name"])
-    assert required & {"torch", "tensorflow", "tensorflow-cpu", "keras"} == (
-        {own} if own else set()
-    )
-    if own or package.project["name"] in (
-        "rlcatalog-policy",
-        "rlcatalog-runs",
-        "rlcatalog-testing",
-        "rlcatalog-cli",
-    ):
-        return  # the frameworks' own packages, and what runs with any
-    extras = package.project["optional-dependencies"]
-    for framework in ("torch", "tf"):
-        wanted = {Requirement(line).name for line in extras[framework]}
-        assert f"rlcatalog-{framework}" in wanted
-        assert not wanted & {"torch", "tensorflow", "tensorflow-cpu"}
+#: The packages of the frameworks, which require them.
+FRAMEWORKS = {"rlcatalog-torch": "torch", "rlcatalog-tf": "tensorflow"}
+#: These work with any framework that is there.
+WITHOUT_FRAMEWORK_EXTRAS = {
+    *FRAMEWORKS,
+    "rlcatalog-policy",
+    "rlcatalog-runs",
+    "rlcatalog-testing",
+    "rlcatalog-cli",
+}
+FRAMEWORK_DISTRIBUTIONS = {"torch", "tensorflow", "tensorflow-cpu", "keras"}
 
 
-@by_name(PLUGINS)
-def test_every_plugin_bounds_the_kernel_it_needs(package):
-    from rlcatalog import __version__
+@for_each(PACKAGES)
+def test_only_packages_of_frameworks_require_one(package):
+    required = requirement_names(package.project["dependencies"])
+    expected = set()
+    if package.distribution in FRAMEWORKS:
+        expected = {FRAMEWORKS[package.distribution]}
+    assert required & FRAMEWORK_DISTRIBUTIONS == expected
 
-    (kernel,) = [
-        r for r in map(Requirement, package.project["dependencies"]) if r.name == "rlcatalog"
-    ]
+
+@for_each([p for p in PACKAGES if p.distribution not in WITHOUT_FRAMEWORK_EXTRAS])
+@pytest.mark.parametrize("framework", ["torch", "tf"])
+def test_framework_extra_brings_our_package_of_the_framework(package, framework):
+    names = requirement_names(package.project["optional-dependencies"][framework])
+    assert f"rlcatalog-{framework}" in names
+    assert not names & FRAMEWORK_DISTRIBUTIONS  # which that package brings
+
+
+@for_each(PLUGINS)
+def test_plugin_bounds_the_kernel_from_both_sides(package):
+    requirements = map(Requirement, package.project["dependencies"])
+    (kernel,) = (requirement for requirement in requirements if requirement.name == "rlcatalog")
     operators = {specifier.operator for specifier in kernel.specifier}
-    assert ">=" in operators
-    assert "<" in operators
-    assert kernel.specifier.contains(__version__, prereleases=True)
+    assert {">=", "<"} <= operators
+    assert kernel.specifier.contains(rlcatalog.__version__, prereleases=True)
 
 
-@by_name(PLUGINS)
-def test_every_plugin_has_one_entry_point_its_plugin_module(package):
-    assert list(package.project["entry-points"]["rlcatalog.plugins"].values()) == [
-        f"{package.module}.plugin"
-    ]
+@for_each(PLUGINS)
+def test_plugin_has_its_plugin_module_as_only_entry_point(package):
+    entry_points = package.project["entry-points"]["rlcatalog.plugins"]
+    assert list(entry_points.values()) == [f"{package.module}.plugin"]
 
 
-def test_the_kernel_is_no_plugin():
+def test_kernel_has_no_entry_point_for_plugins():
     assert "rlcatalog.plugins" not in PACKAGES[0].project.get("entry-points", {})

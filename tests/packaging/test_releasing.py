@@ -20,110 +20,110 @@ CLONE, KERNEL = (
 )
 
 
-def projects(root=ROOT):
-    found = [
-        tomllib.loads(path.read_text(encoding="utf-8"))["project"]
-        for path in sorted(root.glob("*/pyproject.toml")) + sorted(root.glob("*/*/pyproject.toml"))
-    ]
-    return {
-        project["name"]: project for project in found if project["name"].startswith("rlcatalog")
-    }
+def read_projects(root=ROOT):
+    """Return name → project table of each of our packages, without the example of an outsider."""
+    projects = {}
+    for path in sorted(root.glob("*/pyproject.toml")) + sorted(root.glob("*/*/pyproject.toml")):
+        project = tomllib.loads(path.read_text(encoding="utf-8"))["project"]
+        if project["name"].startswith("rlcatalog"):
+            projects[project["name"]] = project
+    return projects
 
 
-def lines(project):
-    """Return all that a package asks for."""
-    return [
-        *project["dependencies"],
-        *(line for extra in project.get("optional-dependencies", {}).values() for line in extra),
-    ]
+def requirement_lines(project):
+    """Return the requirements of a package and of all its extras."""
+    lines = list(project["dependencies"])
+    for extra in project.get("optional-dependencies", {}).values():
+        lines += extra
+    return lines
 
 
-def asked_for(project, extra):
-    """Return the packages that an extra brings, those that it brings by another extra included:
-    name → their extras.
-    """
-    found = {}
+def packages_of_extra(project, extra):
+    """Return name → extras of the packages that an extra installs, also by another extra."""
+    packages = {}
     for line in project["optional-dependencies"][extra]:
-        asked = Requirement(line.replace("{root:uri}", "file:///clone"))
-        if asked.name == project["name"]:
-            for inner in asked.extras:
-                found |= asked_for(project, inner)
+        requirement = Requirement(line.replace("{root:uri}", "file:///clone"))
+        if requirement.name == project["name"]:
+            for inner_extra in requirement.extras:
+                packages |= packages_of_extra(project, inner_extra)
         else:
-            found[asked.name] = sorted(asked.extras)
-    return found
+            packages[requirement.name] = sorted(requirement.extras)
+    return packages
 
 
-def asks_of(names):
-    """Return the packages of the repository that packages ask for without an extra, those of these
-    included.
-    """
-    known, waiting = projects(), list(names)
+def with_dependencies(names):
+    """Return our packages of these names, and those that they require, without the kernel."""
+    projects = read_projects()
+    waiting = list(names)
     found = set()
     while waiting:
         name = waiting.pop()
-        if name in found:
-            continue
-        found.add(name)
-        waiting += [
-            r.name for r in map(Requirement, known[name]["dependencies"]) if r.name in known
-        ]
+        if name in projects and name not in found:
+            found.add(name)
+            waiting += [Requirement(line).name for line in projects[name]["dependencies"]]
     return found - {"rlcatalog"}
 
 
-@pytest.mark.parametrize("extra", KERNEL["optional-dependencies"])
-def test_a_clone_and_the_kernel_bring_the_same(extra):
+# --- extras ---------------------------------------------------------------------------------------
+
+
+def test_clone_has_the_extras_of_the_kernel():
     assert list(CLONE["optional-dependencies"]) == list(KERNEL["optional-dependencies"])
-    released, clone = asked_for(KERNEL, extra), asked_for(CLONE, extra)
-    # No index has the packages of a clone: each that another one asks for stands there itself.
-    assert set(clone) == asks_of(released)
-    assert {name: extras for name, extras in clone.items() if name in released} == released
 
 
-def test_the_extras_bring_every_package():
-    assert set(asked_for(KERNEL, "all")) == set(projects()) - {"rlcatalog"}
+@pytest.mark.parametrize("extra", KERNEL["optional-dependencies"])
+def test_extra_of_the_clone_installs_what_the_kernels_installs(extra):
+    of_kernel = packages_of_extra(KERNEL, extra)
+    of_clone = packages_of_extra(CLONE, extra)
+    for name, extras in of_kernel.items():
+        assert of_clone[name] == extras
+    # No index has the packages of a clone, so it also lists those that these require.
+    assert set(of_clone) == with_dependencies(of_kernel)
 
 
-def test_what_a_clone_installs_lies_where_it_says(tmp_path):
+def test_extra_all_installs_every_package():
+    assert set(packages_of_extra(KERNEL, "all")) == set(read_projects()) - {"rlcatalog"}
+
+
+def test_paths_of_the_clone_lead_to_the_named_packages():
     for lines in CLONE["optional-dependencies"].values():
         for line in lines:
-            asked, _, path = line.partition(" @ {root:uri}/")
+            requirement, _, path = line.partition(" @ {root:uri}/")
             if path:
-                name = tomllib.loads((ROOT / path / "pyproject.toml").read_text(encoding="utf-8"))[
-                    "project"
-                ]["name"]
-                assert name == Requirement(asked).name
+                text = (ROOT / path / "pyproject.toml").read_text(encoding="utf-8")
+                assert tomllib.loads(text)["project"]["name"] == Requirement(requirement).name
 
 
-def test_the_demo_has_what_the_install_line_brings():
-    demo = (ROOT / "requirements/demo.txt").read_text(encoding="utf-8").splitlines()
-    folders = [ROOT / line.removeprefix("-e ") for line in demo if line.startswith("-e ")]
-    names = {
-        tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]["name"]
-        for folder in folders
-    }
-    # and for the tests: Atari, the kit, and the ports of RLlib's code
-    assert names == {
-        *asked_for(KERNEL, "torch"),
-        "rlcatalog",
-        "rlcatalog-atari",
-        "rlcatalog-testing",
-        "rlcatalog-compat",
-    }
+def test_demo_installs_the_torch_extra_and_packages_for_tests():
+    names = set()
+    for line in (ROOT / "requirements/demo.txt").read_text(encoding="utf-8").splitlines():
+        if line.startswith("-e "):
+            text = (ROOT / line.removeprefix("-e ") / "pyproject.toml").read_text(encoding="utf-8")
+            names.add(tomllib.loads(text)["project"]["name"])
+    for_tests = {"rlcatalog-atari", "rlcatalog-testing", "rlcatalog-compat"}
+    assert names == {"rlcatalog"} | set(packages_of_extra(KERNEL, "torch")) | for_tests
 
 
-def test_all_packages_have_one_version_and_ask_for_it():
-    for name, project in projects().items():
-        assert project.get("version", rlcatalog.__version__) == rlcatalog.__version__, name
-        for line in lines(project):
-            other = Requirement(line)
-            if other.name.startswith("rlcatalog") and other.name != name:
-                assert str(other.specifier) == str(
-                    Requirement(f"x{version.bounds(Version(rlcatalog.__version__))}").specifier
-                )
+# --- versions -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", read_projects())
+def test_package_has_the_version_of_the_kernel(name):
+    version_of_package = read_projects()[name].get("version", rlcatalog.__version__)
+    assert version_of_package == rlcatalog.__version__
+
+
+@pytest.mark.parametrize("name", read_projects())
+def test_package_requires_this_version_of_our_others(name):
+    bounds = version.bounds(Version(rlcatalog.__version__))
+    expected = Requirement(f"x{bounds}").specifier
+    for requirement in map(Requirement, requirement_lines(read_projects()[name])):
+        if requirement.name.startswith("rlcatalog") and requirement.name != name:
+            assert str(requirement.specifier) == str(expected)
 
 
 @pytest.mark.parametrize(
-    ("asked", "bounds"),
+    ("number", "expected"),
     [
         ("0.2.0", ">=0.2,<0.3"),
         ("0.2.3", ">=0.2.3,<0.3"),
@@ -132,46 +132,63 @@ def test_all_packages_have_one_version_and_ask_for_it():
         ("2.0.0rc1", ">=2.0.0rc1,<3"),
     ],
 )
-def test_what_packages_ask_of_each_other_follows_from_the_version(asked, bounds):
-    assert version.bounds(Version(asked)) == bounds
-    assert Requirement(f"rlcatalog{bounds}").specifier.contains(asked, prereleases=True)
+def test_bounds_end_before_the_next_breaking_version(number, expected):
+    assert version.bounds(Version(number)) == expected
+    assert Requirement(f"rlcatalog{expected}").specifier.contains(number, prereleases=True)
+
+
+# --- tools/version.py -----------------------------------------------------------------------------
 
 
 @pytest.fixture
-def copy(tmp_path):
-    """The files of the repository that hold a version."""
-    for path in [
-        *ROOT.glob("*/pyproject.toml"),
-        *ROOT.glob("*/*/pyproject.toml"),
-        ROOT / "CHANGELOG.md",
-        ROOT / "catalog/src/rlcatalog/_version.py",
-    ]:
+def checkout(tmp_path):
+    """A copy of the files of the repository that contain a version."""
+    files = [*ROOT.glob("*/pyproject.toml"), *ROOT.glob("*/*/pyproject.toml")]
+    files += [ROOT / "CHANGELOG.md", ROOT / "catalog/src/rlcatalog/_version.py"]
+    for path in files:
         target = tmp_path / path.relative_to(ROOT)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, target)
     return tmp_path
 
 
-def test_one_command_raises_every_version(copy, capsys):
-    before = projects(copy)
-    assert version.main(["0.7.1"], copy) == 0
+def read_files(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_version_raises_that_of_kernel_and_changelog(checkout, capsys):
+    assert version.main(["0.7.1"], checkout) == 0
+    text = (checkout / "catalog/src/rlcatalog/_version.py").read_text(encoding="utf-8")
+    assert '__version__ = "0.7.1"' in text
+    changelog = (checkout / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert "## Unreleased: 0.7.1" in changelog
     assert "make generate" in capsys.readouterr().out
-    assert '__version__ = "0.7.1"' in (copy / "catalog/src/rlcatalog/_version.py").read_text(
-        encoding="utf-8"
-    )
-    assert "## Unreleased: 0.7.1" in (copy / "CHANGELOG.md").read_text(encoding="utf-8")
-    for name, project in projects(copy).items():
-        assert project.get("version", "0.7.1") == "0.7.1"
-        for line, was in zip(lines(project), lines(before[name]), strict=True):
-            ours = Requirement(line).name.startswith("rlcatalog") and Requirement(line).name != name
-            assert line.endswith(">=0.7.1,<0.8") if ours else line == was, name
+
+
+def test_version_raises_that_of_every_package(checkout):
+    version.main(["0.7.1"], checkout)
+    for name, project in read_projects(checkout).items():
+        assert project.get("version", "0.7.1") == "0.7.1", name
+
+
+def test_version_raises_requirements_of_our_packages_alone(checkout):
+    before = read_projects(checkout)
+    version.main(["0.7.1"], checkout)
+    for name, project in read_projects(checkout).items():
+        lines = zip(requirement_lines(before[name]), requirement_lines(project), strict=True)
+        for old_line, new_line in lines:
+            required = Requirement(old_line).name
+            if required.startswith("rlcatalog") and required != name:
+                assert new_line.endswith(">=0.7.1,<0.8")
+            else:
+                assert new_line == old_line
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"), [("0.0.9", "expected a version above"), ("new", "'new' is no version")]
+    ("number", "message"), [("0.0.9", "expected a version above"), ("new", "'new' is no version")]
 )
-def test_what_is_no_higher_version_changes_nothing(copy, capsys, asked, said):
-    before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
-    assert version.main([asked], copy) == 2
-    assert said in capsys.readouterr().err
-    assert {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()} == before
+def test_version_that_is_not_higher_changes_no_file(checkout, capsys, number, message):
+    before = read_files(checkout)
+    assert version.main([number], checkout) == 2
+    assert message in capsys.readouterr().err
+    assert read_files(checkout) == before
