@@ -1,8 +1,8 @@
-"""The house: who may import whom.
+"""The architecture: which package may import which.
 
-The contracts stand in `pyproject.toml` and are import-linter's to check; what it does not see
-(imports by string, what is behind a door) is `tools/house_imports.py`'s. Both are tried on copies
-of the sources with faults put in.
+import-linter checks the contracts in `pyproject.toml`. `tools/house_imports.py` checks what it does
+not see: imports by string, and names behind a package's `__init__`. Both also have to find faults
+that are written into a copy of the sources.
 """
 
 from __future__ import annotations
@@ -85,19 +85,13 @@ FAULTS = {
 }
 
 
-def lint(folders: list[Path]) -> str:
+def lint_imports(folders: list[Path]) -> str:
     """Return import-linter's report on the packages in some folders."""
-    path = os.pathsep.join(map(str, folders))
+    code = "from importlinter.cli import lint_imports_command; lint_imports_command()"
+    options = ["--config", str(ROOT / "pyproject.toml"), "--no-cache"]
     done = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            "from importlinter.cli import lint_imports_command; lint_imports_command()",
-            "--config",
-            str(ROOT / "pyproject.toml"),
-            "--no-cache",
-        ],
-        env={**os.environ, "PYTHONPATH": path},
+        [sys.executable, "-c", code, *options],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, folders))},
         capture_output=True,
         text=True,
         timeout=120,
@@ -106,40 +100,52 @@ def lint(folders: list[Path]) -> str:
     return done.stdout + done.stderr
 
 
+def test_sources_keep_every_contract():
+    report = lint_imports(SOURCES)
+    assert re.findall(r"^(.+) KEPT", report, re.M) == list(FAULTS), report
+    assert " 0 broken" in report
+
+
+def test_every_contract_finds_its_fault(tmp_path):
+    copy = tmp_path / "src"
+    for source in SOURCES:
+        without_caches = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(source, copy, dirs_exist_ok=True, ignore=without_caches)
+    for file, line in FAULTS.values():
+        with (copy / file).open("a", encoding="utf-8") as out:
+            out.write(f"\n{line}\n")
+
+    report = lint_imports([copy])
+
+    assert re.findall(r"^(.+) BROKEN", report, re.M) == list(FAULTS), report
+
+
+# --- imports that import-linter does not see ------------------------------------------------------
+
+
 @pytest.fixture(scope="module")
 def imports():
     """The imports of all packages."""
     return Imports(ROOT, read_sources(ROOT))
 
 
-def test_the_contracts_are_kept():
-    report = lint(SOURCES)
-    assert re.findall(r"^(.+) KEPT", report, re.M) == list(FAULTS), report
-    assert " 0 broken" in report
-
-
-def test_each_contract_sees_its_fault(tmp_path):
-    copy = tmp_path / "src"
-    for source in SOURCES:
-        shutil.copytree(
-            source, copy, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__")
-        )
-    assert lint([copy]).count("KEPT") == len(FAULTS)  # it is the copy's faults that are found below
-    for file, line in FAULTS.values():
-        with (copy / file).open("a", encoding="utf-8") as out:
-            out.write(f"\n{line}\n")
-    report = lint([copy])
-    assert re.findall(r"^(.+) BROKEN", report, re.M) == list(FAULTS), report
-
-
-def test_no_import_goes_upward_or_beside_the_table_and_no_cycle_is_large(imports):
+def test_imports_are_read_from_all_sources(imports):
     assert len(imports.sources) > 300
+
+
+def test_rooms_of_the_kernel_import_downward(imports):
     assert imports.upward() == []
+
+
+def test_packages_import_those_of_the_table(imports):
     assert imports.arrows() == []
-    assert [members for members in imports.cycles() if len(members) > 2] == []
 
 
-#: Packages that read the files of installed distributions.
+def test_import_cycles_have_at_most_two_files(imports):
+    assert [files for files in imports.cycles() if len(files) > 2] == []
+
+
+#: Modules that read the files of installed distributions.
 METADATA_READERS = ("importlib_metadata", "importlib.metadata", "pkg_resources")
 
 
@@ -157,67 +163,79 @@ def test_one_file_reads_installed_distributions(imports):
         "module = import_module('pkg_resources')",
     ],
 )
-def test_another_reader_of_distributions_is_seen(line):
+def test_second_reader_of_distributions_is_found(line):
     source = Source(PurePosixPath("plugins/acme/src/acme/config.py"), line)
     imports = Imports(ROOT, [source])
     assert imports.importers(METADATA_READERS) == ["acme.config"]
 
 
-def test_doors_show_what_outsiders_use(imports):
-    """Names that only the kernel or its library packages use stand at no door."""
+def test_public_names_of_the_kernel_are_used_by_plugins(imports):
+    # The library packages and files for one framework may use internals, so they do not count.
     library = {f"rlcatalog_{name}" for name in LIBRARY}
-    outsiders = imports.packages() - library - {"rlcatalog"}
-    used = {
-        name for _, name in imports.used_names(lambda module: module.partition(".")[0] in outsiders)
-    }
-    used |= {
-        name for _, name in imports.used_names(lambda module: is_library(module, ("torch", "tf")))
-    }
-    names = imports.names_at_doors({"rlcatalog"})
-    assert len(names) > 100
-    # What users alone type: registration, explanations, RLlib's names; and what frameworks are
-    # declared with.
-    assert len([entry for entry in names if entry[1] not in used]) <= 20
+    plugins = imports.packages() - library - {"rlcatalog"}
+
+    def is_of_a_plugin(module):
+        is_for_one_framework = is_library(module, ("torch", "tf"))
+        return module.partition(".")[0] in plugins or is_for_one_framework
+
+    used = {name for _, name in imports.used_names(is_of_a_plugin)}
+    public = imports.names_at_doors({"rlcatalog"})
+    unused = [name for _, name in public if name not in used]
+
+    assert len(public) > 100
+    # These are for users: registration, explanations, RLlib's names, declarations of frameworks.
+    assert len(unused) <= 20
 
 
-def test_the_page_names_the_rooms_from_the_ground_up_and_files_that_are_there():
-    page = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
-    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"][
-        "importlinter"
-    ]["contracts"]
-    layers = next(contract["layers"] for contract in contracts if contract["id"] == "rooms")
-    rooms = [
-        room
-        for layer in reversed(layers)
-        for room in layer.split(" | ")
-        if not room.startswith("_")
-    ]
-    table = page.partition("| room |")[2].partition("\n\n")[0]
-    cells = [line.partition("|")[2].partition("|")[0] for line in table.splitlines()[2:]]
-    named = [room for cell in cells for room in re.findall(r"`(\w+)`", cell)]
-    assert sorted(named) == sorted(rooms)
-    assert named[:11] == rooms[:11]  # above them, several stand side by side
-    files = set(re.findall(r"`([\w/]+/\w+\.py)`", page))
+# --- the page on the architecture -----------------------------------------------------------------
+
+
+def read_architecture_page():
+    return (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+
+
+def read_rooms():
+    """Return the kernel's rooms from the contract, the lowest first."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    contracts = settings["tool"]["importlinter"]["contracts"]
+    (layers,) = (contract["layers"] for contract in contracts if contract["id"] == "rooms")
+    rooms = []
+    for layer in reversed(layers):
+        rooms += [room for room in layer.split(" | ") if not room.startswith("_")]
+    return rooms
+
+
+def test_page_lists_the_rooms_from_the_lowest():
+    table = read_architecture_page().partition("| room |")[2].partition("\n\n")[0]
+    listed = []
+    for line in table.splitlines()[2:]:
+        first_cell = line.split("|")[1]
+        listed += re.findall(r"`(\w+)`", first_cell)
+    rooms = read_rooms()
+    assert sorted(listed) == sorted(rooms)
+    assert listed[:11] == rooms[:11]  # further up, several rooms share a layer
+
+
+def test_page_names_existing_files():
+    files = set(re.findall(r"`([\w/]+/\w+\.py)`", read_architecture_page()))
     assert len(files) > 20
-    kernel = ROOT / "catalog/src/rlcatalog"
-    assert [
-        file for file in files if not ((kernel / file).is_file() or (ROOT / file).is_file())
-    ] == []
+    for file in files:
+        assert (ROOT / "catalog/src/rlcatalog" / file).is_file() or (ROOT / file).is_file(), file
 
 
-def test_the_page_sends_a_reader_of_ties_to_the_file_that_reports_them():
-    twins = [
-        ModelSpec(name, {"torch": "m:C"}, "", match=lambda request: Match(Rank.SPECIFIC, "always"))
-        for name in ("acme_one", "acme_two")
-    ]
+def test_page_names_the_function_that_reports_ties():
+    row = r"^\| how a tie is reported \| `(.+)`, function `(\w+)` \|$"
+    file, function = re.search(row, read_architecture_page(), re.M).groups()
+
+    def always(request):
+        return Match(Rank.SPECIFIC, "always")
+
+    twins = [ModelSpec(name, {"torch": "m:C"}, "", match=always) for name in ("one", "two")]
     acme = PluginEntryPoint(plugin_of(rlcatalog_models=twins), "acme")
     catalog = isolated_catalog("rlcatalog-preprocessors", "rlcatalog-categorical", acme)
-    with pytest.raises(AmbiguousChoiceError, match="equally well") as error:
+    with pytest.raises(AmbiguousChoiceError, match="equally well") as caught:
         catalog.explain(Box(-1, 1, (3,)), Discrete(2), {}, "torch")
-    page = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
-    file, function = re.search(
-        r"^\| how a tie is reported \| `(.+)`, function `(\w+)` \|$", page, re.M
-    ).groups()
-    kernel = ROOT / "catalog/src/rlcatalog"
-    assert Path(str(error.traceback[-1].path)) == kernel / file
-    assert function in error.traceback[-1].frame.code.raw.co_names
+
+    where_it_is_raised = caught.traceback[-1]
+    assert Path(str(where_it_is_raised.path)) == ROOT / "catalog/src/rlcatalog" / file
+    assert function in where_it_is_raised.frame.code.raw.co_names  # which it calls
