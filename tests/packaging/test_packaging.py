@@ -1,15 +1,17 @@
-"""Every package works alone: built as a wheel, unpacked into an empty environment beside the
-kernel, run from outside.
+"""Every package works alone: as a wheel in an environment with nothing but what it requires.
 
-`conftest.py` builds the wheels and makes the environments.
+`conftest.py` builds the wheels and makes the environments. The programs that run in them are in
+`tests/support/package_probes.py`.
 """
 
 from __future__ import annotations
 
 import json
 import zipfile
+from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from package_environments import (
@@ -24,327 +26,337 @@ from rlcatalog.plugins import install_hint, install_hints
 
 pytestmark = pytest.mark.packaging
 
-PLUGINS = [name for name in FOLDERS if name != "rlcatalog"]
-
-#: The smallest set that chooses and builds parts for CartPole, and what makes a policy of them.
-PARTS = ["rlcatalog", "rlcatalog-preprocessors", "rlcatalog-fcnet", "rlcatalog-categorical"]
-GROUP = [*PARTS, "rlcatalog-policy"]
-
 FRAMEWORKS = {"torch": "torch", "tf": "tensorflow"}
+#: The smallest set whose parts serve CartPole.
+PARTS = ["rlcatalog", "rlcatalog-preprocessors", "rlcatalog-fcnet", "rlcatalog-categorical"]
+#: Our packages, without the kernel and the example of an outsider.
+PLUGINS = [name for name in FOLDERS if name.startswith("rlcatalog-")]
 
 
-def beside(distribution: str) -> list[str]:
-    """Return what a package is tried with: what it requires, both frameworks, and the codecs of
-    Gymnasium's spaces.
+def environment_of(distribution: str) -> list[str]:
+    """Return the packages beside which a package is tried: those that it requires, both frameworks,
+    and the codecs of Gymnasium's spaces.
     """
     if distribution in ("rlcatalog", "rlcatalog-torch", "rlcatalog-tf"):
         return needed_by(distribution)
-    return list(
-        dict.fromkeys(
-            [*needed_by(distribution, *FRAMEWORKS), *needed_by("rlcatalog-preprocessors")]
-        )
-    )
+    names = needed_by(distribution, *FRAMEWORKS) + needed_by("rlcatalog-preprocessors")
+    return list(dict.fromkeys(names))  # each once
+
+
+def modules_without(*distributions: str) -> list[str]:
+    """Return the modules of our packages except some, which must be absent from an environment."""
+    return [module_of(name) for name in FOLDERS if name not in distributions]
+
+
+def run_every(distributions: Iterable[str], *, step: int) -> list[Any]:
+    """Return cases of which `make test` runs the first of every few, and `make attack` the rest."""
+    cases = []
+    for place, name in enumerate(distributions):
+        marks = [] if place % step == 0 else [pytest.mark.attack]
+        cases.append(pytest.param(name, marks=marks))
+    return cases
 
 
 # --- wheels ---------------------------------------------------------------------------------------
 
 
-def wrong_contents(wheel: Path, distribution: str) -> list[str]:
-    """Say what a wheel holds that it should not, and what it lacks."""
+def find_faults_of_wheel(wheel: Path, distribution: str) -> list[str]:
+    """Return what a wheel contains and should not, and what it lacks."""
     module = module_of(distribution)
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
-        info = next(
-            name.split("/")[0] for name in names if name.split("/")[0].endswith(".dist-info")
-        )
-        entry_points = (
-            archive.read(f"{info}/entry_points.txt").decode()
-            if f"{info}/entry_points.txt" in names
-            else ""
-        )
-    wrong = [
-        f"a second top entry: {top}"
-        for top in sorted({n.split("/")[0] for n in names} - {module, info})
-    ]
-    wrong += [
-        f"not for users: {n}"
-        for n in names
-        if {"tests", "__pycache__", "conftest.py"} & set(n.split("/"))
-    ]
-    wrong += [f"not for users: {n}" for n in names if n.split("/")[-1].startswith("test_")]
+        (metadata,) = {name.split("/")[0] for name in names if ".dist-info/" in name}
+        entry_points = ""
+        if f"{metadata}/entry_points.txt" in names:
+            entry_points = archive.read(f"{metadata}/entry_points.txt").decode()
+    faults = []
+    for top in sorted({name.split("/")[0] for name in names} - {module, metadata}):
+        faults.append(f"a second top entry: {top}")
+    for name in names:
+        *folders, file = name.split("/")
+        is_of_tests = "tests" in folders or file.startswith("test_") or file == "conftest.py"
+        if is_of_tests or "__pycache__" in folders:
+            faults.append(f"not for users: {name}")
     if distribution != "rlcatalog" and f"{module}.plugin" not in entry_points:
-        wrong.append("its entry point is missing")
+        faults.append("its entry point is missing")
     if f"{module}/py.typed" not in names:
-        wrong.append("no py.typed")
-    return wrong
+        faults.append("no py.typed")
+    return faults
 
 
 @pytest.mark.parametrize("distribution", FOLDERS)
-def test_a_wheel_holds_one_package_and_all_of_it(wheels, distribution):
-    assert wrong_contents(wheels[distribution], distribution) == []
-    source = FOLDERS[distribution] / "src"
-    files = {
-        p.relative_to(source).as_posix()
-        for p in source.rglob("*")
-        if p.is_file() and p.suffix != ".pyc"
-    }
+def test_wheel_contains_one_package_for_users(wheels, distribution):
+    assert find_faults_of_wheel(wheels[distribution], distribution) == []
+
+
+@pytest.mark.parametrize("distribution", FOLDERS)
+def test_wheel_contains_every_source_file(wheels, distribution):
+    folder = FOLDERS[distribution] / "src"
+    files = [path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc"]
+    sources = {path.relative_to(folder).as_posix() for path in files}
     with zipfile.ZipFile(wheels[distribution]) as archive:
-        assert files == {name for name in archive.namelist() if ".dist-info/" not in name}
+        names = {name for name in archive.namelist() if ".dist-info/" not in name}
+    assert names == sources
 
 
-def test_the_contents_check_finds_a_second_package_and_tests(wheels, tmp_path):
-    """A check that could not fail would prove nothing."""
-    bad = tmp_path / wheels["rlcatalog-fcnet"].name
-    with zipfile.ZipFile(wheels["rlcatalog-fcnet"]) as good, zipfile.ZipFile(bad, "w") as archive:
+def test_faults_of_a_wheel_are_found(wheels, tmp_path):
+    bad_wheel = tmp_path / wheels["rlcatalog-fcnet"].name
+    with (
+        zipfile.ZipFile(wheels["rlcatalog-fcnet"]) as good,
+        zipfile.ZipFile(bad_wheel, "w") as bad,
+    ):
         for name in good.namelist():
             if not name.endswith(("py.typed", "entry_points.txt")):
-                archive.writestr(name, good.read(name))
-        archive.writestr("helpers/__init__.py", "")
-        archive.writestr("rlcatalog_fcnet/tests/test_x.py", "")
-    assert wrong_contents(bad, "rlcatalog-fcnet") == [
+                bad.writestr(name, good.read(name))
+        bad.writestr("helpers/__init__.py", "")
+        bad.writestr("rlcatalog_fcnet/tests/test_x.py", "")
+    assert find_faults_of_wheel(bad_wheel, "rlcatalog-fcnet") == [
         "a second top entry: helpers",
-        "not for users: rlcatalog_fcnet/tests/test_x.py",
         "not for users: rlcatalog_fcnet/tests/test_x.py",
         "its entry point is missing",
         "no py.typed",
     ]
 
 
-def siblings_of(*distributions: str) -> list[str]:
-    return [module_of(name) for name in FOLDERS if name not in distributions]
-
-
 # --- each package alone ---------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="session")
-def alone(environment, request) -> dict[str, Future]:
-    """Start the slow probes, in one process that has imported the frameworks; distribution → its
-    report to come.
-    """
-    pool = ThreadPoolExecutor(1)
+def reports(environment, request) -> dict[str, Future]:
+    """Distribution → the report to come of its probe.
 
+    The probes are slow, so they start together, in a process that has imported the frameworks.
+    """
     empty = environment()
 
-    def probe(distribution: str) -> dict:
-        needed = beside(distribution)
-        return environment(*needed).probe(
+    def run_probe(distribution: str) -> dict:
+        packages = environment_of(distribution)
+        return environment(*packages).probe(
             ALONE,
             empty,
             distribution=distribution,
             module=module_of(distribution),
-            siblings=siblings_of(*needed),
+            siblings=modules_without(*packages),
         )
 
-    tests = [
-        item
-        for item in request.session.items
-        if item.path == Path(__file__) and "alone" in item.fixturenames
-    ]
-    asked = {item.callspec.params["distribution"] for item in tests}
-    reports = {name: pool.submit(probe, name) for name in FOLDERS if name in asked}
+    wanted = set()
+    for item in request.session.items:
+        if item.path == Path(__file__) and "reports" in item.fixturenames:
+            wanted.add(item.callspec.params["distribution"])
+    pool = ThreadPoolExecutor(1)
+    futures = {name: pool.submit(run_probe, name) for name in FOLDERS if name in wanted}
     pool.shutdown(wait=False)
-    return reports
+    return futures
 
 
-#: In `make test` every third; the contracts of imports and the one lookup without siblings are
-#: tried of all.
-SOME_ALONE = [
-    name if place % 3 == 0 else pytest.param(name, marks=pytest.mark.attack)
-    for place, name in enumerate(FOLDERS)
+@pytest.mark.parametrize("distribution", run_every(FOLDERS, step=3))
+class TestAlone:
+    """A package beside the packages that it requires."""
+
+    def test_package_is_loaded(self, reports, distribution):
+        report = reports[distribution].result()
+        names = [name for name in environment_of(distribution) if name != "rlcatalog"]
+        assert report["plugins"] == [[name, "loaded", None] for name in sorted(names)]
+
+    def test_each_part_works_or_can_be_imported(self, reports, distribution):
+        report = reports[distribution].result()
+        assert sorted(report["worked"] + report["imported"]) == sorted(report["components"])
+
+    def test_kernel_has_no_parts_and_others_have_some(self, reports, distribution):
+        report = reports[distribution].result()
+        assert bool(report["components"]) == (distribution != "rlcatalog")
+
+    def test_a_part_works_in_each_framework(self, reports, distribution):
+        report = reports[distribution].result()
+        # These kinds are for parts of other packages, so they have nothing to work on.
+        for_others = ("command/", "engine/", "check/", "exporter/")
+        parts = [part for part in report["components"] if not part.startswith(for_others)]
+        for framework in {part.rpartition("/")[2] for part in parts}:
+            assert any(part.endswith(f"/{framework}") for part in report["worked"])
+
+
+WITH_FRAMEWORK_EXTRAS = [
+    name for name in FOLDERS if name not in ("rlcatalog-torch", "rlcatalog-tf")
 ]
 
 
-@pytest.mark.parametrize("distribution", SOME_ALONE)
-def test_a_package_works_alone_beside_the_kernel(alone, distribution):
-    report = alone[distribution].result()
-    plugins = [name for name in beside(distribution) if name != "rlcatalog"]
-    assert [name for name, *_ in report["plugins"]] == sorted(plugins)
-    for name, status, error in report["plugins"]:
-        assert status == "loaded", (name, error)
-    assert sorted(report["worked"] + report["imported"]) == sorted(report["components"])
-    if distribution == "rlcatalog":
-        assert report["components"] == []
-        return
-    assert report["components"]
-    # Commands, engines, checks and formats are for parts of other packages.
-    parts = [
-        part
-        for part in report["components"]
-        if not part.startswith(("command/", "engine/", "check/", "exporter/"))
-    ]
-    if parts:
-        assert report["worked"]
-    for framework in {part.rpartition("/")[2] for part in parts}:
-        assert any(part.endswith(f"/{framework}") for part in report["worked"])
-
-
-#: In `make test` every fourth: what they say is the kernel's, and their extras are looked at where
-#: each works alone.
-OF_ALL_KINDS = [
-    name if place % 4 == 0 else pytest.param(name, marks=pytest.mark.attack)
-    for place, name in enumerate(
-        name for name in FOLDERS if name not in ("rlcatalog-torch", "rlcatalog-tf")
-    )
-]
-
-
-@pytest.mark.parametrize("distribution", OF_ALL_KINDS)
-def test_without_a_framework_a_package_names_the_extra(environment, bare, distribution):
-    needed = needed_by(distribution)
-    made = environment(*needed, without=("torch", "tensorflow"))
+@pytest.mark.parametrize("distribution", run_every(WITH_FRAMEWORK_EXTRAS, step=4))
+def test_package_without_a_framework_names_the_extra(environment, bare, distribution):
+    made = environment(*needed_by(distribution), without=("torch", "tensorflow"))
     report = made.probe(WITHOUT_FRAMEWORKS, bare, distribution=distribution)
+
     assert set(report["statuses"]) <= {"loaded"}
-    said = report["said"]
+    messages = report["said"]
     for framework in FRAMEWORKS:
-        assert install_hint(f"rlcatalog[{framework}]") in said.pop(framework)
-    for part, message in said.items():
+        assert install_hint(f"rlcatalog[{framework}]") in messages.pop(framework)
+    for part, message in messages.items():
         framework = part.partition("/")[2]
         assert f"framework={framework!r} needs the package" in message
         assert install_hint(f"rlcatalog[{framework}]") in message
-    folder = FOLDERS[distribution].parent.name
-    assert len(said) >= 2 or not folder.startswith("builtin")
+    if FOLDERS[distribution].parent.name.startswith("builtin"):
+        assert len(messages) >= 2  # a part in each framework
 
 
-# --- a few together -------------------------------------------------------------------------------
+# --- some packages --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("framework", "missing"),
     [("torch", "tf"), pytest.param("tf", "torch", marks=pytest.mark.attack)],
 )
-def test_a_few_packages_act_with_one_framework_and_name_the_other_ones_extra(
-    environment, framework, missing
-):
-    group = [*GROUP, f"rlcatalog-{framework}"]
-    report = environment(*group, without=(FRAMEWORKS[missing],)).probe(
+def test_policy_acts_with_one_framework_and_names_the_other(environment, framework, missing):
+    packages = [*PARTS, "rlcatalog-policy", f"rlcatalog-{framework}"]
+    report = environment(*packages, without=(FRAMEWORKS[missing],)).probe(
         ONE_FRAMEWORK,
         framework=framework,
         missing=missing,
         missing_module=FRAMEWORKS[missing],
-        siblings=siblings_of(*group),
-        ours=[module_of(name) for name in group],
+        siblings=modules_without(*packages),
+        ours=[module_of(name) for name in packages],
     )
-    assert report["shapes"] == [[1], [1, 2], [1]]
+    assert report["shapes"] == [[1], [1, 2], [1]]  # of actions, logits and values
     assert report["modules"] == [FRAMEWORKS[framework]]
     assert f"framework={missing!r} needs the package 'rlcatalog-{missing}'" in report["said"]
-    assert f"[{missing}]'" in report["said"]
+    assert f"[{missing}]'" in report["said"]  # the extra of the install line
 
 
-def test_the_kernel_alone_lists_nothing_and_says_what_to_install(environment, bare, monkeypatch):
-    alone = environment("rlcatalog", "rlcatalog-cli", without=("torch", "tensorflow"))
-    listing = alone.run("-m", "rlcatalog_cli", "list", warmed=bare)
-    assert listing.returncode == 0, listing.stderr
-    assert "No parts are installed" in listing.stdout
-    assert install_hint("rlcatalog[torch]") in " ".join(listing.stdout.split())
-    as_json = alone.run("-m", "rlcatalog_cli", "list", "--json", warmed=bare)
-    assert as_json.returncode == 0, as_json.stderr
-    assert [plugin["distribution"] for plugin in json.loads(as_json.stdout)["plugins"]] == [
-        "rlcatalog-cli"
-    ]
-    explained = alone.run("-m", "rlcatalog_cli", "explain", "CartPole-v1", warmed=bare)
-    assert explained.returncode == 1
-    assert install_hint("rlcatalog-preprocessors") in explained.stderr
-    assert "Traceback" not in explained.stderr
-    report = alone.probe(NOT_THERE, bare)
-    assert install_hint("rlcatalog-preprocessors") in report["explain"]
-    # What Actor's package requires is not installed there either.
-    monkeypatch.setattr(install_hints, "missing_distributions", list)
-    for name, owner in {
-        **dict.fromkeys(("build", "load", "Policy"), "rlcatalog-policy"),
-        "Actor": "rlcatalog-export",
-    }.items():
-        assert report[name] == (
-            f"rlcatalog.{name} is provided by {owner}, which is not installed."
-            f" {install_hint(owner)}"
-        )
-    assert report["framework"].endswith(install_hint("rlcatalog[torch]"))
-
-
-def test_parts_are_looked_up_and_work_without_the_policy(environment):
-    group = [*PARTS, "rlcatalog-torch"]
-    report = environment(*group, without=("tensorflow",)).probe(
-        LOOKUPS, siblings=siblings_of(*group)
-    )
+def test_parts_work_without_the_policy(environment):
+    packages = [*PARTS, "rlcatalog-torch"]
+    made = environment(*packages, without=("tensorflow",))
+    report = made.probe(LOOKUPS, siblings=modules_without(*packages))
     assert report["logp"] == pytest.approx(report["expected"], rel=1e-5)
-    assert report["value"] == [1]
+    assert report["value"] == [1]  # its shape
+
+
+class TestKernelAlone:
+    """The kernel and the command line, without a part."""
+
+    @pytest.fixture(scope="module")
+    def kernel(self, environment):
+        return environment("rlcatalog", "rlcatalog-cli", without=("torch", "tensorflow"))
+
+    @pytest.fixture
+    def run_command(self, kernel, bare):
+        def run(*arguments):
+            return kernel.run("-m", "rlcatalog_cli", *arguments, warmed=bare)
+
+        return run
+
+    def test_list_says_what_to_install(self, run_command):
+        done = run_command("list")
+        assert done.returncode == 0, done.stderr
+        assert "No parts are installed" in done.stdout
+        assert install_hint("rlcatalog[torch]") in " ".join(done.stdout.split())
+
+    def test_list_as_json_has_the_command_line_alone(self, run_command):
+        done = run_command("list", "--json")
+        assert done.returncode == 0, done.stderr
+        (plugin,) = json.loads(done.stdout)["plugins"]
+        assert plugin["distribution"] == "rlcatalog-cli"
+
+    def test_explain_says_what_to_install(self, run_command):
+        done = run_command("explain", "CartPole-v1")
+        assert done.returncode == 1
+        assert install_hint("rlcatalog-preprocessors") in done.stderr
+        assert "Traceback" not in done.stderr
+
+    @pytest.mark.parametrize(
+        ("name", "owner"),
+        [
+            ("build", "rlcatalog-policy"),
+            ("load", "rlcatalog-policy"),
+            ("Policy", "rlcatalog-policy"),
+            ("Actor", "rlcatalog-export"),
+        ],
+    )
+    def test_name_of_a_missing_package_says_what_to_install(
+        self, kernel, bare, monkeypatch, name, owner
+    ):
+        # The hint of this process leaves out what is installed here, but not there.
+        monkeypatch.setattr(install_hints, "missing_distributions", list)
+        message = kernel.probe(NOT_THERE, bare)[name]
+        assert message.startswith(
+            f"rlcatalog.{name} is provided by {owner}, which is not installed."
+        )
+        assert message.endswith(install_hint(owner))
+
+    def test_lookups_say_what_to_install(self, kernel, bare):
+        report = kernel.probe(NOT_THERE, bare)
+        assert install_hint("rlcatalog-preprocessors") in report["explain"]
+        assert report["framework"].endswith(install_hint("rlcatalog[torch]"))
 
 
 # --- uninstalling ---------------------------------------------------------------------------------
 
-NEEDED_BY_CARTPOLE = PARTS[1:]
-
-#: An environment that cannot be served once a package is gone.
-MISSED = {**dict.fromkeys(NEEDED_BY_CARTPOLE, "CartPole-v1"), "rlcatalog-gaussian": "Pendulum-v1"}
-
-
-#: Ours, without the outsider's example.
-OURS = [name for name in PLUGINS if name.startswith("rlcatalog-")]
+NEEDED_BY_CARTPOLE = ("rlcatalog-preprocessors", "rlcatalog-fcnet", "rlcatalog-categorical")
+#: Package → an environment that needs it.
+ENVIRONMENTS = dict.fromkeys(NEEDED_BY_CARTPOLE, "CartPole-v1")
+ENVIRONMENTS["rlcatalog-gaussian"] = "Pendulum-v1"
+OF_MAKE_TEST = (*ENVIRONMENTS, "rlcatalog-policy", "rlcatalog-lstm")
 
 
 @pytest.fixture(scope="session")
-def full(environment):
-    """An environment with every package of ours, without frameworks: nothing below needs one."""
-    return environment("rlcatalog", *OURS, without=("torch", "tensorflow"))
+def full_environment(environment):
+    """An environment with all our packages, without frameworks, because lookups need none."""
+    return environment("rlcatalog", *PLUGINS, without=("torch", "tensorflow"))
 
 
 @pytest.mark.parametrize(
     "distribution",
     [
-        name
-        if name in (*MISSED, "rlcatalog-policy", "rlcatalog-lstm")
-        else pytest.param(name, marks=pytest.mark.attack)
-        for name in OURS
-        if name != "rlcatalog-cli"
+        pytest.param(name, marks=[] if name in OF_MAKE_TEST else [pytest.mark.attack])
+        for name in PLUGINS
+        if name != "rlcatalog-cli"  # which runs the commands
     ],
 )
-def test_uninstalling_one_package_leaves_the_others_working(full, bare, wheels, distribution):
-    missed = MISSED.get(distribution, "CartPole-v1")
-    lines = [["list", "--json"], ["explain", missed], ["explain", "CartPole-v1", "--json"]]
-    full.uninstall(distribution)
+def test_other_packages_work_after_uninstalling_one(full_environment, bare, wheels, distribution):
+    env_id = ENVIRONMENTS.get(distribution, "CartPole-v1")
+    lines = [["list", "--json"], ["explain", env_id], ["explain", "CartPole-v1", "--json"]]
+    full_environment.uninstall(distribution)
     try:
-        process = full.run("-c", COMMANDS, json.dumps(lines), warmed=bare)
+        done = full_environment.run("-c", COMMANDS, json.dumps(lines), warmed=bare)
     finally:
-        full.install(wheels[distribution])
-    assert process.returncode == 0, process.stderr
-    (listed, listing, said), (refused, _, why), (explained, choices, error) = json.loads(
-        process.stdout
-    )
-    assert listed == 0, said
-    statuses = {
-        plugin["distribution"]: plugin["status"] for plugin in json.loads(listing)["plugins"]
-    }
-    assert statuses == dict.fromkeys(set(OURS) - {distribution}, "loaded")
-    if distribution in MISSED:
-        assert refused == 1
-        assert f"{distribution}, which is not installed. {install_hint(distribution)}" in why
-        assert "Traceback" not in why
+        full_environment.install(wheels[distribution])
+    assert done.returncode == 0, done.stderr
+    listed, explained, explained_cartpole = json.loads(done.stdout)
+
+    status, out, err = listed
+    assert status == 0, err
+    statuses = {plugin["distribution"]: plugin["status"] for plugin in json.loads(out)["plugins"]}
+    assert statuses == dict.fromkeys(set(PLUGINS) - {distribution}, "loaded")
+
+    if distribution in ENVIRONMENTS:
+        status, _, err = explained
+        assert status == 1
+        assert f"{distribution}, which is not installed. {install_hint(distribution)}" in err
+        assert "Traceback" not in err
+
     if distribution not in NEEDED_BY_CARTPOLE:
-        assert explained == 0, error
-        assert json.loads(choices)["action_dist"]["chosen"] == "categorical"
+        status, out, err = explained_cartpole
+        assert status == 0, err
+        assert json.loads(out)["action_dist"]["chosen"] == "categorical"
 
 
-# --- the probes can fail --------------------------------------------------------------------------
+# --- faults that the probes find ------------------------------------------------------------------
 
 
-def wheel_of(folder: Path, distribution: str, **modules: str) -> Path:
-    """Write a wheel by hand."""
+def write_wheel(folder: Path, distribution: str, **modules: str) -> Path:
+    """Write the wheel of a plugin with some modules: name → code."""
     module = module_of(distribution)
     path = folder / f"{module}-1.0-py3-none-any.whl"
-    info = f"{module}-1.0.dist-info"
+    metadata = f"{module}-1.0.dist-info"
+    entry_point = f"[rlcatalog.plugins]\n{module} = {module}.plugin\n"
+    headers = f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1.0\n"
     with zipfile.ZipFile(path, "w") as archive:
-        for name, source in {"__init__": "", **modules}.items():
-            archive.writestr(f"{module}/{name}.py", source)
-        archive.writestr(
-            f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1.0\n"
-        )
-        archive.writestr(
-            f"{info}/entry_points.txt", f"[rlcatalog.plugins]\n{module} = {module}.plugin\n"
-        )
+        archive.writestr(f"{module}/__init__.py", "")
+        for name, code in modules.items():
+            archive.writestr(f"{module}/{name}.py", code)
+        archive.writestr(f"{metadata}/METADATA", headers)
+        archive.writestr(f"{metadata}/entry_points.txt", entry_point)
     return path
 
 
-HONEST = """
+SOUND_PLUGIN = """
 import rlcatalog
 
 @rlcatalog.hookimpl
@@ -353,53 +365,62 @@ def rlcatalog_filters():
 """
 
 
-def probe_of_stranger(environment, distribution: str, *extra: str) -> dict:
-    return environment.probe(
+@pytest.fixture
+def kernel_environment(environment):
+    return environment("rlcatalog", without=("torch", "tensorflow"))
+
+
+def probe_alone(made, distribution: str) -> dict:
+    return made.probe(
         ALONE,
         distribution=distribution,
         module=module_of(distribution),
-        siblings=siblings_of("rlcatalog", *extra),
+        siblings=modules_without("rlcatalog"),
     )
 
 
-def test_a_package_that_uses_a_sibling_it_does_not_declare_is_found(environment, tmp_path):
-    made = environment("rlcatalog", without=("torch", "tensorflow"))
-    made.install(wheel_of(tmp_path, "honest", plugin=HONEST))
-    assert probe_of_stranger(made, "honest")["plugins"] == [["honest", "loaded", None]]
-    made = environment("rlcatalog", without=("torch", "tensorflow"))
-    made.install(
-        wheel_of(
-            tmp_path, "sneaky", plugin="import rlcatalog", deep="from rlcatalog_fcnet import config"
-        )
-    )
+def test_sound_plugin_is_loaded(kernel_environment, tmp_path):
+    kernel_environment.install(write_wheel(tmp_path, "sound", plugin=SOUND_PLUGIN))
+    assert probe_alone(kernel_environment, "sound")["plugins"] == [["sound", "loaded", None]]
+
+
+def test_import_of_an_undeclared_package_is_found(kernel_environment, tmp_path):
+    undeclared = "from rlcatalog_fcnet import config"
+    wheel = write_wheel(tmp_path, "sneaky", plugin="import rlcatalog", inner_file=undeclared)
+    kernel_environment.install(wheel)
     with pytest.raises(ProbeError, match="No module named 'rlcatalog_fcnet'"):
-        probe_of_stranger(made, "sneaky")
+        probe_alone(kernel_environment, "sneaky")
 
 
-def test_a_sibling_that_is_there_is_found(environment, tmp_path):
-    made = environment("rlcatalog", "rlcatalog-fcnet", without=("torch", "tensorflow"))
-    made.install(wheel_of(tmp_path, "honest", plugin=HONEST))
+def test_package_that_should_be_absent_is_found(kernel_environment, wheels, tmp_path):
+    kernel_environment.install(wheels["rlcatalog-fcnet"])
+    kernel_environment.install(write_wheel(tmp_path, "sound", plugin=SOUND_PLUGIN))
     with pytest.raises(ProbeError, match="rlcatalog_fcnet is there"):
-        probe_of_stranger(made, "honest")
+        probe_alone(kernel_environment, "sound")
 
 
-def test_a_module_from_outside_the_environment_is_found(environment, tmp_path):
-    made = environment("rlcatalog", without=("torch", "tensorflow"))
+def test_module_from_outside_the_environment_is_found(kernel_environment, tmp_path):
     (tmp_path / "outside.py").write_text("", encoding="utf-8")
-    (made.site / "outside.pth").write_text(f"{tmp_path}\n", encoding="utf-8")
+    (kernel_environment.site / "outside.pth").write_text(f"{tmp_path}\n", encoding="utf-8")
     with pytest.raises(ProbeError, match=r"AssertionError: .*outside\.py"):
-        made.probe("import outside\nfiles_are_here('outside')")
+        kernel_environment.probe("import outside\nfiles_are_here('outside')")
 
 
-def test_a_plugin_that_does_not_load_is_found(environment, tmp_path):
-    made = environment("rlcatalog", without=("torch", "tensorflow"))
-    made.install(
-        wheel_of(tmp_path, "broken", plugin="import rlcatalog\nraise RuntimeError('no')", deep="")
-    )
-    made.install(wheel_of(tmp_path, "entryless", plugin="import rlcatalog"))
-    (made.site / "entryless-1.0.dist-info" / "entry_points.txt").unlink()
-    report = made.probe(
-        "import warnings, rlcatalog\nwarnings.simplefilter('ignore')\nreport['plugins'] ="
-        " [[r.distribution, r.status] for r in rlcatalog.Catalog(environ={}).plugins]"
-    )
-    assert report["plugins"] == [["broken", "failed"]]
+REPORT_STATUSES = """
+import warnings, rlcatalog
+warnings.simplefilter("ignore")
+plugins = rlcatalog.Catalog(environ={}).plugins
+report["statuses"] = {plugin.distribution: plugin.status for plugin in plugins}
+"""
+
+
+def test_plugin_that_raises_is_reported(kernel_environment, tmp_path):
+    raising = "import rlcatalog\nraise RuntimeError('no')"
+    kernel_environment.install(write_wheel(tmp_path, "broken", plugin=raising))
+    assert kernel_environment.probe(REPORT_STATUSES)["statuses"] == {"broken": "failed"}
+
+
+def test_plugin_without_an_entry_point_is_not_reported(kernel_environment, tmp_path):
+    kernel_environment.install(write_wheel(tmp_path, "entryless", plugin=SOUND_PLUGIN))
+    (kernel_environment.site / "entryless-1.0.dist-info/entry_points.txt").unlink()
+    assert kernel_environment.probe(REPORT_STATUSES)["statuses"] == {}
