@@ -228,12 +228,20 @@ def test_parts_work_without_the_policy(environment):
     assert report["value"] == [1]  # its shape
 
 
+@pytest.fixture(scope="module")
+def kernel(environment):
+    """An environment with the kernel and the command line, without a part."""
+    return environment("rlcatalog", "rlcatalog-cli", without=("torch", "tensorflow"))
+
+
+@pytest.fixture(scope="module")
+def messages_of_kernel(kernel, bare):
+    """What was asked of the kernel → the message that something is not installed."""
+    return kernel.probe(NOT_THERE, bare)
+
+
 class TestKernelAlone:
     """The kernel and the command line, without a part."""
-
-    @pytest.fixture(scope="module")
-    def kernel(self, environment):
-        return environment("rlcatalog", "rlcatalog-cli", without=("torch", "tensorflow"))
 
     @pytest.fixture
     def run_command(self, kernel, bare):
@@ -270,20 +278,16 @@ class TestKernelAlone:
         ],
     )
     def test_name_of_a_missing_package_says_what_to_install(
-        self, kernel, bare, monkeypatch, name, owner
+        self, messages_of_kernel, monkeypatch, name, owner
     ):
         # The hint of this process leaves out what is installed here, but not there.
         monkeypatch.setattr(install_hints, "missing_distributions", list)
-        message = kernel.probe(NOT_THERE, bare)[name]
-        assert message.startswith(
-            f"rlcatalog.{name} is provided by {owner}, which is not installed."
-        )
-        assert message.endswith(install_hint(owner))
+        sentence = f"rlcatalog.{name} is provided by {owner}, which is not installed."
+        assert messages_of_kernel[name] == f"{sentence} {install_hint(owner)}"
 
-    def test_lookups_say_what_to_install(self, kernel, bare):
-        report = kernel.probe(NOT_THERE, bare)
-        assert install_hint("rlcatalog-preprocessors") in report["explain"]
-        assert report["framework"].endswith(install_hint("rlcatalog[torch]"))
+    def test_lookups_say_what_to_install(self, messages_of_kernel):
+        assert install_hint("rlcatalog-preprocessors") in messages_of_kernel["explain"]
+        assert messages_of_kernel["framework"].endswith(install_hint("rlcatalog[torch]"))
 
 
 # --- uninstalling ---------------------------------------------------------------------------------
