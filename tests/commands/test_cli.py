@@ -1,5 +1,6 @@
-"""The command line: what a stranger types and what it prints; most lines in this process, one of
-each in its own.
+"""The command line: what a user types, and what it prints.
+
+Most lines run in this process, one of each command in its own.
 
 Crosses: cli, ppo, runs.
 """
@@ -16,51 +17,115 @@ import warm
 from command_line import forget
 
 from rlcatalog import __version__, default_catalog
+from rlcatalog_cli import app, main
+
+#: A run of 32 steps.
+SHORT_RUN = ["--steps", "32", "--model", "fcnet_hiddens=[8]"]
+SHORT_RUN += ["--set=num_envs=2", "--set=rollout_length=16", "--set=minibatch_size=32"]
 
 
-def rlcatalog(*arguments, code=0, **where):
-    run = command_line.rlcatalog(*arguments, **where)
-    assert run.returncode == code, run.stdout + run.stderr
+def run_command(*arguments, code=0, **where):
+    """Run a command line in this process; it has to end with a status."""
+    done = command_line.rlcatalog(*arguments, **where)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done
+
+
+def run_json(*arguments):
+    """Run a command with --json, and return the data that it prints."""
+    return json.loads(run_command(*arguments, "--json").stdout)
+
+
+# --- processes ------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def run_process(tmp_path_factory):
+    """Return a function that runs a command line in its own process, and returns its output.
+
+    All of them run in one folder, where `run` contains a short run.
+    """
+    folder = tmp_path_factory.mktemp("processes")
+
+    def run(*arguments):
+        done = warm.run(["-m", "rlcatalog_cli", *arguments], folder, {"COLUMNS": "200"})
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    assert "mean return" in run("train", "CartPole-v1", *SHORT_RUN, "--out", "run")
     return run
 
 
-def test_each_command_in_a_process_of_its_own(tmp_path):
-    def process(*arguments):
-        run = warm.run(["-m", "rlcatalog_cli", *arguments], tmp_path, {"COLUMNS": "200"})
-        assert run.returncode == 0, run.stdout + run.stderr
-        return run.stdout
-
-    small = [f"--set={key}" for key in ("num_envs=2", "rollout_length=16", "minibatch_size=32")]
-    assert "mean return" in process("train", "CartPole-v1", "--steps", "32", *small, "--out", "run")
-    assert "mean return" in process("evaluate", "run", "--episodes", "2")
-    assert "policy.onnx: inputs " in process("export", "run")
-    assert "CartPole-v1" in process("runs", "--json", ".")
-    assert json.loads(process("list", "--json")) == json.loads(rlcatalog("list", "--json").stdout)
-    explained = process("explain", "CartPole-v1", "--json")
-    assert json.loads(explained) == json.loads(rlcatalog("explain", "CartPole-v1", "--json").stdout)
-    assert "fcnet" in process("summary", "CartPole-v1")
-    assert "acme-net" in process("new", "model", "acme-net")
-    assert "passed" in process("check", "rlcatalog-deterministic")
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("evaluate run --episodes 2", "mean return"),
+        ("export run", "policy.onnx: inputs "),
+        ("runs --json .", "CartPole-v1"),
+        ("summary CartPole-v1", "fcnet"),
+        ("new model acme-net", "acme-net"),
+        ("check rlcatalog-deterministic", "passed"),
+    ],
+)
+def test_command_runs_in_its_own_process(run_process, line, expected):
+    assert expected in run_process(*line.split())
 
 
-def test_list_json():
-    found = json.loads(rlcatalog("list", "--json").stdout)
-    assert set(found) == {"plugins", "components"}
-    assert all(
-        set(p) == {"name", "distribution", "version", "status", "error"} for p in found["plugins"]
+@pytest.mark.parametrize("line", ["list --json", "explain CartPole-v1 --json"])
+def test_process_prints_the_same_data(run_process, line):
+    in_this_process = run_command(*line.split()).stdout
+    assert json.loads(run_process(*line.split())) == json.loads(in_this_process)
+
+
+def test_module_in_the_working_folder_is_found(tmp_path):
+    (tmp_path / "boards.py").write_text(
+        "import gymnasium as gym\n"
+        "cartpole = 'gymnasium.envs.classic_control:CartPoleEnv'\n"
+        "gym.register('Board-v0', cartpole, max_episode_steps=9)\n"
     )
-    assert {p["status"] for p in found["plugins"]} == {"loaded"}
-    keys = {"kind", "name", "distribution", "version", "frameworks", "summary"}
-    assert all(set(c) == keys for c in found["components"])
-    parts = {(c["kind"], c["name"]): c for c in found["components"]}
-    assert parts["model", "fcnet"]["frameworks"] == ["torch", "tf"]
-    assert parts["command", "train"]["distribution"] == "rlcatalog-runs"
-    assert parts["engine", "ppo"]["distribution"] == "rlcatalog-ppo"
+    program = Path(sys.executable).with_name("rlcatalog")
+    done = subprocess.run(
+        [program, "explain", "boards:Board-v0", "--json"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["model"]["chosen"] == "fcnet"
 
 
-def test_list_one_kind():
-    found = json.loads(rlcatalog("list", "--kind", "action_dist", "--json").stdout)
-    assert [c["name"] for c in found["components"]] == [
+def test_version_is_printed_without_looking_for_plugins(capsys, monkeypatch):
+    monkeypatch.setattr(app, "default_catalog", None)  # would raise if it were called
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert not ended.value.code
+    assert capsys.readouterr().out == f"rlcatalog {__version__}\n"
+
+
+# --- list -----------------------------------------------------------------------------------------
+
+
+def test_list_json_describes_plugins():
+    for plugin in run_json("list")["plugins"]:
+        assert set(plugin) == {"name", "distribution", "version", "status", "error"}
+        assert plugin["status"] == "loaded"
+
+
+def test_list_json_describes_parts():
+    parts = run_json("list")["components"]
+    for part in parts:
+        keys = {"kind", "name", "distribution", "version", "frameworks", "summary"}
+        assert set(part) == keys
+    by_name = {(part["kind"], part["name"]): part for part in parts}
+    assert by_name["model", "fcnet"]["frameworks"] == ["torch", "tf"]
+    assert by_name["command", "train"]["distribution"] == "rlcatalog-runs"
+    assert by_name["engine", "ppo"]["distribution"] == "rlcatalog-ppo"
+
+
+def test_list_kind_leaves_out_other_parts():
+    parts = run_json("list", "--kind", "action_dist")["components"]
+    assert [part["name"] for part in parts] == [
         "autoregressive",
         "bernoulli",
         "beta",
@@ -74,34 +139,48 @@ def test_list_one_kind():
         "slate_multi_categorical",
         "squashed_gaussian",
     ]
-    assert "No parts of kind 'dists'" in rlcatalog("list", "--kind", "dists", code=1).stderr
 
 
-def test_list_for_people():
-    text = rlcatalog("list").stdout
+def test_list_of_unknown_kind_is_an_error():
+    assert "No parts of kind 'dists'" in run_command("list", "--kind", "dists", code=1).stderr
+
+
+def test_list_shows_packages_and_summaries():
+    text = run_command("list").stdout
     assert "rlcatalog-fcnet" in text
-    assert "one of n values, from n logits" in text
+    assert "one of n values, from n logits" in text  # categorical's
 
 
-def explained(env_id, *options):
-    return json.loads(rlcatalog("explain", env_id, *options, "--json").stdout)
+def test_narrow_terminal_cuts_no_names():
+    text = run_command("list", COLUMNS="40").stdout
+    text += run_command("explain", "CartPole-v1", "--all", COLUMNS="40").stdout
+    assert "…" not in text
+    for part in default_catalog().components():
+        columns = map(re.escape, (part.kind, part.name, part.distribution))
+        assert re.search(rf"^  {' +'.join(columns)}  ", text, re.M)
 
 
-def test_explain_json():
-    found = explained("CartPole-v1", "--model", "fcnet_hiddens=[32]")
-    for slot, name in (
-        ("preprocessor", "none"),
-        ("model", "fcnet"),
-        ("action_dist", "categorical"),
-    ):
-        choice = found[slot]
-        assert choice["chosen"] == name
-        assert choice["distribution"].startswith("rlcatalog-")
-        assert choice["version"]
-        assert choice["reason"]
-        assert all({"name", "rank", "reason"} <= set(c) for c in choice["candidates"])
-        assert choice["candidates"][0]["name"] == name
-    shapes = [(s["stage"], s["shape"]) for s in found["shapes"]]
+# --- explain --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("slot", "expected"),
+    [("preprocessor", "none"), ("model", "fcnet"), ("action_dist", "categorical")],
+)
+def test_explain_json_describes_a_choice(slot, expected):
+    choice = run_json("explain", "CartPole-v1")[slot]
+    assert choice["chosen"] == expected
+    assert choice["distribution"].startswith("rlcatalog-")
+    assert choice["version"]
+    assert choice["reason"]
+    assert choice["candidates"][0]["name"] == expected
+    for candidate in choice["candidates"]:
+        assert {"name", "rank", "reason"} <= set(candidate)
+
+
+def test_explain_json_has_the_shapes_of_all_stages():
+    explanation = run_json("explain", "CartPole-v1", "--model", "fcnet_hiddens=[32]")
+    shapes = [(stage["stage"], stage["shape"]) for stage in explanation["shapes"]]
     assert shapes == [
         ("observation", [4]),
         ("preprocessor: none", [4]),
@@ -111,45 +190,41 @@ def test_explain_json():
         ("categorical: inputs", [2]),
         ("action", []),
     ]
-    assert found["plan"] == [
-        {"path": "obs", "kind": "box", "slice": [0, 4], "shape": [4], "scaling": "", "image": ""}
-    ]
 
 
-def test_another_space_another_choice():
-    cartpole, pendulum, frozen = (
-        explained(e) for e in ("CartPole-v1", "Pendulum-v1", "FrozenLake-v1")
-    )
-    assert pendulum["action_dist"]["chosen"] == "diag_gaussian"
-    assert pendulum["action_dist"]["reason"] != cartpole["action_dist"]["reason"]
-    assert frozen["preprocessor"]["chosen"] == "onehot"
-    loser = next(c for c in pendulum["action_dist"]["candidates"] if c["name"] == "categorical")
-    assert loser["rank"] is None
-    assert loser["reason"] == "takes Discrete, not box"
+def test_explain_json_has_the_plan_of_the_encoding():
+    leaf = {"path": "obs", "kind": "box", "slice": [0, 4], "shape": [4], "scaling": "", "image": ""}
+    assert run_json("explain", "CartPole-v1")["plan"] == [leaf]
 
 
-def test_no_name_is_cut_however_narrow_the_terminal_is():
-    found = (
-        rlcatalog("list", COLUMNS="40").stdout
-        + rlcatalog("explain", "CartPole-v1", "--all", COLUMNS="40").stdout
-    )
-    assert "…" not in found
-    for part in default_catalog().components():
-        kind, name, package = map(re.escape, (part.kind, part.name, part.distribution))
-        assert re.search(rf"^  {kind} +{name} +{package}  ", found, re.M)
+def test_explain_chooses_a_gaussian_for_pendulum():
+    choice = run_json("explain", "Pendulum-v1")["action_dist"]
+    assert choice["chosen"] == "diag_gaussian"
+    assert choice["reason"] != run_json("explain", "CartPole-v1")["action_dist"]["reason"]
 
 
-def test_explain_shows_what_matched_and_all_the_rest_on_request():
-    explanation = explained("CartPole-v1")
-    matched = {c["name"] for c in explanation["model"]["candidates"] if c["rank"] is not None}
-    others = {c["name"] for c in explanation["model"]["candidates"]} - matched
-    assert matched
-    assert others
-    short, long = (
-        rlcatalog("explain", "CartPole-v1", *options).stdout for options in ((), ("--all",))
-    )
-    for name in matched:
+def test_explain_chooses_onehot_for_frozen_lake():
+    assert run_json("explain", "FrozenLake-v1")["preprocessor"]["chosen"] == "onehot"
+
+
+def test_explain_says_why_another_part_does_not_fit():
+    candidates = run_json("explain", "Pendulum-v1")["action_dist"]["candidates"]
+    (categorical,) = (part for part in candidates if part["name"] == "categorical")
+    assert categorical["rank"] is None
+    assert categorical["reason"] == "takes Discrete, not box"
+
+
+def test_explain_shows_fitting_parts_and_all_others_on_request():
+    candidates = run_json("explain", "CartPole-v1")["model"]["candidates"]
+    fitting = [part["name"] for part in candidates if part["rank"] is not None]
+    others = [part["name"] for part in candidates if part["rank"] is None]
+    short = run_command("explain", "CartPole-v1").stdout
+    long = run_command("explain", "CartPole-v1", "--all").stdout
+
+    assert fitting
+    for name in fitting:
         assert f"model: {name}" in short
+    assert others
     for name in others:
         assert not re.search(rf"not chosen: {name}\b", short)
         assert re.search(rf"not chosen: {name}\b", long)
@@ -157,96 +232,82 @@ def test_explain_shows_what_matched_and_all_the_rest_on_request():
     assert "not shown" not in long
 
 
-def test_explain_for_people():
-    text = rlcatalog("explain", "Pendulum-v1", "--framework", "tf").stdout
+def test_explain_prints_framework_and_action_space():
+    text = run_command("explain", "Pendulum-v1", "--framework", "tf").stdout
     assert "framework: tf" in text
     assert "the action is a Box of 1 floats" in text
 
 
+# --- errors ---------------------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("line", "message"),
     [
-        (
-            ["explain", "CartPole-v1", "--model", "fcnet_hidden=[3]"],
-            "Did you mean 'fcnet_hiddens'?",
-        ),
-        (
-            ["explain", "CartPole-v1", "--model", "fcnet_hiddens"],
-            "--model: expected KEY=VALUE, found 'fcnet_hiddens'",
-        ),
-        (
-            ["explain", "CartPole-v1", "--model", "fcnet_hiddens=wide"],
-            "expected 'array', got 'str'; found 'wide'",
-        ),
-        (
-            ["explain", "CartPole-v1", "--model", "custom_model=resnet"],
-            "Unknown model 'resnet'. Known: ",
-        ),
-        (
-            ["explain", "CartPole-v1", "--framework", "jax"],
-            "Unknown framework 'jax'. Known: 'torch', 'tf'",
-        ),
-        (["explain", "Nowhere-v0"], "Environment 'Nowhere-v0' cannot be made"),
-        (["trian", "CartPole-v1"], "Unknown command 'trian'. Did you mean 'train'?"),
-        (["train", "CartPole-v1", "--set", "gama=0.9"], "Did you mean 'gamma'?"),
-        (
-            ["train", "CartPole-v1", "--set", "seed=1"],
-            "--set does not accept 'seed'. Use its option instead: --seed",
-        ),
-        (["evaluate", "nowhere"], "nowhere: not a saved policy"),
+        ("explain CartPole-v1 --model fcnet_hidden=[3]", "Did you mean 'fcnet_hiddens'?"),
+        ("explain CartPole-v1 --model fcnet_hiddens", "--model: expected KEY=VALUE, found"),
+        ("explain CartPole-v1 --model fcnet_hiddens=wide", "expected 'array', got 'str'"),
+        ("explain CartPole-v1 --model custom_model=resnet", "Unknown model 'resnet'. Known: "),
+        ("explain CartPole-v1 --framework jax", "Unknown framework 'jax'. Known: 'torch', 'tf'"),
+        ("explain Nowhere-v0", "Environment 'Nowhere-v0' cannot be made"),
+        ("explain nowhere:Board-v0", "No module named 'nowhere'"),
+        ("trian CartPole-v1", "Unknown command 'trian'. Did you mean 'train'?"),
+        ("train CartPole-v1 --set gama=0.9", "Did you mean 'gamma'?"),
+        ("train CartPole-v1 --set seed=1", "Use its option instead: --seed"),
+        ("evaluate nowhere", "nowhere: not a saved policy"),
     ],
 )
-def test_errors_are_one_readable_line(arguments, message, tmp_path):
-    run = rlcatalog(*arguments, cwd=tmp_path, code=1)
-    assert message in run.stderr
-    assert run.stderr.startswith("error: ")
-    assert "Traceback" not in run.stderr
-    assert list(tmp_path.iterdir()) == []
+def test_wrong_line_ends_with_one_readable_message(line, message, tmp_path):
+    done = run_command(*line.split(), cwd=tmp_path, code=1)
+    assert message in done.stderr
+    assert done.stderr.startswith("error: ")
+    assert "Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == []  # nothing was written
 
 
-def test_train_and_evaluate(tmp_path):
-    out = tmp_path / "run"
-    settings = [
-        "--set",
-        "num_envs=2",
-        "--set",
-        "rollout_length=64",
-        "--set",
-        "minibatch_size=64",
-        "--seed",
-        "3",
-    ]
-    settings += ["--set", "observation_filter=MeanStdFilter"]
-    text = rlcatalog(
-        "train",
-        "CartPole-v1",
-        "--steps",
-        "256",
-        "--model",
-        "fcnet_hiddens=[16]",
-        *settings,
-        "--out",
-        str(out),
-        "--record",
-        str(tmp_path / "data"),
-    )
-    assert len(list((tmp_path / "data").glob("*.npz"))) == 2
-    assert "training on CartPole-v1" in text.stdout
-    assert "mean return" in text.stdout
-    assert {p.name for p in out.iterdir()} == {
-        "learning_curve.png",
-        "metrics.jsonl",
-        "config.json",
-        "run.json",
-        "policy",
-        "checkpoints",
-    }
-    assert (out / "learning_curve.png").read_bytes().startswith(b"\x89PNG")
-    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-    assert [line["timesteps_total"] for line in lines] == [128, 256]
-    # Where a model's metrics stand.
-    assert all(line["info"]["learner"]["model"] == {} for line in lines)
-    config = json.loads((out / "config.json").read_text())
+# --- train and evaluate ---------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def filtered_run(tmp_path_factory):
+    """The folder of a run of two iterations with a filter, recorded into `data` beside it, and what
+    was printed.
+    """
+    folder = tmp_path_factory.mktemp("filtered")
+    settings = ["num_envs=2", "rollout_length=64", "minibatch_size=64"]
+    settings += ["observation_filter=MeanStdFilter"]
+    line = ["train", "CartPole-v1", "--steps", "256", "--model", "fcnet_hiddens=[16]"]
+    line += [f"--set={setting}" for setting in settings]
+    line += ["--seed", "3", "--out", str(folder / "run"), "--record", str(folder / "data")]
+    return folder / "run", run_command(*line).stdout
+
+
+def test_train_prints_its_progress(filtered_run):
+    _, text = filtered_run
+    assert "training on CartPole-v1" in text
+    assert "mean return" in text
+
+
+def test_train_writes_records_policy_and_picture(filtered_run):
+    folder, _ = filtered_run
+    records = {"config.json", "run.json", "metrics.jsonl", "learning_curve.png"}
+    assert {path.name for path in folder.iterdir()} == records | {"policy", "checkpoints"}
+    png = b"\x89PNG"
+    assert (folder / "learning_curve.png").read_bytes().startswith(png)
+
+
+def test_train_writes_metrics_of_each_iteration(filtered_run):
+    folder, _ = filtered_run
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    rows = [json.loads(line) for line in lines]
+    assert [row["timesteps_total"] for row in rows] == [128, 256]
+    for row in rows:
+        assert row["info"]["learner"]["model"] == {}  # a place for the model's own metrics
+
+
+def test_train_writes_the_config_and_the_chosen_parts(filtered_run):
+    folder, _ = filtered_run
+    config = json.loads((folder / "config.json").read_text())
     assert config["env"] == "CartPole-v1"
     assert config["algorithm"]["seed"] == 3
     assert config["model"]["fcnet_hiddens"] == [16]
@@ -256,110 +317,113 @@ def test_train_and_evaluate(tmp_path):
         "action_dist": "categorical",
         "trunk": "fcnet",
     }
-    assert list((out / "policy").glob("filter-*.safetensors"))
-    printed = rlcatalog("evaluate", str(out), "--episodes", "4").stdout
-    assert float(printed.strip().rpartition("mean return ")[2]) > 0
-    assert (
-        "Pass the run's folder, or --env ID"
-        in rlcatalog("evaluate", str(out / "policy"), code=1).stderr
-    )
-    assert (
-        "mean return"
-        in rlcatalog(
-            "evaluate", str(out / "policy"), "--env", "CartPole-v1", "--episodes", "2"
-        ).stdout
-    )
+
+
+def test_train_saves_the_filter_with_the_policy(filtered_run):
+    folder, _ = filtered_run
+    assert list((folder / "policy").glob("filter-*.safetensors"))
+
+
+def test_train_records_each_iteration(filtered_run):
+    folder, _ = filtered_run
+    assert len(list((folder.parent / "data").glob("*.npz"))) == 2
+
+
+def test_evaluate_prints_the_mean_return_of_a_run(filtered_run):
+    folder, _ = filtered_run
+    text = run_command("evaluate", str(folder), "--episodes", "4").stdout
+    assert float(text.strip().rpartition("mean return ")[2]) > 0
+
+
+def test_evaluate_needs_an_environment_for_a_policy_alone(filtered_run):
+    policy = str(filtered_run[0] / "policy")
+    error = run_command("evaluate", policy, code=1).stderr
+    assert "Pass the run's folder, or --env ID" in error
+    line = ["evaluate", policy, "--env", "CartPole-v1", "--episodes", "2"]
+    assert "mean return" in run_command(*line).stdout
 
 
 @pytest.mark.attack
-def test_a_space_that_cannot_be_written_down_is_evaluated_with_the_environments_own(tmp_path):
-    """MiniGrid's missions are a space of its own class."""
-    forget("minigrid")
-    out = tmp_path / "run"
-    settings = [f"--set={key}" for key in ("num_envs=2", "rollout_length=16", "minibatch_size=32")]
-    missing = rlcatalog("train", "minigrid:MiniGrid-Empty-5x5-v0", "--out", str(out), code=1).stderr
-    assert "obs['mission']: " in missing
-    assert "'text_max_length'" in missing
-    keys = ["--model", "text_max_length=40", "--model", "fcnet_hiddens=[8]", "--steps", "32"]
-    rlcatalog("train", "minigrid:MiniGrid-Empty-5x5-v0", *keys, *settings, "--out", str(out))
-    forget("minigrid")
-    config = json.loads((out / "config.json").read_text())
-    assert (config["env"], config["env_module"]) == ("MiniGrid-Empty-5x5-v0", "minigrid")
-    assert (
-        "pass --import minigrid"
-        in rlcatalog("evaluate", str(out), "--episodes", "1", code=1).stderr
-    )
-    assert (
-        "mean return"
-        in rlcatalog("evaluate", str(out), "--episodes", "1", "--import", "minigrid").stdout
-    )
-    forget("minigrid")
-    assert "pass --import minigrid" in rlcatalog("export", str(out), code=1).stderr
-    exported = rlcatalog("export", str(out), "--import", "minigrid", "--format", "torch").stdout
-    assert "policy.pt2: inputs " in exported
+class TestMiniGrid:
+    """An environment of another package, with a space of its own class for missions."""
+
+    ENV_ID = "minigrid:MiniGrid-Empty-5x5-v0"
+
+    @pytest.fixture
+    def run_folder(self, tmp_path):
+        forget("minigrid")
+        folder = tmp_path / "run"
+        line = ["train", self.ENV_ID, *SHORT_RUN, "--model", "text_max_length=40"]
+        run_command(*line, "--out", str(folder))
+        forget("minigrid")
+        return folder
+
+    def test_train_asks_for_the_length_of_texts(self, tmp_path):
+        error = run_command("train", self.ENV_ID, "--out", str(tmp_path / "run"), code=1).stderr
+        assert "obs['mission']: " in error
+        assert "'text_max_length'" in error
+
+    def test_config_keeps_the_module_beside_the_id(self, run_folder):
+        config = json.loads((run_folder / "config.json").read_text())
+        assert config["env"] == "MiniGrid-Empty-5x5-v0"
+        assert config["env_module"] == "minigrid"
+
+    def test_evaluate_imports_the_module_on_request(self, run_folder):
+        line = ["evaluate", str(run_folder), "--episodes", "1"]
+        assert "pass --import minigrid" in run_command(*line, code=1).stderr
+        assert "mean return" in run_command(*line, "--import", "minigrid").stdout
+
+    def test_export_imports_the_module_on_request(self, run_folder):
+        line = ["export", str(run_folder), "--format", "torch"]
+        assert "pass --import minigrid" in run_command(*line, code=1).stderr
+        assert "policy.pt2: inputs " in run_command(*line, "--import", "minigrid").stdout
 
 
-def test_a_folder_holds_one_run_and_its_config_imports_nothing(tmp_path):
-    out, ran = tmp_path / "run", tmp_path / "ran"
-    (tmp_path / "evilmod.py").write_text(f"open({str(ran)!r}, 'w')")
-    settings = [f"--set={key}" for key in ("num_envs=2", "rollout_length=16", "minibatch_size=32")]
-    train = [
-        "train",
-        "CartPole-v1",
-        "--steps",
-        "32",
-        "--model",
-        "fcnet_hiddens=[4]",
-        *settings,
-        "--out",
-        str(out),
-    ]
-    rlcatalog(*train)
-    before = {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()}
-    said = rlcatalog(*train, "--seed", "1", code=1).stderr
-    assert "already contains a run" in said
-    assert "--overwrite" in said
-    assert {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()} == before
-    (out / "notes.txt").write_text("mine")
-    rlcatalog(*train, "--seed", "1", "--overwrite")
-    config = json.loads((out / "config.json").read_text())
+# --- folders of runs ------------------------------------------------------------------------------
+
+
+def read_files(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+@pytest.fixture
+def run_folder(tmp_path):
+    folder = tmp_path / "run"
+    run_command("train", "CartPole-v1", *SHORT_RUN, "--out", str(folder))
+    return folder
+
+
+def test_train_keeps_an_existing_run(run_folder):
+    before = read_files(run_folder)
+    line = ["train", "CartPole-v1", *SHORT_RUN, "--seed", "1", "--out", str(run_folder)]
+    error = run_command(*line, code=1).stderr
+    assert "already contains a run" in error
+    assert "--overwrite" in error
+    assert read_files(run_folder) == before
+
+
+def test_overwrite_replaces_the_run_and_keeps_other_files(run_folder):
+    (run_folder / "notes.txt").write_text("mine")
+    line = ["train", "CartPole-v1", *SHORT_RUN, "--seed", "1", "--out", str(run_folder)]
+    run_command(*line, "--overwrite")
+    config = json.loads((run_folder / "config.json").read_text())
     assert config["algorithm"]["seed"] == 1
-    assert (out / "notes.txt").read_text() == "mine"
-    (out / "config.json").write_text(json.dumps({**config, "env": "evilmod:CartPole-v1"}))
-    evaluate = ["evaluate", str(out), "--episodes", "1"]
-    said = rlcatalog(*evaluate, cwd=tmp_path, code=1, PYTHONPATH=str(tmp_path)).stderr
-    assert "names the import path 'evilmod:CartPole-v1'" in said
-    assert not ran.exists()
-    rlcatalog(*evaluate, "--import", "evilmod", cwd=tmp_path, PYTHONPATH=str(tmp_path))
-    assert ran.exists()  # the control: typed, it is imported
+    assert (run_folder / "notes.txt").read_text() == "mine"
 
 
-def test_a_module_in_the_working_folder_is_found(tmp_path):
-    (tmp_path / "boards.py").write_text(
-        "import gymnasium as gym\ngym.register('Board-v0',"
-        " 'gymnasium.envs.classic_control:CartPoleEnv', max_episode_steps=9)\n"
-    )
-    command = [Path(sys.executable).with_name("rlcatalog"), "explain"]
-    done = subprocess.run(
-        [*command, "boards:Board-v0", "--json"],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["model"]["chosen"] == "fcnet"
-    assert (
-        "No module named 'nowhere'"
-        in rlcatalog("explain", "nowhere:Board-v0", cwd=tmp_path, code=1).stderr
-    )
+def test_evaluate_imports_no_module_that_a_config_names(run_folder, tmp_path):
+    imported = tmp_path / "imported"
+    (tmp_path / "evilmod.py").write_text(f"open({str(imported)!r}, 'w')")
+    config = json.loads((run_folder / "config.json").read_text())
+    config["env"] = "evilmod:CartPole-v1"
+    (run_folder / "config.json").write_text(json.dumps(config))
+    line = ["evaluate", str(run_folder), "--episodes", "1"]
+    where = {"cwd": tmp_path, "PYTHONPATH": str(tmp_path)}
 
+    error = run_command(*line, code=1, **where).stderr
+    assert "names the import path 'evilmod:CartPole-v1'" in error
+    assert not imported.exists()
 
-def test_the_version_is_printed_without_looking_for_plugins(capsys, monkeypatch):
-    from rlcatalog_cli import app, main
-
-    monkeypatch.setattr(app, "default_catalog", None)
-    with pytest.raises(SystemExit) as ended:
-        main(["--version"])
-    assert not ended.value.code
-    assert capsys.readouterr().out == f"rlcatalog {__version__}\n"
+    # A module that the user names is imported.
+    run_command(*line, "--import", "evilmod", **where)
+    assert imported.exists()

@@ -1,4 +1,4 @@
-"""An option that takes one value is given once, in every command that is installed.
+"""Options with one value are given once, in every installed command.
 
 Crosses: all packages.
 """
@@ -15,65 +15,67 @@ from rlcatalog_cli.app import OWN_COMMANDS, make_app
 COMMANDS = sorted({*OWN_COMMANDS, *default_catalog().registry.names(["command"])})
 
 
-def command_of(name):
-    """Return a command as the program parses it."""
+def make_command(name):
+    """Return a command of typer, as the program parses it."""
     return typer.main.get_command(make_app([name])).commands[name]
 
 
-def options(*, repeatable):
-    """Return `(command, option as typed, its values, its long form)` of all that may, or may not,
-    be given again.
+def find_options(*, repeatable):
+    """Return cases (command, option as typed, its values, its long form) of the options that may be
+    repeated, or of the others.
     """
-    found = []
+    cases = []
     for name in COMMANDS:
-        for option in command_of(name).params:
-            if option.param_type_name == "option" and option.multiple is repeatable:
-                value = [] if option.is_flag else ["1"]
-                long = max(option.opts, key=len)
-                found += [
-                    pytest.param(name, typed, value, long, id=f"{name} {typed}")
-                    for typed in option.opts
-                ]
-    return found
+        for option in make_command(name).params:
+            if option.param_type_name != "option" or option.multiple is not repeatable:
+                continue
+            values = [] if option.is_flag else ["1"]
+            long_form = max(option.opts, key=len)
+            for typed in option.opts:
+                case = pytest.param(name, typed, values, long_form, id=f"{name} {typed}")
+                cases.append(case)
+    return cases
 
 
-def test_there_are_commands_and_options():
+def run_and_read_error(capsys, *line):
+    """Run a line that ends with a usage error, and return its text without frame and breaks."""
+    with pytest.raises(SystemExit) as ended:
+        main([*line])
+    assert ended.value.code == 2
+    return " ".join(capsys.readouterr().err.replace("│", " ").split())
+
+
+def test_commands_and_options_are_found():
     assert {"list", "explain", "check", "new", "train", "evaluate"} <= set(COMMANDS)
-    assert len(options(repeatable=False)) > 20
-    assert len(options(repeatable=True)) > 4
+    assert len(find_options(repeatable=False)) > 20
+    assert len(find_options(repeatable=True)) > 4
 
 
-@pytest.mark.parametrize(("command", "option", "value", "long"), options(repeatable=False))
-def test_a_single_option_given_twice_is_refused_before_anything_runs(
-    command, option, value, long, capsys
-):
-    for times in (2, 3):
-        with pytest.raises(SystemExit) as ended:
-            main([command, *([option, *value] * times)])
-        assert ended.value.code == 2
-        assert f"{long} is given {times} times" in " ".join(
-            capsys.readouterr().err.replace("│", " ").split()
-        )
+@pytest.mark.parametrize("times", [2, 3])
+@pytest.mark.parametrize(
+    ("command", "option", "values", "long_form"), find_options(repeatable=False)
+)
+def test_repeated_option_is_an_error(command, option, values, long_form, times, capsys):
+    repeated = [option, *values] * times
+    error = run_and_read_error(capsys, command, *repeated)
+    assert f"{long_form} is given {times} times" in error
 
 
-@pytest.mark.parametrize(("command", "option", "value", "long"), options(repeatable=True))
-def test_a_repeatable_option_may_be_given_again(command, option, value, long):
-    context = command_of(command).make_context(
-        command, [option, "a=1", option, "b=2"], resilient_parsing=True
-    )
+@pytest.mark.parametrize(
+    ("command", "option", "values", "long_form"), find_options(repeatable=True)
+)
+def test_repeatable_option_collects_its_values(command, option, values, long_form):
+    line = [option, "a=1", option, "b=2"]
+    context = make_command(command).make_context(command, line, resilient_parsing=True)
     assert ["a=1", "b=2"] in list(context.params.values())
 
 
-def test_yes_and_no_of_one_option_are_the_same_option(capsys):
-    with pytest.raises(SystemExit) as ended:
-        main(["evaluate", "--explore", "--no-explore", "nowhere"])
-    assert ended.value.code == 2
-    assert "--explore is given 2 times" in " ".join(
-        capsys.readouterr().err.replace("│", " ").split()
-    )
+def test_option_and_its_negation_are_one_option(capsys):
+    error = run_and_read_error(capsys, "evaluate", "--explore", "--no-explore", "nowhere")
+    assert "--explore is given 2 times" in error
 
 
-def test_help_is_shown_however_often_it_is_asked_for(capsys):
+def test_help_may_be_repeated(capsys):
     with pytest.raises(SystemExit) as ended:
         main(["explain", "--help", "--help"])
     assert ended.value.code == 0

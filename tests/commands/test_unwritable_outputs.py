@@ -32,17 +32,18 @@ def test_train_names_its_folder_of_runs_that_is_a_file(tmp_path, monkeypatch):
     assert "runs/CartPole-v1: cannot be written: Not a directory" in run.stderr
 
 
-def test_export_and_compare_name_an_unwritable_output(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("command", "output"), [("export", "taken/policy.onnx"), ("compare", "taken/curve.png")]
+)
+def test_unwritable_output_of_a_run_is_named(command, output, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "taken").write_text("a file")
+    (tmp_path / "taken").write_text("a file, so that it cannot contain anything")
     trained = command_line.rlcatalog("train", "CartPole-v1", *SMALL, "--out", "run")
     assert trained.returncode == 0, trained.stderr
-    for arguments in (
-        ("export", "run", "--out", "taken/policy.onnx"),
-        ("compare", "run", "--out", "taken/curve.png"),
-    ):
-        run = command_line.rlcatalog(*arguments)
-        assert run.returncode == 1
-        assert "Traceback" not in run.stderr
-        assert f"{arguments[-1]}" in run.stderr
-        assert "cannot be written" in run.stderr
+
+    run = command_line.rlcatalog(command, "run", "--out", output)
+
+    assert run.returncode == 1
+    assert "Traceback" not in run.stderr
+    assert output in run.stderr
+    assert "cannot be written" in run.stderr
