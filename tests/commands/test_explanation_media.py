@@ -1,4 +1,4 @@
-"""An explanation as text, HTML, picture and data: every medium shows the same facts."""
+"""An explanation as text, HTML, picture and data: each shows the same facts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import html.parser
 import json
 import re
 import xml.etree.ElementTree as ElementTree
-from itertools import count
 
 import gymnasium as gym
 import numpy as np
@@ -26,7 +25,10 @@ MASKED = Dict(
 )
 
 
-def masked_and_filtered():
+# --- the same facts -------------------------------------------------------------------------------
+
+
+def explain_mask_and_filter():
     config = {
         "use_lstm": True,
         "observation_filter": "MeanStdFilter",
@@ -36,76 +38,36 @@ def masked_and_filtered():
     return rlcatalog.explain(MASKED, Discrete(3), config, "torch").as_dict()
 
 
-def parts_of_an_action():
-    nested = Dict({"deep": Dict({"action_mask": MultiBinary(2), "x": VECTOR})})
-    return rlcatalog.explain(
-        nested, Tuple([Discrete(2), VECTOR]), {"use_autoregressive": True}, "tf"
-    ).as_dict()
+def explain_parts_of_an_action():
+    obs = Dict({"deep": Dict({"action_mask": MultiBinary(2), "x": VECTOR})})
+    action = Tuple([Discrete(2), VECTOR])
+    return rlcatalog.explain(obs, action, {"use_autoregressive": True}, "tf").as_dict()
 
 
-def an_environment():
+def explain_environment():
     return rlcatalog.explain(env=gym.make("CartPole-v1"), config={"use_attention": True}).as_dict()
 
 
-def wrapped_and_frozen():
-    found = rlcatalog.explain(env=gym.make("CartPole-v1")).as_dict() | {
-        "frozen": "acts from a recorded graph"
-    }
+def explain_wrappers_and_frozen_policy():
+    explanation = rlcatalog.explain(env=gym.make("CartPole-v1")).as_dict()
+    explanation["frozen"] = "acts from a recorded graph"
     for applied in (True, True, False):
-        found["env_wrappers"].append(
-            {"name": "acme", "provider": "acme 1", "applied": applied, "reason": "because"}
-        )
-    return found
+        wrapper = {"name": "acme", "provider": "acme 1", "applied": applied, "reason": "because"}
+        explanation["env_wrappers"].append(wrapper)
+    return explanation
 
 
-TITLES = (
-    "observation",
-    "action",
-    "preprocessor: none",
-    "preprocessor: dict",
-    "filter: MeanStdFilter",
-)
-EXPLANATIONS = [masked_and_filtered, parts_of_an_action, an_environment, wrapped_and_frozen]
+EXPLANATIONS = [
+    explain_mask_and_filter,
+    explain_parts_of_an_action,
+    explain_environment,
+    explain_wrappers_and_frozen_policy,
+]
 
 
-def marked(found):
-    """Return an explanation in which every fact is one of a kind, and the marks that each medium
-    must show.
-    """
-    marks, numbers = [], count(1001)
+class PageTexts(html.parser.HTMLParser):
+    """The texts of an HTML page."""
 
-    def mark(value, name=""):
-        if isinstance(value, dict):
-            return {key: mark(item, key) for key, item in value.items()}
-        if isinstance(value, list):
-            return [mark(item, name) for item in value]
-        # Names that say what belongs together are as they were.
-        if (
-            isinstance(value, bool)
-            or value is None
-            or name == "chosen"
-            or (name == "stage" and value in TITLES)
-        ):
-            return value
-        marks.append(str(next(numbers)))
-        return int(marks[-1]) if isinstance(value, int) else f"{value} t{marks[-1]}"
-
-    made = mark(found)
-    for choice in [
-        part for part in [*made.values(), *made["action_parts"]] if isinstance(part, dict)
-    ]:
-        for part in choice["candidates"][: choice["chosen"] is not None]:  # it stands there, too
-            same = {
-                "name": choice["chosen"],
-                **{key: choice[key] for key in ("distribution", "version", "reason")},
-            }
-            for key in same:
-                marks.remove(re.sub(r".* t", "", part[key]))
-            part.update(same)
-    return made, marks
-
-
-class Texts(html.parser.HTMLParser):
     def __init__(self, page):
         super().__init__()
         self.texts = []
@@ -115,53 +77,133 @@ class Texts(html.parser.HTMLParser):
         self.texts.append(data)
 
 
-def as_text(found):
-    return explanation_sheet(found, all=True).text()
+def show_as_text(explanation):
+    return explanation_sheet(explanation, all=True).text()
 
 
-def as_html(found):
-    return " ".join(Texts(explanation_html(found)).texts)
+def show_as_html(explanation):
+    return " ".join(PageTexts(explanation_html(explanation)).texts)
 
 
-def as_picture(found):
-    return " ".join(
-        node.text or "" for node in ElementTree.fromstring(pipeline_svg(found)).iter() if node.text
-    )
+def show_as_picture(explanation):
+    nodes = ElementTree.fromstring(pipeline_svg(explanation)).iter()
+    return " ".join(node.text for node in nodes if node.text)
 
 
-@pytest.mark.parametrize("medium", [as_text, as_html, as_picture])
-@pytest.mark.parametrize("explanation", EXPLANATIONS)
-def test_every_fact_of_the_data_is_in_every_medium(explanation, medium):
-    found, marks = marked(explanation())
-    shown = set(re.findall(r"\d{4,}", medium(found)))
-    assert len(marks) > 100
-    assert [mark for mark in marks if mark not in shown] == []
+MEDIA = [show_as_text, show_as_html, show_as_picture]
+#: Titles by which a medium finds what belongs to a part, so they cannot be marked.
+UNMARKED_STAGES = (
+    "observation",
+    "action",
+    "preprocessor: none",
+    "preprocessor: dict",
+    "filter: MeanStdFilter",
+)
 
 
-@pytest.mark.parametrize("explanation", EXPLANATIONS)
-def test_the_short_text_leaves_out_others_and_keys_and_says_so(explanation):
-    found = explanation()
-    short, whole = (
-        explanation_sheet(found, all=both).text().splitlines() for both in (False, True)
-    )
-    *kept, last = (re.sub(" +", " ", line) for line in short)
-    left = [line for line in (re.sub(" +", " ", line) for line in whole) if line not in kept]
-    assert set(kept) <= {re.sub(" +", " ", line) for line in whole}
-    others = [line for line in left if line.startswith(" not chosen: ")]
-    assert [
-        line for line in left if line not in others and not re.match(r"\S+ reads: ", line)
-    ] == []
-    assert last.startswith(f"not shown: {len(others)} other parts, and the config keys read")
+class Marker:
+    """Gives each fact of an explanation a number that occurs nowhere else.
+
+    Attributes:
+        numbers: The numbers given so far.
+    """
+
+    def __init__(self):
+        self.numbers = []
+
+    def mark(self, value, key=""):
+        """Return data with a number in each text and in place of each number."""
+        if isinstance(value, dict):
+            return {name: self.mark(item, name) for name, item in value.items()}
+        if isinstance(value, list):
+            return [self.mark(item, key) for item in value]
+        is_title = key == "chosen" or (key == "stage" and value in UNMARKED_STAGES)
+        if value is None or isinstance(value, bool) or is_title:
+            return value
+        number = 1001 + len(self.numbers)
+        self.numbers.append(number)
+        if isinstance(value, int):
+            return number
+        return f"{value} t{number}"
+
+    def unmark_chosen_candidates(self, explanation):
+        """Give the first candidate of each choice, which is the chosen part, its facts again."""
+        choices = [part for part in explanation.values() if isinstance(part, dict)]
+        for choice in [*choices, *explanation["action_parts"]]:
+            if choice["chosen"] is None:
+                continue
+            candidate = choice["candidates"][0]
+            for key in ("name", "distribution", "version", "reason"):
+                self.numbers.remove(int(candidate[key].rpartition(" t")[2]))
+                candidate[key] = choice["chosen" if key == "name" else key]
 
 
-def test_a_sheet_cuts_its_tables_alike_in_text_and_html():
-    rows = [("layer", "weights"), *((f"layer {i}", str(i)) for i in range(4))]
-    sheet = Sheet(
-        "net",
-        [("framework", "torch")],
-        {"layers": rows, "": [(), *rows[1:]], "none": rows[:1]},
-        most=2,
-    )
+@pytest.mark.parametrize("show", MEDIA)
+@pytest.mark.parametrize("explain", EXPLANATIONS)
+def test_medium_shows_every_fact_of_the_data(explain, show):
+    marker = Marker()
+    explanation = marker.mark(explain())
+    marker.unmark_chosen_candidates(explanation)
+    assert len(marker.numbers) > 100
+
+    shown = set(map(int, re.findall(r"\d{4,}", show(explanation))))
+
+    assert set(marker.numbers) - shown == set()
+
+
+@pytest.mark.parametrize("show", MEDIA)
+def test_medium_shows_wrapper_with_an_empty_reason(show):
+    explanation = explain_wrappers_and_frozen_policy()
+    for wrapper in explanation["env_wrappers"]:
+        wrapper["reason"] = " "
+    assert show(explanation).count("env_wrapper: acme") >= 2  # of those that apply
+
+
+# --- the short text -------------------------------------------------------------------------------
+
+
+def lines_of_text(explanation, *, all_lines):
+    """Return the lines of a text without the spaces that align its columns."""
+    lines = explanation_sheet(explanation, all=all_lines).text().splitlines()
+    return [re.sub(" +", " ", line) for line in lines]
+
+
+@pytest.mark.parametrize("explain", EXPLANATIONS)
+def test_short_text_leaves_out_other_parts_and_read_keys(explain):
+    *short, last_line = lines_of_text(explain(), all_lines=False)
+    whole = lines_of_text(explain(), all_lines=True)
+    assert set(short) <= set(whole)
+
+    left_out = [line for line in whole if line not in short]
+    other_parts = [line for line in left_out if line.startswith(" not chosen: ")]
+    read_keys = [line for line in left_out if re.match(r"\S+ reads: ", line)]
+    assert len(other_parts) + len(read_keys) == len(left_out)
+    expected = f"not shown: {len(other_parts)} other parts, and the config keys read"
+    assert last_line.startswith(expected)
+
+
+def test_short_text_of_cartpole_is_read_at_a_glance():
+    text = repr(rlcatalog.explain(env=gym.make("CartPole-v1")))
+    assert len(text.splitlines()) <= 25
+    assert max(map(len, text.splitlines())) <= 100
+    assert "fcnet_hiddens" not in text  # a key with its default
+    assert "visionnet" not in text  # a part that was not chosen
+
+
+# --- sheets ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def sheet():
+    """A sheet that shows two rows of each of its tables, which have four."""
+    rows = [(f"layer {number}", str(number)) for number in range(4)]
+    heading = ("layer", "weights")
+    no_heading = ()
+    tables = {"layers": [heading, *rows], "": [no_heading, *rows], "none": [heading]}
+    return Sheet("net", [("framework", "torch")], tables, most=2)
+
+
+def test_text_of_a_sheet_cuts_its_tables(sheet):
     assert sheet.text().splitlines() == [
         "net",
         "framework: torch",
@@ -175,58 +217,56 @@ def test_a_sheet_cuts_its_tables_alike_in_text_and_html():
         "layer 1     1",
         "... 2 more",
     ]
-    cells = [text for text in Texts(sheet.html()).texts if text != "net"]
-    body = ["layer 0", "0", "layer 1", "1", "... 2 more"]
-    assert cells == ["framework: torch", "layers", "layer", "weights", *body, *body]
 
 
-def test_the_command_prints_the_text_or_the_data_of_the_explanation(capsys):
-    env = gym.make("CartPole-v1")
-    explanation = rlcatalog.explain(env=env)
-    data = json.dumps(explanation.as_dict())
-    for options, text in (
-        ((), repr(explanation)),
-        (("--all",), explanation.text(all=True)),
-        (("--json",), data),
-    ):
+def test_html_of_a_sheet_cuts_its_tables(sheet):
+    texts = [text for text in PageTexts(sheet.html()).texts if text != "net"]
+    rows = ["layer 0", "0", "layer 1", "1", "... 2 more"]
+    assert texts == ["framework: torch", "layers", "layer", "weights", *rows, *rows]
+
+
+# --- the command and the function -----------------------------------------------------------------
+
+
+@pytest.fixture
+def run_explain(capsys):
+    """Return a function that runs `rlcatalog explain CartPole-v1` and returns its output."""
+
+    def run(*options):
         with pytest.raises(SystemExit) as ended:
             main(["explain", "CartPole-v1", *options])
         assert ended.value.code == 0
-        printed = capsys.readouterr().out
-        assert (
-            (json.loads(printed) == json.loads(text))
-            if options == ("--json",)
-            else (printed == f"{text}\n")
-        )
+        return capsys.readouterr().out
+
+    return run
 
 
-def test_an_ordinary_explanation_is_read_at_a_glance():
-    lines = repr(rlcatalog.explain(env=gym.make("CartPole-v1"))).splitlines()
-    assert len(lines) <= 25
-    assert max(map(len, lines)) <= 100
-    assert not any("fcnet_hiddens" in line or "visionnet" in line for line in lines)
+def test_command_prints_the_text_of_the_explanation(run_explain):
+    explanation = rlcatalog.explain(env=gym.make("CartPole-v1"))
+    assert run_explain() == f"{explanation!r}\n"
+    assert run_explain("--all") == f"{explanation.text(all=True)}\n"
 
 
-def test_spaces_or_an_environment_are_needed():
-    for call in (rlcatalog.build, rlcatalog.explain):
-        with pytest.raises(
-            UnsupportedSpaceError, match=rf"{call.__name__}\(\) needs two spaces or env=, but both"
-        ):
-            call(Discrete(2), env="CartPole-v1")
-    with pytest.raises(
-        UnsupportedSpaceError,
-        match=r"explain\(\) needs an observation space and an action space, or",
-    ):
-        rlcatalog.explain(VECTOR)
+def test_command_prints_the_data_of_the_explanation(run_explain):
+    data = rlcatalog.explain(env=gym.make("CartPole-v1")).as_dict()
+    # JSON has lists in place of tuples.
+    assert json.loads(run_explain("--json")) == json.loads(json.dumps(data))
+
+
+def test_explain_takes_an_id_or_an_environment():
     assert rlcatalog.explain(env="CartPole-v1").as_dict()["env"] == "CartPole-v1"
     envs = gym.make_vec("CartPole-v1", num_envs=2)
     assert rlcatalog.explain(env=envs).as_dict()["env"] == "CartPole-v1"
     envs.close()
 
 
-@pytest.mark.parametrize("medium", [as_text, as_html, as_picture])
-def test_a_reason_may_be_empty(medium):
-    found = wrapped_and_frozen()
-    for wrapper in found["env_wrappers"]:
-        wrapper["reason"] = " "
-    assert medium(found).count("env_wrapper: acme") >= 2
+@pytest.mark.parametrize("function", [rlcatalog.build, rlcatalog.explain])
+def test_space_beside_an_environment_is_an_error(function):
+    message = rf"{function.__name__}\(\) needs two spaces or env="
+    with pytest.raises(UnsupportedSpaceError, match=message):
+        function(Discrete(2), env="CartPole-v1")
+
+
+def test_explain_of_one_space_is_an_error():
+    with pytest.raises(UnsupportedSpaceError, match="needs an observation space and an action"):
+        rlcatalog.explain(VECTOR)
