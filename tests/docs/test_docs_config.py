@@ -230,7 +230,7 @@ def test_use_pytorch_chooses_the_framework(config):
 @pytest.mark.parametrize(
     "key", ["observation_filter", "preprocessor_pref", "_disable_preprocessor_api"]
 )
-def test_keys_of_the_model_are_taken_beside_those_of_the_algorithm(config, key):
+def test_algorithm_takes_keys_of_the_model(config, key):
     assert ppo.parse({key: "x"}, config).model == {key: "x"}
 
 

@@ -325,7 +325,7 @@ def test_format_skips_are_comments():
     assert source.format_skips() == 1
 
 
-def test_lines_that_moved_are_told_from_lines_that_went(checkout):
+def test_compare_tells_moved_lines_from_removed_ones(checkout):
     commit_all(checkout)
     before = read_commit(checkout, "HEAD")
     assert count_lines(before) == count_lines(read_sources(checkout)) == 25

@@ -148,7 +148,7 @@ def test_contributing_names_every_target_of_daily_work():
 @pytest.mark.parametrize(
     "folder", ["", "builtin_models", "builtin_models/nope", "tests", "catalog/tests", "fcnet"]
 )
-def test_test_one_rejects_folders_that_are_no_package(folder):
+def test_test_one_rejects_other_folders_than_packages(folder):
     done = make("-n", "test-one", f"P={folder}")
     assert done.returncode != 0
     assert f"P={folder} is no package of this repository" in done.stderr
@@ -324,7 +324,7 @@ def repository(tmp_path):
     return git
 
 
-def test_changed_files_of_a_clean_main_are_none(repository, tmp_path):
+def test_clean_main_has_no_changed_files(repository, tmp_path):
     assert quick.changed_files(tmp_path) == ([], "changed since the last commit")
 
 
