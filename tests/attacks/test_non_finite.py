@@ -1,19 +1,21 @@
-"""What is no number is named, wherever it comes from, and no weight learns from it.
+"""NaN and infinity are reported with their place, and no weight learns from them.
 
-An environment of several poisons an observation, a reward, the last observation of an episode, or
-the model's own outputs or loss do; the truth is which environment, which step and which part of the
-observation were poisoned.
+Tests put one into an observation, a reward, a model's outputs or its loss, at a place that they
+choose: the row or environment, the step, and the leaf of the observation. The error must name it.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from functools import partial
+from typing import NamedTuple
 
 import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
+from gymnasium.envs.registration import EnvSpec
 from torch import nn
 from typer.testing import CliRunner
 
@@ -25,92 +27,131 @@ from rlcatalog_runs import json_line
 from rlcatalog_torch import TorchModelV2
 
 pytestmark = [pytest.mark.twins, pytest.mark.usefixtures("one_thread", "seeded")]
-frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
+in_both_frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
 
-BAD = [np.nan, np.inf, -np.inf]
-PARTS = spaces.Dict(
+NESTED = spaces.Dict(
     {
         "gear": spaces.Discrete(3),
         "speed": spaces.Box(-np.inf, np.inf, (4,), np.float32),
         "wheels": spaces.Tuple([spaces.Box(-9, 9, (2, 2), np.float64), spaces.MultiBinary(2)]),
     }
 )
-IMAGE = spaces.Box(-np.inf, np.inf, (10, 10, 3), np.float32)
 ACTIONS = spaces.Discrete(3)
 SMALL = {"fcnet_hiddens": [4]}
-WAYS = {
+VECTOR = spaces.Box(-1, 1, (2,), np.float32)
+
+
+# --- observations ---------------------------------------------------------------------------------
+
+
+CONFIGS = {
     "plain": {}, "filter": {"observation_filter": "MeanStdFilter"},
     "lstm": {"use_lstm": True, "lstm_cell_size": 4},
     "attention": {"use_attention": True, "attention_dim": 4, "attention_memory_inference": 3},
     "autoregressive": {"use_autoregressive": True, "autoregressive_hiddens": [4]},
 }  # fmt: skip
+#: Row, leaf and value of one number in a batch of four observations → what an error calls it.
+PLACES = {
+    (2, "speed", np.nan): r"NaN at obs\['speed'\]\[2\]",
+    (0, "wheels", np.inf): r"inf at obs\['wheels'\]\[0\]\[1, 0\]",
+    (3, "wheels", -np.inf): r"-inf at obs\['wheels'\]\[0\]\[1, 0\]",
+    (1, "speed", np.inf): r"inf at obs\['speed'\]\[2\]",
+}
 
 
-def poisoned(observations, row, leaf, value):
-    """Put a value into one observation; return the path of its place."""
+def sample_observations():
+    NESTED.seed(0)
+    return [NESTED.sample() for _ in range(4)]
+
+
+def sample_with_one_value(row, leaf, value):
+    """Return four observations, with a value in one leaf of one row."""
+    observations = sample_observations()
     obs = observations[row]
     if leaf == "speed":
         obs["speed"] = obs["speed"].copy()
         obs["speed"][2] = value
-        return "obs['speed'][2]"
-    first = obs["wheels"][0].copy()
-    first[1, 0] = value
-    obs["wheels"] = (first, obs["wheels"][1])
-    return "obs['wheels'][0][1, 0]"
-
-
-def observations(rows, seed=0):
-    PARTS.seed(seed)
-    return [PARTS.sample() for _ in range(rows)]
+    else:
+        box, bits = obs["wheels"]
+        box = box.copy()
+        box[1, 0] = value
+        obs["wheels"] = (box, bits)
+    return observations
 
 
 @pytest.mark.grid
-@frameworks
-@pytest.mark.parametrize("way", WAYS)
-def test_an_observation_that_is_no_number_is_named_by_row_and_leaf(framework, way):
-    actions = spaces.MultiDiscrete([2, 3]) if way == "autoregressive" else ACTIONS
-    config = {**SMALL, **WAYS[way], "check_observations": "never"}
-    policy = rlcatalog.build(PARTS, actions, config, framework)
-    policy.act(observations(4))
-    learned = None if policy.filter is None else policy.filter.get_state()
-    for row, leaf, value in [
-        (2, "speed", np.nan),
-        (0, "wheels", np.inf),
-        (3, "wheels", -np.inf),
-        (1, "speed", np.inf),
-    ]:
-        batch = observations(4)
-        path = poisoned(batch, row, leaf, value)
-        says = (
-            rf"^row {row} of 4: .*{re.escape(f'{value}'.replace('nan', 'NaN'))} at"
-            rf" {re.escape(path)}"
-        )
-        for explore in (True, False):
-            with pytest.raises(NonFiniteError, match=says) as error:
+@in_both_frameworks
+@pytest.mark.parametrize("name", CONFIGS)
+class TestNestedObservations:
+    """A policy for nested observations that does not check them against their space."""
+
+    @pytest.fixture
+    def policy(self, name, framework):
+        actions = spaces.MultiDiscrete([2, 3]) if name == "autoregressive" else ACTIONS
+        config = {**SMALL, **CONFIGS[name], "check_observations": "never"}
+        return rlcatalog.build(NESTED, actions, config, framework)
+
+    @pytest.mark.parametrize("explore", [True, False])
+    def test_act_names_row_and_leaf(self, policy, explore):
+        for (row, leaf, value), place in PLACES.items():
+            batch = sample_with_one_value(row, leaf, value)
+            with pytest.raises(NonFiniteError, match=rf"^row {row} of 4: .*{place}") as caught:
                 policy.act(batch, explore=explore)
-            assert error.value.row == row
-        for update in (True, False):
-            with pytest.raises(NonFiniteError, match=says):
+            assert caught.value.row == row
+
+    @pytest.mark.parametrize("update", [True, False])
+    def test_preprocess_names_row_and_leaf(self, policy, update):
+        for (row, leaf, value), place in PLACES.items():
+            batch = sample_with_one_value(row, leaf, value)
+            with pytest.raises(NonFiniteError, match=rf"^row {row} of 4: .*{place}"):
                 policy.preprocess(batch, update=update)
-        with pytest.raises(NonFiniteError, match=rf"^row 0 of 1: .* at {re.escape(path)}"):
-            policy.encoder.encode(batch[row])
-    if learned is not None:
-        np.testing.assert_equal(policy.filter.get_state(), learned)
-    assert np.isfinite(policy.act(observations(4)).logp).all()
+
+    def test_encode_names_the_leaf(self, policy):
+        for (row, leaf, value), place in PLACES.items():
+            batch = sample_with_one_value(row, leaf, value)
+            with pytest.raises(NonFiniteError, match=rf"^row 0 of 1: .*{place}"):
+                policy.encoder.encode(batch[row])
+
+    def test_policy_acts_after_the_error(self, policy):
+        policy.act(sample_observations())
+        with pytest.raises(NonFiniteError):
+            policy.act(sample_with_one_value(2, "speed", np.nan))
+        assert np.isfinite(policy.act(sample_observations()).logp).all()
 
 
-def test_an_image_that_holds_no_number_is_named_by_its_place():
-    policy = rlcatalog.build(IMAGE, ACTIONS, {"check_observations": "never"}, "torch")
-    obs = np.zeros((2, *IMAGE.shape), np.float32)
-    obs[1, 3, 4, 2] = -np.inf
+@in_both_frameworks
+def test_filter_learns_nothing_from_rejected_observations(framework):
+    config = {**SMALL, "observation_filter": "MeanStdFilter", "check_observations": "never"}
+    policy = rlcatalog.build(NESTED, ACTIONS, config, framework)
+    policy.preprocess(sample_observations(), update=True)
+    state = policy.filter.get_state()
+    with pytest.raises(NonFiniteError):
+        policy.preprocess(sample_with_one_value(2, "speed", np.nan), update=True)
+    np.testing.assert_equal(policy.filter.get_state(), state)
+
+
+def test_act_names_the_pixel_of_an_image():
+    space = spaces.Box(-np.inf, np.inf, (10, 10, 3), np.float32)
+    policy = rlcatalog.build(space, ACTIONS, {"check_observations": "never"}, "torch")
+    images = np.zeros((2, 10, 10, 3), np.float32)
+    images[1, 3, 4, 2] = -np.inf
     with pytest.raises(NonFiniteError, match=r"row 1 of 2: .*-inf at obs\[3, 4, 2\]"):
-        policy.act(obs)
+        policy.act(images)
 
 
-class Poisoned(TorchModelV2):
-    """Makes what it is told of a row's sum: a logit, or the value."""
+# --- outputs and rewards --------------------------------------------------------------------------
 
-    bad = None
+
+class FaultyModel(TorchModelV2):
+    """A linear model that can put a value into the outputs of row 1.
+
+    Attributes:
+        logit: The value for a logit, or None.
+        estimate: The value for the value estimate, or None.
+    """
+
+    logit = None
+    estimate = None
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
@@ -118,137 +159,187 @@ class Poisoned(TorchModelV2):
 
     def forward(self, input_dict, state, seq_lens):
         outputs = self.layer(input_dict["obs_flat"])
-        where, value = self.bad or (None, 0.0)
-        self.value = outputs[:, 0].clone()
-        if where == "logit":
-            outputs = outputs.clone()
-            outputs[1, 1] = value
-        elif where == "value":
-            self.value[1] = value
+        self.values = outputs[:, 0].clone()
+        outputs = outputs.clone()
+        if self.logit is not None:
+            outputs[1, 1] = self.logit
+        if self.estimate is not None:
+            self.values[1] = self.estimate
         return outputs, state
 
     def value_function(self):
-        return self.value
+        return self.values
 
 
-@pytest.mark.parametrize("value", BAD)
-def test_a_models_outputs_that_are_no_numbers_are_named(value):
-    policy = rlcatalog.build(spaces.Box(-1, 1, (2,)), ACTIONS, {"custom_model": Poisoned}, "torch")
-    obs = np.zeros((3, 2), np.float32)
-    for where, says in (
-        ("logit", r"row 1 of 3: .*model's weights.*lowest finite"),
-        ("value", "row 1 of 3: its value"),
-    ):
-        policy.model.bad = where, value
-        with pytest.raises(NonFiniteError, match=says):
-            policy.act(obs, explore=False)
-    with pytest.raises(NonFiniteError, match="row 1 of 3: its value estimate is"):
-        policy.values(obs)
-    policy.model.bad = None
-    assert np.isfinite(policy.act(obs).value).all()
+@pytest.fixture
+def faulty_policy():
+    return rlcatalog.build(VECTOR, ACTIONS, {"custom_model": FaultyModel}, "torch")
 
 
-@frameworks
-def test_a_past_reward_that_is_no_number_is_named_with_its_step(framework):
+THREE_ROWS = np.zeros((3, 2), np.float32)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_act_names_the_row_of_a_logit(faulty_policy, value):
+    faulty_policy.model.logit = value
+    # For -inf, the advice is the lowest finite number.
+    with pytest.raises(NonFiniteError, match=r"row 1 of 3: .*model's weights.*lowest finite"):
+        faulty_policy.act(THREE_ROWS, explore=False)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_act_and_values_name_the_row_of_a_value_estimate(faulty_policy, value):
+    faulty_policy.model.estimate = value
+    for call in (faulty_policy.act, faulty_policy.values):
+        with pytest.raises(NonFiniteError, match="row 1 of 3: its value estimate is"):
+            call(THREE_ROWS)
+
+
+@pytest.fixture(params=["torch", "tf"])
+def stepper(request):
+    """A stepper of three rows that has taken three steps, and reads rewards."""
     config = {**SMALL, "use_lstm": True, "lstm_cell_size": 4, "lstm_use_prev_reward": True}
-    policy = rlcatalog.build(spaces.Box(-1, 1, (2,)), ACTIONS, config, framework)
-    stepper, obs = policy.stepper(3), np.zeros((3, 2), np.float32)
-    stepper.step(obs)
-    for _ in range(2):
-        stepper.step(obs, prev_reward=[0.0, 1.0, 2.0])
+    stepper = rlcatalog.build(VECTOR, ACTIONS, config, request.param).stepper(3)
+    stepper.step(THREE_ROWS)
+    stepper.step(THREE_ROWS, prev_reward=[0.0, 1.0, 2.0])
+    stepper.step(THREE_ROWS, prev_reward=[0.0, 1.0, 2.0])
+    return stepper
+
+
+def test_stepper_names_row_and_step_of_a_reward(stepper):
+    too_large_for_float32 = 1e39
     with pytest.raises(NonFiniteError, match=r"row 2 of 3: prev_reward is inf.*after 3 steps"):
-        stepper.step(obs, prev_reward=[0.0, 1.0, 1e39])
-    for wrong in (1.0, [0.0], ["1", "2", "3"], [[0.0, 1.0, 2.0]]):
-        with pytest.raises(ModelContractError, match="prev_reward: expected 3 numbers"):
-            stepper.step(obs, prev_reward=wrong)
+        stepper.step(THREE_ROWS, prev_reward=[0.0, 1.0, too_large_for_float32])
+
+
+@pytest.mark.parametrize("rewards", [1.0, [0.0], ["1", "2", "3"], [[0.0, 1.0, 2.0]]])
+def test_stepper_takes_one_reward_for_each_row(stepper, rewards):
+    with pytest.raises(ModelContractError, match="prev_reward: expected 3 numbers"):
+        stepper.step(THREE_ROWS, prev_reward=rewards)
 
 
 # --- PPO ------------------------------------------------------------------------------------------
 
 
-class Wire(gym.Env):
-    """Episodes of five steps; the environment and the step that it is told to are poisoned."""
+class Fault(NamedTuple):
+    """A value that an environment returns once."""
+
+    kind: str  # "reward" or "obs"
+    env: int  # which of the four environments
+    step: int  # of all its steps, counted from 0
+    value: float
+
+
+NO_FAULT = Fault("none", env=0, step=0, value=0.0)
+
+
+class FaultyEnv(gym.Env):
+    """Episodes of five steps with the reward 1. One of four environments returns a faulty value.
+
+    Args:
+        fault: The value, and where it is returned.
+        truncates: Whether episodes are truncated after five steps; otherwise they are terminated.
+    """
 
     observation_space = spaces.Dict(
         {"a": spaces.Box(-np.inf, np.inf, (2,), np.float32), "b": spaces.Discrete(2)}
     )
     action_space = ACTIONS
-    made = 0
+    count = 0
 
-    def __init__(self, plan):
-        self.plan, self.index = plan, Wire.made % 4
-        Wire.made += 1
+    def __init__(self, fault, truncates=False):
+        self.fault = fault
+        self.truncates = truncates
+        self.index = FaultyEnv.count % 4
+        self.steps_in_all = 0
+        FaultyEnv.count += 1
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
-        self.t, self.total = 0, getattr(self, "total", 0)
-        return self.look(), {}
-
-    def look(self):
-        obs = {"a": self.np_random.uniform(-1, 1, 2).astype(np.float32), "b": 1}
-        if self.hit("obs"):
-            obs["a"][1] = self.plan[3]
-        return obs
-
-    def hit(self, what):
-        return self.plan[:3] == (what, self.index, self.total)
+        self.steps = 0
+        return self.make_observation(), {}
 
     def step(self, action):
-        self.t += 1
-        self.total += 1
-        reward = self.plan[3] if self.hit("reward") else 1.0
-        cut = self.plan[0] == "obs" and self.plan[4:] == ("truncated",)
-        return self.look(), reward, self.t == 5 and not cut, self.t == 5 and cut, {}
+        self.steps += 1
+        self.steps_in_all += 1
+        reward = self.fault.value if self.is_faulty("reward") else 1.0
+        is_over = self.steps == 5
+        terminated = is_over and not self.truncates
+        truncated = is_over and self.truncates
+        return self.make_observation(), reward, terminated, truncated, {}
+
+    def make_observation(self):
+        a = self.np_random.uniform(-1, 1, 2).astype(np.float32)
+        if self.is_faulty("obs"):
+            a[1] = self.fault.value
+        return {"a": a, "b": 1}
+
+    def is_faulty(self, kind):
+        place = (self.fault.kind, self.fault.env, self.fault.step)
+        return place == (kind, self.index, self.steps_in_all)
 
 
-def training(plan, framework, **config):
-    Wire.made = 0
-    settings = {
-        "num_envs": 4,
-        "rollout_length": 8,
-        "minibatch_size": 16,
-        "num_epochs": 2,
-        "seed": 0,
-    }
-    return PPO(lambda: Wire(plan), {**settings, "framework": framework, "model": SMALL, **config})
+def make_ppo(fault, framework="torch", *, truncates=False, **config):
+    """Return PPO whose rollouts have eight steps of four environments."""
+    FaultyEnv.count = 0
+    settings = {"num_envs": 4, "rollout_length": 8, "minibatch_size": 16, "num_epochs": 2}
+    settings |= {"seed": 0, "framework": framework, "model": SMALL, **config}
+    return PPO(lambda: FaultyEnv(fault, truncates), settings)
 
 
-def weights(algo):
+def copy_weights(algo):
     return {name: np.array(value) for name, value in algo.policy.model.get_weights().items()}
 
 
-PLANS = [
-    (("reward", 2, 11, np.nan), "environment 2 of 4, step 1 of its episode: the reward is nan"),
-    (("reward", 0, 13, np.inf), "environment 0 of 4, step 3 of its episode: the reward is inf"),
-    (("reward", 1, 12, 1e39), r"environment 1 of 4, step 2 of its episode: the reward is 1e\+39"),
-    (
-        ("obs", 3, 12, np.nan),
-        r"environment 3 of 4, after 2 steps of its episode: row 3 of 4: .*NaN at obs\['a'\]\[1\]",
-    ),
-    (
-        ("obs", 3, 14, -np.inf),
-        r"environment 3 of 4, after 4 steps of its episode: .*-inf at obs\['a'\]\[1\]",
-    ),
-    (
-        ("obs", 2, 15, np.inf, "truncated"),
-        r"environment 2 of 4, after 5 steps of its episode: row 2 of 4: .*inf at",
-    ),
-]
-
-
+@pytest.mark.parametrize("framework", ["torch", "tf"])
 @pytest.mark.parametrize(
-    ("plan", "says", "framework"),
-    [(*plan, "torch") for plan in PLANS] + [(*PLANS[0], "tf"), (*PLANS[3], "tf")],
-    ids=lambda value: str(value[:4]) if isinstance(value, tuple) else "",
+    ("fault", "message"),
+    [
+        # Step 11 of all is the first of the third episode of five.
+        (
+            Fault("reward", env=2, step=11, value=np.nan),
+            "environment 2 of 4, step 1 of its episode: the reward is nan",
+        ),
+        (
+            Fault("reward", env=0, step=13, value=np.inf),
+            "environment 0 of 4, step 3 of its episode: the reward is inf",
+        ),
+        (
+            Fault("reward", env=1, step=12, value=1e39),
+            r"environment 1 of 4, step 2 of its episode: the reward is 1e\+39",
+        ),
+        (
+            Fault("obs", env=3, step=12, value=np.nan),
+            r"environment 3 of 4, after 2 steps of its episode: .*NaN at obs\['a'\]\[1\]",
+        ),
+        (
+            Fault("obs", env=3, step=14, value=-np.inf),
+            r"environment 3 of 4, after 4 steps of its episode: .*-inf at obs\['a'\]\[1\]",
+        ),
+    ],
+    ids=["NaN reward", "infinite reward", "large reward", "NaN observation", "-inf observation"],
 )
-def test_ppo_names_the_environment_and_keeps_the_last_good_policy(plan, says, framework):
-    algo = training(plan, framework, model={**SMALL, "observation_filter": "MeanStdFilter"})
+def test_ppo_names_environment_and_step_and_keeps_weights(fault, message, framework):
+    model = {**SMALL, "observation_filter": "MeanStdFilter"}
+    algo = make_ppo(fault, framework, model=model)
     algo.train()
-    before = weights(algo)
-    with pytest.raises(NonFiniteError, match=says):
+    before = copy_weights(algo)
+
+    with pytest.raises(NonFiniteError, match=message):
         algo.train()
-    np.testing.assert_equal(weights(algo), before)
+
+    np.testing.assert_equal(copy_weights(algo), before)
     assert np.isfinite(algo.policy.filter.get_state()["mean"]).all()
+    algo.stop()
+
+
+def test_ppo_names_the_last_observation_of_a_truncated_episode():
+    fault = Fault("obs", env=2, step=15, value=np.inf)  # the end of the third episode
+    algo = make_ppo(fault, truncates=True)
+    algo.train()
+    message = "environment 2 of 4, after 5 steps of its episode: row 2 of 4: .*inf at"
+    with pytest.raises(NonFiniteError, match=message):
+        algo.train()
     algo.stop()
 
 
@@ -262,99 +353,111 @@ def test_ppo_names_the_environment_and_keeps_the_last_good_policy(plan, says, fr
         ("tf", 1e20, 0.5),
     ],
 )
-def test_rewards_too_large_never_make_weights_that_are_no_numbers(framework, reward, grad_clip):
-    algo = training(("reward", 1, 12, reward), framework, grad_clip=grad_clip)
+def test_ppo_takes_no_step_after_a_very_large_reward(framework, reward, grad_clip):
+    fault = Fault("reward", env=1, step=12, value=reward)
+    algo = make_ppo(fault, framework, grad_clip=grad_clip)
     algo.train()
-    before = weights(algo)
-    with pytest.raises(
-        NonFiniteError,
-        match=r"the advantage is|no step was taken, and the weights are the last good",
-    ):
+    before = copy_weights(algo)
+
+    message = "the advantage is|no step was taken, and the weights are the last good"
+    with pytest.raises(NonFiniteError, match=message):
         algo.train()
-    after = weights(algo)
-    np.testing.assert_equal(after, before)  # the first minibatch holds it, or none is learned from
-    assert all(np.isfinite(value).all() for value in after.values())
+
+    # The advantages are normalised, so even the first minibatch is not finite.
+    np.testing.assert_equal(copy_weights(algo), before)
     algo.stop()
 
 
-def poison_loss(algo, at):
-    calls = []
+class NanLoss:
+    """A custom loss that is NaN from some call on."""
 
-    def custom_loss(loss, inputs):
-        calls.append(1)
-        return loss * np.nan if len(calls) > at else loss
+    def __init__(self, first_nan):
+        self.first_nan = first_nan
+        self.calls = 0
 
-    algo.policy.model.custom_loss = custom_loss
-    return calls
+    def __call__(self, loss, inputs):
+        self.calls += 1
+        return loss * np.nan if self.calls > self.first_nan else loss
 
 
-@frameworks
-@pytest.mark.parametrize("eager_tracing", [True, False])
-def test_a_loss_that_is_no_number_takes_no_step(framework, eager_tracing):
-    if framework == "torch" and not eager_tracing:
-        pytest.skip("TensorFlow's key")
-    algo = training((None, 0, 0, 0), framework, eager_tracing=eager_tracing)
-    traced = framework == "tf" and eager_tracing
-    poison_loss(algo, 0 if traced else 3)  # a trace is made once
-    seen = []
-    algo.policy.model.update_ops = lambda: [lambda: seen.append(weights(algo))]
-    start = weights(algo)
+@in_both_frameworks
+def test_ppo_keeps_the_weights_before_a_loss_that_is_nan(framework):
+    algo = make_ppo(NO_FAULT, framework, eager_tracing=False)
+    algo.policy.model.custom_loss = NanLoss(first_nan=3)
+    weights_after_steps = []
+    algo.policy.model.update_ops = lambda: [lambda: weights_after_steps.append(copy_weights(algo))]
+
     with pytest.raises(NonFiniteError, match=r"a minibatch has the loss nan.*no step was taken"):
         algo.train()
-    assert len(seen) == (0 if traced else 3)
-    np.testing.assert_equal(weights(algo), seen[-1] if seen else start)
+
+    assert len(weights_after_steps) == 3
+    np.testing.assert_equal(copy_weights(algo), weights_after_steps[-1])
     algo.stop()
 
 
-def test_the_command_line_saves_the_last_good_policy_and_says_why(tmp_path, monkeypatch):
-    gym.register("Wire-v0", lambda: Wire(("reward", 2, 20, np.nan)))
-    try:
-        Wire.made = 0
-        out = tmp_path / "run"
-        arguments = [
-            "train",
-            "Wire-v0",
-            "--steps",
-            "400",
-            "--out",
-            str(out),
-            "--model",
-            "fcnet_hiddens=[4]",
-            "--set",
-            "num_envs=4",
-            "--set",
-            "rollout_length=8",
-            "--set",
-            "minibatch_size=16",
-            "--framework",
-            "torch",
-        ]
-        result = CliRunner().invoke(make_app(arguments), arguments)
-        assert isinstance(result.exception, NonFiniteError)
-        assert re.search(
-            r"environment \d of 4, step \d of its episode: the reward is nan", str(result.exception)
-        )
-        assert str(out / "policy") in str(result.exception)
-        saved = rlcatalog.load(out / "policy")
-        assert all(np.isfinite(value).all() for value in saved.model.get_weights().values())
-        lines = (out / "metrics.jsonl").read_text().splitlines()
-        assert lines
-        assert all(
-            json.loads(line, parse_constant=pytest.fail)["timesteps_total"] for line in lines
-        )
-    finally:
-        gym.registry.pop("Wire-v0")
+def test_ppo_takes_no_step_after_a_traced_loss_that_is_nan():
+    algo = make_ppo(NO_FAULT, "tf", eager_tracing=True)
+    # TensorFlow calls the loss once, to trace it, so it is NaN from the first step on.
+    algo.policy.model.custom_loss = NanLoss(first_nan=0)
+    before = copy_weights(algo)
+    with pytest.raises(NonFiniteError, match=r"a minibatch has the loss nan.*no step was taken"):
+        algo.train()
+    np.testing.assert_equal(copy_weights(algo), before)
+    algo.stop()
 
 
-def test_a_line_of_metrics_is_valid_json():
-    result = {
+# --- the command line -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def interrupted_run(tmp_path, monkeypatch):
+    """The folder of a run that ended at a reward of NaN, and its error."""
+    fault = Fault("reward", env=2, step=20, value=np.nan)
+    monkeypatch.setitem(
+        gym.registry, "FaultyEnv-v0", EnvSpec("FaultyEnv-v0", partial(FaultyEnv, fault))
+    )
+    FaultyEnv.count = 0
+    folder = tmp_path / "run"
+    line = ["train", "FaultyEnv-v0", "--steps", "400", "--out", str(folder)]
+    line += ["--model", "fcnet_hiddens=[4]", "--framework", "torch"]
+    line += ["--set=num_envs=4", "--set=rollout_length=8", "--set=minibatch_size=16"]
+    result = CliRunner().invoke(make_app(line), line)
+    return folder, result.exception
+
+
+def test_train_names_the_reward_and_the_saved_policy(interrupted_run):
+    folder, error = interrupted_run
+    assert isinstance(error, NonFiniteError)
+    place = r"environment \d of 4, step \d of its episode: the reward is nan"
+    assert re.search(place, str(error))
+    assert str(folder / "policy") in str(error)
+
+
+def test_train_saves_the_last_good_policy(interrupted_run):
+    folder, _ = interrupted_run
+    policy = rlcatalog.load(folder / "policy")
+    for weights in policy.model.get_weights().values():
+        assert np.isfinite(weights).all()
+
+
+def test_train_keeps_the_metrics_before_the_error(interrupted_run):
+    folder, _ = interrupted_run
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    assert lines
+    for line in lines:
+        metrics = json.loads(line, parse_constant=pytest.fail)  # no NaN, which JSON does not have
+        assert metrics["timesteps_total"] > 0
+
+
+def test_json_line_has_null_for_nan_and_infinity():
+    metrics = {
         "a": np.nan,
         "b": {"c": [np.inf, 1.5, -np.inf]},
         "d": None,
         "e": 3,
         "f": (np.float64("nan"),),
     }
-    line = json_line(result)
+    line = json_line(metrics)
     assert line.endswith("\n")
-    found = json.loads(line, parse_constant=pytest.fail)
-    assert found == {"a": None, "b": {"c": [None, 1.5, None]}, "d": None, "e": 3, "f": [None]}
+    expected = {"a": None, "b": {"c": [None, 1.5, None]}, "d": None, "e": 3, "f": [None]}
+    assert json.loads(line, parse_constant=pytest.fail) == expected
