@@ -1,6 +1,4 @@
-"""Policies saved under one framework and loaded under the other: they act as the policy that was
-saved.
-"""
+"""Policies that are saved in one framework and loaded in the other act the same."""
 
 from __future__ import annotations
 
@@ -17,91 +15,134 @@ from rlcatalog_testing import PluginEntryPoint, isolated_catalog, plugin_of
 from rlcatalog_tf import TFModelV2, keras
 from rlcatalog_torch import TorchModelV2
 
-VECTOR, IMAGE = Box(-1, 1, (4,), np.float32), Box(0, 255, (42, 42, 3), np.uint8)
+VECTOR = Box(-1, 1, (4,), np.float32)
+IMAGE = Box(0, 255, (42, 42, 3), np.uint8)
 CHOICES = Dict(
     {"action_mask": MultiBinary(3), "avail_actions": Box(-1, 1, (3, 5), np.float32), "obs": VECTOR}
 )
-PARTS = Tuple([Discrete(3), Box(-1, 1, (2,), np.float32)])
-MEMORY = {"lstm_cell_size": 6, "lstm_use_prev_action": True, "lstm_use_prev_reward": True}
+TWO_PARTS = Tuple([Discrete(3), Box(-1, 1, (2,), np.float32)])
+FLOATS = Box(-1, 1, (2,), np.float32)
+LSTM = {
+    "use_lstm": True,
+    "lstm_cell_size": 6,
+    "lstm_use_prev_action": True,
+    "lstm_use_prev_reward": True,
+}
 ATTENTION = {
+    "use_attention": True,
     "attention_dim": 8,
     "attention_num_transformer_units": 2,
     "attention_use_n_prev_actions": 2,
 }
+#: Name → observation space, action space, config.
 POLICIES = {
     "fcnet": (VECTOR, Discrete(3), {"fcnet_hiddens": [7, 5]}),
-    "fcnet, free_log_std": (
-        VECTOR,
-        Box(-1, 1, (2,), np.float32),
-        {"free_log_std": True, "vf_share_layers": False},
-    ),
+    "free_log_std": (VECTOR, FLOATS, {"free_log_std": True, "vf_share_layers": False}),
     "visionnet": (IMAGE, Discrete(3), {"post_fcnet_hiddens": [6]}),
     "complex_input": (Dict({"eye": IMAGE, "speed": VECTOR}), Discrete(3), {"fcnet_hiddens": [7]}),
-    "lstm": (VECTOR, Box(-1, 1, (2,), np.float32), {"use_lstm": True, **MEMORY}),
-    "attention": (VECTOR, Discrete(3), {"use_attention": True, **ATTENTION}),
+    "lstm": (VECTOR, FLOATS, LSTM),
+    "attention": (VECTOR, Discrete(3), ATTENTION),
     "parametric": (CHOICES, Discrete(3), {"use_parametric": True}),
-    "autoregressive": (VECTOR, PARTS, {"use_autoregressive": True}),
+    "autoregressive": (VECTOR, TWO_PARTS, {"use_autoregressive": True}),
     "filter": (VECTOR, Discrete(3), {"observation_filter": "MeanStdFilter"}),
 }
-ROWS = 5
-ACROSS = pytest.mark.parametrize(("saved", "loaded"), [("torch", "tf"), ("tf", "torch")])
+ACROSS = pytest.mark.parametrize(("saved_in", "loaded_in"), [("torch", "tf"), ("tf", "torch")])
+PARTS = ("rlcatalog-preprocessors", "rlcatalog-categorical", "rlcatalog-fcnet")
 
 
-def observations(space, seed):
+def build_policy(name, framework):
+    """Build one of the policies, with weights that are all different."""
+    policy = rlcatalog.build(*POLICIES[name], framework)
+    # New biases are zeros, so it would not be seen if two of them changed places.
+    rng = np.random.default_rng(1)
+    weights = {}
+    for key, array in policy.model.get_weights().items():
+        weights[key] = array + rng.normal(0, 0.02, array.shape).astype(array.dtype)
+    policy.model.set_weights(weights)
+    if policy.filter is not None:
+        rows = [np.full(4, 0.1 * i, np.float32) for i in range(9)]
+        policy.preprocess(rows, update=True)
+    return policy
+
+
+def sample_observations(space, seed):
+    """Return five observations, whose masks allow at least one action."""
     space.seed(seed)
-    drawn = [space.sample() for _ in range(ROWS)]
-    for obs in drawn:
+    observations = [space.sample() for _ in range(5)]
+    for obs in observations:
         if isinstance(obs, dict) and "action_mask" in obs:
-            obs["action_mask"][seed % 3] = 1  # something is allowed
-    return drawn
+            obs["action_mask"][seed % 3] = 1
+    return observations
+
+
+def act_four_times(policy, name):
+    """Return the four steps of a policy that carries its state from one to the next."""
+    obs_space, _, config = POLICIES[name]
+    rewards = {}
+    if "lstm_use_prev_reward" in config:
+        rewards["prev_reward"] = np.linspace(-1, 1, 5)
+    steps = []
+    state = None
+    for t in range(4):
+        obs = sample_observations(obs_space, seed=t)
+        step = policy.act(obs, state, explore=False, **rewards)
+        state = step.state
+        steps.append(step)
+    return steps
 
 
 @pytest.mark.grid
 @ACROSS
 @pytest.mark.parametrize("name", POLICIES)
-def test_a_policy_loaded_under_the_other_framework_acts_the_same(name, saved, loaded, tmp_path):
-    obs_space, action_space, config = POLICIES[name]
-    policy = rlcatalog.build(obs_space, action_space, config, saved)
-    # As built, biases are zeros, and two of them could change places.
-    drawn = np.random.default_rng(1)
-    weights = policy.model.get_weights()
-    policy.model.set_weights(
-        {n: a + drawn.normal(0, 0.02, a.shape).astype(a.dtype) for n, a in weights.items()}
-    )
-    if policy.filter is not None:
-        policy.preprocess([np.full(4, 0.1 * i, np.float32) for i in range(9)], update=True)
+def test_policy_acts_the_same_in_the_other_framework(name, saved_in, loaded_in, tmp_path):
+    policy = build_policy(name, saved_in)
     policy.save(tmp_path)
-    other = rlcatalog.load(tmp_path, framework=loaded)
-    assert (other.framework, policy.framework) == (loaded, saved)
-    states = None, None
-    for t in range(4):
-        obs, reward = observations(obs_space, t), np.linspace(-1, 1, ROWS)
-        kept = {"prev_reward": reward} if "lstm_use_prev_reward" in config else {}
-        steps = [
-            p.act(obs, s, explore=False, **kept)
-            for p, s in zip((policy, other), states, strict=True)
-        ]
-        for one, two in zip(
-            *((s.raw_action, s.logp, s.value, s.dist_inputs) for s in steps), strict=True
-        ):
-            np.testing.assert_allclose(one, two, atol=1e-5)
-        states = tuple(step.state for step in steps)
+    loaded = rlcatalog.load(tmp_path, framework=loaded_in)
+    assert loaded.framework == loaded_in
+
+    steps = zip(act_four_times(loaded, name), act_four_times(policy, name), strict=True)
+    for step, expected in steps:
+        np.testing.assert_allclose(step.raw_action, expected.raw_action, atol=1e-5)
+        np.testing.assert_allclose(step.logp, expected.logp, atol=1e-5)
+        np.testing.assert_allclose(step.value, expected.value, atol=1e-5)
+        np.testing.assert_allclose(step.dist_inputs, expected.dist_inputs, atol=1e-5)
+
+
+@pytest.fixture
+def there_and_back(tmp_path):
+    """Return a function that saves a policy, loads it in the other framework, saves it again, and
+    returns the last folder.
+    """
+
+    def save_twice(policy, loaded_in):
+        policy.save(tmp_path / "there")
+        rlcatalog.load(tmp_path / "there", framework=loaded_in).save(tmp_path / "back")
+        return tmp_path / "back"
+
+    return save_twice
 
 
 @ACROSS
-def test_a_policy_goes_there_and_back_unchanged(saved, loaded, tmp_path):
-    policy = rlcatalog.build(VECTOR, Discrete(3), {"use_lstm": True, "lstm_cell_size": 6}, saved)
-    policy.save(tmp_path / "there")
-    rlcatalog.load(tmp_path / "there", framework=loaded).save(tmp_path / "back")
-    again = rlcatalog.load(tmp_path / "back", framework=saved)
-    weights = policy.model.get_weights()
-    assert again.model.get_weights().keys() == weights.keys()
-    assert all(
-        np.array_equal(array, weights[name]) for name, array in again.model.get_weights().items()
-    )
-    # Without the argument, as it was saved.
-    assert rlcatalog.load(tmp_path / "back").framework == loaded
-    assert rlcatalog.load(tmp_path / "back", framework="tf2").framework == "tf"
+def test_weights_come_back_unchanged(saved_in, loaded_in, there_and_back):
+    config = {"use_lstm": True, "lstm_cell_size": 6}
+    policy = rlcatalog.build(VECTOR, Discrete(3), config, saved_in)
+
+    folder = there_and_back(policy, loaded_in)
+
+    weights = rlcatalog.load(folder, framework=saved_in).model.get_weights()
+    expected = policy.model.get_weights()
+    assert weights.keys() == expected.keys()
+    for name in expected:
+        np.testing.assert_array_equal(weights[name], expected[name])
+
+
+@ACROSS
+def test_load_without_framework_takes_that_of_the_save(saved_in, loaded_in, there_and_back):
+    policy = rlcatalog.build(VECTOR, Discrete(3), {"fcnet_hiddens": [4]}, saved_in)
+    assert rlcatalog.load(there_and_back(policy, loaded_in)).framework == loaded_in
+
+
+# --- errors ---------------------------------------------------------------------------------------
 
 
 class TorchNet(TorchModelV2):
@@ -122,38 +163,37 @@ class TFNet(TFModelV2):
         return self.final(input_dict["obs_flat"]), state
 
 
-@pytest.mark.parametrize(("net", "loaded"), [(TorchNet, "tf"), (TFNet, "torch")])
-def test_a_model_of_one_framework_alone_says_so(net, loaded, tmp_path):
-    catalog = isolated_catalog(
-        "rlcatalog-preprocessors", "rlcatalog-categorical", "rlcatalog-fcnet"
-    )
+@pytest.mark.parametrize(
+    ("net", "saved_in", "loaded_in"), [(TorchNet, "torch", "tf"), (TFNet, "tf", "torch")]
+)
+def test_model_without_code_for_the_framework_is_an_error(net, saved_in, loaded_in, tmp_path):
+    catalog = isolated_catalog(*PARTS)
     catalog.register_model("mine", net)
     policy = rlcatalog.build(VECTOR, Discrete(3), {"custom_model": "mine"}, catalog=catalog)
     policy.save(tmp_path)
-    message = (
-        f"model 'mine' .* has no code for framework='{loaded}'; it supports: {policy.framework}"
-    )
-    with pytest.raises(NotServedError, match=message) as error:
-        rlcatalog.load(tmp_path, framework=loaded, catalog=catalog)
-    assert f"It was saved for framework='{policy.framework}'" in str(error.value)
-    assert rlcatalog.load(tmp_path, catalog=catalog).framework == policy.framework
+    with pytest.raises(NotServedError, match=f"no code for framework='{loaded_in}'") as caught:
+        rlcatalog.load(tmp_path, framework=loaded_in, catalog=catalog)
+    assert f"It was saved for framework='{saved_in}'" in str(caught.value)
 
 
-def test_a_model_that_names_its_weights_otherwise_in_the_other_framework_says_so(tmp_path):
-    both = {"torch": f"{__name__}:TorchNet", "tf": f"{__name__}:TFNet"}
-    acme = PluginEntryPoint(plugin_of(rlcatalog_models=[ModelSpec("acme_net", both, "")]), "acme")
-    catalog = isolated_catalog(
-        "rlcatalog-preprocessors", "rlcatalog-categorical", "rlcatalog-fcnet", acme
-    )
-    rlcatalog.build(
-        VECTOR, Discrete(3), {"custom_model": "acme_net"}, "torch", catalog=catalog
-    ).save(tmp_path)
-    message = r"(?s)unknown: \['last.*saved for framework='torch'.*framework='tf'"
-    with pytest.raises(SavedPolicyError, match=message):
+def test_weights_with_other_names_in_the_framework_are_an_error(tmp_path):
+    # The weights are called last.weight in PyTorch, and final.kernel in TensorFlow.
+    targets = {"torch": f"{__name__}:TorchNet", "tf": f"{__name__}:TFNet"}
+    plugin = plugin_of(rlcatalog_models=[ModelSpec("acme_net", targets, "")])
+    catalog = isolated_catalog(*PARTS, PluginEntryPoint(plugin, "acme"))
+    config = {"custom_model": "acme_net"}
+    rlcatalog.build(VECTOR, Discrete(3), config, "torch", catalog=catalog).save(tmp_path)
+    with pytest.raises(SavedPolicyError, match=r"unknown: \['last") as caught:
         rlcatalog.load(tmp_path, framework="tf", catalog=catalog)
+    assert "saved for framework='torch'" in str(caught.value)
 
 
-def test_a_framework_that_does_not_exist_is_named(tmp_path):
+def test_unknown_framework_is_an_error(tmp_path):
     rlcatalog.build(env=gym.make("CartPole-v1")).save(tmp_path)
     with pytest.raises(UnknownNameError, match=r"Unknown framework 'jax'\. Known: 'torch', 'tf'"):
         rlcatalog.load(tmp_path, framework="jax")
+
+
+def test_tf2_is_another_name_of_tf(tmp_path):
+    rlcatalog.build(env=gym.make("CartPole-v1")).save(tmp_path)
+    assert rlcatalog.load(tmp_path, framework="tf2").framework == "tf"
