@@ -1,5 +1,6 @@
-"""A custom preprocessor over a Dict with an action mask: it sees the whole observation, and
-rlcatalog masks.
+"""A custom preprocessor over a Dict with an action mask encodes the whole observation.
+
+rlcatalog still applies the mask.
 
 Crosses: policy, preprocessors, categorical.
 """
@@ -19,15 +20,17 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:custom_preprocessor is deprecated:DeprecationWarning"),
 ]
 
-OBS = spaces.Dict(
+FOUR = spaces.Discrete(4)
+MASKED = spaces.Dict(
     action_mask=spaces.Box(0, 1, (4,), np.float32), state=spaces.Box(-1, 1, (8,), np.float32)
 )
-NESTED = spaces.Dict(part=OBS)
-FOUR = spaces.Discrete(4)
+NESTED = spaces.Dict(part=MASKED)
+#: Name of the case → space, and the config key that says where its mask is.
+SPACES = {"top": (MASKED, {}), "nested": (NESTED, {"action_mask_key": "part.action_mask"})}
 
 
-class Both(Preprocessor):
-    """Puts the mask behind twice the state; it reads both by name, as RLlib's do."""
+class DoubledStateAndMask(Preprocessor):
+    """Returns twice the state, then the mask; it finds both by name, as RLlib's do."""
 
     def _init_shape(self, obs_space, options):
         parts = obs_space["part"] if "part" in obs_space.spaces else obs_space
@@ -38,45 +41,67 @@ class Both(Preprocessor):
         return np.concatenate([2 * parts["state"], parts["action_mask"]])
 
 
+def make_observation(place, *, mask):
+    obs = {
+        "action_mask": np.array(mask, np.float32),
+        "state": np.linspace(-1, 1, 8, dtype=np.float32),
+    }
+    return {"part": obs} if place == "nested" else obs
+
+
+@pytest.fixture
+def config():
+    """A config that names the preprocessor."""
+    ModelCatalog.register_custom_preprocessor("doubled", DoubledStateAndMask)
+    return {"custom_preprocessor": "doubled", "fcnet_hiddens": [4]}
+
+
+@pytest.mark.parametrize("place", SPACES)
+def test_model_catalog_gives_the_whole_shape(config, place):
+    space, keys = SPACES[place]
+    preprocessor = ModelCatalog.get_preprocessor_for_space(space, {**config, **keys})
+    assert preprocessor.shape == (12,)  # 8 of the state, 4 of the mask
+
+
 @pytest.mark.parametrize("framework", ["torch", "tf"])
-@pytest.mark.parametrize(
-    ("space", "keys"), [(OBS, {}), (NESTED, {"action_mask_key": "part.action_mask"})]
-)
-def test_it_sees_the_mask_wherever_it_is_looked_up(framework, space, keys):
-    ModelCatalog.register_custom_preprocessor("both", Both)
-    config = {"custom_preprocessor": "both", "fcnet_hiddens": [4], **keys}
-    assert ModelCatalog.get_preprocessor_for_space(space, config).shape == (12,)
-    policy = rlcatalog.build(space, FOUR, config, framework)
+@pytest.mark.parametrize("place", SPACES)
+def test_policy_encodes_state_and_mask(config, place, framework):
+    space, keys = SPACES[place]
+    policy = rlcatalog.build(space, FOUR, {**config, **keys}, framework)
+    obs = make_observation(place, mask=[0, 1, 0, 0])
+    expected = [*(2 * np.linspace(-1, 1, 8, dtype=np.float32)), 0, 1, 0, 0]
     assert policy.model.obs_space.shape == (12,)
-    state = np.linspace(-1, 1, 8, dtype=np.float32)
-    allowed = [0, 1, 0, 0]
-    obs = {"action_mask": np.array(allowed, np.float32), "state": state}
-    rows = [obs if space is OBS else {"part": obs}] * 20
-    np.testing.assert_array_equal(policy.preprocess(rows[:1])[0], [*(2 * state), *allowed])
+    np.testing.assert_array_equal(policy.preprocess([obs])[0], expected)
+
+
+@pytest.mark.parametrize("framework", ["torch", "tf"])
+@pytest.mark.parametrize("place", SPACES)
+def test_policy_obeys_the_mask(config, place, framework):
+    space, keys = SPACES[place]
+    policy = rlcatalog.build(space, FOUR, {**config, **keys}, framework)
+    rows = [make_observation(place, mask=[0, 1, 0, 0])] * 20
     assert policy.act(rows).action.tolist() == [1] * 20
 
 
-def test_any_other_preprocessor_leaves_it_out():
-    policy = rlcatalog.build(OBS, FOUR, {"fcnet_hiddens": [4]}, "torch")
+def test_default_preprocessor_leaves_the_mask_out():
+    policy = rlcatalog.build(MASKED, FOUR, {"fcnet_hiddens": [4]}, "torch")
     assert policy.model.obs_space.shape == (8,)
 
 
-def test_a_policy_with_one_is_saved(tmp_path):
-    ModelCatalog.register_custom_preprocessor("both", Both)
-    policy = rlcatalog.build(
-        OBS, FOUR, {"custom_preprocessor": "both", "fcnet_hiddens": [4]}, "torch"
-    )
-    obs = {"action_mask": np.array([0, 0, 1, 0], np.float32), "state": np.ones(8, np.float32)}
-    expected = policy.act([obs], explore=False)
-    policy.save(tmp_path / "saved")
-    loaded = rlcatalog.load(tmp_path / "saved").act([obs], explore=False)
-    np.testing.assert_allclose(loaded.dist_inputs, expected.dist_inputs)
-    assert loaded.action.tolist() == [2]
+def test_loaded_policy_encodes_and_masks_as_before(config, tmp_path):
+    policy = rlcatalog.build(MASKED, FOUR, config, "torch")
+    rows = [make_observation("top", mask=[0, 0, 1, 0])]
+    expected = policy.act(rows, explore=False)
+    policy.save(tmp_path)
+
+    step = rlcatalog.load(tmp_path).act(rows, explore=False)
+
+    np.testing.assert_allclose(step.dist_inputs, expected.dist_inputs)
+    assert step.action.tolist() == [2]
 
 
-def test_the_head_for_masks_says_that_it_needs_entries():
-    ModelCatalog.register_custom_preprocessor("both", Both)
-    with pytest.raises(
-        NotServedError, match=r"parametric reads 'action_mask' .* Remove custom_preprocessor"
-    ):
-        rlcatalog.build(OBS, FOUR, {"custom_preprocessor": "both", "use_parametric": True}, "torch")
+def test_parametric_head_rejects_a_custom_preprocessor(config):
+    # The head reads the entries of the Dict, which this preprocessor replaces.
+    with pytest.raises(NotServedError, match=r"parametric reads 'action_mask'") as caught:
+        rlcatalog.build(MASKED, FOUR, {**config, "use_parametric": True}, "torch")
+    assert "Remove custom_preprocessor" in str(caught.value)

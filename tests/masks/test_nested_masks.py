@@ -1,8 +1,7 @@
-"""Action masks inside nested Dicts, which `action_mask_key` leads to by a path."""
+"""Action masks inside nested Dicts: `action_mask_key` is the path to one."""
 
 from __future__ import annotations
 
-import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -15,206 +14,276 @@ from rlcatalog_torch import TorchModelV2
 
 pytestmark = pytest.mark.twins
 
-FOUR, BOX = Discrete(4), Box(-1, 1, (3,), np.float32)
-NESTED = Dict(
-    {"p": Dict({"action_mask": MultiBinary(4), "x": BOX}), "q": Box(-1, 1, (2,), np.float32)}
-)
-#: The same with the mask at the top, where it was always read.
-FLAT = Dict(
-    {"action_mask": MultiBinary(4), "p": Dict({"x": BOX}), "q": Box(-1, 1, (2,), np.float32)}
-)
-PATH = {"fcnet_hiddens": [8], "action_mask_key": "p.action_mask"}
-both = pytest.mark.parametrize("framework", ["torch", "tf"])
+FOUR = Discrete(4)
+BOX = Box(-1, 1, (3,), np.float32)
+PAIR = Box(-1, 1, (2,), np.float32)
+NESTED = Dict({"p": Dict({"action_mask": MultiBinary(4), "x": BOX}), "q": PAIR})
+#: The same with the mask at the top, where it is found without a path.
+FLAT = Dict({"action_mask": MultiBinary(4), "p": Dict({"x": BOX}), "q": PAIR})
+SMALL = {"fcnet_hiddens": [8]}
+NESTED_CONFIG = {**SMALL, "action_mask_key": "p.action_mask"}
+
+in_both_frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
 
 
-def pair_of_batches(rows=6, seed=0):
-    """Return the same observations for both spaces, and their masks."""
-    rng = np.random.default_rng(seed)
-    mask = rng.random((rows, 4)) < 0.4
-    mask[np.arange(rows), rng.integers(4, size=rows)] = True
-    x, q = (rng.uniform(-1, 1, (rows, n)).astype(np.float32) for n in (3, 2))
-    own = mask.astype(np.int8)
-    return (
-        {"p": {"action_mask": own, "x": x}, "q": q},
-        {"action_mask": own, "p": {"x": x}, "q": q},
-        mask,
-    )
+class Rows:
+    """Random observations with masks, for both spaces.
+
+    Attributes:
+        mask: Booleans `[rows, 4]`; each row allows an action.
+        nested: A batch of `NESTED`.
+        flat: The same batch of `FLAT`.
+    """
+
+    def __init__(self, count):
+        rng = np.random.default_rng(0)
+        self.mask = rng.random((count, 4)) < 0.4
+        self.mask[np.arange(count), rng.integers(4, size=count)] = True
+        x = rng.uniform(-1, 1, (count, 3)).astype(np.float32)
+        q = rng.uniform(-1, 1, (count, 2)).astype(np.float32)
+        self.nested = {"p": {"action_mask": self.mask.astype(np.int8), "x": x}, "q": q}
+        self.flat = {"action_mask": self.mask.astype(np.int8), "p": {"x": x}, "q": q}
+
+    def nested_list(self):
+        """Return the nested batch as a list of observations."""
+        p = self.nested["p"]
+        observations = []
+        for i in range(len(self.mask)):
+            part = {"action_mask": p["action_mask"][i], "x": p["x"][i]}
+            observations.append({"p": part, "q": self.nested["q"][i]})
+        return observations
 
 
-@both
-def test_a_mask_that_is_nested_is_one_at_the_top(framework, tmp_path):
-    policy, flat = (
-        rlcatalog.build(NESTED, FOUR, PATH, framework),
-        rlcatalog.build(FLAT, FOUR, PATH | KEY, framework),
-    )
-    flat.model.set_weights(policy.model.get_weights())
-    assert policy.explain().as_dict()["action_mask"] == "obs['p']['action_mask']"
-    assert policy.encoded_space.shape == (5,)
-    nested, other, mask = pair_of_batches()
-    expected = flat.act(other, explore=False)
-    single = [
-        {"p": {k: v[i] for k, v in nested["p"].items()}, "q": nested["q"][i]} for i in range(6)
-    ]
-    policy.save(tmp_path / "saved")
-    for acting, obs in (
-        (policy, nested),
-        (policy, single),
-        (rlcatalog.load(tmp_path / "saved"), nested),
+@pytest.fixture
+def rows():
+    return Rows(6)
+
+
+# --- acting ---------------------------------------------------------------------------------------
+
+
+@in_both_frameworks
+class TestNestedMask:
+    """A policy whose mask is inside a Dict."""
+
+    @pytest.fixture
+    def policy(self, framework):
+        return rlcatalog.build(NESTED, FOUR, NESTED_CONFIG, framework)
+
+    @pytest.fixture
+    def expected_step(self, policy, rows, framework):
+        """The step of a policy with the same weights whose mask is at the top."""
+        flat = rlcatalog.build(FLAT, FOUR, SMALL, framework)
+        flat.model.set_weights(policy.model.get_weights())
+        return flat.act(rows.flat, explore=False)
+
+    def test_explanation_names_the_path(self, policy):
+        assert policy.explain().as_dict()["action_mask"] == "obs['p']['action_mask']"
+
+    def test_mask_is_not_encoded(self, policy):
+        assert policy.encoded_space.shape == (5,)  # x and q
+
+    @pytest.mark.parametrize("form", ["batch", "list", "loaded"])
+    def test_policy_acts_as_if_the_mask_were_at_the_top(
+        self, policy, rows, expected_step, form, tmp_path
     ):
-        step = acting.act(obs, explore=False)
-        np.testing.assert_array_equal(step.action, expected.action)
-        np.testing.assert_allclose(step.dist_inputs, expected.dist_inputs, rtol=1e-5, atol=1e-6)
-    np.testing.assert_array_equal(policy.action_mask(nested), mask)
-    step = policy.act(nested)
-    batch = {
-        "obs": policy.preprocess(nested),
-        "raw_action": step.raw_action,
-        "mask": policy.action_mask(nested),
-    }
-    logp = policy.evaluate(batch).logp
-    np.testing.assert_allclose(
-        logp.detach() if framework == "torch" else logp, step.logp, rtol=1e-5, atol=1e-6
-    )
-    other = policy.act(nested, mask=np.eye(4)[[3] * 6])
-    assert set(other.action) == {3}
-    nested["p"]["action_mask"][2] = 0
-    with pytest.raises(ActionMaskError, match="row 2 allows no action"):
-        policy.act(nested)
-    with pytest.raises(
-        ObservationError, match=r"expected a dict with the action mask under 'p\.action_mask'"
-    ):
-        policy.act({"p": {"x": nested["p"]["x"]}, "q": nested["q"]})
-    for wrong in (nested["p"]["x"], [1.0, 2.0], None):  # no dict at all
-        with pytest.raises(
-            ObservationError, match=r"expected a dict with the action mask under 'p\.action_mask'"
-        ):
-            policy.act(wrong)
+        obs = rows.nested_list() if form == "list" else rows.nested
+        if form == "loaded":
+            policy.save(tmp_path)
+            policy = rlcatalog.load(tmp_path)
+        step = policy.act(obs, explore=False)
+        np.testing.assert_array_equal(step.action, expected_step.action)
+        expected = expected_step.dist_inputs
+        np.testing.assert_allclose(step.dist_inputs, expected, rtol=1e-5, atol=1e-6)
+
+    def test_action_mask_reads_the_nested_mask(self, policy, rows):
+        np.testing.assert_array_equal(policy.action_mask(rows.nested), rows.mask)
+
+    def test_evaluate_gives_the_log_probability_of_act(self, policy, rows, framework):
+        step = policy.act(rows.nested)
+        batch = {
+            "obs": policy.preprocess(rows.nested),
+            "raw_action": step.raw_action,
+            "mask": policy.action_mask(rows.nested),
+        }
+        logp = policy.evaluate(batch).logp
+        logp = logp.detach() if framework == "torch" else logp
+        np.testing.assert_allclose(logp, step.logp, rtol=1e-5, atol=1e-6)
+
+    def test_mask_argument_replaces_the_nested_mask(self, policy, rows):
+        only_action_3 = np.eye(4)[[3] * 6]
+        assert set(policy.act(rows.nested, mask=only_action_3).action) == {3}
+
+    def test_row_without_an_allowed_action_is_an_error(self, policy, rows):
+        rows.nested["p"]["action_mask"][2] = 0
+        with pytest.raises(ActionMaskError, match="row 2 allows no action"):
+            policy.act(rows.nested)
+
+    def test_observation_without_its_mask_is_an_error(self, policy, rows):
+        without_mask = {"p": {"x": rows.nested["p"]["x"]}, "q": rows.nested["q"]}
+        with pytest.raises(ObservationError, match=r"action mask under 'p\.action_mask'"):
+            policy.act(without_mask)
+
+    @pytest.mark.parametrize("obs", [np.zeros((6, 3), np.float32), [1.0, 2.0], None])
+    def test_observation_that_is_not_a_dict_is_an_error(self, policy, obs):
+        with pytest.raises(ObservationError, match=r"action mask under 'p\.action_mask'"):
+            policy.act(obs)
         with pytest.raises(ObservationError, match="expected a "):
-            policy.preprocess(wrong)
-
-
-KEY = {"action_mask_key": "action_mask"}
+            policy.preprocess(obs)
 
 
 @pytest.mark.attack
-@both
-def test_an_exported_policy_reads_it_there(framework, tmp_path):
-    policy = rlcatalog.build(NESTED, FOUR, PATH, framework)
+@in_both_frameworks
+def test_exported_policy_reads_the_nested_mask(framework, tmp_path):
+    policy = rlcatalog.build(NESTED, FOUR, NESTED_CONFIG, framework)
     policy.export(tmp_path / "policy.onnx")
-    actor, (nested, _, mask) = rlcatalog.Actor(tmp_path / "policy.onnx"), pair_of_batches(rows=40)
-    step, expected = (one.act(nested, explore=False) for one in (actor, policy))
-    np.testing.assert_array_equal(step.action, expected.action)
-    assert mask[np.arange(40), actor.act(nested).action].all()
+    actor = rlcatalog.Actor(tmp_path / "policy.onnx")
+    rows = Rows(40)
+    likely = actor.act(rows.nested, explore=False).action
+    sampled = actor.act(rows.nested).action
+    np.testing.assert_array_equal(likely, policy.act(rows.nested, explore=False).action)
+    assert rows.mask[np.arange(40), sampled].all()
 
 
-def test_a_part_that_holds_the_mask_alone_goes_with_it():
+def test_dict_with_the_mask_alone_is_left_out():
     image = Box(0, 255, (42, 42, 1), np.uint8)
     space = Dict({"camera": image, "rules": Dict({"mask": MultiBinary(4)})})
     policy = rlcatalog.build(space, FOUR, {"action_mask_key": "rules.mask"}, "torch")
+    # Only the image is left, which visionnet takes.
     assert policy.resolution.component("trunk").name == "visionnet"
-    obs = {
-        "camera": np.zeros((2, 42, 42, 1), np.uint8),
-        "rules": {"mask": np.array([[0, 1, 0, 0]] * 2, np.int8)},
-    }
+    only_action_1 = np.array([[0, 1, 0, 0]] * 2, np.int8)
+    obs = {"camera": np.zeros((2, 42, 42, 1), np.uint8), "rules": {"mask": only_action_1}}
     assert policy.act(obs).action.tolist() == [1, 1]
 
 
-class Shown(TorchModelV2):
-    """A model of the user's, which is shown the mask."""
-
-    def __init__(self, obs_space, action_space, num_outputs, model_config, name):
-        super().__init__(obs_space, action_space, num_outputs, model_config, name)
-        self.num_outputs = num_outputs or 4  # a trunk says how wide it is
-        self.layer = torch.nn.Linear(3, self.num_outputs)
-
-    def forward(self, input_dict, state, seq_lens):
-        self.shown = input_dict["obs"]["p"]["action_mask"]
-        return self.layer(input_dict["obs"]["p"]["x"]), state
-
-    def value_function(self):
-        return self.shown.sum(1)
-
-
-@pytest.mark.parametrize("head", [{}, {"use_parametric": True}])
-def test_a_custom_model_is_shown_it(head):
-    config = {
-        "custom_model": Shown,
-        "action_mask_key": "p.action_mask",
-        "observation_filter": "MeanStdFilter",
-        **head,
-    }
-    policy = rlcatalog.build(NESTED, FOUR, config, "torch")
-    nested, _, mask = pair_of_batches()
-    policy.preprocess(nested, update=True)
-    step = policy.act(nested)
-    assert mask[np.arange(6), step.action].all()
-    np.testing.assert_array_equal(policy.model.trunk.shown if head else policy.model.shown, mask)
-    assert policy.explain().as_dict()["model_sees_mask"]
-
-
-def test_a_key_with_a_dot_is_no_path():
+def test_key_with_a_dot_is_found_before_a_path():
     space = Dict({"p.action_mask": MultiBinary(4), "x": BOX})
-    policy = rlcatalog.build(space, FOUR, PATH, "torch")
-    obs = {"p.action_mask": np.array([[0, 0, 0, 1]], np.int8), "x": np.zeros((1, 3), np.float32)}
+    policy = rlcatalog.build(space, FOUR, NESTED_CONFIG, "torch")
+    only_action_3 = np.array([[0, 0, 0, 1]], np.int8)
+    obs = {"p.action_mask": only_action_3, "x": np.zeros((1, 3), np.float32)}
     assert policy.act(obs).action.tolist() == [3]
     assert policy.encoded_space.shape == (3,)
 
 
-# --- masks that nobody uses -----------------------------------------------------------------------
+# --- models that see the mask ---------------------------------------------------------------------
+
+
+class MaskReader(TorchModelV2):
+    """A user's model, which keeps the mask that it sees, and gives their number as the value."""
+
+    def __init__(self, obs_space, action_space, num_outputs, model_config, name):
+        super().__init__(obs_space, action_space, num_outputs, model_config, name)
+        self.num_outputs = num_outputs or 4  # None for a trunk, which chooses its width
+        self.layer = torch.nn.Linear(3, self.num_outputs)
+
+    def forward(self, input_dict, state, seq_lens):
+        self.seen_mask = input_dict["obs"]["p"]["action_mask"]
+        return self.layer(input_dict["obs"]["p"]["x"]), state
+
+    def value_function(self):
+        return self.seen_mask.sum(1)
+
+
+@pytest.mark.parametrize("head", [{}, {"use_parametric": True}], ids=["alone", "below a head"])
+def test_custom_model_sees_the_nested_mask_unfiltered(head, rows):
+    config = {"custom_model": MaskReader, "action_mask_key": "p.action_mask", **head}
+    config["observation_filter"] = "MeanStdFilter"
+    policy = rlcatalog.build(NESTED, FOUR, config, "torch")
+    policy.preprocess(rows.nested, update=True)
+
+    step = policy.act(rows.nested)
+
+    model = policy.model.trunk if head else policy.model
+    np.testing.assert_array_equal(model.seen_mask, rows.mask)
+    assert rows.mask[np.arange(6), step.action].all()
+    assert policy.explain().as_dict()["model_sees_mask"]
+
+
+# --- masks that are not used ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("space", "action", "config", "path", "way"),
+    ("space", "action", "config", "path", "advice"),
     [
-        (NESTED, FOUR, {}, "obs['p']['action_mask']", "action_mask_key='part.action_mask'"),
-        (
+        pytest.param(
+            NESTED,
+            FOUR,
+            {},
+            "obs['p']['action_mask']",
+            "action_mask_key='part.action_mask'",
+            id="nested",
+        ),
+        pytest.param(
             Dict({"p": Dict({"m": MultiBinary(4), "x": BOX})}),
             FOUR,
             {"action_mask_key": "m"},
             "obs['p']['m']",
             "action_mask_key='part.m'",
+            id="nested, another key",
         ),
-        (Tuple([NESTED["p"], BOX]), FOUR, {}, "obs[0]['action_mask']", "set its path"),
-        (
+        pytest.param(
+            Tuple([NESTED["p"], BOX]),
+            FOUR,
+            {},
+            "obs[0]['action_mask']",
+            "set its path",
+            id="inside a Tuple",
+        ),
+        pytest.param(
             FLAT,
-            Box(-1, 1, (2,), np.float32),
+            PAIR,
             {},
             "obs['action_mask']",
             "Box(2,) float32 has no values that a mask",
+            id="for floats",
         ),
     ],
-    ids=["nested", "another key", "inside a Tuple", "of floats"],
 )
-def test_one_that_is_not_used_is_reported(space, action, config, path, way):
-    catalog = rlcatalog.Catalog()
-    with pytest.warns(UnusedMaskWarning) as caught:
-        policy = rlcatalog.build(
-            space, action, {"fcnet_hiddens": [8], **config}, "torch", catalog=catalog
-        )
-    (text,) = [str(w.message) for w in caught]
-    assert text.startswith(f"{path} is named like an action mask, but is not used as one")
-    assert way in text
-    assert policy.explain().as_dict()["unused_masks"] == [path]
-    assert f"not used as action masks: {path}" in repr(policy.explain())
+class TestUnusedMask:
+    """An entry that is called like a mask, where no mask is read."""
+
+    @pytest.fixture
+    def warning_and_policy(self, space, action, config):
+        catalog = rlcatalog.Catalog()  # which has not warned of it before
+        with pytest.warns(UnusedMaskWarning) as caught:
+            policy = rlcatalog.build(space, action, SMALL | config, "torch", catalog=catalog)
+        (warning,) = caught
+        return str(warning.message), policy
+
+    def test_warning_names_path_and_way_out(self, warning_and_policy, path, advice):
+        message, _ = warning_and_policy
+        assert message.startswith(f"{path} is named like an action mask, but is not used as one")
+        assert advice in message
+
+    def test_explanation_names_path(self, warning_and_policy, path, advice):
+        _, policy = warning_and_policy
+        assert policy.explain().as_dict()["unused_masks"] == [path]
+        assert f"not used as action masks: {path}" in repr(policy.explain())
 
 
-def test_another_name_says_that_it_is_none():
-    policy = rlcatalog.build(
-        NESTED, FOUR, {"fcnet_hiddens": [8], "action_mask_key": "none"}, "torch"
-    )
-    assert policy.encoded_space.shape == (9,)
+def test_key_none_leaves_the_mask_an_observation():
+    policy = rlcatalog.build(NESTED, FOUR, SMALL | {"action_mask_key": "none"}, "torch")
+    assert policy.encoded_space.shape == (9,)  # 4 of the mask, 3 of x, 2 of q
 
 
-def test_a_path_that_leads_nowhere_is_refused():
-    text = r"'action_mask_key': 'p\.mask' is not in obs, Dict\(p: Dict\(action_mask"
-    with pytest.raises(ConfigError, match=text):
-        rlcatalog.build(NESTED, FOUR, PATH | {"action_mask_key": "p.mask"}, "torch")
+def test_path_that_leads_nowhere_is_an_error():
+    config = SMALL | {"action_mask_key": "p.mask"}
+    with pytest.raises(ConfigError, match=r"'action_mask_key': 'p\.mask' is not in obs"):
+        rlcatalog.build(NESTED, FOUR, config, "torch")
 
 
-def test_a_space_without_an_entry():
-    info = SpaceInfo.read(NESTED)
-    assert info.without("p", "action_mask").space == Dict({"p": Dict({"x": BOX}), "q": NESTED["q"]})
-    assert info.without("p").space == Dict({"q": NESTED["q"]})
-    alone = SpaceInfo.read(Dict({"a": Dict({"b": Dict({"c": FOUR})}), "x": BOX}))
-    assert alone.without("a", "b", "c").space == Dict({"x": BOX})
-    assert isinstance(info.space, gym.spaces.Dict)
+# --- SpaceInfo.without ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("space", "path", "expected"),
+    [
+        (NESTED, ("p", "action_mask"), Dict({"p": Dict({"x": BOX}), "q": PAIR})),
+        (NESTED, ("p",), Dict({"q": PAIR})),
+        # Dicts that are empty then go too.
+        (Dict({"a": Dict({"b": Dict({"c": FOUR})}), "x": BOX}), ("a", "b", "c"), Dict({"x": BOX})),
+    ],
+    ids=["entry", "Dict", "only entry"],
+)
+def test_space_without_an_entry(space, path, expected):
+    assert SpaceInfo.read(space).without(*path).space == expected
