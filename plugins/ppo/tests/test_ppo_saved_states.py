@@ -1,6 +1,4 @@
-"""Saved training states: their bounds, their fit to the algorithm that resumes, their form as JSON
-and in files.
-"""
+"""Saved training states: bounds, fit to an algorithm, form as JSON and in files."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ import pytest
 import rlcatalog
 from rlcatalog.errors import ResumeWarning, SavedPolicyError
 from rlcatalog_policy import Frozen, checksum_of
-from rlcatalog_ppo import checkpoints
+from rlcatalog_ppo import PPO, checkpoints
 from rlcatalog_ppo.training_state import (
     check_fits,
     check_generators,
@@ -29,11 +27,9 @@ from rlcatalog_ppo.training_state import (
 )
 from rlcatalog_ppo.trees import put_together, stack_steps, take_apart
 
-MARKS = ("$array", "$tuple", "$deque", "$bytes", "$float")
 
-
-def state_of(**changes):
-    """Return the smallest valid state."""
+def make_state(**changes):
+    """Return the smallest valid state of an algorithm with one environment, with some changes."""
     return {
         "algorithm": "PPO",
         "env": None,
@@ -71,9 +67,10 @@ def state_of(**changes):
         {"frozen": True},
         {"env": "Walk-v0"},
     ],
+    ids=str,
 )
-def test_states_within_their_bounds_pass(changes):
-    check_state(state_of(**changes))
+def test_state_within_its_bounds_is_accepted(changes):
+    check_state(make_state(**changes))
 
 
 @pytest.mark.parametrize(
@@ -85,59 +82,82 @@ def test_states_within_their_bounds_pass(changes):
         {"iterations": 2**53},
         {"seconds": -0.1},
         {"recorded": -1},
-        {
-            "learner": {
-                "kl_coeff": -1.0,
-                "optimizer": {"step": 0, "first": {}, "second": {}, "behind": {}},
-            }
-        },
-        {
-            "collector": {
-                "episodes": {"returns": [0.0] * 101, "lengths": [], "total": 0},
-                "state": None,
-            }
-        },
-        {"randomness": {**state_of()["randomness"], "numpy": ("PCG64", np.zeros(4), 0, 0, 0.0)}},
         {"environments": {}},
     ],
     ids=str,
 )
-def test_states_beyond_their_bounds_are_refused(changes):
+def test_state_beyond_its_bounds_is_an_error(changes):
     with pytest.raises(msgspec.ValidationError):
-        check_state(state_of(**changes))
+        check_state(make_state(**changes))
 
 
-def test_state_holds_as_many_environments_as_its_config_says():
-    check_state(
-        state_of(config={"num_envs": 2, "env_config": {}}, environments=[{"generator": {}}] * 2)
-    )
-    with pytest.raises(
-        ValueError, match="its config has num_envs=3, but it contains the states of 1 environments"
-    ):
-        check_state(state_of(config={"num_envs": 3, "env_config": {}}))
+def test_state_with_a_negative_kl_coeff_is_an_error():
+    state = make_state()
+    state["learner"]["kl_coeff"] = -1.0
+
+    with pytest.raises(msgspec.ValidationError):
+        check_state(state)
 
 
-def test_generators_of_a_state_are_checked_too():
-    with pytest.raises(
-        ValueError, match="the position of a generator MT19937 is 625; expected 0 to 624"
-    ):
-        check_state(state_of(generator={"bit_generator": "MT19937", "state": {"pos": 625}}))
+def test_state_with_more_than_a_hundred_returns_is_an_error():
+    state = make_state()
+    state["collector"]["episodes"]["returns"] = [0.0] * 101
+
+    with pytest.raises(msgspec.ValidationError):
+        check_state(state)
+
+
+def test_state_of_another_numpy_generator_is_an_error():
+    state = make_state()
+    state["randomness"]["numpy"] = ("PCG64", np.zeros(4), 0, 0, 0.0)
+
+    with pytest.raises(msgspec.ValidationError):
+        check_state(state)
+
+
+def test_state_with_an_entry_for_each_environment_is_accepted():
+    config = {"num_envs": 2, "env_config": {}}
+
+    check_state(make_state(config=config, environments=[{"generator": {}}, {"generator": {}}]))
+
+
+def test_state_with_too_few_environments_is_an_error():
+    config = {"num_envs": 3, "env_config": {}}
+
+    with pytest.raises(ValueError, match="its config has num_envs=3") as caught:
+        check_state(make_state(config=config, environments=[{"generator": {}}]))
+
+    assert "contains the states of 1 environments" in str(caught.value)
+
+
+# --- positions of generators ----------------------------------------------------------------------
+# NumPy accepts any position, and then reads beyond its memory at the next draw.
+
+
+def test_state_with_a_generator_out_of_bounds_is_an_error():
+    generator = {"bit_generator": "MT19937", "state": {"pos": 625}}
+
+    with pytest.raises(ValueError, match="a generator MT19937 is 625; expected 0 to 624"):
+        check_state(make_state(generator=generator))
 
 
 @pytest.mark.parametrize(
     "tree",
     [
+        # The first and the last position.
         {"bit_generator": "MT19937", "state": {"pos": 0}},
         {"bit_generator": "MT19937", "state": {"pos": 624}},
         {"bit_generator": "Philox", "buffer_pos": 0},
         {"bit_generator": "Philox", "buffer_pos": 4},
+        ["MT19937", [], 0],
+        ["MT19937", [], 624, 0, 0.0],
+        # NumPy checks this generator's position itself.
         {"bit_generator": "PCG64", "pos": 9999},
+        # Not the state of a generator.
         {"bit_generator": ["MT19937"]},
         {"bit_generator": None},
         ("MT19937", 625),
         ("MT19937",),
-        ["MT19937", [], 0],
-        ["MT19937", [], 624, 0, 0.0],
         (["MT19937"], [], 625),
         ("Other", [], 625),
         "MT19937",
@@ -148,43 +168,88 @@ def test_generators_of_a_state_are_checked_too():
     ],
     ids=str,
 )
-def test_what_is_within_bounds_or_no_generator_passes(tree):
+def test_position_within_bounds_is_accepted(tree):
     check_generators({"a": [tree]})
 
 
 @pytest.mark.parametrize(
-    ("tree", "most"),
+    "bit_generator", [np.random.MT19937, np.random.Philox, np.random.PCG64, np.random.SFC64]
+)
+def test_position_of_a_generator_in_use_is_accepted(bit_generator):
+    rng = np.random.Generator(bit_generator(1))
+
+    for _ in range(700):  # more than the 624 numbers in the state of MT19937
+        rng.random()
+        check_generators([{"levels": (rng.bit_generator.state,)}])
+
+
+def test_position_of_a_random_state_in_use_is_accepted():
+    rng = np.random.RandomState(1)
+    rng.random(100)
+
+    check_generators(("x", rng.get_state()))
+
+
+def put_directly(tree):
+    return tree
+
+
+def put_in_dict(tree):
+    return {"a": tree}
+
+
+def put_in_tuple_in_list(tree):
+    return [1, (tree,)]
+
+
+def put_in_another_generator(tree):
+    return {"bit_generator": "PCG64", "inner": {"deep": [tree]}}
+
+
+@pytest.mark.parametrize(
+    "put", [put_directly, put_in_dict, put_in_tuple_in_list, put_in_another_generator]
+)
+@pytest.mark.parametrize(
+    ("tree", "last_position"),
     [
         ({"bit_generator": "MT19937", "state": {"pos": 625}}, 624),
+        ({"bit_generator": "MT19937", "state": {"pos": -1}}, 624),
+        ({"bit_generator": "MT19937", "state": {"pos": 1.0}}, 624),
+        ({"bit_generator": "MT19937", "state": "pos"}, 624),
+        ({"bit_generator": "MT19937", "state": [1]}, 624),
+        ({"bit_generator": "MT19937", "pos": 3}, 624),
+        ({"bit_generator": "MT19937"}, 624),
         ({"bit_generator": "Philox", "buffer_pos": 5}, 4),
         ({"bit_generator": "Philox", "buffer_pos": -1}, 4),
-        ({"bit_generator": "MT19937", "state": {"pos": 1.0}}, 624),
-        ({"bit_generator": "MT19937", "pos": 3}, 624),
+        ({"bit_generator": "Philox"}, 4),
+        # States of `np.random.RandomState`.
         (["MT19937", [], 625], 624),
-        (("Philox", [], 5, 1), 4),
+        (["MT19937", [], -1], 624),
+        (("MT19937", [0] * 3, 10**9, 0, 0.0), 624),
         (("MT19937", [], True), 624),
-        ({"bit_generator": "MT19937", "state": "pos"}, 624),
+        (("Philox", [], 5, 1), 4),
     ],
     ids=str,
 )
-def test_positions_out_of_bounds_are_found_at_any_depth(tree, most):
-    for place in (
-        tree,
-        {"a": tree},
-        [1, (tree,)],
-        {"bit_generator": "PCG64", "inner": {"deep": [tree]}},
-    ):
-        with pytest.raises(
-            ValueError, match=f"a generator (MT19937|Philox) is .*; expected 0 to {most}"
-        ):
-            check_generators(place)
+def test_position_out_of_bounds_is_an_error_at_any_depth(tree, last_position, put):
+    message = rf"a generator (MT19937|Philox) is .*; expected 0 to {last_position}"
+
+    with pytest.raises(ValueError, match=message):
+        check_generators(put(tree))
 
 
-# --- fit ------------------------------------------------------------------------------------------
+# --- fit to an algorithm --------------------------------------------------------------------------
 
 
-def parts(weights=("w",), *, scale=None, state=None, **columns):
-    """Return the parts of a state that hold arrays, of two environments."""
+def make_arrays(weights=("w",), *, scale=None, state=None, **columns):
+    """Return the part of a state that has arrays, for two environments.
+
+    Args:
+        weights: Names of the weights that are trained.
+        scale: What scales rewards.
+        state: The policy's memory.
+        columns: Other arrays of the collector.
+    """
     moments = {name: np.zeros(3, np.float32) for name in weights}
     collector = {
         "episodes": {"returns": []},
@@ -197,219 +262,310 @@ def parts(weights=("w",), *, scale=None, state=None, **columns):
     }
 
 
-def memory(rows=2, **changes):
+def make_memory(envs=2, **changes):
+    """Return a policy's memory, each array with a row for each environment."""
     return {
-        "memory": (np.zeros((rows, 5)),),
-        "windows": {"obs": np.zeros((rows, 3))},
-        "t": np.zeros(rows, int),
-        "seen": {"obs": np.zeros((rows, 3, 1)), "t": np.zeros(rows)},
-        "past": (np.zeros(rows),),
+        "memory": (np.zeros((envs, 5)),),
+        "windows": {"obs": np.zeros((envs, 3))},
+        "t": np.zeros(envs, int),
+        "seen": {"obs": np.zeros((envs, 3, 1)), "t": np.zeros(envs)},
+        "past": (np.zeros(envs),),
         **changes,
     }
 
 
-SUMS = {"moments": np.zeros(3), "sums": np.zeros(2)}
+REWARD_SCALE = {"moments": np.zeros(3), "sums": np.zeros(2)}
 
 
 @pytest.mark.parametrize(
     ("saved", "now"),
     [
-        (parts(), parts()),
-        (parts(episodes={"returns": [1.0, 2.0]}), parts()),
-        (parts(other=np.zeros(9)), parts()),
-        (parts(), parts(other=np.zeros(9))),
-        (parts(scale=SUMS), parts(scale=SUMS)),
-        (parts(scale=SUMS), parts()),
-        (parts(), parts(scale=SUMS)),
-        (parts(state=memory()), parts(state=memory())),
-        (parts(state=memory()), parts()),
-        (parts(state=memory(seen={})), parts(state=memory())),
-        (parts(returns=np.zeros(2, np.float32)), parts()),
-        (parts(state=memory(seen={"x": np.zeros((2, 9, 9))})), parts(state=memory())),
-        (parts(("a", "b")), parts(("b", "a"))),
-        # Written before masks in infos were read.
-        (parts(mask=None), parts(mask=np.ones((2, 3), bool))),
+        pytest.param(make_arrays(), make_arrays(), id="equal"),
+        pytest.param(
+            make_arrays(episodes={"returns": [1.0, 2.0]}), make_arrays(), id="other episodes"
+        ),
+        pytest.param(make_arrays(other=np.zeros(9)), make_arrays(), id="a column more"),
+        pytest.param(make_arrays(), make_arrays(other=np.zeros(9)), id="a column fewer"),
+        pytest.param(
+            make_arrays(scale=REWARD_SCALE), make_arrays(scale=REWARD_SCALE), id="reward scale"
+        ),
+        pytest.param(make_arrays(scale=REWARD_SCALE), make_arrays(), id="no reward scale now"),
+        pytest.param(make_arrays(), make_arrays(scale=REWARD_SCALE), id="no reward scale then"),
+        pytest.param(
+            make_arrays(state=make_memory()), make_arrays(state=make_memory()), id="memory"
+        ),
+        pytest.param(make_arrays(state=make_memory()), make_arrays(), id="no memory now"),
+        pytest.param(
+            make_arrays(state=make_memory(seen={})),
+            make_arrays(state=make_memory()),
+            id="nothing seen",
+        ),
+        pytest.param(
+            make_arrays(state=make_memory(seen={"x": np.zeros((2, 9, 9))})),
+            make_arrays(state=make_memory()),
+            id="other arrays seen",
+        ),
+        pytest.param(
+            make_arrays(returns=np.zeros(2, np.float32)), make_arrays(), id="smaller dtype"
+        ),
+        pytest.param(make_arrays(("a", "b")), make_arrays(("b", "a")), id="order of weights"),
+        pytest.param(
+            make_arrays(mask=None),
+            make_arrays(mask=np.ones((2, 3), bool)),
+            id="written before masks in infos were read",
+        ),
     ],
 )
-def test_states_of_the_same_arrays_fit(saved, now):
+def test_state_with_the_same_arrays_fits(saved, now):
     check_fits(saved, now)
 
 
-def test_state_of_a_version_without_scaling_fits():
-    saved = parts()
+def test_state_written_before_reward_scale_existed_fits():
+    saved = make_arrays()
     del saved["collector"]["scale"]
-    check_fits(saved, parts(scale=SUMS))
+
+    check_fits(saved, make_arrays(scale=REWARD_SCALE))
+
+
+@pytest.mark.parametrize(
+    ("saved_weights", "weights", "different"),
+    [(("w", "b", "x"), ("w", "a"), "a, b, x"), ((), ("w",), "w"), (("w",), (), "w")],
+    ids=["others", "more", "fewer"],
+)
+def test_state_of_other_trained_weights_is_an_error(saved_weights, weights, different):
+    with pytest.raises(ValueError, match="frozen there, or vice versa: ") as caught:
+        check_fits(make_arrays(saved_weights), make_arrays(weights))
+
+    assert f"vice versa: {different}. Freeze the same ones" in str(caught.value)
 
 
 @pytest.mark.parametrize(
     ("saved", "now", "message"),
     [
         (
-            parts(("w", "b", "x")),
-            parts(("w", "a")),
-            r"frozen there, or vice versa: a, b, x\. Freeze the same ones",
-        ),
-        (parts(()), parts(), "vice versa: w"),
-        (parts(), parts(()), "vice versa: w"),
-        (
-            parts(returns=np.zeros(3)),
-            parts(),
+            make_arrays(returns=np.zeros(3)),
+            make_arrays(),
             r"collector/returns: expected float64 \[2\], found float64 \[3\]",
         ),
         (
-            parts(encoded=np.zeros((2, 4), int)),
-            parts(),
+            make_arrays(encoded=np.zeros((2, 4), int)),
+            make_arrays(),
             r"/encoded: expected float32 \[2, 4\], found int64 \[2, 4\]",
         ),
         (
-            parts(scale={**SUMS, "sums": np.zeros(3)}),
-            parts(scale=SUMS),
+            make_arrays(scale={**REWARD_SCALE, "sums": np.zeros(3)}),
+            make_arrays(scale=REWARD_SCALE),
             "collector/scale/sums: expected float64",
         ),
         (
-            parts(scale={"moments": np.zeros(3)}),
-            parts(scale=SUMS),
+            make_arrays(scale={"moments": np.zeros(3)}),
+            make_arrays(scale=REWARD_SCALE),
             "collector/scale: expected .*sums.*, found",
         ),
-        *(
-            (
-                parts(state=memory(**{name: memory(3)[name]})),
-                parts(state=memory()),
-                f"/state/{name}[/a-z0]*: expected",
-            )
-            for name in ("memory", "windows", "t", "past")
-        ),
-        *(
-            (
-                parts(state=memory(seen=seen)),
-                parts(state=memory()),
-                "collector/state/seen: expected arrays of 2 rows, found",
-            )
-            for seen in (
-                {"a": np.zeros(2), "b": np.zeros(3)},
-                {"a": np.zeros(3)},
-                {"a": None},
-                1,
-                np.zeros(3),
-            )
-        ),
     ],
-    ids=lambda part: part[:40] if isinstance(part, str) else "",
+    ids=["returns", "encoded", "sums", "scale"],
 )
-def test_arrays_that_do_not_fit_are_named(saved, now, message):
+def test_state_with_other_arrays_is_an_error(saved, now, message):
     with pytest.raises(ValueError, match=message):
         check_fits(saved, now)
 
 
+@pytest.mark.parametrize("name", ["memory", "windows", "t", "past"])
+def test_memory_of_three_environments_does_not_fit_two(name):
+    memory = make_memory(envs=2, **{name: make_memory(envs=3)[name]})
+
+    with pytest.raises(ValueError, match=f"/state/{name}[/a-z0]*: expected"):
+        check_fits(make_arrays(state=memory), make_arrays(state=make_memory(envs=2)))
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        {"a": np.zeros(2), "b": np.zeros(3)},
+        {"a": np.zeros(3)},
+        {"a": None},
+        {"x": {"y": [0, 0]}},
+        1,
+        np.zeros(3),
+    ],
+    ids=str,
+)
+def test_seen_without_a_row_for_each_environment_is_an_error(seen):
+    saved = make_arrays(state=make_memory(seen=seen))
+
+    with pytest.raises(ValueError, match="collector/state/seen: expected arrays of 2 rows, found"):
+        check_fits(saved, make_arrays(state=make_memory()))
+
+
+def test_state_of_an_lstm_fits_itself_unless_changed():
+    model = {"use_lstm": True, "lstm_cell_size": 2, "fcnet_hiddens": [2]}
+    config = {"num_envs": 2, "rollout_length": 4, "num_epochs": 1, "minibatch_size": 8}
+    algo = PPO("CartPole-v1", {**config, "model": model})
+    now = algo.state()
+    saved = algo.state()
+    algo.stop()
+
+    check_fits(saved, now)
+
+    saved["collector"]["state"]["seen"] = {"x": np.zeros(3)}
+    with pytest.raises(ValueError, match="collector/state/seen: expected arrays of 2 rows, found"):
+        check_fits(saved, now)
+
+
 @pytest.mark.parametrize("name", ["first", "second"])
-def test_moments_of_another_shape_are_named(name):
-    saved = parts()
+def test_moments_of_another_shape_are_an_error(name):
+    saved = make_arrays(["w"])
     saved["learner"]["optimizer"][name] = {"w": np.zeros(4, np.float32)}
-    with pytest.raises(
-        ValueError,
-        match=rf"^learner/optimizer/{name}/w: expected float32 \[3\], found float32 \[4\]$",
-    ):
-        check_fits(saved, parts())
+
+    with pytest.raises(ValueError, match=f"^learner/optimizer/{name}/w: expected") as caught:
+        check_fits(saved, make_arrays(["w"]))
+
+    assert str(caught.value).endswith(": expected float32 [3], found float32 [4]")
 
 
-def test_structures_are_compared_by_names_lengths_shapes_and_kinds():
-    like = {"a": [np.zeros(2), (np.zeros((1, 3), np.int32),)], "b": None}
-    check_like(
-        {"a": [np.ones(2, np.float32), (np.ones((1, 3), np.int8),)], "b": None}, like, "place"
-    )
+#: Expected by the tests of `check_like`.
+LIKE = {"a": [np.zeros(2), (np.zeros((1, 3), np.int32),)], "b": None}
+
+
+def test_check_like_accepts_other_values_and_sizes_of_dtypes():
+    value = {"a": [np.ones(2, np.float32), (np.ones((1, 3), np.int8),)], "b": None}
+
+    check_like(value, LIKE, "place")
+
+
+def test_check_like_rejects_another_structure():
+    array_instead_of_tuple = {"a": [np.zeros(2), np.zeros((1, 3), np.int32)], "b": None}
+
     with pytest.raises(ValueError, match=r"^place: expected .*, found "):
-        check_like({"a": [np.zeros(2), np.zeros((1, 3), np.int32)], "b": None}, like, "place")
-    with pytest.raises(
-        ValueError, match=r"^place/a/1/0: expected int32 \[1, 3\], found uint8 \[1, 3\]$"
-    ):
-        check_like({"a": [np.zeros(2), (np.zeros((1, 3), np.uint8),)], "b": None}, like, "place")
-    with pytest.raises(
-        ValueError, match=r"^place/a/0: expected float64 \[2\], found float64 \[2, 1\]$"
-    ):
-        check_like(
-            {"a": [np.zeros((2, 1)), (np.zeros((1, 3), np.int32),)], "b": None}, like, "place"
-        )
+        check_like(array_instead_of_tuple, LIKE, "place")
+
+
+def test_check_like_rejects_another_kind_of_dtype():
+    unsigned = {"a": [np.zeros(2), (np.zeros((1, 3), np.uint8),)], "b": None}
+
+    with pytest.raises(ValueError, match=r"^place/a/1/0: expected") as caught:
+        check_like(unsigned, LIKE, "place")
+
+    assert str(caught.value).endswith("expected int32 [1, 3], found uint8 [1, 3]")
+
+
+def test_check_like_rejects_another_shape():
+    matrix = {"a": [np.zeros((2, 1)), (np.zeros((1, 3), np.int32),)], "b": None}
+
+    with pytest.raises(ValueError, match=r"^place/a/0: expected") as caught:
+        check_like(matrix, LIKE, "place")
+
+    assert str(caught.value).endswith("expected float64 [2], found float64 [2, 1]")
+
+
+# --- weights and filter ---------------------------------------------------------------------------
 
 
 def test_numbers_are_copies_of_weights_and_filter():
-    weight, statistics = np.zeros(2), {"mean": np.ones(3)}
-    model = SimpleNamespace(get_weights=lambda: {"w": weight})
-    found = numbers_of(
-        SimpleNamespace(model=model, filter=SimpleNamespace(saved_state=lambda: statistics))
+    weight = np.zeros(2)
+    statistics = {"mean": np.ones(3)}
+    policy = SimpleNamespace(
+        model=SimpleNamespace(get_weights=lambda: {"w": weight}),
+        filter=SimpleNamespace(saved_state=lambda: statistics),
     )
+
+    numbers = numbers_of(policy)
     weight += 1
     statistics["mean"] += 1
-    assert found["weights"]["w"].tolist() == [0, 0]
-    assert found["filter"]["mean"].tolist() == [1, 1, 1]
+
+    assert numbers["weights"]["w"].tolist() == [0, 0]
+    assert numbers["filter"]["mean"].tolist() == [1, 1, 1]
+
+
+def test_numbers_without_a_filter_have_none():
+    model = SimpleNamespace(get_weights=lambda: {"w": np.zeros(2)})
+
     assert numbers_of(SimpleNamespace(model=model, filter=None))["filter"] is None
 
 
 # --- warnings -------------------------------------------------------------------------------------
 
 
-def acting(frozen, names):
-    if not frozen:
-        return SimpleNamespace(random_state=lambda: dict.fromkeys(names))
-    kind = type(
-        "Acting",
-        (Frozen,),
-        {"random_state": lambda self: dict.fromkeys(names), "reason": "it has a loop"},
-    )
-    return object.__new__(kind)
+class FrozenPolicy(Frozen):
+    """A frozen policy that has generators with these names alone."""
+
+    reason = "it has a loop"
+
+    def __init__(self, names):
+        self.names = names  # There is no policy to pass to `super().__init__`.
+
+    def random_state(self):
+        return dict.fromkeys(self.names)
 
 
-@pytest.mark.parametrize(
-    ("frozen", "names", "warns"),
-    [
-        (True, ("cpu",), True),
-        (True, ("cpu", "frozen"), False),
-        (False, ("cpu",), False),
-        (True, (), True),
-    ],
-)
-def test_other_draws_are_warned_of_where_a_frozen_policy_lost_its_generator(
-    frozen, names, warns, recwarn
-):
-    warn_of_other_draws({"randomness": {"policy": {"cpu": 0, "frozen": 0}}}, acting(frozen, names))
-    assert [warning.category for warning in recwarn] == [ResumeWarning] * warns
-    if warns:
-        assert "not possible here: it has a loop. It continues with the policy itself" in str(
-            recwarn[0].message
-        )
+#: The state of a run whose frozen policy drew from its own generator, called "frozen".
+DRAWN_BY_FROZEN = {"randomness": {"policy": {"cpu": 0, "frozen": 0}}}
 
 
-def test_new_episodes_are_warned_of_with_the_first_reason():
-    with pytest.warns(
-        ResumeWarning, match=r"^2 of 5 environments cannot .* Environment 1: it is mute\. Give"
-    ):
-        warn_of_new_episodes({1: "it is mute", 3: "another"}, 5)
+@pytest.mark.parametrize("names", [("cpu",), ()])
+def test_frozen_policy_without_the_saved_generator_warns(names):
+    with pytest.warns(ResumeWarning, match="not possible here: it has a loop") as caught:
+        warn_of_other_draws(DRAWN_BY_FROZEN, FrozenPolicy(names))
+
+    assert len(caught) == 1
+    assert "It continues with the policy itself" in str(caught[0].message)
+
+
+def test_frozen_policy_with_the_saved_generator_does_not_warn(recwarn):
+    warn_of_other_draws(DRAWN_BY_FROZEN, FrozenPolicy(("cpu", "frozen")))
+
+    assert not recwarn.list
+
+
+def test_policy_that_is_not_frozen_does_not_warn(recwarn):
+    policy = SimpleNamespace(random_state=lambda: {"cpu": None})
+
+    warn_of_other_draws(DRAWN_BY_FROZEN, policy)
+
+    assert not recwarn.list
+
+
+def test_warning_of_new_episodes_gives_the_first_reason():
+    reasons = {1: "it is mute", 3: "another"}
+
+    with pytest.warns(ResumeWarning, match="^2 of 5 environments cannot ") as caught:
+        warn_of_new_episodes(reasons, 5)
+
+    assert " Environment 1: it is mute. Give" in str(caught[0].message)
 
 
 # --- JSON -----------------------------------------------------------------------------------------
 
 
-def test_each_type_has_its_form_and_arrays_are_named_by_their_place():
-    tree = {
-        "list": [1, np.zeros(1)],
-        "tuple": (True, None),
-        "deque": deque([2.5], 4),
-        "bytes": b"\0\xff",
-        "nan": float("nan"),
-        "inf": float("-inf"),
-        "one": 1.0,
-        "text": "$array",
-        "deep": {"x": (np.int8(3), [np.ones(2, bool)])},
-    }
+@pytest.mark.parametrize(
+    ("value", "data"),
+    [
+        ((True, None), {"$tuple": [True, None]}),
+        (deque([2.5], 4), {"$deque": [2.5]}),
+        (b"\0\xff", {"$bytes": "AP8="}),
+        (float("nan"), {"$float": "nan"}),
+        (float("-inf"), {"$float": "-inf"}),
+        (1.0, 1.0),
+        ("$array", "$array"),
+        ({"list": [1, {"a": ()}]}, {"list": [1, {"a": {"$tuple": []}}]}),
+    ],
+    ids=str,
+)
+def test_take_apart_writes_each_type_as_json(value, data):
     arrays = {}
-    assert take_apart(tree, arrays) == {
+
+    assert take_apart(value, arrays) == data
+    assert arrays == {}
+
+
+def test_take_apart_names_arrays_by_their_place():
+    tree = {"list": [1, np.zeros(1)], "deep": {"x": (np.int8(3), [np.ones(2, bool)])}}
+    arrays = {}
+
+    data = take_apart(tree, arrays)
+
+    assert data == {
         "list": [1, {"$array": "list/1"}],
-        "tuple": {"$tuple": [True, None]},
-        "deque": {"$deque": [2.5]},
-        "bytes": {"$bytes": "AP8="},
-        "nan": {"$float": "nan"},
-        "inf": {"$float": "-inf"},
-        "one": 1.0,
-        "text": "$array",
         "deep": {"x": {"$tuple": [{"$array": "deep/x/0"}, [{"$array": "deep/x/1/0"}]]}},
     }
     assert {name: array.tolist() for name, array in arrays.items()} == {
@@ -417,23 +573,33 @@ def test_each_type_has_its_form_and_arrays_are_named_by_their_place():
         "deep/x/0": 3,
         "deep/x/1/0": [True, True],
     }
-    named = {}
-    assert take_apart([np.zeros(1), {"a": np.zeros(1)}], named, "at") == [
-        {"$array": "at/0"},
-        {"a": {"$array": "at/1/a"}},
-    ]
-    assert take_apart([np.zeros(1)], named) == [{"$array": "0"}]
-    assert take_apart(np.zeros(1), named) == {"$array": "value"}
-    assert take_apart(np.uint8(1), named, "here") == {"$array": "here"}
-    assert named.keys() == {"at/0", "at/1/a", "0", "value", "here"}
+
+
+@pytest.mark.parametrize(
+    ("tree", "place", "data", "name"),
+    [
+        ([np.zeros(1)], "", [{"$array": "0"}], "0"),
+        (np.zeros(1), "", {"$array": "value"}, "value"),
+        (np.uint8(1), "here", {"$array": "here"}, "here"),
+        ([np.zeros(1)], "at", [{"$array": "at/0"}], "at/0"),
+        ([0, {"a": np.zeros(1)}], "at", [0, {"a": {"$array": "at/1/a"}}], "at/1/a"),
+    ],
+    ids=["list", "array", "number-at-a-place", "list-at-a-place", "dict-at-a-place"],
+)
+def test_take_apart_begins_names_with_the_place(tree, place, data, name):
+    arrays = {}
+
+    assert take_apart(tree, arrays, place) == data
+    assert arrays.keys() == {name}
 
 
 @pytest.mark.parametrize(
     ("tree", "message"),
     [
+        ({"a": [0, {"b": {1}}]}, "a/1/b: set cannot be saved"),
         ({1: 2}, "the state: the key 1 cannot be saved"),
         ({"a": {("x",): 2}}, r"a: the key \('x',\) cannot be saved"),
-        *(({"a": [{mark: 1}]}, rf"a/0: the key '\{mark}' cannot") for mark in MARKS),
+        ({"$array": 1}, r"the state: the key '\$array' cannot"),
         (np.array(["x"]), "the state: ndarray cannot be saved"),
         ({"a": np.array([1j])}, "a: ndarray cannot be saved"),
         (np.array([None]), "the state: ndarray cannot"),
@@ -443,53 +609,96 @@ def test_each_type_has_its_form_and_arrays_are_named_by_their_place():
     ],
     ids=str,
 )
-def test_what_cannot_be_saved_is_named_by_its_place(tree, message):
+def test_take_apart_names_the_place_of_an_unknown_type(tree, message):
     with pytest.raises(TypeError, match=f"^{message}"):
         take_apart(tree, {})
 
 
-def test_json_becomes_the_structure_again():
+@pytest.mark.parametrize("mark", ["$array", "$tuple", "$deque", "$bytes", "$float"])
+def test_take_apart_rejects_its_own_marks_as_keys(mark):
+    with pytest.raises(TypeError, match=rf"^a/0: the key '\{mark}' cannot"):
+        take_apart({"a": [{mark: 1}]}, {})
+
+
+@pytest.mark.parametrize(
+    ("data", "value"),
+    [
+        ([1, {"$tuple": [1, {"$deque": [2]}]}], [1, (1, deque([2]))]),
+        ({"$bytes": "AP8="}, b"\0\xff"),
+        ({"$float": "inf"}, float("inf")),
+        ({}, {}),
+        # Beside another key, a mark is a key as any other.
+        ({"$tuple": [1], "other": 2}, {"$tuple": [1], "other": 2}),
+        ({"plain": {"$tuple": []}}, {"plain": ()}),
+        (None, None),
+    ],
+    ids=str,
+)
+def test_put_together_reads_json_of_each_type(data, value):
+    assert put_together(data, arrays={}) == value
+
+
+def test_put_together_takes_arrays_by_their_names():
     array = np.arange(3)
-    data = {
-        "a": [{"$array": "x"}, {"$tuple": [1, {"$deque": [2]}]}],
-        "b": {"$bytes": "AP8="},
-        "c": {"$float": "inf"},
-        "d": {},
-        "e": {"$tuple": [1], "other": 2},
-        "f": {"plain": {"$tuple": []}},
-        "g": None,
-    }
-    found = put_together(data, {"x": array})
-    assert found["a"][0] is array
-    assert found["a"][1] == (1, deque([2]))
-    rest = {name: part for name, part in found.items() if name != "a"}
-    assert rest == {
-        "b": b"\0\xff",
-        "c": float("inf"),
-        "d": {},
-        "e": {"$tuple": [1], "other": 2},
-        "f": {"plain": ()},
-        "g": None,
-    }
-    for mark, held in (
-        ("$array", "y"),
+
+    tree = put_together({"a": [{"$array": "x"}]}, {"x": array})
+
+    assert tree["a"][0] is array
+
+
+@pytest.mark.parametrize(
+    ("mark", "value"),
+    [
+        ("$array", "no such name"),
         ("$array", []),
         ("$bytes", "!!!!"),
         ("$bytes", "A"),
         ("$float", "x"),
         ("$tuple", 3),
-    ):
-        with pytest.raises(ValueError, match=rf"^\{mark}: "):
-            put_together([{mark: held}], {"x": array})
+    ],
+)
+def test_put_together_rejects_wrong_values_of_marks(mark, value):
+    with pytest.raises(ValueError, match=rf"^\{mark}: "):
+        put_together([{mark: value}], {"x": np.arange(3)})
 
 
-def test_steps_are_stacked_in_their_structure():
+def test_tree_is_the_same_after_json():
+    tree = {
+        "list": [1, 2.5, True, None, "text"],
+        "tuple": (float("inf"), -0.0),
+        "dict": {"bytes": b"\0\1", "empty": {}},
+        "large": 2**100,
+        "empty": [],
+    }
+
+    text = json.dumps(take_apart(tree, {}), allow_nan=False)
+
+    assert put_together(json.loads(text), {}) == tree
+
+
+def test_arrays_of_a_tree_are_the_same_after_json():
+    tree = {"array": (np.arange(3),), "number": np.float32(0.1)}
+    arrays = {}
+
+    text = json.dumps(take_apart(tree, arrays))
+    restored = put_together(json.loads(text), arrays)
+
+    assert restored.keys() == tree.keys()
+    np.testing.assert_array_equal(restored["array"][0], np.arange(3))
+    assert restored["number"] == np.float32(0.1)
+    assert restored["number"].dtype == np.float32
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_stack_steps_stacks_the_arrays_of_a_structure(count):
     step = {"a": np.zeros(2), "b": (np.ones(2), {"c": np.zeros((2, 3))})}
-    for count in (1, 4):
-        found = stack_steps([step] * count)
-        assert found["a"].shape == (count, 2)
-        assert isinstance(found["b"], tuple)
-        assert (found["b"][0].shape, found["b"][1]["c"].shape) == ((count, 2), (count, 2, 3))
+
+    steps = stack_steps([step] * count)
+
+    assert steps["a"].shape == (count, 2)
+    assert isinstance(steps["b"], tuple)
+    assert steps["b"][0].shape == (count, 2)
+    assert steps["b"][1]["c"].shape == (count, 2, 3)
 
 
 # --- files ----------------------------------------------------------------------------------------
@@ -503,105 +712,179 @@ def policy():
 
 
 @pytest.fixture
-def folder(policy, tmp_path):
-    checkpoints.write(
-        tmp_path / "checkpoint", policy, {**state_of(), "policy": {"weights": object()}}
-    )
-    return tmp_path / "checkpoint"
+def checkpoint(policy, tmp_path):
+    """The folder of a checkpoint with `make_state()`."""
+    folder = tmp_path / "checkpoint"
+    # Anything may be under "policy", because it is not written with the state.
+    checkpoints.write(folder, policy, {**make_state(), "policy": {"weights": object()}})
+    return folder
 
 
-def test_checkpoint_is_a_policy_a_text_and_arrays(folder, policy):
-    text = (folder / "training.json").read_text()
+def test_checkpoint_text_is_signed(checkpoint):
+    text = (checkpoint / "training.json").read_text()
+
     about = json.loads(text)
     assert text.endswith("}\n")
-    assert (about["format"], about["format_version"]) == ("rlcatalog-training", 1)
+    assert about["format"] == "rlcatalog-training"
+    assert about["format_version"] == 1
     assert about["checksum"] == checksum_of(about)
-    [name] = about["files"]
-    assert {path.name for path in folder.iterdir()} == {"policy", "training.json", name}
     assert "policy" not in about["state"]
-    place, state = checkpoints.read(folder)
-    assert place == folder
-    assert state.keys() == state_of().keys()
+
+
+def test_checkpoint_has_a_policy_a_text_and_a_file_of_arrays(checkpoint, policy):
+    about = json.loads((checkpoint / "training.json").read_text())
+
+    [file_of_arrays] = about["files"]
+    files = {path.name for path in checkpoint.iterdir()}
+    assert files == {"policy", "training.json", file_of_arrays}
+    saved_policy = rlcatalog.load(checkpoint / "policy")
+    assert saved_policy.model.get_weights().keys() == policy.model.get_weights().keys()
+
+
+def test_checkpoint_is_read_as_it_was_written(checkpoint):
+    folder, state = checkpoints.read(checkpoint)
+
+    assert folder == checkpoint
+    assert state.keys() == make_state().keys()
     np.testing.assert_array_equal(state["randomness"]["numpy"][1], np.zeros(624))
-    assert (
-        rlcatalog.load(folder / "policy").model.get_weights().keys()
-        == policy.model.get_weights().keys()
-    )
+
+
+def edit_and_sign(checkpoint, **changes):
+    """Change entries of a checkpoint's text, and write the checksum that fits."""
+    path = checkpoint / "training.json"
+    about = {**json.loads(path.read_text()), **changes}
+    about["checksum"] = checksum_of(about)
+    path.write_text(json.dumps(about))
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("changes", "message"),
     [
-        (lambda about: [], "no format 'rlcatalog-training' in it"),
-        (lambda about: {**about, "format": "other"}, "no format 'rlcatalog-training' in it"),
-        (lambda about: {**about, "format_version": 2}, "format version 2; this rlcatalog reads 1"),
-        (lambda about: {**about, "state": {**about["state"], "steps": 7}}, "its checksum differs"),
-        (lambda about: {**about, "files": {"../other": "0"}}, r"names the file '\.\./other'"),
-        (lambda about: {**about, "state": {**about["state"], "steps": -7}}, "steps"),
+        ({"format": "other"}, "no format 'rlcatalog-training' in it"),
+        ({"format_version": 2}, "format version 2; this rlcatalog reads 1"),
+        ({"files": {"../other": "0"}}, r"names the file '\.\./other'"),
     ],
 )
-def test_changed_text_is_refused(change, message, folder):
-    about = change(json.loads((folder / "training.json").read_text()))
-    if "checksum" not in message and isinstance(about, dict):
-        about["checksum"] = checksum_of(about)
-    (folder / "training.json").write_text(json.dumps(about))
-    with pytest.raises(
-        SavedPolicyError,
-        match=rf"checkpoint/training\.json: not a checkpoint, or damaged: .*{message}",
-    ):
-        checkpoints.read(folder)
+def test_checkpoint_with_another_entry_is_an_error(changes, message, checkpoint):
+    edit_and_sign(checkpoint, **changes)
+
+    with pytest.raises(SavedPolicyError, match=message) as caught:
+        checkpoints.read(checkpoint)
+
+    assert "checkpoint/training.json: not a checkpoint, or damaged: " in str(caught.value)
 
 
-def test_links_and_long_texts_are_not_read(folder, tmp_path):
-    (folder / "link").symlink_to(tmp_path)
+def test_checkpoint_without_entries_is_an_error(checkpoint):
+    (checkpoint / "training.json").write_text("[]")
+
+    with pytest.raises(SavedPolicyError, match="no format 'rlcatalog-training' in it") as caught:
+        checkpoints.read(checkpoint)
+
+    assert "checkpoint/training.json: not a checkpoint, or damaged: " in str(caught.value)
+
+
+def test_checkpoint_changed_without_its_checksum_is_an_error(checkpoint):
+    path = checkpoint / "training.json"
+    about = json.loads(path.read_text())
+    about["state"]["steps"] = 7
+    path.write_text(json.dumps(about))
+
+    with pytest.raises(SavedPolicyError, match="its checksum differs") as caught:
+        checkpoints.read(checkpoint)
+
+    assert "checkpoint/training.json: not a checkpoint, or damaged: " in str(caught.value)
+
+
+def test_checkpoint_with_an_invalid_state_is_an_error(checkpoint):
+    about = json.loads((checkpoint / "training.json").read_text())
+    edit_and_sign(checkpoint, state={**about["state"], "steps": -7})
+
+    with pytest.raises(SavedPolicyError, match=r"not a checkpoint, or damaged: .*steps"):
+        checkpoints.read(checkpoint)
+
+
+def test_checkpoint_with_a_link_is_not_read(checkpoint, tmp_path):
+    (checkpoint / "link").symlink_to(tmp_path)
+
     with pytest.raises(SavedPolicyError, match="link: a link, which is not followed"):
-        checkpoints.read(folder)
-    with (folder / "training.json").open("r+b") as file:
-        file.truncate(2**25 + 1)  # most of it takes no space
-    with pytest.raises(SavedPolicyError, match="at most 33554432"):
-        checkpoints.read(folder)
+        checkpoints.read(checkpoint)
 
 
-def test_folder_without_a_checkpoint_differs_from_a_saved_policy(policy, tmp_path):
-    with pytest.raises(
-        SavedPolicyError, match=r"contains no checkpoint to resume from \(no training\.json\)"
-    ):
+def test_checkpoint_with_a_text_above_32_mib_is_not_read(checkpoint):
+    with (checkpoint / "training.json").open("r+b") as file:
+        file.truncate(2**25 + 1)  # fills it with zeros, which take no space
+
+    with pytest.raises(SavedPolicyError, match="at most 33554432"):  # 2**25
+        checkpoints.read(checkpoint)
+
+
+def test_read_of_an_empty_folder_is_an_error(tmp_path):
+    with pytest.raises(SavedPolicyError, match="contains no checkpoint to resume") as caught:
         checkpoints.read(tmp_path)
+
+    assert "(no training.json)" in str(caught.value)
+
+
+def test_read_of_a_saved_policy_is_an_error(policy, tmp_path):
     policy.save(tmp_path / "saved")
+
     with pytest.raises(SavedPolicyError, match="contains a saved policy, not a checkpoint"):
         checkpoints.read(tmp_path / "saved")
 
 
-def test_actions_are_left_out_of_a_text_that_is_too_long_alone(policy, tmp_path, monkeypatch):
-    told = {"generator": {"g": 1}, "levels": [1] * 30}
-    places = [{"generator": {"g": 0}, "actions": [1] * 300}, told]
-    state = state_of(environments=places, config={"num_envs": 2, "env_config": {}})
-    checkpoints.write(tmp_path / "whole", policy, copy.deepcopy(state))
-    size = (tmp_path / "whole" / "training.json").stat().st_size
-    monkeypatch.setattr(checkpoints, "_LONGEST", size)
-    checkpoints.write(tmp_path / str(size), policy, copy.deepcopy(state))
-    monkeypatch.setattr(checkpoints, "_LONGEST", size - 1)
+REPLAYED = {"generator": {"g": 0}, "actions": [1] * 300}
+SAVES_ITS_STATE = {"generator": {"g": 1}, "levels": [1] * 30}
+
+
+@pytest.fixture
+def state_with_actions():
+    """A state with an environment that is replayed by its actions, and one that is not."""
+    config = {"num_envs": 2, "env_config": {}}
+    return make_state(environments=[REPLAYED, SAVES_ITS_STATE], config=config)
+
+
+@pytest.fixture
+def text_size(policy, state_with_actions, tmp_path):
+    """The size of its text with all actions."""
+    checkpoints.write(tmp_path / "measured", policy, copy.deepcopy(state_with_actions))
+    return (tmp_path / "measured" / "training.json").stat().st_size
+
+
+def test_actions_are_written_if_the_text_is_short_enough(
+    policy, state_with_actions, text_size, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(checkpoints, "_LONGEST", text_size)
+
+    checkpoints.write(tmp_path / "checkpoint", policy, state_with_actions)
+
+    _, state = checkpoints.read(tmp_path / "checkpoint")
+    assert state["environments"] == [REPLAYED, SAVES_ITS_STATE]
+
+
+def test_actions_are_left_out_if_the_text_is_too_long(
+    policy, state_with_actions, text_size, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(checkpoints, "_LONGEST", text_size - 1)
+
     with pytest.warns(ResumeWarning, match="need too much space to be saved"):
-        checkpoints.write(tmp_path / str(size - 1), policy, copy.deepcopy(state))
-    assert checkpoints.read(tmp_path / str(size - 1))[1]["environments"] == [
-        {
-            "generator": {"g": 0},
-            "why": "the actions of its episode need too much space to be saved",
-        },
-        told,
-    ]
-    monkeypatch.setattr(checkpoints, "_LONGEST", size)
-    assert checkpoints.read(tmp_path / str(size))[1]["environments"] == places
+        checkpoints.write(tmp_path / "checkpoint", policy, state_with_actions)
+
+    _, state = checkpoints.read(tmp_path / "checkpoint")
+    why = "the actions of its episode need too much space to be saved"
+    assert state["environments"] == [{"generator": {"g": 0}, "why": why}, SAVES_ITS_STATE]
 
 
-def test_what_does_not_fit_its_owner_is_blamed_on_the_state():
+def test_error_of_a_state_s_owner_is_blamed_on_the_state():
     with (
-        pytest.raises(
-            SavedPolicyError, match=r"^Evaluation: the saved state does not fit: KeyError: 'x'\."
-        ),
+        pytest.raises(SavedPolicyError, match=r"^Evaluation: the saved state") as caught,
         checkpoints.blamed("Evaluation"),
     ):
         raise KeyError("x")
-    for error in (SavedPolicyError("as it is"), ResumeWarning("as it is")):
-        with pytest.raises(type(error), match=r"^as it is$"), checkpoints.blamed("Evaluation"):
-            raise error
+
+    assert "does not fit: KeyError: 'x'." in str(caught.value)
+
+
+@pytest.mark.parametrize("error", [SavedPolicyError("as it is"), ResumeWarning("as it is")])
+def test_rlcatalog_s_own_error_is_not_blamed_on_the_state(error):
+    with pytest.raises(type(error), match=r"^as it is$"), checkpoints.blamed("Evaluation"):
+        raise error
