@@ -1,4 +1,4 @@
-"""`rlcatalog train`: what its folder holds, how a run ends early, and how it goes on."""
+"""`rlcatalog train` with PPO: folders, early ends, resumed runs, wrong options."""
 
 import json
 import os
@@ -26,118 +26,176 @@ from rlcatalog_runs import Interrupted, RunPlan, interruptible, newest_checkpoin
 from rlcatalog_runs.checkpoints import checkpoint_steps, checkpoints_of
 
 pytestmark = pytest.mark.usefixtures("blank_curves")
+
+#: An iteration is 50 steps: 25 in each of 2 environments.
 SMALL = [
-    "--set",
-    "num_envs=2",
-    "--set",
-    "rollout_length=25",
-    "--set",
-    "minibatch_size=25",
-    "--set",
-    "num_epochs=1",
-    "--model",
-    "fcnet_hiddens=[8]",
-    "--framework",
-    "torch",
+    "--set=num_envs=2",
+    "--set=rollout_length=25",
+    "--set=minibatch_size=25",
+    "--set=num_epochs=1",
+    "--model=fcnet_hiddens=[8]",
+    "--framework=torch",
     "--quiet",
 ]
 
 
-def command(*arguments):
-    """Run a command; return its exit status."""
+def run_command(*arguments):
+    """Run `rlcatalog ARGUMENTS`, and return its exit status."""
     try:
         main([*map(str, arguments)])
     except SystemExit as end:
-        return end.code
+        return end.code or 0
     return 0
 
 
 def train(*arguments):
-    return command("train", *arguments)
+    """Run `rlcatalog train ARGUMENTS`, and return its exit status."""
+    return run_command("train", *arguments)
 
 
-def result(folder):
-    """Return the weights of a run, and its metrics but for times."""
-    weights = rlcatalog.load(folder / "policy").model.get_weights()
-    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    timeless = [
-        {k: v for k, v in row.items() if k not in ("time_total_s", "steps_per_second")}
-        for row in rows
-    ]
-    return weights, timeless
+def read_weights(folder):
+    return rlcatalog.load(folder / "policy").model.get_weights()
 
 
-def same(one, other):
-    (weights, rows), (weights2, rows2) = result(one), result(other)
-    assert rows == rows2
-    for name, array in weights.items():
-        np.testing.assert_array_equal(array, weights2[name], err_msg=name)
+def read_rows(folder):
+    """Return a run's metrics without times."""
+    rows = []
+    for line in (folder / "metrics.jsonl").read_text().splitlines():
+        row = json.loads(line)
+        del row["time_total_s"], row["steps_per_second"]
+        rows.append(row)
+    return rows
+
+
+def read_json(path):
+    return json.loads(path.read_text())
+
+
+def edit_json(path, **changes):
+    path.write_text(json.dumps({**read_json(path), **changes}))
+
+
+def assert_same_run(folder, other):
+    assert read_rows(folder) == read_rows(other)
+    weights = read_weights(other)
+    for name, array in read_weights(folder).items():
+        np.testing.assert_array_equal(array, weights[name], err_msg=name)
+
+
+def read_files(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 @pytest.fixture(scope="module")
-def hundred(tmp_path_factory):
-    """A finished run of a hundred steps."""
-    folder = tmp_path_factory.mktemp("hundred") / "run"
-    assert not train("CartPole-v1", "--steps", 100, *SMALL, "--out", folder)
+def trained_run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("trained") / "run"
+    assert train("CartPole-v1", "--steps", 100, *SMALL, "--out", folder) == 0
     return folder
 
 
 @pytest.fixture
-def folder(hundred, tmp_path):
-    """A copy of it."""
-    return Path(shutil.copytree(hundred, tmp_path / "run"))
+def run_of_100_steps(trained_run, tmp_path):
+    """The folder of a finished run, which a test may change."""
+    return Path(shutil.copytree(trained_run, tmp_path / "run"))
 
 
-def contents(folder):
-    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+# --- resumed runs ---------------------------------------------------------------------------------
+
+LONG_RUN = [
+    *SMALL,
+    # The learning rate falls over the whole run, so half of it is told how long the whole will be.
+    "--set=total_steps=400",
+    "--checkpoint-every=50",
+    "--keep-checkpoints=3",
+    "--eval-every=100",
+    "--eval-episodes=2",
+]
 
 
-def test_run_goes_on_from_its_end_and_from_a_checkpoint(tmp_path, capsys):
-    whole, half = tmp_path / "whole", tmp_path / "half"
-    often = [
-        "--checkpoint-every",
-        50,
-        "--keep-checkpoints",
-        3,
-        "--eval-every",
-        100,
-        "--eval-episodes",
-        2,
-    ]
-    # The learning rate goes down over the whole run: half of it is told how long the whole will be.
-    schedule = ["--set", "total_steps=400"]
-    assert not train("CartPole-v1", "--steps", 400, *SMALL, *often, *schedule, "--out", whole)
-    assert not train(
-        "CartPole-v1", "--steps", 200, *SMALL, *often, *schedule, "--out", half, "--log", "csv"
-    )
-    assert [path.name for path in checkpoints_of(half)] == [
-        f"step-{n:09d}" for n in (100, 150, 200)
-    ]
-    assert not train("--resume", half, "--steps", 400)
-    same(half, whole)
-    assert (half / "best" / "policy.json").read_bytes() == (
-        whole / "best" / "policy.json"
-    ).read_bytes()
-    table = (half / "progress.csv").read_text().splitlines()
-    assert [line.split(",")[1] for line in table] == [
-        "timesteps_total",
-        *map(str, range(50, 401, 50)),
-    ]
-    assert not train("--resume", half / "checkpoints" / "step-000000300")  # back, and once more
-    same(half, whole)
-    assert json.loads((half / "run.json").read_text())["status"] == "finished"
-    capsys.readouterr()
-    assert train("--resume", half) == 1
-    assert "its 400 steps are done; pass --steps 800 to train further" in capsys.readouterr().err
+@pytest.fixture(scope="module")
+def uninterrupted_run(tmp_path_factory):
+    """The folder of a run of 400 steps."""
+    folder = tmp_path_factory.mktemp("uninterrupted") / "run"
+    assert train("CartPole-v1", "--steps", 400, *LONG_RUN, "--out", folder) == 0
+    return folder
 
 
-def test_keys_may_change_on_the_way_and_the_schedule_stretches(folder):
-    assert not train("--resume", folder, "--steps", 200, "--set", "gamma=0.5", "--threads", "2")
-    config = json.loads((folder / "config.json").read_text())
+@pytest.fixture(scope="module")
+def trained_half(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("half") / "run"
+    arguments = ["--steps", 200, *LONG_RUN, "--log", "csv", "--out", folder]
+    assert train("CartPole-v1", *arguments) == 0
+    return folder
+
+
+@pytest.fixture
+def half_run(trained_half, tmp_path):
+    """The folder of a run that ended after 200 of these 400 steps, which a test may change."""
+    return Path(shutil.copytree(trained_half, tmp_path / "half"))
+
+
+def test_last_three_checkpoints_are_kept(half_run):
+    names = [path.name for path in checkpoints_of(half_run)]
+
+    assert names == ["step-000000100", "step-000000150", "step-000000200"]
+
+
+def test_resumed_run_equals_an_uninterrupted_run(half_run, uninterrupted_run):
+    assert train("--resume", half_run, "--steps", 400) == 0
+
+    assert_same_run(half_run, uninterrupted_run)
+    best_policy = (half_run / "best" / "policy.json").read_bytes()
+    assert best_policy == (uninterrupted_run / "best" / "policy.json").read_bytes()
+    assert read_json(half_run / "run.json")["status"] == "finished"
+
+
+def test_resumed_run_continues_its_csv_file(half_run):
+    assert train("--resume", half_run, "--steps", 400) == 0
+
+    lines = (half_run / "progress.csv").read_text().splitlines()
+    second_column = [line.split(",")[1] for line in lines]
+    assert second_column == ["timesteps_total", *map(str, range(50, 401, 50))]
+
+
+def test_run_resumes_from_an_earlier_checkpoint(half_run, uninterrupted_run):
+    assert train("--resume", half_run, "--steps", 400) == 0
+
+    assert train("--resume", half_run / "checkpoints" / "step-000000300") == 0
+
+    assert_same_run(half_run, uninterrupted_run)
+    assert read_json(half_run / "run.json")["status"] == "finished"
+
+
+def test_resume_of_a_finished_run_says_how_to_train_further(run_of_100_steps, capsys):
+    assert train("--resume", run_of_100_steps) == 1
+
+    error = capsys.readouterr().err
+    assert "its 100 steps are done; pass --steps 200 to train further" in error
+
+
+@pytest.fixture
+def run_resumed_with_changes(run_of_100_steps):
+    """A run of 200 steps, whose second half has other settings."""
+    changes = ["--set", "gamma=0.5", "--threads", "2"]
+    assert train("--resume", run_of_100_steps, "--steps", 200, *changes) == 0
+    return run_of_100_steps
+
+
+def test_resumed_run_may_change_its_settings(run_resumed_with_changes):
+    config = read_json(run_resumed_with_changes / "config.json")
+
     assert config["algorithm"]["gamma"] == 0.5
-    assert config["algorithm"]["total_steps"] == config["steps"] == config["run"]["steps"] == 200
     assert config["run"]["threads"] == 2
-    rates = [row["info"]["learner"]["lr"] for row in result(folder)[1]]
+    assert config["steps"] == 200
+    assert config["run"]["steps"] == 200
+
+
+def test_schedule_of_a_resumed_run_is_stretched(run_resumed_with_changes):
+    config = read_json(run_resumed_with_changes / "config.json")
+    assert config["algorithm"]["total_steps"] == 200
+
+    rates = [row["info"]["learner"]["lr"] for row in read_rows(run_resumed_with_changes)]
+    # 1e-3 falls to 0 over 100 steps and then over 200; an iteration has 50.
     np.testing.assert_allclose(rates, [1e-3, 0.5e-3, 0.5e-3, 0.25e-3])
 
 
@@ -156,100 +214,201 @@ def test_keys_may_change_on_the_way_and_the_schedule_stretches(folder):
         (["--log", "csv,csv"], "'csv' is named twice"),
     ],
 )
-def test_what_resume_refuses(arguments, message, folder, capsys):
-    before = contents(folder)
-    assert train("--resume", folder, "--steps", 200, *arguments) == 1
+def test_resume_with_a_wrong_option_changes_nothing(arguments, message, run_of_100_steps, capsys):
+    before = read_files(run_of_100_steps)
+
+    assert train("--resume", run_of_100_steps, "--steps", 200, *arguments) == 1
+
     assert message in capsys.readouterr().err
-    assert contents(folder) == before
+    assert read_files(run_of_100_steps) == before
 
 
-def test_there_is_nothing_to_go_on_with(folder, tmp_path, capsys):
+def test_resume_of_a_missing_folder_is_an_error(tmp_path, capsys):
     assert train("--resume", tmp_path / "nothing") == 1
+
     assert "not a folder that `rlcatalog train` wrote" in capsys.readouterr().err
-    prune_checkpoints(folder, 0)
-    assert train("--resume", folder, "--steps", 200) == 1
+
+
+def test_resume_without_checkpoints_is_an_error(run_of_100_steps, capsys):
+    prune_checkpoints(run_of_100_steps, 0)
+
+    assert train("--resume", run_of_100_steps, "--steps", 200) == 1
+
     assert "contains no checkpoint to resume from" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_signal_leaves_a_policy_and_a_run_to_go_on_with(number, tmp_path, capsys):
+def test_resume_of_a_damaged_checkpoint_is_an_error(run_of_100_steps, capsys):
+    (newest_checkpoint(run_of_100_steps) / "training.json").write_text("{")
+
+    assert train("--resume", run_of_100_steps, "--steps", 200) == 1
+
+    assert "not a checkpoint, or damaged" in capsys.readouterr().err
+
+
+def test_resume_from_the_checkpoint_before_removes_a_damaged_one(run_of_100_steps):
+    damaged = newest_checkpoint(run_of_100_steps)
+    (damaged / "training.json").write_text("{")
+
+    assert train("--resume", checkpoints_of(run_of_100_steps)[0], "--steps", 200) == 0
+
+    assert not damaged.is_dir()
+
+
+def test_resume_with_fewer_steps_than_done_changes_nothing(run_of_100_steps, capsys):
+    # As if it were interrupted after a tenth of its steps.
+    edit_json(run_of_100_steps / "run.json", status="interrupted")
+    options = read_json(run_of_100_steps / "config.json")["run"]
+    edit_json(run_of_100_steps / "config.json", run={**options, "steps": 1000})
+    before = read_files(run_of_100_steps)
+
+    assert train("--resume", run_of_100_steps, "--steps", 60) == 1
+
+    error = capsys.readouterr().err
+    assert "its 100 steps are done; pass --steps 1000 to train further" in error
+    assert read_files(run_of_100_steps) == before
+
+
+def test_run_killed_after_its_last_step_is_finished_by_resume(run_of_100_steps):
+    weights = read_weights(run_of_100_steps)
+    rows = read_rows(run_of_100_steps)
+    # As if it were killed before it could draw its curve.
+    edit_json(run_of_100_steps / "run.json", status="running", ended=None)
+    (run_of_100_steps / "learning_curve.png").unlink()
+
+    assert train("--resume", run_of_100_steps) == 0
+
+    assert read_json(run_of_100_steps / "run.json")["status"] == "finished"
+    assert (run_of_100_steps / "learning_curve.png").is_file()
+    assert read_rows(run_of_100_steps) == rows
+    for name, array in read_weights(run_of_100_steps).items():
+        np.testing.assert_array_equal(array, weights[name])
+
+
+# --- runs that end early --------------------------------------------------------------------------
+
+
+@pytest.fixture(params=[signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
+def interrupted_run(request, tmp_path, capsys):
+    """A run that got a signal after its checkpoint of 200 steps.
+
+    Returns:
+        Its folder, the signal, its exit status, and what it printed.
+    """
     folder = tmp_path / "run"
-    ended, written = threading.Event(), folder / "checkpoints" / "step-000000200"
+    has_ended = threading.Event()
 
-    def ask():
-        while not ended.wait(0.02):
-            if written.is_dir():
-                return os.kill(os.getpid(), number)
+    def send_signal_after_checkpoint():
+        while not has_ended.wait(0.02):
+            if (folder / "checkpoints" / "step-000000200").is_dir():
+                os.kill(os.getpid(), request.param)
+                return
 
-    asking = threading.Thread(target=ask)
-    asking.start()
+    sender = threading.Thread(target=send_signal_after_checkpoint)
+    sender.start()
     try:
         arguments = ["--steps", 20_000, *SMALL, "--checkpoint-every", 200, "--out", folder]
-        assert train("CartPole-v1", *arguments) == 128 + number
+        status = train("CartPole-v1", *arguments)
     finally:
-        ended.set()
-        asking.join()
-    err = capsys.readouterr().err
-    assert f"Interrupted by {number.name}. The run up to step" in err
-    assert f"To continue: rlcatalog train --resume {folder}" in err
-    assert json.loads((folder / "run.json").read_text())["status"] == "interrupted"
-    saved = checkpoints.read(folder)[1]["steps"]
-    assert saved >= 200
-    assert f" step {saved:,} is saved." in err
+        has_ended.set()
+        sender.join()
+    return folder, request.param, status, capsys.readouterr().err
+
+
+def test_interrupted_run_says_how_to_continue(interrupted_run):
+    folder, number, status, error = interrupted_run
+
+    assert status == 128 + number
+    assert f"Interrupted by {number.name}. The run up to step" in error
+    assert f"To continue: rlcatalog train --resume {folder}" in error
+    saved_steps = checkpoints.read(folder)[1]["steps"]
+    assert saved_steps >= 200
+    assert f" step {saved_steps:,} is saved." in error
+
+
+def test_interrupted_run_can_be_loaded_evaluated_and_resumed(interrupted_run):
+    folder, *_ = interrupted_run
+    assert read_json(folder / "run.json")["status"] == "interrupted"
+
     rlcatalog.load(folder / "policy")
-    assert not command("evaluate", folder, "--episodes", "1", "--quiet")
-    assert not train("--resume", folder, "--steps", saved + 50)
+    assert run_command("evaluate", folder, "--episodes", "1", "--quiet") == 0
+    saved_steps = checkpoints.read(folder)[1]["steps"]
+    assert train("--resume", folder, "--steps", saved_steps + 50) == 0
 
 
-class Full:
-    """A disk that is full from some moment on."""
+def test_signal_handlers_are_restored():
+    before = signal.getsignal(signal.SIGTERM)
 
-    def __init__(self, monkeypatch):
-        self.full, write = False, os.write
+    with pytest.raises(Interrupted) as caught, interruptible():  # noqa: PT012  the second line waits for the signal
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(1)
 
-        def limited(handle, data):
-            if self.full:
-                raise OSError(28, "No space left on device")
-            return write(handle, data)
-
-        monkeypatch.setattr(os, "write", limited)
+    assert caught.value.exit_status == 143  # 128 and the number of SIGTERM
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_full_disk_leaves_the_checkpoint_before(tmp_path, monkeypatch, capsys):
-    folder, disk = tmp_path / "run", Full(monkeypatch)
-    check = checkpoints.write
+@pytest.fixture
+def run_on_a_full_disk(capsys, tmp_path, monkeypatch):
+    """The folder of a run whose disk was full when it wrote its checkpoint of 100 steps.
 
-    def later(path, *rest):
-        disk.full = checkpoint_steps(path) >= 100
-        check(path, *rest)
+    A test reads what it printed from `capsys`.
+    """
+    folder = tmp_path / "full"
+    real_write = os.write
+    real_write_checkpoint = checkpoints.write
+    is_full = False
 
-    monkeypatch.setattr(checkpoints, "write", later)
-    assert (
-        train("CartPole-v1", "--steps", 200, *SMALL, "--checkpoint-every", 50, "--out", folder) == 1
-    )
-    disk.full = False
-    monkeypatch.undo()
-    assert "cannot be written: [Errno 28] No space left on device" in capsys.readouterr().err
-    assert [
-        path.name for path in (folder / "checkpoints").iterdir() if path.name.startswith("step")
-    ] == [path.name for path in checkpoints_of(folder)]
-    assert checkpoints.read(folder)[1]["steps"] == 50
-    rlcatalog.load(folder / "policy")
-    whole = tmp_path / "whole"
-    assert not train(
-        "CartPole-v1", "--steps", 200, *SMALL, "--checkpoint-every", 50, "--out", whole
-    )
-    assert not train("--resume", folder)
-    same(folder, whole)
+    def write(handle, data):
+        if is_full:
+            raise OSError(28, "No space left on device")
+        return real_write(handle, data)
+
+    def write_checkpoint(path, *arguments):
+        nonlocal is_full
+        is_full = checkpoint_steps(path) >= 100
+        real_write_checkpoint(path, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", write)
+        patch.setattr(checkpoints, "write", write_checkpoint)
+        arguments = ["--steps", 200, *SMALL, "--checkpoint-every", 50, "--out", folder]
+        assert train("CartPole-v1", *arguments) == 1
+        is_full = False
+    return folder
 
 
-class Breaks(gym.Env):
-    """An environment whose simulator goes away."""
+def test_full_disk_leaves_the_checkpoint_before(run_on_a_full_disk, capsys):
+    error = capsys.readouterr().err
+    assert "cannot be written: [Errno 28] No space left on device" in error
+    assert checkpoints.read(run_on_a_full_disk)[1]["steps"] == 50
+    rlcatalog.load(run_on_a_full_disk / "policy")
+
+
+def test_full_disk_leaves_no_part_of_a_checkpoint(run_on_a_full_disk):
+    names = [path.name for path in (run_on_a_full_disk / "checkpoints").iterdir()]
+
+    complete = [path.name for path in checkpoints_of(run_on_a_full_disk)]
+    assert [name for name in names if name.startswith("step")] == complete
+
+
+def test_run_on_a_full_disk_can_be_resumed(run_on_a_full_disk, tmp_path):
+    other = tmp_path / "other"
+    arguments = ["--steps", 200, *SMALL, "--checkpoint-every", 50, "--out", other]
+    assert train("CartPole-v1", *arguments) == 0
+
+    assert train("--resume", run_on_a_full_disk) == 0
+
+    assert_same_run(run_on_a_full_disk, other)
+
+
+class BreaksInStep90(gym.Env):
+    """Random observations; the 90th step of an environment raises an error if it is broken."""
 
     observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
     action_space = gym.spaces.Discrete(2)
-    steps = 0
-    broken = True
+    is_broken = True
+
+    def __init__(self):
+        self.steps = 0
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -257,94 +416,156 @@ class Breaks(gym.Env):
 
     def step(self, action):
         self.steps += 1
-        if self.broken and self.steps == 90:
+        if self.is_broken and self.steps == 90:
             raise RuntimeError("the simulator is gone")
-        return (
-            self.np_random.uniform(-1, 1, 2).astype(np.float32),
-            float(action),
-            self.np_random.random() < 0.1,
-            False,
-            {},
-        )
+        obs = self.np_random.uniform(-1, 1, 2).astype(np.float32)
+        terminated = self.np_random.random() < 0.1
+        return obs, float(action), terminated, False, {}
 
 
-def test_error_leaves_the_run_as_it_was_before_the_iteration(tmp_path, capsys, monkeypatch):
-    monkeypatch.setitem(
-        gym.registry, "Breaks-v0", gym.envs.registration.EnvSpec("Breaks-v0", Breaks)
-    )
+@pytest.fixture
+def failed_run(capsys, tmp_path, monkeypatch):
+    """The folder of a run whose environments broke in their 90th step, in the fourth iteration.
+
+    A test reads what it printed from `capsys`.
+    """
+    spec = gym.envs.registration.EnvSpec("Breaks-v0", BreaksInStep90)
+    monkeypatch.setitem(gym.registry, "Breaks-v0", spec)
     assert train("Breaks-v0", "--steps", 1000, *SMALL, "--out", tmp_path / "run") == 1
-    printed = capsys.readouterr().err
+    return tmp_path / "run"
+
+
+def test_environment_error_names_the_line_of_the_environment(failed_run, capsys):
+    error = capsys.readouterr().err
+
     assert re.search(
-        r"raised RuntimeError: the simulator is gone \(.*test_ppo_runs\.py:\d+, in step\)", printed
+        r"raised RuntimeError: the simulator is gone \(.*test_ppo_runs\.py:\d+, in step\)", error
     )
-    assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "failed"
-    # The last that was noted.
-    assert checkpoints.read(tmp_path / "run")[1]["steps"] in (0, 50, 100, 150)
-    monkeypatch.setattr(Breaks, "broken", False)
-    assert not train("--resume", tmp_path / "run", "--steps", 300)
-    assert not train(
-        "Breaks-v0", "--steps", 300, *SMALL, "--set", "total_steps=300", "--out", tmp_path / "whole"
-    )
-    assert [row["timesteps_total"] for row in result(tmp_path / "run")[1]] == list(
-        range(50, 301, 50)
-    )
+    assert read_json(failed_run / "run.json")["status"] == "failed"
 
 
-def test_overwrite_removes_what_a_run_leaves_and_nothing_else(tmp_path):
+def test_failed_run_can_be_resumed_from_a_complete_iteration(failed_run, monkeypatch):
+    # The state is not copied after each iteration, so this may be any of the complete ones.
+    assert checkpoints.read(failed_run)[1]["steps"] in (0, 50, 100, 150)
+    monkeypatch.setattr(BreaksInStep90, "is_broken", False)
+
+    assert train("--resume", failed_run, "--steps", 300) == 0
+
+    steps = [row["timesteps_total"] for row in read_rows(failed_run)]
+    assert steps == [50, 100, 150, 200, 250, 300]
+
+
+# --- folders and modules --------------------------------------------------------------------------
+
+
+def test_overwrite_removes_the_files_of_a_run_alone(tmp_path):
     folder = tmp_path / "run"
-    assert not train(
-        "CartPole-v1",
-        "--steps",
-        100,
-        *SMALL,
-        "--eval-every",
-        50,
-        "--log",
-        "csv,tensorboard",
-        "--out",
-        folder,
-    )
-    for mine in ("notes.txt", "checkpoints/mine.pt", "tensorboard/mine"):
-        (folder / mine).write_text("mine")
-    assert not train("CartPole-v1", "--steps", 50, *SMALL, "--out", folder, "--overwrite")
-    left = {str(path.relative_to(folder)) for path in folder.rglob("*")}
-    assert {"notes.txt", "checkpoints/mine.pt", "tensorboard/mine"} <= left
-    assert not any(
-        name.startswith("best") or "tfevents" in name or name == "progress.csv" for name in left
-    )
+    logs = ["--eval-every", 50, "--log", "csv,tensorboard"]
+    assert train("CartPole-v1", "--steps", 100, *SMALL, *logs, "--out", folder) == 0
+    files_of_the_user = {"notes.txt", "checkpoints/mine.pt", "tensorboard/mine"}
+    for name in files_of_the_user:
+        (folder / name).write_text("mine")
+
+    assert train("CartPole-v1", "--steps", 50, *SMALL, "--out", folder, "--overwrite") == 0
+
+    names = {path.relative_to(folder).as_posix() for path in folder.rglob("*")}
+    assert files_of_the_user <= names
+    assert "progress.csv" not in names
+    assert not any(name.startswith("best") for name in names)
+    assert not any("tfevents" in name for name in names)
     assert [path.name for path in checkpoints_of(folder)] == ["step-000000000", "step-000000050"]
 
 
-def test_signals_are_given_back():
-    before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(Interrupted) as caught, interruptible():  # noqa: PT012  the second line waits for the signal
-        os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(1)
-    assert caught.value.exit_status == 143
-    assert signal.getsignal(signal.SIGTERM) is before
+def test_run_of_a_module_s_environment_resumes_twice(tmp_path):
+    folder = tmp_path / "run"
+    assert train("drift_env:Drift-v0", "--steps", 50, *SMALL, "--out", folder) == 0
+
+    for steps in (100, 150):
+        assert train("--resume", folder, "--import", "drift_env", "--steps", steps) == 0
+
+    config = read_json(folder / "config.json")
+    assert config["env"] == "Drift-v0"
+    assert config["env_module"] == "drift_env"
 
 
-def test_checkpoint_that_is_damaged_is_said(folder, capsys):
-    last = newest_checkpoint(folder)
-    (last / "training.json").write_text("{")
-    assert train("--resume", folder, "--steps", 200) == 1
-    error = capsys.readouterr().err
-    assert "not a checkpoint, or damaged" in error
-    assert not train("--resume", checkpoints_of(folder)[0], "--steps", 200)
-    assert not last.is_dir()
+@pytest.fixture
+def forget_short_cartpole(tmp_path, monkeypatch):
+    """Make a module `short_cartpole`, which registers `ShortCartPole-v0`; return a function after
+    which neither is known, as in a new process.
+    """
+    (tmp_path / "short_cartpole.py").write_text(
+        "import gymnasium\n"
+        "gymnasium.register('ShortCartPole-v0', 'gymnasium.envs.classic_control:CartPoleEnv',"
+        " max_episode_steps=20)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def forget():
+        gym.registry.pop("ShortCartPole-v0", None)
+        sys.modules.pop("short_cartpole", None)
+
+    yield forget
+    forget()
 
 
-def test_each_option_of_evaluate_is_on_the_page():
-    app = typer.Typer(add_completion=False)
-    app.command()(commands.evaluate)
-    page = (Path(__file__).parents[1] / "README.md").read_text()
-    options = [
-        option for parameter in typer.main.get_command(app).params for option in parameter.opts
-    ]
-    assert [
-        option for option in options if option.startswith("--") and f"{option}" not in page
-    ] == []
-    assert len(options) > 8
+@pytest.fixture
+def run_with_import(forget_short_cartpole, tmp_path):
+    """The folder of a run whose environment's module was passed with --import."""
+    folder = tmp_path / "run"
+    arguments = ["--import", "short_cartpole", "--steps", 50, *SMALL, "--out", folder]
+    assert train("ShortCartPole-v0", *arguments) == 0
+    forget_short_cartpole()
+    return folder
+
+
+def test_unknown_environment_error_names_the_option_import(forget_short_cartpole, tmp_path, capsys):
+    assert train("ShortCartPole-v0", "--steps", 50, *SMALL, "--out", tmp_path / "run") == 1
+
+    assert "--import PACKAGE" in capsys.readouterr().err
+
+
+def test_imported_module_is_noted_in_the_config(run_with_import):
+    config = read_json(run_with_import / "config.json")
+
+    assert config["env"] == "ShortCartPole-v0"
+    assert config["env_module"] == "short_cartpole"
+
+
+def test_resume_without_the_import_names_the_module(run_with_import, capsys):
+    assert train("--resume", run_with_import, "--steps", 100) == 1
+
+    error = " ".join(capsys.readouterr().err.split())
+    assert "registered by the module 'short_cartpole'" in error
+    assert "pass --import short_cartpole" in error
+
+
+def test_run_with_import_is_resumed_and_evaluated(run_with_import):
+    module = ["--import", "short_cartpole"]
+
+    assert train("--resume", run_with_import, "--steps", 100, *module) == 0
+    assert run_command("evaluate", run_with_import, "--episodes", 1, "--quiet", *module) == 0
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["short_cartpole:ShortCartPole-v0"], ["ShortCartPole-v0", "--import", "short_cartpole"]],
+    ids=["module-in-id", "import"],
+)
+def test_interrupted_run_says_to_continue_with_the_import(
+    arguments, forget_short_cartpole, tmp_path, monkeypatch, capsys
+):
+    folder = tmp_path / "stopped early"
+    monkeypatch.setattr(
+        PPOEngine, "learn", lambda engine, session: os.kill(os.getpid(), signal.SIGINT)
+    )
+
+    assert train(*arguments, *SMALL, "--out", folder) == 130  # 128 and the number of SIGINT
+
+    line = f"To continue: rlcatalog train --resume '{folder}' --import short_cartpole\n"
+    assert line in capsys.readouterr().err
+
+
+# --- options --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -365,117 +586,61 @@ def test_each_option_of_evaluate_is_on_the_page():
         (["--set", "lr_schedule=[1]"], "lr_schedule"),
     ],
 )
-def test_wrong_values_are_said_before_there_is_a_folder(
-    arguments, message, tmp_path, capsys, monkeypatch
-):
+def test_wrong_option_creates_no_folder(arguments, message, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
+
     assert train("CartPole-v1", "--steps", 50, *arguments) == 1
+
     assert message in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 
-def test_run_of_a_module_goes_on_twice(tmp_path, capsys):
-    folder = tmp_path / "run"
-    assert not train("drift_env:Drift-v0", "--steps", 50, *SMALL, "--out", folder)
-    for steps in (100, 150):
-        assert not train("--resume", folder, "--import", "drift_env", "--steps", steps)
-    config = json.loads((folder / "config.json").read_text())
-    assert (config["env"], config["env_module"]) == ("Drift-v0", "drift_env")
-
-
-def test_fewer_steps_than_are_done_change_nothing(folder, capsys):
-    record = json.loads((folder / "run.json").read_text())
-    (folder / "run.json").write_text(json.dumps({**record, "status": "interrupted"}))
-    config = json.loads((folder / "config.json").read_text())
-    config["run"]["steps"] = 1000  # it was interrupted after a tenth
-    (folder / "config.json").write_text(json.dumps(config))
-    before = contents(folder)
-    assert train("--resume", folder, "--steps", 60) == 1
-    assert "its 100 steps are done; pass --steps 1000 to train further" in capsys.readouterr().err
-    assert contents(folder) == before
-
-
-def test_run_notes_the_module_that_was_typed_with_import(tmp_path, capsys, monkeypatch):
-    (tmp_path / "corr_env.py").write_text(
-        "import gymnasium\ngymnasium.register('Corr-v0',"
-        " 'gymnasium.envs.classic_control:CartPoleEnv', max_episode_steps=20)\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    folder = tmp_path / "run"
-
-    def forget():
-        gym.registry.pop("Corr-v0", None)
-        sys.modules.pop("corr_env", None)
-
-    try:
-        assert train("Corr-v0", "--steps", 50, *SMALL, "--out", folder) == 1
-        assert "--import PACKAGE" in capsys.readouterr().err
-        assert not train("Corr-v0", "--import", "corr_env", "--steps", 50, *SMALL, "--out", folder)
-        config = json.loads((folder / "config.json").read_text())
-        assert (config["env"], config["env_module"]) == ("Corr-v0", "corr_env")
-        forget()
-        assert train("--resume", folder, "--steps", 100) == 1
-        err = " ".join(capsys.readouterr().err.split())
-        assert "registered by the module 'corr_env'" in err
-        assert "pass --import corr_env" in err
-        assert not train("--resume", folder, "--steps", 100, "--import", "corr_env")
-        assert not command("evaluate", folder, "--episodes", 1, "--quiet", "--import", "corr_env")
-        forget()
-        monkeypatch.setattr(
-            PPOEngine, "learn", lambda engine, session: os.kill(os.getpid(), signal.SIGINT)
-        )
-        stopped, line = (
-            tmp_path / "stopped early",
-            "To continue: rlcatalog train --resume '{}' --import corr_env\n",
-        )
-        for arguments in (
-            ["corr_env:Corr-v0", *SMALL],
-            ["Corr-v0", "--import", "corr_env", *SMALL],
-        ):
-            assert train(*arguments, "--out", stopped, "--overwrite") == 130
-            assert line.format(stopped) in capsys.readouterr().err
-            forget()
-    finally:
-        forget()
-
-
-def test_a_run_that_was_killed_after_its_last_step_is_brought_to_its_end(folder):
-    before = result(folder)
-    record = json.loads((folder / "run.json").read_text())
-    (folder / "run.json").write_text(json.dumps({**record, "status": "running", "ended": None}))
-    (folder / "learning_curve.png").unlink()
-    assert not train("--resume", folder)
-    assert json.loads((folder / "run.json").read_text())["status"] == "finished"
-    assert (folder / "learning_curve.png").is_file()
-    assert result(folder)[1] == before[1]
-    for name, array in result(folder)[0].items():
-        np.testing.assert_array_equal(array, before[0][name])
-    assert train("--resume", folder) == 1
-
-
-def test_engine_refuses_a_setting_before_there_is_a_folder():
+def test_engine_checks_settings_before_there_is_a_folder():
     plan = RunPlan("CartPole-v1", PPOOptions(engine="ppo"), "PPO", settings={"gamma": "high"})
+
     with pytest.raises(ConfigError, match="gamma"):
         PPOEngine.check(plan)
 
 
-def test_environments_find_the_catalog_they_were_made_with_elsewhere():
-    own = rlcatalog.Catalog()
-    for catalog in (own, rlcatalog.default_catalog()):
-        maker = pickle.loads(pickle.dumps(EnvMaker("CartPole-v1", {}, {}, catalog)))
-        assert maker._catalog is catalog
+def test_pickled_env_maker_finds_its_own_catalog():
+    catalog = rlcatalog.Catalog()
+    maker = EnvMaker("CartPole-v1", {}, {}, catalog)
+
+    assert pickle.loads(pickle.dumps(maker))._catalog is catalog
 
 
-@pytest.mark.parametrize("quiet", [[], ["--quiet"]])
-def test_evaluation_shows_its_progress_unless_it_is_told_not_to(quiet, tmp_path, monkeypatch):
+def test_pickled_env_maker_finds_the_default_catalog():
+    maker = EnvMaker("CartPole-v1", {}, {}, rlcatalog.default_catalog())
+
+    assert pickle.loads(pickle.dumps(maker))._catalog is rlcatalog.default_catalog()
+
+
+def test_page_has_each_option_of_evaluate():
+    app = typer.Typer(add_completion=False)
+    app.command()(commands.evaluate)
+    options = []
+    for parameter in typer.main.get_command(app).params:
+        options += parameter.opts
+    page = (Path(__file__).parents[1] / "README.md").read_text()
+
+    missing = [option for option in options if option.startswith("--") and option not in page]
+
+    assert missing == []
+    assert len(options) > 8
+
+
+@pytest.mark.parametrize(("arguments", "quiet"), [([], False), (["--quiet"], True)])
+def test_evaluate_shows_progress_unless_quiet(arguments, quiet, tmp_path, monkeypatch):
     rlcatalog.build(env=gym.make("CartPole-v1"), config={"fcnet_hiddens": [4]}).save(tmp_path)
-    asked = []
+    quiet_arguments = []
+    real_show_progress = commands.show_progress
 
-    def shown(*args, quiet, **kwargs):
-        asked.append(quiet)
-        return show_progress(*args, quiet=True, **kwargs)
+    def show_progress(*args, quiet, **kwargs):
+        quiet_arguments.append(quiet)
+        return real_show_progress(*args, quiet=True, **kwargs)
 
-    show_progress = commands.show_progress
-    monkeypatch.setattr(commands, "show_progress", shown)
-    assert not command("evaluate", tmp_path, "--env", "CartPole-v1", "--episodes", 1, *quiet)
-    assert asked == [bool(quiet)]
+    monkeypatch.setattr(commands, "show_progress", show_progress)
+    options = ["--env", "CartPole-v1", "--episodes", 1]
+    assert run_command("evaluate", tmp_path, *options, *arguments) == 0
+
+    assert quiet_arguments == [quiet]
