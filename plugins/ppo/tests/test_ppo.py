@@ -56,13 +56,17 @@ class StepCounter(gym.Env):
 def test_advantages_equal_the_double_sum():
     """The paper's sum of discounted TD errors, which ends where an episode does."""
     rng = np.random.default_rng(0)
-    steps, envs, gamma, lambda_ = 7, 3, 0.9, 0.8
+    steps = 7
+    envs = 3
+    gamma = 0.9
+    lambda_ = 0.8
     reward, value = rng.normal(size=(2, steps, envs)).astype(np.float32)
     done = rng.random((steps, envs)) < 0.3
     last_value = rng.normal(size=envs).astype(np.float32)
     # The discounted value of a truncated episode's last observation.
     truncated = done & (rng.random((steps, envs)) < 0.5)
     bootstrap = rng.normal(size=(steps, envs)).astype(np.float32) * truncated
+    # Without observations, actions and log densities.
     rollout = Rollout(None, None, None, value, reward, done, bootstrap, last_value)
 
     next_value = np.concatenate([value[1:], last_value[None]])
@@ -341,7 +345,7 @@ KEYS_BY_OTHER_NAME = {name: text.partition(",")[0] for name, text in ELSEWHERE.i
 
 @pytest.mark.parametrize("config_class", [PPOConfig, A2CConfig, PGConfig])
 @pytest.mark.parametrize(("other_name", "key"), KEYS_BY_OTHER_NAME.items())
-def test_other_library_s_name_leads_to_our_key(other_name, key, config_class):
+def test_names_of_other_libraries_lead_to_our_keys(other_name, key, config_class):
     with pytest.raises(UnknownConfigKeyError) as caught:
         parse({other_name: 1}, config_class)
 
@@ -350,7 +354,7 @@ def test_other_library_s_name_leads_to_our_key(other_name, key, config_class):
 
 
 @pytest.mark.parametrize("key", sorted(set(KEYS_BY_OTHER_NAME.values())))
-def test_key_for_other_library_s_name_exists(key):
+def test_keys_for_names_of_other_libraries_exist(key):
     keys = {
         *PPOConfig.__struct_fields__,
         *A2CConfig.__struct_fields__,

@@ -348,7 +348,7 @@ def test_checkpoint_of_the_same_steps_is_written_once(checkpoints_written, tmp_p
     checkpoints.on_end(algo, None)
 
     assert list(checkpoints_written) == [0]
-    assert algo.saves == [tmp_path / "policy"] * 2
+    assert algo.saves == [tmp_path / "policy"] * 2  # at the start and at the end
 
 
 def test_last_two_checkpoints_are_kept(checkpoints_written, tmp_path):

@@ -1,7 +1,6 @@
 """Resumed runs of PPO: equal to runs that were not stopped, bit by bit."""
 
 import copy
-import itertools
 import json
 import random
 import time
@@ -146,11 +145,15 @@ def train_and_save(make_env, config, folder, *, iterations):
 @pytest.mark.parametrize(
     ("framework", "model"),
     [
-        # TensorFlow traces each model twice.
-        (framework, model)
-        if framework == "torch" or model == "lstm"
-        else pytest.param(framework, model, marks=pytest.mark.attack)
-        for framework, model in itertools.product(["torch", "tf"], MODELS)
+        ("torch", "filter"),
+        ("torch", "lstm"),
+        ("torch", "attention"),
+        ("torch", "autoregressive"),
+        # TensorFlow is slow: it traces each model twice.
+        ("tf", "lstm"),
+        pytest.param("tf", "filter", marks=pytest.mark.attack),
+        pytest.param("tf", "attention", marks=pytest.mark.attack),
+        pytest.param("tf", "autoregressive", marks=pytest.mark.attack),
     ],
 )
 def test_resumed_run_equals_an_uninterrupted_run(framework, model, tmp_path):
@@ -337,25 +340,17 @@ class TimesInInfo(gym.Wrapper):
         return *rest, {**info, **own_info}
 
 
-#: A wrapper with a state that a replay does not restore, and the difference that is found.
-NOT_REPLAYED = [
-    (RandomReward, "has different rewards"),
-    (NormalizeReward, "has different rewards"),
-    (ShorterEachTime, "has different rewards or a different end"),
-    (CountInInfo, "has different infos: place"),
-]
-
-
 @pytest.mark.parametrize(
     ("framework", "wrap", "difference"),
     [
-        *(("torch", *case) for case in NOT_REPLAYED),
-        ("tf", *NOT_REPLAYED[2]),
-        *(
-            pytest.param("tf", *case, marks=pytest.mark.attack)
-            for case in NOT_REPLAYED
-            if case is not NOT_REPLAYED[2]
-        ),
+        ("torch", RandomReward, "has different rewards"),
+        ("torch", NormalizeReward, "has different rewards"),
+        ("torch", ShorterEachTime, "has different rewards or a different end"),
+        ("torch", CountInInfo, "has different infos: place"),
+        ("tf", ShorterEachTime, "has different rewards or a different end"),
+        pytest.param("tf", RandomReward, "has different rewards", marks=pytest.mark.attack),
+        pytest.param("tf", NormalizeReward, "has different rewards", marks=pytest.mark.attack),
+        pytest.param("tf", CountInInfo, "has different infos: place", marks=pytest.mark.attack),
     ],
 )
 def test_warning_names_what_a_replay_does_not_restore(framework, wrap, difference, tmp_path):
@@ -595,7 +590,8 @@ def test_broken_run_resumes_from_a_complete_iteration(error, iteration, tmp_path
 
     resumed = PPO.restore(tmp_path, Drift)
 
-    # The state is not copied after each iteration, so this may be any before the broken one.
+    # An iteration has 30 steps. The state is not copied after each of them, so the run may
+    # resume from any before the broken one.
     assert resumed.steps in range(0, 30 * iteration, 30)
     unbroken = PPO(Drift, config)
     unbroken.learn(resumed.steps)

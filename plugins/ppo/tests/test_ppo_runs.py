@@ -476,7 +476,7 @@ def test_overwrite_removes_the_files_of_a_run_alone(tmp_path):
     assert [path.name for path in checkpoints_of(folder)] == ["step-000000000", "step-000000050"]
 
 
-def test_run_of_a_module_s_environment_resumes_twice(tmp_path):
+def test_run_in_an_environment_of_a_module_resumes_twice(tmp_path):
     folder = tmp_path / "run"
     assert train("drift_env:Drift-v0", "--steps", 50, *SMALL, "--out", folder) == 0
 
@@ -637,6 +637,7 @@ def test_evaluate_shows_progress_unless_quiet(arguments, quiet, tmp_path, monkey
 
     def show_progress(*args, quiet, **kwargs):
         quiet_arguments.append(quiet)
+        # It would draw on a terminal.
         return real_show_progress(*args, quiet=True, **kwargs)
 
     monkeypatch.setattr(commands, "show_progress", show_progress)

@@ -874,7 +874,7 @@ def test_actions_are_left_out_if_the_text_is_too_long(
     assert state["environments"] == [{"generator": {"g": 0}, "why": why}, SAVES_ITS_STATE]
 
 
-def test_error_of_a_state_s_owner_is_blamed_on_the_state():
+def test_error_of_a_callback_is_blamed_on_its_state():
     with (
         pytest.raises(SavedPolicyError, match=r"^Evaluation: the saved state") as caught,
         checkpoints.blamed("Evaluation"),
@@ -885,6 +885,6 @@ def test_error_of_a_state_s_owner_is_blamed_on_the_state():
 
 
 @pytest.mark.parametrize("error", [SavedPolicyError("as it is"), ResumeWarning("as it is")])
-def test_rlcatalog_s_own_error_is_not_blamed_on_the_state(error):
+def test_error_of_rlcatalog_is_not_blamed_on_the_state(error):
     with pytest.raises(type(error), match=r"^as it is$"), checkpoints.blamed("Evaluation"):
         raise error

@@ -377,7 +377,7 @@ def test_frame_is_padded_with_its_edge(name, shape, shape_in_film, tmp_path):
     assert image[: height - 2, : width - 2].max() < 60  # the rest is black
 
 
-def test_padding_of_a_film_has_the_frame_s_colour(tmp_path):
+def test_padding_of_a_film_has_the_colour_of_its_edge(tmp_path):
     green = (120, 250, 10)
 
     images, _ = write_film(tmp_path / "film.mp4", [np.full((21, 31, 3), green, np.uint8)])
@@ -600,7 +600,7 @@ class FailingRender(gym.Wrapper):
         raise RuntimeError("no paint")
 
 
-def test_rendering_error_names_the_environment_s_id():
+def test_rendering_error_names_the_environment_id():
     env = FailingRender(gym.make("CartPole-v1", render_mode="rgb_array"))
 
     with pytest.raises(
@@ -702,7 +702,7 @@ def test_filming_tells_sdl_to_use_no_screen_and_no_sound():
     assert os.environ["SDL_AUDIODRIVER"] == "dummy"
 
 
-def test_filming_keeps_the_user_s_sdl_driver(monkeypatch):
+def test_filming_keeps_an_sdl_driver_from_the_user(monkeypatch):
     monkeypatch.setenv("SDL_VIDEODRIVER", "x11")
 
     filmed(NumberedFrames, "NumberedFrames", ListFilm(), episodes=1)

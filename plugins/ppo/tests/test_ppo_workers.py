@@ -100,6 +100,22 @@ def running_processes():
 # --- training -------------------------------------------------------------------------------------
 
 
+def collect_and_train(env, config):
+    """Return a rollout, and what was learned from it and from another one."""
+    algo = PPO(env, config)
+    assert isinstance(algo._envs, Workers) == (config["vector"] == "async")
+    rollout = algo._collector.collect(20)
+    algo._learner.update(algo._batch(rollout), 1e-2)
+    info = algo.train()["info"]
+    algo.stop()
+    return SimpleNamespace(
+        rollout=rollout,
+        info=info,
+        episodes=algo._collector.episodes,
+        weights=algo.policy.model.get_weights(),
+    )
+
+
 @pytest.mark.parametrize(
     ("env", "model_keys"),
     [(RandomWalk, {}), (RandomWalkOfAnySize, {"sequence_max_len": 2})],
@@ -107,30 +123,19 @@ def running_processes():
 )
 def test_processes_give_the_experience_of_one_process(env, model_keys):
     config = {**SMALL, "model": {**SMALL["model"], **model_keys}}
-    rollouts = {}
-    infos = {}
-    episodes = {}
-    weights = {}
 
-    for vector in ("sync", "async"):
-        algo = PPO(env, {**config, "vector": vector})
-        assert isinstance(algo._envs, Workers) == (vector == "async")
-        rollouts[vector] = algo._collector.collect(20)
-        algo._learner.update(algo._batch(rollouts[vector]), 1e-2)
-        infos[vector] = algo.train()["info"]
-        episodes[vector] = algo._collector.episodes
-        weights[vector] = algo.policy.model.get_weights()
-        algo.stop()
+    expected = collect_and_train(env, {**config, "vector": "sync"})
+    result = collect_and_train(env, {**config, "vector": "async"})
 
-    assert rollouts["sync"].done.any()
-    assert rollouts["sync"].bootstrap.any()  # of truncated episodes
+    assert expected.rollout.done.any()
+    assert expected.rollout.bootstrap.any()  # of truncated episodes
     for name in ("obs", "raw_action", "logp", "value", "reward", "done", "bootstrap", "last_value"):
-        column = getattr(rollouts["sync"], name)
-        np.testing.assert_array_equal(column, getattr(rollouts["async"], name), err_msg=name)
-    assert infos["sync"] == infos["async"]
-    assert episodes["sync"] == episodes["async"]
-    for name, array in weights["sync"].items():
-        np.testing.assert_array_equal(array, weights["async"][name], err_msg=name)
+        column = getattr(result.rollout, name)
+        np.testing.assert_array_equal(column, getattr(expected.rollout, name), err_msg=name)
+    assert result.info == expected.info
+    assert result.episodes == expected.episodes
+    for name, array in expected.weights.items():
+        np.testing.assert_array_equal(result.weights[name], array, err_msg=name)
     assert running_processes() == []
 
 
@@ -550,7 +555,7 @@ def test_worker_reports_an_error_of_step_in_the_info(make_in_worker):
 
     obs, _, terminated, truncated, info = env.step(0)
 
-    assert obs.tolist() == [2.5, 2.5]  # the last one
+    assert obs.tolist() == [2.5, 2.5]  # the last observation, which the reset returned
     # At the end of an episode, Gymnasium would reset the environment that has failed.
     assert not terminated
     assert not truncated
@@ -694,7 +699,7 @@ def test_workers_without_a_state_end_at_once(workers, gymnasium_class):
 def test_workers_end_at_once_if_some_have_ended(count, workers, gymnasium_class):
     for process in workers.processes[:count]:
         process.ends = True
-        process.join()
+        process.join()  # a fake process ends when it is waited for
 
     workers.close_extras(5)
 
